@@ -1,0 +1,76 @@
+# Run `make` for a list of the targets.
+
+GO ?= go
+
+# How the tests run.
+TIMEOUT   ?= 10m
+TESTFLAGS ?=
+PKG       ?= ./...
+FUZZTIME  ?= 5s
+
+# How the benchmarks run.
+BENCH      ?= .
+BENCHPKG   ?= ./zlimit/...
+BENCHTIME  ?= 1s
+BENCHCOUNT ?= 1
+
+# The DynamoDB engine of the tests. ZLIMIT_ENGINE names another binary, and
+# ZLIMIT_TEST_ENDPOINT an engine that runs already; neither is downloaded.
+ENGINE_VERSION := $(shell sed -n 's/^const Version = "\(.*\)"$$/\1/p' internal/enginetest/release/release.go)
+ENGINE_CACHED  := $(CURDIR)/.cache/engine/$(ENGINE_VERSION)/dynoxide
+ifndef ZLIMIT_ENGINE
+ZLIMIT_ENGINE := $(ENGINE_CACHED)
+endif
+ifndef ZLIMIT_TEST_ENDPOINT
+ENGINE_FILE := $(filter $(ENGINE_CACHED),$(ZLIMIT_ENGINE))
+endif
+WITH_ENGINE := ZLIMIT_REQUIRE_ENGINE=1 ZLIMIT_ENGINE="$(ZLIMIT_ENGINE)"
+
+GOLANGCI_LINT := .cache/bin/golangci-lint
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test race generate check-generate lint fuzz bench check build engine clean
+
+help: ## print this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
+
+demo: ## run the guided tour: a limiter, a rejection, a refill
+	$(GO) run ./cmd/zlimit demo
+
+test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down
+	$(WITH_ENGINE) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
+
+race: engine ## run all tests with the race detector, in random order
+	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
+
+generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml
+	$(GO) generate ./...
+
+check-generate: ## fail if a generated file is stale
+	@GO="$(GO)" scripts/check-generate.sh
+
+lint: $(GOLANGCI_LINT) ## check style, layering and formatting
+	$(GOLANGCI_LINT) run ./...
+
+fuzz: ## run every fuzz target for FUZZTIME (5s)
+	@GO="$(GO)" scripts/fuzz.sh $(FUZZTIME)
+
+bench: engine ## run the benchmarks; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
+	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
+
+check: check-generate lint fuzz race ## everything a change must pass, as CI runs it
+
+build: ## build bin/zlimit
+	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit
+
+engine: $(ENGINE_FILE) ## install the pinned DynamoDB engine of the tests
+
+$(ENGINE_CACHED):
+	$(GO) run ./internal/enginetest/fetch
+
+$(GOLANGCI_LINT): tools/go.mod tools/go.sum
+	$(GO) build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+clean: ## remove what was built and downloaded here
+	rm -rf bin .cache

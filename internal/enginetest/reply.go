@@ -1,0 +1,126 @@
+package enginetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// conflictReason is the text DynamoDB gives for a transaction conflict.
+const conflictReason = "Transaction is ongoing for the item"
+
+// answers holds the errors that DynamoDB answers by itself, with the types and
+// texts of the service.
+var answers = map[Kind]struct {
+	status   int
+	typeName string
+	message  string
+}{
+	ThroughputExceeded: {
+		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException",
+		"The level of configured provisioned throughput for the table was exceeded. " +
+			"Consider increasing your provisioning level with the UpdateTable API.",
+	},
+	Throttled: {
+		http.StatusBadRequest, "com.amazon.coral.availability#ThrottlingException",
+		"Throughput exceeds the current capacity of your table or index.",
+	},
+	InternalError: {
+		http.StatusInternalServerError, "com.amazonaws.dynamodb.v20120810#InternalServerError",
+		"Internal server error",
+	},
+	Conflict: {
+		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#TransactionConflictException",
+		conflictReason,
+	},
+	AccessDenied: {
+		http.StatusBadRequest, "com.amazon.coral.service#AccessDeniedException",
+		"User is not authorized to perform this operation because no identity-based policy allows it",
+	},
+	ResourceNotFound: {
+		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
+		"Requested resource not found",
+	},
+}
+
+// refusal returns a reply in which DynamoDB declines a call, in its JSON form.
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html
+func refusal(request *http.Request, kind Kind, call Call) (*http.Response, error) {
+	answer, ok := answers[kind]
+	if !ok {
+		return nil, fmt.Errorf("enginetest: unknown kind of fault %q", kind)
+	}
+	content := map[string]any{"__type": answer.typeName, "message": answer.message}
+	if kind == Conflict && strings.HasPrefix(call.Operation, "Transact") {
+		var err error
+		if content, err = cancellation(call); err != nil {
+			return nil, err
+		}
+	}
+	body, err := json.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		Status:     strconv.Itoa(answer.status) + " " + http.StatusText(answer.status),
+		StatusCode: answer.status,
+		Proto:      "HTTP/1.1",
+		ProtoMajor: 1,
+		ProtoMinor: 1,
+		Header: http.Header{
+			"Content-Type":     {"application/x-amz-json-1.0"},
+			"X-Amzn-Requestid": {fmt.Sprintf("INJECTED-%s-%d", call.Operation, call.N)},
+			"X-Amz-Crc32":      {strconv.FormatUint(uint64(crc32.ChecksumIEEE(body)), 10)},
+		},
+		Body:          io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)),
+		Request:       request,
+	}, nil
+}
+
+// cancellation returns the content of a TransactionCanceledException for a
+// transaction whose first item is in conflict. Each item has a reason, in order.
+func cancellation(call Call) (map[string]any, error) {
+	var transaction struct{ TransactItems []json.RawMessage }
+	if err := json.Unmarshal(call.Body, &transaction); err != nil {
+		return nil, fmt.Errorf("enginetest: %s: %w", call.Operation, err)
+	}
+	codes := make([]string, len(transaction.TransactItems))
+	reasons := make([]map[string]string, len(codes))
+	for i := range codes {
+		codes[i] = "None"
+		reasons[i] = map[string]string{"Code": "None"}
+	}
+	if len(codes) > 0 {
+		codes[0] = "TransactionConflict"
+		reasons[0] = map[string]string{"Code": codes[0], "Message": conflictReason}
+	}
+	return map[string]any{
+		"__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
+		"Message": fmt.Sprintf("Transaction cancelled, please refer cancellation reasons for specific reasons [%s]",
+			strings.Join(codes, ", ")),
+		"CancellationReasons": reasons,
+	}, nil
+}
+
+// truncate returns a reply that breaks off in the middle of its body, as package
+// net/http reports it.
+func truncate(reply *http.Response) (*http.Response, error) {
+	body, err := io.ReadAll(reply.Body)
+	if err != nil {
+		return nil, err
+	}
+	reply.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body[:len(body)/2]), brokenOff{}))
+	return reply, nil
+}
+
+// brokenOff is the end of a body whose connection has closed too early.
+type brokenOff struct{}
+
+// Read implements io.Reader.
+func (brokenOff) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
