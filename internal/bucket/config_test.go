@@ -1,0 +1,142 @@
+package bucket
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// limitOf is a limit that holds tokens, in millitokens, and refills one millitoken per millisecond.
+func limitOf(name string, capacity, tokens, consumed int64) Limit {
+	return Limit{Name: name, Capacity: capacity, Tokens: tokens, Consumed: consumed, RefillAmount: 1000, RefillPeriod: 1000}
+}
+
+func paramsOf(name string, capacity int64) Params {
+	return Params{Name: name, Capacity: capacity, RefillAmount: 1000, RefillPeriod: 1000}
+}
+
+func wcu(tokens, consumed int64) Limit {
+	return Limit{Name: WriteUnits, Capacity: 1000_000, Tokens: tokens, Consumed: consumed, RefillAmount: 1000_000, RefillPeriod: 1000}
+}
+
+// TestConfigReachesTheItem shows what an advance makes of an item whose limits are configured differently (I8).
+func TestConfigReachesTheItem(t *testing.T) {
+	const now = 10_000
+	for _, test := range []struct {
+		name   string
+		before []Limit
+		config Config
+		demand []Amount
+		want   []Limit
+	}{
+		{
+			name:   "a raised limit keeps the balance",
+			before: []Limit{limitOf("a", 5000, 1000, 7)},
+			config: Config{Params: []Params{paramsOf("a", 9000)}},
+			want:   []Limit{limitOf("a", 9000, 1500, 7)},
+		},
+		{
+			name:   "a lowered limit clamps the balance",
+			before: []Limit{limitOf("a", 5000, 4000, 7)},
+			config: Config{Params: []Params{paramsOf("a", 3000)}},
+			demand: []Amount{{"a", 1000}},
+			want:   []Limit{limitOf("a", 3000, 2000, 1007)},
+		},
+		{
+			name:   "what flowed in at the old rate counts at the old rate",
+			before: []Limit{{Name: "a", Capacity: 5000, Tokens: 0, RefillAmount: 2000, RefillPeriod: 1000}},
+			config: Config{Params: []Params{paramsOf("a", 5000)}},
+			want:   []Limit{limitOf("a", 5000, 1000, 0)},
+		},
+		{
+			name:   "a new limit starts full",
+			before: []Limit{limitOf("a", 5000, 0, 7)},
+			config: Config{Params: []Params{paramsOf("a", 5000), paramsOf("b", 2000)}},
+			demand: []Amount{{"b", 500}},
+			want:   []Limit{limitOf("a", 5000, 500, 7), limitOf("b", 2000, 1500, 500)},
+		},
+		{
+			name:   "a limit that is configured no more goes",
+			before: []Limit{limitOf("a", 5000, 0, 7), limitOf("b", 2000, 1500, 500)},
+			config: Config{Params: []Params{paramsOf("a", 5000)}},
+			want:   []Limit{limitOf("a", 5000, 500, 7)},
+		},
+		{
+			name:   "a partial config leaves other limits, refilled",
+			before: []Limit{limitOf("a", 5000, 0, 7), limitOf("b", 2000, 1000, 500)},
+			config: Config{Params: []Params{paramsOf("a", 9000)}, Partial: true},
+			want:   []Limit{limitOf("a", 9000, 500, 7), limitOf("b", 2000, 1500, 500)},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			stored := &item{&State{Limits: append(slices.Clone(test.before), wcu(0, 0)), RefilledAt: now - 500}}
+			var plan Plan
+			plan.Decide(stored.image(), &test.config, &Demand{Amounts: test.demand}, now)
+			if plan.Kind != Advance || !stored.apply(&plan) {
+				t.Fatalf("Decide = %v %+v, want an advance that applies", plan.Kind, plan.Steps)
+			}
+			want := append(slices.Clone(test.want), wcu(499_000, 1000))
+			byName := func(a, b Limit) int { return int(a.Name[0]) - int(b.Name[0]) }
+			if diff := cmp.Diff(slices.SortedFunc(slices.Values(want), byName), slices.SortedFunc(slices.Values(stored.state.Limits), byName)); diff != "" {
+				t.Errorf("limits (-want +got):\n%s", diff)
+			}
+			if !test.config.Matches(stored.state) {
+				t.Error("the item does not match the config after the advance")
+			}
+		})
+	}
+}
+
+// TestExpiry checks that an item never expires before it is as full as the one that would replace it, debts included.
+func TestExpiry(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := drawConfig(t, []string{"rpm", "tpm"})
+		c.Lifetime = rapid.Int64Range(1, 7).Draw(t, "times to fill")
+		now := int64(1_700_000_000_000)
+		stored := &item{}
+		for range rapid.IntRange(1, 20).Draw(t, "operations") {
+			now += rapid.Int64Range(0, 5000).Draw(t, "elapsed")
+			d := drawDemand(t, &c)
+			var plan Plan
+			plan.Decide(stored.image(), &c, &d, now)
+			if !stored.apply(&plan) {
+				continue
+			}
+			expiry := stored.state.ExpiresAt
+			if expiry == maxExpiry {
+				continue
+			}
+			if expiry <= 0 {
+				t.Fatalf("the item expires at %d, want a time", expiry)
+			}
+			for _, l := range stored.state.Limits {
+				if full := add(l.Tokens, stored.state.refill(&l, expiry*1000)); l.Name != WriteUnits && full < l.Capacity {
+					t.Fatalf("%s has %d of %d when the item expires", l.Name, full, l.Capacity)
+				}
+			}
+		}
+		if stored.state == nil || c.Lifetime == 0 {
+			return
+		}
+		c.Lifetime = 0
+		var plan Plan
+		plan.Decide(stored.image(), &c, &Demand{}, now)
+		if !stored.apply(&plan) || stored.state.ExpiresAt != 0 {
+			t.Fatalf("an item of the entity's own limits expires at %d, want never", stored.state.ExpiresAt)
+		}
+	})
+}
+
+// TestExpiredItemsAdvance checks that an item past its time is no ground for a write that leaves that time alone.
+func TestExpiredItemsAdvance(t *testing.T) {
+	c := Config{Params: []Params{paramsOf("a", 5000)}, Lifetime: 7, Freshness: 1000}
+	s := &State{Limits: []Limit{limitOf("a", 5000, 5000, 7), wcu(0, 0)}, RefilledAt: 60_000, ExpiresAt: 60}
+	for at, want := range map[int64]Kind{59_999: Spend, 60_000: Advance} {
+		var plan Plan
+		if plan.Decide(s, &c, &Demand{Amounts: []Amount{{"a", 1000}}}, at); plan.Kind != want {
+			t.Errorf("Decide at %d with expiry at 60000 = %v, want %v", at, plan.Kind, want)
+		}
+	}
+}

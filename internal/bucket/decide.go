@@ -1,0 +1,260 @@
+package bucket
+
+import "math"
+
+// Kind says how a demand is written.
+type Kind uint8
+
+// The kinds of plan.
+const (
+	Reject  Kind = iota // not at all: a limit falls short even after a refill
+	Create              // as a new item: there is none
+	Spend               // without a refill
+	Advance             // together with the refill, and with whatever brings the item in line with its config
+)
+
+// String returns the name of the kind.
+func (k Kind) String() string { return [...]string{"reject", "create", "spend", "advance"}[k] }
+
+// StepKind is a clause of the operations spend and advance in the schema.
+type StepKind uint8
+
+// The steps of a plan, each with its values in order.
+const (
+	Take      StepKind = iota // amount
+	Charge                    // amount
+	Refund                    // amount, room
+	Credit                    // room, delta
+	Cover                     // floor
+	Fill                      // brink, level
+	Count                     // amount
+	Configure                 // capacity, refill amount, refill period
+	Seed                      // level, amount
+	Drop                      // none
+	Expire                    // expiry
+	Persist                   // none
+)
+
+// A Step is one clause of a write, for one limit or, Expire and Persist, for the item.
+type Step struct {
+	Kind   StepKind
+	Limit  string
+	Values [3]int64
+}
+
+// A Plan is how a demand is to be written. It may be reused from decision to decision; its zero value is ready.
+type Plan struct {
+	Kind       Kind
+	RefilledAt int64  // Spend: the oldest refill stamp that the item may have; Advance: the one that it must have
+	Now        int64  // Spend: the time; Create, Advance: the refill stamp to write
+	Steps      []Step // Spend, Advance
+	Item       State  // Create: the item
+
+	limitSpace [4]Limit
+	stepSpace  [12]Step
+}
+
+// Decide plans how a demand is written at a time, in epoch milliseconds, to an item, nil for one that does not exist. A
+// plan is a guess that the conditions of its write verify, since the image it was made from may be old. Reject is as
+// good as the image.
+func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
+	switch {
+	case s == nil:
+		p.create(c, d, now)
+	case c.Matches(s) && p.spend(s, c, d, now):
+	default:
+		p.advance(s, c, d, max(now, s.RefilledAt)) // a stamp never moves back, whatever the clocks say
+	}
+}
+
+func (p *Plan) reset(kind Kind, refilledAt, now int64) {
+	p.Kind, p.RefilledAt, p.Now = kind, refilledAt, now
+	p.Steps = p.stepSpace[:0]
+	p.Item = State{}
+}
+
+func (p *Plan) step(kind StepKind, limit string, values ...int64) {
+	s := Step{Kind: kind, Limit: limit}
+	copy(s.Values[:], values)
+	p.Steps = append(p.Steps, s)
+}
+
+// create plans a full bucket less the demand.
+func (p *Plan) create(c *Config, d *Demand, now int64) {
+	p.reset(Create, now, now)
+	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shards: 1}
+	life := lifetime{config: c}
+	for i := range len(c.Params) + 1 {
+		params := &writeUnits
+		if i < len(c.Params) {
+			params = &c.Params[i]
+		}
+		amount, checked := d.of(params.Name)
+		if checked && amount > params.Capacity {
+			p.reset(Reject, now, now)
+			return
+		}
+		level := min(sub(params.Capacity, amount), params.Capacity)
+		p.Item.Limits = append(p.Item.Limits, Limit{
+			Name: params.Name, Tokens: level, Consumed: amount,
+			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
+		})
+		life.cover(params, level)
+	}
+	p.Item.ExpiresAt = life.end(now)
+}
+
+// spend plans a write that leaves the refill stamp alone; false when that takes a refill.
+func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
+	p.reset(Spend, sub(now, c.Freshness), now)
+	if s.RefilledAt < p.RefilledAt || s.ExpiresAt > 0 && s.ExpiresAt <= seconds(now) {
+		return false
+	}
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		amount, checked := d.of(l.Name)
+		switch {
+		case amount == 0:
+		case checked:
+			if l.Tokens < amount {
+				return false
+			}
+			p.step(Take, l.Name, amount)
+		case amount > 0:
+			if c.Lifetime > 0 && l.Name != WriteUnits && sub(l.Tokens, amount) < 0 {
+				return false // the time of expiry, which an advance sets, has to outlast the debt
+			}
+			p.step(Charge, l.Name, amount)
+		default:
+			room := add(s.share(l.Name, l.Capacity), amount)
+			if l.Tokens > room {
+				return false
+			}
+			p.step(Refund, l.Name, amount, room)
+		}
+	}
+	return true
+}
+
+// advance plans a refill up to now, which is not before the item's stamp, with the demand.
+func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
+	p.reset(Advance, s.RefilledAt, now)
+	life := lifetime{config: c}
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		params := c.of(l.Name)
+		switch {
+		case params == nil && !c.Partial:
+			p.step(Drop, l.Name)
+			continue
+		case params == nil:
+			params = &Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod}
+		}
+		level, ok := p.balance(s, l, params, d, now)
+		if !ok {
+			p.reset(Reject, s.RefilledAt, now)
+			return
+		}
+		life.cover(params, level)
+	}
+	for i := range len(c.Params) + 1 {
+		params := &writeUnits
+		if i < len(c.Params) {
+			params = &c.Params[i]
+		}
+		if s.find(params.Name) != nil {
+			continue
+		}
+		amount, checked := d.of(params.Name)
+		capacity := s.share(params.Name, params.Capacity)
+		if checked && amount > capacity {
+			p.reset(Reject, s.RefilledAt, now)
+			return
+		}
+		level := min(sub(capacity, amount), capacity)
+		p.step(Seed, params.Name, level, amount)
+		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
+		life.cover(params, level)
+	}
+	switch expiry := life.end(now); {
+	case expiry == s.ExpiresAt:
+	case expiry == 0:
+		p.step(Persist, "")
+	default:
+		p.step(Expire, "", expiry)
+	}
+}
+
+// balance plans the steps of one limit in an advance, and returns its balance afterwards as the image has it; false when
+// the demand is not covered.
+func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, now int64) (level int64, ok bool) {
+	amount, checked := d.of(l.Name)
+	refill := s.refill(l, now)
+	capacity := s.share(l.Name, params.Capacity)
+	changed := !l.has(params)
+	refilled := add(l.Tokens, refill)
+	if checked && min(refilled, capacity) < amount {
+		return 0, false
+	}
+	switch {
+	case amount < 0 && sub(refilled, amount) >= capacity:
+		level = capacity
+		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)
+	case amount >= 0 && refilled >= capacity && (refill > 0 || amount > 0 || changed):
+		level = sub(capacity, amount)
+		p.step(Fill, l.Name, sub(capacity, refill), level)
+	case refill > 0 || amount != 0 || changed:
+		level = sub(refilled, amount)
+		p.step(Credit, l.Name, add(sub(capacity, refill), min(amount, 0)), sub(refill, amount))
+		if checked {
+			p.step(Cover, l.Name, sub(amount, refill))
+		}
+	default:
+		level = l.Tokens
+	}
+	if changed {
+		p.step(Configure, l.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
+	}
+	if amount != 0 {
+		p.step(Count, l.Name, amount)
+	}
+	return level, true
+}
+
+// A lifetime works out when an item that nobody uses may go: not before each of its limits is full again, debts
+// included, since a new item starts full.
+type lifetime struct {
+	config *Config
+	fill   int64 // longest time in which a limit fills up, milliseconds
+}
+
+// cover takes a limit into account that stands at a level.
+func (life *lifetime) cover(p *Params, level int64) {
+	if life.config.Lifetime > 0 && p.Name != WriteUnits {
+		life.fill = max(life.fill, p.timeToFill(sub(p.Capacity, min(level, 0))))
+	}
+}
+
+// maxExpiry is the end of the year 9999, in epoch seconds.
+const maxExpiry = 253402300799
+
+// end returns the time of expiry in epoch seconds, 0 for never.
+func (life *lifetime) end(now int64) int64 {
+	if life.config.Lifetime <= 0 {
+		return 0
+	}
+	milliseconds := int64(math.MaxInt64)
+	if life.fill <= math.MaxInt64/life.config.Lifetime {
+		milliseconds = life.fill * life.config.Lifetime
+	}
+	return min(seconds(add(now, milliseconds))+1, maxExpiry)
+}
+
+// seconds returns epoch milliseconds as whole epoch seconds.
+func seconds(milliseconds int64) int64 {
+	s := milliseconds / 1000
+	if milliseconds%1000 < 0 {
+		s--
+	}
+	return s
+}
