@@ -1,0 +1,73 @@
+package expr
+
+import (
+	"slices"
+	"strings"
+)
+
+// An Attribute is a named value.
+type Attribute struct {
+	Name  string
+	Value Value
+}
+
+// An Item is a set of attributes with distinct names, in no particular order. A nil Item is an item that does not exist.
+type Item []Attribute
+
+// Lookup returns the value of an attribute; false when the item has none of that name.
+func (it Item) Lookup(name string) (Value, bool) {
+	for i := range it {
+		if it[i].Name == name {
+			return it[i].Value, true
+		}
+	}
+	return Value{}, false
+}
+
+// Get returns the value of an attribute, and the zero Value when the item has none of that name.
+func (it Item) Get(name string) Value {
+	v, _ := it.Lookup(name)
+	return v
+}
+
+// Set replaces or appends an attribute.
+func (it *Item) Set(name string, v Value) {
+	for i := range *it {
+		if (*it)[i].Name == name {
+			(*it)[i].Value = v
+			return
+		}
+	}
+	*it = append(*it, Attribute{name, v})
+}
+
+// Remove deletes an attribute, if the item has it.
+func (it *Item) Remove(name string) {
+	*it = slices.DeleteFunc(*it, func(a Attribute) bool { return a.Name == name })
+}
+
+// Clone returns a copy that can be changed without changing the original.
+func (it Item) Clone() Item { return slices.Clone(it) }
+
+// Equal reports whether both items exist, or neither, and have the same attributes.
+func (it Item) Equal(other Item) bool {
+	if (it == nil) != (other == nil) || len(it) != len(other) {
+		return false
+	}
+	for _, a := range it {
+		if v, ok := other.Lookup(a.Name); !ok || !v.Equal(a.Value) {
+			return false
+		}
+	}
+	return true
+}
+
+// String returns the attributes in the order of their names, in a form for messages and test output.
+func (it Item) String() string {
+	parts := make([]string, len(it))
+	for i, a := range it {
+		parts[i] = a.Name + ": " + a.Value.String()
+	}
+	slices.Sort(parts)
+	return "{" + strings.Join(parts, ", ") + "}"
+}

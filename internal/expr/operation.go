@@ -1,0 +1,219 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// An Operation is a conditional write as data: a part that always applies, and clauses that a call picks. It is
+// declared once, as a package variable, and must not be changed or copied afterwards; its methods are safe for
+// concurrent use.
+type Operation struct {
+	Name    string
+	Slots   int         // values that every call binds, before those of its clauses
+	Where   []Condition // all must hold
+	Update  []Action
+	Clauses []Clause
+
+	compiling sync.Mutex
+	templates atomic.Pointer[map[string]*Template] // by shape; replaced, never changed
+}
+
+// A Clause is a part of an operation that a call may pick, once for the item or once for each member of a family.
+type Clause struct {
+	Name   string
+	Slots  int // values that each pick binds
+	Where  []Condition
+	Update []Action
+}
+
+// A Path names a top-level attribute, or with Member set the attribute of a family that belongs to the picked member.
+type Path struct {
+	Prefix, Suffix string
+	Member         bool
+}
+
+// Attr returns the path of the attribute called name.
+func Attr(name string) Path { return Path{Prefix: name} }
+
+// Of returns the path of the attribute prefix + member + suffix.
+func Of(prefix, suffix string) Path { return Path{Prefix: prefix, Suffix: suffix, Member: true} }
+
+func (p Path) name(member string) string {
+	if p.Member {
+		return p.Prefix + member + p.Suffix
+	}
+	return p.Prefix
+}
+
+type conditionKind uint8
+
+const (
+	condEQ conditionKind = iota
+	condLT
+	condLE
+	condGT
+	condGE
+	condExists
+	condAbsent
+	condAll
+	condAny
+)
+
+// A Condition is something that must hold for the item before the write. A comparison with an attribute that the item
+// does not have, or that is of another type, does not hold.
+type Condition struct {
+	kind conditionKind
+	path Path
+	slot int
+	args []Condition
+}
+
+// EQ holds when the attribute equals the value in the slot.
+func EQ(p Path, slot int) Condition { return Condition{kind: condEQ, path: p, slot: slot} }
+
+// LT holds when the attribute is less than the value in the slot.
+func LT(p Path, slot int) Condition { return Condition{kind: condLT, path: p, slot: slot} }
+
+// LE holds when the attribute is at most the value in the slot.
+func LE(p Path, slot int) Condition { return Condition{kind: condLE, path: p, slot: slot} }
+
+// GT holds when the attribute is greater than the value in the slot.
+func GT(p Path, slot int) Condition { return Condition{kind: condGT, path: p, slot: slot} }
+
+// GE holds when the attribute is at least the value in the slot.
+func GE(p Path, slot int) Condition { return Condition{kind: condGE, path: p, slot: slot} }
+
+// Exists holds when the item has the attribute.
+func Exists(p Path) Condition { return Condition{kind: condExists, path: p} }
+
+// Absent holds when the item does not have the attribute, or there is no item.
+func Absent(p Path) Condition { return Condition{kind: condAbsent, path: p} }
+
+// All holds when every argument does.
+func All(args ...Condition) Condition { return Condition{kind: condAll, args: args} }
+
+// Any holds when at least one argument does.
+func Any(args ...Condition) Condition { return Condition{kind: condAny, args: args} }
+
+type actionKind uint8
+
+const (
+	actSet actionKind = iota
+	actDefault
+	actPlus
+	actMinus
+	actRemove
+	actAdd
+	actDelete
+)
+
+// An Action is one change of an item. Every action of a write sees the item as it was before the write.
+type Action struct {
+	kind actionKind
+	path Path
+	slot int
+}
+
+// Set makes the attribute the value in the slot.
+func Set(p Path, slot int) Action { return Action{actSet, p, slot} }
+
+// Default makes the attribute the value in the slot if the item does not have it.
+func Default(p Path, slot int) Action { return Action{actDefault, p, slot} }
+
+// Plus adds the number in the slot to an attribute that exists.
+func Plus(p Path, slot int) Action { return Action{actPlus, p, slot} }
+
+// Minus subtracts the number in the slot from an attribute that exists.
+func Minus(p Path, slot int) Action { return Action{actMinus, p, slot} }
+
+// Remove removes the attribute.
+func Remove(p Path) Action { return Action{kind: actRemove, path: p} }
+
+// Add adds the number in the slot to the attribute, or the elements in the slot to the set; an attribute that the item
+// does not have counts as zero, or as empty.
+func Add(p Path, slot int) Action { return Action{actAdd, p, slot} }
+
+// Delete takes the elements in the slot out of the set; the attribute goes with its last element.
+func Delete(p Path, slot int) Action { return Action{actDelete, p, slot} }
+
+// A Call is one use of an operation: its values, the clauses picked, and their values. It is not safe for concurrent
+// use, and good for one Bind.
+type Call struct {
+	op     *Operation
+	picks  []pick
+	shape  []byte
+	values []Value
+
+	picksSpace  [12]pick
+	shapeSpace  [96]byte
+	valuesSpace [24]Value
+}
+
+type pick struct {
+	clause int
+	member string
+}
+
+// Call starts a call of the operation with the values of its own slots.
+func (op *Operation) Call(values ...Value) *Call {
+	c := &Call{op: op}
+	c.picks = c.picksSpace[:0]
+	c.shape = c.shapeSpace[:0]
+	c.values = append(c.valuesSpace[:0], values...)
+	return c
+}
+
+// Pick adds a clause, by its index, for a member of its family ("" when the clause has none), with the values of its
+// slots.
+func (c *Call) Pick(clause int, member string, values ...Value) {
+	c.picks = append(c.picks, pick{clause, member})
+	c.shape = append(append(append(c.shape, byte(clause)), member...), 0) // names hold no NUL
+	c.values = append(c.values, values...)
+}
+
+// Bound is a template with the values of one call. The zero Bound neither asks nor changes anything.
+type Bound struct {
+	*Template
+	Values []Value
+}
+
+// Bind returns the call's template, compiled at the first call of this shape, and the call's values. Its errors are
+// programming errors: too few values, or two actions on one attribute.
+func (c *Call) Bind() (Bound, error) {
+	if known := c.op.templates.Load(); known != nil {
+		if t, ok := (*known)[string(c.shape)]; ok && t.slots == len(c.values) {
+			return Bound{t, c.values}, nil
+		}
+	}
+	t, err := c.op.compile(c.picks)
+	if err != nil {
+		return Bound{}, err
+	}
+	if t.slots != len(c.values) {
+		return Bound{}, fmt.Errorf("expr: %s takes %d values, got %d", c.op.Name, t.slots, len(c.values))
+	}
+	c.op.remember(string(c.shape), t)
+	return Bound{t, c.values}, nil
+}
+
+// maxTemplates bounds the templates kept per operation; past it the cache starts afresh.
+const maxTemplates = 1024
+
+func (op *Operation) remember(shape string, t *Template) {
+	op.compiling.Lock()
+	defer op.compiling.Unlock()
+	next := map[string]*Template{shape: t}
+	if known := op.templates.Load(); known != nil && len(*known) < maxTemplates {
+		for s, k := range *known {
+			next[s] = k
+		}
+		next[shape] = t
+	}
+	op.templates.Store(&next)
+}
+
+// errOperand is wrapped by errors about operands of a wrong type, which DynamoDB reports as validation errors.
+var errOperand = errors.New("expr: operand of a wrong type")

@@ -1,0 +1,280 @@
+package expr
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Kind is the type of a value, named as DynamoDB names it.
+type Kind uint8
+
+// The kinds of value that zlimit's records use.
+const (
+	KindNone Kind = iota // no value; the kind of the zero Value
+	KindS                // string
+	KindN                // number
+	KindBool             // boolean
+	KindNull             // null
+	KindSS               // set of strings
+	KindL                // list
+	KindM                // map
+)
+
+var kindNames = [...]string{"none", "S", "N", "BOOL", "NULL", "SS", "L", "M"}
+
+// String returns DynamoDB's name of the kind.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "Kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// A Value is one attribute value. It is immutable; the zero Value is no value at all.
+type Value struct {
+	kind Kind
+	num  int64  // KindN that fits an int64, KindBool
+	text string // KindS; KindN that does not fit an int64, in canonical decimal form
+	elem Item   // KindSS (sorted), KindL, KindM
+}
+
+// S returns a string value.
+func S(s string) Value { return Value{kind: KindS, text: s} }
+
+// N returns a number value.
+func N(n int64) Value { return Value{kind: KindN, num: n} }
+
+// Bool returns a boolean value.
+func Bool(b bool) Value {
+	v := Value{kind: KindBool}
+	if b {
+		v.num = 1
+	}
+	return v
+}
+
+// Null returns the null value.
+func Null() Value { return Value{kind: KindNull} }
+
+// Strings returns a string set of the distinct elements. DynamoDB has no empty sets; a store rejects one.
+func Strings(elements ...string) Value {
+	sorted := slices.Compact(slices.Sorted(slices.Values(elements)))
+	set := make(Item, len(sorted))
+	for i, s := range sorted {
+		set[i].Value = S(s)
+	}
+	return Value{kind: KindSS, elem: set}
+}
+
+// List returns a list of values.
+func List(elements ...Value) Value {
+	list := make(Item, len(elements))
+	for i, v := range elements {
+		list[i].Value = v
+	}
+	return Value{kind: KindL, elem: list}
+}
+
+// Map returns a map value that holds the attributes of m, which the caller must not change afterwards.
+func Map(m Item) Value { return Value{kind: KindM, elem: m} }
+
+// maxDigits is the precision of a DynamoDB number in significant decimal digits.
+const maxDigits = 38
+
+// ErrNumber is wrapped by every error about a number that DynamoDB could not hold.
+var ErrNumber = errors.New("expr: not a number of at most 38 digits")
+
+// ParseNumber returns the number that a decimal text stands for, exactly.
+func ParseNumber(text string) (Value, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return N(n), nil
+	}
+	if strings.ContainsAny(text, "/_xXpPbBoO") || len(text) > 200 { // accepted by big.Rat, or too costly
+		return Value{}, fmt.Errorf("%w: %q", ErrNumber, text)
+	}
+	if _, exp, ok := strings.Cut(strings.ToLower(text), "e"); ok {
+		if e, err := strconv.Atoi(exp); err != nil || e < -200 || e > 200 {
+			return Value{}, fmt.Errorf("%w: %q", ErrNumber, text)
+		}
+	}
+	r, ok := new(big.Rat).SetString(text)
+	if !ok {
+		return Value{}, fmt.Errorf("%w: %q", ErrNumber, text)
+	}
+	return number(r)
+}
+
+// number returns a rational as a value, or an error when its decimal form is too long.
+func number(r *big.Rat) (Value, error) {
+	if r.IsInt() && r.Num().IsInt64() {
+		return N(r.Num().Int64()), nil
+	}
+	digits, exact := r.FloatPrec()
+	text := r.FloatString(digits)
+	significant := strings.Trim(strings.Replace(strings.TrimPrefix(text, "-"), ".", "", 1), "0")
+	if !exact || len(significant) > maxDigits {
+		return Value{}, fmt.Errorf("%w: %s", ErrNumber, r.RatString())
+	}
+	return Value{kind: KindN, text: text}, nil
+}
+
+// Kind returns the type of the value.
+func (v Value) Kind() Kind { return v.kind }
+
+// Text returns the string of a KindS value and "" otherwise.
+func (v Value) Text() string {
+	if v.kind == KindS {
+		return v.text
+	}
+	return ""
+}
+
+// Int returns the number of a KindN value; false when it is of another kind or does not fit an int64.
+func (v Value) Int() (int64, bool) { return v.num, v.kind == KindN && v.text == "" }
+
+// Number returns the decimal form of a KindN value and "" otherwise.
+func (v Value) Number() string {
+	switch {
+	case v.kind != KindN:
+		return ""
+	case v.text != "":
+		return v.text
+	default:
+		return strconv.FormatInt(v.num, 10)
+	}
+}
+
+// Low64 returns the low 64 bits of an integral KindN value of any size, in two's complement; false for other values.
+// Counters that only differ matter of may be carried so: differences of neighbours stay exact when the counter wraps.
+func (v Value) Low64() (int64, bool) {
+	if v.kind != KindN {
+		return 0, false
+	}
+	if v.text == "" {
+		return v.num, true
+	}
+	n, ok := new(big.Int).SetString(v.text, 10)
+	if !ok {
+		return 0, false
+	}
+	modulus := new(big.Int).Lsh(big.NewInt(1), 64)
+	return int64(n.Mod(n, modulus).Uint64()), true // Mod is Euclidean: the result is in [0, 2^64)
+}
+
+// True reports whether the value is the boolean true.
+func (v Value) True() bool { return v.kind == KindBool && v.num != 0 }
+
+// Elements returns the elements of a list or a set, or the attributes of a map, and nil for other kinds. The result
+// must not be changed.
+func (v Value) Elements() Item { return v.elem }
+
+// Equal reports whether two values are of one kind and equal, as DynamoDB's "=" does.
+func (v Value) Equal(w Value) bool {
+	if v.kind != w.kind || v.num != w.num || v.text != w.text || len(v.elem) != len(w.elem) {
+		return false
+	}
+	if v.kind == KindM {
+		return v.elem.Equal(w.elem)
+	}
+	return slices.EqualFunc(v.elem, w.elem, func(a, b Attribute) bool { return a.Value.Equal(b.Value) })
+}
+
+// compare orders two values of one ordered kind; false when they have no order.
+func (v Value) compare(w Value) (int, bool) {
+	switch {
+	case v.kind == KindN && w.kind == KindN:
+		if v.text == "" && w.text == "" {
+			return cmp.Compare(v.num, w.num), true
+		}
+		return v.rat().Cmp(w.rat()), true
+	case v.kind == KindS && w.kind == KindS:
+		return cmp.Compare(v.text, w.text), true
+	default:
+		return 0, false
+	}
+}
+
+// plus returns v + sign·w for numbers.
+func (v Value) plus(w Value, sign int64) (Value, error) {
+	if v.kind != KindN || w.kind != KindN {
+		return Value{}, fmt.Errorf("%w: %v and %v", errOperand, v.kind, w.kind)
+	}
+	if v.text == "" && w.text == "" {
+		sum, grows := v.num+w.num, w.num > 0
+		if sign < 0 {
+			sum, grows = v.num-w.num, w.num < 0
+		}
+		if w.num == 0 || (sum > v.num) == grows { // else it has wrapped
+			return N(sum), nil
+		}
+	}
+	operand := w.rat()
+	if sign < 0 {
+		operand.Neg(operand)
+	}
+	return number(operand.Add(v.rat(), operand))
+}
+
+// rat returns a number as a rational of its own.
+func (v Value) rat() *big.Rat {
+	if v.text == "" {
+		return new(big.Rat).SetInt64(v.num)
+	}
+	r, _ := new(big.Rat).SetString(v.text) // canonical since number or ParseNumber made it
+	return r
+}
+
+// union returns the set of the elements of both sets.
+func (v Value) union(w Value) Value {
+	all := make([]string, 0, len(v.elem)+len(w.elem))
+	for _, set := range []Item{v.elem, w.elem} {
+		for _, e := range set {
+			all = append(all, e.Value.text)
+		}
+	}
+	return Strings(all...)
+}
+
+// without returns the set of the elements of v that are not in w.
+func (v Value) without(w Value) Value {
+	kept := make([]string, 0, len(v.elem))
+	for _, e := range v.elem {
+		if !slices.ContainsFunc(w.elem, func(a Attribute) bool { return a.Value.text == e.Value.text }) {
+			kept = append(kept, e.Value.text)
+		}
+	}
+	return Strings(kept...)
+}
+
+// String returns the value in a form for messages and test output.
+func (v Value) String() string {
+	switch v.kind {
+	case KindS:
+		return strconv.Quote(v.text)
+	case KindN:
+		return v.Number()
+	case KindBool:
+		return strconv.FormatBool(v.num != 0)
+	case KindNull:
+		return "null"
+	case KindSS, KindL:
+		parts := make([]string, len(v.elem))
+		for i, e := range v.elem {
+			parts[i] = e.Value.String()
+		}
+		open, closing := "[", "]"
+		if v.kind == KindSS {
+			open, closing = "{", "}"
+		}
+		return open + strings.Join(parts, ", ") + closing
+	case KindM:
+		return v.elem.String()
+	default:
+		return "none"
+	}
+}
