@@ -181,22 +181,31 @@ type Bound struct {
 }
 
 // Bind returns the call's template, compiled at the first call of this shape, and the call's values. Its errors are
-// programming errors: too few values, or two actions on one attribute.
+// programming errors that DynamoDB would refuse: too few values, values of a kind that the operation has no use for,
+// slots that nothing uses, or two actions on one attribute.
 func (c *Call) Bind() (Bound, error) {
-	if known := c.op.templates.Load(); known != nil {
-		if t, ok := (*known)[string(c.shape)]; ok && t.slots == len(c.values) {
-			return Bound{t, c.values}, nil
-		}
-	}
-	t, err := c.op.compile(c.picks)
+	t, err := c.template()
 	if err != nil {
 		return Bound{}, err
 	}
-	if t.slots != len(c.values) {
-		return Bound{}, fmt.Errorf("expr: %s takes %d values, got %d", c.op.Name, t.slots, len(c.values))
+	if err := t.accept(c.values); err != nil {
+		return Bound{}, fmt.Errorf("expr: %s %w", c.op.Name, err)
 	}
-	c.op.remember(string(c.shape), t)
 	return Bound{t, c.values}, nil
+}
+
+// template returns the template for the clauses picked.
+func (c *Call) template() (*Template, error) {
+	if known := c.op.templates.Load(); known != nil {
+		if t, ok := (*known)[string(c.shape)]; ok {
+			return t, nil
+		}
+	}
+	t, err := c.op.compile(c.picks)
+	if err == nil {
+		c.op.remember(string(c.shape), t)
+	}
+	return t, err
 }
 
 // maxTemplates bounds the templates kept per operation; past it the cache starts afresh.

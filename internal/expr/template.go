@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ type Template struct {
 	where  []test
 	update []step
 	slots  int
+	takes  []kinds // what each slot takes
 
 	condition string
 	updates   string
@@ -78,8 +80,99 @@ func (op *Operation) compile(picks []pick) (*Template, error) {
 		}
 		changed[s.attr] = true
 	}
+	if err := t.infer(); err != nil {
+		return nil, fmt.Errorf("expr: %s %w", op.Name, err)
+	}
 	t.render()
 	return t, nil
+}
+
+// kinds is a set of [Kind].
+type kinds uint16
+
+const (
+	ordered  = 1<<KindN | 1<<KindS
+	addable  = 1<<KindN | 1<<KindSS
+	anything = 1<<KindS | 1<<KindN | 1<<KindBool | 1<<KindNull | 1<<KindSS | 1<<KindL | 1<<KindM
+)
+
+// infer finds the kinds of value that each slot takes. DynamoDB refuses an operand of another kind whatever the item,
+// and a value that no expression uses.
+func (t *Template) infer() error {
+	t.takes = make([]kinds, t.slots)
+	use := func(slot int, k kinds) error {
+		if slot < 0 || slot >= t.slots {
+			return fmt.Errorf("has no slot %d", slot)
+		}
+		if t.takes[slot] == 0 {
+			t.takes[slot] = anything
+		}
+		if t.takes[slot] &= k; t.takes[slot] == 0 {
+			return fmt.Errorf("has uses of slot %d that no value suits", slot)
+		}
+		return nil
+	}
+	if err := inferTests(t.where, use); err != nil {
+		return err
+	}
+	for _, s := range t.update {
+		k := kinds(anything)
+		switch s.kind {
+		case actRemove:
+			continue
+		case actPlus, actMinus:
+			k = 1 << KindN
+		case actAdd:
+			k = addable
+		case actDelete:
+			k = 1 << KindSS
+		}
+		if err := use(s.slot, k); err != nil {
+			return err
+		}
+	}
+	if i := slices.Index(t.takes, 0); i >= 0 {
+		return fmt.Errorf("does not use slot %d", i)
+	}
+	return nil
+}
+
+func inferTests(tests []test, use func(int, kinds) error) error {
+	for i := range tests {
+		var err error
+		switch tests[i].kind {
+		case condExists, condAbsent:
+		case condAll, condAny:
+			if len(tests[i].args) == 0 {
+				return errors.New("has an empty All or Any")
+			}
+			err = inferTests(tests[i].args, use)
+		case condEQ:
+			err = use(tests[i].slot, anything)
+		default:
+			err = use(tests[i].slot, ordered)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// accept returns an error for values that DynamoDB would refuse as operands of the template.
+func (t *Template) accept(values []Value) error {
+	if len(values) != t.slots {
+		return fmt.Errorf("takes %d values, got %d", t.slots, len(values))
+	}
+	for i := range values {
+		if t.takes[i]&(1<<values[i].kind) == 0 {
+			return fmt.Errorf("cannot take a value of kind %v in slot %d", values[i].kind, i)
+		}
+		if values[i].kind == KindSS && len(values[i].elem) == 0 {
+			return fmt.Errorf("cannot take an empty set in slot %d", i)
+		}
+	}
+	return nil
 }
 
 func (t *Template) add(where []Condition, update []Action, member string, base int) {
@@ -106,7 +199,7 @@ type renderer struct {
 
 func (t *Template) render() {
 	r := &renderer{numbers: map[string]string{}, names: map[string]string{}}
-	r.conjunction(t.where, " AND ")
+	r.tests(t.where, condAll)
 	t.condition = r.String()
 	r.Reset()
 	for _, section := range []struct {
@@ -136,14 +229,39 @@ func (r *renderer) name(attr string) string {
 	return p
 }
 
-func (r *renderer) conjunction(tests []test, operator string) {
-	for i, t := range tests {
+// tests renders tests joined by a condAll or a condAny. DynamoDB refuses redundant parentheses.
+func (r *renderer) tests(tests []test, join conditionKind) {
+	list := flatten(nil, tests, join)
+	for i, t := range list {
 		if i > 0 {
-			r.WriteString(operator)
+			r.WriteString(operators[join])
 		}
-		r.test(t)
+		switch group := t.kind == condAll || t.kind == condAny; {
+		case group && len(list) > 1:
+			r.WriteString("(")
+			r.tests(t.args, t.kind)
+			r.WriteString(")")
+		case group:
+			r.tests(t.args, t.kind)
+		default:
+			r.test(t)
+		}
 	}
 }
+
+// flatten appends tests to list, with those of nested groups of the same kind, or of a single test, in their place.
+func flatten(list, tests []test, join conditionKind) []test {
+	for _, t := range tests {
+		if t.kind == join || (t.kind == condAll || t.kind == condAny) && len(t.args) == 1 {
+			list = flatten(list, t.args, join)
+		} else {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+var operators = map[conditionKind]string{condAll: " AND ", condAny: " OR "}
 
 var comparators = [...]string{condEQ: " = ", condLT: " < ", condLE: " <= ", condGT: " > ", condGE: " >= "}
 
@@ -153,14 +271,6 @@ func (r *renderer) test(t test) {
 		r.WriteString("attribute_exists(" + r.name(t.attr) + ")")
 	case condAbsent:
 		r.WriteString("attribute_not_exists(" + r.name(t.attr) + ")")
-	case condAll, condAny:
-		operator := " AND "
-		if t.kind == condAny {
-			operator = " OR "
-		}
-		r.WriteString("(")
-		r.conjunction(t.args, operator)
-		r.WriteString(")")
 	default:
 		r.WriteString(r.name(t.attr) + comparators[t.kind] + Placeholder(t.slot))
 	}

@@ -83,11 +83,16 @@ func List(elements ...Value) Value {
 // Map returns a map value that holds the attributes of m, which the caller must not change afterwards.
 func Map(m Item) Value { return Value{kind: KindM, elem: m} }
 
-// maxDigits is the precision of a DynamoDB number in significant decimal digits.
-const maxDigits = 38
+// What a DynamoDB number can be: its precision in significant decimal digits, and its magnitude as the digits before the
+// point, or the zeros after it.
+const (
+	maxDigits  = 38
+	maxInteger = 126 // less than 1E+126
+	maxZeros   = 129 // at least 1E-130
+)
 
 // ErrNumber is wrapped by every error about a number that DynamoDB could not hold.
-var ErrNumber = errors.New("expr: not a number of at most 38 digits")
+var ErrNumber = errors.New("expr: not a number that DynamoDB can hold")
 
 // ParseNumber returns the number that a decimal text stands for, exactly.
 func ParseNumber(text string) (Value, error) {
@@ -116,8 +121,13 @@ func number(r *big.Rat) (Value, error) {
 	}
 	digits, exact := r.FloatPrec()
 	text := r.FloatString(digits)
-	significant := strings.Trim(strings.Replace(strings.TrimPrefix(text, "-"), ".", "", 1), "0")
-	if !exact || len(significant) > maxDigits {
+	integer, fraction, _ := strings.Cut(strings.TrimPrefix(text, "-"), ".")
+	significant := strings.Trim(integer+fraction, "0")
+	zeros := 0
+	if integer == "0" {
+		zeros = len(fraction) - len(strings.TrimLeft(fraction, "0"))
+	}
+	if !exact || len(significant) > maxDigits || len(integer) > maxInteger || zeros > maxZeros {
 		return Value{}, fmt.Errorf("%w: %s", ErrNumber, r.RatString())
 	}
 	return Value{kind: KindN, text: text}, nil
@@ -178,7 +188,7 @@ func (v Value) Equal(w Value) bool {
 	if v.kind != w.kind || v.num != w.num || v.text != w.text || len(v.elem) != len(w.elem) {
 		return false
 	}
-	if v.kind == KindM {
+	if v.kind == KindM && len(v.elem) > 0 { // an empty map may be nil or not
 		return v.elem.Equal(w.elem)
 	}
 	return slices.EqualFunc(v.elem, w.elem, func(a, b Attribute) bool { return a.Value.Equal(b.Value) })

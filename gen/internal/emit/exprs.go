@@ -1,0 +1,238 @@
+package emit
+
+import (
+	. "github.com/dave/jennifer/jen"
+
+	"github.com/zlimit/zlimit-go/gen/internal/schema"
+)
+
+// exprs writes the operations and the functions that call them.
+func exprs(f *file, s *schema.Schema) {
+	for _, op := range s.Operations {
+		if len(op.Clauses) > 0 {
+			clauseConstants(f, op)
+		}
+		operationVar(f, op)
+		if len(op.Clauses) > 0 {
+			callType(f, op)
+		} else {
+			f.doc(operationDoc(op))
+			f.Func().Id(op.Func()).Params(operationParams(op)...).Params(Qual(exprPkg, "Bound"), Error()).BlockFunc(func(g *Group) {
+				g.Return(start(g, op).Dot("Bind").Call())
+			})
+		}
+	}
+}
+
+func operationDoc(op *schema.Operation) string {
+	return op.Func() + " " + sentence(lower(op.Doc)) + argList(op.Args)
+}
+
+// clauseConstants declares the indexes of the clauses.
+func clauseConstants(f *file, op *schema.Operation) {
+	if len(op.Clauses) == 1 {
+		f.doc("The clause of " + op.Func() + ".")
+		f.Const().Id(op.ClauseConst(op.Clauses[0])).Op("=").Lit(0)
+		return
+	}
+	f.doc("The clauses of " + op.Func() + ".")
+	f.Const().DefsFunc(func(g *Group) {
+		for i, c := range op.Clauses {
+			if i == 0 {
+				g.Id(op.ClauseConst(c)).Op("=").Iota()
+			} else {
+				g.Id(op.ClauseConst(c))
+			}
+		}
+	})
+}
+
+// operationVar declares the operation as data.
+func operationVar(f *file, op *schema.Operation) {
+	slots := len(op.Args)
+	where, update := conditions(op.Where), actions(op.Actions)
+	if op.Keys {
+		repeated, entries := op.Records[0].KeyAttributes()
+		set := func(name string) {
+			update = append(update, exprCall("Set", exprCall("Attr", Lit(name)), Lit(slots)))
+			slots++
+		}
+		for _, a := range repeated {
+			set(a.Name)
+		}
+		for _, e := range entries {
+			for _, name := range e.Attributes() {
+				set(name)
+			}
+		}
+	}
+	parts := parts(op.Name, slots, where, update, 8)
+	if len(op.Clauses) > 0 {
+		var clauses []Code
+		for _, c := range op.Clauses {
+			clauses = append(clauses, Id(op.ClauseConst(c)).Op(":").Add(
+				fields(partsOfClause(c)...)))
+		}
+		parts = append(parts, field("Clauses", Index().Qual(exprPkg, "Clause").Add(fields(clauses...))))
+	}
+	f.Line()
+	f.Var().Id(op.Var()).Op("=").Qual(exprPkg, "Operation").Add(fields(parts...))
+}
+
+func partsOfClause(c *schema.Clause) []Code {
+	return parts(c.Name, len(c.Args), conditions(c.Where), actions(c.Actions), 16)
+}
+
+// parts writes the fields that operations and clauses share.
+func parts(name string, slots int, where, update []Code, indent int) []Code {
+	parts := []Code{field("Name", Lit(name))}
+	if slots > 0 {
+		parts = append(parts, field("Slots", Lit(slots)))
+	}
+	if len(where) > 0 {
+		parts = append(parts, field("Where", Index().Qual(exprPkg, "Condition").Add(values(indent+len("Where:  []expr.Condition{},"), where...))))
+	}
+	if len(update) > 0 {
+		parts = append(parts, field("Update", Index().Qual(exprPkg, "Action").Add(values(indent+len("Update: []expr.Action{},"), update...))))
+	}
+	return parts
+}
+
+func exprCall(name string, args ...Code) *Statement { return Qual(exprPkg, name).Call(args...) }
+
+// path writes the path of an attribute.
+func path(attr schema.Ref) *Statement {
+	if attr.Family == nil {
+		return exprCall("Attr", Lit(attr.Name))
+	}
+	suffix := ""
+	if attr.Family.PerAttr {
+		suffix = "_" + attr.Name
+	}
+	return exprCall("Of", Lit(attr.Family.Prefix), Lit(suffix))
+}
+
+// comparisons are the constructors of conditions.
+var comparisons = map[string]string{
+	"=": "EQ", "<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "exists": "Exists", "absent": "Absent", "and": "All", "or": "Any",
+}
+
+func conditions(conditions []*schema.Condition) []Code {
+	codes := make([]Code, len(conditions))
+	for i, c := range conditions {
+		codes[i] = condition(c)
+	}
+	return codes
+}
+
+func condition(c *schema.Condition) *Statement {
+	constructor := comparisons[c.Op]
+	switch {
+	case len(c.Args) > 0:
+		return exprCall(constructor, conditions(c.Args)...)
+	case c.Arg == nil:
+		return exprCall(constructor, path(c.Attr))
+	default:
+		return exprCall(constructor, path(c.Attr), Lit(c.Arg.Slot))
+	}
+}
+
+// changes are the constructors of actions.
+var changes = map[string]string{
+	"set": "Set", "default": "Default", "plus": "Plus", "minus": "Minus", "remove": "Remove", "add": "Add", "delete": "Delete",
+}
+
+func actions(actions []*schema.Action) []Code {
+	codes := make([]Code, len(actions))
+	for i, a := range actions {
+		if a.Arg == nil {
+			codes[i] = exprCall(changes[a.Op], path(a.Attr))
+		} else {
+			codes[i] = exprCall(changes[a.Op], path(a.Attr), Lit(a.Arg.Slot))
+		}
+	}
+	return codes
+}
+
+// operationParams writes the parameters of an operation's function.
+func operationParams(op *schema.Operation) []Code {
+	params := argParams(op.Args)
+	if op.Keys {
+		params = append([]Code{Id("key").Id(op.Records[0].KeyType())}, params...)
+	}
+	return params
+}
+
+// argParams writes parameters, those of one type in a row together.
+func argParams(args []*schema.Arg) []Code {
+	var params []Code
+	for i, a := range args {
+		p := Id(schema.Unexported(a.Name))
+		if i+1 == len(args) || args[i+1].Type != a.Type {
+			p.Add(goType(a.Type))
+		}
+		params = append(params, p)
+	}
+	return params
+}
+
+func argValues(args []*schema.Arg) []Code {
+	values := make([]Code, len(args))
+	for i, a := range args {
+		values[i] = value(a.Type, Id(schema.Unexported(a.Name)))
+	}
+	return values
+}
+
+// start writes the expression that starts a call of an operation, and the statements before it.
+func start(g *Group, op *schema.Operation) *Statement {
+	args := argValues(op.Args)
+	if op.Keys {
+		repeated, entries := op.Records[0].KeyAttributes()
+		for _, a := range repeated {
+			x := Id("key").Dot(schema.Exported(a.From.Name))
+			if a.From.Int {
+				x = Int64().Call(x)
+			}
+			args = append(args, value(a.Type, x))
+		}
+		for _, e := range entries {
+			call := Id("key").Dot(e.Index.Method()).Call()
+			if e.Index.Local {
+				args = append(args, exprCall("S", call))
+				continue
+			}
+			pk, sk := e.Index.Method()+"PK", e.Index.Method()+"SK"
+			g.List(Id(pk), Id(sk)).Op(":=").Add(call)
+			args = append(args, exprCall("S", Id(pk)), exprCall("S", Id(sk)))
+		}
+	}
+	return Id(op.Var()).Dot("Call").Call(args...)
+}
+
+// callType declares the type that collects clauses, and its methods.
+func callType(f *file, op *schema.Operation) {
+	f.doc(op.CallType() + " collects the clauses of a call of " + op.Func() + ". Bind ends it.")
+	f.Type().Id(op.CallType()).Struct(Op("*").Qual(exprPkg, "Call"))
+	f.doc(operationDoc(op))
+	f.Func().Id(op.Func()).Params(operationParams(op)...).Id(op.CallType()).BlockFunc(func(g *Group) {
+		call := start(g, op)
+		g.Return(Id(op.CallType()).Values(call))
+	})
+	for _, c := range op.Clauses {
+		name := schema.Unexported(c.Name)
+		f.doc(name + " " + sentence(lower(c.Doc)) + argList(c.Args))
+		params, member := argParams(c.Args), Lit("")
+		if c.Family != nil {
+			member = Id(schema.Unexported(c.Family.Var.Name))
+			param := member.Clone()
+			if len(c.Args) == 0 || c.Args[0].Type != schema.S {
+				param.String()
+			}
+			params = append([]Code{param}, params...)
+		}
+		f.Func().Params(Id("c").Id(op.CallType())).Id(name).Params(params...).Block(
+			Id("c").Dot("Pick").Call(append([]Code{Id(op.ClauseConst(c)), member}, argValues(c.Args)...)...),
+		)
+	}
+}

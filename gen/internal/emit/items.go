@@ -1,0 +1,475 @@
+package emit
+
+import (
+	"slices"
+	"strings"
+
+	. "github.com/dave/jennifer/jen"
+
+	"github.com/zlimit/zlimit-go/gen/internal/schema"
+)
+
+// items writes a struct per record with its encoder and decoder, and the types and functions of the families.
+func items(f *file, s *schema.Schema) {
+	for _, r := range s.Records {
+		itemType(f, r)
+		encoder(f, r)
+		decoder(f, r)
+		if r.ReservesFunc() != "" {
+			reserves(f, s, r)
+		}
+	}
+	for _, m := range s.Members {
+		if !strings.Contains(m.Type, ".") {
+			memberType(f, m)
+		}
+		memberEncoder(f, m)
+		memberDecoder(f, m)
+	}
+}
+
+// goType returns the Go type of an attribute.
+func goType(t schema.Type) *Statement {
+	switch t {
+	case schema.S:
+		return String()
+	case schema.N:
+		return Int64()
+	case schema.BOOL:
+		return Bool()
+	case schema.SS:
+		return Index().String()
+	case schema.L:
+		return Index().Qual(exprPkg, "Value")
+	default: // schema.M
+		return Qual(exprPkg, "Item")
+	}
+}
+
+// value returns the expression of an attribute's value.
+func value(t schema.Type, x *Statement) *Statement {
+	switch t {
+	case schema.S:
+		return Qual(exprPkg, "S").Call(x)
+	case schema.N:
+		return Qual(exprPkg, "N").Call(x)
+	case schema.BOOL:
+		return Qual(exprPkg, "Bool").Call(x)
+	case schema.SS:
+		return Qual(exprPkg, "Strings").Call(Add(x).Op("..."))
+	case schema.L:
+		return Qual(exprPkg, "List").Call(Add(x).Op("..."))
+	default: // schema.M
+		return Qual(exprPkg, "Map").Call(x)
+	}
+}
+
+// isZero returns the condition that a value is empty.
+func isZero(t schema.Type, x *Statement) *Statement { return compareZero(t, x, "==", "!") }
+
+// isSet returns the condition that a value is not empty.
+func isSet(t schema.Type, x *Statement) *Statement { return compareZero(t, x, "!=", "") }
+
+func compareZero(t schema.Type, x *Statement, operator, sign string) *Statement {
+	switch t {
+	case schema.S:
+		return Add(x).Op(operator).Lit("")
+	case schema.N:
+		return Add(x).Op(operator).Lit(0)
+	case schema.BOOL:
+		if sign == "" {
+			return x
+		}
+		return Op(sign).Add(x)
+	default:
+		return Len(x).Op(operator).Lit(0)
+	}
+}
+
+// memberGo returns the Go type of a family's members.
+func memberGo(m *schema.Members) *Statement {
+	if pkg, name, imported := strings.Cut(m.Type, "."); imported {
+		return Qual(internalPkg(pkg), name)
+	}
+	return Id(m.Type)
+}
+
+// own returns the attributes that stand for themselves.
+func own(r *schema.Record) []*schema.Attribute {
+	var attributes []*schema.Attribute
+	for _, a := range r.Attributes {
+		if a.From == nil {
+			attributes = append(attributes, a)
+		}
+	}
+	return attributes
+}
+
+// trailing is the longest doc that is written behind a struct field, and not above it.
+const trailing = 80
+
+// structField writes a struct field with its doc.
+func structField(g *Group, name string, typ *Statement, doc string) {
+	if len(doc) > trailing {
+		g.Comment(comment(doc, 4))
+		g.Id(name).Add(typ)
+		return
+	}
+	g.Id(name).Add(typ).Comment("// " + doc)
+}
+
+func itemType(f *file, r *schema.Record) {
+	f.doc(r.ItemType() + " is " + article(noun(r)) + " item. " + sentence(r.Doc))
+	f.Type().Id(r.ItemType()).StructFunc(func(g *Group) {
+		g.Id("Key").Id(r.KeyType())
+		g.Line()
+		for _, a := range own(r) {
+			structField(g, schema.Exported(a.Go), goType(a.Type), a.Name+": "+a.Doc)
+		}
+		for _, family := range r.Families {
+			structField(g, schema.Exported(family.Name), Index().Add(memberGo(family.Members)),
+				family.Pattern+", sorted by name")
+		}
+		if len(own(r))+len(r.Families) > 0 {
+			g.Line()
+		}
+		g.Id("unknown").Qual(exprPkg, "Item").Comment("// attributes that the schema does not know, kept as they are")
+	})
+}
+
+func article(noun string) string {
+	if strings.ContainsRune("aeio", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
+}
+
+// attribute writes an attribute literal.
+func attribute(name, v Code) *Statement {
+	return Qual(exprPkg, "Attribute").Values(field("Name", name), field("Value", v))
+}
+
+// extend writes the call that appends attributes to the item.
+func extend(attributes ...Code) *Statement {
+	if len(attributes) == 1 {
+		return Append(Id("item"), attributes[0])
+	}
+	return Id("append").Custom(Options{Open: "(item,", Close: ")", Separator: ",", Multi: true}, attributes...)
+}
+
+// stored returns the attributes that are written at all.
+func stored(attributes []*schema.Attribute) []*schema.Attribute {
+	return slices.DeleteFunc(slices.Clone(attributes), func(a *schema.Attribute) bool { return a.Empty == schema.Never })
+}
+
+// written returns the literal of an attribute with the value x; or, for one that is optional, the statement that appends
+// it unless x is empty.
+func written(a *schema.Attribute, name, x *Statement) (code Code, optional bool) {
+	switch a.Empty {
+	case schema.Omit:
+		return If(isSet(a.Type, x)).Block(
+			Id("item").Op("=").Add(extend(attribute(name, value(a.Type, x)))),
+		), true
+	case schema.Null:
+		return attribute(name, Id("orNull").Call(isZero(a.Type, x), value(a.Type, x))), false
+	default:
+		return attribute(name, value(a.Type, x)), false
+	}
+}
+
+// source returns the expression that an attribute of an item gets its value from.
+func source(a *schema.Attribute) *Statement {
+	switch {
+	case a.From == nil:
+		return Id("it").Dot(schema.Exported(a.Go))
+	case a.From.Int:
+		return Int64().Call(Id("it").Dot("Key").Dot(schema.Exported(a.From.Name)))
+	default:
+		return Id("it").Dot("Key").Dot(schema.Exported(a.From.Name))
+	}
+}
+
+// indexKey writes the statement that computes the key of an index entry, and returns the attributes that hold it. The
+// names of the variables start with prefix.
+func indexKey(g *Group, e *schema.Entry, prefix string) []Code {
+	var args []Code
+	if e.When != nil {
+		args = append(args, source(e.When))
+	}
+	call := Id("it").Dot("Key").Dot(e.Index.Method()).Call(args...)
+	if e.Index.Local {
+		return []Code{attribute(Lit(e.Index.SK), Qual(exprPkg, "S").Call(call))}
+	}
+	pk, sk := prefix+"PK", prefix+"SK"
+	if prefix == "" {
+		pk, sk = "pk", "sk"
+	}
+	g.List(Id(pk), Id(sk)).Op(":=").Add(call)
+	return []Code{
+		attribute(Lit(e.Index.PK), Qual(exprPkg, "S").Call(Id(pk))),
+		attribute(Lit(e.Index.SK), Qual(exprPkg, "S").Call(Id(sk))),
+	}
+}
+
+func encoder(f *file, r *schema.Record) {
+	f.doc("encode returns the attributes of the item but for its primary key.")
+	f.Func().Params(Id("it").Op("*").Id(r.ItemType())).Id("encode").Params().Qual(exprPkg, "Item").BlockFunc(func(g *Group) {
+		var always, sometimes []Code
+		capacity := 0
+		for _, a := range stored(r.Attributes) {
+			literal, optional := written(a, Lit(a.Name), source(a))
+			if optional {
+				sometimes = append(sometimes, literal)
+				capacity++
+			} else {
+				always = append(always, literal)
+			}
+		}
+		for _, e := range r.Entries {
+			if e.When == nil {
+				always = append(always, indexKey(g, e, e.Index.Method())...)
+				continue
+			}
+			sometimes = append(sometimes, If(isSet(schema.S, source(e.When))).BlockFunc(func(g *Group) {
+				literals := indexKey(g, e, "")
+				g.Id("item").Op("=").Add(extend(literals...))
+			}))
+			capacity += len(e.Attributes())
+		}
+		size := Lit(len(always) + capacity)
+		for _, family := range r.Families {
+			size.Op("+").Add(times(len(stored(family.Fields)), Id("it").Dot(schema.Exported(family.Name))))
+		}
+		g.Id("item").Op(":=").Make(Qual(exprPkg, "Item"), Lit(0), size.Op("+").Len(Id("it").Dot("unknown")))
+		if len(always) > 0 {
+			g.Id("item").Op("=").Add(extend(always...))
+		}
+		for _, s := range sometimes {
+			g.Add(s)
+		}
+		for _, family := range r.Families {
+			list := Id("it").Dot(schema.Exported(family.Name))
+			g.For(Id("i").Op(":=").Range().Add(list)).Block(
+				Id("item").Op("=").Id(family.AppendFunc()).Call(Id("item"), Op("&").Add(list).Index(Id("i"))),
+			)
+		}
+		g.Return(Append(Id("item"), Id("it").Dot("unknown").Op("...")))
+	})
+}
+
+// times writes n times the length of a list.
+func times(n int, list *Statement) *Statement {
+	if n == 1 {
+		return Len(list)
+	}
+	return Lit(n).Op("*").Len(list)
+}
+
+// readers are the decoder's methods.
+var readers = map[schema.Type]string{
+	schema.S:    "text",
+	schema.N:    "number",
+	schema.BOOL: "flag",
+	schema.SS:   "set",
+	schema.L:    "list",
+	schema.M:    "fields",
+}
+
+// read writes the statements that read an attribute into a variable.
+func read(a *schema.Attribute, target *Statement) []Code {
+	reader := readers[a.Type]
+	if a.Wrap {
+		reader = "wrapped"
+	}
+	assign := target.Op("=").Id("d").Dot(reader).Call(Id("a"))
+	switch a.Empty {
+	case schema.Required:
+		return []Code{assign, Id("d").Dot("found").Op("++")}
+	case schema.Null:
+		return []Code{If(Id("a").Dot("Value").Dot("Kind").Call().Op("!=").Qual(exprPkg, "KindNull")).Block(assign)}
+	default:
+		return []Code{assign}
+	}
+}
+
+// required returns the names of the attributes that must be there.
+func required(attributes []*schema.Attribute) []string {
+	var names []string
+	for _, a := range attributes {
+		if a.Empty == schema.Required {
+			names = append(names, a.Name)
+		}
+	}
+	return names
+}
+
+func literals(texts []string) []Code {
+	codes := make([]Code, len(texts))
+	for i, t := range texts {
+		codes[i] = Lit(t)
+	}
+	return codes
+}
+
+func decoder(f *file, r *schema.Record) {
+	f.doc(r.DecodeFunc() + " returns " + article(noun(r)) + " item, key included. Its errors name the attribute or the member that is wrong.")
+	f.Func().Id(r.DecodeFunc()).Params(Id("item").Qual(exprPkg, "Item")).Params(Id(r.ItemType()), Error()).BlockFunc(func(g *Group) {
+		g.Var().Id("key").Qual(storePkg, "Key")
+		if len(r.Families) == 1 {
+			g.Id("it").Op(":=").Id(r.ItemType()).Values(roomField(r))
+		} else {
+			g.Var().Id("it").Id(r.ItemType())
+		}
+		g.Id("d").Op(":=").Id("decoder").Values(field("record", Lit(noun(r))))
+		g.For(Id("i").Op(":=").Range().Id("item")).BlockFunc(func(g *Group) {
+			g.Id("a").Op(":=").Op("&").Id("item").Index(Id("i"))
+			for _, family := range r.Families {
+				if family.Prefix != "" { // first, since most attributes are theirs
+					g.If(decodeMember(family)).Block(Continue())
+				}
+			}
+			g.Switch(Id("a").Dot("Name")).BlockFunc(func(g *Group) { attributeCases(g, r) })
+		})
+		completeness(g, r)
+		for _, family := range r.Families {
+			g.Qual("slices", "SortFunc").Call(
+				Id("it").Dot(schema.Exported(family.Name)),
+				Func().Params(List(Id("a"), Id("b")).Add(memberGo(family.Members))).Int().Block(
+					Return(Qual("strings", "Compare").Call(Id("a").Dot("Name"), Id("b").Dot("Name"))),
+				),
+			)
+		}
+		g.Var().Id("ok").Bool()
+		g.If(
+			List(Id("it").Dot("Key"), Id("ok")).Op("=").Id(r.ParseFunc()).Call(Id("key")),
+			Op("!").Id("ok"),
+		).Block(Id("d").Dot("misplaced").Call(Id("key")))
+		g.Return(Id("it"), Id("d").Dot("err"))
+	})
+}
+
+// roomField writes the field of an item literal that makes room for the members of the only family.
+func roomField(r *schema.Record) *Statement {
+	others := 2 // PK, SK
+	for _, a := range stored(r.Attributes) {
+		if a.Empty != schema.Omit {
+			others++
+		}
+	}
+	for _, e := range r.Entries {
+		if e.When == nil {
+			others += len(e.Attributes())
+		}
+	}
+	family := r.Families[0]
+	return field(schema.Exported(family.Name),
+		Id("room").Types(memberGo(family.Members)).Call(Len(Id("item")).Op("-").Lit(others), Lit(max(1, len(stored(family.Fields))))))
+}
+
+// attributeCases writes the switch over the attribute names of an item.
+func attributeCases(g *Group, r *schema.Record) {
+	g.Case(Qual(storePkg, "PK")).Block(Id("key").Dot("PK").Op("=").Id("d").Dot("text").Call(Id("a")))
+	g.Case(Qual(storePkg, "SK")).Block(Id("key").Dot("SK").Op("=").Id("d").Dot("text").Call(Id("a")))
+	for _, a := range own(r) {
+		g.Case(Lit(a.Name)).Block(read(a, Id("it").Dot(schema.Exported(a.Go)))...)
+	}
+	var derived []string
+	for _, a := range r.Attributes {
+		if a.From != nil {
+			derived = append(derived, a.Name)
+		}
+	}
+	if derived = append(derived, r.IndexAttributes()...); len(derived) > 0 {
+		g.Case(wrapped(literals(derived))...).Comment("// follow from the key")
+	}
+	keep := Id("it").Dot("unknown").Op("=").Append(Id("it").Dot("unknown"), Op("*").Id("a"))
+	for _, family := range r.Families {
+		if family.Prefix == "" {
+			g.Default().Block(If(
+				Id(r.ReservesFunc()).Call(Id("a").Dot("Name")).Op("||").Op("!").Add(decodeMember(family)),
+			).Block(keep))
+			return
+		}
+	}
+	g.Default().Block(keep)
+}
+
+// decodeMember writes the call that reports whether an attribute is one of a family.
+func decodeMember(family *schema.Family) *Statement {
+	return Id(family.DecodeFunc()).Call(Op("&").Id("d"), Op("&").Id("it").Dot(schema.Exported(family.Name)), Id("a"))
+}
+
+// completeness writes the check that nothing that is required is missing.
+func completeness(g *Group, r *schema.Record) {
+	var total *Statement
+	count := func(terms ...Code) {
+		if total == nil {
+			total = Add(terms...)
+		} else {
+			total.Op("+").Add(terms...)
+		}
+	}
+	var checks []Code
+	if names := required(own(r)); len(names) > 0 {
+		count(Lit(len(names)))
+		checks = append(checks, Id("d").Dot("needs").Call(append([]Code{Id("item")}, literals(names)...)...))
+	}
+	for _, family := range r.Families {
+		names := required(family.Fields)
+		if len(names) == 0 {
+			continue
+		}
+		list := Id("it").Dot(schema.Exported(family.Name))
+		count(times(len(names), list))
+		if !family.PerAttr {
+			continue // the one field is what makes a member
+		}
+		args := []Code{Id("item"), Lit(family.Var.Name), Lit(family.Prefix), Id("m").Dot("Name")}
+		for _, name := range names {
+			args = append(args, Lit("_"+name))
+		}
+		checks = append(checks, For(List(Id("_"), Id("m")).Op(":=").Range().Add(list)).Block(
+			Id("d").Dot("needsFields").Call(args...),
+		))
+	}
+	if len(checks) > 0 {
+		g.If(Id("d").Dot("found").Op("<").Add(total)).Block(checks...)
+	}
+}
+
+// reserves writes the function that tells which names members cannot have.
+func reserves(f *file, s *schema.Schema, r *schema.Record) {
+	var names []string
+	for _, a := range r.Attributes {
+		names = append(names, a.Name)
+	}
+	if !slices.Contains(names, s.TTL) {
+		names = append(names, s.TTL)
+	}
+	names = append(names, s.KeyAttributes()...)
+	f.doc(r.ReservesFunc() + " reports whether a name means something else in " + article(noun(r)) +
+		" item, so that no member can be called so.")
+	f.Func().Id(r.ReservesFunc()).Params(Id("name").String()).Bool().Block(
+		Switch(Id("name")).Block(
+			Case(wrapped(literals(names))...).Block(Return(True())),
+			Default().Block(Return(False())),
+		),
+	)
+}
+
+// wrapped breaks a list of expressions into lines.
+func wrapped(codes []Code) []Code {
+	out := make([]Code, len(codes))
+	column := 16
+	for i, c := range codes {
+		w := width(c) + len(", ")
+		if column+w > lineWidth && i > 0 {
+			out[i] = Line().Add(c)
+			column = 16
+		} else {
+			out[i] = c
+		}
+		column += w
+	}
+	return out
+}

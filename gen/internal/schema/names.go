@@ -1,0 +1,250 @@
+package schema
+
+import (
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+)
+
+// initialisms are words that Go writes in capitals.
+var initialisms = []string{"api", "arn", "id", "ns", "pk", "sk", "ttl", "ulid", "url", "wcu"}
+
+// Exported returns the Go form of a snake-case name, exported: window_key is WindowKey, event_id is EventID.
+func Exported(name string) string {
+	var b strings.Builder
+	for word := range strings.SplitSeq(name, "_") {
+		singular := strings.TrimSuffix(word, "s")
+		if slices.Contains(initialisms, word) {
+			b.WriteString(strings.ToUpper(word))
+		} else if slices.Contains(initialisms, singular) {
+			b.WriteString(strings.ToUpper(singular) + "s")
+		} else if word != "" {
+			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+	}
+	return b.String()
+}
+
+// Unexported returns the Go form of a snake-case name, not exported: window_key is windowKey, id is id.
+func Unexported(name string) string {
+	first, rest, _ := strings.Cut(name, "_")
+	return first + Exported(rest)
+}
+
+// KeyType returns the name of the type of a record's keys.
+func (r *Record) KeyType() string { return Unexported(r.Name) + "Key" }
+
+// ParseFunc returns the name of the function that parses a record's keys.
+func (r *Record) ParseFunc() string { return "parse" + Exported(r.Name) + "Key" }
+
+// ItemType returns the name of the type of a record's items.
+func (r *Record) ItemType() string { return Unexported(r.Name) + "Item" }
+
+// DecodeFunc returns the name of the function that decodes a record's items.
+func (r *Record) DecodeFunc() string { return "decode" + Exported(r.Name) }
+
+// ReservesFunc returns the name of the function that tells names that members of a family without a prefix cannot have;
+// "" where every name will do.
+func (r *Record) ReservesFunc() string {
+	for _, f := range r.Families {
+		if f.Prefix == "" {
+			return Unexported(r.Name) + "Reserves"
+		}
+	}
+	return ""
+}
+
+// Method returns the name of the method of keys that returns those of an index.
+func (x *Index) Method() string { return strings.ToLower(x.Name) }
+
+// Noun returns a name for a member that may precede others: bucketLimit, configLimit.
+func (m *Members) Noun() string {
+	pkg, name, imported := strings.Cut(m.Type, ".")
+	if !imported {
+		return m.Type
+	}
+	return pkg + name
+}
+
+// AppendFunc returns the name of the function that encodes a member.
+func (m *Members) AppendFunc() string { return "append" + capital(m.Noun()) }
+
+// DecodeFunc returns the name of the function that decodes an attribute of a member.
+func (m *Members) DecodeFunc() string { return "decode" + capital(m.Noun()) }
+
+// FindFunc returns the name of the function that returns the member of a name.
+func (m *Members) FindFunc() string { return m.Noun() + "Named" }
+
+func capital(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// Func returns the name of the function that starts or binds the operation.
+func (op *Operation) Func() string { return Unexported(op.Name) }
+
+// Var returns the name of the variable that holds the operation.
+func (op *Operation) Var() string { return Unexported(op.Name) + "Operation" }
+
+// CallType returns the name of the type that collects clauses.
+func (op *Operation) CallType() string { return Unexported(op.Name) + "Call" }
+
+// ClauseConst returns the name of the index of a clause.
+func (op *Operation) ClauseConst(c *Clause) string { return Unexported(op.Name) + Exported(c.Name) }
+
+// Func returns the name of the function that returns the query.
+func (q *Query) Func() string { return "query" + Exported(q.Name) }
+
+// packageNames are names that the generated files declare whatever the schema says, or that they import.
+var packageNames = []string{
+	"tableSchema", "CreateTableInput", "CloudFormation", "TTLAttribute", "SchemaVersion", "ClientMinVersion",
+	"aws", "bucket", "dynamodb", "expr", "slices", "store", "strconv", "strings", "types",
+}
+
+// primitives are names of the hand-written functions and types that generated code calls.
+var primitives = []string{"cutMember", "decoder", "keyPrefix", "keyReader", "orNull", "readKey", "room"}
+
+// namespace is a set of Go names that must differ.
+type namespace struct {
+	*loader
+	taken map[string]string // by what
+}
+
+func (l *loader) namespace() *namespace { return &namespace{l, map[string]string{}} }
+
+// add takes a name, and reports one that cannot be used or is taken by something else.
+func (ns *namespace) add(pos Pos, name, what string) {
+	if other, ok := ns.taken[name]; ok {
+		ns.errorf(pos, "%s: Go name %s is taken by %s", what, name, other)
+		return
+	}
+	ns.taken[name] = what
+	ns.checkWord(pos, name, what)
+}
+
+func (l *loader) checkWord(pos Pos, name, what string) {
+	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
+		l.errorf(pos, "%s: Go has a meaning for %s", what, name)
+	}
+}
+
+// checkNames reports names that lead to Go names that are taken.
+func (l *loader) checkNames() {
+	s := l.schema
+	pkg := l.namespace()
+	for _, name := range packageNames {
+		pkg.taken[name] = "the generated package"
+	}
+	for _, name := range primitives {
+		pkg.taken[name] = "the package"
+	}
+	for _, r := range s.Records {
+		what := "record " + r.Name
+		for _, name := range []string{r.KeyType(), r.ParseFunc(), r.ItemType(), r.DecodeFunc()} {
+			pkg.add(r.Pos, name, what)
+		}
+		if name := r.ReservesFunc(); name != "" {
+			pkg.add(r.Pos, name, what)
+		}
+		l.checkRecordNames(r)
+	}
+	for _, m := range s.Members {
+		what := "type " + m.Type
+		if !strings.Contains(m.Type, ".") && m.Type != "" {
+			pkg.add(m.Pos, m.Type, what)
+		}
+		for _, name := range []string{m.AppendFunc(), m.DecodeFunc(), m.FindFunc()} {
+			pkg.add(m.Pos, name, what)
+		}
+		fields := l.namespace()
+		fields.taken["Name"] = "the name of the member"
+		for _, a := range m.Fields {
+			fields.add(a.Pos, Exported(a.Go), what+": attribute "+a.Name)
+		}
+	}
+	for _, q := range s.Queries {
+		what := "query " + q.Name
+		pkg.add(q.Pos, q.Func(), what)
+		pk, _ := q.Keys()
+		for _, f := range append(pk.Fields(), q.Narrow...) {
+			l.checkParam(q.Pos, Unexported(f.Name), what)
+		}
+	}
+	for _, op := range s.Operations {
+		what := "operation " + op.Name
+		pkg.add(op.Pos, op.Func(), what)
+		pkg.add(op.Pos, op.Var(), what)
+		if len(op.Clauses) > 0 {
+			pkg.add(op.Pos, op.CallType(), what)
+		}
+		l.checkOperationNames(op, pkg)
+	}
+}
+
+func (l *loader) checkRecordNames(r *Record) {
+	what := "record " + r.Name
+	members := l.namespace() // of the item type
+	members.taken["Key"] = "the key"
+	members.taken["encode"] = "the encoder"
+	for _, a := range r.Attributes {
+		if a.From == nil {
+			members.add(a.Pos, Exported(a.Go), what+": attribute "+a.Name)
+		}
+	}
+	for _, f := range r.Families {
+		members.add(f.Pos, Exported(f.Name), what+": family "+f.Name)
+	}
+	methods := l.namespace() // of the key type
+	methods.taken["key"] = "the primary key"
+	for _, e := range r.Entries {
+		methods.add(e.Pos, e.Index.Method(), what+": index "+e.Index.Name)
+		if e.When != nil && e.When.Go == "k" {
+			l.errorf(e.Pos, "%s: index %s: k is the receiver", what, e.Index.Name)
+		}
+		if e.When != nil {
+			l.checkParam(e.Pos, Unexported(e.When.Go), what+": index "+e.Index.Name)
+		}
+	}
+	keyFields := l.namespace()
+	for _, f := range r.KeyFields() {
+		keyFields.add(f.Pos, Exported(f.Name), what+": field "+f.Name)
+	}
+}
+
+func (l *loader) checkOperationNames(op *Operation, pkg *namespace) {
+	what := "operation " + op.Name
+	params := l.namespace()
+	if op.Keys {
+		params.taken["key"] = "the key of the item"
+	}
+	for _, a := range op.Args {
+		name := Unexported(a.Name)
+		params.add(a.Pos, name, what+": argument "+a.Name)
+		l.checkParam(a.Pos, name, what+": argument "+a.Name)
+	}
+	for _, c := range op.Clauses {
+		what := what + ": clause " + c.Name
+		l.checkWord(c.Pos, Unexported(c.Name), what)
+		pkg.add(c.Pos, op.ClauseConst(c), what)
+		params := l.namespace()
+		params.taken["c"] = "the receiver"
+		if c.Family != nil && c.Family.Var != nil {
+			params.taken[Unexported(c.Family.Var.Name)] = "the name of the member"
+		}
+		for _, a := range c.Args {
+			name := Unexported(a.Name)
+			params.add(a.Pos, name, what+": argument "+a.Name)
+			l.checkParam(a.Pos, name, what+": argument "+a.Name)
+		}
+	}
+}
+
+// checkParam reports a parameter that would hide what the body of its function needs.
+func (l *loader) checkParam(pos Pos, name, what string) {
+	if slices.Contains(packageNames, name) || name == "keyPrefix" {
+		l.errorf(pos, "%s: %s has a meaning in the generated package", what, name)
+	}
+}

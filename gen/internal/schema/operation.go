@@ -1,0 +1,373 @@
+package schema
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func (l *loader) query(p pair) {
+	what := "query " + p.key
+	q := &Query{Pos: p.pos, Name: p.key}
+	l.name(p.pos, "query", p.key)
+	var index *yaml.Node
+	var narrow []*yaml.Node
+	l.object(p.value, p.pos, what, keys{
+		"doc": func(n *yaml.Node) { q.Doc = l.doc(n, what) },
+		"record": func(n *yaml.Node) {
+			name := l.text(n, what+": record")
+			if q.Record = l.records[name]; q.Record == nil {
+				l.errorf(at(follow(n)), "%s: unknown record %q", what, name)
+			}
+		},
+		"index":  func(n *yaml.Node) { index = follow(n) },
+		"narrow": func(n *yaml.Node) { narrow = l.list(n, what+": narrow") },
+		"whole":  func(n *yaml.Node) { q.Whole = l.bool(n, what+": whole") },
+	}, "doc", "record")
+	if q.Record == nil {
+		return
+	}
+	if index != nil {
+		name := l.text(index, what+": index")
+		i := slices.IndexFunc(q.Record.Entries, func(e *Entry) bool { return e.Index.Name == name })
+		if i < 0 {
+			l.errorf(at(index), "%s: record %s is not in an index %q", what, q.Record.Name, name)
+			return
+		}
+		q.Entry = q.Record.Entries[i]
+	}
+	pk, sk := q.Keys()
+	if len(sk.Fields()) == 0 && !q.Whole {
+		l.errorf(p.pos, "%s asks for one item alone; say whole: true for everything beside it", what)
+	}
+	if q.Whole && len(narrow) > 0 {
+		l.errorf(at(narrow[0]), "%s: the whole partition is not narrowed", what)
+	}
+	for i, n := range narrow {
+		name := l.text(n, what+": narrow")
+		if i >= len(sk.Fields()) || sk.Fields()[i].Name != name {
+			l.errorf(at(n), "%s: %q is not the next field of sort key %q", what, name, sk.Text)
+			continue
+		}
+		f := sk.Fields()[i]
+		if f.Int {
+			l.errorf(at(n), "%s: field %s is an int, which has no empty value", what, name)
+		}
+		if slices.Contains(pk.Fields(), f) {
+			l.errorf(at(n), "%s: field %s is in the partition key already", what, name)
+		}
+		q.Narrow = append(q.Narrow, f)
+	}
+	l.schema.Queries = append(l.schema.Queries, q)
+}
+
+// scope is what the names in the terms of an operation, or of one of its clauses, stand for.
+type scope struct {
+	*loader
+	what    string
+	records []*Record
+	members []*Members // of the clause's family, as each record has it; nil where the clause has none
+	args    []*Arg     // of the operation or of the clause: each sees its own alone
+	used    map[*Arg]Ref
+}
+
+func (l *loader) operation(p pair) {
+	what := "operation " + p.key
+	op := &Operation{Pos: p.pos, Name: p.key}
+	l.name(p.pos, "operation", p.key)
+	var records, where, do, clauses *yaml.Node
+	l.object(p.value, p.pos, what, keys{
+		"doc":     func(n *yaml.Node) { op.Doc = l.doc(n, what) },
+		"record":  func(n *yaml.Node) { records = follow(n) },
+		"write":   func(n *yaml.Node) { op.Write = l.choice(n, what+": write", "update", "put", "delete", "check") },
+		"args":    func(n *yaml.Node) { op.Args = l.args(n, what) },
+		"where":   func(n *yaml.Node) { where = n },
+		"do":      func(n *yaml.Node) { do = n },
+		"clauses": func(n *yaml.Node) { clauses = n },
+	}, "doc", "record", "write")
+	if records == nil {
+		return
+	}
+	if op.Records = l.subjects(op, records, what); len(op.Records) == 0 {
+		return
+	}
+	s := &scope{loader: l, what: what, records: op.Records, used: map[*Arg]Ref{}}
+	s.args = op.Args
+	op.Where = s.where(where)
+	op.Actions = s.actions(do, op)
+	if clauses != nil {
+		for _, p := range l.pairs(clauses, what+": clauses") {
+			if c := l.clause(s, op, p); c != nil {
+				op.Clauses = append(op.Clauses, c)
+			}
+		}
+	}
+	s.finish(op.Args)
+	l.checkEffect(op, what)
+	l.schema.Operations = append(l.schema.Operations, op)
+}
+
+// subjects returns the records that an operation is about.
+func (l *loader) subjects(op *Operation, n *yaml.Node, what string) []*Record {
+	names := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		names = l.list(n, what+": record")
+		if len(names) == 0 {
+			l.errorf(at(n), "%s is about no record", what)
+		}
+	}
+	var records []*Record
+	for _, n := range names {
+		name := l.text(n, what+": record")
+		r := l.records[name]
+		switch {
+		case name == "any" && len(names) == 1:
+			op.Any = true
+			return l.schema.Records
+		case n.Kind != yaml.ScalarNode:
+		case r == nil:
+			l.errorf(at(n), "%s: unknown record %q", what, name)
+		case slices.Contains(records, r):
+			l.errorf(at(n), "%s names record %s twice", what, name)
+		default:
+			records = append(records, r)
+		}
+	}
+	return records
+}
+
+func (l *loader) clause(outer *scope, op *Operation, p pair) *Clause {
+	what := outer.what + ": clause " + p.key
+	c := &Clause{Pos: p.pos, Name: p.key}
+	l.name(p.pos, "clause", p.key)
+	s := &scope{loader: l, what: what, records: outer.records, used: map[*Arg]Ref{}}
+	var where, do *yaml.Node
+	l.object(p.value, p.pos, what, keys{
+		"doc":    func(n *yaml.Node) { c.Doc = l.doc(n, what) },
+		"family": func(n *yaml.Node) { c.Family, s.members = l.shared(op, n, what) },
+		"args":   func(n *yaml.Node) { c.Args = l.args(n, what) },
+		"where":  func(n *yaml.Node) { where = n },
+		"do":     func(n *yaml.Node) { do = n },
+	}, "doc")
+	s.args = c.Args
+	c.Where = s.where(where)
+	c.Actions = s.actions(do, nil)
+	s.finish(c.Args)
+	if len(c.Where) == 0 && len(c.Actions) == 0 {
+		l.errorf(p.pos, "%s neither asks nor does anything", what)
+	}
+	for _, a := range c.Actions {
+		for _, outer := range op.Actions {
+			if a.Attr.same(outer.Attr) {
+				l.errorf(a.Attr.Pos, "%s: the operation acts on attribute %s already", what, a.Attr.Name)
+			}
+		}
+	}
+	return c
+}
+
+// shared returns a family that all records of an operation have in one form.
+func (l *loader) shared(op *Operation, n *yaml.Node, what string) (*Family, []*Members) {
+	name := l.text(n, what+": family")
+	var family *Family
+	var members []*Members
+	for _, r := range op.Records {
+		i := slices.IndexFunc(r.Families, func(f *Family) bool { return f.Name == name })
+		if i < 0 {
+			l.errorf(at(follow(n)), "%s: record %s has no family %q", what, r.Name, name)
+			return nil, nil
+		}
+		if family != nil && family.Members != r.Families[i].Members {
+			l.errorf(at(follow(n)), "%s: the records do not share family %s", what, name)
+			return nil, nil
+		}
+		family = r.Families[i]
+		members = append(members, family.Members)
+	}
+	return family, members[:1]
+}
+
+func (l *loader) args(n *yaml.Node, what string) []*Arg {
+	var args []*Arg
+	for i, p := range l.pairs(n, what+": args") {
+		l.name(p.pos, "argument", p.key)
+		args = append(args, &Arg{Pos: p.pos, Name: p.key, Doc: l.doc(p.value, what+": argument "+p.key), Slot: i})
+	}
+	return args
+}
+
+func (s *scope) where(n *yaml.Node) []*Condition {
+	if n == nil {
+		return nil
+	}
+	var conditions []*Condition
+	for _, e := range s.list(n, s.what+": where") {
+		if e.Kind != yaml.ScalarNode {
+			s.errorf(at(e), "%s: a condition is not a text", s.what)
+			continue
+		}
+		t := newTerm(s, e)
+		t.parse(func() { conditions = append(conditions, t.condition()) })
+	}
+	return conditions
+}
+
+// actions reads a do list. keys is allowed where op is given.
+func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
+	if n == nil {
+		return nil
+	}
+	var actions []*Action
+	for _, e := range s.list(n, s.what+": do") {
+		switch {
+		case e.Kind != yaml.ScalarNode:
+			s.errorf(at(e), "%s: an action is not a text", s.what)
+		case e.Value == "keys" && op == nil:
+			s.errorf(at(e), "%s: keys is for operations, not for clauses", s.what)
+		case e.Value == "keys":
+			s.keys(at(e), op)
+		default:
+			t := newTerm(s, e)
+			var a *Action
+			if !t.parse(func() { a = t.action() }) {
+				continue
+			}
+			s.checkTarget(a, actions)
+			actions = append(actions, a)
+		}
+	}
+	return actions
+}
+
+// keys notes that an operation sets what follows from the key.
+func (s *scope) keys(pos Pos, op *Operation) {
+	if op.Keys {
+		s.errorf(pos, "%s has keys twice", s.what)
+	}
+	op.Keys = true
+	if len(s.records) != 1 {
+		s.errorf(pos, "%s is about several records, which have different keys", s.what)
+		return
+	}
+	if repeated, entries := s.records[0].KeyAttributes(); len(repeated)+len(entries) == 0 {
+		s.errorf(pos, "%s: no attribute of record %s follows from its key", s.what, s.records[0].Name)
+	}
+}
+
+// checkTarget reports an attribute that must not be changed, or is changed before.
+func (s *scope) checkTarget(a *Action, earlier []*Action) {
+	if a.Attr.Family == nil {
+		for _, r := range s.records {
+			for _, attribute := range r.Attributes {
+				if attribute.Name == a.Attr.Name && attribute.From != nil {
+					s.errorf(a.Attr.Pos, "%s: attribute %s follows from the key; use keys", s.what, a.Attr.Name)
+					return
+				}
+			}
+		}
+		if a.Attr.Name == "PK" || a.Attr.Name == "SK" {
+			s.errorf(a.Attr.Pos, "%s: the key of an item cannot be changed", s.what)
+		}
+	}
+	for _, other := range earlier {
+		if a.Attr.same(other.Attr) {
+			s.errorf(a.Attr.Pos, "%s has two actions on attribute %s", s.what, a.Attr.Name)
+		}
+	}
+}
+
+// same reports whether two references name one attribute of the item, or of one member.
+func (r Ref) same(o Ref) bool { return r.Name == o.Name && r.Family == o.Family }
+
+// ref finds an attribute: one of the family first, then one that all records have in the same type.
+func (s *scope) ref(pos Pos, name string) Ref {
+	for _, m := range s.members {
+		for _, a := range m.Fields {
+			if a.Name == name {
+				return Ref{pos, name, a.Type, m}
+			}
+		}
+	}
+	ref := Ref{Pos: pos, Name: name}
+	if name == "PK" || name == "SK" {
+		ref.Type = S
+		return ref
+	}
+	for _, r := range s.records {
+		i := slices.IndexFunc(r.Attributes, func(a *Attribute) bool { return a.Name == name })
+		switch {
+		case i < 0:
+			s.errorf(pos, "%s: record %s has no attribute %q", s.what, r.Name, name)
+			return ref
+		case ref.Type != "" && ref.Type != r.Attributes[i].Type:
+			s.errorf(pos, "%s: attribute %s is of type %s in one record and %s in record %s",
+				s.what, name, ref.Type, r.Attributes[i].Type, r.Name)
+			return Ref{Pos: pos, Name: name}
+		}
+		ref.Type = r.Attributes[i].Type
+	}
+	return ref
+}
+
+// demand reports an attribute that is of none of the types.
+func (s *scope) demand(attr Ref, use string, types ...Type) {
+	if attr.Type == "" || slices.Contains(types, attr.Type) {
+		return
+	}
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = string(t)
+	}
+	s.errorf(attr.Pos, "%s: attribute %s %s and is of type %s, not %s",
+		s.what, attr.Name, use, attr.Type, strings.Join(names, " or "))
+}
+
+// arg finds an argument and notes the type that its use gives it.
+func (s *scope) arg(pos Pos, name string, attr Ref) *Arg {
+	for _, a := range s.args {
+		if a.Name != name {
+			continue
+		}
+		first, again := s.used[a]
+		if again && first.Type != "" && attr.Type != "" && first.Type != attr.Type {
+			s.errorf(pos, "%s: argument %s is of type %s with attribute %s and of type %s with attribute %s",
+				s.what, name, first.Type, first.Name, attr.Type, attr.Name)
+		}
+		if !again {
+			s.used[a] = attr
+		}
+		a.Type = cmp.Or(a.Type, attr.Type)
+		return a
+	}
+	s.errorf(pos, "%s: argument %s is not declared", s.what, name)
+	return nil
+}
+
+// finish reports arguments that no term has used.
+func (s *scope) finish(args []*Arg) {
+	for _, a := range args {
+		if _, ok := s.used[a]; !ok {
+			s.errorf(a.Pos, "%s: argument %s is not used", s.what, a.Name)
+		}
+	}
+}
+
+// checkEffect reports an operation whose kind of write does not go with what it says.
+func (l *loader) checkEffect(op *Operation, what string) {
+	asks, does := len(op.Where) > 0, len(op.Actions) > 0 || op.Keys
+	for _, c := range op.Clauses {
+		asks = asks || len(c.Where) > 0
+		does = does || len(c.Actions) > 0
+	}
+	switch {
+	case op.Write == "":
+	case op.Write == "update" && !does:
+		l.errorf(op.Pos, "%s updates nothing: it has no do", what)
+	case op.Write != "update" && does:
+		l.errorf(op.Pos, "%s is a %s, which has no do", what, op.Write)
+	case op.Write != "update" && !asks:
+		l.errorf(op.Pos, "%s is a %s without a where", what, op.Write)
+	}
+}

@@ -1,0 +1,265 @@
+package schema
+
+import (
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func (l *loader) record(p pair) {
+	what := "record " + p.key
+	r := &Record{Pos: p.pos, Name: p.key, PK: &Template{Pos: p.pos}, SK: &Template{Pos: p.pos}}
+	l.name(p.pos, "record", p.key)
+	var entries []pair
+	primary := func(part **Template) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			*part = l.template(at(follow(n)), l.text(n, what), func(name string) *Field { return l.fields[name] })
+		}
+	}
+	l.object(p.value, p.pos, what, keys{
+		"doc":     func(n *yaml.Node) { r.Doc = l.doc(n, what) },
+		"pk":      primary(&r.PK),
+		"sk":      primary(&r.SK),
+		"indexes": func(n *yaml.Node) { entries = l.pairs(n, what+": indexes") },
+		"attributes": func(n *yaml.Node) {
+			for _, p := range l.pairs(n, what+": attributes") {
+				r.Attributes = append(r.Attributes, l.attribute(what, p))
+			}
+		},
+		"families": func(n *yaml.Node) {
+			for _, p := range l.pairs(n, what+": families") {
+				if m := l.family(what, p); m != nil {
+					r.Families = append(r.Families, &Family{p.pos, p.key, m})
+				}
+			}
+		},
+	}, "doc", "pk", "sk")
+	for _, f := range r.SK.Fields() {
+		if slices.Contains(r.PK.Fields(), f) {
+			l.errorf(r.SK.Pos, "%s has field %s in both parts of its key", what, f.Name)
+		}
+	}
+	for _, e := range entries {
+		l.entry(r, e)
+	}
+	l.checkAttributes(r)
+	l.checkFamilies(r)
+	l.records[r.Name] = r
+	l.schema.Records = append(l.schema.Records, r)
+}
+
+// entry reads the key of a record in an index.
+func (l *loader) entry(r *Record, p pair) {
+	what := "record " + r.Name + ": index " + p.key
+	x := l.indexes[p.key]
+	if x == nil {
+		l.errorf(p.pos, "%s is not declared", what)
+		return
+	}
+	e := &Entry{Pos: p.pos, Index: x, PK: r.PK, SK: &Template{Pos: p.pos}}
+	keyFields := r.KeyFields()
+	borrowed := false // the key has the field that when names
+	var pk, sk *yaml.Node
+	l.object(p.value, p.pos, what, keys{
+		"pk": func(n *yaml.Node) { pk = n },
+		"sk": func(n *yaml.Node) { sk = n },
+		"when": func(n *yaml.Node) {
+			name := l.text(n, what+": when")
+			i := slices.IndexFunc(r.Attributes, func(a *Attribute) bool { return a.Go == name })
+			switch {
+			case l.fields[name] == nil || i < 0:
+				l.errorf(at(follow(n)), "%s: when names %q, which is not a field and an attribute of the record", what, name)
+			case r.Attributes[i].Type != S || l.fields[name].Int:
+				l.errorf(at(follow(n)), "%s: when names %s, which is not a string", what, name)
+			case slices.Contains(keyFields, l.fields[name]):
+				l.errorf(at(follow(n)), "%s: when names %s, which is never empty", what, name)
+			default:
+				e.When = r.Attributes[i]
+			}
+		},
+	}, "sk")
+	read := func(n *yaml.Node) *Template {
+		return l.template(at(follow(n)), l.text(n, what), func(name string) *Field {
+			f := l.fields[name]
+			switch {
+			case f == nil || slices.Contains(keyFields, f):
+			case e.When != nil && e.When.Go == name:
+				borrowed = true
+			default:
+				l.errorf(at(follow(n)), "%s: field %s is not in the record's key, nor named by when", what, name)
+			}
+			return f
+		})
+	}
+	switch {
+	case x.Local && pk != nil:
+		l.errorf(p.pos, "%s is local: its pk is that of the record", what)
+	case !x.Local && pk == nil:
+		l.errorf(p.pos, "%s has no pk", what)
+	case !x.Local:
+		e.PK = read(pk)
+	}
+	if sk != nil {
+		e.SK = read(sk)
+	}
+	if e.When != nil && !borrowed {
+		l.errorf(p.pos, "%s: when names %s, which is not in its key", what, e.When.Go)
+	}
+	r.Entries = append(r.Entries, e)
+}
+
+// attribute reads an attribute of a record, or of the members of a family.
+func (l *loader) attribute(owner string, p pair) *Attribute {
+	what := owner + ": attribute " + p.key
+	a := &Attribute{Pos: p.pos, Name: p.key, Go: p.key}
+	l.attributeName(p.pos, p.key)
+	var empty *yaml.Node
+	goName := p.pos
+	l.object(p.value, p.pos, what, keys{
+		"type": func(n *yaml.Node) { a.Type = Type(l.choice(n, what+": type", "S", "N", "BOOL", "SS", "L", "M")) },
+		"from": func(n *yaml.Node) {
+			name := l.text(n, what+": from")
+			if a.From = l.fields[name]; a.From == nil {
+				l.errorf(at(follow(n)), "%s: unknown field %q", what, name)
+			}
+		},
+		"go": func(n *yaml.Node) { a.Go, goName = l.text(n, what+": go"), at(follow(n)) },
+		"empty": func(n *yaml.Node) {
+			empty = follow(n)
+			a.Empty = Empty(l.choice(n, what+": empty", string(Zero), string(Omit), string(Null), string(Never)))
+			if empty.Tag == "!!null" {
+				l.errorf(at(empty), `%s: write "null" in quotes`, what)
+			}
+		},
+		"wrap": func(n *yaml.Node) { a.Wrap = l.bool(n, what+": wrap") },
+		"doc":  func(n *yaml.Node) { a.Doc = l.doc(n, what) },
+	}, "type", "doc")
+	l.name(goName, "go name", a.Go)
+	switch {
+	case a.From != nil && empty != nil:
+		l.errorf(at(empty), "%s follows from the key and is never empty", what)
+	case a.From != nil && a.From.Int != (a.Type == N), a.From != nil && a.Type != N && a.Type != S:
+		l.errorf(p.pos, "%s is of type %s, not of that of field %s", what, a.Type, a.From.Name)
+	case a.Type == SS && (a.Empty == Required || a.Empty == Zero):
+		l.errorf(p.pos, "%s: an empty set cannot be stored: say empty: omit or null", what)
+	}
+	if a.Wrap && a.Type != N {
+		l.errorf(p.pos, "%s: wrap is for numbers", what)
+	}
+	return a
+}
+
+// checkAttributes reports attributes that contradict the key.
+func (l *loader) checkAttributes(r *Record) {
+	what := "record " + r.Name
+	for _, a := range r.Attributes {
+		if a.From != nil && !slices.Contains(r.KeyFields(), a.From) {
+			l.errorf(a.Pos, "%s: attribute %s comes from field %s, which is not in the key", what, a.Name, a.From.Name)
+		}
+		if slices.Contains(l.schema.KeyAttributes(), a.Name) {
+			l.errorf(a.Pos, "%s: attribute %s is part of a key", what, a.Name)
+		}
+		if a.Name == l.schema.TTL && a.Type != N {
+			l.errorf(a.Pos, "%s: attribute %s is the time of expiry, which is of type N", what, a.Name)
+		}
+	}
+}
+
+// family reads a family, or returns the form that another alias of the same node has led to.
+func (l *loader) family(owner string, p pair) *Members {
+	what := owner + ": family " + p.key
+	l.name(p.pos, "family", p.key)
+	node := follow(p.value)
+	if m := l.members[node]; m != nil {
+		return m
+	}
+	m := &Members{Pos: at(node)}
+	typePos, patternPos := p.pos, p.pos
+	l.object(node, p.pos, what, keys{
+		"pattern": func(n *yaml.Node) { patternPos = at(follow(n)); l.pattern(n, what, m) },
+		"type": func(n *yaml.Node) {
+			m.Type, typePos = l.text(n, what+": type"), at(follow(n))
+			if !typeName.MatchString(m.Type) {
+				l.errorf(typePos, "%s: type %q is neither pkg.Type nor a type that is not exported", what, m.Type)
+			}
+		},
+		"doc": func(n *yaml.Node) { m.Doc = l.doc(n, what) },
+		"fields": func(n *yaml.Node) {
+			for _, p := range l.pairs(n, what+": fields") {
+				m.Fields = append(m.Fields, l.attribute(what, p))
+			}
+		},
+	}, "pattern", "type", "doc", "fields")
+	for _, a := range m.Fields {
+		if a.From != nil {
+			l.errorf(a.Pos, "%s: attribute %s: from is for attributes of records", what, a.Name)
+		}
+		if m.PerAttr && strings.Contains(a.Name, "_") {
+			l.errorf(a.Pos, "%s: field %s has an underscore, which separates it from the name of the member", what, a.Name)
+		}
+	}
+	if m.Var != nil && !m.PerAttr && len(m.Fields) != 1 {
+		l.errorf(patternPos, "%s: pattern %q is for one field, not for %d", what, m.Pattern, len(m.Fields))
+	}
+	for _, other := range l.schema.Members {
+		if other.Type == m.Type && m.Type != "" {
+			l.errorf(typePos, "%s: type %s is declared in line %d already; share the family through an alias", what, m.Type, other.Pos.Line)
+		}
+	}
+	l.members[node] = m
+	l.schema.Members = append(l.schema.Members, m)
+	return m
+}
+
+// pattern reads the form of the attribute names of a family.
+func (l *loader) pattern(n *yaml.Node, what string, m *Members) {
+	m.Pattern = l.text(n, what+": pattern")
+	prefix, rest, _ := strings.Cut(m.Pattern, "{")
+	name, suffix, _ := strings.Cut(rest, "}")
+	m.Var = l.fields[name]
+	switch {
+	case m.Var == nil || m.Var.Int || suffix != "" && suffix != "_{field}":
+		l.errorf(at(follow(n)), "%s: pattern %q is not a prefix, {x} with a string field x, and _{field} or nothing",
+			what, m.Pattern)
+		m.Var = nil
+	case prefix != "":
+		l.attributeName(at(follow(n)), prefix)
+	}
+	m.Prefix, m.PerAttr = prefix, suffix != ""
+}
+
+// checkFamilies reports attribute names that could be read in two ways.
+func (l *loader) checkFamilies(r *Record) {
+	for i, f := range r.Families {
+		what := "record " + r.Name + ": family " + f.Name
+		for _, other := range r.Families[:i] {
+			if strings.HasPrefix(f.Prefix, other.Prefix) || strings.HasPrefix(other.Prefix, f.Prefix) {
+				l.errorf(f.Pos, "%s: attribute names may be those of family %s as well", what, other.Name)
+			}
+		}
+		if f.Prefix == "" {
+			continue
+		}
+		for _, a := range r.Attributes {
+			if f.reads(a.Name) {
+				l.errorf(a.Pos, "%s: attribute %s reads as one of the family", what, a.Name)
+			}
+		}
+		for _, name := range l.schema.KeyAttributes() {
+			if f.reads(name) {
+				l.errorf(f.Pos, "%s: key attribute %s reads as one of the family", what, name)
+			}
+		}
+	}
+}
+
+// reads reports whether an attribute name has the form of the family.
+func (m *Members) reads(name string) bool {
+	rest, ok := strings.CutPrefix(name, m.Prefix)
+	if !m.PerAttr {
+		return ok && rest != ""
+	}
+	i := strings.LastIndexByte(rest, '_')
+	return ok && i > 0 && slices.ContainsFunc(m.Fields, func(a *Attribute) bool { return a.Name == rest[i+1:] })
+}

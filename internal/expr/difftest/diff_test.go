@@ -1,0 +1,165 @@
+// Package difftest compares the two interpreters of a template: package expr's own, as the SQLite store uses it, and
+// DynamoDB's, on a running engine.
+package difftest
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/sqlite"
+	"github.com/zlimit/zlimit-go/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { enginetest.Main(m) }
+
+// stores returns an embedded store and one on the engine, with the same empty table.
+func stores(t *testing.T) (embedded, engine store.Store) {
+	e := enginetest.Start(t)
+	engine = dynamo.New(e.Client(), e.Table(t), storetest.Table, storetest.CreateTable)
+	embedded, err := sqlite.OpenMemory(storetest.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { embedded.Close() })
+	for _, s := range []store.Store{embedded, engine} {
+		if err := s.Setup(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return embedded, engine
+}
+
+// cases is the number of sequences; each has about 25 writes.
+const cases = 200
+
+// TestInterpretersAgree does the same random writes on both stores: each is applied by both, or fails its condition on
+// both, or is refused by both, with the same images, and leaves the same items.
+func TestInterpretersAgree(t *testing.T) {
+	embedded, engine := stores(t)
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set(fmt.Sprint(cases)); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Value.Set(f.DefValue)
+	}
+	var partition, applied, failed, refused atomic.Int64
+	rapid.Check(t, func(rt *rapid.T) {
+		keys := make([]store.Key, 3)
+		for i := range keys {
+			keys[i] = store.Key{PK: fmt.Sprint("p", partition.Add(1)), SK: "s"}
+		}
+		key := rapid.SampledFrom(keys)
+		for range rapid.IntRange(1, 50).Draw(rt, "writes") {
+			w, ok := write(rt, key.Draw(rt, "item"))
+			if !ok {
+				continue
+			}
+			want, wantErr := embedded.Write(t.Context(), w)
+			got, gotErr := engine.Write(t.Context(), w)
+			if msg := compare(want, wantErr, got, gotErr); msg != "" {
+				rt.Fatalf("%s\n%s", describe(w), msg)
+			}
+			switch {
+			case wantErr != nil:
+				refused.Add(1)
+			case want.Applied:
+				applied.Add(1)
+			default:
+				failed.Add(1)
+			}
+		}
+		want, wantErr := embedded.Read(t.Context(), keys, true)
+		got, gotErr := engine.Read(t.Context(), keys, true)
+		if err := errors.Join(wantErr, gotErr); err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
+			rt.Fatalf("items afterwards (-embedded +engine):\n%s", diff)
+		}
+	})
+	t.Logf("%d writes applied, %d failed their condition, %d were refused", applied.Load(), failed.Load(), refused.Load())
+}
+
+// TestTransactionsAgree does the same for transactions.
+func TestTransactionsAgree(t *testing.T) {
+	embedded, engine := stores(t)
+	var partition atomic.Int64
+	rapid.Check(t, func(rt *rapid.T) {
+		keys := make([]store.Key, 4)
+		for i := range keys {
+			keys[i] = store.Key{PK: fmt.Sprint("p", partition.Add(1)), SK: "s"}
+		}
+		for range rapid.IntRange(1, 8).Draw(rt, "transactions") {
+			var writes []store.Write
+			for _, k := range keys[:rapid.IntRange(1, len(keys)).Draw(rt, "size")] {
+				if w, ok := write(rt, k); ok {
+					writes = append(writes, w)
+				}
+			}
+			if len(writes) == 0 {
+				continue
+			}
+			want, wantErr := embedded.Transact(t.Context(), writes)
+			got, gotErr := engine.Transact(t.Context(), writes)
+			if msg := compare(want, wantErr, got, gotErr); msg != "" {
+				rt.Fatalf("%s\n%s", describe(writes...), msg)
+			}
+		}
+		want, wantErr := embedded.Read(t.Context(), keys, true)
+		got, gotErr := engine.Read(t.Context(), keys, true)
+		if err := errors.Join(wantErr, gotErr); err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
+			rt.Fatalf("items afterwards (-embedded +engine):\n%s", diff)
+		}
+	})
+}
+
+// compare says what differs between two outcomes, "" for nothing.
+func compare(want any, wantErr error, got any, gotErr error) string {
+	switch {
+	case (wantErr == nil) != (gotErr == nil):
+		return fmt.Sprintf("embedded: %v, %v\nengine:   %v, %v", want, wantErr, got, gotErr)
+	case wantErr != nil:
+		var e *store.Error
+		if !errors.As(gotErr, &e) || e.Unavailable || e.Unknown || !strings.Contains(gotErr.Error(), "Validation") {
+			return fmt.Sprintf("engine: %v, want a validation error as the embedded store's, %v", gotErr, wantErr)
+		}
+		return ""
+	default:
+		if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
+			return fmt.Sprintf("result (-embedded +engine):\n%s", diff)
+		}
+		return ""
+	}
+}
+
+// describe prints writes for a message.
+func describe(writes ...store.Write) string {
+	var b strings.Builder
+	for _, w := range writes {
+		fmt.Fprintf(&b, "kind %d of %v", w.Kind, w.Key)
+		if w.Kind == store.Put {
+			fmt.Fprintf(&b, " %v", w.Item)
+		}
+		if w.Expr.Template != nil {
+			fmt.Fprintf(&b, " %q if %q with %v and", w.Expr.Update(), w.Expr.Condition(), w.Expr.Names())
+			for i, v := range w.Expr.Values {
+				fmt.Fprintf(&b, " :%d=%v", i, v)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -1,0 +1,142 @@
+package dynamo
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	smithyendpoints "github.com/aws/smithy-go/endpoints"
+)
+
+// A ClientConfig says where a client finds DynamoDB. Its zero value leaves all to the environment and the shared AWS
+// configuration files, as the SDK reads them.
+type ClientConfig struct {
+	Region   string // "" for the environment's
+	Endpoint string // a URL; "" for the region's
+	Profile  string // of the shared configuration files; "" for the environment's
+}
+
+const (
+	// localRegion is signed for where there is an endpoint and no region is known: engines take any.
+	localRegion = "us-east-1"
+
+	dialTimeout  = 3 * time.Second
+	replyTimeout = 5 * time.Second  // until the reply's header; DynamoDB answers in milliseconds
+	idleTimeout  = 50 * time.Second // shorter than the minute after which load balancers drop idle connections
+	idlePerHost  = 256
+)
+
+// NewClient returns a client tuned for many small calls: connections are kept for many callers at once, the endpoint is
+// resolved once, and replies are not checksummed a second time beside TLS. It reads configuration files, and may ask a
+// metadata service for the region, but makes no call to DynamoDB.
+//
+// An engine on a loopback endpoint takes any credentials; where none are configured, dummy ones are used.
+func NewClient(ctx context.Context, c ClientConfig) (*dynamodb.Client, error) {
+	options := []func(*config.LoadOptions) error{}
+	if c.Region != "" {
+		options = append(options, config.WithRegion(c.Region))
+	}
+	if c.Profile != "" {
+		options = append(options, config.WithSharedConfigProfile(c.Profile))
+	}
+	local := isLoopback(c.Endpoint)
+	if local { // no credentials to wait for
+		options = append(options, config.WithEC2IMDSClientEnableState(imds.ClientDisabled))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("load AWS configuration: %w", err)
+	}
+	if c.Endpoint != "" {
+		cfg.BaseEndpoint = &c.Endpoint
+		if cfg.Region == "" {
+			cfg.Region = localRegion
+		}
+	}
+	if cfg.Region == "" {
+		return nil, fmt.Errorf("load AWS configuration: no region")
+	}
+	if local {
+		if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
+			cfg.Credentials = credentials.NewStaticCredentialsProvider("zlimit", "zlimit", "")
+		}
+	}
+	endpoint, err := resolveEndpoint(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	httpClient := tunedHTTPClient(cfg.HTTPClient)
+	return dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
+		o.HTTPClient = httpClient
+		o.EndpointResolverV2 = endpoint
+		o.DisableValidateResponseChecksum = true
+		o.Retryer = writeRetryer // of calls that others make with the client
+	}), nil
+}
+
+// isLoopback reports whether an endpoint is on this machine.
+func isLoopback(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	host := u.Hostname()
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// A fixedEndpoint answers every question for the endpoint alike. The SDK's own resolver evaluates its rules in each call.
+type fixedEndpoint smithyendpoints.Endpoint
+
+// ResolveEndpoint implements [dynamodb.EndpointResolverV2].
+func (e *fixedEndpoint) ResolveEndpoint(context.Context, dynamodb.EndpointParameters) (smithyendpoints.Endpoint, error) {
+	return smithyendpoints.Endpoint(*e), nil
+}
+
+// resolveEndpoint asks the SDK's rules for the endpoint once.
+func resolveEndpoint(ctx context.Context, cfg aws.Config) (*fixedEndpoint, error) {
+	var options dynamodb.Options
+	dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) { options = *o })
+	params := dynamodb.EndpointParameters{
+		Region:       &cfg.Region,
+		Endpoint:     options.BaseEndpoint,
+		UseDualStack: aws.Bool(options.EndpointOptions.UseDualStackEndpoint == aws.DualStackEndpointStateEnabled),
+		UseFIPS:      aws.Bool(options.EndpointOptions.UseFIPSEndpoint == aws.FIPSEndpointStateEnabled),
+	}
+	e, err := dynamodb.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, params)
+	if err != nil {
+		return nil, fmt.Errorf("resolve DynamoDB endpoint: %w", err)
+	}
+	return (*fixedEndpoint)(&e), nil
+}
+
+// tunedHTTPClient returns a client with the settings of the SDK's, such as proxies and certificates, and connections for
+// many callers.
+func tunedHTTPClient(configured aws.HTTPClient) *http.Client {
+	sdk, ok := configured.(*awshttp.BuildableClient)
+	if !ok {
+		sdk = awshttp.NewBuildableClient()
+	}
+	transport := sdk.WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout }).GetTransport()
+	transport.MaxIdleConns = 0 // bounded per host
+	transport.MaxIdleConnsPerHost = idlePerHost
+	transport.MaxConnsPerHost = 0
+	transport.IdleConnTimeout = idleTimeout
+	transport.TLSHandshakeTimeout = dialTimeout
+	transport.ResponseHeaderTimeout = replyTimeout
+	transport.DisableCompression = true
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}

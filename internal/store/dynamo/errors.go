@@ -1,0 +1,176 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// outcome is what a failed attempt says about the write that it was to make.
+type outcome uint8
+
+const (
+	refused   outcome = iota // an answer, or a failure before anything was sent: nothing was written
+	throttled                // nothing was written, and it would have been at another time
+	conflict                 // nothing was written, since a transaction or another region holds the item
+	unsent                   // no connection: nothing was written
+	unknown                  // sent, or perhaps sent, and not answered
+	ended                    // the caller's context ended while it was under way
+)
+
+// throttles are the codes of DynamoDB, of the transaction's reasons and of the gateways before it that ask to come again.
+var throttles = map[string]bool{
+	"ProvisionedThroughputExceededException": true,
+	"ProvisionedThroughputExceeded":          true,
+	"ThrottlingException":                    true,
+	"ThrottlingError":                        true,
+	"Throttling":                             true,
+	"ThrottledException":                     true,
+	"RequestThrottled":                       true,
+	"RequestThrottledException":              true,
+	"RequestLimitExceeded":                   true,
+	"TooManyRequestsException":               true,
+	"LimitExceededException":                 true, // too many table operations at once
+}
+
+// classify tells the outcome of an attempt, or of a whole call, from its error.
+func classify(err error) outcome {
+	var call *smithy.OperationError
+	if errors.As(err, &call) && call.ServiceID == dynamodb.ServiceID {
+		err = call.Err
+	}
+	if errors.As(err, &call) { // of another service, such as STS: there were no credentials to sign with
+		return refused
+	}
+	var api smithy.APIError
+	var status interface{ HTTPStatusCode() int }
+	switch {
+	case errors.As(err, &api):
+		switch code := api.ErrorCode(); {
+		case throttles[code]:
+			return throttled
+		case code == "TransactionConflictException", code == "ReplicatedWriteConflictException":
+			return conflict
+		case code == "TransactionInProgressException": // the attempt before this one, with the same token
+			return unknown
+		case api.ErrorFault() == smithy.FaultServer:
+			return unknown
+		}
+		if canceled := (*types.TransactionCanceledException)(nil); errors.As(err, &canceled) {
+			return classifyReasons(canceled.CancellationReasons)
+		}
+		if errors.As(err, &status) {
+			return classifyStatus(status.HTTPStatusCode())
+		}
+		return refused
+	case isCanceled(err):
+		return ended
+	case isSend(err):
+		return classifySend(err)
+	case errors.As(err, &status):
+		return classifyStatus(status.HTTPStatusCode())
+	case isDeserialization(err):
+		return unknown
+	default: // serialization, credentials, endpoint, signature: before the request left
+		return refused
+	}
+}
+
+// classifyStatus tells the outcome from the status of a reply whose body says nothing. Such replies come from proxies
+// and gateways as well as from DynamoDB.
+func classifyStatus(status int) outcome {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return throttled
+	case status == http.StatusRequestTimeout || status < 400 || status >= 500:
+		return unknown
+	default:
+		return refused
+	}
+}
+
+// classifySend tells the outcome of a request that the HTTP client failed to exchange for a reply.
+func classifySend(err error) outcome {
+	var dns *net.DNSError
+	if errors.As(err, &dns) {
+		return unsent
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect") {
+		return unsent
+	}
+	return unknown
+}
+
+// classifyReasons tells the outcome of a cancelled transaction; conflicts win over throttles, and both over conditions.
+func classifyReasons(reasons []types.CancellationReason) outcome {
+	result := refused
+	for i := range reasons {
+		switch code := value(reasons[i].Code); {
+		case code == "TransactionConflict":
+			return conflict
+		case throttles[code]:
+			result = throttled
+		}
+	}
+	return result
+}
+
+func isSend(err error) bool {
+	var send *smithyhttp.RequestSendError
+	return errors.As(err, &send)
+}
+
+func isCanceled(err error) bool {
+	var canceled *smithy.CanceledError
+	return errors.As(err, &canceled)
+}
+
+func isDeserialization(err error) bool {
+	var broken *smithy.DeserializationError
+	return errors.As(err, &broken)
+}
+
+// failure returns the error of a call as package store defines it. write says whether the call may have changed
+// something; doubt, that an earlier attempt of it may have.
+func failure(ctx context.Context, op string, err error, write, doubt bool) error {
+	result := &store.Error{Op: op, Err: err, Unknown: write && doubt}
+	how := classify(err)
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // also while a reply was being read, or between two attempts
+		result.Unknown = result.Unknown || write && (how == ended || how == unknown)
+		result.Err = ctx.Err()
+		return result
+	}
+	switch how {
+	case throttled, unsent:
+		result.Unavailable = true
+	case unknown, ended:
+		result.Unavailable = true
+		result.Unknown = write
+	case conflict:
+		result.Err = fmt.Errorf("%w: %w", store.ErrConflict, err)
+	case refused:
+		var missing *types.ResourceNotFoundException
+		if errors.As(err, &missing) {
+			result.Err = fmt.Errorf("%w: %w", store.ErrTableNotFound, err)
+		}
+	}
+	return result
+}
+
+// value returns what p points to, "" for nil.
+func value(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}

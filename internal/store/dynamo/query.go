@@ -1,0 +1,104 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// maxSortKey is the length of the longest sort key in bytes.
+const maxSortKey = 1024
+
+// Query makes one Query call, with eventual consistency: half a read unit per 4 KB of the page. A page ends after 1 MB if
+// the limit does not end it before.
+func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	const op = "Query"
+	if err := s.begin(ctx, op); err != nil {
+		return store.Page{}, err
+	}
+	pk, sk, err := s.index(q.Index)
+	if err = errors.Join(err, q.Validate()); err != nil {
+		return store.Page{}, &store.Error{Op: op, Err: err}
+	}
+	condition, names, values, satisfiable := keyCondition(q, pk, sk)
+	if !satisfiable {
+		return store.Page{}, nil
+	}
+	forward := !q.Reverse
+	in := &dynamodb.QueryInput{
+		TableName:                 &s.name,
+		KeyConditionExpression:    &condition,
+		ExpressionAttributeNames:  names,
+		ExpressionAttributeValues: values,
+		ScanIndexForward:          &forward,
+		ReturnConsumedCapacity:    s.capacity,
+	}
+	if q.Index != "" {
+		in.IndexName = &q.Index
+	}
+	if q.Limit > 0 {
+		limit := int32(min(q.Limit, 1<<30))
+		in.Limit = &limit
+	}
+	if q.Continue != nil {
+		in.ExclusiveStartKey = make(map[string]types.AttributeValue, len(q.Continue))
+		for _, a := range q.Continue {
+			in.ExclusiveStartKey[a.Name] = encode(a.Value)
+		}
+	}
+	out, err := s.client.Query(ctx, in, reading...)
+	if err != nil {
+		return store.Page{}, failure(ctx, op, err, false, false)
+	}
+	page := store.Page{Items: make([]expr.Item, len(out.Items))}
+	for i := range out.Items {
+		if page.Items[i], err = decodeItem(out.Items[i]); err != nil {
+			return store.Page{}, &store.Error{Op: op, Err: err}
+		}
+	}
+	next, err := decodeItem(out.LastEvaluatedKey)
+	if err != nil {
+		return store.Page{}, &store.Error{Op: op, Err: err}
+	}
+	page.Next = store.Cursor(next)
+	return page, nil
+}
+
+// keyCondition renders the condition of a query on the key attributes pk and sk; satisfiable is false when no key can
+// meet it. DynamoDB allows one condition on the sort key.
+func keyCondition(q store.Query, pk, sk string) (text string, names map[string]string, values map[string]types.AttributeValue, satisfiable bool) {
+	text = "#0 = :0"
+	names = map[string]string{"#0": pk}
+	values = map[string]types.AttributeValue{":0": &types.AttributeValueMemberS{Value: q.PK}}
+	if q.Prefix == "" && q.After == "" {
+		return text, names, values, true
+	}
+	names["#1"] = sk
+	after := q.After
+	if q.Prefix != "" && after < q.Prefix { // the prefix alone bounds the keys from below
+		after = ""
+	}
+	switch {
+	case after == "":
+		values[":1"] = &types.AttributeValueMemberS{Value: q.Prefix}
+		return text + " AND begins_with(#1, :1)", names, values, true
+	case q.Prefix == "":
+		values[":1"] = &types.AttributeValueMemberS{Value: after}
+		return text + " AND #1 > :1", names, values, true
+	case !strings.HasPrefix(after, q.Prefix): // and greater
+		return "", nil, nil, false
+	}
+	// From the first string after After to the last one with the prefix. Strings are ordered by their bytes, and none
+	// begins with greater ones than the largest character.
+	last := q.Prefix + strings.Repeat(string(utf8.MaxRune), (maxSortKey-len(q.Prefix))/utf8.UTFMax)
+	values[":1"] = &types.AttributeValueMemberS{Value: after + "\x00"}
+	values[":2"] = &types.AttributeValueMemberS{Value: last}
+	return text + " AND #1 BETWEEN :1 AND :2", names, values, true
+}

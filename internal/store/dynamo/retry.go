@@ -1,0 +1,100 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+)
+
+const (
+	maxAttempts = 3
+	// firstBackoff is the longest pause after the first attempt; each later one is twice as long.
+	firstBackoff = 50 * time.Millisecond
+)
+
+// backoff returns the pause after the attempt of that number, from 1: uniform between nothing and the exponential bound,
+// so that callers who failed together do not come again together.
+func backoff(attempt int) time.Duration {
+	return rand.N(firstBackoff << (attempt - 1))
+}
+
+// sleep pauses, or returns the context's error when that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A retryer decides for the SDK which attempts to repeat. It has no quota of tokens: with three attempts at most, and no
+// more than one call per acquire, there is no storm to contain.
+type retryer struct {
+	// repeatable says that an attempt may be repeated whose outcome is unknown: it reads, or carries a token by which
+	// DynamoDB recognises the repetition.
+	repeatable bool
+	// doubt says that the outcome of an attempt was unknown.
+	doubt bool
+	// shared says that calls share the retryer, so that doubt is not recorded.
+	shared bool
+}
+
+// IsErrorRetryable implements [aws.Retryer].
+func (r *retryer) IsErrorRetryable(err error) bool {
+	switch classify(err) {
+	case throttled, unsent:
+		return true
+	case unknown:
+		if !r.shared {
+			r.doubt = true
+		}
+		return r.repeatable
+	case refused:
+		// The SDK marks answers that reject the time of the signature, after which it corrects its clock.
+		var skewed interface{ RetryableError() bool }
+		return errors.As(err, &skewed) && skewed.RetryableError()
+	default:
+		return false
+	}
+}
+
+// MaxAttempts implements [aws.Retryer].
+func (*retryer) MaxAttempts() int { return maxAttempts }
+
+// RetryDelay implements [aws.Retryer].
+func (*retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
+	return backoff(max(attempt, 1)), nil
+}
+
+// GetRetryToken implements [aws.Retryer].
+func (*retryer) GetRetryToken(context.Context, error) (func(error) error, error) { return release, nil }
+
+// GetInitialToken implements [aws.Retryer].
+func (*retryer) GetInitialToken() func(error) error { return release }
+
+// GetAttemptToken implements [aws.RetryerV2].
+func (*retryer) GetAttemptToken(context.Context) (func(error) error, error) { return release, nil }
+
+func release(error) error { return nil }
+
+var _ aws.RetryerV2 = (*retryer)(nil)
+
+// The retryers that calls share, and the options that make a call use them, whatever the client's own retryer. They are
+// made once: passing them costs a call nothing.
+var (
+	writeRetryer = &retryer{shared: true}
+	readRetryer  = &retryer{shared: true, repeatable: true}
+
+	writing = []func(*dynamodb.Options){func(o *dynamodb.Options) { o.Retryer = writeRetryer }}
+	reading = []func(*dynamodb.Options){func(o *dynamodb.Options) { o.Retryer = readRetryer }}
+)
+
+// use returns the option that makes one call use the retryer.
+func (r *retryer) use(o *dynamodb.Options) { o.Retryer = r }

@@ -1,0 +1,120 @@
+// Package dynamo keeps items in a DynamoDB table.
+//
+// Every method is one call of the DynamoDB API unless its comment says otherwise. What the package adds to the SDK is the
+// translation of items and templates, and a rule for failures: a write is tried again only where the failure proves
+// that nothing was written, whatever retryer the client has.
+package dynamo
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Client makes the calls of the DynamoDB API that a [Store] needs. A *dynamodb.Client is one.
+type Client interface {
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
+	Query(context.Context, *dynamodb.QueryInput, ...func(*dynamodb.Options)) (*dynamodb.QueryOutput, error)
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
+	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
+	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
+	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
+	CreateTable(context.Context, *dynamodb.CreateTableInput, ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error)
+	DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error)
+	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
+	UpdateTimeToLive(context.Context, *dynamodb.UpdateTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error)
+}
+
+// A Store is a [store.Store] on one DynamoDB table. It is safe for concurrent use.
+type Store struct {
+	client   Client
+	name     string
+	schema   store.Table
+	create   func(table string) *dynamodb.CreateTableInput
+	capacity types.ReturnConsumedCapacity
+	release  func() // of what Open opened
+	closed   atomic.Bool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// An Option changes how a [Store] calls DynamoDB.
+type Option func(*Store)
+
+// ConsumedCapacity asks for every reply to tell the capacity units consumed, of the table and of each index, for a
+// client that looks at replies. By default none is asked for.
+func ConsumedCapacity() Option {
+	return func(s *Store) { s.capacity = types.ReturnConsumedCapacityIndexes }
+}
+
+// New returns a store on the table called name, whose keys and indexes are those of schema; create returns the input that
+// [Store.Setup] creates it with. It makes no call. The client stays the caller's to close.
+func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
+	s := &Store{client: client, name: name, schema: schema, create: create}
+	for _, option := range options {
+		option(s)
+	}
+	return s
+}
+
+// Open is [New] on a client of its own, made by [NewClient] and released by [Store.Close].
+func Open(ctx context.Context, config ClientConfig, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) (*Store, error) {
+	client, err := NewClient(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	s := New(client, name, schema, create, options...)
+	if c, ok := client.Options().HTTPClient.(interface{ CloseIdleConnections() }); ok {
+		s.release = c.CloseIdleConnections
+	}
+	return s, nil
+}
+
+// Close closes the idle connections of a store made by [Open], and leaves a client given to [New] as it is. Calls that
+// are under way finish. Later calls fail with [store.ErrClosed].
+func (s *Store) Close() error {
+	if !s.closed.Swap(true) && s.release != nil {
+		s.release()
+	}
+	return nil
+}
+
+// Partitioned returns true: a partition key takes about 1,000 writes per second.
+func (s *Store) Partitioned() bool { return true }
+
+// begin returns the error of a call that must not be made: the store is closed, or the context has ended.
+func (s *Store) begin(ctx context.Context, op string) error {
+	if s.closed.Load() {
+		return &store.Error{Op: op, Err: store.ErrClosed}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
+}
+
+// index returns the key attributes of an index, or of the table for "".
+func (s *Store) index(name string) (pk, sk string, err error) {
+	if name == "" {
+		return store.PK, store.SK, nil
+	}
+	for i := range s.schema.Indexes {
+		if x := &s.schema.Indexes[i]; x.Name == name {
+			return x.PK, x.SK, nil
+		}
+	}
+	return "", "", fmt.Errorf("no index %q", name)
+}
+
+// Ping reads a key that no item has: one GetItem, half a read unit. Unlike DescribeTable it asks for a permission that
+// the limiter needs anyway, and it is answered by the servers that answer everything else.
+func (s *Store) Ping(ctx context.Context) error {
+	_, err := s.get(ctx, store.Key{PK: "_/PING", SK: "#"}, false)
+	return err
+}

@@ -1,0 +1,146 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Write makes one UpdateItem, PutItem or DeleteItem call, and for a Check one consistent GetItem. A write costs one unit
+// per KB of the larger of the old and the new item, whether its condition held or not, and again for each index in
+// which the item's entry changes; a Check one read unit per 4 KB.
+func (s *Store) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	return s.write(ctx, w, types.ReturnValueAllNew)
+}
+
+// write does one write. returning says what an applied Update returns.
+func (s *Store) write(ctx context.Context, w store.Write, returning types.ReturnValue) (store.Result, error) {
+	if err := w.Validate(); err != nil {
+		return store.Result{}, &store.Error{Op: "Write", Err: err}
+	}
+	switch w.Kind {
+	case store.Update:
+		return s.update(ctx, w, returning)
+	case store.Put:
+		return s.put(ctx, w)
+	case store.Delete:
+		return s.delete(ctx, w)
+	default: // Check
+		item, err := s.get(ctx, w.Key, true)
+		if err != nil {
+			return store.Result{}, err
+		}
+		if w.Expr.Holds(item) {
+			return store.Result{Applied: true}, nil
+		}
+		return store.Result{Item: item}, nil
+	}
+}
+
+func (s *Store) update(ctx context.Context, w store.Write, returning types.ReturnValue) (store.Result, error) {
+	const op = "UpdateItem"
+	if err := s.begin(ctx, op); err != nil {
+		return store.Result{}, err
+	}
+	e := text(w.Expr)
+	out, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName:                           &s.name,
+		Key:                                 encodeKey(w.Key),
+		ConditionExpression:                 e.condition,
+		UpdateExpression:                    e.update,
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
+		ReturnValues:                        returning,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		ReturnConsumedCapacity:              s.capacity,
+	}, writing...)
+	if err != nil {
+		return rejected(ctx, op, err)
+	}
+	item, err := decodeItem(out.Attributes)
+	if err != nil {
+		return store.Result{}, &store.Error{Op: op, Err: err, Unknown: true}
+	}
+	return store.Result{Applied: true, Item: item}, nil
+}
+
+func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
+	const op = "PutItem"
+	if err := s.begin(ctx, op); err != nil {
+		return store.Result{}, err
+	}
+	e := text(w.Expr)
+	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
+		TableName:                           &s.name,
+		Item:                                encodeItem(w.Key, w.Item),
+		ConditionExpression:                 e.condition,
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		ReturnConsumedCapacity:              s.capacity,
+	}, writing...)
+	if err != nil {
+		return rejected(ctx, op, err)
+	}
+	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
+}
+
+func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error) {
+	const op = "DeleteItem"
+	if err := s.begin(ctx, op); err != nil {
+		return store.Result{}, err
+	}
+	e := text(w.Expr)
+	_, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
+		TableName:                           &s.name,
+		Key:                                 encodeKey(w.Key),
+		ConditionExpression:                 e.condition,
+		ExpressionAttributeNames:            e.names,
+		ExpressionAttributeValues:           e.values,
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		ReturnConsumedCapacity:              s.capacity,
+	}, writing...)
+	if err != nil {
+		return rejected(ctx, op, err)
+	}
+	return store.Result{Applied: true}, nil
+}
+
+// rejected returns the result of a write whose condition did not hold, or the error of one that failed otherwise.
+func rejected(ctx context.Context, op string, err error) (store.Result, error) {
+	var condition *types.ConditionalCheckFailedException
+	if !errors.As(err, &condition) {
+		return store.Result{}, failure(ctx, op, err, true, false)
+	}
+	item, err := decodeItem(condition.Item)
+	if err != nil {
+		return store.Result{}, &store.Error{Op: op, Err: err}
+	}
+	return store.Result{Item: item}, nil
+}
+
+// expression is a bound template as the SDK takes it: nil where there is nothing.
+type expression struct {
+	condition, update *string
+	names             map[string]string
+	values            map[string]types.AttributeValue
+}
+
+func text(b expr.Bound) (e expression) {
+	if b.Template == nil {
+		return e
+	}
+	e.names, e.values = b.Names(), encodeValues(b.Values)
+	if t := b.Condition(); t != "" {
+		e.condition = &t
+	}
+	if t := b.Update(); t != "" {
+		e.update = &t
+	}
+	return e
+}

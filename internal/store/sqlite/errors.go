@@ -1,0 +1,45 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+const codeCantOpen = lib.SQLITE_CANTOPEN
+
+// code returns the primary result code of SQLite's error, 0 when err is none.
+func code(err error) int {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// isBusy reports whether another connection's lock stopped a statement.
+func isBusy(err error) bool {
+	return err != nil && code(err) == lib.SQLITE_BUSY
+}
+
+// failure returns the error of a call as package store defines it, nil for nil.
+func failure(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	op = "sqlite " + op
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // while waiting: nothing was done
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	result := &store.Error{Op: op, Err: err}
+	switch code(err) {
+	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_NOMEM, lib.SQLITE_CANTOPEN, lib.SQLITE_PROTOCOL:
+		result.Unavailable = true
+	}
+	return result
+}

@@ -1,0 +1,162 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+const (
+	// maxKeys is what one read of DynamoDB takes.
+	maxKeys = 100
+	// pageItems is the length of a page that no limit ends.
+	pageItems = 1000
+)
+
+// Read reads each item by itself. It always sees every write that returned before it.
+func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item, error) {
+	items := make([]expr.Item, len(keys))
+	err := s.view(ctx, "read", func(c *conn) error {
+		if len(keys) > maxKeys {
+			return fmt.Errorf("%d keys: at most %d", len(keys), maxKeys)
+		}
+		for i, k := range keys {
+			if err := checkKey(k); err != nil {
+				return err
+			}
+			var err error
+			if items[i], _, err = c.load(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+// view calls f with a connection to read with. It may call f again: a lock can stop a reader, too, when another process
+// opens or closes the database.
+func (s *Store) view(ctx context.Context, op string, f func(*conn) error) error {
+	c, err := s.take(ctx, s.readers)
+	if err != nil {
+		return failure(op, err)
+	}
+	c, err = s.prepared(ctx, c)
+	defer func() { s.readers <- c }()
+	if err != nil {
+		return failure(op, err)
+	}
+	if err = f(c); isBusy(err) {
+		err = s.wait(ctx, func() error { return f(c) })
+	}
+	return failure(op, err)
+}
+
+// Query reads one page by the primary key or by an index.
+func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	if err := q.Validate(); err != nil {
+		return store.Page{}, failure("query", err)
+	}
+	x := &store.Index{PK: store.PK, SK: store.SK}
+	if q.Index != "" {
+		if x = s.layout.indexes[q.Index]; x == nil {
+			return store.Page{}, failure("query", fmt.Errorf("no index %q", q.Index))
+		}
+	}
+	text, args := s.layout.query(q, x)
+	limit := pageItems
+	if q.Limit > 0 {
+		limit = min(limit, q.Limit)
+	}
+	args = append(args, int64(limit))
+	var page store.Page
+	err := s.view(ctx, "query", func(c *conn) error {
+		statement, err := c.query(text)
+		if err != nil {
+			return err
+		}
+		page = store.Page{}
+		return statement.rows(4, func(row []driver.Value) error {
+			k := store.Key{PK: row[0].(string), SK: row[1].(string)}
+			var item expr.Item
+			if x.KeysOnly {
+				item = indexKey(k, x, q.PK, row[2].(string))
+			} else if item, err = itemOf(k, row[3]); err != nil {
+				return err
+			}
+			page.Items = append(page.Items, item)
+			if len(page.Items) == limit {
+				page.Next = store.Cursor(indexKey(k, x, q.PK, row[2].(string)))
+			}
+			return nil
+		}, args...)
+	})
+	if err != nil {
+		return store.Page{}, err
+	}
+	return page, nil
+}
+
+// indexKey returns the key attributes of an item in the table and in an index.
+func indexKey(k store.Key, x *store.Index, pk, sk string) expr.Item {
+	item := k.Join(nil)
+	item.Set(x.PK, expr.S(pk))
+	item.Set(x.SK, expr.S(sk))
+	return item
+}
+
+// query returns the SQL of a query, but for the limit, and its arguments. SQLite orders strings by their bytes, as
+// DynamoDB does.
+func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
+	pk, sk := l.column(x.PK), l.column(x.SK)
+	columns := sk + ", item"
+	if x.KeysOnly {
+		columns = sk + ", NULL" // all of it is in the index
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "SELECT pk, sk, %s FROM items WHERE %s = ? AND %s IS NOT NULL", columns, pk, sk)
+	args := []any{q.PK}
+	bound := func(operator, value string) {
+		fmt.Fprintf(&b, " AND %s %s ?", sk, operator)
+		args = append(args, value)
+	}
+	switch {
+	case q.After != "" && q.After >= q.Prefix:
+		bound(">", q.After)
+	case q.Prefix != "":
+		bound(">=", q.Prefix)
+	}
+	if end, ok := prefixEnd(q.Prefix); ok {
+		bound("<", end)
+	}
+	direction, operator := "", ">"
+	if q.Reverse {
+		direction, operator = " DESC", "<"
+	}
+	if q.Continue != nil {
+		last := expr.Item(q.Continue)
+		bound(operator+"=", last.Get(x.SK).Text())
+		fmt.Fprintf(&b, " AND (%s, pk, sk) %s (?, ?, ?)", sk, operator)
+		k := store.KeyOf(last)
+		args = append(args, last.Get(x.SK).Text(), k.PK, k.SK)
+	}
+	fmt.Fprintf(&b, " ORDER BY %[1]s%[2]s, pk%[2]s, sk%[2]s LIMIT ?", sk, direction)
+	return b.String(), args
+}
+
+// prefixEnd returns the first string after those with a prefix; false when there is none.
+func prefixEnd(prefix string) (string, bool) {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] != 0xff {
+			return prefix[:i] + string([]byte{prefix[i] + 1}), true
+		}
+	}
+	return "", false
+}

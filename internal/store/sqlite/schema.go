@@ -1,0 +1,141 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+const (
+	// applicationID marks a database file as zlimit's: "zlim".
+	applicationID = 0x7a6c696d
+	// schemaVersion is the version of the tables. A file of a newer version is refused.
+	schemaVersion = 1
+)
+
+// A layout is what a [store.Table] means for the database. Every item is one row of the table items, with its key, the
+// encoding of its other attributes, and the key attributes of the indexes once more in columns of their own, so that a
+// write touches an index only where it changes its keys.
+type layout struct {
+	indexes map[string]*store.Index
+	columns []string       // the key attributes of the indexes, each once
+	place   map[string]int // of an attribute in columns
+
+	create          []string // the statements that make the schema
+	insert, replace string
+}
+
+func newLayout(table store.Table) (*layout, error) {
+	l := &layout{indexes: map[string]*store.Index{}, place: map[string]int{}}
+	var indexes []string
+	for i := range table.Indexes {
+		x := &table.Indexes[i]
+		if l.indexes[x.Name] != nil {
+			return nil, fmt.Errorf("two indexes %q", x.Name)
+		}
+		l.indexes[x.Name] = x
+		l.addColumn(x.PK)
+		l.addColumn(x.SK)
+		// With the key of the item it is in a total order, and holds all that a query for keys asks for.
+		indexes = append(indexes, fmt.Sprintf("CREATE INDEX %s ON items (%s, %s, pk, sk) WHERE %[2]s IS NOT NULL AND %[3]s IS NOT NULL",
+			quote(x.Name), l.column(x.PK), l.column(x.SK)))
+	}
+	var declared, assigned strings.Builder
+	for _, name := range l.columns {
+		declared.WriteString(", " + quote(name) + " TEXT")
+		assigned.WriteString(", " + quote(name) + " = ?")
+	}
+	l.create = append([]string{
+		"CREATE TABLE items (pk TEXT NOT NULL, sk TEXT NOT NULL, item BLOB NOT NULL" + declared.String() + ", PRIMARY KEY (pk, sk)) STRICT",
+	}, indexes...)
+	l.create = append(l.create,
+		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
+		fmt.Sprintf("PRAGMA user_version = %d", schemaVersion))
+	l.insert = "INSERT INTO items VALUES (?, ?, ?" + strings.Repeat(", ?", len(l.columns)) + ")"
+	l.replace = "UPDATE items SET item = ?" + assigned.String() + " WHERE rowid = ?"
+	return l, nil
+}
+
+func (l *layout) addColumn(attribute string) {
+	if _, known := l.place[attribute]; !known && !isKey(attribute) {
+		l.place[attribute] = len(l.columns)
+		l.columns = append(l.columns, attribute)
+	}
+}
+
+// column returns the quoted column of a key attribute of the table or of an index.
+func (l *layout) column(attribute string) string {
+	switch attribute {
+	case store.PK:
+		return "pk"
+	case store.SK:
+		return "sk"
+	default:
+		return quote(attribute)
+	}
+}
+
+// isKey reports whether an attribute is of the table's own key.
+func isKey(name string) bool { return name == store.PK || name == store.SK }
+
+// quote returns an SQL identifier.
+func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+// touches reports whether two states of an item may differ in an attribute that an index is keyed by. It is quick where
+// attributes kept their places, as [expr.Bound.Apply] leaves them.
+func (l *layout) touches(old, next expr.Item) bool {
+	shared := min(len(old), len(next))
+	for i := range shared {
+		if old[i].Name != next[i].Name {
+			if l.indexed(old[i].Name) || l.indexed(next[i].Name) {
+				return true
+			}
+		} else if l.indexed(old[i].Name) && !old[i].Value.Equal(next[i].Value) {
+			return true
+		}
+	}
+	for _, tail := range []expr.Item{old[shared:], next[shared:]} {
+		for i := range tail {
+			if l.indexed(tail[i].Name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (l *layout) indexed(name string) bool {
+	_, ok := l.place[name]
+	return ok
+}
+
+// check tells whether the database holds the schema: [store.ErrTableNotFound] when it is empty, another error when it
+// is not ours, or newer.
+func (c *conn) check() error {
+	application, err := c.number("PRAGMA application_id")
+	if err != nil {
+		return err
+	}
+	version, err := c.number("PRAGMA user_version")
+	if err != nil {
+		return err
+	}
+	switch {
+	case application == applicationID && version > schemaVersion:
+		return fmt.Errorf("schema version %d is newer than this program's, %d", version, schemaVersion)
+	case application == applicationID && version == schemaVersion:
+		return nil
+	}
+	tables, err := c.number("SELECT count(*) FROM sqlite_schema")
+	switch {
+	case err != nil:
+		return err
+	case application != 0 || tables > 0:
+		return errors.New("the database belongs to another application")
+	default:
+		return store.ErrTableNotFound
+	}
+}

@@ -1,0 +1,261 @@
+// Package sqlite keeps items in an SQLite database: a file that several processes may share, or the memory of one
+// process.
+//
+// Conditions and updates are evaluated by package expr on the stored item, in a transaction that has the only right to
+// write, so that a write here does what the same write does on DynamoDB.
+//
+// A file is in WAL mode with synchronous=NORMAL. A process that crashes loses nothing that was written. A power failure,
+// or a crash of the operating system, may lose the last writes, back to the last checkpoint in the worst case, but never
+// part of one, and leaves the file sound. The file must be on a local disk: WAL needs memory that all its users share.
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+const (
+	// busyLimit bounds the wait for a lock that another process holds.
+	busyLimit = 15 * time.Second
+	// Pauses between two tries grow from the first to the longest. A write takes a few dozen microseconds.
+	firstPause   = 50 * time.Microsecond
+	longestPause = 4 * time.Millisecond
+
+	maxReaders = 8
+)
+
+// A Store is a [store.Store] on an SQLite database. It is safe for concurrent use. Close it.
+type Store struct {
+	dsn    string // "" for a database in memory
+	layout *layout
+	closed atomic.Bool
+
+	// A pool holds the connections that nobody uses, nil for those not opened yet. There is one that may write; a
+	// database in memory has no other.
+	writer, readers chan *conn
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open returns a store on a database file. It does not create the file, nor open it before it is needed: [Store.Setup]
+// creates it with its schema, and until then calls fail with [store.ErrTableNotFound].
+func Open(path string, table store.Table) (*Store, error) {
+	if path == "" {
+		return nil, errors.New("sqlite: no path")
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	slashed := filepath.ToSlash(absolute)
+	if !strings.HasPrefix(slashed, "/") { // a drive letter
+		slashed = "/" + slashed
+	}
+	s, err := newStore(table)
+	if err != nil {
+		return nil, err
+	}
+	s.dsn = (&url.URL{Scheme: "file", Path: slashed}).String()
+	s.readers = make(chan *conn, min(maxReaders, runtime.GOMAXPROCS(0)))
+	for range cap(s.readers) {
+		s.readers <- nil
+	}
+	return s, nil
+}
+
+// OpenMemory returns a store in the memory of this process, which ends with it. It is empty: like a file it needs
+// [Store.Setup].
+func OpenMemory(table store.Table) (*Store, error) {
+	s, err := newStore(table)
+	if err != nil {
+		return nil, err
+	}
+	c, err := connect(":memory:")
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	<-s.writer
+	s.writer <- c
+	s.readers = s.writer
+	return s, nil
+}
+
+func newStore(table store.Table) (*Store, error) {
+	l, err := newLayout(table)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	s := &Store{layout: l, writer: make(chan *conn, 1)}
+	s.writer <- nil
+	return s, nil
+}
+
+// Partitioned returns false: all keys share one writer.
+func (s *Store) Partitioned() bool { return false }
+
+// Ping opens the database, if it is not open, and looks whether the schema is there.
+func (s *Store) Ping(ctx context.Context) error {
+	c, err := s.take(ctx, s.readers)
+	if err == nil {
+		c, err = s.prepared(ctx, c)
+		s.readers <- c
+	}
+	return failure("ping", err)
+}
+
+// Close waits for the calls under way and closes the database. A second Close does nothing; other calls fail with
+// [store.ErrClosed].
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	var err error
+	pools := []chan *conn{s.writer, s.readers}
+	if s.readers == s.writer {
+		pools = pools[:1]
+	}
+	for _, pool := range pools {
+		for range cap(pool) { // take all, then free those who wait for one
+			if c := <-pool; c != nil {
+				err = errors.Join(err, c.close())
+			}
+		}
+		for range cap(pool) {
+			pool <- nil
+		}
+	}
+	return failure("close", err)
+}
+
+// take takes a connection from a pool, nil when it is still to be opened.
+func (s *Store) take(ctx context.Context, pool chan *conn) (*conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	var c *conn
+	select {
+	case c = <-pool:
+	default:
+		select {
+		case c = <-pool:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if s.closed.Load() {
+		pool <- c
+		return nil, store.ErrClosed
+	}
+	return c, nil
+}
+
+// prepared returns c, or a new connection for nil, ready to use. It returns the connection with every error, too.
+func (s *Store) prepared(ctx context.Context, c *conn) (*conn, error) {
+	if c != nil && c.ready {
+		return c, nil
+	}
+	if c == nil {
+		opened, err := s.open("rw")
+		if err != nil {
+			return nil, err
+		}
+		c = opened
+	}
+	return c, s.wait(ctx, func() error {
+		if err := c.check(); err != nil {
+			return err
+		}
+		return c.prepareAll(s.layout)
+	})
+}
+
+// open opens a connection to the file in a mode of SQLite's URIs: rw, or rwc to create it.
+func (s *Store) open(mode string) (*conn, error) {
+	c, err := connect(s.dsn + "?mode=" + mode)
+	if code(err) == codeCantOpen && mode == "rw" {
+		return nil, store.ErrTableNotFound
+	}
+	return c, err
+}
+
+// wait calls f until no lock of another process stops it.
+func (s *Store) wait(ctx context.Context, f func() error) error {
+	err := f()
+	if !isBusy(err) {
+		return err
+	}
+	deadline := time.Now().Add(busyLimit)
+	timer := time.NewTimer(firstPause)
+	defer timer.Stop()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		switch err = f(); {
+		case !isBusy(err) || time.Now().After(deadline):
+			return err
+		case s.closed.Load():
+			return store.ErrClosed
+		}
+		timer.Reset(pause/2 + rand.N(pause))
+	}
+}
+
+// Setup creates the file, unless the database is in memory, and the schema. It does nothing where that is done. Several
+// processes may run it at once.
+func (s *Store) Setup(ctx context.Context) error {
+	c, err := s.take(ctx, s.writer)
+	if err == nil {
+		c, err = s.setup(ctx, c)
+		s.writer <- c
+	}
+	return failure("setup", err)
+}
+
+func (s *Store) setup(ctx context.Context, c *conn) (*conn, error) {
+	if c == nil {
+		opened, err := s.open("rwc")
+		if err != nil {
+			return nil, err
+		}
+		c = opened
+	}
+	if s.dsn != "" {
+		if err := s.wait(ctx, func() error {
+			if err := c.check(); !errors.Is(err, store.ErrTableNotFound) { // not a foreign file, nor a finished one
+				return err
+			}
+			return c.run("PRAGMA journal_mode = WAL")
+		}); err != nil {
+			return c, err
+		}
+	}
+	return c, s.wait(ctx, func() error {
+		if err := c.run("BEGIN IMMEDIATE"); err != nil {
+			return err
+		}
+		err := c.check()
+		if errors.Is(err, store.ErrTableNotFound) {
+			err = c.run(s.layout.create...)
+		}
+		if err == nil {
+			err = c.run("COMMIT")
+		}
+		if err != nil {
+			return errors.Join(err, c.run("ROLLBACK"))
+		}
+		return c.prepareAll(s.layout)
+	})
+}

@@ -1,0 +1,36 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/sqlite"
+	"github.com/zlimit/zlimit-go/internal/store/storetest"
+)
+
+// open returns what a constructor returns, closed with the test.
+func open(t testing.TB) func(*sqlite.Store, error) *sqlite.Store {
+	return func(s *sqlite.Store, err error) *sqlite.Store {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Errorf("Close() = %v", err)
+			}
+		})
+		return s
+	}
+}
+
+func TestMemory(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t)(sqlite.OpenMemory(storetest.Table)) })
+}
+
+func TestFile(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store {
+		return open(t)(sqlite.Open(filepath.Join(t.TempDir(), "items.db"), storetest.Table))
+	})
+}

@@ -1,0 +1,192 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// maxTransaction is the number of writes that DynamoDB takes in one transaction.
+const maxTransaction = 100
+
+// Write reads the item and writes it in one transaction. It waits while another call or process writes, until the context
+// ends.
+func (s *Store) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
+	err = s.update(ctx, "write", s.dsn != "", func(c *conn) (bool, error) {
+		p, err := s.plan(c, &w)
+		if err != nil || !p.applied {
+			result = store.Result{Item: p.old}
+			return false, err
+		}
+		result = store.Result{Applied: true, Item: p.next}
+		return true, s.save(c, &p)
+	})
+	if err != nil {
+		return store.Result{}, err
+	}
+	return result, nil
+}
+
+// Transact reads and writes all items in one transaction.
+func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	const op = "transact"
+	if err := distinct(writes); err != nil {
+		return nil, failure(op, err)
+	}
+	results := make([]store.Result, len(writes))
+	err := s.update(ctx, op, true, func(c *conn) (bool, error) {
+		plans := make([]plan, len(writes))
+		all := true
+		for i := range writes {
+			p, err := s.plan(c, &writes[i])
+			if err != nil {
+				return false, err
+			}
+			plans[i] = p
+			all = all && p.applied
+			results[i] = store.Result{Applied: p.applied}
+			if !p.applied {
+				results[i].Item = p.old
+			}
+		}
+		if !all {
+			return false, nil
+		}
+		for i := range plans {
+			if err := s.save(c, &plans[i]); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+// distinct returns an error for writes that DynamoDB does not take as one transaction.
+func distinct(writes []store.Write) error {
+	if len(writes) > maxTransaction {
+		return fmt.Errorf("%d writes: at most %d in a transaction", len(writes), maxTransaction)
+	}
+	seen := make(map[store.Key]bool, len(writes))
+	for i := range writes {
+		if k := writes[i].Key; seen[k] {
+			return fmt.Errorf("two writes to the item %q %q in a transaction", k.PK, k.SK)
+		} else {
+			seen[k] = true
+		}
+	}
+	return nil
+}
+
+// update calls f with the connection that may write, in a transaction if asked to; f says whether to commit. Without one
+// each statement of f is a transaction of its own, which is the same for an f that writes with one statement, in a
+// database that has no other connection.
+func (s *Store) update(ctx context.Context, op string, transaction bool, f func(*conn) (bool, error)) error {
+	c, err := s.take(ctx, s.writer)
+	if err != nil {
+		return failure(op, err)
+	}
+	c, err = s.prepared(ctx, c)
+	defer func() { s.writer <- c }()
+	if err != nil {
+		return failure(op, err)
+	}
+	if !transaction {
+		_, err := f(c)
+		return failure(op, err)
+	}
+	if err := c.begin.exec(); err != nil {
+		if isBusy(err) {
+			err = s.wait(ctx, func() error { return c.begin.exec() })
+		}
+		if err != nil {
+			return failure(op, err)
+		}
+	}
+	commit, err := f(c)
+	if commit && err == nil {
+		if err = c.commit.exec(); err == nil {
+			return nil
+		}
+	}
+	return failure(op, errors.Join(err, c.rollback.exec()))
+}
+
+// A plan is a write that was decided on the stored item.
+type plan struct {
+	write   *store.Write
+	rowid   int64     // of the old item
+	old     expr.Item // nil for none
+	applied bool
+	next    expr.Item // nil for none
+}
+
+// plan reads the item and evaluates the write on it.
+func (s *Store) plan(c *conn, w *store.Write) (plan, error) {
+	p := plan{write: w}
+	if err := errors.Join(w.Validate(), checkKey(w.Key)); err != nil {
+		return p, err
+	}
+	var err error
+	if p.old, p.rowid, err = c.load(w.Key); err != nil {
+		return p, err
+	}
+	if p.applied = w.Expr.Holds(p.old); !p.applied {
+		return p, nil
+	}
+	switch w.Kind {
+	case store.Update:
+		base := p.old
+		if base == nil {
+			base = w.Key.Join(nil)
+		}
+		if p.next, err = w.Expr.Apply(base); err == nil && store.KeyOf(p.next) != w.Key {
+			err = errors.New("an update of the primary key")
+		}
+	case store.Put:
+		p.next = w.Key.Join(w.Item)
+	}
+	if err == nil {
+		err = s.layout.checkItem(p.next)
+	}
+	return p, err
+}
+
+// save makes the item what the plan says.
+func (s *Store) save(c *conn, p *plan) error {
+	switch {
+	case p.write.Kind == store.Check || p.old == nil && p.next == nil:
+		return nil
+	case p.next == nil:
+		return c.remove.exec(p.rowid)
+	}
+	c.blob = appendItem(c.blob[:0], p.next)
+	if len(c.blob) > maxItem {
+		return fmt.Errorf("item of %d bytes: at most %d", len(c.blob), maxItem)
+	}
+	if p.old != nil && !s.layout.touches(p.old, p.next) {
+		return c.change.exec(c.blob, p.rowid)
+	}
+	args := make([]any, 0, len(s.layout.columns)+3)
+	if p.old == nil {
+		args = append(args, p.write.Key.PK, p.write.Key.SK)
+	}
+	args = append(args, c.blob)
+	for _, name := range s.layout.columns {
+		if v, ok := p.next.Lookup(name); ok {
+			args = append(args, v.Text())
+		} else {
+			args = append(args, nil)
+		}
+	}
+	if p.old == nil {
+		return c.insert.exec(args...)
+	}
+	return c.replace.exec(append(args, p.rowid)...)
+}

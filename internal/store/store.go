@@ -1,0 +1,150 @@
+// Package store is the boundary between the rate limiter and the place where its items live. A [Store] does what it is
+// told: it reads items, and writes them under conditions that the caller states as [expr] templates. It decides
+// nothing, retries only what provably did not happen, and reports a failed condition as a result, not as an error.
+//
+// Two packages implement it: dynamo on a DynamoDB table, sqlite on an embedded database file or in memory.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+)
+
+// A Key is the primary key of an item.
+type Key struct {
+	PK, SK string
+}
+
+// KeyOf returns the primary key of an item that a store returned.
+func KeyOf(item expr.Item) Key { return Key{item.Get(PK).Text(), item.Get(SK).Text()} }
+
+// Join returns a new item of the key and the attributes of item, which may have key attributes of its own: they are
+// replaced.
+func (k Key) Join(item expr.Item) expr.Item {
+	joined := make(expr.Item, 2, len(item)+2)
+	joined[0] = expr.Attribute{Name: PK, Value: expr.S(k.PK)}
+	joined[1] = expr.Attribute{Name: SK, Value: expr.S(k.SK)}
+	for _, a := range item {
+		if a.Name != PK && a.Name != SK {
+			joined = append(joined, a)
+		}
+	}
+	return joined
+}
+
+// Names of the attributes of the primary key.
+const (
+	PK = "PK"
+	SK = "SK"
+)
+
+// Kind says what a write does when its condition holds.
+type Kind uint8
+
+// The kinds of write.
+const (
+	Update Kind = iota // change the item by the update of Expr, creating it when there is none
+	Put                // replace the item by Item
+	Delete             // delete the item
+	Check              // nothing; in a transaction, the condition alone counts
+)
+
+// A Write is one conditional write.
+type Write struct {
+	Kind Kind
+	Key  Key
+	Item expr.Item  // for Put: the whole item but for its key
+	Expr expr.Bound // the condition, and for Update the update
+}
+
+// Validate returns an error for a write that cannot mean anything: an Update that changes nothing, a Check that asks
+// nothing, another write with an update. Each is a mistake in the program, and both stores refuse it alike.
+func (w *Write) Validate() error {
+	condition, update := false, false
+	if w.Expr.Template != nil {
+		condition, update = w.Expr.Condition() != "", w.Expr.Update() != ""
+	}
+	switch {
+	case w.Kind == Update && !update:
+		return errors.New("an Update without an update")
+	case w.Kind != Update && update:
+		return errors.New("an update in a write that is no Update")
+	case w.Kind == Check && !condition:
+		return errors.New("a Check without a condition")
+	case w.Kind > Check:
+		return fmt.Errorf("a write of kind %d", w.Kind)
+	default:
+		return nil
+	}
+}
+
+// A Result is what one write found.
+type Result struct {
+	// Applied reports whether the condition held and the write was done.
+	Applied bool
+	// Item is the whole item with its key: as an Update or a Put left it when Applied, and as the condition found it when
+	// not. It is nil where there is none, and after an applied Delete or Check.
+	Item expr.Item
+}
+
+// A Query asks for the items of one partition of the table or of an index, in the order of their sort key.
+type Query struct {
+	Index    string // "" for the table, or the name of an index in [Table]
+	PK       string
+	Prefix   string // of the sort key; "" for all
+	After    string // sort keys greater than this alone; "" for all
+	Reverse  bool   // descending
+	Limit    int    // items in a page at most; 0 leaves it to the store
+	Continue Cursor // where an earlier page of the same query ended; nil to start
+}
+
+// Validate returns an error for a query that DynamoDB would not take.
+func (q *Query) Validate() error {
+	if q.PK == "" {
+		return errors.New("a query of no partition")
+	}
+	return nil
+}
+
+// A Cursor is where a page ended: the key attributes of its last item. It is nil after the last page.
+type Cursor expr.Item
+
+// A Page is a part of a query's result. An index that projects keys alone yields items of keys alone.
+type Page struct {
+	Items []expr.Item
+	Next  Cursor
+}
+
+// A Store keeps items. It is safe for concurrent use. Every method returns an error of package store, as [Error]
+// says, or the context's error when the context ended before the call did anything.
+type Store interface {
+	// Read returns the items at keys, in their order, nil where there is none. consistent asks for a read that sees
+	// every write that returned before it. A repeated key is allowed. One call for up to 100 keys.
+	Read(ctx context.Context, keys []Key, consistent bool) ([]expr.Item, error)
+
+	// Write does one write.
+	Write(ctx context.Context, w Write) (Result, error)
+
+	// Transact does up to 100 writes to distinct items, all or none. All results are Applied, or at least one is
+	// not; the images of writes whose condition held in a transaction that was not applied are nil. Applied writes
+	// return no image.
+	Transact(ctx context.Context, writes []Write) ([]Result, error)
+
+	// Query returns one page. An empty page may have a next one.
+	Query(ctx context.Context, q Query) (Page, error)
+
+	// Setup creates the table and its indexes, and waits until they can be used. What is there is left as it is.
+	Setup(ctx context.Context) error
+
+	// Ping returns nil when the table is there and answers, ErrTableNotFound when it is not there.
+	Ping(ctx context.Context) error
+
+	// Partitioned reports whether a single key has a limited write rate, so that hot items are worth splitting.
+	Partitioned() bool
+
+	// Close releases what the store opened itself. Calls after Close fail.
+	Close() error
+}

@@ -1,0 +1,123 @@
+// Package storetest is the behaviour that every [store.Store] must show, as tests: one suite for SQLite in memory and on
+// a file, and for DynamoDB.
+package storetest
+
+import (
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Table is the table that the suite works on. It has an index of each sort.
+var Table = store.Table{
+	Indexes: []store.Index{
+		{Name: "ByOwner", PK: "owner", SK: "since"},
+		{Name: "ByKind", PK: "kind", SK: "rank", KeysOnly: true},
+		{Name: "ByDate", PK: store.PK, SK: "date", Local: true},
+		{Name: "ByName", PK: store.PK, SK: "name", Local: true, KeysOnly: true},
+	},
+	TTL: "ttl",
+}
+
+// CreateTable returns what creates [Table] on DynamoDB.
+func CreateTable(name string) *dynamodb.CreateTableInput {
+	in := &dynamodb.CreateTableInput{
+		TableName:   &name,
+		BillingMode: types.BillingModePayPerRequest,
+		KeySchema:   keySchema(store.PK, store.SK),
+	}
+	attributes := map[string]bool{}
+	define := func(names ...string) {
+		for _, name := range names {
+			if !attributes[name] {
+				attributes[name] = true
+				in.AttributeDefinitions = append(in.AttributeDefinitions, types.AttributeDefinition{
+					AttributeName: aws.String(name), AttributeType: types.ScalarAttributeTypeS,
+				})
+			}
+		}
+	}
+	define(store.PK, store.SK)
+	for _, x := range Table.Indexes {
+		define(x.PK, x.SK)
+		projection := &types.Projection{ProjectionType: types.ProjectionTypeAll}
+		if x.KeysOnly {
+			projection.ProjectionType = types.ProjectionTypeKeysOnly
+		}
+		if x.Local {
+			in.LocalSecondaryIndexes = append(in.LocalSecondaryIndexes, types.LocalSecondaryIndex{
+				IndexName: aws.String(x.Name), KeySchema: keySchema(x.PK, x.SK), Projection: projection,
+			})
+		} else {
+			in.GlobalSecondaryIndexes = append(in.GlobalSecondaryIndexes, types.GlobalSecondaryIndex{
+				IndexName: aws.String(x.Name), KeySchema: keySchema(x.PK, x.SK), Projection: projection,
+			})
+		}
+	}
+	return in
+}
+
+func keySchema(pk, sk string) []types.KeySchemaElement {
+	return []types.KeySchemaElement{
+		{AttributeName: aws.String(pk), KeyType: types.KeyTypeHash},
+		{AttributeName: aws.String(sk), KeyType: types.KeyTypeRange},
+	}
+}
+
+// Item returns an item of attributes in pairs: a name, and a value or what becomes one (int, string, bool).
+func Item(pairs ...any) expr.Item {
+	item := make(expr.Item, 0, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		item = append(item, expr.Attribute{Name: pairs[i].(string), Value: Value(pairs[i+1])})
+	}
+	return item
+}
+
+// Value returns v as a value.
+func Value(v any) expr.Value {
+	switch v := v.(type) {
+	case expr.Value:
+		return v
+	case int:
+		return expr.N(int64(v))
+	case string:
+		return expr.S(v)
+	case bool:
+		return expr.Bool(v)
+	default:
+		panic("storetest: a value of an unknown type")
+	}
+}
+
+// Bind returns an operation of the given parts, bound to values.
+func Bind(tb testing.TB, where []expr.Condition, update []expr.Action, values ...any) expr.Bound {
+	tb.Helper()
+	op := &expr.Operation{Name: tb.Name(), Slots: len(values), Where: where, Update: update}
+	bound := make([]expr.Value, len(values))
+	for i, v := range values {
+		bound[i] = Value(v)
+	}
+	b, err := op.Call(bound...).Bind()
+	if err != nil {
+		tb.Fatalf("Bind: %v", err)
+	}
+	return b
+}
+
+// Equal makes cmp compare items by their attributes, whatever their order.
+var Equal = cmp.Transformer("attributes", func(item expr.Item) map[string]string {
+	if item == nil {
+		return nil
+	}
+	attributes := make(map[string]string, len(item))
+	for _, a := range item {
+		attributes[a.Name] += a.Value.Kind().String() + " " + a.Value.String() // twice where it is there twice
+	}
+	return attributes
+})

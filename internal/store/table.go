@@ -1,0 +1,15 @@
+package store
+
+// A Table describes the keys and indexes of the table. The attributes of its own key are [PK] and [SK].
+type Table struct {
+	Indexes []Index
+	TTL     string // the attribute that holds the time of expiry, in epoch seconds
+}
+
+// An Index is a secondary index. Items without both of its attributes are not in it.
+type Index struct {
+	Name     string
+	PK, SK   string // its key attributes
+	KeysOnly bool   // it holds the keys of the table and its own, not whole items
+	Local    bool   // it shares the table's partition key; PK is then [PK]
+}

@@ -1,0 +1,279 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Acquire consumes what the request asks, of all limits or of none, and returns a lease to settle once the real cost is
+// known. A lease that needs no settling may be dropped.
+//
+// It returns an [*ExceededError] when a limit falls short, [ErrNoLimits] when no level has limits for the request, a
+// [*ValidationError] for a request that breaks a rule or names a limit that is not configured, an [*UnavailableError]
+// during an outage unless the failure policy allows the request, [ErrContended] when other writers came first time and
+// again, and the context's error when it ended.
+//
+// A bucket that this process used before costs one conditional write: one call, one write unit. A lost race costs one
+// more. A bucket seen for the first time costs a batch read before, of three read units. A rejection costs the failed
+// write, or a consistent read where the last image of the bucket foretold it.
+func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
+	if l.closed.Load() {
+		return nil, ErrClosed
+	}
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	b := l.bucket(r.Entity, r.Resource)
+	limits, err := l.limitsOf(ctx, b, &r)
+	if err != nil {
+		return l.fail(ctx, "acquire", &r, err)
+	}
+	lease := &Lease{limiter: l, bucket: b}
+	d := bucket.Demand{}
+	if d.Amounts, err = demandOf(lease.space[:0], r.Consume, limits); err != nil {
+		return nil, err
+	}
+	if lease.limits, err = l.charge(ctx, b, limits, &d); err != nil {
+		return l.fail(ctx, "acquire", &r, err)
+	}
+	l.stats.admitted.Add(1)
+	lease.debited = d.Amounts
+	return lease, nil
+}
+
+// Do acquires, calls fn, and settles the lease: it commits when fn returns nil, and rolls back when it returns an error
+// or panics. The error of fn comes first in what Do returns; it can be found with [errors.Is] and [errors.As]. It costs
+// what [RateLimiter.Acquire] and [Lease.Commit] or [Lease.Rollback] cost.
+func (l *RateLimiter) Do(ctx context.Context, r Request, fn func(context.Context, *Lease) error) error {
+	lease, err := l.Acquire(ctx, r)
+	if err != nil {
+		return err
+	}
+	done := false
+	defer func() {
+		if !done { // fn panics, or ends its goroutine
+			_ = lease.Rollback(ctx) //nolint:errcheck // the panic goes on; the outcome is counted in Stats
+		}
+	}()
+	err = fn(ctx, lease)
+	done = true
+	if err != nil {
+		return settled(err, lease.Rollback(ctx))
+	}
+	return settled(nil, lease.Commit(ctx))
+}
+
+// settled joins the error of a function with that of settling its lease, which the function may have settled itself.
+func settled(err, settling error) error {
+	if settling == nil || errors.Is(settling, ErrLeaseClosed) {
+		return err
+	}
+	return errors.Join(err, settling)
+}
+
+// fail returns what a request gets that failed with err: an outage follows the failure policy.
+func (l *RateLimiter) fail(ctx context.Context, op string, r *Request, err error) (*Lease, error) {
+	var exceeded *ExceededError
+	if errors.As(err, &exceeded) {
+		l.stats.rejected.Add(1)
+		return nil, exceeded
+	}
+	if ended := ctx.Err(); ended != nil && errors.Is(err, ended) {
+		return nil, wrap(op, err)
+	}
+	err = wrap(op, err)
+	var outage *UnavailableError
+	if !errors.As(err, &outage) {
+		return nil, err
+	}
+	policy := r.OnUnavailable
+	if policy == Inherit {
+		policy = l.options.policy
+	}
+	if policy == Inherit {
+		policy = FailurePolicy(l.policy.Load())
+	}
+	if policy != Allow {
+		l.stats.unavailable.Add(1)
+		return nil, err
+	}
+	l.stats.degraded.Add(1)
+	return &Lease{limiter: l, degraded: true}, nil
+}
+
+// demandOf appends what a request consumes, in millitokens, to amounts.
+func demandOf(amounts []bucket.Amount, consume Amounts, limits *resolved) ([]bucket.Amount, error) {
+	for name, tokens := range consume {
+		if !limits.has(name) {
+			return nil, unknownLimit(name)
+		}
+		amounts = append(amounts, bucket.Amount{Limit: name, Tokens: tokens * millis})
+	}
+	return amounts, nil
+}
+
+func unknownLimit(name string) error {
+	return &ValidationError{Field: "consume", Value: name, Reason: "no limit of that name is configured for the resource"}
+}
+
+// maxAttempts bounds the writes of one demand. Only lost races take more than a few.
+const maxAttempts = 64
+
+// charge writes a demand to a bucket: it decides from the last image, sends the write, and on a failed condition decides
+// again from the image that came back. It returns the limits by which it decided, which are later ones when the item
+// shows that they changed. An unchecked demand leaves the limits of the item as they are.
+func (l *RateLimiter) charge(
+	ctx context.Context, b *bucketRef, limits *resolved, d *bucket.Demand,
+) (*resolved, error) {
+	if d.Empty() {
+		return limits, nil
+	}
+	var plan bucket.Plan
+	image := b.image.Load()
+	current := false // the image is what the store had during this call
+	for attempt := range maxAttempts {
+		if image == nil {
+			if err := l.load(ctx, b, noLimits); err != nil {
+				return nil, err
+			}
+			image = b.image.Load()
+		}
+		config := &limits.config
+		switch {
+		case !image.exists:
+		case d.Unchecked:
+			config = l.options.keep(&image.State)
+		case !config.Matches(&image.State):
+			var err error
+			if limits, err = l.recheck(ctx, b, limits, d); err != nil {
+				return nil, err
+			}
+			config = &limits.config
+		}
+		now := l.now().UnixMilli()
+		plan.Decide(image.state(), config, d, now)
+		switch {
+		case plan.Kind == bucket.Reject && (current || l.trusts(image, now)):
+			return nil, &ExceededError{b.statuses(image.state(), config, d, now)}
+		case plan.Kind == bucket.Reject: // a read costs a fifth of a write that is bound to fail
+			var err error
+			if image, err = l.read(ctx, b); err != nil {
+				return nil, err
+			}
+			current = true
+			continue
+		case plan.Kind == bucket.Create && d.Unchecked && d.Returns():
+			return limits, nil // what is given back to a bucket that is gone is part of the full one that takes its place
+		}
+		next, applied, err := l.attempt(ctx, b, image, &plan)
+		if err != nil {
+			return nil, err
+		}
+		if applied {
+			return limits, nil
+		}
+		image, current = next, true
+		if err := pause(ctx, attempt); err != nil {
+			return nil, err
+		}
+	}
+	return nil, ErrContended
+}
+
+// attempt sends a plan that was made from an image; it returns the image that it left, or failed on. A plan that moves
+// the refill stamp takes turns with those of other goroutines: all but one of them would fail. When another one has
+// moved it meanwhile, nothing is sent.
+func (l *RateLimiter) attempt(ctx context.Context, b *bucketRef, from *image, plan *bucket.Plan) (*image, bool, error) {
+	if plan.Kind != bucket.Spend {
+		leave, err := b.enter(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		defer leave()
+		if latest := b.image.Load(); latest != from && latest != nil && latest.newer(from) {
+			return latest, false, nil
+		}
+	}
+	w, err := b.write(plan)
+	if err != nil {
+		return nil, false, err
+	}
+	var result store.Result
+	err = l.call(ctx, func(ctx context.Context) error {
+		result, err = l.store.Write(ctx, w)
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if !result.Applied {
+		l.stats.lostRaces.Add(1)
+	}
+	next, err := b.observe(result.Item, l.now())
+	return next, result.Applied, err
+}
+
+// read returns the bucket as the store has it: one consistent read.
+func (l *RateLimiter) read(ctx context.Context, b *bucketRef) (*image, error) {
+	var items []expr.Item
+	err := l.call(ctx, func(ctx context.Context) (err error) {
+		items, err = l.store.Read(ctx, []store.Key{b.key}, true)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b.observe(items[0], l.now())
+}
+
+// call bounds one call of the store by the limiter's timeout. When that runs out, and not the caller's context, it is an
+// outage.
+func (l *RateLimiter) call(ctx context.Context, do func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, l.options.callTimeout)
+	defer cancel()
+	err := do(bounded)
+	var failed *store.Error
+	if err == nil || !errors.As(err, &failed) {
+		if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+			return &store.Error{Op: "call", Unavailable: true, Err: err}
+		}
+		return err
+	}
+	if failed.Unknown {
+		l.stats.unknown.Add(1)
+	}
+	if ctx.Err() == nil && bounded.Err() != nil {
+		outage := *failed
+		outage.Unavailable = true
+		return &outage
+	}
+	return err
+}
+
+// trusts reports whether an image is recent enough for a rejection from memory.
+func (l *RateLimiter) trusts(i *image, now int64) bool {
+	age := now - i.seenAt
+	return l.options.rejectionCache > 0 && age >= 0 && age <= l.options.rejectionCache.Milliseconds()
+}
+
+// pause waits after lost races, with full jitter: not after the first ones, up to 64 ms after many.
+func pause(ctx context.Context, attempt int) error {
+	if attempt < 2 {
+		return ctx.Err()
+	}
+	longest := time.Millisecond << min(attempt-2, 6)
+	timer := time.NewTimer(rand.N(longest))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

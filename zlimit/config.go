@@ -1,0 +1,523 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
+// wins as a whole: the entity's for the resource, the entity's for every resource ([DefaultResource]), the resource's,
+// the system's. Changes reach every process within its [WithConfigTTL], and the process that makes them at once. It is
+// safe for concurrent use.
+//
+// Reading a level costs one consistent read. Writing costs a read and a write, conditional on what was read, or a
+// transaction of two where a registry changes with it; a lost race costs both again. Limits are validated before any of
+// it: whole seconds as periods, at most 16 limits.
+type LimitService struct{ l *RateLimiter }
+
+// A SystemConfig holds the limits of last resort, and settings of the whole namespace.
+type SystemConfig struct {
+	Limits []Limit
+	// OnUnavailable is the failure policy of limiters and requests that do not set one; Inherit stands for Block.
+	OnUnavailable FailurePolicy
+}
+
+// Resolved are the limits that hold for an entity and a resource.
+type Resolved struct {
+	Limits        []Limit
+	Source        Source // the level that they come from; "" when there are none
+	OnUnavailable FailurePolicy
+}
+
+// SetSystem replaces the system config.
+func (s *LimitService) SetSystem(ctx context.Context, c SystemConfig) error {
+	if c.OnUnavailable > Allow {
+		return &ValidationError{Field: "on unavailable", Value: c.OnUnavailable.String(), Reason: "must be Inherit, Block or Allow"}
+	}
+	return s.set(ctx, s.l.systemLevel(), level{limits: c.Limits, policy: c.OnUnavailable})
+}
+
+// System returns the system config; [ErrNoLimits] when there is none.
+func (s *LimitService) System(ctx context.Context) (SystemConfig, error) {
+	found, err := s.get(ctx, s.l.systemLevel())
+	return SystemConfig{found.limits, found.policy}, err
+}
+
+// DeleteSystem deletes the system config, if there is one.
+func (s *LimitService) DeleteSystem(ctx context.Context) error {
+	return s.delete(ctx, s.l.systemLevel())
+}
+
+// SetResource replaces the limits of a resource.
+func (s *LimitService) SetResource(ctx context.Context, resource string, limits []Limit) error {
+	if err := validateResource(resource); err != nil {
+		return err
+	}
+	return s.set(ctx, s.l.resourceLevel(resource), level{limits: limits})
+}
+
+// Resource returns the limits of a resource; [ErrNoLimits] when it has none.
+func (s *LimitService) Resource(ctx context.Context, resource string) ([]Limit, error) {
+	if err := validateResource(resource); err != nil {
+		return nil, err
+	}
+	found, err := s.get(ctx, s.l.resourceLevel(resource))
+	return found.limits, err
+}
+
+// DeleteResource deletes the limits of a resource, if it has some.
+func (s *LimitService) DeleteResource(ctx context.Context, resource string) error {
+	if err := validateResource(resource); err != nil {
+		return err
+	}
+	return s.delete(ctx, s.l.resourceLevel(resource))
+}
+
+// Resources yields the resources that have limits of their own, in alphabetical order. It costs one read.
+func (s *LimitService) Resources(ctx context.Context) iter.Seq2[string, error] {
+	return s.registry(ctx, resourceRegistryKey{NS: s.l.ns}.key(), func(item expr.Item) ([]string, error) {
+		registry, err := decodeResourceRegistry(item)
+		return registry.Resources, err
+	})
+}
+
+// SetEntity replaces the limits of an entity for a resource, or with [DefaultResource] for every resource that it has no
+// limits for. The entity need not exist.
+func (s *LimitService) SetEntity(ctx context.Context, entity, resource string, limits []Limit) error {
+	if err := validateEntityLevel(entity, resource); err != nil {
+		return err
+	}
+	return s.set(ctx, s.l.entityLevel(entity, resource), level{limits: limits})
+}
+
+// Entity returns the limits of an entity for a resource; [ErrNoLimits] when it has none of its own.
+func (s *LimitService) Entity(ctx context.Context, entity, resource string) ([]Limit, error) {
+	if err := validateEntityLevel(entity, resource); err != nil {
+		return nil, err
+	}
+	found, err := s.get(ctx, s.l.entityLevel(entity, resource))
+	return found.limits, err
+}
+
+// DeleteEntity deletes the limits of an entity for a resource, if it has some.
+func (s *LimitService) DeleteEntity(ctx context.Context, entity, resource string) error {
+	if err := validateEntityLevel(entity, resource); err != nil {
+		return err
+	}
+	return s.delete(ctx, s.l.entityLevel(entity, resource))
+}
+
+// EntitiesWith yields the entities that have limits of their own for a resource, in alphabetical order. It reads the
+// table's index page by page as the loop goes on; the index may be moments behind.
+func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := validateConfigResource(resource); err != nil {
+			yield("", err)
+			return
+		}
+		pk, _ := entityConfigKey{NS: s.l.ns, Resource: resource}.gsi3()
+		for item, err := range s.l.query(ctx, "list entities", store.Query{Index: "GSI3", PK: pk}) {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			key := store.Key{PK: item.Get(store.PK).Text(), SK: item.Get(store.SK).Text()}
+			if k, ok := parseEntityConfigKey(key); ok && !yield(k.Entity, nil) {
+				return
+			}
+		}
+	}
+}
+
+// ResourcesWith yields the resources that some entity has limits of its own for, in alphabetical order; DefaultResource
+// is one of them where it is used. It costs one read.
+func (s *LimitService) ResourcesWith(ctx context.Context) iter.Seq2[string, error] {
+	return s.registry(ctx, entityConfigRegistryKey{NS: s.l.ns}.key(), func(item expr.Item) ([]string, error) {
+		registry, err := decodeEntityConfigRegistry(item)
+		var names []string
+		for _, r := range registry.Resources {
+			if r.Entities > 0 {
+				names = append(names, r.Name)
+			}
+		}
+		return names, err
+	})
+}
+
+// registry yields the names in a registry item.
+func (s *LimitService) registry(
+	ctx context.Context, key store.Key, names func(expr.Item) ([]string, error),
+) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		var items []expr.Item
+		err := s.l.call(ctx, func(ctx context.Context) (err error) {
+			items, err = s.l.store.Read(ctx, []store.Key{key}, true)
+			return err
+		})
+		var list []string
+		if err == nil && items[0] != nil {
+			list, err = names(items[0])
+		}
+		if err != nil {
+			yield("", wrap("list resources", err))
+			return
+		}
+		for _, name := range slices.Sorted(slices.Values(list)) {
+			if !yield(name, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh.
+func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Resolved, error) {
+	r := Request{Entity: entity, Resource: resource}
+	if err := r.validateNames(); err != nil {
+		return Resolved{}, err
+	}
+	limits, err := s.l.resolve(ctx, s.l.bucket(entity, resource))
+	if err != nil {
+		return Resolved{}, wrap("resolve limits", err)
+	}
+	if len(limits.limits) == 0 {
+		return Resolved{OnUnavailable: limits.policy}, ErrNoLimits
+	}
+	return Resolved{slices.Clone(limits.limits), limits.source, limits.policy}, nil
+}
+
+// Invalidate forgets the stored limits that are in memory: the next request of each bucket reads them again.
+func (s *LimitService) Invalidate() {
+	s.l.configs.InvalidateAll()
+	s.l.generation.Add(1)
+}
+
+// CacheStats returns the counts of the cache of stored limits.
+func (s *LimitService) CacheStats() CacheStats {
+	return CacheStats{
+		Hits:    s.l.stats.hits.Load(),
+		Misses:  s.l.stats.misses.Load(),
+		Stale:   s.l.stats.stale.Load(),
+		Entries: s.l.configs.EstimatedSize(),
+	}
+}
+
+// A configRef addresses one config.
+type configRef struct {
+	source   Source
+	key      store.Key
+	entity   string
+	resource string
+	ns       string
+}
+
+func (l *RateLimiter) systemLevel() configRef {
+	return configRef{source: SourceSystem, key: systemConfigKey{NS: l.ns}.key(), ns: l.ns}
+}
+
+func (l *RateLimiter) resourceLevel(resource string) configRef {
+	return configRef{SourceResource, resourceConfigKey{NS: l.ns, Resource: resource}.key(), "", resource, l.ns}
+}
+
+func (l *RateLimiter) entityLevel(entity, resource string) configRef {
+	source := SourceEntity
+	if resource == DefaultResource {
+		source = SourceEntityDefault
+	}
+	key := entityConfigKey{NS: l.ns, Entity: entity, Resource: resource}.key()
+	return configRef{source, key, entity, resource, l.ns}
+}
+
+// levelsOf returns the levels of an entity and a resource in order of precedence.
+func (l *RateLimiter) levelsOf(entity, resource string) []configRef {
+	return []configRef{
+		l.entityLevel(entity, resource),
+		l.entityLevel(entity, DefaultResource),
+		l.resourceLevel(resource),
+		l.systemLevel(),
+	}
+}
+
+// A configItem is the item of one level, whichever it is.
+type configItem struct {
+	limits  *[]configLimit
+	version *int64
+	policy  *string // nil where the level has none
+	encode  func() expr.Item
+}
+
+// open returns the item of a level for reading and changing; nil stands for a level without config.
+func (c configRef) open(item expr.Item) (configItem, error) {
+	switch c.source {
+	case SourceSystem:
+		system := systemConfigItem{Key: systemConfigKey{NS: c.ns}}
+		if item != nil {
+			var err error
+			if system, err = decodeSystemConfig(item); err != nil {
+				return configItem{}, err
+			}
+		}
+		return configItem{&system.Limits, &system.ConfigVersion, &system.OnUnavailable, system.encode}, nil
+	case SourceResource:
+		resource := resourceConfigItem{Key: resourceConfigKey{NS: c.ns, Resource: c.resource}}
+		if item != nil {
+			var err error
+			if resource, err = decodeResourceConfig(item); err != nil {
+				return configItem{}, err
+			}
+		}
+		return configItem{&resource.Limits, &resource.ConfigVersion, nil, resource.encode}, nil
+	default:
+		entity := entityConfigItem{Key: entityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
+		if item != nil {
+			var err error
+			if entity, err = decodeEntityConfig(item); err != nil {
+				return configItem{}, err
+			}
+		}
+		return configItem{&entity.Limits, &entity.ConfigVersion, nil, entity.encode}, nil
+	}
+}
+
+// decode returns the level that an item holds, nil for a level without config.
+func (c configRef) decode(item expr.Item) (*level, error) {
+	found := &level{}
+	if item == nil {
+		return found, nil
+	}
+	open, err := c.open(item)
+	if err != nil {
+		return nil, err
+	}
+	found.version = *open.version
+	if open.policy != nil && *open.policy != "" {
+		if found.policy, err = ParseFailurePolicy(*open.policy); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.key.PK, err)
+		}
+	}
+	for _, stored := range *open.limits {
+		limit := Limit{Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount}
+		if stored.Burst > 0 {
+			limit.Capacity = stored.Burst
+		}
+		if stored.RefillPeriod > 0 && stored.RefillPeriod <= int64(math.MaxInt64/time.Second) {
+			limit.RefillPeriod = time.Duration(stored.RefillPeriod) * time.Second
+		}
+		if err := limit.validate("stored limit", time.Second); err != nil {
+			return nil, fmt.Errorf("%s: %w", c.key.PK, err)
+		}
+		found.limits = append(found.limits, limit)
+	}
+	return found, nil
+}
+
+// fill makes the item hold a level, as its next version.
+func (i configItem) fill(want level) {
+	*i.limits = (*i.limits)[:0]
+	for _, l := range want.limits {
+		*i.limits = append(*i.limits, configLimit{
+			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second),
+		})
+	}
+	if i.policy != nil {
+		*i.policy = ""
+		if want.policy != Inherit {
+			*i.policy = want.policy.String()
+		}
+	}
+	*i.version++
+}
+
+// get returns a level as the store has it; ErrNoLimits when there is no such config.
+func (s *LimitService) get(ctx context.Context, c configRef) (*level, error) {
+	if s.l.closed.Load() {
+		return &level{}, ErrClosed
+	}
+	item, err := s.read(ctx, c)
+	if err != nil {
+		return &level{}, wrap("read limits", err)
+	}
+	if item == nil {
+		return &level{}, ErrNoLimits
+	}
+	found, err := c.decode(item)
+	if err != nil {
+		return &level{}, wrap("read limits", err)
+	}
+	return found, nil
+}
+
+func (s *LimitService) read(ctx context.Context, c configRef) (item expr.Item, err error) {
+	err = s.l.call(ctx, func(ctx context.Context) error {
+		items, err := s.l.store.Read(ctx, []store.Key{c.key}, true)
+		if err == nil {
+			item = items[0]
+		}
+		return err
+	})
+	return item, err
+}
+
+// set replaces a level.
+func (s *LimitService) set(ctx context.Context, c configRef, want level) error {
+	if len(want.limits) == 0 && c.source != SourceSystem {
+		return &ValidationError{Field: "limits", Value: "", Reason: "must hold at least one limit; deleting is a call of its own"}
+	}
+	if err := validateLimits("limits", want.limits, time.Second); err != nil {
+		return err
+	}
+	want.limits = slices.SortedFunc(slices.Values(want.limits), func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+	return wrap("set limits", s.change(ctx, c, func(item expr.Item) (*level, []store.Write, error) {
+		open, err := c.open(item)
+		if err != nil {
+			return nil, nil, err
+		}
+		before := *open.version
+		open.fill(want)
+		w := store.Write{Kind: store.Put, Key: c.key, Item: open.encode()}
+		next := want
+		next.version = *open.version
+		if item != nil {
+			w.Expr, err = replaceConfig(before)
+			return &next, []store.Write{w}, err
+		}
+		if w.Expr, err = insert(); err != nil {
+			return nil, nil, err
+		}
+		return s.withRegistry(c, w, &next, 1)
+	}))
+}
+
+// delete deletes a level, if it is there.
+func (s *LimitService) delete(ctx context.Context, c configRef) error {
+	return wrap("delete limits", s.change(ctx, c, func(item expr.Item) (*level, []store.Write, error) {
+		if item == nil {
+			return &level{}, nil, nil
+		}
+		open, err := c.open(item)
+		if err != nil {
+			return nil, nil, err
+		}
+		w := store.Write{Kind: store.Delete, Key: c.key}
+		if w.Expr, err = removeConfig(*open.version); err != nil {
+			return nil, nil, err
+		}
+		return s.withRegistry(c, w, &level{}, -1)
+	}))
+}
+
+// withRegistry adds to a write that creates (difference 1) or deletes (-1) a config what its registry says of it.
+func (s *LimitService) withRegistry(c configRef, w store.Write, next *level, difference int64) (*level, []store.Write, error) {
+	r := store.Write{Kind: store.Update}
+	var err error
+	switch {
+	case c.source == SourceSystem:
+		return next, []store.Write{w}, nil
+	case c.source == SourceResource && difference > 0:
+		key := resourceRegistryKey{NS: c.ns}
+		r.Key = key.key()
+		r.Expr, err = listResource(key, []string{c.resource})
+	case c.source == SourceResource:
+		r.Key = resourceRegistryKey{NS: c.ns}.key()
+		r.Expr, err = unlistResource([]string{c.resource})
+	default:
+		key := entityConfigRegistryKey{NS: c.ns}
+		call := countEntityConfig(key)
+		call.change(c.resource, difference)
+		r.Key = key.key()
+		r.Expr, err = call.Bind()
+	}
+	return next, []store.Write{w, r}, err
+}
+
+// change reads a level, writes what plan makes of it, and begins again when another writer came first. The new level is
+// then the one in memory.
+func (s *LimitService) change(
+	ctx context.Context, c configRef, plan func(expr.Item) (*level, []store.Write, error),
+) error {
+	if s.l.closed.Load() {
+		return ErrClosed
+	}
+	for attempt := range maxAttempts {
+		item, err := s.read(ctx, c)
+		if err != nil {
+			return err
+		}
+		next, writes, err := plan(item)
+		if err != nil {
+			return err
+		}
+		applied, err := s.l.transact(ctx, writes)
+		if err != nil {
+			return err
+		}
+		if applied {
+			next.readAt = s.l.now()
+			s.l.configs.Set(c.key, next)
+			s.l.generation.Add(1)
+			return nil
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// transact does writes, all or none; false when a condition failed or another transaction was in the way.
+func (l *RateLimiter) transact(ctx context.Context, writes []store.Write) (applied bool, err error) {
+	if len(writes) == 0 {
+		return true, nil
+	}
+	err = l.call(ctx, func(ctx context.Context) error {
+		results, err := l.store.Transact(ctx, writes)
+		applied = err == nil && !slices.ContainsFunc(results, func(r store.Result) bool { return !r.Applied })
+		return err
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return false, nil
+	}
+	return applied, err
+}
+
+// query yields the items of a query, page by page.
+func (l *RateLimiter) query(ctx context.Context, op string, q store.Query) iter.Seq2[expr.Item, error] {
+	return func(yield func(expr.Item, error) bool) {
+		for {
+			var page store.Page
+			err := l.call(ctx, func(ctx context.Context) (err error) {
+				page, err = l.store.Query(ctx, q)
+				return err
+			})
+			if err != nil {
+				yield(nil, wrap(op, err))
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if page.Next == nil {
+				return
+			}
+			q.Continue = page.Next
+		}
+	}
+}
+
+func validateEntityLevel(entity, resource string) error {
+	if err := validateEntity("entity", entity); err != nil {
+		return err
+	}
+	return validateConfigResource(resource)
+}

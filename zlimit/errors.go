@@ -1,0 +1,153 @@
+package zlimit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Errors without data. Tell them apart with [errors.Is].
+var (
+	// ErrNoLimits says that no level has limits for the entity and resource, or that the level asked for has none.
+	ErrNoLimits = errors.New("zlimit: no limits configured")
+	// ErrLeaseClosed says that a lease was committed or rolled back before.
+	ErrLeaseClosed = errors.New("zlimit: lease closed")
+	// ErrTableNotFound says that the table does not exist. [WithSetup] creates it.
+	ErrTableNotFound = errors.New("zlimit: table not found")
+	// ErrNamespaceNotFound says that the namespace is not registered.
+	ErrNamespaceNotFound = errors.New("zlimit: namespace not found")
+	// ErrContended says that other writers kept changing the item first, more often than the limiter tries. Nothing was
+	// written; no failure policy admits it.
+	ErrContended = errors.New("zlimit: too many writers at once")
+	// ErrClosed says that the limiter was closed.
+	ErrClosed = errors.New("zlimit: limiter closed")
+)
+
+// A ValidationError reports input that breaks a rule. Nothing was written.
+type ValidationError struct {
+	Field  string // what was wrong, such as "entity" or "consume[tpm]"
+	Value  string // what it was
+	Reason string // the rule that it breaks
+}
+
+// Error returns field, value and rule.
+func (e *ValidationError) Error() string {
+	return fmt.Sprintf("zlimit: invalid %s %q: %s", e.Field, e.Value, e.Reason)
+}
+
+// An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve for now.
+type UnavailableError struct {
+	Op string // what the limiter was about, such as "acquire"
+	// Unknown says that a write was sent and not answered: it counts as charged, since it may have happened.
+	Unknown bool
+	Err     error // what the store said
+}
+
+// Error returns the operation and the cause.
+func (e *UnavailableError) Error() string {
+	return fmt.Sprintf("zlimit: %s: store unavailable: %v", e.Op, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// An ExceededError reports a request that was rejected by at least one limit. Nothing was consumed.
+type ExceededError struct {
+	// Statuses holds the status of every limit of the request's resource, passed and exceeded.
+	Statuses Statuses
+}
+
+// Error names the limits that were exceeded.
+func (e *ExceededError) Error() string {
+	var b strings.Builder
+	b.WriteString("zlimit: rate limit exceeded")
+	separator := ": "
+	for _, s := range e.Violations() {
+		fmt.Fprintf(&b, "%s%s/%s %s (requested %d, available %d of %d)",
+			separator, s.Entity, s.Resource, s.Limit.Name, s.Requested, s.Available, s.Limit.Capacity)
+		separator = "; "
+	}
+	if e.Possible() {
+		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter())
+	} else {
+		b.WriteString(", more than the capacity: it can never succeed")
+	}
+	return b.String()
+}
+
+// RetryAfter returns the time after which the request would be admitted if nothing else happened: the longest wait of
+// its limits. It is 0 when the request is not [ExceededError.Possible].
+func (e *ExceededError) RetryAfter() time.Duration {
+	if !e.Possible() {
+		return 0
+	}
+	return e.Statuses.retryAfter()
+}
+
+// RetryAfterHeader returns the value of an HTTP Retry-After header: whole seconds, rounded up, and "" when the request
+// is not [ExceededError.Possible].
+func (e *ExceededError) RetryAfterHeader() string {
+	if !e.Possible() {
+		return ""
+	}
+	wait := e.RetryAfter()
+	seconds := int64(wait / time.Second)
+	if wait%time.Second > 0 {
+		seconds++
+	}
+	return strconv.FormatInt(seconds, 10)
+}
+
+// Violations returns the statuses of the limits that were exceeded.
+func (e *ExceededError) Violations() Statuses {
+	var violations Statuses
+	for _, s := range e.Statuses {
+		if s.Exceeded {
+			violations = append(violations, s)
+		}
+	}
+	return violations
+}
+
+// Possible reports whether the request can succeed at some time: no amount is above the capacity of its limit.
+func (e *ExceededError) Possible() bool {
+	for _, s := range e.Statuses {
+		if s.Exceeded && !s.Possible() {
+			return false
+		}
+	}
+	return true
+}
+
+// MarshalJSON returns the error as an object for an API's answer.
+func (e *ExceededError) MarshalJSON() ([]byte, error) {
+	type body struct {
+		Error             string   `json:"error"`
+		Possible          bool     `json:"possible"`
+		RetryAfterSeconds float64  `json:"retry_after_seconds"`
+		Limits            Statuses `json:"limits"`
+	}
+	return json.Marshal(body{"rate_limit_exceeded", e.Possible(), e.RetryAfter().Seconds(), e.Statuses})
+}
+
+// wrap turns an error of the store into one of this package, and names the operation once.
+func wrap(op string, err error) error {
+	var failed *store.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrTableNotFound):
+		return fmt.Errorf("%w: %s: %w", ErrTableNotFound, op, err)
+	case errors.Is(err, store.ErrClosed):
+		return fmt.Errorf("%w: %s", ErrClosed, op)
+	case errors.As(err, &failed) && failed.Unavailable:
+		return &UnavailableError{Op: op, Unknown: failed.Unknown, Err: err}
+	default:
+		return fmt.Errorf("zlimit: %s: %w", op, err)
+	}
+}

@@ -1,0 +1,56 @@
+package zlimit
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestExceededError(t *testing.T) {
+	e := &ExceededError{Statuses{
+		{Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("rpm", 10), Available: 9, Requested: 1},
+		{Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("tpm", 1000), Available: -20, Requested: 100, Exceeded: true, RetryAfter: 7201 * time.Millisecond},
+	}}
+	const text = "zlimit: rate limit exceeded: key-1/gpt-4 tpm (requested 100, available -20 of 1000), retry after 7.201s"
+	if e.Error() != text {
+		t.Errorf("Error() = %q, want %q", e.Error(), text)
+	}
+	if e.RetryAfterHeader() != "8" {
+		t.Errorf("RetryAfterHeader() = %q, want 8", e.RetryAfterHeader())
+	}
+	got, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Join(strings.Fields(`{
+		"error":"rate_limit_exceeded","possible":true,"retry_after_seconds":7.201,"limits":[
+		{"entity":"key-1","resource":"gpt-4","limit":"rpm","capacity":10,"refill_amount":10,"refill_period_seconds":60,
+		"available":9,"requested":1,"exceeded":false,"retry_after_seconds":0},
+		{"entity":"key-1","resource":"gpt-4","limit":"tpm","capacity":1000,"refill_amount":1000,"refill_period_seconds":60,
+		"available":-20,"requested":100,"exceeded":true,"retry_after_seconds":7.201}]}`), "")
+	if string(got) != want {
+		t.Errorf("MarshalJSON() = %s, want %s", got, want)
+	}
+
+	e.Statuses[1].Requested = 2000
+	if e.Possible() || e.RetryAfter() != 0 || e.RetryAfterHeader() != "" || !strings.Contains(e.Error(), "can never succeed") {
+		t.Errorf("Possible() = %v, RetryAfter() = %v, RetryAfterHeader() = %q, Error() = %q, want never", e.Possible(), e.RetryAfter(), e.RetryAfterHeader(), e.Error())
+	}
+}
+
+func TestLimitConstructors(t *testing.T) {
+	for _, test := range []struct {
+		got  Limit
+		want string
+	}{
+		{PerSecond("a", 5), "a=5:5/1s"},
+		{PerMinute("a", 5, Burst(8)), "a=8:5/1m0s"},
+		{PerHour("a", 5), "a=5:5/1h0m0s"},
+		{PerDay("a", 5), "a=5:5/24h0m0s"},
+	} {
+		if test.got.String() != test.want {
+			t.Errorf("String() = %s, want %s", test.got, test.want)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+)
+
+// TestFaultsOfTheNetwork injects faults into the write of a known bucket and counts: what was sent, what the item says,
+// what the caller hears (I10, unknown outcomes).
+func TestFaultsOfTheNetwork(t *testing.T) {
+	for _, test := range []struct {
+		fault    enginetest.Kind
+		times    int   // calls hit
+		sent     int   // attempts that the transport saw
+		charged  int64 // tokens
+		outage   bool  // follows the failure policy
+		unknown  bool  // counts as charged
+		admitted bool
+	}{
+		{fault: enginetest.ThroughputExceeded, times: 1, sent: 2, charged: 1, admitted: true},
+		{fault: enginetest.Throttled, times: 2, sent: 3, charged: 1, admitted: true},
+		{fault: enginetest.Refused, times: 2, sent: 3, charged: 1, admitted: true},
+		{fault: enginetest.DialReset, times: 1, sent: 2, charged: 1, admitted: true},
+		{fault: enginetest.Throttled, sent: 3, outage: true},
+		{fault: enginetest.Refused, sent: 3, outage: true},
+		{fault: enginetest.InternalError, times: 1, sent: 1, outage: true, unknown: true},
+		{fault: enginetest.LostRequest, times: 1, sent: 1, outage: true, unknown: true},
+		{fault: enginetest.LostReply, times: 1, sent: 1, charged: 1, outage: true, unknown: true},
+		{fault: enginetest.ResetReply, times: 1, sent: 1, charged: 1, outage: true, unknown: true},
+		{fault: enginetest.TruncatedReply, times: 1, sent: 1, charged: 1, outage: true, unknown: true},
+		{fault: enginetest.Hang, times: 1, sent: 1, charged: 1, outage: true, unknown: true},
+		{fault: enginetest.AccessDenied, sent: 1},
+		{fault: enginetest.ResourceNotFound, sent: 1},
+	} {
+		for _, policy := range []FailurePolicy{Block, Allow} {
+			name := string(test.fault) + ", " + policy.String()
+			if test.times > 0 {
+				name += ", transient"
+			}
+			t.Run(name, func(t *testing.T) {
+				s, faults := newTable(t)
+				c := newClock()
+				l := newLimiter(t, s, WithClock(c.now), WithFailurePolicy(policy), WithCallTimeout(500*time.Millisecond))
+				setSystem(t, l, PerMinute("rpm", 100))
+				acquire(t, l, ask(Amounts{"rpm": 1}))
+
+				faults.Reset()
+				faults.Inject(enginetest.Fault{Kind: test.fault, Operation: "UpdateItem", Times: test.times})
+				lease, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
+				faults.Clear()
+
+				var outage *UnavailableError
+				switch {
+				case test.admitted:
+					if err != nil || lease.Degraded() {
+						t.Errorf("Acquire() = %v, want a lease that is counted", err)
+					}
+				case test.outage && policy == Allow:
+					if err != nil || !lease.Degraded() {
+						t.Fatalf("Acquire() = %v, want a degraded lease", err)
+					}
+					if err := errors.Join(lease.Adjust(Amounts{"rpm": 5}), lease.Commit(context.Background())); err != nil {
+						t.Errorf("settling a degraded lease = %v", err)
+					}
+				case test.outage:
+					if !errors.As(err, &outage) || outage.Unknown != test.unknown {
+						t.Errorf("Acquire() = %v, want an UnavailableError with Unknown = %v", err, test.unknown)
+					}
+				case err == nil || errors.As(err, &outage):
+					t.Errorf("Acquire() = %v, want an error that is no outage", err)
+				}
+				if got := faults.Calls("UpdateItem"); got != test.sent {
+					t.Errorf("%d attempts, want %d", got, test.sent)
+				}
+				if got := limit(t, l, "rpm"); got.Consumed != 1000+test.charged*1000 {
+					t.Errorf("the item counts %d, want %d", got.Consumed, 1000+test.charged*1000)
+				}
+				if stats := l.Stats(); (stats.UnknownOutcomes == 1) != test.unknown {
+					t.Errorf("Stats() = %+v, want an unknown outcome: %v", stats, test.unknown)
+				}
+				// What counts as charged is seen by the next request.
+				if got := 98 - test.charged; available(t, l, "rpm")-1 != got {
+					t.Errorf("rpm has %d, want %d", available(t, l, "rpm"), got+1)
+				}
+			})
+		}
+	}
+}
+
+// TestColdFaults has the first read of a bucket fail.
+func TestColdFaults(t *testing.T) {
+	s, faults := newTable(t)
+	l := newLimiter(t, s)
+	if err := l.Limits.SetSystem(context.Background(), SystemConfig{Limits: []Limit{PerMinute("rpm", 100)}, OnUnavailable: Allow}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, ask(Amounts{"rpm": 1})) // sees the stored policy
+	other := ask(Amounts{"rpm": 1})
+	other.Entity = "key-2"
+	faults.Inject(enginetest.Fault{Kind: enginetest.InternalError})
+	if lease := acquire(t, l, other); !lease.Degraded() {
+		t.Error("the stored policy was forgotten in the outage")
+	}
+	other.OnUnavailable = Block
+	var outage *UnavailableError
+	if _, err := l.Acquire(context.Background(), other); !errors.As(err, &outage) || outage.Unknown {
+		t.Errorf("Acquire() = %v, want an UnavailableError without a write", err)
+	}
+	if got := l.Stats(); got.Degraded != 1 || got.Unavailable != 1 {
+		t.Errorf("Stats() = %+v, want one degraded and one unavailable", got)
+	}
+}
+
+// TestCancelledContext never admits, whatever the policy (I10).
+func TestCancelledContext(t *testing.T) {
+	s, faults := newTable(t)
+	l := newLimiter(t, s, WithFailurePolicy(Allow), WithClock(newClock().now))
+	setSystem(t, l, PerMinute("rpm", 100))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	faults.Reset()
+	if _, err := l.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, context.Canceled) {
+		t.Errorf("Acquire() of a cancelled context = %v, want context.Canceled", err)
+	}
+	if got := faults.Calls(""); got != 0 {
+		t.Errorf("a cancelled context made %d calls", got)
+	}
+
+	ctx, cancel = context.WithCancel(context.Background())
+	faults.Inject(enginetest.Fault{Kind: enginetest.Hang, Times: 1, When: func(enginetest.Call) bool { cancel(); return true }})
+	if _, err := l.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, context.Canceled) {
+		t.Errorf("Acquire() cancelled on its way = %v, want context.Canceled", err)
+	}
+	if got := l.Stats(); got.UnknownOutcomes != 1 || got.Degraded != 0 {
+		t.Errorf("Stats() = %+v, want one unknown outcome and none degraded", got)
+	}
+}
+
+// TestFailingSettle keeps a lease open that provably was not settled, and never returns what was consumed (I5).
+func TestFailingSettle(t *testing.T) {
+	s, faults := newTable(t)
+	l := newLimiter(t, s, WithClock(newClock().now))
+	setSystem(t, l, PerMinute("tpm", 1000))
+	ctx := context.Background()
+	var outage *UnavailableError
+
+	lease := acquire(t, l, ask(Amounts{"tpm": 100}))
+	if err := lease.Adjust(Amounts{"tpm": 50}); err != nil {
+		t.Fatal(err)
+	}
+	faults.Inject(enginetest.Fault{Kind: enginetest.Throttled})
+	if err := lease.Commit(ctx); !errors.As(err, &outage) || outage.Unknown {
+		t.Fatalf("Commit() = %v, want an UnavailableError without a write", err)
+	}
+	faults.Clear()
+	if got := limit(t, l, "tpm").Consumed; got != 100_000 {
+		t.Errorf("the item counts %d after the failed commit, want 100000", got)
+	}
+	if err := lease.Commit(ctx); err != nil {
+		t.Errorf("Commit() again = %v", err)
+	}
+	if got := limit(t, l, "tpm").Consumed; got != 150_000 {
+		t.Errorf("the item counts %d after the commit, want 150000", got)
+	}
+
+	lease = acquire(t, l, ask(Amounts{"tpm": 100}))
+	faults.Inject(enginetest.Fault{Kind: enginetest.LostReply, Times: 1})
+	if err := lease.Rollback(ctx); !errors.As(err, &outage) || !outage.Unknown {
+		t.Errorf("Rollback() = %v, want an UnavailableError with an unknown outcome", err)
+	}
+	if err := lease.Rollback(ctx); !errors.Is(err, ErrLeaseClosed) {
+		t.Errorf("Rollback() again = %v, want ErrLeaseClosed: it may have happened", err)
+	}
+	if got := limit(t, l, "tpm").Consumed; got != 150_000 {
+		t.Errorf("the item counts %d, want 150000", got)
+	}
+}
+
+// TestStaleLimitsHoldOnInAnOutage has the table's reads fail when the limits are due to be read again.
+func TestStaleLimitsHoldOnInAnOutage(t *testing.T) {
+	s, faults := newTable(t)
+	c := newClock()
+	l := newLimiter(t, s, WithClock(c.now))
+	setSystem(t, l, PerDay("rpm", 100))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	c.sleep(time.Hour)
+	faults.Inject(enginetest.Fault{Kind: enginetest.InternalError, Operation: "BatchGetItem"})
+	if lease := acquire(t, l, ask(Amounts{"rpm": 1})); lease.Degraded() {
+		t.Error("the lease is degraded though the limits are known and the bucket can be written")
+	}
+	if got := l.Limits.CacheStats().Stale; got != 1 {
+		t.Errorf("CacheStats().Stale = %d, want 1", got)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	ctx := context.Background()
+	engine := enginetest.Start(t)
+	dsn := "dynamodb:" + engine.Table(t) + "?region=us-east-1&endpoint=" + engine.Endpoint()
+	if _, err := Open(ctx, dsn); !errors.Is(err, ErrTableNotFound) {
+		t.Errorf("Open() of a missing table = %v, want ErrTableNotFound", err)
+	}
+	for range 2 { // the second finds all there
+		l, err := Open(ctx, dsn, WithSetup())
+		if err != nil {
+			t.Fatalf("Open() with setup = %v", err)
+		}
+		if err := errors.Join(l.Ping(ctx), l.Close(), l.Close()); err != nil {
+			t.Errorf("Ping() and Close() = %v", err)
+		}
+		for name, err := range map[string]error{
+			"Ping": l.Ping(ctx),
+			"Acquire": func() error {
+				_, err := l.Acquire(ctx, ask(Amounts{"rpm": 1}))
+				return err
+			}(),
+			"Available": func() error { _, err := l.Available(ctx, "key-1", "gpt-4"); return err }(),
+			"SetSystem": l.Limits.SetSystem(ctx, SystemConfig{}),
+			"System":    func() error { _, err := l.Limits.System(ctx); return err }(),
+		} {
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("%s() of a closed limiter = %v, want ErrClosed", name, err)
+			}
+		}
+	}
+	if _, err := Open(ctx, dsn, WithNamespace("other")); !errors.Is(err, ErrNamespaceNotFound) {
+		t.Errorf("Open() of a missing namespace = %v, want ErrNamespaceNotFound", err)
+	}
+}

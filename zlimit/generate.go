@@ -1,0 +1,3 @@
+package zlimit
+
+//go:generate go run ../gen -spec ../spec/schema.yaml -root ..

@@ -1,0 +1,213 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Lease is what an admitted request holds: the tokens were taken when it was admitted, and the lease corrects them
+// once the real cost is known. It is safe for concurrent use.
+//
+// A lease acts once: after Commit or Rollback every method that would change something returns [ErrLeaseClosed]. A lease
+// that is dropped without either leaves what was taken as it is, and loses what was only recorded.
+type Lease struct {
+	limiter  *RateLimiter
+	bucket   *bucketRef
+	limits   *resolved
+	degraded bool
+
+	mu      sync.Mutex
+	closed  bool
+	debited []bucket.Amount // written, millitokens
+	pending []bucket.Amount // recorded by Adjust and Release, to be written by Commit
+	space   [2]bucket.Amount
+}
+
+// settleTimeout bounds the write of a commit or a rollback, which outlives the caller's context.
+const settleTimeout = 5 * time.Second
+
+// Degraded reports whether the request was admitted uncounted, during an outage. Such a lease writes nothing.
+func (le *Lease) Degraded() bool { return le.degraded }
+
+// Consumed returns the net consumption in tokens: what was taken, with the adjustments recorded so far.
+func (le *Lease) Consumed() Amounts {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	consumed := make(Amounts, len(le.debited))
+	for _, amounts := range [2][]bucket.Amount{le.debited, le.pending} {
+		for _, a := range amounts {
+			consumed[a.Limit] += a.Tokens / millis
+		}
+	}
+	return consumed
+}
+
+// Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
+func (le *Lease) Consume(ctx context.Context, a Amounts) error {
+	for name, tokens := range a {
+		if tokens < 0 || tokens > maxTokens {
+			return validateTokens("consume["+name+"]", tokens, 0)
+		}
+	}
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	switch {
+	case le.closed:
+		return ErrLeaseClosed
+	case le.limiter.closed.Load():
+		return ErrClosed
+	case le.degraded:
+		return nil
+	}
+	amounts, err := demandOf(nil, a, le.limits)
+	if err != nil {
+		return err
+	}
+	if _, err := sum(le.debited, amounts); err != nil {
+		return err
+	}
+	limits, err := le.limiter.charge(ctx, le.bucket, le.limits, &bucket.Demand{Amounts: amounts})
+	if err != nil {
+		var exceeded *ExceededError
+		if errors.As(err, &exceeded) {
+			le.limiter.stats.rejected.Add(1)
+			return exceeded
+		}
+		return wrap("consume", err)
+	}
+	le.limits = limits
+	le.debited, err = sum(le.debited, amounts)
+	return err
+}
+
+// Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
+// writes it, unchecked: it may leave a limit in debt, and never fails for lack of tokens. It returns a
+// [*ValidationError] for a limit that the resource does not have, and for a correction that would leave the lease with
+// less than nothing. It does no I/O.
+func (le *Lease) Adjust(a Amounts) error { return le.adjust("adjust", a, 1) }
+
+// Release records that tokens were not needed: it is [Lease.Adjust] with the signs turned around.
+func (le *Lease) Release(a Amounts) error {
+	for name, tokens := range a {
+		if tokens < 0 {
+			return validateTokens("release["+name+"]", tokens, 0)
+		}
+	}
+	return le.adjust("release", a, -1)
+}
+
+func (le *Lease) adjust(field string, a Amounts, sign int64) error {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	if le.closed {
+		return ErrLeaseClosed
+	}
+	pending := le.pending
+	for name, tokens := range a {
+		invalid := func(reason string) error {
+			return &ValidationError{Field: field + "[" + name + "]", Value: strconv.FormatInt(tokens, 10), Reason: reason}
+		}
+		if tokens < -maxTokens || tokens > maxTokens {
+			return validateTokens(field+"["+name+"]", tokens, -maxTokens)
+		}
+		if !le.degraded && !le.limits.has(name) {
+			return invalid("no limit of that name is configured for the resource")
+		}
+		var err error
+		if pending, err = sum(pending, []bucket.Amount{{Limit: name, Tokens: sign * tokens * millis}}); err != nil {
+			return err
+		}
+		total, err := sum(le.debited, pending)
+		if err != nil {
+			return err
+		}
+		if !le.degraded && tokensOf(total, name) < 0 {
+			return invalid("would leave the lease with less than nothing")
+		}
+	}
+	le.pending = pending
+	return nil
+}
+
+// Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing; otherwise one
+// write, which goes on for up to 5 seconds after the context ends. An [*UnavailableError] whose Unknown is false means
+// that nothing was written: the lease stays open, and may be committed again.
+func (le *Lease) Commit(ctx context.Context) error {
+	return le.settle(ctx, "commit", func() []bucket.Amount { return le.pending })
+}
+
+// Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write, and goes on
+// and fails like [Lease.Commit].
+func (le *Lease) Rollback(ctx context.Context) error {
+	return le.settle(ctx, "rollback", func() []bucket.Amount {
+		returned := make([]bucket.Amount, len(le.debited))
+		for i, a := range le.debited {
+			returned[i] = bucket.Amount{Limit: a.Limit, Tokens: -a.Tokens}
+		}
+		return returned
+	})
+}
+
+func (le *Lease) settle(ctx context.Context, op string, amounts func() []bucket.Amount) error {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	if le.closed {
+		return ErrLeaseClosed
+	}
+	d := bucket.Demand{Amounts: amounts(), Unchecked: true}
+	if le.degraded || d.Empty() {
+		le.closed = true
+		return nil
+	}
+	if le.limiter.closed.Load() {
+		return ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	_, err := le.limiter.charge(ctx, le.bucket, le.limits, &d)
+	var failed *store.Error
+	le.closed = err == nil || errors.As(err, &failed) && failed.Unknown
+	if err != nil {
+		return wrap(op, err)
+	}
+	return nil
+}
+
+// sum returns a new list of the amounts of both lists by limit.
+func sum(a, b []bucket.Amount) ([]bucket.Amount, error) {
+	total := append(make([]bucket.Amount, 0, len(a)+len(b)), a...)
+next:
+	for _, more := range b {
+		for i := range total {
+			if t := &total[i]; t.Limit == more.Limit {
+				if more.Tokens > 0 && t.Tokens > math.MaxInt64-more.Tokens || more.Tokens < 0 && t.Tokens < math.MinInt64-more.Tokens {
+					return nil, &ValidationError{
+						Field: "consume[" + more.Limit + "]", Value: strconv.FormatInt(more.Tokens/millis, 10),
+						Reason: "the lease would hold more tokens than can be counted",
+					}
+				}
+				t.Tokens += more.Tokens
+				continue next
+			}
+		}
+		total = append(total, more)
+	}
+	return total, nil
+}
+
+// tokensOf returns the amount of a limit.
+func tokensOf(amounts []bucket.Amount, limit string) int64 {
+	for _, a := range amounts {
+		if a.Limit == limit {
+			return a.Tokens
+		}
+	}
+	return 0
+}

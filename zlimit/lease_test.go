@@ -1,0 +1,225 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSettling(t *testing.T) {
+	ctx := context.Background()
+	for _, test := range []struct {
+		name     string
+		settle   func(*Lease) error
+		left     int64 // of 1000
+		consumed Amounts
+	}{
+		{"commit without a correction", func(le *Lease) error { return le.Commit(ctx) }, 500, Amounts{"tpm": 500}},
+		{"a call that cost more", func(le *Lease) error {
+			return errors.Join(le.Adjust(Amounts{"tpm": 100}), le.Adjust(Amounts{"tpm": 50}), le.Commit(ctx))
+		}, 350, Amounts{"tpm": 650}},
+		{"a call that cost more than there is", func(le *Lease) error {
+			return errors.Join(le.Adjust(Amounts{"tpm": 1500}), le.Commit(ctx))
+		}, -1000, Amounts{"tpm": 2000}},
+		{"a call that cost less", func(le *Lease) error {
+			return errors.Join(le.Release(Amounts{"tpm": 200}), le.Commit(ctx))
+		}, 700, Amounts{"tpm": 300}},
+		{"corrections that cancel out", func(le *Lease) error {
+			return errors.Join(le.Adjust(Amounts{"tpm": 200}), le.Release(Amounts{"tpm": 200}), le.Commit(ctx))
+		}, 500, Amounts{"tpm": 500}},
+		{"a call that went on", func(le *Lease) error {
+			return errors.Join(le.Consume(ctx, Amounts{"tpm": 300}), le.Commit(ctx))
+		}, 200, Amounts{"tpm": 800}},
+		{"a rollback", func(le *Lease) error {
+			return errors.Join(le.Consume(ctx, Amounts{"tpm": 300}), le.Adjust(Amounts{"tpm": 50}), le.Rollback(ctx))
+		}, 1000, nil},
+		{"a limit that the request did not name", func(le *Lease) error {
+			return errors.Join(le.Adjust(Amounts{"rpm": 3}), le.Commit(ctx))
+		}, 500, Amounts{"tpm": 500, "rpm": 3}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			forEachStore(t, func(t *testing.T, s Store) {
+				for _, elapsed := range []time.Duration{0, 30 * time.Millisecond} { // a fresh stamp, and one that is not
+					c := newClock()
+					l := newLimiter(t, s, WithClock(c.now), WithNamespace(elapsed.String()), WithFreshness(10*time.Millisecond))
+					setSystem(t, l, PerDay("tpm", 1000), PerDay("rpm", 10))
+					lease := acquire(t, l, ask(Amounts{"tpm": 500}))
+					c.sleep(elapsed)
+					if err := test.settle(lease); err != nil {
+						t.Fatal(err)
+					}
+					if got := available(t, l, "tpm"); got != test.left {
+						t.Errorf("tpm has %d after %v, want %d", got, elapsed, test.left)
+					}
+					if got := limit(t, l, "tpm").Consumed; got != test.consumed["tpm"]*1000 {
+						t.Errorf("the item counts %d, want %d", got, test.consumed["tpm"]*1000)
+					}
+					if got := lease.Consumed(); test.consumed != nil && !cmp.Equal(got, test.consumed) {
+						t.Errorf("Consumed() = %v, want %v", got, test.consumed)
+					}
+					for name, call := range map[string]func() error{
+						"Commit":   func() error { return lease.Commit(ctx) },
+						"Rollback": func() error { return lease.Rollback(ctx) },
+						"Adjust":   func() error { return lease.Adjust(Amounts{"tpm": 1}) },
+						"Consume":  func() error { return lease.Consume(ctx, Amounts{"tpm": 1}) },
+					} {
+						if err := call(); !errors.Is(err, ErrLeaseClosed) {
+							t.Errorf("%s() of a settled lease = %v, want ErrLeaseClosed", name, err)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestLeaseRefusesWhatWouldMintTokens(t *testing.T) {
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	setSystem(t, l, PerDay("tpm", 1000), PerDay("rpm", 10))
+	lease := acquire(t, l, ask(Amounts{"tpm": 500}))
+	for name, err := range map[string]error{
+		"more released than consumed": lease.Release(Amounts{"tpm": 501}),
+		"a correction below nothing":  lease.Adjust(Amounts{"tpm": -501}),
+		"a negative release":          lease.Release(Amounts{"tpm": -1}),
+		"a negative consumption":      lease.Consume(context.Background(), Amounts{"tpm": -1}),
+		"an unknown limit":            lease.Adjust(Amounts{"tmp": 1}),
+		"an unknown limit consumed":   lease.Consume(context.Background(), Amounts{"tmp": 1}),
+		"an overflow":                 lease.Adjust(Amounts{"tpm": maxTokens}),
+	} {
+		var invalid *ValidationError
+		if !errors.As(err, &invalid) {
+			t.Errorf("%s: %v, want a ValidationError", name, err)
+		}
+	}
+	if diff := cmp.Diff(Amounts{"tpm": 500}, lease.Consumed()); diff != "" {
+		t.Errorf("Consumed() (-want +got):\n%s", diff)
+	}
+	var exceeded *ExceededError
+	if err := lease.Consume(context.Background(), Amounts{"tpm": 501}); !errors.As(err, &exceeded) {
+		t.Errorf("Consume() = %v, want an ExceededError", err)
+	}
+}
+
+// TestRefundsFillTheBucketToTheBrim gives tokens back that no longer fit.
+func TestRefundsFillTheBucketToTheBrim(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		setSystem(t, l, PerMinute("rpm", 60))
+		lease := acquire(t, l, ask(Amounts{"rpm": 50}))
+		c.sleep(30 * time.Second) // 40 there
+		if err := lease.Rollback(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if got := limit(t, l, "rpm"); got.Tokens != 60_000 || got.Consumed != 0 {
+			t.Errorf("the item has %d and counts %d, want 60000 and 0", got.Tokens, got.Consumed)
+		}
+		if got := burst(t, l, 100); got != 60 {
+			t.Errorf("burst(100) = %d, want 60", got)
+		}
+	})
+}
+
+func TestDo(t *testing.T) {
+	ctx := context.Background()
+	failure := errors.New("the model is down")
+	for _, test := range []struct {
+		name string
+		fn   func(context.Context, *Lease) error
+		want error
+		left int64
+	}{
+		{"commits on nil", func(_ context.Context, le *Lease) error { return le.Adjust(Amounts{"tpm": -100}) }, nil, 600},
+		{"rolls back on an error", func(context.Context, *Lease) error { return failure }, failure, 1000},
+		{"leaves a lease alone that was settled", func(ctx context.Context, le *Lease) error {
+			return errors.Join(le.Commit(ctx), failure)
+		}, failure, 500},
+		{"commits though the context was cancelled", func(_ context.Context, le *Lease) error { return le.Adjust(Amounts{"tpm": 100}) }, nil, 400},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+			setSystem(t, l, PerDay("tpm", 1000))
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			err := l.Do(ctx, ask(Amounts{"tpm": 500}), func(ctx context.Context, le *Lease) error {
+				defer cancel()
+				return test.fn(ctx, le)
+			})
+			if !errors.Is(err, test.want) {
+				t.Errorf("Do() = %v, want %v", err, test.want)
+			}
+			if got := available(t, l, "tpm"); got != test.left {
+				t.Errorf("tpm has %d, want %d", got, test.left)
+			}
+		})
+	}
+	t.Run("rolls back on a panic, which goes on", func(t *testing.T) {
+		l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+		setSystem(t, l, PerDay("tpm", 1000))
+		func() {
+			defer func() {
+				if r := recover(); r != "oops" {
+					t.Errorf("recover() = %v, want oops", r)
+				}
+			}()
+			_ = l.Do(ctx, ask(Amounts{"tpm": 500}), func(context.Context, *Lease) error { panic("oops") })
+		}()
+		if got := available(t, l, "tpm"); got != 1000 {
+			t.Errorf("tpm has %d, want 1000", got)
+		}
+	})
+	t.Run("does not call the function of a rejected request", func(t *testing.T) {
+		l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+		setSystem(t, l, PerDay("tpm", 1000))
+		var exceeded *ExceededError
+		err := l.Do(ctx, ask(Amounts{"tpm": 1001}), func(context.Context, *Lease) error {
+			t.Error("called")
+			return nil
+		})
+		if !errors.As(err, &exceeded) {
+			t.Errorf("Do() = %v, want an ExceededError", err)
+		}
+	})
+}
+
+// TestSettlingActsOnce settles a lease from many goroutines (I5).
+func TestSettlingActsOnce(t *testing.T) {
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	setSystem(t, l, PerDay("tpm", 1000))
+	lease := acquire(t, l, ask(Amounts{"tpm": 500}))
+	var group sync.WaitGroup
+	for range 16 {
+		group.Go(func() {
+			if err := lease.Rollback(context.Background()); err != nil && !errors.Is(err, ErrLeaseClosed) {
+				t.Errorf("Rollback() = %v", err)
+			}
+		})
+	}
+	group.Wait()
+	if got := limit(t, l, "tpm"); got.Tokens != 1000_000 || got.Consumed != 0 {
+		t.Errorf("the item has %d and counts %d, want 1000000 and 0", got.Tokens, got.Consumed)
+	}
+}
+
+// TestSettlingABucketThatIsGone gives back to, and charges, a bucket that expired and was deleted meanwhile.
+func TestSettlingABucketThatIsGone(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		l := newLimiter(t, s, WithClock(newClock().now))
+		setSystem(t, l, PerDay("tpm", 1000))
+		back, more := acquire(t, l, ask(Amounts{"tpm": 100})), acquire(t, l, ask(Amounts{"tpm": 100}))
+		drop(t, l)
+		if err := back.Rollback(context.Background()); err != nil || item(t, l) != nil {
+			t.Errorf("Rollback() = %v and left %v, want no item", err, item(t, l))
+		}
+		if err := errors.Join(more.Adjust(Amounts{"tpm": 50}), more.Commit(context.Background())); err != nil {
+			t.Errorf("Commit() = %v", err)
+		}
+		if got := available(t, l, "tpm"); got != 950 {
+			t.Errorf("tpm has %d, want 950", got)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A RateLimiter admits or rejects requests by limits that all limiters on the same store and namespace share. It is made
+// by [Open] or [New], is safe for concurrent use, and must be closed. One is enough for a process.
+type RateLimiter struct {
+	// Limits keeps the stored limits.
+	Limits *LimitService
+
+	store   store.Store
+	owned   bool // the store was opened by Open and is closed with the limiter
+	ns      string
+	options options
+
+	buckets    *otter.Cache[bucketID, *bucketRef]
+	configs    *otter.Cache[store.Key, *level]
+	generation atomic.Uint64      // of the stored limits: counts the changes made through this limiter
+	policy     atomic.Uint32      // the stored system-wide failure policy last seen
+	loads      singleflight.Group // reads that several callers wait for
+	background sync.WaitGroup     // the goroutines of loads
+	closing    sync.Mutex         // guards closed against background.Add
+	closed     atomic.Bool        // no new work
+	stats      stats
+}
+
+// bucketID finds the bucket of a request.
+type bucketID struct{ entity, resource string }
+
+// Open opens the store that a data source name stands for, and returns a limiter on it that closes it in the end:
+//
+//	memory:                                             the memory of this process
+//	sqlite:PATH                                         a database file, shared by the processes of one machine
+//	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
+//
+// A file is created and set up as needed. A table is not, unless [WithSetup] is given: Open then returns
+// [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one GetItem.
+func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
+	parsed, err := parseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := newOptions(opts); err != nil {
+		return nil, err
+	}
+	s, err := parsed.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l, err := New(ctx, s, opts...)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	l.owned = true
+	return l, nil
+}
+
+// New returns a limiter on a store, which the caller closes after the limiter. It does what [Open] does after opening
+// the store, at the same cost.
+func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	if s.impl == nil {
+		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB, SQLite or Memory"}
+	}
+	l := &RateLimiter{
+		store:   s.impl,
+		options: o,
+		buckets: otter.Must(&otter.Options[bucketID, *bucketRef]{MaximumSize: o.cacheSize, Executor: inline}),
+		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
+	}
+	l.Limits = &LimitService{l}
+	if o.setup || s.embedded {
+		if err := l.Setup(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if l.ns, err = lookupNamespace(ctx, l.store, o.namespace); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// inline runs the maintenance of a cache where it falls due, so that caches have no goroutines.
+func inline(task func()) { task() }
+
+// Setup creates the table, or the schema of a database file, and registers the namespace, where they are missing. It
+// changes nothing that is there, and may be called by several processes at once.
+func (l *RateLimiter) Setup(ctx context.Context) error {
+	if err := l.store.Setup(ctx); err != nil {
+		return wrap("set up", err)
+	}
+	return l.registerNamespace(ctx, l.options.namespace)
+}
+
+// Ping returns nil when the table is there and the store answers. It costs one read.
+func (l *RateLimiter) Ping(ctx context.Context) error {
+	if l.closed.Load() {
+		return ErrClosed
+	}
+	return wrap("ping", l.store.Ping(ctx))
+}
+
+// Close waits for reads in the background, and closes the store if [Open] opened it. Later calls of the limiter fail with
+// [ErrClosed]; leases should be settled before, since their adjustments cannot be written any more. Closing again does
+// nothing.
+func (l *RateLimiter) Close() error {
+	l.closing.Lock()
+	before := l.closed.Swap(true)
+	l.closing.Unlock()
+	if before {
+		return nil
+	}
+	l.background.Wait()
+	if !l.owned {
+		return nil
+	}
+	return l.store.Close()
+}
+
+// now returns the time by the limiter's clock.
+func (l *RateLimiter) now() time.Time { return l.options.clock() }
+
+// bucket returns what is known of a bucket.
+func (l *RateLimiter) bucket(entity, resource string) *bucketRef {
+	id := bucketID{entity, resource}
+	if b, ok := l.buckets.GetIfPresent(id); ok {
+		return b
+	}
+	b, _ := l.buckets.SetIfAbsent(id, newBucketRef(bucketKey{NS: l.ns, Entity: entity, Resource: resource}))
+	return b
+}
+
+// Stats are counts of what a limiter did since it was made.
+type Stats struct {
+	Admitted    uint64 // requests admitted and counted
+	Rejected    uint64 // requests that exceeded a limit
+	Degraded    uint64 // requests admitted uncounted, during an outage
+	Unavailable uint64 // requests that failed because of an outage
+	LostRaces   uint64 // writes whose condition failed because another writer came first
+	// UnknownOutcomes counts writes that were sent and not answered. They may have happened, and count as charged.
+	UnknownOutcomes uint64
+	Config          CacheStats
+}
+
+// CacheStats are counts of the cache of stored limits.
+type CacheStats struct {
+	Hits    uint64 // resolutions from memory
+	Misses  uint64 // resolutions that waited for a read
+	Stale   uint64 // resolutions that served what could not be read again because of an outage
+	Entries int    // configs in memory, absent ones included
+}
+
+type stats struct {
+	admitted, rejected, degraded, unavailable, lostRaces, unknown atomic.Uint64
+	hits, misses, stale                                           atomic.Uint64
+}
+
+// Stats returns the counts of this limiter.
+func (l *RateLimiter) Stats() Stats {
+	return Stats{
+		Admitted:        l.stats.admitted.Load(),
+		Rejected:        l.stats.rejected.Load(),
+		Degraded:        l.stats.degraded.Load(),
+		Unavailable:     l.stats.unavailable.Load(),
+		LostRaces:       l.stats.lostRaces.Load(),
+		UnknownOutcomes: l.stats.unknown.Load(),
+		Config:          l.Limits.CacheStats(),
+	}
+}
+
+// Available returns the status of every limit of an entity and resource, as the store has them. It costs one consistent
+// read, and one more when the stored limits are not in memory; a bucket that does not exist yet counts as full.
+func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (Statuses, error) {
+	r := Request{Entity: entity, Resource: resource}
+	if err := r.validateNames(); err != nil {
+		return nil, err
+	}
+	return l.inspect(ctx, "available", &r)
+}
+
+// TimeUntil returns how long it takes until the request would be admitted if nothing else happened; 0 when it would be
+// now. A request for more than a limit can hold is an [*ExceededError]. It consumes nothing, and costs what
+// [RateLimiter.Available] costs.
+func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
+	if err := r.validate(); err != nil {
+		return 0, err
+	}
+	statuses, err := l.inspect(ctx, "time until", &r)
+	if err != nil {
+		return 0, err
+	}
+	if e := (&ExceededError{statuses}); !e.Possible() {
+		return 0, e
+	}
+	return statuses.retryAfter(), nil
+}
+
+// inspect reads a bucket and returns where its limits stand in view of a request.
+func (l *RateLimiter) inspect(ctx context.Context, op string, r *Request) (Statuses, error) {
+	if l.closed.Load() {
+		return nil, ErrClosed
+	}
+	b := l.bucket(r.Entity, r.Resource)
+	limits, err := l.limitsOf(ctx, b, r)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	d := bucket.Demand{}
+	if d.Amounts, err = demandOf(nil, r.Consume, limits); err != nil {
+		return nil, err
+	}
+	image, err := l.read(ctx, b)
+	if err != nil {
+		return nil, wrap(op, err)
+	}
+	return b.statuses(image.state(), &limits.config, &d, l.now().UnixMilli()), nil
+}

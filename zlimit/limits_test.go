@@ -1,0 +1,326 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+func TestLevels(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s)
+		limitsOf := func(n int64) []Limit { return []Limit{PerDay("rpd", n, Burst(2*n)), PerMinute("rpm", n)} }
+		check := func(n int64, source Source) {
+			t.Helper()
+			got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4")
+			if n == 0 {
+				if !errors.Is(err, ErrNoLimits) {
+					t.Fatalf("Resolve() = %v, %v, want ErrNoLimits", got, err)
+				}
+				return
+			}
+			want := Resolved{Limits: limitsOf(n), Source: source, OnUnavailable: Allow}
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Fatalf("Resolve() = %v (-want +got):\n%s", err, diff)
+			}
+		}
+		check(0, "")
+		if _, err := l.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, ErrNoLimits) {
+			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
+		}
+		if _, err := l.Limits.System(ctx); !errors.Is(err, ErrNoLimits) {
+			t.Errorf("System() = %v, want ErrNoLimits", err)
+		}
+		for n, step := range []struct {
+			set    func(limits []Limit) error
+			get    func() ([]Limit, error)
+			source Source
+		}{
+			{
+				func(limits []Limit) error {
+					return l.Limits.SetSystem(ctx, SystemConfig{Limits: limits, OnUnavailable: Allow})
+				},
+				func() ([]Limit, error) { c, err := l.Limits.System(ctx); return c.Limits, err },
+				SourceSystem,
+			},
+			{
+				func(limits []Limit) error { return l.Limits.SetResource(ctx, "gpt-4", limits) },
+				func() ([]Limit, error) { return l.Limits.Resource(ctx, "gpt-4") },
+				SourceResource,
+			},
+			{
+				func(limits []Limit) error { return l.Limits.SetEntity(ctx, "key-1", DefaultResource, limits) },
+				func() ([]Limit, error) { return l.Limits.Entity(ctx, "key-1", DefaultResource) },
+				SourceEntityDefault,
+			},
+			{
+				func(limits []Limit) error { return l.Limits.SetEntity(ctx, "key-1", "gpt-4", limits) },
+				func() ([]Limit, error) { return l.Limits.Entity(ctx, "key-1", "gpt-4") },
+				SourceEntity,
+			},
+		} {
+			for _, limits := range [][]Limit{limitsOf(9), limitsOf(int64(n + 1))} { // set, and set again
+				if err := step.set(limits); err != nil {
+					t.Fatalf("set %s = %v", step.source, err)
+				}
+			}
+			if got, err := step.get(); err != nil || len(got) != 2 {
+				t.Errorf("%s = %v, %v, want two limits", step.source, got, err)
+			}
+			check(int64(n+1), step.source)
+		}
+		checkNames(t, "Resources", l.Limits.Resources(ctx), "gpt-4")
+		checkNames(t, "ResourcesWith", l.Limits.ResourcesWith(ctx), "_default_", "gpt-4")
+		checkNames(t, "EntitiesWith", l.Limits.EntitiesWith(ctx, "gpt-4"), "key-1")
+		for n, remove := range []func() error{
+			func() error { return l.Limits.DeleteEntity(ctx, "key-1", "gpt-4") },
+			func() error { return l.Limits.DeleteEntity(ctx, "key-1", DefaultResource) },
+			func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
+		} {
+			if err := errors.Join(remove(), remove()); err != nil {
+				t.Errorf("deleting, and deleting again = %v", err)
+			}
+			check(int64(3-n), []Source{SourceEntityDefault, SourceResource, SourceSystem}[n])
+		}
+		if err := l.Limits.DeleteSystem(ctx); err != nil {
+			t.Errorf("DeleteSystem() = %v", err)
+		}
+		check(0, "")
+		checkNames(t, "Resources", l.Limits.Resources(ctx))
+		checkNames(t, "ResourcesWith", l.Limits.ResourcesWith(ctx))
+		checkNames(t, "EntitiesWith", l.Limits.EntitiesWith(ctx, "gpt-4"))
+	})
+}
+
+func checkNames(t *testing.T, call string, names func(func(string, error) bool), want ...string) {
+	t.Helper()
+	var got []string
+	for name, err := range names {
+		if err != nil {
+			t.Errorf("%s() yields %v", call, err)
+			return
+		}
+		got = append(got, name)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s() = %q, want %q", call, got, want)
+	}
+}
+
+// TestManyEntitiesWithLimits pages through an index.
+func TestManyEntitiesWithLimits(t *testing.T) {
+	l := newLimiter(t, newMemory(t))
+	var want []string
+	for i := range 300 {
+		entity := fmt.Sprintf("key-%03d", i)
+		want = append(want, entity)
+		if err := l.Limits.SetEntity(context.Background(), entity, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkNames(t, "EntitiesWith", l.Limits.EntitiesWith(context.Background(), "gpt-4"), want...)
+	for name := range l.Limits.EntitiesWith(context.Background(), "gpt-4") {
+		if name != "key-000" {
+			t.Errorf("the loop went on to %s", name)
+		}
+		break
+	}
+}
+
+func TestLimitsValidation(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	for name, err := range map[string]error{
+		"no limits for a resource":        l.Limits.SetResource(ctx, "gpt-4", nil),
+		"no limits for an entity":         l.Limits.SetEntity(ctx, "key-1", "gpt-4", nil),
+		"a period of milliseconds":        l.Limits.SetResource(ctx, "gpt-4", []Limit{{"rpm", 1, 1, 1500 * time.Millisecond}}),
+		"a capacity of nothing":           l.Limits.SetResource(ctx, "gpt-4", []Limit{PerMinute("rpm", 1, Burst(0))}),
+		"a rate of nothing":               l.Limits.SetResource(ctx, "gpt-4", []Limit{PerMinute("rpm", 0)}),
+		"a capacity that overflows":       l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", maxTokens+1)}}),
+		"the reserved limit":              l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("wcu", 1)}}),
+		"a limit named like an attribute": l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("window", 1)}}),
+		"a limit twice":                   l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", 1), PerDay("rpm", 1)}}),
+		"too many limits":                 l.Limits.SetSystem(ctx, SystemConfig{Limits: make([]Limit, maxLimits+1)}),
+		"a policy that does not exist":    l.Limits.SetSystem(ctx, SystemConfig{OnUnavailable: 7}),
+		"a bad resource":                  l.Limits.DeleteResource(ctx, "#"),
+		"a bad entity":                    l.Limits.DeleteEntity(ctx, "", "gpt-4"),
+	} {
+		var invalid *ValidationError
+		if !errors.As(err, &invalid) {
+			t.Errorf("%s: %v, want a ValidationError", name, err)
+		}
+	}
+	if _, err := l.Limits.System(ctx); !errors.Is(err, ErrNoLimits) {
+		t.Errorf("System() = %v after refusals, want ErrNoLimits", err)
+	}
+}
+
+// TestLimitChangesReachBuckets changes limits through one limiter and looks through another, within and past its config
+// TTL (I8).
+func TestLimitChangesReachBuckets(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+		setSystem(t, l, PerDay("rpm", 100))
+		acquire(t, l, ask(Amounts{"rpm": 10}))
+		acquire(t, other, ask(Amounts{"rpm": 10}))
+		if got := item(t, l).Get("ttl"); got.Kind() != expr.KindN {
+			t.Error("a bucket with default limits has no time of expiry")
+		}
+
+		setSystem(t, other, PerDay("rpm", 50), PerDay("tpm", 1000))
+		acquire(t, other, ask(Amounts{"rpm": 1, "tpm": 100})) // at once where it was changed
+		if got := limit(t, l, "rpm"); got.Tokens != 49_000 || got.Capacity != 50_000 || got.Consumed != 21_000 {
+			t.Errorf("rpm = %+v, want 49000 of 50000, 21000 consumed", got)
+		}
+		if got := limit(t, l, "tpm"); got.Tokens != 900_000 || got.Consumed != 100_000 {
+			t.Errorf("tpm = %+v, want 900000", got)
+		}
+
+		c.sleep(time.Minute)
+		acquire(t, l, ask(Amounts{"tpm": 100})) // the other one has seen it by now
+		if got := limit(t, l, "tpm"); got.Consumed != 200_000 {
+			t.Errorf("tpm = %+v, want 200000 consumed", got)
+		}
+
+		if err := other.Limits.SetEntity(ctx, "key-1", "gpt-4", []Limit{PerDay("tpm", 2000)}); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, other, ask(Amounts{"tpm": 1}))
+		if got := item(t, l); got.Get("b_rpm_tk").Kind() != expr.KindNone || got.Get("ttl").Kind() != expr.KindNone {
+			t.Errorf("the item %v still has rpm, or expires", got)
+		}
+		if _, err := other.Acquire(ctx, ask(Amounts{"rpm": 1})); err == nil {
+			t.Error("a limit that was removed is still there")
+		}
+	})
+}
+
+// TestOldMemoryDoesNotTurnAChangeBack lets a process with old limits meet an item that has new ones.
+func TestOldMemoryDoesNotTurnAChangeBack(t *testing.T) {
+	s := newMemory(t)
+	c := newClock()
+	l, old := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+	setSystem(t, l, PerDay("rpm", 100))
+	acquire(t, old, ask(Amounts{"rpm": 1}))
+	c.sleep(2 * time.Second)
+	setSystem(t, l, PerDay("rpm", 10))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	acquire(t, old, ask(Amounts{"rpm": 1}))
+	if got := limit(t, l, "rpm"); got.Capacity != 10_000 || got.Tokens != 8_000 {
+		t.Errorf("rpm = %+v, want 8000 of 10000", got)
+	}
+}
+
+func TestConfigCache(t *testing.T) {
+	s, faults := newTable(t)
+	ctx := context.Background()
+	c := newClock()
+	l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(10*time.Second))
+	setSystem(t, l, PerDay("rpm", 1000))
+	l.Limits.Invalidate()
+
+	faults.Reset()
+	var group sync.WaitGroup
+	for range 32 {
+		group.Go(func() { acquire(t, l, ask(Amounts{"rpm": 1})) })
+	}
+	group.Wait()
+	if got := faults.Calls("BatchGetItem"); got != 1 {
+		t.Errorf("32 concurrent misses made %d reads, want 1", got)
+	}
+
+	reads := func(elapsed time.Duration) int {
+		c.sleep(elapsed)
+		faults.Reset()
+		acquire(t, l, ask(Amounts{"rpm": 1}))
+		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); { // a refresh is in the background
+			if r := l.bucket("key-1", "gpt-4").limits.Load(); elapsed < 8*time.Second || r.readAt.Equal(c.now()) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return faults.Calls("BatchGetItem")
+	}
+	for _, test := range []struct {
+		elapsed time.Duration
+		want    int
+	}{{7 * time.Second, 0}, {9 * time.Second, 1}, {8 * time.Second, 1}, {time.Second, 0}, {time.Hour, 1}} {
+		if got := reads(test.elapsed); got != test.want {
+			t.Errorf("%v later %d reads, want %d", test.elapsed, got, test.want)
+		}
+	}
+	if stats := l.Limits.CacheStats(); stats.Hits == 0 || stats.Misses == 0 || stats.Entries != 4 {
+		t.Errorf("CacheStats() = %+v", stats)
+	}
+
+	off := newLimiter(t, s, WithClock(c.now), WithConfigTTL(0))
+	acquire(t, off, ask(Amounts{"rpm": 1}))
+	if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpm", 5)}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, off, ask(Amounts{"rpm": 1}))
+	if got := limit(t, l, "rpm").Capacity; got != 5000 {
+		t.Errorf("without a cache the capacity is %d after the change, want 5000", got)
+	}
+}
+
+// TestTablesOfOthers reads what other implementations of the layout write: burst limits, and attributes that zlimit does
+// not know, which survive its writes.
+func TestTablesOfOthers(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s)
+		write := func(w store.Write) {
+			t.Helper()
+			if _, err := l.store.Write(ctx, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		config := resourceConfigKey{NS: l.ns, Resource: "gpt-4"}
+		number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
+		write(store.Write{Kind: store.Put, Key: config.key(), Item: expr.Item{
+			{Name: "resource", Value: expr.S("gpt-4")}, number("l_my_limit_cp", 100), number("l_my_limit_bx", 150),
+			number("l_my_limit_ra", 100), number("l_my_limit_rp", 60), number("config_version", 7),
+			{Name: "note", Value: expr.S("keep me")},
+		}})
+		want := []Limit{PerMinute("my_limit", 100, Burst(150))}
+		if got, err := l.Limits.Resource(ctx, "gpt-4"); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("Resource() = %v, %v, want %v", got, err, want)
+		}
+		if err := l.Limits.SetResource(ctx, "gpt-4", want); err != nil {
+			t.Fatal(err)
+		}
+		items, err := l.store.Read(ctx, []store.Key{config.key()}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := items[0]; got.Get("note").Text() != "keep me" || got.Get("l_my_limit_bx").Kind() != expr.KindNone ||
+			!got.Get("config_version").Equal(expr.N(8)) || !got.Get("l_my_limit_cp").Equal(expr.N(150)) {
+			t.Errorf("the config is now %v", got)
+		}
+
+		r := ask(Amounts{"my_limit": 1})
+		acquire(t, l, r)
+		update := item(t, l).Clone()
+		update.Set("note", expr.S("keep me"))
+		update.Remove(store.PK)
+		update.Remove(store.SK)
+		write(store.Write{Kind: store.Put, Key: bucketKey{NS: l.ns, Entity: r.Entity, Resource: r.Resource}.key(), Item: update})
+		acquire(t, newLimiter(t, s, WithFreshness(0)), r)
+		if got := item(t, l); got.Get("note").Text() != "keep me" || !got.Get("b_my_limit_tc").Equal(expr.N(2000)) {
+			t.Errorf("the bucket is now %v", got)
+		}
+	})
+}

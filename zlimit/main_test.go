@@ -1,0 +1,236 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"go.uber.org/goleak"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+)
+
+func TestMain(m *testing.M) {
+	if job := os.Getenv(workerEnv); job != "" {
+		os.Exit(work(job))
+	}
+	goleak.VerifyTestMain(enginetest.With(m))
+}
+
+// A clock is a time that a test sets.
+type clock struct{ ms atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.ms.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli())
+	return c
+}
+
+func (c *clock) now() time.Time { return time.UnixMilli(c.ms.Load()).UTC() }
+
+func (c *clock) sleep(d time.Duration) { c.ms.Add(d.Milliseconds()) }
+
+// forEachStore runs a test on every kind of store.
+func forEachStore(t *testing.T, test func(t *testing.T, s Store)) {
+	t.Run("memory", func(t *testing.T) { test(t, newMemory(t)) })
+	t.Run("file", func(t *testing.T) {
+		s, err := SQLite(filepath.Join(t.TempDir(), "zlimit.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeStore(t, s) })
+		test(t, s)
+	})
+	t.Run("dynamodb", func(t *testing.T) {
+		s, _ := newTable(t)
+		test(t, s)
+	})
+}
+
+func closeStore(t *testing.T, s Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+}
+
+func newMemory(tb testing.TB) Store {
+	tb.Helper()
+	s, err := Memory()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Errorf("Close() = %v", err)
+		}
+	})
+	return s
+}
+
+// newTable returns a store on a new table of the engine, without a stream, which slows the engine down, and the faulty
+// network between them. Every reply tells what it cost.
+func newTable(tb testing.TB) (Store, *enginetest.Faults) {
+	tb.Helper()
+	engine := enginetest.Start(tb)
+	faults := enginetest.NewFaults(engine.Transport())
+	return Store{impl: dynamo.New(engine.Client(faults.Attach), engine.Table(tb), tableSchema, withoutStream, dynamo.ConsumedCapacity())}, faults
+}
+
+func withoutStream(table string) *dynamodb.CreateTableInput {
+	input := CreateTableInput(table)
+	input.StreamSpecification = nil
+	return input
+}
+
+// newLimiter returns a limiter on a store that is set up.
+func newLimiter(tb testing.TB, s Store, opts ...Option) *RateLimiter {
+	tb.Helper()
+	l, err := New(context.Background(), s, append([]Option{WithSetup()}, opts...)...)
+	if err != nil {
+		tb.Fatalf("New() = %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			tb.Errorf("Close() = %v", err)
+		}
+	})
+	return l
+}
+
+// setSystem makes limits those of last resort.
+func setSystem(tb testing.TB, l *RateLimiter, limits ...Limit) {
+	tb.Helper()
+	if err := l.Limits.SetSystem(context.Background(), SystemConfig{Limits: limits}); err != nil {
+		tb.Fatalf("SetSystem() = %v", err)
+	}
+}
+
+// ask is a request of the usual entity and resource.
+func ask(consume Amounts) Request {
+	return Request{Entity: "key-1", Resource: "gpt-4", Consume: consume}
+}
+
+func acquire(tb testing.TB, l *RateLimiter, r Request) *Lease {
+	tb.Helper()
+	lease, err := l.Acquire(context.Background(), r)
+	if err != nil {
+		tb.Fatalf("Acquire(%v) = %v, want a lease", r.Consume, err)
+	}
+	return lease
+}
+
+func reject(tb testing.TB, l *RateLimiter, r Request) *ExceededError {
+	tb.Helper()
+	_, err := l.Acquire(context.Background(), r)
+	var exceeded *ExceededError
+	if !errors.As(err, &exceeded) {
+		tb.Fatalf("Acquire(%v) = %v, want an ExceededError", r.Consume, err)
+	}
+	return exceeded
+}
+
+// burst acquires one token of rpm that many times and returns how many were admitted.
+func burst(tb testing.TB, l *RateLimiter, times int) (admitted int) {
+	tb.Helper()
+	for range times {
+		_, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
+		var exceeded *ExceededError
+		switch {
+		case err == nil:
+			admitted++
+		case !errors.As(err, &exceeded):
+			tb.Fatalf("Acquire() = %v", err)
+		}
+	}
+	return admitted
+}
+
+// item returns the item of the usual bucket, nil when there is none.
+func item(tb testing.TB, l *RateLimiter) expr.Item {
+	tb.Helper()
+	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4"}.key()
+	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
+	if err != nil {
+		tb.Fatalf("Read() = %v", err)
+	}
+	return items[0]
+}
+
+// limit returns a limit of the usual bucket as it is stored.
+func limit(tb testing.TB, l *RateLimiter, name string) bucket.Limit {
+	tb.Helper()
+	item, err := decodeBucket(item(tb, l))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	i := slices.IndexFunc(item.Limits, func(l bucket.Limit) bool { return l.Name == name })
+	if i < 0 {
+		tb.Fatalf("the item has no limit %s: %v", name, item.Limits)
+	}
+	return item.Limits[i]
+}
+
+// available returns what a limit of the usual bucket has.
+func available(tb testing.TB, l *RateLimiter, name string) int64 {
+	tb.Helper()
+	statuses, err := l.Available(context.Background(), "key-1", "gpt-4")
+	if err != nil {
+		tb.Fatalf("Available() = %v", err)
+	}
+	s, ok := statuses.Limit(name)
+	if !ok {
+		tb.Fatalf("Available() = %v, want a status of %s", statuses, name)
+	}
+	return s.Available
+}
+
+func ExampleRateLimiter_Acquire() {
+	ctx := context.Background()
+	limiter, err := Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close() //nolint:errcheck // an example
+	_ = limiter.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", 60), PerMinute("tpm", 10_000)}})
+
+	lease, err := limiter.Acquire(ctx, Request{
+		Entity: "alice", Resource: "gpt-4", Consume: Amounts{"rpm": 1, "tpm": 500},
+	})
+	if err != nil {
+		panic(err)
+	}
+	_ = lease.Adjust(Amounts{"tpm": 120}) // the answer was longer than estimated
+	_ = lease.Commit(ctx)
+	fmt.Println(lease.Consumed())
+	// Output: map[rpm:1 tpm:620]
+}
+
+// newDSN returns the data source name of a new table of the engine, set up.
+func newDSN(t *testing.T) string {
+	t.Helper()
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	newLimiter(t, Store{impl: dynamo.New(engine.Client(), table, tableSchema, withoutStream)})
+	return "dynamodb:" + table + "?region=us-east-1&endpoint=" + engine.Endpoint()
+}
+
+// drop deletes the usual bucket, as its time of expiry does.
+func drop(tb testing.TB, l *RateLimiter) {
+	tb.Helper()
+	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4"}.key()
+	if _, err := l.store.Write(context.Background(), store.Write{Kind: store.Delete, Key: key}); err != nil {
+		tb.Fatalf("Write() = %v", err)
+	}
+}

@@ -1,0 +1,132 @@
+package zlimit
+
+import (
+	"log/slog"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// An Option changes how a limiter works. Options are checked by [Open] and [New].
+type Option func(*options)
+
+// options is the configuration of a limiter.
+type options struct {
+	namespace      string
+	clock          func() time.Time
+	configTTL      time.Duration
+	freshness      time.Duration // or defaultFreshness
+	policy         FailurePolicy
+	bucketTTL      int
+	rejectionCache time.Duration
+	callTimeout    time.Duration
+	cacheSize      int
+	setup          bool
+	logger         *slog.Logger
+}
+
+// defaultFreshness stands for a freshness that follows from the limits of each bucket.
+const defaultFreshness = time.Duration(math.MinInt64)
+
+func newOptions(opts []Option) (options, error) {
+	o := options{
+		namespace:   DefaultNamespace,
+		clock:       time.Now, //nolint:forbidigo // the default of WithClock
+		configTTL:   time.Minute,
+		freshness:   defaultFreshness,
+		bucketTTL:   7,
+		callTimeout: 2 * time.Second,
+		cacheSize:   100_000,
+		logger:      slog.New(slog.DiscardHandler),
+	}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o, o.validate()
+}
+
+func (o *options) validate() error {
+	if err := validateNamespace(o.namespace); err != nil {
+		return err
+	}
+	for _, check := range []struct {
+		ok            bool
+		field, reason string
+		value         string
+	}{
+		{o.clock != nil, "clock", "must not be nil", "nil"},
+		{o.logger != nil, "logger", "must not be nil", "nil"},
+		{o.configTTL >= 0, "config TTL", "must not be negative", o.configTTL.String()},
+		{o.freshness == defaultFreshness || o.freshness >= 0, "freshness", "must not be negative", o.freshness.String()},
+		{o.freshness == defaultFreshness || o.freshness%time.Millisecond == 0, "freshness", "must be whole milliseconds", o.freshness.String()},
+		{o.policy <= Allow, "failure policy", "must be Inherit, Block or Allow", o.policy.String()},
+		{o.bucketTTL >= 0, "bucket TTL", "must not be negative", strconv.Itoa(o.bucketTTL)},
+		{o.rejectionCache >= 0, "rejection cache", "must not be negative", o.rejectionCache.String()},
+		{o.callTimeout > 0, "call timeout", "must be positive", o.callTimeout.String()},
+		{o.cacheSize > 0, "cache size", "must be positive", strconv.Itoa(o.cacheSize)},
+	} {
+		if !check.ok {
+			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
+		}
+	}
+	return nil
+}
+
+// WithNamespace makes the limiter work in a namespace of its own: entities, limits and buckets of one namespace are not
+// seen from another. The default is [DefaultNamespace].
+func WithNamespace(name string) Option { return func(o *options) { o.namespace = name } }
+
+// WithClock sets where the limiter takes the time from; the default is [time.Now]. The function must be safe for
+// concurrent use. It is for tests and simulations: processes that share a table must agree about the time.
+func WithClock(now func() time.Time) Option { return func(o *options) { o.clock = now } }
+
+// WithConfigTTL sets how long stored limits are kept in memory, which bounds how long a change of limits takes to reach
+// every process; the default is a minute. 0 reads them again for every request.
+func WithConfigTTL(d time.Duration) Option { return func(o *options) { o.configTTL = d } }
+
+// WithFreshness sets δ, the age that a bucket's refill stamp may have for a write that does not move it. Such writes of
+// several processes do not get in one another's way. In return up to the refill of δ may be admitted beyond the ideal
+// bucket, once per time that the bucket is full. The default is a hundredth of the shortest time in which a limit of
+// the bucket fills up, at most a second; 0 is exact. It must be whole milliseconds.
+func WithFreshness(d time.Duration) Option {
+	return func(o *options) { o.freshness = d }
+}
+
+// WithFailurePolicy sets what happens to requests while the store is unavailable, for requests that do not say it
+// themselves. By default the stored system config says it, and where it does not, such requests fail.
+func WithFailurePolicy(p FailurePolicy) Option { return func(o *options) { o.policy = p } }
+
+// WithBucketTTL sets how long buckets are kept that nobody uses and whose limits are not the entity's own: that many
+// times the time in which they fill up; the default is 7. 0 keeps them for ever.
+func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketTTL = timesToFill } }
+
+// WithRejectionCache lets a rejection be decided from what this process saw of the bucket within the last d, without
+// asking the store. A cached rejection costs nothing and is at most d behind what others gave back. The default is 0:
+// every rejection is decided on what the store says.
+func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
+
+// WithCallTimeout bounds one call of the store where the caller's context has no deadline; the default is 2 seconds. A
+// call that takes longer is an outage.
+func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
+
+// WithCacheSize sets how many buckets, and how many stored configs, a limiter remembers; the default is 100,000. A
+// bucket that is forgotten costs a read at its next request.
+func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize = entries } }
+
+// WithSetup creates the table and registers the namespace, where they are missing, before the limiter opens them; see
+// [RateLimiter.Setup].
+func WithSetup() Option { return func(o *options) { o.setup = true } }
+
+// WithLogger sets where the limiter reports what an operator should know, such as a config that cannot be refreshed; by
+// default nowhere.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// freshnessOf returns δ for limits, in milliseconds.
+func (o *options) freshnessOf(params []bucket.Params) int64 {
+	if o.freshness == defaultFreshness {
+		return bucket.DefaultFreshness(params)
+	}
+	return o.freshness.Milliseconds()
+}

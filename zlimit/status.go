@@ -1,0 +1,116 @@
+package zlimit
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// A Status is where one limit stands, and what a request asks of it.
+type Status struct {
+	Entity   string
+	Resource string
+	Limit    Limit
+	// Available is the balance in tokens, rounded down; negative in debt.
+	Available int64
+	// Requested is what the request asks, in tokens.
+	Requested int64
+	// Exceeded says that it asks for more than is available.
+	Exceeded bool
+	// RetryAfter is the time after which that much is available if nothing else happens; 0 when it is now, or never will
+	// be.
+	RetryAfter time.Duration
+}
+
+// Possible reports whether the request can succeed at some time: it asks for no more than the capacity.
+func (s Status) Possible() bool { return s.Requested <= s.Limit.Capacity }
+
+// MarshalJSON returns the status as an object with durations in seconds.
+func (s Status) MarshalJSON() ([]byte, error) {
+	type body struct {
+		Entity            string  `json:"entity"`
+		Resource          string  `json:"resource"`
+		Limit             string  `json:"limit"`
+		Capacity          int64   `json:"capacity"`
+		RefillAmount      int64   `json:"refill_amount"`
+		RefillPeriod      float64 `json:"refill_period_seconds"`
+		Available         int64   `json:"available"`
+		Requested         int64   `json:"requested"`
+		Exceeded          bool    `json:"exceeded"`
+		RetryAfterSeconds float64 `json:"retry_after_seconds"`
+	}
+	return json.Marshal(body{
+		s.Entity, s.Resource, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, s.Limit.RefillPeriod.Seconds(),
+		s.Available, s.Requested, s.Exceeded, s.RetryAfter.Seconds(),
+	})
+}
+
+// Statuses are the statuses of the limits of one resource, in the order of their names.
+type Statuses []Status
+
+// Limit returns the status of a limit by its name; false when there is none.
+func (s Statuses) Limit(name string) (Status, bool) {
+	for _, status := range s {
+		if status.Limit.Name == name {
+			return status, true
+		}
+	}
+	return Status{}, false
+}
+
+// retryAfter returns the longest wait.
+func (s Statuses) retryAfter() time.Duration {
+	var wait time.Duration
+	for _, status := range s {
+		wait = max(wait, status.RetryAfter)
+	}
+	return wait
+}
+
+// statuses returns the statuses of a bucket in view of a demand, at a time in epoch milliseconds.
+func (b *bucketRef) statuses(state *bucket.State, c *bucket.Config, d *bucket.Demand, now int64) Statuses {
+	levels := c.Statuses(nil, state, d, now)
+	statuses := make(Statuses, len(levels))
+	for i, l := range levels {
+		s := Status{
+			Entity:   b.Entity,
+			Resource: b.Resource,
+			Limit: Limit{
+				Name:         l.Name,
+				Capacity:     l.Capacity / millis,
+				RefillAmount: l.RefillAmount / millis,
+				RefillPeriod: time.Duration(l.RefillPeriod) * time.Millisecond,
+			},
+			Available: floorDiv(l.Available, millis),
+			Requested: l.Requested / millis,
+			Exceeded:  l.Wait > 0,
+		}
+		if l.Wait < bucket.Never {
+			s.RetryAfter = duration(l.Wait)
+		}
+		statuses[i] = s
+	}
+	return statuses
+}
+
+// millis is the number of millitokens in a token.
+const millis = 1000
+
+// floorDiv returns ⌊a/b⌋ for a positive b.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// duration returns milliseconds as a duration, saturated.
+func duration(milliseconds int64) time.Duration {
+	if milliseconds > int64(math.MaxInt64/time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(milliseconds) * time.Millisecond
+}

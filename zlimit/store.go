@@ -1,0 +1,148 @@
+package zlimit
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/sqlite"
+)
+
+// A Store is where the state of limiters lives. [DynamoDB], [SQLite] and [Memory] make one. It is safe for concurrent
+// use, and several limiters may share it.
+type Store struct {
+	impl     store.Store
+	embedded bool // set up when it is opened
+}
+
+// Close releases what the store opened. A client that was passed to [DynamoDB] stays open.
+func (s Store) Close() error {
+	if s.impl == nil {
+		return nil
+	}
+	return s.impl.Close()
+}
+
+// A DynamoDBClient is the part of the AWS SDK's DynamoDB client that a store calls. Every [*dynamodb.Client] is one.
+//
+// [*dynamodb.Client]: https://pkg.go.dev/github.com/aws/aws-sdk-go-v2/service/dynamodb#Client
+type DynamoDBClient = dynamo.Client
+
+// DynamoDB returns a store on a DynamoDB table. The store brings its own retryer for the calls that it makes: it tries
+// again only after errors that prove that nothing was written.
+func DynamoDB(client DynamoDBClient, table string) Store {
+	return Store{impl: dynamo.New(client, table, tableSchema, CreateTableInput)}
+}
+
+// SQLite returns a store on a database file, which any number of processes on one machine may share. The file is
+// created if it does not exist. What a power failure may lose is the last moments of admissions; a crash of a process
+// loses nothing.
+func SQLite(path string) (Store, error) {
+	s, err := sqlite.Open(path, tableSchema)
+	if err != nil {
+		return Store{}, fmt.Errorf("zlimit: open %s: %w", path, err)
+	}
+	return Store{s, true}, nil
+}
+
+// Memory returns a store in the memory of this process.
+func Memory() (Store, error) {
+	s, err := sqlite.OpenMemory(tableSchema)
+	if err != nil {
+		return Store{}, fmt.Errorf("zlimit: open memory: %w", err)
+	}
+	return Store{s, true}, nil
+}
+
+// A dsn is a parsed data source name.
+type dsn struct {
+	scheme string // "memory", "sqlite" or "dynamodb"
+	path   string // the file of sqlite
+	table  string // the table of dynamodb
+	client dynamo.ClientConfig
+}
+
+// parseDSN parses "memory:", "sqlite:PATH" or "dynamodb:TABLE?region=…&endpoint=…&profile=…".
+func parseDSN(text string) (dsn, error) {
+	invalid := func(reason string) (dsn, error) {
+		return dsn{}, &ValidationError{Field: "store", Value: text, Reason: reason}
+	}
+	scheme, rest, ok := strings.Cut(text, ":")
+	if !ok {
+		return invalid("must be memory:, sqlite:PATH or dynamodb:TABLE")
+	}
+	d := dsn{scheme: scheme}
+	switch scheme {
+	case "memory":
+		if rest != "" {
+			return invalid("memory: takes nothing after the colon")
+		}
+	case "sqlite":
+		if rest == "" || strings.ContainsRune(rest, 0) {
+			return invalid("sqlite: must be followed by the path of a file")
+		}
+		d.path = rest
+	case "dynamodb":
+		table, query, _ := strings.Cut(rest, "?")
+		if reason := checkTable(table); reason != "" {
+			return invalid(reason)
+		}
+		d.table = table
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			return invalid("what follows the question mark must be a URL query: " + err.Error())
+		}
+		for key, v := range values {
+			target := map[string]*string{
+				"region": &d.client.Region, "endpoint": &d.client.Endpoint, "profile": &d.client.Profile,
+			}[key]
+			switch {
+			case target == nil:
+				return invalid(fmt.Sprintf("dynamodb: takes region, endpoint and profile, not %q", key))
+			case len(v) > 1 || v[0] == "":
+				return invalid(key + " must be there once, with a value")
+			}
+			*target = v[0]
+		}
+		if e := d.client.Endpoint; e != "" {
+			if u, err := url.Parse(e); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+				return invalid("endpoint must be an http or https URL")
+			}
+		}
+	default:
+		return invalid("must be memory:, sqlite:PATH or dynamodb:TABLE")
+	}
+	return d, nil
+}
+
+// checkTable returns the rule of DynamoDB that a table name breaks, "" when it is valid.
+func checkTable(name string) string {
+	if len(name) < 3 || len(name) > 255 {
+		return "a table name must have from 3 to 255 characters"
+	}
+	for _, r := range name {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-", r) {
+			return "a table name must hold only ASCII letters, digits and _.-"
+		}
+	}
+	return ""
+}
+
+// open opens the store that a data source name stands for.
+func (d dsn) open(ctx context.Context) (Store, error) {
+	switch d.scheme {
+	case "memory":
+		return Memory()
+	case "sqlite":
+		return SQLite(d.path)
+	default:
+		s, err := dynamo.Open(ctx, d.client, d.table, tableSchema, CreateTableInput)
+		if err != nil {
+			return Store{}, fmt.Errorf("zlimit: configure the DynamoDB client: %w", err)
+		}
+		return Store{impl: s}, nil
+	}
+}

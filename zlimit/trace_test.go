@@ -1,0 +1,61 @@
+package zlimit
+
+import (
+	"context"
+	"encoding/csv"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// trace is a file of requests to LLM services: time, context tokens, generated tokens.
+const trace = "../../shared/data/llm_conv_trace.csv"
+
+// TestTrace replays an hour of production traffic. The figures were computed with an ideal bucket in exact rationals.
+func TestTrace(t *testing.T) {
+	f, err := os.Open(trace)
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skipf("no trace at %s", trace)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forEachStore(t, func(t *testing.T, s Store) {
+		var now time.Time
+		l := newLimiter(t, s, WithClock(func() time.Time { return now }), WithFreshness(0))
+		var admitted, rejected, tokens int64
+		for _, row := range rows[1:] {
+			at, err := time.Parse("2006-01-02 15:04:05", row[0])
+			input, inputErr := strconv.ParseInt(row[1], 10, 64)
+			output, outputErr := strconv.ParseInt(row[2], 10, 64)
+			if err := errors.Join(err, inputErr, outputErr); err != nil {
+				t.Fatal(err)
+			}
+			now = at.Truncate(time.Millisecond)
+			r := ask(Amounts{"rpm": 1, "tpm": input + output})
+			r.Limits = []Limit{PerMinute("rpm", 300), PerMinute("tpm", 400_000)}
+			_, err = l.Acquire(context.Background(), r)
+			var exceeded *ExceededError
+			switch {
+			case err == nil:
+				admitted++
+				tokens += input + output
+			case errors.As(err, &exceeded):
+				rejected++
+			default:
+				t.Fatal(err)
+			}
+		}
+		if admitted != 16956 || rejected != 2410 || tokens != 21766807 {
+			t.Errorf("admitted %d with %d tokens, rejected %d, want 16956 with 21766807, 2410", admitted, tokens, rejected)
+		}
+	})
+}

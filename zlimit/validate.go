@@ -1,0 +1,191 @@
+package zlimit
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// DefaultResource is the resource of entity limits that hold for every resource without limits of its own.
+const DefaultResource = "_default_"
+
+// maxTokens is the largest number of tokens whose millitokens fit an int64.
+const maxTokens = math.MaxInt64 / millis
+
+// A charset says which bytes a name may hold: letters and digits, and what is listed.
+type charset struct {
+	max        int
+	digitFirst bool   // it may start with a digit
+	extra      string // bytes allowed after the first besides letters and digits
+}
+
+var (
+	entityChars   = charset{max: 256, digitFirst: true, extra: "_.-:@"}
+	resourceChars = charset{max: 64, extra: "_.-/:"}
+	limitChars    = charset{max: 64, extra: "_.-"}
+)
+
+func (c *charset) check(field, value string) error {
+	reason := ""
+	switch {
+	case value == "":
+		reason = "must not be empty"
+	case len(value) > c.max:
+		reason = fmt.Sprintf("must have at most %d characters", c.max)
+	default:
+		for i := range len(value) {
+			if !c.allows(i, value[i]) {
+				reason = c.rule()
+				break
+			}
+		}
+	}
+	if reason == "" {
+		return nil
+	}
+	return &ValidationError{Field: field, Value: value, Reason: reason}
+}
+
+func (c *charset) allows(at int, b byte) bool {
+	switch {
+	case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z':
+		return true
+	case '0' <= b && b <= '9':
+		return at > 0 || c.digitFirst
+	case at == 0:
+		return false
+	}
+	for i := range len(c.extra) {
+		if c.extra[i] == b {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *charset) rule() string {
+	first := "a letter"
+	if c.digitFirst {
+		first = "a letter or digit"
+	}
+	return fmt.Sprintf("must start with %s and hold only ASCII letters, digits and %s", first, c.extra)
+}
+
+func validateEntity(field, id string) error { return entityChars.check(field, id) }
+
+func validateResource(name string) error {
+	if entityConfigRegistryReserves(name) {
+		return &ValidationError{Field: "resource", Value: name, Reason: "is reserved"}
+	}
+	return resourceChars.check("resource", name)
+}
+
+// validateConfigResource allows DefaultResource too.
+func validateConfigResource(name string) error {
+	if name == DefaultResource {
+		return nil
+	}
+	return validateResource(name)
+}
+
+func validateLimitName(field, name string) error {
+	if name == bucket.WriteUnits || usageReserves(name) {
+		return &ValidationError{Field: field, Value: name, Reason: "is reserved"}
+	}
+	return limitChars.check(field, name)
+}
+
+func validateNamespace(name string) error {
+	switch {
+	case name == "":
+		return &ValidationError{Field: "namespace", Value: name, Reason: "must not be empty"}
+	case len(name) > 64:
+		return &ValidationError{Field: "namespace", Value: name, Reason: "must have at most 64 characters"}
+	case name == registryNamespace:
+		return &ValidationError{Field: "namespace", Value: name, Reason: "is reserved"}
+	}
+	for i := range len(name) {
+		if name[i] == '#' || name[i] < ' ' || name[i] == 0x7f {
+			return &ValidationError{Field: "namespace", Value: name, Reason: "must not hold # or control characters"}
+		}
+	}
+	return nil
+}
+
+// validate checks a limit whose period must be a multiple of unit.
+func (l *Limit) validate(field string, unit time.Duration) error {
+	if err := validateLimitName(field+" name", l.Name); err != nil {
+		return err
+	}
+	field += "[" + l.Name + "]"
+	if err := validateTokens(field+" capacity", l.Capacity, 1); err != nil {
+		return err
+	}
+	if err := validateTokens(field+" refill amount", l.RefillAmount, 1); err != nil {
+		return err
+	}
+	if l.RefillPeriod < unit || l.RefillPeriod%unit != 0 {
+		reason := fmt.Sprintf("must be a positive multiple of %v", unit)
+		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: reason}
+	}
+	return nil
+}
+
+// validateLimits checks limits that are configured together.
+func validateLimits(field string, limits []Limit, unit time.Duration) error {
+	if len(limits) > maxLimits {
+		reason := fmt.Sprintf("must be at most %d limits", maxLimits)
+		return &ValidationError{Field: field, Value: strconv.Itoa(len(limits)), Reason: reason}
+	}
+	for i := range limits {
+		if err := limits[i].validate(field, unit); err != nil {
+			return err
+		}
+		for j := range i {
+			if limits[j].Name == limits[i].Name {
+				return &ValidationError{Field: field, Value: limits[i].Name, Reason: "is there twice"}
+			}
+		}
+	}
+	return nil
+}
+
+// maxLimits bounds the limits of one resource: an update of all of them has to fit DynamoDB's 300 operators.
+const maxLimits = 16
+
+func validateTokens(field string, tokens, least int64) error {
+	if tokens < least || tokens > maxTokens {
+		reason := fmt.Sprintf("must be from %d to %d tokens", least, maxTokens)
+		return &ValidationError{Field: field, Value: strconv.FormatInt(tokens, 10), Reason: reason}
+	}
+	return nil
+}
+
+// validate checks all of a request that can be checked without its stored limits.
+func (r *Request) validate() error {
+	if err := r.validateNames(); err != nil {
+		return err
+	}
+	if len(r.Consume) == 0 {
+		return &ValidationError{Field: "consume", Value: "", Reason: "must name at least one limit"}
+	}
+	for name, tokens := range r.Consume {
+		if tokens < 0 || tokens > maxTokens {
+			return validateTokens("consume["+name+"]", tokens, 0)
+		}
+	}
+	if r.OnUnavailable > Allow {
+		return &ValidationError{Field: "on unavailable", Value: r.OnUnavailable.String(), Reason: "must be Inherit, Block or Allow"}
+	}
+	return validateLimits("limits", r.Limits, time.Millisecond)
+}
+
+func (r *Request) validateNames() error {
+	if err := validateEntity("entity", r.Entity); err != nil {
+		return err
+	}
+	return validateResource(r.Resource)
+}
