@@ -232,28 +232,29 @@ func (l *RateLimiter) read(ctx context.Context, b *bucketRef) (*image, error) {
 	return b.observe(items[0], l.now())
 }
 
-// call bounds one call of the store by the limiter's timeout. When that runs out, and not the caller's context, it is an
-// outage.
+// call bounds one call of the store by the limiter's timeout.
 func (l *RateLimiter) call(ctx context.Context, do func(context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, l.options.callTimeout)
 	defer cancel()
-	err := do(bounded)
-	var failed *store.Error
-	if err == nil || !errors.As(err, &failed) {
-		if err != nil && ctx.Err() == nil && bounded.Err() != nil {
-			return &store.Error{Op: "call", Unavailable: true, Err: err}
-		}
+	if err := do(bounded); err != nil {
+		return l.failed(err, ctx.Err() == nil && bounded.Err() != nil)
+	}
+	return nil
+}
+
+// failed counts what is unknown, and turns the end of the limiter's own timeout, late, into the outage that it is.
+func (l *RateLimiter) failed(err error, late bool) error {
+	failed := &store.Error{Op: "call", Err: err}
+	if known := (*store.Error)(nil); errors.As(err, &known) {
+		*failed = *known
+	} else if !late {
 		return err
 	}
 	if failed.Unknown {
 		l.stats.unknown.Add(1)
 	}
-	if ctx.Err() == nil && bounded.Err() != nil {
-		outage := *failed
-		outage.Unavailable = true
-		return &outage
-	}
-	return err
+	failed.Unavailable = failed.Unavailable || late
+	return failed
 }
 
 // trusts reports whether an image is recent enough for a rejection from memory.

@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -137,7 +138,7 @@ func (b *bucketRef) write(p *bucket.Plan) (store.Write, error) {
 func (b *bucketRef) item(p *bucket.Plan) *bucketItem {
 	item := &bucketItem{
 		Key:        b.bucketKey,
-		Limits:     p.Item.Limits,
+		Limits:     slices.Clone(p.Item.Limits), // so that plans stay on the stack
 		RefilledAt: p.Item.RefilledAt,
 		ShardCount: int64(p.Item.Shards),
 		ExpiresAt:  p.Item.ExpiresAt,

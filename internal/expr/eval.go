@@ -110,7 +110,7 @@ func (s *step) result(old Value, exists bool, operand Value) (Value, error) {
 		case !exists:
 			return Value{}, nil
 		}
-		if rest := old.without(operand); len(rest.elem) > 0 {
+		if rest := old.without(operand); len(rest.Elements()) > 0 {
 			return rest, nil
 		}
 		return Value{}, nil

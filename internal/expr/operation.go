@@ -3,6 +3,7 @@ package expr
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -143,15 +144,14 @@ func Delete(p Path, slot int) Action { return Action{actDelete, p, slot} }
 // use, and good for one Bind.
 type Call struct {
 	op     *Operation
-	picks  []pick
-	shape  []byte
+	shape  []byte // of each pick the clause, the member, and a zero
 	values []Value
 
-	picksSpace  [12]pick
-	shapeSpace  [96]byte
-	valuesSpace [24]Value
+	shapeSpace  [64]byte // enough for the usual call
+	valuesSpace [12]Value
 }
 
+// A pick is a clause that a call has picked, for a member of its family or for "".
 type pick struct {
 	clause int
 	member string
@@ -160,7 +160,6 @@ type pick struct {
 // Call starts a call of the operation with the values of its own slots.
 func (op *Operation) Call(values ...Value) *Call {
 	c := &Call{op: op}
-	c.picks = c.picksSpace[:0]
 	c.shape = c.shapeSpace[:0]
 	c.values = append(c.valuesSpace[:0], values...)
 	return c
@@ -169,9 +168,18 @@ func (op *Operation) Call(values ...Value) *Call {
 // Pick adds a clause, by its index, for a member of its family ("" when the clause has none), with the values of its
 // slots.
 func (c *Call) Pick(clause int, member string, values ...Value) {
-	c.picks = append(c.picks, pick{clause, member})
-	c.shape = append(append(append(c.shape, byte(clause)), member...), 0) // names hold no NUL
+	c.shape = append(append(append(c.shape, byte(clause)), member...), 0) // names hold no zero
 	c.values = append(c.values, values...)
+}
+
+// picks returns what the shape says.
+func (c *Call) picks() (picks []pick) {
+	for rest := string(c.shape); rest != ""; {
+		member, after, _ := strings.Cut(rest[1:], "\x00")
+		picks = append(picks, pick{int(rest[0]), member})
+		rest = after
+	}
+	return picks
 }
 
 // Bound is a template with the values of one call. The zero Bound neither asks nor changes anything.
@@ -201,7 +209,7 @@ func (c *Call) template() (*Template, error) {
 			return t, nil
 		}
 	}
-	t, err := c.op.compile(c.picks)
+	t, err := c.op.compile(c.picks())
 	if err == nil {
 		c.op.remember(string(c.shape), t)
 	}

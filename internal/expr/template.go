@@ -168,7 +168,7 @@ func (t *Template) accept(values []Value) error {
 		if t.takes[i]&(1<<values[i].kind) == 0 {
 			return fmt.Errorf("cannot take a value of kind %v in slot %d", values[i].kind, i)
 		}
-		if values[i].kind == KindSS && len(values[i].elem) == 0 {
+		if values[i].kind == KindSS && len(values[i].Elements()) == 0 {
 			return fmt.Errorf("cannot take an empty set in slot %d", i)
 		}
 	}

@@ -40,7 +40,7 @@ type Value struct {
 	kind Kind
 	num  int64  // KindN that fits an int64, KindBool
 	text string // KindS; KindN that does not fit an int64, in canonical decimal form
-	elem Item   // KindSS (sorted), KindL, KindM
+	elem *Item  // KindSS (sorted), KindL, KindM; a pointer, since the values of the hot path are scalars
 }
 
 // S returns a string value.
@@ -68,7 +68,7 @@ func Strings(elements ...string) Value {
 	for i, s := range sorted {
 		set[i].Value = S(s)
 	}
-	return Value{kind: KindSS, elem: set}
+	return Value{kind: KindSS, elem: &set}
 }
 
 // List returns a list of values.
@@ -77,11 +77,11 @@ func List(elements ...Value) Value {
 	for i, v := range elements {
 		list[i].Value = v
 	}
-	return Value{kind: KindL, elem: list}
+	return Value{kind: KindL, elem: &list}
 }
 
 // Map returns a map value that holds the attributes of m, which the caller must not change afterwards.
-func Map(m Item) Value { return Value{kind: KindM, elem: m} }
+func Map(m Item) Value { return Value{kind: KindM, elem: &m} }
 
 // What a DynamoDB number can be: its precision in significant decimal digits, and its magnitude as the digits before the
 // point, or the zeros after it.
@@ -181,17 +181,22 @@ func (v Value) True() bool { return v.kind == KindBool && v.num != 0 }
 
 // Elements returns the elements of a list or a set, or the attributes of a map, and nil for other kinds. The result
 // must not be changed.
-func (v Value) Elements() Item { return v.elem }
+func (v Value) Elements() Item {
+	if v.elem == nil {
+		return nil
+	}
+	return *v.elem
+}
 
 // Equal reports whether two values are of one kind and equal, as DynamoDB's "=" does.
 func (v Value) Equal(w Value) bool {
-	if v.kind != w.kind || v.num != w.num || v.text != w.text || len(v.elem) != len(w.elem) {
+	if v.kind != w.kind || v.num != w.num || v.text != w.text || len(v.Elements()) != len(w.Elements()) {
 		return false
 	}
-	if v.kind == KindM && len(v.elem) > 0 { // an empty map may be nil or not
-		return v.elem.Equal(w.elem)
+	if v.kind == KindM && len(v.Elements()) > 0 { // an empty map may be nil or not
+		return v.Elements().Equal(w.Elements())
 	}
-	return slices.EqualFunc(v.elem, w.elem, func(a, b Attribute) bool { return a.Value.Equal(b.Value) })
+	return slices.EqualFunc(v.Elements(), w.Elements(), func(a, b Attribute) bool { return a.Value.Equal(b.Value) })
 }
 
 // compare orders two values of one ordered kind; false when they have no order.
@@ -241,8 +246,8 @@ func (v Value) rat() *big.Rat {
 
 // union returns the set of the elements of both sets.
 func (v Value) union(w Value) Value {
-	all := make([]string, 0, len(v.elem)+len(w.elem))
-	for _, set := range []Item{v.elem, w.elem} {
+	all := make([]string, 0, len(v.Elements())+len(w.Elements()))
+	for _, set := range []Item{v.Elements(), w.Elements()} {
 		for _, e := range set {
 			all = append(all, e.Value.text)
 		}
@@ -252,9 +257,9 @@ func (v Value) union(w Value) Value {
 
 // without returns the set of the elements of v that are not in w.
 func (v Value) without(w Value) Value {
-	kept := make([]string, 0, len(v.elem))
-	for _, e := range v.elem {
-		if !slices.ContainsFunc(w.elem, func(a Attribute) bool { return a.Value.text == e.Value.text }) {
+	kept := make([]string, 0, len(v.Elements()))
+	for _, e := range v.Elements() {
+		if !slices.ContainsFunc(w.Elements(), func(a Attribute) bool { return a.Value.text == e.Value.text }) {
 			kept = append(kept, e.Value.text)
 		}
 	}
@@ -273,8 +278,8 @@ func (v Value) String() string {
 	case KindNull:
 		return "null"
 	case KindSS, KindL:
-		parts := make([]string, len(v.elem))
-		for i, e := range v.elem {
+		parts := make([]string, len(v.Elements()))
+		for i, e := range v.Elements() {
 			parts[i] = e.Value.String()
 		}
 		open, closing := "[", "]"
@@ -283,7 +288,7 @@ func (v Value) String() string {
 		}
 		return open + strings.Join(parts, ", ") + closing
 	case KindM:
-		return v.elem.String()
+		return v.Elements().String()
 	default:
 		return "none"
 	}

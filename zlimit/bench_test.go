@@ -1,0 +1,255 @@
+package zlimit
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+)
+
+// A canned transport answers every call of an operation with one body.
+type canned map[string][]byte
+
+func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+	}
+	body := c[r.Header.Get("X-Amz-Target")]
+	return &http.Response{
+		StatusCode: http.StatusOK, ProtoMajor: 1, ProtoMinor: 1, ContentLength: int64(len(body)), Request: r,
+		Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}}, Body: io.NopCloser(bytes.NewReader(body)),
+	}, nil
+}
+
+// recorder keeps the last body of each operation that passes.
+type recorder struct {
+	base   http.RoundTripper
+	bodies canned
+}
+
+func (rec *recorder) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := rec.base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(response.Body)
+	response.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	rec.bodies[r.Header.Get("X-Amz-Target")] = body
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
+}
+
+// benchRequest asks two limits that never run out.
+var benchRequest = ask(Amounts{"rpm": 1, "tpm": 50})
+
+func benchClock() time.Time { return time.UnixMilli(1_767_225_600_000) }
+
+// benchTable returns a warm limiter on a table of the engine, whose client goes through a transport.
+func benchTable(b *testing.B, transport func(engine http.RoundTripper) http.RoundTripper) (*RateLimiter, *dynamodb.Client, string) {
+	b.Helper()
+	engine := enginetest.Start(b)
+	client := engine.Client(func(o *dynamodb.Options) {
+		o.HTTPClient = &http.Client{Transport: transport(engine.Transport())}
+	})
+	table := engine.Table(b)
+	l := newLimiter(b, Store{impl: dynamo.New(client, table, tableSchema, withoutStream)}, WithClock(benchClock))
+	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	for range 2 { // create, and spend
+		acquire(b, l, benchRequest)
+	}
+	return l, client, table
+}
+
+// bareUpdate returns the call of the SDK that a warm acquire of benchRequest makes, written by hand.
+func bareUpdate(client *dynamodb.Client, table, pk string) func() error {
+	names := map[string]string{
+		"#0": "rf", "#1": "ttl", "#2": "b_rpm_tk", "#3": "b_tpm_tk", "#4": "b_wcu_tk", "#5": "b_rpm_tc", "#6": "b_tpm_tc", "#7": "b_wcu_tc",
+	}
+	number := func(n int64) types.AttributeValue {
+		return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
+	}
+	return func() error {
+		now := benchClock().UnixMilli()
+		_, err := client.UpdateItem(context.Background(), &dynamodb.UpdateItemInput{
+			TableName: &table,
+			Key: map[string]types.AttributeValue{
+				"PK": &types.AttributeValueMemberS{Value: pk}, "SK": &types.AttributeValueMemberS{Value: "#STATE"},
+			},
+			ConditionExpression: aws.String("#0 >= :0 AND (attribute_not_exists(#1) OR #1 > :1) AND " +
+				"#2 >= :2 AND #3 >= :3 AND attribute_exists(#4)"),
+			UpdateExpression:         aws.String("SET #2 = #2 - :2, #3 = #3 - :3, #4 = #4 - :4 ADD #5 :2, #6 :3, #7 :4"),
+			ExpressionAttributeNames: names,
+			ExpressionAttributeValues: map[string]types.AttributeValue{
+				":0": number(now - 600), ":1": number(now / 1000), ":2": number(1000), ":3": number(50_000), ":4": number(1000),
+			},
+			ReturnValues:                        types.ReturnValueAllNew,
+			ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+		})
+		return err
+	}
+}
+
+func acquirer(l *RateLimiter) func() error {
+	return func() error {
+		_, err := l.Acquire(context.Background(), benchRequest)
+		return err
+	}
+}
+
+// BenchmarkWarm compares an acquire of a known bucket with the bare SDK call that it makes, over a transport that
+// answers at once: the two take turns, so that their ratio means something on any machine. What zlimit takes longer is
+// its own work: validation, caches, the decision, binding, and decoding the image.
+func BenchmarkWarm(b *testing.B) {
+	record := &recorder{bodies: canned{}}
+	var replay bool
+	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper {
+		record.base = engine
+		return transportFunc(func(r *http.Request) (*http.Response, error) {
+			if replay {
+				return record.bodies.RoundTrip(r)
+			}
+			return record.RoundTrip(r)
+		})
+	})
+	replay = true
+	bare, warm := bareUpdate(client, table, l.bucket("key-1", "gpt-4").key.PK), acquirer(l)
+	timed := func(total *time.Duration, call func() error) {
+		start := time.Now()
+		if err := call(); err != nil {
+			b.Fatal(err)
+		}
+		*total += time.Since(start)
+	}
+	var bareTime, warmTime time.Duration
+	for b.Loop() {
+		timed(&bareTime, bare)
+		timed(&warmTime, warm)
+	}
+	n := float64(b.N)
+	b.ReportMetric(0, "ns/op") // of both together: means nothing
+	b.ReportMetric(float64(bareTime.Nanoseconds())/n, "sdk-ns")
+	b.ReportMetric(float64(warmTime.Nanoseconds())/n, "zlimit-ns")
+	b.ReportMetric(float64(warmTime)/float64(bareTime), "x-sdk")
+	b.ReportMetric(allocations(b, warm)-allocations(b, bare), "more-allocs")
+}
+
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func allocations(b *testing.B, call func() error) float64 {
+	return testing.AllocsPerRun(200, func() {
+		if err := call(); err != nil {
+			b.Fatal(err)
+		}
+	})
+}
+
+// BenchmarkOverhead is what an acquire of a known bucket costs beside its store: the store answers from memory at once.
+func BenchmarkOverhead(b *testing.B) {
+	l := newLimiter(b, newMemory(b), WithClock(benchClock))
+	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	acquire(b, l, benchRequest)
+	l.store = fixedStore{Store: l.store, item: item(b, l)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.Acquire(context.Background(), benchRequest); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A fixedStore answers every write with one image.
+type fixedStore struct {
+	store.Store
+	item expr.Item
+}
+
+func (s fixedStore) Write(context.Context, store.Write) (store.Result, error) {
+	return store.Result{Applied: true, Item: s.item}, nil
+}
+
+// BenchmarkMemory is an acquire of a known bucket in memory, written and read back.
+func BenchmarkMemory(b *testing.B) {
+	l := newLimiter(b, newMemory(b), WithClock(benchClock))
+	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	acquire(b, l, benchRequest)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.Acquire(context.Background(), benchRequest); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkFile is BenchmarkMemory on a database file.
+func BenchmarkFile(b *testing.B) {
+	s, err := SQLite(filepath.Join(b.TempDir(), "zlimit.db"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	l := newLimiter(b, s, WithClock(benchClock))
+	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	acquire(b, l, benchRequest)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := l.Acquire(context.Background(), benchRequest); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkParallel compares the throughput of 64 goroutines on one bucket of the engine with that of the bare SDK call.
+// The two take turns, a burst at a time.
+func BenchmarkParallel(b *testing.B) {
+	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
+	bare, warm := bareUpdate(client, table, l.bucket("key-1", "gpt-4").key.PK), acquirer(l)
+	const goroutines, calls = 64, 10
+	burst := func(total *time.Duration, call func() error) {
+		start := time.Now()
+		var group errgroup.Group
+		for range goroutines {
+			group.Go(func() error {
+				for range calls {
+					if err := call(); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err := group.Wait(); err != nil {
+			b.Fatal(err)
+		}
+		*total += time.Since(start)
+	}
+	var bareTime, warmTime time.Duration
+	for b.Loop() {
+		burst(&bareTime, bare)
+		burst(&warmTime, warm)
+	}
+	n := float64(b.N) * goroutines * calls
+	b.ReportMetric(0, "ns/op") // of both together: means nothing
+	b.ReportMetric(n/bareTime.Seconds(), "sdk-calls/s")
+	b.ReportMetric(n/warmTime.Seconds(), "zlimit-calls/s")
+	b.ReportMetric(float64(bareTime)/float64(warmTime), "x-sdk")
+}
