@@ -43,8 +43,8 @@ var spendOperation = expr.Operation{
 		},
 		spendRefund: {
 			Name:   "refund",
-			Slots:  2,
-			Where:  []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 1)},
+			Slots:  3,
+			Where:  []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 1), expr.EQ(expr.Of("b_", "_cp"), 2)},
 			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 	},
@@ -79,8 +79,9 @@ func (c spendCall) charge(limit string, amount int64) {
 // refund gives tokens back where they do not pass the capacity.
 //   - amount: millitokens, negative
 //   - room: highest balance that leaves room for them, millitokens
-func (c spendCall) refund(limit string, amount, room int64) {
-	c.Pick(spendRefund, limit, expr.N(amount), expr.N(room))
+//   - capacity: capacity that the room was computed from, millitokens
+func (c spendCall) refund(limit string, amount, room, capacity int64) {
+	c.Pick(spendRefund, limit, expr.N(amount), expr.N(room), expr.N(capacity))
 }
 
 // The clauses of advance.

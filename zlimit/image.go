@@ -159,7 +159,7 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 		case bucket.Charge:
 			call.charge(s.Limit, s.Values[0])
 		default: // bucket.Refund
-			call.refund(s.Limit, s.Values[0], s.Values[1])
+			call.refund(s.Limit, s.Values[0], s.Values[1], s.Values[2])
 		}
 	}
 	return call.Bind()

@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"math/big"
 	"slices"
 	"testing"
 
@@ -38,6 +39,13 @@ func TestConfigReachesTheItem(t *testing.T) {
 			want:   []Limit{limitOf("a", 9000, 1500, 7)},
 		},
 		{
+			name:   "a raised limit that was full for long starts from there",
+			before: []Limit{limitOf("a", 5000, 4900, 7)},
+			config: Config{Params: []Params{paramsOf("a", 9000)}},
+			demand: []Amount{{"a", 1000}},
+			want:   []Limit{limitOf("a", 9000, 4000, 1007)},
+		},
+		{
 			name:   "a lowered limit clamps the balance",
 			before: []Limit{limitOf("a", 5000, 4000, 7)},
 			config: Config{Params: []Params{paramsOf("a", 3000)}},
@@ -72,6 +80,13 @@ func TestConfigReachesTheItem(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stored := &item{&State{Limits: append(slices.Clone(test.before), wcu(0, 0)), RefilledAt: now - 500}}
+			for _, status := range test.config.Statuses(nil, stored.state, &Demand{}, now) {
+				taken, _ := (&Demand{Amounts: test.demand}).of(status.Name)
+				i := slices.IndexFunc(test.want, func(l Limit) bool { return l.Name == status.Name })
+				if want := test.want[i].Tokens + taken; status.Available != want {
+					t.Errorf("Statuses() says %d of %s, want %d", status.Available, status.Name, want)
+				}
+			}
 			var plan Plan
 			plan.Decide(stored.image(), &test.config, &Demand{Amounts: test.demand}, now)
 			if plan.Kind != Advance || !stored.apply(&plan) {
@@ -139,4 +154,63 @@ func TestExpiredItemsAdvance(t *testing.T) {
 			t.Errorf("Decide at %d with expiry at 60000 = %v, want %v", at, plan.Kind, want)
 		}
 	}
+}
+
+// TestConfigChangesAmongStaleClients lets clients with old images and old configs write to one item: no balance is ever
+// above the capacity that the item has, and every balance is that of an ideal bucket that sees the same changes.
+func TestConfigChangesAmongStaleClients(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		configs := []Config{drawConfig(t, []string{"rpm", "tpm"}), drawConfig(t, []string{"rpm", "tpm"})}
+		clients := make([]client, 3)
+		now := int64(1_700_000_000_000)
+		stored := &item{}
+		buckets := map[string]*ideal{}
+		for range rapid.IntRange(1, 60).Draw(t, "operations") {
+			now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 100), rapid.Int64Range(0, 100_000)).Draw(t, "elapsed")
+			by := &clients[rapid.IntRange(0, len(clients)-1).Draw(t, "client")]
+			if rapid.Bool().Draw(t, "looks") {
+				by.image = stored.image()
+			}
+			c := &configs[rapid.IntRange(0, 1).Draw(t, "config")]
+			d := drawDemand(t, c)
+			if d.Unchecked && by.image != nil { // settling leaves the limits as they are
+				c = &Config{Lifetime: by.image.ExpiresAt, Params: []Params{}}
+				for _, l := range by.image.Limits[:2] {
+					c.Params = append(c.Params, Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod})
+				}
+			}
+			var plan Plan
+			plan.Decide(by.image, c, &d, now)
+			if !stored.apply(&plan) {
+				by.image = stored.image()
+				continue
+			}
+			by.image = stored.image()
+			for _, l := range stored.state.Limits {
+				if l.Tokens > l.Capacity {
+					t.Fatalf("%s has %d of %d after %v %+v", l.Name, l.Tokens, l.Capacity, plan.Kind, plan.Steps)
+				}
+				if l.Name == WriteUnits {
+					continue
+				}
+				b := buckets[l.Name]
+				if b == nil {
+					b = &ideal{Params: *c.of(l.Name), level: rat(l.Capacity), at: stored.state.RefilledAt}
+					buckets[l.Name] = b
+				}
+				b.refill(stored.state.RefilledAt)
+				b.Params = Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod}
+				b.clamp()
+				amount, _ := d.of(l.Name)
+				b.consume(amount)
+				// Each change of the rate may cost, or give, the fraction of a millitoken.
+				if off := new(big.Rat).Sub(rat(l.Tokens), b.level); off.Abs(off).Cmp(rat(1)) >= 0 {
+					b.level = rat(l.Tokens)
+					if off.Cmp(rat(2)) >= 0 {
+						t.Fatalf("%s has %d, which is off by %v", l.Name, l.Tokens, off.FloatString(3))
+					}
+				}
+			}
+		}
+	})
 }

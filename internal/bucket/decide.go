@@ -23,7 +23,7 @@ type StepKind uint8
 const (
 	Take      StepKind = iota // amount
 	Charge                    // amount
-	Refund                    // amount, room
+	Refund                    // amount, room, capacity
 	Credit                    // room, delta
 	Cover                     // floor
 	Fill                      // brink, level
@@ -61,8 +61,9 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case s == nil:
 		p.create(c, d, now)
-	case c.Matches(s) && p.spend(s, c, d, now):
-	default:
+	case !c.Matches(s):
+		p.advance(s, c, d, max(now, s.RefilledAt+1)) // a new stamp, so that plans for the old parameters fail
+	case !p.spend(s, c, d, now):
 		p.advance(s, c, d, max(now, s.RefilledAt)) // a stamp never moves back, whatever the clocks say
 	}
 }
@@ -130,7 +131,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			if l.Tokens > room {
 				return false
 			}
-			p.step(Refund, l.Name, amount, room)
+			p.step(Refund, l.Name, amount, room, l.Capacity)
 		}
 	}
 	return true
@@ -190,7 +191,7 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, now int64) (level int64, ok bool) {
 	amount, checked := d.of(l.Name)
 	refill := s.refill(l, now)
-	capacity := s.share(l.Name, params.Capacity)
+	capacity := s.share(l.Name, min(params.Capacity, l.Capacity)) // what flowed in so far did so below the old one
 	changed := !l.has(params)
 	refilled := add(l.Tokens, refill)
 	if checked && min(refilled, capacity) < amount {

@@ -65,7 +65,7 @@ func (it *item) apply(p *Plan) bool {
 		case Charge:
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
 		case Refund:
-			holds = before.Tokens <= v[1]
+			holds = before.Tokens <= v[1] && before.Capacity == v[2]
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
 		case Credit:
 			holds = before.Tokens <= v[0]

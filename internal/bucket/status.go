@@ -26,7 +26,7 @@ func (c *Config) Statuses(to []Status, s *State, d *Demand, now int64) []Status 
 		amount, checked := d.of(p.Name)
 		status := Status{Params: *p, Available: capacity, Requested: amount}
 		if l := s.find(p.Name); l != nil {
-			status.Available = min(add(l.Tokens, s.refill(l, at)), capacity)
+			status.Available = min(add(l.Tokens, s.refill(l, at)), capacity, s.share(p.Name, l.Capacity))
 		}
 		switch {
 		case !checked || amount <= status.Available:
