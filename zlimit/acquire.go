@@ -19,6 +19,9 @@ import (
 // during an outage unless the failure policy allows the request, [ErrContended] when other writers came first time and
 // again, and the context's error when it ended.
 //
+// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides; what was taken
+// of one is given back when the other falls short.
+//
 // A bucket that this process used before costs one conditional write: one call, one write unit. A lost race costs one
 // more. A bucket seen for the first time costs a batch read before, of three read units. A rejection costs the failed
 // write, or a consistent read where the last image of the bucket foretold it.
@@ -29,21 +32,15 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	b := l.bucket(r.Entity, r.Resource)
-	limits, err := l.limitsOf(ctx, b, &r)
-	if err != nil {
+	lease := &Lease{limiter: l}
+	var err error
+	if lease.links, err = l.chain(ctx, &r, &lease.linkSpace, lease.amountSpace[:0]); err != nil {
 		return l.fail(ctx, "acquire", &r, err)
 	}
-	lease := &Lease{limiter: l, bucket: b}
-	d := bucket.Demand{}
-	if d.Amounts, err = demandOf(lease.space[:0], r.Consume, limits); err != nil {
-		return nil, err
-	}
-	if lease.limits, err = l.charge(ctx, b, limits, &d); err != nil {
+	if err := l.chargeAll(ctx, lease.links); err != nil {
 		return l.fail(ctx, "acquire", &r, err)
 	}
 	l.stats.admitted.Add(1)
-	lease.debited = d.Amounts
 	return lease, nil
 }
 
@@ -139,7 +136,7 @@ func (l *RateLimiter) charge(
 	current := false // the image is what the store had during this call
 	for attempt := range maxAttempts {
 		if image == nil {
-			if err := l.load(ctx, b, noLimits); err != nil {
+			if err := l.load(ctx, b, l.options.renewal()); err != nil {
 				return nil, err
 			}
 			image = b.image.Load()
@@ -160,7 +157,7 @@ func (l *RateLimiter) charge(
 		plan.Decide(image.state(), config, d, now)
 		switch {
 		case plan.Kind == bucket.Reject && (current || l.trusts(image, now)):
-			return nil, &ExceededError{b.statuses(image.state(), config, d, now)}
+			return nil, exceeded(b.statuses(image.state(), config, d, now))
 		case plan.Kind == bucket.Reject: // a read costs a fifth of a write that is bound to fail
 			var err error
 			if image, err = l.read(ctx, b); err != nil {

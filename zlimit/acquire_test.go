@@ -20,11 +20,11 @@ func TestAcquireTakesAllLimitsOrNone(t *testing.T) {
 		acquire(t, l, ask(Amounts{"rpm": 1, "tpm": 900}))
 		e := reject(t, l, ask(Amounts{"rpm": 1, "tpm": 200}))
 		want := Statuses{
-			{Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("rpm", 10), Available: 9, Requested: 1},
 			{
 				Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("tpm", 1000), Available: 100, Requested: 200,
 				Exceeded: true, RetryAfter: 6 * time.Second,
 			},
+			{Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("rpm", 10), Available: 9, Requested: 1},
 		}
 		if diff := cmp.Diff(want, e.Statuses); diff != "" {
 			t.Errorf("statuses (-want +got):\n%s", diff)
@@ -219,17 +219,17 @@ func TestValidation(t *testing.T) {
 func TestOverrides(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
 		l := newLimiter(t, s, WithClock(newClock().now))
-		setSystem(t, l, PerMinute("rpm", 10), PerMinute("tpm", 1000))
+		setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
 		acquire(t, l, ask(Amounts{"rpm": 1, "tpm": 10}))
 		r := ask(Amounts{"rpm": 4})
-		r.Limits = []Limit{PerMinute("rpm", 5)}
+		r.Limits = []Limit{PerDay("rpm", 5)}
 		acquire(t, l, r)
 		reject(t, l, r)
 		if got := limit(t, l, "tpm").Tokens; got != 990_000 {
 			t.Errorf("tpm has %d, want 990000", got)
 		}
 		r = ask(Amounts{"tpm": 1})
-		r.Limits = []Limit{PerMinute("rpm", 5)}
+		r.Limits = []Limit{PerDay("rpm", 5)}
 		if _, err := l.Acquire(context.Background(), r); err == nil {
 			t.Error("Acquire() admitted a limit that the request does not have")
 		}

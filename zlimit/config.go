@@ -237,13 +237,22 @@ func (l *RateLimiter) entityLevel(entity, resource string) configRef {
 	return configRef{source, key, entity, resource, l.ns}
 }
 
-// levelsOf returns the levels of an entity and a resource in order of precedence.
+// sourceRecord marks the record of an entity, which is read with its limits.
+const sourceRecord Source = ""
+
+// record addresses the record of an entity.
+func (l *RateLimiter) record(entity string) configRef {
+	return configRef{source: sourceRecord, key: entityKey{NS: l.ns, Entity: entity}.key()}
+}
+
+// levelsOf returns the levels of an entity and a resource in order of precedence, and the entity's record.
 func (l *RateLimiter) levelsOf(entity, resource string) []configRef {
 	return []configRef{
 		l.entityLevel(entity, resource),
 		l.entityLevel(entity, DefaultResource),
 		l.resourceLevel(resource),
 		l.systemLevel(),
+		l.record(entity),
 	}
 }
 
@@ -293,6 +302,11 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 	found := &level{}
 	if item == nil {
 		return found, nil
+	}
+	if c.source == sourceRecord {
+		entity, err := decodeEntity(item)
+		found.owner = owner{entity.Cascade, entity.Parent}
+		return found, err
 	}
 	open, err := c.open(item)
 	if err != nil {

@@ -138,9 +138,12 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 // wrap turns an error of the store into one of this package, and names the operation once.
 func wrap(op string, err error) error {
 	var failed *store.Error
+	var invalid *ValidationError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &invalid), errors.Is(err, ErrNoLimits), errors.Is(err, ErrContended), errors.Is(err, ErrClosed):
+		return err // says all by itself
 	case errors.Is(err, store.ErrTableNotFound):
 		return fmt.Errorf("%w: %s: %w", ErrTableNotFound, op, err)
 	case errors.Is(err, store.ErrClosed):

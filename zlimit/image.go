@@ -18,19 +18,12 @@ type bucketRef struct {
 	key store.Key
 
 	image  atomic.Pointer[image]    // the item as last seen; nil when never
-	owner  atomic.Pointer[owner]    // the entity as last seen; nil when never
 	limits atomic.Pointer[resolved] // the stored limits; nil when never
 	turn   chan struct{}            // holds a token while a goroutine moves the refill stamp
 }
 
 func newBucketRef(k bucketKey) *bucketRef {
 	return &bucketRef{bucketKey: k, key: k.key(), turn: make(chan struct{}, 1)}
-}
-
-// An owner is what a bucket item copies from its entity.
-type owner struct {
-	cascade bool
-	parent  string
 }
 
 // An image is a bucket item as the store returned it. It is never changed.
@@ -95,6 +88,17 @@ func (b *bucketRef) observe(item expr.Item, now time.Time) (*image, error) {
 	}
 }
 
+// last returns the state as last seen, nil when there is no item or it never was.
+func (b *bucketRef) last() *bucket.State {
+	if i := b.image.Load(); i != nil {
+		return i.state()
+	}
+	return nil
+}
+
+// forget makes the next use of the bucket read it.
+func (b *bucketRef) forget() { b.image.Store(nil) }
+
 // maxTurn bounds how long a goroutine waits for its turn: the one before it may be held up by its network.
 const maxTurn = 100 * time.Millisecond
 
@@ -143,8 +147,8 @@ func (b *bucketRef) item(p *bucket.Plan) *bucketItem {
 		ShardCount: int64(p.Item.Shards),
 		ExpiresAt:  p.Item.ExpiresAt,
 	}
-	if o := b.owner.Load(); o != nil {
-		item.Cascade, item.Parent = o.cascade, o.parent
+	if known := b.limits.Load(); known != nil {
+		item.Cascade, item.Parent = known.owner.cascade, known.owner.parent
 	}
 	return item
 }

@@ -13,35 +13,45 @@ import (
 )
 
 // A Lease is what an admitted request holds: the tokens were taken when it was admitted, and the lease corrects them
-// once the real cost is known. It is safe for concurrent use.
+// once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
 // A lease acts once: after Commit or Rollback every method that would change something returns [ErrLeaseClosed]. A lease
 // that is dropped without either leaves what was taken as it is, and loses what was only recorded.
 type Lease struct {
 	limiter  *RateLimiter
-	bucket   *bucketRef
-	limits   *resolved
 	degraded bool
 
-	mu      sync.Mutex
-	closed  bool
-	debited []bucket.Amount // written, millitokens
-	pending []bucket.Amount // recorded by Adjust and Release, to be written by Commit
-	space   [2]bucket.Amount
+	mu       sync.Mutex
+	links    []link          // what was charged; the demand of each is what was taken, in millitokens
+	pending  []bucket.Amount // recorded by Adjust and Release, to be written by Commit
+	settling string          // "commit" or "rollback" once begun
+	settled  []bool          // by link, once begun
+	closed   bool
+
+	linkSpace   [1]link
+	amountSpace [2]bucket.Amount
 }
 
-// settleTimeout bounds the write of a commit or a rollback, which outlives the caller's context.
+// settleTimeout bounds the writes of a commit or a rollback, which outlive the caller's context.
 const settleTimeout = 5 * time.Second
 
 // Degraded reports whether the request was admitted uncounted, during an outage. Such a lease writes nothing.
 func (le *Lease) Degraded() bool { return le.degraded }
 
-// Consumed returns the net consumption in tokens: what was taken, with the adjustments recorded so far.
+// taken returns what was taken of the entity's own bucket. The lease is locked.
+func (le *Lease) taken() []bucket.Amount {
+	if le.degraded {
+		return nil
+	}
+	return le.links[0].demand.Amounts
+}
+
+// Consumed returns the net consumption in tokens: what was taken, with the corrections recorded so far.
 func (le *Lease) Consumed() Amounts {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	consumed := make(Amounts, len(le.debited))
-	for _, amounts := range [2][]bucket.Amount{le.debited, le.pending} {
+	consumed := make(Amounts, len(le.taken()))
+	for _, amounts := range [2][]bucket.Amount{le.taken(), le.pending} {
 		for _, a := range amounts {
 			consumed[a.Limit] += a.Tokens / millis
 		}
@@ -59,22 +69,26 @@ func (le *Lease) Consume(ctx context.Context, a Amounts) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	switch {
-	case le.closed:
+	case le.settling != "":
 		return ErrLeaseClosed
 	case le.limiter.closed.Load():
 		return ErrClosed
 	case le.degraded:
 		return nil
 	}
-	amounts, err := demandOf(nil, a, le.limits)
+	amounts, err := demandOf(nil, a, le.links[0].limits)
 	if err != nil {
 		return err
 	}
-	if _, err := sum(le.debited, amounts); err != nil {
-		return err
+	more := make([]link, len(le.links))
+	totals := make([][]bucket.Amount, len(le.links))
+	for i, k := range le.links {
+		more[i] = link{k.bucket, k.limits, bucket.Demand{Amounts: k.limits.only(amounts)}}
+		if totals[i], err = sum(k.demand.Amounts, more[i].demand.Amounts); err != nil {
+			return err
+		}
 	}
-	limits, err := le.limiter.charge(ctx, le.bucket, le.limits, &bucket.Demand{Amounts: amounts})
-	if err != nil {
+	if err := le.limiter.chargeAll(ctx, more); err != nil {
 		var exceeded *ExceededError
 		if errors.As(err, &exceeded) {
 			le.limiter.stats.rejected.Add(1)
@@ -82,9 +96,11 @@ func (le *Lease) Consume(ctx context.Context, a Amounts) error {
 		}
 		return wrap("consume", err)
 	}
-	le.limits = limits
-	le.debited, err = sum(le.debited, amounts)
-	return err
+	for i := range more {
+		le.links[i].limits = more[i].limits
+		le.links[i].demand.Amounts = totals[i]
+	}
+	return nil
 }
 
 // Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
@@ -106,7 +122,7 @@ func (le *Lease) Release(a Amounts) error {
 func (le *Lease) adjust(field string, a Amounts, sign int64) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	if le.closed {
+	if le.settling != "" {
 		return ErrLeaseClosed
 	}
 	pending := le.pending
@@ -117,14 +133,14 @@ func (le *Lease) adjust(field string, a Amounts, sign int64) error {
 		if tokens < -maxTokens || tokens > maxTokens {
 			return validateTokens(field+"["+name+"]", tokens, -maxTokens)
 		}
-		if !le.degraded && !le.limits.has(name) {
+		if !le.degraded && !le.links[0].limits.has(name) {
 			return invalid("no limit of that name is configured for the resource")
 		}
 		var err error
 		if pending, err = sum(pending, []bucket.Amount{{Limit: name, Tokens: sign * tokens * millis}}); err != nil {
 			return err
 		}
-		total, err := sum(le.debited, pending)
+		total, err := sum(le.taken(), pending)
 		if err != nil {
 			return err
 		}
@@ -137,47 +153,69 @@ func (le *Lease) adjust(field string, a Amounts, sign int64) error {
 }
 
 // Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing; otherwise one
-// write, which goes on for up to 5 seconds after the context ends. An [*UnavailableError] whose Unknown is false means
-// that nothing was written: the lease stays open, and may be committed again.
-func (le *Lease) Commit(ctx context.Context) error {
-	return le.settle(ctx, "commit", func() []bucket.Amount { return le.pending })
-}
+// write for each bucket that was charged, which goes on for up to 5 seconds after the context ends. An
+// [*UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen: the lease
+// stays open for another Commit, which does what is missing.
+func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, "commit") }
 
-// Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write, and goes on
-// and fails like [Lease.Commit].
-func (le *Lease) Rollback(ctx context.Context) error {
-	return le.settle(ctx, "rollback", func() []bucket.Amount {
-		returned := make([]bucket.Amount, len(le.debited))
-		for i, a := range le.debited {
-			returned[i] = bucket.Amount{Limit: a.Limit, Tokens: -a.Tokens}
-		}
-		return returned
-	})
-}
+// Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write for each bucket
+// that was charged, and goes on and fails like [Lease.Commit].
+func (le *Lease) Rollback(ctx context.Context) error { return le.settle(ctx, "rollback") }
 
-func (le *Lease) settle(ctx context.Context, op string, amounts func() []bucket.Amount) error {
+func (le *Lease) settle(ctx context.Context, op string) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	if le.closed {
+	if le.closed || le.settling != "" && le.settling != op {
 		return ErrLeaseClosed
 	}
-	d := bucket.Demand{Amounts: amounts(), Unchecked: true}
-	if le.degraded || d.Empty() {
-		le.closed = true
-		return nil
-	}
-	if le.limiter.closed.Load() {
+	if le.limiter.closed.Load() && !le.nothingTo(op) {
 		return ErrClosed
+	}
+	if le.settling == "" {
+		le.settling, le.settled = op, make([]bool, len(le.links))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	_, err := le.limiter.charge(ctx, le.bucket, le.limits, &d)
-	var failed *store.Error
-	le.closed = err == nil || errors.As(err, &failed) && failed.Unknown
-	if err != nil {
-		return wrap(op, err)
+	errs := make([]error, len(le.links))
+	var group sync.WaitGroup
+	for i := range le.links {
+		if le.settled[i] {
+			continue
+		}
+		if len(le.links) == 1 {
+			errs[i] = le.settleLink(ctx, op, i)
+			continue
+		}
+		group.Go(func() { errs[i] = le.settleLink(ctx, op, i) })
 	}
-	return nil
+	group.Wait()
+	le.closed = true
+	for _, done := range le.settled {
+		le.closed = le.closed && done
+	}
+	return wrap(op, errors.Join(errs...))
+}
+
+// nothingTo reports whether there is nothing to write. The lease is locked.
+func (le *Lease) nothingTo(op string) bool {
+	d := bucket.Demand{Amounts: le.pending}
+	if op == "rollback" {
+		d.Amounts = le.taken()
+	}
+	return le.degraded || d.Empty()
+}
+
+// settleLink settles one bucket. What may have happened is done.
+func (le *Lease) settleLink(ctx context.Context, op string, i int) error {
+	k := &le.links[i]
+	amounts := k.limits.only(le.pending)
+	if op == "rollback" {
+		amounts = negated(k.demand.Amounts)
+	}
+	_, err := le.limiter.charge(ctx, k.bucket, k.limits, &bucket.Demand{Amounts: amounts, Unchecked: true})
+	var failed *store.Error
+	le.settled[i] = err == nil || errors.As(err, &failed) && failed.Unknown
+	return err
 }
 
 // sum returns a new list of the amounts of both lists by limit.

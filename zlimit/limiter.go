@@ -10,7 +10,6 @@ import (
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/singleflight"
 
-	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -183,50 +182,60 @@ func (l *RateLimiter) Stats() Stats {
 	}
 }
 
-// Available returns the status of every limit of an entity and resource, as the store has them. It costs one consistent
-// read, and one more when the stored limits are not in memory; a bucket that does not exist yet counts as full.
+// Available returns the status of every limit of an entity and resource, as the store has them, without those of its
+// parents. It costs one consistent read, and one more when the stored limits are not in memory; a bucket that does not
+// exist yet counts as full.
 func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (Statuses, error) {
 	r := Request{Entity: entity, Resource: resource}
 	if err := r.validateNames(); err != nil {
 		return nil, err
 	}
-	return l.inspect(ctx, "available", &r)
+	links, err := l.inspect(ctx, "available", &r)
+	if err != nil {
+		return nil, err
+	}
+	return l.look(ctx, "available", &links[0])
 }
 
-// TimeUntil returns how long it takes until the request would be admitted if nothing else happened; 0 when it would be
-// now. A request for more than a limit can hold is an [*ExceededError]. It consumes nothing, and costs what
-// [RateLimiter.Available] costs.
+// TimeUntil returns how long it takes until the request would be admitted if nothing else happened, by the entity and the
+// parents that it cascades to; 0 when it would be now. A request for more than a limit can hold is an [*ExceededError].
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	if err := r.validate(); err != nil {
 		return 0, err
 	}
-	statuses, err := l.inspect(ctx, "time until", &r)
+	links, err := l.inspect(ctx, "time until", &r)
 	if err != nil {
 		return 0, err
 	}
-	if e := (&ExceededError{statuses}); !e.Possible() {
+	var all Statuses
+	for i := range links {
+		statuses, err := l.look(ctx, "time until", &links[i])
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, statuses...)
+	}
+	if e := exceeded(all); !e.Possible() {
 		return 0, e
 	}
-	return statuses.retryAfter(), nil
+	return all.retryAfter(), nil
 }
 
-// inspect reads a bucket and returns where its limits stand in view of a request.
-func (l *RateLimiter) inspect(ctx context.Context, op string, r *Request) (Statuses, error) {
+// inspect returns the links of a request that is only looked at.
+func (l *RateLimiter) inspect(ctx context.Context, op string, r *Request) ([]link, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed
 	}
-	b := l.bucket(r.Entity, r.Resource)
-	limits, err := l.limitsOf(ctx, b, r)
+	links, err := l.chain(ctx, r, new([1]link), nil)
+	return links, wrap(op, err)
+}
+
+// look reads a bucket and returns where its limits stand.
+func (l *RateLimiter) look(ctx context.Context, op string, k *link) (Statuses, error) {
+	image, err := l.read(ctx, k.bucket)
 	if err != nil {
 		return nil, wrap(op, err)
 	}
-	d := bucket.Demand{}
-	if d.Amounts, err = demandOf(nil, r.Consume, limits); err != nil {
-		return nil, err
-	}
-	image, err := l.read(ctx, b)
-	if err != nil {
-		return nil, wrap(op, err)
-	}
-	return b.statuses(image.state(), &limits.config, &d, l.now().UnixMilli()), nil
+	return k.bucket.statuses(image.state(), &k.limits.config, &k.demand, l.now().UnixMilli()), nil
 }

@@ -28,12 +28,19 @@ const (
 	SourceSystem        Source = "system"         // the limits of last resort
 )
 
-// A level is one stored config as last seen. It is never changed.
+// A level is one stored config as last seen, or the entity's own record. It is never changed.
 type level struct {
 	limits  []Limit // nil when there are none
 	policy  FailurePolicy
 	version int64 // 0 when there is no such config
+	owner   owner // of the entity's record
 	readAt  time.Time
+}
+
+// An owner is what decides about an entity's parent.
+type owner struct {
+	cascade bool
+	parent  string
 }
 
 // age returns how long ago the level was read, and for ever for one that never was.
@@ -49,6 +56,7 @@ type resolved struct {
 	limits     []Limit
 	source     Source
 	policy     FailurePolicy // of the system
+	owner      owner
 	config     bucket.Config
 	readAt     time.Time // when the oldest of the levels was read
 	generation uint64
@@ -97,17 +105,19 @@ func (o *options) resolvedOf(limits []Limit, source Source) *resolved {
 
 // limitsOf returns the limits that hold for a request: its own, or the stored ones.
 func (l *RateLimiter) limitsOf(ctx context.Context, b *bucketRef, r *Request) (*resolved, error) {
-	if len(r.Limits) > 0 {
-		return l.options.resolvedOf(r.Limits, SourceRequest), nil
-	}
-	limits, err := l.resolve(ctx, b)
-	if err != nil {
+	stored, err := l.resolve(ctx, b)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if len(limits.limits) == 0 {
+	case len(r.Limits) > 0:
+		own := l.options.resolvedOf(r.Limits, SourceRequest)
+		own.owner, own.policy = stored.owner, stored.policy
+		return own, nil
+	case len(stored.limits) == 0:
 		return nil, ErrNoLimits
+	default:
+		return stored, nil
 	}
-	return limits, nil
 }
 
 // resolve returns the stored limits of a bucket, from memory while they are fresh. In the last fifth of their time they
@@ -171,15 +181,11 @@ func (l *RateLimiter) refresh(b *bucketRef) {
 	l.share(context.Background(), b, l.options.renewal())
 }
 
-// noLimits is the age of limits for a load that is not about them.
-const noLimits time.Duration = -1
-
-// load reads what is not known of a bucket and its entity, and the levels of its limits that are of an age: one batch
-// read that concurrent callers share. A caller whose context ends leaves the others alone.
+// load reads what is not known of a bucket, and what decides about its limits if that is of an age: one batch read that
+// concurrent callers share. A caller whose context ends leaves the others alone.
 func (l *RateLimiter) load(ctx context.Context, b *bucketRef, maxAge time.Duration) error {
-	done := l.share(ctx, b, maxAge)
 	select {
-	case outcome := <-done:
+	case outcome := <-l.share(ctx, b, maxAge):
 		return outcome.Err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -203,25 +209,22 @@ func (l *RateLimiter) share(ctx context.Context, b *bucketRef, maxAge time.Durat
 
 // fetch does the read of load.
 func (l *RateLimiter) fetch(ctx context.Context, b *bucketRef, maxAge time.Duration) error {
-	var keys []store.Key
-	withBucket := b.image.Load() == nil
-	if withBucket {
-		keys = append(keys, b.key, entityKey{NS: b.NS, Entity: b.Entity}.key())
-	}
 	generation := l.generation.Load()
 	now := l.now()
 	configs := l.levelsOf(b.Entity, b.Resource)
-	before := make([]*level, len(configs))
+	levels := make([]*level, len(configs))
+	var keys []store.Key
 	var stale []int // indexes into configs of those to read
 	for i, c := range configs {
-		before[i], _ = l.configs.GetIfPresent(c.key)
-		if maxAge == noLimits {
-			continue
-		}
-		if age := before[i].age(now); age < 0 || age >= maxAge {
+		levels[i], _ = l.configs.GetIfPresent(c.key)
+		if age := levels[i].age(now); age < 0 || age >= maxAge {
 			stale = append(stale, i)
 			keys = append(keys, c.key)
 		}
+	}
+	withBucket := b.image.Load() == nil
+	if withBucket {
+		keys = append(keys, b.key)
 	}
 	var items []expr.Item
 	if len(keys) > 0 {
@@ -230,70 +233,50 @@ func (l *RateLimiter) fetch(ctx context.Context, b *bucketRef, maxAge time.Durat
 			return err
 		}
 	}
-	if withBucket {
-		if err := b.observeEntity(items[1]); err != nil {
-			return err
-		}
-		if _, err := b.observe(items[0], now); err != nil {
-			return err
-		}
-		items = items[2:]
-	}
-	if maxAge == noLimits {
-		return nil
-	}
 	for i, at := range stale {
 		read, err := configs[at].decode(items[i])
 		if err != nil {
 			return err
 		}
 		read.readAt = now
-		l.configs.Compute(configs[at].key, func(latest *level, _ bool) (*level, otter.ComputeOp) {
-			if latest != before[at] { // written through this limiter while the read was under way
+		before := levels[at]
+		levels[at], _ = l.configs.Compute(configs[at].key, func(latest *level, _ bool) (*level, otter.ComputeOp) {
+			if latest != before && latest != nil { // written through this limiter while the read was under way
 				return latest, otter.CancelOp
 			}
 			return read, otter.WriteOp
 		})
-		before[at] = read
 	}
-	b.limits.Store(l.derive(configs, before, generation))
+	if withBucket {
+		if _, err := b.observe(items[len(stale)], now); err != nil {
+			return err
+		}
+	}
+	b.limits.Store(l.derive(configs, levels, generation))
 	return nil
 }
 
-// derive resolves levels, in order of precedence.
+// derive resolves levels, in order of precedence, the last of which is the entity's record.
 func (l *RateLimiter) derive(configs []configRef, levels []*level, generation uint64) *resolved {
 	var limits []Limit
 	var source Source
+	var policy FailurePolicy
 	oldest := levels[0].readAt
 	for i, level := range levels {
-		if latest, ok := l.configs.GetIfPresent(configs[i].key); ok {
-			level = latest
-		}
-		levels[i] = level
 		if level.readAt.Before(oldest) {
 			oldest = level.readAt
 		}
 		if source == "" && len(level.limits) > 0 {
 			limits, source = level.limits, configs[i].source
 		}
+		if configs[i].source == SourceSystem {
+			policy = level.policy
+		}
 	}
 	r := l.options.resolvedOf(limits, source)
+	r.owner = levels[len(levels)-1].owner
+	r.policy = policy
 	r.readAt, r.generation = oldest, generation
-	r.policy = levels[len(levels)-1].policy
-	l.policy.Store(uint32(r.policy))
+	l.policy.Store(uint32(policy))
 	return r
-}
-
-// observeEntity remembers what buckets copy from an entity item, nil for an entity that was not created.
-func (b *bucketRef) observeEntity(item expr.Item) error {
-	o := &owner{}
-	if item != nil {
-		decoded, err := decodeEntity(item)
-		if err != nil {
-			return err
-		}
-		o.cascade, o.parent = decoded.Cascade, decoded.Parent
-	}
-	b.owner.Store(o)
-	return nil
 }

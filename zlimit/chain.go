@@ -1,0 +1,181 @@
+package zlimit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A link is one level of a request: the bucket of the entity, or of one of its parents, and what is taken of it.
+type link struct {
+	bucket *bucketRef
+	limits *resolved
+	demand bucket.Demand
+}
+
+// maxDepth bounds the entities of a chain.
+const maxDepth = 8
+
+// chain returns the links of a request: its entity's, and as long as entities cascade, their parents'. A parent is charged
+// for those limits that it has, by its own stored limits. The first link is in space.
+func (l *RateLimiter) chain(ctx context.Context, r *Request, space *[1]link, amounts []bucket.Amount) ([]link, error) {
+	b := l.bucket(r.Entity, r.Resource)
+	limits, err := l.limitsOf(ctx, b, r)
+	if err != nil {
+		return nil, err
+	}
+	if amounts, err = demandOf(amounts, r.Consume, limits); err != nil {
+		return nil, err
+	}
+	links := append(space[:0], link{b, limits, bucket.Demand{Amounts: amounts}})
+	for limits.owner.cascade && limits.owner.parent != "" {
+		if len(links) == maxDepth {
+			return nil, fmt.Errorf("zlimit: entity %q has more than %d ancestors", r.Entity, maxDepth-1)
+		}
+		b := l.bucket(limits.owner.parent, r.Resource)
+		if limits, err = l.resolve(ctx, b); err != nil {
+			return nil, err
+		}
+		links = append(links, link{b, limits, bucket.Demand{Amounts: limits.only(links[0].demand.Amounts)}})
+	}
+	return links, nil
+}
+
+// only returns the amounts of those limits that there are.
+func (r *resolved) only(amounts []bucket.Amount) []bucket.Amount {
+	var known []bucket.Amount
+	for _, a := range amounts {
+		if r.has(a.Limit) {
+			known = append(known, a)
+		}
+	}
+	return known
+}
+
+// chargeAll charges every link, or none: what was taken of some is given back when another one fails. Links are charged
+// side by side, and none cancels another on its way, whose outcome would be unknown then.
+func (l *RateLimiter) chargeAll(ctx context.Context, links []link) error {
+	if len(links) == 1 {
+		limits, err := l.charge(ctx, links[0].bucket, links[0].limits, &links[0].demand)
+		if err == nil {
+			links[0].limits = limits
+		}
+		return err
+	}
+	if done, err := l.createAll(ctx, links); done || err != nil {
+		return err
+	}
+	errs := make([]error, len(links))
+	var group sync.WaitGroup
+	for i := range links {
+		group.Go(func() {
+			limits, err := l.charge(ctx, links[i].bucket, links[i].limits, &links[i].demand)
+			if errs[i] = err; err == nil {
+				links[i].limits = limits
+			}
+		})
+	}
+	group.Wait()
+	if errors.Join(errs...) == nil {
+		return nil
+	}
+	return l.undo(ctx, links, errs)
+}
+
+// createAll charges links that all have no item yet in one transaction; false when that is not so.
+func (l *RateLimiter) createAll(ctx context.Context, links []link) (done bool, err error) {
+	now := l.now().UnixMilli()
+	writes := make([]store.Write, len(links))
+	for i, k := range links {
+		image := k.bucket.image.Load()
+		if image == nil || image.exists || k.demand.Empty() {
+			return false, nil
+		}
+		var plan bucket.Plan
+		plan.Decide(nil, &k.limits.config, &k.demand, now)
+		if plan.Kind != bucket.Create {
+			return false, nil
+		}
+		if writes[i], err = k.bucket.write(&plan); err != nil {
+			return false, err
+		}
+	}
+	if done, err = l.transact(ctx, writes); !done || err != nil {
+		return false, err
+	}
+	for _, k := range links {
+		k.bucket.forget()
+	}
+	return true, nil
+}
+
+// undo gives back what was taken of the links that were charged, and returns why the others were not: a failure of the
+// store, or the status of every limit of every link.
+func (l *RateLimiter) undo(ctx context.Context, links []link, errs []error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+	defer cancel()
+	lost := make([]error, len(links))
+	var group sync.WaitGroup
+	for i := range links {
+		if errs[i] == nil {
+			group.Go(func() { lost[i] = l.giveBack(ctx, &links[i], links[i].demand.Amounts) })
+		}
+	}
+	group.Wait()
+	var failures []error
+	var statuses Statuses
+	for i, err := range errs {
+		var exceeded *ExceededError
+		switch {
+		case errors.As(err, &exceeded):
+			statuses = append(statuses, exceeded.Statuses...)
+		case err != nil:
+			failures = append(failures, err)
+		default:
+			k := &links[i]
+			statuses = append(statuses, k.bucket.statuses(k.bucket.last(), &k.limits.config, &k.demand, l.now().UnixMilli())...)
+		}
+	}
+	if err := errors.Join(append(failures, lost...)...); err != nil {
+		return err
+	}
+	return exceeded(statuses)
+}
+
+// giveBack returns amounts to a link.
+func (l *RateLimiter) giveBack(ctx context.Context, k *link, amounts []bucket.Amount) error {
+	_, err := l.charge(ctx, k.bucket, k.limits, &bucket.Demand{Amounts: negated(amounts), Unchecked: true})
+	return err
+}
+
+func negated(amounts []bucket.Amount) []bucket.Amount {
+	negative := make([]bucket.Amount, len(amounts))
+	for i, a := range amounts {
+		negative[i] = bucket.Amount{Limit: a.Limit, Tokens: -a.Tokens}
+	}
+	return negative
+}
+
+// exceeded returns the error of a rejection, the strictest limit first: those that can never admit the request, then
+// those that take longest.
+func exceeded(statuses Statuses) *ExceededError {
+	slices.SortStableFunc(statuses, func(a, b Status) int {
+		return cmp.Compare(b.strictness(), a.strictness())
+	})
+	return &ExceededError{statuses}
+}
+
+// strictness orders statuses.
+func (s *Status) strictness() time.Duration {
+	if s.Exceeded && !s.Possible() {
+		return 1<<63 - 1
+	}
+	return s.RetryAfter
+}

@@ -1,0 +1,269 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// putEntity puts an entity that cascades to a parent.
+func putEntity(tb testing.TB, l *RateLimiter, id, parent string) {
+	tb.Helper()
+	e := entityItem{Key: entityKey{NS: l.ns, Entity: id}, Name: id, Parent: parent, Cascade: parent != ""}
+	if _, err := l.store.Write(context.Background(), store.Write{Kind: store.Put, Key: e.Key.key(), Item: e.encode()}); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// left returns what a limit of an entity has and counts, in millitokens.
+func left(tb testing.TB, l *RateLimiter, entity, limit string) (tokens, consumed int64) {
+	tb.Helper()
+	key := bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4"}.key()
+	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
+	if err != nil || items[0] == nil {
+		tb.Fatalf("Read() = %v, %v, want an item", items, err)
+	}
+	item, err := decodeBucket(items[0])
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, l := range item.Limits {
+		if l.Name == limit {
+			return l.Tokens, l.Consumed
+		}
+	}
+	tb.Fatalf("%s has no limit %s", entity, limit)
+	return 0, 0
+}
+
+func checkLeft(t *testing.T, l *RateLimiter, entity, limit string, tokens, consumed int64) {
+	t.Helper()
+	if gotTokens, gotConsumed := left(t, l, entity, limit); gotTokens != tokens || gotConsumed != consumed {
+		t.Errorf("%s has %d of %s and counts %d, want %d and %d", entity, gotTokens, limit, gotConsumed, tokens, consumed)
+	}
+}
+
+// newFamily returns a limiter on which key-1 cascades to team, and team to org: 100, 150 and 1000 tokens a day.
+func newFamily(t *testing.T, s Store, opts ...Option) *RateLimiter {
+	t.Helper()
+	ctx := context.Background()
+	l := newLimiter(t, s, opts...)
+	putEntity(t, l, "org", "")
+	putEntity(t, l, "team", "org")
+	putEntity(t, l, "key-1", "team")
+	putEntity(t, l, "key-2", "team")
+	setSystem(t, l, PerDay("tpd", 100), PerDay("rpd", 50))
+	err := errors.Join(
+		l.Limits.SetEntity(ctx, "team", "gpt-4", []Limit{PerDay("tpd", 150)}),
+		l.Limits.SetEntity(ctx, "org", DefaultResource, []Limit{PerDay("tpd", 1000)}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestCascade(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newFamily(t, s, WithClock(c.now))
+		for range 2 { // cold, and warm
+			acquire(t, l, ask(Amounts{"tpd": 40, "rpd": 1}))
+		}
+		checkLeft(t, l, "key-1", "tpd", 20_000, 80_000)
+		checkLeft(t, l, "key-1", "rpd", 48_000, 2000)
+		checkLeft(t, l, "team", "tpd", 70_000, 80_000)
+		checkLeft(t, l, "org", "tpd", 920_000, 80_000)
+
+		lease := acquire(t, l, ask(Amounts{"tpd": 10}))
+		if err := errors.Join(lease.Consume(ctx, Amounts{"tpd": 5}), lease.Adjust(Amounts{"tpd": 7}), lease.Commit(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		checkLeft(t, l, "key-1", "tpd", -2000, 102_000)
+		checkLeft(t, l, "team", "tpd", 48_000, 102_000)
+		checkLeft(t, l, "org", "tpd", 898_000, 102_000)
+
+		other := ask(Amounts{"tpd": 48})
+		other.Entity = "key-2"
+		if err := acquire(t, l, other).Rollback(ctx); err != nil {
+			t.Fatal(err)
+		}
+		checkLeft(t, l, "key-2", "tpd", 100_000, 0)
+		checkLeft(t, l, "team", "tpd", 48_000, 102_000)
+		checkLeft(t, l, "org", "tpd", 898_000, 102_000)
+	})
+}
+
+// TestCascadeRejected has a parent, a child, or both fall short: what was taken of the others comes back exactly (I4),
+// and the error tells of every level, the strictest limit first.
+func TestCascadeRejected(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		c := newClock()
+		l := newFamily(t, s, WithClock(c.now))
+		acquire(t, l, ask(Amounts{"tpd": 90}))
+		other := ask(Amounts{"tpd": 61, "rpd": 1}) // of 100 of its own, and 60 of the team's
+		other.Entity = "key-2"
+		for range 2 { // unknown to the process, and known
+			e := reject(t, l, other)
+			if v := e.Violations(); len(v) != 1 || v[0].Entity != "team" || v[0].Available != 60 || e.Statuses[0] != v[0] || len(e.Statuses) != 4 {
+				t.Errorf("Statuses = %v, want four, first and alone exceeded the team's", e.Statuses)
+			}
+			if e.RetryAfter() != 576*time.Second { // one token of 150 a day
+				t.Errorf("RetryAfter() = %v, want 9m36s", e.RetryAfter())
+			}
+			checkLeft(t, l, "team", "tpd", 60_000, 90_000)
+			checkLeft(t, l, "org", "tpd", 910_000, 90_000)
+			checkLeft(t, l, "key-2", "tpd", 100_000, 0)
+			checkLeft(t, l, "key-2", "rpd", 50_000, 0)
+		}
+		e := reject(t, l, ask(Amounts{"tpd": 11}))
+		if v := e.Violations(); len(v) != 1 || v[0].Entity != "key-1" {
+			t.Errorf("Violations() = %v, want the child's", v)
+		}
+		checkLeft(t, l, "team", "tpd", 60_000, 90_000)
+		checkLeft(t, l, "org", "tpd", 910_000, 90_000)
+
+		if wait, err := l.TimeUntil(context.Background(), other); err != nil || wait != 576*time.Second {
+			t.Errorf("TimeUntil() = %v, %v, want 9m36s", wait, err)
+		}
+		other.Consume = Amounts{"tpd": 100}
+		c.sleep(24 * time.Hour)
+		acquire(t, l, other)
+	})
+}
+
+// TestCascadeFaults loses the reply of one of the writes: the other one is given back, and the caller hears of an outage
+// whose outcome is unknown.
+func TestCascadeFaults(t *testing.T) {
+	for hit := range 3 {
+		t.Run(fmt.Sprintf("write %d", hit), func(t *testing.T) {
+			s, faults := newTable(t)
+			l := newFamily(t, s, WithClock(newClock().now))
+			for range 2 {
+				acquire(t, l, ask(Amounts{"tpd": 10}))
+			}
+			faults.Inject(enginetest.Fault{Kind: enginetest.LostReply, Operation: "UpdateItem", Skip: hit, Times: 1})
+			var outage *UnavailableError
+			if _, err := l.Acquire(context.Background(), ask(Amounts{"tpd": 10})); !errors.As(err, &outage) || !outage.Unknown {
+				t.Errorf("Acquire() = %v, want an UnavailableError with an unknown outcome", err)
+			}
+			var charged int64
+			for _, entity := range []string{"key-1", "team", "org"} {
+				_, consumed := left(t, l, entity, "tpd")
+				charged += consumed - 20_000
+			}
+			if charged != 10_000 { // of the write whose reply was lost
+				t.Errorf("%d are charged beyond the two admissions, want 10000", charged)
+			}
+		})
+	}
+}
+
+// TestCascadeCosts measures a known child and parent: one round trip, that is two calls side by side, of a write unit each.
+func TestCascadeCosts(t *testing.T) {
+	s, faults := newTable(t)
+	l := newFamily(t, s, WithClock(newClock().now))
+	request := ask(Amounts{"tpd": 1})
+	request.Entity = "team" // and org
+	for range 2 {
+		acquire(t, l, request)
+	}
+	faults.Reset()
+	gate := make(chan struct{})
+	faults.Inject(enginetest.Fault{Kind: enginetest.Slow, Until: gate})
+	done := make(chan error)
+	go func() {
+		_, err := l.Acquire(context.Background(), request)
+		done <- err
+	}()
+	for deadline := time.Now().Add(5 * time.Second); faults.Calls("UpdateItem") < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Error("the second write waits for the first")
+			break
+		}
+	}
+	close(gate)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := faults.Capacity(""); faults.Calls("") != 2 || got.Write != 2 || got.Read != 0 {
+		t.Errorf("%d calls cost %+v, want 2 calls and 2 write units", faults.Calls(""), got)
+	}
+}
+
+// TestManyChildren runs the children of one parent at once: exactly the parent's capacity is admitted, and no child keeps
+// what the parent refused.
+func TestManyChildren(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s, WithClock(newClock().now))
+		setSystem(t, l, PerDay("tpd", 10))
+		putEntity(t, l, "org", "")
+		if err := l.Limits.SetEntity(ctx, "org", "gpt-4", []Limit{PerDay("tpd", 300)}); err != nil {
+			t.Fatal(err)
+		}
+		const children = 100
+		for i := range children {
+			putEntity(t, l, fmt.Sprintf("key-%d", i), "org")
+		}
+		var admitted [children]atomic.Int64
+		try := func(i int) {
+			_, err := l.Acquire(ctx, Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: Amounts{"tpd": 1}})
+			var exceeded *ExceededError
+			switch {
+			case err == nil:
+				admitted[i].Add(1)
+			case !errors.As(err, &exceeded):
+				t.Errorf("Acquire() = %v", err)
+			}
+		}
+		var group sync.WaitGroup
+		for range 32 {
+			group.Go(func() {
+				for range 20 {
+					try(rand.IntN(children))
+				}
+			})
+		}
+		group.Wait()
+		for i := range 4 * children { // what was on its way to a child that had no room may have kept others out
+			try(i % children)
+		}
+		total := int64(0)
+		for i := range admitted {
+			n := admitted[i].Load()
+			total += n
+			if b := l.bucket(fmt.Sprintf("key-%d", i), "gpt-4"); b.last() != nil {
+				if _, consumed := left(t, l, b.Entity, "tpd"); consumed != n*1000 {
+					t.Errorf("%s counts %d, want %d", b.Entity, consumed, n*1000)
+				}
+			}
+		}
+		if total != 300 {
+			t.Errorf("admitted %d, want 300", total)
+		}
+		checkLeft(t, l, "org", "tpd", 0, 300_000)
+	})
+}
+
+// TestChainsEnd follows parents that go in a circle, which no public call makes.
+func TestChainsEnd(t *testing.T) {
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	setSystem(t, l, PerDay("tpd", 100))
+	putEntity(t, l, "key-1", "key-2")
+	putEntity(t, l, "key-2", "key-1")
+	r := ask(Amounts{"tpd": 1})
+	links, err := l.chain(context.Background(), &r, new([1]link), nil)
+	if err == nil {
+		t.Errorf("chain() = %d links, want an error", len(links))
+	}
+}
