@@ -122,82 +122,126 @@ func unknownLimit(name string) error {
 // maxAttempts bounds the writes of one demand. Only lost races take more than a few.
 const maxAttempts = 64
 
-// charge writes a demand to a bucket: it decides from the last image, sends the write, and on a failed condition decides
-// again from the image that came back. It returns the limits by which it decided, which are later ones when the item
-// shows that they changed. An unchecked demand leaves the limits of the item as they are.
-func (l *RateLimiter) charge(
-	ctx context.Context, b *bucketRef, limits *resolved, d *bucket.Demand,
-) (*resolved, error) {
-	if d.Empty() {
-		return limits, nil
+// charge writes the demand of a link to its bucket: to a shard drawn at random, or where that falls short to others. What
+// was taken of which shard, and the limits by which it was decided, are noted in the link.
+func (l *RateLimiter) charge(ctx context.Context, k *link) error {
+	k.parts = nil
+	if k.demand.Empty() {
+		return nil
 	}
+	for range maxAttempts {
+		s := k.bucket.draw(l.now().UnixMilli())
+		err := l.chargeShard(ctx, k, s, &k.demand)
+		if err == nil {
+			k.shard = s
+			return nil
+		}
+		var short *shortError
+		switch {
+		case errors.Is(err, errNoShard):
+		case errors.As(err, &short) && k.bucket.divided():
+			return l.chargeShards(ctx, k)
+		case errors.As(err, &short):
+			return short.exceeded(k)
+		default:
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// A shortError says that a shard falls short of a demand, as it was seen at a time.
+type shortError struct {
+	image *image
+	now   int64
+}
+
+// Error returns the condition; it never leaves the package.
+func (e *shortError) Error() string { return "the shard falls short" }
+
+func (e *shortError) exceeded(k *link) error {
+	return exceeded(k.statuses(k.bucket.states(e.image.state()), e.now))
+}
+
+// errNoShard says that a shard, other than the first, is not there: it was merged.
+var errNoShard = errors.New("no such shard")
+
+// chargeShard writes a demand to one shard: it decides from the last image, sends the write, and on a failed condition
+// decides again from the image that came back. It notes later limits in the link when the item shows that they changed.
+// An unchecked demand leaves the limits of the item as they are.
+func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *bucket.Demand) error {
 	var plan bucket.Plan
-	image := b.image.Load()
+	image := s.image.Load()
 	current := false // the image is what the store had during this call
 	for attempt := range maxAttempts {
 		if image == nil {
-			if err := l.load(ctx, b, l.options.renewal()); err != nil {
-				return nil, err
+			var err error
+			if image, err = l.meet(ctx, k.bucket, s); err != nil {
+				return err
 			}
-			image = b.image.Load()
 		}
-		config := &limits.config
+		if !image.exists && s.Shard > 0 {
+			return l.lost(ctx, k.bucket, s)
+		}
+		config := &k.limits.config
 		switch {
 		case !image.exists:
 		case d.Unchecked:
 			config = l.options.keep(&image.State)
 		case !config.Matches(&image.State):
 			var err error
-			if limits, err = l.recheck(ctx, b, limits, d); err != nil {
-				return nil, err
+			if k.limits, err = l.recheck(ctx, k.bucket, k.limits, d); err != nil {
+				return err
 			}
-			config = &limits.config
+			config = &k.limits.config
 		}
 		now := l.now().UnixMilli()
 		plan.Decide(image.state(), config, d, now)
 		switch {
 		case plan.Kind == bucket.Reject && (current || l.trusts(image, now)):
-			return nil, exceeded(b.statuses(image.state(), config, d, now))
+			return &shortError{image, now}
 		case plan.Kind == bucket.Reject: // a read costs a fifth of a write that is bound to fail
 			var err error
-			if image, err = l.read(ctx, b); err != nil {
-				return nil, err
+			if image, err = l.read(ctx, s); err != nil {
+				return err
 			}
 			current = true
 			continue
 		case plan.Kind == bucket.Create && d.Unchecked && d.Returns():
-			return limits, nil // what is given back to a bucket that is gone is part of the full one that takes its place
+			return nil // what is given back to a bucket that is gone is part of the full one that takes its place
 		}
-		next, applied, err := l.attempt(ctx, b, image, &plan)
+		next, applied, err := l.attempt(ctx, s, k.limits.owner, image, &plan)
 		if err != nil {
-			return nil, err
+			l.strained(k, s, image, err)
+			return err
 		}
 		if applied {
-			return limits, nil
+			l.balance(k, s, next)
+			return nil
 		}
 		image, current = next, true
 		if err := pause(ctx, attempt); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return nil, ErrContended
+	return ErrContended
 }
 
 // attempt sends a plan that was made from an image; it returns the image that it left, or failed on. A plan that moves
 // the refill stamp takes turns with those of other goroutines: all but one of them would fail. When another one has
 // moved it meanwhile, nothing is sent.
-func (l *RateLimiter) attempt(ctx context.Context, b *bucketRef, from *image, plan *bucket.Plan) (*image, bool, error) {
+func (l *RateLimiter) attempt(ctx context.Context, s *shard, o owner, from *image, plan *bucket.Plan) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
-		leave, err := b.enter(ctx)
+		leave, err := s.enter(ctx)
 		if err != nil {
 			return nil, false, err
 		}
 		defer leave()
-		if latest := b.image.Load(); latest != from && latest != nil && latest.newer(from) {
+		if latest := s.image.Load(); latest != from && latest != nil && latest.newer(from) {
 			return latest, false, nil
 		}
 	}
-	w, err := b.write(plan)
+	w, err := s.write(plan, o)
 	if err != nil {
 		return nil, false, err
 	}
@@ -212,21 +256,40 @@ func (l *RateLimiter) attempt(ctx context.Context, b *bucketRef, from *image, pl
 	if !result.Applied {
 		l.stats.lostRaces.Add(1)
 	}
-	next, err := b.observe(result.Item, l.now())
+	next, err := s.observe(result.Item, l.now())
 	return next, result.Applied, err
 }
 
-// read returns the bucket as the store has it: one consistent read.
-func (l *RateLimiter) read(ctx context.Context, b *bucketRef) (*image, error) {
+// read returns a shard as the store has it: one consistent read.
+func (l *RateLimiter) read(ctx context.Context, s *shard) (*image, error) {
+	images, err := l.readAll(ctx, []*shard{s})
+	if err != nil {
+		return nil, err
+	}
+	return images[0], nil
+}
+
+// readAll returns shards as the store has them: one consistent batch read.
+func (l *RateLimiter) readAll(ctx context.Context, shards []*shard) ([]*image, error) {
+	keys := make([]store.Key, len(shards))
+	for i, s := range shards {
+		keys[i] = s.key
+	}
 	var items []expr.Item
 	err := l.call(ctx, func(ctx context.Context) (err error) {
-		items, err = l.store.Read(ctx, []store.Key{b.key}, true)
+		items, err = l.store.Read(ctx, keys, true)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return b.observe(items[0], l.now())
+	images := make([]*image, len(shards))
+	for i, s := range shards {
+		if images[i], err = s.observe(items[i], l.now()); err != nil {
+			return nil, err
+		}
+	}
+	return images, nil
 }
 
 // call bounds one call of the store by the limiter's timeout.

@@ -130,7 +130,7 @@ func BenchmarkWarm(b *testing.B) {
 		})
 	})
 	replay = true
-	bare, warm := bareUpdate(client, table, l.bucket("key-1", "gpt-4").key.PK), acquirer(l)
+	bare, warm := bareUpdate(client, table, l.bucket("key-1", "gpt-4").shard(0).key.PK), acquirer(l)
 	timed := func(total *time.Duration, call func() error) {
 		start := time.Now()
 		if err := call(); err != nil {
@@ -222,7 +222,7 @@ func BenchmarkFile(b *testing.B) {
 // The two take turns, a burst at a time.
 func BenchmarkParallel(b *testing.B) {
 	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
-	bare, warm := bareUpdate(client, table, l.bucket("key-1", "gpt-4").key.PK), acquirer(l)
+	bare, warm := bareUpdate(client, table, l.bucket("key-1", "gpt-4").shard(0).key.PK), acquirer(l)
 	const goroutines, calls = 64, 10
 	burst := func(total *time.Duration, call func() error) {
 		start := time.Now()

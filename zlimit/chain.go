@@ -18,6 +18,14 @@ type link struct {
 	bucket *bucketRef
 	limits *resolved
 	demand bucket.Demand
+	shard  *shard // that was charged, when it was one
+	parts  []part // that were charged, when they were several
+}
+
+// A part is what was taken of one shard.
+type part struct {
+	shard   *shard
+	amounts []bucket.Amount
 }
 
 // maxDepth bounds the entities of a chain.
@@ -34,7 +42,7 @@ func (l *RateLimiter) chain(ctx context.Context, r *Request, space *[1]link, amo
 	if amounts, err = demandOf(amounts, r.Consume, limits); err != nil {
 		return nil, err
 	}
-	links := append(space[:0], link{b, limits, bucket.Demand{Amounts: amounts}})
+	links := append(space[:0], link{bucket: b, limits: limits, demand: bucket.Demand{Amounts: amounts}})
 	for limits.owner.cascade && limits.owner.parent != "" {
 		if len(links) == maxDepth {
 			return nil, fmt.Errorf("zlimit: entity %q has more than %d ancestors", r.Entity, maxDepth-1)
@@ -43,7 +51,7 @@ func (l *RateLimiter) chain(ctx context.Context, r *Request, space *[1]link, amo
 		if limits, err = l.resolve(ctx, b); err != nil {
 			return nil, err
 		}
-		links = append(links, link{b, limits, bucket.Demand{Amounts: limits.only(links[0].demand.Amounts)}})
+		links = append(links, link{bucket: b, limits: limits, demand: bucket.Demand{Amounts: limits.only(links[0].demand.Amounts)}})
 	}
 	return links, nil
 }
@@ -63,11 +71,7 @@ func (r *resolved) only(amounts []bucket.Amount) []bucket.Amount {
 // side by side, and none cancels another on its way, whose outcome would be unknown then.
 func (l *RateLimiter) chargeAll(ctx context.Context, links []link) error {
 	if len(links) == 1 {
-		limits, err := l.charge(ctx, links[0].bucket, links[0].limits, &links[0].demand)
-		if err == nil {
-			links[0].limits = limits
-		}
-		return err
+		return l.charge(ctx, &links[0])
 	}
 	if done, err := l.createAll(ctx, links); done || err != nil {
 		return err
@@ -75,12 +79,7 @@ func (l *RateLimiter) chargeAll(ctx context.Context, links []link) error {
 	errs := make([]error, len(links))
 	var group sync.WaitGroup
 	for i := range links {
-		group.Go(func() {
-			limits, err := l.charge(ctx, links[i].bucket, links[i].limits, &links[i].demand)
-			if errs[i] = err; err == nil {
-				links[i].limits = limits
-			}
-		})
+		group.Go(func() { errs[i] = l.charge(ctx, &links[i]) })
 	}
 	group.Wait()
 	if errors.Join(errs...) == nil {
@@ -94,7 +93,8 @@ func (l *RateLimiter) createAll(ctx context.Context, links []link) (done bool, e
 	now := l.now().UnixMilli()
 	writes := make([]store.Write, len(links))
 	for i, k := range links {
-		image := k.bucket.image.Load()
+		first := k.bucket.shard(0)
+		image := first.image.Load()
 		if image == nil || image.exists || k.demand.Empty() {
 			return false, nil
 		}
@@ -103,15 +103,16 @@ func (l *RateLimiter) createAll(ctx context.Context, links []link) (done bool, e
 		if plan.Kind != bucket.Create {
 			return false, nil
 		}
-		if writes[i], err = k.bucket.write(&plan); err != nil {
+		if writes[i], err = first.write(&plan, k.limits.owner); err != nil {
 			return false, err
 		}
 	}
 	if done, err = l.transact(ctx, writes); !done || err != nil {
 		return false, err
 	}
-	for _, k := range links {
-		k.bucket.forget()
+	for i := range links {
+		links[i].shard = links[i].bucket.shard(0)
+		links[i].shard.forget()
 	}
 	return true, nil
 }
@@ -125,7 +126,7 @@ func (l *RateLimiter) undo(ctx context.Context, links []link, errs []error) erro
 	var group sync.WaitGroup
 	for i := range links {
 		if errs[i] == nil {
-			group.Go(func() { lost[i] = l.giveBack(ctx, &links[i], links[i].demand.Amounts) })
+			group.Go(func() { lost[i] = l.giveBack(ctx, &links[i]) })
 		}
 	}
 	group.Wait()
@@ -140,7 +141,7 @@ func (l *RateLimiter) undo(ctx context.Context, links []link, errs []error) erro
 			failures = append(failures, err)
 		default:
 			k := &links[i]
-			statuses = append(statuses, k.bucket.statuses(k.bucket.last(), &k.limits.config, &k.demand, l.now().UnixMilli())...)
+			statuses = append(statuses, k.statuses(k.bucket.states(nil), l.now().UnixMilli())...)
 		}
 	}
 	if err := errors.Join(append(failures, lost...)...); err != nil {
@@ -149,10 +150,34 @@ func (l *RateLimiter) undo(ctx context.Context, links []link, errs []error) erro
 	return exceeded(statuses)
 }
 
-// giveBack returns amounts to a link.
-func (l *RateLimiter) giveBack(ctx context.Context, k *link, amounts []bucket.Amount) error {
-	_, err := l.charge(ctx, k.bucket, k.limits, &bucket.Demand{Amounts: negated(amounts), Unchecked: true})
-	return err
+// giveBack returns to each shard what was taken of it.
+func (l *RateLimiter) giveBack(ctx context.Context, k *link) error {
+	if k.parts == nil {
+		return l.correct(ctx, k, k.shard, negated(k.demand.Amounts))
+	}
+	var errs []error
+	for _, p := range k.parts {
+		errs = append(errs, l.correct(ctx, k, p.shard, negated(p.amounts)))
+	}
+	return errors.Join(errs...)
+}
+
+// correct writes an unchecked demand to a shard, or when that was merged to the one that has its tokens now.
+func (l *RateLimiter) correct(ctx context.Context, k *link, s *shard, amounts []bucket.Amount) error {
+	d := bucket.Demand{Amounts: amounts, Unchecked: true}
+	if d.Empty() {
+		return nil
+	}
+	if s == nil {
+		s = k.bucket.draw(l.now().UnixMilli())
+	}
+	for {
+		err := l.chargeShard(ctx, k, s, &d)
+		if !errors.Is(err, errNoShard) {
+			return err
+		}
+		s = k.bucket.shard(origin(s.Shard))
+	}
 }
 
 func negated(amounts []bucket.Amount) []bucket.Amount {

@@ -242,7 +242,7 @@ func TestManyChildren(t *testing.T) {
 		for i := range admitted {
 			n := admitted[i].Load()
 			total += n
-			if b := l.bucket(fmt.Sprintf("key-%d", i), "gpt-4"); b.last() != nil {
+			if b := l.bucket(fmt.Sprintf("key-%d", i), "gpt-4"); b.shard(0).last() != nil {
 				if _, consumed := left(t, l, b.Entity, "tpd"); consumed != n*1000 {
 					t.Errorf("%s counts %d, want %d", b.Entity, consumed, n*1000)
 				}

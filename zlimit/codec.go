@@ -126,7 +126,7 @@ func cutMember(name string) (member, field string) {
 	return name[:i], name[i+1:]
 }
 
-// room returns an empty slice for the members of a family that attributes may hold, nil when there are none.
+// room returns an empty slice with room for as many members of a family as the attributes may be about.
 func room[T any](attributes, perMember int) []T {
 	return slices.Grow[[]T](nil, max(0, attributes/perMember))
 }

@@ -2,7 +2,6 @@ package zlimit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -19,9 +18,11 @@ import (
 // the system's. Changes reach every process within its [WithConfigTTL], and the process that makes them at once. It is
 // safe for concurrent use.
 //
-// Reading a level costs one consistent read. Writing costs a read and a write, conditional on what was read, or a
-// transaction of two where a registry changes with it; a lost race costs both again. Limits are validated before any of
-// it: whole seconds as periods, at most 16 limits.
+// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read, of the
+// level and an audit event, and of a registry where a level comes or goes; a lost race costs both again. Each of the two
+// or three items costs two write units per KB, and the indexes one for the event, two more for a new level of an entity
+// and one for another new level. Deleting what is not there costs the read. Limits are validated before any of it: whole
+// seconds as periods, at most 16 limits.
 type LimitService struct{ l *RateLimiter }
 
 // A SystemConfig holds the limits of last resort, and settings of the whole namespace.
@@ -29,6 +30,8 @@ type SystemConfig struct {
 	Limits []Limit
 	// OnUnavailable is the failure policy of limiters and requests that do not set one; Inherit stands for Block.
 	OnUnavailable FailurePolicy
+	// AuditRetention is how long audit events are kept that are written from now on, in whole days; 0 stands for 90 days.
+	AuditRetention time.Duration
 }
 
 // Resolved are the limits that hold for an entity and a resource.
@@ -43,18 +46,24 @@ func (s *LimitService) SetSystem(ctx context.Context, c SystemConfig) error {
 	if c.OnUnavailable > Allow {
 		return &ValidationError{Field: "on unavailable", Value: c.OnUnavailable.String(), Reason: "must be Inherit, Block or Allow"}
 	}
-	return s.set(ctx, s.l.systemLevel(), level{limits: c.Limits, policy: c.OnUnavailable})
+	if err := validateRetention(c.AuditRetention); err != nil {
+		return err
+	}
+	return s.set(ctx, s.l.systemLevel(), level{limits: c.Limits, policy: c.OnUnavailable}, c.AuditRetention)
 }
 
 // System returns the system config; [ErrNoLimits] when there is none.
 func (s *LimitService) System(ctx context.Context) (SystemConfig, error) {
-	found, err := s.get(ctx, s.l.systemLevel())
-	return SystemConfig{found.limits, found.policy}, err
+	found, item, err := s.get(ctx, s.l.systemLevel())
+	if err != nil {
+		return SystemConfig{}, err
+	}
+	return SystemConfig{found.limits, found.policy, item.auditRetention()}, nil
 }
 
 // DeleteSystem deletes the system config, if there is one.
 func (s *LimitService) DeleteSystem(ctx context.Context) error {
-	return s.delete(ctx, s.l.systemLevel())
+	return wrap("delete limits", s.delete(ctx, s.l.systemLevel()))
 }
 
 // SetResource replaces the limits of a resource.
@@ -62,7 +71,7 @@ func (s *LimitService) SetResource(ctx context.Context, resource string, limits 
 	if err := validateResource(resource); err != nil {
 		return err
 	}
-	return s.set(ctx, s.l.resourceLevel(resource), level{limits: limits})
+	return s.set(ctx, s.l.resourceLevel(resource), level{limits: limits}, 0)
 }
 
 // Resource returns the limits of a resource; [ErrNoLimits] when it has none.
@@ -70,7 +79,7 @@ func (s *LimitService) Resource(ctx context.Context, resource string) ([]Limit, 
 	if err := validateResource(resource); err != nil {
 		return nil, err
 	}
-	found, err := s.get(ctx, s.l.resourceLevel(resource))
+	found, _, err := s.get(ctx, s.l.resourceLevel(resource))
 	return found.limits, err
 }
 
@@ -79,7 +88,7 @@ func (s *LimitService) DeleteResource(ctx context.Context, resource string) erro
 	if err := validateResource(resource); err != nil {
 		return err
 	}
-	return s.delete(ctx, s.l.resourceLevel(resource))
+	return wrap("delete limits", s.delete(ctx, s.l.resourceLevel(resource)))
 }
 
 // Resources yields the resources that have limits of their own, in alphabetical order. It costs one read.
@@ -96,7 +105,7 @@ func (s *LimitService) SetEntity(ctx context.Context, entity, resource string, l
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
 	}
-	return s.set(ctx, s.l.entityLevel(entity, resource), level{limits: limits})
+	return s.set(ctx, s.l.entityLevel(entity, resource), level{limits: limits}, 0)
 }
 
 // Entity returns the limits of an entity for a resource; [ErrNoLimits] when it has none of its own.
@@ -104,7 +113,7 @@ func (s *LimitService) Entity(ctx context.Context, entity, resource string) ([]L
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return nil, err
 	}
-	found, err := s.get(ctx, s.l.entityLevel(entity, resource))
+	found, _, err := s.get(ctx, s.l.entityLevel(entity, resource))
 	return found.limits, err
 }
 
@@ -113,7 +122,7 @@ func (s *LimitService) DeleteEntity(ctx context.Context, entity, resource string
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
 	}
-	return s.delete(ctx, s.l.entityLevel(entity, resource))
+	return wrap("delete limits", s.delete(ctx, s.l.entityLevel(entity, resource)))
 }
 
 // EntitiesWith yields the entities that have limits of their own for a resource, in alphabetical order. It reads the
@@ -158,11 +167,7 @@ func (s *LimitService) registry(
 	ctx context.Context, key store.Key, names func(expr.Item) ([]string, error),
 ) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		var items []expr.Item
-		err := s.l.call(ctx, func(ctx context.Context) (err error) {
-			items, err = s.l.store.Read(ctx, []store.Key{key}, true)
-			return err
-		})
+		items, err := s.l.readItems(ctx, key)
 		var list []string
 		if err == nil && items[0] != nil {
 			list, err = names(items[0])
@@ -261,6 +266,7 @@ type configItem struct {
 	limits  *[]configLimit
 	version *int64
 	policy  *string // nil where the level has none
+	days    *int64  // that audit events are kept; nil where the level does not say
 	encode  func() expr.Item
 }
 
@@ -275,7 +281,7 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 				return configItem{}, err
 			}
 		}
-		return configItem{&system.Limits, &system.ConfigVersion, &system.OnUnavailable, system.encode}, nil
+		return configItem{&system.Limits, &system.ConfigVersion, &system.OnUnavailable, &system.AuditRetentionDays, system.encode}, nil
 	case SourceResource:
 		resource := resourceConfigItem{Key: resourceConfigKey{NS: c.ns, Resource: c.resource}}
 		if item != nil {
@@ -284,7 +290,7 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 				return configItem{}, err
 			}
 		}
-		return configItem{&resource.Limits, &resource.ConfigVersion, nil, resource.encode}, nil
+		return configItem{&resource.Limits, &resource.ConfigVersion, nil, nil, resource.encode}, nil
 	default:
 		entity := entityConfigItem{Key: entityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
 		if item != nil {
@@ -293,7 +299,7 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 				return configItem{}, err
 			}
 		}
-		return configItem{&entity.Limits, &entity.ConfigVersion, nil, entity.encode}, nil
+		return configItem{&entity.Limits, &entity.ConfigVersion, nil, nil, entity.encode}, nil
 	}
 }
 
@@ -335,7 +341,7 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 }
 
 // fill makes the item hold a level, as its next version.
-func (i configItem) fill(want level) {
+func (i configItem) fill(want level, retention time.Duration) {
 	*i.limits = (*i.limits)[:0]
 	for _, l := range want.limits {
 		*i.limits = append(*i.limits, configLimit{
@@ -348,41 +354,37 @@ func (i configItem) fill(want level) {
 			*i.policy = want.policy.String()
 		}
 	}
+	if i.days != nil {
+		*i.days = int64(retention / day)
+	}
 	*i.version++
 }
 
 // get returns a level as the store has it; ErrNoLimits when there is no such config.
-func (s *LimitService) get(ctx context.Context, c configRef) (*level, error) {
+func (s *LimitService) get(ctx context.Context, c configRef) (*level, configItem, error) {
 	if s.l.closed.Load() {
-		return &level{}, ErrClosed
+		return &level{}, configItem{}, ErrClosed
 	}
-	item, err := s.read(ctx, c)
+	items, err := s.l.readItems(ctx, c.key)
 	if err != nil {
-		return &level{}, wrap("read limits", err)
+		return &level{}, configItem{}, wrap("read limits", err)
 	}
-	if item == nil {
-		return &level{}, ErrNoLimits
+	if items[0] == nil {
+		return &level{}, configItem{}, ErrNoLimits
 	}
-	found, err := c.decode(item)
+	open, err := c.open(items[0])
 	if err != nil {
-		return &level{}, wrap("read limits", err)
+		return &level{}, configItem{}, wrap("read limits", err)
 	}
-	return found, nil
-}
-
-func (s *LimitService) read(ctx context.Context, c configRef) (item expr.Item, err error) {
-	err = s.l.call(ctx, func(ctx context.Context) error {
-		items, err := s.l.store.Read(ctx, []store.Key{c.key}, true)
-		if err == nil {
-			item = items[0]
-		}
-		return err
-	})
-	return item, err
+	found, err := c.decode(items[0])
+	if err != nil {
+		return &level{}, configItem{}, wrap("read limits", err)
+	}
+	return found, open, nil
 }
 
 // set replaces a level.
-func (s *LimitService) set(ctx context.Context, c configRef, want level) error {
+func (s *LimitService) set(ctx context.Context, c configRef, want level, retention time.Duration) error {
 	if len(want.limits) == 0 && c.source != SourceSystem {
 		return &ValidationError{Field: "limits", Value: "", Reason: "must hold at least one limit; deleting is a call of its own"}
 	}
@@ -390,30 +392,38 @@ func (s *LimitService) set(ctx context.Context, c configRef, want level) error {
 		return err
 	}
 	want.limits = slices.SortedFunc(slices.Values(want.limits), func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
-	return wrap("set limits", s.change(ctx, c, func(item expr.Item) (*level, []store.Write, error) {
+	return wrap("set limits", s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
 		open, err := c.open(item)
 		if err != nil {
 			return nil, nil, err
 		}
 		before := *open.version
-		open.fill(want)
+		open.fill(want, retention)
+		if open.days != nil {
+			by.retention = retention
+		}
 		w := store.Write{Kind: store.Put, Key: c.key, Item: open.encode()}
 		next := want
 		next.version = *open.version
 		if item != nil {
 			w.Expr, err = replaceConfig(before)
-			return &next, []store.Write{w}, err
+		} else {
+			w.Expr, err = insert()
 		}
-		if w.Expr, err = insert(); err != nil {
-			return nil, nil, err
+		writes := []store.Write{w}
+		if item == nil && err == nil {
+			writes, err = s.withRegistry(c, w, 1)
 		}
-		return s.withRegistry(c, w, &next, 1)
+		if err == nil {
+			writes, err = by.with(c.change(ActionLimitsSet, open), writes...)
+		}
+		return &next, writes, err
 	}))
 }
 
 // delete deletes a level, if it is there.
 func (s *LimitService) delete(ctx context.Context, c configRef) error {
-	return wrap("delete limits", s.change(ctx, c, func(item expr.Item) (*level, []store.Write, error) {
+	return s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
 		if item == nil {
 			return &level{}, nil, nil
 		}
@@ -425,17 +435,21 @@ func (s *LimitService) delete(ctx context.Context, c configRef) error {
 		if w.Expr, err = removeConfig(*open.version); err != nil {
 			return nil, nil, err
 		}
-		return s.withRegistry(c, w, &level{}, -1)
-	}))
+		writes, err := s.withRegistry(c, w, -1)
+		if err == nil {
+			writes, err = by.with(c.change(ActionLimitsDeleted, open), writes...)
+		}
+		return &level{}, writes, err
+	})
 }
 
 // withRegistry adds to a write that creates (difference 1) or deletes (-1) a config what its registry says of it.
-func (s *LimitService) withRegistry(c configRef, w store.Write, next *level, difference int64) (*level, []store.Write, error) {
+func (s *LimitService) withRegistry(c configRef, w store.Write, difference int64) ([]store.Write, error) {
 	r := store.Write{Kind: store.Update}
 	var err error
 	switch {
 	case c.source == SourceSystem:
-		return next, []store.Write{w}, nil
+		return []store.Write{w}, nil
 	case c.source == SourceResource && difference > 0:
 		key := resourceRegistryKey{NS: c.ns}
 		r.Key = key.key()
@@ -450,23 +464,23 @@ func (s *LimitService) withRegistry(c configRef, w store.Write, next *level, dif
 		r.Key = key.key()
 		r.Expr, err = call.Bind()
 	}
-	return next, []store.Write{w, r}, err
+	return []store.Write{w, r}, err
 }
 
 // change reads a level, writes what plan makes of it, and begins again when another writer came first. The new level is
 // then the one in memory.
 func (s *LimitService) change(
-	ctx context.Context, c configRef, plan func(expr.Item) (*level, []store.Write, error),
+	ctx context.Context, c configRef, plan func(expr.Item, author) (*level, []store.Write, error),
 ) error {
 	if s.l.closed.Load() {
 		return ErrClosed
 	}
 	for attempt := range maxAttempts {
-		item, err := s.read(ctx, c)
+		items, by, err := s.l.readToChange(ctx, c.key)
 		if err != nil {
 			return err
 		}
-		next, writes, err := plan(item)
+		next, writes, err := plan(items[0], by)
 		if err != nil {
 			return err
 		}
@@ -475,9 +489,10 @@ func (s *LimitService) change(
 			return err
 		}
 		if applied {
-			next.readAt = s.l.now()
-			s.l.configs.Set(c.key, next)
-			s.l.generation.Add(1)
+			if c.source == SourceSystem {
+				s.l.retained.Store(nil)
+			}
+			s.l.learn(c.key, next)
 			return nil
 		}
 		if err := pause(ctx, attempt); err != nil {
@@ -487,46 +502,11 @@ func (s *LimitService) change(
 	return ErrContended
 }
 
-// transact does writes, all or none; false when a condition failed or another transaction was in the way.
-func (l *RateLimiter) transact(ctx context.Context, writes []store.Write) (applied bool, err error) {
-	if len(writes) == 0 {
-		return true, nil
-	}
-	err = l.call(ctx, func(ctx context.Context) error {
-		results, err := l.store.Transact(ctx, writes)
-		applied = err == nil && !slices.ContainsFunc(results, func(r store.Result) bool { return !r.Applied })
-		return err
-	})
-	if errors.Is(err, store.ErrConflict) {
-		return false, nil
-	}
-	return applied, err
-}
-
-// query yields the items of a query, page by page.
-func (l *RateLimiter) query(ctx context.Context, op string, q store.Query) iter.Seq2[expr.Item, error] {
-	return func(yield func(expr.Item, error) bool) {
-		for {
-			var page store.Page
-			err := l.call(ctx, func(ctx context.Context) (err error) {
-				page, err = l.store.Query(ctx, q)
-				return err
-			})
-			if err != nil {
-				yield(nil, wrap(op, err))
-				return
-			}
-			for _, item := range page.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if page.Next == nil {
-				return
-			}
-			q.Continue = page.Next
-		}
-	}
+// learn makes a level that was written the one in memory.
+func (l *RateLimiter) learn(key store.Key, next *level) {
+	next.readAt = l.now()
+	l.configs.Set(key, next)
+	l.generation.Add(1)
 }
 
 func validateEntityLevel(entity, resource string) error {

@@ -21,6 +21,14 @@ var (
 	ErrTableNotFound = errors.New("zlimit: table not found")
 	// ErrNamespaceNotFound says that the namespace is not registered.
 	ErrNamespaceNotFound = errors.New("zlimit: namespace not found")
+	// ErrNamespaceState says that the namespace is not in a state that allows the call, such as purging one that is in use.
+	ErrNamespaceState = errors.New("zlimit: namespace in another state")
+	// ErrEntityExists says that an entity of that ID was created before.
+	ErrEntityExists = errors.New("zlimit: entity exists")
+	// ErrEntityNotFound says that the entity, or its parent, was not created.
+	ErrEntityNotFound = errors.New("zlimit: entity not found")
+	// ErrEntityHasChildren says that an entity is the parent of others, which have to be deleted first.
+	ErrEntityHasChildren = errors.New("zlimit: entity has children")
 	// ErrContended says that other writers kept changing the item first, more often than the limiter tries. Nothing was
 	// written; no failure policy admits it.
 	ErrContended = errors.New("zlimit: too many writers at once")
@@ -135,15 +143,29 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body{"rate_limit_exceeded", e.Possible(), e.RetryAfter().Seconds(), e.Statuses})
 }
 
+// complete reports whether an error of this package says all by itself.
+func complete(err error) bool {
+	for _, sentinel := range []error{
+		ErrNoLimits, ErrContended, ErrClosed, ErrNamespaceNotFound, ErrNamespaceState,
+		ErrEntityExists, ErrEntityNotFound, ErrEntityHasChildren,
+	} {
+		if errors.Is(err, sentinel) {
+			return true
+		}
+	}
+	var invalid *ValidationError
+	var version *VersionError
+	return errors.As(err, &invalid) || errors.As(err, &version)
+}
+
 // wrap turns an error of the store into one of this package, and names the operation once.
 func wrap(op string, err error) error {
 	var failed *store.Error
-	var invalid *ValidationError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &invalid), errors.Is(err, ErrNoLimits), errors.Is(err, ErrContended), errors.Is(err, ErrClosed):
-		return err // says all by itself
+	case complete(err):
+		return err
 	case errors.Is(err, store.ErrTableNotFound):
 		return fmt.Errorf("%w: %s: %w", ErrTableNotFound, op, err)
 	case errors.Is(err, store.ErrClosed):

@@ -42,9 +42,13 @@ var spendOperation = expr.Operation{
 			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendRefund: {
-			Name:   "refund",
-			Slots:  3,
-			Where:  []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 1), expr.EQ(expr.Of("b_", "_cp"), 2)},
+			Name:  "refund",
+			Slots: 4,
+			Where: []expr.Condition{
+				expr.LE(expr.Of("b_", "_tk"), 1),
+				expr.EQ(expr.Of("b_", "_cp"), 2),
+				expr.EQ(expr.Attr("shard_count"), 3),
+			},
 			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 	},
@@ -80,8 +84,9 @@ func (c spendCall) charge(limit string, amount int64) {
 //   - amount: millitokens, negative
 //   - room: highest balance that leaves room for them, millitokens
 //   - capacity: capacity that the room was computed from, millitokens
-func (c spendCall) refund(limit string, amount, room, capacity int64) {
-	c.Pick(spendRefund, limit, expr.N(amount), expr.N(room), expr.N(capacity))
+//   - shards: shards that the room was computed from
+func (c spendCall) refund(limit string, amount, room, capacity, shards int64) {
+	c.Pick(spendRefund, limit, expr.N(amount), expr.N(room), expr.N(capacity), expr.N(shards))
 }
 
 // The clauses of advance.
@@ -95,6 +100,7 @@ const (
 	advanceDrop
 	advanceExpire
 	advancePersist
+	advanceShare
 )
 
 var advanceOperation = expr.Operation{
@@ -158,6 +164,14 @@ var advanceOperation = expr.Operation{
 		advancePersist: {
 			Name:   "persist",
 			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
+		},
+		advanceShare: {
+			Name:  "share",
+			Slots: 2,
+			Where: []expr.Condition{
+				expr.Any(expr.Absent(expr.Attr("shard_count")), expr.EQ(expr.Attr("shard_count"), 0)),
+			},
+			Update: []expr.Action{expr.Set(expr.Attr("shard_count"), 1)},
 		},
 	},
 }
@@ -230,6 +244,47 @@ func (c advanceCall) expire(expiresAt int64) {
 // persist takes the time of expiry away.
 func (c advanceCall) persist() {
 	c.Pick(advancePersist, "")
+}
+
+// share changes the number of shards, of which the item is one.
+//   - shards: shards so far
+//   - next: shards from now on
+func (c advanceCall) share(shards, next int64) {
+	c.Pick(advanceShare, "", expr.N(shards), expr.N(next))
+}
+
+// The clause of absorb.
+const absorbHolding = 0
+
+var absorbOperation = expr.Operation{
+	Name:  "absorb",
+	Slots: 2,
+	Where: []expr.Condition{expr.EQ(expr.Attr("rf"), 0), expr.EQ(expr.Attr("shard_count"), 1)},
+	Clauses: []expr.Clause{
+		absorbHolding: {
+			Name:  "holding",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Of("b_", "_tk"), 0)},
+		},
+	},
+}
+
+// absorbCall collects the clauses of a call of absorb. Bind ends it.
+type absorbCall struct {
+	*expr.Call
+}
+
+// absorb deletes a shard whose tokens another one takes over.
+//   - refilledAt: refill stamp that the tokens were computed from, epoch milliseconds
+//   - shards: shards so far
+func absorb(refilledAt, shards int64) absorbCall {
+	return absorbCall{absorbOperation.Call(expr.N(refilledAt), expr.N(shards))}
+}
+
+// holding asks for the balance that is taken over.
+//   - tokens: millitokens
+func (c absorbCall) holding(limit string, tokens int64) {
+	c.Pick(absorbHolding, limit, expr.N(tokens))
 }
 
 var replaceConfigOperation = expr.Operation{
@@ -316,4 +371,96 @@ func countEntityConfig(key entityConfigRegistryKey) countEntityConfigCall {
 //   - difference: 1 for a new config, -1 for a deleted one
 func (c countEntityConfigCall) change(resource string, difference int64) {
 	c.Pick(countEntityConfigChange, resource, expr.N(difference))
+}
+
+var requireEntityOperation = expr.Operation{
+	Name:  "require_entity",
+	Where: []expr.Condition{expr.Exists(expr.Attr("PK"))},
+}
+
+// requireEntity asks that an entity is there.
+func requireEntity() (expr.Bound, error) {
+	return requireEntityOperation.Call().Bind()
+}
+
+var removeEntityOperation = expr.Operation{
+	Name:  "remove_entity",
+	Where: []expr.Condition{expr.Exists(expr.Attr("PK"))},
+}
+
+// removeEntity deletes the record of an entity.
+func removeEntity() (expr.Bound, error) {
+	return removeEntityOperation.Call().Bind()
+}
+
+var releaseNameOperation = expr.Operation{
+	Name:  "release_name",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("namespace_id"), 0)},
+}
+
+// releaseName deletes the record of a namespace under its name, if the name still stands for the namespace that was
+// read.
+//   - id: namespace id
+func releaseName(id string) (expr.Bound, error) {
+	return releaseNameOperation.Call(expr.S(id)).Bind()
+}
+
+var retireNamespaceOperation = expr.Operation{
+	Name:   "retire_namespace",
+	Slots:  3,
+	Where:  []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
+	Update: []expr.Action{expr.Set(expr.Attr("status"), 1), expr.Set(expr.Attr("deleted_at"), 2)},
+}
+
+// retireNamespace marks a namespace as deleted.
+//   - active: status that it must have
+//   - deleted: status to write
+//   - deletedAt: time of the deletion, 2006-01-02T15:04:05Z
+func retireNamespace(active, deleted, deletedAt string) (expr.Bound, error) {
+	return retireNamespaceOperation.Call(
+		expr.S(active),
+		expr.S(deleted),
+		expr.S(deletedAt),
+	).Bind()
+}
+
+var restoreNamespaceOperation = expr.Operation{
+	Name:   "restore_namespace",
+	Slots:  2,
+	Where:  []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
+	Update: []expr.Action{expr.Set(expr.Attr("status"), 1), expr.Remove(expr.Attr("deleted_at"))},
+}
+
+// restoreNamespace marks a deleted namespace as active again.
+//   - deleted: status that it must have
+//   - active: status to write
+func restoreNamespace(deleted, active string) (expr.Bound, error) {
+	return restoreNamespaceOperation.Call(expr.S(deleted), expr.S(active)).Bind()
+}
+
+var condemnNamespaceOperation = expr.Operation{
+	Name:   "condemn_namespace",
+	Slots:  2,
+	Where:  []expr.Condition{expr.Any(expr.EQ(expr.Attr("status"), 0), expr.EQ(expr.Attr("status"), 1))},
+	Update: []expr.Action{expr.Set(expr.Attr("status"), 1)},
+}
+
+// condemnNamespace marks a deleted namespace as one whose items are being deleted. There is no way back.
+//   - deleted: status that it must have
+//   - purging: status to write, or to find
+func condemnNamespace(deleted, purging string) (expr.Bound, error) {
+	return condemnNamespaceOperation.Call(expr.S(deleted), expr.S(purging)).Bind()
+}
+
+var forgetNamespaceOperation = expr.Operation{
+	Name:  "forget_namespace",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("status"), 0)},
+}
+
+// forgetNamespace deletes the record of a namespace whose items are deleted.
+//   - purging: status that it must have
+func forgetNamespace(purging string) (expr.Bound, error) {
+	return forgetNamespaceOperation.Call(expr.S(purging)).Bind()
 }

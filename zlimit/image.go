@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,18 +13,54 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A bucketRef is what this process knows of one bucket. It is safe for concurrent use.
+// A bucketRef is what this process knows of the bucket of one entity and resource. It is safe for concurrent use.
 type bucketRef struct {
+	NS, Entity, Resource string
+
+	limits atomic.Pointer[resolved] // the stored limits; nil when never read
+	shards atomic.Pointer[[]*shard] // by number, nil where nothing is known; replaced, never changed
+	growth sync.Mutex               // guards the replacement
+}
+
+// A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.
+type shard struct {
 	bucketKey
 	key store.Key
 
-	image  atomic.Pointer[image]    // the item as last seen; nil when never
-	limits atomic.Pointer[resolved] // the stored limits; nil when never
-	turn   chan struct{}            // holds a token while a goroutine moves the refill stamp
+	image    atomic.Pointer[image] // the item as last seen; nil when never
+	turn     chan struct{}         // holds a token while a goroutine moves the refill stamp
+	resizing atomic.Bool           // a split or merge is under way
+	strain   strain                // throttled writes
+	pace     atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
 }
 
-func newBucketRef(k bucketKey) *bucketRef {
-	return &bucketRef{bucketKey: k, key: k.key(), turn: make(chan struct{}, 1)}
+func newBucketRef(ns, entity, resource string) *bucketRef {
+	b := &bucketRef{NS: ns, Entity: entity, Resource: resource}
+	b.shards.Store(&[]*shard{b.newShard(0)})
+	return b
+}
+
+func (b *bucketRef) newShard(number int) *shard {
+	k := bucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
+	return &shard{bucketKey: k, key: k.key(), turn: make(chan struct{}, 1)}
+}
+
+// shard returns the shard of a number.
+func (b *bucketRef) shard(number int) *shard {
+	if known := *b.shards.Load(); number < len(known) && known[number] != nil {
+		return known[number]
+	}
+	b.growth.Lock()
+	defer b.growth.Unlock()
+	known := *b.shards.Load()
+	if number < len(known) && known[number] != nil {
+		return known[number]
+	}
+	next := make([]*shard, max(len(known), number+1))
+	copy(next, known)
+	next[number] = b.newShard(number)
+	b.shards.Store(&next)
+	return next[number]
 }
 
 // An image is a bucket item as the store returned it. It is never changed.
@@ -61,7 +98,7 @@ func (i *image) newer(than *image) bool {
 }
 
 // observe decodes an item that the store returned, remembers it unless a later state is known, and returns it.
-func (b *bucketRef) observe(item expr.Item, now time.Time) (*image, error) {
+func (b *shard) observe(item expr.Item, now time.Time) (*image, error) {
 	next := &image{seenAt: now.UnixMilli()}
 	if item != nil {
 		decoded, err := decodeBucket(item)
@@ -89,7 +126,7 @@ func (b *bucketRef) observe(item expr.Item, now time.Time) (*image, error) {
 }
 
 // last returns the state as last seen, nil when there is no item or it never was.
-func (b *bucketRef) last() *bucket.State {
+func (b *shard) last() *bucket.State {
 	if i := b.image.Load(); i != nil {
 		return i.state()
 	}
@@ -97,13 +134,13 @@ func (b *bucketRef) last() *bucket.State {
 }
 
 // forget makes the next use of the bucket read it.
-func (b *bucketRef) forget() { b.image.Store(nil) }
+func (b *shard) forget() { b.image.Store(nil) }
 
 // maxTurn bounds how long a goroutine waits for its turn: the one before it may be held up by its network.
 const maxTurn = 100 * time.Millisecond
 
 // enter waits for the goroutine's turn to move the refill stamp, and returns the function that ends the turn.
-func (b *bucketRef) enter(ctx context.Context) (leave func(), err error) {
+func (b *shard) enter(ctx context.Context) (leave func(), err error) {
 	leave = func() { <-b.turn }
 	select {
 	case b.turn <- struct{}{}:
@@ -123,12 +160,12 @@ func (b *bucketRef) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // write returns the store's write of a plan.
-func (b *bucketRef) write(p *bucket.Plan) (store.Write, error) {
+func (b *shard) write(p *bucket.Plan, o owner) (store.Write, error) {
 	w := store.Write{Kind: store.Update, Key: b.key}
 	var err error
 	switch p.Kind {
 	case bucket.Create:
-		w.Kind, w.Item = store.Put, b.item(p).encode()
+		w.Kind, w.Item = store.Put, b.item(&p.Item, o).encode()
 		w.Expr, err = insert()
 	case bucket.Spend:
 		w.Expr, err = bindSpend(p)
@@ -138,19 +175,19 @@ func (b *bucketRef) write(p *bucket.Plan) (store.Write, error) {
 	return w, err
 }
 
-// item returns the item that a plan creates.
-func (b *bucketRef) item(p *bucket.Plan) *bucketItem {
-	item := &bucketItem{
-		Key:        b.bucketKey,
-		Limits:     slices.Clone(p.Item.Limits), // so that plans stay on the stack
-		RefilledAt: p.Item.RefilledAt,
-		ShardCount: int64(p.Item.Shards),
-		ExpiresAt:  p.Item.ExpiresAt,
+// item returns the item of a state that a plan creates.
+func (b *shard) item(s *bucket.State, o owner) *bucketItem {
+	key := b.bucketKey
+	key.Shard = s.Shard
+	return &bucketItem{
+		Key:        key,
+		Limits:     slices.Clone(s.Limits), // so that plans stay on the stack
+		RefilledAt: s.RefilledAt,
+		ShardCount: int64(s.Shards),
+		Cascade:    o.cascade,
+		Parent:     o.parent,
+		ExpiresAt:  s.ExpiresAt,
 	}
-	if known := b.limits.Load(); known != nil {
-		item.Cascade, item.Parent = known.owner.cascade, known.owner.parent
-	}
-	return item
 }
 
 // bindSpend binds a plan that leaves the refill stamp alone.
@@ -163,7 +200,7 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 		case bucket.Charge:
 			call.charge(s.Limit, s.Values[0])
 		default: // bucket.Refund
-			call.refund(s.Limit, s.Values[0], s.Values[1], s.Values[2])
+			call.refund(s.Limit, s.Values[0], s.Values[1], s.Values[2], s.Values[3])
 		}
 	}
 	return call.Bind()
@@ -192,8 +229,10 @@ func bindAdvance(p *bucket.Plan) (expr.Bound, error) {
 			call.drop(s.Limit)
 		case bucket.Expire:
 			call.expire(v[0])
-		default: // bucket.Persist
+		case bucket.Persist:
 			call.persist()
+		default: // bucket.Resize
+			call.share(v[0], v[1])
 		}
 	}
 	return call.Bind()

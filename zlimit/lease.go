@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -83,7 +84,7 @@ func (le *Lease) Consume(ctx context.Context, a Amounts) error {
 	more := make([]link, len(le.links))
 	totals := make([][]bucket.Amount, len(le.links))
 	for i, k := range le.links {
-		more[i] = link{k.bucket, k.limits, bucket.Demand{Amounts: k.limits.only(amounts)}}
+		more[i] = link{bucket: k.bucket, limits: k.limits, demand: bucket.Demand{Amounts: k.limits.only(amounts)}}
 		if totals[i], err = sum(k.demand.Amounts, more[i].demand.Amounts); err != nil {
 			return err
 		}
@@ -97,8 +98,7 @@ func (le *Lease) Consume(ctx context.Context, a Amounts) error {
 		return wrap("consume", err)
 	}
 	for i := range more {
-		le.links[i].limits = more[i].limits
-		le.links[i].demand.Amounts = totals[i]
+		le.links[i].add(&more[i], totals[i])
 	}
 	return nil
 }
@@ -206,16 +206,54 @@ func (le *Lease) nothingTo(op string) bool {
 }
 
 // settleLink settles one bucket. What may have happened is done.
-func (le *Lease) settleLink(ctx context.Context, op string, i int) error {
+func (le *Lease) settleLink(ctx context.Context, op string, i int) (err error) {
 	k := &le.links[i]
-	amounts := k.limits.only(le.pending)
 	if op == "rollback" {
-		amounts = negated(k.demand.Amounts)
+		err = le.limiter.giveBack(ctx, k)
+	} else {
+		err = le.limiter.adjust(ctx, k, k.limits.only(le.pending))
 	}
-	_, err := le.limiter.charge(ctx, k.bucket, k.limits, &bucket.Demand{Amounts: amounts, Unchecked: true})
 	var failed *store.Error
 	le.settled[i] = err == nil || errors.As(err, &failed) && failed.Unknown
 	return err
+}
+
+// add notes that more was taken, so that it is in total.
+func (k *link) add(more *link, total []bucket.Amount) {
+	k.limits = more.limits
+	if !more.demand.Empty() {
+		k.parts = append(k.split(), more.split()...)
+	}
+	k.demand.Amounts = total
+}
+
+// split returns what was taken of which shard.
+func (k *link) split() []part {
+	if k.parts == nil && k.shard != nil {
+		return []part{{k.shard, k.demand.Amounts}}
+	}
+	return k.parts
+}
+
+// adjust writes corrections: what is given back to the shards that it was taken of, as far as they gave it, and the rest
+// to the first of them.
+func (l *RateLimiter) adjust(ctx context.Context, k *link, amounts []bucket.Amount) error {
+	if len(k.parts) == 0 {
+		return l.correct(ctx, k, k.shard, amounts)
+	}
+	rest := slices.Clone(amounts)
+	var errs []error
+	for _, p := range k.parts[1:] {
+		var back []bucket.Amount
+		for i := range rest {
+			if n := max(rest[i].Tokens, -tokensOf(p.amounts, rest[i].Limit)); n < 0 {
+				back = append(back, bucket.Amount{Limit: rest[i].Limit, Tokens: n})
+				rest[i].Tokens -= n
+			}
+		}
+		errs = append(errs, l.correct(ctx, k, p.shard, back))
+	}
+	return errors.Join(append(errs, l.correct(ctx, k, k.parts[0].shard, rest))...)
 }
 
 // sum returns a new list of the amounts of both lists by limit.

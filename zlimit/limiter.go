@@ -18,21 +18,35 @@ import (
 type RateLimiter struct {
 	// Limits keeps the stored limits.
 	Limits *LimitService
+	// Entities keeps the records of entities.
+	Entities *EntityService
+	// Namespaces keeps the namespaces of the table.
+	Namespaces *NamespaceService
+	// Audit tells who changed entities and limits.
+	Audit *AuditService
 
+	*common
 	store   store.Store
 	owned   bool // the store was opened by Open and is closed with the limiter
 	ns      string
 	options options
 
 	buckets    *otter.Cache[bucketID, *bucketRef]
-	configs    *otter.Cache[store.Key, *level]
-	generation atomic.Uint64      // of the stored limits: counts the changes made through this limiter
-	policy     atomic.Uint32      // the stored system-wide failure policy last seen
+	policy     atomic.Uint32 // the stored system-wide failure policy last seen
+	retained   atomic.Pointer[retention]
 	loads      singleflight.Group // reads that several callers wait for
 	background sync.WaitGroup     // the goroutines of loads
 	closing    sync.Mutex         // guards closed against background.Add
 	closed     atomic.Bool        // no new work
 	stats      stats
+}
+
+// common is what a limiter shares with those that it makes for other namespaces.
+type common struct {
+	configs    *otter.Cache[store.Key, *level] // keys begin with the namespace
+	generation atomic.Uint64                   // of the stored limits: counts the changes made through these limiters
+	caller     caller
+	eventIDs   eventIDs
 }
 
 // bucketID finds the bucket of a request.
@@ -45,7 +59,8 @@ type bucketID struct{ entity, resource string }
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
 // A file is created and set up as needed. A table is not, unless [WithSetup] is given: Open then returns
-// [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one GetItem.
+// [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*VersionError] for a
+// table that is not for this client.
 func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
 	parsed, err := parseDSN(dsn)
 	if err != nil {
@@ -76,34 +91,61 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 	if s.impl == nil {
 		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB, SQLite or Memory"}
 	}
+	return start(ctx, s.impl, o, &common{
+		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
+	}, o.setup || s.embedded)
+}
+
+// start returns a limiter that is ready to work.
+func start(ctx context.Context, s store.Store, o options, c *common, setup bool) (*RateLimiter, error) {
 	l := &RateLimiter{
-		store:   s.impl,
+		common:  c,
+		store:   s,
 		options: o,
 		buckets: otter.Must(&otter.Options[bucketID, *bucketRef]{MaximumSize: o.cacheSize, Executor: inline}),
-		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
 	}
 	l.Limits = &LimitService{l}
-	if o.setup || s.embedded {
+	l.Entities = &EntityService{l}
+	l.Namespaces = &NamespaceService{l}
+	l.Audit = &AuditService{l}
+	if setup {
 		if err := l.Setup(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if l.ns, err = lookupNamespace(ctx, l.store, o.namespace); err != nil {
-		return nil, err
+	found, err := l.lookup(ctx, o.namespace)
+	if err != nil {
+		return nil, wrap("look up the namespace", err)
 	}
+	if found.namespace == nil {
+		return nil, missing(o.namespace)
+	}
+	l.ns = found.namespace.ID
 	return l, nil
 }
 
 // inline runs the maintenance of a cache where it falls due, so that caches have no goroutines.
 func inline(task func()) { task() }
 
-// Setup creates the table, or the schema of a database file, and registers the namespace, where they are missing. It
-// changes nothing that is there, and may be called by several processes at once.
+// Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
+// namespace, where they are missing. It changes nothing that is there, and may be called by several processes at once.
+// Where there is nothing to do it costs two reads, and one more call that asks whether the table is there. It returns a
+// [*VersionError] for a table that is not for this client.
 func (l *RateLimiter) Setup(ctx context.Context) error {
+	if l.closed.Load() {
+		return ErrClosed
+	}
 	if err := l.store.Setup(ctx); err != nil {
 		return wrap("set up", err)
 	}
-	return l.registerNamespace(ctx, l.options.namespace)
+	found, err := l.lookup(ctx, l.options.namespace)
+	if err == nil && !found.versioned {
+		err = l.writeVersion(ctx)
+	}
+	if err == nil && found.namespace == nil {
+		_, err = l.register(ctx, l.options.namespace)
+	}
+	return wrap("set up", err)
 }
 
 // Ping returns nil when the table is there and the store answers. It costs one read.
@@ -131,6 +173,17 @@ func (l *RateLimiter) Close() error {
 	return l.store.Close()
 }
 
+// begin counts work in the background; false when the limiter is closed.
+func (l *RateLimiter) begin() bool {
+	l.closing.Lock()
+	defer l.closing.Unlock()
+	if l.closed.Load() {
+		return false
+	}
+	l.background.Add(1)
+	return true
+}
+
 // now returns the time by the limiter's clock.
 func (l *RateLimiter) now() time.Time { return l.options.clock() }
 
@@ -140,7 +193,7 @@ func (l *RateLimiter) bucket(entity, resource string) *bucketRef {
 	if b, ok := l.buckets.GetIfPresent(id); ok {
 		return b
 	}
-	b, _ := l.buckets.SetIfAbsent(id, newBucketRef(bucketKey{NS: l.ns, Entity: entity, Resource: resource}))
+	b, _ := l.buckets.SetIfAbsent(id, newBucketRef(l.ns, entity, resource))
 	return b
 }
 
@@ -183,8 +236,8 @@ func (l *RateLimiter) Stats() Stats {
 }
 
 // Available returns the status of every limit of an entity and resource, as the store has them, without those of its
-// parents. It costs one consistent read, and one more when the stored limits are not in memory; a bucket that does not
-// exist yet counts as full.
+// parents. It costs one consistent read of each shard of the bucket, and one more read when the stored limits are not in
+// memory; a bucket that does not exist yet counts as full.
 func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (Statuses, error) {
 	r := Request{Entity: entity, Resource: resource}
 	if err := r.validateNames(); err != nil {
@@ -233,9 +286,9 @@ func (l *RateLimiter) inspect(ctx context.Context, op string, r *Request) ([]lin
 
 // look reads a bucket and returns where its limits stand.
 func (l *RateLimiter) look(ctx context.Context, op string, k *link) (Statuses, error) {
-	image, err := l.read(ctx, k.bucket)
+	images, err := l.survey(ctx, k.bucket)
 	if err != nil {
 		return nil, wrap(op, err)
 	}
-	return k.bucket.statuses(image.state(), &k.limits.config, &k.demand, l.now().UnixMilli()), nil
+	return k.statuses(statesOf(images), l.now().UnixMilli()), nil
 }

@@ -4,76 +4,386 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
+	"iter"
+	"time"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// DefaultNamespace is the namespace of limiters that are opened without [WithNamespace].
+// DefaultNamespace is the namespace of limiters that are opened without [WithNamespace]. It cannot be deleted: the next
+// limiter that is opened with [WithSetup] would start with an empty one of the same name.
 const DefaultNamespace = "default"
 
 // registryNamespace is the namespace id of the registry itself.
 const registryNamespace = "_"
 
-// timeFormat is the form of times in items.
-const timeFormat = "2006-01-02T15:04:05Z"
+// A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, whatever namespace
+// it works in. It is safe for concurrent use.
+//
+// A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the items:
+// [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open in a
+// namespace has its ID and is not disturbed by any of that: it goes on to read and write, and what it writes is there
+// after a recovery. It should be closed before a purge: what it writes afterwards stays, under an ID that nothing leads to.
+type NamespaceService struct{ l *RateLimiter }
 
-// Values of the status attribute of a namespace.
-const statusActive = "active"
+// A NamespaceStatus says where a namespace stands.
+type NamespaceStatus string
+
+// The statuses, in the order in which a namespace goes through them.
+const (
+	NamespaceActive  NamespaceStatus = "active"
+	NamespaceDeleted NamespaceStatus = "deleted" // it has lost its name
+	NamespacePurging NamespaceStatus = "purging" // its items are being deleted, or were when a purge ended too early
+)
+
+// A Namespace is a part of a table that is apart from the others.
+type Namespace struct {
+	ID        string // opaque
+	Name      string // the name that it has, or had
+	Status    NamespaceStatus
+	CreatedAt time.Time
+	DeletedAt time.Time // zero for an active one
+}
+
+// Register registers a namespace under a name, or finds it registered. It costs one read, and for a new one a transaction
+// of two items: four write units, and one for the index of each.
+func (s *NamespaceService) Register(ctx context.Context, name string) (Namespace, error) {
+	if err := s.check(validateNamespace(name)); err != nil {
+		return Namespace{}, err
+	}
+	ns, err := s.l.register(ctx, name)
+	return ns, wrap("register the namespace", err)
+}
+
+// Get returns the namespace of a name; [ErrNamespaceNotFound] when there is none. It costs one read.
+func (s *NamespaceService) Get(ctx context.Context, name string) (Namespace, error) {
+	if err := s.check(validateNamespace(name)); err != nil {
+		return Namespace{}, err
+	}
+	found, err := s.l.named(ctx, name)
+	if err != nil {
+		return Namespace{}, wrap("get the namespace", err)
+	}
+	return found.namespace(), nil
+}
+
+// List yields the namespaces that have a name, in the order of their names. It reads page by page as the loop goes on: a
+// read unit per 4 KB.
+func (s *NamespaceService) List(ctx context.Context) iter.Seq2[Namespace, error] {
+	return s.list(ctx, queryNamespaces(), func(item expr.Item) (Namespace, error) {
+		decoded, err := decodeNamespace(item)
+		return decoded.namespace(), err
+	}, func(Namespace) bool { return true })
+}
+
+// Orphans yields the namespaces that have lost their name: deleted, or with a purge that has not ended. It reads the
+// records of all namespaces, page by page as the loop goes on: a read unit per 4 KB.
+func (s *NamespaceService) Orphans(ctx context.Context) iter.Seq2[Namespace, error] {
+	return s.list(ctx, queryNamespaceIDs(), func(item expr.Item) (Namespace, error) {
+		decoded, err := decodeNamespaceID(item)
+		return decoded.namespace(), err
+	}, func(ns Namespace) bool { return ns.Status != NamespaceActive })
+}
+
+// list yields the namespaces of a query that are wanted.
+func (s *NamespaceService) list(
+	ctx context.Context, q store.Query, decode func(expr.Item) (Namespace, error), wanted func(Namespace) bool,
+) iter.Seq2[Namespace, error] {
+	return func(yield func(Namespace, error) bool) {
+		if err := s.check(nil); err != nil {
+			yield(Namespace{}, err)
+			return
+		}
+		q.Consistent = true
+		for item, err := range s.l.query(ctx, "list namespaces", q) {
+			var ns Namespace
+			if err == nil {
+				ns, err = decode(item)
+				err = wrap("list namespaces", err)
+			}
+			if err != nil {
+				yield(Namespace{}, err)
+				return
+			}
+			if wanted(ns) && !yield(ns, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Delete takes the name of a namespace away, which may then be registered again, and marks the namespace as deleted. Its
+// items stay. It returns the namespace, whose ID the other calls take; [ErrNamespaceNotFound] when there is none of that
+// name, and a [*ValidationError] for [DefaultNamespace]. It costs one read and a transaction of two items: four write
+// units, and one for an index.
+func (s *NamespaceService) Delete(ctx context.Context, name string) (Namespace, error) {
+	if err := s.check(validateNamespace(name)); err != nil {
+		return Namespace{}, err
+	}
+	if name == DefaultNamespace {
+		return Namespace{}, &ValidationError{Field: "namespace", Value: name, Reason: "cannot be deleted"}
+	}
+	ns, err := s.delete(ctx, name)
+	return ns, wrap("delete the namespace", err)
+}
+
+func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, error) {
+	for attempt := range maxAttempts {
+		found, err := s.l.named(ctx, name)
+		if err != nil {
+			return Namespace{}, err
+		}
+		ns := found.namespace()
+		ns.Status, ns.DeletedAt = NamespaceDeleted, s.l.now().UTC().Truncate(time.Second)
+		release, err := releaseName(ns.ID)
+		if err != nil {
+			return Namespace{}, err
+		}
+		retire, err := retireNamespace(string(NamespaceActive), string(NamespaceDeleted), ns.DeletedAt.Format(timeFormat))
+		if err != nil {
+			return Namespace{}, err
+		}
+		results, err := s.l.tryTransact(ctx, []store.Write{
+			{Kind: store.Delete, Key: found.Key.key(), Expr: release},
+			{Kind: store.Update, Key: namespaceIDKey{ID: ns.ID}.key(), Expr: retire},
+		})
+		switch {
+		case err != nil:
+			return Namespace{}, err
+		case results == nil: // another transaction was in the way
+		case !results[0].Applied: // the name has gone, or leads elsewhere
+		case !results[1].Applied:
+			return Namespace{}, fmt.Errorf("%w: the record of %s, %q, is missing or not active", ErrNamespaceState, ns.ID, name)
+		default:
+			return ns, nil
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return Namespace{}, err
+		}
+	}
+	return Namespace{}, ErrContended
+}
+
+// Recover gives a deleted namespace its name back, with everything in it. It returns [ErrNamespaceNotFound] for an ID that
+// is not registered, and [ErrNamespaceState] when the namespace is not deleted, when its purge has begun, or when a new
+// namespace has taken the name. It costs one read and a transaction of two items: four write units, and one for an index.
+func (s *NamespaceService) Recover(ctx context.Context, id string) (Namespace, error) {
+	if err := s.check(validateNamespaceID(id)); err != nil {
+		return Namespace{}, err
+	}
+	ns, err := s.recover(ctx, id)
+	return ns, wrap("recover the namespace", err)
+}
+
+func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, error) {
+	for attempt := range maxAttempts {
+		items, err := s.l.readItems(ctx, namespaceIDKey{ID: id}.key())
+		if err != nil {
+			return Namespace{}, err
+		}
+		if items[0] == nil {
+			return Namespace{}, missing(id)
+		}
+		found, err := decodeNamespaceID(items[0])
+		if err != nil {
+			return Namespace{}, err
+		}
+		ns := found.namespace()
+		if ns.Status != NamespaceDeleted {
+			return Namespace{}, fmt.Errorf("%w: %s is %s, not deleted", ErrNamespaceState, id, ns.Status)
+		}
+		ns.Status, ns.DeletedAt = NamespaceActive, time.Time{}
+		forward := namespaceItem{
+			Key: namespaceKey{Name: ns.Name}, ID: id, Name: ns.Name, Status: string(NamespaceActive), CreatedAt: found.CreatedAt,
+		}
+		absent, err := insert()
+		if err != nil {
+			return Namespace{}, err
+		}
+		restore, err := restoreNamespace(string(NamespaceDeleted), string(NamespaceActive))
+		if err != nil {
+			return Namespace{}, err
+		}
+		results, err := s.l.tryTransact(ctx, []store.Write{
+			{Kind: store.Put, Key: forward.Key.key(), Item: forward.encode(), Expr: absent},
+			{Kind: store.Update, Key: found.Key.key(), Expr: restore},
+		})
+		switch {
+		case err != nil:
+			return Namespace{}, err
+		case results == nil: // another transaction was in the way
+		case !results[1].Applied: // recovered or condemned meanwhile
+		case !results[0].Applied:
+			return Namespace{}, fmt.Errorf("%w: the name %q of %s is taken", ErrNamespaceState, ns.Name, id)
+		default:
+			return ns, nil
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return Namespace{}, err
+		}
+	}
+	return Namespace{}, ErrContended
+}
+
+// Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and the
+// memory of stored limits with l, and has l's options but for those given. A namespace that is not registered is
+// [ErrNamespaceNotFound], unless [WithSetup] is among them. Closing the limiter leaves the store open; closing l, when it
+// has opened the store, ends the store for both. It costs one batch read of two items, and some 10 KB of memory: keep the
+// limiter for as long as the namespace is used.
+func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option) (*RateLimiter, error) {
+	if l.closed.Load() {
+		return nil, ErrClosed
+	}
+	o := l.options
+	o.setup = false
+	for _, opt := range opts {
+		opt(&o)
+	}
+	o.namespace = name
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	return start(ctx, l.store, o, l.common, o.setup)
+}
+
+// check returns the error of a call that must not be made.
+func (s *NamespaceService) check(invalid error) error {
+	if s.l.closed.Load() {
+		return ErrClosed
+	}
+	return invalid
+}
+
+// missing returns the error of a name or an ID that is not registered.
+func missing(namespace string) error { return fmt.Errorf("%w: %q", ErrNamespaceNotFound, namespace) }
 
 // newNamespaceID returns 8 random bytes in unpadded URL-safe base64, never starting with a hyphen, which command lines
 // would take for an option.
 func newNamespaceID() string {
 	for {
 		var b [8]byte
-		rand.Read(b[:]) //nolint:errcheck // crypto/rand.Read never fails
+		_, _ = rand.Read(b[:]) // never fails
 		if id := base64.RawURLEncoding.EncodeToString(b[:]); id[0] != '-' {
 			return id
 		}
 	}
 }
 
-// lookupNamespace returns the id of a registered namespace.
-func lookupNamespace(ctx context.Context, s store.Store, name string) (string, error) {
-	found, err := s.Read(ctx, []store.Key{namespaceKey{Name: name}.key()}, true)
-	if err != nil {
-		return "", wrap("look up the namespace", err)
-	}
-	if found[0] == nil {
-		return "", fmt.Errorf("%w: %q", ErrNamespaceNotFound, name)
-	}
-	item, err := decodeNamespace(found[0])
-	if err != nil {
-		return "", wrap("look up the namespace", err)
-	}
-	return item.ID, nil
+// A registration is what a table says of itself and of a namespace.
+type registration struct {
+	versioned bool           // it has a version record, which this client may use
+	namespace *namespaceItem // nil when it is not registered
 }
 
-// registerNamespace registers a namespace, or finds it registered.
-func (l *RateLimiter) registerNamespace(ctx context.Context, name string) error {
+// lookup reads the version record and that of a namespace: one batch read.
+func (l *RateLimiter) lookup(ctx context.Context, name string) (found registration, err error) {
+	items, err := l.store.Read(ctx, []store.Key{versionKey{}.key(), namespaceKey{Name: name}.key()}, true)
+	if err != nil {
+		return found, err
+	}
+	if err := checkVersion(items[0]); err != nil {
+		return found, err
+	}
+	found.versioned = items[0] != nil
+	if items[1] == nil {
+		return found, nil
+	}
+	item, err := decodeNamespace(items[1])
+	found.namespace = &item
+	return found, err
+}
+
+// named returns the record of a registered namespace.
+func (l *RateLimiter) named(ctx context.Context, name string) (item namespaceItem, err error) {
+	items, err := l.readItems(ctx, namespaceKey{Name: name}.key())
+	if err == nil && items[0] == nil {
+		err = missing(name)
+	}
+	if err != nil {
+		return item, err
+	}
+	return decodeNamespace(items[0])
+}
+
+// register registers a namespace, or finds it registered.
+func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, error) {
 	for attempt := range maxAttempts {
-		if _, err := lookupNamespace(ctx, l.store, name); !errors.Is(err, ErrNamespaceNotFound) {
-			return err
+		items, err := l.readItems(ctx, namespaceKey{Name: name}.key())
+		if err != nil {
+			return Namespace{}, err
+		}
+		if items[0] != nil {
+			found, err := decodeNamespace(items[0])
+			return found.namespace(), err
 		}
 		now := l.now().UTC().Format(timeFormat)
+		status := string(NamespaceActive)
 		id := newNamespaceID()
-		forward := namespaceItem{Key: namespaceKey{Name: name}, ID: id, Name: name, Status: statusActive, CreatedAt: now}
-		reverse := namespaceIDItem{Key: namespaceIDKey{ID: id}, ID: id, Name: name, Status: statusActive, CreatedAt: now}
+		forward := namespaceItem{Key: namespaceKey{Name: name}, ID: id, Name: name, Status: status, CreatedAt: now}
+		reverse := namespaceIDItem{Key: namespaceIDKey{ID: id}, ID: id, Name: name, Status: status, CreatedAt: now}
 		absent, err := insert()
 		if err != nil {
-			return wrap("register the namespace", err)
+			return Namespace{}, err
 		}
 		applied, err := l.transact(ctx, []store.Write{
 			{Kind: store.Put, Key: forward.Key.key(), Item: forward.encode(), Expr: absent},
 			{Kind: store.Put, Key: reverse.Key.key(), Item: reverse.encode(), Expr: absent},
 		})
 		if applied || err != nil {
-			return wrap("register the namespace", err)
+			return forward.namespace(), err
 		}
 		if err := pause(ctx, attempt); err != nil {
-			return err
+			return Namespace{}, err
 		}
 	}
-	return ErrContended
+	return Namespace{}, ErrContended
+}
+
+func (it *namespaceItem) namespace() Namespace {
+	return Namespace{it.ID, it.Name, NamespaceStatus(it.Status), parseTime(it.CreatedAt), parseTime(it.DeletedAt)}
+}
+
+func (it *namespaceIDItem) namespace() Namespace {
+	return Namespace{it.ID, it.Name, NamespaceStatus(it.Status), parseTime(it.CreatedAt), parseTime(it.DeletedAt)}
+}
+
+// timeFormat is the form of times in items.
+const timeFormat = "2006-01-02T15:04:05Z"
+
+// parseTime returns the time that an item has, in whole seconds or, in items of other programs, with a fraction and
+// another zone; the zero time for what is none.
+func parseTime(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// validateNamespaceID checks an ID for keys that it goes into.
+func validateNamespaceID(id string) error {
+	var reason string
+	switch {
+	case id == "" || len(id) > 64:
+		reason = "must have from 1 to 64 characters"
+	case id == registryNamespace:
+		reason = "is the registry's own"
+	case !isToken(id):
+		reason = "must hold only ASCII letters, digits, - and _"
+	default:
+		return nil
+	}
+	return &ValidationError{Field: "namespace id", Value: id, Reason: reason}
+}
+
+func isToken(id string) bool {
+	for _, r := range id {
+		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		if !letter && (r < '0' || r > '9') && r != '-' && r != '_' {
+			return false
+		}
+	}
+	return true
 }

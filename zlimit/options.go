@@ -3,6 +3,7 @@ package zlimit
 import (
 	"log/slog"
 	"math"
+	"math/bits"
 	"strconv"
 	"time"
 
@@ -20,10 +21,12 @@ type options struct {
 	freshness      time.Duration // or defaultFreshness
 	policy         FailurePolicy
 	bucketTTL      int
+	maxShards      int
 	rejectionCache time.Duration
 	callTimeout    time.Duration
 	cacheSize      int
 	setup          bool
+	principal      string
 	logger         *slog.Logger
 }
 
@@ -37,6 +40,7 @@ func newOptions(opts []Option) (options, error) {
 		configTTL:   time.Minute,
 		freshness:   defaultFreshness,
 		bucketTTL:   7,
+		maxShards:   maxShards,
 		callTimeout: 2 * time.Second,
 		cacheSize:   100_000,
 		logger:      slog.New(slog.DiscardHandler),
@@ -63,6 +67,7 @@ func (o *options) validate() error {
 		{o.freshness == defaultFreshness || o.freshness%time.Millisecond == 0, "freshness", "must be whole milliseconds", o.freshness.String()},
 		{o.policy <= Allow, "failure policy", "must be Inherit, Block or Allow", o.policy.String()},
 		{o.bucketTTL >= 0, "bucket TTL", "must not be negative", strconv.Itoa(o.bucketTTL)},
+		{bits.OnesCount(uint(o.maxShards)) == 1 && o.maxShards <= maxShards, "max shards", "must be 1, 2, 4, 8, 16 or 32", strconv.Itoa(o.maxShards)},
 		{o.rejectionCache >= 0, "rejection cache", "must not be negative", o.rejectionCache.String()},
 		{o.callTimeout > 0, "call timeout", "must be positive", o.callTimeout.String()},
 		{o.cacheSize > 0, "cache size", "must be positive", strconv.Itoa(o.cacheSize)},
@@ -71,7 +76,7 @@ func (o *options) validate() error {
 			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
 		}
 	}
-	return nil
+	return validatePrincipal(o.principal)
 }
 
 // WithNamespace makes the limiter work in a namespace of its own: entities, limits and buckets of one namespace are not
@@ -102,6 +107,10 @@ func WithFailurePolicy(p FailurePolicy) Option { return func(o *options) { o.pol
 // times the time in which they fill up; the default is 7. 0 keeps them for ever.
 func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketTTL = timesToFill } }
 
+// WithMaxShards sets into how many items the bucket of one entity and resource may be divided when it is written more
+// often than DynamoDB serves one key, 1,000 times a second: 1, 2, 4, 8, 16 or 32, which is the default.
+func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
+
 // WithRejectionCache lets a rejection be decided from what this process saw of the bucket within the last d, without
 // asking the store. A cached rejection costs nothing and is at most d behind what others gave back. The default is 0:
 // every rejection is decided on what the store says.
@@ -118,6 +127,11 @@ func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize =
 // WithSetup creates the table and registers the namespace, where they are missing, before the limiter opens them; see
 // [RateLimiter.Setup].
 func WithSetup() Option { return func(o *options) { o.setup = true } }
+
+// WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as the
+// store knows it: of a DynamoDB table opened by [Open] the ARN of the AWS identity, asked of STS at the first change; of
+// a database file or memory the user of the operating system; of a store made by [DynamoDB] nobody.
+func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
 // WithLogger sets where the limiter reports what an operator should know, such as a config that cannot be refreshed; by
 // default nowhere.

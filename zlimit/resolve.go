@@ -66,16 +66,21 @@ func (r *resolved) has(limit string) bool {
 	return slices.ContainsFunc(r.limits, func(l Limit) bool { return l.Name == limit })
 }
 
-// keep returns a config under which a bucket stays what it is: settling leaves the limits alone.
-func (o *options) keep(s *bucket.State) *bucket.Config {
-	c := &bucket.Config{}
+// paramsOf returns the parameters that an item has.
+func paramsOf(s *bucket.State) (params []bucket.Params) {
 	for _, l := range s.Limits {
 		if l.Name != bucket.WriteUnits {
-			c.Params = append(c.Params, bucket.Params{
+			params = append(params, bucket.Params{
 				Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
 			})
 		}
 	}
+	return params
+}
+
+// keep returns a config under which a bucket stays what it is: settling leaves the limits alone.
+func (o *options) keep(s *bucket.State) *bucket.Config {
+	c := &bucket.Config{Params: paramsOf(s)}
 	c.Freshness = o.freshnessOf(c.Params)
 	if s.ExpiresAt > 0 {
 		c.Lifetime = int64(max(o.bucketTTL, 1))
@@ -194,14 +199,10 @@ func (l *RateLimiter) load(ctx context.Context, b *bucketRef, maxAge time.Durati
 
 // share starts the read of load, or joins the one under way.
 func (l *RateLimiter) share(ctx context.Context, b *bucketRef, maxAge time.Duration) <-chan singleflight.Result {
-	return l.loads.DoChan(b.key.PK+"#"+maxAge.String(), func() (any, error) {
-		l.closing.Lock()
-		if l.closed.Load() {
-			l.closing.Unlock()
+	return l.loads.DoChan(b.Entity+"#"+b.Resource+"#"+maxAge.String(), func() (any, error) {
+		if !l.begin() {
 			return nil, ErrClosed
 		}
-		l.background.Add(1)
-		l.closing.Unlock()
 		defer l.background.Done()
 		return nil, l.call(context.WithoutCancel(ctx), func(ctx context.Context) error { return l.fetch(ctx, b, maxAge) })
 	})
@@ -222,9 +223,10 @@ func (l *RateLimiter) fetch(ctx context.Context, b *bucketRef, maxAge time.Durat
 			keys = append(keys, c.key)
 		}
 	}
-	withBucket := b.image.Load() == nil
+	first := b.shard(0)
+	withBucket := first.image.Load() == nil
 	if withBucket {
-		keys = append(keys, b.key)
+		keys = append(keys, first.key)
 	}
 	var items []expr.Item
 	if len(keys) > 0 {
@@ -248,7 +250,7 @@ func (l *RateLimiter) fetch(ctx context.Context, b *bucketRef, maxAge time.Durat
 		})
 	}
 	if withBucket {
-		if _, err := b.observe(items[len(stale)], now); err != nil {
+		if _, err := first.observe(items[len(stale)], now); err != nil {
 			return err
 		}
 	}

@@ -69,14 +69,14 @@ func (s Statuses) retryAfter() time.Duration {
 	return wait
 }
 
-// statuses returns the statuses of a bucket in view of a demand, at a time in epoch milliseconds.
-func (b *bucketRef) statuses(state *bucket.State, c *bucket.Config, d *bucket.Demand, now int64) Statuses {
-	levels := c.Statuses(nil, state, d, now)
+// statuses returns the statuses of a link's limits for the shards of its bucket, at a time in epoch milliseconds.
+func (k *link) statuses(shards []*bucket.State, now int64) Statuses {
+	levels := k.limits.config.Statuses(nil, shards, &k.demand, now)
 	statuses := make(Statuses, len(levels))
 	for i, l := range levels {
 		s := Status{
-			Entity:   b.Entity,
-			Resource: b.Resource,
+			Entity:   k.bucket.Entity,
+			Resource: k.bucket.Resource,
 			Limit: Limit{
 				Name:         l.Name,
 				Capacity:     l.Capacity / millis,

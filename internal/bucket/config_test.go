@@ -79,8 +79,8 @@ func TestConfigReachesTheItem(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			stored := &item{&State{Limits: append(slices.Clone(test.before), wcu(0, 0)), RefilledAt: now - 500}}
-			for _, status := range test.config.Statuses(nil, stored.state, &Demand{}, now) {
+			stored := &item{&State{Limits: append(slices.Clone(test.before), wcu(0, 0)), RefilledAt: now - 500, Shards: 1}}
+			for _, status := range test.config.Statuses(nil, []*State{stored.state}, &Demand{}, now) {
 				taken, _ := (&Demand{Amounts: test.demand}).of(status.Name)
 				i := slices.IndexFunc(test.want, func(l Limit) bool { return l.Name == status.Name })
 				if want := test.want[i].Tokens + taken; status.Available != want {

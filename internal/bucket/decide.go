@@ -23,7 +23,7 @@ type StepKind uint8
 const (
 	Take      StepKind = iota // amount
 	Charge                    // amount
-	Refund                    // amount, room, capacity
+	Refund                    // amount, room, capacity, shards
 	Credit                    // room, delta
 	Cover                     // floor
 	Fill                      // brink, level
@@ -33,13 +33,14 @@ const (
 	Drop                      // none
 	Expire                    // expiry
 	Persist                   // none
+	Resize                    // shards, next shards
 )
 
-// A Step is one clause of a write, for one limit or, Expire and Persist, for the item.
+// A Step is one clause of a write, for one limit or, from Expire on, for the item.
 type Step struct {
 	Kind   StepKind
 	Limit  string
-	Values [3]int64
+	Values [4]int64
 }
 
 // A Plan is how a demand is to be written. It may be reused from decision to decision; its zero value is ready.
@@ -60,7 +61,7 @@ type Plan struct {
 func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case s == nil:
-		p.create(c, d, now)
+		p.Create(c, d, 0, 1, now)
 	case !c.Matches(s):
 		p.advance(s, c, d, max(now, s.RefilledAt+1)) // a new stamp, so that plans for the old parameters fail
 	case !p.spend(s, c, d, now):
@@ -80,10 +81,10 @@ func (p *Plan) step(kind StepKind, limit string, values ...int64) {
 	p.Steps = append(p.Steps, s)
 }
 
-// create plans a full bucket less the demand.
-func (p *Plan) create(c *Config, d *Demand, now int64) {
+// Create plans a full shard less the demand, where there is none: shard 0 of 1 is a whole bucket.
+func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	p.reset(Create, now, now)
-	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shards: 1}
+	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shard: shard, Shards: shards}
 	life := lifetime{config: c}
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
@@ -91,18 +92,21 @@ func (p *Plan) create(c *Config, d *Demand, now int64) {
 			params = &c.Params[i]
 		}
 		amount, checked := d.of(params.Name)
-		if checked && amount > params.Capacity {
+		capacity := p.Item.share(params.Name, params.Capacity)
+		if checked && amount > capacity {
 			p.reset(Reject, now, now)
 			return
 		}
-		level := min(sub(params.Capacity, amount), params.Capacity)
+		level := min(sub(capacity, amount), capacity)
 		p.Item.Limits = append(p.Item.Limits, Limit{
 			Name: params.Name, Tokens: level, Consumed: amount,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
 		})
 		life.cover(params, level)
 	}
-	p.Item.ExpiresAt = life.end(now)
+	if shards == 1 {
+		p.Item.ExpiresAt = life.end(now)
+	}
 }
 
 // spend plans a write that leaves the refill stamp alone; false when that takes a refill.
@@ -128,10 +132,10 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			p.step(Charge, l.Name, amount)
 		default:
 			room := add(s.share(l.Name, l.Capacity), amount)
-			if l.Tokens > room {
+			if l.Tokens > room || s.Shards == 0 { // the write asks for the number of shards, which old items do not have
 				return false
 			}
-			p.step(Refund, l.Name, amount, room, l.Capacity)
+			p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
 		}
 	}
 	return true
@@ -177,7 +181,11 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
 		life.cover(params, level)
 	}
-	switch expiry := life.end(now); {
+	expiry := life.end(now)
+	if s.sharded() {
+		expiry = 0
+	}
+	switch {
 	case expiry == s.ExpiresAt:
 	case expiry == 0:
 		p.step(Persist, "")

@@ -46,6 +46,12 @@ func (it *item) apply(p *Plan) bool {
 		case Persist:
 			next.ExpiresAt = 0
 			continue
+		case Resize:
+			if int64(next.Shards) != v[0] {
+				return false
+			}
+			next.Shards = int(v[1])
+			continue
 		case Seed:
 			if l != nil {
 				return false
@@ -65,7 +71,7 @@ func (it *item) apply(p *Plan) bool {
 		case Charge:
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
 		case Refund:
-			holds = before.Tokens <= v[1] && before.Capacity == v[2]
+			holds = before.Tokens <= v[1] && before.Capacity == v[2] && int64(it.state.Shards) == v[3]
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
 		case Credit:
 			holds = before.Tokens <= v[0]
@@ -337,7 +343,7 @@ func TestWaitIsMinimal(t *testing.T) {
 			d.Amounts = append(d.Amounts, Amount{p.Name, rapid.Int64Range(1, p.Capacity+p.Capacity/4).Draw(t, "amount")})
 		}
 		wait, possible := int64(0), true
-		for _, status := range c.Statuses(nil, s, &d, now) {
+		for _, status := range c.Statuses(nil, []*State{s}, &d, now) {
 			possible = possible && status.Wait != Never
 			wait = max(wait, status.Wait)
 		}

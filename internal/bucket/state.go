@@ -37,6 +37,17 @@ func (s *State) share(limit string, total int64) int64 {
 	return Share(total, s.Shard, s.Shards)
 }
 
+// sharded reports whether the item is one of several. Such items do not expire: one that went before the others would
+// be created again as the whole bucket.
+func (s *State) sharded() bool { return s.Shards > 1 }
+
+// Pressed reports whether the item has been written more often than its key can bear: [WriteUnits] fall short even after
+// a refill up to now.
+func (s *State) Pressed(now int64) bool {
+	l := s.find(WriteUnits)
+	return l != nil && add(l.Tokens, s.refill(l, max(now, s.RefilledAt))) < 0
+}
+
 // refill returns what flows into a limit from the item's refill stamp up to now, at the parameters that the item has.
 func (s *State) refill(l *Limit, now int64) int64 {
 	return Refill(s.RefilledAt, now, s.share(l.Name, l.RefillAmount), l.RefillPeriod)
@@ -94,7 +105,7 @@ func (c *Config) Matches(s *State) bool {
 			configured++
 		}
 	}
-	return configured == len(c.Params)+1 && (c.Lifetime > 0) == (s.ExpiresAt > 0)
+	return configured == len(c.Params)+1 && (c.Lifetime > 0 && !s.sharded()) == (s.ExpiresAt > 0)
 }
 
 func (l *Limit) has(p *Params) bool {

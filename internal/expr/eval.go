@@ -27,6 +27,7 @@ func (t *test) holds(values []Value, item Item) bool {
 			}
 		}
 		return false
+	default: // on an attribute
 	}
 	v, ok := item.Lookup(t.attr)
 	switch t.kind {
@@ -36,6 +37,7 @@ func (t *test) holds(values []Value, item Item) bool {
 		return !ok
 	case condEQ:
 		return ok && v.Equal(values[t.slot])
+	default: // a comparison
 	}
 	order, comparable := v.compare(values[t.slot])
 	if !comparable {

@@ -126,6 +126,7 @@ func (t *Template) infer() error {
 			k = addable
 		case actDelete:
 			k = 1 << KindSS
+		default: // a value to set
 		}
 		if err := use(s.slot, k); err != nil {
 			return err

@@ -17,19 +17,50 @@ func TestParseNumber(t *testing.T) {
 		text string
 		want string // "" for an error
 	}{
-		{"0", "0"}, {"-0", "0"}, {"+7", "7"}, {"007", "7"}, {"-12", "-12"}, {"0.0", "0"},
+		{"0", "0"},
+		{"-0", "0"},
+		{"+7", "7"},
+		{"007", "7"},
+		{"-12", "-12"},
+		{"0.0", "0"},
 		{"9223372036854775807", "9223372036854775807"},
 		{"-9223372036854775808", "-9223372036854775808"},
 		{"9223372036854775808", "9223372036854775808"},
-		{"1.50", "1.5"}, {"-0.25", "-0.25"}, {"1e3", "1000"}, {"1.5E+3", "1500"}, {"12E-1", "1.2"},
-		{nines, nines}, {"-" + nines, "-" + nines}, {"0." + nines, "0." + nines},
-		{nines + "000", nines + "000"}, {"0.000" + nines, "0.000" + nines},
-		{nines + "9", ""}, {"0.1" + nines, ""}, {"1" + strings.Repeat("0", 38) + ".1", ""},
-		{"1E125", "1" + strings.Repeat("0", 125)}, {"1E126", ""}, {"-1E126", ""},
-		{"1E-130", "0." + strings.Repeat("0", 129) + "1"}, {"1E-131", ""},
-		{"1E-200", ""}, {"1E1000000000", ""}, {"1E-1000000000", ""}, {strings.Repeat("1", 300), ""},
-		{"", ""}, {" 1", ""}, {"1 ", ""}, {"abc", ""}, {"1_000", ""}, {"0x10", ""}, {"1p4", ""}, {"1/3", ""},
-		{"Inf", ""}, {"NaN", ""}, {"1e", ""}, {"--1", ""}, {"1.2.3", ""},
+		{"1.50", "1.5"},
+		{"-0.25", "-0.25"},
+		{"1e3", "1000"},
+		{"1.5E+3", "1500"},
+		{"12E-1", "1.2"},
+		{nines, nines},
+		{"-" + nines, "-" + nines},
+		{"0." + nines, "0." + nines},
+		{nines + "000", nines + "000"},
+		{"0.000" + nines, "0.000" + nines},
+		{nines + "9", ""},
+		{"0.1" + nines, ""},
+		{"1" + strings.Repeat("0", 38) + ".1", ""},
+		{"1E125", "1" + strings.Repeat("0", 125)},
+		{"1E126", ""},
+		{"-1E126", ""},
+		{"1E-130", "0." + strings.Repeat("0", 129) + "1"},
+		{"1E-131", ""},
+		{"1E-200", ""},
+		{"1E1000000000", ""},
+		{"1E-1000000000", ""},
+		{strings.Repeat("1", 300), ""},
+		{"", ""},
+		{" 1", ""},
+		{"1 ", ""},
+		{"abc", ""},
+		{"1_000", ""},
+		{"0x10", ""},
+		{"1p4", ""},
+		{"1/3", ""},
+		{"Inf", ""},
+		{"NaN", ""},
+		{"1e", ""},
+		{"--1", ""},
+		{"1.2.3", ""},
 	} {
 		v, err := ParseNumber(test.text)
 		if got := v.Number(); got != test.want {
@@ -97,11 +128,15 @@ func TestLow64(t *testing.T) {
 		want int64
 		ok   bool
 	}{
-		{"5", 5, true}, {"-5", -5, true},
+		{"5", 5, true},
+		{"-5", -5, true},
 		{"9223372036854775808", math.MinInt64, true}, // one past the largest
 		{"-9223372036854775809", math.MaxInt64, true},
-		{"18446744073709551616", 0, true}, {"18446744073709551617", 1, true}, {"-18446744073709551617", -1, true},
-		{"36893488147419103233", 1, true}, {"1E+100", 0, true},
+		{"18446744073709551616", 0, true},
+		{"18446744073709551617", 1, true},
+		{"-18446744073709551617", -1, true},
+		{"36893488147419103233", 1, true},
+		{"1E+100", 0, true},
 		{"1.5", 0, false},
 	} {
 		v, err := ParseNumber(test.text)
@@ -151,12 +186,20 @@ func TestEqual(t *testing.T) {
 		a, b Value
 		want bool
 	}{
-		{N(1), N(1), true}, {N(1), N(2), false}, {big, same, true}, {N(0), Bool(false), false}, {N(0), Null(), false},
-		{S("1"), N(1), false}, {S(""), Null(), false}, {Value{}, Null(), false},
-		{List(N(1), N(2)), List(N(1), N(2)), true}, {List(N(1), N(2)), List(N(2), N(1)), false},
+		{N(1), N(1), true},
+		{N(1), N(2), false},
+		{big, same, true},
+		{N(0), Bool(false), false},
+		{N(0), Null(), false},
+		{S("1"), N(1), false},
+		{S(""), Null(), false},
+		{Value{}, Null(), false},
+		{List(N(1), N(2)), List(N(1), N(2)), true},
+		{List(N(1), N(2)), List(N(2), N(1)), false},
 		{Map(Item{{"a", N(1)}, {"b", N(2)}}), Map(Item{{"b", N(2)}, {"a", N(1)}}), true},
 		{Map(Item{{"a", N(1)}}), Map(Item{{"b", N(1)}}), false},
-		{Map(nil), Map(Item{}), true}, {List(), Map(nil), false},
+		{Map(nil), Map(Item{}), true},
+		{List(), Map(nil), false},
 	} {
 		if got := test.a.Equal(test.b); got != test.want {
 			t.Errorf("%v.Equal(%v) = %t", test.a, test.b, got)

@@ -22,6 +22,8 @@ type Error struct {
 	// Unavailable marks outages: the store did not answer, or answered that it cannot serve for now. Denied
 	// permission, a missing table and malformed requests are no outages.
 	Unavailable bool
+	// Throttled marks outages in which the store answered that it is asked too often.
+	Throttled bool
 	// Unknown marks writes that may have happened: sent, but not answered. Every other error of a write proves that
 	// nothing was written.
 	Unknown bool

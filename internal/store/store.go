@@ -92,13 +92,15 @@ type Result struct {
 
 // A Query asks for the items of one partition of the table or of an index, in the order of their sort key.
 type Query struct {
-	Index    string // "" for the table, or the name of an index in [Table]
-	PK       string
-	Prefix   string // of the sort key; "" for all
-	After    string // sort keys greater than this alone; "" for all
-	Reverse  bool   // descending
-	Limit    int    // items in a page at most; 0 leaves it to the store
-	Continue Cursor // where an earlier page of the same query ended; nil to start
+	Index   string // "" for the table, or the name of an index in [Table]
+	PK      string
+	Prefix  string // of the sort key; "" for all
+	After   string // sort keys greater than this alone; "" for all
+	Reverse bool   // descending
+	Limit   int    // items in a page at most; 0 leaves it to the store
+	// Consistent asks for a read that sees every write that returned before it, which global indexes do not have.
+	Consistent bool
+	Continue   Cursor // where an earlier page of the same query ended; nil to start
 }
 
 // Validate returns an error for a query that DynamoDB would not take.
@@ -111,6 +113,12 @@ func (q *Query) Validate() error {
 
 // A Cursor is where a page ended: the key attributes of its last item. It is nil after the last page.
 type Cursor expr.Item
+
+// CursorAt returns a cursor for a query of the table that goes on after a key, which need not be that of an item.
+func CursorAt(k Key) Cursor { return Cursor(k.Join(nil)) }
+
+// MaxDelete is the number of keys that [Store.Delete] takes.
+const MaxDelete = 25
 
 // A Page is a part of a query's result. An index that projects keys alone yields items of keys alone.
 type Page struct {
@@ -132,6 +140,11 @@ type Store interface {
 	// not; the images of writes whose condition held in a transaction that was not applied are nil. Applied writes
 	// return no image.
 	Transact(ctx context.Context, writes []Write) ([]Result, error)
+
+	// Delete deletes the items at keys, whatever they hold, where there are any. It is not one write: some of them may be
+	// deleted when it fails. Doing it again is safe, and the store does that by itself where an outcome is unknown. A
+	// repeated key is allowed. One call for up to MaxDelete keys.
+	Delete(ctx context.Context, keys []Key) error
 
 	// Query returns one page. An empty page may have a next one.
 	Query(ctx context.Context, q Query) (Page, error)

@@ -19,6 +19,7 @@ func Files(s *schema.Schema) (map[string][]byte, error) {
 		{"zlimit/items_gen.go", items},
 		{"zlimit/exprs_gen.go", exprs},
 		{"zlimit/table_gen.go", table},
+		{"zlimit/records_gen_test.go", tests},
 	} {
 		f := newFile()
 		output.emit(f, s)

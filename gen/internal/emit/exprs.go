@@ -17,7 +17,8 @@ func exprs(f *file, s *schema.Schema) {
 			callType(f, op)
 		} else {
 			f.doc(operationDoc(op))
-			f.Func().Id(op.Func()).Params(operationParams(op)...).Params(Qual(exprPkg, "Bound"), Error()).BlockFunc(func(g *Group) {
+			params := operationParams(op, len("func  (expr.Bound, error) {"))
+			f.Func().Id(op.Func()).Add(params).Params(Qual(exprPkg, "Bound"), Error()).BlockFunc(func(g *Group) {
 				g.Return(start(g, op).Dot("Bind").Call())
 			})
 		}
@@ -50,7 +51,7 @@ func clauseConstants(f *file, op *schema.Operation) {
 // operationVar declares the operation as data.
 func operationVar(f *file, op *schema.Operation) {
 	slots := len(op.Args)
-	where, update := conditions(op.Where), actions(op.Actions)
+	where, update := conditions(8, op.Where), actions(op.Actions)
 	if op.Keys {
 		repeated, entries := op.Records[0].KeyAttributes()
 		set := func(name string) {
@@ -66,7 +67,7 @@ func operationVar(f *file, op *schema.Operation) {
 			}
 		}
 	}
-	parts := parts(op.Name, slots, where, update, 8)
+	parts := parts(op.Name, slots, where, update, 4)
 	if len(op.Clauses) > 0 {
 		var clauses []Code
 		for _, c := range op.Clauses {
@@ -80,7 +81,7 @@ func operationVar(f *file, op *schema.Operation) {
 }
 
 func partsOfClause(c *schema.Clause) []Code {
-	return parts(c.Name, len(c.Args), conditions(c.Where), actions(c.Actions), 16)
+	return parts(c.Name, len(c.Args), conditions(16, c.Where), actions(c.Actions), 12)
 }
 
 // parts writes the fields that operations and clauses share.
@@ -117,19 +118,21 @@ var comparisons = map[string]string{
 	"=": "EQ", "<": "LT", "<=": "LE", ">": "GT", ">=": "GE", "exists": "Exists", "absent": "Absent", "and": "All", "or": "Any",
 }
 
-func conditions(conditions []*schema.Condition) []Code {
+// conditions writes conditions that start at a column.
+func conditions(column int, conditions []*schema.Condition) []Code {
 	codes := make([]Code, len(conditions))
 	for i, c := range conditions {
-		codes[i] = condition(c)
+		codes[i] = condition(column, c)
 	}
 	return codes
 }
 
-func condition(c *schema.Condition) *Statement {
+func condition(column int, c *schema.Condition) *Statement {
 	constructor := comparisons[c.Op]
 	switch {
 	case len(c.Args) > 0:
-		return exprCall(constructor, conditions(c.Args)...)
+		args := conditions(column+4, c.Args)
+		return Qual(exprPkg, constructor).Add(arguments(column+len("expr.All(),"), args...))
 	case c.Arg == nil:
 		return exprCall(constructor, path(c.Attr))
 	default:
@@ -154,24 +157,20 @@ func actions(actions []*schema.Action) []Code {
 	return codes
 }
 
-// operationParams writes the parameters of an operation's function.
-func operationParams(op *schema.Operation) []Code {
+// operationParams writes the parameters of an operation's function, whose line has beside columns of other text.
+func operationParams(op *schema.Operation, beside int) *Statement {
 	params := argParams(op.Args)
 	if op.Keys {
-		params = append([]Code{Id("key").Id(op.Records[0].KeyType())}, params...)
+		params = append([]member{{name: "key", typ: Id(op.Records[0].KeyType())}}, params...)
 	}
-	return params
+	return parameters(beside+len(op.Func()), params...)
 }
 
-// argParams writes parameters, those of one type in a row together.
-func argParams(args []*schema.Arg) []Code {
-	var params []Code
+// argParams returns arguments as parameters.
+func argParams(args []*schema.Arg) []member {
+	params := make([]member, len(args))
 	for i, a := range args {
-		p := Id(schema.Unexported(a.Name))
-		if i+1 == len(args) || args[i+1].Type != a.Type {
-			p.Add(goType(a.Type))
-		}
-		params = append(params, p)
+		params[i] = member{name: schema.Unexported(a.Name), typ: goType(a.Type)}
 	}
 	return params
 }
@@ -207,7 +206,8 @@ func start(g *Group, op *schema.Operation) *Statement {
 			args = append(args, exprCall("S", Id(pk)), exprCall("S", Id(sk)))
 		}
 	}
-	return Id(op.Var()).Dot("Call").Call(args...)
+	beside := len("    return {.Call()}.Bind()") + len(op.CallType()) + len(op.Var())
+	return Id(op.Var()).Dot("Call").Add(arguments(beside, args...))
 }
 
 // callType declares the type that collects clauses, and its methods.
@@ -215,24 +215,23 @@ func callType(f *file, op *schema.Operation) {
 	f.doc(op.CallType() + " collects the clauses of a call of " + op.Func() + ". Bind ends it.")
 	f.Type().Id(op.CallType()).Struct(Op("*").Qual(exprPkg, "Call"))
 	f.doc(operationDoc(op))
-	f.Func().Id(op.Func()).Params(operationParams(op)...).Id(op.CallType()).BlockFunc(func(g *Group) {
+	params := operationParams(op, len("func  {")+len(op.CallType()))
+	f.Func().Id(op.Func()).Add(params).Id(op.CallType()).BlockFunc(func(g *Group) {
 		call := start(g, op)
 		g.Return(Id(op.CallType()).Values(call))
 	})
 	for _, c := range op.Clauses {
-		name := schema.Unexported(c.Name)
-		f.doc(name + " " + sentence(lower(c.Doc)) + argList(c.Args))
-		params, member := argParams(c.Args), Lit("")
+		method := schema.Unexported(c.Name)
+		f.doc(method + " " + sentence(lower(c.Doc)) + argList(c.Args))
+		params, name := argParams(c.Args), Lit("")
 		if c.Family != nil {
-			member = Id(schema.Unexported(c.Family.Var.Name))
-			param := member.Clone()
-			if len(c.Args) == 0 || c.Args[0].Type != schema.S {
-				param.String()
-			}
-			params = append([]Code{param}, params...)
+			id := schema.Unexported(c.Family.Var.Name)
+			name = Id(id)
+			params = append([]member{{name: id, typ: String()}}, params...)
 		}
-		f.Func().Params(Id("c").Id(op.CallType())).Id(name).Params(params...).Block(
-			Id("c").Dot("Pick").Call(append([]Code{Id(op.ClauseConst(c)), member}, argValues(c.Args)...)...),
-		)
+		values := append([]Code{Id(op.ClauseConst(c)), name}, argValues(c.Args)...)
+		f.Func().Params(Id("c").Id(op.CallType())).Id(method).
+			Add(parameters(len("func (c )  {")+len(op.CallType())+len(method), params...)).
+			Block(Id("c").Dot("Pick").Add(arguments(len("    c.Pick()"), values...)))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"go/format"
 	"strings"
+	"unicode/utf8"
 
 	. "github.com/dave/jennifer/jen"
 )
@@ -82,19 +83,37 @@ func groupImports(text []byte) []byte {
 	return []byte(before + opening + strings.Join(parts, "\n\n") + "\n)\n" + after)
 }
 
-// lineWidth is where lines of code and comments are broken.
+// lineWidth is where lines of code and comments are broken; a tab counts four columns.
 const lineWidth = 120
 
 // width returns how long an expression is in one line.
-func width(code Code) int { return len(fmt.Sprintf("%#v", code)) }
-
-// values writes the inside of a composite literal: in one line that starts at column indent if it fits, otherwise one
-// value in each line.
-func values(indent int, values ...Code) *Statement {
-	for _, v := range values {
-		indent += width(v) + len(", ")
+func width(code Code) int {
+	var b bytes.Buffer
+	if err := Add(code).Render(&b); err != nil {
+		panic(err) // the code is not an expression
 	}
-	return Custom(Options{Open: "{", Close: "}", Separator: ",", Multi: indent > lineWidth}, values...)
+	if bytes.ContainsRune(b.Bytes(), '\n') {
+		return lineWidth
+	}
+	return b.Len()
+}
+
+// fits reports whether elements with what is beside them, which is the width given, fit in one line.
+func fits(beside int, elements []Code) bool {
+	for _, e := range elements {
+		beside += width(e) + len(", ")
+	}
+	return beside <= lineWidth
+}
+
+// values writes the inside of a composite literal, in one line if it fits.
+func values(beside int, elements ...Code) *Statement {
+	return Custom(Options{Open: "{", Close: "}", Separator: ",", Multi: !fits(beside, elements)}, elements...)
+}
+
+// arguments writes the arguments of a call, in one line if they fit.
+func arguments(beside int, elements ...Code) *Statement {
+	return Custom(Options{Open: "(", Close: ")", Separator: ",", Multi: !fits(beside, elements)}, elements...)
 }
 
 // fields writes the inside of a struct literal with a field in each line.
@@ -104,3 +123,46 @@ func fields(fields ...Code) *Statement {
 
 // field writes a field of a struct literal.
 func field(name string, value Code) *Statement { return Id(name).Op(":").Add(value) }
+
+// member is a field of a struct type, or a parameter.
+type member struct {
+	name string
+	typ  *Statement
+	doc  string
+}
+
+// members writes fields of a struct type with their docs, which stand behind them if all is in one line so.
+func members(g *Group, list ...member) {
+	names, types := 0, 0
+	for _, m := range list {
+		names, types = max(names, len(m.name)), max(types, width(m.typ))
+	}
+	for _, m := range list {
+		if doc := "// " + m.doc; 4+names+1+types+1+utf8.RuneCountInString(doc) <= lineWidth {
+			g.Id(m.name).Add(m.typ).Comment(doc)
+		} else {
+			g.Comment(comment(m.doc, 4))
+			g.Id(m.name).Add(m.typ)
+		}
+	}
+}
+
+// parameters writes the parameters of a function, those of one type in a row together, in one line if they fit.
+func parameters(beside int, list ...member) *Statement {
+	together := make([]Code, len(list))
+	for i, m := range list {
+		p := Id(m.name)
+		if i+1 == len(list) || fmt.Sprintf("%#v", list[i+1].typ) != fmt.Sprintf("%#v", m.typ) {
+			p.Add(m.typ)
+		}
+		together[i] = p
+	}
+	if beside+width(Func().Id("f").Params(together...))-len("func f()") <= lineWidth {
+		return Params(together...)
+	}
+	apart := make([]Code, len(list))
+	for i, m := range list {
+		apart[i] = Id(m.name).Add(m.typ)
+	}
+	return Custom(Options{Open: "(", Close: ")", Separator: ",", Multi: true}, apart...)
+}

@@ -105,35 +105,25 @@ func own(r *schema.Record) []*schema.Attribute {
 	return attributes
 }
 
-// trailing is the longest doc that is written behind a struct field, and not above it.
-const trailing = 80
-
-// structField writes a struct field with its doc.
-func structField(g *Group, name string, typ *Statement, doc string) {
-	if len(doc) > trailing {
-		g.Comment(comment(doc, 4))
-		g.Id(name).Add(typ)
-		return
-	}
-	g.Id(name).Add(typ).Comment("// " + doc)
-}
-
 func itemType(f *file, r *schema.Record) {
+	list := []member{}
+	for _, a := range own(r) {
+		list = append(list, member{schema.Exported(a.Go), goType(a.Type), a.Name + ": " + a.Doc})
+	}
+	for _, family := range r.Families {
+		list = append(list, member{
+			schema.Exported(family.Name), Index().Add(memberGo(family.Members)), family.Pattern + ", sorted by name",
+		})
+	}
 	f.doc(r.ItemType() + " is " + article(noun(r)) + " item. " + sentence(r.Doc))
 	f.Type().Id(r.ItemType()).StructFunc(func(g *Group) {
 		g.Id("Key").Id(r.KeyType())
 		g.Line()
-		for _, a := range own(r) {
-			structField(g, schema.Exported(a.Go), goType(a.Type), a.Name+": "+a.Doc)
-		}
-		for _, family := range r.Families {
-			structField(g, schema.Exported(family.Name), Index().Add(memberGo(family.Members)),
-				family.Pattern+", sorted by name")
-		}
-		if len(own(r))+len(r.Families) > 0 {
+		if len(list) > 0 {
+			members(g, list...)
 			g.Line()
 		}
-		g.Id("unknown").Qual(exprPkg, "Item").Comment("// attributes that the schema does not know, kept as they are")
+		members(g, member{"unknown", Qual(exprPkg, "Item"), "attributes that the schema does not know, kept as they are"})
 	})
 }
 

@@ -29,11 +29,11 @@ func keys(f *file, s *schema.Schema) {
 func keyType(f *file, r *schema.Record) {
 	f.doc(r.KeyType() + " addresses " + article(noun(r)) + " item: " + sentence(lower(r.Doc)) + "\n\n" +
 		"\tPK = " + r.PK.Text + "\n\tSK = " + r.SK.Text)
-	f.Type().Id(r.KeyType()).StructFunc(func(g *Group) {
-		for _, field := range r.KeyFields() {
-			g.Id(schema.Exported(field.Name)).Add(fieldType(field)).Comment("// " + field.Doc)
-		}
-	})
+	list := []member{}
+	for _, field := range r.KeyFields() {
+		list = append(list, member{schema.Exported(field.Name), fieldType(field), field.Doc})
+	}
+	f.Type().Id(r.KeyType()).StructFunc(func(g *Group) { members(g, list...) })
 }
 
 // noun returns the name of a record for use in prose.
@@ -53,12 +53,11 @@ func fieldType(f *schema.Field) *Statement {
 	return String()
 }
 
-// primaryKey writes the two strings of a key, in one line when they fit.
+// primaryKey writes the two strings of a key, in one line when they are short.
 func primaryKey(r *schema.Record) *Statement {
 	pk, sk := concat(r.PK, ofKey), concat(r.SK, ofKey)
-	parts := []Code{field("PK", pk), field("SK", sk)}
-	multi := len("	return store.Key{PK: , SK: }")+width(pk)+width(sk) > lineWidth-30
-	return Custom(Options{Open: "{", Close: "}", Separator: ",", Multi: multi}, parts...)
+	multi := width(pk)+width(sk) > 60
+	return Custom(Options{Open: "{", Close: "}", Separator: ",", Multi: multi}, field("PK", pk), field("SK", sk))
 }
 
 // ofKey refers to a field of the receiver of a key's method.
@@ -195,7 +194,8 @@ func query(f *file, q *schema.Query) {
 	if prefix != nil {
 		parts = append(parts, field("Prefix", prefix))
 	}
-	f.Func().Id(q.Func()).Params(queryParams(append(pk.Fields(), q.Narrow...))...).Qual(storePkg, "Query").Block(
+	params := queryParams(append(pk.Fields(), q.Narrow...))
+	f.Func().Id(q.Func()).Add(parameters(len("func  store.Query {")+len(q.Func()), params...)).Qual(storePkg, "Query").Block(
 		Return(Qual(storePkg, "Query").Add(queryFields(parts))),
 	)
 }
@@ -245,15 +245,11 @@ func queryPrefix(q *schema.Query, sk *schema.Template) (expression *Statement, f
 	return Id("keyPrefix").Call(args...), form
 }
 
-// queryParams writes parameters, those of one type in a row together.
-func queryParams(fields []*schema.Field) []Code {
-	var params []Code
+// queryParams returns fields as parameters.
+func queryParams(fields []*schema.Field) []member {
+	params := make([]member, len(fields))
 	for i, f := range fields {
-		p := param(f)
-		if i+1 == len(fields) || fields[i+1].Int != f.Int {
-			p.Add(fieldType(f))
-		}
-		params = append(params, p)
+		params[i] = member{name: schema.Unexported(f.Name), typ: fieldType(f)}
 	}
 	return params
 }

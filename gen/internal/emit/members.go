@@ -9,12 +9,11 @@ import (
 // memberType declares the type of a family's members.
 func memberType(f *file, m *schema.Members) {
 	f.doc(m.Type + " is a member of the family " + m.Pattern + ". " + sentence(m.Doc))
-	f.Type().Id(m.Type).StructFunc(func(g *Group) {
-		g.Id("Name").String().Comment("// " + m.Var.Doc)
-		for _, a := range m.Fields {
-			structField(g, schema.Exported(a.Go), goType(a.Type), a.Name+": "+a.Doc)
-		}
-	})
+	list := []member{{"Name", String(), m.Var.Doc}}
+	for _, a := range m.Fields {
+		list = append(list, member{schema.Exported(a.Go), goType(a.Type), a.Name + ": " + a.Doc})
+	}
+	f.Type().Id(m.Type).StructFunc(func(g *Group) { members(g, list...) })
 }
 
 // memberEncoder writes the function that appends the attributes of a member.

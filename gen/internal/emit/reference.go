@@ -209,18 +209,18 @@ func operationSection(p *page, op *schema.Operation) {
 	if op.Keys {
 		changes = append(changes, "set what follows from the key")
 	}
-	rows := [][]string{{"always", arguments(op.Args), terms(op.Where), strings.Join(changes, ", "), ""}}
+	rows := [][]string{{"always", argDocs(op.Args), terms(op.Where), strings.Join(changes, ", "), ""}}
 	for _, c := range op.Clauses {
 		changes = nil
 		for _, a := range c.Actions {
 			changes = append(changes, code(a.String()))
 		}
-		rows = append(rows, []string{code(c.Name), arguments(c.Args), terms(c.Where), strings.Join(changes, ", "), c.Doc})
+		rows = append(rows, []string{code(c.Name), argDocs(c.Args), terms(c.Where), strings.Join(changes, ", "), c.Doc})
 	}
 	p.grid([]string{"Part", "Arguments", "Condition", "Change", "What it does"}, rows)
 }
 
-func arguments(args []*schema.Arg) string {
+func argDocs(args []*schema.Arg) string {
 	var out []string
 	for _, a := range args {
 		out = append(out, code("$"+a.Name)+" "+a.Doc)

@@ -59,12 +59,18 @@ func (l *loader) parse(text []byte) *yaml.Node {
 	}
 }
 
+// syntaxError reports an error of the YAML library, which counts lines from 0 in errors of its parser, and from 1 in those
+// of its scanner.
 func (l *loader) syntaxError(err error) {
 	pos := Pos{1, 1}
+	text := yamlLine.ReplaceAllString(err.Error(), "")
 	if m := yamlLine.FindStringSubmatch(err.Error()); len(m) == 2 && m[1] != "" {
 		pos.Line, _ = strconv.Atoi(m[1]) // the pattern has digits alone
+		if strings.HasPrefix(text, "did not find expected") {
+			pos.Line++
+		}
 	}
-	l.errorf(pos, "%s", yamlLine.ReplaceAllString(err.Error(), ""))
+	l.errorf(pos, "%s", text)
 }
 
 // load reads the sections in the order in which they refer to each other.

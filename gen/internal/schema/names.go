@@ -107,6 +107,11 @@ var packageNames = []string{
 // primitives are names of the hand-written functions and types that generated code calls.
 var primitives = []string{"cutMember", "decoder", "keyPrefix", "keyReader", "orNull", "readKey", "room"}
 
+// locals are names of variables in generated functions that name the type of a member.
+var locals = []string{
+	"a", "b", "d", "field", "i", "it", "item", "key", "list", "m", "members", "name", "ok", "pk", "prefix", "rest", "sk",
+}
+
 // namespace is a set of Go names that must differ.
 type namespace struct {
 	*loader
@@ -126,7 +131,7 @@ func (ns *namespace) add(pos Pos, name, what string) {
 }
 
 func (l *loader) checkWord(pos Pos, name, what string) {
-	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil {
+	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || name == "init" {
 		l.errorf(pos, "%s: Go has a meaning for %s", what, name)
 	}
 }
@@ -153,8 +158,11 @@ func (l *loader) checkNames() {
 	}
 	for _, m := range s.Members {
 		what := "type " + m.Type
-		if !strings.Contains(m.Type, ".") && m.Type != "" {
+		if !strings.Contains(m.Type, ".") {
 			pkg.add(m.Pos, m.Type, what)
+			if slices.Contains(locals, m.Type) {
+				l.errorf(m.Pos, "%s: variables in the generated package have this name", what)
+			}
 		}
 		for _, name := range []string{m.AppendFunc(), m.DecodeFunc(), m.FindFunc()} {
 			pkg.add(m.Pos, name, what)
@@ -169,8 +177,9 @@ func (l *loader) checkNames() {
 		what := "query " + q.Name
 		pkg.add(q.Pos, q.Func(), what)
 		pk, _ := q.Keys()
+		params := l.namespace()
 		for _, f := range append(pk.Fields(), q.Narrow...) {
-			l.checkParam(q.Pos, Unexported(f.Name), what)
+			params.addParam(q.Pos, f.Name, what+": field "+f.Name)
 		}
 	}
 	for _, op := range s.Operations {
@@ -201,29 +210,38 @@ func (l *loader) checkRecordNames(r *Record) {
 	methods.taken["key"] = "the primary key"
 	for _, e := range r.Entries {
 		methods.add(e.Pos, e.Index.Method(), what+": index "+e.Index.Name)
-		if e.When != nil && e.When.Go == "k" {
-			l.errorf(e.Pos, "%s: index %s: k is the receiver", what, e.Index.Name)
-		}
 		if e.When != nil {
-			l.checkParam(e.Pos, Unexported(e.When.Go), what+": index "+e.Index.Name)
+			params := l.namespace()
+			params.taken["k"] = "the receiver"
+			params.taken["pk"] = "the result"
+			params.taken["sk"] = "the result"
+			params.addParam(e.Pos, e.When.Go, what+": index "+e.Index.Name)
 		}
 	}
 	keyFields := l.namespace()
+	seen := map[*Field]bool{}
 	for _, f := range r.KeyFields() {
-		keyFields.add(f.Pos, Exported(f.Name), what+": field "+f.Name)
+		if !seen[f] {
+			keyFields.add(r.PK.Pos, Exported(f.Name), what+": field "+f.Name)
+		}
+		seen[f] = true
 	}
 }
 
 func (l *loader) checkOperationNames(op *Operation, pkg *namespace) {
 	what := "operation " + op.Name
 	params := l.namespace()
+	params.taken[op.Var()] = "the operation"
+	params.taken[op.CallType()] = "the type of its calls"
 	if op.Keys {
 		params.taken["key"] = "the key of the item"
+		for _, e := range op.Records[0].Entries {
+			params.taken[e.Index.Method()+"PK"] = "the key in index " + e.Index.Name
+			params.taken[e.Index.Method()+"SK"] = "the key in index " + e.Index.Name
+		}
 	}
 	for _, a := range op.Args {
-		name := Unexported(a.Name)
-		params.add(a.Pos, name, what+": argument "+a.Name)
-		l.checkParam(a.Pos, name, what+": argument "+a.Name)
+		params.addParam(a.Pos, a.Name, what+": argument "+a.Name)
 	}
 	for _, c := range op.Clauses {
 		what := what + ": clause " + c.Name
@@ -231,20 +249,23 @@ func (l *loader) checkOperationNames(op *Operation, pkg *namespace) {
 		pkg.add(c.Pos, op.ClauseConst(c), what)
 		params := l.namespace()
 		params.taken["c"] = "the receiver"
+		params.taken[op.ClauseConst(c)] = "the clause"
 		if c.Family != nil && c.Family.Var != nil {
-			params.taken[Unexported(c.Family.Var.Name)] = "the name of the member"
+			name := c.Family.Var.Name
+			params.addParam(c.Pos, name, what+": field "+name)
+			params.taken[Unexported(name)] = "the name of the member"
 		}
 		for _, a := range c.Args {
-			name := Unexported(a.Name)
-			params.add(a.Pos, name, what+": argument "+a.Name)
-			l.checkParam(a.Pos, name, what+": argument "+a.Name)
+			params.addParam(a.Pos, a.Name, what+": argument "+a.Name)
 		}
 	}
 }
 
-// checkParam reports a parameter that would hide what the body of its function needs.
-func (l *loader) checkParam(pos Pos, name, what string) {
+// addParam takes the name of a parameter, and reports one that would hide what the body of its function needs as well.
+func (ns *namespace) addParam(pos Pos, name, what string) {
+	name = Unexported(name)
+	ns.add(pos, name, what)
 	if slices.Contains(packageNames, name) || name == "keyPrefix" {
-		l.errorf(pos, "%s: %s has a meaning in the generated package", what, name)
+		ns.errorf(pos, "%s: %s has a meaning in the generated package", what, name)
 	}
 }

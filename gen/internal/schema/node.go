@@ -129,7 +129,8 @@ func (l *loader) choice(n *yaml.Node, what string, choices ...string) string {
 		}
 	}
 	if follow(n).Kind == yaml.ScalarNode {
-		l.errorf(at(follow(n)), "%s is %q, not %s", what, got, strings.Join(choices, ", "))
+		last := len(choices) - 1
+		l.errorf(at(follow(n)), "%s is %q, want %s or %s", what, got, strings.Join(choices[:last], ", "), choices[last])
 	}
 	return ""
 }

@@ -68,8 +68,8 @@ type scope struct {
 	*loader
 	what    string
 	records []*Record
-	members []*Members // of the clause's family, as each record has it; nil where the clause has none
-	args    []*Arg     // of the operation or of the clause: each sees its own alone
+	members *Members // of the clause's family; nil where the clause has none
+	args    []*Arg   // of the operation or of the clause: each sees its own alone
 	used    map[*Arg]Ref
 }
 
@@ -105,7 +105,7 @@ func (l *loader) operation(p pair) {
 		}
 	}
 	s.finish(op.Args)
-	l.checkEffect(op, what)
+	l.checkEffect(op, what, says(where) || op.asks(), says(do) || op.does())
 	l.schema.Operations = append(l.schema.Operations, op)
 }
 
@@ -143,21 +143,27 @@ func (l *loader) clause(outer *scope, op *Operation, p pair) *Clause {
 	c := &Clause{Pos: p.pos, Name: p.key}
 	l.name(p.pos, "clause", p.key)
 	s := &scope{loader: l, what: what, records: outer.records, used: map[*Arg]Ref{}}
-	var where, do *yaml.Node
+	var family, where, do *yaml.Node
 	l.object(p.value, p.pos, what, keys{
 		"doc":    func(n *yaml.Node) { c.Doc = l.doc(n, what) },
-		"family": func(n *yaml.Node) { c.Family, s.members = l.shared(op, n, what) },
+		"family": func(n *yaml.Node) { family = follow(n) },
 		"args":   func(n *yaml.Node) { c.Args = l.args(n, what) },
 		"where":  func(n *yaml.Node) { where = n },
 		"do":     func(n *yaml.Node) { do = n },
 	}, "doc")
+	if !says(where) && !says(do) {
+		l.errorf(p.pos, "%s neither asks nor does anything", what)
+	}
+	if family != nil {
+		if c.Family = l.shared(op, family, what); c.Family == nil {
+			return nil
+		}
+		s.members = c.Family.Members
+	}
 	s.args = c.Args
 	c.Where = s.where(where)
 	c.Actions = s.actions(do, nil)
 	s.finish(c.Args)
-	if len(c.Where) == 0 && len(c.Actions) == 0 {
-		l.errorf(p.pos, "%s neither asks nor does anything", what)
-	}
 	for _, a := range c.Actions {
 		for _, outer := range op.Actions {
 			if a.Attr.same(outer.Attr) {
@@ -168,25 +174,23 @@ func (l *loader) clause(outer *scope, op *Operation, p pair) *Clause {
 	return c
 }
 
-// shared returns a family that all records of an operation have in one form.
-func (l *loader) shared(op *Operation, n *yaml.Node, what string) (*Family, []*Members) {
+// shared returns a family that all records of an operation have in one form; nil when there is none.
+func (l *loader) shared(op *Operation, n *yaml.Node, what string) *Family {
 	name := l.text(n, what+": family")
 	var family *Family
-	var members []*Members
 	for _, r := range op.Records {
 		i := slices.IndexFunc(r.Families, func(f *Family) bool { return f.Name == name })
 		if i < 0 {
-			l.errorf(at(follow(n)), "%s: record %s has no family %q", what, r.Name, name)
-			return nil, nil
+			l.errorf(at(n), "%s: record %s has no family %q", what, r.Name, name)
+			return nil
 		}
 		if family != nil && family.Members != r.Families[i].Members {
-			l.errorf(at(follow(n)), "%s: the records do not share family %s", what, name)
-			return nil, nil
+			l.errorf(at(n), "%s: the records do not share family %s", what, name)
+			return nil
 		}
 		family = r.Families[i]
-		members = append(members, family.Members)
 	}
-	return family, members[:1]
+	return family
 }
 
 func (l *loader) args(n *yaml.Node, what string) []*Arg {
@@ -283,10 +287,10 @@ func (r Ref) same(o Ref) bool { return r.Name == o.Name && r.Family == o.Family 
 
 // ref finds an attribute: one of the family first, then one that all records have in the same type.
 func (s *scope) ref(pos Pos, name string) Ref {
-	for _, m := range s.members {
-		for _, a := range m.Fields {
+	if s.members != nil {
+		for _, a := range s.members.Fields {
 			if a.Name == name {
-				return Ref{pos, name, a.Type, m}
+				return Ref{pos, name, a.Type, s.members}
 			}
 		}
 	}
@@ -354,13 +358,23 @@ func (s *scope) finish(args []*Arg) {
 	}
 }
 
+// says reports whether a list of terms has any, well-formed or not.
+func says(list *yaml.Node) bool {
+	return list != nil && (follow(list).Kind != yaml.SequenceNode || len(follow(list).Content) > 0)
+}
+
+// asks reports whether a clause has a condition.
+func (op *Operation) asks() bool {
+	return slices.ContainsFunc(op.Clauses, func(c *Clause) bool { return len(c.Where) > 0 })
+}
+
+// does reports whether a clause has an action.
+func (op *Operation) does() bool {
+	return slices.ContainsFunc(op.Clauses, func(c *Clause) bool { return len(c.Actions) > 0 })
+}
+
 // checkEffect reports an operation whose kind of write does not go with what it says.
-func (l *loader) checkEffect(op *Operation, what string) {
-	asks, does := len(op.Where) > 0, len(op.Actions) > 0 || op.Keys
-	for _, c := range op.Clauses {
-		asks = asks || len(c.Where) > 0
-		does = does || len(c.Actions) > 0
-	}
+func (l *loader) checkEffect(op *Operation, what string, asks, does bool) {
 	switch {
 	case op.Write == "":
 	case op.Write == "update" && !does:

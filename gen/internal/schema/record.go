@@ -9,7 +9,7 @@ import (
 
 func (l *loader) record(p pair) {
 	what := "record " + p.key
-	r := &Record{Pos: p.pos, Name: p.key, PK: &Template{Pos: p.pos}, SK: &Template{Pos: p.pos}}
+	r := &Record{Pos: p.pos, Name: p.key, PK: &Template{Pos: p.pos, broken: true}, SK: &Template{Pos: p.pos, broken: true}}
 	l.name(p.pos, "record", p.key)
 	var entries []pair
 	primary := func(part **Template) func(*yaml.Node) {
@@ -135,7 +135,7 @@ func (l *loader) attribute(owner string, p pair) *Attribute {
 		"wrap": func(n *yaml.Node) { a.Wrap = l.bool(n, what+": wrap") },
 		"doc":  func(n *yaml.Node) { a.Doc = l.doc(n, what) },
 	}, "type", "doc")
-	l.name(goName, "go name", a.Go)
+	l.name(goName, what+": go name", a.Go)
 	switch {
 	case a.From != nil && empty != nil:
 		l.errorf(at(empty), "%s follows from the key and is never empty", what)
@@ -202,15 +202,25 @@ func (l *loader) family(owner string, p pair) *Members {
 	if m.Var != nil && !m.PerAttr && len(m.Fields) != 1 {
 		l.errorf(patternPos, "%s: pattern %q is for one field, not for %d", what, m.Pattern, len(m.Fields))
 	}
-	for _, other := range l.schema.Members {
-		if other.Type == m.Type && m.Type != "" {
-			l.errorf(typePos, "%s: type %s is declared in line %d already; share the family through an alias", what, m.Type, other.Pos.Line)
-		}
+	if len(m.Fields) > 0 && !slices.ContainsFunc(m.Fields, (*Attribute).always) {
+		l.errorf(p.pos, "%s: a member whose fields are all zero would not be written at all; make one of them required or zero", what)
 	}
 	l.members[node] = m
-	l.schema.Members = append(l.schema.Members, m)
+	for _, other := range l.schema.Members {
+		if other.Type == m.Type && m.Type != "" {
+			l.errorf(typePos, "%s: type %s is declared in line %d already; share the family through an alias",
+				what, m.Type, other.Pos.Line)
+			return m
+		}
+	}
+	if m.Type != "" {
+		l.schema.Members = append(l.schema.Members, m)
+	}
 	return m
 }
+
+// always reports whether a zero value is written.
+func (a *Attribute) always() bool { return a.Empty != Omit && a.Empty != Never }
 
 // pattern reads the form of the attribute names of a family.
 func (l *loader) pattern(n *yaml.Node, what string, m *Members) {
@@ -234,6 +244,9 @@ func (l *loader) checkFamilies(r *Record) {
 	for i, f := range r.Families {
 		what := "record " + r.Name + ": family " + f.Name
 		for _, other := range r.Families[:i] {
+			if f.Var == nil || other.Var == nil {
+				continue // reported already
+			}
 			if strings.HasPrefix(f.Prefix, other.Prefix) || strings.HasPrefix(other.Prefix, f.Prefix) {
 				l.errorf(f.Pos, "%s: attribute names may be those of family %s as well", what, other.Name)
 			}

@@ -115,6 +115,8 @@ type Template struct {
 	Pos   Pos
 	Text  string
 	Parts []Part
+
+	broken bool // an error of it has been reported
 }
 
 // A Part is literal text, or a field.

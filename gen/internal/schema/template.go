@@ -7,7 +7,7 @@ import (
 
 // template reads the form of a key string. resolve returns a field by its name.
 func (l *loader) template(pos Pos, text string, resolve func(name string) *Field) *Template {
-	t := &Template{Pos: pos, Text: text}
+	t := &Template{Pos: pos, Text: text, broken: true}
 	for rest := text; rest != ""; {
 		literal, after, found := strings.Cut(rest, "{")
 		if strings.Contains(literal, "}") {
@@ -35,8 +35,11 @@ func (l *loader) template(pos Pos, text string, resolve func(name string) *Field
 	}
 	if text == "" {
 		l.errorf(pos, "a key string is empty")
+		return t
 	}
+	before := len(l.errs)
 	l.checkReadable(t)
+	t.broken = len(l.errs) > before
 	return t
 }
 
@@ -136,11 +139,13 @@ func (t *Template) overlaps(o *Template) bool {
 func (l *loader) checkShapes(records []*Record) {
 	for i, r := range records {
 		for _, earlier := range records[:i] {
-			if r.PK.overlaps(earlier.PK) && r.SK.overlaps(earlier.SK) {
+			if r.readable() && earlier.readable() && r.PK.overlaps(earlier.PK) && r.SK.overlaps(earlier.SK) {
 				l.errorf(r.PK.Pos, "record %s can have the key of record %s: %s", r.Name, earlier.Name, shape(r))
 			}
 		}
 	}
 }
+
+func (r *Record) readable() bool { return !r.PK.broken && !r.SK.broken }
 
 func shape(r *Record) string { return fmt.Sprintf("%q, %q", r.PK.Text, r.SK.Text) }

@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
 	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
@@ -26,12 +27,16 @@ func TestMain(m *testing.M) { enginetest.Main(m) }
 // stores returns an embedded store and one on the engine, with the same empty table.
 func stores(t *testing.T) (embedded, engine store.Store) {
 	e := enginetest.Start(t)
-	engine = dynamo.New(e.Client(), e.Table(t), storetest.Table, storetest.CreateTable)
+	engine = dynamo.New(e.Client(), e.Table(t), storetest.Table, dynamotest.CreateTable)
 	embedded, err := sqlite.OpenMemory(storetest.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { embedded.Close() })
+	t.Cleanup(func() {
+		if err := embedded.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	for _, s := range []store.Store{embedded, engine} {
 		if err := s.Setup(t.Context()); err != nil {
 			t.Fatal(err)
@@ -93,7 +98,11 @@ func repeat(t *testing.T, n int) {
 		if err := f.Value.Set(fmt.Sprint(n)); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { f.Value.Set(before) })
+		t.Cleanup(func() {
+			if err := f.Value.Set(before); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -139,7 +148,8 @@ func TestOperandsAgree(t *testing.T) {
 	_, engine := stores(t)
 	n, absent := expr.Attr("n"), expr.Attr("absent")
 	values := []expr.Value{
-		{}, expr.S("x"), expr.S(""), expr.N(1), expr.Bool(true), expr.Null(),
+		{},
+		expr.S("x"), expr.S(""), expr.N(1), expr.Bool(true), expr.Null(),
 		expr.Strings("a"), expr.Strings(), expr.List(), expr.Map(nil),
 	}
 	type place struct {

@@ -42,6 +42,15 @@ const (
 //
 // An engine on a loopback endpoint takes any credentials; where none are configured, dummy ones are used.
 func NewClient(ctx context.Context, c ClientConfig) (*dynamodb.Client, error) {
+	cfg, err := c.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.client(ctx, cfg)
+}
+
+// load returns the SDK's configuration, without the endpoint, which is that of DynamoDB alone.
+func (c ClientConfig) load(ctx context.Context) (aws.Config, error) {
 	options := []func(*config.LoadOptions) error{}
 	if c.Region != "" {
 		options = append(options, config.WithRegion(c.Region))
@@ -55,21 +64,26 @@ func NewClient(ctx context.Context, c ClientConfig) (*dynamodb.Client, error) {
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
-		return nil, fmt.Errorf("load AWS configuration: %w", err)
+		return aws.Config{}, fmt.Errorf("load AWS configuration: %w", err)
 	}
-	if c.Endpoint != "" {
-		cfg.BaseEndpoint = &c.Endpoint
-		if cfg.Region == "" {
-			cfg.Region = localRegion
-		}
+	if c.Endpoint != "" && cfg.Region == "" {
+		cfg.Region = localRegion
 	}
 	if cfg.Region == "" {
-		return nil, fmt.Errorf("load AWS configuration: no region")
+		return aws.Config{}, fmt.Errorf("load AWS configuration: no region")
 	}
 	if local {
 		if _, err := cfg.Credentials.Retrieve(ctx); err != nil {
 			cfg.Credentials = credentials.NewStaticCredentialsProvider("zlimit", "zlimit", "")
 		}
+	}
+	return cfg, nil
+}
+
+// client returns the client of NewClient.
+func (c ClientConfig) client(ctx context.Context, cfg aws.Config) (*dynamodb.Client, error) {
+	if c.Endpoint != "" {
+		cfg.BaseEndpoint = &c.Endpoint
 	}
 	endpoint, err := resolveEndpoint(ctx, cfg)
 	if err != nil {

@@ -152,7 +152,7 @@ func failure(ctx context.Context, op string, err error, write, doubt bool) error
 	}
 	switch how {
 	case throttled, unsent:
-		result.Unavailable = true
+		result.Unavailable, result.Throttled = true, how == throttled
 	case unknown, ended:
 		result.Unavailable = true
 		result.Unknown = write

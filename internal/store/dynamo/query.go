@@ -16,7 +16,7 @@ import (
 // maxSortKey is the length of the longest sort key in bytes.
 const maxSortKey = 1024
 
-// Query makes one Query call, with eventual consistency: half a read unit per 4 KB of the page. A page ends after 1 MB if
+// Query makes one Query call: half a read unit per 4 KB of the page, one where it is consistent. A page ends after 1 MB if
 // the limit does not end it before.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	const op = "Query"
@@ -38,6 +38,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		ExpressionAttributeNames:  names,
 		ExpressionAttributeValues: values,
 		ScanIndexForward:          &forward,
+		ConsistentRead:            &q.Consistent,
 		ReturnConsumedCapacity:    s.capacity,
 	}
 	if q.Index != "" {

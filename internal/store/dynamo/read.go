@@ -66,11 +66,10 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 		}
 		if len(rest) < len(request.Keys) {
 			fruitless = 0
-		}
-		if fruitless++; fruitless >= maxAttempts {
+		} else if fruitless++; fruitless == maxAttempts {
 			return nil, &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("%d keys unprocessed", len(rest))}
 		}
-		if err := sleep(ctx, backoff(fruitless)); err != nil {
+		if err := sleep(ctx, backoff(fruitless+1)); err != nil {
 			return nil, &store.Error{Op: op, Err: err}
 		}
 		request.Keys = rest

@@ -25,6 +25,7 @@ type Client interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 	DeleteItem(context.Context, *dynamodb.DeleteItemInput, ...func(*dynamodb.Options)) (*dynamodb.DeleteItemOutput, error)
 	TransactWriteItems(context.Context, *dynamodb.TransactWriteItemsInput, ...func(*dynamodb.Options)) (*dynamodb.TransactWriteItemsOutput, error)
+	BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error)
 	CreateTable(context.Context, *dynamodb.CreateTableInput, ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error)
 	DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error)
 	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
@@ -38,7 +39,8 @@ type Store struct {
 	schema   store.Table
 	create   func(table string) *dynamodb.CreateTableInput
 	capacity types.ReturnConsumedCapacity
-	release  func() // of what Open opened
+	identity func(context.Context) (string, error) // of the caller; nil where nobody is asked
+	release  func()                                // of what Open opened
 	closed   atomic.Bool
 }
 
@@ -65,11 +67,18 @@ func New(client Client, name string, schema store.Table, create func(table strin
 
 // Open is [New] on a client of its own, made by [NewClient] and released by [Store.Close].
 func Open(ctx context.Context, config ClientConfig, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) (*Store, error) {
-	client, err := NewClient(ctx, config)
+	cfg, err := config.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, err := config.client(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	s := New(client, name, schema, create, options...)
+	if !isLoopback(config.Endpoint) { // an engine, which knows no identities
+		s.identity = callerIdentity(cfg)
+	}
 	if c, ok := client.Options().HTTPClient.(interface{ CloseIdleConnections() }); ok {
 		s.release = c.CloseIdleConnections
 	}

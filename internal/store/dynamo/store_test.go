@@ -3,17 +3,20 @@ package dynamo_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/dynamotest"
 	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
-func TestMain(m *testing.M) { enginetest.Main(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
 
 func TestStore(t *testing.T) {
 	engine := enginetest.Start(t)
 	storetest.Run(t, func(t *testing.T) store.Store {
-		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, storetest.CreateTable)
+		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, dynamotest.CreateTable)
 	}, "DELETE from a number", "an attribute without a name")
 }

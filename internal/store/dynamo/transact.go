@@ -95,25 +95,25 @@ func (s *Store) transactItem(w *store.Write) types.TransactWriteItem {
 	case store.Update:
 		return types.TransactWriteItem{Update: &types.Update{
 			TableName: &s.name, Key: encodeKey(w.Key),
-			ConditionExpression: e.condition, UpdateExpression: e.update,
+			ConditionExpression: optional(&e.condition), UpdateExpression: optional(&e.update),
 			ExpressionAttributeNames: e.names, ExpressionAttributeValues: e.values,
 			ReturnValuesOnConditionCheckFailure: old,
 		}}
 	case store.Put:
 		return types.TransactWriteItem{Put: &types.Put{
-			TableName: &s.name, Item: encodeItem(w.Key, w.Item), ConditionExpression: e.condition,
+			TableName: &s.name, Item: encodeItem(w.Key, w.Item), ConditionExpression: optional(&e.condition),
 			ExpressionAttributeNames: e.names, ExpressionAttributeValues: e.values,
 			ReturnValuesOnConditionCheckFailure: old,
 		}}
 	case store.Delete:
 		return types.TransactWriteItem{Delete: &types.Delete{
-			TableName: &s.name, Key: encodeKey(w.Key), ConditionExpression: e.condition,
+			TableName: &s.name, Key: encodeKey(w.Key), ConditionExpression: optional(&e.condition),
 			ExpressionAttributeNames: e.names, ExpressionAttributeValues: e.values,
 			ReturnValuesOnConditionCheckFailure: old,
 		}}
 	default:
 		return types.TransactWriteItem{ConditionCheck: &types.ConditionCheck{
-			TableName: &s.name, Key: encodeKey(w.Key), ConditionExpression: e.condition,
+			TableName: &s.name, Key: encodeKey(w.Key), ConditionExpression: optional(&e.condition),
 			ExpressionAttributeNames: e.names, ExpressionAttributeValues: e.values,
 			ReturnValuesOnConditionCheckFailure: old,
 		}}

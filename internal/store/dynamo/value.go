@@ -17,10 +17,20 @@ var (
 	attrNull  types.AttributeValue = &types.AttributeValueMemberNULL{Value: true}
 )
 
+// keyMembers are the values of a primary key.
+type keyMembers [2]types.AttributeValueMemberS
+
+func membersOf(k store.Key) keyMembers { return keyMembers{{Value: k.PK}, {Value: k.SK}} }
+
+// attributes returns the key as the SDK takes it. It points into m.
+func (m *keyMembers) attributes() map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{store.PK: &m[0], store.SK: &m[1]}
+}
+
 // encodeKey returns a primary key as the SDK takes it.
 func encodeKey(k store.Key) map[string]types.AttributeValue {
-	pair := &[2]types.AttributeValueMemberS{{Value: k.PK}, {Value: k.SK}}
-	return map[string]types.AttributeValue{store.PK: &pair[0], store.SK: &pair[1]}
+	m := membersOf(k)
+	return m.attributes()
 }
 
 // encodeItem returns an item with the key k as the SDK takes it.
@@ -31,8 +41,8 @@ func encodeItem(k store.Key, item expr.Item) map[string]types.AttributeValue {
 	for i := range item {
 		m[item[i].Name] = numbers.encode(item[i].Value)
 	}
-	pair := &[2]types.AttributeValueMemberS{{Value: k.PK}, {Value: k.SK}}
-	m[store.PK], m[store.SK] = &pair[0], &pair[1]
+	key := membersOf(k)
+	m[store.PK], m[store.SK] = &key[0], &key[1]
 	return m
 }
 

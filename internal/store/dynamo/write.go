@@ -47,18 +47,24 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 	if err := s.begin(ctx, op); err != nil {
 		return store.Result{}, err
 	}
-	e := text(w.Expr)
-	out, err := s.client.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+	// This is the path of an acquire: what the input points to is allocated with it.
+	call := &struct {
+		in   dynamodb.UpdateItemInput
+		key  keyMembers
+		text expression
+	}{key: membersOf(w.Key), text: text(w.Expr)}
+	call.in = dynamodb.UpdateItemInput{
 		TableName:                           &s.name,
-		Key:                                 encodeKey(w.Key),
-		ConditionExpression:                 e.condition,
-		UpdateExpression:                    e.update,
-		ExpressionAttributeNames:            e.names,
-		ExpressionAttributeValues:           e.values,
+		Key:                                 call.key.attributes(),
+		ConditionExpression:                 optional(&call.text.condition),
+		UpdateExpression:                    optional(&call.text.update),
+		ExpressionAttributeNames:            call.text.names,
+		ExpressionAttributeValues:           call.text.values,
 		ReturnValues:                        returning,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		ReturnConsumedCapacity:              s.capacity,
-	}, writing...)
+	}
+	out, err := s.client.UpdateItem(ctx, &call.in, writing...)
 	if err != nil {
 		return rejected(ctx, op, err)
 	}
@@ -78,7 +84,7 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &s.name,
 		Item:                                encodeItem(w.Key, w.Item),
-		ConditionExpression:                 e.condition,
+		ConditionExpression:                 optional(&e.condition),
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
@@ -99,7 +105,7 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 	_, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 		TableName:                           &s.name,
 		Key:                                 encodeKey(w.Key),
-		ConditionExpression:                 e.condition,
+		ConditionExpression:                 optional(&e.condition),
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
@@ -124,23 +130,24 @@ func rejected(ctx context.Context, op string, err error) (store.Result, error) {
 	return store.Result{Item: item}, nil
 }
 
-// expression is a bound template as the SDK takes it: nil where there is nothing.
+// expression is a bound template as the SDK takes it.
 type expression struct {
-	condition, update *string
+	condition, update string
 	names             map[string]string
 	values            map[string]types.AttributeValue
 }
 
-func text(b expr.Bound) (e expression) {
+func text(b expr.Bound) expression {
 	if b.Template == nil {
-		return e
+		return expression{}
 	}
-	e.names, e.values = b.Names(), encodeValues(b.Values)
-	if t := b.Condition(); t != "" {
-		e.condition = &t
+	return expression{b.Condition(), b.Update(), b.Names(), encodeValues(b.Values)}
+}
+
+// optional returns the pointer that stands for a text in an input, nil for none.
+func optional(text *string) *string {
+	if *text == "" {
+		return nil
 	}
-	if t := b.Update(); t != "" {
-		e.update = &t
-	}
-	return e
+	return text
 }

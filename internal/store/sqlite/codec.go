@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // The encoding of an item without its key: the version, the number of attributes, and for each its name and its value.
@@ -89,19 +90,20 @@ func appendValue(b []byte, v expr.Value) []byte {
 	}
 }
 
-// decodeItem appends the attributes that a blob encodes to item. Their strings share the memory of blob.
-func decodeItem(item expr.Item, blob string) (expr.Item, error) {
+// decodeItem returns the item with the key k whose other attributes a blob encodes. Their strings share its memory.
+func decodeItem(k store.Key, blob string) (expr.Item, error) {
 	d := decoder{rest: blob}
 	if d.byte() != codecVersion {
 		return nil, errEncoding
 	}
 	n := d.count()
-	if free := cap(item) - len(item); free < n {
-		item = append(make(expr.Item, 0, len(item)+n), item...)
-	}
-	for range n {
-		name := d.string()
-		item = append(item, expr.Attribute{Name: name, Value: d.value(0)})
+	item := make(expr.Item, n+2)
+	item[0] = expr.Attribute{Name: store.PK, Value: expr.S(k.PK)}
+	item[1] = expr.Attribute{Name: store.SK, Value: expr.S(k.SK)}
+	for i := range n {
+		a := &item[i+2]
+		a.Name = d.string()
+		a.Value = d.value(0)
 	}
 	if d.failed || d.rest != "" {
 		return nil, errEncoding

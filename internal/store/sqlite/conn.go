@@ -14,6 +14,9 @@ import (
 
 // A conn is a connection with its prepared statements. It is used by one goroutine at a time, and through the driver
 // itself: database/sql would add its pool and its conversions to every statement.
+//
+// The contexts of its methods must not end: local statements are short, and a context that can end would cost each of
+// them a goroutine that watches it. Calls look at their own while they wait for their turn, which is what takes long.
 type conn struct {
 	db    driver.Conn
 	ready bool // the schema was there, and the statements are prepared
@@ -29,24 +32,24 @@ type conn struct {
 	blob    []byte           // reused for encoding
 }
 
-// connect opens a connection and sets it up for the life of the connection.
-func connect(dsn string) (*conn, error) {
+// connect opens a connection to a file, or to a new database in memory, and sets it up.
+func connect(ctx context.Context, dsn string) (*conn, error) {
 	db, err := new(sqlite.Driver).Open(dsn)
 	if err != nil {
 		return nil, err
 	}
 	c := &conn{db: db, queries: map[string]*stmt{}}
 	// Waiting for locks is the store's own business, since SQLite's does not end with a context.
-	if err := c.run("PRAGMA busy_timeout = 0", "PRAGMA synchronous = NORMAL"); err != nil {
+	if err := c.run(ctx, "PRAGMA busy_timeout = 0", "PRAGMA synchronous = NORMAL"); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return c, nil
 }
 
 // run executes statements that are used once.
-func (c *conn) run(statements ...string) error {
+func (c *conn) run(ctx context.Context, statements ...string) error {
 	for _, text := range statements {
-		if _, err := c.db.(driver.ExecerContext).ExecContext(context.Background(), text, nil); err != nil {
+		if _, err := c.db.(driver.ExecerContext).ExecContext(ctx, text, nil); err != nil {
 			return err
 		}
 	}
@@ -54,18 +57,16 @@ func (c *conn) run(statements ...string) error {
 }
 
 // number returns the integer that a query used once yields.
-func (c *conn) number(query string) (int64, error) {
+func (c *conn) number(ctx context.Context, query string) (n int64, err error) {
 	s, err := c.prepare(query)
 	if err != nil {
 		return 0, err
 	}
-	defer s.Close()
-	var n int64
-	err = s.rows(1, func(row []driver.Value) error {
+	err = s.rows(ctx, 1, func(row []driver.Value) error {
 		n, _ = row[0].(int64)
 		return nil
 	})
-	return n, err
+	return n, errors.Join(err, s.Close())
 }
 
 // prepareAll prepares the statements that items are read and written with.
@@ -117,12 +118,12 @@ func (c *conn) prepare(text string) (*stmt, error) {
 func (c *conn) close() error { return c.db.Close() }
 
 // load returns the item with a key and its rowid, nil where there is none.
-func (c *conn) load(k store.Key) (expr.Item, int64, error) {
+func (c *conn) load(ctx context.Context, k store.Key) (expr.Item, int64, error) {
 	var (
 		item  expr.Item
 		rowid int64
 	)
-	err := c.find.rows(2, func(row []driver.Value) (err error) {
+	err := c.find.rows(ctx, 2, func(row []driver.Value) (err error) {
 		rowid, _ = row[0].(int64)
 		item, err = itemOf(k, row[1])
 		return err
@@ -133,12 +134,7 @@ func (c *conn) load(k store.Key) (expr.Item, int64, error) {
 // itemOf returns the item with the key k that a column encodes.
 func itemOf(k store.Key, column driver.Value) (expr.Item, error) {
 	blob, _ := column.([]byte)
-	d := decoder{rest: string(blob)}
-	_ = d.byte()
-	return decodeItem(append(make(expr.Item, 0, d.count()+2),
-		expr.Attribute{Name: store.PK, Value: expr.S(k.PK)},
-		expr.Attribute{Name: store.SK, Value: expr.S(k.SK)},
-	), string(blob))
+	return decodeItem(k, string(blob))
 }
 
 // A stmt is a prepared statement.
@@ -158,16 +154,15 @@ func (s *stmt) bind(args []any) []driver.NamedValue {
 	return s.args[:len(args)]
 }
 
-// exec executes a statement that yields no rows. Local statements are short: a context that can end would cost each of
-// them a goroutine.
-func (s *stmt) exec(args ...any) error {
-	_, err := s.Stmt.(driver.StmtExecContext).ExecContext(context.Background(), s.bind(args))
+// exec executes a statement that yields no rows.
+func (s *stmt) exec(ctx context.Context, args ...any) error {
+	_, err := s.Stmt.(driver.StmtExecContext).ExecContext(ctx, s.bind(args))
 	return err
 }
 
 // rows executes a statement and calls each with every row, whose values are each's to keep.
-func (s *stmt) rows(columns int, each func(row []driver.Value) error, args ...any) error {
-	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(context.Background(), s.bind(args))
+func (s *stmt) rows(ctx context.Context, columns int, each func(row []driver.Value) error, args ...any) error {
+	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, s.bind(args))
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-const codeCantOpen = lib.SQLITE_CANTOPEN
-
 // code returns the primary result code of SQLite's error, 0 when err is none.
 func code(err error) int {
 	var e *sqlite.Error

@@ -20,7 +20,7 @@ const (
 // Read reads each item by itself. It always sees every write that returned before it.
 func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item, error) {
 	items := make([]expr.Item, len(keys))
-	err := s.view(ctx, "read", func(c *conn) error {
+	err := s.view(ctx, "read", func(ctx context.Context, c *conn) error {
 		if len(keys) > maxKeys {
 			return fmt.Errorf("%d keys: at most %d", len(keys), maxKeys)
 		}
@@ -29,7 +29,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item
 				return err
 			}
 			var err error
-			if items[i], _, err = c.load(k); err != nil {
+			if items[i], _, err = c.load(ctx, k); err != nil {
 				return err
 			}
 		}
@@ -43,7 +43,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item
 
 // view calls f with a connection to read with. It may call f again: a lock can stop a reader, too, when another process
 // opens or closes the database.
-func (s *Store) view(ctx context.Context, op string, f func(*conn) error) error {
+func (s *Store) view(ctx context.Context, op string, f func(context.Context, *conn) error) error {
 	c, err := s.take(ctx, s.readers)
 	if err != nil {
 		return failure(op, err)
@@ -53,8 +53,8 @@ func (s *Store) view(ctx context.Context, op string, f func(*conn) error) error 
 	if err != nil {
 		return failure(op, err)
 	}
-	if err = f(c); isBusy(err) {
-		err = s.wait(ctx, func() error { return f(c) })
+	if err = f(context.WithoutCancel(ctx), c); isBusy(err) {
+		err = s.wait(ctx, func(ctx context.Context) error { return f(ctx, c) })
 	}
 	return failure(op, err)
 }
@@ -69,6 +69,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		if x = s.layout.indexes[q.Index]; x == nil {
 			return store.Page{}, failure("query", fmt.Errorf("no index %q", q.Index))
 		}
+		if q.Consistent && !x.Local {
+			return store.Page{}, failure("query", fmt.Errorf("a consistent read of the global index %q", q.Index))
+		}
 	}
 	text, args := s.layout.query(q, x)
 	limit := pageItems
@@ -77,13 +80,13 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	args = append(args, int64(limit))
 	var page store.Page
-	err := s.view(ctx, "query", func(c *conn) error {
+	err := s.view(ctx, "query", func(ctx context.Context, c *conn) error {
 		statement, err := c.query(text)
 		if err != nil {
 			return err
 		}
 		page = store.Page{}
-		return statement.rows(4, func(row []driver.Value) error {
+		return statement.rows(ctx, 4, func(row []driver.Value) error {
 			k := store.Key{PK: row[0].(string), SK: row[1].(string)}
 			var item expr.Item
 			if x.KeysOnly {
@@ -136,18 +139,22 @@ func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 	if end, ok := prefixEnd(q.Prefix); ok {
 		bound("<", end)
 	}
+	order := l.order(x)
 	direction, operator := "", ">"
 	if q.Reverse {
 		direction, operator = " DESC", "<"
 	}
 	if q.Continue != nil {
 		last := expr.Item(q.Continue)
-		bound(operator+"=", last.Get(x.SK).Text())
-		fmt.Fprintf(&b, " AND (%s, pk, sk) %s (?, ?, ?)", sk, operator)
 		k := store.KeyOf(last)
-		args = append(args, last.Get(x.SK).Text(), k.PK, k.SK)
+		at := map[string]any{"pk": k.PK, "sk": k.SK, sk: last.Get(x.SK).Text()}
+		bound(operator+"=", last.Get(x.SK).Text()) // implied by the next, and where the search can start
+		fmt.Fprintf(&b, " AND (%s) %s (?%s)", strings.Join(order, ", "), operator, strings.Repeat(", ?", len(order)-1))
+		for _, column := range order {
+			args = append(args, at[column])
+		}
 	}
-	fmt.Fprintf(&b, " ORDER BY %[1]s%[2]s, pk%[2]s, sk%[2]s LIMIT ?", sk, direction)
+	fmt.Fprintf(&b, " ORDER BY %s%s LIMIT ?", strings.Join(order, direction+", "), direction)
 	return b.String(), args
 }
 

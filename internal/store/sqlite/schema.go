@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -39,9 +40,8 @@ func newLayout(table store.Table) (*layout, error) {
 		l.indexes[x.Name] = x
 		l.addColumn(x.PK)
 		l.addColumn(x.SK)
-		// With the key of the item it is in a total order, and holds all that a query for keys asks for.
-		indexes = append(indexes, fmt.Sprintf("CREATE INDEX %s ON items (%s, %s, pk, sk) WHERE %[2]s IS NOT NULL AND %[3]s IS NOT NULL",
-			quote(x.Name), l.column(x.PK), l.column(x.SK)))
+		indexes = append(indexes, fmt.Sprintf("CREATE INDEX %s ON items (%s, %s) WHERE %[2]s IS NOT NULL AND %[4]s IS NOT NULL",
+			quote(x.Name), l.column(x.PK), strings.Join(l.order(x), ", "), l.column(x.SK)))
 	}
 	var declared, assigned strings.Builder
 	for _, name := range l.columns {
@@ -76,6 +76,19 @@ func (l *layout) column(attribute string) string {
 	default:
 		return quote(attribute)
 	}
+}
+
+// order returns the columns that put the items of one partition of an index in a total order: its sort key, and what
+// tells apart items that have it in common. An index of its partition key and these holds all that a query for keys asks
+// for.
+func (l *layout) order(x *store.Index) []string {
+	columns := []string{l.column(x.SK)}
+	for _, c := range []string{"pk", "sk"} {
+		if c != l.column(x.PK) && c != l.column(x.SK) {
+			columns = append(columns, c)
+		}
+	}
+	return columns
 }
 
 // isKey reports whether an attribute is of the table's own key.
@@ -114,12 +127,12 @@ func (l *layout) indexed(name string) bool {
 
 // check tells whether the database holds the schema: [store.ErrTableNotFound] when it is empty, another error when it
 // is not ours, or newer.
-func (c *conn) check() error {
-	application, err := c.number("PRAGMA application_id")
+func (c *conn) check(ctx context.Context) error {
+	application, err := c.number(ctx, "PRAGMA application_id")
 	if err != nil {
 		return err
 	}
-	version, err := c.number("PRAGMA user_version")
+	version, err := c.number(ctx, "PRAGMA user_version")
 	if err != nil {
 		return err
 	}
@@ -129,7 +142,7 @@ func (c *conn) check() error {
 	case application == applicationID && version == schemaVersion:
 		return nil
 	}
-	tables, err := c.number("SELECT count(*) FROM sqlite_schema")
+	tables, err := c.number(ctx, "SELECT count(*) FROM sqlite_schema")
 	switch {
 	case err != nil:
 		return err

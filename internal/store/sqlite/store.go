@@ -13,13 +13,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -36,7 +40,7 @@ const (
 
 // A Store is a [store.Store] on an SQLite database. It is safe for concurrent use. Close it.
 type Store struct {
-	dsn    string // "" for a database in memory
+	path   string // "" for a database in memory
 	layout *layout
 	closed atomic.Bool
 
@@ -57,15 +61,11 @@ func Open(path string, table store.Table) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	slashed := filepath.ToSlash(absolute)
-	if !strings.HasPrefix(slashed, "/") { // a drive letter
-		slashed = "/" + slashed
-	}
 	s, err := newStore(table)
 	if err != nil {
 		return nil, err
 	}
-	s.dsn = (&url.URL{Scheme: "file", Path: slashed}).String()
+	s.path = absolute
 	s.readers = make(chan *conn, min(maxReaders, runtime.GOMAXPROCS(0)))
 	for range cap(s.readers) {
 		s.readers <- nil
@@ -80,7 +80,7 @@ func OpenMemory(table store.Table) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := connect(":memory:")
+	c, err := connect(context.Background(), ":memory:")
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
@@ -105,12 +105,7 @@ func (s *Store) Partitioned() bool { return false }
 
 // Ping opens the database, if it is not open, and looks whether the schema is there.
 func (s *Store) Ping(ctx context.Context) error {
-	c, err := s.take(ctx, s.readers)
-	if err == nil {
-		c, err = s.prepared(ctx, c)
-		s.readers <- c
-	}
-	return failure("ping", err)
+	return s.view(ctx, "ping", func(ctx context.Context, c *conn) error { return c.check(ctx) })
 }
 
 // Close waits for the calls under way and closes the database. A second Close does nothing; other calls fail with
@@ -165,14 +160,13 @@ func (s *Store) prepared(ctx context.Context, c *conn) (*conn, error) {
 		return c, nil
 	}
 	if c == nil {
-		opened, err := s.open("rw")
-		if err != nil {
+		var err error
+		if c, err = s.open(ctx, "rw"); err != nil {
 			return nil, err
 		}
-		c = opened
 	}
-	return c, s.wait(ctx, func() error {
-		if err := c.check(); err != nil {
+	return c, s.wait(ctx, func(ctx context.Context) error {
+		if err := c.check(ctx); err != nil {
 			return err
 		}
 		return c.prepareAll(s.layout)
@@ -180,17 +174,31 @@ func (s *Store) prepared(ctx context.Context, c *conn) (*conn, error) {
 }
 
 // open opens a connection to the file in a mode of SQLite's URIs: rw, or rwc to create it.
-func (s *Store) open(mode string) (*conn, error) {
-	c, err := connect(s.dsn + "?mode=" + mode)
-	if code(err) == codeCantOpen && mode == "rw" {
-		return nil, store.ErrTableNotFound
+func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
+	path := filepath.ToSlash(s.path)
+	if !strings.HasPrefix(path, "/") { // a drive letter
+		path = "/" + path
 	}
-	return c, err
+	uri := url.URL{Scheme: "file", Path: path, RawQuery: "mode=" + mode}
+	err = s.wait(ctx, func(ctx context.Context) (err error) {
+		c, err = connect(ctx, uri.String())
+		return err
+	})
+	if code(err) == lib.SQLITE_CANTOPEN {
+		if _, statErr := os.Stat(s.path); mode == "rw" && errors.Is(statErr, fs.ErrNotExist) {
+			return nil, store.ErrTableNotFound
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", s.path, err)
+	}
+	return c, nil
 }
 
-// wait calls f until no lock of another process stops it.
-func (s *Store) wait(ctx context.Context, f func() error) error {
-	err := f()
+// wait calls f until no lock of another process stops it, with a context for its statements.
+func (s *Store) wait(ctx context.Context, f func(context.Context) error) error {
+	endless := context.WithoutCancel(ctx)
+	err := f(endless)
 	if !isBusy(err) {
 		return err
 	}
@@ -203,7 +211,7 @@ func (s *Store) wait(ctx context.Context, f func() error) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		switch err = f(); {
+		switch err = f(endless); {
 		case !isBusy(err) || time.Now().After(deadline):
 			return err
 		case s.closed.Load():
@@ -226,35 +234,34 @@ func (s *Store) Setup(ctx context.Context) error {
 
 func (s *Store) setup(ctx context.Context, c *conn) (*conn, error) {
 	if c == nil {
-		opened, err := s.open("rwc")
-		if err != nil {
+		var err error
+		if c, err = s.open(ctx, "rwc"); err != nil {
 			return nil, err
 		}
-		c = opened
 	}
-	if s.dsn != "" {
-		if err := s.wait(ctx, func() error {
-			if err := c.check(); !errors.Is(err, store.ErrTableNotFound) { // not a foreign file, nor a finished one
+	if s.path != "" {
+		if err := s.wait(ctx, func(ctx context.Context) error {
+			if err := c.check(ctx); !errors.Is(err, store.ErrTableNotFound) { // not a foreign file, nor a finished one
 				return err
 			}
-			return c.run("PRAGMA journal_mode = WAL")
+			return c.run(ctx, "PRAGMA journal_mode = WAL")
 		}); err != nil {
 			return c, err
 		}
 	}
-	return c, s.wait(ctx, func() error {
-		if err := c.run("BEGIN IMMEDIATE"); err != nil {
+	return c, s.wait(ctx, func(ctx context.Context) error {
+		if err := c.run(ctx, "BEGIN IMMEDIATE"); err != nil {
 			return err
 		}
-		err := c.check()
+		err := c.check(ctx)
 		if errors.Is(err, store.ErrTableNotFound) {
-			err = c.run(s.layout.create...)
+			err = c.run(ctx, s.layout.create...)
 		}
 		if err == nil {
-			err = c.run("COMMIT")
+			err = c.run(ctx, "COMMIT")
 		}
 		if err != nil {
-			return errors.Join(err, c.run("ROLLBACK"))
+			return errors.Join(err, c.run(ctx, "ROLLBACK"))
 		}
 		return c.prepareAll(s.layout)
 	})

@@ -61,6 +61,7 @@ func checkValue(v expr.Value, depth int) error {
 				return err
 			}
 		}
+	default: // any other value will do
 	}
 	return nil
 }

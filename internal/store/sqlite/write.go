@@ -15,14 +15,14 @@ const maxTransaction = 100
 // Write reads the item and writes it in one transaction. It waits while another call or process writes, until the context
 // ends.
 func (s *Store) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
-	err = s.update(ctx, "write", s.dsn != "", func(c *conn) (bool, error) {
-		p, err := s.plan(c, &w)
+	err = s.update(ctx, "write", s.path != "", func(ctx context.Context, c *conn) (bool, error) {
+		p, err := s.plan(ctx, c, &w)
 		if err != nil || !p.applied {
 			result = store.Result{Item: p.old}
 			return false, err
 		}
 		result = store.Result{Applied: true, Item: p.next}
-		return true, s.save(c, &p)
+		return true, s.save(ctx, c, &p)
 	})
 	if err != nil {
 		return store.Result{}, err
@@ -37,11 +37,11 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 		return nil, failure(op, err)
 	}
 	results := make([]store.Result, len(writes))
-	err := s.update(ctx, op, true, func(c *conn) (bool, error) {
+	err := s.update(ctx, op, true, func(ctx context.Context, c *conn) (bool, error) {
 		plans := make([]plan, len(writes))
 		all := true
 		for i := range writes {
-			p, err := s.plan(c, &writes[i])
+			p, err := s.plan(ctx, c, &writes[i])
 			if err != nil {
 				return false, err
 			}
@@ -56,7 +56,7 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 			return false, nil
 		}
 		for i := range plans {
-			if err := s.save(c, &plans[i]); err != nil {
+			if err := s.save(ctx, c, &plans[i]); err != nil {
 				return false, err
 			}
 		}
@@ -75,11 +75,11 @@ func distinct(writes []store.Write) error {
 	}
 	seen := make(map[store.Key]bool, len(writes))
 	for i := range writes {
-		if k := writes[i].Key; seen[k] {
+		k := writes[i].Key
+		if seen[k] {
 			return fmt.Errorf("two writes to the item %q %q in a transaction", k.PK, k.SK)
-		} else {
-			seen[k] = true
 		}
+		seen[k] = true
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func distinct(writes []store.Write) error {
 // update calls f with the connection that may write, in a transaction if asked to; f says whether to commit. Without one
 // each statement of f is a transaction of its own, which is the same for an f that writes with one statement, in a
 // database that has no other connection.
-func (s *Store) update(ctx context.Context, op string, transaction bool, f func(*conn) (bool, error)) error {
+func (s *Store) update(ctx context.Context, op string, transaction bool, f func(context.Context, *conn) (bool, error)) error {
 	c, err := s.take(ctx, s.writer)
 	if err != nil {
 		return failure(op, err)
@@ -97,25 +97,26 @@ func (s *Store) update(ctx context.Context, op string, transaction bool, f func(
 	if err != nil {
 		return failure(op, err)
 	}
+	endless := context.WithoutCancel(ctx)
 	if !transaction {
-		_, err := f(c)
+		_, err := f(endless, c)
 		return failure(op, err)
 	}
-	if err := c.begin.exec(); err != nil {
+	if err := c.begin.exec(endless); err != nil {
 		if isBusy(err) {
-			err = s.wait(ctx, func() error { return c.begin.exec() })
+			err = s.wait(ctx, func(ctx context.Context) error { return c.begin.exec(ctx) })
 		}
 		if err != nil {
 			return failure(op, err)
 		}
 	}
-	commit, err := f(c)
+	commit, err := f(endless, c)
 	if commit && err == nil {
-		if err = c.commit.exec(); err == nil {
+		if err = c.commit.exec(endless); err == nil {
 			return nil
 		}
 	}
-	return failure(op, errors.Join(err, c.rollback.exec()))
+	return failure(op, errors.Join(err, c.rollback.exec(endless)))
 }
 
 // A plan is a write that was decided on the stored item.
@@ -128,13 +129,13 @@ type plan struct {
 }
 
 // plan reads the item and evaluates the write on it.
-func (s *Store) plan(c *conn, w *store.Write) (plan, error) {
+func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error) {
 	p := plan{write: w}
 	if err := errors.Join(w.Validate(), checkKey(w.Key)); err != nil {
 		return p, err
 	}
 	var err error
-	if p.old, p.rowid, err = c.load(w.Key); err != nil {
+	if p.old, p.rowid, err = c.load(ctx, w.Key); err != nil {
 		return p, err
 	}
 	if p.applied = w.Expr.Holds(p.old); !p.applied {
@@ -151,6 +152,7 @@ func (s *Store) plan(c *conn, w *store.Write) (plan, error) {
 		}
 	case store.Put:
 		p.next = w.Key.Join(w.Item)
+	default: // no item for a Delete, and no matter for a Check
 	}
 	if err == nil {
 		err = s.layout.checkItem(p.next)
@@ -159,19 +161,19 @@ func (s *Store) plan(c *conn, w *store.Write) (plan, error) {
 }
 
 // save makes the item what the plan says.
-func (s *Store) save(c *conn, p *plan) error {
+func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	switch {
 	case p.write.Kind == store.Check || p.old == nil && p.next == nil:
 		return nil
 	case p.next == nil:
-		return c.remove.exec(p.rowid)
+		return c.remove.exec(ctx, p.rowid)
 	}
 	c.blob = appendItem(c.blob[:0], p.next)
 	if len(c.blob) > maxItem {
 		return fmt.Errorf("item of %d bytes: at most %d", len(c.blob), maxItem)
 	}
 	if p.old != nil && !s.layout.touches(p.old, p.next) {
-		return c.change.exec(c.blob, p.rowid)
+		return c.change.exec(ctx, c.blob, p.rowid)
 	}
 	args := make([]any, 0, len(s.layout.columns)+3)
 	if p.old == nil {
@@ -186,7 +188,7 @@ func (s *Store) save(c *conn, p *plan) error {
 		}
 	}
 	if p.old == nil {
-		return c.insert.exec(args...)
+		return c.insert.exec(ctx, args...)
 	}
-	return c.replace.exec(append(args, p.rowid)...)
+	return c.replace.exec(ctx, append(args, p.rowid)...)
 }

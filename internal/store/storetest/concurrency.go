@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,7 @@ func testTransact(t *testing.T, s store.Store) {
 		"101 writes":                 many,
 		"an operand of a wrong type": {spend(a, 1), {Key: b, Expr: Bind(t, nil, []expr.Action{expr.Add(n, 0)}, expr.Strings("x"))}},
 		"an empty set":               {spend(a, 1), {Kind: store.Put, Key: c, Item: Item("set", expr.Strings())}},
+		"an item that is too large":  {spend(a, 1), {Kind: store.Put, Key: c, Item: Item("text", strings.Repeat("x", 410_000))}},
 		"a write without meaning":    {spend(a, 1), {Kind: store.Check, Key: b}},
 	} {
 		_, err := s.Transact(t.Context(), writes)

@@ -5,9 +5,6 @@ package storetest
 import (
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -23,51 +20,6 @@ var Table = store.Table{
 		{Name: "ByName", PK: store.PK, SK: "name", Local: true, KeysOnly: true},
 	},
 	TTL: "ttl",
-}
-
-// CreateTable returns what creates [Table] on DynamoDB.
-func CreateTable(name string) *dynamodb.CreateTableInput {
-	in := &dynamodb.CreateTableInput{
-		TableName:   &name,
-		BillingMode: types.BillingModePayPerRequest,
-		KeySchema:   keySchema(store.PK, store.SK),
-	}
-	attributes := map[string]bool{}
-	define := func(names ...string) {
-		for _, name := range names {
-			if !attributes[name] {
-				attributes[name] = true
-				in.AttributeDefinitions = append(in.AttributeDefinitions, types.AttributeDefinition{
-					AttributeName: aws.String(name), AttributeType: types.ScalarAttributeTypeS,
-				})
-			}
-		}
-	}
-	define(store.PK, store.SK)
-	for _, x := range Table.Indexes {
-		define(x.PK, x.SK)
-		projection := &types.Projection{ProjectionType: types.ProjectionTypeAll}
-		if x.KeysOnly {
-			projection.ProjectionType = types.ProjectionTypeKeysOnly
-		}
-		if x.Local {
-			in.LocalSecondaryIndexes = append(in.LocalSecondaryIndexes, types.LocalSecondaryIndex{
-				IndexName: aws.String(x.Name), KeySchema: keySchema(x.PK, x.SK), Projection: projection,
-			})
-		} else {
-			in.GlobalSecondaryIndexes = append(in.GlobalSecondaryIndexes, types.GlobalSecondaryIndex{
-				IndexName: aws.String(x.Name), KeySchema: keySchema(x.PK, x.SK), Projection: projection,
-			})
-		}
-	}
-	return in
-}
-
-func keySchema(pk, sk string) []types.KeySchemaElement {
-	return []types.KeySchemaElement{
-		{AttributeName: aws.String(pk), KeyType: types.KeyTypeHash},
-		{AttributeName: aws.String(sk), KeyType: types.KeyTypeRange},
-	}
 }
 
 // Item returns an item of attributes in pairs: a name, and a value or what becomes one (int, string, bool).

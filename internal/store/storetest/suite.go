@@ -35,6 +35,9 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, lenient ...string) {
 	t.Run("Read", ready(testRead))
 	t.Run("Query", ready(testQuery))
 	t.Run("Index", ready(testIndex))
+	t.Run("Cursor", ready(testCursor))
+	t.Run("Consistent", ready(testConsistent))
+	t.Run("DeleteKeys", ready(testDeleteKeys))
 	t.Run("Transact", ready(testTransact))
 	t.Run("Counter", ready(testCounter))
 	t.Run("Transfer", ready(testTransfer))
@@ -105,6 +108,7 @@ func calls(t *testing.T, s store.Store) map[string]func(context.Context) error {
 		"Read 2":   func(ctx context.Context) error { _, err := s.Read(ctx, []store.Key{key, w.Key}, false); return err },
 		"Write":    func(ctx context.Context) error { _, err := s.Write(ctx, w); return err },
 		"Transact": func(ctx context.Context) error { _, err := s.Transact(ctx, []store.Write{w, other}); return err },
+		"Delete":   func(ctx context.Context) error { return s.Delete(ctx, []store.Key{w.Key}) },
 		"Query":    func(ctx context.Context) error { _, err := s.Query(ctx, store.Query{PK: "p"}); return err },
 		"Ping":     s.Ping,
 	}

@@ -1,0 +1,620 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/zlimit/zlimit-go/gen/internal/emit"
+	"github.com/zlimit/zlimit-go/gen/internal/schema"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const specFile = "../spec/schema.yaml"
+
+// generated returns the outputs of a schema.
+func generated(t *testing.T, name string, text []byte) map[string]string {
+	t.Helper()
+	s, err := schema.Load(name, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := emit.Files(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs := make(map[string]string, len(files))
+	for path, content := range files {
+		outputs[path] = string(content)
+	}
+	return outputs
+}
+
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// archives returns the txtar files of a directory under testdata, by name.
+func archives(t *testing.T, dir string) map[string]*txtar.Archive {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no archives in testdata/%s: %v", dir, err)
+	}
+	found := map[string]*txtar.Archive{}
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[strings.TrimSuffix(filepath.Base(path), ".txtar")] = archive
+	}
+	return found
+}
+
+// file returns a file of an archive; false when it has none of that name.
+func file(archive *txtar.Archive, name string) (string, bool) {
+	for _, f := range archive.Files {
+		if f.Name == name {
+			return string(f.Data), true
+		}
+	}
+	return "", false
+}
+
+// rewrite replaces the outputs in an archive, which are the files that are not its inputs.
+func rewrite(t *testing.T, path string, archive *txtar.Archive, input func(name string) bool, outputs map[string]string) {
+	t.Helper()
+	archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return !input(f.Name) })
+	for _, name := range slices.Sorted(maps.Keys(outputs)) {
+		archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(outputs[name])})
+	}
+	if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGolden compares the outputs of small schemas with those in the archives. TestGoldenCompiles runs them.
+func TestGolden(t *testing.T) {
+	for name, archive := range archives(t, "golden") {
+		t.Run(name, func(t *testing.T) {
+			text, _ := file(archive, "schema.yaml")
+			got := generated(t, "schema.yaml", []byte(text))
+			if *update {
+				rewrite(t, filepath.Join("testdata", "golden", name+".txtar"), archive, isInput, got)
+				return
+			}
+			want := map[string]string{}
+			for _, f := range archive.Files {
+				if !isInput(f.Name) {
+					want[f.Name] = string(f.Data)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("outputs differ from the golden files; -update rewrites them (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func isInput(name string) bool {
+	return name == "schema.yaml" || strings.HasSuffix(name, "_check_test.go")
+}
+
+// TestGoldenCompiles compiles the golden outputs with the primitives that they call, vets them, and runs the tests that
+// hold for every schema and those that the archives have.
+func TestGoldenCompiles(t *testing.T) {
+	dir, err := os.MkdirTemp("testdata", "build-") // in the module, whose internal packages the outputs import
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, archive := range archives(t, "golden") {
+		pkg := filepath.Join(dir, name)
+		if err := os.Mkdir(pkg, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		files := map[string][]byte{}
+		for _, name := range []string{"keys.go", "codec.go", "records_test.go"} {
+			files[name] = readFile(t, "../zlimit/"+name)
+		}
+		outputs := 0
+		for _, f := range archive.Files {
+			if path, ok := strings.CutPrefix(f.Name, "zlimit/"); ok {
+				outputs++
+				files[path] = f.Data
+			} else if strings.HasSuffix(f.Name, "_test.go") {
+				files[f.Name] = f.Data
+			}
+		}
+		if outputs == 0 {
+			t.Errorf("archive %s has no outputs", name)
+		}
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(pkg, name), content, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	packages := "./" + filepath.ToSlash(dir) + "/..."
+	for _, command := range []*exec.Cmd{exec.Command("go", "vet", packages), exec.Command("go", "test", packages)} {
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", command.Args, err, output)
+		}
+	}
+}
+
+// TestErrors compares what is reported about malformed schemas with what the archives say.
+func TestErrors(t *testing.T) {
+	for name, archive := range archives(t, "errors") {
+		t.Run(name, func(t *testing.T) {
+			text, _ := file(archive, "schema.yaml")
+			_, err := schema.Load("schema.yaml", []byte(text))
+			if err == nil {
+				t.Fatal("Load = nil, want errors")
+			}
+			got := err.Error() + "\n"
+			if *update {
+				rewrite(t, filepath.Join("testdata", "errors", name+".txtar"), archive, isInput, map[string]string{"errors": got})
+				return
+			}
+			want, ok := file(archive, "errors")
+			if diff := cmp.Diff(want, got); !ok || diff != "" {
+				t.Errorf("errors differ; -update rewrites them (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUpToDate compares the outputs of the schema with the files in the module.
+func TestUpToDate(t *testing.T) {
+	outputs := generated(t, specFile, readFile(t, specFile))
+	for path, want := range outputs {
+		got, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(path)))
+		if err != nil || string(got) != want {
+			t.Errorf("%s is stale (%v): run go generate ./...", path, err)
+		}
+	}
+	files, err := filepath.Glob("../zlimit/*_gen*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		if _, ok := outputs["zlimit/"+filepath.Base(path)]; !ok {
+			t.Errorf("%s is not an output of the generator any more", path)
+		}
+	}
+}
+
+// TestHeader asks what tools ask: whether the outputs are marked as generated.
+func TestHeader(t *testing.T) {
+	const header = "// Code generated by zlimitgen from spec/schema.yaml. DO NOT EDIT.\n"
+	for path, text := range generated(t, specFile, readFile(t, specFile)) {
+		if !strings.HasSuffix(path, ".go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments|parser.PackageClauseOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ast.IsGenerated(f) || !strings.HasPrefix(text, header) {
+			t.Errorf("%s starts with %q", path, text[:min(len(header), len(text))])
+		}
+		if f.Doc != nil {
+			t.Errorf("%s has a package comment: %s", path, f.Doc.Text())
+		}
+	}
+}
+
+// TestSameBytes generates repeatedly.
+func TestSameBytes(t *testing.T) {
+	text := readFile(t, specFile)
+	first := generated(t, specFile, text)
+	for range 5 {
+		if diff := cmp.Diff(first, generated(t, specFile, text)); diff != "" {
+			t.Fatalf("outputs differ from run to run (-first +later):\n%s", diff)
+		}
+	}
+}
+
+// TestStyle asks for what a reader of the outputs would miss: short lines, and imports under their own names in groups.
+func TestStyle(t *testing.T) {
+	for path, text := range generated(t, specFile, readFile(t, specFile)) {
+		if !strings.HasSuffix(path, ".go") {
+			continue
+		}
+		if lines := strings.Count(text, "\n"); lines > 1500 {
+			t.Errorf("%s has %d lines, want at most 1500: divide it", path, lines)
+		}
+		if strings.Contains(text, "/*") {
+			t.Errorf("%s has a block comment", path)
+		}
+		for i, line := range strings.Split(text, "\n") {
+			if width := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")); width > 120 {
+				t.Errorf("%s:%d is %d columns wide", path, i+1, width)
+			}
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, path, text, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lastGroup, lastLine := 0, 0
+		for _, spec := range f.Imports {
+			if spec.Name != nil {
+				t.Errorf("%s imports %s as %s", path, spec.Path.Value, spec.Name.Name)
+			}
+			group := 1 // of the standard library
+			switch {
+			case strings.HasPrefix(spec.Path.Value, `"github.com/zlimit/zlimit-go/`):
+				group = 3
+			case strings.Contains(spec.Path.Value, "."):
+				group = 2
+			}
+			line := fset.Position(spec.Pos()).Line
+			if lastGroup > 0 && (line-lastLine > 1) != (group > lastGroup) {
+				t.Errorf("%s: import %s is not in a group of its kind", path, spec.Path.Value)
+			}
+			lastGroup, lastLine = group, line
+		}
+	}
+}
+
+// overlay is a set of files that the go command sees in place of those on disk.
+type overlay struct {
+	dir     string // of the files that are seen
+	Replace map[string]string
+}
+
+func newOverlay(t *testing.T) *overlay {
+	return &overlay{t.TempDir(), map[string]string{}}
+}
+
+// root returns the directory of the module.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// add shows content at a path in the module.
+func (o *overlay) add(t *testing.T, path, content string) {
+	t.Helper()
+	real := filepath.Join(o.dir, strings.ReplaceAll(path, "/", "_"))
+	if err := os.WriteFile(real, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o.Replace[filepath.Join(root(t), filepath.FromSlash(path))] = real
+}
+
+// run runs the go command in the module.
+func (o *overlay) run(t *testing.T, verb string, args ...string) (string, error) {
+	t.Helper()
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := filepath.Join(o.dir, "overlay.json")
+	if err := os.WriteFile(list, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("go", append([]string{verb, "-overlay=" + list}, args...)...)
+	command.Dir = root(t)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// TestChange adds an attribute, a record with an index entry and a family, a query and an operation to the schema, and
+// compiles the SDK with the result.
+func TestChange(t *testing.T) {
+	text := string(readFile(t, specFile))
+	insert := func(after, addition string) {
+		t.Helper()
+		if strings.Count(text, after) != 1 {
+			t.Fatalf("%q is not in the schema once", after)
+		}
+		text = strings.Replace(text, after, after+addition, 1)
+	}
+	insert("\n      shard_count: { type: N, empty: zero, doc: \"shards of this entity and resource, as this shard knows it\" }\n",
+		"      paused_until: { type: N, empty: omit, doc: \"time of the end of a pause, epoch seconds\" }\n")
+	insert("\nrecords:\n", `  quarantine:
+    doc: The quarantine of one entity.
+    pk: "{ns}/QUARANTINE#{entity}"
+    sk: "#QUARANTINE#{resource}"
+    indexes:
+      GSI4: { pk: "{ns}", sk: "{ns}/QUARANTINE#{entity}" }
+    attributes:
+      reasons: { type: SS, empty: omit, doc: why }
+    families:
+      counts:
+        pattern: "q_{limit}_{field}"
+        type: quarantineCount
+        doc: What was refused.
+        fields:
+          n: { type: N, go: refused, doc: requests refused }
+`)
+	insert("\nqueries:\n", "  quarantines: { record: quarantine, doc: The quarantines of an entity. }\n")
+	insert("\noperations:\n", `  isolate_entity:
+    doc: Isolates an entity.
+    record: quarantine
+    write: update
+    args: { reasons: why }
+    where: [PK absent or reasons exists]
+    do: [keys, add reasons $reasons]
+    clauses:
+      refuse: { doc: Counts what is refused., family: counts, args: { by: how many }, do: [add n $by] }
+`)
+	o := newOverlay(t)
+	for path, content := range generated(t, specFile, []byte(text)) {
+		if strings.HasSuffix(path, ".go") {
+			o.add(t, path, content)
+		}
+	}
+	o.add(t, "zlimit/change_test.go", `package zlimit
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+)
+
+func TestQuarantine(t *testing.T) {
+	key := quarantineKey{NS: "n", Entity: "e", Resource: "r"}
+	call := isolateEntity(key, []string{"b", "a"})
+	call.refuse("rpm", 2)
+	bound, err := call.Bind()
+	if err != nil || !bound.Holds(nil) {
+		t.Fatalf("%s: %v", bound.Condition(), err)
+	}
+	item, err := bound.Apply(expr.Item{{Name: "PK", Value: expr.S(key.key().PK)}, {Name: "SK", Value: expr.S(key.key().SK)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeQuarantine(item)
+	if err != nil || got.Key != key || !slices.Equal(got.Reasons, []string{"a", "b"}) ||
+		!slices.Equal(got.Counts, []quarantineCount{{Name: "rpm", Refused: 2}}) || got.unknown != nil {
+		t.Fatalf("decode = %+v, %v", got, err)
+	}
+	if q := queryQuarantines("n", "e"); q.PK != "n/QUARANTINE#e" || q.Prefix != "#QUARANTINE#" {
+		t.Errorf("query = %+v", q)
+	}
+	if !(&bucketItem{PausedUntil: 3}).encode().Get("paused_until").Equal(expr.N(3)) {
+		t.Error("the new attribute is not written")
+	}
+}
+`)
+	if output, err := o.run(t, "test", "-run", "^(TestQuarantine|TestKeysRoundTrip|TestItemsRoundTrip|TestOperations)$", "./zlimit"); err != nil {
+		t.Errorf("go test: %v\n%s", err, output)
+	}
+	if output, err := o.run(t, "build", "./..."); err != nil {
+		t.Errorf("go build: %v\n%s", err, output)
+	}
+}
+
+// TestRun runs the command.
+func TestRun(t *testing.T) {
+	t.Run("a valid schema is written, and left alone when nothing changed", func(t *testing.T) {
+		dir := t.TempDir()
+		var stderr bytes.Buffer
+		if code := run([]string{"-spec", specFile, "-root", dir}, &stderr); code != 0 || stderr.Len() > 0 {
+			t.Fatalf("run = %d, %s", code, &stderr)
+		}
+		keys := filepath.Join(dir, "zlimit", "keys_gen.go")
+		if err := os.Chmod(keys, 0o444); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.Stat(keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code := run([]string{"-spec", specFile, "-root", dir}, &stderr); code != 0 {
+			t.Fatalf("second run = %d, %s", code, &stderr)
+		}
+		if after, err := os.Stat(keys); err != nil || !after.ModTime().Equal(before.ModTime()) {
+			t.Errorf("a file that did not change was written again: %v", err)
+		}
+	})
+	t.Run("a malformed schema is reported, and nothing is written", func(t *testing.T) {
+		dir := t.TempDir()
+		spec := filepath.Join(dir, "schema.yaml")
+		text := bytes.Replace(readFile(t, specFile), []byte("type: N"), []byte("type: Q"), 1)
+		if err := os.WriteFile(spec, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out := filepath.Join(dir, "out")
+		var stderr bytes.Buffer
+		if code := run([]string{"-spec", spec, "-root", out}, &stderr); code != 1 {
+			t.Errorf("run = %d, want 1", code)
+		}
+		if !strings.HasPrefix(stderr.String(), spec+":") {
+			t.Errorf("stderr = %q", &stderr)
+		}
+		if _, err := os.Stat(out); !os.IsNotExist(err) {
+			t.Errorf("something was written: %v", err)
+		}
+	})
+	t.Run("a schema that is not there is an error", func(t *testing.T) {
+		var stderr bytes.Buffer
+		if code := run([]string{"-spec", filepath.Join(t.TempDir(), "none.yaml")}, &stderr); code != 1 || stderr.Len() == 0 {
+			t.Errorf("run = %d, %q", code, &stderr)
+		}
+	})
+	t.Run("an unknown flag is a mistake in the use", func(t *testing.T) {
+		var stderr bytes.Buffer
+		if code := run([]string{"-nope"}, &stderr); code != 2 {
+			t.Errorf("run = %d, want 2", code)
+		}
+	})
+}
+
+// FuzzGenerate reads malformed schemas, and generates from those that are not.
+func FuzzGenerate(f *testing.F) {
+	for _, dir := range []string{"golden", "errors"} {
+		paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, path := range paths {
+			archive, err := txtar.ParseFile(path)
+			if err != nil {
+				f.Fatal(err)
+			}
+			text, _ := file(archive, "schema.yaml")
+			f.Add([]byte(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := schema.Load("schema.yaml", text)
+		var all schema.Errors
+		switch {
+		case err == nil:
+			if _, err := emit.Files(s); err != nil {
+				t.Errorf("Files of a valid schema = %v", err)
+			}
+		case !errors.As(err, &all) || len(all) == 0:
+			t.Errorf("Load = %v, want an Errors", err)
+		default:
+			for _, e := range all {
+				if e.Pos.Line < 1 || e.Pos.Column < 1 || e.Text == "" {
+					t.Errorf("%v has no place or no text", e)
+				}
+			}
+		}
+	})
+}
+
+// known imports packages that have been loaded.
+type known map[string]*types.Package
+
+func (k known) Import(path string) (*types.Package, error) {
+	if p := k[path]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("package %s is not loaded", path)
+}
+
+// mutant returns a text with a word in it, or all of its kind, replaced by another one, and says which.
+func mutant(r *rand.Rand, text string) (mutated, what string) {
+	// Words that mean something in Go, in the generated package, or in a schema.
+	odd := []string{
+		"a", "any", "append", "bind", "c", "call", "d", "decoder", "encode", "err", "expr", "field", "found", "go", "i", "id",
+		"init", "int64", "iota", "it", "item", "k", "key", "len", "list", "m", "members", "name", "ok", "omit", "pick", "pk",
+		"prefix", "rest", "sk", "store", "string", "types", "unknown", "x_1", "x1", "zero",
+	}
+	words := word.FindAllStringIndex(text, -1)
+	target, source := words[r.IntN(len(words))], words[r.IntN(len(words))]
+	replacement := text[source[0]:source[1]]
+	if r.IntN(2) == 0 {
+		replacement = odd[r.IntN(len(odd))]
+	}
+	original := text[target[0]:target[1]]
+	if r.IntN(2) == 0 {
+		return strings.ReplaceAll(text, original, replacement), fmt.Sprintf("every %s replaced by %s", original, replacement)
+	}
+	line := 1 + strings.Count(text[:target[0]], "\n")
+	return text[:target[0]] + replacement + text[target[1]:],
+		fmt.Sprintf("%s in line %d replaced by %s", original, line, replacement)
+}
+
+var word = regexp.MustCompile(`[A-Za-z0-9_]+`)
+
+// TestMutants replaces words in schemas, and compiles what is generated from those that are still valid: whatever would
+// not compile must be an error of the schema.
+func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles hundreds of schemas")
+	}
+	loaded, fset := known{}, token.NewFileSet()
+	source := importer.ForCompiler(fset, "source", nil)
+	for _, path := range []string{
+		"fmt", "slices", "strconv", "strings",
+		"github.com/zlimit/zlimit-go/internal/bucket",
+		"github.com/zlimit/zlimit-go/internal/expr",
+		"github.com/zlimit/zlimit-go/internal/store",
+	} {
+		p, err := source.Import(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaded[path] = p
+	}
+	var primitives []*ast.File
+	for _, path := range []string{"../zlimit/keys.go", "../zlimit/codec.go"} {
+		f, err := parser.ParseFile(fset, path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		primitives = append(primitives, f)
+	}
+	originals := map[string]string{specFile: string(readFile(t, specFile))}
+	for name, archive := range archives(t, "golden") {
+		originals[name], _ = file(archive, "schema.yaml")
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	valid := 0
+	for range 600 {
+		original := slices.Sorted(maps.Keys(originals))[r.IntN(len(originals))]
+		text, what := mutant(r, originals[original])
+		s, err := schema.Load("schema.yaml", []byte(text))
+		if err != nil || strings.Count(text, "bucket.Limit\n") != strings.Count(originals[original], "bucket.Limit\n") {
+			continue // rejected, or about another type that is declared elsewhere, which the generator does not know
+		}
+		valid++
+		outputs, err := emit.Files(s)
+		if err != nil {
+			t.Fatalf("%s, with %s: %v", original, what, err)
+		}
+		files := slices.Clone(primitives)
+		for path, content := range outputs {
+			// Not the table, whose import of the AWS SDK would take most of the time, nor tests.
+			if strings.HasSuffix(path, "_gen.go") && path != "zlimit/table_gen.go" {
+				f, err := parser.ParseFile(fset, path, content, 0)
+				if err != nil {
+					t.Fatalf("%s, with %s: %v", original, what, err)
+				}
+				files = append(files, f)
+			}
+		}
+		check := types.Config{Importer: loaded}
+		if _, err := check.Check("zlimit", fset, files, nil); err != nil && !strings.Contains(err.Error(), "bucket.Limit") {
+			t.Fatalf("%s, with %s: %v", original, what, err)
+		}
+	}
+	if valid < 60 {
+		t.Errorf("%d of 600 mutants are valid: too few to mean something", valid)
+	}
+}

@@ -1,0 +1,254 @@
+// Package cli is the zlimit command. It reads and writes only what [Main] is given, so that tests run it in their own
+// process.
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0
+	exitFailure  = 1 // the command did not get to do what it was asked
+	exitUsage    = 2 // bad input; nothing was written
+	exitRejected = 3 // a limit was exceeded
+)
+
+// Main runs one zlimit command with its arguments, without the name of the program, and returns its exit code. Results
+// go to stdout, errors and notes to stderr; env looks up an environment variable, "" when it is not set.
+func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer, env func(string) string) int {
+	a := &app{
+		stdin:  stdin,
+		stdout: stdout,
+		stderr: stderr,
+		env:    env,
+		now:    time.Now,
+		sleep:  sleep,
+		live:   isTerminal(stdout) && env("TERM") != "dumb",
+		watch:  isTerminal(stderr) && env("TERM") != "dumb",
+	}
+	return a.run(ctx, args)
+}
+
+// An app is one run of the command: its surroundings, and the flags that every command has.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	env            func(string) string
+	now            func() time.Time
+	sleep          func(context.Context, time.Duration) error
+	live, watch    bool // stdout, stderr is a terminal that can be redrawn
+
+	store     string
+	namespace string
+	output    output
+}
+
+func (a *app) run(ctx context.Context, args []string) int {
+	root := a.root() //nolint:contextcheck // commands get theirs from ExecuteContext
+	root.SetArgs(args)
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	err := root.ExecuteContext(ctx)
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	var usage *usageError
+	var invalid *zlimit.ValidationError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errRejected):
+		return exitRejected
+	case errors.As(err, &usage), errors.As(err, &invalid):
+		a.complain(err)
+		return exitUsage
+	default:
+		a.complain(err)
+		return exitFailure
+	}
+}
+
+// errRejected ends a command whose result says that a limit was exceeded.
+var errRejected = errors.New("rejected")
+
+// A usageError is bad input that the command found itself.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// complain writes an error as one line, with zlimit named once.
+func (a *app) complain(err error) {
+	text := strings.TrimPrefix(err.Error(), "zlimit: ")
+	a.note("zlimit: " + strings.NewReplacer("\n", "; ", ": zlimit: ", ": ").Replace(text))
+}
+
+// note writes a line to stderr. There is nowhere to report that this failed.
+func (a *app) note(line string) { _, _ = fmt.Fprintln(a.stderr, line) }
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "zlimit",
+		Short: "Rate limits that many processes share",
+		Long: `zlimit keeps rate limits that many processes share, in a DynamoDB table, in an
+SQLite file or in memory.
+
+A store is named by a DSN, which --store or the environment variable
+ZLIMIT_STORE gives:
+
+  memory:                      this process, and gone with it
+  sqlite:PATH                  a file, shared by the processes of one machine
+  dynamodb:TABLE?region=R&endpoint=URL&profile=P
+                               a DynamoDB table; every parameter is optional
+
+Exit codes: 0 admitted or done, 3 rejected, 2 bad input, 1 failure.`,
+		Example: `  zlimit demo
+  zlimit limits set --store sqlite:limits.db --resource gpt --limit rpm=300/min
+  zlimit acquire --store sqlite:limits.db acme gpt --consume rpm=1
+  zlimit simulate --trace trace.csv --limit rpm=300/min --cost rpm=1`,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.store, "store", "", "`DSN` of the store (default $ZLIMIT_STORE)")
+	flags.StringVar(&a.namespace, "namespace", zlimit.DefaultNamespace, "`name` of the namespace to work in")
+	flags.VarP(&a.output, "output", "o", "`form` of the result, table or json")
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%v; see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		a.demoCommand(),
+		a.simulateCommand(),
+		a.setupCommand(),
+		a.acquireCommand(),
+		a.availableCommand(),
+		a.limitsCommand(),
+		a.versionCommand(),
+	)
+	hideFlags(root)
+	return root
+}
+
+// hideFlags leaves "[flags]" out of the lines of use, which name what is required.
+func hideFlags(cmd *cobra.Command) {
+	cmd.DisableFlagsInUseLine = true
+	for _, c := range cmd.Commands() {
+		hideFlags(c)
+	}
+}
+
+// noSuchCommand refuses the arguments of a command that only holds others.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "see " + cmd.CommandPath() + " --help"
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usagef("no command %q; %s", args[0], hint)
+}
+
+// takes returns a check that a command is given exactly the arguments that its line of use names.
+func takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s: %s is missing; see %s --help", cmd.Name(), names[len(args)], cmd.CommandPath())
+		case len(args) > len(names):
+			return usagef("%s: one argument too many, %q; see %s --help", cmd.Name(), args[len(names)], cmd.CommandPath())
+		default:
+			return nil
+		}
+	}
+}
+
+// output is the form of a result. Its zero value is the table.
+type output struct{ json bool }
+
+// String returns the name of the form.
+func (o *output) String() string {
+	if o.json {
+		return "json"
+	}
+	return "table"
+}
+
+// Set takes the name of the form.
+func (o *output) Set(name string) error {
+	if name != "table" && name != "json" {
+		return errors.New("must be table or json")
+	}
+	o.json = name == "json"
+	return nil
+}
+
+// Type returns what the flag takes.
+func (o *output) Type() string { return "form" }
+
+// print writes a result in the chosen form: a value as JSON, or text.
+func (a *app) print(value any, text func(*page)) error {
+	p := &page{}
+	if a.output.json {
+		encoder := json.NewEncoder(p)
+		encoder.SetEscapeHTML(false)
+		if err := encoder.Encode(value); err != nil {
+			return fmt.Errorf("encode the result: %w", err)
+		}
+	} else {
+		text(p)
+	}
+	return a.write(p)
+}
+
+// write writes a page to stdout.
+func (a *app) write(p *page) error {
+	if _, err := a.stdout.Write(p.Bytes()); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// isTerminal reports whether a writer is a terminal.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
+}
+
+// sleep waits, or returns the context's error when that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

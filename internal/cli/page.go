@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A page is text that is written at once. Its zero value is empty.
+type page struct{ bytes.Buffer }
+
+func (p *page) linef(format string, args ...any) {
+	p.WriteString(fmt.Sprintf(format, args...) + "\n")
+}
+
+// table writes rows below a header, as wide as their cells. A column is aligned to the right where its header ends in
+// ">", which is not shown.
+func (p *page) table(header []string, rows [][]string) {
+	header = slices.Clone(header)
+	right := make([]bool, len(header))
+	width := make([]int, len(header))
+	for i, h := range header {
+		header[i], right[i] = strings.CutSuffix(h, ">")
+	}
+	all := append([][]string{header}, rows...)
+	for _, row := range all {
+		for i, cell := range row {
+			width[i] = max(width[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range all {
+		var line strings.Builder
+		for i, cell := range row {
+			space := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
+			if right[i] {
+				cell = space + cell
+			} else {
+				cell += space
+			}
+			line.WriteString(cell + "  ")
+		}
+		p.linef("%s", strings.TrimRight(line.String(), " "))
+	}
+}
+
+// grouped returns a number with commas between groups of three digits.
+func grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return sign + digits
+}
+
+// decimal returns a number with one place.
+func decimal(f float64) string {
+	tenths := int64(math.Round(math.Abs(f) * 10))
+	sign := ""
+	if f < 0 && tenths > 0 {
+		sign = "-"
+	}
+	return fmt.Sprintf("%s%s.%d", sign, grouped(tenths/10), tenths%10)
+}
+
+// percent returns part of a whole as a percentage, rounded down to a tenth; "" when there is no whole.
+func percent(part, whole int64) string {
+	if whole == 0 {
+		return ""
+	}
+	tenths := int64(float64(part) / float64(whole) * 1000)
+	return fmt.Sprintf("%d.%d %%", tenths/10, tenths%10)
+}
+
+// brief returns a wait as people read it: milliseconds below a second, tenths of seconds below a minute, whole seconds
+// above, always rounded up.
+func brief(d time.Duration) string {
+	unit := time.Second
+	switch {
+	case d < time.Second:
+		unit = time.Millisecond
+	case d < time.Minute:
+		unit = 100 * time.Millisecond
+	}
+	if rest := d % unit; rest > 0 && d <= 1<<63-1-unit {
+		d += unit - rest
+	}
+	return d.String()
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+)
+
+// TestScripts runs every command in this process, as a shell would: `zlimit` must succeed, `! zlimit` must fail, and
+// `exits N` asks for the code of the last one.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, scripts("testdata/script", ""))
+}
+
+// TestScriptsOnEveryStore runs the same scripts on a file and on a table.
+func TestScriptsOnEveryStore(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) {
+		testscript.Run(t, scripts("testdata/stores", "sqlite:$WORK/limits.db"))
+	})
+	t.Run("dynamodb", func(t *testing.T) {
+		engine := enginetest.Start(t)
+		p := scripts("testdata/stores", "")
+		setup := p.Setup
+		p.Setup = func(env *testscript.Env) error {
+			env.Setenv("ZLIMIT_STORE", engineDSN(t, engine))
+			return setup(env)
+		}
+		testscript.Run(t, p)
+	})
+}
+
+// engineDSN names a table on an engine that no other test uses.
+func engineDSN(t *testing.T, engine *enginetest.Engine) string {
+	return "dynamodb:" + engine.Table(t) + "?region=" + enginetest.Region + "&endpoint=" + engine.Endpoint()
+}
+
+type lastCode struct{}
+
+func scripts(dir, store string) testscript.Params {
+	return testscript.Params{
+		Dir:                 dir,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Values[lastCode{}] = new(int)
+			if store != "" {
+				env.Setenv("ZLIMIT_STORE", strings.ReplaceAll(store, "$WORK", env.WorkDir))
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"zlimit": func(ts *testscript.TestScript, neg bool, args []string) {
+				code := Main(context.Background(), args, strings.NewReader(""), ts.Stdout(), ts.Stderr(), ts.Getenv)
+				*ts.Value(lastCode{}).(*int) = code
+				if neg == (code == exitOK) {
+					ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
+				}
+			},
+			"exits": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 1 {
+					ts.Fatalf("usage: exits CODE")
+				}
+				if got := strconv.Itoa(*ts.Value(lastCode{}).(*int)); got != args[0] {
+					ts.Fatalf("exit code = %s, want %s", got, args[0])
+				}
+			},
+		},
+	}
+}

@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func (a *app) simulateCommand() *cobra.Command {
+	var file, entity, resource string
+	var limits, costs []string
+	var freshness time.Duration
+	var unordered bool
+	cmd := &cobra.Command{
+		Use:   "simulate --trace FILE --limit LIMIT --cost NAME=EXPR ...",
+		Short: "Replay a trace of requests against limits",
+		Long: `Simulate replays a trace on a virtual clock through the limiter itself, and
+reports how many requests it admits.
+
+The trace is a CSV file whose first line names its columns. TIMESTAMP is the
+time of a request, such as 2023-11-16 18:15:46.68 or 2023-11-16T18:15:46Z, in
+UTC where it names no zone, and is taken to the millisecond. Rows are replayed
+in file order. "-" stands for the standard input.
+
+A limit is written NAME=CAPACITY[:REFILL]/PERIOD, as explained by zlimit limits
+--help. Each limit has a cost per request: a column, a number, or a sum of them.
+A request that costs more than a limit holds is impossible, which is not counted
+as rejected.
+
+All input is checked before anything is written. All that is written is a bucket
+of its own for each run, so that runs on a shared store do not disturb another.
+With --entity a run carries on with the bucket of an earlier one. The default
+store is memory:.`,
+		Example: `  zlimit simulate --trace trace.csv --limit rpm=300/min --cost rpm=1
+  zlimit simulate --trace trace.csv \
+    --limit rpm=300/min --limit tpm=400000:200000/30s --freshness 0 \
+    --cost rpm=1 --cost tpm=ContextTokens+GeneratedTokens`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := simulation{progress: a.progress()}
+			s.request.Entity, s.request.Resource = entity, resource
+			if !cmd.Flags().Changed("entity") {
+				s.request.Entity = "simulate-" + strings.ToLower(rand.Text()[:12])
+			}
+			opts := []zlimit.Option{
+				zlimit.WithClock(s.clock.now(a.now)),
+				// The trace may be older than any lifetime of a bucket, which DynamoDB measures on its own clock.
+				zlimit.WithBucketTTL(0),
+			}
+			if cmd.Flags().Changed("freshness") {
+				if freshness < 0 {
+					return usagef("simulate: --freshness %v: must not be negative", freshness)
+				}
+				opts = append(opts, zlimit.WithFreshness(freshness))
+			}
+			if err := s.parse(limits, costs); err != nil {
+				return err
+			}
+			dsn, err := a.dsn(memoryDSN)
+			if err != nil {
+				return err
+			}
+			if s.trace, err = a.openTrace(file, s.costs, unordered); err != nil {
+				return err
+			}
+			if err := rehearse(cmd.Context(), a, s.check, opts...); err != nil {
+				return err
+			}
+			outcome, err := perform(cmd.Context(), a, dsn, s.run, opts...)
+			if err != nil {
+				return err
+			}
+			return a.print(outcome, func(p *page) { outcome.table(p, &s) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&file, "trace", "", "CSV `FILE` to replay, - for the standard input")
+	flags.StringArrayVar(&limits, "limit", nil, "`LIMIT` to replay against; repeatable")
+	flags.StringArrayVar(&costs, "cost", nil, "`NAME=EXPR`, the cost of a request; one per limit")
+	flags.DurationVar(&freshness, "freshness", 0, "`duration` δ of the limiter; 0 is exact\n(default that of the SDK)")
+	flags.StringVar(&entity, "entity", "", "`name` of the bucket's entity\n(default simulate-RANDOM)")
+	flags.StringVar(&resource, "resource", "trace", "`name` of the bucket's resource")
+	flags.BoolVar(&unordered, "unordered", false, "accept a trace in which time goes back")
+	return cmd
+}
+
+// openTrace reads the trace of a file.
+func (a *app) openTrace(file string, costs []cost, unordered bool) (*trace, error) {
+	switch file {
+	case "":
+		return nil, usagef("simulate: --trace FILE is missing; see zlimit simulate --help")
+	case "-":
+		return readTrace("standard input", a.stdin, costs, unordered)
+	}
+	opened, err := os.Open(file)
+	if err != nil {
+		return nil, usagef("simulate: --trace: %v", err)
+	}
+	defer func(c io.ReadCloser) { _ = c.Close() }(opened)
+	return readTrace(file, opened, costs, unordered)
+}
+
+// A simulation replays a trace.
+type simulation struct {
+	trace    *trace
+	request  zlimit.Request // of every row, but for what it consumes
+	costs    []cost         // of the limits, in their order
+	clock    virtualClock
+	progress func(done, of int)
+}
+
+// parse takes limits and their costs from flags.
+func (s *simulation) parse(limits, costs []string) error {
+	var err error
+	if s.request.Limits, err = parseLimits(limits); err != nil {
+		return err
+	}
+	if len(limits) == 0 {
+		return usagef("simulate: --limit NAME=CAPACITY[:REFILL]/PERIOD is missing; see zlimit simulate --help")
+	}
+	s.costs = make([]cost, len(s.request.Limits))
+	for _, text := range costs {
+		c, err := parseCost(text)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(s.request.Limits, func(l zlimit.Limit) bool { return l.Name == c.limit })
+		switch {
+		case i < 0:
+			return usagef("cost %q: no --limit is named %q", text, c.limit)
+		case s.costs[i].limit != "":
+			return usagef("cost %q: %s has a cost already", text, c.limit)
+		}
+		s.costs[i] = c
+	}
+	for i, l := range s.request.Limits {
+		if s.costs[i].limit == "" && !slices.ContainsFunc(s.request.Limits[:i], func(o zlimit.Limit) bool { return o.Name == l.Name }) {
+			return usagef("simulate: limit %s has no cost: give --cost %s=EXPR", l.Name, l.Name)
+		}
+	}
+	return nil
+}
+
+// A virtualClock shows the time of the wall until it is set. It is safe for concurrent use.
+type virtualClock struct{ at atomic.Pointer[time.Time] }
+
+func (c *virtualClock) set(t time.Time) { c.at.Store(&t) }
+
+func (c *virtualClock) now(wall func() time.Time) func() time.Time {
+	return func() time.Time {
+		if t := c.at.Load(); t != nil {
+			return *t
+		}
+		return wall()
+	}
+}
+
+// An outcome is what became of the requests of a trace. Rejected does not count what is impossible.
+type outcome struct {
+	Requests        int              `json:"requests"`
+	Admitted        int              `json:"admitted"`
+	Rejected        int              `json:"rejected"`
+	Impossible      int              `json:"impossible"`
+	TokensRequested map[string]int64 `json:"tokens_requested"`
+	TokensAdmitted  map[string]int64 `json:"tokens_admitted"`
+	RejectedBy      map[string]int   `json:"rejected_by"` // rejections in which the limit fell short, several perhaps
+	First           *time.Time       `json:"first,omitempty"`
+	Last            *time.Time       `json:"last,omitempty"`
+}
+
+// check finds out whether the limiter takes such requests at all.
+func (s *simulation) check(ctx context.Context, l *zlimit.RateLimiter) (time.Duration, error) {
+	r := s.request
+	r.Consume = zlimit.Amounts{r.Limits[0].Name: 0}
+	return l.TimeUntil(ctx, r)
+}
+
+// run replays the trace.
+func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*outcome, error) {
+	out := &outcome{
+		Requests:        len(s.trace.rows),
+		TokensRequested: map[string]int64{},
+		TokensAdmitted:  map[string]int64{},
+		RejectedBy:      map[string]int{},
+	}
+	r := s.request
+	r.OnUnavailable = zlimit.Block // an uncounted admission would falsify the result
+	r.Consume = zlimit.Amounts{}
+	for i, limit := range r.Limits {
+		r.Consume[limit.Name] = 0
+		out.TokensRequested[limit.Name] = s.trace.total[i]
+		out.TokensAdmitted[limit.Name] = 0
+		out.RejectedBy[limit.Name] = 0
+	}
+	for n, row := range s.trace.rows {
+		s.progress(n, len(s.trace.rows))
+		at := time.UnixMilli(row.at).UTC()
+		if out.First == nil {
+			out.First = &at
+		}
+		out.Last = &at
+		s.clock.set(at)
+		costs := s.trace.cost(n)
+		for i, limit := range r.Limits {
+			r.Consume[limit.Name] = costs[i]
+		}
+		if err := out.count(l.Acquire(ctx, r)); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", s.trace.name, row.line, err)
+		}
+	}
+	s.progress(len(s.trace.rows), len(s.trace.rows))
+	return out, nil
+}
+
+// count takes in how a request came out.
+func (o *outcome) count(lease *zlimit.Lease, err error) error {
+	var exceeded *zlimit.ExceededError
+	switch {
+	case err == nil:
+		o.Admitted++
+		for name, tokens := range lease.Consumed() {
+			o.TokensAdmitted[name] += tokens
+		}
+		return nil
+	case !errors.As(err, &exceeded):
+		return err
+	case !exceeded.Possible():
+		o.Impossible++
+	default:
+		o.Rejected++
+		for _, s := range exceeded.Violations() {
+			o.RejectedBy[s.Limit.Name]++
+		}
+	}
+	return nil
+}
+
+func (o *outcome) table(p *page, s *simulation) {
+	var rows [][]string
+	for _, r := range []struct {
+		name  string
+		count int
+	}{
+		{"admitted", o.Admitted}, {"rejected", o.Rejected}, {"impossible", o.Impossible}, {"requests", o.Requests},
+	} {
+		rows = append(rows, []string{r.name, grouped(int64(r.count)), percent(int64(r.count), int64(o.Requests))})
+	}
+	p.table([]string{"", "count>", "share>"}, rows)
+	p.linef("")
+	rows = nil
+	for _, l := range s.request.Limits {
+		requested, admitted := o.TokensRequested[l.Name], o.TokensAdmitted[l.Name]
+		rows = append(rows, []string{
+			l.Name, grouped(l.Capacity), formatRefill(l), grouped(requested), grouped(admitted),
+			percent(admitted, requested), grouped(int64(o.RejectedBy[l.Name])),
+		})
+	}
+	p.table([]string{"limit", "capacity>", "refill>", "requested>", "admitted>", "share>", "rejections>"}, rows)
+	if o.First != nil {
+		p.linef("")
+		const form = "2006-01-02 15:04:05.000"
+		p.linef("from %s to %s UTC, bucket %s/%s",
+			o.First.Format(form), o.Last.Format(form), s.request.Entity, s.request.Resource)
+	}
+}
+
+// progressEvery is how often a long command says how far it is, and how long it runs before it says so first.
+const progressEvery = 200 * time.Millisecond
+
+// progress returns a function that shows on a terminal how far a command is; elsewhere it does nothing.
+func (a *app) progress() func(done, of int) {
+	if !a.watch {
+		return func(int, int) {}
+	}
+	last, shown := a.now(), false
+	return func(done, of int) {
+		switch now := a.now(); {
+		case done == of && shown:
+			_, _ = fmt.Fprint(a.stderr, "\r\x1b[K")
+		case now.Sub(last) >= progressEvery && done < of:
+			last, shown = now, true
+			_, _ = fmt.Fprintf(a.stderr, "\r%s of %s requests replayed\x1b[K", grouped(int64(done)), grouped(int64(of)))
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// TestBadInput shows that bad input of every kind is one line that says what is wrong, exits with 2, and leaves no trace
+// of having been here.
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	db := filepath.Join(dir, "limits.db")
+	store := "sqlite:" + db
+	trace := filepath.Join(dir, "trace.csv")
+	broken := filepath.Join(dir, "broken.csv")
+	for name, text := range map[string]string{
+		trace:  "TIMESTAMP,in\n2024-01-01 00:00:00,1\n",
+		broken: "TIMESTAMP,in\n2024-01-01 00:00:00,1\nyesterday,1\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	simulate := func(args ...string) []string {
+		return append([]string{"simulate", "--store", store, "--trace", trace}, args...)
+	}
+	acquire := func(args ...string) []string { return append([]string{"acquire", "--store", store}, args...) }
+	set := func(args ...string) []string { return append([]string{"limits", "set", "--store", store}, args...) }
+	limit, cost := "--limit=a=1/s", "--cost=a=1"
+
+	for _, test := range []struct {
+		name string
+		args []string
+		want string // what the line says, behind "zlimit: "
+	}{
+		{"no such command", []string{"setups"}, `no command "setups"; did you mean setup?`},
+		{"no such command at all", []string{"frobnicate"}, `no command "frobnicate"; see zlimit --help`},
+		{"no such command of limits", []string{"limits", "sett"}, `no command "sett"; did you mean get or set?`},
+		{"no command of limits", []string{"limits"}, "limits: set, get, delete or list is missing; see zlimit limits --help"},
+		{"no such flag", []string{"version", "--verbose"}, "unknown flag: --verbose; see zlimit version --help"},
+		{"an output form that is none", []string{"version", "-o", "yaml"}, `invalid argument "yaml" for "-o, --output" flag: must be table or json`},
+		{"an argument too many", []string{"version", "now"}, `version: one argument too many, "now"`},
+
+		{"a store that is none", []string{"setup", "--store", "redis:x"}, `invalid store "redis:x": must be memory:, sqlite:PATH or dynamodb:TABLE`},
+		{"a store without a scheme", []string{"setup", "--store", "limits.db"}, `invalid store "limits.db"`},
+		{"a store without a file", []string{"setup", "--store", "sqlite:"}, `invalid store "sqlite:": sqlite: must be followed by the path of a file`},
+		{"a table name too short", []string{"setup", "--store", "dynamodb:t"}, `invalid store "dynamodb:t": a table name must have`},
+		{"a parameter that is none", []string{"setup", "--store", "dynamodb:table?zone=a"}, `invalid store "dynamodb:table?zone=a": dynamodb: takes region, endpoint and profile, not "zone"`},
+		{"a namespace that is none", []string{"setup", "--store", store, "--namespace", "a#b"}, `invalid namespace "a#b"`},
+
+		{"no entity", acquire(), "acquire: ENTITY is missing; see zlimit acquire --help"},
+		{"no resource", acquire("acme"), "acquire: RESOURCE is missing"},
+		{"nothing to consume", acquire("acme", "gpt"), "acquire: --consume NAME=N is missing"},
+		{"an amount that is none", acquire("acme", "gpt", "--consume", "rpm=x"), `consume "rpm=x": "x" must be a whole number from 0`},
+		{"a negative amount", acquire("acme", "gpt", "--consume", "rpm=-1"), `consume "rpm=-1": "-1" must be a whole number from 0`},
+		{"an entity that is none", acquire("a/b", "gpt", "--consume", "rpm=1"), `invalid entity "a/b": must start with a letter or digit`},
+		{"a resource that is none", acquire("acme", "4o", "--consume", "rpm=1"), `invalid resource "4o": must start with a letter`},
+		{"a limit of the request that is none", acquire("acme", "gpt", "--consume", "rpm=1", "--limit", "rpm=1"), `limit "rpm=1": must be NAME=CAPACITY`},
+		{"a limit that the request does not have", acquire("acme", "gpt", "--consume", "rpm=1", limit), `invalid consume "rpm": no limit of that name`},
+		{"a policy that is none", acquire("acme", "gpt", "--consume", "rpm=1", "--on-unavailable", "retry"), `invalid failure policy "retry": must be`},
+		{"an entity to look at that is none", []string{"available", "--store", store, "a/b", "gpt"}, `invalid entity "a/b"`},
+
+		{"no level", set(limit), "limits set: --system, --resource or --entity is missing"},
+		{"two levels", set("--system", "--resource", "gpt", limit), "limits set: --system excludes --entity and --resource"},
+		{"no limit", set("--resource", "gpt"), "limits set: --limit is missing"},
+		{"an empty resource", set("--resource", "", limit), `invalid resource "": must not be empty`},
+		{"an empty entity", set("--entity", "", "--resource", "gpt", limit), "limits set: --entity must not be empty"},
+		{"the default resource without an entity", set("--resource", "_default_", limit), "limits set: resource _default_ is for entities"},
+		{"a policy without the system", set("--resource", "gpt", limit, "--on-unavailable", "allow"), "limits set: --on-unavailable is for --system"},
+		{"a policy of the system that is none", set("--system", "--on-unavailable", "maybe"), `invalid failure policy "maybe"`},
+		{"a limit name that is none", set("--resource", "gpt", "--limit", "a b=1/s"), `invalid limits name "a b"`},
+		{"a reserved limit name", set("--resource", "gpt", "--limit", "wcu=1/s"), `invalid limits name "wcu": is reserved`},
+		{"a limit twice", set("--system", limit, limit), `invalid limits "a": is there twice`},
+		{"a period that cannot be stored", set("--system", "--limit", "a=1/100ms"), `invalid limits[a] refill period "100ms": must be a positive multiple of 1s`},
+		{"a level to show that is none", []string{"limits", "get", "--store", store}, "limits get: --system, --resource or --entity is missing"},
+		{"a level to delete that is none", []string{"limits", "delete", "--store", store, "--resource", "4o"}, `invalid resource "4o"`},
+		{"a resource to list that is none", []string{"limits", "list", "--store", store, "--resource", "4o"}, `invalid resource "4o"`},
+
+		{"no trace", []string{"simulate", "--store", store, limit, cost}, "simulate: --trace FILE is missing"},
+		{"no limit to replay against", simulate(cost), "simulate: --limit NAME=CAPACITY[:REFILL]/PERIOD is missing"},
+		{"a limit without a cost", simulate(limit), "simulate: limit a has no cost: give --cost a=EXPR"},
+		{"a cost without a limit", simulate(limit, cost, "--cost", "b=1"), `cost "b=1": no --limit is named "b"`},
+		{"two costs of a limit", simulate(limit, cost, "--cost", "a=in"), `cost "a=in": a has a cost already`},
+		{"a cost that is none", simulate(limit, "--cost", "a=in+"), `cost "a=in+": a term is missing beside a plus sign`},
+		{"a limit to replay against that is none", simulate("--limit", "a=1/fortnight", cost), `limit "a=1/fortnight": period "fortnight" must be`},
+		{"a limit to replay against twice", simulate(limit, limit, cost), `invalid limits "a": is there twice`},
+		{"a limit name to replay against that is none", simulate("--limit", "ä=1/s", "--cost", "ä=1"), `invalid limits name "ä"`},
+		{"a column that is not there", simulate(limit, "--cost", "a=out"), trace + `:1: no column "out"; the columns are TIMESTAMP, in`},
+		{"a line that cannot be read", []string{"simulate", "--store", store, "--trace", broken, limit, cost}, broken + `:3: TIMESTAMP "yesterday" must be a time such as`},
+		{"a trace that is not there", []string{"simulate", "--store", store, "--trace", filepath.Join(dir, "no.csv"), limit, cost}, "simulate: --trace: open "},
+		{"a trace that is a directory", []string{"simulate", "--store", store, "--trace", dir, limit, cost}, dir + ": cannot be read: "},
+		{"a freshness that is none", simulate(limit, cost, "--freshness", "1"), `invalid argument "1" for "--freshness" flag`},
+		{"a negative freshness", simulate(limit, cost, "--freshness", "-1ns"), "simulate: --freshness -1ns: must not be negative"},
+		{"a freshness below a millisecond", simulate(limit, cost, "--freshness", "1us"), `invalid freshness "1µs": must be whole milliseconds`},
+		{"an entity to replay on that is none", simulate(limit, cost, "--entity", "a b"), `invalid entity "a b"`},
+		{"a resource to replay on that is none", simulate(limit, cost, "--resource", ""), `invalid resource ""`},
+		{"a store to replay on that is none", []string{"simulate", "--trace", trace, limit, cost, "--store", "file"}, `invalid store "file"`},
+
+		{"a demo on a store", []string{"demo", "--store", store}, "demo: --store sqlite:"},
+		{"a demo of no length", []string{"demo", "--duration", "0s"}, "demo: --duration 0s: must be whole seconds, from 1s to 1h"},
+		{"a demo of half a second", []string{"demo", "--duration", "1500ms"}, "demo: --duration 1.5s: must be whole seconds"},
+		{"a seed that is none", []string{"demo", "--seed", "x"}, `invalid argument "x" for "--seed" flag`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := command(t, "", test.args...)
+			line, isLine := strings.CutSuffix(got.stderr, "\n")
+			if got.code != exitUsage || got.stdout != "" || !isLine || strings.Contains(line, "\n") ||
+				!strings.HasPrefix(line, "zlimit: "+test.want) {
+				t.Errorf("zlimit %s: code %d, stdout %q, stderr %q; want code 2 and one line on stderr, %q",
+					strings.Join(test.args, " "), got.code, got.stdout, got.stderr, test.want)
+			}
+			if _, err := os.Stat(db); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("zlimit %s has created %s", strings.Join(test.args, " "), db)
+			}
+		})
+	}
+}
+
+// TestHelp shows that every command explains itself within 80 columns.
+func TestHelp(t *testing.T) {
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			if sub.Name() != "help" && sub.Name() != "completion" {
+				walk(sub)
+			}
+		}
+		args := strings.Fields(cmd.CommandPath() + " --help")[1:]
+		got := command(t, "", args...)
+		if got.code != exitOK || got.stderr != "" || !strings.Contains(got.stdout, "Usage:\n  "+cmd.CommandPath()) {
+			t.Errorf("zlimit %s: code %d, stderr %q, stdout:\n%s", strings.Join(args, " "), got.code, got.stderr, got.stdout)
+		}
+		for line := range strings.Lines(got.stdout) {
+			if width := len([]rune(strings.TrimSuffix(line, "\n"))); width > 80 {
+				t.Errorf("zlimit %s: %d columns: %s", strings.Join(args, " "), width, line)
+			}
+		}
+		if cmd.Runnable() && cmd.Name() != "version" && cmd.Name() != "limits" && !strings.Contains(got.stdout, "Examples:\n  zlimit ") {
+			t.Errorf("zlimit %s has no example", strings.Join(args, " "))
+		}
+	}
+	walk((&app{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}).root())
+}
+
+// brokenPipe is a writer that nobody reads.
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
+
+func TestResultThatCannotBeWritten(t *testing.T) {
+	for _, args := range [][]string{
+		{"version"},
+		{"version", "-o", "json"},
+		{"acquire", "--store", "memory:", "acme", "gpt", "--consume", "a=1", "--limit", "a=1/s"},
+		{"demo", "--duration", "1s"},
+	} {
+		var stderr bytes.Buffer
+		code := Main(t.Context(), args, strings.NewReader(""), brokenPipe{}, &stderr, func(string) string { return "" })
+		if code != exitFailure || !strings.Contains(stderr.String(), "zlimit: write the result: broken pipe\n") {
+			t.Errorf("zlimit %s: code %d, stderr %q; want code 1 and the reason", strings.Join(args, " "), code, stderr.String())
+		}
+	}
+}

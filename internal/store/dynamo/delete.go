@@ -1,0 +1,55 @@
+package dynamo
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Delete makes one BatchWriteItem call, which costs what the deletions cost by themselves: a write unit per KB of each
+// item, and one for each index that it is in; one for a key without an item. A key given twice is sent once. Deletions
+// that DynamoDB leaves unprocessed are asked for again, as long as that gets anywhere.
+func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
+	const op = "BatchWriteItem"
+	if err := s.begin(ctx, op); err != nil || len(keys) == 0 {
+		return err
+	}
+	known := make(map[store.Key]bool, len(keys))
+	request := make([]types.WriteRequest, 0, len(keys))
+	for _, k := range keys {
+		if !known[k] {
+			known[k] = true
+			request = append(request, types.WriteRequest{DeleteRequest: &types.DeleteRequest{Key: encodeKey(k)}})
+		}
+	}
+	if len(request) > store.MaxDelete {
+		return &store.Error{Op: op, Err: fmt.Errorf("%d keys: at most %d", len(request), store.MaxDelete)}
+	}
+	fruitless := 0
+	for {
+		out, err := s.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
+			RequestItems:           map[string][]types.WriteRequest{s.name: request},
+			ReturnConsumedCapacity: s.capacity,
+		}, reading...) // a deletion may be repeated like a read
+		if err != nil {
+			return failure(ctx, op, err, true, false)
+		}
+		rest := out.UnprocessedItems[s.name]
+		if len(rest) == 0 {
+			return nil
+		}
+		if len(rest) < len(request) {
+			fruitless = 0
+		} else if fruitless++; fruitless == maxAttempts {
+			return &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("%d deletions unprocessed", len(rest))}
+		}
+		if err := sleep(ctx, backoff(fruitless+1)); err != nil {
+			return &store.Error{Op: op, Err: err}
+		}
+		request = rest
+	}
+}

@@ -1,0 +1,274 @@
+package dynamo_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/dynamotest"
+	"github.com/zlimit/zlimit-go/internal/store/storetest"
+)
+
+// A reply is what a server says to a request, for what no engine says by itself.
+type reply struct {
+	status int
+	body   string
+	date   time.Time // of the server's clock
+}
+
+// A script is a transport that gives replies in turn, the last one again and again, and keeps the requests.
+type script struct {
+	mu       sync.Mutex
+	replies  []reply
+	requests []string
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	answer := s.replies[min(len(s.requests), len(s.replies)-1)]
+	s.requests = append(s.requests, string(body))
+	header := http.Header{}
+	if !answer.date.IsZero() {
+		header.Set("Date", answer.date.UTC().Format(http.TimeFormat))
+	}
+	return &http.Response{
+		StatusCode: answer.status, Status: http.StatusText(answer.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Body: io.NopCloser(strings.NewReader(answer.body)), ContentLength: int64(len(answer.body)), Request: r,
+	}, nil
+}
+
+// scripted returns a store that gets replies from a script.
+func scripted(replies ...reply) (*dynamo.Store, *script) {
+	s := &script{replies: replies}
+	return storeOn(s, aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
+	})), s
+}
+
+func storeOn(transport http.RoundTripper, credentials aws.CredentialsProvider) *dynamo.Store {
+	client := dynamodb.New(dynamodb.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String("http://dynamodb.test"), Credentials: credentials,
+		HTTPClient: &http.Client{Transport: transport},
+	})
+	return dynamo.New(client, "table", storetest.Table, dynamotest.CreateTable)
+}
+
+// exception is the body of an error of DynamoDB.
+func exception(code string, more ...string) string {
+	return fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":"said so"%s}`, code, strings.Join(more, ""))
+}
+
+func TestReplies(t *testing.T) {
+	const html = "<html>an error page</html>"
+	for _, test := range []struct {
+		name   string
+		reply  reply
+		write  verdict
+		writes int // requests
+		read   verdict
+		reads  int
+	}{
+		{"validation", reply{status: 400, body: exception("ValidationException")}, refusal, 1, refusal, 1},
+		{"expired credentials", reply{status: 400, body: exception("ExpiredTokenException")}, refusal, 1, refusal, 1},
+		{"unknown credentials", reply{status: 400, body: exception("UnrecognizedClientException")}, refusal, 1, refusal, 1},
+		{"wrong signature", reply{status: 400, body: exception("InvalidSignatureException")}, refusal, 1, refusal, 1},
+		{"a code that is not known", reply{status: 400, body: exception("SurpriseException")}, refusal, 1, refusal, 1},
+		{"account limit", reply{status: 400, body: exception("RequestLimitExceeded")}, unavailable, 3, unavailable, 3},
+		{"too many requests, from a gateway", reply{status: 429, body: html}, unavailable, 3, unavailable, 3},
+		{"forbidden, by a gateway", reply{status: 403, body: html}, refusal, 1, refusal, 1},
+		{"request timeout, of a gateway", reply{status: 408, body: html}, unknown, 1, unavailable, 3},
+		{"bad gateway", reply{status: 502, body: html}, unknown, 1, unavailable, 3},
+		{"service unavailable", reply{status: 503, body: exception("ServiceUnavailableException")}, unknown, 1, unavailable, 3},
+		{"service unavailable, without a word", reply{status: 503}, unknown, 1, unavailable, 3},
+		{"redirect", reply{status: 307, body: html}, unknown, 1, unavailable, 3},
+		{"success, with an error page", reply{status: 200, body: html}, unknown, 1, unavailable, 3},
+		{"conflict with another region", reply{status: 400, body: exception("ReplicatedWriteConflictException")}, conflict, 1, conflict, 1},
+	} {
+		s, sent := scripted(test.reply)
+		_, err := s.Write(t.Context(), count(t, one))
+		expectVerdict(t, "Write: "+test.name, err, test.write)
+		if len(sent.requests) != test.writes {
+			t.Errorf("Write: %s made %d requests, want %d", test.name, len(sent.requests), test.writes)
+		}
+		s, sent = scripted(test.reply)
+		_, err = s.Read(t.Context(), []store.Key{one}, true)
+		expectVerdict(t, "Read: "+test.name, err, test.read)
+		if len(sent.requests) != test.reads {
+			t.Errorf("Read: %s made %d requests, want %d", test.name, len(sent.requests), test.reads)
+		}
+	}
+}
+
+// TestCancellationReasons tells apart why a transaction of two writes was cancelled.
+func TestCancellationReasons(t *testing.T) {
+	const (
+		none      = `{"Code":"None"}`
+		condition = `{"Code":"ConditionalCheckFailed","Message":"The conditional request failed","Item":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"-1"}}}`
+		gone      = `{"Code":"ConditionalCheckFailed","Message":"The conditional request failed"}`
+		busy      = `{"Code":"TransactionConflict","Message":"Transaction is ongoing for the item"}`
+		throttle  = `{"Code":"ThrottlingError","Message":"slower"}`
+		exceeded  = `{"Code":"ProvisionedThroughputExceeded","Message":"slower"}`
+		invalid   = `{"Code":"ValidationError","Message":"wrong type"}`
+	)
+	failed := store.Result{Item: storetest.Item("PK", "p", "SK", "one", "n", -1)}
+	for _, test := range []struct {
+		name          string
+		first, second string
+		want          verdict
+		results       []store.Result
+		requests      int
+	}{
+		{"one condition", condition, none, success, []store.Result{failed, {Applied: true}}, 1},
+		{"two conditions", condition, gone, success, []store.Result{failed, {}}, 1},
+		{"a conflict", none, busy, conflict, nil, 1},
+		{"a conflict wins over a condition", condition, busy, conflict, nil, 1},
+		{"a conflict wins over a throttle", busy, throttle, conflict, nil, 1},
+		{"a throttle", none, throttle, unavailable, nil, 3},
+		{"a throttle wins over a condition", exceeded, condition, unavailable, nil, 3},
+		{"a validation error", none, invalid, refusal, nil, 1},
+		{"a validation error wins over a condition", condition, invalid, refusal, nil, 1},
+	} {
+		s, sent := scripted(reply{status: 400, body: exception("TransactionCanceledException",
+			`,"CancellationReasons":[`, test.first, ",", test.second, "]")})
+		got, err := s.Transact(t.Context(), []store.Write{count(t, one), count(t, two)})
+		expectVerdict(t, test.name, err, test.want)
+		if diff := cmp.Diff(test.results, got, storetest.Equal); diff != "" {
+			t.Errorf("%s: results (-want +got):\n%s", test.name, diff)
+		}
+		if len(sent.requests) != test.requests {
+			t.Errorf("%s: %d requests, want %d", test.name, len(sent.requests), test.requests)
+		}
+	}
+
+	// The answer to a repetition while the first attempt is still at work: nobody knows yet.
+	s, sent := scripted(reply{status: 500, body: exception("InternalServerError")}, reply{status: 400, body: exception("TransactionInProgressException")})
+	_, err := s.Transact(t.Context(), []store.Write{count(t, one), count(t, two)})
+	expectVerdict(t, "a transaction in progress", err, unknown)
+	tokens := map[string]bool{}
+	for _, r := range sent.requests {
+		_, token, _ := strings.Cut(r, `"ClientRequestToken":"`)
+		token, _, _ = strings.Cut(token, `"`)
+		tokens[token] = true
+	}
+	if len(sent.requests) != 3 || len(tokens) != 1 || tokens[""] {
+		t.Errorf("%d requests with tokens %v, want 3 with the same", len(sent.requests), tokens)
+	}
+}
+
+// TestClockSkew has DynamoDB refuse a signature for its time: the SDK learns the time from the answer, and the call is
+// made again.
+func TestClockSkew(t *testing.T) {
+	s, sent := scripted(
+		reply{status: 400, body: exception("InvalidSignatureException"), date: time.Now().Add(time.Hour)},
+		reply{status: 200, body: `{"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"1"}}}`},
+	)
+	got, err := s.Write(t.Context(), count(t, one))
+	if err != nil || !got.Applied || len(sent.requests) != 2 {
+		t.Errorf("Write = %v, %v after %d requests; want it applied by the second", got, err, len(sent.requests))
+	}
+}
+
+// TestUnprocessedKeys leaves keys unprocessed: they are asked for again, and are never taken for missing items.
+func TestUnprocessedKeys(t *testing.T) {
+	item := func(sk string) string { return fmt.Sprintf(`{"PK":{"S":"p"},"SK":{"S":%q}}`, sk) }
+	answer := func(found, left []string) reply {
+		for i := range found {
+			found[i] = item(found[i])
+		}
+		for i := range left {
+			left[i] = item(left[i])
+		}
+		unprocessed := ""
+		if len(left) > 0 {
+			unprocessed = fmt.Sprintf(`"table":{"Keys":[%s],"ConsistentRead":true}`, strings.Join(left, ","))
+		}
+		return reply{status: 200, body: fmt.Sprintf(`{"Responses":{"table":[%s]},"UnprocessedKeys":{%s}}`, strings.Join(found, ","), unprocessed)}
+	}
+	keys := []store.Key{{PK: "p", SK: "a"}, {PK: "p", SK: "b"}, {PK: "p", SK: "c"}, {PK: "p", SK: "a"}, {PK: "p", SK: "d"}}
+	is := func(k store.Key) expr.Item { return k.Join(nil) }
+
+	s, sent := scripted(answer([]string{"c"}, []string{"a", "d"}), answer([]string{"d"}, []string{"a"}), answer([]string{"a"}, nil))
+	got, err := s.Read(t.Context(), keys, true)
+	want := []expr.Item{is(keys[0]), nil, is(keys[2]), is(keys[3]), is(keys[4])}
+	if diff := cmp.Diff(want, got, storetest.Equal); err != nil || diff != "" {
+		t.Errorf("Read = %v (-want +got):\n%s", err, diff)
+	}
+	if len(sent.requests) != 3 || strings.Count(sent.requests[0], `"PK"`) != 4 || strings.Count(sent.requests[2], `"PK"`) != 1 || !strings.Contains(sent.requests[2], `"ConsistentRead":true`) {
+		t.Errorf("requests = %q, want 3 for 4, 2 and 1 keys, consistent", sent.requests)
+	}
+
+	s, sent = scripted(answer([]string{"c", "b"}, []string{"a", "d"}), answer(nil, []string{"a", "d"}))
+	_, err = s.Read(t.Context(), keys, true)
+	expectVerdict(t, "keys that stay unprocessed", err, unavailable)
+	if len(sent.requests) != 4 {
+		t.Errorf("%d requests, want 4: the first got somewhere, three more did not", len(sent.requests))
+	}
+}
+
+// TestNoCredentials has the provider of credentials fail, itself or through a call of its own: nothing was sent.
+func TestNoCredentials(t *testing.T) {
+	for name, err := range map[string]error{
+		"no credentials": errors.New("no credentials"),
+		"an outage of STS": &smithy.OperationError{ServiceID: "STS", OperationName: "AssumeRole", Err: &smithy.GenericAPIError{
+			Code: "InternalFailure", Message: "sorry", Fault: smithy.FaultServer,
+		}},
+	} {
+		sent := &script{}
+		s := storeOn(sent, aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, err }))
+		_, got := s.Write(t.Context(), count(t, one))
+		expectVerdict(t, name, got, verdict{is: err})
+		if len(sent.requests) > 0 {
+			t.Errorf("%s: %d requests", name, len(sent.requests))
+		}
+	}
+}
+
+// TestUnknownAttributes reads an item of another program: kinds of value that no zlimit record has are left out.
+func TestUnknownAttributes(t *testing.T) {
+	s, _ := scripted(reply{status: 200, body: `{"Item":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"1.50"},"b":{"B":"AAEC"},
+		"ns":{"NS":["1","2"]},"bs":{"BS":["AAEC"]},"l":{"L":[{"B":"AAEC"},{"S":"x"}]},"m":{"M":{"b":{"B":"AA=="},"k":{"BOOL":true}}}}}`})
+	got, err := s.Read(t.Context(), []store.Key{one}, true)
+	half, _ := expr.ParseNumber("1.5")
+	want := storetest.Item("PK", "p", "SK", "one", "n", half, "l", expr.List(expr.S("x")), "m", expr.Map(storetest.Item("k", true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got[0], storetest.Equal); diff != "" {
+		t.Errorf("item (-want +got):\n%s", diff)
+	}
+}
+
+// TestBackoffEndsWithTheContext ends the context while a throttled call waits for its next attempt.
+func TestBackoffEndsWithTheContext(t *testing.T) {
+	for range 20 { // the pauses are random
+		s, sent := scripted(reply{status: 400, body: exception("ThrottlingException")})
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		_, err := s.Write(ctx, count(t, one))
+		cancel()
+		if len(sent.requests) < 3 {
+			expectVerdict(t, "a throttled call whose context ends", err, verdict{is: context.DeadlineExceeded})
+			return
+		}
+	}
+	t.Error("no pause was longer than 5 ms")
+}

@@ -1,0 +1,248 @@
+package dynamo_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/dynamotest"
+	"github.com/zlimit/zlimit-go/internal/store/storetest"
+)
+
+func timeToLive(t *testing.T, engine *enginetest.Engine, table string) (string, types.TimeToLiveStatus) {
+	t.Helper()
+	out, err := engine.Client().DescribeTimeToLive(t.Context(), &dynamodb.DescribeTimeToLiveInput{TableName: &table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := ""
+	if out.TimeToLiveDescription.AttributeName != nil {
+		name = *out.TimeToLiveDescription.AttributeName
+	}
+	return name, out.TimeToLiveDescription.TimeToLiveStatus
+}
+
+func TestSetupTurnsOnExpiry(t *testing.T) {
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	faults := enginetest.NewFaults(engine.Transport())
+	s := dynamo.New(engine.Client(faults.Attach), table, storetest.Table, dynamotest.CreateTable)
+	if err := s.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if name, status := timeToLive(t, engine, table); name != "ttl" || status != types.TimeToLiveStatusEnabled {
+		t.Errorf("after Setup items expire by %q: %s", name, status)
+	}
+	faults.Reset()
+	if err := s.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if faults.Calls("") != 2 || faults.Calls("DescribeTable") != 1 || faults.Calls("DescribeTimeToLive") != 1 {
+		t.Errorf("Setup of a finished table made %d calls, want a DescribeTable and a DescribeTimeToLive", faults.Calls(""))
+	}
+}
+
+// TestSetupFinishesWhatAnotherBegan has a table that exists without expiry, as a process leaves it that ended half-way.
+func TestSetupFinishesWhatAnotherBegan(t *testing.T) {
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	if _, err := engine.Client().CreateTable(t.Context(), dynamotest.CreateTable(table)); err != nil {
+		t.Fatal(err)
+	}
+	s := dynamo.New(engine.Client(), table, storetest.Table, dynamotest.CreateTable)
+	if err := s.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if name, status := timeToLive(t, engine, table); name != "ttl" || status != types.TimeToLiveStatusEnabled {
+		t.Errorf("after Setup items expire by %q: %s", name, status)
+	}
+}
+
+// TestSetupLeavesATableAsItIs has a table with fewer indexes.
+func TestSetupLeavesATableAsItIs(t *testing.T) {
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	small := func(name string) *dynamodb.CreateTableInput {
+		in := dynamotest.CreateTable(name)
+		in.AttributeDefinitions, in.GlobalSecondaryIndexes, in.LocalSecondaryIndexes = in.AttributeDefinitions[:2], nil, nil
+		return in
+	}
+	if err := dynamo.New(engine.Client(), table, store.Table{}, small).Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if name, status := timeToLive(t, engine, table); status != types.TimeToLiveStatusDisabled {
+		t.Errorf("without a TTL attribute items expire by %q: %s", name, status)
+	}
+	if err := dynamo.New(engine.Client(), table, storetest.Table, dynamotest.CreateTable).Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := engine.Client().DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(out.Table.GlobalSecondaryIndexes); n != 0 {
+		t.Errorf("Setup added %d indexes to an existing table", n)
+	}
+}
+
+func TestSetupByManyAtOnce(t *testing.T) {
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	var group errgroup.Group
+	for range 8 {
+		group.Go(func() error {
+			return dynamo.New(engine.Client(), table, storetest.Table, dynamotest.CreateTable).Setup(t.Context())
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Errorf("Setup() = %v", err)
+	}
+}
+
+// TestSetupWaits follows a table that is created slowly, and is not seen at first.
+func TestSetupWaits(t *testing.T) {
+	table := func(status, index string) reply {
+		return reply{status: 200, body: fmt.Sprintf(`{"Table":{"TableName":"table","TableStatus":%q,"GlobalSecondaryIndexes":[{"IndexName":"ByOwner","IndexStatus":%q}]}}`, status, index)}
+	}
+	missing := reply{status: 400, body: exception("ResourceNotFoundException")}
+	s, sent := scripted(
+		missing,
+		reply{status: 200, body: `{"TableDescription":{"TableName":"table","TableStatus":"CREATING"}}`},
+		missing, table("CREATING", "CREATING"), table("ACTIVE", "CREATING"), table("ACTIVE", "ACTIVE"),
+		reply{status: 200, body: `{"TimeToLiveDescription":{"TimeToLiveStatus":"DISABLED"}}`},
+		reply{status: 400, body: exception("ValidationException")}, // on already
+		reply{status: 200, body: `{"TimeToLiveDescription":{"TimeToLiveStatus":"ENABLING","AttributeName":"ttl"}}`},
+	)
+	if err := s.Setup(t.Context()); err != nil || len(sent.requests) != 9 {
+		t.Errorf("Setup() = %v after %d requests, want 9", err, len(sent.requests))
+	}
+
+	// An engine that knows no expiry will do.
+	s, _ = scripted(table("ACTIVE", "ACTIVE"), reply{status: 400, body: exception("UnknownOperationException")})
+	if err := s.Setup(t.Context()); err != nil {
+		t.Errorf("Setup() on an engine without expiry = %v", err)
+	}
+	s, _ = scripted(reply{status: 400, body: exception("AccessDeniedException")})
+	expectVerdict(t, "Setup() without permission", s.Setup(t.Context()), refusal)
+}
+
+// TestPages reads more than DynamoDB returns at once.
+func TestPages(t *testing.T) {
+	engine := enginetest.Start(t)
+	faults := enginetest.NewFaults(engine.Transport())
+	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, dynamotest.CreateTable)
+	if err := s.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const items = 60 // of 300 KB: 1 MB in a page, 16 MB in a batch
+	text := strings.Repeat("x", 300_000)
+	var keys []store.Key
+	for i := range items {
+		k := store.Key{PK: "p", SK: fmt.Sprintf("%02d", i)}
+		keys = append(keys, k)
+		if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("text", text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := 0
+	q := store.Query{PK: "p"}
+	for {
+		page, err := s.Query(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range page.Items {
+			if sk := item.Get("SK").Text(); sk != keys[got].SK {
+				t.Fatalf("item %d is %s", got, sk)
+			}
+			got++
+		}
+		if q.Continue = page.Next; q.Continue == nil {
+			break
+		}
+	}
+	if got != items || faults.Calls("Query") < 10 {
+		t.Errorf("%d items in %d pages, want %d in many", got, faults.Calls("Query"), items)
+	}
+	all, err := s.Read(t.Context(), keys, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, item := range all {
+		if store.KeyOf(item) != keys[i] || len(item.Get("text").Text()) != len(text) {
+			t.Errorf("Read: item %d is %v", i, store.KeyOf(item))
+		}
+	}
+	if n := faults.Calls("BatchGetItem"); n != 2 {
+		t.Errorf("Read of 18 MB made %d calls, want 2", n)
+	}
+}
+
+// TestConsumedCapacity pins what the methods cost in capacity units, as their comments state it.
+func TestConsumedCapacity(t *testing.T) {
+	engine := enginetest.Start(t)
+	faults := enginetest.NewFaults(engine.Transport())
+	table := engine.Table(t)
+	s := dynamo.New(engine.Client(faults.Attach), table, storetest.Table, dynamotest.CreateTable, dynamo.ConsumedCapacity())
+	silent := dynamo.New(engine.Client(faults.Attach), table, storetest.Table, dynamotest.CreateTable)
+	if err := s.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fill := storetest.Item("n", 0, "owner", "o", "since", "s")
+	for k, item := range map[store.Key]expr.Item{one: fill, two: fill[:1]} {
+		if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: item}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(s *dynamo.Store, writes ...store.Write) func() error {
+		return func() error {
+			if len(writes) == 1 {
+				_, err := s.Write(t.Context(), writes[0])
+				return err
+			}
+			_, err := s.Transact(t.Context(), writes)
+			return err
+		}
+	}
+	read := func(consistent bool, keys ...store.Key) func() error {
+		return func() error { _, err := s.Read(t.Context(), keys, consistent); return err }
+	}
+	check := store.Write{Kind: store.Check, Key: one, Expr: storetest.Bind(t, []expr.Condition{expr.Exists(expr.Attr("n"))}, nil)}
+	for _, test := range []struct {
+		name string
+		do   func() error
+		want enginetest.Units
+	}{
+		// ByOwner projects all attributes: the entry is written with every count.
+		{"Update of what an index projects", write(s, count(t, one)), enginetest.Units{Write: 2}},
+		{"Update", write(s, count(t, two)), enginetest.Units{Write: 1}},
+		{"Check", write(s, check), enginetest.Units{Read: 1}},
+		{"Transact", write(s, check, count(t, two)), enginetest.Units{Write: 4}},
+		{"Read", read(false, one), enginetest.Units{Read: 0.5}},
+		{"Read, consistent", read(true, one), enginetest.Units{Read: 1}},
+		{"Read of nothing", read(false, store.Key{PK: "p", SK: "none"}), enginetest.Units{Read: 0.5}},
+		{"Read of two, one of them twice", read(false, one, two, one), enginetest.Units{Read: 1}},
+		{"Query", func() error { _, err := s.Query(t.Context(), store.Query{PK: "p"}); return err }, enginetest.Units{Read: 0.5}},
+		{"Ping", func() error { return s.Ping(t.Context()) }, enginetest.Units{Read: 0.5}},
+		{"Update by a store that does not ask", write(silent, count(t, one)), enginetest.Units{}},
+	} {
+		faults.Reset()
+		if err := test.do(); err != nil {
+			t.Errorf("%s = %v", test.name, err)
+		}
+		if got := faults.Capacity("").Units; got != test.want {
+			t.Errorf("%s consumed %+v, want %+v", test.name, got, test.want)
+		}
+		if calls := faults.Calls(""); calls != 1 {
+			t.Errorf("%s made %d calls, want 1", test.name, calls)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Delete deletes the items in one transaction, all or none.
+func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
+	const op = "delete"
+	known := make(map[store.Key]bool, len(keys))
+	for _, k := range keys {
+		if err := checkKey(k); err != nil {
+			return failure(op, err)
+		}
+		known[k] = true
+	}
+	if len(known) > store.MaxDelete {
+		return failure(op, fmt.Errorf("%d keys: at most %d", len(known), store.MaxDelete))
+	}
+	return s.update(ctx, op, true, func(ctx context.Context, c *conn) (bool, error) {
+		statement, err := c.query("DELETE FROM items WHERE pk = ? AND sk = ?")
+		for k := range known {
+			if err == nil {
+				err = statement.exec(ctx, k.PK, k.SK)
+			}
+		}
+		return true, err
+	})
+}

@@ -1,0 +1,447 @@
+package zlimit
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its event
+// in the transaction that makes the change: there is no change without an event, nor an event without its change. It is
+// safe for concurrent use.
+//
+// Events are kept for [SystemConfig.AuditRetention], as it was when they were written, and outlive the entities that they
+// are about.
+type AuditService struct{ l *RateLimiter }
+
+// An AuditAction says what kind of change an event is about.
+type AuditAction string
+
+// The actions of events that this package writes. Other programs may write others.
+const (
+	ActionEntityCreated AuditAction = "entity_created"
+	ActionEntityDeleted AuditAction = "entity_deleted"
+	ActionLimitsSet     AuditAction = "limits_set"
+	ActionLimitsDeleted AuditAction = "limits_deleted"
+)
+
+// AuditSystem is what the events of the system config are about, in place of an entity.
+const AuditSystem = "$SYSTEM"
+
+const auditResourcePrefix = "$RESOURCE:"
+
+// AuditResource returns what the events of a resource's limits are about, in place of an entity.
+func AuditResource(resource string) string { return auditResourcePrefix + resource }
+
+// An AuditEvent is one change.
+type AuditEvent struct {
+	ID        string // a ULID: events sort by it in the order of time
+	Time      time.Time
+	Entity    string // ID of the entity, [AuditSystem], or an [AuditResource]
+	Action    AuditAction
+	Principal string // who made the change; "" when nobody knows
+	Resource  string // the resource that the change is about; "" for none
+	// Details are what changed: strings, int64s, bools, nils, and slices and maps of them. A number that is no int64 is a
+	// [json.Number].
+	Details map[string]any
+}
+
+// An AuditQuery chooses among the events of an entity. Its zero value asks for all of them, the oldest first.
+type AuditQuery struct {
+	From     time.Time // events at this time or later; zero for all
+	To       time.Time // events before this time; zero for all
+	Resource string    // events about this resource; "" for all
+	Limit    int       // events to yield at most; 0 for all
+	Reverse  bool      // the latest first
+}
+
+// Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop goes
+// on, consistently: a read unit per 4 KB of events, 100 events to a page, or [AuditQuery.Limit] if that is less. An event
+// past its retention is left out. The loop ends with an error, if there is one.
+func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) iter.Seq2[AuditEvent, error] {
+	return func(yield func(AuditEvent, error) bool) {
+		query, bound, err := s.query(entity, &q)
+		if err != nil || query.PK == "" {
+			if err != nil {
+				yield(AuditEvent{}, err)
+			}
+			return
+		}
+		left := q.Limit
+		now := s.l.now().Unix()
+		for item, err := range s.l.query(ctx, "read audit events", query) {
+			if err == nil && bound != "" && item.Get(store.SK).Text() >= bound {
+				return
+			}
+			var decoded auditItem
+			if err == nil {
+				decoded, err = decodeAudit(item)
+				err = wrap("read audit events", err)
+			}
+			switch {
+			case err != nil:
+				yield(AuditEvent{}, err)
+				return
+			case decoded.ExpiresAt > 0 && decoded.ExpiresAt <= now:
+			case q.Resource != "" && q.Resource != decoded.Resource:
+			default:
+				left--
+				if !yield(eventOf(&decoded), nil) || left == 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// auditPage is the number of events that are read at once.
+const auditPage = 100
+
+// query returns the query for the events that q may choose, none when it chooses none, and for an ascending one the sort
+// key before which they end.
+func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, bound string, err error) {
+	if s.l.closed.Load() {
+		return query, "", ErrClosed
+	}
+	if err := errors.Join(validateAudited(entity), q.validate()); err != nil {
+		return query, "", err
+	}
+	from, to := timePrefix(q.From), timePrefix(q.To)
+	if to != "" && from >= to {
+		return query, "", nil
+	}
+	key := func(id string) store.Key { return auditKey{NS: s.l.ns, Entity: entity, EventID: id}.key() }
+	query = queryAuditEvents(s.l.ns, entity)
+	query.Consistent = true
+	query.Reverse = q.Reverse
+	query.Limit = auditPage
+	if q.Limit > 0 && q.Resource == "" {
+		query.Limit = min(q.Limit, auditPage)
+	}
+	if from != "" {
+		query.After = key(from).SK
+	}
+	switch {
+	case to == "":
+	case q.Reverse:
+		query.Continue = store.CursorAt(key(to))
+	default:
+		bound = key(to).SK
+	}
+	return query, bound, nil
+}
+
+func (q *AuditQuery) validate() error {
+	if q.Limit < 0 {
+		return &ValidationError{Field: "limit", Value: strconv.Itoa(q.Limit), Reason: "must not be negative"}
+	}
+	if q.Resource == "" {
+		return nil
+	}
+	return validateConfigResource(q.Resource)
+}
+
+// validateAudited checks what events are about.
+func validateAudited(entity string) error {
+	if resource, ok := strings.CutPrefix(entity, auditResourcePrefix); ok {
+		return validateResource(resource)
+	}
+	if entity == AuditSystem {
+		return nil
+	}
+	return validateEntity("entity", entity)
+}
+
+// timePrefix returns how the IDs of events begin that are of a time, to the next millisecond, or later: less than those
+// IDs, and greater than all earlier ones. It is "" for the zero time.
+func timePrefix(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	ms := t.Add(time.Millisecond - time.Nanosecond).UnixMilli()
+	var id ulid.ULID
+	_ = id.SetTime(min(uint64(max(ms, 0)), ulid.MaxTime())) // within bounds
+	return id.String()[:10]
+}
+
+// eventOf returns the event that an item holds.
+func eventOf(item *auditItem) AuditEvent {
+	event := AuditEvent{
+		ID:        item.Key.EventID,
+		Time:      parseTime(item.Timestamp),
+		Entity:    item.Key.Entity,
+		Action:    AuditAction(item.Action),
+		Principal: item.Principal,
+		Resource:  item.Resource,
+		Details:   plainMap(item.Details),
+	}
+	if id, err := ulid.ParseStrict(event.ID); err == nil {
+		event.Time = id.Timestamp().UTC() // to the millisecond
+	}
+	return event
+}
+
+// plainMap returns a map of the language for one of an item.
+func plainMap(m expr.Item) map[string]any {
+	plain := make(map[string]any, len(m))
+	for _, a := range m {
+		plain[a.Name] = plainValue(a.Value)
+	}
+	return plain
+}
+
+func plainValue(v expr.Value) any {
+	switch v.Kind() {
+	case expr.KindN:
+		if n, ok := v.Int(); ok {
+			return n
+		}
+		return json.Number(v.Number())
+	case expr.KindBool:
+		return v.True()
+	case expr.KindL, expr.KindSS:
+		list := make([]any, 0, len(v.Elements()))
+		for _, e := range v.Elements() {
+			list = append(list, plainValue(e.Value))
+		}
+		return list
+	case expr.KindM:
+		return plainMap(v.Elements())
+	case expr.KindS:
+		return v.Text()
+	default:
+		return nil
+	}
+}
+
+// A change is what an event says of it.
+type change struct {
+	action   AuditAction
+	entity   string // or what stands in its place
+	resource string
+	details  expr.Item
+}
+
+// change returns the change of a config, whose item is as it will be, or as it was when it is deleted.
+func (c configRef) change(action AuditAction, item configItem) change {
+	made := change{action: action, entity: c.entity, resource: c.resource}
+	switch c.source {
+	case SourceSystem:
+		made.entity = AuditSystem
+	case SourceResource:
+		made.entity = AuditResource(c.resource)
+	default: // the entity's own
+	}
+	limits := make([]expr.Value, 0, len(*item.limits))
+	for _, l := range *item.limits {
+		limits = append(limits, expr.Map(expr.Item{
+			{Name: "name", Value: expr.S(l.Name)},
+			{Name: "capacity", Value: expr.N(cmp.Or(l.Burst, l.Capacity))},
+			{Name: "refill_amount", Value: expr.N(l.RefillAmount)},
+			{Name: "refill_period_seconds", Value: expr.N(l.RefillPeriod)},
+		}))
+	}
+	made.details = expr.Item{
+		{Name: "config_version", Value: expr.N(*item.version)},
+		{Name: "limits", Value: expr.List(limits...)},
+	}
+	if item.policy != nil && *item.policy != "" {
+		made.details.Set("on_unavailable", expr.S(*item.policy))
+	}
+	if item.days != nil && *item.days != 0 {
+		made.details.Set("audit_retention_days", expr.N(*item.days))
+	}
+	return made
+}
+
+// An author is who makes a change, and how long that is remembered.
+type author struct {
+	l         *RateLimiter
+	principal string
+	retention time.Duration // 0 for the default
+}
+
+// with adds to the writes of a change that of its event. The event has a new ID, later than that of every event that this
+// process wrote before.
+func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
+	now := a.l.now()
+	event := auditItem{
+		Key:       auditKey{NS: a.l.ns, Entity: c.entity, EventID: a.l.eventIDs.next(now)},
+		Timestamp: now.UTC().Format(timeFormat),
+		Action:    string(c.action),
+		Principal: a.principal,
+		Resource:  c.resource,
+		Details:   c.details,
+		ExpiresAt: now.Add(cmp.Or(a.retention, defaultRetention)).Unix(),
+	}
+	absent, err := insert()
+	return append(writes, store.Write{Kind: store.Put, Key: event.Key.key(), Item: event.encode(), Expr: absent}), err
+}
+
+// readToChange returns items as the store has them, and the author of the change that they are read for. The retention is
+// read along where it is not in memory.
+func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (items []expr.Item, by author, err error) {
+	by = author{l: l, principal: l.principal(ctx)}
+	known, now := l.retained.Load(), l.now()
+	stale := known == nil || now.Before(known.readAt) || now.Sub(known.readAt) >= l.options.configTTL
+	if stale {
+		keys = append(slices.Clone(keys), l.systemLevel().key)
+	}
+	if len(keys) > 0 {
+		if items, err = l.readItems(ctx, keys...); err != nil {
+			return nil, by, err
+		}
+	}
+	if stale {
+		last := len(items) - 1
+		known = &retention{l.retentionOf(items[last]), now}
+		l.retained.Store(known)
+		items = items[:last]
+	}
+	by.retention = known.period
+	return items, by, nil
+}
+
+const (
+	day              = 24 * time.Hour
+	defaultRetention = 90 * day
+	maxRetentionDays = 36_500
+)
+
+// A retention is the audit retention of a namespace as last seen. It is never changed.
+type retention struct {
+	period time.Duration // 0 for the default
+	readAt time.Time
+}
+
+// retentionOf returns what a system config says, nil for none. A config that cannot be read is no reason not to change
+// another one.
+func (l *RateLimiter) retentionOf(item expr.Item) time.Duration {
+	if item == nil {
+		return 0
+	}
+	open, err := l.systemLevel().open(item)
+	if err != nil {
+		l.options.logger.Warn("zlimit: the audit retention cannot be read, the default holds", "error", err)
+		return 0
+	}
+	return open.auditRetention()
+}
+
+// auditRetention returns what a config says of the retention, 0 for nothing.
+func (i configItem) auditRetention() time.Duration {
+	if i.days == nil || *i.days <= 0 {
+		return 0
+	}
+	return time.Duration(min(*i.days, maxRetentionDays)) * day
+}
+
+func validateRetention(d time.Duration) error {
+	if d < 0 || d%day != 0 || d > maxRetentionDays*day {
+		reason := "must be whole days, at most " + strconv.Itoa(maxRetentionDays)
+		return &ValidationError{Field: "audit retention", Value: d.String(), Reason: reason}
+	}
+	return nil
+}
+
+// eventIDs makes the IDs of events: each is greater than the one before, whatever the clock says. It is safe for
+// concurrent use.
+type eventIDs struct {
+	turn    sync.Mutex
+	last    uint64 // epoch milliseconds of the last ID
+	entropy *ulid.MonotonicEntropy
+}
+
+// next returns an ID of a time.
+func (e *eventIDs) next(now time.Time) string {
+	e.turn.Lock()
+	defer e.turn.Unlock()
+	if e.entropy == nil {
+		e.entropy = ulid.Monotonic(rand.Reader, 0)
+	}
+	e.last = min(max(e.last, uint64(max(now.UnixMilli(), 0))), ulid.MaxTime()-1)
+	id, err := ulid.New(e.last, e.entropy)
+	if err != nil { // no number is left in this millisecond, after some 10^20 of them
+		e.last++
+		id = ulid.MustNew(e.last, e.entropy)
+	}
+	return id.String()
+}
+
+// A caller is who the process is for its store, once that is known. It is safe for concurrent use.
+type caller struct {
+	name    atomic.Pointer[string]
+	turn    sync.Mutex
+	retryAt time.Time // after a failure
+}
+
+// retryIdentity is the time after which a store is asked again who the caller is, when it could not tell.
+const retryIdentity = time.Minute
+
+// principal returns who makes the changes of this limiter, "" when nobody knows. The store is asked once; a failure holds
+// no change up but for the call itself.
+func (l *RateLimiter) principal(ctx context.Context) string {
+	if l.options.principal != "" {
+		return l.options.principal
+	}
+	c := &l.caller
+	if known := c.name.Load(); known != nil {
+		return *known
+	}
+	s, ok := l.store.(interface {
+		Identity(ctx context.Context) (string, error)
+	})
+	if !ok {
+		return ""
+	}
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	if known := c.name.Load(); known != nil {
+		return *known
+	}
+	now := l.now()
+	if now.Before(c.retryAt) {
+		return ""
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.options.callTimeout)
+	defer cancel()
+	name, err := s.Identity(bounded)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.retryAt = now.Add(retryIdentity)
+			l.options.logger.Warn("zlimit: the caller's identity is unknown, audit events go without", "error", err)
+		}
+		return ""
+	}
+	c.name.Store(&name)
+	return name
+}
+
+// validatePrincipal checks the name of a principal, "" for the default.
+func validatePrincipal(name string) error {
+	if len(name) > 256 || !printable(name) {
+		return &ValidationError{Field: "principal", Value: name, Reason: "must be at most 256 bytes of UTF-8 without control characters"}
+	}
+	return nil
+}
+
+// printable reports whether a text is UTF-8 without control characters.
+func printable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
+}

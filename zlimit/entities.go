@@ -1,0 +1,500 @@
+package zlimit
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// An EntityService keeps the records of the entities of a namespace. An entity needs no record to be limited, nor to have
+// limits of its own; it needs one to have a parent. The parent of an entity never changes. It is safe for concurrent use.
+//
+// A process that has used an entity before learns of a record that another one writes within its [WithConfigTTL].
+type EntityService struct{ l *RateLimiter }
+
+// An Entity is somebody or something that is limited.
+type Entity struct {
+	ID   string
+	Name string // for people; the ID unless another is given
+	// ParentID is the entity above this one; "" for none.
+	ParentID string
+	// Cascade says that what the entity consumes is charged to its parent as well.
+	Cascade bool
+	// Metadata is what the application keeps with the entity: up to 16 KB in all. Limits do not depend on it.
+	Metadata  map[string]string
+	CreatedAt time.Time // set by Create, whole seconds
+}
+
+const (
+	maxEntityName = 256
+	maxMetadata   = 16 << 10 // an item is 400 KB at most, and costs by the KB
+)
+
+// validate checks an entity that is to be created.
+func (e *Entity) validate() error {
+	if err := validateEntity("entity", e.ID); err != nil {
+		return err
+	}
+	if len(e.Name) > maxEntityName || !printable(e.Name) {
+		reason := fmt.Sprintf("must be at most %d bytes of UTF-8 without control characters", maxEntityName)
+		return &ValidationError{Field: "name", Value: e.Name, Reason: reason}
+	}
+	if e.ParentID != "" {
+		if err := validateEntity("parent", e.ParentID); err != nil {
+			return err
+		}
+	}
+	switch {
+	case e.ParentID == e.ID:
+		return &ValidationError{Field: "parent", Value: e.ParentID, Reason: "must not be the entity itself"}
+	case e.Cascade && e.ParentID == "":
+		return &ValidationError{Field: "cascade", Value: "true", Reason: "takes a parent"}
+	}
+	size := 0
+	for key, value := range e.Metadata {
+		if key == "" || !utf8.ValidString(key) || !utf8.ValidString(value) {
+			return &ValidationError{Field: "metadata[" + key + "]", Value: value, Reason: "must be UTF-8 under a name that is not empty"}
+		}
+		size += len(key) + len(value)
+	}
+	if size > maxMetadata {
+		reason := fmt.Sprintf("must be at most %d bytes, names included", maxMetadata)
+		return &ValidationError{Field: "metadata", Value: fmt.Sprintf("%d bytes", size), Reason: reason}
+	}
+	return nil
+}
+
+// Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record, and
+// with it and its own parents the entity makes a chain of at most 8.
+//
+// It returns [ErrEntityExists] for an ID that has a record, [ErrEntityNotFound] when the parent has none, and a
+// [*ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two write units per
+// KB each, and one for the index of each; with a parent one write unit for an index more, two write units that make sure
+// of the parent, and a consistent read of each entity of the chain. The first change within [WithConfigTTL] reads one item
+// more.
+func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
+	if s.l.closed.Load() {
+		return Entity{}, ErrClosed
+	}
+	if err := e.validate(); err != nil {
+		return Entity{}, err
+	}
+	created, err := s.create(ctx, e)
+	return created, wrap("create the entity", err)
+}
+
+func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
+	by, err := s.ancestry(ctx, &e)
+	if err != nil {
+		return Entity{}, err
+	}
+	if e.Name == "" {
+		e.Name = e.ID
+	}
+	e.CreatedAt = s.l.now().UTC().Truncate(time.Second)
+	item := entityItem{
+		Key: entityKey{NS: s.l.ns, Entity: e.ID}, Name: e.Name, Parent: e.ParentID, Cascade: e.Cascade,
+		CreatedAt: e.CreatedAt.Format(timeFormat),
+	}
+	for key, value := range e.Metadata {
+		item.Metadata = append(item.Metadata, expr.Attribute{Name: key, Value: expr.S(value)})
+	}
+	absent, err := insert()
+	if err != nil {
+		return Entity{}, err
+	}
+	writes := []store.Write{{Kind: store.Put, Key: item.Key.key(), Item: item.encode(), Expr: absent}}
+	if e.ParentID != "" {
+		w := store.Write{Kind: store.Check, Key: entityKey{NS: s.l.ns, Entity: e.ParentID}.key()}
+		if w.Expr, err = requireEntity(); err != nil {
+			return Entity{}, err
+		}
+		writes = append(writes, w)
+	}
+	for attempt := range maxAttempts {
+		all, err := by.with(change{action: ActionEntityCreated, entity: e.ID, details: e.details()}, writes...)
+		if err != nil {
+			return Entity{}, err
+		}
+		results, err := s.l.tryTransact(ctx, all)
+		switch {
+		case err != nil:
+			return Entity{}, err
+		case results == nil: // another transaction was in the way
+		case !results[0].Applied:
+			return Entity{}, fmt.Errorf("%w: %q", ErrEntityExists, e.ID)
+		case e.ParentID != "" && !results[1].Applied:
+			return Entity{}, noParent(e.ParentID)
+		case allApplied(results):
+			s.l.learn(item.Key.key(), &level{owner: owner{e.Cascade, e.ParentID}})
+			return e, nil
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return Entity{}, err
+		}
+	}
+	return Entity{}, ErrContended
+}
+
+func noParent(id string) error { return fmt.Errorf("%w: parent %q", ErrEntityNotFound, id) }
+
+// details returns what an audit event tells of an entity. Metadata is the application's own, and may have to go with the
+// entity, which its events outlive.
+func (e *Entity) details() expr.Item {
+	details := expr.Item{{Name: "name", Value: expr.S(e.Name)}}
+	if e.ParentID != "" {
+		details.Set("parent_id", expr.S(e.ParentID))
+		details.Set("cascade", expr.Bool(e.Cascade))
+	}
+	return details
+}
+
+// ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent is there
+// before its children and stays the same, so that a chain ends; only where a record was deleted under its children, by
+// other programs, could a new one of that ID close a circle.
+func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err error) {
+	if e.ParentID == "" {
+		_, by, err = s.l.readToChange(ctx)
+		return by, err
+	}
+	items, by, err := s.l.readToChange(ctx, entityKey{NS: s.l.ns, Entity: e.ParentID}.key())
+	if err == nil && items[0] == nil {
+		err = noParent(e.ParentID)
+	}
+	for depth := 2; err == nil && items[0] != nil; depth++ {
+		var above entityItem
+		above, err = decodeEntity(items[0])
+		switch {
+		case err != nil:
+		case above.Parent == "":
+			return by, nil
+		case above.Parent == e.ID:
+			err = &ValidationError{Field: "parent", Value: e.ParentID, Reason: "is below the entity itself"}
+		case depth == maxDepth:
+			reason := fmt.Sprintf("makes a chain of more than %d entities", maxDepth)
+			err = &ValidationError{Field: "parent", Value: e.ParentID, Reason: reason}
+		default:
+			items, err = s.l.readItems(ctx, entityKey{NS: s.l.ns, Entity: above.Parent}.key())
+		}
+	}
+	return by, err
+}
+
+// Get returns the record of an entity; [ErrEntityNotFound] when it has none. It costs one consistent read.
+func (s *EntityService) Get(ctx context.Context, id string) (Entity, error) {
+	if err := s.check(id); err != nil {
+		return Entity{}, err
+	}
+	items, err := s.l.readItems(ctx, entityKey{NS: s.l.ns, Entity: id}.key())
+	if err != nil {
+		return Entity{}, wrap("get the entity", err)
+	}
+	if items[0] == nil {
+		return Entity{}, fmt.Errorf("%w: %q", ErrEntityNotFound, id)
+	}
+	e, err := entityOf(items[0])
+	return e, wrap("get the entity", err)
+}
+
+// Children yields the entities whose parent is the one given, in the order of their IDs. It reads an index page by page as
+// the loop goes on, half a read unit per 4 KB; the index may be moments behind.
+func (s *EntityService) Children(ctx context.Context, id string) iter.Seq2[Entity, error] {
+	return func(yield func(Entity, error) bool) {
+		if err := s.check(id); err != nil {
+			yield(Entity{}, err)
+			return
+		}
+		for item, err := range s.l.query(ctx, "list children", queryChildren(s.l.ns, id)) {
+			var e Entity
+			if err == nil {
+				e, err = entityOf(item)
+				err = wrap("list children", err)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// check returns the error of a call that must not be made.
+func (s *EntityService) check(id string) error {
+	if s.l.closed.Load() {
+		return ErrClosed
+	}
+	return validateEntity("entity", id)
+}
+
+// entityOf returns the entity that an item holds.
+func entityOf(item expr.Item) (Entity, error) {
+	decoded, err := decodeEntity(item)
+	if err != nil {
+		return Entity{}, err
+	}
+	e := Entity{
+		ID: decoded.Key.Entity, Name: decoded.Name, ParentID: decoded.Parent, Cascade: decoded.Cascade,
+		CreatedAt: parseTime(decoded.CreatedAt),
+	}
+	if e.Name == "" {
+		e.Name = e.ID
+	}
+	if len(decoded.Metadata) > 0 {
+		e.Metadata = make(map[string]string, len(decoded.Metadata))
+	}
+	for _, a := range decoded.Metadata {
+		if a.Value.Kind() == expr.KindS {
+			e.Metadata[a.Name] = a.Value.Text()
+		} else { // of another program
+			e.Metadata[a.Name] = a.Value.String()
+		}
+	}
+	return e, nil
+}
+
+// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit events
+// stay. An entity without a record is deleted in the same way; [ErrEntityNotFound] says that nothing was there at all.
+//
+// An entity with children is not deleted: [ErrEntityHasChildren]. What is deleted goes in an order that leaves the record
+// for last, so that a deletion that was interrupted is finished by calling Delete again. A request that comes meanwhile,
+// or later, starts a new bucket of full limits: revoke what lets the entity in first.
+//
+// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with limits
+// of its own, see [LimitService], and a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
+// then a transaction of the record and its event. Indexes, of children and of buckets, may be moments behind: a child or
+// a bucket that is created in that moment may stay.
+func (s *EntityService) Delete(ctx context.Context, id string) error {
+	if err := s.check(id); err != nil {
+		return err
+	}
+	return wrap("delete the entity", s.delete(ctx, id))
+}
+
+func (s *EntityService) delete(ctx context.Context, id string) error {
+	key := entityKey{NS: s.l.ns, Entity: id}.key()
+	items, by, err := s.l.readToChange(ctx, key)
+	if err == nil {
+		err = s.childless(ctx, id)
+	}
+	if err != nil {
+		return err
+	}
+	found, err := s.clear(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case items[0] == nil && found:
+		return nil
+	case items[0] == nil:
+		return fmt.Errorf("%w: %q", ErrEntityNotFound, id)
+	}
+	e, err := entityOf(items[0])
+	if err != nil {
+		return err
+	}
+	if err := s.childless(ctx, id); err != nil { // since the clearing may have taken its time
+		return err
+	}
+	remove, err := removeEntity()
+	if err != nil {
+		return err
+	}
+	for attempt := range maxAttempts {
+		writes, err := by.with(change{action: ActionEntityDeleted, entity: id, details: e.details()},
+			store.Write{Kind: store.Delete, Key: key, Expr: remove})
+		if err != nil {
+			return err
+		}
+		results, err := s.l.tryTransact(ctx, writes)
+		switch {
+		case err != nil:
+			return err
+		case results == nil: // another transaction was in the way
+		case !results[0].Applied: // another Delete was first
+			return fmt.Errorf("%w: %q", ErrEntityNotFound, id)
+		case allApplied(results):
+			s.l.learn(key, &level{})
+			return nil
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// childless returns ErrEntityHasChildren unless an entity has none. What the index says is looked up, since it may tell of
+// one that has just been deleted.
+func (s *EntityService) childless(ctx context.Context, id string) error {
+	q := queryChildren(s.l.ns, id)
+	q.Limit = maxReadKeys
+	for page, err := range s.l.pages(ctx, q) {
+		if err != nil {
+			return err
+		}
+		items, err := s.l.readItems(ctx, primaryKeys(page)...)
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			if item != nil {
+				return fmt.Errorf("%w: %q", ErrEntityHasChildren, id)
+			}
+		}
+	}
+	return nil
+}
+
+// clear deletes what belongs to an entity but for its record, and reports whether there was anything. Limits are first:
+// buckets that are created meanwhile have those of a level above, with which they expire.
+func (s *EntityService) clear(ctx context.Context, id string) (found bool, err error) {
+	q := queryEntityItems(s.l.ns, id)
+	q.Consistent = true
+	record := entityKey{NS: s.l.ns, Entity: id}.key()
+	var rest []store.Key
+	for page, err := range s.l.pages(ctx, q) {
+		if err != nil {
+			return found, err
+		}
+		for _, key := range primaryKeys(page) {
+			config, isConfig := parseEntityConfigKey(key)
+			switch {
+			case key == record:
+				continue
+			case isConfig:
+				if err := s.l.Limits.delete(ctx, s.l.entityLevel(id, config.Resource)); err != nil {
+					return found, err
+				}
+			default:
+				rest = append(rest, key)
+			}
+			found = true
+		}
+	}
+	for page, err := range s.l.pages(ctx, queryBucketsOfEntity(s.l.ns, id, "")) {
+		if err != nil {
+			return found, err
+		}
+		for _, key := range primaryKeys(page) {
+			if k, ok := parseBucketKey(key); ok && k.NS == s.l.ns && k.Entity == id { // whatever the index says
+				rest = append(rest, key)
+			}
+		}
+	}
+	return found || len(rest) > 0, s.l.deleteKeys(ctx, rest)
+}
+
+// A Bucket is where the limits of an entity stand for one resource.
+type Bucket struct {
+	Resource string
+	Shards   int // items over which the bucket is spread
+	Statuses Statuses
+}
+
+// Buckets yields the buckets of an entity, in the order of their resources. The limits are those that each bucket was
+// last written with. A resource that the entity has not used yet has no bucket: [RateLimiter.Available] tells what it
+// would have.
+//
+// It reads an index page by page as the loop goes on, half a read unit per 4 KB of keys, and 100 items at a time
+// consistently, a read unit per 4 KB of each; the index may be moments behind.
+func (s *EntityService) Buckets(ctx context.Context, id string) iter.Seq2[Bucket, error] {
+	return func(yield func(Bucket, error) bool) {
+		if err := s.check(id); err != nil {
+			yield(Bucket{}, err)
+			return
+		}
+		var whole shards
+		q := queryBucketsOfEntity(s.l.ns, id, "")
+		q.Limit = maxReadKeys
+		for page, err := range s.l.pages(ctx, q) {
+			var items []expr.Item
+			if err == nil {
+				items, err = s.l.readItems(ctx, primaryKeys(page)...)
+			}
+			if err != nil {
+				yield(Bucket{}, wrap("list buckets", err))
+				return
+			}
+			for _, item := range items {
+				if item == nil { // deleted meanwhile
+					continue
+				}
+				decoded, err := decodeBucket(item)
+				if err != nil {
+					yield(Bucket{}, wrap("list buckets", err))
+					return
+				}
+				if decoded.Key.Resource != whole.resource {
+					if whole.items > 0 && !yield(whole.bucket(id), nil) {
+						return
+					}
+					whole = shards{resource: decoded.Key.Resource}
+				}
+				whole.add(&decoded, s.l.now().UnixMilli())
+			}
+		}
+		if whole.items > 0 {
+			yield(whole.bucket(id), nil)
+		}
+	}
+}
+
+// shards adds up the items of one bucket.
+type shards struct {
+	resource string
+	items    int
+	shards   int
+	limits   []bucket.Status // in the order of their names
+}
+
+// add adds an item as it stands at a time, in epoch milliseconds.
+func (b *shards) add(item *bucketItem, now int64) {
+	b.items++
+	b.shards = max(b.shards, int(item.ShardCount), 1)
+	state := bucket.State{RefilledAt: item.RefilledAt, Shard: item.Key.Shard, Shards: int(item.ShardCount)}
+	for _, l := range item.Limits {
+		if l.RefillPeriod > 0 { // as every program writes it
+			state.Limits = append(state.Limits, l)
+		}
+	}
+	for _, status := range (&options{}).keep(&state).Statuses(nil, []*bucket.State{&state}, &bucket.Demand{}, now) {
+		i := 0
+		for i < len(b.limits) && b.limits[i].Name < status.Name {
+			i++
+		}
+		if i < len(b.limits) && b.limits[i].Name == status.Name {
+			b.limits[i].Available += status.Available
+			continue
+		}
+		b.limits = append(b.limits, status)
+		copy(b.limits[i+1:], b.limits[i:])
+		b.limits[i] = status
+	}
+}
+
+// bucket returns the sum.
+func (b *shards) bucket(entity string) Bucket {
+	sum := Bucket{Resource: b.resource, Shards: b.shards, Statuses: make(Statuses, 0, len(b.limits))}
+	for _, l := range b.limits {
+		sum.Statuses = append(sum.Statuses, Status{
+			Entity:   entity,
+			Resource: b.resource,
+			Limit: Limit{
+				Name:         l.Name,
+				Capacity:     l.Capacity / millis,
+				RefillAmount: l.RefillAmount / millis,
+				RefillPeriod: duration(l.RefillPeriod),
+			},
+			Available: floorDiv(l.Available, millis),
+		})
+	}
+	return sum
+}
+
+// maxReadKeys is what one batch read takes.
+const maxReadKeys = 100

@@ -1,0 +1,124 @@
+package zlimit
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestKeyStrings compares keys with the strings that tables hold.
+func TestKeyStrings(t *testing.T) {
+	type index struct{ pk, sk string }
+	both := func(pk, sk string) index { return index{pk, sk} }
+	bucket := bucketKey{NS: "n", Entity: "e", Resource: "r", Shard: 12}
+	config := entityConfigKey{NS: "n", Entity: "e", Resource: "_default_"}
+	entity := entityKey{NS: "n", Entity: "e"}
+	usage := usageKey{NS: "n", Entity: "e", Resource: "r", WindowKey: "2026-01-02T15:00:00Z"}
+	for _, c := range []struct {
+		call      string
+		got, want any
+	}{
+		{"entity", entity.key(), store.Key{PK: "n/ENTITY#e", SK: "#META"}},
+		{"entity GSI1", both(entity.gsi1("p")), index{"n/PARENT#p", "CHILD#e"}},
+		{"entity GSI4", both(entity.gsi4()), index{"n", "n/ENTITY#e"}},
+		{"bucket", bucket.key(), store.Key{PK: "n/BUCKET#e#r#12", SK: "#STATE"}},
+		{"bucket GSI2", both(bucket.gsi2()), index{"n/RESOURCE#r", "BUCKET#e#12"}},
+		{"bucket GSI3", both(bucket.gsi3()), index{"n/ENTITY#e", "BUCKET#r#12"}},
+		{"bucket GSI4", both(bucket.gsi4()), index{"n", "BUCKET#e#r#12"}},
+		{"entity config", config.key(), store.Key{PK: "n/ENTITY#e", SK: "#CONFIG#_default_"}},
+		{"entity config GSI3", both(config.gsi3()), index{"n/ENTITY_CONFIG#_default_", "e"}},
+		{"entity config GSI4", both(config.gsi4()), index{"n", "n/ENTITY#e"}},
+		{"resource config", resourceConfigKey{"n", "r"}.key(), store.Key{PK: "n/RESOURCE#r", SK: "#CONFIG"}},
+		{"resource config GSI4", both(resourceConfigKey{"n", "r"}.gsi4()), index{"n", "n/RESOURCE#r"}},
+		{"system config", systemConfigKey{"n"}.key(), store.Key{PK: "n/SYSTEM#", SK: "#CONFIG"}},
+		{"system config GSI4", both(systemConfigKey{"n"}.gsi4()), index{"n", "n/SYSTEM#"}},
+		{"usage", usage.key(), store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-01-02T15:00:00Z"}},
+		{"usage GSI2", both(usage.gsi2()), index{"n/RESOURCE#r", "USAGE#2026-01-02T15:00:00Z#e"}},
+		{"usage GSI4", both(usage.gsi4()), index{"n", "n/ENTITY#e"}},
+		{"audit", auditKey{"n", "$RESOURCE:r", "01J"}.key(), store.Key{PK: "n/AUDIT#$RESOURCE:r", SK: "#AUDIT#01J"}},
+		{"audit GSI4", both(auditKey{"n", "$SYSTEM", "01J"}.gsi4()), index{"n", "n/AUDIT#$SYSTEM"}},
+		{"resource registry", resourceRegistryKey{"n"}.key(), store.Key{PK: "n/SYSTEM#", SK: "#RESOURCES"}},
+		{
+			"entity config registry",
+			entityConfigRegistryKey{"n"}.key(),
+			store.Key{PK: "n/SYSTEM#", SK: "#ENTITY_CONFIG_RESOURCES"},
+		},
+		{"provisioner", provisionerKey{"n"}.key(), store.Key{PK: "n/SYSTEM#", SK: "#PROVISIONER"}},
+		{"version", versionKey{}.key(), store.Key{PK: "_/SYSTEM#", SK: "#VERSION"}},
+		{"version GSI4", both(versionKey{}.gsi4()), index{"_", "_/SYSTEM#"}},
+		{"namespace", namespaceKey{"acme"}.key(), store.Key{PK: "_/SYSTEM#", SK: "#NAMESPACE#acme"}},
+		{"namespace id", namespaceIDKey{"Zm9v"}.key(), store.Key{PK: "_/SYSTEM#", SK: "#NSID#Zm9v"}},
+
+		{
+			"children",
+			queryChildren("n", "p"),
+			store.Query{Index: "GSI1", PK: "n/PARENT#p", Prefix: "CHILD#"},
+		},
+		{
+			"buckets of an entity",
+			queryBucketsOfEntity("n", "e", ""),
+			store.Query{Index: "GSI3", PK: "n/ENTITY#e", Prefix: "BUCKET#"},
+		},
+		{
+			"buckets of an entity and a resource",
+			queryBucketsOfEntity("n", "e", "r"),
+			store.Query{Index: "GSI3", PK: "n/ENTITY#e", Prefix: "BUCKET#r#"},
+		},
+		{
+			"usage of an entity, all",
+			queryUsageOfEntity("n", "e", "", "2026"),
+			store.Query{PK: "n/ENTITY#e", Prefix: "#USAGE#"},
+		},
+		{
+			"usage of an entity and a resource in a year",
+			queryUsageOfEntity("n", "e", "r", "2026"),
+			store.Query{PK: "n/ENTITY#e", Prefix: "#USAGE#r#2026"},
+		},
+		{
+			"usage of a resource in a month",
+			queryUsageOfResource("n", "r", "2026-01"),
+			store.Query{Index: "GSI2", PK: "n/RESOURCE#r", Prefix: "USAGE#2026-01#"},
+		},
+		{"a namespace", queryNamespaceItems("n"), store.Query{Index: "GSI4", PK: "n"}},
+	} {
+		if diff := cmp.Diff(c.want, c.got, cmp.AllowUnexported(index{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.call, diff)
+		}
+	}
+}
+
+func TestKeysThatAreMalformed(t *testing.T) {
+	for _, key := range []store.Key{
+		{PK: "n/BUCKET#e#r#01", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#+1", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#-1", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#-0", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#1 ", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#0x1", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#1_0", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#9223372036854775808", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#1#2", SK: "#STATE"},
+		{PK: "n/BUCKET##r#1", SK: "#STATE"},
+		{PK: "/BUCKET#e#r#1", SK: "#STATE"},
+		{PK: "a/b/BUCKET#e#r#1", SK: "#STATE"},
+		{PK: "a#b/BUCKET#e#r#1", SK: "#STATE"},
+		{PK: "n/BUCKET#e#r#1", SK: "#STATE "},
+		{PK: "n/BUCKET#e#r#1"},
+		{PK: "n/ENTITY#e#f", SK: "#META"},
+		{PK: "n/ENTITY#", SK: "#META"},
+		{PK: "n/ENTITY#e", SK: "#CONFIG#"},
+		{PK: "n/ENTITY#e", SK: "#USAGE#r"},
+		{PK: "_/SYSTEM#", SK: "#NSID#"},
+		{},
+	} {
+		for _, kind := range keyKinds {
+			if fields, _, ok := kind.parse(key); ok {
+				t.Errorf("%s: parse(%q) = %+v, want none", kind.record, key, fields)
+			}
+		}
+	}
+}

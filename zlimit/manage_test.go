@@ -1,0 +1,215 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// errCrash is what calls of a process get that has been killed: nothing hears it.
+var errCrash = errors.New("killed")
+
+// A crash is what becomes of the call at which a process is killed.
+type crash string
+
+const (
+	crashBefore crash = "before the call"
+	crashAmid   crash = "amid the call" // half of a batch is done; other calls are not
+	crashAfter  crash = "after the call"
+)
+
+// A mortal store is that of a process that is killed at a call: none of its later calls arrives.
+type mortal struct {
+	store.Store
+	turn  sync.Mutex
+	calls int   // made so far
+	last  int   // the call at which the process is killed, from 1; 0 for never
+	how   crash // what becomes of it
+}
+
+// kill has the process killed at a call from now on, from 1.
+func (m *mortal) kill(at int, how crash) {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	m.calls, m.last, m.how = 0, at, how
+}
+
+// died reports whether the process was killed.
+func (m *mortal) died() bool {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	return m.last > 0 && m.calls >= m.last
+}
+
+// next counts a call; it returns whether to carry it out, and whether it is answered.
+func (m *mortal) next() (carry crash, answer bool) {
+	m.turn.Lock()
+	defer m.turn.Unlock()
+	m.calls++
+	switch {
+	case m.last == 0 || m.calls < m.last:
+		return crashAfter, true
+	case m.calls == m.last:
+		return m.how, false
+	default:
+		return crashBefore, false
+	}
+}
+
+func survive[T any](m *mortal, do func() (T, error)) (result T, err error) {
+	carry, answer := m.next()
+	if carry == crashAfter {
+		result, err = do()
+	}
+	if !answer {
+		return *new(T), errCrash
+	}
+	return result, err
+}
+
+func (m *mortal) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	return survive(m, func() ([]expr.Item, error) { return m.Store.Read(ctx, keys, consistent) })
+}
+
+func (m *mortal) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	return survive(m, func() (store.Result, error) { return m.Store.Write(ctx, w) })
+}
+
+func (m *mortal) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	return survive(m, func() ([]store.Result, error) { return m.Store.Transact(ctx, writes) })
+}
+
+func (m *mortal) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	return survive(m, func() (store.Page, error) { return m.Store.Query(ctx, q) })
+}
+
+func (m *mortal) Delete(ctx context.Context, keys []store.Key) error {
+	carry, answer := m.next()
+	var err error
+	switch carry {
+	case crashAfter:
+		err = m.Store.Delete(ctx, keys)
+	case crashAmid:
+		err = m.Store.Delete(ctx, keys[:len(keys)/2])
+	}
+	if !answer {
+		return errCrash
+	}
+	return err
+}
+
+// dump returns every item of namespaces, by its key, as text.
+func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string {
+	tb.Helper()
+	items := map[string]string{}
+	for _, ns := range namespaces {
+		for item, err := range (&RateLimiter{store: s, options: options{callTimeout: 1 << 40}}).query(context.Background(), "dump", queryNamespaceItems(ns)) {
+			if err != nil {
+				tb.Fatal(err)
+			}
+			k := store.KeyOf(item)
+			found, err := s.Read(context.Background(), []store.Key{k}, true)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			if found[0] != nil {
+				items[k.PK+" "+k.SK] = found[0].String()
+			}
+		}
+	}
+	return items
+}
+
+// without returns the items whose keys do not belong.
+func without(items map[string]string, belongs func(key string) bool) map[string]string {
+	items = maps.Clone(items)
+	maps.DeleteFunc(items, func(key, _ string) bool { return belongs(key) })
+	return items
+}
+
+// collect returns what a sequence yields, and fails the test on an error.
+func collect[T any](tb testing.TB, call string, seq iter.Seq2[T, error]) []T {
+	tb.Helper()
+	var all []T
+	for v, err := range seq {
+		if err != nil {
+			tb.Fatalf("%s yields %v", call, err)
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// endOf returns the error that a sequence ends with.
+func endOf[T any](seq iter.Seq2[T, error]) (failed error) {
+	for _, err := range seq {
+		failed = err
+	}
+	return failed
+}
+
+// populate fills an entity with everything that may belong to one: 4 configs, buckets of 3 resources, one of them in 12
+// shards, 20 usage snapshots.
+func populate(tb testing.TB, l *RateLimiter, entity string) {
+	tb.Helper()
+	ctx := context.Background()
+	for _, resource := range []string{DefaultResource, "gpt-4", "gpt-5", "o3"} {
+		if err := l.Limits.SetEntity(ctx, entity, resource, []Limit{PerMinute("rpm", 100), PerMinute("tpm", 5000)}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for _, resource := range []string{"gpt-4", "gpt-5", "o3"} {
+		acquire(tb, l, Request{Entity: entity, Resource: resource, Consume: Amounts{"rpm": 1}})
+	}
+	first := bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4"}
+	items, err := l.store.Read(ctx, []store.Key{first.key()}, true)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	put := func(key store.Key, item expr.Item) {
+		tb.Helper()
+		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for shard := range 12 {
+		item, err := decodeBucket(items[0])
+		if err != nil {
+			tb.Fatal(err)
+		}
+		item.Key.Shard, item.ShardCount = shard, 12
+		for i := range item.Limits {
+			item.Limits[i].Tokens /= 12
+		}
+		put(item.Key.key(), item.encode())
+	}
+	for i := range 20 {
+		usage := usageItem{Key: usageKey{NS: l.ns, Entity: entity, Resource: "gpt-4", WindowKey: fmt.Sprintf("2026-03-%02d", i+1)}, Window: "daily"}
+		put(usage.Key.key(), usage.encode())
+	}
+}
+
+// actions returns the actions of the events of an entity, in their order.
+func actions(tb testing.TB, l *RateLimiter, entity string) (list []AuditAction) {
+	tb.Helper()
+	for _, e := range collect(tb, "Events", l.Audit.Events(context.Background(), entity, AuditQuery{})) {
+		list = append(list, e.Action)
+	}
+	return list
+}
+
+// count returns how often a value is in a list.
+func count[T comparable](list []T, value T) (n int) {
+	for range slices.Values(slices.DeleteFunc(slices.Clone(list), func(v T) bool { return v != value })) {
+		n++
+	}
+	return n
+}

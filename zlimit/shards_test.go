@@ -1,0 +1,281 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A partitioned store is one whose keys are worth dividing.
+type partitioned struct{ store.Store }
+
+func (partitioned) Partitioned() bool { return true }
+
+// forEachPartition runs a test on stores that divide buckets.
+func forEachPartition(t *testing.T, test func(t *testing.T, s Store)) {
+	t.Run("memory", func(t *testing.T) { test(t, Store{impl: partitioned{newMemory(t).impl}}) })
+	t.Run("dynamodb", func(t *testing.T) {
+		s, _ := newTable(t)
+		test(t, s)
+	})
+}
+
+// shardsOf returns the shards of the usual bucket as they are stored.
+func shardsOf(tb testing.TB, l *RateLimiter) (states []*bucket.State) {
+	tb.Helper()
+	keys := make([]store.Key, maxShards)
+	for n := range keys {
+		keys[n] = bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: n}.key()
+	}
+	items, err := l.store.Read(context.Background(), keys, true)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for n, item := range items {
+		if item == nil {
+			continue
+		}
+		s, err := decodeBucket(item)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		states = append(states, &bucket.State{Limits: s.Limits, RefilledAt: s.RefilledAt, ExpiresAt: s.ExpiresAt, Shard: n, Shards: int(s.ShardCount)})
+	}
+	return states
+}
+
+// total adds up a limit over shards: the tokens that are there, those that were consumed, and the shares of capacity.
+func total(states []*bucket.State, limit string) (tokens, consumed, capacity int64) {
+	for _, s := range states {
+		for _, l := range s.Limits {
+			if l.Name == limit {
+				tokens += l.Tokens
+				consumed += l.Consumed
+				capacity += bucket.Share(l.Capacity, s.Shard, s.Shards)
+			}
+		}
+	}
+	return tokens, consumed, capacity
+}
+
+// divide splits every shard of the usual bucket once, as pressure would.
+func divide(tb testing.TB, l *RateLimiter) {
+	tb.Helper()
+	b := l.bucket("key-1", "gpt-4")
+	images, err := l.survey(context.Background(), b)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, i := range images {
+		if err := l.split(context.Background(), owner{}, b.shard(i.Shard), i); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// TestPressureDivides writes one bucket more often than a key can bear, from many goroutines: it splits, nothing is
+// admitted twice, and the shares add up to the limit (I1, I7).
+func TestPressureDivides(t *testing.T) {
+	forEachPartition(t, func(t *testing.T, s Store) {
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		setSystem(t, l, PerDay("rpm", 4001))
+		var admitted atomic.Int64
+		var group sync.WaitGroup
+		for range 32 {
+			group.Go(func() {
+				for range 140 {
+					_, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
+					var exceeded *ExceededError
+					switch {
+					case err == nil:
+						admitted.Add(1)
+					case !errors.As(err, &exceeded):
+						t.Errorf("Acquire() = %v", err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		l.background.Wait()
+		states := shardsOf(t, l)
+		tokens, consumed, capacity := total(states, "rpm")
+		if len(states) < 2 || admitted.Load() != 4001 || consumed != 4001_000 || tokens >= 1000 || capacity != 4001_000 {
+			t.Errorf("%d shards have %d of %d and count %d after %d admissions, want some shards, nothing, 4001000, 4001000 and 4001",
+				len(states), tokens, capacity, consumed, admitted.Load())
+		}
+	})
+}
+
+// TestRejectionsDoNotDivide asks an empty bucket again and again.
+func TestRejectionsDoNotDivide(t *testing.T) {
+	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(newClock().now))
+	setSystem(t, l, PerDay("rpm", 900))
+	if got := burst(t, l, 5000); got != 900 {
+		t.Errorf("burst(5000) = %d, want 900", got)
+	}
+	l.background.Wait()
+	if states := shardsOf(t, l); len(states) != 1 {
+		t.Errorf("%d shards, want 1", len(states))
+	}
+}
+
+// TestDividedBucketAdmitsAsMuch holds a bucket of eight shards against the whole one: bursts, requests larger than a
+// share, waits, statuses, and settling.
+func TestDividedBucketAdmitsAsMuch(t *testing.T) {
+	forEachPartition(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		setSystem(t, l, PerHour("rpm", 1001), PerHour("tpm", 3600))
+		acquire(t, l, ask(Amounts{"rpm": 1}))
+		for range 3 {
+			divide(t, l)
+		}
+		other := newLimiter(t, s, WithClock(c.now)) // knows nothing of shards
+		if n := len(shardsOf(t, l)); n != 8 {
+			t.Fatalf("%d shards, want 8", n)
+		}
+		if got := available(t, other, "rpm"); got != 1000 {
+			t.Errorf("Available() = %d, want 1000", got)
+		}
+
+		lease := acquire(t, other, ask(Amounts{"rpm": 900, "tpm": 3000})) // more than a share
+		if e := reject(t, l, ask(Amounts{"rpm": 101})); e.Statuses[0].Available != 100 {
+			t.Errorf("Statuses = %v, want 100 available", e.Statuses)
+		}
+		if wait, err := l.TimeUntil(ctx, ask(Amounts{"tpm": 1200})); err != nil || wait != 600*time.Second {
+			t.Errorf("TimeUntil() = %v, %v, want 10m", wait, err)
+		}
+		if err := errors.Join(lease.Adjust(Amounts{"rpm": -890, "tpm": 100}), lease.Commit(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if r, p := available(t, l, "rpm"), available(t, l, "tpm"); r != 990 || p != 500 {
+			t.Errorf("after the correction %d and %d are available, want 990 and 500", r, p)
+		}
+		lease = acquire(t, l, ask(Amounts{"rpm": 500}))
+		if err := errors.Join(lease.Consume(ctx, Amounts{"rpm": 400}), lease.Rollback(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		if got := burst(t, l, 2000); got != 990 {
+			t.Errorf("burst(2000) = %d, want 990", got)
+		}
+		if _, consumed, _ := total(shardsOf(t, l), "rpm"); consumed != 1001_000 {
+			t.Errorf("the shards count %d, want 1001000", consumed)
+		}
+		c.sleep(time.Hour)
+		if got := burst(t, other, 3000); got != 1001 {
+			t.Errorf("burst(3000) an hour later = %d, want 1001", got)
+		}
+		for _, s := range shardsOf(t, l) {
+			if s.ExpiresAt != 0 {
+				t.Errorf("shard %d of %d expires", s.Shard, s.Shards)
+			}
+		}
+	})
+}
+
+// TestDividedBucketWaitsExactly takes a request of a divided bucket to the millisecond.
+func TestDividedBucketWaitsExactly(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(c.now), WithFreshness(0))
+	setSystem(t, l, PerMinute("tpm", 997))
+	acquire(t, l, ask(Amounts{"tpm": 1}))
+	divide(t, l)
+	divide(t, l)
+	c.sleep(time.Second)
+	acquire(t, l, ask(Amounts{"tpm": 997}))
+	for range 20 {
+		e := reject(t, l, ask(Amounts{"tpm": 397}))
+		c.sleep(e.RetryAfter() - time.Millisecond)
+		reject(t, l, ask(Amounts{"tpm": 397}))
+		c.sleep(time.Millisecond)
+		acquire(t, l, ask(Amounts{"tpm": 397}))
+	}
+}
+
+// TestCalmJoins has the traffic of a divided bucket die down: its shards join again, nothing is lost, and a lease of a
+// shard that is gone is settled on the one that has its tokens.
+func TestCalmJoins(t *testing.T) {
+	forEachPartition(t, func(t *testing.T, s Store) {
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now), WithBucketTTL(7))
+		setSystem(t, l, PerDay("rpm", 1000))
+		acquire(t, l, ask(Amounts{"rpm": 100}))
+		divide(t, l)
+		divide(t, l)
+		var leases []*Lease
+		for range 16 {
+			leases = append(leases, acquire(t, l, ask(Amounts{"rpm": 10})))
+		}
+		for i := 0; i < 400 && len(shardsOf(t, l)) > 1; i++ {
+			c.sleep(time.Second)
+			acquire(t, l, ask(Amounts{"rpm": 1})) // refilled at one in 86 seconds
+			l.background.Wait()
+			if _, _, capacity := total(shardsOf(t, l), "rpm"); capacity != 1000_000 {
+				t.Fatalf("the shares add up to %d, want 1000000", capacity)
+			}
+		}
+		if states := shardsOf(t, l); len(states) != 1 || states[0].Shards != 1 {
+			t.Fatalf("%d shards are left, want 1", len(states))
+		}
+		before := available(t, l, "rpm")
+		for _, lease := range leases {
+			if err := lease.Rollback(context.Background()); err != nil {
+				t.Errorf("Rollback() = %v", err)
+			}
+		}
+		if got := available(t, l, "rpm"); got != before+160 {
+			t.Errorf("after giving back 160 there are %d, want %d", got, before+160)
+		}
+		acquire(t, l, ask(Amounts{"rpm": 1}))
+		if states := shardsOf(t, l); states[0].ExpiresAt == 0 {
+			t.Error("the joined bucket does not expire")
+		}
+	})
+}
+
+// TestLimitChangesReachShards changes limits of a divided bucket (I8).
+func TestLimitChangesReachShards(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(c.now))
+	setSystem(t, l, PerDay("rpm", 1000))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	divide(t, l)
+	divide(t, l)
+	setSystem(t, l, PerDay("rpm", 101), PerDay("tpm", 7))
+	if got := burst(t, l, 500); got != 101 {
+		t.Errorf("burst(500) after lowering the limit = %d, want 101", got)
+	}
+	acquire(t, l, ask(Amounts{"tpm": 7}))
+	reject(t, l, ask(Amounts{"tpm": 1}))
+}
+
+func TestTreeOfShards(t *testing.T) {
+	for hash := range 64 {
+		for from := range 64 {
+			if from == hash {
+				continue
+			}
+			b := branch(hash, from)
+			n := 1
+			for n <= b {
+				n *= 2
+			}
+			if hash%n != b || b == from {
+				t.Errorf("branch(%d, %d) = %d", hash, from, b)
+			}
+		}
+	}
+	for shard, want := range map[int]int{1: 0, 2: 0, 3: 1, 6: 2, 7: 3, 31: 15} {
+		if got := origin(shard); got != want {
+			t.Errorf("origin(%d) = %d, want %d", shard, got, want)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package zlimit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Version is the version of this client, by which a table says who may use it. It counts as the layout does: a client of
+// version 0.10.2 reads and writes layout 0.10.
+const Version = "0.10.0"
+
+// A VersionError reports a table that is not for this client: the major version of its layout is another one, or it asks
+// for a later client. Nothing was read from the table but its version.
+type VersionError struct {
+	Schema    string // version of the table's layout
+	ClientMin string // version of the oldest client that may use the table
+	Client    string // [Version]
+}
+
+// Error says which of the two it is.
+func (e *VersionError) Error() string {
+	if !sameMajor(e.Schema, SchemaVersion) {
+		return fmt.Sprintf("zlimit: the table has layout %s, this client is for layout %s", e.Schema, SchemaVersion)
+	}
+	return fmt.Sprintf("zlimit: the table is for clients from version %s, this is %s", e.ClientMin, e.Client)
+}
+
+// checkVersion returns a [*VersionError] when a version record is not for this client. A table without one is taken as it
+// is: some implementations of the layout keep it in another place, and only this layout has a registry of namespaces
+// where the record would be.
+func checkVersion(item expr.Item) error {
+	if item == nil {
+		return nil
+	}
+	found, err := decodeVersion(item)
+	if err != nil {
+		return err
+	}
+	if sameMajor(found.SchemaVersion, SchemaVersion) && reaches(Version, found.ClientMinVersion) {
+		return nil
+	}
+	return &VersionError{Schema: found.SchemaVersion, ClientMin: found.ClientMinVersion, Client: Version}
+}
+
+// writeVersion writes the version record, unless it is there.
+func (l *RateLimiter) writeVersion(ctx context.Context) error {
+	record := versionItem{
+		SchemaVersion:    SchemaVersion,
+		ClientMinVersion: ClientMinVersion,
+		UpdatedAt:        l.now().UTC().Format(timeFormat),
+		UpdatedBy:        l.principal(ctx),
+	}
+	absent, err := insert()
+	if err != nil {
+		return err
+	}
+	result, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: record.Key.key(), Item: record.encode(), Expr: absent})
+	if err != nil || result.Applied {
+		return err
+	}
+	return checkVersion(result.Item) // somebody else was first
+}
+
+// A version is a version number as its parts: major, minor, patch. What follows a hyphen or a plus does not count.
+type version [3]uint64
+
+// parseVersion returns the version that a text stands for; false when it is none.
+func parseVersion(text string) (v version, ok bool) {
+	text = strings.TrimPrefix(text, "v")
+	if end := strings.IndexAny(text, "-+"); end >= 0 {
+		text = text[:end]
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) > len(v) {
+		return v, false
+	}
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 10, 32)
+		if err != nil {
+			return v, false
+		}
+		v[i] = n
+	}
+	return v, true
+}
+
+// sameMajor reports whether two versions are compatible.
+func sameMajor(a, b string) bool {
+	first, ok := parseVersion(a)
+	second, okay := parseVersion(b)
+	return ok && okay && first[0] == second[0]
+}
+
+// reaches reports whether a version is at least another one, which may be "" for any.
+func reaches(have, least string) bool {
+	if least == "" {
+		return true
+	}
+	first, ok := parseVersion(have)
+	second, okay := parseVersion(least)
+	return ok && okay && slices.Compare(first[:], second[:]) >= 0
+}
