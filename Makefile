@@ -8,6 +8,9 @@ TESTFLAGS ?=
 PKG       ?= ./...
 FUZZTIME  ?= 5s
 
+PROGRAMS  ?= 1000000
+MUTANTS   ?=
+
 # How the benchmarks run.
 BENCH      ?= .
 BENCHPKG   ?= ./zlimit/...
@@ -30,7 +33,7 @@ GOLANGCI_LINT := .cache/bin/golangci-lint
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test race generate check-generate lint fuzz bench check build engine clean
+.PHONY: help demo test race generate check-generate lint fuzz mutate soak bench check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +58,12 @@ lint: $(GOLANGCI_LINT) ## check style, layering and formatting
 
 fuzz: ## run every fuzz target for FUZZTIME (5s)
 	@GO="$(GO)" scripts/fuzz.sh $(FUZZTIME)
+
+mutate: engine ## make each term of each condition true, and see which test notices; MUTANTS chooses
+	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)'
+
+soak: engine ## run random programs against the witness for long; PROGRAMS says how many
+	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 -rapid.checks=$(PROGRAMS)
 
 bench: engine ## run the benchmarks; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)

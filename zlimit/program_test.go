@@ -1,0 +1,243 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A world is a table, the processes that share it, and what they hold.
+type world struct {
+	t       *rapid.T
+	now     int64
+	witness *witness
+	procs   []*process
+	leases  []*held
+	faulty  bool // something was lost: what is counted may be more than what is held
+}
+
+// A process is a limiter with a clock and a network of its own.
+type process struct {
+	limiter *RateLimiter
+	network *flaky
+	skew    int64
+}
+
+// A held lease is one that was not settled yet.
+type held struct {
+	*Lease
+	entity string
+}
+
+var programEntities = []string{"alone", "child-1", "child-2"}
+
+func (w *world) start(skew int64, opts ...Option) *process {
+	p := &process{network: &flaky{Store: w.witness}, skew: skew}
+	clock := func() time.Time { return time.UnixMilli(w.now + p.skew) }
+	l, err := New(context.Background(), Store{impl: p.network}, append([]Option{WithSetup(), WithClock(clock)}, opts...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p.limiter = l
+	return p
+}
+
+// counted returns what an entity's buckets count of each limit, in tokens, merged shards included.
+func (w *world) counted(entity string) Amounts {
+	sum := Amounts{}
+	l := w.procs[0].limiter
+	for n := range maxShards {
+		items, err := w.witness.Store.Read(context.Background(), []store.Key{bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.key()}, true)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if items[0] == nil {
+			continue
+		}
+		item, err := decodeBucket(items[0])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, l := range item.Limits {
+			sum[l.Name] += l.Consumed
+		}
+	}
+	return sum
+}
+
+func (w *world) check(what string) {
+	if len(w.witness.wrong) > 0 {
+		w.t.Fatalf("%s: %v", what, w.witness.wrong[0])
+	}
+}
+
+// limitsOf draws a set of limits.
+func drawLimits(t *rapid.T, names ...string) (limits []Limit) {
+	for _, name := range names {
+		limits = append(limits, Limit{
+			Name:         name,
+			Capacity:     rapid.Int64Range(1, 60).Draw(t, "capacity"),
+			RefillAmount: rapid.Int64Range(1, 90).Draw(t, "refill"),
+			RefillPeriod: time.Duration(rapid.SampledFrom([]int64{1, 7, 60, 86400}).Draw(t, "period")) * time.Second,
+		})
+	}
+	return limits
+}
+
+// TestPrograms runs random programs of several processes on one table: acquires of children and parents, corrections,
+// rollbacks, changes of limits, splits and merges, with clocks that disagree, memories that are old, replies that are
+// lost and processes that end in the middle. A witness judges every write; where nothing was lost, what the buckets
+// count is what the leases hold (I4, I5, I9).
+func TestPrograms(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		memory, err := Memory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer memory.Close() //nolint:errcheck // of a test
+		w := &world{t: t, now: 1_800_000_000_000, witness: newWitness(memory.impl)}
+		opts := []Option{WithBucketTTL(rapid.SampledFrom([]int{0, 7}).Draw(t, "lifetime")), WithConfigTTL(time.Minute), WithCallTimeout(time.Minute)}
+		if rapid.Bool().Draw(t, "exact") {
+			opts = append(opts, WithFreshness(0))
+		}
+		for i := range rapid.IntRange(1, 3).Draw(t, "processes") {
+			w.procs = append(w.procs, w.start(int64(i)*rapid.Int64Range(-1500, 1500).Draw(t, "skew"), opts...))
+		}
+		defer func() {
+			for _, p := range w.procs {
+				_ = p.limiter.Close() //nolint:errcheck // of a test
+			}
+		}()
+		first := w.procs[0].limiter
+		for _, child := range programEntities[1:] {
+			if _, err := first.Entities.Get(context.Background(), "parent"); errors.Is(err, ErrEntityNotFound) {
+				if _, err := first.Entities.Create(context.Background(), Entity{ID: "parent"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := first.Entities.Create(context.Background(), Entity{ID: child, ParentID: "parent", Cascade: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := first.Limits.SetSystem(context.Background(), SystemConfig{Limits: drawLimits(t, "rpm", "tpm")}); err != nil {
+			t.Fatal(err)
+		}
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			w.step(opts)
+		}
+	})
+}
+
+// step does one thing.
+func (w *world) step(opts []Option) {
+	t, ctx := w.t, context.Background()
+	at := rapid.IntRange(0, len(w.procs)-1).Draw(t, "process")
+	p := w.procs[at]
+	if p.network.dead {
+		w.procs[at] = w.start(p.skew, opts...)
+		return
+	}
+	entity := rapid.SampledFrom(programEntities).Draw(t, "entity")
+	lost := func(err error) {
+		if errors.Is(err, errLost) {
+			w.faulty = true
+		}
+	}
+	before := map[string]Amounts{entity: w.counted(entity), "parent": w.counted("parent")}
+	op := rapid.IntRange(0, 13).Draw(t, "operation")
+	what := fmt.Sprintf("operation %d", op)
+	switch op {
+	case 0, 1, 2, 3, 4:
+		consume := Amounts{}
+		for _, name := range []string{"rpm", "tpm"} {
+			if n := rapid.Int64Range(-1, 40).Draw(t, name); n >= 0 {
+				consume[name] = n
+			}
+		}
+		lease, err := p.limiter.Acquire(ctx, Request{Entity: entity, Resource: "gpt-4", Consume: consume})
+		lost(err)
+		what = fmt.Sprintf("acquire %v for %s: %v", consume, entity, err)
+		if err == nil {
+			w.leases = append(w.leases, &held{lease, entity})
+		}
+		w.checkTaken(what, entity, before, consume, err)
+	case 5, 6, 7:
+		if len(w.leases) == 0 {
+			return
+		}
+		i := rapid.IntRange(0, len(w.leases)-1).Draw(t, "lease")
+		lease := w.leases[i]
+		w.leases = append(w.leases[:i:i], w.leases[i+1:]...)
+		var err error
+		if op == 7 {
+			err = lease.Rollback(ctx)
+		} else {
+			delta := Amounts{}
+			for name := range lease.Consumed() {
+				delta[name] = rapid.Int64Range(-20, 40).Draw(t, "correction")
+			}
+			err = lease.Adjust(delta) // may be refused
+			err = errors.Join(err, lease.Commit(ctx))
+		}
+		lost(err)
+		what = fmt.Sprintf("settle %s: %v", lease.entity, err)
+	case 8:
+		limits := drawLimits(t, []string{"rpm", "tpm", "x"}[:rapid.IntRange(1, 3).Draw(t, "limits")]...)
+		lost(p.limiter.Limits.SetEntity(ctx, rapid.SampledFrom(append([]string{"parent"}, programEntities...)).Draw(t, "of"), "gpt-4", limits))
+	case 9, 10:
+		b := p.limiter.bucket(entity, "gpt-4")
+		images, err := p.limiter.survey(ctx, b)
+		if err != nil || len(images) == 0 {
+			return
+		}
+		i := images[rapid.IntRange(0, len(images)-1).Draw(t, "shard")%len(images)]
+		switch {
+		case !i.exists:
+		case op == 9 && i.Shards < maxShards:
+			lost(p.limiter.split(ctx, owner{}, b.shard(i.Shard), i))
+		case op == 10 && i.Shards > 1:
+			low := i.Shard &^ (i.Shards / 2)
+			lost(p.limiter.merge(ctx, b.shard(low), b.shard(low|i.Shards/2)))
+		}
+	case 11:
+		w.now += rapid.SampledFrom([]int64{0, 1, 50, 900, 30_000, 70_000, 4_000_000}).Draw(t, "elapsed")
+	case 12:
+		for range rapid.IntRange(1, 3).Draw(t, "writes") {
+			p.network.faults = append(p.network.faults, fault(rapid.IntRange(int(none), int(endFirst)).Draw(t, "fault")))
+		}
+	default:
+		w.procs[at] = w.start(p.skew, opts...)
+		if err := p.limiter.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.check(what)
+}
+
+// checkTaken checks that an acquire took what was asked of child and parent, or nothing of either (I4, I3).
+func (w *world) checkTaken(what, entity string, before map[string]Amounts, consume Amounts, err error) {
+	if errors.Is(err, errLost) {
+		return
+	}
+	for _, e := range []string{entity, "parent"} {
+		if e == "parent" && entity == "alone" {
+			continue
+		}
+		after := w.counted(e)
+		for name, n := range consume {
+			got := after[name] - before[e][name]
+			if _, known := after[name]; !known {
+				continue // the parent has no such limit
+			}
+			if err != nil && got != 0 || err == nil && got != n*millis && (e == entity || got != 0) {
+				w.t.Fatalf("%s: %s counts %d more of %s", what, e, got, name)
+			}
+		}
+	}
+}

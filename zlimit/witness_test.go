@@ -1,0 +1,338 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A witness stands before a store and holds every physical write of a bucket item against the ideal bucket in exact
+// rationals: what flowed in since the last write, what the write counts as consumed, and nothing else (I1, I2, I9). It
+// sees refill stamps go forward only (I6), balances within the share of the item, and splits and merges that neither
+// mint nor lose (I7). It knows items, and nothing of how the limiter decides.
+type witness struct {
+	store.Store
+	mu     sync.Mutex
+	ideals map[store.Key]map[string]*big.Rat // balance of each limit of each item at its refill stamp
+	wrong  []error
+}
+
+func newWitness(s store.Store) *witness {
+	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}}
+}
+
+// Partitioned makes buckets divide on every store.
+func (w *witness) Partitioned() bool { return true }
+
+// Write does a write and looks at what it did.
+func (w *witness) Write(ctx context.Context, write store.Write) (result store.Result, err error) {
+	w.watch([]store.Key{write.Key}, func() bool {
+		result, err = w.Store.Write(ctx, write)
+		return err == nil && result.Applied
+	})
+	return result, err
+}
+
+// Transact does a transaction and looks at what it did.
+func (w *witness) Transact(ctx context.Context, writes []store.Write) (results []store.Result, err error) {
+	keys := make([]store.Key, len(writes))
+	for i := range writes {
+		keys[i] = writes[i].Key
+	}
+	w.watch(keys, func() bool {
+		results, err = w.Store.Transact(ctx, writes)
+		return err == nil && results[0].Applied
+	})
+	return results, err
+}
+
+// watch compares the buckets among keys before and after a call.
+func (w *witness) watch(keys []store.Key, do func() (applied bool)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, err := w.look(keys)
+	applied := do()
+	after, afterErr := w.look(keys)
+	if err := errors.Join(err, afterErr); err != nil {
+		w.wrong = append(w.wrong, err)
+		return
+	}
+	if err := w.judge(before, after, applied); err != nil {
+		w.wrong = append(w.wrong, fmt.Errorf("%w\nbefore %+v\nafter  %+v", err, before, after))
+	}
+}
+
+// look reads the buckets among keys; nil for those that are not there.
+func (w *witness) look(keys []store.Key) (map[bucketKey]*bucketItem, error) {
+	found := map[bucketKey]*bucketItem{}
+	for _, key := range keys {
+		k, ok := parseBucketKey(key)
+		if !ok {
+			continue
+		}
+		items, err := w.Store.Read(context.Background(), []store.Key{key}, true)
+		if err != nil {
+			return nil, err
+		}
+		found[k] = nil
+		if items[0] != nil {
+			item, err := decodeBucket(items[0])
+			if err != nil {
+				return nil, err
+			}
+			found[k] = &item
+		}
+	}
+	return found, nil
+}
+
+// judge returns what is wrong with a change.
+func (w *witness) judge(before, after map[bucketKey]*bucketItem, applied bool) error {
+	for k, old := range before {
+		next := after[k]
+		switch {
+		case !applied:
+			if fmt.Sprint(old) != fmt.Sprint(next) {
+				return errors.New("a write that was not applied changed an item (I3)")
+			}
+		case old == nil && next == nil:
+		case old == nil && next.ShardCount > 1:
+			if err := w.judgeSplit(before, after, k); err != nil {
+				return err
+			}
+		case old == nil:
+			ideals := map[string]*big.Rat{}
+			for _, l := range next.Limits {
+				if l.Tokens != min(l.Capacity-l.Consumed, l.Capacity) {
+					return fmt.Errorf("a new bucket has %d of %s", l.Tokens, l.Name)
+				}
+				ideals[l.Name] = rational(l.Tokens)
+			}
+			w.ideals[k.key()] = ideals
+		case next == nil:
+			delete(w.ideals, k.key())
+		case next.ShardCount == old.ShardCount:
+			if err := w.judgeUpdate(k, old, next); err != nil {
+				return fmt.Errorf("shard %d: %w", k.Shard, err)
+			}
+		case next.ShardCount < old.ShardCount:
+			if err := w.judgeMerge(before, after, k); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// judgeUpdate holds one item against its ideal buckets.
+func (w *witness) judgeUpdate(k bucketKey, old, next *bucketItem) error {
+	if next.RefilledAt < old.RefilledAt {
+		return fmt.Errorf("the refill stamp went back from %d to %d", old.RefilledAt, next.RefilledAt)
+	}
+	ideals := w.ideals[k.key()]
+	for _, l := range next.Limits {
+		was := find(old, l.Name)
+		if was == nil {
+			ideals[l.Name] = rational(l.Tokens)
+			if share := shareOf(k, next, &l); l.Tokens != min(share-l.Consumed, share) {
+				return fmt.Errorf("%s starts with %d of %d", l.Name, l.Tokens, share)
+			}
+			continue
+		}
+		ideal := ideals[l.Name]
+		ideal.Add(ideal, flow(k, old, was, next.RefilledAt))
+		atMost(ideal, min(shareOf(k, old, was), shareOf(k, next, &l)))
+		ideal.Sub(ideal, rational(l.Consumed-was.Consumed))
+		atMost(ideal, shareOf(k, next, &l))
+		if err := near(&l, ideal); err != nil {
+			return err
+		}
+		if l.Tokens > shareOf(k, next, &l) {
+			return fmt.Errorf("%s has %d, more than its share of %d", l.Name, l.Tokens, shareOf(k, next, &l))
+		}
+		if was.Capacity != l.Capacity || was.RefillAmount != l.RefillAmount || was.RefillPeriod != l.RefillPeriod {
+			ideals[l.Name] = rational(l.Tokens) // a change of rate drops the fraction of a millitoken
+		}
+	}
+	return nil
+}
+
+// judgeSplit checks that a shard and its origin have together what the origin had, refilled.
+func (w *witness) judgeSplit(before, after map[bucketKey]*bucketItem, created bucketKey) error {
+	from := created
+	from.Shard = origin(created.Shard)
+	old, next, shard := before[from], after[from], after[created]
+	if old == nil || next == nil || next.ShardCount != 2*old.ShardCount || shard.ShardCount != next.ShardCount {
+		return fmt.Errorf("shard %d came from nowhere", created.Shard)
+	}
+	w.ideals[created.key()] = map[string]*big.Rat{}
+	for _, l := range next.Limits {
+		was, other := find(old, l.Name), find(shard, l.Name)
+		if l.Name == bucket.WriteUnits {
+			w.ideals[from.key()][l.Name], w.ideals[created.key()][l.Name] = rational(l.Tokens), rational(other.Tokens)
+			continue
+		}
+		refilled := min(was.Tokens+bucket.Refill(old.RefilledAt, next.RefilledAt, refillOf(from, old, was), was.RefillPeriod), shareOf(from, old, was))
+		if l.Tokens+other.Tokens != refilled || l.Consumed != was.Consumed || other.Consumed != 0 {
+			return fmt.Errorf("%s was %d, refilled, and is %d and %d after the split", l.Name, refilled, l.Tokens, other.Tokens)
+		}
+		if shareOf(from, next, &l)+shareOf(created, shard, other) != shareOf(from, old, was) || l.Tokens > shareOf(from, next, &l) || other.Tokens > shareOf(created, shard, other) {
+			return fmt.Errorf("%s has %d and %d after the split, more than the shares", l.Name, l.Tokens, other.Tokens)
+		}
+		w.ideals[from.key()][l.Name], w.ideals[created.key()][l.Name] = rational(l.Tokens), rational(other.Tokens)
+	}
+	return nil
+}
+
+// judgeMerge checks that a shard has what it and the one that went had, refilled.
+func (w *witness) judgeMerge(before, after map[bucketKey]*bucketItem, k bucketKey) error {
+	gone := k
+	gone.Shard += int(after[k].ShardCount)
+	old, next, was := before[k], after[k], before[gone]
+	if was == nil || after[gone] != nil || 2*next.ShardCount != old.ShardCount || was.ShardCount != old.ShardCount {
+		return fmt.Errorf("shard %d grew without another one", k.Shard)
+	}
+	refilled := func(k bucketKey, item *bucketItem, l *bucket.Limit) int64 {
+		return min(l.Tokens+bucket.Refill(item.RefilledAt, next.RefilledAt, refillOf(k, item, l), l.RefillPeriod), shareOf(k, item, l))
+	}
+	for _, l := range next.Limits {
+		w.ideals[k.key()][l.Name] = rational(l.Tokens)
+		a, b := find(old, l.Name), find(was, l.Name)
+		if sum := refilled(k, old, a) + refilled(gone, was, b); l.Name != bucket.WriteUnits && l.Tokens != sum {
+			return fmt.Errorf("%s is %d after the merge, want %d", l.Name, l.Tokens, sum)
+		}
+	}
+	return nil
+}
+
+func find(item *bucketItem, limit string) *bucket.Limit {
+	for i := range item.Limits {
+		if item.Limits[i].Name == limit {
+			return &item.Limits[i]
+		}
+	}
+	return nil
+}
+
+func rational(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
+
+// shareOf returns what an item may hold of a limit.
+func shareOf(k bucketKey, item *bucketItem, l *bucket.Limit) int64 {
+	if l.Name == bucket.WriteUnits {
+		return l.Capacity
+	}
+	return bucket.Share(l.Capacity, k.Shard, int(item.ShardCount))
+}
+
+// refillOf returns what flows into an item per period.
+func refillOf(k bucketKey, item *bucketItem, l *bucket.Limit) int64 {
+	if l.Name == bucket.WriteUnits {
+		return l.RefillAmount
+	}
+	return bucket.Share(l.RefillAmount, k.Shard, int(item.ShardCount))
+}
+
+// flow returns what flows into a limit of an item up to a time, exactly.
+func flow(k bucketKey, item *bucketItem, l *bucket.Limit, until int64) *big.Rat {
+	amount := new(big.Int).Mul(big.NewInt(until-item.RefilledAt), big.NewInt(refillOf(k, item, l)))
+	return new(big.Rat).SetFrac(amount, big.NewInt(l.RefillPeriod))
+}
+
+// atMost lowers a balance to a bound.
+func atMost(balance *big.Rat, bound int64) {
+	if b := rational(bound); balance.Cmp(b) > 0 {
+		balance.Set(b)
+	}
+}
+
+// near returns an error when a balance is off by a millitoken or more.
+func near(l *bucket.Limit, ideal *big.Rat) error {
+	if off := new(big.Rat).Sub(rational(l.Tokens), ideal); off.Abs(off).Cmp(rational(1)) >= 0 {
+		return fmt.Errorf("%s has %d, the ideal bucket %s", l.Name, l.Tokens, ideal.FloatString(3))
+	}
+	return nil
+}
+
+// A flaky store is one client's way to a store: it loses requests and replies, and ends with the process.
+type flaky struct {
+	store.Store
+	faults []fault // for the next calls that write, one each
+	dead   bool
+}
+
+// A fault is what happens to a write.
+type fault uint8
+
+const (
+	none       fault = iota
+	throttled        // nothing is done, and the client knows
+	lostReply        // done, and the client does not know
+	endAfter       // done, and the process ends
+	endFirst       // the process ends
+)
+
+var errLost = errors.New("lost")
+
+// hit returns the fault of a write.
+func (f *flaky) hit() (do bool, err func() error) {
+	next := none
+	if len(f.faults) > 0 {
+		next, f.faults = f.faults[0], f.faults[1:]
+	}
+	if f.dead {
+		next = endFirst
+	}
+	switch next {
+	case throttled:
+		return false, func() error { return &store.Error{Op: "write", Unavailable: true, Err: errLost} }
+	case lostReply:
+		return true, func() error { return &store.Error{Op: "write", Unavailable: true, Unknown: true, Err: errLost} }
+	case endAfter, endFirst:
+		f.dead = true
+		return next == endAfter, func() error { return &store.Error{Op: "write", Unavailable: true, Unknown: true, Err: errLost} }
+	default:
+		return true, nil
+	}
+}
+
+// Write does a write, or not.
+func (f *flaky) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	do, fail := f.hit()
+	var result store.Result
+	var err error
+	if do {
+		result, err = f.Store.Write(ctx, w)
+	}
+	if fail != nil {
+		return store.Result{}, fail()
+	}
+	return result, err
+}
+
+// Transact does a transaction, or not.
+func (f *flaky) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	do, fail := f.hit()
+	var results []store.Result
+	var err error
+	if do {
+		results, err = f.Store.Transact(ctx, writes)
+	}
+	if fail != nil {
+		return nil, fail()
+	}
+	return results, err
+}
+
+// Read reads, unless the process has ended.
+func (f *flaky) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	if f.dead {
+		return nil, &store.Error{Op: "read", Unavailable: true, Err: errLost}
+	}
+	return f.Store.Read(ctx, keys, consistent)
+}
