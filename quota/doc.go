@@ -1,0 +1,31 @@
+// Package quota limits calls to LLM providers from one machine: requests per
+// minute, tokens per minute and requests per day for every model, with exact
+// sliding windows, and beside them limits on input tokens, output tokens,
+// tokens per day, and per caller's key.
+//
+// A [Limiter] holds its windows in memory and can keep them in a YAML file
+// ([Limiter.Persist], [Limiter.Load]), or it works directly on an SQLite file
+// that several processes share ([NewWithSQLite]). Three ways to use it, from
+// plain to exact:
+//
+//   - [Limiter.CanSend] before a call and [Limiter.RecordUsage] after it. Two
+//     callers who ask at the same time may both be told yes.
+//   - [Limiter.Reserve] checks and records in one step. The [Reservation] is
+//     settled with the real token counts, or cancelled.
+//   - [Limiter.Wait] reserves as soon as the windows have room.
+//
+// # Windows
+//
+// The minute is a sliding log: an entry counts until exactly one minute after
+// it was made, and not at that instant. The day is a period of 24 hours that
+// begins with the first request recorded after the last one ended; a check or a
+// look at the statistics does not begin it. A limit of zero is no limit, and a
+// model without a quota is not limited.
+//
+// # Cost
+//
+// A decision takes constant time whatever the number of entries in the window
+// and allocates nothing; entries are dropped as they age, and a model whose
+// windows have emptied is forgotten. Importing the package starts nothing, and
+// the SQLite engine is linked only by programs that import quota/quotasqlite.
+package quota

@@ -1,0 +1,122 @@
+package quota
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// A Reservation is a request that was admitted and recorded with estimated
+// tokens. Settle it with the real counts, or cancel it where the call was not
+// made; left alone, it counts as estimated. It must not be copied after its
+// first use. It is safe for concurrent use; one of the callers wins.
+type Reservation struct {
+	l          *Limiter
+	req        Request
+	model, key place
+	ticket     Ticket
+	learned    *learned
+	closed     atomic.Bool
+}
+
+// Reserve checks a request and records it, as one step: of several callers who
+// race for the last place one gets it. Where a limit refuses, the error is an
+// *ExceededError and nothing is recorded.
+//
+//	r, err := limiter.Reserve(ctx, quota.Request{Model: model, Input: estimate})
+//	if err != nil {
+//		return err
+//	}
+//	defer r.Cancel(ctx) // does nothing after Settle
+//	… make the call …
+//	return r.Settle(ctx, usage.Input, usage.Output)
+func (l *Limiter) Reserve(ctx context.Context, r Request) (Reservation, error) {
+	if err := r.validateTokens(); err != nil {
+		return Reservation{}, err
+	}
+	taken, denied := l.learned.take(l, &r, false)
+	if denied != nil {
+		l.event(EventDenied, r, denied)
+		return Reservation{}, denied
+	}
+	var (
+		model, key place
+		ticket     Ticket
+		err        error
+	)
+	if l.store != nil {
+		ticket, err = l.storeReserve(ctx, r)
+		denied, err = split(err)
+	} else {
+		model, key, denied, err = l.mem.charge(&r, modeReserve)
+	}
+	switch {
+	case err != nil:
+		taken.giveBack(&r)
+		return Reservation{}, err
+	case denied != nil:
+		taken.giveBack(&r)
+		l.event(EventDenied, r, denied)
+		return Reservation{}, denied
+	}
+	l.event(EventReserved, r, nil)
+	return Reservation{l: l, req: r, model: model, key: key, ticket: ticket, learned: taken}, nil
+}
+
+func (l *Limiter) storeReserve(ctx context.Context, r Request) (Ticket, error) {
+	if err := r.validateNames(); err != nil {
+		return nil, err
+	}
+	return l.store.Reserve(ctx, l.storeCharge(r))
+}
+
+// Request returns what was reserved.
+func (r *Reservation) Request() Request { return r.req }
+
+// Settle replaces the estimated tokens with the real ones, at the time of the
+// reservation; what has aged out of a window stays out. It checks no limit: the
+// call was made. A second Settle, and one after Cancel, returns ErrClosed.
+// After any other error the reservation is still open.
+func (r *Reservation) Settle(ctx context.Context, input, output int) error {
+	if err := (&Request{Input: input, Output: output}).validateTokens(); err != nil {
+		return err
+	}
+	if r.l == nil || !r.closed.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
+	if r.ticket != nil {
+		if err := r.l.store.Settle(ctx, r.ticket, int64(input), int64(output)); err != nil {
+			r.closed.Store(false)
+			return err
+		}
+	} else {
+		r.l.mem.settle(&r.model, &r.key, &r.req, int64(input), int64(output))
+	}
+	if input < r.req.Input || output < r.req.Output {
+		r.l.waiting.wake()
+	}
+	done := r.req
+	done.Input, done.Output = input, output
+	r.l.event(EventSettled, done, nil)
+	return nil
+}
+
+// Cancel takes the request back where it still counts, as if it had not been
+// made. After Settle or another Cancel it returns ErrClosed, which a deferred
+// call may ignore. After any other error the reservation is still open.
+func (r *Reservation) Cancel(ctx context.Context) error {
+	if r.l == nil || !r.closed.CompareAndSwap(false, true) {
+		return ErrClosed
+	}
+	if r.ticket != nil {
+		if err := r.l.store.Cancel(ctx, r.ticket); err != nil {
+			r.closed.Store(false)
+			return err
+		}
+	} else {
+		r.l.mem.cancel(&r.model, &r.key, &r.req)
+	}
+	r.learned.giveBack(&r.req)
+	r.l.waiting.wake()
+	r.l.event(EventCancelled, r.req, nil)
+	return nil
+}

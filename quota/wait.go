@@ -1,0 +1,145 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// storePoll bounds a sleep on a shared store: what other processes give back
+// wakes nobody here.
+const storePoll = 250 * time.Millisecond
+
+// Wait reserves the request as soon as the limits admit it. Callers with the
+// same model and key are served in the order in which they came, so that a
+// large request is not overtaken by small ones; between different keys there is
+// no order. A request that can never pass is refused at once with an
+// *ExceededError. When ctx ends, the error wraps its cause and, where one is
+// known, the *ExceededError that stood in the way.
+func (l *Limiter) Wait(ctx context.Context, r Request) (res Reservation, err error) {
+	if err = r.validate(); err != nil {
+		return
+	}
+	p := pair{r.Model, r.Key}
+	if err = l.waiting.enter(ctx, p); err != nil {
+		err = waitError(r.Model, err, nil)
+		return
+	}
+	defer l.waiting.leave(p)
+	var denied *ExceededError
+	for {
+		freed := l.waiting.freed()
+		// A caller who has gone gets nothing, even where there is room.
+		if ctx.Err() != nil {
+			err = waitError(r.Model, context.Cause(ctx), denied)
+			return
+		}
+		res, err = l.Reserve(ctx, r)
+		if denied, _ = split(err); denied == nil || denied.Impossible {
+			return
+		}
+		var d time.Duration
+		if d, err = l.TimeUntil(ctx, r); err != nil {
+			return
+		}
+		if l.store != nil {
+			d = min(d, storePoll)
+		}
+		select {
+		case <-l.cfg.After(max(d, 1)):
+		case <-freed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func waitError(model string, cause error, denied *ExceededError) error {
+	if denied == nil {
+		return fmt.Errorf("quota: wait for model %q: %w", model, cause)
+	}
+	return fmt.Errorf("quota: wait for model %q: %w (%w)", model, cause, denied)
+}
+
+// pair is what a line of waiting callers is for.
+type pair struct{ model, key string }
+
+// waitQueues lines up the callers of Wait and wakes the first of every line
+// when something is given back. The zero value is ready.
+type waitQueues struct {
+	active atomic.Int64 // callers in Wait; wake is free without any
+	mu     sync.Mutex
+	lines  map[pair][]chan struct{} // a place is closed when its turn comes
+	signal chan struct{}            // closed by wake
+}
+
+// enter waits for its turn. Unless it returns an error, the caller must leave.
+func (q *waitQueues) enter(ctx context.Context, p pair) error {
+	turn := make(chan struct{})
+	q.active.Add(1)
+	q.mu.Lock()
+	if q.lines == nil {
+		q.lines = map[pair][]chan struct{}{}
+	}
+	if len(q.lines[p]) == 0 {
+		close(turn)
+	}
+	q.lines[p] = append(q.lines[p], turn)
+	q.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		q.remove(p, turn)
+		return context.Cause(ctx)
+	}
+}
+
+// leave gives the turn to the next in line.
+func (q *waitQueues) leave(p pair) {
+	q.mu.Lock()
+	first := q.lines[p][0]
+	q.mu.Unlock()
+	q.remove(p, first)
+}
+
+func (q *waitQueues) remove(p pair, turn chan struct{}) {
+	q.active.Add(-1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.lines[p], turn)
+	line := slices.Delete(q.lines[p], i, i+1)
+	if len(line) == 0 {
+		delete(q.lines, p)
+		return
+	}
+	q.lines[p] = line
+	if i == 0 {
+		close(line[0])
+	}
+}
+
+// freed returns a channel that the next wake closes. Take it before asking, so
+// that nothing given back in between is missed.
+func (q *waitQueues) freed() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.signal == nil {
+		q.signal = make(chan struct{})
+	}
+	return q.signal
+}
+
+func (q *waitQueues) wake() {
+	if q.active.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.signal != nil {
+		close(q.signal)
+		q.signal = nil
+	}
+}
