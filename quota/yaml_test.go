@@ -1,0 +1,294 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+// seedFile is a state file in the layout that programs exchange.
+const seedFile = `quotas:
+  gemini-3-pro-preview:
+    max_rpm: 150
+    max_tpm: 1000000
+    max_rpd: 1000
+state:
+  gemini-3-pro-preview:
+    requests:
+      - 2026-02-20T14:32:01.123456789Z
+    tokens:
+      - time: 2026-02-20T14:32:01.123456789Z
+        count: 1500
+    day_start: 2026-02-20T00:00:00Z
+    day_count: 42
+`
+
+func fileLimiter(t *testing.T, path string, now *time.Time) *Limiter {
+	t.Helper()
+	l, err := NewWithConfig(t.Context(), Config{FilePath: path, Providers: []Provider{Local}, Clock: func() time.Time { return *now }})
+	if err != nil {
+		t.Fatalf("NewWithConfig = %v", err)
+	}
+	return l
+}
+
+func TestLoadAndPersistKeepTheLayout(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ratelimits.yaml")
+	if err := os.WriteFile(path, []byte(seedFile), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 2, 20, 14, 32, 30, 0, time.UTC)
+	l := fileLimiter(t, path, &now)
+	if err := l.Load(t.Context()); err != nil {
+		t.Fatalf("Load = %v", err)
+	}
+	got, err := l.Stats(t.Context(), "gemini-3-pro-preview")
+	want := Stats{RPM: 1, MaxRPM: 150, TPM: 1500, MaxTPM: 1_000_000, RPD: 42, MaxRPD: 1000, InputTPM: 1500,
+		DayStart: time.Date(2026, 2, 20, 0, 0, 0, 0, time.UTC)}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Fatalf("Stats = %v, differs (-want +got):\n%s", err, diff)
+	}
+	if err := l.Persist(t.Context()); err != nil {
+		t.Fatalf("Persist = %v", err)
+	}
+	data, err := os.ReadFile(path)
+	if diff := cmp.Diff(seedFile, string(data)); diff != "" || err != nil {
+		t.Errorf("Persist after Load: %v, file differs (-want +got):\n%s", err, diff)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("Stat after Persist = %v, %v, want mode 0640 kept", info.Mode(), err)
+	}
+	// The entry counts to the last nanosecond of its minute.
+	now = time.Date(2026, 2, 20, 14, 33, 1, 123456788, time.UTC)
+	if st, _ := l.Stats(t.Context(), "gemini-3-pro-preview"); st.RPM != 1 {
+		t.Errorf("RPM 1ns before a minute is over = %d, want 1", st.RPM)
+	}
+	now = now.Add(1)
+	if st, _ := l.Stats(t.Context(), "gemini-3-pro-preview"); st.RPM != 0 {
+		t.Errorf("RPM after a minute = %d, want 0", st.RPM)
+	}
+}
+
+func TestLoadOfMissingFileIsEmpty(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	l := fileLimiter(t, filepath.Join(t.TempDir(), "none.yaml"), &now)
+	if err := l.Load(t.Context()); err != nil {
+		t.Errorf("Load of a missing file = %v, want nil", err)
+	}
+}
+
+func TestPersistMakesTheDirectoryAndFollowsLinks(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Unix(1e9, 0)
+	target := filepath.Join(dir, "deep", "er", "state.yaml")
+	if err := fileLimiter(t, target, &now).Persist(t.Context()); err != nil {
+		t.Fatalf("Persist = %v", err)
+	}
+	link := filepath.Join(dir, "link.yaml")
+	if err := os.Symlink(target, link); err != nil {
+		t.Skipf("no symbolic links: %v", err)
+	}
+	l := fileLimiter(t, link, &now)
+	if err := l.SetQuota(t.Context(), "m", ModelQuota{MaxRPM: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Persist(t.Context()); err != nil {
+		t.Fatalf("Persist through a link = %v", err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("after Persist the link is %v, %v, want still a link", info.Mode(), err)
+	}
+	if data, err := os.ReadFile(target); err != nil || !strings.Contains(string(data), "max_rpm: 7") {
+		t.Errorf("target = %q, %v, want the new state", data, err)
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, "deep", "er", ".*"))
+	if len(left) > 0 {
+		t.Errorf("Persist left %v behind", left)
+	}
+}
+
+// TestFailedPersistLeavesTheOldFile stops the write where the new file would
+// take the name.
+func TestFailedPersistLeavesTheOldFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state.yaml")
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Unix(1e9, 0)
+	if err := fileLimiter(t, path, &now).Persist(t.Context()); err == nil {
+		t.Fatal("Persist onto a directory = nil, want an error")
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("directory after a failed Persist = %v, %v, want only what was there", entries, err)
+	}
+}
+
+// TestReadersSeeWholeFiles reads while another goroutine persists: every read
+// gives a complete state.
+func TestReadersSeeWholeFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.yaml")
+	now := time.Unix(1e9, 0)
+	l := fileLimiter(t, path, &now)
+	for range 500 {
+		if err := l.RecordUsage(t.Context(), "m", 1, 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Persist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() {
+		for range 20 {
+			if err := l.Persist(context.Background()); err != nil {
+				done <- err
+				return
+			}
+		}
+		close(done)
+	}()
+	for reading := true; reading; {
+		select {
+		case err, failed := <-done:
+			if failed {
+				t.Fatalf("Persist = %v", err)
+			}
+			reading = false
+		default:
+		}
+		st, err := readStateFile(path)
+		if err != nil || len(st.State["m"].Requests) != 500 {
+			t.Fatalf("read during Persist = %d requests, %v, want 500", len(st.State["m"].Requests), err)
+		}
+	}
+}
+
+func TestBadStateFileNamesTheLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		file string
+		line int
+		says string
+	}{
+		"a syntax error":               {"quotas:\n  m: {max_rpm: 1\nstate: {}\n", 2, "did not find"},
+		"a tab as indentation":         {"quotas:\n  m:\n\tmax_rpm: 1\n", 3, "cannot start any token"},
+		"a bracket on the first line":  {"]", 1, "did not find"},
+		"a byte that is not UTF-8":     {"quotas:\n  m\xff: {}\n", 2, "0xff"},
+		"a NUL byte":                   {"quotas: {}\nstate:\x00", 2, "control character"},
+		"an unknown field":             {"quotas: {}\nlimits: {}\n", 2, `unknown field "limits"`},
+		"an unknown quota field":       {"quotas:\n  m:\n    max_rpm: 1\n    max_rps: 2\n", 4, `unknown field "max_rps"`},
+		"a model given twice":          {"quotas:\n  m: {max_rpm: 1}\n  m: {max_rpm: 2}\n", 3, "given twice"},
+		"a negative limit":             {"quotas:\n  m:\n    max_rpm: -1\n", 3, "must not be negative"},
+		"a limit that is a float":      {"quotas:\n  m:\n    max_rpm: 1.5\n", 3, "whole number"},
+		"a limit beyond 64 bits":       {"quotas:\n  m:\n    max_rpm: 99999999999999999999\n", 3, "whole number"},
+		"a limit that is a word":       {"quotas:\n  m:\n    max_tpm: many\n", 3, "whole number"},
+		"a quota that is a list":       {"quotas:\n  m: [1]\n", 2, "must be a mapping"},
+		"a time that is none":          {"state:\n  m:\n    requests:\n      - noon\n", 4, "must be a timestamp"},
+		"a time out of range":          {"state:\n  m:\n    requests: [9999-01-01T00:00:00Z]\n", 3, "years 1700 to 2200"},
+		"tokens without a time":        {"state:\n  m:\n    tokens:\n      - count: 5\n", 4, "years 1700 to 2200"},
+		"a negative count":             {"state:\n  m:\n    tokens:\n      - {time: 2026-01-01T00:00:00Z, count: -5}\n", 4, "must not be negative"},
+		"a count beyond the largest":   {"state:\n  m:\n    tokens:\n      - {time: 2026-01-01T00:00:00Z, count: 9000000000}\n", 4, "input tokens"},
+		"more output than count":       {"state:\n  m:\n    tokens:\n      - {time: 2026-01-01T00:00:00Z, count: 5, output: 6}\n", 4, "tokens"},
+		"a day count without a day":    {"state:\n  m:\n    day_count: 5\n", 2, "day_start"},
+		"a negative day count":         {"state:\n  m:\n    day_count: -1\n", 3, "must not be negative"},
+		"an alias":                     {"quotas:\n  a: &x {max_rpm: 1}\n  b: *x\n", 3, "alias"},
+		"two documents":                {"quotas: {}\n---\nquotas: {}\n", 1, "one document"},
+		"a name with a control letter": {"quotas:\n  \"a\\x07\": {max_rpm: 1}\n", 2, "control characters"},
+		"a top level that is a list":   {"- 1\n", 1, "must be a mapping"},
+		"a file cut short":             {seedFile[:len(seedFile)-40] + "\"", 13, "could not find"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "state.yaml")
+			if err := os.WriteFile(path, []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			now := time.Unix(1e9, 0)
+			l := fileLimiter(t, path, &now)
+			err := l.Load(t.Context())
+			var at *FileError
+			if !errors.As(err, &at) || at.Line != c.line || at.Path != path || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("Load = %v, want line %d and %q", err, c.line, c.says)
+			}
+			if all, _ := l.AllStats(t.Context()); len(all) != 0 {
+				t.Errorf("after a failed Load AllStats = %v, want nothing loaded", all)
+			}
+			if data, _ := os.ReadFile(path); string(data) != c.file {
+				t.Error("the failed Load changed the file")
+			}
+		})
+	}
+}
+
+// TestRandomProgramsSurviveRestarts persists and loads into a new limiter at
+// random moments: the answers stay those of the naive model.
+func TestRandomProgramsSurviveRestarts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.yaml")
+	rapid.Check(t, func(t *rapid.T) {
+		var cfg Config
+		open := func(c Config) (*Limiter, error) {
+			c.FilePath, cfg = path, c
+			return NewWithConfig(context.Background(), c)
+		}
+		p := newProgram(t, open)
+		actions := p.actions()
+		actions["restart"] = func(t *rapid.T) {
+			if err := p.l.Persist(p.ctx); err != nil {
+				t.Fatalf("Persist = %v", err)
+			}
+			l, err := open(cfg)
+			if err != nil {
+				t.Fatalf("NewWithConfig = %v", err)
+			}
+			if err := l.Load(p.ctx); err != nil {
+				t.Fatalf("Load = %v", err)
+			}
+			p.l, p.held = l, nil // reservations do not outlive the process
+		}
+		t.Repeat(actions)
+	})
+}
+
+// FuzzStateFile feeds bytes to the reader: it refuses them, or what it read is
+// valid, can be used, and comes back the same through a file.
+func FuzzStateFile(f *testing.F) {
+	f.Add([]byte(seedFile))
+	f.Add([]byte(""))
+	f.Add([]byte("quotas: ~\nkey_quotas: {k: {max_tpd: 5}}\nkey_state: {k: {day_count: 1, day_start: 2026-02-20}}\n"))
+	f.Add([]byte("state: {m: {tokens: [{time: 2026-02-20T00:00:00.000000001+02:00, count: 9, output: 4}], requests: [2026-02-20]}}"))
+	f.Add([]byte("quotas: &a {m: *a}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		st, err := parseState(data)
+		if err != nil {
+			var at *FileError
+			if !errors.As(err, &at) {
+				t.Fatalf("parseState = %v (%T), want a *FileError", err, err)
+			}
+			return
+		}
+		if err := st.Validate(); err != nil {
+			t.Fatalf("parseState gave a state that is not valid: %v", err)
+		}
+		now := time.Date(2026, 2, 20, 0, 0, 30, 0, time.UTC)
+		path := filepath.Join(t.TempDir(), "state.yaml")
+		l := newLimiter(Config{FilePath: path, Providers: []Provider{Local}, Clock: func() time.Time { return now }}, nil)
+		l.mem.load(&st)
+		before := l.mem.state()
+		if err := writeStateFile(path, before); err != nil {
+			t.Fatalf("writeStateFile = %v", err)
+		}
+		after, err := readStateFile(path)
+		if diff := cmp.Diff(before, after, cmpopts.EquateEmpty()); diff != "" || err != nil {
+			t.Fatalf("state through a file: %v, differs (-want +got):\n%s", err, diff)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package quota
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Persist writes quotas and usage to the YAML file, making its directory where
+// it is missing. The file is replaced as a whole: after a crash it holds the
+// old or the new state. One process at a time should write a file; where
+// several do, the last one wins. On SQLite, where usage is always stored,
+// Persist stores the default quotas of models that have none stored.
+func (l *Limiter) Persist(ctx context.Context) error {
+	if l.store != nil {
+		if err := l.store.SetQuotas(ctx, ScopeModel, l.mem.models.allQuotas(), true); err != nil {
+			return err
+		}
+		return l.store.SetQuotas(ctx, ScopeKey, l.mem.keys.allQuotas(), true)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("quota: persist: %w", context.Cause(ctx))
+	}
+	path, err := l.cfg.path()
+	if err != nil {
+		return err
+	}
+	return writeStateFile(path, l.mem.state())
+}
+
+// Load reads the YAML file: its quotas and usage replace those of the same
+// models and keys, and the others stay. A missing file is an empty one. A file
+// that cannot be understood is a *FileError that names the line; nothing is
+// loaded from it, and the file stays as it is. On SQLite, where usage is never
+// loaded, Load checks the whole file.
+func (l *Limiter) Load(ctx context.Context) error {
+	if l.store != nil {
+		_, err := l.store.State(ctx)
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("quota: load: %w", context.Cause(ctx))
+	}
+	path, err := l.cfg.path()
+	if err != nil {
+		return err
+	}
+	st, err := readStateFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	l.mem.load(&st)
+	l.waiting.wake()
+	return nil
+}
+
+// MigrateYAMLToSQLite copies the quotas and the usage of a YAML file to an
+// SQLite file, which is created where it is missing. The usage replaces what
+// the SQLite file held, in one transaction, so that running it again leaves the
+// same state. The YAML file is read as a whole before SQLite is opened, and is
+// left as it is. The program must import quota/quotasqlite.
+func MigrateYAMLToSQLite(ctx context.Context, yamlPath, sqlitePath string) (err error) {
+	for _, p := range []struct{ field, path string }{{"yaml path", yamlPath}, {"sqlite path", sqlitePath}} {
+		if p.path == "" {
+			return &ValidationError{Field: p.field, Value: p.path, Rule: "must not be empty"}
+		}
+	}
+	st, err := readStateFile(yamlPath)
+	if err != nil {
+		return err
+	}
+	s, err := openSQLite(ctx, sqlitePath, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	return s.Replace(ctx, st)
+}
+
+func readStateFile(path string) (State, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // The path is the caller's.
+	if err != nil {
+		return State{}, fmt.Errorf("quota: read state: %w", err)
+	}
+	st, err := parseState(data)
+	if err != nil {
+		var at *FileError
+		if errors.As(err, &at) {
+			at.Path = path
+		}
+		return State{}, err
+	}
+	return st, nil
+}
+
+func writeStateFile(path string, st State) error {
+	var buf bytes.Buffer
+	enc := yaml.NewEncoder(&buf)
+	enc.SetIndent(2)
+	if err := errors.Join(enc.Encode(st), enc.Close()); err != nil {
+		return fmt.Errorf("quota: encode state: %w", err)
+	}
+	if err := writeFileAtomic(path, buf.Bytes()); err != nil {
+		return fmt.Errorf("quota: write state: %w", err)
+	}
+	return nil
+}
+
+// writeFileAtomic replaces a file by way of another one beside it, synced
+// before it takes the name. A symbolic link keeps pointing where it does, and a
+// file keeps its permissions; a new one is the owner's alone.
+func writeFileAtomic(path string, data []byte) (err error) {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	if info, err := os.Stat(path); err == nil {
+		if err := f.Chmod(info.Mode().Perm()); err != nil {
+			return err
+		}
+	}
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// syncDir makes a rename last. Not every system can sync a directory; there the
+// rename lasts when the system gets to it.
+func syncDir(dir string) error {
+	d, err := os.Open(dir) //nolint:gosec // The path is the caller's.
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	_ = d.Sync()
+	return nil
+}
