@@ -1,4 +1,4 @@
-package quota
+package quota_test
 
 import (
 	"context"
@@ -6,12 +6,16 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/quota"
+	_ "github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
 
 // steps are the distances by which random programs move the clock: within the
@@ -25,30 +29,31 @@ var steps = []time.Duration{
 type program struct {
 	ctx    context.Context
 	now    time.Time
-	open   func(c Config) (*Limiter, error)
-	l      *Limiter
+	open   func(c quota.Config) (*quota.Limiter, error)
+	l      *quota.Limiter
 	model  *naive
 	held   []*heldReservation
 	models []string
 	keys   []string
+	steps  []time.Duration
 }
 
 type heldReservation struct {
-	res   Reservation
+	res   quota.Reservation
 	naive naiveReservation
 }
 
-func drawQuota(t *rapid.T) ModelQuota {
+func drawQuota(t *rapid.T) quota.ModelQuota {
 	limit := rapid.Int64Range(0, 6)
 	tokens := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 60))
-	return ModelQuota{
+	return quota.ModelQuota{
 		MaxRPM: limit.Draw(t, "rpm"), MaxTPM: tokens.Draw(t, "tpm"), MaxRPD: 2 * limit.Draw(t, "rpd"),
 		MaxInputTPM: tokens.Draw(t, "itpm"), MaxOutputTPM: tokens.Draw(t, "otpm"), MaxTPD: 3 * tokens.Draw(t, "tpd"),
 	}
 }
 
-func (p *program) drawRequest(t *rapid.T) Request {
-	return Request{
+func (p *program) drawRequest(t *rapid.T) quota.Request {
+	return quota.Request{
 		Model:  rapid.SampledFrom(p.models).Draw(t, "model"),
 		Key:    rapid.SampledFrom(p.keys).Draw(t, "key"),
 		Input:  rapid.IntRange(0, 25).Draw(t, "input"),
@@ -56,23 +61,24 @@ func (p *program) drawRequest(t *rapid.T) Request {
 	}
 }
 
-func newProgram(t *rapid.T, open func(c Config) (*Limiter, error)) *program {
+func newProgram(t *rapid.T, open func(c quota.Config) (*quota.Limiter, error)) *program {
 	p := &program{
 		ctx:    context.Background(),
 		now:    time.Date(2026, 2, 20, 14, 32, 1, 123456789, time.UTC),
 		models: []string{"gpt-4o", "claude-opus-4", "gemini-2.5-pro"},
 		keys:   []string{"", "alice", "bob"},
+		steps:  steps,
 	}
 	clock := func() time.Time { return p.now }
 	p.model = newNaive(clock)
-	c := Config{Clock: clock, Quotas: map[string]ModelQuota{}, KeyQuotas: map[string]ModelQuota{}, DefaultKeyQuota: drawQuota(t)}
-	p.model.fallbacks[ScopeKey] = c.DefaultKeyQuota
+	c := quota.Config{Clock: clock, Quotas: map[string]quota.ModelQuota{}, KeyQuotas: map[string]quota.ModelQuota{}, DefaultKeyQuota: drawQuota(t)}
+	p.model.fallbacks[quota.ScopeKey] = c.DefaultKeyQuota
 	for _, m := range p.models[:2] { // the third is unlimited
 		c.Quotas[m] = drawQuota(t)
-		p.model.quotas[ScopeModel][m] = c.Quotas[m]
+		p.model.quotas[quota.ScopeModel][m] = c.Quotas[m]
 	}
 	c.KeyQuotas["alice"] = drawQuota(t)
-	p.model.quotas[ScopeKey]["alice"] = c.KeyQuotas["alice"]
+	p.model.quotas[quota.ScopeKey]["alice"] = c.KeyQuotas["alice"]
 	var err error
 	if p.l, err = open(c); err != nil {
 		t.Fatalf("open = %v", err)
@@ -83,7 +89,7 @@ func newProgram(t *rapid.T, open func(c Config) (*Limiter, error)) *program {
 func (p *program) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"pass time": func(t *rapid.T) {
-			p.now = p.now.Add(rapid.SampledFrom(steps).Draw(t, "step"))
+			p.now = p.now.Add(rapid.SampledFrom(p.steps).Draw(t, "step"))
 		},
 		"can send": func(t *rapid.T) {
 			r := p.drawRequest(t)
@@ -136,14 +142,14 @@ func (p *program) actions() map[string]func(*rapid.T) {
 			if err := p.l.SetQuota(p.ctx, m, q); err != nil {
 				t.Fatalf("SetQuota = %v, want nil", err)
 			}
-			p.model.quotas[ScopeModel][m] = q
+			p.model.quotas[quota.ScopeModel][m] = q
 		},
 		"set key quota": func(t *rapid.T) {
 			q := drawQuota(t)
 			if err := p.l.SetKeyQuota(p.ctx, "bob", q); err != nil {
 				t.Fatalf("SetKeyQuota = %v, want nil", err)
 			}
-			p.model.quotas[ScopeKey]["bob"] = q
+			p.model.quotas[quota.ScopeKey]["bob"] = q
 		},
 		"": p.sameStats,
 	}
@@ -160,7 +166,7 @@ func (p *program) takeHeld(t *rapid.T) *heldReservation {
 	return h
 }
 
-func (p *program) sameAnswer(t *rapid.T, call string, r Request, err error) {
+func (p *program) sameAnswer(t *rapid.T, call string, r quota.Request, err error) {
 	want := p.model.check(r)
 	if err == nil {
 		if !want {
@@ -168,7 +174,7 @@ func (p *program) sameAnswer(t *rapid.T, call string, r Request, err error) {
 		}
 		return
 	}
-	var denied *ExceededError
+	var denied *quota.ExceededError
 	if !errors.As(err, &denied) || want {
 		t.Fatalf("%s(%+v) = %v, want admitted: %v", call, r, err, want)
 	}
@@ -176,9 +182,9 @@ func (p *program) sameAnswer(t *rapid.T, call string, r Request, err error) {
 
 // timeUntil checks that the model admits the request at the instant given, and
 // not a nanosecond earlier.
-func (p *program) timeUntil(t *rapid.T, r Request) {
+func (p *program) timeUntil(t *rapid.T, r quota.Request) {
 	d, err := p.l.TimeUntil(p.ctx, r)
-	var denied *ExceededError
+	var denied *quota.ExceededError
 	if errors.As(err, &denied) && denied.Impossible {
 		if p.model.clone(func() time.Time { return p.now.Add(1000 * time.Hour) }).check(r) {
 			t.Fatalf("TimeUntil(%+v) = %v, but the request passes when all has aged out", r, err)
@@ -199,13 +205,13 @@ func (p *program) timeUntil(t *rapid.T, r Request) {
 func (p *program) sameStats(t *rapid.T) {
 	for _, m := range p.models {
 		got, err := p.l.Stats(p.ctx, m)
-		if diff := cmp.Diff(p.model.stats(ScopeModel, m), got); diff != "" || err != nil {
+		if diff := cmp.Diff(p.model.stats(quota.ScopeModel, m), got); diff != "" || err != nil {
 			t.Fatalf("Stats(%q) = %v, differs (-want +got):\n%s", m, err, diff)
 		}
 	}
 	for _, k := range p.keys[1:] {
 		got, err := p.l.KeyStats(p.ctx, k)
-		if diff := cmp.Diff(p.model.stats(ScopeKey, k), got); diff != "" || err != nil {
+		if diff := cmp.Diff(p.model.stats(quota.ScopeKey, k), got); diff != "" || err != nil {
 			t.Fatalf("KeyStats(%q) = %v, differs (-want +got):\n%s", k, err, diff)
 		}
 	}
@@ -213,14 +219,86 @@ func (p *program) sameStats(t *rapid.T) {
 
 func TestRandomProgramsMatchNaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := newProgram(t, func(c Config) (*Limiter, error) { return NewWithConfig(context.Background(), c) })
+		p := newProgram(t, func(c quota.Config) (*quota.Limiter, error) { return quota.NewWithConfig(context.Background(), c) })
 		actions := p.actions()
 		actions["reset"] = func(t *rapid.T) {
 			m := rapid.SampledFrom(p.models).Draw(t, "model")
 			if err := p.l.Reset(p.ctx, m); err != nil {
 				t.Fatalf("Reset(%q) = %v, want nil", m, err)
 			}
-			p.model.reset(ScopeModel, m)
+			p.model.reset(quota.ScopeModel, m)
+		}
+		t.Repeat(actions)
+	})
+}
+
+// TestRandomProgramsSurviveRestarts persists and loads into a new limiter at
+// random moments: the answers stay those of the naive model.
+func TestRandomProgramsSurviveRestarts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.yaml")
+	rapid.Check(t, func(t *rapid.T) {
+		var cfg quota.Config
+		open := func(c quota.Config) (*quota.Limiter, error) {
+			c.FilePath, cfg = path, c
+			return quota.NewWithConfig(context.Background(), c)
+		}
+		p := newProgram(t, open)
+		actions := p.actions()
+		actions["restart"] = func(t *rapid.T) {
+			if err := p.l.Persist(p.ctx); err != nil {
+				t.Fatalf("Persist = %v", err)
+			}
+			l, err := open(cfg)
+			if err != nil {
+				t.Fatalf("NewWithConfig = %v", err)
+			}
+			if err := l.Load(p.ctx); err != nil {
+				t.Fatalf("Load = %v", err)
+			}
+			p.l, p.held = l, nil // reservations do not outlive the process
+		}
+		t.Repeat(actions)
+	})
+}
+
+// TestRandomProgramsMatchNaiveModelOnSQLite runs the programs on two limiters
+// that share a file, taking turns at random.
+func TestRandomProgramsMatchNaiveModelOnSQLite(t *testing.T) {
+	dir := t.TempDir()
+	files := 0
+	rapid.Check(t, func(t *rapid.T) {
+		files++
+		path := filepath.Join(dir, strconv.Itoa(files)+".db")
+		var cfg quota.Config
+		open := func(c quota.Config) (*quota.Limiter, error) {
+			cfg = c
+			return quota.NewWithSQLiteConfig(context.Background(), path, c)
+		}
+		p := newProgram(t, open)
+		other, err := open(quota.Config{Providers: []quota.Provider{quota.Local}, Clock: cfg.Clock, DefaultKeyQuota: cfg.DefaultKeyQuota})
+		if err != nil {
+			t.Fatalf("second NewWithSQLiteConfig = %v", err)
+		}
+		// Looking does not drop rows, so a clock set back sees them again.
+		p.steps = slices.DeleteFunc(slices.Clone(steps), func(d time.Duration) bool { return d < 0 })
+		first := p.l
+		defer func() {
+			if err := errors.Join(first.Close(), other.Close()); err != nil {
+				t.Fatalf("Close = %v", err)
+			}
+		}()
+		actions := p.actions()
+		actions["switch process"] = func(*rapid.T) {
+			if p.l == first {
+				p.l = other
+			} else {
+				p.l = first
+			}
+		}
+		actions["verify"] = func(t *rapid.T) {
+			if err := p.l.Load(p.ctx); err != nil {
+				t.Fatalf("Load = %v, want nil: the file is whole", err)
+			}
 		}
 		t.Repeat(actions)
 	})
@@ -277,19 +355,19 @@ func readTrace(t testing.TB) []traceCall {
 // real counts a little later.
 func TestTraceMatchesNaiveModel(t *testing.T) {
 	calls := readTrace(t)
-	for _, q := range []ModelQuota{
+	for _, q := range []quota.ModelQuota{
 		{MaxRPM: 250, MaxTPM: 400_000, MaxRPD: 12_000},
 		{MaxInputTPM: 250_000, MaxOutputTPM: 60_000, MaxTPD: 12_000_000},
 		{},
 	} {
 		now := calls[0].at
 		clock := func() time.Time { return now }
-		l, err := NewWithConfig(t.Context(), Config{Clock: clock, Quotas: map[string]ModelQuota{"conv": q}})
+		l, err := quota.NewWithConfig(t.Context(), quota.Config{Clock: clock, Quotas: map[string]quota.ModelQuota{"conv": q}})
 		if err != nil {
 			t.Fatalf("NewWithConfig = %v", err)
 		}
 		model := newNaive(clock)
-		model.quotas[ScopeModel]["conv"] = q
+		model.quotas[quota.ScopeModel]["conv"] = q
 		var open []*heldReservation
 		var pending []traceCall
 		denied := 0
@@ -302,7 +380,7 @@ func TestTraceMatchesNaiveModel(t *testing.T) {
 				model.settle(open[0].naive, int64(pending[0].in), int64(pending[0].out))
 				open, pending = open[1:], pending[1:]
 			}
-			r := Request{Model: "conv", Input: c.in, Output: 300}
+			r := quota.Request{Model: "conv", Input: c.in, Output: 300}
 			h := &heldReservation{}
 			h.res, err = l.Reserve(t.Context(), r)
 			if want := model.check(r); (err == nil) != want {
@@ -316,7 +394,7 @@ func TestTraceMatchesNaiveModel(t *testing.T) {
 			open, pending = append(open, h), append(pending, c)
 			if i%50 == 0 {
 				got, err := l.Stats(t.Context(), "conv")
-				if diff := cmp.Diff(model.stats(ScopeModel, "conv"), got); diff != "" || err != nil {
+				if diff := cmp.Diff(model.stats(quota.ScopeModel, "conv"), got); diff != "" || err != nil {
 					t.Fatalf("call %d: Stats = %v, differs (-want +got):\n%s", i, err, diff)
 				}
 			}

@@ -89,6 +89,9 @@ func newLimiter(c Config, s Store) *Limiter {
 	if c.After == nil {
 		c.After = time.After
 	}
+	if s != nil && c.Clock == nil {
+		c.Clock = time.Now //nolint:forbidigo // Processes that share a store share the machine's clock.
+	}
 	return &Limiter{cfg: c, mem: newMemory(&c, c.resolve()), store: s}
 }
 
@@ -170,7 +173,7 @@ func (l *Limiter) TimeUntil(ctx context.Context, r Request) (time.Duration, erro
 		err error
 	)
 	if l.store != nil {
-		d, err = l.store.TimeUntil(ctx, l.storeCharge(r))
+		d, err = l.storeTimeUntil(ctx, r)
 	} else {
 		d, err = l.mem.timeUntil(&r)
 	}

@@ -134,7 +134,7 @@ func (t *table) decide(s *subject, name string, now, input, output int64) *Excee
 	if s == nil {
 		q := t.quota(name)
 		if l := q.Impossible(input, output); l != NoLimit {
-			return &ExceededError{Scope: t.scope, Name: name, Limit: l, Max: q.Max(l), Impossible: true}
+			return Refusal(t.scope, name, q, l, input, output)
 		}
 		return nil
 	}
@@ -227,43 +227,35 @@ func (t *table) whenAdmitted(s *subject, name string, now, input, output int64) 
 	return s.whenAdmitted(now, input, output), nil
 }
 
-// snapshot returns what a name's windows hold now.
-func (m *memory) snapshot(sc Scope, name string) Snapshot {
+// stats returns what a name's windows hold now.
+func (m *memory) stats(sc Scope, name string) Stats {
 	t := m.table(sc)
 	sh, h := t.shard(name)
 	sh.lock()
 	defer sh.mu.Unlock()
 	s := sh.index.find(h, name)
 	if s == nil {
-		return Snapshot{Quota: t.quota(name)}
+		return (&window{quota: t.quota(name)}).stats()
 	}
 	s.prune(m.now())
-	return s.snapshot()
+	return s.stats()
 }
 
-func (s *subject) snapshot() Snapshot {
-	n := Snapshot{Usage: s.usage, Quota: s.quota}
-	if s.usage.DayRequests > 0 {
-		n.DayStart = fromNanos(s.dayStart)
-	}
-	return n
-}
-
-// snapshots returns every name that has a quota or usage.
-func (m *memory) snapshots(sc Scope) map[string]Snapshot {
+// allStats returns every name that has a quota or usage.
+func (m *memory) allStats(sc Scope) map[string]Stats {
 	t := m.table(sc)
-	out := map[string]Snapshot{}
+	out := map[string]Stats{}
 	for name, q := range t.allQuotas() {
-		out[name] = Snapshot{Quota: q}
+		out[name] = (&window{quota: q}).stats()
 	}
 	for i := range t.shards {
 		sh := &t.shards[i]
-		sh.mu.Lock()
+		sh.lock()
 		now := m.now()
 		for _, s := range sh.order {
 			s.prune(now)
 			if !s.idle() {
-				out[s.name] = s.snapshot()
+				out[s.name] = s.stats()
 			}
 		}
 		sh.mu.Unlock()
@@ -320,7 +312,7 @@ func (m *memory) resetAll() {
 	for _, t := range []*table{m.models, m.keys} {
 		for i := range t.shards {
 			sh := &t.shards[i]
-			sh.mu.Lock()
+			sh.lock()
 			for len(sh.order) > 0 {
 				sh.remove(sh.order[0])
 			}

@@ -1,18 +1,20 @@
-package quota
+package quota_test
 
 import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/zlimit/zlimit-go/quota"
 )
 
 // naive is the model the package is held against: slices that are pruned and
 // summed on every call, in the plainest terms. Its cost grows with the window.
 type naive struct {
 	now       func() time.Time
-	quotas    map[Scope]map[string]ModelQuota
-	fallbacks map[Scope]ModelQuota
-	state     map[Scope]map[string]*naiveStats
+	quotas    map[quota.Scope]map[string]quota.ModelQuota
+	fallbacks map[quota.Scope]quota.ModelQuota
+	state     map[quota.Scope]map[string]*naiveStats
 	lastID    int
 }
 
@@ -38,16 +40,16 @@ type naiveTokens struct {
 func newNaive(now func() time.Time) *naive {
 	return &naive{
 		now:       now,
-		quotas:    map[Scope]map[string]ModelQuota{ScopeModel: {}, ScopeKey: {}},
-		fallbacks: map[Scope]ModelQuota{},
-		state:     map[Scope]map[string]*naiveStats{ScopeModel: {}, ScopeKey: {}},
+		quotas:    map[quota.Scope]map[string]quota.ModelQuota{quota.ScopeModel: {}, quota.ScopeKey: {}},
+		fallbacks: map[quota.Scope]quota.ModelQuota{},
+		state:     map[quota.Scope]map[string]*naiveStats{quota.ScopeModel: {}, quota.ScopeKey: {}},
 	}
 }
 
 func (n *naive) clone(now func() time.Time) *naive {
 	c := newNaive(now)
 	c.fallbacks = n.fallbacks
-	for _, sc := range []Scope{ScopeModel, ScopeKey} {
+	for _, sc := range []quota.Scope{quota.ScopeModel, quota.ScopeKey} {
 		c.quotas[sc] = maps.Clone(n.quotas[sc])
 		for name, s := range n.state[sc] {
 			d := *s
@@ -58,14 +60,14 @@ func (n *naive) clone(now func() time.Time) *naive {
 	return c
 }
 
-func (n *naive) quota(sc Scope, name string) ModelQuota {
+func (n *naive) quota(sc quota.Scope, name string) quota.ModelQuota {
 	if q, ok := n.quotas[sc][name]; ok {
 		return q
 	}
 	return n.fallbacks[sc]
 }
 
-func (n *naive) prune(sc Scope, name string) *naiveStats {
+func (n *naive) prune(sc quota.Scope, name string) *naiveStats {
 	s := n.state[sc][name]
 	if s == nil {
 		s = &naiveStats{}
@@ -100,7 +102,7 @@ func (s *naiveStats) sums() (in, out int64) {
 	return in, out
 }
 
-func (n *naive) admits(sc Scope, name string, input, output int64) bool {
+func (n *naive) admits(sc quota.Scope, name string, input, output int64) bool {
 	q, s := n.quota(sc, name), n.prune(sc, name)
 	in, out := s.sums()
 	switch {
@@ -115,17 +117,17 @@ func (n *naive) admits(sc Scope, name string, input, output int64) bool {
 	return true
 }
 
-// scopes lists the windows a request counts in.
-func (r Request) scopes() map[Scope]string {
+// scopesOf lists the windows a request counts in.
+func scopesOf(r quota.Request) map[quota.Scope]string {
 	if r.Key == "" {
-		return map[Scope]string{ScopeModel: r.Model}
+		return map[quota.Scope]string{quota.ScopeModel: r.Model}
 	}
-	return map[Scope]string{ScopeModel: r.Model, ScopeKey: r.Key}
+	return map[quota.Scope]string{quota.ScopeModel: r.Model, quota.ScopeKey: r.Key}
 }
 
-func (n *naive) check(r Request) bool {
+func (n *naive) check(r quota.Request) bool {
 	ok := true
-	for sc, name := range r.scopes() {
+	for sc, name := range scopesOf(r) {
 		ok = n.admits(sc, name, int64(r.Input), int64(r.Output)) && ok
 	}
 	return ok
@@ -133,15 +135,15 @@ func (n *naive) check(r Request) bool {
 
 // naiveReservation is what settle and cancel need.
 type naiveReservation struct {
-	r    Request
+	r    quota.Request
 	id   int
-	days map[Scope]int
+	days map[quota.Scope]int
 }
 
-func (n *naive) record(r Request) naiveReservation {
+func (n *naive) record(r quota.Request) naiveReservation {
 	n.lastID++
-	res := naiveReservation{r: r, id: n.lastID, days: map[Scope]int{}}
-	for sc, name := range r.scopes() {
+	res := naiveReservation{r: r, id: n.lastID, days: map[quota.Scope]int{}}
+	for sc, name := range scopesOf(r) {
 		s := n.prune(sc, name)
 		now := n.now()
 		s.requests = append(s.requests, naiveRequest{now, n.lastID})
@@ -158,7 +160,7 @@ func (n *naive) record(r Request) naiveReservation {
 }
 
 func (n *naive) settle(res naiveReservation, input, output int64) {
-	for sc, name := range res.r.scopes() {
+	for sc, name := range scopesOf(res.r) {
 		s := n.prune(sc, name)
 		for i := range s.tokens {
 			if s.tokens[i].id == res.id {
@@ -172,7 +174,7 @@ func (n *naive) settle(res naiveReservation, input, output int64) {
 }
 
 func (n *naive) cancel(res naiveReservation) {
-	for sc, name := range res.r.scopes() {
+	for sc, name := range scopesOf(res.r) {
 		s := n.prune(sc, name)
 		s.requests = slices.DeleteFunc(s.requests, func(r naiveRequest) bool { return r.id == res.id })
 		s.tokens = slices.DeleteFunc(s.tokens, func(t naiveTokens) bool { return t.id == res.id })
@@ -186,10 +188,10 @@ func (n *naive) cancel(res naiveReservation) {
 	}
 }
 
-func (n *naive) stats(sc Scope, name string) Stats {
+func (n *naive) stats(sc quota.Scope, name string) quota.Stats {
 	q, s := n.quota(sc, name), n.prune(sc, name)
 	in, out := s.sums()
-	st := Stats{
+	st := quota.Stats{
 		RPM: int64(len(s.requests)), MaxRPM: q.MaxRPM,
 		TPM: in + out, MaxTPM: q.MaxTPM,
 		RPD: s.dayCount, MaxRPD: q.MaxRPD,
@@ -203,7 +205,7 @@ func (n *naive) stats(sc Scope, name string) Stats {
 	return st
 }
 
-func (n *naive) reset(sc Scope, name string) {
+func (n *naive) reset(sc quota.Scope, name string) {
 	days := n.prune(sc, name).days
 	n.state[sc][name] = &naiveStats{days: days}
 }

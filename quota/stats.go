@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"maps"
 	"time"
 )
 
@@ -17,16 +18,20 @@ type Stats struct {
 	DayStart                time.Time // first request of the running day; zero: no day is running
 }
 
-func (n Snapshot) stats() Stats {
-	return Stats{
-		RPM: n.Requests, MaxRPM: n.Quota.MaxRPM,
-		TPM: n.InputTokens + n.OutputTokens, MaxTPM: n.Quota.MaxTPM,
-		RPD: n.DayRequests, MaxRPD: n.Quota.MaxRPD,
-		InputTPM: n.InputTokens, MaxInputTPM: n.Quota.MaxInputTPM,
-		OutputTPM: n.OutputTokens, MaxOutputTPM: n.Quota.MaxOutputTPM,
-		TPD: n.DayTokens, MaxTPD: n.Quota.MaxTPD,
-		DayStart: n.DayStart,
+func (w *window) stats() Stats {
+	u, q := w.usage, w.quota
+	st := Stats{
+		RPM: u.Requests, MaxRPM: q.MaxRPM,
+		TPM: u.InputTokens + u.OutputTokens, MaxTPM: q.MaxTPM,
+		RPD: u.DayRequests, MaxRPD: q.MaxRPD,
+		InputTPM: u.InputTokens, MaxInputTPM: q.MaxInputTPM,
+		OutputTPM: u.OutputTokens, MaxOutputTPM: q.MaxOutputTPM,
+		TPD: u.DayTokens, MaxTPD: q.MaxTPD,
 	}
+	if u.DayRequests > 0 {
+		st.DayStart = fromNanos(w.dayStart)
+	}
+	return st
 }
 
 // Stats returns the usage and limits of a model now. An unknown model has no
@@ -57,43 +62,79 @@ func (l *Limiter) stats(ctx context.Context, sc Scope, name string) (Stats, erro
 		return Stats{}, err
 	}
 	if l.store == nil {
-		return l.mem.snapshot(sc, name).stats(), nil
+		return l.mem.stats(sc, name), nil
 	}
-	n, err := l.store.Snapshot(ctx, sc, name)
+	w, err := l.storeWindow(ctx, sc, name, l.mem.now())
 	if err != nil {
 		return Stats{}, err
 	}
-	if !n.Stored {
-		n.Quota = l.mem.table(sc).quota(name)
-	}
-	return n.stats(), nil
+	return w.stats(), nil
 }
 
 func (l *Limiter) allStats(ctx context.Context, sc Scope) (map[string]Stats, error) {
-	var snapshots map[string]Snapshot
 	if l.store == nil {
-		snapshots = l.mem.snapshots(sc)
-	} else {
-		var err error
-		if snapshots, err = l.store.Snapshots(ctx, sc); err != nil {
-			return nil, err
-		}
-		t := l.mem.table(sc)
-		for name, n := range snapshots {
-			if !n.Stored {
-				n.Quota = t.quota(name)
-				snapshots[name] = n
-			}
-		}
-		for name, q := range t.allQuotas() {
-			if _, ok := snapshots[name]; !ok {
-				snapshots[name] = Snapshot{Quota: q}
-			}
-		}
+		return l.mem.allStats(sc), nil
 	}
-	out := make(map[string]Stats, len(snapshots))
-	for name, n := range snapshots {
-		out[name] = n.stats()
+	st, err := l.store.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, now := l.mem.table(sc), l.mem.now()
+	quotas := t.allQuotas()
+	maps.Copy(quotas, st.quotas(sc))
+	out := make(map[string]Stats, len(quotas))
+	for name, q := range quotas {
+		out[name] = (&window{quota: q}).stats()
+	}
+	for name, u := range st.usage(sc) {
+		q, ok := quotas[name]
+		if !ok {
+			q = t.quota(name)
+		}
+		w := newWindow(q)
+		w.load(u)
+		w.prune(now)
+		if ok || !w.idle() {
+			out[name] = w.stats()
+		}
 	}
 	return out, nil
+}
+
+// storeWindow returns a copy of the window that the store has of a name.
+func (l *Limiter) storeWindow(ctx context.Context, sc Scope, name string, now int64) (*window, error) {
+	h, q, err := l.store.History(ctx, sc, name)
+	if err != nil {
+		return nil, err
+	}
+	w := newWindow(l.mem.table(sc).quota(name))
+	if q != nil {
+		w.quota = *q
+	}
+	w.load(h)
+	w.prune(now)
+	return &w, nil
+}
+
+func (l *Limiter) storeTimeUntil(ctx context.Context, r Request) (time.Duration, error) {
+	input, output := int64(r.Input), int64(r.Output)
+	now := l.mem.now()
+	t := now
+	for _, at := range []struct {
+		scope Scope
+		name  string
+	}{{ScopeModel, r.Model}, {ScopeKey, r.Key}} {
+		if at.name == "" {
+			continue
+		}
+		w, err := l.storeWindow(ctx, at.scope, at.name, now)
+		if err != nil {
+			return 0, err
+		}
+		if limit := w.quota.Impossible(input, output); limit != NoLimit {
+			return 0, Refusal(at.scope, at.name, w.quota, limit, input, output)
+		}
+		t = max(t, w.whenAdmitted(now, input, output))
+	}
+	return time.Duration(t - now), nil
 }

@@ -7,36 +7,36 @@ import (
 )
 
 // Store keeps windows outside the process, shared with other processes. A
-// Limiter on a store decides nothing itself: every call is one call of the
+// Limiter on a store decides nothing itself: every decision is one call of the
 // store, which must decide and record in one transaction, with
 // [ModelQuota.Exceeded]. Package quota/quotasqlite has the one this module
 // ships.
 //
 // Methods are safe for concurrent use. Check and Reserve return an
-// *ExceededError where a limit refuses. Arguments were validated.
+// *ExceededError where a limit refuses; [Refusal] makes it. Arguments were
+// validated.
 type Store interface {
 	Check(ctx context.Context, c Charge) error
 	Reserve(ctx context.Context, c Charge) (Ticket, error)
 	Record(ctx context.Context, c Charge) error
 	Settle(ctx context.Context, t Ticket, input, output int64) error
 	Cancel(ctx context.Context, t Ticket) error
-	TimeUntil(ctx context.Context, c Charge) (time.Duration, error)
 
-	// Snapshot returns what a name's windows hold. Its Quota is the stored one
-	// where Stored is set, else zero.
-	Snapshot(ctx context.Context, sc Scope, name string) (Snapshot, error)
-	Snapshots(ctx context.Context, sc Scope) (map[string]Snapshot, error)
+	// History returns what is recorded of a name, aged-out entries perhaps
+	// included, and its stored quota, nil where there is none.
+	History(ctx context.Context, sc Scope, name string) (UsageStats, *ModelQuota, error)
+	// State returns everything stored, validated.
+	State(ctx context.Context) (State, error)
+	// Verify checks the whole of what is stored.
+	Verify(ctx context.Context) error
+	// Replace puts a state in place of all stored usage; its quotas are added to
+	// those stored.
+	Replace(ctx context.Context, s State) error
 	// SetQuotas stores quotas; with keep, only for names that have none stored.
 	SetQuotas(ctx context.Context, sc Scope, quotas map[string]ModelQuota, keep bool) error
 	// Reset forgets the usage of a name, and with an empty name of all names of
 	// both scopes.
 	Reset(ctx context.Context, sc Scope, name string) error
-
-	// State reads and validates everything stored.
-	State(ctx context.Context) (State, error)
-	// Replace puts a state in place of all stored usage; its quotas are added to
-	// those stored.
-	Replace(ctx context.Context, s State) error
 	Close() error
 }
 
@@ -51,12 +51,13 @@ type Charge struct {
 // Ticket is what a store needs to find a reservation again.
 type Ticket any
 
-// Snapshot is the usage and quota of one name.
-type Snapshot struct {
-	Usage
-	DayStart time.Time // zero while no day is running
-	Quota    ModelQuota
-	Stored   bool // the store has a quota of its own for the name
+// Refusal returns the error for a request that passes limit l of q.
+func Refusal(sc Scope, name string, q ModelQuota, l Limit, input, output int64) *ExceededError {
+	impossible := q.Impossible(input, output)
+	if impossible != NoLimit {
+		l = impossible
+	}
+	return &ExceededError{Scope: sc, Name: name, Limit: l, Max: q.Max(l), Impossible: impossible != NoLimit}
 }
 
 // OpenStore opens a store at a path and creates it where it is missing. clock

@@ -192,12 +192,11 @@ func (s *subject) denied(sc Scope, l Limit, input, output int64) *ExceededError 
 		s.denials = new([limitCount][2]*ExceededError)
 	}
 	i := 0
-	impossible := s.quota.Impossible(input, output)
-	if impossible != NoLimit {
+	if impossible := s.quota.Impossible(input, output); impossible != NoLimit {
 		l, i = impossible, 1
 	}
 	if s.denials[l][i] == nil {
-		s.denials[l][i] = &ExceededError{Scope: sc, Name: s.name, Limit: l, Max: s.quota.Max(l), Impossible: i == 1}
+		s.denials[l][i] = Refusal(sc, s.name, s.quota, l, input, output)
 	}
 	return s.denials[l][i]
 }

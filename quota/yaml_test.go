@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
 )
 
 // seedFile is a state file in the layout that programs exchange.
@@ -227,35 +226,6 @@ func TestBadStateFileNamesTheLine(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestRandomProgramsSurviveRestarts persists and loads into a new limiter at
-// random moments: the answers stay those of the naive model.
-func TestRandomProgramsSurviveRestarts(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.yaml")
-	rapid.Check(t, func(t *rapid.T) {
-		var cfg Config
-		open := func(c Config) (*Limiter, error) {
-			c.FilePath, cfg = path, c
-			return NewWithConfig(context.Background(), c)
-		}
-		p := newProgram(t, open)
-		actions := p.actions()
-		actions["restart"] = func(t *rapid.T) {
-			if err := p.l.Persist(p.ctx); err != nil {
-				t.Fatalf("Persist = %v", err)
-			}
-			l, err := open(cfg)
-			if err != nil {
-				t.Fatalf("NewWithConfig = %v", err)
-			}
-			if err := l.Load(p.ctx); err != nil {
-				t.Fatalf("Load = %v", err)
-			}
-			p.l, p.held = l, nil // reservations do not outlive the process
-		}
-		t.Repeat(actions)
-	})
 }
 
 // FuzzStateFile feeds bytes to the reader: it refuses them, or what it read is

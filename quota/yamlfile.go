@@ -41,8 +41,7 @@ func (l *Limiter) Persist(ctx context.Context) error {
 // loaded, Load checks the whole file.
 func (l *Limiter) Load(ctx context.Context) error {
 	if l.store != nil {
-		_, err := l.store.State(ctx)
-		return err
+		return l.store.Verify(ctx)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("quota: load: %w", context.Cause(ctx))
