@@ -30,7 +30,7 @@ func (e *ExceededError) Error() string {
 	s := "quota: " + e.Scope.String() + " " + strconv.Quote(e.Name)
 	switch {
 	case e.Limit == LimitProvider:
-		return s + " has nothing left according to the provider"
+		return s + " has not enough left according to the provider"
 	case e.Impossible:
 		return s + ": the request is larger than " + e.Limit.String() + " " + strconv.FormatInt(e.Max, 10) + " and can never pass"
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 
 	"github.com/zlimit/zlimit-go/quota"
@@ -214,6 +215,9 @@ func (d *db) window(ctx context.Context, sc quota.Scope, name string, fallback q
 		&u.Requests, &u.InputTokens, &u.OutputTokens, &w.dayStart, &u.DayRequests, &u.DayTokens, &oldest[0], &oldest[1])
 	if err != nil {
 		return window{}, err
+	}
+	if u.Requests < 0 || u.InputTokens < 0 || u.OutputTokens < 0 || u.DayRequests < 0 || u.DayTokens < 0 {
+		return window{}, fmt.Errorf("the file is corrupt: negative usage of %s %q", sc, name)
 	}
 	if q[0].Valid {
 		w.quota = quotaFrom(q)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/zlimit/zlimit-go/quota"
 	_ "github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	goleak.VerifyTestMain(m)
 }
 
 // worker reserves as fast as it can and reports "admitted refused slowest".

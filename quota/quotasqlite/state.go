@@ -40,7 +40,8 @@ func (d *db) State(ctx context.Context) (st quota.State, err error) {
 	return st, err
 }
 
-// Verify lets SQLite check its own structures, and then reads everything.
+// Verify lets SQLite check its own structures, compares the totals with the
+// rows, and then reads everything.
 func (d *db) Verify(ctx context.Context) error {
 	err := d.read(ctx, "verify", func(ctx context.Context) error {
 		found, err := d.strings(ctx, "PRAGMA integrity_check")
@@ -50,6 +51,14 @@ func (d *db) Verify(ctx context.Context) error {
 		if len(found) != 1 || found[0] != "ok" {
 			return fmt.Errorf("the file is corrupt: %q", found)
 		}
+		for _, sc := range scopes {
+			if found, err = d.strings(ctx, forScope(sc, wrongTotals)); err != nil {
+				return err
+			}
+			if len(found) > 0 {
+				return fmt.Errorf("the file is corrupt: wrong totals of %ss %q", sc, found)
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -58,6 +67,13 @@ func (d *db) Verify(ctx context.Context) error {
 	_, err = d.State(ctx)
 	return err
 }
+
+// wrongTotals lists the names whose totals are not those of their rows.
+const wrongTotals = `SELECT model FROM (
+		SELECT model, requests, input, output FROM {p}totals
+		UNION ALL SELECT model, -1, 0, 0 FROM {p}requests
+		UNION ALL SELECT model, 0, output - count, -output FROM {p}tokens
+	) GROUP BY model HAVING SUM(requests) <> 0 OR SUM(input) <> 0 OR SUM(output) <> 0`
 
 func quotas(st *quota.State, sc quota.Scope) map[string]quota.ModelQuota {
 	if sc == quota.ScopeKey {
