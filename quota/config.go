@@ -64,7 +64,7 @@ type EventKind uint8
 // The events.
 const (
 	EventAllowed   EventKind = iota // Check or CanSend said yes
-	EventDenied                     // a limit refused a check or a reservation
+	EventDenied                     // a limit refused a check, a reservation, or an attempt of Wait
 	EventReserved                   // Reserve or Wait recorded a request
 	EventRecorded                   // Record or RecordUsage did
 	EventSettled                    // a reservation got its real token counts

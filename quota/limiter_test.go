@@ -232,11 +232,17 @@ func TestALoweredLimitCountsAtOnce(t *testing.T) {
 	if _, err := l.Reserve(ctx, quota.Request{Model: "m"}); !errors.As(err, &denied) || denied.Max != 5 {
 		t.Errorf("Reserve after lowering the limit = %v, want refused by rpm 5", err)
 	}
+	if err := l.SetQuota(ctx, "m", quota.ModelQuota{MaxRPM: 4}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Reserve(ctx, quota.Request{Model: "m"}); !errors.As(err, &denied) || denied.Max != 4 {
+		t.Errorf("Reserve after lowering it again = %v, want refused by rpm 4", err)
+	}
 	if err := l.AddProvider(ctx, quota.Anthropic); err != nil {
 		t.Fatal(err)
 	}
 	st, err := l.AllStats(ctx)
-	if err != nil || st["m"].MaxRPM != 5 || st["claude-opus-4"].MaxRPM != 50 {
+	if err != nil || st["m"].MaxRPM != 4 || st["claude-opus-4"].MaxRPM != 50 {
 		t.Errorf("AllStats after AddProvider = %+v, %v, want m kept and claude-opus-4 added", st, err)
 	}
 }
@@ -327,6 +333,32 @@ func TestAResetForgetsReservations(t *testing.T) {
 	}
 	if st, _ := l.Stats(ctx, "m"); st.TPM != 7 || st.RPM != 1 || st.RPD != 1 {
 		t.Errorf("Stats = %+v, want only the request after the reset", st)
+	}
+}
+
+// TestALateSettlementLeavesTheNextDayAlone: what was reserved yesterday counts
+// yesterday.
+func TestALateSettlementLeavesTheNextDayAlone(t *testing.T) {
+	ctx := t.Context()
+	clk := newClock()
+	l := newLimiter(t, quota.Config{Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxTPD: 100, MaxRPD: 10}}})
+	settled, err := l.Reserve(ctx, quota.Request{Model: "m", Input: 60})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled, err := l.Reserve(ctx, quota.Request{Model: "m", Input: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clk.advance(24 * time.Hour)
+	if err := l.RecordUsage(ctx, "m", 30, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(settled.Settle(ctx, 5, 0), cancelled.Cancel(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if st, _ := l.Stats(ctx, "m"); st.TPD != 30 || st.RPD != 1 || !st.DayStart.Equal(clk.Now()) {
+		t.Errorf("Stats = %+v, want the 30 tokens of the new day's one request", st)
 	}
 }
 

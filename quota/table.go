@@ -111,8 +111,8 @@ func (t *table) ensure(sh *shard, h uint64, name string) *subject {
 	return s
 }
 
-// remove forgets a subject; reservations that point at it find nothing any
-// more. The shard is locked.
+// remove forgets a subject. Reservations that point at it change what nobody
+// reads any more. The shard is locked.
 func (sh *shard) remove(s *subject) {
 	sh.index.remove(s)
 	last := len(sh.order) - 1
@@ -120,7 +120,6 @@ func (sh *shard) remove(s *subject) {
 	sh.order[s.place], moved.place = moved, s.place
 	sh.order[last] = nil
 	sh.order = sh.order[:last]
-	s.window = newWindow(s.quota)
 }
 
 // lock takes the shard's lock. It is held for less time than it takes to park a

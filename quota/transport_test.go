@@ -166,6 +166,31 @@ func TestLearnedLimitsRefuse(t *testing.T) {
 	}
 }
 
+// TestARefusedRequestTakesNothing: what the limiter's own quota refuses is not
+// counted against what the provider left over.
+func TestARefusedRequestTakesNothing(t *testing.T) {
+	ctx := t.Context()
+	l := newLimiter(t, quota.Config{Clock: newClock().Now, Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 1}}})
+	h := http.Header{}
+	h.Set("x-ratelimit-remaining-requests", "5")
+	h.Set("x-ratelimit-reset-requests", "30s")
+	if err := l.Learn("m", 200, h); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{4, 4, 4} {
+		_, err := l.Reserve(ctx, quota.Request{Model: "m"})
+		if got, _ := l.Learned("m"); (err == nil) != (i == 0) || got.Requests.Left != want {
+			t.Errorf("after Reserve %d (%v) the provider has %d left, want %d", i, err, got.Requests.Left, want)
+		}
+	}
+	if err := l.RecordUsage(ctx, "m", 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := l.Learned("m"); got.Requests.Left != 3 {
+		t.Errorf("after RecordUsage the provider has %d left, want 3", got.Requests.Left)
+	}
+}
+
 // TestOldNewsDoesNotReplaceNew: the response of an earlier request that arrives
 // late knows less.
 func TestOldNewsDoesNotReplaceNew(t *testing.T) {

@@ -65,7 +65,7 @@ func (w *window) prune(now int64) {
 
 func (w *window) expire(now int64) {
 	if w.usage.DayRequests > 0 && now >= w.dayStart+day {
-		w.endDay()
+		w.usage.DayRequests, w.usage.DayTokens = 0, 0
 	}
 	if w.n > 0 && w.at(w.n-1).at+minute <= now {
 		w.usage.Requests, w.usage.InputTokens, w.usage.OutputTokens = 0, 0, 0
@@ -96,10 +96,6 @@ func (w *window) popHead() {
 	}
 	w.head = (w.head + 1) & (len(w.buf) - 1)
 	w.n--
-}
-
-func (w *window) endDay() {
-	w.usage.DayRequests, w.usage.DayTokens, w.dayStart = 0, 0, 0
 }
 
 func (w *window) reschedule() {
@@ -228,9 +224,6 @@ func (w *window) cancel(m mark, before int64) {
 	if w.sameDay(m) {
 		w.usage.DayRequests--
 		w.usage.DayTokens -= before
-		if w.usage.DayRequests == 0 {
-			w.endDay()
-		}
 	}
 	if i := w.find(m.at, m.id); i >= 0 {
 		e := w.at(i)

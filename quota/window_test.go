@@ -186,6 +186,25 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 	}
 }
 
+// TestAHeldLockIsWaitedFor: a shard that stays locked for longer than a
+// decision takes keeps others out until it is unlocked.
+func TestAHeldLockIsWaitedFor(t *testing.T) {
+	l := newLimiter(Config{}, nil)
+	sh, _ := l.mem.models.shard("m")
+	sh.lock()
+	done := make(chan error)
+	go func() { done <- l.RecordUsage(context.Background(), "m", 1, 1) }()
+	select {
+	case err := <-done:
+		t.Fatalf("RecordUsage while the shard is locked = %v, want it to wait", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	sh.mu.Unlock()
+	if err := <-done; err != nil {
+		t.Errorf("RecordUsage = %v, want nil", err)
+	}
+}
+
 // TestErrNoSQLite: without the engine the constructors say what to import.
 func TestErrNoSQLite(t *testing.T) {
 	defer sqliteOpener.Store(sqliteOpener.Swap(nil))

@@ -326,6 +326,30 @@ func TestManyGoroutinesOnOneFile(t *testing.T) {
 	}
 }
 
+// TestManyOpenANewFileAtOnce: one of them makes the tables, and the others wait
+// for that; the last to close it finds everything.
+func TestManyOpenANewFileAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "new", "x.db")
+	var wg sync.WaitGroup
+	for range 12 {
+		wg.Go(func() {
+			l, err := quota.NewWithSQLite(t.Context(), path)
+			if err != nil {
+				t.Errorf("NewWithSQLite = %v, want nil", err)
+				return
+			}
+			if err := errors.Join(l.RecordUsage(t.Context(), "m", 1, 1), l.Close()); err != nil {
+				t.Errorf("RecordUsage, Close = %v, want nil", err)
+			}
+		})
+	}
+	wg.Wait()
+	l := open(t, path, quota.Config{})
+	if st, err := l.Stats(t.Context(), "m"); err != nil || st.RPM != 12 || l.Load(t.Context()) != nil {
+		t.Errorf("Stats = %+v, %v, want the 12 requests of a whole file", st, err)
+	}
+}
+
 func TestAClosedFileSaysSo(t *testing.T) {
 	l, err := quota.NewWithSQLite(t.Context(), filepath.Join(t.TempDir(), "x.db"))
 	if err != nil {
