@@ -164,6 +164,8 @@ func TestLookingBeginsNoDay(t *testing.T) {
 func TestBadInputIsRefusedBeforeAnything(t *testing.T) {
 	ctx := t.Context()
 	long := strings.Repeat("x", 513)
+	tooMany := quota.MaxTokens
+	tooMany++ // on 32 bits it wraps, and is as bad
 	recorded := 0
 	l := newLimiter(t, quota.Config{OnEvent: func(quota.Event) { recorded++ }})
 	for name, c := range map[string]struct {
@@ -173,7 +175,7 @@ func TestBadInputIsRefusedBeforeAnything(t *testing.T) {
 		"negative estimate": {func() error { _, err := l.CanSend(ctx, "m", -1); return err }, "request.input"},
 		"negative usage":    {func() error { return l.RecordUsage(ctx, "m", 0, -5) }, "request.output"},
 		"too many tokens": {func() error {
-			_, err := l.Reserve(ctx, quota.Request{Model: "m", Input: quota.MaxTokens, Output: quota.MaxTokens + 1})
+			_, err := l.Reserve(ctx, quota.Request{Model: "m", Input: quota.MaxTokens, Output: tooMany})
 			return err
 		}, "request.output"},
 		"an empty model":          {func() error { return l.RecordUsage(ctx, "", 1, 1) }, "request.model"},

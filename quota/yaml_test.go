@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// seedFile is a state file in the layout that programs exchange.
-const seedFile = `quotas:
+// layoutFile is a state file in the layout that programs exchange.
+const layoutFile = `quotas:
   gemini-3-pro-preview:
     max_rpm: 150
     max_tpm: 1000000
@@ -41,7 +41,7 @@ func fileLimiter(t *testing.T, path string, now *time.Time) *Limiter {
 
 func TestLoadAndPersistKeepTheLayout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ratelimits.yaml")
-	if err := os.WriteFile(path, []byte(seedFile), 0o640); err != nil {
+	if err := os.WriteFile(path, []byte(layoutFile), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 2, 20, 14, 32, 30, 0, time.UTC)
@@ -59,7 +59,7 @@ func TestLoadAndPersistKeepTheLayout(t *testing.T) {
 		t.Fatalf("Persist = %v", err)
 	}
 	data, err := os.ReadFile(path)
-	if diff := cmp.Diff(seedFile, string(data)); diff != "" || err != nil {
+	if diff := cmp.Diff(layoutFile, string(data)); diff != "" || err != nil {
 		t.Errorf("Persist after Load: %v, file differs (-want +got):\n%s", err, diff)
 	}
 	info, err := os.Stat(path)
@@ -204,7 +204,7 @@ func TestBadStateFileNamesTheLine(t *testing.T) {
 		"two documents":                {"quotas: {}\n---\nquotas: {}\n", 1, "one document"},
 		"a name with a control letter": {"quotas:\n  \"a\\x07\": {max_rpm: 1}\n", 2, "control characters"},
 		"a top level that is a list":   {"- 1\n", 1, "must be a mapping"},
-		"a file cut short":             {seedFile[:len(seedFile)-40] + "\"", 13, "could not find"},
+		"a file cut short":             {layoutFile[:len(layoutFile)-40] + "\"", 13, "could not find"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "state.yaml")
@@ -231,7 +231,7 @@ func TestBadStateFileNamesTheLine(t *testing.T) {
 // FuzzStateFile feeds bytes to the reader: it refuses them, or what it read is
 // valid, can be used, and comes back the same through a file.
 func FuzzStateFile(f *testing.F) {
-	f.Add([]byte(seedFile))
+	f.Add([]byte(layoutFile))
 	f.Add([]byte(""))
 	f.Add([]byte("quotas: ~\nkey_quotas: {k: {max_tpd: 5}}\nkey_state: {k: {day_count: 1, day_start: 2026-02-20}}\n"))
 	f.Add([]byte("state: {m: {tokens: [{time: 2026-02-20T00:00:00.000000001+02:00, count: 9, output: 4}], requests: [2026-02-20]}}"))
