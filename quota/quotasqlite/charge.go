@@ -306,7 +306,6 @@ func (d *db) Cancel(ctx context.Context, held quota.Ticket) error {
 				{stmtCancelRequest, []any{p.request, p.name, p.ts}},
 				{stmtCancelTokens, []any{p.tokens, p.name, p.ts}},
 				{stmtCancelDay, []any{t.tokens, p.name, p.dayStart}},
-				{stmtEmptyDay, []any{p.name}},
 			} {
 				if _, err := stmts[s.stmt].ExecContext(ctx, s.args...); err != nil {
 					return err

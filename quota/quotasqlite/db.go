@@ -282,7 +282,7 @@ func (d *db) tidy(ctx context.Context) error {
 		}{
 			{`DELETE FROM {p}requests WHERE ts <= ?`, now - minute},
 			{`DELETE FROM {p}tokens WHERE ts <= ?`, now - minute},
-			{`DELETE FROM {p}daily WHERE day_start <= ?`, now - day},
+			{`DELETE FROM {p}daily WHERE day_start <= ? OR day_count <= 0`, now - day},
 		} {
 			if _, err := d.conn.ExecContext(ctx, forScope(sc, c.text), c.arg); err != nil {
 				return err

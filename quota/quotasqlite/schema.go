@@ -165,7 +165,6 @@ const (
 	stmtCancelRequest
 	stmtCancelTokens
 	stmtCancelDay
-	stmtEmptyDay
 	stmtCount
 )
 
@@ -189,5 +188,4 @@ var statementTexts = [stmtCount]string{
 	stmtCancelTokens:  `DELETE FROM {p}tokens WHERE rowid = ? AND model = ? AND ts = ?`,
 	stmtCancelDay: `UPDATE {p}daily SET day_count = day_count - 1, day_tokens = MAX(0, day_tokens - ?)
 		WHERE model = ? AND day_start = ? AND day_count > 0`,
-	stmtEmptyDay: `DELETE FROM {p}daily WHERE model = ? AND day_count <= 0`,
 }

@@ -287,7 +287,7 @@ func TestALockedFileIsWaitedFor(t *testing.T) {
 	}()
 	select {
 	case err := <-done:
-		t.Errorf("Reserve on a locked file = %v, want it to wait", err)
+		t.Fatalf("Reserve on a locked file = %v, want it to wait", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	release()
@@ -366,7 +366,7 @@ func TestAClosedFileSaysSo(t *testing.T) {
 func TestMigrationIsIdempotent(t *testing.T) {
 	dir := t.TempDir()
 	yamlPath, dbPath := filepath.Join(dir, "ratelimits.yaml"), filepath.Join(dir, "ratelimits.db")
-	clk := &clock{start}
+	clk := &clock{time.Now()} // what was migrated first is still in its minute
 	from, err := quota.NewWithConfig(t.Context(), quota.Config{FilePath: yamlPath, Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 9, MaxTPD: 7000}},
 		KeyQuotas: map[string]quota.ModelQuota{"k": {MaxRPD: 3}}})
 	if err != nil {
