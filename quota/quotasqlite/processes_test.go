@@ -135,7 +135,8 @@ func soakTime(t *testing.T) time.Duration {
 }
 
 // TestProcessesShareOneQuota runs processes on one file, for less than a
-// minute: what they admit together is the quota, to the request.
+// minute: what they admit together is the quota, and what the file holds is what
+// they admitted.
 func TestProcessesShareOneQuota(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes that run for seconds")
@@ -160,8 +161,10 @@ func TestProcessesShareOneQuota(t *testing.T) {
 		for _, r := range results {
 			admitted, refused, slowest = admitted+r.admitted, refused+r.refused, max(slowest, r.slowest)
 		}
-		if mode == "scarce" && d < time.Minute && admitted != rateLimit {
-			t.Errorf("admitted = %d in all, want exactly %d", admitted, rateLimit)
+		// A process that cancels at the very end may leave its place empty. On a
+		// busy machine the limit may not be reached at all.
+		if mode == "scarce" && d < time.Minute && (admitted > rateLimit || refused > 0 && admitted < rateLimit-processes) {
+			t.Errorf("admitted = %d in all and %d refused, want %d, never more", admitted, refused, rateLimit)
 		}
 		st, err := l.Stats(t.Context(), mode)
 		if err != nil {
