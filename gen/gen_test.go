@@ -130,7 +130,7 @@ func isInput(name string) bool {
 // TestGoldenCompiles compiles the golden outputs with the primitives that they call, vets them, and runs the tests that
 // hold for every schema and those that the archives have.
 func TestGoldenCompiles(t *testing.T) {
-	dir, err := os.MkdirTemp("testdata", "build-") // in the module, whose internal packages the outputs import
+	dir, err := os.MkdirTemp("testdata", "build-") //nolint:usetesting // the outputs import internal packages of the module
 	if err != nil {
 		t.Fatal(err)
 	}

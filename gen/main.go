@@ -7,9 +7,9 @@ import (
 	"bytes"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"io/fs"
+	"log"
 	"maps"
 	"os"
 	"path/filepath"
@@ -33,7 +33,7 @@ func run(args []string, stderr io.Writer) int {
 		return 2
 	}
 	if err := generate(*spec, *root); err != nil {
-		fmt.Fprintln(stderr, err)
+		log.New(stderr, "", 0).Print(err)
 		return 1
 	}
 	return 0

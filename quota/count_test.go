@@ -24,12 +24,18 @@ func TestCountTokensSpeaksTheProtocols(t *testing.T) {
 	for provider, c := range map[quota.Provider]struct {
 		model, path, header, value, body, answer string
 	}{
-		quota.Gemini: {"gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:countTokens", "X-Goog-Api-Key", secret,
-			`{"contents":[{"parts":[{"text":"hi"}]}]}`, `{"totalTokens": 31, "promptTokensDetails": []}`},
-		quota.OpenAI: {"gpt-4o", "/v1/responses/input_tokens", "Authorization", "Bearer " + secret,
-			`{"input":"hi","model":"gpt-4o"}`, `{"object": "response.input_tokens", "input_tokens": 31}`},
-		quota.Anthropic: {"claude-opus-4", "/v1/messages/count_tokens", "X-Api-Key", secret,
-			`{"messages":[{"content":"hi","role":"user"}],"model":"claude-opus-4"}`, `{"input_tokens": 31}`},
+		quota.Gemini: {
+			"gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:countTokens", "X-Goog-Api-Key", secret,
+			`{"contents":[{"parts":[{"text":"hi"}]}]}`, `{"totalTokens": 31, "promptTokensDetails": []}`,
+		},
+		quota.OpenAI: {
+			"gpt-4o", "/v1/responses/input_tokens", "Authorization", "Bearer " + secret,
+			`{"input":"hi","model":"gpt-4o"}`, `{"object": "response.input_tokens", "input_tokens": 31}`,
+		},
+		quota.Anthropic: {
+			"claude-opus-4", "/v1/messages/count_tokens", "X-Api-Key", secret,
+			`{"messages":[{"content":"hi","role":"user"}],"model":"claude-opus-4"}`, `{"input_tokens": 31}`,
+		},
 	} {
 		t.Run(string(provider), func(t *testing.T) {
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -27,9 +27,8 @@ var steps = []time.Duration{
 
 // program is a random program that runs on a limiter and on the naive model.
 type program struct {
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // of one run
 	now    time.Time
-	open   func(c quota.Config) (*quota.Limiter, error)
 	l      *quota.Limiter
 	model  *naive
 	held   []*heldReservation

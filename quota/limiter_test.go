@@ -54,8 +54,10 @@ func TestQuotasResolveFromProvidersAndOverrides(t *testing.T) {
 		},
 		"quotas override providers": {
 			cfg: quota.Config{Quotas: explicit, Providers: []quota.Provider{quota.OpenAI, quota.Anthropic}},
-			want: map[string][3]int64{"gpt-4o": {1, 0, 0}, "gpt-4o-mini": {500, 200_000, 0}, "llama": {0, 0, 2},
-				"claude-opus-4": {50, 40_000, 0}, "claude-haiku-3.5": {50, 50_000, 0}},
+			want: map[string][3]int64{
+				"gpt-4o": {1, 0, 0}, "gpt-4o-mini": {500, 200_000, 0}, "llama": {0, 0, 2},
+				"claude-opus-4": {50, 40_000, 0}, "claude-haiku-3.5": {50, 50_000, 0},
+			},
 			none: []string{"gemini-2.5-pro"},
 		},
 		"the local provider has none": {cfg: quota.Config{Providers: []quota.Provider{quota.Local}}, none: []string{"gpt-4o"}},
@@ -270,9 +272,15 @@ func TestKeysShareAModelAndHaveLimitsOfTheirOwn(t *testing.T) {
 		return ""
 	}
 	for i, step := range []struct{ model, key, want string }{
-		{"a", "tom", "ok"}, {"b", "tom", "ok"}, {"b", "tom", "key tom"}, // a key's window spans models
-		{"a", "ann", "ok"}, {"a", "vip", "ok"}, {"a", "vip", "model a"},
-		{"b", "vip", "ok"}, {"b", "ann", "ok"}, {"b", "ann", "key ann"},
+		{"a", "tom", "ok"},
+		{"b", "tom", "ok"},
+		{"b", "tom", "key tom"}, // a key's window spans models
+		{"a", "ann", "ok"},
+		{"a", "vip", "ok"},
+		{"a", "vip", "model a"},
+		{"b", "vip", "ok"},
+		{"b", "ann", "ok"},
+		{"b", "ann", "key ann"},
 	} {
 		if got := reserve(step.model, step.key); got != step.want {
 			t.Errorf("step %d: Reserve(%q, %q) = %s, want %s", i, step.model, step.key, got, step.want)

@@ -36,8 +36,9 @@ func (q ModelQuota) Max(l Limit) int64 {
 		return q.MaxInputTPM
 	case LimitOutputTPM:
 		return q.MaxOutputTPM
+	default:
+		return 0
 	}
-	return 0
 }
 
 // Validate returns a *ValidationError for the first negative limit, its field

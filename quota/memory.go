@@ -16,7 +16,7 @@ type memory struct {
 func newMemory(c *Config, quotas map[string]ModelQuota) *memory {
 	m := &memory{
 		clock:  c.Clock,
-		start:  time.Now(),
+		start:  time.Now(), //nolint:forbidigo // the monotonic clock that backs a nil Config.Clock
 		models: newTable(ScopeModel, quotas, c.DefaultQuota),
 		keys:   newTable(ScopeKey, c.KeyQuotas, c.DefaultKeyQuota),
 	}

@@ -41,8 +41,9 @@ func (p Provider) profile() map[string]ModelQuota {
 			"claude-sonnet-4":  {MaxRPM: 50, MaxTPM: 40_000},
 			"claude-haiku-3.5": {MaxRPM: 50, MaxTPM: 50_000},
 		}
+	default: // Local has no quotas.
+		return map[string]ModelQuota{}
 	}
-	return map[string]ModelQuota{}
 }
 
 func (p Provider) validate(field string) error {

@@ -88,8 +88,10 @@ func (e *TokenEntry) validate(field string) error {
 	}
 	// A request holds input and output of MaxTokens each.
 	if e.Output < 0 || e.Output > MaxTokens || e.Count < e.Output || e.Count-e.Output > MaxTokens {
-		return &ValidationError{Field: field + ".count", Value: fmt.Sprintf("%d (output %d)", e.Count, e.Output),
-			Rule: fmt.Sprintf("must hold 0 to %d output tokens and 0 to %d input tokens", MaxTokens, MaxTokens)}
+		return &ValidationError{
+			Field: field + ".count", Value: fmt.Sprintf("%d (output %d)", e.Count, e.Output),
+			Rule: fmt.Sprintf("must hold 0 to %d output tokens and 0 to %d input tokens", MaxTokens, MaxTokens),
+		}
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	model := ""
+	var model string
 	if t.Model != nil {
 		model = t.Model(r)
 	} else {

@@ -83,8 +83,12 @@ func TestTransportLearnsFromHeaders(t *testing.T) {
 		"a reset in a year":    {200, []string{"x-ratelimit-remaining-tokens", "0", "x-ratelimit-reset-tokens", "8760h"}, quota.Learned{}, false, "x-ratelimit-reset-tokens"},
 		"a reset before now":   {200, []string{"x-ratelimit-remaining-tokens", "0", "x-ratelimit-reset-tokens", "-5s"}, quota.Learned{}, false, "x-ratelimit-reset-tokens"},
 		"a reset that is NaN":  {200, []string{"x-ratelimit-remaining-tokens", "0", "x-ratelimit-reset-tokens", "NaN"}, quota.Learned{}, false, "x-ratelimit-reset-tokens"},
-		"one bad, one good": {429, []string{"retry-after", "soon", "x-ratelimit-remaining-tokens", "7", "x-ratelimit-reset-tokens", "1s"},
-			quota.Learned{Tokens: quota.Remaining{Left: 7, Reset: now.Add(time.Second)}}, true, "retry-after"},
+		"one bad, one good": {
+			429,
+			[]string{"retry-after", "soon", "x-ratelimit-remaining-tokens", "7", "x-ratelimit-reset-tokens", "1s"},
+			quota.Learned{Tokens: quota.Remaining{Left: 7, Reset: now.Add(time.Second)}},
+			true, "retry-after",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLimiter(t, quota.Config{Clock: newClock().Now})

@@ -276,6 +276,7 @@ func (w *window) whenAdmitted(now, input, output int64) int64 {
 			u.DayRequests, u.DayTokens = 0, 0
 			i--
 			continue
+		default: // A limit of the last minute: its oldest entry must age out.
 		}
 		if i >= w.n { // Cannot be: an empty log admits what is possible.
 			return t

@@ -50,8 +50,10 @@ func TestLoadAndPersistKeepTheLayout(t *testing.T) {
 		t.Fatalf("Load = %v", err)
 	}
 	got, err := l.Stats(t.Context(), "gemini-3-pro-preview")
-	want := Stats{RPM: 1, MaxRPM: 150, TPM: 1500, MaxTPM: 1_000_000, RPD: 42, MaxRPD: 1000, InputTPM: 1500,
-		DayStart: time.Date(2026, 2, 20, 0, 0, 0, 0, time.UTC)}
+	want := Stats{
+		RPM: 1, MaxRPM: 150, TPM: 1500, MaxTPM: 1_000_000, RPD: 42, MaxRPD: 1000, InputTPM: 1500,
+		DayStart: time.Date(2026, 2, 20, 0, 0, 0, 0, time.UTC),
+	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Fatalf("Stats = %v, differs (-want +got):\n%s", err, diff)
 	}

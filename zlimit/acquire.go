@@ -55,7 +55,7 @@ func (l *RateLimiter) Do(ctx context.Context, r Request, fn func(context.Context
 	done := false
 	defer func() {
 		if !done { // fn panics, or ends its goroutine
-			_ = lease.Rollback(ctx) //nolint:errcheck // the panic goes on; the outcome is counted in Stats
+			_ = lease.Rollback(ctx) // the panic goes on; the outcome is counted in Stats
 		}
 	}()
 	err = fn(ctx, lease)
@@ -212,11 +212,11 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 		}
 		next, applied, err := l.attempt(ctx, s, k.limits.owner, image, &plan)
 		if err != nil {
-			l.strained(k, s, image, err)
+			l.strained(ctx, k, s, image, err)
 			return err
 		}
 		if applied {
-			l.balance(k, s, next)
+			l.balance(ctx, k, s, next)
 			return nil
 		}
 		image, current = next, true

@@ -42,7 +42,8 @@ func (l *RateLimiter) chain(ctx context.Context, r *Request, space *[1]link, amo
 	if amounts, err = demandOf(amounts, r.Consume, limits); err != nil {
 		return nil, err
 	}
-	links := append(space[:0], link{bucket: b, limits: limits, demand: bucket.Demand{Amounts: amounts}})
+	space[0] = link{bucket: b, limits: limits, demand: bucket.Demand{Amounts: amounts}}
+	links := space[:]
 	for limits.owner.cascade && limits.owner.parent != "" {
 		if len(links) == maxDepth {
 			return nil, fmt.Errorf("zlimit: entity %q has more than %d ancestors", r.Entity, maxDepth-1)

@@ -103,6 +103,8 @@ func (d *decoder) needs(item expr.Item, attributes ...string) {
 }
 
 // needsFields reports the first of the fields, named by the suffixes of their attributes, that a member of a family lacks.
+//
+//nolint:unparam // noun is the schema's: so far it has limits alone
 func (d *decoder) needsFields(item expr.Item, noun, prefix, member string, suffixes ...string) {
 	for _, suffix := range suffixes {
 		if _, ok := item.Lookup(prefix + member + suffix); !ok {

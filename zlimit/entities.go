@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -356,11 +357,11 @@ func (s *EntityService) clear(ctx context.Context, id string) (found bool, err e
 	q := queryEntityItems(s.l.ns, id)
 	q.Consistent = true
 	record := entityKey{NS: s.l.ns, Entity: id}.key()
-	var rest []store.Key
 	for page, err := range s.l.pages(ctx, q) {
 		if err != nil {
 			return found, err
 		}
+		var usage []store.Key // and what a later layout may keep here
 		for _, key := range primaryKeys(page) {
 			config, isConfig := parseEntityConfigKey(key)
 			switch {
@@ -371,22 +372,28 @@ func (s *EntityService) clear(ctx context.Context, id string) (found bool, err e
 					return found, err
 				}
 			default:
-				rest = append(rest, key)
+				usage = append(usage, key)
 			}
 			found = true
+		}
+		if err := s.l.deleteKeys(ctx, usage); err != nil {
+			return found, err
 		}
 	}
 	for page, err := range s.l.pages(ctx, queryBucketsOfEntity(s.l.ns, id, "")) {
 		if err != nil {
 			return found, err
 		}
-		for _, key := range primaryKeys(page) {
-			if k, ok := parseBucketKey(key); ok && k.NS == s.l.ns && k.Entity == id { // whatever the index says
-				rest = append(rest, key)
-			}
+		buckets := slices.DeleteFunc(primaryKeys(page), func(key store.Key) bool { // whatever the index says
+			k, ok := parseBucketKey(key)
+			return !ok || k.NS != s.l.ns || k.Entity != id
+		})
+		found = found || len(buckets) > 0
+		if err := s.l.deleteKeys(ctx, buckets); err != nil {
+			return found, err
 		}
 	}
-	return found || len(rest) > 0, s.l.deleteKeys(ctx, rest)
+	return found, nil
 }
 
 // A Bucket is where the limits of an entity stand for one resource.

@@ -98,6 +98,9 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 
 // start returns a limiter that is ready to work.
 func start(ctx context.Context, s store.Store, o options, c *common, setup bool) (*RateLimiter, error) {
+	if o.callTimeout == 0 {
+		o.callTimeout = defaultCallTimeout(s)
+	}
 	l := &RateLimiter{
 		common:  c,
 		store:   s,

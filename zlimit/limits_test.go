@@ -291,7 +291,8 @@ func TestTablesOfOthers(t *testing.T) {
 		config := resourceConfigKey{NS: l.ns, Resource: "gpt-4"}
 		number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
 		write(store.Write{Kind: store.Put, Key: config.key(), Item: expr.Item{
-			{Name: "resource", Value: expr.S("gpt-4")}, number("l_my_limit_cp", 100), number("l_my_limit_bx", 150),
+			{Name: "resource", Value: expr.S("gpt-4")},
+			number("l_my_limit_cp", 100), number("l_my_limit_bx", 150),
 			number("l_my_limit_ra", 100), number("l_my_limit_rp", 60), number("config_version", 7),
 			{Name: "note", Value: expr.S("keep me")},
 		}})

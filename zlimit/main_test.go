@@ -202,7 +202,7 @@ func ExampleRateLimiter_Acquire() {
 	if err != nil {
 		panic(err)
 	}
-	defer limiter.Close() //nolint:errcheck // an example
+	defer limiter.Close()
 	_ = limiter.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", 60), PerMinute("tpm", 10_000)}})
 
 	lease, err := limiter.Acquire(ctx, Request{

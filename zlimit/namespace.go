@@ -230,7 +230,7 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 // Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and the
 // memory of stored limits with l, and has l's options but for those given. A namespace that is not registered is
 // [ErrNamespaceNotFound], unless [WithSetup] is among them. Closing the limiter leaves the store open; closing l, when it
-// has opened the store, ends the store for both. It costs one batch read of two items, and some 10 KB of memory: keep the
+// has opened the store, ends the store for both. It costs one batch read of two items, and some kilobytes of memory: keep the
 // limiter for as long as the namespace is used.
 func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option) (*RateLimiter, error) {
 	if l.closed.Load() {

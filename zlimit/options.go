@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // An Option changes how a limiter works. Options are checked by [Open] and [New].
@@ -35,15 +36,14 @@ const defaultFreshness = time.Duration(math.MinInt64)
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
-		namespace:   DefaultNamespace,
-		clock:       time.Now, //nolint:forbidigo // the default of WithClock
-		configTTL:   time.Minute,
-		freshness:   defaultFreshness,
-		bucketTTL:   7,
-		maxShards:   maxShards,
-		callTimeout: 2 * time.Second,
-		cacheSize:   100_000,
-		logger:      slog.New(slog.DiscardHandler),
+		namespace: DefaultNamespace,
+		clock:     time.Now, //nolint:forbidigo // the default of WithClock
+		configTTL: time.Minute,
+		freshness: defaultFreshness,
+		bucketTTL: 7,
+		maxShards: maxShards,
+		cacheSize: 100_000,
+		logger:    slog.New(slog.DiscardHandler),
 	}
 	for _, opt := range opts {
 		opt(&o)
@@ -69,7 +69,7 @@ func (o *options) validate() error {
 		{o.bucketTTL >= 0, "bucket TTL", "must not be negative", strconv.Itoa(o.bucketTTL)},
 		{bits.OnesCount(uint(o.maxShards)) == 1 && o.maxShards <= maxShards, "max shards", "must be 1, 2, 4, 8, 16 or 32", strconv.Itoa(o.maxShards)},
 		{o.rejectionCache >= 0, "rejection cache", "must not be negative", o.rejectionCache.String()},
-		{o.callTimeout > 0, "call timeout", "must be positive", o.callTimeout.String()},
+		{o.callTimeout >= 0, "call timeout", "must not be negative", o.callTimeout.String()},
 		{o.cacheSize > 0, "cache size", "must be positive", strconv.Itoa(o.cacheSize)},
 	} {
 		if !check.ok {
@@ -116,9 +116,16 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 // every rejection is decided on what the store says.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
-// WithCallTimeout bounds one call of the store where the caller's context has no deadline; the default is 2 seconds. A
-// call that takes longer is an outage.
+// WithCallTimeout bounds one call of the store; a call that takes longer is an outage. The default, which 0 stands for, is
+// 2 seconds on DynamoDB, and a minute on stores without a network, where only other writers are waited for.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
+
+func defaultCallTimeout(s store.Store) time.Duration {
+	if s.Partitioned() {
+		return 2 * time.Second
+	}
+	return time.Minute
+}
 
 // WithCacheSize sets how many buckets, and how many stored configs, a limiter remembers; the default is 100,000. A
 // bucket that is forgotten costs a read at its next request.

@@ -53,7 +53,7 @@ func (w *world) counted(entity string) Amounts {
 	sum := Amounts{}
 	l := w.procs[0].limiter
 	for n := range maxShards {
-		items, err := w.witness.Store.Read(context.Background(), []store.Key{bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.key()}, true)
+		items, err := w.witness.Read(context.Background(), []store.Key{bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.key()}, true)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func TestPrograms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer memory.Close() //nolint:errcheck // of a test
+		defer memory.Close()
 		w := &world{t: t, now: 1_800_000_000_000, witness: newWitness(memory.impl)}
 		opts := []Option{WithBucketTTL(rapid.SampledFrom([]int{0, 7}).Draw(t, "lifetime")), WithConfigTTL(time.Minute), WithCallTimeout(time.Minute)}
 		if rapid.Bool().Draw(t, "exact") {
@@ -111,7 +111,7 @@ func TestPrograms(t *testing.T) {
 		}
 		defer func() {
 			for _, p := range w.procs {
-				_ = p.limiter.Close() //nolint:errcheck // of a test
+				_ = p.limiter.Close()
 			}
 		}()
 		first := w.procs[0].limiter

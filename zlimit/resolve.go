@@ -135,7 +135,7 @@ func (l *RateLimiter) resolve(ctx context.Context, b *bucketRef) (*resolved, err
 		if age < ttl && age >= 0 {
 			l.stats.hits.Add(1)
 			if age >= l.options.renewal() {
-				l.refresh(b)
+				l.refresh(ctx, b)
 			}
 			return known, nil
 		}
@@ -182,8 +182,8 @@ func (l *RateLimiter) recheck(ctx context.Context, b *bucketRef, known *resolved
 }
 
 // refresh reads the limits of a bucket again, unless that is under way.
-func (l *RateLimiter) refresh(b *bucketRef) {
-	l.share(context.Background(), b, l.options.renewal())
+func (l *RateLimiter) refresh(ctx context.Context, b *bucketRef) {
+	l.share(ctx, b, l.options.renewal())
 }
 
 // load reads what is not known of a bucket, and what decides about its limits if that is of an age: one batch read that

@@ -287,20 +287,20 @@ const (
 
 // balance divides a shard that was written more often than its key can bear, and joins one that was not for a while. It
 // is called after a write, so never on the way to a rejection, and works in the background.
-func (l *RateLimiter) balance(k *link, s *shard, i *image) {
+func (l *RateLimiter) balance(ctx context.Context, k *link, s *shard, i *image) {
 	if !l.store.Partitioned() {
 		return
 	}
 	now := l.now().UnixMilli()
 	switch {
 	case i.Pressed(now) && 2*max(i.Shards, 1) <= l.options.maxShards:
-		l.resize(s, func(ctx context.Context) error { return l.split(ctx, k.limits.owner, s, i) })
+		l.resize(ctx, s, func(ctx context.Context) error { return l.split(ctx, k.limits.owner, s, i) })
 	case i.Shards > 1 && s.calm(i, now):
 		low, high := s, k.bucket.shard(s.Shard|i.Shards/2)
 		if s.Shard >= i.Shards/2 {
 			low, high = k.bucket.shard(s.Shard-i.Shards/2), s
 		}
-		l.resize(low, func(ctx context.Context) error { return l.merge(ctx, low, high) })
+		l.resize(ctx, low, func(ctx context.Context) error { return l.merge(ctx, low, high) })
 	}
 }
 
@@ -323,13 +323,13 @@ func (t *strain) note(now int64) bool {
 
 // strained divides a shard whose writes DynamoDB throttles again and again: its write units may not fall short then, since
 // they count the writes that were done.
-func (l *RateLimiter) strained(k *link, s *shard, i *image, err error) {
+func (l *RateLimiter) strained(ctx context.Context, k *link, s *shard, i *image, err error) {
 	var failed *store.Error
 	if !l.store.Partitioned() || !i.exists || !errors.As(err, &failed) || !failed.Throttled {
 		return
 	}
 	if s.strain.note(l.now().UnixMilli()) && 2*max(i.Shards, 1) <= l.options.maxShards {
-		l.resize(s, func(ctx context.Context) error { return l.split(ctx, k.limits.owner, s, i) })
+		l.resize(ctx, s, func(ctx context.Context) error { return l.split(ctx, k.limits.owner, s, i) })
 	}
 }
 
@@ -349,7 +349,7 @@ func (s *shard) calm(i *image, now int64) bool {
 }
 
 // resize runs a split or a merge in the background, one at a time for a shard. One that fails is left to the next write.
-func (l *RateLimiter) resize(s *shard, do func(context.Context) error) {
+func (l *RateLimiter) resize(ctx context.Context, s *shard, do func(context.Context) error) {
 	if !s.resizing.CompareAndSwap(false, true) {
 		return
 	}
@@ -359,7 +359,7 @@ func (l *RateLimiter) resize(s *shard, do func(context.Context) error) {
 	go func() {
 		defer l.background.Done()
 		defer s.resizing.Store(false)
-		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 		defer cancel()
 		if err := do(ctx); err != nil && !errors.Is(err, store.ErrConflict) {
 			l.options.logger.Warn("zlimit: a bucket could not be divided or joined", "key", s.key.PK, "error", err)

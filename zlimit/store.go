@@ -135,7 +135,7 @@ func checkTable(name string) string {
 func (d dsn) open(ctx context.Context) (Store, error) {
 	switch d.scheme {
 	case "memory":
-		return Memory()
+		return Memory() //nolint:contextcheck // a new database in memory has nothing to wait for
 	case "sqlite":
 		return SQLite(d.path)
 	default:

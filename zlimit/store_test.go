@@ -81,7 +81,7 @@ func TestOptionsValidation(t *testing.T) {
 		"an unknown policy":       WithFailurePolicy(3),
 		"a negative bucket TTL":   WithBucketTTL(-1),
 		"a negative cache":        WithRejectionCache(-1),
-		"no call timeout":         WithCallTimeout(0),
+		"a negative call timeout": WithCallTimeout(-1),
 		"no cache":                WithCacheSize(0),
 	} {
 		var invalid *ValidationError

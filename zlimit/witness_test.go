@@ -76,7 +76,7 @@ func (w *witness) look(keys []store.Key) (map[bucketKey]*bucketItem, error) {
 		if !ok {
 			continue
 		}
-		items, err := w.Store.Read(context.Background(), []store.Key{key}, true)
+		items, err := w.Read(context.Background(), []store.Key{key}, true)
 		if err != nil {
 			return nil, err
 		}
@@ -270,11 +270,11 @@ type flaky struct {
 type fault uint8
 
 const (
-	none       fault = iota
-	throttled        // nothing is done, and the client knows
-	lostReply        // done, and the client does not know
-	endAfter       // done, and the process ends
-	endFirst       // the process ends
+	none      fault = iota
+	throttled       // nothing is done, and the client knows
+	lostReply       // done, and the client does not know
+	endAfter        // done, and the process ends
+	endFirst        // the process ends
 )
 
 var errLost = errors.New("lost")

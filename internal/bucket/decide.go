@@ -185,9 +185,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	if s.sharded() {
 		expiry = 0
 	}
-	switch {
-	case expiry == s.ExpiresAt:
-	case expiry == 0:
+	switch expiry {
+	case s.ExpiresAt:
+	case 0:
 		p.step(Persist, "")
 	default:
 		p.step(Expire, "", expiry)

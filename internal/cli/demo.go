@@ -47,6 +47,10 @@ without asking the limiter.`,
 // demoStart is the time at which the clock of the demo starts.
 var demoStart = time.Date(2026, time.January, 5, 9, 0, 0, 0, time.UTC)
 
+// patience bounds a call of the store in a replay. Its clock is virtual, so that a machine that is busy, or asleep for
+// a while, is no outage.
+const patience = time.Minute
+
 // replicaCount is how many limiters share the store of the demo.
 const replicaCount = 3
 
@@ -115,7 +119,8 @@ func openDemo(ctx context.Context, seed uint64, length time.Duration) (*demoRun,
 func (r *demoRun) open(ctx context.Context) error {
 	for range replicaCount + 1 {
 		// With a freshness of 0 the limiter is exact, and what is admitted does not hang on who comes first.
-		l, err := zlimit.New(ctx, r.store, zlimit.WithClock(r.clock.now(nil)), zlimit.WithFreshness(0))
+		l, err := zlimit.New(ctx, r.store,
+			zlimit.WithClock(r.clock.now(nil)), zlimit.WithFreshness(0), zlimit.WithCallTimeout(patience))
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func TestDemoIsDeterministic(t *testing.T) {
 	}
 	for range 5 {
 		if again := command(t, "", "demo", "--seed", "3", "-o", "json"); again != first {
-			t.Fatalf("a second run:\n%s\nthe first:\n%s", again.stdout, first.stdout)
+			t.Fatalf("a second run: code %d, %s\n%s\nthe first:\n%s", again.code, again.stderr, again.stdout, first.stdout)
 		}
 	}
 	if other := command(t, "", "demo", "--seed", "4", "-o", "json"); other == first {

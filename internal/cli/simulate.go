@@ -21,7 +21,6 @@ func (a *app) simulateCommand() *cobra.Command {
 	var file, entity, resource string
 	var limits, costs []string
 	var freshness time.Duration
-	var unordered bool
 	cmd := &cobra.Command{
 		Use:   "simulate --trace FILE --limit LIMIT --cost NAME=EXPR ...",
 		Short: "Replay a trace of requests against limits",
@@ -31,7 +30,8 @@ reports how many requests it admits.
 The trace is a CSV file whose first line names its columns. TIMESTAMP is the
 time of a request, such as 2023-11-16 18:15:46.68 or 2023-11-16T18:15:46Z, in
 UTC where it names no zone, and is taken to the millisecond. Rows are replayed
-in file order. "-" stands for the standard input.
+in file order; where time goes back, nothing is refilled until it has caught up.
+"-" stands for the standard input.
 
 A limit is written NAME=CAPACITY[:REFILL]/PERIOD, as explained by zlimit limits
 --help. Each limit has a cost per request: a column, a number, or a sum of them.
@@ -57,6 +57,7 @@ store is memory:.`,
 				zlimit.WithClock(s.clock.now(a.now)),
 				// The trace may be older than any lifetime of a bucket, which DynamoDB measures on its own clock.
 				zlimit.WithBucketTTL(0),
+				zlimit.WithCallTimeout(patience),
 			}
 			if cmd.Flags().Changed("freshness") {
 				if freshness < 0 {
@@ -71,7 +72,7 @@ store is memory:.`,
 			if err != nil {
 				return err
 			}
-			if s.trace, err = a.openTrace(file, s.costs, unordered); err != nil {
+			if s.trace, err = a.openTrace(file, s.costs); err != nil {
 				return err
 			}
 			if err := rehearse(cmd.Context(), a, s.check, opts...); err != nil {
@@ -91,24 +92,23 @@ store is memory:.`,
 	flags.DurationVar(&freshness, "freshness", 0, "`duration` δ of the limiter; 0 is exact\n(default that of the SDK)")
 	flags.StringVar(&entity, "entity", "", "`name` of the bucket's entity\n(default simulate-RANDOM)")
 	flags.StringVar(&resource, "resource", "trace", "`name` of the bucket's resource")
-	flags.BoolVar(&unordered, "unordered", false, "accept a trace in which time goes back")
 	return cmd
 }
 
 // openTrace reads the trace of a file.
-func (a *app) openTrace(file string, costs []cost, unordered bool) (*trace, error) {
+func (a *app) openTrace(file string, costs []cost) (*trace, error) {
 	switch file {
 	case "":
 		return nil, usagef("simulate: --trace FILE is missing; see zlimit simulate --help")
 	case "-":
-		return readTrace("standard input", a.stdin, costs, unordered)
+		return readTrace("standard input", a.stdin, costs)
 	}
 	opened, err := os.Open(file)
 	if err != nil {
 		return nil, usagef("simulate: --trace: %v", err)
 	}
 	defer func(c io.ReadCloser) { _ = c.Close() }(opened)
-	return readTrace(file, opened, costs, unordered)
+	return readTrace(file, opened, costs)
 }
 
 // A simulation replays a trace.

@@ -131,7 +131,7 @@ func simulated(t *testing.T, buckets []*idealBucket, rows [][]int64) (outcome, s
 	t.Helper()
 	var text strings.Builder
 	w := csv.NewWriter(&text)
-	header, args := []string{"TIMESTAMP"}, []string{"simulate", "--trace", "-", "--freshness", "0", "--unordered", "-o", "json"}
+	header, args := []string{"TIMESTAMP"}, []string{"simulate", "--trace", "-", "--freshness", "0", "-o", "json"}
 	for i, b := range buckets {
 		header = append(header, "cost of "+limitName(i))
 		args = append(args, "--limit", limitName(i)+"="+b.limit(), "--cost", limitName(i)+"=cost of "+limitName(i))

@@ -34,8 +34,8 @@ type row struct {
 func (t *trace) cost(row int) []int64 { return t.costs[row*t.width : (row+1)*t.width] }
 
 // readTrace reads all of a CSV file whose first line names the columns, TIMESTAMP and those of the costs among them. An
-// error names the line and the rule that it breaks. Unless unordered is set, time must not go back.
-func readTrace(name string, r io.Reader, costs []cost, unordered bool) (*trace, error) {
+// error names the line and the rule that it breaks. Time may go back from row to row, as it does in logs of many writers.
+func readTrace(name string, r io.Reader, costs []cost) (*trace, error) {
 	buffered := bufio.NewReader(r)
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" {
 		_, _ = buffered.Discard(3)
@@ -54,9 +54,6 @@ func readTrace(name string, r io.Reader, costs []cost, unordered bool) (*trace, 
 			return into, nil
 		case err != nil:
 			return nil, err
-		}
-		if n := len(into.rows); n > 0 && !unordered && at < into.rows[n-1].at {
-			return nil, t.failf(t.time, "is earlier than the row before it; --unordered replays such a trace as it is")
 		}
 		line, _ := t.csv.FieldPos(t.time)
 		into.rows = append(into.rows, row{at, line})

@@ -54,7 +54,7 @@ func mutate(out io.Writer, file, run, only string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) //nolint:errcheck // of the temporary directory
 	survivors := 0
 	for _, m := range mutants {
 		if !wanted.MatchString(m.name) {

@@ -141,9 +141,9 @@ type Store interface {
 	// return no image.
 	Transact(ctx context.Context, writes []Write) ([]Result, error)
 
-	// Delete deletes the items at keys, whatever they hold, where there are any. It is not one write: some of them may be
-	// deleted when it fails. Doing it again is safe, and the store does that by itself where an outcome is unknown. A
-	// repeated key is allowed. One call for up to MaxDelete keys.
+	// Delete deletes the items at keys, whatever they hold, where there are any. It is not one write: any of them may be
+	// deleted when it fails, and no error of it is Unknown, since doing it again is safe. A repeated key is allowed. One
+	// call for up to MaxDelete keys.
 	Delete(ctx context.Context, keys []Key) error
 
 	// Query returns one page. An empty page may have a next one.

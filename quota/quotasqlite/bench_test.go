@@ -16,7 +16,8 @@ func BenchmarkDecision(b *testing.B) {
 			Quotas: map[string]quota.ModelQuota{
 				"ample": {MaxRPM: 1 << 40, MaxTPM: 1 << 40, MaxRPD: 1 << 40},
 				"full":  {MaxRPM: 1 << 40, MaxTPM: int64(2 * entries), MaxRPD: 1 << 40},
-			}})
+			},
+		})
 		if err != nil {
 			b.Fatalf("NewWithSQLiteConfig = %v", err)
 		}

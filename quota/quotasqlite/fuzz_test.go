@@ -14,8 +14,10 @@ func smallFile(tb testing.TB) []byte {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "small.db")
 	clk := &clock{start}
-	l, err := quota.NewWithSQLiteConfig(tb.Context(), path, quota.Config{Clock: clk.Now,
-		Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 100, MaxTPM: 1000}}, KeyQuotas: map[string]quota.ModelQuota{"k": {MaxTPD: 10_000}}})
+	l, err := quota.NewWithSQLiteConfig(tb.Context(), path, quota.Config{
+		Clock:  clk.Now,
+		Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 100, MaxTPM: 1000}}, KeyQuotas: map[string]quota.ModelQuota{"k": {MaxTPD: 10_000}},
+	})
 	if err != nil {
 		tb.Fatal(err)
 	}

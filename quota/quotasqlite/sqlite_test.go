@@ -367,8 +367,10 @@ func TestMigrationIsIdempotent(t *testing.T) {
 	dir := t.TempDir()
 	yamlPath, dbPath := filepath.Join(dir, "ratelimits.yaml"), filepath.Join(dir, "ratelimits.db")
 	clk := &clock{time.Now()} // what was migrated first is still in its minute
-	from, err := quota.NewWithConfig(t.Context(), quota.Config{FilePath: yamlPath, Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 9, MaxTPD: 7000}},
-		KeyQuotas: map[string]quota.ModelQuota{"k": {MaxRPD: 3}}})
+	from, err := quota.NewWithConfig(t.Context(), quota.Config{
+		FilePath: yamlPath, Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 9, MaxTPD: 7000}},
+		KeyQuotas: map[string]quota.ModelQuota{"k": {MaxRPD: 3}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -226,11 +226,14 @@ func encoder(f *file, r *schema.Record) {
 			}))
 			capacity += len(e.Attributes())
 		}
-		size := Lit(len(always) + capacity)
-		for _, family := range r.Families {
-			size.Op("+").Add(times(len(stored(family.Fields)), Id("it").Dot(schema.Exported(family.Name))))
+		size := Len(Id("it").Dot("unknown"))
+		for _, family := range slices.Backward(r.Families) {
+			size = times(len(stored(family.Fields)), Id("it").Dot(schema.Exported(family.Name))).Op("+").Add(size)
 		}
-		g.Id("item").Op(":=").Make(Qual(exprPkg, "Item"), Lit(0), size.Op("+").Len(Id("it").Dot("unknown")))
+		if n := len(always) + capacity; n > 0 {
+			size = Lit(n).Op("+").Add(size)
+		}
+		g.Id("item").Op(":=").Make(Qual(exprPkg, "Item"), Lit(0), size)
 		if len(always) > 0 {
 			g.Id("item").Op("=").Add(extend(always...))
 		}
@@ -265,18 +268,28 @@ var readers = map[schema.Type]string{
 	schema.M:    "fields",
 }
 
-// read writes the statements that read an attribute into a variable.
-func read(a *schema.Attribute, target *Statement) []Code {
+// notNull is the condition that an attribute is not NULL.
+func notNull() *Statement {
+	return Id("a").Dot("Value").Dot("Kind").Call().Op("!=").Qual(exprPkg, "KindNull")
+}
+
+// reading returns the expression that reads an attribute.
+func reading(a *schema.Attribute) *Statement {
 	reader := readers[a.Type]
 	if a.Wrap {
 		reader = "wrapped"
 	}
-	assign := target.Op("=").Id("d").Dot(reader).Call(Id("a"))
+	return Id("d").Dot(reader).Call(Id("a"))
+}
+
+// read writes the statements that read an attribute of a record.
+func read(a *schema.Attribute, target *Statement) []Code {
+	assign := target.Op("=").Add(reading(a))
 	switch a.Empty {
 	case schema.Required:
 		return []Code{assign, Id("d").Dot("found").Op("++")}
 	case schema.Null:
-		return []Code{If(Id("a").Dot("Value").Dot("Kind").Call().Op("!=").Qual(exprPkg, "KindNull")).Block(assign)}
+		return []Code{If(notNull()).Block(assign)}
 	default:
 		return []Code{assign}
 	}

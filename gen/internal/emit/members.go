@@ -73,7 +73,7 @@ func memberDecoder(f *file, m *schema.Members) {
 				mismatch = Op("!").Id("ok").Op("||").Id("name").Op("==").Lit("").Op("||").Add(mismatch)
 			}
 			g.If(mismatch).Block(Return(False()))
-			for _, c := range read(a, find(name).Dot(schema.Exported(a.Go))) {
+			for _, c := range readMember(a, find(name)) {
 				g.Add(c)
 			}
 			g.Return(True())
@@ -88,7 +88,7 @@ func memberDecoder(f *file, m *schema.Members) {
 		g.List(Id("name"), Id("field")).Op(":=").Id("cutMember").Call(rest)
 		g.Switch(Id("field")).BlockFunc(func(g *Group) {
 			for _, a := range m.Fields {
-				g.Case(Lit(a.Name)).Block(read(a, find(Id("name")).Dot(schema.Exported(a.Go)))...)
+				g.Case(Lit(a.Name)).Block(readMember(a, find(Id("name")))...)
 			}
 			g.Default().Block(Return(False()))
 		})
@@ -106,6 +106,16 @@ func memberDecoder(f *file, m *schema.Members) {
 		Op("*").Id("members").Op("=").Append(Id("list"), memberGo(m).Values(field("Name", Id("name")))),
 		Return(Op("&").Parens(Op("*").Id("members")).Index(Len(Id("list")))),
 	)
+}
+
+// readMember writes the statements that read an attribute of a member. An attribute that is NULL makes a member, too.
+func readMember(a *schema.Attribute, find *Statement) []Code {
+	if a.Empty == schema.Null {
+		return []Code{If(Id("m").Op(":=").Add(find), notNull()).Block(
+			Id("m").Dot(schema.Exported(a.Go)).Op("=").Add(reading(a)),
+		)}
+	}
+	return read(a, find.Dot(schema.Exported(a.Go)))
 }
 
 // kindName returns the name of the kind of a type's values.

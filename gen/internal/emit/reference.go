@@ -13,7 +13,7 @@ type page struct {
 	bytes.Buffer
 }
 
-func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+func (p *page) line(format string, args ...any) { fmt.Fprintf(&p.Buffer, format+"\n", args...) }
 
 // heading writes a heading and the paragraph under it, if any.
 func (p *page) heading(level int, title, text string) {

@@ -15,12 +15,13 @@ func Exported(name string) string {
 	var b strings.Builder
 	for word := range strings.SplitSeq(name, "_") {
 		singular := strings.TrimSuffix(word, "s")
-		if slices.Contains(initialisms, word) {
+		switch {
+		case slices.Contains(initialisms, word):
 			b.WriteString(strings.ToUpper(word))
-		} else if slices.Contains(initialisms, singular) {
+		case slices.Contains(initialisms, singular):
 			b.WriteString(strings.ToUpper(singular) + "s")
-		} else if word != "" {
-			b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		default:
+			b.WriteString(capital(word))
 		}
 	}
 	return b.String()

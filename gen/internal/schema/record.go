@@ -29,9 +29,7 @@ func (l *loader) record(p pair) {
 		},
 		"families": func(n *yaml.Node) {
 			for _, p := range l.pairs(n, what+": families") {
-				if m := l.family(what, p); m != nil {
-					r.Families = append(r.Families, &Family{p.pos, p.key, m})
-				}
+				r.Families = append(r.Families, &Family{p.pos, p.key, l.family(what, p)})
 			}
 		},
 	}, "doc", "pk", "sk")
@@ -199,8 +197,15 @@ func (l *loader) family(owner string, p pair) *Members {
 			l.errorf(a.Pos, "%s: field %s has an underscore, which separates it from the name of the member", what, a.Name)
 		}
 	}
-	if m.Var != nil && !m.PerAttr && len(m.Fields) != 1 {
-		l.errorf(patternPos, "%s: pattern %q is for one field, not for %d", what, m.Pattern, len(m.Fields))
+	if m.Var != nil && !m.PerAttr {
+		if len(m.Fields) != 1 {
+			l.errorf(patternPos, "%s: pattern %q is for one field, not for %d", what, m.Pattern, len(m.Fields))
+		}
+		for _, a := range m.Fields {
+			if a.Empty == Null { // which would read as an attribute that is not a member
+				l.errorf(a.Pos, "%s: pattern %q is for a field that is never NULL", what, m.Pattern)
+			}
+		}
 	}
 	if len(m.Fields) > 0 && !slices.ContainsFunc(m.Fields, (*Attribute).always) {
 		l.errorf(p.pos, "%s: a member whose fields are all zero would not be written at all; make one of them required or zero", what)

@@ -36,7 +36,7 @@ func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
 			ReturnConsumedCapacity: s.capacity,
 		}, reading...) // a deletion may be repeated like a read
 		if err != nil {
-			return failure(ctx, op, err, true, false)
+			return failure(ctx, op, err, false, false)
 		}
 		rest := out.UnprocessedItems[s.name]
 		if len(rest) == 0 {

@@ -1,0 +1,495 @@
+package zlimit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os/user"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// events returns the events of an entity that a query asks for.
+func events(tb testing.TB, l *RateLimiter, entity string, q AuditQuery) []AuditEvent {
+	tb.Helper()
+	return collect(tb, "Events", l.Audit.Events(context.Background(), entity, q))
+}
+
+// TestEveryChangeHasAnEvent makes each kind of change, and refused ones, which have none.
+func TestEveryChangeHasAnEvent(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now), WithPrincipal("arn:aws:iam::1:user/Žofie"))
+		start := c.now()
+		for i, do := range []func() error{
+			func() error { _, err := l.Entities.Create(ctx, Entity{ID: "p", Name: "Parent"}); return err },
+			func() error {
+				_, err := l.Entities.Create(ctx, Entity{ID: "e", ParentID: "p", Cascade: true, Metadata: map[string]string{"secret": "x"}})
+				return err
+			},
+			func() error {
+				return l.Limits.SetEntity(ctx, "e", DefaultResource, []Limit{PerDay("rpd", 5), PerMinute("a.b-c", 3, Burst(9))})
+			},
+			func() error { return l.Limits.SetEntity(ctx, "e", DefaultResource, []Limit{PerDay("rpd", 6)}) },
+			func() error { return l.Limits.DeleteEntity(ctx, "e", DefaultResource) },
+			func() error { return l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 7)}) },
+			func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
+			func() error {
+				return l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerDay("rpd", 8)}, OnUnavailable: Allow, AuditRetention: 30 * day})
+			},
+			func() error { return l.Limits.SetSystem(ctx, SystemConfig{}) },
+			func() error { return l.Limits.DeleteSystem(ctx) },
+			func() error { return l.Entities.Delete(ctx, "e") },
+		} {
+			c.sleep(time.Minute)
+			if err := do(); err != nil {
+				t.Fatalf("change %d = %v", i, err)
+			}
+		}
+		for i, do := range []func() error{
+			func() error { _, err := l.Entities.Create(ctx, Entity{ID: "p"}); return err },
+			func() error { _, err := l.Entities.Create(ctx, Entity{ID: "x", ParentID: "e"}); return err },
+			func() error { return l.Entities.Delete(ctx, "e") },
+			func() error { return l.Limits.SetResource(ctx, "gpt-4", nil) },
+		} {
+			if err := do(); err == nil {
+				t.Errorf("change %d was not refused", i)
+			}
+		}
+		for _, remove := range []func() error{ // of nothing
+			func() error { return l.Limits.DeleteSystem(ctx) },
+			func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
+			func() error { return l.Limits.DeleteEntity(ctx, "e", "gpt-4") },
+		} {
+			if err := remove(); err != nil {
+				t.Error(err)
+			}
+		}
+
+		limit := func(name string, capacity, refill, seconds int64) map[string]any {
+			return map[string]any{"name": name, "capacity": capacity, "refill_amount": refill, "refill_period_seconds": seconds}
+		}
+		config := func(version int64, limits ...any) map[string]any {
+			return map[string]any{"config_version": version, "limits": append([]any{}, limits...)}
+		}
+		with := func(details map[string]any, name string, value any) map[string]any {
+			details[name] = value
+			return details
+		}
+		want := map[string][]AuditEvent{
+			"p": {{Time: start.Add(time.Minute), Action: ActionEntityCreated, Details: map[string]any{"name": "Parent"}}},
+			"e": {
+				{Time: start.Add(2 * time.Minute), Action: ActionEntityCreated, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true}},
+				{Time: start.Add(3 * time.Minute), Action: ActionLimitsSet, Resource: DefaultResource, Details: config(1, limit("a.b-c", 9, 3, 60), limit("rpd", 5, 5, 86400))},
+				{Time: start.Add(4 * time.Minute), Action: ActionLimitsSet, Resource: DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
+				{Time: start.Add(5 * time.Minute), Action: ActionLimitsDeleted, Resource: DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
+				{Time: start.Add(11 * time.Minute), Action: ActionEntityDeleted, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true}},
+			},
+			AuditResource("gpt-4"): {
+				{Time: start.Add(6 * time.Minute), Action: ActionLimitsSet, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},
+				{Time: start.Add(7 * time.Minute), Action: ActionLimitsDeleted, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},
+			},
+			AuditSystem: {
+				{Time: start.Add(8 * time.Minute), Action: ActionLimitsSet, Details: with(with(config(1, limit("rpd", 8, 8, 86400)), "on_unavailable", "allow"), "audit_retention_days", int64(30))},
+				{Time: start.Add(9 * time.Minute), Action: ActionLimitsSet, Details: config(2)},
+				{Time: start.Add(10 * time.Minute), Action: ActionLimitsDeleted, Details: config(2)},
+			},
+			"x": nil,
+		}
+		for entity, want := range want {
+			got := events(t, l, entity, AuditQuery{})
+			for i := range got {
+				if _, err := ulid.ParseStrict(got[i].ID); err != nil {
+					t.Errorf("event ID %q: %v", got[i].ID, err)
+				}
+				got[i].ID = ""
+			}
+			for i := range want {
+				want[i].Entity, want[i].Principal = entity, "arn:aws:iam::1:user/Žofie"
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("events of %s (-want +got):\n%s", entity, diff)
+			}
+		}
+	})
+}
+
+// TestAuditQueries compares queries with what a filter makes of all events.
+func TestAuditQueries(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		start := c.now()
+		for i := range 230 { // more than two pages; now and then several in a millisecond
+			resource := []string{"gpt-4", "gpt-5", DefaultResource}[i%3]
+			if err := l.Limits.SetEntity(ctx, "e", resource, []Limit{PerDay("rpd", int64(i)+1)}); err != nil {
+				t.Fatal(err)
+			}
+			if i%4 > 0 {
+				c.sleep(time.Duration(rand.N(3000)) * time.Millisecond)
+			}
+		}
+		all := events(t, l, "e", AuditQuery{})
+		if len(all) != 230 || !slices.IsSortedFunc(all, func(a, b AuditEvent) int { return strings.Compare(a.ID, b.ID) }) {
+			t.Fatalf("%d events, want 230 in order", len(all))
+		}
+		for i, e := range all {
+			if got := e.Details["limits"].([]any)[0].(map[string]any)["capacity"]; got != int64(i)+1 {
+				t.Fatalf("event %d is of change %v", i, got)
+			}
+		}
+		moment := func() time.Time {
+			switch rand.N(6) {
+			case 0:
+				return time.Time{}
+			case 1:
+				return all[rand.N(len(all))].Time // on the dot
+			case 2:
+				return all[rand.N(len(all))].Time.Add(time.Nanosecond)
+			case 3:
+				return []time.Time{time.Unix(-1e9, 0), start, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(200_000, 1, 1, 0, 0, 0, 0, time.UTC)}[rand.N(4)]
+			default:
+				return start.Add(time.Duration(rand.Int64N(int64(c.now().Sub(start)))))
+			}
+		}
+		for range 150 {
+			q := AuditQuery{From: moment(), To: moment(), Reverse: rand.N(2) == 0, Limit: []int{0, 0, 1, 7, 100, 101, 1000}[rand.N(7)]}
+			if rand.N(3) == 0 {
+				q.Resource = []string{"gpt-4", "gpt-5", DefaultResource, "o3"}[rand.N(4)]
+			}
+			want := slices.DeleteFunc(slices.Clone(all), func(e AuditEvent) bool {
+				return q.Resource != "" && e.Resource != q.Resource ||
+					!q.From.IsZero() && e.Time.Before(q.From) || !q.To.IsZero() && !e.Time.Before(q.To)
+			})
+			if q.Reverse {
+				slices.Reverse(want)
+			}
+			if q.Limit > 0 && len(want) > q.Limit {
+				want = want[:q.Limit]
+			}
+			got := events(t, l, "e", q)
+			if len(got) != len(want) || len(got) > 0 && !cmp.Equal(want, got) {
+				t.Fatalf("Events(%+v) = %d events, want %d", q, len(got), len(want))
+			}
+		}
+		for e := range l.Audit.Events(ctx, "e", AuditQuery{}) {
+			if e.ID != all[0].ID {
+				t.Errorf("the loop went on to %v", e)
+			}
+			break
+		}
+		if got := events(t, l, "other", AuditQuery{}); got != nil {
+			t.Errorf("events of another entity: %v", got)
+		}
+	})
+}
+
+func TestAuditValidation(t *testing.T) {
+	l := newLimiter(t, newMemory(t))
+	for entity, q := range map[string]AuditQuery{
+		"":                  {},
+		"a#b":               {},
+		"$SYSTEMS":          {},
+		AuditResource(""):   {},
+		AuditResource("#"):  {},
+		"e":                 {Limit: -1},
+		"f":                 {Resource: "#"},
+		"$RESOURCE":         {},
+		"$RESOURCE:gpt-4#1": {},
+	} {
+		var invalid *ValidationError
+		if err := endOf(l.Audit.Events(context.Background(), entity, q)); !errors.As(err, &invalid) {
+			t.Errorf("Events(%q, %+v) = %v, want a ValidationError", entity, q, err)
+		}
+	}
+	for _, retention := range []time.Duration{-day, time.Hour, 25 * time.Hour, (maxRetentionDays + 1) * day} {
+		var invalid *ValidationError
+		err := l.Limits.SetSystem(context.Background(), SystemConfig{AuditRetention: retention})
+		if !errors.As(err, &invalid) || invalid.Field != "audit retention" {
+			t.Errorf("SetSystem() with a retention of %v = %v, want a ValidationError", retention, err)
+		}
+	}
+	for _, principal := range []string{"a\nb", "\xff", strings.Repeat("x", 257)} {
+		var invalid *ValidationError
+		if _, err := Open(context.Background(), "memory:", WithPrincipal(principal)); !errors.As(err, &invalid) {
+			t.Errorf("Open() with principal %q = %v, want a ValidationError", principal, err)
+		}
+	}
+}
+
+// TestAuditRetention has another process change the retention, and the clock go on.
+func TestAuditRetention(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+		kept := func() (days int64) {
+			t.Helper()
+			if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+				t.Fatal(err)
+			}
+			last := events(t, l, AuditResource("gpt-4"), AuditQuery{Reverse: true, Limit: 1})[0]
+			items, err := l.store.Read(ctx, []store.Key{auditKey{NS: l.ns, Entity: last.Entity, EventID: last.ID}.key()}, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			item, err := decodeAudit(items[0])
+			if err != nil || item.Timestamp != c.now().Format(timeFormat) {
+				t.Fatalf("event %+v: %v", item, err)
+			}
+			return (item.ExpiresAt - c.now().Unix()) / 86400
+		}
+		if got := kept(); got != 90 {
+			t.Errorf("events are kept %d days, want 90", got)
+		}
+		set := SystemConfig{Limits: []Limit{PerDay("rpd", 1)}, AuditRetention: 10 * day}
+		if err := other.Limits.SetSystem(ctx, set); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.Limits.System(ctx); err != nil || got.AuditRetention != 10*day {
+			t.Errorf("System() = %+v, %v, want a retention of 10 days", got, err)
+		}
+		c.sleep(time.Minute)
+		if got := kept(); got != 10 {
+			t.Errorf("events are kept %d days a minute after the change, want 10", got)
+		}
+		if err := l.Limits.SetSystem(ctx, SystemConfig{AuditRetention: 1000 * day}); err != nil {
+			t.Fatal(err)
+		}
+		if got := kept(); got != 1000 {
+			t.Errorf("events are kept %d days right after the own change, want 1000", got)
+		}
+		if err := l.Limits.DeleteSystem(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := kept(); got != 90 {
+			t.Errorf("events are kept %d days without a system config, want 90", got)
+		}
+
+		shown := func() int { return len(events(t, l, AuditResource("gpt-4"), AuditQuery{})) }
+		for _, step := range []struct {
+			sleep time.Duration
+			want  int
+		}{
+			{0, 4},
+			{10 * day, 3}, // the second event's end
+			{80 * day, 1}, // the first and the last one's
+			{910 * day, 0},
+		} {
+			c.sleep(step.sleep)
+			if got := shown(); got != step.want {
+				t.Errorf("%v later %d events, want %d", step.sleep, got, step.want)
+			}
+		}
+		// The event of the change itself is kept as long as the change says.
+		if got := events(t, l, AuditSystem, AuditQuery{}); len(got) != 0 {
+			t.Errorf("events of the system config: %v", got)
+		}
+	})
+}
+
+// A known store is one that knows its caller, at times.
+type known struct {
+	store.Store
+	names []string // answers, "" for an error; then the last one
+	asked int
+}
+
+func (k *known) Identity(context.Context) (string, error) {
+	k.asked++
+	name := k.names[min(k.asked, len(k.names))-1]
+	if name == "" {
+		return "", errors.New("no answer")
+	}
+	return name, nil
+}
+
+// TestPrincipals finds out who makes a change.
+func TestPrincipals(t *testing.T) {
+	ctx := context.Background()
+	c := newClock()
+	s := &known{Store: newMemory(t).impl, names: []string{"", "", "arn:aws:sts::1:assumed-role/ops/me"}}
+	l := newLimiter(t, Store{impl: s}, WithClock(c.now)) // the version record is the first change
+	last := func(l *RateLimiter) string {
+		t.Helper()
+		if err := l.Limits.SetSystem(ctx, SystemConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		return events(t, l, AuditSystem, AuditQuery{Reverse: true, Limit: 1})[0].Principal
+	}
+	for i, step := range []struct {
+		sleep time.Duration
+		want  string
+		asked int
+	}{
+		{0, "", 1}, {59 * time.Second, "", 1}, {time.Second, "", 2}, {time.Minute, s.names[2], 3}, {time.Hour, s.names[2], 3},
+	} {
+		c.sleep(step.sleep)
+		if got := last(l); got != step.want || s.asked != step.asked {
+			t.Errorf("change %d was made by %q, asked %d times, want %q and %d", i, got, s.asked, step.want, step.asked)
+		}
+	}
+	scope, err := l.Namespace(ctx, "other", WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := last(scope); got != s.names[2] || s.asked != 3 {
+		t.Errorf("a change in another namespace was made by %q, asked %d times", got, s.asked)
+	}
+	named, err := l.Namespace(ctx, "other", WithPrincipal("deploy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := last(named); got != "deploy" {
+		t.Errorf("a change with WithPrincipal was made by %q", got)
+	}
+	if err := errors.Join(scope.Close(), named.Close()); err != nil {
+		t.Error(err)
+	}
+
+	me, err := user.Current()
+	if err != nil {
+		t.Skip("the machine does not know its users")
+	}
+	if got := last(newLimiter(t, newMemory(t))); got != me.Username {
+		t.Errorf("a change of an embedded store was made by %q, want %q", got, me.Username)
+	}
+	table, _ := newTable(t)
+	if got := last(newLimiter(t, table)); got != "" {
+		t.Errorf("a change through somebody's client was made by %q, want nobody", got)
+	}
+}
+
+// TestEventsFollowVersions has goroutines change one config: the order of the events is that of the versions.
+func TestEventsFollowVersions(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s, WithClock(newClock().now)) // all in one millisecond
+		var group sync.WaitGroup
+		for range 6 {
+			group.Go(func() {
+				for range 5 {
+					if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+						t.Errorf("SetResource() = %v", err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		got := events(t, l, AuditResource("gpt-4"), AuditQuery{})
+		for i, e := range got {
+			if e.Details["config_version"] != int64(i)+1 {
+				t.Errorf("event %d is of version %v", i+1, e.Details["config_version"])
+			}
+		}
+		if len(got) != 30 {
+			t.Errorf("%d events of 30 changes", len(got))
+		}
+	})
+}
+
+// TestEventIDs asks that IDs grow, whatever the clock says.
+func TestEventIDs(t *testing.T) {
+	var ids eventIDs
+	c := newClock()
+	last := ""
+	for i := range 5000 {
+		c.sleep(time.Duration(rand.N(5)-2) * time.Millisecond)
+		at := c.now()
+		switch i {
+		case 1000:
+			at = time.Unix(-1, 0)
+		case 4999:
+			at = time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC)
+		}
+		id := ids.next(at)
+		if id <= last || len(id) != 26 {
+			t.Fatalf("ID %s at %v after %s", id, at, last)
+		}
+		last = id
+	}
+	var turn sync.Mutex
+	seen := map[string]bool{}
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 200 {
+				id := ids.next(c.now())
+				turn.Lock()
+				if seen[id] {
+					t.Errorf("ID %s twice", id)
+				}
+				seen[id] = true
+				turn.Unlock()
+			}
+		})
+	}
+	group.Wait()
+}
+
+// TestEventsOfOthers reads an event as other programs may write it.
+func TestEventsOfOthers(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	half, err := expr.ParseNumber("0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := auditKey{NS: l.ns, Entity: "e", EventID: "2026-01-02T03:04:05Z"}
+	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key.key(), Item: expr.Item{
+		{Name: "timestamp", Value: expr.S("2026-01-02T03:04:05Z")},
+		{Name: "action", Value: expr.S("entity_renamed")},
+		{Name: "principal", Value: expr.Null()},
+		{Name: "details", Value: expr.Map(expr.Item{
+			{Name: "ratio", Value: half},
+			{Name: "n", Value: expr.N(1)},
+			{Name: "ok", Value: expr.Bool(true)},
+			{Name: "none", Value: expr.Null()},
+			{Name: "set", Value: expr.Strings("a", "b")},
+			{Name: "list", Value: expr.List(expr.S("x"), expr.Map(nil))},
+		})},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	want := []AuditEvent{{
+		ID: key.EventID, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Entity: "e", Action: "entity_renamed",
+		Details: map[string]any{
+			"ratio": json.Number("0.5"), "n": int64(1), "ok": true, "none": nil,
+			"set": []any{"a", "b"}, "list": []any{"x", map[string]any{}},
+		},
+	}}
+	if diff := cmp.Diff(want, events(t, l, "e", AuditQuery{})); diff != "" {
+		t.Errorf("Events() (-want +got):\n%s", diff)
+	}
+}
+
+func ExampleAuditService_Events() {
+	ctx := context.Background()
+	limiter, err := Open(ctx, "memory:", WithPrincipal("ops"))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	_ = limiter.Limits.SetResource(ctx, "gpt-4", []Limit{PerMinute("rpm", 60)})
+	_ = limiter.Limits.DeleteResource(ctx, "gpt-4")
+	for event, err := range limiter.Audit.Events(ctx, AuditResource("gpt-4"), AuditQuery{}) {
+		fmt.Println(event.Principal, event.Action, event.Resource, event.Details["config_version"], err)
+	}
+	// Output:
+	// ops limits_set gpt-4 1 <nil>
+	// ops limits_deleted gpt-4 1 <nil>
+}

@@ -1,0 +1,572 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// create creates an entity and fails the test when that fails.
+func create(tb testing.TB, l *RateLimiter, e Entity) Entity {
+	tb.Helper()
+	created, err := l.Entities.Create(context.Background(), e)
+	if err != nil {
+		tb.Fatalf("Create(%+v) = %v", e, err)
+	}
+	return created
+}
+
+func TestEntities(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		c.sleep(1500 * time.Millisecond)
+		acme := create(t, l, Entity{ID: "acme", Name: "Acme Ltd. 🐎", Metadata: map[string]string{"plan": "gold", "b_rpm_tk": "", "a.b-c": "ž\n"}})
+		alice := create(t, l, Entity{ID: "alice", ParentID: "acme", Cascade: true})
+		bob := create(t, l, Entity{ID: "bob", ParentID: "acme"})
+		want := Entity{
+			ID: "alice", Name: "alice", ParentID: "acme", Cascade: true, CreatedAt: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC),
+		}
+		if diff := cmp.Diff(want, alice); diff != "" {
+			t.Errorf("Create() (-want +got):\n%s", diff)
+		}
+		for _, e := range []Entity{acme, alice, bob} {
+			got, err := l.Entities.Get(ctx, e.ID)
+			if diff := cmp.Diff(e, got); err != nil || diff != "" {
+				t.Errorf("Get(%s) = %v (-want +got):\n%s", e.ID, err, diff)
+			}
+		}
+		if diff := cmp.Diff([]Entity{alice, bob}, collect(t, "Children", l.Entities.Children(ctx, "acme"))); diff != "" {
+			t.Errorf("Children(acme) (-want +got):\n%s", diff)
+		}
+		for _, id := range []string{"alice", "nobody", "acm"} {
+			if got := collect(t, "Children", l.Entities.Children(ctx, id)); got != nil {
+				t.Errorf("Children(%s) = %v, want none", id, got)
+			}
+		}
+
+		if _, err := l.Entities.Create(ctx, Entity{ID: "alice"}); !errors.Is(err, ErrEntityExists) || !strings.Contains(err.Error(), "alice") {
+			t.Errorf("Create() again = %v, want ErrEntityExists", err)
+		}
+		_, err := l.Entities.Create(ctx, Entity{ID: "carol", ParentID: "nobody"})
+		if !errors.Is(err, ErrEntityNotFound) || !strings.Contains(err.Error(), `"nobody"`) {
+			t.Errorf("Create() below a missing parent = %v, want ErrEntityNotFound of the parent", err)
+		}
+		for _, id := range []string{"carol", "nobody"} {
+			if _, err := l.Entities.Get(ctx, id); !errors.Is(err, ErrEntityNotFound) {
+				t.Errorf("Get(%s) = %v, want ErrEntityNotFound", id, err)
+			}
+		}
+		if got, err := l.Entities.Get(ctx, "alice"); err != nil || !got.Cascade {
+			t.Errorf("Get() after a refused creation = %+v, %v", got, err)
+		}
+
+		if err := l.Entities.Delete(ctx, "acme"); !errors.Is(err, ErrEntityHasChildren) {
+			t.Errorf("Delete() of a parent = %v, want ErrEntityHasChildren", err)
+		}
+		for _, id := range []string{"alice", "bob", "acme"} {
+			if err := l.Entities.Delete(ctx, id); err != nil {
+				t.Errorf("Delete(%s) = %v", id, err)
+			}
+			if err := l.Entities.Delete(ctx, id); !errors.Is(err, ErrEntityNotFound) {
+				t.Errorf("Delete(%s) again = %v, want ErrEntityNotFound", id, err)
+			}
+		}
+		create(t, l, Entity{ID: "alice"})
+		if got := actions(t, l, "alice"); !slices.Equal(got, []AuditAction{ActionEntityCreated, ActionEntityDeleted, ActionEntityCreated}) {
+			t.Errorf("events of alice: %v", got)
+		}
+	})
+}
+
+func TestEntityValidation(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	create(t, l, Entity{ID: "p"})
+	before := dump(t, l.store, l.ns)
+	for name, e := range map[string]Entity{
+		"no ID":                   {},
+		"a separator":             {ID: "a#b"},
+		"a slash":                 {ID: "a/b"},
+		"a long ID":               {ID: strings.Repeat("x", 257)},
+		"an audit ID":             {ID: AuditSystem},
+		"a bad parent":            {ID: "e", ParentID: "#"},
+		"itself as parent":        {ID: "e", ParentID: "e"},
+		"a cascade to nobody":     {ID: "e", Cascade: true},
+		"a long name":             {ID: "e", Name: strings.Repeat("x", 257)},
+		"a control character":     {ID: "e", Name: "a\x00"},
+		"a name that is no UTF-8": {ID: "e", Name: "\xff"},
+		"metadata without name":   {ID: "e", Metadata: map[string]string{"": "x"}},
+		"metadata, no UTF-8":      {ID: "e", Metadata: map[string]string{"x": "\xff"}},
+		"metadata, name no UTF-8": {ID: "e", Metadata: map[string]string{"\xff": "x"}},
+		"too much metadata":       {ID: "e", Metadata: map[string]string{"x": strings.Repeat("x", maxMetadata)}},
+	} {
+		var invalid *ValidationError
+		if _, err := l.Entities.Create(ctx, e); !errors.As(err, &invalid) {
+			t.Errorf("%s: Create() = %v, want a ValidationError", name, err)
+		}
+	}
+	var invalid *ValidationError
+	for name, err := range map[string]error{
+		"Get":      func() error { _, err := l.Entities.Get(ctx, "#"); return err }(),
+		"Delete":   l.Entities.Delete(ctx, ""),
+		"Children": endOf(l.Entities.Children(ctx, "a#")),
+		"Buckets":  endOf(l.Entities.Buckets(ctx, "a#")),
+	} {
+		if !errors.As(err, &invalid) {
+			t.Errorf("%s() of a bad ID = %v, want a ValidationError", name, err)
+		}
+	}
+	if diff := cmp.Diff(before, dump(t, l.store, l.ns)); diff != "" {
+		t.Errorf("items after refusals (-want +got):\n%s", diff)
+	}
+	create(t, l, Entity{ID: "e", Name: strings.Repeat("x", 256), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", maxMetadata-1)}})
+}
+
+// TestChains builds chains up to their bound, and tries to close a circle.
+func TestChains(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	var invalid *ValidationError
+	for i := range maxDepth {
+		e := Entity{ID: fmt.Sprint("e", i)}
+		if i > 0 {
+			e.ParentID = fmt.Sprint("e", i-1)
+		}
+		create(t, l, e)
+	}
+	if _, err := l.Entities.Create(ctx, Entity{ID: "e8", ParentID: "e7"}); !errors.As(err, &invalid) || invalid.Field != "parent" {
+		t.Errorf("Create() of a chain of 9 = %v, want a ValidationError of the parent", err)
+	}
+	create(t, l, Entity{ID: "other", ParentID: "e6"})
+
+	// Nothing above an entity can come below it while it is there.
+	for _, parent := range []string{"e0", "e1", "e7"} {
+		if _, err := l.Entities.Create(ctx, Entity{ID: "e0", ParentID: parent}); !errors.Is(err, ErrEntityExists) && !errors.As(err, &invalid) {
+			t.Errorf("Create() of e0 below %s = %v, want a refusal", parent, err)
+		}
+	}
+	// Another program deletes a record under its children.
+	if err := l.store.Delete(ctx, []store.Key{entityKey{NS: l.ns, Entity: "e0"}.key()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, parent := range []string{"e1", "e2", "e5"} {
+		if _, err := l.Entities.Create(ctx, Entity{ID: "e0", ParentID: parent}); !errors.As(err, &invalid) || invalid.Field != "parent" {
+			t.Errorf("Create() of a circle through %s = %v, want a ValidationError of the parent", parent, err)
+		}
+	}
+	create(t, l, Entity{ID: "e0"})
+}
+
+func TestConcurrentEntities(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s)
+		create(t, l, Entity{ID: "p"})
+		compete := func(call string, lost error, do func(i int) error) {
+			t.Helper()
+			var won atomic.Int64
+			var group sync.WaitGroup
+			for i := range 12 {
+				group.Go(func() {
+					switch err := do(i); {
+					case err == nil:
+						won.Add(1)
+					case !errors.Is(err, lost):
+						t.Errorf("%s = %v, want %v", call, err, lost)
+					}
+				})
+			}
+			group.Wait()
+			if won.Load() != 1 {
+				t.Errorf("%s succeeded %d times of 12 at once, want 1", call, won.Load())
+			}
+		}
+		compete("Create", ErrEntityExists, func(i int) error {
+			_, err := l.Entities.Create(ctx, Entity{ID: "e", Name: fmt.Sprint("number ", i), ParentID: "p"})
+			return err
+		})
+		compete("Delete", ErrEntityNotFound, func(int) error { return l.Entities.Delete(ctx, "e") })
+		if got := actions(t, l, "e"); !slices.Equal(got, []AuditAction{ActionEntityCreated, ActionEntityDeleted}) {
+			t.Errorf("events: %v, want one of each", got)
+		}
+	})
+}
+
+// TestTransactionsInTheWay has transactions conflict, and lose their replies: each change is made once, with one event.
+func TestTransactionsInTheWay(t *testing.T) {
+	ctx := context.Background()
+	for _, fault := range []enginetest.Kind{enginetest.Conflict, enginetest.Throttled, enginetest.LostReply, enginetest.LostRequest} {
+		t.Run(string(fault), func(t *testing.T) {
+			s, faults := newTable(t)
+			l := newLimiter(t, s)
+			limits := []Limit{PerMinute("rpm", 10)}
+			for i, do := range []func() error{
+				func() error { _, err := l.Entities.Create(ctx, Entity{ID: "p"}); return err },
+				func() error { _, err := l.Entities.Create(ctx, Entity{ID: "e", ParentID: "p"}); return err },
+				func() error { return l.Limits.SetEntity(ctx, "e", "gpt-4", limits) },
+				func() error { return l.Limits.SetEntity(ctx, "e", "gpt-4", limits) },
+				func() error { return l.Limits.DeleteEntity(ctx, "e", "gpt-4") },
+				func() error { return l.Entities.Delete(ctx, "e") },
+				func() error { return l.Limits.SetSystem(ctx, SystemConfig{Limits: limits}) },
+				func() error { return l.Limits.SetResource(ctx, "gpt-4", limits) },
+				func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
+				func() error { return l.Limits.DeleteSystem(ctx) },
+				func() error { _, err := l.Namespaces.Register(ctx, "other"); return err },
+				func() error { _, err := l.Namespaces.Delete(ctx, "other"); return err },
+			} {
+				faults.Inject(enginetest.Fault{Kind: fault, Operation: "TransactWriteItems", Times: 2})
+				if err := do(); err != nil {
+					t.Errorf("change %d = %v", i, err)
+				}
+				if got := faults.Injected(fault); got != 2*(i+1) {
+					t.Fatalf("change %d met %d faults, want %d", i, got, 2*(i+1))
+				}
+				faults.Clear()
+			}
+			for entity, want := range map[string][]AuditAction{
+				"p":                    {ActionEntityCreated},
+				"e":                    {ActionEntityCreated, ActionLimitsSet, ActionLimitsSet, ActionLimitsDeleted, ActionEntityDeleted},
+				AuditSystem:            {ActionLimitsSet, ActionLimitsDeleted},
+				AuditResource("gpt-4"): {ActionLimitsSet, ActionLimitsDeleted},
+			} {
+				if got := actions(t, l, entity); !slices.Equal(got, want) {
+					t.Errorf("events of %s: %v, want %v", entity, got, want)
+				}
+			}
+			checkNames(t, "ResourcesWith", l.Limits.ResourcesWith(ctx))
+		})
+	}
+}
+
+// TestChangesWithoutAnAnswer lose every reply: the caller hears that the outcome is unknown.
+func TestChangesWithoutAnAnswer(t *testing.T) {
+	ctx := context.Background()
+	s, faults := newTable(t)
+	l := newLimiter(t, s)
+	faults.Inject(enginetest.Fault{Kind: enginetest.LostReply, Operation: "TransactWriteItems"})
+	_, err := l.Entities.Create(ctx, Entity{ID: "e"})
+	var outage *UnavailableError
+	if !errors.As(err, &outage) || !outage.Unknown {
+		t.Errorf("Create() = %v, want an UnavailableError with an unknown outcome", err)
+	}
+	faults.Clear()
+	if _, err := l.Entities.Create(ctx, Entity{ID: "e"}); !errors.Is(err, ErrEntityExists) {
+		t.Errorf("Create() again = %v, want ErrEntityExists: the first one was carried out", err)
+	}
+	if got := actions(t, l, "e"); len(got) != 1 {
+		t.Errorf("events: %v, want one", got)
+	}
+}
+
+// TestCreationIsKnownAtOnce charges a parent right after its child was created by this process, though the child had been
+// in use without a record.
+func TestCreationIsKnownAtOnce(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	setSystem(t, l, PerDay("rpm", 10))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	create(t, l, Entity{ID: "p"})
+	create(t, l, Entity{ID: "key-1", ParentID: "p", Cascade: true})
+	acquire(t, l, ask(Amounts{"rpm": 2}))
+	left := func() int64 {
+		statuses, err := l.Available(ctx, "p", "gpt-4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _ := statuses.Limit("rpm")
+		return s.Available
+	}
+	if got := left(); got != 8 {
+		t.Errorf("the parent has %d left, want 8", got)
+	}
+	if err := l.Entities.Delete(ctx, "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, ask(Amounts{"rpm": 3}))
+	if got := left(); got != 8 {
+		t.Errorf("the parent has %d left after its child was deleted, want 8", got)
+	}
+}
+
+// belongsTo tells the keys of what is deleted with an entity.
+func belongsTo(ns, entity string) func(key string) bool {
+	return func(key string) bool {
+		return strings.HasPrefix(key, ns+"/ENTITY#"+entity+" ") || strings.HasPrefix(key, ns+"/BUCKET#"+entity+"#")
+	}
+}
+
+// audits tells the keys of audit events and of the registry of configs.
+func audits(ns string) func(key string) bool {
+	return func(key string) bool {
+		return strings.HasPrefix(key, ns+"/AUDIT#") || key == ns+"/SYSTEM# #ENTITY_CONFIG_RESOURCES"
+	}
+}
+
+// neighbours sets up a limiter with an entity to delete, key-1, and others that look much like it.
+func neighbours(tb testing.TB, s store.Store) *RateLimiter {
+	tb.Helper()
+	c := newClock()
+	l := newLimiter(tb, Store{impl: s}, WithClock(c.now))
+	other := newLimiter(tb, Store{impl: s}, WithClock(c.now), WithNamespace("other"))
+	for _, l := range []*RateLimiter{l, other} {
+		create(tb, l, Entity{ID: "p"})
+		for _, id := range []string{"key-1", "key-10", "key"} {
+			create(tb, l, Entity{ID: id, ParentID: "p", Cascade: true})
+			populate(tb, l, id)
+		}
+	}
+	return l
+}
+
+// checkDeleted checks that key-1 is gone, with all that belongs to it, and nothing else.
+func checkDeleted(t *testing.T, l *RateLimiter, before map[string]string, other string) {
+	t.Helper()
+	ctx := context.Background()
+	after := dump(t, l.store, l.ns, other)
+	gone := belongsTo(l.ns, "key-1")
+	if diff := cmp.Diff(without(without(before, gone), audits(l.ns)), without(after, audits(l.ns))); diff != "" {
+		t.Errorf("items after the deletion (-want +got):\n%s", diff)
+	}
+	for key := range before {
+		if _, ok := after[key]; !ok && audits(l.ns)(key) {
+			t.Errorf("the deletion took %s", key)
+		}
+	}
+	events := actions(t, l, "key-1")
+	if len(events) != 1+4+4+1 || events[0] != ActionEntityCreated || events[9] != ActionEntityDeleted || count(events, ActionLimitsDeleted) != 4 {
+		t.Errorf("events: %v, want a deletion of 4 configs, and of the entity as the last one", events)
+	}
+	items, err := l.store.Read(ctx, []store.Key{entityConfigRegistryKey{NS: l.ns}.key()}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry, err := decodeEntityConfigRegistry(items[0])
+	want := []resourceCount{{DefaultResource, 2}, {"gpt-4", 2}, {"gpt-5", 2}, {"o3", 2}}
+	if diff := cmp.Diff(want, registry.Resources); err != nil || diff != "" {
+		t.Errorf("registry: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestEntityDeletion(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := neighbours(t, s.impl)
+		other, err := l.Namespaces.Get(ctx, "other")
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := dump(t, s.impl, l.ns, other.ID)
+		if err := l.Entities.Delete(ctx, "key-1"); err != nil {
+			t.Fatalf("Delete() = %v", err)
+		}
+		checkDeleted(t, l, before, other.ID)
+		if _, err := l.Limits.Entity(ctx, "key-1", "gpt-4"); !errors.Is(err, ErrNoLimits) {
+			t.Errorf("limits of a deleted entity = %v, want ErrNoLimits", err)
+		}
+	})
+}
+
+// TestEntityDeletionSurvivesCrashes kills the process at every call of a deletion, in each way, and deletes again.
+func TestEntityDeletionSurvivesCrashes(t *testing.T) {
+	ctx := context.Background()
+	for _, how := range []crash{crashBefore, crashAmid, crashAfter} {
+		for at := 1; ; at++ {
+			m := &mortal{Store: newMemory(t).impl}
+			l := neighbours(t, m)
+			other, err := l.Namespaces.Get(ctx, "other")
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := dump(t, m, l.ns, other.ID)
+			m.kill(at, how)
+			err = l.Entities.Delete(ctx, "key-1")
+			if !m.died() {
+				if err != nil || at < 15 {
+					t.Errorf("Delete() of %d calls = %v", at-1, err)
+				}
+				break
+			}
+			if !errors.Is(err, errCrash) {
+				t.Errorf("killed %s %d: Delete() = %v", how, at, err)
+			}
+			m.kill(0, "")
+			later := newClock()
+			later.sleep(time.Second)
+			again := newLimiter(t, Store{impl: m}, WithClock(later.now))
+			err = again.Entities.Delete(ctx, "key-1")
+			if err != nil && (!errors.Is(err, ErrEntityNotFound) || how != crashAfter) {
+				t.Errorf("killed %s %d: Delete() again = %v", how, at, err)
+			}
+			checkDeleted(t, again, before, other.ID)
+			if t.Failed() {
+				t.Fatalf("killed %s call %d", how, at)
+			}
+		}
+	}
+}
+
+// TestDeletionWithoutRecord deletes what belongs to an entity that was never created.
+func TestDeletionWithoutRecord(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	populate(t, l, "key-1")
+	if err := l.Entities.Delete(ctx, "key-1"); err != nil {
+		t.Errorf("Delete() = %v", err)
+	}
+	if got := without(dump(t, l.store, l.ns), audits(l.ns)); len(got) != 0 {
+		t.Errorf("items left: %v", got)
+	}
+	if got := actions(t, l, "key-1"); count(got, ActionEntityDeleted) != 0 || count(got, ActionLimitsDeleted) != 4 {
+		t.Errorf("events: %v", got)
+	}
+	if err := l.Entities.Delete(ctx, "key-1"); !errors.Is(err, ErrEntityNotFound) {
+		t.Errorf("Delete() again = %v, want ErrEntityNotFound", err)
+	}
+}
+
+// TestManyChildren pages through an index.
+func TestChildrenPageByPage(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s)
+		create(t, l, Entity{ID: "p"})
+		var want []Entity
+		for i := range 250 {
+			want = append(want, create(t, l, Entity{ID: fmt.Sprintf("key-%03d", i), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", 8_000)}}))
+		}
+		if diff := cmp.Diff(want, collect(t, "Children", l.Entities.Children(ctx, "p"))); diff != "" {
+			t.Errorf("Children() (-want +got):\n%s", diff)
+		}
+		n := 0
+		for _, err := range l.Entities.Children(ctx, "p") {
+			if n++; n == 3 || err != nil {
+				break
+			}
+		}
+		if n != 3 {
+			t.Errorf("a loop over children that breaks at the third went on to number %d", n)
+		}
+	})
+}
+
+// TestBuckets lists buckets, one of them in shards, more than fit one read.
+func TestBuckets(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		setSystem(t, l, PerMinute("rpm", 60), PerDay("tpd", 1000))
+		var want []string
+		for i := range 120 {
+			resource := fmt.Sprintf("model-%03d", i)
+			acquire(t, l, Request{Entity: "key-1", Resource: resource, Consume: Amounts{"rpm": int64(i%5) + 10}})
+			want = append(want, fmt.Sprintf("%s 1 [rpm=%d tpd=1000]", resource, 52-i%5))
+		}
+		for _, id := range []string{"key", "key-10"} {
+			acquire(t, l, Request{Entity: id, Resource: "gpt-4", Consume: Amounts{"rpm": 1}})
+		}
+		// A bucket of 6.5 tokens of rpm in 16 items, whose shares of a token add up to whole ones; one item is missing.
+		for shard := range 15 {
+			item := bucketItem{
+				Key: bucketKey{NS: l.ns, Entity: "key-1", Resource: "sharded", Shard: shard}, RefilledAt: c.now().UnixMilli(), ShardCount: 16,
+				Limits: []bucket.Limit{
+					{Name: "rpm", Tokens: 500, Capacity: 160_000, RefillAmount: 1, RefillPeriod: 1 << 40},
+					{Name: bucket.WriteUnits, Tokens: 1000, Capacity: 1000_000, RefillAmount: 1000_000, RefillPeriod: 1000},
+				},
+			}
+			if shard == 7 {
+				item.ShardCount = 8 // it has not heard of the split
+			}
+			if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.key(), Item: item.encode()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want = append(want, "sharded 16 [rpm=7]")
+		c.sleep(2 * time.Second) // two tokens of rpm flow in
+
+		list := func() (got []string) {
+			for _, b := range collect(t, "Buckets", l.Entities.Buckets(ctx, "key-1")) {
+				var limits []string
+				for _, s := range b.Statuses {
+					limits = append(limits, fmt.Sprintf("%s=%d", s.Limit.Name, s.Available))
+					if s.Entity != "key-1" || s.Resource != b.Resource || s.Limit.RefillPeriod <= 0 || s.Exceeded || s.Requested != 0 {
+						t.Errorf("status %+v of %s", s, b.Resource)
+					}
+				}
+				got = append(got, fmt.Sprintf("%s %d %v", b.Resource, b.Shards, limits))
+			}
+			return got
+		}
+		if diff := cmp.Diff(want, list()); diff != "" {
+			t.Errorf("Buckets() (-want +got):\n%s", diff)
+		}
+		if got := collect(t, "Buckets", l.Entities.Buckets(ctx, "nobody")); got != nil {
+			t.Errorf("Buckets(nobody) = %v, want none", got)
+		}
+		for b := range l.Entities.Buckets(ctx, "key-1") {
+			if b.Resource != "model-000" {
+				t.Errorf("the loop went on to %s", b.Resource)
+			}
+			break
+		}
+	})
+}
+
+// TestRecordsOfOthers reads entities as other programs may write them.
+func TestRecordsOfOthers(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	key := entityKey{NS: l.ns, Entity: "e"}.key()
+	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
+		{Name: "entity_id", Value: expr.S("e")},
+		{Name: "parent_id", Value: expr.Null()},
+		{Name: "metadata", Value: expr.Map(expr.Item{{Name: "seats", Value: expr.N(5)}, {Name: "plan", Value: expr.S("gold")}})},
+		{Name: "created_at", Value: expr.S("2026-02-03T04:05:06.789012+01:00")},
+		{Name: "note", Value: expr.S("kept")},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	want := Entity{
+		ID: "e", Name: "e", Metadata: map[string]string{"seats": "5", "plan": "gold"},
+		CreatedAt: time.Date(2026, 2, 3, 3, 5, 6, 789012000, time.UTC),
+	}
+	got, err := l.Entities.Get(ctx, "e")
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("Get() = %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func ExampleEntityService_Create() {
+	ctx := context.Background()
+	limiter, err := Open(ctx, "memory:", WithPrincipal("ops"))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	_, _ = limiter.Entities.Create(ctx, Entity{ID: "acme"})
+	_, _ = limiter.Entities.Create(ctx, Entity{ID: "alice", ParentID: "acme", Cascade: true})
+	_, err = limiter.Entities.Create(ctx, Entity{ID: "bob", ParentID: "acne"})
+	fmt.Println(err)
+	for child, err := range limiter.Entities.Children(ctx, "acme") {
+		fmt.Println(child.ID, err)
+	}
+	// Output:
+	// zlimit: entity not found: parent "acne"
+	// alice <nil>
+}

@@ -1,0 +1,88 @@
+package zlimit
+
+import (
+	"context"
+	"fmt"
+	"testing"
+)
+
+// TestCostsOfManagement measures the calls and capacity units that the comments of the services state.
+func TestCostsOfManagement(t *testing.T) {
+	ctx := context.Background()
+	s, faults := newTable(t)
+	l := newLimiter(t, s, WithClock(newClock().now))
+	measure := func(name string, calls int, read, write, index float64, do func() error) {
+		t.Helper()
+		faults.Reset()
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		used := faults.Capacity("")
+		indexed := used.Write - used.Table.Write
+		if faults.Calls("") != calls || used.Read != read || used.Table.Write != write || indexed != index {
+			t.Errorf("%s costs %d calls, %v read units, %v write units and %v of indexes, want %d, %v, %v and %v",
+				name, faults.Calls(""), used.Read, used.Table.Write, indexed, calls, read, write, index)
+		}
+	}
+	limits := []Limit{PerMinute("rpm", 10), PerMinute("tpm", 1000)}
+	limiter := func(_ *RateLimiter, err error) error { return err }
+	entity := func(_ Entity, err error) error { return err }
+	namespace := func(_ Namespace, err error) error { return err }
+
+	measure("New", 1, 2, 0, 0, func() error { return limiter(New(ctx, s)) })
+	measure("Namespace", 1, 2, 0, 0, func() error { return limiter(l.Namespace(ctx, DefaultNamespace)) })
+	measure("Setup again", 3, 2, 0, 0, func() error { return l.Setup(ctx) })
+
+	measure("Create, the first change of a process", 2, 1, 4, 2, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "p"})) })
+	measure("Create", 1, 0, 4, 2, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "q"})) })
+	measure("Create, with a parent", 2, 1, 6, 3, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "c", ParentID: "p"})) })
+	measure("Create, with a grandparent", 3, 2, 6, 3, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "g", ParentID: "c"})) })
+	measure("Get", 1, 1, 0, 0, func() error { return entity(l.Entities.Get(ctx, "p")) })
+	measure("Children", 1, 0.5, 0, 0, func() error { return endOf(l.Entities.Children(ctx, "p")) })
+	measure("Buckets of none", 1, 0.5, 0, 0, func() error { return endOf(l.Entities.Buckets(ctx, "p")) })
+
+	measure("SetSystem, new", 2, 1, 4, 2, func() error { return l.Limits.SetSystem(ctx, SystemConfig{Limits: limits}) })
+	measure("SetSystem", 2, 1, 4, 1, func() error { return l.Limits.SetSystem(ctx, SystemConfig{Limits: limits}) })
+	measure("SetResource, new, with the registry", 2, 2, 6, 3, func() error { return l.Limits.SetResource(ctx, "a", limits) })
+	measure("SetResource, new", 2, 1, 6, 2, func() error { return l.Limits.SetResource(ctx, "b", limits) })
+	measure("SetResource", 2, 1, 4, 1, func() error { return l.Limits.SetResource(ctx, "b", limits) })
+	measure("SetEntity, new, with the registry", 2, 1, 6, 4, func() error { return l.Limits.SetEntity(ctx, "p", "a", limits) })
+	measure("SetEntity, new", 2, 1, 6, 3, func() error { return l.Limits.SetEntity(ctx, "p", "b", limits) })
+	measure("SetEntity", 2, 1, 4, 1, func() error { return l.Limits.SetEntity(ctx, "p", "b", limits) })
+	measure("DeleteEntity", 2, 1, 6, 3, func() error { return l.Limits.DeleteEntity(ctx, "p", "b") })
+	measure("DeleteEntity of nothing", 1, 1, 0, 0, func() error { return l.Limits.DeleteEntity(ctx, "p", "b") })
+	measure("DeleteResource", 2, 1, 6, 2, func() error { return l.Limits.DeleteResource(ctx, "b") })
+	measure("Events", 1, 1, 0, 0, func() error { return endOf(l.Audit.Events(ctx, "p", AuditQuery{})) })
+
+	// A record, its event, and two looks at the children, at what is under the key and at the buckets.
+	measure("Delete of an entity alone", 6, 1+0.5+1+0.5+0.5, 4, 2, func() error { return l.Entities.Delete(ctx, "q") })
+
+	measure("Register", 2, 1, 4, 2, func() error { return namespace(l.Namespaces.Register(ctx, "x")) })
+	measure("Register again", 1, 1, 0, 0, func() error { return namespace(l.Namespaces.Register(ctx, "x")) })
+	scope, err := l.Namespace(ctx, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	setSystem(t, scope, limits...)
+	for i := range 30 {
+		r := ask(Amounts{"rpm": 1})
+		r.Entity = fmt.Sprint("key-", i)
+		acquire(t, scope, r)
+	}
+	var id string
+	measure("Delete of a namespace", 2, 1, 4, 1, func() error {
+		ns, err := l.Namespaces.Delete(ctx, "x")
+		id = ns.ID
+		return err
+	})
+	measure("Recover", 2, 1, 4, 1, func() error { return namespace(l.Namespaces.Recover(ctx, id)) })
+	if _, err := l.Namespaces.Delete(ctx, "x"); err != nil {
+		t.Fatal(err)
+	}
+	// 30 buckets in three indexes each, the system config and its event in one: two batches. Two sweeps read the index; the
+	// record is marked, and deleted with its index entry.
+	measure("Purge of 32 items", 6, 0.5+0.5, 30+2+2, 90+2+1, func() error { return l.Namespaces.Purge(ctx, id, nil) })
+	if err := scope.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,589 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// names returns the names of namespaces.
+func names(list []Namespace) (names []string) {
+	for _, ns := range list {
+		names = append(names, ns.Name)
+	}
+	return names
+}
+
+func TestNamespaceLife(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		list := func() []string { return names(collect(t, "List", l.Namespaces.List(ctx))) }
+		orphans := func() []Namespace { return collect(t, "Orphans", l.Namespaces.Orphans(ctx)) }
+		registered, err := l.Namespaces.Register(ctx, "eu/production 1")
+		if err != nil {
+			t.Fatalf("Register() = %v", err)
+		}
+		want := Namespace{ID: registered.ID, Name: "eu/production 1", Status: NamespaceActive, CreatedAt: c.now()}
+		if diff := cmp.Diff(want, registered); diff != "" || len(want.ID) != 11 {
+			t.Errorf("Register() (-want +got):\n%s", diff)
+		}
+		for call, get := range map[string]func() (Namespace, error){
+			"Register": func() (Namespace, error) { return l.Namespaces.Register(ctx, want.Name) },
+			"Get":      func() (Namespace, error) { return l.Namespaces.Get(ctx, want.Name) },
+		} {
+			got, err := get()
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("%s() = %v (-want +got):\n%s", call, err, diff)
+			}
+		}
+		if got := list(); !slices.Equal(got, []string{"default", want.Name}) {
+			t.Errorf("List() = %q", got)
+		}
+
+		scope := newLimiter(t, s, WithClock(c.now), WithNamespace(want.Name))
+		setSystem(t, scope, PerDay("rpm", 10))
+		acquire(t, scope, ask(Amounts{"rpm": 1}))
+		c.sleep(time.Hour)
+		deleted, err := l.Namespaces.Delete(ctx, want.Name)
+		want.Status, want.DeletedAt = NamespaceDeleted, c.now()
+		if diff := cmp.Diff(want, deleted); err != nil || diff != "" {
+			t.Errorf("Delete() = %v (-want +got):\n%s", err, diff)
+		}
+		if diff := cmp.Diff([]Namespace{want}, orphans()); diff != "" {
+			t.Errorf("Orphans() (-want +got):\n%s", diff)
+		}
+		if got := list(); !slices.Equal(got, []string{"default"}) {
+			t.Errorf("List() = %q after the deletion", got)
+		}
+		for call, err := range map[string]error{
+			"Get":       func() error { _, err := l.Namespaces.Get(ctx, want.Name); return err }(),
+			"Delete":    func() error { _, err := l.Namespaces.Delete(ctx, want.Name); return err }(),
+			"Namespace": func() error { _, err := l.Namespace(ctx, want.Name); return err }(),
+			"Recover":   func() error { _, err := l.Namespaces.Recover(ctx, "AAAAAAAAAAA"); return err }(),
+			"Purge":     l.Namespaces.Purge(ctx, "AAAAAAAAAAA", nil),
+		} {
+			if !errors.Is(err, ErrNamespaceNotFound) {
+				t.Errorf("%s() of a deleted or unknown namespace = %v, want ErrNamespaceNotFound", call, err)
+			}
+		}
+		acquire(t, scope, ask(Amounts{"rpm": 1})) // whoever is in goes on
+
+		recovered, err := l.Namespaces.Recover(ctx, want.ID)
+		want.Status, want.DeletedAt = NamespaceActive, time.Time{}
+		if diff := cmp.Diff(want, recovered); err != nil || diff != "" {
+			t.Errorf("Recover() = %v (-want +got):\n%s", err, diff)
+		}
+		if got, err := l.Namespaces.Get(ctx, want.Name); err != nil || got != want {
+			t.Errorf("Get() after the recovery = %+v, %v, want %+v", got, err, want)
+		}
+		if got := orphans(); got != nil {
+			t.Errorf("Orphans() = %v after the recovery", got)
+		}
+		if got := available(t, newLimiter(t, s, WithClock(c.now), WithNamespace(want.Name)), "rpm"); got != 8 {
+			t.Errorf("the bucket has %d after the recovery, want 8", got)
+		}
+
+		// The name is taken by another one.
+		if _, err := l.Namespaces.Delete(ctx, want.Name); err != nil {
+			t.Fatal(err)
+		}
+		second, err := l.Namespaces.Register(ctx, want.Name)
+		if err != nil || second.ID == want.ID {
+			t.Errorf("Register() of a deleted name = %+v, %v, want a new namespace", second, err)
+		}
+		before := dump(t, s.impl, registryNamespace)
+		if _, err := l.Namespaces.Recover(ctx, want.ID); !errors.Is(err, ErrNamespaceState) || !strings.Contains(err.Error(), "taken") {
+			t.Errorf("Recover() of a taken name = %v, want ErrNamespaceState", err)
+		}
+		if diff := cmp.Diff(before, dump(t, s.impl, registryNamespace)); diff != "" {
+			t.Errorf("a refused recovery changes (-want +got):\n%s", diff)
+		}
+		if _, err := l.Namespaces.Delete(ctx, want.Name); err != nil {
+			t.Fatal(err)
+		}
+		if got := names(orphans()); !slices.Equal(got, []string{want.Name, want.Name}) {
+			t.Errorf("Orphans() = %q, want both", got)
+		}
+	})
+}
+
+// TestNamespaceStates makes the calls that a status does not allow.
+func TestNamespaceStates(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	ns, err := l.Namespaces.Register(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(call string, err error) {
+		t.Helper()
+		if !errors.Is(err, ErrNamespaceState) {
+			t.Errorf("%s = %v, want ErrNamespaceState", call, err)
+		}
+	}
+	_, err = l.Namespaces.Recover(ctx, ns.ID)
+	refused("Recover() of an active namespace", err)
+	refused("Purge() of an active namespace", l.Namespaces.Purge(ctx, ns.ID, nil))
+	if _, err := l.Namespaces.Delete(ctx, "a"); err != nil {
+		t.Fatal(err)
+	}
+	purging, err := condemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.Write(ctx, store.Write{Key: namespaceIDKey{ID: ns.ID}.key(), Expr: purging}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Namespaces.Recover(ctx, ns.ID)
+	refused("Recover() of a namespace whose purge has begun", err)
+	if got := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].Status != NamespacePurging {
+		t.Errorf("Orphans() = %+v, want the one whose purge has begun", got)
+	}
+
+	// A record that another program left without its counterpart.
+	forward := namespaceItem{Key: namespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(NamespaceActive)}
+	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: forward.Key.key(), Item: forward.encode()}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.Namespaces.Delete(ctx, "half")
+	refused("Delete() of half a namespace", err)
+
+	var invalid *ValidationError
+	for call, err := range map[string]error{
+		"Delete of the default one": func() error { _, err := l.Namespaces.Delete(ctx, DefaultNamespace); return err }(),
+		"Register of the registry":  func() error { _, err := l.Namespaces.Register(ctx, "_"); return err }(),
+		"Get of nothing":            func() error { _, err := l.Namespaces.Get(ctx, ""); return err }(),
+		"Recover of the registry":   func() error { _, err := l.Namespaces.Recover(ctx, "_"); return err }(),
+		"Purge of the registry":     l.Namespaces.Purge(ctx, "_", nil),
+		"Purge of nothing":          l.Namespaces.Purge(ctx, "", nil),
+		"Purge of a key":            l.Namespaces.Purge(ctx, "a/ENTITY", nil),
+		"Namespace of the registry": func() error { _, err := l.Namespace(ctx, "_"); return err }(),
+		"Namespace, a bad option":   func() error { _, err := l.Namespace(ctx, "a", WithCacheSize(-1)); return err }(),
+	} {
+		if !errors.As(err, &invalid) {
+			t.Errorf("%s: %v, want a ValidationError", call, err)
+		}
+	}
+}
+
+func TestScopedLimiters(t *testing.T) {
+	ctx := context.Background()
+	l, err := Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"), WithClock(newClock().now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Namespace(ctx, "a"); !errors.Is(err, ErrNamespaceNotFound) {
+		t.Errorf("Namespace() of a name that is not registered = %v, want ErrNamespaceNotFound", err)
+	}
+	open := func(name string, opts ...Option) *RateLimiter {
+		t.Helper()
+		scope, err := l.Namespace(ctx, name, opts...)
+		if err != nil {
+			t.Fatalf("Namespace(%s) = %v", name, err)
+		}
+		return scope
+	}
+	a, b := open("a", WithSetup()), open("b", WithSetup(), WithNamespace("ignored"))
+	again, exact := open("a"), open("a", WithFreshness(0))
+	if a.ns == b.ns || a.ns != again.ns || a.ns == l.ns || a.options.namespace != "a" || b.options.namespace != "b" {
+		t.Fatalf("namespaces %q %q %q of %q %q", a.ns, again.ns, b.ns, l.ns, b.options.namespace)
+	}
+	if exact.options.freshness != 0 || a.options.freshness != defaultFreshness || again.options.setup {
+		t.Errorf("options %+v and %+v", exact.options, a.options)
+	}
+	if got := a.now(); !got.Equal(l.now()) {
+		t.Errorf("a scoped limiter's time is %v, want its origin's", got)
+	}
+	for i, scope := range []*RateLimiter{l, a, b} {
+		setSystem(t, scope, PerDay("rpm", int64(i+1)))
+		create(t, scope, Entity{ID: "key-1", Name: fmt.Sprint(i)})
+	}
+	for i, scope := range []*RateLimiter{l, a, b} {
+		if got := burst(t, scope, 5); got != i+1 {
+			t.Errorf("scope %d admits %d, want %d", i, got, i+1)
+		}
+		if e, err := scope.Entities.Get(ctx, "key-1"); err != nil || e.Name != fmt.Sprint(i) {
+			t.Errorf("scope %d has entity %+v, %v", i, e, err)
+		}
+		if got := actions(t, scope, "key-1"); len(got) != 1 {
+			t.Errorf("scope %d has events %v", i, got)
+		}
+	}
+	// A change through one is known to the other at once, and to nobody else.
+	if _, err := again.Limits.Resolve(ctx, "key-2", "gpt-4"); err != nil {
+		t.Fatal(err)
+	}
+	setSystem(t, a, PerDay("rpm", 7))
+	for scope, want := range map[*RateLimiter]int64{again: 7, exact: 7, b: 3, l: 1} {
+		if got, err := scope.Limits.Resolve(ctx, "key-2", "gpt-4"); err != nil || got.Limits[0].Capacity != want {
+			t.Errorf("Resolve() in %s = %v, %v, want %d", scope.options.namespace, got, err, want)
+		}
+	}
+
+	if err := errors.Join(a.Close(), a.Close()); err != nil {
+		t.Errorf("Close() of a scoped limiter = %v", err)
+	}
+	for call, err := range map[string]error{
+		"Acquire":   func() error { _, err := a.Acquire(ctx, ask(Amounts{"rpm": 1})); return err }(),
+		"Namespace": func() error { _, err := a.Namespace(ctx, "b"); return err }(),
+		"Create":    func() error { _, err := a.Entities.Create(ctx, Entity{ID: "e"}); return err }(),
+		"Get":       func() error { _, err := a.Entities.Get(ctx, "e"); return err }(),
+		"Delete":    a.Entities.Delete(ctx, "e"),
+		"Children":  endOf(a.Entities.Children(ctx, "e")),
+		"Buckets":   endOf(a.Entities.Buckets(ctx, "e")),
+		"Register":  func() error { _, err := a.Namespaces.Register(ctx, "x"); return err }(),
+		"Recover":   func() error { _, err := a.Namespaces.Recover(ctx, "x"); return err }(),
+		"Purge":     a.Namespaces.Purge(ctx, "x", nil),
+		"List":      endOf(a.Namespaces.List(ctx)),
+		"Orphans":   endOf(a.Namespaces.Orphans(ctx)),
+		"Events":    endOf(a.Audit.Events(ctx, "e", AuditQuery{})),
+		"Setup":     a.Setup(ctx),
+	} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("%s() of a closed limiter = %v, want ErrClosed", call, err)
+		}
+	}
+	if _, err := again.Available(ctx, "key-1", "gpt-4"); err != nil { // the store is open
+		t.Errorf("Available() after another scope was closed = %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	if _, err := again.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, ErrClosed) {
+		t.Errorf("Acquire() after the store was closed = %v, want ErrClosed", err)
+	}
+	if err := errors.Join(again.Close(), b.Close(), exact.Close()); err != nil {
+		t.Errorf("Close() after the store was closed = %v", err)
+	}
+}
+
+// TestConcurrentRegistrations registers, deletes and recovers from several goroutines: each succeeds once.
+func TestConcurrentRegistrations(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s)
+		compete := func(do func() (Namespace, error), lost error) (won []Namespace) {
+			t.Helper()
+			var turn sync.Mutex
+			var group sync.WaitGroup
+			for range 8 {
+				group.Go(func() {
+					ns, err := do()
+					turn.Lock()
+					defer turn.Unlock()
+					if err == nil {
+						won = append(won, ns)
+					} else if lost == nil || !errors.Is(err, lost) {
+						t.Errorf("%v, want %v", err, lost)
+					}
+				})
+			}
+			group.Wait()
+			return won
+		}
+		won := compete(func() (Namespace, error) { return l.Namespaces.Register(ctx, "a") }, nil)
+		if len(won) != 8 || slices.ContainsFunc(won, func(ns Namespace) bool { return ns.ID != won[0].ID }) {
+			t.Errorf("Register() at once yields %v, want one namespace", won)
+		}
+		if got := compete(func() (Namespace, error) { return l.Namespaces.Delete(ctx, "a") }, ErrNamespaceNotFound); len(got) != 1 {
+			t.Errorf("Delete() at once succeeds %d times", len(got))
+		}
+		if got := compete(func() (Namespace, error) { return l.Namespaces.Recover(ctx, won[0].ID) }, ErrNamespaceState); len(got) != 1 {
+			t.Errorf("Recover() at once succeeds %d times", len(got))
+		}
+		if _, err := l.Namespaces.Delete(ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		// Either it is recovered, or it is purged.
+		var purged, recovered atomic.Int64
+		compete(func() (Namespace, error) {
+			if purged.Add(1)%2 == 0 {
+				return won[0], l.Namespaces.Purge(ctx, won[0].ID, nil)
+			}
+			ns, err := l.Namespaces.Recover(ctx, won[0].ID)
+			if err == nil {
+				recovered.Add(1)
+			}
+			if errors.Is(err, ErrNamespaceNotFound) {
+				err = ErrNamespaceState
+			}
+			return ns, err
+		}, ErrNamespaceState)
+		_, err := l.Namespaces.Get(ctx, "a")
+		if orphans := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); (err == nil) != (recovered.Load() == 1) || len(orphans) > 0 {
+			t.Errorf("Get() = %v after %d recoveries, orphans %v", err, recovered.Load(), orphans)
+		}
+	})
+}
+
+// crowd sets up a limiter and a namespace to purge, deleted, between others that look much like it.
+func crowd(tb testing.TB, s store.Store) (l *RateLimiter, victim Namespace, others []string) {
+	tb.Helper()
+	ctx := context.Background()
+	l = newLimiter(tb, Store{impl: s})
+	others = []string{registryNamespace, l.ns}
+	for _, name := range []string{"victim", "other", "victims", DefaultNamespace} {
+		scope := newLimiter(tb, Store{impl: s}, WithNamespace(name))
+		setSystem(tb, scope, PerMinute("rpm", 100), PerMinute("tpm", 1000))
+		if err := scope.Limits.SetResource(ctx, "gpt-4", []Limit{PerMinute("rpm", 10)}); err != nil {
+			tb.Fatal(err)
+		}
+		create(tb, scope, Entity{ID: "p"})
+		create(tb, scope, Entity{ID: "key-1", ParentID: "p"})
+		populate(tb, scope, "key-1")
+		if name != "victim" {
+			others = append(others, scope.ns)
+		}
+	}
+	victim, err := l.Namespaces.Delete(ctx, "victim")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l, victim, others
+}
+
+// checkPurged checks that a namespace is gone with its record, and nothing else.
+func checkPurged(t *testing.T, l *RateLimiter, id string, others []string, before map[string]string) {
+	t.Helper()
+	if got := dump(t, l.store, id); len(got) > 0 {
+		t.Errorf("%d items left: %v", len(got), got)
+	}
+	record := namespaceIDKey{ID: id}.key()
+	want := without(before, func(key string) bool { return key == record.PK+" "+record.SK })
+	if diff := cmp.Diff(want, dump(t, l.store, others...)); diff != "" {
+		t.Errorf("items of others (-want +got):\n%s", diff)
+	}
+	if orphans := collect(t, "Orphans", l.Namespaces.Orphans(context.Background())); orphans != nil {
+		t.Errorf("Orphans() = %v", orphans)
+	}
+}
+
+func TestPurge(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l, victim, others := crowd(t, s.impl)
+		// An item of another namespace whose index entry is wrong.
+		stray := entityKey{NS: others[2], Entity: "stray"}.key()
+		if _, err := s.impl.Write(ctx, store.Write{Kind: store.Put, Key: stray, Item: expr.Item{
+			{Name: "GSI4PK", Value: expr.S(victim.ID)}, {Name: "GSI4SK", Value: expr.S(stray.PK)},
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		before, size := dump(t, s.impl, others...), len(dump(t, s.impl, victim.ID))-1
+		if size <= 50 || size > 75 {
+			t.Fatalf("the namespace has %d items, which are not three batches", size)
+		}
+		var progress []int
+		if err := l.Namespaces.Purge(ctx, victim.ID, func(p PurgeProgress) { progress = append(progress, p.Deleted) }); err != nil {
+			t.Fatalf("Purge() = %v", err)
+		}
+		if want := []int{25, 50, size}; !slices.Equal(progress, want) {
+			t.Errorf("progress %v, want %v", progress, want)
+		}
+		items, err := s.impl.Read(ctx, []store.Key{stray}, true)
+		if err != nil || items[0] == nil {
+			t.Errorf("the purge took an item of another namespace: %v", err)
+		}
+		if err := s.impl.Delete(ctx, []store.Key{stray}); err != nil {
+			t.Fatal(err)
+		}
+		checkPurged(t, l, victim.ID, others, before)
+		if err := l.Namespaces.Purge(ctx, victim.ID, nil); !errors.Is(err, ErrNamespaceNotFound) {
+			t.Errorf("Purge() again = %v, want ErrNamespaceNotFound", err)
+		}
+	})
+}
+
+// TestPurgeSurvivesCrashes kills the process at every call of a purge, in each way, and purges again.
+func TestPurgeSurvivesCrashes(t *testing.T) {
+	const calls = 7 // mark, query, three batches, query, unmark
+	ctx := context.Background()
+	for _, how := range []crash{crashBefore, crashAmid, crashAfter} {
+		for at := 1; ; at++ {
+			m := &mortal{Store: newMemory(t).impl}
+			l, victim, others := crowd(t, m)
+			before := dump(t, m, others...)
+			m.kill(at, how)
+			err := l.Namespaces.Purge(ctx, victim.ID, nil)
+			if !m.died() {
+				if err != nil || at != calls+1 {
+					t.Errorf("Purge() of %d calls = %v, want %d calls", at-1, err, calls)
+				}
+				break
+			}
+			if !errors.Is(err, errCrash) {
+				t.Errorf("killed %s %d: Purge() = %v", how, at, err)
+			}
+			m.kill(0, "")
+			again := newLimiter(t, Store{impl: m})
+			last := at == calls && how == crashAfter
+			if !last {
+				if got := collect(t, "Orphans", again.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].ID != victim.ID {
+					t.Errorf("Orphans() = %v, want the namespace", got)
+				}
+			}
+			err = again.Namespaces.Purge(ctx, victim.ID, nil)
+			if (err != nil) != last || last && !errors.Is(err, ErrNamespaceNotFound) {
+				t.Errorf("Purge() again = %v", err)
+			}
+			checkPurged(t, again, victim.ID, others, before)
+			if t.Failed() {
+				t.Fatalf("killed %s call %d", how, at)
+			}
+		}
+	}
+}
+
+// TestPurgeOfManyItems purges 50,000 items, is killed amid them, and goes on.
+func TestPurgeOfManyItems(t *testing.T) {
+	const size = 50_000
+	ctx := context.Background()
+	m := &mortal{Store: newMemory(t).impl}
+	l, victim, others := crowd(t, m)
+	some := len(dump(t, m, victim.ID))
+	for i := some; i < size; i += 100 {
+		var writes []store.Write
+		for j := i; j < min(i+100, size); j++ {
+			item := bucketItem{Key: bucketKey{NS: victim.ID, Entity: fmt.Sprint("key-", j), Resource: "gpt-4"}, ShardCount: 1}
+			writes = append(writes, store.Write{Kind: store.Put, Key: item.Key.key(), Item: item.encode()})
+		}
+		if _, err := m.Transact(ctx, writes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := dump(t, m, others...)
+	deleted, told := 0, 0
+	tell := func(p PurgeProgress) {
+		if p.Deleted <= deleted || p.Deleted > deleted+store.MaxDelete {
+			t.Errorf("progress from %d to %d", deleted, p.Deleted)
+		}
+		deleted, told = p.Deleted, told+1
+	}
+	m.kill(700, crashAmid)
+	if err := l.Namespaces.Purge(ctx, victim.ID, tell); !errors.Is(err, errCrash) {
+		t.Fatalf("Purge() = %v, want it to be killed", err)
+	}
+	m.kill(0, "")
+	if first := deleted; first < 10_000 || first > 20_000 {
+		t.Errorf("killed after %d items", first)
+	} else {
+		deleted = 0
+		if err := l.Namespaces.Purge(ctx, victim.ID, tell); err != nil {
+			t.Fatalf("Purge() again = %v", err)
+		}
+		if total := first + deleted; total != size-store.MaxDelete/2 { // half of the last batch was done, and not counted
+			t.Errorf("progress adds up to %d of %d", total, size)
+		}
+	}
+	if told < size/store.MaxDelete-1 {
+		t.Errorf("told %d times", told)
+	}
+	checkPurged(t, l, victim.ID, others, before)
+}
+
+// TestPurgeOfANamespaceInUse has a limiter write for as long as the purge goes on.
+func TestPurgeOfANamespaceInUse(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	scope, err := l.Namespace(ctx, "a", WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	setSystem(t, scope, PerMinute("rpm", 1000))
+	ns, err := l.Namespaces.Delete(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = l.Namespaces.Purge(ctx, ns.ID, func(PurgeProgress) { acquire(t, scope, ask(Amounts{"rpm": 1})) })
+	if !errors.Is(err, ErrNamespaceState) || !strings.Contains(err.Error(), "written to") {
+		t.Errorf("Purge() of a namespace in use = %v, want ErrNamespaceState", err)
+	}
+	if err := errors.Join(scope.Close(), l.Namespaces.Purge(ctx, ns.ID, nil)); err != nil {
+		t.Errorf("Purge() after it was left = %v", err)
+	}
+	if got := dump(t, l.store, ns.ID); len(got) > 0 {
+		t.Errorf("items left: %v", got)
+	}
+}
+
+// TestPurgeInAStorm throttles deletions and fails queries: the purge waits. Denied permission ends it at once.
+func TestPurgeInAStorm(t *testing.T) {
+	ctx := context.Background()
+	s, faults := newTable(t)
+	l, victim, others := crowd(t, s.impl)
+	before := dump(t, s.impl, others...)
+	faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "BatchWriteItem"})
+	faults.Reset()
+	err := l.Namespaces.Purge(ctx, victim.ID, nil)
+	var outage *UnavailableError
+	if err == nil || errors.As(err, &outage) || faults.Calls("BatchWriteItem") != 1 {
+		t.Errorf("Purge() without permission = %v after %d calls, want the refusal of the first", err, faults.Calls("BatchWriteItem"))
+	}
+	faults.Clear()
+	for _, fault := range []enginetest.Fault{
+		{Kind: enginetest.InternalError, Operation: "UpdateItem", Times: 1},
+		{Kind: enginetest.Throttled, Operation: "BatchWriteItem", Times: 4},
+		{Kind: enginetest.LostReply, Operation: "BatchWriteItem", Times: 4, Skip: 1},
+		{Kind: enginetest.InternalError, Operation: "Query", Times: 4},
+		{Kind: enginetest.LostReply, Operation: "DeleteItem", Times: 1},
+	} {
+		faults.Inject(fault)
+	}
+	if err := l.Namespaces.Purge(ctx, victim.ID, nil); err != nil {
+		t.Errorf("Purge() = %v", err)
+	}
+	faults.Clear()
+	checkPurged(t, l, victim.ID, others, before)
+}
+
+// TestPurgeEndsWithItsContext waits for nothing more once the context has ended.
+func TestPurgeEndsWithItsContext(t *testing.T) {
+	s, faults := newTable(t)
+	l, victim, _ := crowd(t, s.impl)
+	faults.Inject(enginetest.Fault{Kind: enginetest.Throttled, Operation: "BatchWriteItem"})
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	if err := l.Namespaces.Purge(ctx, victim.ID, nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Purge() = %v, want context.DeadlineExceeded", err)
+	}
+}
+
+func ExampleNamespaceService_Purge() {
+	ctx := context.Background()
+	limiter, err := Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	staging, err := limiter.Namespace(ctx, "staging", WithSetup())
+	if err != nil {
+		panic(err)
+	}
+	_ = staging.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", 60)}})
+	_ = staging.Close()
+
+	deleted, err := limiter.Namespaces.Delete(ctx, "staging")
+	fmt.Println(deleted.Status, err)
+	err = limiter.Namespaces.Purge(ctx, deleted.ID, func(p PurgeProgress) { fmt.Println(p.Deleted, "items") })
+	fmt.Println(err)
+	// Output:
+	// deleted <nil>
+	// 2 items
+	// <nil>
+}
