@@ -27,7 +27,8 @@ func TestScriptsOnEveryStore(t *testing.T) {
 		p := scripts("testdata/stores", "")
 		setup := p.Setup
 		p.Setup = func(env *testscript.Env) error {
-			env.Setenv("ZLIMIT_STORE", engineDSN(t, engine))
+			dsn, _ := engineDSN(t, engine)
+			env.Setenv("ZLIMIT_STORE", dsn)
 			return setup(env)
 		}
 		testscript.Run(t, p)
@@ -35,8 +36,9 @@ func TestScriptsOnEveryStore(t *testing.T) {
 }
 
 // engineDSN names a table on an engine that no other test uses.
-func engineDSN(t *testing.T, engine *enginetest.Engine) string {
-	return "dynamodb:" + engine.Table(t) + "?region=" + enginetest.Region + "&endpoint=" + engine.Endpoint()
+func engineDSN(t *testing.T, engine *enginetest.Engine) (dsn, table string) {
+	table = engine.Table(t)
+	return "dynamodb:" + table + "?region=" + enginetest.Region + "&endpoint=" + engine.Endpoint(), table
 }
 
 type lastCode struct{}

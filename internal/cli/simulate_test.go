@@ -38,7 +38,13 @@ func TestSimulateLLMTrace(t *testing.T) {
 		{"memory", func(*testing.T) string { return "memory:" }},
 		{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "limits.db") }},
 		{"dynamodb", func(t *testing.T) string {
-			dsn := engineDSN(t, enginetest.Fresh(t)) // which other tests need not share meanwhile
+			engine := enginetest.Fresh(t) // which other tests need not share meanwhile
+			dsn, table := engineDSN(t, engine)
+			input := zlimit.CreateTableInput(table)
+			input.StreamSpecification = nil // which slows the engine down with every record
+			if _, err := engine.Client().CreateTable(t.Context(), input); err != nil {
+				t.Fatal(err)
+			}
 			if got := command(t, "", "setup", "--store", dsn); got.code != exitOK {
 				t.Fatalf("setup: code %d, stderr %s", got.code, got.stderr)
 			}
@@ -214,7 +220,7 @@ func TestSimulateReadsTheStandardInput(t *testing.T) {
 
 // TestSimulateNeedsATable says what to do about a table that is not there, and names the store.
 func TestSimulateNeedsATable(t *testing.T) {
-	dsn := engineDSN(t, enginetest.Start(t))
+	dsn, _ := engineDSN(t, enginetest.Start(t))
 	got := command(t, "TIMESTAMP\n2024-01-01 00:00:00\n",
 		"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1", "--store", dsn)
 	want := "; create the table with: zlimit setup --store '" + dsn + "'\n"
