@@ -18,7 +18,7 @@ git ls-files --cached --others --exclude-standard -- '*_test.go' ':!tools' |
 	done | sort >"$work/targets"
 
 fuzz() {
-	"${GO:-go}" test -run '^$' -fuzz "^$2\$" -fuzztime "$fuzztime" "$1" </dev/null >"$work/out" 2>&1
+	"${GO:-go}" test -run '^$' -fuzz "^$2\$" -fuzztime "$fuzztime" -fuzzminimizetime 10x "$1" </dev/null >"$work/out" 2>&1
 }
 
 failed=0

@@ -20,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // llmTrace is a trace of an LLM service in production, beside the repository where it was put there.

@@ -1,3 +1,0 @@
-package zlimit
-
-//go:generate go run ../gen -spec ../spec/schema.yaml -root ..
