@@ -74,6 +74,9 @@ func (l *RateLimiter) chargeAll(ctx context.Context, links []link) error {
 	if len(links) == 1 {
 		return l.charge(ctx, &links[0])
 	}
+	if err := l.refused(ctx, links); err != nil {
+		return err
+	}
 	if done, err := l.createAll(ctx, links); done || err != nil {
 		return err
 	}
@@ -87,6 +90,54 @@ func (l *RateLimiter) chargeAll(ctx context.Context, links []link) error {
 		return nil
 	}
 	return l.undo(ctx, links, errs)
+}
+
+// refused asks the links whose last images foretell a rejection, before the others are charged and given back: a read for
+// each, and the rejection if it is one.
+func (l *RateLimiter) refused(ctx context.Context, links []link) error {
+	var refusals []*image // by link, once there is one
+	for i := range links {
+		k := &links[i]
+		last := k.bucket.shard(0).image.Load()
+		if last == nil || k.bucket.divided() || !k.rejected(last, l.now().UnixMilli()) {
+			continue
+		}
+		if !l.trusts(last, l.now().UnixMilli()) {
+			var err error
+			if last, err = l.read(ctx, k.bucket.shard(0)); err != nil {
+				return err
+			}
+		}
+		if !k.bucket.divided() && k.rejected(last, l.now().UnixMilli()) {
+			if refusals == nil {
+				refusals = make([]*image, len(links))
+			}
+			refusals[i] = last
+		}
+	}
+	if refusals == nil {
+		return nil
+	}
+	var statuses Statuses
+	for i, refusal := range refusals {
+		k := &links[i]
+		states := k.bucket.states(nil)
+		if refusal != nil {
+			states = statesOf([]*image{refusal})
+		}
+		statuses = append(statuses, k.statuses(states, l.now().UnixMilli())...)
+	}
+	return exceeded(statuses)
+}
+
+// rejected reports whether the demand is rejected on an image, by limits that the image has.
+func (k *link) rejected(i *image, now int64) bool {
+	if i.exists && !k.limits.config.Matches(&i.State) {
+		return false
+	}
+	var plan bucket.Plan
+	plan.Decide(i.state(), &k.limits.config, &k.demand, now)
+	return plan.Kind == bucket.Reject
 }
 
 // createAll charges links that all have no item yet in one transaction; false when that is not so.
