@@ -96,19 +96,20 @@ func (l *RateLimiter) chargeAll(ctx context.Context, links []link) error {
 // each, and the rejection if it is one.
 func (l *RateLimiter) refused(ctx context.Context, links []link) error {
 	var refusals []*image // by link, once there is one
+	now := l.now().UnixMilli()
 	for i := range links {
 		k := &links[i]
 		last := k.bucket.shard(0).image.Load()
-		if last == nil || k.bucket.divided() || !k.rejected(last, l.now().UnixMilli()) {
+		if last == nil || k.bucket.divided() || !k.rejected(last, now) {
 			continue
 		}
-		if !l.trusts(last, l.now().UnixMilli()) {
+		if !l.trusts(last, now) {
 			var err error
 			if last, err = l.read(ctx, k.bucket.shard(0)); err != nil {
 				return err
 			}
 		}
-		if !k.bucket.divided() && k.rejected(last, l.now().UnixMilli()) {
+		if !k.bucket.divided() && k.rejected(last, now) {
 			if refusals == nil {
 				refusals = make([]*image, len(links))
 			}
@@ -125,7 +126,7 @@ func (l *RateLimiter) refused(ctx context.Context, links []link) error {
 		if refusal != nil {
 			states = statesOf([]*image{refusal})
 		}
-		statuses = append(statuses, k.statuses(states, l.now().UnixMilli())...)
+		statuses = append(statuses, k.statuses(states, now)...)
 	}
 	return exceeded(statuses)
 }

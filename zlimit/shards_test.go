@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -277,5 +278,41 @@ func TestTreeOfShards(t *testing.T) {
 		if got := origin(shard); got != want {
 			t.Errorf("origin(%d) = %d, want %d", shard, got, want)
 		}
+	}
+}
+
+// TestThrottlesDivide has DynamoDB throttle the writes of one key, and of one key alone: its write units do not fall
+// short, since what is throttled is not written.
+func TestThrottlesDivide(t *testing.T) {
+	s, faults := newTable(t)
+	l := newLimiter(t, s, WithClock(newClock().now))
+	setSystem(t, l, PerDay("rpm", 1000))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	throttle := func(times int) {
+		faults.Inject(enginetest.Fault{Kind: enginetest.ThroughputExceeded, Operation: "UpdateItem"})
+		var group sync.WaitGroup
+		for range times {
+			group.Go(func() {
+				var outage *UnavailableError
+				if _, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1})); !errors.As(err, &outage) || outage.Unknown {
+					t.Errorf("Acquire() = %v, want an UnavailableError without a write", err)
+				}
+			})
+		}
+		group.Wait()
+		l.background.Wait()
+		faults.Clear()
+	}
+	throttle(sustained - 1)
+	if states := shardsOf(t, l); len(states) != 1 {
+		t.Errorf("%d shards after a few throttled writes, want 1", len(states))
+	}
+	throttle(1)
+	states := shardsOf(t, l)
+	if tokens, consumed, _ := total(states, "rpm"); len(states) != 2 || tokens != 999_000 || consumed != 1000 {
+		t.Errorf("%d shards with %d that count %d, want 2 with 999000 and 1000", len(states), tokens, consumed)
+	}
+	if got := burst(t, l, 1500); got != 999 {
+		t.Errorf("burst(1500) = %d, want 999", got)
 	}
 }
