@@ -216,6 +216,9 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 			return err
 		}
 		if applied {
+			if plan.Kind == bucket.Create {
+				l.expire(ctx)
+			}
 			l.balance(ctx, k, s, next)
 			return nil
 		}
@@ -225,6 +228,18 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 		}
 	}
 	return ErrContended
+}
+
+// expire has a store without an expiry of its own delete some of the buckets that have expired, as new ones come.
+func (l *RateLimiter) expire(ctx context.Context) {
+	s, ok := l.store.(store.Expirer)
+	if !ok {
+		return
+	}
+	err := l.call(ctx, func(ctx context.Context) error { return s.Expire(ctx, thousands(l.now().UnixMilli())) })
+	if err != nil {
+		l.options.logger.Warn("zlimit: expired buckets could not be deleted", "error", err)
+	}
 }
 
 // attempt sends a plan that was made from an image; it returns the image that it left, or failed on. A plan that moves

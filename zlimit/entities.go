@@ -497,7 +497,7 @@ func (b *shards) bucket(entity string) Bucket {
 				RefillAmount: l.RefillAmount / millis,
 				RefillPeriod: duration(l.RefillPeriod),
 			},
-			Available: floorDiv(l.Available, millis),
+			Available: thousands(l.Available),
 		})
 	}
 	return sum

@@ -192,7 +192,7 @@ func (b *shard) item(s *bucket.State, o owner) *bucketItem {
 
 // bindSpend binds a plan that leaves the refill stamp alone.
 func bindSpend(p *bucket.Plan) (expr.Bound, error) {
-	call := spend(p.RefilledAt, floorDiv(p.Now, millis))
+	call := spend(p.RefilledAt, thousands(p.Now))
 	for i := range p.Steps {
 		switch s := &p.Steps[i]; s.Kind {
 		case bucket.Take:

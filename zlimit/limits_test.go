@@ -325,3 +325,34 @@ func TestTablesOfOthers(t *testing.T) {
 		}
 	})
 }
+
+// TestExpiredBucketsGo creates buckets that nobody uses again: what a store without an expiry of its own keeps of them is
+// bounded.
+func TestExpiredBucketsGo(t *testing.T) {
+	ctx := context.Background()
+	c := newClock()
+	l := newLimiter(t, newMemory(t), WithClock(c.now), WithBucketTTL(1))
+	setSystem(t, l, PerSecond("rpm", 1))
+	var keys []store.Key
+	for i := range 300 {
+		r := Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: Amounts{"rpm": 1}}
+		acquire(t, l, r)
+		keys = append(keys, bucketKey{NS: l.ns, Entity: r.Entity, Resource: r.Resource}.key())
+		c.sleep(100 * time.Millisecond)
+	}
+	kept := 0
+	for page := range slices.Chunk(keys, 100) {
+		items, err := l.store.Read(ctx, page, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range items {
+			if item != nil {
+				kept++
+			}
+		}
+	}
+	if kept < 10 || kept > 100 { // those of the last seconds are not expired
+		t.Errorf("%d of 300 buckets are kept, want those of the last seconds and few more", kept)
+	}
+}

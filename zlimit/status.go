@@ -83,7 +83,7 @@ func (k *link) statuses(shards []*bucket.State, now int64) Statuses {
 				RefillAmount: l.RefillAmount / millis,
 				RefillPeriod: time.Duration(l.RefillPeriod) * time.Millisecond,
 			},
-			Available: floorDiv(l.Available, millis),
+			Available: thousands(l.Available),
 			Requested: l.Requested / millis,
 			Exceeded:  l.Wait > 0,
 		}
@@ -98,10 +98,10 @@ func (k *link) statuses(shards []*bucket.State, now int64) Statuses {
 // millis is the number of millitokens in a token.
 const millis = 1000
 
-// floorDiv returns ⌊a/b⌋ for a positive b.
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b < 0 {
+// thousands returns ⌊n/1000⌋: tokens of millitokens, seconds of milliseconds.
+func thousands(n int64) int64 {
+	q := n / 1000
+	if n%1000 < 0 {
 		q--
 	}
 	return q

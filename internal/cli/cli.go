@@ -140,6 +140,7 @@ Exit codes: 0 admitted or done, 3 rejected, 2 bad input, 1 failure.`,
 		a.acquireCommand(),
 		a.availableCommand(),
 		a.limitsCommand(),
+		a.quotaCommand(),
 		a.versionCommand(),
 	)
 	hideFlags(root)

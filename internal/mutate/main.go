@@ -55,6 +55,9 @@ func mutate(out io.Writer, file, run, only string) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // of the temporary directory
+	if output, err := test(file, run); err != nil {
+		return fmt.Errorf("the tests fail without a mutant: %w\n%s", err, output)
+	}
 	survivors := 0
 	for _, m := range mutants {
 		if !wanted.MatchString(m.name) {
@@ -131,6 +134,12 @@ func find(file string, source []byte) (mutants []mutant, err error) {
 	return mutants, nil
 }
 
+// test runs the tests of the package of a file.
+func test(file, run string, flags ...string) ([]byte, error) {
+	args := append([]string{"test", "-count=1", "-failfast", "-run", run}, flags...)
+	return exec.Command("go", append(args, "./"+filepath.Dir(file))...).CombinedOutput()
+}
+
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 
 // try returns the first test that fails on the mutant, "" for none.
@@ -152,8 +161,7 @@ func (m mutant) try(dir, file string, source []byte, run string) (string, error)
 	if err := errors.Join(os.WriteFile(replacement, mutated, 0o600), os.WriteFile(config, overlay, 0o600)); err != nil {
 		return "", err
 	}
-	args := []string{"test", "-count=1", "-failfast", "-overlay", config, "-run", run, "./" + filepath.Dir(file)}
-	output, err := exec.Command("go", args...).CombinedOutput()
+	output, err := test(file, run, "-overlay", config)
 	if err == nil {
 		return "", nil
 	}

@@ -126,6 +126,12 @@ type Page struct {
 	Next  Cursor
 }
 
+// An Expirer is a store that deletes expired items when it is told to, a few at a time, rather than by itself.
+type Expirer interface {
+	// Expire looks at some items, and deletes those whose time of expiry is not after now, in epoch seconds.
+	Expire(ctx context.Context, now int64) error
+}
+
 // A Store keeps items. It is safe for concurrent use. Every method returns an error of package store, as [Error]
 // says, or the context's error when the context ended before the call did anything.
 type Store interface {

@@ -24,13 +24,14 @@ type layout struct {
 	indexes map[string]*store.Index
 	columns []string       // the key attributes of the indexes, each once
 	place   map[string]int // of an attribute in columns
+	ttl     string         // the attribute that holds the time of expiry
 
 	create          []string // the statements that make the schema
 	insert, replace string
 }
 
 func newLayout(table store.Table) (*layout, error) {
-	l := &layout{indexes: map[string]*store.Index{}, place: map[string]int{}}
+	l := &layout{indexes: map[string]*store.Index{}, place: map[string]int{}, ttl: table.TTL}
 	var indexes []string
 	for i := range table.Indexes {
 		x := &table.Indexes[i]

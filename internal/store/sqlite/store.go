@@ -47,9 +47,14 @@ type Store struct {
 	// A pool holds the connections that nobody uses, nil for those not opened yet. There is one that may write; a
 	// database in memory has no other.
 	writer, readers chan *conn
+
+	swept int64 // the row that Expire looked at last; of whoever holds the writer
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store   = (*Store)(nil)
+	_ store.Expirer = (*Store)(nil)
+)
 
 // Open returns a store on a database file. It does not create the file, nor open it before it is needed: [Store.Setup]
 // creates it with its schema, and until then calls fail with [store.ErrTableNotFound].

@@ -1,0 +1,41 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// sweep is the number of items that one call of Expire looks at.
+const sweep = 16
+
+// Expire looks at a few items, in the order in which they were first stored, and deletes those whose time of expiry is not
+// after now, in epoch seconds. The next call goes on where this one ended, so that a call for each new item keeps the
+// expired ones to a fraction of all. It reads rows and writes only when it deletes.
+func (s *Store) Expire(ctx context.Context, now int64) error {
+	return s.update(ctx, "expire", true, func(ctx context.Context, c *conn) (bool, error) {
+		next, err := c.query("SELECT rowid, item FROM items WHERE rowid > ? ORDER BY rowid LIMIT ?")
+		if err != nil {
+			return false, err
+		}
+		var expired []int64
+		seen, last := 0, s.swept
+		err = next.rows(ctx, 2, func(row []driver.Value) error {
+			seen++
+			last, _ = row[0].(int64)
+			item, err := itemOf(store.Key{}, row[1])
+			if at, ok := item.Get(s.layout.ttl).Int(); ok && at > 0 && at <= now {
+				expired = append(expired, last)
+			}
+			return err
+		}, s.swept, int64(sweep))
+		for i := 0; err == nil && i < len(expired); i++ {
+			err = c.remove.exec(ctx, expired[i])
+		}
+		if s.swept = last; seen < sweep {
+			s.swept = 0
+		}
+		return len(expired) > 0, err
+	})
+}
