@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/zlimit/zlimit-go/quota"
+	"github.com/zlimit/zlimit-go/quota/quotasqlite"
+)
+
+// quotaNow is where the clock of the quota scripts stands.
+var quotaNow = time.Date(2026, time.February, 20, 14, 32, 30, 0, time.UTC)
+
+// TestQuotaScripts runs what TestScripts cannot: commands whose clock stands still, which read the file $STDIN, and for
+// which $PROVIDER counts tokens. `written FILE TIME` sets when a file was written.
+func TestQuotaScripts(t *testing.T) {
+	provider := httptest.NewServer(http.HandlerFunc(countBytes))
+	t.Cleanup(provider.Close)
+	p := scripts("testdata/quota", "")
+	setup := p.Setup
+	p.Setup = func(env *testscript.Env) error {
+		env.Setenv("PROVIDER", provider.URL)
+		return setup(env)
+	}
+	p.Cmds["zlimit"] = func(ts *testscript.TestScript, neg bool, args []string) {
+		stdin := ""
+		if file := ts.Getenv("STDIN"); file != "" {
+			stdin = ts.ReadFile(file)
+		}
+		a := &app{
+			stdin: strings.NewReader(stdin), stdout: ts.Stdout(), stderr: ts.Stderr(), env: ts.Getenv,
+			now: func() time.Time { return quotaNow }, sleep: sleep,
+		}
+		code := a.run(context.Background(), args)
+		*ts.Value(lastCode{}).(*int) = code
+		if neg == (code == exitOK) {
+			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
+		}
+	}
+	p.Cmds["written"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		at, err := time.Parse(time.RFC3339, args[1])
+		ts.Check(err)
+		ts.Check(os.Chtimes(ts.MkAbs(args[0]), at, at))
+	}
+	p.Cmds["latin1"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte("caf\xe9"), 0o600))
+	}
+	testscript.Run(t, p)
+}
+
+// countBytes counts bytes for tokens, in the protocols of all providers.
+func countBytes(w http.ResponseWriter, r *http.Request) {
+	var body struct {
+		Contents []struct{ Parts []struct{ Text string } }
+		Input    string
+		Messages []struct{ Content string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	var key, text, field string
+	switch path := r.URL.Path; {
+	case strings.HasPrefix(path, "/v1beta/models/") && strings.HasSuffix(path, ":countTokens"):
+		key, text, field = r.Header.Get("X-Goog-Api-Key"), body.Contents[0].Parts[0].Text, "totalTokens"
+	case path == "/v1/responses/input_tokens":
+		key, text, field = strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), body.Input, "input_tokens"
+	case path == "/v1/messages/count_tokens":
+		key, text, field = r.Header.Get("X-Api-Key"), body.Messages[0].Content, "input_tokens"
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	if key != "the-secret-key" {
+		w.WriteHeader(http.StatusUnauthorized)
+		_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]string{"message": "no such key: " + key}})
+		return
+	}
+	_ = json.NewEncoder(w).Encode(map[string]int{field: len(text)})
+}
+
+// TestDefaultStateFile shows that the default files are those of package quota.
+func TestDefaultStateFile(t *testing.T) {
+	home := t.TempDir()
+	for _, name := range []string{"HOME", "USERPROFILE"} {
+		t.Setenv(name, home)
+	}
+	a := &app{env: os.Getenv, stderr: io.Discard}
+	for _, backend := range []string{quota.BackendSQLite, quota.BackendYAML} { // the YAML file wins where both are there
+		l, err := quota.NewWithConfig(t.Context(), quota.Config{Backend: backend})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(l.Persist(t.Context()), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		f, err := a.stateFile("")
+		if err != nil || f.format != backend || f.written.IsZero() {
+			t.Errorf("stateFile() = %+v, %v; want the %s file that a limiter has written", f, err, backend)
+		}
+	}
+	if _, err := (&app{env: func(string) string { return "" }}).stateFile(""); err == nil {
+		t.Error("stateFile() without a home directory = nil, want an error")
+	}
+}
+
+// TestLastWriteOfLog shows that what SQLite has only in its log counts as written.
+func TestLastWriteOfLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state.db")
+	store, err := quotasqlite.Open(t.Context(), path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = store.Close() }()
+	if err := store.Record(t.Context(), quota.Charge{Request: quota.Request{Model: "m"}}); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC)
+	late := long.Add(time.Hour)
+	if err := errors.Join(os.Chtimes(path, long, long), os.Chtimes(path+"-wal", late, late)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := inspect(path)
+	if err != nil || !f.written.Equal(late) {
+		t.Errorf("inspect() = %+v, %v; want written %v", f, err, late)
+	}
+	// A process that has the file open is no obstacle, and its usage is there.
+	s, err := f.status(t.Context(), time.Now(), nil)
+	if err != nil || len(s.Models) != 1 || s.Models[0].Limits[2].Used != 1 {
+		t.Errorf("status() = %+v, %v; want one request of m", s, err)
+	}
+}
+
+// TestQuotaBadInput shows that bad input of the quota commands is one line, exits with 2, and creates nothing.
+func TestQuotaBadInput(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state.yaml")
+	for _, test := range []struct{ args, want string }{
+		{"quota", "quota: status, reset, set, migrate or count is missing"},
+		{"quota stat", `no command "stat"; did you mean set or status?`},
+		{"quota status --store memory:", "quota status: --store is for limits in a store"},
+		{"quota status --namespace n", "quota status: --namespace is for limits in a store"},
+		{"quota status a b", `quota status: one argument too many, "b"`},
+		{"quota status a --key b", "quota status: --key excludes MODEL"},
+		{"quota status --key=", `quota: key "" must not be empty`},
+		{"quota status", "no state file: give --state PATH, since $"},
+		{"quota reset", "quota reset: MODEL, --key or --all is missing"},
+		{"quota reset a --all", "quota reset: --all excludes MODEL and --key"},
+		{"quota reset --key a --all", "quota reset: --all excludes MODEL and --key"},
+		{"quota set --rpm 1", "quota set: MODEL or --key is missing"},
+		{"quota set a", "quota set: a limit such as --rpm is missing"},
+		{"quota set a --rpm -1", "quota set: --rpm -1: must be 0, which is unlimited, or more"},
+		{"quota set a --output-tpm -1", "quota set: --output-tpm -1: must be"},
+		{"quota set a --rpm x", `invalid argument "x" for "--rpm" flag`},
+		{"quota set a\x01 --rpm 1", `quota: model "a\x01" must not contain`},
+		{"quota migrate", "migrate: YAML is missing"},
+		{"quota migrate a", "migrate: SQLITE is missing"},
+		{"quota migrate a b c", `migrate: one argument too many, "c"`},
+		{"quota count", "count: MODEL is missing"},
+		{"quota count gpt-4o x", "quota count: no API key of openai: set OPENAI_API_KEY"},
+	} {
+		args := strings.Fields(test.args)
+		if test.args != "quota status" && len(args) > 1 && slices.Contains([]string{"status", "reset", "set"}, args[1]) {
+			args = append(args, "--state", state)
+		}
+		got := command(t, "", args...)
+		if got.code != exitUsage || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
+			!strings.HasPrefix(got.stderr, "zlimit: "+test.want) {
+			t.Errorf("zlimit %s: code %d, stdout %q, stderr %q; want code 2 and one line on stderr, %q",
+				test.args, got.code, got.stdout, got.stderr, test.want)
+		}
+		if _, err := os.Stat(state); !errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("zlimit %s has created %s", test.args, state)
+		}
+	}
+}
