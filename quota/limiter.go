@@ -155,7 +155,7 @@ func (l *Limiter) Record(ctx context.Context, r Request) error {
 	} else if _, _, _, err := l.mem.charge(&r, modeRecord); err != nil {
 		return err
 	}
-	l.learned.take(l, &r, true)
+	_, _ = l.learned.take(l, &r, true) // forced, so that nothing is denied
 	l.event(EventRecorded, r, nil)
 	return nil
 }

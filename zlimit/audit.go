@@ -22,12 +22,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its event
-// in the transaction that makes the change: there is no change without an event, nor an event without its change. It is
-// safe for concurrent use.
+// An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its
+// event in the transaction that makes the change: there is no change without an event, nor an event without its change.
+// It is safe for concurrent use.
 //
-// Events are kept for [SystemConfig.AuditRetention], as it was when they were written, and outlive the entities that they
-// are about.
+// Events are kept for [SystemConfig.AuditRetention], as it was when they were written, and outlive the entities that
+// they are about.
 type AuditService struct{ l *RateLimiter }
 
 // An AuditAction says what kind of change an event is about.
@@ -71,9 +71,9 @@ type AuditQuery struct {
 	Reverse  bool      // the latest first
 }
 
-// Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop goes
-// on, consistently: a read unit per 4 KB of events, 100 events to a page, or [AuditQuery.Limit] if that is less. An event
-// past its retention is left out. The loop ends with an error, if there is one.
+// Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop
+// goes on, consistently: a read unit per 4 KB of events, 100 events to a page, or [AuditQuery.Limit] if that is less.
+// An event past its retention is left out. The loop ends with an error, if there is one.
 func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) iter.Seq2[AuditEvent, error] {
 	return func(yield func(AuditEvent, error) bool) {
 		query, bound, err := s.query(entity, &q)
@@ -113,8 +113,8 @@ func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) 
 // auditPage is the number of events that are read at once.
 const auditPage = 100
 
-// query returns the query for the events that q may choose, none when it chooses none, and for an ascending one the sort
-// key before which they end.
+// query returns the query for the events that q may choose, none when it chooses none, and for an ascending one the
+// sort key before which they end.
 func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, bound string, err error) {
 	if s.l.closed.Load() {
 		return query, "", ErrClosed
@@ -277,8 +277,8 @@ type author struct {
 	retention time.Duration // 0 for the default
 }
 
-// with adds to the writes of a change that of its event. The event has a new ID, later than that of every event that this
-// process wrote before.
+// with adds to the writes of a change that of its event. The event has a new ID, later than that of every event that
+// this process wrote before.
 func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
 	now := a.l.now()
 	event := auditItem{
@@ -294,8 +294,8 @@ func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
 	return append(writes, store.Write{Kind: store.Put, Key: event.Key.key(), Item: event.encode(), Expr: absent}), err
 }
 
-// readToChange returns items as the store has them, and the author of the change that they are read for. The retention is
-// read along where it is not in memory.
+// readToChange returns items as the store has them, and the author of the change that they are read for. The retention
+// is read along where it is not in memory.
 func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (items []expr.Item, by author, err error) {
 	by = author{l: l, principal: l.principal(ctx)}
 	known, now := l.retained.Load(), l.now()
@@ -394,8 +394,8 @@ type caller struct {
 // retryIdentity is the time after which a store is asked again who the caller is, when it could not tell.
 const retryIdentity = time.Minute
 
-// principal returns who makes the changes of this limiter, "" when nobody knows. The store is asked once; a failure holds
-// no change up but for the call itself.
+// principal returns who makes the changes of this limiter, "" when nobody knows. The store is asked once; a failure
+// holds no change up but for the call itself.
 func (l *RateLimiter) principal(ctx context.Context) string {
 	if l.options.principal != "" {
 		return l.options.principal
@@ -436,7 +436,8 @@ func (l *RateLimiter) principal(ctx context.Context) string {
 // validatePrincipal checks the name of a principal, "" for the default.
 func validatePrincipal(name string) error {
 	if len(name) > 256 || !printable(name) {
-		return &ValidationError{Field: "principal", Value: name, Reason: "must be at most 256 bytes of UTF-8 without control characters"}
+		const reason = "must be at most 256 bytes of UTF-8 without control characters"
+		return &ValidationError{Field: "principal", Value: name, Reason: reason}
 	}
 	return nil
 }

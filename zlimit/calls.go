@@ -21,7 +21,8 @@ func (l *RateLimiter) transact(ctx context.Context, writes []store.Write) (appli
 	return results != nil && allApplied(results), err
 }
 
-// tryTransact does writes, all or none, and returns what each of them found; nil when another transaction was in the way.
+// tryTransact does writes, all or none, and returns what each of them found; nil when another transaction was in the
+// way.
 func (l *RateLimiter) tryTransact(ctx context.Context, writes []store.Write) (results []store.Result, err error) {
 	err = l.call(ctx, func(ctx context.Context) (err error) {
 		results, err = l.store.Transact(ctx, writes)
@@ -102,7 +103,8 @@ const (
 	firstPatience = 100 * time.Millisecond
 )
 
-// patiently makes a call that does no harm when it is made twice, and waits throttles and other outages out for a while.
+// patiently makes a call that does no harm when it is made twice, and waits throttles and other outages out for a
+// while.
 func (l *RateLimiter) patiently(ctx context.Context, do func(context.Context) error) error {
 	for attempt := 0; ; attempt++ {
 		err := l.call(ctx, do)

@@ -18,11 +18,11 @@ import (
 // the system's. Changes reach every process within its [WithConfigTTL], and the process that makes them at once. It is
 // safe for concurrent use.
 //
-// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read, of the
-// level and an audit event, and of a registry where a level comes or goes; a lost race costs both again. Each of the two
-// or three items costs two write units per KB, and the indexes one for the event, two more for a new level of an entity
-// and one for another new level. Deleting what is not there costs the read. Limits are validated before any of it: whole
-// seconds as periods, at most 16 limits.
+// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read, of
+// the level and an audit event, and of a registry where a level comes or goes; a lost race costs both again. Each of
+// the two or three items costs two write units per KB, and the indexes one for the event, two more for a new level of
+// an entity and one for another new level. Deleting what is not there costs the read. Limits are validated before any
+// of it: whole seconds as periods, at most 16 limits.
 type LimitService struct{ l *RateLimiter }
 
 // A SystemConfig holds the limits of last resort, and settings of the whole namespace.

@@ -13,8 +13,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An EntityService keeps the records of the entities of a namespace. An entity needs no record to be limited, nor to have
-// limits of its own; it needs one to have a parent. The parent of an entity never changes. It is safe for concurrent use.
+// An EntityService keeps the records of the entities of a namespace. An entity needs no record to be limited, nor to
+// have limits of its own; it needs one to have a parent. The parent of an entity never changes. It is safe for
+// concurrent use.
 //
 // A process that has used an entity before learns of a record that another one writes within its [WithConfigTTL].
 type EntityService struct{ l *RateLimiter }
@@ -71,14 +72,14 @@ func (e *Entity) validate() error {
 	return nil
 }
 
-// Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record, and
-// with it and its own parents the entity makes a chain of at most 8.
+// Create writes the record of a new entity and returns it, with what Create has filled in. A parent must have a record,
+// and with it and its own parents the entity makes a chain of at most 8.
 //
 // It returns [ErrEntityExists] for an ID that has a record, [ErrEntityNotFound] when the parent has none, and a
-// [*ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two write units per
-// KB each, and one for the index of each; with a parent one write unit for an index more, two write units that make sure
-// of the parent, and a consistent read of each entity of the chain. The first change within [WithConfigTTL] reads one item
-// more.
+// [*ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two write units
+// per KB each, and one for the index of each; with a parent one write unit for an index more, two write units that make
+// sure of the parent, and a consistent read of each entity of the chain. The first change within [WithConfigTTL] reads
+// one item more.
 func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
 		return Entity{}, ErrClosed
@@ -145,8 +146,8 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 
 func noParent(id string) error { return fmt.Errorf("%w: parent %q", ErrEntityNotFound, id) }
 
-// details returns what an audit event tells of an entity. Metadata is the application's own, and may have to go with the
-// entity, which its events outlive.
+// details returns what an audit event tells of an entity. Metadata is the application's own, and may have to go with
+// the entity, which its events outlive.
 func (e *Entity) details() expr.Item {
 	details := expr.Item{{Name: "name", Value: expr.S(e.Name)}}
 	if e.ParentID != "" {
@@ -156,9 +157,9 @@ func (e *Entity) details() expr.Item {
 	return details
 }
 
-// ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent is there
-// before its children and stays the same, so that a chain ends; only where a record was deleted under its children, by
-// other programs, could a new one of that ID close a circle.
+// ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent is
+// there before its children and stays the same, so that a chain ends; only where a record was deleted under its
+// children, by other programs, could a new one of that ID close a circle.
 func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err error) {
 	if e.ParentID == "" {
 		_, by, err = s.l.readToChange(ctx)
@@ -203,8 +204,8 @@ func (s *EntityService) Get(ctx context.Context, id string) (Entity, error) {
 	return e, wrap("get the entity", err)
 }
 
-// Children yields the entities whose parent is the one given, in the order of their IDs. It reads an index page by page as
-// the loop goes on, half a read unit per 4 KB; the index may be moments behind.
+// Children yields the entities whose parent is the one given, in the order of their IDs. It reads an index page by page
+// as the loop goes on, half a read unit per 4 KB; the index may be moments behind.
 func (s *EntityService) Children(ctx context.Context, id string) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {
 		if err := s.check(id); err != nil {
@@ -258,17 +259,18 @@ func entityOf(item expr.Item) (Entity, error) {
 	return e, nil
 }
 
-// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit events
-// stay. An entity without a record is deleted in the same way; [ErrEntityNotFound] says that nothing was there at all.
+// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
+// events stay. An entity without a record is deleted in the same way; [ErrEntityNotFound] says that nothing was there
+// at all.
 //
-// An entity with children is not deleted: [ErrEntityHasChildren]. What is deleted goes in an order that leaves the record
-// for last, so that a deletion that was interrupted is finished by calling Delete again. A request that comes meanwhile,
-// or later, starts a new bucket of full limits: revoke what lets the entity in first.
+// An entity with children is not deleted: [ErrEntityHasChildren]. What is deleted goes in an order that leaves the
+// record for last, so that a deletion that was interrupted is finished by calling Delete again. A request that comes
+// meanwhile, or later, starts a new bucket of full limits: revoke what lets the entity in first.
 //
-// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with limits
-// of its own, see [LimitService], and a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
-// then a transaction of the record and its event. Indexes, of children and of buckets, may be moments behind: a child or
-// a bucket that is created in that moment may stay.
+// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
+// limits of its own, see [LimitService], and a write unit per KB and index entry of each bucket and usage snapshot, 25
+// to a call; then a transaction of the record and its event. Indexes, of children and of buckets, may be moments
+// behind: a child or a bucket that is created in that moment may stay.
 func (s *EntityService) Delete(ctx context.Context, id string) error {
 	if err := s.check(id); err != nil {
 		return err
@@ -329,8 +331,8 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 	return ErrContended
 }
 
-// childless returns ErrEntityHasChildren unless an entity has none. What the index says is looked up, since it may tell of
-// one that has just been deleted.
+// childless returns ErrEntityHasChildren unless an entity has none. What the index says is looked up, since it may tell
+// of one that has just been deleted.
 func (s *EntityService) childless(ctx context.Context, id string) error {
 	q := queryChildren(s.l.ns, id)
 	q.Limit = maxReadKeys

@@ -132,8 +132,8 @@ func inline(task func()) { task() }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
 // namespace, where they are missing. It changes nothing that is there, and may be called by several processes at once.
-// Where there is nothing to do it costs two reads, and one more call that asks whether the table is there. It returns a
-// [*VersionError] for a table that is not for this client.
+// Where there is nothing to do it costs one batch read of two items, and on DynamoDB two calls that ask after the table.
+// It returns a [*VersionError] for a table that is not for this client.
 func (l *RateLimiter) Setup(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed

@@ -19,13 +19,14 @@ const DefaultNamespace = "default"
 // registryNamespace is the namespace id of the registry itself.
 const registryNamespace = "_"
 
-// A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, whatever namespace
-// it works in. It is safe for concurrent use.
+// A NamespaceService keeps the namespaces of a table. They are the same for every limiter on the table, whatever
+// namespace it works in. It is safe for concurrent use.
 //
-// A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the items:
-// [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open in a
-// namespace has its ID and is not disturbed by any of that: it goes on to read and write, and what it writes is there
-// after a recovery. It should be closed before a purge: what it writes afterwards stays, under an ID that nothing leads to.
+// A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
+// items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
+// in a namespace has its ID and is not disturbed by any of that: it goes on to read and write, and what it writes is
+// there after a recovery. It should be closed before a purge: what it writes afterwards stays, under an ID that nothing
+// leads to.
 type NamespaceService struct{ l *RateLimiter }
 
 // A NamespaceStatus says where a namespace stands.
@@ -47,8 +48,8 @@ type Namespace struct {
 	DeletedAt time.Time // zero for an active one
 }
 
-// Register registers a namespace under a name, or finds it registered. It costs one read, and for a new one a transaction
-// of two items: four write units, and one for the index of each.
+// Register registers a namespace under a name, or finds it registered. It costs one read, and for a new one a
+// transaction of two items: four write units, and one for the index of each.
 func (s *NamespaceService) Register(ctx context.Context, name string) (Namespace, error) {
 	if err := s.check(validateNamespace(name)); err != nil {
 		return Namespace{}, err
@@ -69,8 +70,8 @@ func (s *NamespaceService) Get(ctx context.Context, name string) (Namespace, err
 	return found.namespace(), nil
 }
 
-// List yields the namespaces that have a name, in the order of their names. It reads page by page as the loop goes on: a
-// read unit per 4 KB.
+// List yields the namespaces that have a name, in the order of their names. It reads page by page as the loop goes on:
+// a read unit per 4 KB.
 func (s *NamespaceService) List(ctx context.Context) iter.Seq2[Namespace, error] {
 	return s.list(ctx, queryNamespaces(), func(item expr.Item) (Namespace, error) {
 		decoded, err := decodeNamespace(item)
@@ -114,10 +115,10 @@ func (s *NamespaceService) list(
 	}
 }
 
-// Delete takes the name of a namespace away, which may then be registered again, and marks the namespace as deleted. Its
-// items stay. It returns the namespace, whose ID the other calls take; [ErrNamespaceNotFound] when there is none of that
-// name, and a [*ValidationError] for [DefaultNamespace]. It costs one read and a transaction of two items: four write
-// units, and one for an index.
+// Delete takes the name of a namespace away, which may then be registered again, and marks the namespace as deleted.
+// Its items stay. It returns the namespace, whose ID the other calls take; [ErrNamespaceNotFound] when there is none of
+// that name, and a [*ValidationError] for [DefaultNamespace]. It costs one read and a transaction of two items: four
+// write units, and one for an index.
 func (s *NamespaceService) Delete(ctx context.Context, name string) (Namespace, error) {
 	if err := s.check(validateNamespace(name)); err != nil {
 		return Namespace{}, err
@@ -166,9 +167,10 @@ func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, 
 	return Namespace{}, ErrContended
 }
 
-// Recover gives a deleted namespace its name back, with everything in it. It returns [ErrNamespaceNotFound] for an ID that
-// is not registered, and [ErrNamespaceState] when the namespace is not deleted, when its purge has begun, or when a new
-// namespace has taken the name. It costs one read and a transaction of two items: four write units, and one for an index.
+// Recover gives a deleted namespace its name back, with everything in it. It returns [ErrNamespaceNotFound] for an ID
+// that is not registered, and [ErrNamespaceState] when the namespace is not deleted, when its purge has begun, or when
+// a new namespace has taken the name. It costs one read and a transaction of two items: four write units, and one for
+// an index.
 func (s *NamespaceService) Recover(ctx context.Context, id string) (Namespace, error) {
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return Namespace{}, err
@@ -227,11 +229,11 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 	return Namespace{}, ErrContended
 }
 
-// Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and the
-// memory of stored limits with l, and has l's options but for those given. A namespace that is not registered is
-// [ErrNamespaceNotFound], unless [WithSetup] is among them. Closing the limiter leaves the store open; closing l, when it
-// has opened the store, ends the store for both. It costs one batch read of two items, and some kilobytes of memory: keep the
-// limiter for as long as the namespace is used.
+// Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and
+// the memory of stored limits with l, and has l's options but for those given. A namespace that is not registered is
+// [ErrNamespaceNotFound], unless [WithSetup] is among them. Closing the limiter leaves the store open; closing l, when
+// it has opened the store, ends the store for both. It costs one batch read of two items, and some kilobytes of memory:
+// keep the limiter for as long as the namespace is used.
 func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option) (*RateLimiter, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed

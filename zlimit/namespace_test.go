@@ -310,19 +310,18 @@ func TestConcurrentRegistrations(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Either it is recovered, or it is purged.
-		var purged, recovered atomic.Int64
+		var turns, recovered atomic.Int64
 		compete(func() (Namespace, error) {
-			if purged.Add(1)%2 == 0 {
-				return won[0], l.Namespaces.Purge(ctx, won[0].ID, nil)
-			}
-			ns, err := l.Namespaces.Recover(ctx, won[0].ID)
-			if err == nil {
+			var err error
+			if turns.Add(1)%2 == 0 {
+				err = l.Namespaces.Purge(ctx, won[0].ID, nil)
+			} else if _, err = l.Namespaces.Recover(ctx, won[0].ID); err == nil {
 				recovered.Add(1)
 			}
-			if errors.Is(err, ErrNamespaceNotFound) {
+			if errors.Is(err, ErrNamespaceNotFound) { // purged to the end
 				err = ErrNamespaceState
 			}
-			return ns, err
+			return won[0], err
 		}, ErrNamespaceState)
 		_, err := l.Namespaces.Get(ctx, "a")
 		if orphans := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); (err == nil) != (recovered.Load() == 1) || len(orphans) > 0 {

@@ -135,9 +135,9 @@ func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize =
 // [RateLimiter.Setup].
 func WithSetup() Option { return func(o *options) { o.setup = true } }
 
-// WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as the
-// store knows it: of a DynamoDB table opened by [Open] the ARN of the AWS identity, asked of STS at the first change; of
-// a database file or memory the user of the operating system; of a store made by [DynamoDB] nobody.
+// WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
+// the store knows it: of a DynamoDB table opened by [Open] the ARN of the AWS identity, asked of STS at the first
+// change; of a database file or memory the user of the operating system; of a store made by [DynamoDB] nobody.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
 // WithLogger sets where the limiter reports what an operator should know, such as a config that cannot be refreshed; by

@@ -18,16 +18,17 @@ type PurgeProgress struct {
 // maxSweeps bounds how often a purge goes through a namespace that never gets empty.
 const maxSweeps = 8
 
-// Purge deletes every item of a deleted namespace, and then its record; nothing of another namespace, nor of the registry.
-// It tells progress after every 25 items, if that is not nil. There is no way back from its first moment.
+// Purge deletes every item of a deleted namespace, and then its record; nothing of another namespace, nor of the
+// registry. It tells progress after every 25 items, if that is not nil. There is no way back from its first moment.
 //
 // A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. It returns
-// [ErrNamespaceNotFound] for an ID that is not registered, or not any more, and [ErrNamespaceState] for a namespace that
-// is not deleted, or that a limiter keeps writing to.
+// [ErrNamespaceNotFound] for an ID that is not registered, or not any more, and [ErrNamespaceState] for a namespace
+// that is not deleted, or that a limiter keeps writing to.
 //
-// It costs what deleting each item by itself does, a write unit per KB and one for each index that has the item, and half
-// a read unit per 4 KB of keys. A bucket costs four, most others two. Throttles and other outages are waited out for
-// some seconds: an index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
+// It costs what deleting each item by itself does, a write unit per KB and one for each index that has the item, and
+// half a read unit per 4 KB of keys. A bucket costs four, most others two. Throttles and other outages are waited out
+// for some seconds: an index holds all keys of a namespace in one partition, which takes about 1,000 deletions per
+// second.
 func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return err

@@ -11,12 +11,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Version is the version of this client, by which a table says who may use it. It counts as the layout does: a client of
-// version 0.10.2 reads and writes layout 0.10.
+// Version is the version of this client, by which a table says who may use it. It counts as the layout does: a client
+// of version 0.10.2 reads and writes layout 0.10.
 const Version = "0.10.0"
 
-// A VersionError reports a table that is not for this client: the major version of its layout is another one, or it asks
-// for a later client. Nothing was read from the table but its version.
+// A VersionError reports a table that is not for this client: the major version of its layout is another one, or it
+// asks for a later client. Nothing was read from the table but its version.
 type VersionError struct {
 	Schema    string // version of the table's layout
 	ClientMin string // version of the oldest client that may use the table
@@ -31,8 +31,8 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("zlimit: the table is for clients from version %s, this is %s", e.ClientMin, e.Client)
 }
 
-// checkVersion returns a [*VersionError] when a version record is not for this client. A table without one is taken as it
-// is: some implementations of the layout keep it in another place, and only this layout has a registry of namespaces
+// checkVersion returns a [*VersionError] when a version record is not for this client. A table without one is taken as
+// it is: some implementations of the layout keep it in another place, and only this layout has a registry of namespaces
 // where the record would be.
 func checkVersion(item expr.Item) error {
 	if item == nil {
