@@ -65,8 +65,9 @@ mutate: engine ## make each term of each condition true, and see which test noti
 soak: engine ## run random programs against the witness for long; PROGRAMS says how many
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 -rapid.checks=$(PROGRAMS)
 
-bench: engine ## run the benchmarks; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
+bench: engine ## compare with the bare SDK, and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
+	$(GO) test -C quota/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
 
 check: check-generate lint fuzz race ## everything a change must pass, as CI runs it
 

@@ -26,7 +26,7 @@ const registryNamespace = "_"
 // items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
 // in a namespace has its ID and is not disturbed by any of that: it goes on to read and write, and what it writes is
 // there after a recovery. It should be closed before a purge: what it writes afterwards stays, under an ID that nothing
-// leads to.
+// leads to. Audit events belong to a namespace; what happens to namespaces themselves has none.
 type NamespaceService struct{ l *RateLimiter }
 
 // A NamespaceStatus says where a namespace stands.

@@ -39,6 +39,9 @@ func TestSimulateLLMTrace(t *testing.T) {
 		{"memory", func(*testing.T) string { return "memory:" }},
 		{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "limits.db") }},
 		{"dynamodb", func(t *testing.T) string {
+			if testing.Short() {
+				t.Skip("an engine takes a while for 17,000 writes")
+			}
 			engine := enginetest.Fresh(t) // which other tests need not share meanwhile
 			dsn, table := engineDSN(t, engine)
 			input := zlimit.CreateTableInput(table)
