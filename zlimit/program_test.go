@@ -15,7 +15,7 @@ import (
 // A world is a table, the processes that share it, and what they hold.
 type world struct {
 	t       *rapid.T
-	now     int64
+	clock   *clock
 	witness *witness
 	procs   []*process
 	leases  []*held
@@ -39,8 +39,8 @@ var programEntities = []string{"alone", "child-1", "child-2"}
 
 func (w *world) start(skew int64, opts ...Option) *process {
 	p := &process{network: &flaky{Store: w.witness}, skew: skew}
-	clock := func() time.Time { return time.UnixMilli(w.now + p.skew) }
-	l, err := New(context.Background(), Store{impl: p.network}, append([]Option{WithSetup(), WithClock(clock)}, opts...)...)
+	now := func() time.Time { return w.clock.now().Add(time.Duration(p.skew) * time.Millisecond) }
+	l, err := New(context.Background(), Store{impl: p.network}, append([]Option{WithSetup(), WithClock(now)}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -72,8 +72,8 @@ func (w *world) counted(entity string) Amounts {
 }
 
 func (w *world) check(what string) {
-	if len(w.witness.wrong) > 0 {
-		w.t.Fatalf("%s: %v", what, w.witness.wrong[0])
+	if err := w.witness.verdict(); err != nil {
+		w.t.Fatalf("%s: %v", what, err)
 	}
 }
 
@@ -101,7 +101,7 @@ func TestPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer memory.Close()
-		w := &world{t: t, now: 1_800_000_000_000, witness: newWitness(memory.impl)}
+		w := &world{t: t, clock: newClock(), witness: newWitness(memory.impl)}
 		opts := []Option{WithBucketTTL(rapid.SampledFrom([]int{0, 7}).Draw(t, "lifetime")), WithConfigTTL(time.Minute), WithCallTimeout(time.Minute)}
 		if rapid.Bool().Draw(t, "exact") {
 			opts = append(opts, WithFreshness(0))
@@ -139,7 +139,7 @@ func (w *world) step(opts []Option) {
 	t, ctx := w.t, context.Background()
 	at := rapid.IntRange(0, len(w.procs)-1).Draw(t, "process")
 	p := w.procs[at]
-	if p.network.dead {
+	if p.network.ended() {
 		w.procs[at] = w.start(p.skew, opts...)
 		return
 	}
@@ -206,10 +206,10 @@ func (w *world) step(opts []Option) {
 			lost(p.limiter.merge(ctx, b.shard(low), b.shard(low|i.Shards/2)))
 		}
 	case 11:
-		w.now += rapid.SampledFrom([]int64{0, 1, 50, 900, 30_000, 70_000, 4_000_000}).Draw(t, "elapsed")
+		w.clock.ms.Add(rapid.SampledFrom([]int64{0, 1, 50, 900, 30_000, 70_000, 4_000_000}).Draw(t, "elapsed"))
 	case 12:
 		for range rapid.IntRange(1, 3).Draw(t, "writes") {
-			p.network.faults = append(p.network.faults, fault(rapid.IntRange(int(none), int(endFirst)).Draw(t, "fault")))
+			p.network.add(fault(rapid.IntRange(int(none), int(endFirst)).Draw(t, "fault")))
 		}
 	default:
 		w.procs[at] = w.start(p.skew, opts...)

@@ -32,8 +32,8 @@ func TestTrace(t *testing.T) {
 		if testing.Short() && s.impl.Partitioned() {
 			t.Skip("an engine takes a while for 17,000 writes")
 		}
-		var now time.Time
-		l := newLimiter(t, s, WithClock(func() time.Time { return now }), WithFreshness(0))
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now), WithFreshness(0))
 		var admitted, rejected, tokens int64
 		for _, row := range rows[1:] {
 			at, err := time.Parse("2006-01-02 15:04:05", row[0])
@@ -42,7 +42,7 @@ func TestTrace(t *testing.T) {
 			if err := errors.Join(err, inputErr, outputErr); err != nil {
 				t.Fatal(err)
 			}
-			now = at.Truncate(time.Millisecond)
+			c.ms.Store(at.UnixMilli())
 			r := ask(Amounts{"rpm": 1, "tpm": input + output})
 			r.Limits = []Limit{PerMinute("rpm", 300), PerMinute("tpm", 400_000)}
 			_, err = l.Acquire(context.Background(), r)

@@ -27,6 +27,16 @@ func newWitness(s store.Store) *witness {
 	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}}
 }
 
+// verdict returns the first thing that was wrong.
+func (w *witness) verdict() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.wrong) == 0 {
+		return nil
+	}
+	return w.wrong[0]
+}
+
 // Partitioned makes buckets divide on every store.
 func (w *witness) Partitioned() bool { return true }
 
@@ -262,8 +272,23 @@ func near(l *bucket.Limit, ideal *big.Rat) error {
 // A flaky store is one client's way to a store: it loses requests and replies, and ends with the process.
 type flaky struct {
 	store.Store
+	mu     sync.Mutex
 	faults []fault // for the next calls that write, one each
 	dead   bool
+}
+
+// add adds faults for the calls after those that have one.
+func (f *flaky) add(faults ...fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = append(f.faults, faults...)
+}
+
+// ended reports whether the process has ended.
+func (f *flaky) ended() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead
 }
 
 // A fault is what happens to a write.
@@ -281,6 +306,8 @@ var errLost = errors.New("lost")
 
 // hit returns the fault of a write.
 func (f *flaky) hit() (do bool, err func() error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	next := none
 	if len(f.faults) > 0 {
 		next, f.faults = f.faults[0], f.faults[1:]
@@ -331,7 +358,7 @@ func (f *flaky) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 
 // Read reads, unless the process has ended.
 func (f *flaky) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	if f.dead {
+	if f.ended() {
 		return nil, &store.Error{Op: "read", Unavailable: true, Err: errLost}
 	}
 	return f.Store.Read(ctx, keys, consistent)
