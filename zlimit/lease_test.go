@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
 func TestSettling(t *testing.T) {
@@ -222,4 +225,70 @@ func TestSettlingABucketThatIsGone(t *testing.T) {
 			t.Errorf("tpm has %d, want 950", got)
 		}
 	})
+}
+
+// TestSettlingALimitThatIsGone corrects what was consumed of a limit that another process has removed meanwhile.
+func TestSettlingALimitThatIsGone(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		c := newClock()
+		l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+		setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 1000))
+		lease := acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 100}))
+		setSystem(t, other, PerDay("rpd", 100))
+		acquire(t, other, ask(Amounts{"rpd": 1}))
+		if err := errors.Join(lease.Adjust(Amounts{"rpd": 1, "tpd": 50}), lease.Commit(context.Background())); err != nil {
+			t.Fatal(err)
+		}
+		if got := limit(t, l, "rpd").Consumed; got != 3000 {
+			t.Errorf("the item counts %d of rpd, want 3000", got)
+		}
+		if got := item(t, l).Get("b_tpd_tc"); got.Kind() != expr.KindNone {
+			t.Errorf("the item counts %v of a limit that is gone", got)
+		}
+	})
+}
+
+// TestRefundsOnOldImages gives tokens back by a process whose image is old: meanwhile the bucket was refilled, its limit
+// lowered, or it was divided. The balance never passes what the item may hold.
+func TestRefundsOnOldImages(t *testing.T) {
+	for name, test := range map[string]struct {
+		meanwhile func(c *clock, other *RateLimiter)
+		want      int64 // tokens in all shards
+	}{
+		"refilled": {func(c *clock, other *RateLimiter) {
+			c.sleep(30 * time.Minute)
+			acquire(t, other, ask(Amounts{"rpm": 1}))
+		}, 10_000},
+		"lowered": {func(_ *clock, other *RateLimiter) {
+			setSystem(t, other, PerHour("rpm", 2))
+			acquire(t, other, ask(Amounts{"rpm": 1}))
+		}, 2000},
+		"divided": {func(_ *clock, other *RateLimiter) {
+			acquire(t, other, ask(Amounts{"rpm": 1}))
+			divide(t, other)
+		}, 5500}, // the half that is full, and what the other half had
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Store{impl: partitioned{newMemory(t).impl}}
+			c := newClock()
+			l := newLimiter(t, s, WithClock(c.now), WithFreshness(time.Hour))
+			other := newLimiter(t, s, WithClock(c.now), WithFreshness(0))
+			setSystem(t, l, PerHour("rpm", 10))
+			lease := acquire(t, l, ask(Amounts{"rpm": 8}))
+			test.meanwhile(c, other)
+			if err := lease.Rollback(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range shardsOf(t, l) {
+				for _, l := range s.Limits {
+					if share := bucket.Share(l.Capacity, s.Shard, s.Shards); l.Name == "rpm" && l.Tokens > share {
+						t.Errorf("shard %d of %d has %d, more than its share of %d", s.Shard, s.Shards, l.Tokens, share)
+					}
+				}
+			}
+			if tokens, _, _ := total(shardsOf(t, l), "rpm"); tokens/100*100 != test.want {
+				t.Errorf("there are %d, want %d", tokens, test.want)
+			}
+		})
+	}
 }
