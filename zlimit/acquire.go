@@ -260,6 +260,7 @@ func (l *RateLimiter) attempt(ctx context.Context, s *shard, o owner, from *imag
 	if err != nil {
 		return nil, false, err
 	}
+	known := s.image.Load()
 	var result store.Result
 	err = l.call(ctx, func(ctx context.Context) error {
 		result, err = l.store.Write(ctx, w)
@@ -271,7 +272,7 @@ func (l *RateLimiter) attempt(ctx context.Context, s *shard, o owner, from *imag
 	if !result.Applied {
 		l.stats.lostRaces.Add(1)
 	}
-	next, err := s.observe(result.Item, l.now())
+	next, err := s.observe(result.Item, l.now(), known)
 	return next, result.Applied, err
 }
 
@@ -286,9 +287,9 @@ func (l *RateLimiter) read(ctx context.Context, s *shard) (*image, error) {
 
 // readAll returns shards as the store has them: one consistent batch read.
 func (l *RateLimiter) readAll(ctx context.Context, shards []*shard) ([]*image, error) {
-	keys := make([]store.Key, len(shards))
+	keys, known := make([]store.Key, len(shards)), make([]*image, len(shards))
 	for i, s := range shards {
-		keys[i] = s.key
+		keys[i], known[i] = s.key, s.image.Load()
 	}
 	var items []expr.Item
 	err := l.call(ctx, func(ctx context.Context) (err error) {
@@ -300,7 +301,7 @@ func (l *RateLimiter) readAll(ctx context.Context, shards []*shard) ([]*image, e
 	}
 	images := make([]*image, len(shards))
 	for i, s := range shards {
-		if images[i], err = s.observe(items[i], l.now()); err != nil {
+		if images[i], err = s.observe(items[i], l.now(), known[i]); err != nil {
 			return nil, err
 		}
 	}

@@ -97,8 +97,10 @@ func (i *image) newer(than *image) bool {
 	return i.writes()-than.writes() > 0
 }
 
-// observe decodes an item that the store returned, remembers it unless a later state is known, and returns it.
-func (b *shard) observe(item expr.Item, now time.Time) (*image, error) {
+// observe decodes an item that the store returned, remembers it unless a later state came meanwhile, and returns it. What
+// was known before the call was made is earlier, whatever it shows: an item that was deleted and created again may have
+// an older refill stamp.
+func (b *shard) observe(item expr.Item, now time.Time, known *image) (*image, error) {
 	next := &image{seenAt: now.UnixMilli()}
 	if item != nil {
 		decoded, err := decodeBucket(item)
@@ -116,7 +118,7 @@ func (b *shard) observe(item expr.Item, now time.Time) (*image, error) {
 	}
 	for {
 		last := b.image.Load()
-		if last != nil && last.exists && next.exists && last.newer(next) {
+		if last != nil && last != known && last.exists && next.exists && last.newer(next) {
 			return next, nil
 		}
 		if b.image.CompareAndSwap(last, next) {

@@ -250,7 +250,7 @@ func (l *RateLimiter) fetch(ctx context.Context, b *bucketRef, maxAge time.Durat
 		})
 	}
 	if withBucket {
-		if _, err := first.observe(items[len(stale)], now); err != nil {
+		if _, err := first.observe(items[len(stale)], now, nil); err != nil {
 			return err
 		}
 	}
