@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strings"
 	"sync"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -20,11 +21,27 @@ type witness struct {
 	store.Store
 	mu     sync.Mutex
 	ideals map[store.Key]map[string]*big.Rat // balance of each limit of each item at its refill stamp
+	ledger map[string]Amounts                // what the items of each entity ever counted of each limit, millitokens
 	wrong  []error
 }
 
 func newWitness(s store.Store) *witness {
-	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}}
+	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}, ledger: map[string]Amounts{}}
+}
+
+// counted returns what the items of an entity ever counted of a limit, those that are gone included, in tokens.
+func (w *witness) counted(entity, limit string) float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return float64(w.ledger[entity][limit]) / millis
+}
+
+// enter notes what an item counts more than before.
+func (w *witness) enter(entity, limit string, counted int64) {
+	if w.ledger[entity] == nil {
+		w.ledger[entity] = Amounts{}
+	}
+	w.ledger[entity][limit] += counted
 }
 
 // verdict returns the first thing that was wrong.
@@ -62,6 +79,13 @@ func (w *witness) Transact(ctx context.Context, writes []store.Write) (results [
 	return results, err
 }
 
+// Delete deletes items, which the next of their keys do not follow.
+func (w *witness) Delete(ctx context.Context, keys []store.Key) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Store.Delete(ctx, keys)
+}
+
 // watch compares the buckets among keys before and after a call.
 func (w *witness) watch(keys []store.Key, do func() (applied bool)) {
 	w.mu.Lock()
@@ -74,7 +98,7 @@ func (w *witness) watch(keys []store.Key, do func() (applied bool)) {
 		return
 	}
 	if err := w.judge(before, after, applied); err != nil {
-		w.wrong = append(w.wrong, fmt.Errorf("%w\nbefore %+v\nafter  %+v", err, before, after))
+		w.wrong = append(w.wrong, fmt.Errorf("%w\nbefore %s\nafter  %s", err, show(before), show(after)))
 	}
 }
 
@@ -123,6 +147,7 @@ func (w *witness) judge(before, after map[bucketKey]*bucketItem, applied bool) e
 					return fmt.Errorf("a new bucket has %d of %s", l.Tokens, l.Name)
 				}
 				ideals[l.Name] = rational(l.Tokens)
+				w.enter(k.Entity, l.Name, l.Consumed)
 			}
 			w.ideals[k.key()] = ideals
 		case next == nil:
@@ -150,11 +175,13 @@ func (w *witness) judgeUpdate(k bucketKey, old, next *bucketItem) error {
 		was := find(old, l.Name)
 		if was == nil {
 			ideals[l.Name] = rational(l.Tokens)
+			w.enter(k.Entity, l.Name, l.Consumed)
 			if share := shareOf(k, next, &l); l.Tokens != min(share-l.Consumed, share) {
 				return fmt.Errorf("%s starts with %d of %d", l.Name, l.Tokens, share)
 			}
 			continue
 		}
+		w.enter(k.Entity, l.Name, l.Consumed-was.Consumed)
 		ideal := ideals[l.Name]
 		ideal.Add(ideal, flow(k, old, was, next.RefilledAt))
 		atMost(ideal, min(shareOf(k, old, was), shareOf(k, next, &l)))
@@ -214,8 +241,9 @@ func (w *witness) judgeMerge(before, after map[bucketKey]*bucketItem, k bucketKe
 	for _, l := range next.Limits {
 		w.ideals[k.key()][l.Name] = rational(l.Tokens)
 		a, b := find(old, l.Name), find(was, l.Name)
-		if sum := refilled(k, old, a) + refilled(gone, was, b); l.Name != bucket.WriteUnits && l.Tokens != sum {
-			return fmt.Errorf("%s is %d after the merge, want %d", l.Name, l.Tokens, sum)
+		sum := refilled(k, old, a) + refilled(gone, was, b)
+		if l.Name != bucket.WriteUnits && (l.Tokens != sum || l.Consumed != a.Consumed) {
+			return fmt.Errorf("%s is %d after the merge and counts %d, want %d and %d", l.Name, l.Tokens, l.Consumed, sum, a.Consumed)
 		}
 	}
 	return nil
@@ -362,4 +390,17 @@ func (f *flaky) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 		return nil, &store.Error{Op: "read", Unavailable: true, Err: errLost}
 	}
 	return f.Store.Read(ctx, keys, consistent)
+}
+
+// show returns items as text.
+func show(items map[bucketKey]*bucketItem) string {
+	var text strings.Builder
+	for k, item := range items {
+		if item == nil {
+			fmt.Fprintf(&text, "%s/%d is not there; ", k.Entity, k.Shard)
+			continue
+		}
+		fmt.Fprintf(&text, "%s/%d of %d at %d %+v; ", k.Entity, k.Shard, item.ShardCount, item.RefilledAt, item.Limits)
+	}
+	return text.String()
 }

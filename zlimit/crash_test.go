@@ -1,0 +1,166 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A casualty is a process that is killed in the middle of an operation.
+type casualty struct {
+	ctx     context.Context
+	t       *testing.T
+	clock   *clock
+	limiter *RateLimiter
+	lease   *Lease // 100 tokens that it holds
+}
+
+// operations are those that the process is killed in, each with what they may leave charged too much: the tokens, of tpd,
+// that a request had under way.
+var operations = map[string]struct {
+	leak    int64
+	back    int64 // tokens that it gives back
+	shards  int
+	prepare func(c *casualty)
+	run     func(c *casualty) error
+}{
+	"acquire, of new buckets": {leak: 10, prepare: func(c *casualty) {
+		for _, entity := range []string{"key-1", "team", "org"} {
+			c.discard(entity)
+		}
+	}, run: func(c *casualty) error { return c.acquire(10) }},
+	"acquire":                   {leak: 10, run: func(c *casualty) error { return c.acquire(10) }},
+	"acquire, with a refill":    {leak: 10, prepare: func(c *casualty) { c.clock.sleep(time.Hour) }, run: func(c *casualty) error { return c.acquire(10) }},
+	"acquire, refused by team":  {leak: 290, run: func(c *casualty) error { return c.acquire(290) }},
+	"acquire, of several parts": {leak: 180, shards: 4, run: func(c *casualty) error { return c.acquire(180) }},
+	"consume":                   {leak: 20, run: func(c *casualty) error { return c.lease.Consume(c.ctx, Amounts{"tpd": 20}) }},
+	"commit a debit":            {leak: 30, run: func(c *casualty) error { return c.settle(30) }},
+	"commit a refund":           {back: 40, run: func(c *casualty) error { return c.settle(-40) }},
+	"roll back":                 {back: 100, run: func(c *casualty) error { return c.lease.Rollback(c.ctx) }},
+	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(c *casualty) error {
+		return errors.Join(c.lease.Consume(c.ctx, Amounts{"tpd": 80}), c.lease.Rollback(c.ctx))
+	}},
+	"split": {run: func(c *casualty) error { return c.limiter.resizeEach(c.ctx, c.limiter.divideAt) }},
+	"merge": {shards: 4, run: func(c *casualty) error { return c.limiter.resizeEach(c.ctx, c.limiter.joinAt) }},
+	"change limits": {leak: 1, run: func(c *casualty) error {
+		return errors.Join(c.limiter.Limits.SetEntity(c.ctx, "key-1", "gpt-4", []Limit{PerDay("tpd", 350)}), c.acquire(1))
+	}},
+}
+
+func (c *casualty) acquire(tokens int64) error {
+	_, err := c.limiter.Acquire(c.ctx, ask(Amounts{"tpd": tokens}))
+	return err
+}
+
+func (c *casualty) settle(correction int64) error {
+	return errors.Join(c.lease.Adjust(Amounts{"tpd": correction}), c.lease.Commit(c.ctx))
+}
+
+// discard deletes the bucket of an entity, and what the process knows of it.
+func (c *casualty) discard(entity string) {
+	key := bucketKey{NS: c.limiter.ns, Entity: entity, Resource: "gpt-4"}.key()
+	if err := c.limiter.deleteKeys(c.ctx, []store.Key{key}); err != nil {
+		c.t.Fatal(err)
+	}
+	c.limiter.bucket(entity, "gpt-4").shard(0).forget()
+}
+
+// TestCrashes kills a process at every call of every operation, before and after the call is carried out. What others see
+// afterwards is at worst too little: nothing is admitted twice, no more is charged in vain than the operation had under
+// way, shares add up, and once the bucket has filled up nothing is missing.
+func TestCrashes(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(operations)) {
+		for _, how := range []crash{crashBefore, crashAfter} {
+			t.Run(fmt.Sprintf("%s, killed %s", name, how), func(t *testing.T) {
+				for at := 1; killAt(t, name, at, how); at++ {
+					if at == 100 {
+						t.Fatal("the operation does not end")
+					}
+				}
+			})
+		}
+	}
+}
+
+// killAt kills a process at a call of an operation; false when the operation ends before that.
+func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
+	t.Helper()
+	op := operations[name]
+	w := newWitness(newMemory(t).impl)
+	m := &mortal{Store: w}
+	clock := newClock()
+	survivor := newLimiter(t, Store{impl: w}, WithClock(clock.now))
+	putEntity(t, survivor, "org", "")
+	putEntity(t, survivor, "team", "org")
+	putEntity(t, survivor, "key-1", "team")
+	c := &casualty{ctx: context.Background(), t: t, clock: clock, limiter: newLimiter(t, Store{impl: m}, WithClock(clock.now))}
+	err := errors.Join(
+		survivor.Limits.SetSystem(c.ctx, SystemConfig{Limits: []Limit{PerDay("tpd", 400)}}),
+		survivor.Limits.SetEntity(c.ctx, "team", "gpt-4", []Limit{PerDay("tpd", 300)}),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.lease = acquire(t, c.limiter, ask(Amounts{"tpd": 100}))
+	for n := 1; n < op.shards; n *= 2 {
+		divide(t, c.limiter)
+	}
+	if op.prepare != nil {
+		op.prepare(c)
+	}
+	before := map[string]float64{}
+	for _, entity := range []string{"key-1", "team", "org"} {
+		before[entity] = w.counted(entity, "tpd")
+	}
+
+	m.kill(at, how)
+	err = op.run(c)
+	died := m.died()
+	m.kill(0, "") // the process is gone; what it holds is lost, and only its goroutines end
+
+	for entity, counted := range before {
+		least, most := counted-float64(op.back), counted+float64(op.leak)
+		if !died && err != nil {
+			least, most = counted, counted
+		}
+		if got := w.counted(entity, "tpd"); got < least || got > most {
+			t.Errorf("call %d: %s counts %v, want from %v to %v", at, entity, got, least, most)
+		}
+	}
+	if _, err := survivor.Acquire(c.ctx, ask(Amounts{"tpd": 1})); err != nil {
+		t.Errorf("call %d: Acquire() by another process = %v", at, err)
+	}
+	clock.sleep(24 * time.Hour)
+	if got := drain(t, survivor); got != 300 {
+		t.Errorf("call %d: a day later %d are admitted, want 300", at, got)
+	}
+	if err := w.verdict(); err != nil {
+		t.Errorf("call %d: %v", at, err)
+	}
+	return died
+}
+
+// drain acquires as much as there is, in portions.
+func drain(tb testing.TB, l *RateLimiter) (admitted int64) {
+	tb.Helper()
+	for _, portion := range []int64{100, 10, 1} {
+		for {
+			_, err := l.Acquire(context.Background(), ask(Amounts{"tpd": portion}))
+			var exceeded *ExceededError
+			if errors.As(err, &exceeded) {
+				break
+			}
+			if err != nil {
+				tb.Fatal(err)
+			}
+			admitted += portion
+		}
+	}
+	return admitted
+}

@@ -1,0 +1,138 @@
+package zlimit
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// edit changes the usual bucket as a program might that keeps the layout and not the protocol.
+func edit(tb testing.TB, l *RateLimiter, shard int, change func(*bucketItem)) {
+	tb.Helper()
+	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: shard}.key()
+	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	item, err := decodeBucket(items[0])
+	if err != nil {
+		tb.Fatal(err)
+	}
+	change(&item)
+	put := store.Write{Kind: store.Put, Key: key, Item: item.encode(), Expr: expr.Bound{}}
+	if _, err := l.store.Write(context.Background(), put); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TestFreshnessIsAsked has a bucket deleted and created again by a process whose clock is behind: the first process,
+// which saw a recent stamp, may not write without the refill since the stamp that is there.
+func TestFreshnessIsAsked(t *testing.T) {
+	c := newClock()
+	behind := func() time.Time { return c.now().Add(-10 * time.Second) }
+	s := newMemory(t)
+	l := newLimiter(t, s, WithClock(c.now))
+	other := newLimiter(t, s, WithClock(behind))
+	setSystem(t, l, PerMinute("rpm", 60))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	drop(t, l)
+	acquire(t, other, ask(Amounts{"rpm": 1}))
+	if got := burst(t, l, 100); got != 60 {
+		t.Errorf("burst(100) = %d, want 60: the refill of ten seconds fits in once", got)
+	}
+	c.sleep(time.Second)
+	if got := burst(t, l, 100); got != 1 {
+		t.Errorf("burst(100) a second later = %d, want 1", got)
+	}
+}
+
+// TestExpiredItemsAreAdvanced has the time of expiry brought forward by another program: a process with an old image must
+// not charge an item that may go at any moment.
+func TestExpiredItemsAreAdvanced(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	old := newLimiter(t, s, WithClock(c.now))
+	other := newLimiter(t, s, WithClock(c.now))
+	setSystem(t, old, PerHour("rpm", 100))
+	acquire(t, old, ask(Amounts{"rpm": 1}))
+	c.sleep(time.Millisecond)
+	edit(t, other, 0, func(item *bucketItem) { item.ExpiresAt = thousands(c.now().UnixMilli()) })
+	acquire(t, old, ask(Amounts{"rpm": 1}))
+	got, err := decodeBucket(item(t, old))
+	if err != nil || got.ExpiresAt <= thousands(c.now().UnixMilli()) {
+		t.Errorf("the item that was charged expires at %d, %v", got.ExpiresAt, err)
+	}
+}
+
+// TestSeedingAsksForAbsence has a limit added to the item by another program, which left the stamp as it was: what it
+// counts is not overwritten.
+func TestSeedingAsksForAbsence(t *testing.T) {
+	ctx := context.Background()
+	c := newClock()
+	l := newLimiter(t, newMemory(t), WithClock(c.now))
+	setSystem(t, l, PerHour("rpm", 100))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	setSystem(t, l, PerHour("rpm", 100), PerHour("tpm", 500))
+	if _, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil {
+		t.Fatal(err)
+	}
+	edit(t, l, 0, func(item *bucketItem) {
+		item.Limits = append(item.Limits, bucket.Limit{
+			Name: "tpm", Tokens: 20_000, Capacity: 500_000, RefillAmount: 500_000, RefillPeriod: 3600_000, Consumed: 480_000,
+		})
+	})
+	acquire(t, l, ask(Amounts{"tpm": 10}))
+	if got := limit(t, l, "tpm"); got.Tokens/1000 != 10 || got.Consumed != 490_000 {
+		t.Errorf("tpm has %d and counts %d, want 10 tokens and 490000", got.Tokens, got.Consumed)
+	}
+}
+
+// TestResizingAsksForTheCount has another program change the number of shards, and nothing else.
+func TestResizingAsksForTheCount(t *testing.T) {
+	ctx := context.Background()
+	for name, resize := range map[string]func(l *RateLimiter, images []*image) error{
+		"split": func(l *RateLimiter, images []*image) error {
+			edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 })
+			return l.divideAt(ctx, images[0])
+		},
+		"merge, low": func(l *RateLimiter, images []*image) error {
+			return l.joinAfter(ctx, t, images, func() { edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 }) })
+		},
+		"merge, high": func(l *RateLimiter, images []*image) error {
+			return l.joinAfter(ctx, t, images, func() { edit(t, l, 1, func(item *bucketItem) { item.ShardCount = 4 }) })
+		},
+		"merge, high, refilled": func(l *RateLimiter, images []*image) error {
+			return l.joinAfter(ctx, t, images, func() { edit(t, l, 1, func(item *bucketItem) { item.RefilledAt += 3600_000 }) })
+		},
+		"merge, high, used": func(l *RateLimiter, images []*image) error {
+			return l.joinAfter(ctx, t, images, func() { edit(t, l, 1, func(item *bucketItem) { item.Limits[0].Tokens-- }) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, Store{impl: &interlude{Store: partitioned{newMemory(t).impl}}}, WithClock(newClock().now))
+			setSystem(t, l, PerHour("rpm", 100))
+			acquire(t, l, ask(Amounts{"rpm": 1}))
+			divide(t, l)
+			if _, err := l.survey(ctx, l.bucket("key-1", "gpt-4")); err != nil {
+				t.Fatal(err)
+			}
+			if err := resize(l, shardsSeen(l)); err != nil {
+				t.Fatal(err)
+			}
+			if states := shardsOf(t, l); len(states) != 2 {
+				t.Errorf("%d shards, want the 2 that there were", len(states))
+			}
+		})
+	}
+}
+
+// joinAfter merges two shards, and has something happen between the read and the write of it.
+func (l *RateLimiter) joinAfter(ctx context.Context, tb testing.TB, images []*image, meanwhile func()) error {
+	tb.Helper()
+	l.store.(*interlude).set(meanwhile)
+	return l.joinAt(ctx, images[0])
+}
