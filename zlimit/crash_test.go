@@ -14,7 +14,6 @@ import (
 
 // A casualty is a process that is killed in the middle of an operation.
 type casualty struct {
-	ctx     context.Context
 	t       *testing.T
 	clock   *clock
 	limiter *RateLimiter
@@ -27,45 +26,45 @@ var operations = map[string]struct {
 	leak    int64
 	back    int64 // tokens that it gives back
 	shards  int
-	prepare func(c *casualty)
-	run     func(c *casualty) error
+	prepare func(ctx context.Context, c *casualty)
+	run     func(ctx context.Context, c *casualty) error
 }{
-	"acquire, of new buckets": {leak: 10, prepare: func(c *casualty) {
+	"acquire, of new buckets": {leak: 10, prepare: func(ctx context.Context, c *casualty) {
 		for _, entity := range []string{"key-1", "team", "org"} {
-			c.discard(entity)
+			c.discard(ctx, entity)
 		}
-	}, run: func(c *casualty) error { return c.acquire(10) }},
-	"acquire":                   {leak: 10, run: func(c *casualty) error { return c.acquire(10) }},
-	"acquire, with a refill":    {leak: 10, prepare: func(c *casualty) { c.clock.sleep(time.Hour) }, run: func(c *casualty) error { return c.acquire(10) }},
-	"acquire, refused by team":  {leak: 290, run: func(c *casualty) error { return c.acquire(290) }},
-	"acquire, of several parts": {leak: 180, shards: 4, run: func(c *casualty) error { return c.acquire(180) }},
-	"consume":                   {leak: 20, run: func(c *casualty) error { return c.lease.Consume(c.ctx, Amounts{"tpd": 20}) }},
-	"commit a debit":            {leak: 30, run: func(c *casualty) error { return c.settle(30) }},
-	"commit a refund":           {back: 40, run: func(c *casualty) error { return c.settle(-40) }},
-	"roll back":                 {back: 100, run: func(c *casualty) error { return c.lease.Rollback(c.ctx) }},
-	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(c *casualty) error {
-		return errors.Join(c.lease.Consume(c.ctx, Amounts{"tpd": 80}), c.lease.Rollback(c.ctx))
+	}, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
+	"acquire":                   {leak: 10, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
+	"acquire, with a refill":    {leak: 10, prepare: func(ctx context.Context, c *casualty) { c.clock.sleep(time.Hour) }, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
+	"acquire, refused by team":  {leak: 290, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 290) }},
+	"acquire, of several parts": {leak: 180, shards: 4, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 180) }},
+	"consume":                   {leak: 20, run: func(ctx context.Context, c *casualty) error { return c.lease.Consume(ctx, Amounts{"tpd": 20}) }},
+	"commit a debit":            {leak: 30, run: func(ctx context.Context, c *casualty) error { return c.settle(ctx, 30) }},
+	"commit a refund":           {back: 40, run: func(ctx context.Context, c *casualty) error { return c.settle(ctx, -40) }},
+	"roll back":                 {back: 100, run: func(ctx context.Context, c *casualty) error { return c.lease.Rollback(ctx) }},
+	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(ctx context.Context, c *casualty) error {
+		return errors.Join(c.lease.Consume(ctx, Amounts{"tpd": 80}), c.lease.Rollback(ctx))
 	}},
-	"split": {run: func(c *casualty) error { return c.limiter.resizeEach(c.ctx, c.limiter.divideAt) }},
-	"merge": {shards: 4, run: func(c *casualty) error { return c.limiter.resizeEach(c.ctx, c.limiter.joinAt) }},
-	"change limits": {leak: 1, run: func(c *casualty) error {
-		return errors.Join(c.limiter.Limits.SetEntity(c.ctx, "key-1", "gpt-4", []Limit{PerDay("tpd", 350)}), c.acquire(1))
+	"split": {run: func(ctx context.Context, c *casualty) error { return c.limiter.resizeEach(ctx, c.limiter.divideAt) }},
+	"merge": {shards: 4, run: func(ctx context.Context, c *casualty) error { return c.limiter.resizeEach(ctx, c.limiter.joinAt) }},
+	"change limits": {leak: 1, run: func(ctx context.Context, c *casualty) error {
+		return errors.Join(c.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", []Limit{PerDay("tpd", 350)}), c.acquire(ctx, 1))
 	}},
 }
 
-func (c *casualty) acquire(tokens int64) error {
-	_, err := c.limiter.Acquire(c.ctx, ask(Amounts{"tpd": tokens}))
+func (c *casualty) acquire(ctx context.Context, tokens int64) error {
+	_, err := c.limiter.Acquire(ctx, ask(Amounts{"tpd": tokens}))
 	return err
 }
 
-func (c *casualty) settle(correction int64) error {
-	return errors.Join(c.lease.Adjust(Amounts{"tpd": correction}), c.lease.Commit(c.ctx))
+func (c *casualty) settle(ctx context.Context, correction int64) error {
+	return errors.Join(c.lease.Adjust(Amounts{"tpd": correction}), c.lease.Commit(ctx))
 }
 
 // discard deletes the bucket of an entity, and what the process knows of it.
-func (c *casualty) discard(entity string) {
+func (c *casualty) discard(ctx context.Context, entity string) {
 	key := bucketKey{NS: c.limiter.ns, Entity: entity, Resource: "gpt-4"}.key()
-	if err := c.limiter.deleteKeys(c.ctx, []store.Key{key}); err != nil {
+	if err := c.limiter.deleteKeys(ctx, []store.Key{key}); err != nil {
 		c.t.Fatal(err)
 	}
 	c.limiter.bucket(entity, "gpt-4").shard(0).forget()
@@ -91,6 +90,7 @@ func TestCrashes(t *testing.T) {
 // killAt kills a process at a call of an operation; false when the operation ends before that.
 func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 	t.Helper()
+	ctx := context.Background()
 	op := operations[name]
 	w := newWitness(newMemory(t).impl)
 	m := &mortal{Store: w}
@@ -99,10 +99,10 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 	putEntity(t, survivor, "org", "")
 	putEntity(t, survivor, "team", "org")
 	putEntity(t, survivor, "key-1", "team")
-	c := &casualty{ctx: context.Background(), t: t, clock: clock, limiter: newLimiter(t, Store{impl: m}, WithClock(clock.now))}
+	c := &casualty{t: t, clock: clock, limiter: newLimiter(t, Store{impl: m}, WithClock(clock.now))}
 	err := errors.Join(
-		survivor.Limits.SetSystem(c.ctx, SystemConfig{Limits: []Limit{PerDay("tpd", 400)}}),
-		survivor.Limits.SetEntity(c.ctx, "team", "gpt-4", []Limit{PerDay("tpd", 300)}),
+		survivor.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerDay("tpd", 400)}}),
+		survivor.Limits.SetEntity(ctx, "team", "gpt-4", []Limit{PerDay("tpd", 300)}),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 		divide(t, c.limiter)
 	}
 	if op.prepare != nil {
-		op.prepare(c)
+		op.prepare(ctx, c)
 	}
 	before := map[string]float64{}
 	for _, entity := range []string{"key-1", "team", "org"} {
@@ -120,7 +120,7 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 	}
 
 	m.kill(at, how)
-	err = op.run(c)
+	err = op.run(ctx, c)
 	died := m.died()
 	m.kill(0, "") // the process is gone; what it holds is lost, and only its goroutines end
 
@@ -133,7 +133,7 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 			t.Errorf("call %d: %s counts %v, want from %v to %v", at, entity, got, least, most)
 		}
 	}
-	if _, err := survivor.Acquire(c.ctx, ask(Amounts{"tpd": 1})); err != nil {
+	if _, err := survivor.Acquire(ctx, ask(Amounts{"tpd": 1})); err != nil {
 		t.Errorf("call %d: Acquire() by another process = %v", at, err)
 	}
 	clock.sleep(24 * time.Hour)

@@ -19,59 +19,64 @@ import (
 
 // writers are the operations that touch the items of a bucket, as seen from a process. Each does its work once, and
 // returns the error that callers would get.
-var writers = map[string]func(p *party) error{
-	"acquire a little":           func(p *party) error { return p.acquire(Amounts{"rpm": 1, "tpm": 10}) },
-	"acquire much":               func(p *party) error { return p.acquire(Amounts{"tpm": 350}) },
-	"acquire all":                func(p *party) error { return p.acquire(Amounts{"rpm": 1, "tpm": 590}) },
-	"consume more":               func(p *party) error { return p.lease.Consume(p.ctx, Amounts{"tpm": 20}) },
-	"commit what it knew before": func(p *party) error { return p.settle(nil) },
-	"commit a debit":             func(p *party) error { return p.settle(Amounts{"rpm": 1, "tpm": 5}) },
-	"commit a debt":              func(p *party) error { return p.settle(Amounts{"tpm": 2000}) },
-	"commit a refund":            func(p *party) error { return p.settle(Amounts{"tpm": -7}) },
-	"roll back":                  func(p *party) error { return p.rollback() },
-	"acquire by limits of its own": func(p *party) error {
-		return p.acquire(Amounts{"tpm": 10}, PerMinute("rpm", 600), PerMinute("tpm", 60))
+var writers = map[string]func(ctx context.Context, p *party) error{
+	"acquire a little":           func(ctx context.Context, p *party) error { return p.acquire(ctx, Amounts{"rpm": 1, "tpm": 10}) },
+	"acquire much":               func(ctx context.Context, p *party) error { return p.acquire(ctx, Amounts{"tpm": 350}) },
+	"acquire all":                func(ctx context.Context, p *party) error { return p.acquire(ctx, Amounts{"rpm": 1, "tpm": 590}) },
+	"consume more":               func(ctx context.Context, p *party) error { return p.lease.Consume(ctx, Amounts{"tpm": 20}) },
+	"commit what it knew before": func(ctx context.Context, p *party) error { return p.settle(ctx, nil) },
+	"commit a debit":             func(ctx context.Context, p *party) error { return p.settle(ctx, Amounts{"rpm": 1, "tpm": 5}) },
+	"commit a debt":              func(ctx context.Context, p *party) error { return p.settle(ctx, Amounts{"tpm": 2000}) },
+	"commit a refund":            func(ctx context.Context, p *party) error { return p.settle(ctx, Amounts{"tpm": -7}) },
+	"roll back":                  func(ctx context.Context, p *party) error { return p.rollback(ctx) },
+	"acquire by limits of its own": func(ctx context.Context, p *party) error {
+		return p.acquire(ctx, Amounts{"tpm": 10}, PerMinute("rpm", 600), PerMinute("tpm", 60))
 	},
-	"lower the limits":  func(p *party) error { return p.change(PerMinute("rpm", 6), PerMinute("tpm", 60), PerDay("x", 10)) },
-	"raise the limits":  func(p *party) error { return p.change(PerSecond("rpm", 60), PerHour("tpm", 6000), PerDay("x", 10)) },
-	"replace a limit":   func(p *party) error { return p.change(PerMinute("rpm", 60), PerMinute("tpm", 600), PerDay("y", 10)) },
-	"split":             func(p *party) error { return p.limiter.resizeEach(p.ctx, p.limiter.divideAt) },
-	"merge":             func(p *party) error { return p.limiter.resizeEach(p.ctx, p.limiter.joinAt) },
-	"delete the entity": func(p *party) error { return p.limiter.Entities.Delete(p.ctx, "key-1") },
-	"expire":            func(p *party) error { return p.limiter.expireNow(p.ctx) },
+	"lower the limits": func(ctx context.Context, p *party) error {
+		return p.change(ctx, PerMinute("rpm", 6), PerMinute("tpm", 60), PerDay("x", 10))
+	},
+	"raise the limits": func(ctx context.Context, p *party) error {
+		return p.change(ctx, PerSecond("rpm", 60), PerHour("tpm", 6000), PerDay("x", 10))
+	},
+	"replace a limit": func(ctx context.Context, p *party) error {
+		return p.change(ctx, PerMinute("rpm", 60), PerMinute("tpm", 600), PerDay("y", 10))
+	},
+	"split":             func(ctx context.Context, p *party) error { return p.limiter.resizeEach(ctx, p.limiter.divideAt) },
+	"merge":             func(ctx context.Context, p *party) error { return p.limiter.resizeEach(ctx, p.limiter.joinAt) },
+	"delete the entity": func(ctx context.Context, p *party) error { return p.limiter.Entities.Delete(ctx, "key-1") },
+	"expire":            func(ctx context.Context, p *party) error { return p.limiter.expireNow(ctx) },
 }
 
 // A party is a process that writes, and what it holds.
 type party struct {
-	ctx     context.Context
 	limiter *RateLimiter
 	before  *interlude
 	lease   *Lease
 	kept    []*Lease // not rolled back
 }
 
-func (p *party) acquire(consume Amounts, limits ...Limit) error {
+func (p *party) acquire(ctx context.Context, consume Amounts, limits ...Limit) error {
 	r := ask(consume)
 	r.Limits = limits
-	lease, err := p.limiter.Acquire(p.ctx, r)
+	lease, err := p.limiter.Acquire(ctx, r)
 	if err == nil {
 		p.kept = append(p.kept, lease)
 	}
 	return err
 }
 
-func (p *party) settle(correction Amounts) error {
-	return errors.Join(p.lease.Adjust(correction), p.lease.Commit(p.ctx))
+func (p *party) settle(ctx context.Context, correction Amounts) error {
+	return errors.Join(p.lease.Adjust(correction), p.lease.Commit(ctx))
 }
 
-func (p *party) rollback() error {
+func (p *party) rollback(ctx context.Context) error {
 	p.kept = slices.DeleteFunc(p.kept, func(lease *Lease) bool { return lease == p.lease })
-	return p.lease.Rollback(p.ctx)
+	return p.lease.Rollback(ctx)
 }
 
 // change stores limits, and has them reach the bucket.
-func (p *party) change(limits ...Limit) error {
-	return errors.Join(p.limiter.Limits.SetEntity(p.ctx, "key-1", "gpt-4", limits), p.acquire(Amounts{"tpm": 1}))
+func (p *party) change(ctx context.Context, limits ...Limit) error {
+	return errors.Join(p.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", limits), p.acquire(ctx, Amounts{"tpm": 1}))
 }
 
 // resizeEach splits or merges the shards of the usual bucket that the limiter knows of.
@@ -204,6 +209,7 @@ func TestWriters(t *testing.T) {
 }
 
 func meet(t *testing.T, s setting, first, second string) {
+	ctx := context.Background()
 	name := fmt.Sprintf("%s, but before %s", first, second)
 	memory, err := Memory()
 	if err != nil {
@@ -214,8 +220,8 @@ func meet(t *testing.T, s setting, first, second string) {
 	c := newClock()
 	skew := time.Duration(0)
 	start := func(opts ...Option) *party {
-		p := &party{ctx: context.Background(), before: &interlude{Store: w}}
-		p.limiter, err = New(p.ctx, Store{impl: p.before}, append([]Option{WithSetup()}, opts...)...)
+		p := &party{before: &interlude{Store: w}}
+		p.limiter, err = New(ctx, Store{impl: p.before}, append([]Option{WithSetup()}, opts...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +238,7 @@ func meet(t *testing.T, s setting, first, second string) {
 		}
 	}()
 	for _, e := range []Entity{{ID: "team"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
-		if _, err := a.limiter.Entities.Create(a.ctx, e); err != nil {
+		if _, err := a.limiter.Entities.Create(ctx, e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,8 +261,8 @@ func meet(t *testing.T, s setting, first, second string) {
 	skew = s.ahead
 
 	var hindrance error
-	a.before.set(func() { hindrance = writers[second](b) })
-	outcome := writers[first](a)
+	a.before.set(func() { hindrance = writers[second](ctx, b) })
+	outcome := writers[first](ctx, a)
 	for _, err := range []error{outcome, hindrance} {
 		var exceeded *ExceededError
 		if err != nil && !errors.As(err, &exceeded) && !errors.Is(err, ErrEntityNotFound) {
