@@ -205,12 +205,9 @@ func (l *RateLimiter) undo(ctx context.Context, links []link, errs []error) erro
 
 // giveBack returns to each shard what was taken of it.
 func (l *RateLimiter) giveBack(ctx context.Context, k *link) error {
-	if k.parts == nil {
-		return l.correct(ctx, k, k.shard, negated(k.demand.Amounts))
-	}
 	var errs []error
-	for _, p := range k.parts {
-		errs = append(errs, l.correct(ctx, k, p.shard, negated(p.amounts)))
+	for _, p := range k.returns() {
+		errs = append(errs, l.correct(ctx, k, p.shard, p.amounts))
 	}
 	return errors.Join(errs...)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -160,7 +161,6 @@ func complete(err error) bool {
 
 // wrap turns an error of the store into one of this package, and names the operation once.
 func wrap(op string, err error) error {
-	var failed *store.Error
 	switch {
 	case err == nil:
 		return nil
@@ -170,9 +170,37 @@ func wrap(op string, err error) error {
 		return fmt.Errorf("%w: %s: %w", ErrTableNotFound, op, err)
 	case errors.Is(err, store.ErrClosed):
 		return fmt.Errorf("%w: %s", ErrClosed, op)
-	case errors.As(err, &failed) && failed.Unavailable:
-		return &UnavailableError{Op: op, Unknown: failed.Unknown, Err: err}
+	case unavailable(err):
+		return &UnavailableError{Op: op, Unknown: unknown(err), Err: err}
 	default:
 		return fmt.Errorf("zlimit: %s: %w", op, err)
 	}
+}
+
+// unavailable reports whether the store failed, and did so in outages alone.
+func unavailable(err error) bool {
+	failures := failuresIn(err)
+	return len(failures) > 0 && !slices.ContainsFunc(failures, func(e *store.Error) bool { return !e.Unavailable })
+}
+
+// unknown reports whether an error leaves open whether a write happened.
+func unknown(err error) bool {
+	return slices.ContainsFunc(failuresIn(err), func(e *store.Error) bool { return e.Unknown })
+}
+
+// failuresIn returns the failures of the store in an error, which may be several joined.
+func failuresIn(err error) []*store.Error {
+	var failures []*store.Error
+	switch e := err.(type) { //nolint:errorlint // every error of the tree is looked at
+	case nil:
+	case *store.Error:
+		failures = []*store.Error{e}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			failures = append(failures, failuresIn(inner)...)
+		}
+	default:
+		failures = failuresIn(errors.Unwrap(err))
+	}
+	return failures
 }

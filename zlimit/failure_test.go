@@ -3,10 +3,13 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // TestFaultsOfTheNetwork injects faults into the write of a known bucket and counts: what was sent, what the item says,
@@ -142,6 +145,40 @@ func TestCancelledContext(t *testing.T) {
 	}
 }
 
+// TestFailingSettleOfParts settles a lease that several shards gave, and fails at each of them in turn: what was done is not
+// done again (I5).
+func TestFailingSettleOfParts(t *testing.T) {
+	ctx := context.Background()
+	for name, settle := range map[string]func(*Lease) error{
+		"roll back": func(lease *Lease) error { return lease.Rollback(ctx) },
+		"commit":    func(lease *Lease) error { return lease.Commit(ctx) },
+	} {
+		for at := range 4 {
+			network := &flaky{Store: partitioned{newMemory(t).impl}}
+			l := newLimiter(t, Store{impl: network}, WithClock(newClock().now))
+			setSystem(t, l, PerDay("tpd", 400))
+			acquire(t, l, ask(Amounts{"tpd": 1}))
+			divide(t, l)
+			divide(t, l)
+			lease := acquire(t, l, ask(Amounts{"tpd": 390}))
+			if err := lease.Adjust(Amounts{"tpd": -390}); err != nil {
+				t.Fatal(err)
+			}
+			network.add(slices.Insert(make([]fault, 3), at, throttled)...)
+			var outage *UnavailableError
+			if err := settle(lease); !errors.As(err, &outage) || outage.Unknown {
+				t.Errorf("%s, fault %d = %v, want an UnavailableError without a write", name, at, err)
+			}
+			if err := settle(lease); err != nil {
+				t.Errorf("%s again, fault %d = %v", name, at, err)
+			}
+			if tokens, consumed, _ := total(shardsOf(t, l), "tpd"); tokens != 399_000 || consumed != 1000 {
+				t.Errorf("%s, fault %d: the shards have %d and count %d, want 399000 and 1000", name, at, tokens, consumed)
+			}
+		}
+	}
+}
+
 // TestFailingSettle keeps a lease open that provably was not settled, and never returns what was consumed (I5).
 func TestFailingSettle(t *testing.T) {
 	s, faults := newTable(t)
@@ -231,5 +268,28 @@ func TestMissing(t *testing.T) {
 	}
 	if _, err := Open(ctx, dsn, WithNamespace("other")); !errors.Is(err, ErrNamespaceNotFound) {
 		t.Errorf("Open() of a missing namespace = %v, want ErrNamespaceNotFound", err)
+	}
+}
+
+// TestJoinedFailures tells what several failures are together.
+func TestJoinedFailures(t *testing.T) {
+	throttle := &store.Error{Op: "write", Unavailable: true, Throttled: true, Err: errLost}
+	lost := &store.Error{Op: "write", Unavailable: true, Unknown: true, Err: errLost}
+	denied := &store.Error{Op: "write", Err: errLost}
+	for _, test := range []struct {
+		name            string
+		err             error
+		outage, unknown bool
+	}{
+		{"a throttle", throttle, true, false},
+		{"a throttle and a lost reply", errors.Join(throttle, errors.Join(nil, fmt.Errorf("deep: %w", lost))), true, true},
+		{"a throttle and a denial", errors.Join(throttle, denied), false, false},
+		{"something else", errLost, false, false},
+	} {
+		var outage *UnavailableError
+		err := wrap("test", test.err)
+		if got := errors.As(err, &outage); got != test.outage || got && outage.Unknown != test.unknown {
+			t.Errorf("%s: wrap() = %v, want an outage: %v, unknown: %v", test.name, err, test.outage, test.unknown)
+		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // A Lease is what an admitted request holds: the tokens were taken when it was admitted, and the lease corrects them
@@ -26,7 +25,7 @@ type Lease struct {
 	links    []link          // what was charged; the demand of each is what was taken, in millitokens
 	pending  []bucket.Amount // recorded by Adjust and Release, to be written by Commit
 	settling string          // "commit" or "rollback" once begun
-	settled  []bool          // by link, once begun
+	due      [][]part        // by link: what settling has still to write, once begun
 	closed   bool
 
 	linkSpace   [1]link
@@ -172,28 +171,36 @@ func (le *Lease) settle(ctx context.Context, op string) error {
 		return ErrClosed
 	}
 	if le.settling == "" {
-		le.settling, le.settled = op, make([]bool, len(le.links))
+		le.settling, le.due = op, le.corrections(op)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	errs := make([]error, len(le.links))
 	var group sync.WaitGroup
 	for i := range le.links {
-		if le.settled[i] {
-			continue
-		}
 		if len(le.links) == 1 {
-			errs[i] = le.settleLink(ctx, op, i)
+			errs[i] = le.settleLink(ctx, i)
 			continue
 		}
-		group.Go(func() { errs[i] = le.settleLink(ctx, op, i) })
+		group.Go(func() { errs[i] = le.settleLink(ctx, i) })
 	}
 	group.Wait()
-	le.closed = true
-	for _, done := range le.settled {
-		le.closed = le.closed && done
-	}
+	le.closed = !slices.ContainsFunc(le.due, func(rest []part) bool { return len(rest) > 0 })
 	return wrap(op, errors.Join(errs...))
+}
+
+// corrections returns what commit or rollback has to write, by link.
+func (le *Lease) corrections(op string) [][]part {
+	due := make([][]part, len(le.links))
+	for i := range le.links {
+		k := &le.links[i]
+		if op == "rollback" {
+			due[i] = k.returns()
+		} else {
+			due[i] = k.corrections(k.limits.only(le.pending))
+		}
+	}
+	return due
 }
 
 // nothingTo reports whether there is nothing to write. The lease is locked.
@@ -205,17 +212,19 @@ func (le *Lease) nothingTo(op string) bool {
 	return le.degraded || d.Empty()
 }
 
-// settleLink settles one bucket. What may have happened is done.
-func (le *Lease) settleLink(ctx context.Context, op string, i int) (err error) {
-	k := &le.links[i]
-	if op == "rollback" {
-		err = le.limiter.giveBack(ctx, k)
-	} else {
-		err = le.limiter.adjust(ctx, k, k.limits.only(le.pending))
+// settleLink writes what is due to one bucket. What provably did not happen stays due.
+func (le *Lease) settleLink(ctx context.Context, i int) error {
+	var rest []part
+	var errs []error
+	for _, p := range le.due[i] {
+		err := le.limiter.correct(ctx, &le.links[i], p.shard, p.amounts)
+		if err != nil && !unknown(err) {
+			rest = append(rest, p)
+		}
+		errs = append(errs, err)
 	}
-	var failed *store.Error
-	le.settled[i] = err == nil || errors.As(err, &failed) && failed.Unknown
-	return err
+	le.due[i] = rest
+	return errors.Join(errs...)
 }
 
 // add notes that more was taken, so that it is in total.
@@ -235,15 +244,25 @@ func (k *link) split() []part {
 	return k.parts
 }
 
-// adjust writes corrections: what is given back to the shards that it was taken of, as far as they gave it, and the rest
-// to the first of them.
-func (l *RateLimiter) adjust(ctx context.Context, k *link, amounts []bucket.Amount) error {
-	if len(k.parts) == 0 {
-		return l.correct(ctx, k, k.shard, amounts)
+// returns is all that was taken, turned around.
+func (k *link) returns() []part {
+	parts := slices.Clone(k.split())
+	for i := range parts {
+		parts[i].amounts = negated(parts[i].amounts)
+	}
+	return parts
+}
+
+// corrections divides amounts among the shards that were charged: what is given back goes to each as far as it gave it,
+// and the rest to the first of them.
+func (k *link) corrections(amounts []bucket.Amount) []part {
+	taken := k.split()
+	if len(taken) == 0 {
+		return []part{{nil, amounts}}
 	}
 	rest := slices.Clone(amounts)
-	var errs []error
-	for _, p := range k.parts[1:] {
+	var parts []part
+	for _, p := range taken[1:] {
 		var back []bucket.Amount
 		for i := range rest {
 			if n := max(rest[i].Tokens, -tokensOf(p.amounts, rest[i].Limit)); n < 0 {
@@ -251,9 +270,9 @@ func (l *RateLimiter) adjust(ctx context.Context, k *link, amounts []bucket.Amou
 				rest[i].Tokens -= n
 			}
 		}
-		errs = append(errs, l.correct(ctx, k, p.shard, back))
+		parts = append(parts, part{p.shard, back})
 	}
-	return errors.Join(append(errs, l.correct(ctx, k, k.parts[0].shard, rest))...)
+	return append(parts, part{taken[0].shard, rest})
 }
 
 // sum returns a new list of the amounts of both lists by limit.
