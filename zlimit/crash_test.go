@@ -35,7 +35,7 @@ var operations = map[string]struct {
 		}
 	}, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
 	"acquire":                   {leak: 10, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
-	"acquire, with a refill":    {leak: 10, prepare: func(ctx context.Context, c *casualty) { c.clock.sleep(time.Hour) }, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
+	"acquire, with a refill":    {leak: 10, prepare: func(_ context.Context, c *casualty) { c.clock.sleep(time.Hour) }, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
 	"acquire, refused by team":  {leak: 290, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 290) }},
 	"acquire, of several parts": {leak: 180, shards: 4, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 180) }},
 	"consume":                   {leak: 20, run: func(ctx context.Context, c *casualty) error { return c.lease.Consume(ctx, Amounts{"tpd": 20}) }},
