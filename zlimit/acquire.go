@@ -29,12 +29,12 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed
 	}
-	if err := r.validate(); err != nil {
+	lease := &Lease{limiter: l}
+	amounts, err := r.validate(lease.amountSpace[:0])
+	if err != nil {
 		return nil, err
 	}
-	lease := &Lease{limiter: l}
-	var err error
-	if lease.links, err = l.chain(ctx, &r, &lease.linkSpace, lease.amountSpace[:0]); err != nil {
+	if lease.links, err = l.chain(ctx, &r, &lease.linkSpace, amounts); err != nil {
 		return l.fail(ctx, "acquire", &r, err)
 	}
 	if err := l.chargeAll(ctx, lease.links); err != nil {
@@ -102,21 +102,6 @@ func (l *RateLimiter) fail(ctx context.Context, op string, r *Request, err error
 	}
 	l.stats.degraded.Add(1)
 	return &Lease{limiter: l, degraded: true}, nil
-}
-
-// demandOf appends what a request consumes, in millitokens, to amounts.
-func demandOf(amounts []bucket.Amount, consume Amounts, limits *resolved) ([]bucket.Amount, error) {
-	for name, tokens := range consume {
-		if !limits.has(name) {
-			return nil, unknownLimit(name)
-		}
-		amounts = append(amounts, bucket.Amount{Limit: name, Tokens: tokens * millis})
-	}
-	return amounts, nil
-}
-
-func unknownLimit(name string) error {
-	return &ValidationError{Field: "consume", Value: name, Reason: "no limit of that name is configured for the resource"}
 }
 
 // maxAttempts bounds the writes of one demand. Only lost races take more than a few.

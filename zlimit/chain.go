@@ -32,14 +32,14 @@ type part struct {
 const maxDepth = 8
 
 // chain returns the links of a request: its entity's, and as long as entities cascade, their parents'. A parent is charged
-// for those limits that it has, by its own stored limits. The first link is in space.
+// for those limits that it has, by its own stored limits. The first link is in space, and asks for the amounts.
 func (l *RateLimiter) chain(ctx context.Context, r *Request, space *[1]link, amounts []bucket.Amount) ([]link, error) {
 	b := l.bucket(r.Entity, r.Resource)
 	limits, err := l.limitsOf(ctx, b, r)
 	if err != nil {
 		return nil, err
 	}
-	if amounts, err = demandOf(amounts, r.Consume, limits); err != nil {
+	if err := limits.covers(amounts); err != nil {
 		return nil, err
 	}
 	space[0] = link{bucket: b, limits: limits, demand: bucket.Demand{Amounts: amounts}}

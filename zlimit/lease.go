@@ -60,11 +60,11 @@ func (le *Lease) Consumed() Amounts {
 }
 
 // Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
-func (le *Lease) Consume(ctx context.Context, a Amounts) error {
-	for name, tokens := range a {
-		if tokens < 0 || tokens > maxTokens {
-			return validateTokens("consume["+name+"]", tokens, 0)
-		}
+func (le *Lease) Consume(ctx context.Context, c Consumption) error {
+	var space [4]bucket.Amount
+	amounts, err := amountsOf(space[:0], "consume", c, 0)
+	if err != nil {
+		return err
 	}
 	le.mu.Lock()
 	defer le.mu.Unlock()
@@ -76,8 +76,10 @@ func (le *Lease) Consume(ctx context.Context, a Amounts) error {
 	case le.degraded:
 		return nil
 	}
-	amounts, err := demandOf(nil, a, le.links[0].limits)
-	if err != nil {
+	if err := le.isFor(c); err != nil {
+		return err
+	}
+	if err := le.links[0].limits.covers(amounts); err != nil {
 		return err
 	}
 	more := make([]link, len(le.links))
@@ -106,49 +108,57 @@ func (le *Lease) Consume(ctx context.Context, a Amounts) error {
 // writes it, unchecked: it may leave a limit in debt, and never fails for lack of tokens. It returns a
 // [*ValidationError] for a limit that the resource does not have, and for a correction that would leave the lease with
 // less than nothing. It does no I/O.
-func (le *Lease) Adjust(a Amounts) error { return le.adjust("adjust", a, 1) }
+func (le *Lease) Adjust(c Consumption) error { return le.adjust("adjust", c, -maxTokens, 1) }
 
 // Release records that tokens were not needed: it is [Lease.Adjust] with the signs turned around.
-func (le *Lease) Release(a Amounts) error {
-	for name, tokens := range a {
-		if tokens < 0 {
-			return validateTokens("release["+name+"]", tokens, 0)
-		}
-	}
-	return le.adjust("release", a, -1)
-}
+func (le *Lease) Release(c Consumption) error { return le.adjust("release", c, 0, -1) }
 
-func (le *Lease) adjust(field string, a Amounts, sign int64) error {
+func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
+	var space [4]bucket.Amount
+	amounts, err := amountsOf(space[:0], field, c, least)
+	if err != nil {
+		return err
+	}
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	if le.settling != "" {
 		return ErrLeaseClosed
 	}
-	pending := le.pending
-	for name, tokens := range a {
+	if err := le.isFor(c); err != nil {
+		return err
+	}
+	for i := range amounts {
+		amounts[i].Tokens *= sign
+	}
+	pending, err := sum(le.pending, amounts)
+	if err != nil {
+		return err
+	}
+	for _, a := range amounts {
 		invalid := func(reason string) error {
-			return &ValidationError{Field: field + "[" + name + "]", Value: strconv.FormatInt(tokens, 10), Reason: reason}
+			return &ValidationError{Field: field + "[" + a.Limit + "]", Value: strconv.FormatInt(sign*a.Tokens/millis, 10), Reason: reason}
 		}
-		if tokens < -maxTokens || tokens > maxTokens {
-			return validateTokens(field+"["+name+"]", tokens, -maxTokens)
+		if !le.degraded && !le.links[0].limits.has(a.Limit) {
+			return invalid(unknownLimit)
 		}
-		if !le.degraded && !le.links[0].limits.has(name) {
-			return invalid("no limit of that name is configured for the resource")
-		}
-		var err error
-		if pending, err = sum(pending, []bucket.Amount{{Limit: name, Tokens: sign * tokens * millis}}); err != nil {
-			return err
-		}
-		total, err := sum(le.taken(), pending)
+		total, err := plus(tokensOf(le.taken(), a.Limit), bucket.Amount{Limit: a.Limit, Tokens: tokensOf(pending, a.Limit)})
 		if err != nil {
 			return err
 		}
-		if !le.degraded && tokensOf(total, name) < 0 {
+		if !le.degraded && total < 0 {
 			return invalid("would leave the lease with less than nothing")
 		}
 	}
 	le.pending = pending
 	return nil
+}
+
+// isFor returns an error for a consumption of another resource. The lease is locked.
+func (le *Lease) isFor(c Consumption) error {
+	if le.degraded { // and knows none
+		return nil
+	}
+	return checkResource(c, le.links[0].bucket.Resource)
 }
 
 // Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing; otherwise one
@@ -281,20 +291,28 @@ func sum(a, b []bucket.Amount) ([]bucket.Amount, error) {
 next:
 	for _, more := range b {
 		for i := range total {
-			if t := &total[i]; t.Limit == more.Limit {
-				if more.Tokens > 0 && t.Tokens > math.MaxInt64-more.Tokens || more.Tokens < 0 && t.Tokens < math.MinInt64-more.Tokens {
-					return nil, &ValidationError{
-						Field: "consume[" + more.Limit + "]", Value: strconv.FormatInt(more.Tokens/millis, 10),
-						Reason: "the lease would hold more tokens than can be counted",
-					}
+			if total[i].Limit == more.Limit {
+				var err error
+				if total[i].Tokens, err = plus(total[i].Tokens, more); err != nil {
+					return nil, err
 				}
-				t.Tokens += more.Tokens
 				continue next
 			}
 		}
 		total = append(total, more)
 	}
 	return total, nil
+}
+
+// plus returns a number of millitokens with more of the same limit.
+func plus(tokens int64, more bucket.Amount) (int64, error) {
+	if more.Tokens > 0 && tokens > math.MaxInt64-more.Tokens || more.Tokens < 0 && tokens < math.MinInt64-more.Tokens {
+		return 0, &ValidationError{
+			Field: "consume[" + more.Limit + "]", Value: strconv.FormatInt(more.Tokens/millis, 10),
+			Reason: "the lease would hold more tokens than can be counted",
+		}
+	}
+	return tokens + more.Tokens, nil
 }
 
 // tokensOf returns the amount of a limit.

@@ -58,18 +58,15 @@ func (l Limit) String() string {
 	return fmt.Sprintf("%s=%d:%d/%v", l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod)
 }
 
-// Amounts are numbers of tokens by the name of their limit.
-type Amounts map[string]int64
-
 // A Request asks to consume tokens of one resource on behalf of one entity.
 type Request struct {
 	// Entity is who consumes, such as a user, a project or an API key.
 	Entity string
-	// Resource is what is consumed, such as a model or an endpoint.
+	// Resource is what is consumed, such as a model or an endpoint. It may be empty where Consume says it.
 	Resource string
 	// Consume is how much of each limit is consumed, in tokens; none may be negative. Limits that are not named are not
-	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease.
-	Consume Amounts
+	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease. [Amounts] must name a limit.
+	Consume Consumption
 	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; other limits that it
 	// has stay as they are.
 	Limits []Limit

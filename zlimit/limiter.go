@@ -10,6 +10,7 @@ import (
 	"github.com/maypok86/otter/v2"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -246,7 +247,7 @@ func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (S
 	if err := r.validateNames(); err != nil {
 		return nil, err
 	}
-	links, err := l.inspect(ctx, "available", &r)
+	links, err := l.inspect(ctx, "available", &r, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -257,10 +258,11 @@ func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (S
 // parents that it cascades to; 0 when it would be now. A request for more than a limit can hold is an [*ExceededError].
 // It consumes nothing, and costs what [RateLimiter.Available] costs for each of them.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
-	if err := r.validate(); err != nil {
+	amounts, err := r.validate(nil)
+	if err != nil {
 		return 0, err
 	}
-	links, err := l.inspect(ctx, "time until", &r)
+	links, err := l.inspect(ctx, "time until", &r, amounts)
 	if err != nil {
 		return 0, err
 	}
@@ -279,11 +281,11 @@ func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, 
 }
 
 // inspect returns the links of a request that is only looked at.
-func (l *RateLimiter) inspect(ctx context.Context, op string, r *Request) ([]link, error) {
+func (l *RateLimiter) inspect(ctx context.Context, op string, r *Request, amounts []bucket.Amount) ([]link, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed
 	}
-	links, err := l.chain(ctx, r, new([1]link), nil)
+	links, err := l.chain(ctx, r, new([1]link), amounts)
 	return links, wrap(op, err)
 }
 

@@ -118,7 +118,7 @@ func setSystem(tb testing.TB, l *RateLimiter, limits ...Limit) {
 }
 
 // ask is a request of the usual entity and resource.
-func ask(consume Amounts) Request {
+func ask(consume Consumption) Request {
 	return Request{Entity: "key-1", Resource: "gpt-4", Consume: consume}
 }
 

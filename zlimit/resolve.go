@@ -66,6 +66,18 @@ func (r *resolved) has(limit string) bool {
 	return slices.ContainsFunc(r.limits, func(l Limit) bool { return l.Name == limit })
 }
 
+// covers returns an error for an amount of a limit that there is not.
+func (r *resolved) covers(amounts []bucket.Amount) error {
+	for _, a := range amounts {
+		if !r.has(a.Limit) {
+			return &ValidationError{Field: "consume", Value: a.Limit, Reason: unknownLimit}
+		}
+	}
+	return nil
+}
+
+const unknownLimit = "no limit of that name is configured for the resource"
+
 // paramsOf returns the parameters that an item has.
 func paramsOf(s *bucket.State) (params []bucket.Params) {
 	for _, l := range s.Limits {
@@ -173,12 +185,7 @@ func (l *RateLimiter) recheck(ctx context.Context, b *bucketRef, known *resolved
 	if len(limits.limits) == 0 {
 		return nil, ErrNoLimits
 	}
-	for _, a := range d.Amounts {
-		if !limits.has(a.Limit) {
-			return nil, unknownLimit(a.Limit)
-		}
-	}
-	return limits, nil
+	return limits, limits.covers(d.Amounts)
 }
 
 // refresh reads the limits of a bucket again, unless that is under way.

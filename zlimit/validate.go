@@ -164,23 +164,29 @@ func validateTokens(field string, tokens, least int64) error {
 	return nil
 }
 
-// validate checks all of a request that can be checked without its stored limits.
-func (r *Request) validate() error {
+// validate checks all of a request that can be checked without its stored limits, and appends what it takes to amounts,
+// in millitokens. A resource that the request leaves to its consumption is filled in.
+func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
+	if r.Resource == "" {
+		r.Resource = resourceOf(r.Consume)
+	}
 	if err := r.validateNames(); err != nil {
-		return err
+		return nil, err
 	}
-	if len(r.Consume) == 0 {
-		return &ValidationError{Field: "consume", Value: "", Reason: "must name at least one limit"}
+	if err := checkResource(r.Consume, r.Resource); err != nil {
+		return nil, err
 	}
-	for name, tokens := range r.Consume {
-		if tokens < 0 || tokens > maxTokens {
-			return validateTokens("consume["+name+"]", tokens, 0)
-		}
+	if list, ok := r.Consume.(Amounts); r.Consume == nil || ok && len(list) == 0 {
+		return nil, &ValidationError{Field: "consume", Value: "", Reason: "must name at least one limit"}
+	}
+	amounts, err := amountsOf(amounts, "consume", r.Consume, 0)
+	if err != nil {
+		return nil, err
 	}
 	if r.OnUnavailable > Allow {
-		return &ValidationError{Field: "on unavailable", Value: r.OnUnavailable.String(), Reason: "must be Inherit, Block or Allow"}
+		return nil, &ValidationError{Field: "on unavailable", Value: r.OnUnavailable.String(), Reason: "must be Inherit, Block or Allow"}
 	}
-	return validateLimits("limits", r.Limits, time.Millisecond)
+	return amounts, validateLimits("limits", r.Limits, time.Millisecond)
 }
 
 func (r *Request) validateNames() error {

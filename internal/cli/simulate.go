@@ -196,9 +196,10 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*outcome, 
 	}
 	r := s.request
 	r.OnUnavailable = zlimit.Block // an uncounted admission would falsify the result
-	r.Consume = zlimit.Amounts{}
+	consume := zlimit.Amounts{}
+	r.Consume = consume
 	for i, limit := range r.Limits {
-		r.Consume[limit.Name] = 0
+		consume[limit.Name] = 0
 		out.TokensRequested[limit.Name] = s.trace.total[i]
 		out.TokensAdmitted[limit.Name] = 0
 		out.RejectedBy[limit.Name] = 0
@@ -213,7 +214,7 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*outcome, 
 		s.clock.set(at)
 		costs := s.trace.cost(n)
 		for i, limit := range r.Limits {
-			r.Consume[limit.Name] = costs[i]
+			consume[limit.Name] = costs[i]
 		}
 		if err := out.count(l.Acquire(ctx, r)); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", s.trace.name, row.line, err)

@@ -1,0 +1,87 @@
+package zlimit
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// A Consumption says how many tokens are taken of which limits: [Amounts], or a type that zlimitgen writes from an
+// application's declaration of its limits, with which a misspelt limit does not compile.
+//
+// A Consumption that has a method Resource() string as well is one of that resource alone. The request may leave its
+// Resource empty; to name another one, or to use it with the lease of another one, is a [*ValidationError].
+type Consumption interface {
+	// AppendAmounts appends the amount of each limit to a slice and returns it. A limit that is there twice is a
+	// [*ValidationError] of the call that takes the consumption. It must not keep the slice, and should not allocate.
+	AppendAmounts(to []Amount) []Amount
+}
+
+// An Amount is a number of tokens of one limit.
+type Amount struct {
+	Limit  string
+	Tokens int64
+}
+
+// Amounts are numbers of tokens by the name of their limit.
+type Amounts map[string]int64
+
+// AppendAmounts implements [Consumption], in the order of the names.
+func (a Amounts) AppendAmounts(to []Amount) []Amount {
+	first := len(to)
+	for name, tokens := range a {
+		to = append(to, Amount{name, tokens})
+	}
+	slices.SortFunc(to[first:], func(a, b Amount) int { return strings.Compare(a.Limit, b.Limit) })
+	return to
+}
+
+// resourceOf returns the resource that a consumption is one of, "" for one of any.
+func resourceOf(c Consumption) string {
+	if typed, ok := c.(interface{ Resource() string }); ok {
+		return typed.Resource()
+	}
+	return ""
+}
+
+// checkResource returns an error for a consumption of another resource.
+func checkResource(c Consumption, resource string) error {
+	if of := resourceOf(c); of != "" && of != resource {
+		return &ValidationError{Field: "resource", Value: resource, Reason: fmt.Sprintf("the consumption is one of %q", of)}
+	}
+	return nil
+}
+
+// amountLists are lists to hand to consumptions: an argument of a method that is not known escapes.
+var amountLists = sync.Pool{New: func() any { return new([maxLimits]Amount) }}
+
+// amountsOf appends what a consumption takes to a list, in millitokens. It checks what can be checked without the limits:
+// that each is there once, with at least so many tokens. A nil consumption takes nothing.
+func amountsOf(to []bucket.Amount, field string, c Consumption, least int64) ([]bucket.Amount, error) {
+	if c == nil {
+		return to, nil
+	}
+	list := amountLists.Get().(*[maxLimits]Amount)
+	defer amountLists.Put(list)
+	amounts := c.AppendAmounts(list[:0])
+	if len(amounts) > maxLimits {
+		reason := fmt.Sprintf("must name at most %d limits", maxLimits)
+		return nil, &ValidationError{Field: field, Value: strconv.Itoa(len(amounts)), Reason: reason}
+	}
+	for i, a := range amounts {
+		if a.Tokens < least || a.Tokens > maxTokens {
+			return nil, validateTokens(field+"["+a.Limit+"]", a.Tokens, least)
+		}
+		for _, other := range amounts[:i] {
+			if other.Limit == a.Limit {
+				return nil, &ValidationError{Field: field, Value: a.Limit, Reason: "is there twice"}
+			}
+		}
+		to = append(to, bucket.Amount{Limit: a.Limit, Tokens: a.Tokens * millis})
+	}
+	return to, nil
+}

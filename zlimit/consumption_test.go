@@ -1,0 +1,161 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A listed consumption is what an application may write itself.
+type listed []Amount
+
+func (c listed) AppendAmounts(to []Amount) []Amount { return append(to, c...) }
+
+// A modelUse is a consumption of the kind that zlimitgen writes.
+type modelUse struct {
+	model    string
+	rpm, tpm int64
+}
+
+func (u modelUse) Resource() string { return u.model }
+
+func (u modelUse) AppendAmounts(to []Amount) []Amount {
+	return append(to, Amount{"rpm", u.rpm}, Amount{"tpm", u.tpm})
+}
+
+func TestAmountsAreAppendedInTheOrderOfTheirNames(t *testing.T) {
+	got := Amounts{"tpm": 3, "rpm": 2, "a": 0}.AppendAmounts([]Amount{{"z", 1}})
+	if diff := cmp.Diff([]Amount{{"z", 1}, {"a", 0}, {"rpm", 2}, {"tpm", 3}}, got); diff != "" {
+		t.Errorf("AppendAmounts() (-want +got):\n%s", diff)
+	}
+}
+
+func TestConsumptionsOfAllKinds(t *testing.T) {
+	ctx := context.Background()
+	for _, test := range []struct {
+		name             string
+		r                Request
+		more, correction Consumption
+	}{
+		{"a map", ask(Amounts{"rpm": 1, "tpm": 500}), Amounts{"tpm": 30}, Amounts{"tpm": -20, "rpm": 0}},
+		{"a list", ask(listed{{"tpm", 500}, {"rpm", 1}}), listed{{"tpm", 30}}, listed{{"tpm", -20}}},
+		{"one of a resource", ask(modelUse{"gpt-4", 1, 500}), modelUse{"gpt-4", 0, 30}, modelUse{"gpt-4", 0, -20}},
+		{"one that names the resource", Request{Entity: "key-1", Consume: modelUse{"gpt-4", 1, 500}}, &modelUse{"gpt-4", 0, 30}, modelUse{"gpt-4", 0, -20}},
+		{"none, and then some", ask(listed{}), listed{{"rpm", 1}, {"tpm", 500}}, listed{{"tpm", 10}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+			setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
+			lease := acquire(t, l, test.r)
+			if err := errors.Join(
+				lease.Consume(ctx, test.more), lease.Adjust(test.correction), lease.Release(Amounts{"tpm": 5}),
+				lease.Consume(ctx, nil), lease.Adjust(nil), lease.Release(nil),
+			); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(Amounts{"rpm": 1, "tpm": 505}, lease.Consumed()); diff != "" {
+				t.Errorf("Consumed() (-want +got):\n%s", diff)
+			}
+			if err := lease.Commit(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if got := available(t, l, "tpm"); got != 495 {
+				t.Errorf("tpm has %d, want 495", got)
+			}
+		})
+	}
+}
+
+func TestConsumptionsAreValidated(t *testing.T) {
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
+	lease := acquire(t, l, ask(modelUse{"gpt-4", 1, 500}))
+	var many listed
+	for i := range maxLimits + 1 {
+		many = append(many, Amount{fmt.Sprint("limit", i), 1})
+	}
+	for _, test := range []struct {
+		name    string
+		consume Consumption
+		want    string // of the field a %s, value and rule
+	}{
+		{"a limit twice", listed{{"rpm", 1}, {"tpm", 1}, {"rpm", 1}}, `invalid %s "rpm": is there twice`},
+		{"a limit twice, with nothing of it", listed{{"rpm", 0}, {"rpm", 0}}, `invalid %s "rpm": is there twice`},
+		{"more limits than a resource has", many, `invalid %s "17": must name at most 16 limits`},
+		{"the first of two that are too much", Amounts{"tpm": maxTokens + 1, "rpm": maxTokens + 2}, `invalid %s[rpm] "9223372036854777"`},
+		{"one of another resource", modelUse{"gpt-5", 1, 1}, `invalid resource "gpt-4": the consumption is one of "gpt-5"`},
+	} {
+		for call, err := range map[string]error{
+			"consume": lease.Consume(context.Background(), test.consume),
+			"adjust":  lease.Adjust(test.consume),
+			"release": lease.Release(test.consume),
+		} {
+			checkInvalid(t, test.name, err, strings.Replace(test.want, "%s", call, 1))
+		}
+		r := ask(test.consume)
+		r.Entity = "key-2"
+		_, err := l.Acquire(context.Background(), r)
+		checkInvalid(t, test.name, err, strings.Replace(test.want, "%s", "consume", 1))
+		_, err = l.TimeUntil(context.Background(), r)
+		checkInvalid(t, test.name, err, strings.Replace(test.want, "%s", "consume", 1))
+	}
+	checkInvalid(t, "a negative release", lease.Release(modelUse{"gpt-4", 0, -1}), `invalid release[tpm] "-1": must be from 0`)
+	checkInvalid(t, "an unknown limit", lease.Adjust(listed{{"tmp", 0}}), `invalid adjust[tmp] "0": no limit of that name`)
+	_, err := l.Acquire(context.Background(), Request{Entity: "key-2", Consume: modelUse{"4", 1, 1}})
+	checkInvalid(t, "a consumption of a resource that cannot be", err, `invalid resource "4": must start with a letter`)
+	_, err = l.Acquire(context.Background(), Request{Entity: "key-2", Consume: listed{{"rpm", 1}}})
+	checkInvalid(t, "a resource that nobody names", err, `invalid resource "": must not be empty`)
+	_, err = l.Acquire(context.Background(), ask(Amounts(nil)))
+	checkInvalid(t, "a map of nothing", err, `invalid consume "": must name at least one limit`)
+	if diff := cmp.Diff(Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
+		t.Errorf("Consumed() (-want +got):\n%s", diff)
+	}
+	if got := l.buckets.EstimatedSize(); got != 1 {
+		t.Errorf("%d buckets were looked for, want the one of the lease", got)
+	}
+}
+
+func checkInvalid(t *testing.T, name string, err error, want string) {
+	t.Helper()
+	var invalid *ValidationError
+	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: %v, want a ValidationError with %q", name, err, want)
+	}
+}
+
+// TestAdjustIsAllOrNothing records nothing of a correction that is refused in part.
+func TestAdjustIsAllOrNothing(t *testing.T) {
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
+	lease := acquire(t, l, ask(Amounts{"rpm": 1, "tpm": 500}))
+	err := lease.Adjust(listed{{"tpm", 100}, {"rpm", -2}})
+	checkInvalid(t, "a correction below nothing", err, `invalid adjust[rpm] "-2": would leave the lease with less than nothing`)
+	if diff := cmp.Diff(Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
+		t.Errorf("Consumed() (-want +got):\n%s", diff)
+	}
+}
+
+// A selfish consumption hands out its own list instead of appending.
+type selfish struct{ amounts []Amount }
+
+func (s selfish) AppendAmounts([]Amount) []Amount { return s.amounts }
+
+// TestConsumptionsKeepTheirAmounts shows that a list that a consumption returns is only read.
+func TestConsumptionsKeepTheirAmounts(t *testing.T) {
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
+	own := []Amount{{"tpm", 500}, {"rpm", 1}}
+	before := slices.Clone(own)
+	lease := acquire(t, l, ask(selfish{own}))
+	if err := lease.Release(selfish{own}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(own, before) {
+		t.Errorf("the list is %v, want %v", own, before)
+	}
+}
