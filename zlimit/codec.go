@@ -47,6 +47,16 @@ func (d *decoder) notInt(a *expr.Attribute) {
 	d.failf("attribute %s: want an integer of 64 bits, got %s", a.Name, a.Value.Number())
 }
 
+// decimal reads a number with up to so many decimal places, in units of the last one.
+func (d *decoder) decimal(a *expr.Attribute, places int) int64 {
+	n, ok := a.Value.Decimal(places)
+	if !ok {
+		d.want(a, expr.KindN)
+		d.failf("attribute %s: want a number of 64 bits with up to %d decimal places, got %s", a.Name, places, a.Value.Number())
+	}
+	return n
+}
+
 // wrapped reads an integer of any size modulo 2^64.
 func (d *decoder) wrapped(a *expr.Attribute) int64 {
 	n, ok := a.Value.Int()

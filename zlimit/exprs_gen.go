@@ -373,6 +373,92 @@ func (c countEntityConfigCall) change(resource string, difference int64) {
 	c.Pick(countEntityConfigChange, resource, expr.N(difference))
 }
 
+// The clauses of countUsage.
+const (
+	countUsageConsume = iota
+	countUsageFollow
+	countUsageExpire
+)
+
+var countUsageOperation = expr.Operation{
+	Name:  "count_usage",
+	Slots: 9,
+	Update: []expr.Action{
+		expr.Set(expr.Attr("window"), 0),
+		expr.Set(expr.Attr("window_start"), 1),
+		expr.Add(expr.Attr("total_events"), 2),
+		expr.Set(expr.Attr("entity_id"), 3),
+		expr.Set(expr.Attr("resource"), 4),
+		expr.Set(expr.Attr("GSI2PK"), 5),
+		expr.Set(expr.Attr("GSI2SK"), 6),
+		expr.Set(expr.Attr("GSI4PK"), 7),
+		expr.Set(expr.Attr("GSI4SK"), 8),
+	},
+	Clauses: []expr.Clause{
+		countUsageConsume: {
+			Name:   "consume",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+		},
+		countUsageFollow: {
+			Name:   "follow",
+			Slots:  2,
+			Where:  []expr.Condition{expr.Any(expr.Absent(expr.Of("seq#", "")), expr.LT(expr.Of("seq#", ""), 0))},
+			Update: []expr.Action{expr.Set(expr.Of("seq#", ""), 1)},
+		},
+		countUsageExpire: {
+			Name:   "expire",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+		},
+	},
+}
+
+// countUsageCall collects the clauses of a call of countUsage. Bind ends it.
+type countUsageCall struct {
+	*expr.Call
+}
+
+// countUsage adds changes of a bucket to the figures of a window, on condition that the figures contain none of them
+// yet. Those of a shard are contained up to a sequence number.
+//   - window: hourly, daily or monthly
+//   - windowStart: start of the window, 2006-01-02T15:04:05Z
+//   - events: changes
+func countUsage(key usageKey, window, windowStart string, events int64) countUsageCall {
+	gsi2PK, gsi2SK := key.gsi2()
+	gsi4PK, gsi4SK := key.gsi4()
+	return countUsageCall{countUsageOperation.Call(
+		expr.S(window),
+		expr.S(windowStart),
+		expr.N(events),
+		expr.S(key.Entity),
+		expr.S(key.Resource),
+		expr.S(gsi2PK),
+		expr.S(gsi2SK),
+		expr.S(gsi4PK),
+		expr.S(gsi4SK),
+	)}
+}
+
+// consume adds to the figure of one limit.
+//   - consumed: net consumption, millitokens
+func (c countUsageCall) consume(limit string, consumed int64) {
+	c.Pick(countUsageConsume, limit, expr.Decimal(consumed, 3))
+}
+
+// follow adds changes of one shard.
+//   - first: sequence number of the first of them
+//   - last: sequence number of the last of them
+func (c countUsageCall) follow(source, first, last string) {
+	c.Pick(countUsageFollow, source, expr.S(first), expr.S(last))
+}
+
+// expire sets the time of expiry.
+//   - expiresAt: epoch seconds
+func (c countUsageCall) expire(expiresAt int64) {
+	c.Pick(countUsageExpire, "", expr.N(expiresAt))
+}
+
 var requireEntityOperation = expr.Operation{
 	Name:  "require_entity",
 	Where: []expr.Condition{expr.Exists(expr.Attr("PK"))},

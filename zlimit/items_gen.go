@@ -389,11 +389,12 @@ func decodeSystemConfig(item expr.Item) (systemConfigItem, error) {
 type usageItem struct {
 	Key usageKey
 
-	Window      string       // window: hourly, daily or monthly
-	WindowStart string       // window_start: start of the window, 2006-01-02T15:04:05Z
-	TotalEvents int64        // total_events: changes that the figures sum up
-	ExpiresAt   int64        // ttl: time of expiry, epoch seconds
-	Limits      []usageCount // {limit}, sorted by name
+	Window      string        // window: hourly, daily or monthly
+	WindowStart string        // window_start: start of the window, 2006-01-02T15:04:05Z
+	TotalEvents int64         // total_events: changes of buckets that the figures sum up
+	ExpiresAt   int64         // ttl: time of expiry, epoch seconds; absent when it is kept for ever
+	Limits      []usageCount  // {limit}, sorted by name
+	Sources     []usageSource // seq#{source}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -402,7 +403,7 @@ type usageItem struct {
 func (it *usageItem) encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.gsi2()
 	gsi4PK, gsi4SK := it.Key.gsi4()
-	item := make(expr.Item, 0, 10+len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 10+len(it.Limits)+len(it.Sources)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -420,16 +421,22 @@ func (it *usageItem) encode() expr.Item {
 	for i := range it.Limits {
 		item = appendUsageCount(item, &it.Limits[i])
 	}
+	for i := range it.Sources {
+		item = appendUsageSource(item, &it.Sources[i])
+	}
 	return append(item, it.unknown...)
 }
 
 // decodeUsage returns a usage item, key included. Its errors name the attribute or the member that is wrong.
 func decodeUsage(item expr.Item) (usageItem, error) {
 	var key store.Key
-	it := usageItem{Limits: room[usageCount](len(item)-11, 1)}
+	var it usageItem
 	d := decoder{record: "usage"}
 	for i := range item {
 		a := &item[i]
+		if decodeUsageSource(&d, &it.Sources, a) {
+			continue
+		}
 		switch a.Name {
 		case store.PK:
 			key.PK = d.text(a)
@@ -453,10 +460,13 @@ func decodeUsage(item expr.Item) (usageItem, error) {
 			}
 		}
 	}
-	if d.found < 3+len(it.Limits) {
+	if d.found < 3+len(it.Limits)+len(it.Sources) {
 		d.needs(item, "window", "window_start", "total_events")
 	}
 	slices.SortFunc(it.Limits, func(a, b usageCount) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	slices.SortFunc(it.Sources, func(a, b usageSource) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool
@@ -1076,13 +1086,13 @@ func configLimitNamed(members *[]configLimit, name string) *configLimit {
 
 // usageCount is a member of the family {limit}. Consumption of one limit.
 type usageCount struct {
-	Name  string // limit name
-	Value int64  // value: net consumption in the window, tokens
+	Name     string // limit name
+	Consumed int64  // value: net consumption in the window: tokens in the table, millitokens in programs
 }
 
 // appendUsageCount appends the attributes of a limit to an item.
 func appendUsageCount(item expr.Item, m *usageCount) expr.Item {
-	return append(item, expr.Attribute{Name: m.Name, Value: expr.N(m.Value)})
+	return append(item, expr.Attribute{Name: m.Name, Value: expr.Decimal(m.Consumed, 3)})
 }
 
 // decodeUsageCount reads an attribute into the limit that it belongs to. It reports whether there is one.
@@ -1090,7 +1100,7 @@ func decodeUsageCount(d *decoder, members *[]usageCount, a *expr.Attribute) bool
 	if a.Value.Kind() != expr.KindN {
 		return false
 	}
-	usageCountNamed(members, a.Name).Value = d.number(a)
+	usageCountNamed(members, a.Name).Consumed = d.decimal(a, 3)
 	d.found++
 	return true
 }
@@ -1105,6 +1115,41 @@ func usageCountNamed(members *[]usageCount, name string) *usageCount {
 		}
 	}
 	*members = append(list, usageCount{Name: name})
+	return &(*members)[len(list)]
+}
+
+// usageSource is a member of the family seq#{source}. A shard of the bucket that the figures come from.
+type usageSource struct {
+	Name string // shard of a bucket, in decimal: where figures come from
+	Last string // value: sequence number of its last change that the figures contain, in 40 digits
+}
+
+// appendUsageSource appends the attributes of a source to an item.
+func appendUsageSource(item expr.Item, m *usageSource) expr.Item {
+	return append(item, expr.Attribute{Name: "seq#" + m.Name, Value: expr.S(m.Last)})
+}
+
+// decodeUsageSource reads an attribute into the source that it belongs to. It reports whether there is one.
+func decodeUsageSource(d *decoder, members *[]usageSource, a *expr.Attribute) bool {
+	name, ok := strings.CutPrefix(a.Name, "seq#")
+	if !ok || name == "" || a.Value.Kind() != expr.KindS {
+		return false
+	}
+	usageSourceNamed(members, name).Last = d.text(a)
+	d.found++
+	return true
+}
+
+// usageSourceNamed returns the source of a name, which is added when it is not there yet. The last one is tried first,
+// since the attributes of one tend to follow each other.
+func usageSourceNamed(members *[]usageSource, name string) *usageSource {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, usageSource{Name: name})
 	return &(*members)[len(list)]
 }
 

@@ -106,7 +106,8 @@ func TestItemsOnTheWire(t *testing.T) {
 			(&usageItem{
 				Key:    usageKey{NS: "n", Entity: "e", Resource: "r", WindowKey: "2026-01"},
 				Window: "monthly", WindowStart: "2026-01-01T00:00:00Z", TotalEvents: 7, ExpiresAt: 8,
-				Limits: []usageCount{{Name: "tpm", Value: 12}},
+				Limits:  []usageCount{{Name: "rpm", Consumed: 12_000}, {Name: "tpm", Consumed: 12_500}},
+				Sources: []usageSource{{Name: "31", Last: "0001"}},
 			}).encode(),
 			expr.Item{
 				{Name: "entity_id", Value: s("e")},
@@ -115,7 +116,9 @@ func TestItemsOnTheWire(t *testing.T) {
 				{Name: "window_start", Value: s("2026-01-01T00:00:00Z")},
 				{Name: "total_events", Value: n(7)},
 				{Name: "ttl", Value: n(8)},
-				{Name: "tpm", Value: n(12)},
+				{Name: "rpm", Value: n(12)},
+				{Name: "tpm", Value: expr.Decimal(125, 1)},
+				{Name: "seq#31", Value: s("0001")},
 				{Name: "GSI2PK", Value: s("n/RESOURCE#r")},
 				{Name: "GSI2SK", Value: s("USAGE#2026-01#e")},
 				{Name: "GSI4PK", Value: s("n")},

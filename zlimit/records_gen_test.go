@@ -173,6 +173,24 @@ var calls = []operationCall{
 		c.change("m", 1)
 		return c.Bind()
 	}},
+	{"countUsage", func() (expr.Bound, error) {
+		return countUsage(usageKey{}, "x", "x", 1).Bind()
+	}},
+	{"countUsage consume", func() (expr.Bound, error) {
+		c := countUsage(usageKey{}, "x", "x", 1)
+		c.consume("m", 1)
+		return c.Bind()
+	}},
+	{"countUsage follow", func() (expr.Bound, error) {
+		c := countUsage(usageKey{}, "x", "x", 1)
+		c.follow("m", "x", "x")
+		return c.Bind()
+	}},
+	{"countUsage expire", func() (expr.Bound, error) {
+		c := countUsage(usageKey{}, "x", "x", 1)
+		c.expire(1)
+		return c.Bind()
+	}},
 	{"requireEntity", requireEntity},
 	{"removeEntity", removeEntity},
 	{"releaseName", func() (expr.Bound, error) {

@@ -49,6 +49,28 @@ func S(s string) Value { return Value{kind: KindS, text: s} }
 // N returns a number value.
 func N(n int64) Value { return Value{kind: KindN, num: n} }
 
+// Decimal returns the number n·10^−places. places is from 0 to 18.
+func Decimal(n int64, places int) Value {
+	if unit := pow10(places); n%unit == 0 {
+		return N(n / unit)
+	}
+	sign, size := "", uint64(n)
+	if n < 0 {
+		sign, size = "-", -size
+	}
+	digits := fmt.Sprintf("%0*d", places+1, size) // at least one before the point
+	point := len(digits) - places
+	return Value{kind: KindN, text: sign + digits[:point] + "." + strings.TrimRight(digits[point:], "0")}
+}
+
+func pow10(exponent int) int64 {
+	power := int64(1)
+	for range exponent {
+		power *= 10
+	}
+	return power
+}
+
 // Bool returns a boolean value.
 func Bool(b bool) Value {
 	v := Value{kind: KindBool}
@@ -146,6 +168,17 @@ func (v Value) Text() string {
 
 // Int returns the number of a KindN value; false when it is of another kind or does not fit an int64.
 func (v Value) Int() (int64, bool) { return v.num, v.kind == KindN && v.text == "" }
+
+// Decimal returns n for a KindN value of n·10^−places; false when it is of another kind, has more decimal places, or n
+// does not fit an int64. places is from 0 to 18.
+func (v Value) Decimal(places int) (int64, bool) {
+	integer, fraction, _ := strings.Cut(v.Number(), ".")
+	if v.kind != KindN || len(fraction) > places {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(integer+fraction+strings.Repeat("0", places-len(fraction)), 10, 64)
+	return n, err == nil
+}
 
 // Number returns the decimal form of a KindN value and "" otherwise.
 func (v Value) Number() string {

@@ -163,6 +163,52 @@ func TestLow64(t *testing.T) {
 	})
 }
 
+func TestDecimal(t *testing.T) {
+	for _, test := range []struct {
+		n      int64
+		places int
+		text   string
+	}{
+		{0, 3, "0"},
+		{12_000, 3, "12"},
+		{12_500, 3, "12.5"},
+		{12_050, 3, "12.05"},
+		{1, 3, "0.001"},
+		{-1, 3, "-0.001"},
+		{-12_500, 3, "-12.5"},
+		{7, 0, "7"},
+		{math.MinInt64, 18, "-9.223372036854775808"},
+		{math.MaxInt64, 3, "9223372036854775.807"},
+	} {
+		v := Decimal(test.n, test.places)
+		parsed, err := ParseNumber(test.text)
+		if err != nil || v.Number() != test.text || !v.Equal(parsed) {
+			t.Errorf("Decimal(%d, %d) = %v, want %s", test.n, test.places, v, test.text)
+		}
+		if got, ok := v.Decimal(test.places); got != test.n || !ok {
+			t.Errorf("%v.Decimal(%d) = %d, %t; want %d", v, test.places, got, ok, test.n)
+		}
+	}
+	for name, v := range map[string]Value{
+		"too many decimal places": Decimal(1, 4),
+		"too large":               N(math.MaxInt64 / 999),
+		"a string":                S("1"),
+		"no value":                {},
+	} {
+		if got, ok := v.Decimal(3); ok {
+			t.Errorf("%s: Decimal(3) = %d", name, got)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.Int64Range(-1<<62, 1<<62).Draw(t, "a"), rapid.Int64Range(-1<<61, 1<<61).Draw(t, "b")
+		places := rapid.IntRange(0, 18).Draw(t, "places")
+		sum, err := Decimal(a, places).plus(Decimal(b, places), 1)
+		if err != nil || !sum.Equal(Decimal(a+b, places)) {
+			t.Errorf("%v + %v = %v, %v", Decimal(a, places), Decimal(b, places), sum, err)
+		}
+	})
+}
+
 func TestSets(t *testing.T) {
 	abc := Strings("c", "a", "b", "a")
 	if got := abc.String(); got != `{"a", "b", "c"}` {

@@ -178,7 +178,7 @@ func argParams(args []*schema.Arg) []member {
 func argValues(args []*schema.Arg) []Code {
 	values := make([]Code, len(args))
 	for i, a := range args {
-		values[i] = value(a.Type, Id(schema.Unexported(a.Name)))
+		values[i] = value(a.Type, a.Scale, Id(schema.Unexported(a.Name)))
 	}
 	return values
 }
@@ -193,7 +193,7 @@ func start(g *Group, op *schema.Operation) *Statement {
 			if a.From.Int {
 				x = Int64().Call(x)
 			}
-			args = append(args, value(a.Type, x))
+			args = append(args, value(a.Type, 0, x))
 		}
 		for _, e := range entries {
 			call := Id("key").Dot(e.Index.Method()).Call()

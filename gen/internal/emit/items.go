@@ -46,8 +46,11 @@ func goType(t schema.Type) *Statement {
 	}
 }
 
-// value returns the expression of an attribute's value.
-func value(t schema.Type, x *Statement) *Statement {
+// value returns the expression of a value of a type, with a scale if it is a number that has one.
+func value(t schema.Type, scale int, x *Statement) *Statement {
+	if scale > 0 {
+		return Qual(exprPkg, "Decimal").Call(x, Lit(scale))
+	}
 	switch t {
 	case schema.S:
 		return Qual(exprPkg, "S").Call(x)
@@ -158,12 +161,12 @@ func written(a *schema.Attribute, name, x *Statement) (code Code, optional bool)
 	switch a.Empty {
 	case schema.Omit:
 		return If(isSet(a.Type, x)).Block(
-			Id("item").Op("=").Add(extend(attribute(name, value(a.Type, x)))),
+			Id("item").Op("=").Add(extend(attribute(name, value(a.Type, a.Scale, x)))),
 		), true
 	case schema.Null:
-		return attribute(name, Id("orNull").Call(isZero(a.Type, x), value(a.Type, x))), false
+		return attribute(name, Id("orNull").Call(isZero(a.Type, x), value(a.Type, a.Scale, x))), false
 	default:
-		return attribute(name, value(a.Type, x)), false
+		return attribute(name, value(a.Type, a.Scale, x)), false
 	}
 }
 
@@ -278,6 +281,9 @@ func reading(a *schema.Attribute) *Statement {
 	reader := readers[a.Type]
 	if a.Wrap {
 		reader = "wrapped"
+	}
+	if a.Scale > 0 {
+		return Id("d").Dot("decimal").Call(Id("a"), Lit(a.Scale))
 	}
 	return Id("d").Dot(reader).Call(Id("a"))
 }

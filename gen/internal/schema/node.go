@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -118,6 +119,19 @@ func (l *loader) bool(n *yaml.Node, what string) bool {
 		l.errorf(at(n), "%s is neither true nor false", what)
 	}
 	return n.Value == "true"
+}
+
+// maxScale is the number of decimal places that leaves a digit before the point in an int64.
+const maxScale = 18
+
+// scale returns a number of decimal places.
+func (l *loader) scale(n *yaml.Node, what string) int {
+	places, err := strconv.Atoi(l.text(n, what))
+	if n = follow(n); n.Kind == yaml.ScalarNode && (err != nil || places < 1 || places > maxScale) {
+		l.errorf(at(n), "%s is %q, want a number from 1 to %d", what, n.Value, maxScale)
+		return 0
+	}
+	return places
 }
 
 // choice returns one of the choices.

@@ -290,7 +290,7 @@ func (s *scope) ref(pos Pos, name string) Ref {
 	if s.members != nil {
 		for _, a := range s.members.Fields {
 			if a.Name == name {
-				return Ref{pos, name, a.Type, s.members}
+				return Ref{pos, name, a.Type, a.Scale, s.members}
 			}
 		}
 	}
@@ -309,8 +309,11 @@ func (s *scope) ref(pos Pos, name string) Ref {
 			s.errorf(pos, "%s: attribute %s is of type %s in one record and %s in record %s",
 				s.what, name, ref.Type, r.Attributes[i].Type, r.Name)
 			return Ref{Pos: pos, Name: name}
+		case ref.Type != "" && ref.Scale != r.Attributes[i].Scale:
+			s.errorf(pos, "%s: attribute %s has another scale in record %s", s.what, name, r.Name)
+			return Ref{Pos: pos, Name: name}
 		}
-		ref.Type = r.Attributes[i].Type
+		ref.Type, ref.Scale = r.Attributes[i].Type, r.Attributes[i].Scale
 	}
 	return ref
 }
@@ -339,10 +342,14 @@ func (s *scope) arg(pos Pos, name string, attr Ref) *Arg {
 			s.errorf(pos, "%s: argument %s is of type %s with attribute %s and of type %s with attribute %s",
 				s.what, name, first.Type, first.Name, attr.Type, attr.Name)
 		}
+		if again && first.Type != "" && first.Type == attr.Type && first.Scale != attr.Scale {
+			s.errorf(pos, "%s: argument %s is used with attributes of different scales, %s and %s",
+				s.what, name, first.Name, attr.Name)
+		}
 		if !again {
 			s.used[a] = attr
 		}
-		a.Type = cmp.Or(a.Type, attr.Type)
+		a.Type, a.Scale = cmp.Or(a.Type, attr.Type), cmp.Or(a.Scale, attr.Scale)
 		return a
 	}
 	s.errorf(pos, "%s: argument %s is not declared", s.what, name)

@@ -130,8 +130,9 @@ func (l *loader) attribute(owner string, p pair) *Attribute {
 				l.errorf(at(empty), `%s: write "null" in quotes`, what)
 			}
 		},
-		"wrap": func(n *yaml.Node) { a.Wrap = l.bool(n, what+": wrap") },
-		"doc":  func(n *yaml.Node) { a.Doc = l.doc(n, what) },
+		"wrap":  func(n *yaml.Node) { a.Wrap = l.bool(n, what+": wrap") },
+		"scale": func(n *yaml.Node) { a.Scale = l.scale(n, what+": scale") },
+		"doc":   func(n *yaml.Node) { a.Doc = l.doc(n, what) },
 	}, "type", "doc")
 	l.name(goName, what+": go name", a.Go)
 	switch {
@@ -144,6 +145,9 @@ func (l *loader) attribute(owner string, p pair) *Attribute {
 	}
 	if a.Wrap && a.Type != N {
 		l.errorf(p.pos, "%s: wrap is for numbers", what)
+	}
+	if a.Scale > 0 && (a.Type != N || a.Wrap || a.From != nil) {
+		l.errorf(p.pos, "%s: scale is for numbers that neither wrap nor follow from the key", what)
 	}
 	return a
 }
@@ -160,6 +164,9 @@ func (l *loader) checkAttributes(r *Record) {
 		}
 		if a.Name == l.schema.TTL && a.Type != N {
 			l.errorf(a.Pos, "%s: attribute %s is the time of expiry, which is of type N", what, a.Name)
+		}
+		if a.Name == l.schema.TTL && a.Scale > 0 {
+			l.errorf(a.Pos, "%s: attribute %s is the time of expiry, which has no decimal places", what, a.Name)
 		}
 	}
 }
@@ -239,7 +246,7 @@ func (l *loader) pattern(n *yaml.Node, what string, m *Members) {
 			what, m.Pattern)
 		m.Var = nil
 	case prefix != "":
-		l.attributeName(at(follow(n)), prefix)
+		l.attributeName(at(follow(n)), strings.TrimSuffix(prefix, "#"))
 	}
 	m.Prefix, m.PerAttr = prefix, suffix != ""
 }
@@ -252,7 +259,7 @@ func (l *loader) checkFamilies(r *Record) {
 			if f.Var == nil || other.Var == nil {
 				continue // reported already
 			}
-			if strings.HasPrefix(f.Prefix, other.Prefix) || strings.HasPrefix(other.Prefix, f.Prefix) {
+			if f.meets(other.Members) {
 				l.errorf(f.Pos, "%s: attribute names may be those of family %s as well", what, other.Name)
 			}
 		}
@@ -270,6 +277,15 @@ func (l *loader) checkFamilies(r *Record) {
 			}
 		}
 	}
+}
+
+// meets reports whether an attribute name may have the forms of both families. One without a prefix reads what no other
+// does, and no name of its members has a "#".
+func (m *Members) meets(other *Members) bool {
+	if m.Prefix == "" || other.Prefix == "" {
+		return !strings.HasSuffix(m.Prefix+other.Prefix, "#")
+	}
+	return strings.HasPrefix(m.Prefix, other.Prefix) || strings.HasPrefix(other.Prefix, m.Prefix)
 }
 
 // reads reports whether an attribute name has the form of the family.

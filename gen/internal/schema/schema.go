@@ -178,6 +178,7 @@ type Attribute struct {
 	From  *Field // the field of the key that the value repeats; nil when the attribute stands for itself
 	Empty Empty
 	Wrap  bool // a number of any size is read modulo 2^64
+	Scale int  // decimal places: programs count the last of them
 	Doc   string
 }
 
@@ -271,11 +272,12 @@ type Clause struct {
 
 // An Arg is a value that a call of an operation binds.
 type Arg struct {
-	Pos  Pos
-	Name string
-	Doc  string
-	Type Type // of the attributes that it is used with
-	Slot int  // its index among the values of the operation, or of the clause
+	Pos   Pos
+	Name  string
+	Doc   string
+	Type  Type // of the attributes that it is used with
+	Scale int  // theirs
+	Slot  int  // its index among the values of the operation, or of the clause
 }
 
 // A Condition is a term of a where list.
@@ -298,6 +300,7 @@ type Ref struct {
 	Pos    Pos
 	Name   string
 	Type   Type
+	Scale  int
 	Family *Members // whose members the attribute belongs to; nil for an attribute of the item
 }
 
