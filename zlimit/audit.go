@@ -76,7 +76,7 @@ type AuditQuery struct {
 // An event past its retention is left out. The loop ends with an error, if there is one.
 func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) iter.Seq2[AuditEvent, error] {
 	return func(yield func(AuditEvent, error) bool) {
-		query, bound, err := s.query(entity, &q)
+		query, err := s.query(entity, &q)
 		if err != nil || query.PK == "" {
 			if err != nil {
 				yield(AuditEvent{}, err)
@@ -86,9 +86,6 @@ func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) 
 		left := q.Limit
 		now := s.l.now().Unix()
 		for item, err := range s.l.query(ctx, "read audit events", query) {
-			if err == nil && bound != "" && item.Get(store.SK).Text() >= bound {
-				return
-			}
 			var decoded auditItem
 			if err == nil {
 				decoded, err = decodeAudit(item)
@@ -113,20 +110,19 @@ func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) 
 // auditPage is the number of events that are read at once.
 const auditPage = 100
 
-// query returns the query for the events that q may choose, none when it chooses none, and for an ascending one the
-// sort key before which they end.
-func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, bound string, err error) {
+// query returns the query for the events that q may choose, none when it chooses none.
+func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, err error) {
 	if s.l.closed.Load() {
-		return query, "", ErrClosed
+		return query, ErrClosed
 	}
 	if err := errors.Join(validateAudited(entity), q.validate()); err != nil {
-		return query, "", err
+		return query, err
 	}
 	from, to := timePrefix(q.From), timePrefix(q.To)
 	if to != "" && from >= to {
-		return query, "", nil
+		return query, nil
 	}
-	key := func(id string) store.Key { return auditKey{NS: s.l.ns, Entity: entity, EventID: id}.key() }
+	bound := func(id string) string { return auditKey{NS: s.l.ns, Entity: entity, EventID: id}.key().SK }
 	query = queryAuditEvents(s.l.ns, entity)
 	query.Consistent = true
 	query.Reverse = q.Reverse
@@ -135,16 +131,12 @@ func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, b
 		query.Limit = min(q.Limit, auditPage)
 	}
 	if from != "" {
-		query.After = key(from).SK
+		query.After = bound(from)
 	}
-	switch {
-	case to == "":
-	case q.Reverse:
-		query.Continue = store.CursorAt(key(to))
-	default:
-		bound = key(to).SK
+	if to != "" {
+		query.UpTo = bound(to)
 	}
-	return query, bound, nil
+	return query, nil
 }
 
 func (q *AuditQuery) validate() error {

@@ -96,6 +96,7 @@ type Query struct {
 	PK      string
 	Prefix  string // of the sort key; "" for all
 	After   string // sort keys greater than this alone; "" for all
+	UpTo    string // sort keys that are not greater than this alone; "" for all
 	Reverse bool   // descending
 	Limit   int    // items in a page at most; 0 leaves it to the store
 	// Consistent asks for a read that sees every write that returned before it, which global indexes do not have.
@@ -113,9 +114,6 @@ func (q *Query) Validate() error {
 
 // A Cursor is where a page ended: the key attributes of its last item. It is nil after the last page.
 type Cursor expr.Item
-
-// CursorAt returns a cursor for a query of the table that goes on after a key, which need not be that of an item.
-func CursorAt(k Key) Cursor { return Cursor(k.Join(nil)) }
 
 // MaxDelete is the number of keys that [Store.Delete] takes.
 const MaxDelete = 25

@@ -3,6 +3,7 @@ package dynamo
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -78,28 +79,46 @@ func keyCondition(q store.Query, pk, sk string) (text string, names map[string]s
 	text = "#0 = :0"
 	names = map[string]string{"#0": pk}
 	values = map[string]types.AttributeValue{":0": &types.AttributeValueMemberS{Value: q.PK}}
-	if q.Prefix == "" && q.After == "" {
-		return text, names, values, true
+	bound := func(condition string, operands ...string) {
+		text += " AND " + condition
+		names["#1"] = sk
+		for i, operand := range operands {
+			values[":"+strconv.Itoa(i+1)] = &types.AttributeValueMemberS{Value: operand}
+		}
 	}
-	names["#1"] = sk
-	after := q.After
-	if q.Prefix != "" && after < q.Prefix { // the prefix alone bounds the keys from below
+	after, upTo := q.After, q.UpTo
+	if after < q.Prefix { // the prefix alone bounds the keys from below
 		after = ""
 	}
-	switch {
-	case after == "":
-		values[":1"] = &types.AttributeValueMemberS{Value: q.Prefix}
-		return text + " AND begins_with(#1, :1)", names, values, true
-	case q.Prefix == "":
-		values[":1"] = &types.AttributeValueMemberS{Value: after}
-		return text + " AND #1 > :1", names, values, true
-	case !strings.HasPrefix(after, q.Prefix): // and greater
-		return "", nil, nil, false
+	if q.Prefix != "" && upTo >= lastKey(q.Prefix) { // nor does it bound them from above any closer
+		upTo = ""
 	}
-	// From the first string after After to the last one with the prefix. Strings are ordered by their bytes, and none
-	// begins with greater ones than the largest character.
-	last := q.Prefix + strings.Repeat(string(utf8.MaxRune), (maxSortKey-len(q.Prefix))/utf8.UTFMax)
-	values[":1"] = &types.AttributeValueMemberS{Value: after + "\x00"}
-	values[":2"] = &types.AttributeValueMemberS{Value: last}
-	return text + " AND #1 BETWEEN :1 AND :2", names, values, true
+	switch {
+	case q.Prefix == "" && after == "" && upTo == "":
+	case after == "" && upTo == "":
+		bound("begins_with(#1, :1)", q.Prefix)
+	case q.Prefix == "" && upTo == "":
+		bound("#1 > :1", after)
+	case q.Prefix == "" && after == "":
+		bound("#1 <= :1", upTo)
+	default:
+		first := q.Prefix
+		if after != "" {
+			first = after + "\x00" // the next string
+		}
+		if upTo == "" {
+			upTo = lastKey(q.Prefix)
+		}
+		if first > upTo {
+			return "", nil, nil, false
+		}
+		bound("#1 BETWEEN :1 AND :2", first, upTo)
+	}
+	return text, names, values, true
+}
+
+// lastKey returns the last sort key with a prefix. Strings are ordered by their bytes, and none begins with greater ones
+// than the largest character.
+func lastKey(prefix string) string {
+	return prefix + strings.Repeat(string(utf8.MaxRune), max(0, maxSortKey-len(prefix))/utf8.UTFMax)
 }

@@ -136,6 +136,9 @@ func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 	case q.Prefix != "":
 		bound(">=", q.Prefix)
 	}
+	if q.UpTo != "" {
+		bound("<=", q.UpTo)
+	}
 	if end, ok := prefixEnd(q.Prefix); ok {
 		bound("<", end)
 	}

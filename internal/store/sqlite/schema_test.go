@@ -76,6 +76,8 @@ func TestQueriesUseTheirIndex(t *testing.T) {
 			{Prefix: "a"},
 			{After: "a"},
 			{Prefix: "a", After: "ab"},
+			{UpTo: "b"},
+			{Prefix: "a", After: "ab", UpTo: "ac"},
 			{Reverse: true},
 			{Prefix: "a", Reverse: true},
 			{Continue: store.Cursor{}},

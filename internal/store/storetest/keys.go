@@ -11,12 +11,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// testCursor starts queries at keys, whether there are items or not.
+// testCursor goes on with queries after keys, whether their items are still there or not.
 func testCursor(t *testing.T, s store.Store) {
 	sorted := []string{"#A#1", "#A#3", "#A#5", "#B#1"}
 	for i, sk := range sorted {
 		put(t, s, store.Key{PK: "p", SK: sk}, "n", i)
 	}
+	at := func(sk string) store.Cursor { return store.Cursor(store.Key{PK: "p", SK: sk}.Join(nil)) }
 	for _, test := range []struct {
 		at      string
 		reverse bool
@@ -29,9 +30,7 @@ func testCursor(t *testing.T, s store.Store) {
 		{"#A#4", true, []string{"#A#3", "#A#1"}},
 		{"#A#0", true, nil},
 	} {
-		q := store.Query{
-			PK: "p", Prefix: "#A#", Limit: 1, Reverse: test.reverse, Continue: store.CursorAt(store.Key{PK: "p", SK: test.at}),
-		}
+		q := store.Query{PK: "p", Prefix: "#A#", Limit: 1, Reverse: test.reverse, Continue: at(test.at)}
 		got := all(t, s, q)
 		if test.reverse {
 			slices.Reverse(test.want)
@@ -39,7 +38,7 @@ func testCursor(t *testing.T, s store.Store) {
 		expectOrder(t, got, q, test.want)
 	}
 	// Together with a bound from below.
-	q := store.Query{PK: "p", Prefix: "#A#", After: "#A#1", Reverse: true, Continue: store.CursorAt(store.Key{PK: "p", SK: "#A#5"})}
+	q := store.Query{PK: "p", Prefix: "#A#", After: "#A#1", Reverse: true, Continue: at("#A#5")}
 	expectOrder(t, all(t, s, q), q, []string{"#A#3"})
 }
 

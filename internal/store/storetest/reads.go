@@ -118,16 +118,22 @@ func testQuery(t *testing.T, s store.Store) {
 	bounds := []string{"", "#", "#USAGE#", "#USAGE#2024", "#USAGE#2024-01", "#USAGE#3", "#USAGE$", "Z", "ab", "ab\U0010FFFF", "zz", "\U0001F40E"}
 	for _, prefix := range bounds {
 		for _, after := range bounds {
-			var want []string
-			for _, sk := range sorted {
-				if strings.HasPrefix(sk, prefix) && sk > after {
-					want = append(want, sk)
+			for _, upTo := range bounds {
+				var want []string
+				for _, sk := range sorted {
+					if strings.HasPrefix(sk, prefix) && sk > after && (upTo == "" || sk <= upTo) {
+						want = append(want, sk)
+					}
 				}
-			}
-			for _, limit := range []int{0, 1, 3, 100} {
-				for _, reverse := range []bool{false, true} {
-					q := store.Query{PK: "p", Prefix: prefix, After: after, Limit: limit, Reverse: reverse}
-					expectOrder(t, all(t, s, q), q, want)
+				limits := []int{3}
+				if upTo == "" {
+					limits = []int{0, 1, 3, 100}
+				}
+				for _, limit := range limits {
+					for _, reverse := range []bool{false, true} {
+						q := store.Query{PK: "p", Prefix: prefix, After: after, UpTo: upTo, Limit: limit, Reverse: reverse}
+						expectOrder(t, all(t, s, q), q, want)
+					}
 				}
 			}
 		}
@@ -195,6 +201,8 @@ func testIndex(t *testing.T, s store.Store) {
 			{"global, reverse", store.Query{Index: "ByOwner", PK: "o1", Reverse: true}, wholes(7, 5, 3, 1)},
 			{"global, prefix", store.Query{Index: "ByOwner", PK: "o1", Prefix: "day2"}, wholes(5)},
 			{"global, after", store.Query{Index: "ByOwner", PK: "o1", After: "day1"}, wholes(5, 7)},
+			{"global, up to", store.Query{Index: "ByOwner", PK: "o1", UpTo: "day2"}, wholes(1, 3, 5)},
+			{"global, between", store.Query{Index: "ByOwner", PK: "o1", After: "day0", UpTo: "day2"}, wholes(3, 5)},
 			{"local", store.Query{Index: "ByDate", PK: "p"}, wholes(7, 6, 5, 4, 3, 2, 1, 0)},
 			{"local, keys alone", store.Query{Index: "ByName", PK: "p", Prefix: "name", Reverse: true}, keys(byName, 7, 6, 5, 4, 3, 2, 1, 0)},
 			{"nothing", store.Query{Index: "ByOwner", PK: "o2"}, nil},
