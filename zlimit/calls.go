@@ -38,6 +38,12 @@ func allApplied(results []store.Result) bool {
 	return !slices.ContainsFunc(results, func(r store.Result) bool { return !r.Applied })
 }
 
+// maxReadKeys is what one batch read takes.
+const maxReadKeys = 100
+
+// A reader is a batch read: [RateLimiter.readItems] or [RateLimiter.glance].
+type reader func(ctx context.Context, keys ...store.Key) ([]expr.Item, error)
+
 // readItems returns items as the store has them.
 func (l *RateLimiter) readItems(ctx context.Context, keys ...store.Key) (items []expr.Item, err error) {
 	err = l.call(ctx, func(ctx context.Context) error {
@@ -45,6 +51,38 @@ func (l *RateLimiter) readItems(ctx context.Context, keys ...store.Key) (items [
 		return err
 	})
 	return items, err
+}
+
+// glance returns items as the store had them moments ago, at half the price.
+func (l *RateLimiter) glance(ctx context.Context, keys ...store.Key) (items []expr.Item, err error) {
+	err = l.call(ctx, func(ctx context.Context) error {
+		items, err = l.store.Read(ctx, keys, false)
+		return err
+	})
+	return items, err
+}
+
+// lookUp yields the items that a query of an index finds, in its order, as the table has them: an index may hold keys
+// alone. Those that were deleted meanwhile are left out.
+func (l *RateLimiter) lookUp(ctx context.Context, q store.Query, read reader) iter.Seq2[expr.Item, error] {
+	return func(yield func(expr.Item, error) bool) {
+		q.Limit = maxReadKeys
+		for page, err := range l.pages(ctx, q) {
+			var items []expr.Item
+			if err == nil {
+				items, err = read(ctx, primaryKeys(page)...)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, item := range items {
+				if item != nil && !yield(item, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // query yields the items of a query, page by page.

@@ -8,7 +8,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -334,21 +333,11 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 // childless returns ErrEntityHasChildren unless an entity has none. What the index says is looked up, since it may tell
 // of one that has just been deleted.
 func (s *EntityService) childless(ctx context.Context, id string) error {
-	q := queryChildren(s.l.ns, id)
-	q.Limit = maxReadKeys
-	for page, err := range s.l.pages(ctx, q) {
-		if err != nil {
-			return err
+	for _, err := range s.l.lookUp(ctx, queryChildren(s.l.ns, id), s.l.readItems) {
+		if err == nil {
+			err = fmt.Errorf("%w: %q", ErrEntityHasChildren, id)
 		}
-		items, err := s.l.readItems(ctx, primaryKeys(page)...)
-		if err != nil {
-			return err
-		}
-		for _, item := range items {
-			if item != nil {
-				return fmt.Errorf("%w: %q", ErrEntityHasChildren, id)
-			}
-		}
+		return err
 	}
 	return nil
 }
@@ -398,16 +387,8 @@ func (s *EntityService) clear(ctx context.Context, id string) (found bool, err e
 	return found, nil
 }
 
-// A Bucket is where the limits of an entity stand for one resource.
-type Bucket struct {
-	Resource string
-	Shards   int // items over which the bucket is spread
-	Statuses Statuses
-}
-
-// Buckets yields the buckets of an entity, in the order of their resources. The limits are those that each bucket was
-// last written with. A resource that the entity has not used yet has no bucket: [RateLimiter.Available] tells what it
-// would have.
+// Buckets yields the buckets of an entity, in the order of their resources. A resource that the entity has not used yet
+// has no bucket: [RateLimiter.Available] tells what it would have.
 //
 // It reads an index page by page as the loop goes on, half a read unit per 4 KB of keys, and 100 items at a time
 // consistently, a read unit per 4 KB of each; the index may be moments behind.
@@ -417,93 +398,14 @@ func (s *EntityService) Buckets(ctx context.Context, id string) iter.Seq2[Bucket
 			yield(Bucket{}, err)
 			return
 		}
-		var whole shards
-		q := queryBucketsOfEntity(s.l.ns, id, "")
-		q.Limit = maxReadKeys
-		for page, err := range s.l.pages(ctx, q) {
-			var items []expr.Item
-			if err == nil {
-				items, err = s.l.readItems(ctx, primaryKeys(page)...)
-			}
+		for b, err := range s.l.spreads(ctx, queryBucketsOfEntity(s.l.ns, id, ""), s.l.readItems) {
 			if err != nil {
 				yield(Bucket{}, wrap("list buckets", err))
 				return
 			}
-			for _, item := range items {
-				if item == nil { // deleted meanwhile
-					continue
-				}
-				decoded, err := decodeBucket(item)
-				if err != nil {
-					yield(Bucket{}, wrap("list buckets", err))
-					return
-				}
-				if decoded.Key.Resource != whole.resource {
-					if whole.items > 0 && !yield(whole.bucket(id), nil) {
-						return
-					}
-					whole = shards{resource: decoded.Key.Resource}
-				}
-				whole.add(&decoded, s.l.now().UnixMilli())
+			if !yield(b.bucket(s.l.now()), nil) {
+				return
 			}
 		}
-		if whole.items > 0 {
-			yield(whole.bucket(id), nil)
-		}
 	}
 }
-
-// shards adds up the items of one bucket.
-type shards struct {
-	resource string
-	items    int
-	shards   int
-	limits   []bucket.Status // in the order of their names
-}
-
-// add adds an item as it stands at a time, in epoch milliseconds.
-func (b *shards) add(item *bucketItem, now int64) {
-	b.items++
-	b.shards = max(b.shards, int(item.ShardCount), 1)
-	state := bucket.State{RefilledAt: item.RefilledAt, Shard: item.Key.Shard, Shards: int(item.ShardCount)}
-	for _, l := range item.Limits {
-		if l.RefillPeriod > 0 { // as every program writes it
-			state.Limits = append(state.Limits, l)
-		}
-	}
-	for _, status := range (&options{}).keep(&state).Statuses(nil, []*bucket.State{&state}, &bucket.Demand{}, now) {
-		i := 0
-		for i < len(b.limits) && b.limits[i].Name < status.Name {
-			i++
-		}
-		if i < len(b.limits) && b.limits[i].Name == status.Name {
-			b.limits[i].Available += status.Available
-			continue
-		}
-		b.limits = append(b.limits, status)
-		copy(b.limits[i+1:], b.limits[i:])
-		b.limits[i] = status
-	}
-}
-
-// bucket returns the sum.
-func (b *shards) bucket(entity string) Bucket {
-	sum := Bucket{Resource: b.resource, Shards: b.shards, Statuses: make(Statuses, 0, len(b.limits))}
-	for _, l := range b.limits {
-		sum.Statuses = append(sum.Statuses, Status{
-			Entity:   entity,
-			Resource: b.resource,
-			Limit: Limit{
-				Name:         l.Name,
-				Capacity:     l.Capacity / millis,
-				RefillAmount: l.RefillAmount / millis,
-				RefillPeriod: duration(l.RefillPeriod),
-			},
-			Available: thousands(l.Available),
-		})
-	}
-	return sum
-}
-
-// maxReadKeys is what one batch read takes.
-const maxReadKeys = 100

@@ -108,13 +108,7 @@ func (b *shard) observe(item expr.Item, now time.Time, known *image) (*image, er
 			return nil, fmt.Errorf("%s: %w", b.key.PK, err)
 		}
 		next.exists = true
-		next.State = bucket.State{
-			Limits:     decoded.Limits,
-			RefilledAt: decoded.RefilledAt,
-			ExpiresAt:  decoded.ExpiresAt,
-			Shard:      b.Shard,
-			Shards:     int(decoded.ShardCount),
-		}
+		next.State = decoded.state()
 	}
 	for {
 		last := b.image.Load()
@@ -189,6 +183,17 @@ func (b *shard) item(s *bucket.State, o owner) *bucketItem {
 		Cascade:    o.cascade,
 		Parent:     o.parent,
 		ExpiresAt:  s.ExpiresAt,
+	}
+}
+
+// state returns what the item says of the bucket.
+func (it *bucketItem) state() bucket.State {
+	return bucket.State{
+		Limits:     it.Limits,
+		RefilledAt: it.RefilledAt,
+		ExpiresAt:  it.ExpiresAt,
+		Shard:      it.Key.Shard,
+		Shards:     int(it.ShardCount),
 	}
 }
 

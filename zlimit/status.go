@@ -71,17 +71,21 @@ func (s Statuses) retryAfter() time.Duration {
 
 // statuses returns the statuses of a link's limits for the shards of its bucket, at a time in epoch milliseconds.
 func (k *link) statuses(shards []*bucket.State, now int64) Statuses {
-	levels := k.limits.config.Statuses(nil, shards, &k.demand, now)
+	return statusesOf(k.bucket.Entity, k.bucket.Resource, k.limits.config.Statuses(nil, shards, &k.demand, now))
+}
+
+// statusesOf returns the statuses of a bucket's limits.
+func statusesOf(entity, resource string, levels []bucket.Status) Statuses {
 	statuses := make(Statuses, len(levels))
 	for i, l := range levels {
 		s := Status{
-			Entity:   k.bucket.Entity,
-			Resource: k.bucket.Resource,
+			Entity:   entity,
+			Resource: resource,
 			Limit: Limit{
 				Name:         l.Name,
 				Capacity:     l.Capacity / millis,
 				RefillAmount: l.RefillAmount / millis,
-				RefillPeriod: time.Duration(l.RefillPeriod) * time.Millisecond,
+				RefillPeriod: duration(l.RefillPeriod),
 			},
 			Available: thousands(l.Available),
 			Requested: l.Requested / millis,

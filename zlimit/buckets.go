@@ -1,0 +1,78 @@
+package zlimit
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Bucket is where the limits of an entity stand for one resource. The limits are those that the bucket was last
+// written with.
+type Bucket struct {
+	Entity   string
+	Resource string
+	Shards   int // items over which the bucket is spread
+	Statuses Statuses
+}
+
+// A spread is a bucket as its items have it.
+type spread struct {
+	entity, resource string
+	shards           []*bucket.State
+}
+
+// spreads yields the buckets whose items a query of an index finds, those of one bucket after another.
+func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read reader) iter.Seq2[spread, error] {
+	return func(yield func(spread, error) bool) {
+		var b spread
+		for item, err := range l.lookUp(ctx, q, read) {
+			var decoded bucketItem
+			if err == nil {
+				decoded, err = decodeBucket(item)
+			}
+			if err != nil {
+				yield(spread{}, err)
+				return
+			}
+			if k := decoded.Key; k.Entity != b.entity || k.Resource != b.resource {
+				if len(b.shards) > 0 && !yield(b, nil) {
+					return
+				}
+				b = spread{entity: k.Entity, resource: k.Resource}
+			}
+			b.add(&decoded)
+		}
+		if len(b.shards) > 0 {
+			yield(b, nil)
+		}
+	}
+}
+
+// add adds an item.
+func (b *spread) add(item *bucketItem) {
+	state := item.state()
+	state.Limits = slices.DeleteFunc(state.Limits, func(l bucket.Limit) bool { return l.RefillPeriod <= 0 }) // no program of ours writes it
+	b.shards = append(b.shards, &state)
+}
+
+// levels returns where the limits stand at a time. Limits change in one shard after another: those of the shard that was
+// refilled last hold.
+func (b *spread) levels(now time.Time) []bucket.Status {
+	last := slices.MaxFunc(b.shards, func(x, y *bucket.State) int { return cmp.Compare(x.RefilledAt, y.RefilledAt) })
+	config := bucket.Config{Params: paramsOf(last)}
+	return config.Statuses(nil, b.shards, &bucket.Demand{}, now.UnixMilli())
+}
+
+// bucket returns the bucket as it stands at a time.
+func (b *spread) bucket(now time.Time) Bucket {
+	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: statusesOf(b.entity, b.resource, b.levels(now))}
+	for _, s := range b.shards {
+		found.Shards = max(found.Shards, s.Shards)
+	}
+	return found
+}
