@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -20,4 +22,47 @@ type Change struct {
 	At time.Time
 	// Expired tells that the store deleted the item because its time had come.
 	Expired bool
+}
+
+// ErrNoStream says that the table has no stream of old and new images, or that the store was made without access to it.
+var ErrNoStream = errors.New("no change stream")
+
+// A Partition is a part of a change stream. At any time the changes of one item go to one partition. A partition that
+// ends hands its items over to its children, whose changes come after its own.
+type Partition struct {
+	ID     string
+	Parent string // "" for none; a parent that the store has forgotten may be named still
+}
+
+// A Position is a place in a partition. The zero value is its beginning.
+type Position struct {
+	After Sequence // the change that was read last
+	// Iterator is where the store itself goes on. It may be lost, or be too old: After is enough to find the place again.
+	Iterator string
+}
+
+// A ChangePage is a part of a partition.
+type ChangePage struct {
+	Changes []Change // in the order of their sequences; none does not mean that no more are there
+	Next    Position // where to go on
+	End     bool     // the partition has ended, and this is the last of it
+	// Gap tells that the store had forgotten some of what followed the position, perhaps changes. The page starts with the
+	// oldest change that is left.
+	Gap bool
+}
+
+// A Streamer is a store that tells the changes of its items, for about a day after they were made. A transaction yields
+// one change for each item that it changed; a write that leaves the item as it was yields none.
+type Streamer interface {
+	// StartStream turns the stream on where that is the store's own to do, and returns [ErrNoStream] where it is off
+	// otherwise. A stream that nobody reads for a day may be turned off again.
+	StartStream(ctx context.Context) error
+
+	// Partitions returns the partitions that can be read, parents before their children. It returns [ErrNoStream] when
+	// the stream is off.
+	Partitions(ctx context.Context) ([]Partition, error)
+
+	// Changes returns the changes of a partition that follow a position, at most limit of them, which is positive. A
+	// partition that the store has forgotten is a page with End and Gap.
+	Changes(ctx context.Context, partition string, at Position, limit int) (ChangePage, error)
 }

@@ -40,20 +40,27 @@ func spendOf(tb testing.TB, amount int64) expr.Bound {
 	return b
 }
 
-// BenchmarkUpdate is a spend on a bucket of two limits among a thousand other items.
+// BenchmarkUpdate is a spend on a bucket of two limits among a thousand other items; logged, with a change stream.
 func BenchmarkUpdate(b *testing.B) {
+	memory := func() (*sqlite.Store, error) { return sqlite.OpenMemory(storetest.Table) }
+	file := func() (*sqlite.Store, error) {
+		return sqlite.Open(filepath.Join(b.TempDir(), "items.db"), storetest.Table)
+	}
 	for _, bench := range []struct {
-		name string
-		open func() (*sqlite.Store, error)
+		name   string
+		open   func() (*sqlite.Store, error)
+		stream bool
 	}{
-		{"memory", func() (*sqlite.Store, error) { return sqlite.OpenMemory(storetest.Table) }},
-		{"file", func() (*sqlite.Store, error) {
-			return sqlite.Open(filepath.Join(b.TempDir(), "items.db"), storetest.Table)
-		}},
+		{"memory", memory, false}, {"file", file, false}, {"memory logged", memory, true}, {"file logged", file, true},
 	} {
 		s := open(b)(bench.open())
 		if err := s.Setup(b.Context()); err != nil {
 			b.Fatal(err)
+		}
+		if bench.stream {
+			if err := s.StartStream(b.Context()); err != nil {
+				b.Fatal(err)
+			}
 		}
 		for i := range 1000 {
 			k := bucketKey

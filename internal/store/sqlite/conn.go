@@ -22,11 +22,12 @@ type conn struct {
 	ready bool // the schema was there, and the statements are prepared
 
 	begin, commit, rollback *stmt
-	find                    *stmt // by key: rowid and item
+	find                    *stmt // by key: rowid and item, and whether changes are logged
 	insert                  *stmt // key, item, index keys
 	replace                 *stmt // item, index keys; by rowid
 	change                  *stmt // item; by rowid
 	remove                  *stmt // by rowid
+	log                     *stmt // key, time, expired, rowid of the old item, new item
 
 	queries map[string]*stmt // by text
 	blob    []byte           // reused for encoding
@@ -78,11 +79,12 @@ func (c *conn) prepareAll(l *layout) error {
 		{&c.begin, "BEGIN IMMEDIATE"},
 		{&c.commit, "COMMIT"},
 		{&c.rollback, "ROLLBACK"},
-		{&c.find, "SELECT rowid, item FROM items WHERE pk = ? AND sk = ?"},
+		{&c.find, "SELECT items.rowid, item, logging FROM stream LEFT JOIN items ON pk = ? AND sk = ?"},
 		{&c.insert, l.insert},
 		{&c.replace, l.replace},
 		{&c.change, "UPDATE items SET item = ? WHERE rowid = ?"},
 		{&c.remove, "DELETE FROM items WHERE rowid = ?"},
+		{&c.log, "INSERT INTO changes (pk, sk, at, expired, old, new) VALUES (?, ?, ?, ?, (SELECT item FROM items WHERE rowid = ?), ?)"},
 	} {
 		s, err := c.prepare(p.text)
 		if err != nil {
@@ -117,18 +119,18 @@ func (c *conn) prepare(text string) (*stmt, error) {
 // close closes the connection with its statements.
 func (c *conn) close() error { return c.db.Close() }
 
-// load returns the item with a key and its rowid, nil where there is none.
-func (c *conn) load(ctx context.Context, k store.Key) (expr.Item, int64, error) {
-	var (
-		item  expr.Item
-		rowid int64
-	)
-	err := c.find.rows(ctx, 2, func(row []driver.Value) (err error) {
+// load returns the item with a key and its rowid, nil and 0 where there is none, and whether changes are logged.
+func (c *conn) load(ctx context.Context, k store.Key) (item expr.Item, rowid int64, logging bool, err error) {
+	err = c.find.rows(ctx, 3, func(row []driver.Value) (err error) {
+		logging = row[2] == int64(1)
+		if row[1] == nil {
+			return nil
+		}
 		rowid, _ = row[0].(int64)
 		item, err = itemOf(k, row[1])
 		return err
 	}, k.PK, k.SK)
-	return item, rowid, err
+	return item, rowid, logging, err
 }
 
 // itemOf returns the item with the key k that a column encodes.
@@ -158,6 +160,15 @@ func (s *stmt) bind(args []any) []driver.NamedValue {
 func (s *stmt) exec(ctx context.Context, args ...any) error {
 	_, err := s.Stmt.(driver.StmtExecContext).ExecContext(ctx, s.bind(args))
 	return err
+}
+
+// insert executes a statement that inserts one row and returns its rowid.
+func (s *stmt) insert(ctx context.Context, args ...any) (int64, error) {
+	result, err := s.Stmt.(driver.StmtExecContext).ExecContext(ctx, s.bind(args))
+	if err != nil {
+		return 0, err
+	}
+	return result.LastInsertId()
 }
 
 // rows executes a statement and calls each with every row, whose values are each's to keep.

@@ -21,12 +21,15 @@ func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
 		return failure(op, fmt.Errorf("%d keys: at most %d", len(known), store.MaxDelete))
 	}
 	return s.update(ctx, op, true, func(ctx context.Context, c *conn) (bool, error) {
-		statement, err := c.query("DELETE FROM items WHERE pk = ? AND sk = ?")
 		for k := range known {
-			if err == nil {
-				err = statement.exec(ctx, k.PK, k.SK)
+			_, rowid, logging, err := c.load(ctx, k)
+			if err == nil && rowid != 0 {
+				err = s.remove(ctx, c, k, rowid, logging, false)
+			}
+			if err != nil {
+				return false, err
 			}
 		}
-		return true, err
+		return true, nil
 	})
 }

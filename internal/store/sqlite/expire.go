@@ -15,23 +15,31 @@ const sweep = 16
 // expired ones to a fraction of all. It reads rows and writes only when it deletes.
 func (s *Store) Expire(ctx context.Context, now int64) error {
 	return s.update(ctx, "expire", true, func(ctx context.Context, c *conn) (bool, error) {
-		next, err := c.query("SELECT rowid, item FROM items WHERE rowid > ? ORDER BY rowid LIMIT ?")
+		next, err := c.query("SELECT rowid, item, pk, sk FROM items WHERE rowid > ? ORDER BY rowid LIMIT ?")
 		if err != nil {
 			return false, err
 		}
-		var expired []int64
+		logging, err := c.logs(ctx)
+		if err != nil {
+			return false, err
+		}
+		type place struct {
+			rowid int64
+			key   store.Key
+		}
+		var expired []place
 		seen, last := 0, s.swept
-		err = next.rows(ctx, 2, func(row []driver.Value) error {
+		err = next.rows(ctx, 4, func(row []driver.Value) error {
 			seen++
 			last, _ = row[0].(int64)
 			item, err := itemOf(store.Key{}, row[1])
 			if at, ok := item.Get(s.layout.ttl).Int(); ok && at > 0 && at <= now {
-				expired = append(expired, last)
+				expired = append(expired, place{last, store.Key{PK: row[2].(string), SK: row[3].(string)}})
 			}
 			return err
 		}, s.swept, int64(sweep))
 		for i := 0; err == nil && i < len(expired); i++ {
-			err = c.remove.exec(ctx, expired[i])
+			err = s.remove(ctx, c, expired[i].key, expired[i].rowid, logging, true)
 		}
 		if s.swept = last; seen < sweep {
 			s.swept = 0

@@ -108,7 +108,7 @@ func TestOpenErrors(t *testing.T) {
 		{"another application's database", database("other.db", "CREATE TABLE t (x)"), "belongs to another application", false},
 		{"another application's empty database", database("marked.db", "PRAGMA application_id = 7"), "belongs to another application", false},
 		{"a newer schema", database("newer.db", "CREATE TABLE items (x)", "PRAGMA application_id = 0x7a6c696d", "PRAGMA user_version = 99"), "schema version 99 is newer", false},
-		{"another schema of that version", database("odd.db", "CREATE TABLE items (x)", "PRAGMA application_id = 0x7a6c696d", "PRAGMA user_version = 1"), "no such column", false},
+		{"another schema of that version", database("odd.db", "CREATE TABLE items (x)", "CREATE TABLE stream (x)", "PRAGMA application_id = 0x7a6c696d", "PRAGMA user_version = 1"), "no such column", false},
 	} {
 		before, _ := os.ReadFile(test.path)
 		s := open(t)(sqlite.Open(test.path, storetest.Table))

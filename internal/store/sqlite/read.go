@@ -29,7 +29,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item
 				return err
 			}
 			var err error
-			if items[i], _, err = c.load(ctx, k); err != nil {
+			if items[i], _, _, err = c.load(ctx, k); err != nil {
 				return err
 			}
 		}

@@ -52,6 +52,7 @@ func newLayout(table store.Table) (*layout, error) {
 	l.create = append([]string{
 		"CREATE TABLE items (pk TEXT NOT NULL, sk TEXT NOT NULL, item BLOB NOT NULL" + declared.String() + ", PRIMARY KEY (pk, sk)) STRICT",
 	}, indexes...)
+	l.create = append(l.create, createLog...)
 	l.create = append(l.create,
 		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
 		fmt.Sprintf("PRAGMA user_version = %d", schemaVersion))

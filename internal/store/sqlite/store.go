@@ -48,17 +48,28 @@ type Store struct {
 	// database in memory has no other.
 	writer, readers chan *conn
 
-	swept int64 // the row that Expire looked at last; of whoever holds the writer
+	now func() time.Time
+
+	// Of whoever holds the writer.
+	swept   int64 // the row that Expire looked at last
+	logging bool  // the log is on; for a database in memory, where nobody else turns it on
 }
 
 var (
-	_ store.Store   = (*Store)(nil)
-	_ store.Expirer = (*Store)(nil)
+	_ store.Store    = (*Store)(nil)
+	_ store.Expirer  = (*Store)(nil)
+	_ store.Streamer = (*Store)(nil)
 )
+
+// An Option changes how a [Store] works.
+type Option func(*Store)
+
+// Clock sets the clock that tells the time of a change, and its age. It is time.Now by default.
+func Clock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
 // Open returns a store on a database file. It does not create the file, nor open it before it is needed: [Store.Setup]
 // creates it with its schema, and until then calls fail with [store.ErrTableNotFound].
-func Open(path string, table store.Table) (*Store, error) {
+func Open(path string, table store.Table, options ...Option) (*Store, error) {
 	if path == "" {
 		return nil, errors.New("sqlite: no path")
 	}
@@ -66,7 +77,7 @@ func Open(path string, table store.Table) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	s, err := newStore(table)
+	s, err := newStore(table, options)
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +91,8 @@ func Open(path string, table store.Table) (*Store, error) {
 
 // OpenMemory returns a store in the memory of this process, which ends with it. It is empty: like a file it needs
 // [Store.Setup].
-func OpenMemory(table store.Table) (*Store, error) {
-	s, err := newStore(table)
+func OpenMemory(table store.Table, options ...Option) (*Store, error) {
+	s, err := newStore(table, options)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +106,15 @@ func OpenMemory(table store.Table) (*Store, error) {
 	return s, nil
 }
 
-func newStore(table store.Table) (*Store, error) {
+func newStore(table store.Table, options []Option) (*Store, error) {
 	l, err := newLayout(table)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
 	}
-	s := &Store{layout: l, writer: make(chan *conn, 1)}
+	s := &Store{layout: l, writer: make(chan *conn, 1), now: time.Now}
+	for _, option := range options {
+		option(s)
+	}
 	s.writer <- nil
 	return s, nil
 }

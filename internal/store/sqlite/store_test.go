@@ -34,3 +34,14 @@ func TestFile(t *testing.T) {
 		return open(t)(sqlite.Open(filepath.Join(t.TempDir(), "items.db"), storetest.Table))
 	})
 }
+
+func TestStream(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		storetest.RunStream(t, func(t *testing.T) store.Store { return open(t)(sqlite.OpenMemory(storetest.Table)) })
+	})
+	t.Run("file", func(t *testing.T) {
+		storetest.RunStream(t, func(t *testing.T) store.Store {
+			return open(t)(sqlite.Open(filepath.Join(t.TempDir(), "items.db"), storetest.Table))
+		})
+	})
+}

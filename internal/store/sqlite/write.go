@@ -15,7 +15,7 @@ const maxTransaction = 100
 // Write reads the item and writes it in one transaction. It waits while another call or process writes, until the context
 // ends.
 func (s *Store) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
-	err = s.update(ctx, "write", s.path != "", func(ctx context.Context, c *conn) (bool, error) {
+	err = s.update(ctx, "write", false, func(ctx context.Context, c *conn) (bool, error) {
 		p, err := s.plan(ctx, c, &w)
 		if err != nil || !p.applied {
 			result = store.Result{Item: p.old}
@@ -84,9 +84,9 @@ func distinct(writes []store.Write) error {
 	return nil
 }
 
-// update calls f with the connection that may write, in a transaction if asked to; f says whether to commit. Without one
-// each statement of f is a transaction of its own, which is the same for an f that writes with one statement, in a
-// database that has no other connection.
+// update calls f with the connection that may write, in a transaction if asked to, or if there is need of one; f says
+// whether to commit. Without one each statement of f is a transaction of its own, which is the same for an f that writes
+// with one statement, in a database that has no other connection, and no log.
 func (s *Store) update(ctx context.Context, op string, transaction bool, f func(context.Context, *conn) (bool, error)) error {
 	c, err := s.take(ctx, s.writer)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Store) update(ctx context.Context, op string, transaction bool, f func(
 		return failure(op, err)
 	}
 	endless := context.WithoutCancel(ctx)
-	if !transaction {
+	if !transaction && s.path == "" && !s.logging {
 		_, err := f(endless, c)
 		return failure(op, err)
 	}
@@ -124,6 +124,7 @@ type plan struct {
 	write   *store.Write
 	rowid   int64     // of the old item
 	old     expr.Item // nil for none
+	logging bool      // changes are logged
 	applied bool
 	next    expr.Item // nil for none
 }
@@ -135,7 +136,7 @@ func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error)
 		return p, err
 	}
 	var err error
-	if p.old, p.rowid, err = c.load(ctx, w.Key); err != nil {
+	if p.old, p.rowid, p.logging, err = c.load(ctx, w.Key); err != nil {
 		return p, err
 	}
 	if p.applied = w.Expr.Holds(p.old); !p.applied {
@@ -166,11 +167,16 @@ func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	case p.write.Kind == store.Check || p.old == nil && p.next == nil:
 		return nil
 	case p.next == nil:
-		return c.remove.exec(ctx, p.rowid)
+		return s.remove(ctx, c, p.write.Key, p.rowid, p.logging, false)
 	}
 	c.blob = appendItem(c.blob[:0], p.next)
 	if len(c.blob) > maxItem {
 		return fmt.Errorf("item of %d bytes: at most %d", len(c.blob), maxItem)
+	}
+	if p.logging && !p.next.Equal(p.old) {
+		if err := s.log(ctx, c, p.write.Key, p.rowid, c.blob, false); err != nil {
+			return err
+		}
 	}
 	if p.old != nil && !s.layout.touches(p.old, p.next) {
 		return c.change.exec(ctx, c.blob, p.rowid)
@@ -191,4 +197,14 @@ func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 		return c.insert.exec(ctx, args...)
 	}
 	return c.replace.exec(ctx, append(args, p.rowid)...)
+}
+
+// remove deletes an item.
+func (s *Store) remove(ctx context.Context, c *conn, k store.Key, rowid int64, logging, expired bool) error {
+	if logging {
+		if err := s.log(ctx, c, k, rowid, nil, expired); err != nil {
+			return err
+		}
+	}
+	return c.remove.exec(ctx, rowid)
 }
