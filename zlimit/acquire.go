@@ -107,13 +107,22 @@ func (l *RateLimiter) fail(ctx context.Context, op string, r *Request, err error
 // maxAttempts bounds the writes of one demand. Only lost races take more than a few.
 const maxAttempts = 64
 
-// charge writes the demand of a link to its bucket: to a shard drawn at random, or where that falls short to others. What
-// was taken of which shard, and the limits by which it was decided, are noted in the link.
+// charge writes the demand of a link to its bucket, alone or together with others. What was taken of which shard, and the
+// limits by which it was decided, are noted in the link.
 func (l *RateLimiter) charge(ctx context.Context, k *link) error {
-	k.parts = nil
 	if k.demand.Empty() {
 		return nil
 	}
+	k.asked = k.bucket.calls.Load()
+	if !l.options.coalescing {
+		return l.chargeAlone(ctx, k)
+	}
+	return l.ride(ctx, &rider{pool: &k.bucket.pool, link: k}, func() error { return l.chargeAlone(ctx, k) })
+}
+
+// chargeAlone writes the demand of a link to a shard drawn at random, or where that falls short to others.
+func (l *RateLimiter) chargeAlone(ctx context.Context, k *link) error {
+	k.parts = nil
 	for range maxAttempts {
 		s := k.bucket.draw(l.now().UnixMilli())
 		err := l.chargeShard(ctx, k, s, &k.demand)
@@ -157,7 +166,6 @@ var errNoShard = errors.New("no such shard")
 func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *bucket.Demand) error {
 	var plan bucket.Plan
 	image := s.image.Load()
-	current := false // the image is what the store had during this call
 	for attempt := range maxAttempts {
 		if image == nil {
 			var err error
@@ -183,14 +191,13 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 		now := l.now().UnixMilli()
 		plan.Decide(image.state(), config, d, now)
 		switch {
-		case plan.Kind == bucket.Reject && (current || l.trusts(image, now)):
+		case plan.Kind == bucket.Reject && (image.call > k.asked || l.trusts(image, now)): // seen since the request came
 			return &shortError{image, now}
 		case plan.Kind == bucket.Reject: // a read costs a fifth of a write that is bound to fail
 			var err error
 			if image, err = l.read(ctx, s); err != nil {
 				return err
 			}
-			current = true
 			continue
 		case plan.Kind == bucket.Create && d.Unchecked && d.Returns():
 			return nil // what is given back to a bucket that is gone is part of the full one that takes its place
@@ -207,7 +214,7 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 			l.balance(ctx, k, s, next)
 			return nil
 		}
-		image, current = next, true
+		image = next
 		if err := pause(ctx, attempt); err != nil {
 			return err
 		}
@@ -245,7 +252,7 @@ func (l *RateLimiter) attempt(ctx context.Context, s *shard, o owner, from *imag
 	if err != nil {
 		return nil, false, err
 	}
-	known := s.image.Load()
+	known, call := s.image.Load(), s.calls.Add(1)
 	var result store.Result
 	err = l.call(ctx, func(ctx context.Context) error {
 		result, err = l.store.Write(ctx, w)
@@ -257,7 +264,7 @@ func (l *RateLimiter) attempt(ctx context.Context, s *shard, o owner, from *imag
 	if !result.Applied {
 		l.stats.lostRaces.Add(1)
 	}
-	next, err := s.observe(result.Item, l.now(), known)
+	next, err := s.observe(result.Item, l.now(), call, known)
 	return next, result.Applied, err
 }
 
@@ -272,9 +279,9 @@ func (l *RateLimiter) read(ctx context.Context, s *shard) (*image, error) {
 
 // readAll returns shards as the store has them: one consistent batch read.
 func (l *RateLimiter) readAll(ctx context.Context, shards []*shard) ([]*image, error) {
-	keys, known := make([]store.Key, len(shards)), make([]*image, len(shards))
+	keys, known, calls := make([]store.Key, len(shards)), make([]*image, len(shards)), make([]int64, len(shards))
 	for i, s := range shards {
-		keys[i], known[i] = s.key, s.image.Load()
+		keys[i], known[i], calls[i] = s.key, s.image.Load(), s.calls.Add(1)
 	}
 	var items []expr.Item
 	err := l.call(ctx, func(ctx context.Context) (err error) {
@@ -286,7 +293,7 @@ func (l *RateLimiter) readAll(ctx context.Context, shards []*shard) ([]*image, e
 	}
 	images := make([]*image, len(shards))
 	for i, s := range shards {
-		if images[i], err = s.observe(items[i], l.now(), known[i]); err != nil {
+		if images[i], err = s.observe(items[i], l.now(), calls[i], known[i]); err != nil {
 			return nil, err
 		}
 	}

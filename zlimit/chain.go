@@ -18,6 +18,7 @@ type link struct {
 	bucket *bucketRef
 	limits *resolved
 	demand bucket.Demand
+	asked  int64  // calls that were made for the bucket before the demand came
 	shard  *shard // that was charged, when it was one
 	parts  []part // that were charged, when they were several
 }
@@ -212,15 +213,25 @@ func (l *RateLimiter) giveBack(ctx context.Context, k *link) error {
 	return errors.Join(errs...)
 }
 
-// correct writes an unchecked demand to a shard, or when that was merged to the one that has its tokens now.
+// correct writes an unchecked demand to a shard, alone or together with others.
 func (l *RateLimiter) correct(ctx context.Context, k *link, s *shard, amounts []bucket.Amount) error {
-	d := bucket.Demand{Amounts: amounts, Unchecked: true}
+	d := bucket.Demand{Amounts: amounts}
 	if d.Empty() {
 		return nil
 	}
 	if s == nil {
 		s = k.bucket.draw(l.now().UnixMilli())
 	}
+	if !l.options.coalescing {
+		return l.correctAlone(ctx, k, s, amounts)
+	}
+	r := &rider{pool: &s.pool, link: k, shard: s, more: amounts}
+	return l.ride(ctx, r, func() error { return l.correctAlone(ctx, k, s, amounts) })
+}
+
+// correctAlone writes an unchecked demand to a shard, or when that was merged to the one that has its tokens now.
+func (l *RateLimiter) correctAlone(ctx context.Context, k *link, s *shard, amounts []bucket.Amount) error {
+	d := bucket.Demand{Amounts: amounts, Unchecked: true}
 	for {
 		err := l.chargeShard(ctx, k, s, &d)
 		if !errors.Is(err, errNoShard) {

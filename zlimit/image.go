@@ -20,12 +20,16 @@ type bucketRef struct {
 	limits atomic.Pointer[resolved] // the stored limits; nil when never read
 	shards atomic.Pointer[[]*shard] // by number, nil where nothing is known; replaced, never changed
 	growth sync.Mutex               // guards the replacement
+	calls  atomic.Int64             // that asked the store for an image of one of the shards
+	pool   pool                     // of charges that share a write
 }
 
 // A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.
 type shard struct {
 	bucketKey
-	key store.Key
+	key   store.Key
+	calls *atomic.Int64 // of the bucket
+	pool  pool          // of corrections that share a write
 
 	image    atomic.Pointer[image] // the item as last seen; nil when never
 	turn     chan struct{}         // holds a token while a goroutine moves the refill stamp
@@ -42,7 +46,7 @@ func newBucketRef(ns, entity, resource string) *bucketRef {
 
 func (b *bucketRef) newShard(number int) *shard {
 	k := bucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
-	return &shard{bucketKey: k, key: k.key(), turn: make(chan struct{}, 1)}
+	return &shard{bucketKey: k, key: k.key(), calls: &b.calls, turn: make(chan struct{}, 1)}
 }
 
 // shard returns the shard of a number.
@@ -68,6 +72,7 @@ type image struct {
 	bucket.State
 	exists bool
 	seenAt int64 // epoch milliseconds by the limiter's clock
+	call   int64 // number of the call that returned it; 0 for a read that need not see the latest writes
 }
 
 // state returns the state of the item, nil when there is none.
@@ -100,8 +105,8 @@ func (i *image) newer(than *image) bool {
 // observe decodes an item that the store returned, remembers it unless a later state came meanwhile, and returns it. What
 // was known before the call was made is earlier, whatever it shows: an item that was deleted and created again may have
 // an older refill stamp.
-func (b *shard) observe(item expr.Item, now time.Time, known *image) (*image, error) {
-	next := &image{seenAt: now.UnixMilli()}
+func (b *shard) observe(item expr.Item, now time.Time, call int64, known *image) (*image, error) {
+	next := &image{seenAt: now.UnixMilli(), call: call}
 	if item != nil {
 		decoded, err := decodeBucket(item)
 		if err != nil {

@@ -24,6 +24,7 @@ type options struct {
 	bucketTTL      int
 	maxShards      int
 	rejectionCache time.Duration
+	coalescing     bool
 	callTimeout    time.Duration
 	cacheSize      int
 	setup          bool
@@ -115,6 +116,14 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 // asking the store. A cached rejection costs nothing and is at most d behind what others gave back. The default is 0:
 // every rejection is decided on what the store says.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
+
+// WithCoalescing lets the requests of this process share writes. A request that comes while a write of its bucket is under
+// way waits for it, and goes with all others that wait in the next write: one write unit for as many requests as come in
+// the time of a call, of the bucket of one busy entity, or of a parent that many children are charged to. Each request is
+// still admitted or rejected by itself, in the order in which they came as long as they fit, and settled by itself; those
+// that settle share writes, too. A request waits for two calls at most instead of one. The default is a write for each
+// request.
+func WithCoalescing() Option { return func(o *options) { o.coalescing = true } }
 
 // WithCallTimeout bounds one call of the store; a call that takes longer is an outage. The default, which 0 stands for, is
 // 2 seconds on DynamoDB, and a minute on stores without a network, where only other writers are waited for.

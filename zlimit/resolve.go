@@ -257,7 +257,7 @@ func (l *RateLimiter) fetch(ctx context.Context, b *bucketRef, maxAge time.Durat
 		})
 	}
 	if withBucket {
-		if _, err := first.observe(items[len(stale)], now, nil); err != nil {
+		if _, err := first.observe(items[len(stale)], now, 0, nil); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,339 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A gate holds the writes of buckets up until it is opened, and counts calls.
+type gate struct {
+	store.Store
+	shut          atomic.Pointer[chan struct{}]
+	next          atomic.Pointer[func() *store.Error] // is done before the next write, which comes back with its error
+	writes, reads atomic.Int64
+}
+
+// close shuts the gate, and returns the function that opens it.
+func (g *gate) close() (open func()) {
+	shut := make(chan struct{})
+	g.shut.Store(&shut)
+	return func() {
+		g.shut.Store(nil)
+		close(shut)
+	}
+}
+
+func (g *gate) pass() {
+	if shut := g.shut.Load(); shut != nil {
+		<-*shut
+	}
+}
+
+func (g *gate) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if _, ok := parseBucketKey(w.Key); !ok {
+		return g.Store.Write(ctx, w)
+	}
+	g.writes.Add(1)
+	var failed *store.Error
+	if next := g.next.Swap(nil); next != nil {
+		failed = (*next)()
+	}
+	g.pass()
+	result, err := g.Store.Write(ctx, w)
+	if failed != nil {
+		return store.Result{}, failed
+	}
+	return result, err
+}
+
+func (g *gate) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	g.reads.Add(1)
+	return g.Store.Read(ctx, keys, consistent)
+}
+
+// waiting returns how many callers wait in a pool.
+func waiting(p *pool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.waiting)
+}
+
+// together runs callers at once: the first one's write is held up until all others wait for it in a pool, and meanwhile
+// is done.
+func together(g *gate, p *pool, callers int, call func(caller int), meanwhile func()) {
+	open := g.close()
+	before := g.writes.Load()
+	var group sync.WaitGroup
+	for i := range callers {
+		group.Go(func() { call(i) })
+		for i == 0 && g.writes.Load() == before {
+			runtime.Gosched()
+		}
+	}
+	for waiting(p) < callers-1 {
+		runtime.Gosched()
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	g.writes.Store(0)
+	g.reads.Store(0)
+	open()
+	group.Wait()
+}
+
+// newCoalescing returns a limiter that shares writes, and knows the usual bucket of 100 tokens a day, of which one is
+// taken.
+func newCoalescing(t *testing.T) (*RateLimiter, *gate, *witness) {
+	t.Helper()
+	w := newWitness(newMemory(t).impl)
+	g := &gate{Store: w}
+	l := newLimiter(t, Store{impl: g}, WithClock(newClock().now), WithCoalescing())
+	setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 1000))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	t.Cleanup(func() {
+		if err := w.verdict(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l, g, w
+}
+
+// TestCoalescing has 50 requests come while a write is under way: they share one, and so do their commits.
+func TestCoalescing(t *testing.T) {
+	l, g, w := newCoalescing(t)
+	b := l.bucket("key-1", "gpt-4")
+	leases := make([]*Lease, 51)
+	together(g, &b.pool, 51, func(i int) {
+		leases[i] = acquire(t, l, ask(Amounts{"rpd": 1, "tpd": int64(i % 3)}))
+	}, nil)
+	if writes, reads := g.writes.Load(), g.reads.Load(); writes != 1 || reads != 0 {
+		t.Errorf("%d writes and %d reads for 50 requests, want 1 and 0", writes, reads)
+	}
+	if r, p := w.counted("key-1", "rpd"), w.counted("key-1", "tpd"); r != 52 || p != 51 {
+		t.Errorf("the bucket counts %v and %v, want 52 and 51", r, p)
+	}
+	together(g, &b.shard(0).pool, 51, func(i int) {
+		if err := errors.Join(leases[i].Adjust(Amounts{"tpd": int64(i%3 + 1)}), leases[i].Commit(context.Background())); err != nil {
+			t.Error(err)
+		}
+	}, nil)
+	if writes := g.writes.Load(); writes != 1 {
+		t.Errorf("%d writes for 50 commits, want 1", writes)
+	}
+	if got := w.counted("key-1", "tpd"); got != 153 {
+		t.Errorf("the bucket counts %v, want 153", got)
+	}
+}
+
+// TestCoalescedRejections has more requests come than there is room for: those that fit are admitted in one write, and
+// the others rejected without a call of their own, each with its own status.
+func TestCoalescedRejections(t *testing.T) {
+	l, g, w := newCoalescing(t)
+	acquire(t, l, ask(Amounts{"rpd": 69})) // 30 are left
+	var admitted, rejected atomic.Int64
+	together(g, &l.bucket("key-1", "gpt-4").pool, 61, func(int) {
+		_, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1}))
+		var exceeded *ExceededError
+		switch {
+		case err == nil:
+			admitted.Add(1)
+		case errors.As(err, &exceeded):
+			rejected.Add(1)
+			if s, _ := exceeded.Statuses.Limit("rpd"); s.Requested != 1 || s.Available != 0 || !s.Exceeded {
+				t.Errorf("status %+v, want one requested of none", s)
+			}
+		default:
+			t.Error(err)
+		}
+	}, nil)
+	if admitted.Load() != 30 || rejected.Load() != 31 || w.counted("key-1", "rpd") != 100 {
+		t.Errorf("%d admitted and %d rejected, want 30 and 31", admitted.Load(), rejected.Load())
+	}
+	if calls := g.writes.Load() + g.reads.Load(); calls > 3 {
+		t.Errorf("%d calls for 60 requests, want the refused write or read, that of those that fit, and a read at most", calls)
+	}
+}
+
+// TestCoalescedCancellation has callers give up, some while they wait and some while their write is under way: nobody else
+// is disturbed, and what was taken for them comes back.
+func TestCoalescedCancellation(t *testing.T) {
+	l, g, w := newCoalescing(t)
+	early, quit := context.WithCancel(context.Background())
+	late, leave := context.WithCancel(context.Background())
+	var gone [3]sync.WaitGroup
+	gone[1].Add(5)
+	gone[2].Add(5)
+	contexts := []context.Context{context.Background(), early, late}
+	together(g, &l.bucket("key-1", "gpt-4").pool, 16, func(i int) { // 0 goes ahead; of 1 to 15 five each
+		ctx := contexts[i%3]
+		_, err := l.Acquire(ctx, ask(Amounts{"rpd": 1}))
+		if want := ctx.Err(); !errors.Is(err, want) {
+			t.Errorf("Acquire() = %v, want %v", err, want)
+		}
+		if i%3 > 0 {
+			gone[i%3].Done()
+		}
+	}, func() {
+		quit()
+		gone[1].Wait()
+		next := func() *store.Error {
+			leave()
+			gone[2].Wait()
+			return nil
+		}
+		g.next.Store(&next)
+	})
+	l.background.Wait()
+	if got := w.counted("key-1", "rpd"); got != 7 {
+		t.Errorf("the bucket counts %v, want 7: one before, one ahead, five that stayed", got)
+	}
+}
+
+// TestCoalescedFailures loses the reply of a shared write: everybody hears that the outcome is unknown.
+func TestCoalescedFailures(t *testing.T) {
+	l, g, w := newCoalescing(t)
+	var unknown atomic.Int64
+	together(g, &l.bucket("key-1", "gpt-4").pool, 11, func(int) {
+		_, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1}))
+		var outage *UnavailableError
+		if errors.As(err, &outage) && outage.Unknown {
+			unknown.Add(1)
+		} else if err != nil {
+			t.Errorf("Acquire() = %v, want an UnavailableError with an unknown outcome", err)
+		}
+	}, func() {
+		next := func() *store.Error { return &store.Error{Op: "write", Unavailable: true, Unknown: true, Err: errLost} }
+		g.next.Store(&next)
+	})
+	if unknown.Load() != 10 || w.counted("key-1", "rpd") != 12 || l.Stats().UnknownOutcomes != 1 {
+		t.Errorf("%d unknown of %d writes, and the bucket counts %v, want 10 of one, and 12",
+			unknown.Load(), l.Stats().UnknownOutcomes, w.counted("key-1", "rpd"))
+	}
+}
+
+// TestCoalescedParents has children, each with a bucket of its own, share the writes of their parent's.
+func TestCoalescedParents(t *testing.T) {
+	g := &gate{Store: newMemory(t).impl}
+	l := newLimiter(t, Store{impl: g}, WithClock(newClock().now), WithCoalescing())
+	setSystem(t, l, PerDay("tpd", 100))
+	putEntity(t, l, "team", "")
+	request := func(i int) Request {
+		return Request{Entity: fmt.Sprintf("child-%d", i), Resource: "gpt-4", Consume: Amounts{"tpd": 3}}
+	}
+	for i := range 50 {
+		putEntity(t, l, request(i).Entity, "team")
+		if err := acquire(t, l, request(i)).Rollback(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var admitted atomic.Int64
+	together(g, &l.bucket("team", "gpt-4").pool, 50, func(i int) {
+		_, err := l.Acquire(context.Background(), request(i))
+		var exceeded *ExceededError
+		if err == nil {
+			admitted.Add(1)
+		} else if !errors.As(err, &exceeded) {
+			t.Error(err)
+		}
+	}, nil)
+	if tokens, consumed := left(t, l, "team", "tpd"); admitted.Load() != 33 || tokens != 1000 || consumed != 99_000 {
+		t.Errorf("%d admitted, and the parent has %d and counts %d, want 33, 1000 and 99000", admitted.Load(), tokens, consumed)
+	}
+	for i := range 50 {
+		if tokens, consumed := left(t, l, request(i).Entity, "tpd"); tokens+consumed != 100_000 || consumed != 0 && consumed != 3000 {
+			t.Errorf("child %d has %d and counts %d", i, tokens, consumed)
+		}
+	}
+}
+
+// TestCoalescingUnderLoad has goroutines acquire, settle and cancel as they like, on whole and divided buckets: a witness
+// judges the writes, and in the end the bucket counts what the leases hold.
+func TestCoalescingUnderLoad(t *testing.T) {
+	for _, shards := range []int{1, 4} {
+		t.Run(fmt.Sprintf("%d shards", shards), func(t *testing.T) {
+			l, _, w := newCoalescing(t)
+			for n := 1; n < shards; n *= 2 {
+				divide(t, l)
+			}
+			var held atomic.Int64
+			held.Add(1)
+			var group sync.WaitGroup
+			for range 32 {
+				group.Go(func() {
+					for range 60 {
+						held.Add(visit(t, l))
+					}
+				})
+			}
+			group.Wait()
+			l.background.Wait()
+			if got := w.counted("key-1", "rpd"); got != float64(held.Load()) {
+				t.Errorf("the bucket counts %v, and the leases hold %d", got, held.Load())
+			}
+			tokens, _, capacity := total(shardsOf(t, l), "rpd")
+			if tokens != 100_000-held.Load()*1000 || capacity != 100_000 {
+				t.Errorf("the bucket has %d of %d, and the leases hold %d", tokens, capacity, held.Load())
+			}
+		})
+	}
+}
+
+// visit acquires, and mostly gives back; it returns what it keeps of rpd.
+func visit(t *testing.T, l *RateLimiter) int64 {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if rand.IntN(4) == 0 {
+		go func() {
+			runtime.Gosched()
+			cancel()
+		}()
+	}
+	n := rand.Int64N(8)
+	lease, err := l.Acquire(ctx, ask(Amounts{"rpd": n, "tpd": 1}))
+	var exceeded *ExceededError
+	switch {
+	case errors.As(err, &exceeded), errors.Is(err, context.Canceled):
+		return 0
+	case err != nil:
+		t.Errorf("Acquire() = %v", err)
+		return 0
+	}
+	switch rand.IntN(8) {
+	case 0:
+		return n
+	case 1:
+		if err := errors.Join(lease.Adjust(Amounts{"rpd": 1 - n}), lease.Commit(ctx)); err != nil {
+			t.Errorf("Commit() = %v", err)
+		}
+		return 1
+	default:
+		if err := lease.Rollback(ctx); err != nil {
+			t.Errorf("Rollback() = %v", err)
+		}
+		return 0
+	}
+}
+
+// TestCloseWithRiders closes the limiter while requests wait for a write: they end.
+func TestCloseWithRiders(t *testing.T) {
+	l, g, _ := newCoalescing(t)
+	together(g, &l.bucket("key-1", "gpt-4").pool, 11, func(i int) {
+		if _, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1})); err != nil && !errors.Is(err, ErrClosed) {
+			t.Errorf("Acquire() = %v, want ErrClosed", err)
+		}
+	}, func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
