@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -24,6 +25,13 @@ import (
 func TestMain(m *testing.M) {
 	if job := os.Getenv(workerEnv); job != "" {
 		os.Exit(work(job))
+	}
+	if job := os.Getenv(trafficEnv); job != "" {
+		tr := &traffic{}
+		if err := json.Unmarshal([]byte(job), tr); err != nil {
+			panic(err)
+		}
+		os.Exit(tr.run())
 	}
 	goleak.VerifyTestMain(enginetest.With(m))
 }

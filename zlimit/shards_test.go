@@ -28,11 +28,17 @@ func forEachPartition(t *testing.T, test func(t *testing.T, s Store)) {
 }
 
 // shardsOf returns the shards of the usual bucket as they are stored.
-func shardsOf(tb testing.TB, l *RateLimiter) (states []*bucket.State) {
+func shardsOf(tb testing.TB, l *RateLimiter) []*bucket.State {
+	tb.Helper()
+	return storedShards(tb, l, "key-1")
+}
+
+// storedShards returns the shards of an entity's bucket as they are stored.
+func storedShards(tb testing.TB, l *RateLimiter, entity string) (states []*bucket.State) {
 	tb.Helper()
 	keys := make([]store.Key, maxShards)
 	for n := range keys {
-		keys[n] = bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: n}.key()
+		keys[n] = bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.key()
 	}
 	items, err := l.store.Read(context.Background(), keys, true)
 	if err != nil {
@@ -68,7 +74,11 @@ func total(states []*bucket.State, limit string) (tokens, consumed, capacity int
 // divide splits every shard of the usual bucket once, as pressure would.
 func divide(tb testing.TB, l *RateLimiter) {
 	tb.Helper()
-	b := l.bucket("key-1", "gpt-4")
+	divideBucket(tb, l, l.bucket("key-1", "gpt-4"))
+}
+
+func divideBucket(tb testing.TB, l *RateLimiter, b *bucketRef) {
+	tb.Helper()
 	images, err := l.survey(context.Background(), b)
 	if err != nil {
 		tb.Fatal(err)

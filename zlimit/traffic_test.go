@@ -1,0 +1,312 @@
+package zlimit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// trafficEnv makes the test binary a process of TestHistories: it holds a traffic as JSON.
+const trafficEnv = "ZLIMIT_TEST_TRAFFIC"
+
+// traffic is what one process does to the buckets of a history.
+type traffic struct {
+	DSN        string
+	Seed       uint64
+	Skew       time.Duration // of its clock
+	Goroutines int
+	Rounds     int // bursts, with pauses in which buckets fill up
+	Asks       int // of each goroutine in a round
+}
+
+// round is the grid of time on which bursts begin, so that those of several processes meet, and rest the shortest pause
+// before one.
+const (
+	round = 400 * time.Millisecond
+	rest  = 250 * time.Millisecond
+)
+
+// The buckets of a history.
+var (
+	historyLimits = map[string][]Limit{
+		"bursty": {PerSecond("rpm", 400, Burst(60))}, // fills up between two bursts
+		"mixed":  {PerSecond("rpm", 300, Burst(60)), PerSecond("tpm", 9000, Burst(2000))},
+		"family": {PerSecond("rpm", 200, Burst(60))},
+		"steady": {PerDay("rpm", 80_000)}, // is divided
+	}
+	historyChildren = []string{"child-0", "child-1", "child-2"}
+	historyChild    = []Limit{PerSecond("rpm", 150, Burst(30))}
+)
+
+// run does the traffic and prints the acts, one JSON object each; it returns the exit code.
+func (tr *traffic) run() int {
+	ctx := context.Background()
+	clock := func() time.Time { return time.Now().Add(tr.Skew) }
+	l, err := Open(ctx, tr.DSN, WithClock(clock), WithBucketTTL(0), WithCallTimeout(time.Minute))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	customers := make([]*customer, tr.Goroutines)
+	var group sync.WaitGroup
+	for i := range customers {
+		customers[i] = &customer{limiter: l, random: rand.New(rand.NewPCG(tr.Seed, uint64(i)))}
+		group.Go(func() {
+			for range tr.Rounds {
+				time.Sleep(time.Until(time.Now().Add(rest).Truncate(round).Add(round)))
+				for range tr.Asks {
+					customers[i].ask(ctx)
+				}
+			}
+		})
+	}
+	group.Wait()
+	errs := []error{l.Close()}
+	out := json.NewEncoder(os.Stdout)
+	for _, c := range customers {
+		errs = append(errs, c.wrong)
+		for _, a := range c.acts {
+			errs = append(errs, out.Encode(a))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// A customer is one goroutine of a process, and remembers what it did.
+type customer struct {
+	limiter *RateLimiter
+	random  *rand.Rand
+	leases  []*held
+	acts    []act
+	wrong   error
+}
+
+// ask acquires something, and settles a lease that it has or not.
+func (c *customer) ask(ctx context.Context) {
+	entity := append([]string{"bursty", "bursty", "mixed", "steady"}, historyChildren...)[c.random.IntN(7)]
+	consume := Amounts{"rpm": c.random.Int64N(3) + 1}
+	switch entity {
+	case "bursty":
+		consume["rpm"] = c.random.Int64N(20) + 1
+	case "mixed":
+		consume["tpm"] = c.random.Int64N(1000)
+	case "steady":
+		consume["rpm"] = c.random.Int64N(40) + 1
+	}
+	var lease *Lease
+	err := c.do(entity, took, consume, func() (err error) {
+		lease, err = c.limiter.Acquire(ctx, Request{Entity: entity, Resource: "gpt-4", Consume: consume})
+		return err
+	})
+	if err == nil && entity != "bursty" {
+		c.leases = append(c.leases, &held{lease, entity})
+	}
+	if len(c.leases) > 1 {
+		c.settle(ctx, c.leases[0])
+		c.leases = c.leases[1:]
+	}
+}
+
+// settle does one of the things that a lease is for.
+func (c *customer) settle(ctx context.Context, lease *held) {
+	consumed := lease.Consumed()
+	part := Amounts{}
+	for limit, n := range consumed {
+		part[limit] = c.random.Int64N(n + 1)
+	}
+	switch c.random.IntN(6) {
+	case 0:
+		_ = c.do(lease.entity, gave, consumed, func() error { return lease.Rollback(ctx) })
+	case 1:
+		_ = c.do(lease.entity, gave, part, func() error { return errors.Join(lease.Release(part), lease.Commit(ctx)) })
+	case 2:
+		_ = c.do(lease.entity, forced, part, func() error { return errors.Join(lease.Adjust(part), lease.Commit(ctx)) })
+	case 3:
+		_ = c.do(lease.entity, took, part, func() error { return lease.Consume(ctx, part) })
+	}
+}
+
+// do makes a call and remembers it: of the entity, and where it cascades of the parent.
+func (c *customer) do(entity string, d deed, amounts Amounts, call func() error) error {
+	a := act{Deed: d, Entity: entity, Amounts: amounts, From: time.Now().UnixMicro()}
+	err := call()
+	a.To = time.Now().UnixMicro()
+	var exceeded *ExceededError
+	switch {
+	case d == took && errors.As(err, &exceeded):
+		a.Deed = refused
+	case err != nil:
+		c.wrong = errors.Join(c.wrong, err)
+	}
+	a.Chain = strings.HasPrefix(entity, "child")
+	c.acts = append(c.acts, a)
+	if a.Chain {
+		a.Entity = "family"
+		c.acts = append(c.acts, a)
+	}
+	return err
+}
+
+// TestHistories has several processes, whose clocks run, use a table or a file at once: bursts on buckets that filled up
+// in between, corrections, rollbacks, children of one parent, and a bucket that is divided meanwhile. What they say that
+// they did is checked over every interval, and against what the items count in the end (I1, I2, I7, I9).
+func TestHistories(t *testing.T) {
+	for name, skews := range map[string][]time.Duration{
+		"clocks agree":    {0, 0, 0, 0},
+		"clocks disagree": {0, 40 * time.Millisecond, -40 * time.Millisecond, 15 * time.Millisecond},
+	} {
+		t.Run(name+"/file", func(t *testing.T) {
+			testHistory(t, "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"), skews)
+		})
+		t.Run(name+"/dynamodb", func(t *testing.T) { testHistory(t, newDSN(t), skews) })
+	}
+}
+
+func testHistory(t *testing.T, dsn string, skews []time.Duration) {
+	l := openHistory(t, dsn)
+	created := l.now().UnixMilli()
+	l.options.clock = func() time.Time { return time.UnixMilli(created) }
+	most := Request{Entity: "steady", Resource: "gpt-4", Consume: Amounts{"rpm": 78_000}} // so that it is never full again
+	acquire(t, l, most)
+	l.options.clock = time.Now
+
+	h := &history{skew: slices.Max(skews) - slices.Min(skews), acts: []act{{Deed: took, Entity: most.Entity, Amounts: most.Consume, From: created * 1000, To: created * 1000}}}
+	rounds := 6
+	if testing.Short() {
+		rounds = 2
+	}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for i, skew := range skews {
+		group.Go(func() {
+			acts, err := observe(&traffic{DSN: dsn, Seed: uint64(i), Skew: skew, Goroutines: 8, Rounds: rounds, Asks: 9})
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			h.acts = append(h.acts, acts...)
+		})
+	}
+	shards := 1
+	if l.store.Partitioned() {
+		for range 3 {
+			time.Sleep(time.Duration(rounds) * round / 4)
+			divideBucket(t, l, l.bucket("steady", "gpt-4"))
+		}
+		shards = len(storedShards(t, l, "steady"))
+	}
+	group.Wait()
+	checkHistory(t, l, h, created, shards)
+}
+
+// openHistory returns a limiter on a store that has the buckets' limits.
+func openHistory(t *testing.T, dsn string) *RateLimiter {
+	ctx := context.Background()
+	l, err := Open(ctx, dsn, WithBucketTTL(0), WithCallTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+	putEntity(t, l, "family", "")
+	for _, child := range historyChildren {
+		putEntity(t, l, child, "family")
+		if err := l.Limits.SetEntity(ctx, child, "gpt-4", historyChild); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for entity, limits := range historyLimits {
+		if err := l.Limits.SetEntity(ctx, entity, "gpt-4", limits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// observe runs a process and returns what it did.
+func observe(tr *traffic) ([]act, error) {
+	job, err := json.Marshal(tr)
+	if err != nil {
+		return nil, err
+	}
+	process := exec.Command(os.Args[0], "-test.run=^$")
+	process.Env = append(os.Environ(), trafficEnv+"="+string(job))
+	process.Stderr = os.Stderr
+	out, err := process.Output()
+	if err != nil {
+		return nil, fmt.Errorf("process: %w", err)
+	}
+	var acts []act
+	for line := range bytes.Lines(out) {
+		var a act
+		if err := json.Unmarshal(line, &a); err != nil {
+			return nil, err
+		}
+		acts = append(acts, a)
+	}
+	return acts, nil
+}
+
+// checkHistory holds a history against the limits and the items that it left. The bucket that was divided has that many
+// shards, unless some were merged on a slow machine: what those had counted is gone.
+func checkHistory(t *testing.T, l *RateLimiter, h *history, created int64, shards int) {
+	t.Helper()
+	limits := map[string][]Limit{}
+	for entity, of := range historyLimits {
+		limits[entity] = of
+	}
+	for _, child := range historyChildren {
+		limits[child] = historyChild
+	}
+	for entity, of := range limits {
+		items := storedShards(t, l, entity)
+		merged := entity == "steady" && len(items) < shards
+		for i := range of {
+			delta := time.Duration(l.options.freshnessOf(l.options.resolvedOf(of, SourceEntity).config.Params)) * time.Millisecond
+			errs := []error{h.overAdmitted(entity, &of[i], delta, max(shards, len(items)))}
+			if !merged {
+				errs = append(errs, h.miscounted(entity, &of[i], items))
+			}
+			if entity == "steady" && !merged {
+				errs = append(errs, unbalanced(entity, &of[i], created, items))
+			}
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(items) == 1 {
+			if err := h.wronglyRefused(entity, of...); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, entity := range []string{"bursty", "mixed", "steady", "family"} {
+		counts := map[deed]int{}
+		for _, a := range h.of(entity) {
+			counts[a.Deed]++
+		}
+		t.Logf("%s: %d admitted, %d forced, %d returned, %d refused", entity, counts[took], counts[forced], counts[gave], counts[refused])
+		if counts[took] == 0 || counts[refused] == 0 && entity == "steady" {
+			t.Errorf("the history of %s says nothing: %d admitted, %d refused", entity, counts[took], counts[refused])
+		}
+	}
+}
