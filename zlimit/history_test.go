@@ -338,8 +338,10 @@ func TestHistoryChecker(t *testing.T) {
 func TestHistoryBooks(t *testing.T) {
 	rpm := PerSecond("rpm", 1001)
 	h := &history{acts: []act{
-		{Deed: took, Entity: "key-1", Amounts: Amounts{"rpm": 900}}, {Deed: forced, Entity: "key-1", Amounts: Amounts{"rpm": 7}},
-		{Deed: gave, Entity: "key-1", Amounts: Amounts{"rpm": 6}}, {Deed: refused, Entity: "key-1", Amounts: Amounts{"rpm": 500}},
+		{Deed: took, Entity: "key-1", Amounts: Amounts{"rpm": 900}},
+		{Deed: forced, Entity: "key-1", Amounts: Amounts{"rpm": 7}},
+		{Deed: gave, Entity: "key-1", Amounts: Amounts{"rpm": 6}},
+		{Deed: refused, Entity: "key-1", Amounts: Amounts{"rpm": 500}},
 		{Deed: took, Entity: "key-2", Amounts: Amounts{"rpm": 1}},
 	}}
 	for name, test := range map[string]struct {
