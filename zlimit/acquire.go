@@ -163,9 +163,13 @@ var errNoShard = errors.New("no such shard")
 // chargeShard writes a demand to one shard: it decides from the last image, sends the write, and on a failed condition
 // decides again from the image that came back. It notes later limits in the link when the item shows that they changed.
 // An unchecked demand leaves the limits of the item as they are.
+//
+// A refill stamp is fresh for the demand if it is for the time at which the call began: whoever won a race moved it since,
+// or the next one does. So however many writers there are, and however small δ, a call loses a few races, not one to each.
 func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *bucket.Demand) error {
 	var plan bucket.Plan
 	image := s.image.Load()
+	began := l.now().UnixMilli()
 	for attempt := range maxAttempts {
 		if image == nil {
 			var err error
@@ -188,8 +192,12 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 			}
 			config = &k.limits.config
 		}
-		now := l.now().UnixMilli()
+		now := began
 		plan.Decide(image.state(), config, d, now)
+		if plan.Kind != bucket.Spend && attempt > 0 {
+			now = l.now().UnixMilli()
+			plan.Decide(image.state(), config, d, now)
+		}
 		switch {
 		case plan.Kind == bucket.Reject && (image.call > k.asked || l.trusts(image, now)): // seen since the request came
 			return &shortError{image, now}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 func TestAcquireTakesAllLimitsOrNone(t *testing.T) {
@@ -297,5 +299,41 @@ func TestRejectionCache(t *testing.T) {
 	reject(t, l, ask(Amounts{"rpm": 2}))
 	if got := faults.Calls(""); got != 1 {
 		t.Errorf("a rejection past the time of the cache made %d calls, want 1", got)
+	}
+}
+
+// An overtaken store is one on which somebody else always comes first.
+type overtaken struct {
+	store.Store
+	first func()
+}
+
+func (o *overtaken) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	o.first()
+	return o.Store.Write(ctx, w)
+}
+
+// TestRacesEnd has another process move the refill stamp before each write of this one, while the clock runs on with every
+// look at it, so that no stamp is ever fresh: a call loses one race, and not one to every writer.
+func TestRacesEnd(t *testing.T) {
+	s := newMemory(t)
+	c := newClock()
+	running := func() time.Time { return time.UnixMilli(c.ms.Add(1)) }
+	other := newLimiter(t, s, WithClock(running), WithFreshness(0))
+	setSystem(t, other, PerMinute("rpm", 1000))
+	acquire(t, other, ask(Amounts{"rpm": 1}))
+	way := &overtaken{s.impl, func() {}}
+	l := newLimiter(t, Store{impl: way}, WithClock(running), WithFreshness(0))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	way.first = func() { acquire(t, other, ask(Amounts{"rpm": 1})) }
+	for range 10 {
+		lost := l.Stats().LostRaces
+		lease := acquire(t, l, ask(Amounts{"rpm": 1}))
+		if got := l.Stats().LostRaces - lost; got != 1 {
+			t.Errorf("Acquire() lost %d races, want 1", got)
+		}
+		if err := lease.Rollback(context.Background()); err != nil {
+			t.Errorf("Rollback() = %v", err)
+		}
 	}
 }

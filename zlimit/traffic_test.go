@@ -185,7 +185,7 @@ func testHistory(t *testing.T, dsn string, skews []time.Duration) {
 	acquire(t, l, most)
 	l.options.clock = time.Now
 
-	h := &history{skew: slices.Max(skews) - slices.Min(skews), acts: []act{{Deed: took, Entity: most.Entity, Amounts: most.Consume, From: created * 1000, To: created * 1000}}}
+	h := &history{skew: slices.Max(skews) - slices.Min(skews), acts: []act{{Deed: took, Entity: most.Entity, Amounts: Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
 	rounds := 6
 	if testing.Short() {
 		rounds = 2
