@@ -66,7 +66,9 @@ func (l *RateLimiter) glance(ctx context.Context, keys ...store.Key) (items []ex
 // alone. Those that were deleted meanwhile are left out.
 func (l *RateLimiter) lookUp(ctx context.Context, q store.Query, read reader) iter.Seq2[expr.Item, error] {
 	return func(yield func(expr.Item, error) bool) {
-		q.Limit = maxReadKeys
+		if q.Limit == 0 || q.Limit > maxReadKeys {
+			q.Limit = maxReadKeys
+		}
 		for page, err := range l.pages(ctx, q) {
 			var items []expr.Item
 			if err == nil {
@@ -85,12 +87,23 @@ func (l *RateLimiter) lookUp(ctx context.Context, q store.Query, read reader) it
 	}
 }
 
-// query yields the items of a query, page by page.
+// query yields the items of a query, page by page, and names the operation in its error.
 func (l *RateLimiter) query(ctx context.Context, op string, q store.Query) iter.Seq2[expr.Item, error] {
+	return func(yield func(expr.Item, error) bool) {
+		for item, err := range l.items(ctx, q) {
+			if !yield(item, wrap(op, err)) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// items yields the items of a query, page by page.
+func (l *RateLimiter) items(ctx context.Context, q store.Query) iter.Seq2[expr.Item, error] {
 	return func(yield func(expr.Item, error) bool) {
 		for page, err := range l.pages(ctx, q) {
 			if err != nil {
-				yield(nil, wrap(op, err))
+				yield(nil, err)
 				return
 			}
 			for _, item := range page {

@@ -145,6 +145,37 @@ func TestCosts(t *testing.T) {
 	measure("`Available` of two shards", sharded, func() error { _, err := sharded.Available(ctx, "key-1", "gpt-4"); return err })
 	measure("merge two shards", sharded, func() error { return sharded.merge(ctx, b.shard(0), b.shard(1)) })
 
+	page.WriteString("\n")
+	section("Usage and capacity")
+	past := newLimiter(t, s, WithClock(c.now), WithNamespace("past"))
+	year := time.Date(2025, time.January, 1, 0, 0, 0, 0, time.UTC)
+	for at := year; at.Before(year.AddDate(0, 0, 31)); at = at.Add(time.Hour) { // all of January
+		for _, w := range []Window{Hourly, Daily, Monthly} {
+			if at.Equal(w.Start(at)) {
+				record(t, past, usage("key-1", "gpt-4", w, at, 12_345))
+			}
+		}
+	}
+	for i := range 100 {
+		r := ask(Amounts{"rpm": 1})
+		r.Entity, r.Limits = fmt.Sprint("key-", i), []Limit{PerMinute("rpm", 10)}
+		acquire(t, past, r)
+		if i != 1 {
+			record(t, past, usage(r.Entity, "gpt-4", Daily, year, 12_345))
+		}
+	}
+	look := func(entity string, w Window, to time.Time) func() error {
+		return func() error {
+			return endOf(past.Usage.Snapshots(ctx, UsageQuery{Entity: entity, Resource: "gpt-4", Window: w, From: year, To: to}))
+		}
+	}
+	measure("`Snapshots` of an entity, a day of 24 hours", past, look("key-1", Hourly, year.AddDate(0, 0, 1)))
+	measure("`Snapshots` of an entity, 31 days", past, look("key-1", Daily, year.AddDate(0, 1, 0)))
+	measure("`Snapshots` of an entity, 12 months", past, look("key-1", Monthly, year.AddDate(1, 0, 0)))
+	measure("`Snapshots` of an entity, all days there are", past, look("key-1", Daily, time.Time{}))
+	measure("`Snapshots` of a resource, a day of 100 entities", past, look("", Daily, year.AddDate(0, 0, 1)))
+	measure("`Capacity` of 100 entities", past, func() error { _, err := past.Usage.Capacity(ctx, "gpt-4"); return err })
+
 	if *updateDocs {
 		if err := os.WriteFile(costsFile, []byte(page.String()), 0o600); err != nil {
 			t.Fatal(err)

@@ -25,6 +25,8 @@ type RateLimiter struct {
 	Namespaces *NamespaceService
 	// Audit tells who changed entities and limits.
 	Audit *AuditService
+	// Usage tells what entities consumed, and what they may.
+	Usage *UsageService
 
 	*common
 	store   store.Store
@@ -112,6 +114,7 @@ func start(ctx context.Context, s store.Store, o options, c *common, setup bool)
 	l.Entities = &EntityService{l}
 	l.Namespaces = &NamespaceService{l}
 	l.Audit = &AuditService{l}
+	l.Usage = &UsageService{l}
 	if setup {
 		if err := l.Setup(ctx); err != nil {
 			return nil, err

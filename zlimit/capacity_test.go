@@ -1,0 +1,131 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// putBucket stores an item of a bucket.
+func putBucket(tb testing.TB, l *RateLimiter, key bucketKey, refilledAt time.Time, shards int64, limits ...bucket.Limit) {
+	tb.Helper()
+	item := bucketItem{Key: key, RefilledAt: refilledAt.UnixMilli(), ShardCount: shards, Limits: limits}
+	item.Key.NS = l.ns
+	w := store.Write{Kind: store.Put, Key: item.Key.key(), Item: item.encode()}
+	if _, err := l.store.Write(context.Background(), w); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TestCapacity adds up more buckets than fit one read: whole ones, one in debt, one in shards.
+func TestCapacity(t *testing.T) {
+	forEachIndex(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		setSystem(t, l, PerMinute("rpm", 60), PerDay("tpd", 1000))
+		var want []string
+		for i := range 120 {
+			id := fmt.Sprintf("e-%03d", i)
+			acquire(t, l, Request{Entity: id, Resource: "gpt-4", Consume: Amounts{"rpm": 20}})
+			want = append(want, id+" 1 [rpm=42 tpd=1000]")
+		}
+		acquire(t, l, Request{Entity: "e", Resource: "gpt-4", Consume: Amounts{"tpd": 1000}})
+		acquire(t, l, Request{Entity: "e", Resource: "gpt", Consume: Amounts{"tpd": 1000}})
+		acquire(t, l, Request{Entity: "e", Resource: "gpt-4o", Consume: Amounts{"tpd": 1000}})
+		lease := acquire(t, l, Request{Entity: "late", Resource: "gpt-4", Consume: Amounts{"tpd": 900}})
+		if err := errors.Join(lease.Adjust(Amounts{"tpd": 350}), lease.Commit(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		for shard := range 4 { // half a token in each, and a share of 4
+			putBucket(t, l, bucketKey{Entity: "sharded", Resource: "gpt-4", Shard: shard}, c.now(), 4,
+				bucket.Limit{Name: "rpm", Tokens: 500, Capacity: 16_000, RefillAmount: 1, RefillPeriod: 1 << 40},
+				bucket.Limit{Name: bucket.WriteUnits, Tokens: 1000, Capacity: 1000_000, RefillAmount: 1000_000, RefillPeriod: 1000})
+		}
+		want = append(append([]string{"e 1 [rpm=60 tpd=0]"}, want...), "late 1 [rpm=60 tpd=-250]", "sharded 4 [rpm=2]")
+		c.sleep(2 * time.Second) // two tokens of rpm flow in, and 0.023 of tpd
+
+		var got []string
+		for _, b := range collect(t, "Buckets", l.Usage.Buckets(ctx, "gpt-4")) {
+			var limits []string
+			for _, s := range b.Statuses {
+				limits = append(limits, fmt.Sprintf("%s=%d", s.Limit.Name, s.Available))
+			}
+			got = append(got, fmt.Sprintf("%s %d %v", b.Entity, b.Shards, limits))
+			if b.Resource != "gpt-4" {
+				t.Errorf("Buckets(gpt-4) yields %+v", b)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("Buckets() (-want +got):\n%s", diff)
+		}
+
+		sum, err := l.Usage.Capacity(ctx, "gpt-4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantSum := Capacity{
+			Resource: "gpt-4", At: c.now(), Entities: 123, Items: 126,
+			Limits: []LimitCapacity{
+				{Name: "rpm", Entities: 123, Capacity: 122*60_000 + 16_000, Available: 120*42_000 + 2*60_000 + 2_000},
+				{Name: "tpd", Entities: 122, Capacity: 122 * 1000_000, Available: 120*1000_000 + 23, InDebt: 1, Debt: 250_000 - 23},
+			},
+		}
+		if diff := cmp.Diff(wantSum, sum); diff != "" {
+			t.Errorf("Capacity() (-want +got):\n%s", diff)
+		}
+		tpd, ok := sum.Limit("tpd")
+		if got, want := tpd.Utilization(), 1-120_000.023/122_000; !ok || got < want-1e-9 || got > want+1e-9 {
+			t.Errorf("Utilization() = %v, want %v", got, want)
+		}
+		if _, ok := sum.Limit("wcu"); ok {
+			t.Error("Capacity() tells of write units")
+		}
+
+		none, err := l.Usage.Capacity(ctx, "o3")
+		if diff := cmp.Diff(Capacity{Resource: "o3", At: c.now()}, none); diff != "" || err != nil {
+			t.Errorf("Capacity(o3) = %v (-want +got):\n%s", err, diff)
+		}
+		for b := range l.Usage.Buckets(ctx, "gpt-4") {
+			if b.Entity != "e" {
+				t.Errorf("the loop went on to %s", b.Entity)
+			}
+			break
+		}
+	})
+}
+
+// TestBucketWhoseLimitsChange has two shards of which one has been brought in line with other limits: a lower capacity, one
+// limit gone, one new.
+func TestBucketWhoseLimitsChange(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), WithClock(c.now))
+	old := c.now()
+	c.sleep(time.Second)
+	for _, later := range []int{0, 1} {
+		entity := fmt.Sprint("later-", later)
+		putBucket(t, l, bucketKey{Entity: entity, Resource: "gpt-4", Shard: 1 - later}, old, 2,
+			bucket.Limit{Name: "gone", Tokens: 1000, Capacity: 10_000, RefillAmount: 1, RefillPeriod: 1 << 40},
+			bucket.Limit{Name: "rpm", Tokens: 5000, Capacity: 10_000, RefillAmount: 1, RefillPeriod: 1 << 40})
+		putBucket(t, l, bucketKey{Entity: entity, Resource: "gpt-4", Shard: later}, c.now(), 2,
+			bucket.Limit{Name: "new", Tokens: 1000, Capacity: 10_000, RefillAmount: 1, RefillPeriod: 1 << 40},
+			bucket.Limit{Name: "rpm", Tokens: 2000, Capacity: 6_000, RefillAmount: 1, RefillPeriod: 1 << 40})
+		for _, b := range collect(t, "Buckets", l.Entities.Buckets(context.Background(), entity)) {
+			var got []string
+			for _, s := range b.Statuses {
+				got = append(got, fmt.Sprintf("%s %d/%d", s.Limit.Name, s.Available, s.Limit.Capacity))
+			}
+			// The share of a capacity of 6 is 3; a new limit starts full.
+			if diff := cmp.Diff([]string{"new 6/10", "rpm 5/6"}, got); diff != "" {
+				t.Errorf("bucket of %s (-want +got):\n%s", entity, diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package zlimit
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+)
+
+// A UsageService tells what entities consumed in the past, and what they may consume now. It is safe for concurrent use.
+//
+// Consumption is summed up by an aggregator, package aggregator, which follows the changes of buckets: without one there
+// are no snapshots. They are behind by as much as it is, and are kept for as long as it says.
+type UsageService struct{ l *RateLimiter }
+
+// A Snapshot is what one entity consumed of one resource in one window.
+type Snapshot struct {
+	Entity   string
+	Resource string
+	Window   Window
+	Start    time.Time // of the window, in UTC
+	End      time.Time // the start of the next one
+	// Consumed is the net consumption of each limit, by its name: what was taken less what was given back. It is negative
+	// when requests that were admitted in an earlier window were corrected in this one.
+	Consumed map[string]Quantity
+	// Events is the number of changes of the bucket that the snapshot sums up.
+	Events int64
+}
+
+// A UsageQuery chooses among snapshots. Entity, Resource or both must be given, and Window.
+type UsageQuery struct {
+	Entity   string    // "" for all entities of the resource
+	Resource string    // "" for all resources of the entity
+	Window   Window    // the length of the windows
+	From     time.Time // windows that start at this time or later; zero for all
+	To       time.Time // windows that start before this time; zero for all
+	Limit    int       // snapshots to yield at most; 0 for all
+}
+
+// Snapshots yields snapshots in the order of time; those of the same window in the order of their entities, or of their
+// resources. A window without consumption has no snapshot, and one past its retention is left out. The loop ends with
+// an error, if there is one.
+//
+// It reads as the loop goes on, and may be moments behind. What it costs depends on what is asked for:
+//   - Hourly windows of an entity: half a read unit per 4 KB of snapshots, some ten of them, at most 1 MB to a call.
+//     Without a resource one call more for each resource of the entity, and one.
+//   - Daily and monthly windows of an entity: half a read unit for each window, whether there is a snapshot or not, 100
+//     windows to a call. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a
+//     unit find the first and the last. Without a resource all of that for each resource, which are found as above.
+//   - Windows of a resource, over all entities: half a read unit per 4 KB of an index, some 20 entries, and half a unit
+//     for each snapshot; two calls for each 100. Daily and monthly windows take one call of half a unit at least for each
+//     window.
+func (s *UsageService) Snapshots(ctx context.Context, q UsageQuery) iter.Seq2[Snapshot, error] {
+	return func(yield func(Snapshot, error) bool) {
+		if err := s.check(q.validate()); err != nil {
+			yield(Snapshot{}, err)
+			return
+		}
+		left := q.Limit
+		for snapshot, err := range s.read(ctx, &q) {
+			if err != nil {
+				yield(Snapshot{}, wrap("read usage", err))
+				return
+			}
+			left--
+			if !yield(snapshot, nil) || left == 0 {
+				return
+			}
+		}
+	}
+}
+
+// check returns the error of a call that must not be made.
+func (s *UsageService) check(invalid error) error {
+	if s.l.closed.Load() {
+		return ErrClosed
+	}
+	return invalid
+}
+
+func (q *UsageQuery) validate() error {
+	if q.Entity == "" && q.Resource == "" {
+		return &ValidationError{Field: "entity", Value: "", Reason: "must be given, or a resource"}
+	}
+	if q.Entity != "" {
+		if err := validateEntity("entity", q.Entity); err != nil {
+			return err
+		}
+	}
+	if q.Resource != "" {
+		if err := validateResource(q.Resource); err != nil {
+			return err
+		}
+	}
+	if q.Limit < 0 {
+		return &ValidationError{Field: "limit", Value: strconv.Itoa(q.Limit), Reason: "must not be negative"}
+	}
+	return q.Window.validate()
+}
+
+// read yields the snapshots that a query chooses, however many.
+func (s *UsageService) read(ctx context.Context, q *UsageQuery) iter.Seq2[Snapshot, error] {
+	span, ok := q.span(s.l)
+	switch {
+	case !ok:
+		return func(func(Snapshot, error) bool) {}
+	case q.Entity == "":
+		return s.snapshots(q, span.ofResource(ctx, q.Resource))
+	case q.Resource != "":
+		return s.snapshots(q, span.ofEntity(ctx, q.Entity, q.Resource))
+	}
+	return func(yield func(Snapshot, error) bool) {
+		var lists []iter.Seq2[Snapshot, error]
+		for resource, err := range span.resources(ctx, q.Entity) {
+			if err != nil {
+				yield(Snapshot{}, err)
+				return
+			}
+			lists = append(lists, s.snapshots(q, span.ofEntity(ctx, q.Entity, resource)))
+		}
+		merge(lists, func(a, b Snapshot) int {
+			if c := a.Start.Compare(b.Start); c != 0 {
+				return c
+			}
+			return strings.Compare(a.Resource, b.Resource)
+		})(yield)
+	}
+}
+
+// snapshots yields the snapshots that items hold, but for those of other windows and those past their time.
+func (s *UsageService) snapshots(q *UsageQuery, items iter.Seq2[expr.Item, error]) iter.Seq2[Snapshot, error] {
+	return func(yield func(Snapshot, error) bool) {
+		now := s.l.now().Unix()
+		for item, err := range items {
+			var decoded usageItem
+			if err == nil {
+				decoded, err = decodeUsage(item)
+			}
+			if err != nil {
+				yield(Snapshot{}, err)
+				return
+			}
+			if decoded.ExpiresAt > 0 && decoded.ExpiresAt <= now {
+				continue
+			}
+			if snapshot, ok := decoded.snapshot(); ok && snapshot.Window == q.Window && !yield(snapshot, nil) {
+				return
+			}
+		}
+	}
+}
+
+// snapshot returns the snapshot that an item holds; false when its key is that of no window, or of another one.
+func (it *usageItem) snapshot() (Snapshot, bool) {
+	window, start, ok := parseWindowKey(it.Key.WindowKey)
+	if !ok || string(window) != it.Window {
+		return Snapshot{}, false
+	}
+	snapshot := Snapshot{
+		Entity: it.Key.Entity, Resource: it.Key.Resource, Window: window, Start: start, End: window.End(start),
+		Consumed: make(map[string]Quantity, len(it.Limits)), Events: it.TotalEvents,
+	}
+	for _, l := range it.Limits {
+		if l.Name != bucket.WriteUnits {
+			snapshot.Consumed[l.Name] = Quantity(l.Consumed)
+		}
+	}
+	return snapshot, true
+}
+
+// merge yields the elements of lists in order, each of which is in order. An error ends it.
+func merge[T any](lists []iter.Seq2[T, error], compare func(a, b T) int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		type head struct {
+			value T
+			next  func() (T, error, bool)
+		}
+		var heads []head
+		for _, list := range lists {
+			next, stop := iter.Pull2(list)
+			defer stop()
+			heads = append(heads, head{next: next})
+		}
+		advance := func(at int) (err error) {
+			var ok bool
+			if heads[at].value, err, ok = heads[at].next(); !ok {
+				heads = slices.Delete(heads, at, at+1)
+			}
+			return err
+		}
+		fail := func(err error) { yield(*new(T), err) }
+		for at := len(heads) - 1; at >= 0; at-- {
+			if err := advance(at); err != nil {
+				fail(err)
+				return
+			}
+		}
+		for len(heads) > 0 {
+			least := 0
+			for at := range heads {
+				if compare(heads[at].value, heads[least].value) < 0 {
+					least = at
+				}
+			}
+			if !yield(heads[least].value, nil) {
+				return
+			}
+			if err := advance(least); err != nil {
+				fail(err)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package zlimit
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A usageSpan is the windows that a query chooses. The keys of a partition mix windows of all lengths, in the order of
+// their starts: hours are read as a range, which has few other windows in it; days and months, of which a range has mostly
+// hours, are looked up by their keys.
+type usageSpan struct {
+	l           *RateLimiter
+	window      Window
+	first, last time.Time // starts of the first and the last window; zero where the span is open
+	limit       int       // snapshots that are wanted at most; 0 for all
+}
+
+// span returns the windows of a query; false when there are none.
+func (q *UsageQuery) span(l *RateLimiter) (usageSpan, bool) {
+	span := usageSpan{l: l, window: q.Window, limit: q.Limit}
+	const end = 9999 // the year in which keys end
+	if q.From.Year() >= end || !q.To.IsZero() && q.To.Year() < 1 {
+		return span, false
+	}
+	if !q.From.IsZero() && q.From.Year() >= 1 {
+		span.first = q.Window.Start(q.From)
+		if span.first.Before(q.From) {
+			span.first = q.Window.End(q.From)
+		}
+	}
+	if !q.To.IsZero() && q.To.Year() < end {
+		span.last = q.Window.Start(q.To.Add(-1))
+		return span, !span.last.Before(span.first)
+	}
+	return span, true
+}
+
+// ofEntity yields the items of an entity and a resource.
+func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.Seq2[expr.Item, error] {
+	q := s.narrow(queryUsageOfEntity(s.l.ns, entity, resource, ""))
+	if s.window == Hourly {
+		return s.l.items(ctx, q)
+	}
+	return func(yield func(expr.Item, error) bool) {
+		starts, err := s.starts(ctx, q)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for chunk := range slices.Chunk(starts, q.Limit) {
+			keys := make([]store.Key, len(chunk))
+			for i, start := range chunk {
+				keys[i] = usageKey{NS: s.l.ns, Entity: entity, Resource: resource, WindowKey: s.window.key(start)}.key()
+			}
+			items, err := s.l.glance(ctx, keys...)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, item := range items {
+				if item != nil && !yield(item, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ofResource yields the items of a resource over all entities.
+func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[expr.Item, error] {
+	q := s.narrow(queryUsageOfResource(s.l.ns, resource, ""))
+	if s.window == Hourly {
+		return s.l.lookUp(ctx, q, s.l.glance)
+	}
+	return func(yield func(expr.Item, error) bool) {
+		starts, err := s.starts(ctx, q)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, start := range starts {
+			of := queryUsageOfResource(s.l.ns, resource, s.window.key(start))
+			of.Limit = q.Limit
+			for item, err := range s.l.lookUp(ctx, of, s.l.glance) {
+				if !yield(item, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// resources yields the resources that an entity has usage of: one query of one item for each.
+func (s usageSpan) resources(ctx context.Context, entity string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		q := queryUsageOfEntity(s.l.ns, entity, "", "")
+		for {
+			key, ok, err := s.l.firstUsage(ctx, q)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			if !ok || !yield(key.Resource, nil) {
+				return
+			}
+			q.After = q.Prefix + key.Resource + "$" // "$" comes after "#", and before what goes on as another resource
+		}
+	}
+}
+
+// narrow bounds a query whose prefix is followed by the keys of windows. What is in a window has keys that begin with that
+// of the window, and "~" comes after all that they may go on with.
+func (s usageSpan) narrow(q store.Query) store.Query {
+	if !s.first.IsZero() {
+		q.After = q.Prefix + s.window.key(s.window.Start(s.first.Add(-1))) + "~"
+	}
+	if !s.last.IsZero() {
+		q.UpTo = q.Prefix + s.window.key(s.last) + "~"
+	}
+	q.Limit = maxReadKeys
+	if s.limit > 0 {
+		q.Limit = min(s.limit, maxReadKeys)
+	}
+	return q
+}
+
+// starts returns the starts of the windows, of which there may be many that nothing is in: unless the span is short, what
+// is before the first key of a query and behind the last is left out.
+func (s usageSpan) starts(ctx context.Context, q store.Query) (starts []time.Time, err error) {
+	first, last := s.first, s.last
+	const short = maxReadKeys
+	if first.IsZero() || last.IsZero() || last.Sub(first) > short*s.window.End(first).Sub(first) {
+		for _, end := range []*time.Time{&first, &last} {
+			key, ok, err := s.l.firstUsage(ctx, q)
+			if !ok || err != nil {
+				return nil, err
+			}
+			_, start, _ := parseWindowKey(key.WindowKey)
+			*end = s.window.Start(start)
+			q.Reverse = true
+		}
+	}
+	for start := first; !start.After(last); start = s.window.End(start) {
+		starts = append(starts, start)
+	}
+	return starts, nil
+}
+
+// firstUsage returns the first key of a snapshot that a query finds; false when there is none.
+func (l *RateLimiter) firstUsage(ctx context.Context, q store.Query) (usageKey, bool, error) {
+	q.Limit = 1
+	for item, err := range l.items(ctx, q) {
+		if err != nil {
+			return usageKey{}, false, err
+		}
+		key, ok := parseUsageKey(store.KeyOf(item))
+		if _, _, isWindow := parseWindowKey(key.WindowKey); ok && isWindow {
+			return key, true, nil
+		}
+	}
+	return usageKey{}, false, nil
+}

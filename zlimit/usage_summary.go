@@ -1,0 +1,99 @@
+package zlimit
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// A Summary is what the snapshots of a query come to. Its windows are those with consumption; snapshots of the same
+// window, of several entities or resources, count as one.
+type Summary struct {
+	Window  Window
+	From    time.Time // the start of the first window; zero when there is none
+	To      time.Time // the end of the last one
+	Windows int
+	Events  int64        // changes of buckets
+	Limits  []LimitUsage // in the order of their names
+}
+
+// A LimitUsage is the consumption of one limit in the windows of a [Summary].
+type LimitUsage struct {
+	Name    string
+	Total   Quantity
+	Average Quantity  // of a window, rounded toward zero
+	Peak    Quantity  // of the window with the highest consumption
+	PeakAt  time.Time // the start of the first window that has it
+}
+
+// Limit returns the usage of a limit by its name; false when there is none.
+func (s *Summary) Limit(name string) (LimitUsage, bool) {
+	return limitNamed(s.Limits, name)
+}
+
+// Summary sums up the snapshots that [UsageService.Snapshots] yields for a query, at the same cost, and keeps no more than
+// a page of them in memory.
+func (s *UsageService) Summary(ctx context.Context, q UsageQuery) (Summary, error) {
+	sum := Summary{Window: q.Window}
+	window := map[string]Quantity{} // consumption in the last window so far
+	var start time.Time
+	for snapshot, err := range s.Snapshots(ctx, q) {
+		if err != nil {
+			return Summary{}, err
+		}
+		if sum.Windows == 0 {
+			sum.From = snapshot.Start
+		}
+		if sum.Windows == 0 || !snapshot.Start.Equal(start) {
+			sum.close(start, window)
+			clear(window)
+			start, sum.To = snapshot.Start, snapshot.End
+			sum.Windows++
+		}
+		sum.Events += snapshot.Events
+		for name, consumed := range snapshot.Consumed {
+			window[name] = window[name].plus(consumed)
+		}
+	}
+	sum.close(start, window)
+	for i := range sum.Limits {
+		sum.Limits[i].Average = sum.Limits[i].Total / Quantity(sum.Windows)
+	}
+	return sum, nil
+}
+
+// close adds a window that is complete.
+func (s *Summary) close(start time.Time, consumed map[string]Quantity) {
+	for name, tokens := range consumed {
+		at, ok := placeOf(s.Limits, name)
+		if !ok {
+			s.Limits = slices.Insert(s.Limits, at, LimitUsage{Name: name, Peak: tokens, PeakAt: start})
+		}
+		l := &s.Limits[at]
+		l.Total = l.Total.plus(tokens)
+		if tokens > l.Peak {
+			l.Peak, l.PeakAt = tokens, start
+		}
+	}
+}
+
+// named is the figures of a limit.
+type named interface{ name() string }
+
+func (l LimitUsage) name() string    { return l.Name }
+func (l LimitCapacity) name() string { return l.Name }
+
+// placeOf returns where the figures of a limit are, or belong, among others in the order of their names.
+func placeOf[T named](limits []T, name string) (at int, ok bool) {
+	return slices.BinarySearchFunc(limits, name, func(l T, name string) int { return cmp.Compare(l.name(), name) })
+}
+
+// limitNamed returns the figures of a limit; false when there are none.
+func limitNamed[T named](limits []T, name string) (found T, ok bool) {
+	at, ok := placeOf(limits, name)
+	if ok {
+		found = limits[at]
+	}
+	return found, ok
+}

@@ -1,0 +1,425 @@
+package zlimit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	gocmp "github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+)
+
+// forEachIndex runs a test on every kind of store, and on a table whose index of resources holds whole items, as older
+// ones do.
+func forEachIndex(t *testing.T, test func(t *testing.T, s Store)) {
+	forEachStore(t, test)
+	t.Run("dynamodb, with whole items in the index", func(t *testing.T) {
+		engine := enginetest.Start(t)
+		test(t, Store{impl: dynamo.New(engine.Client(), engine.Table(t), tableSchema, func(table string) *dynamodb.CreateTableInput {
+			input := withoutStream(table)
+			for i := range input.GlobalSecondaryIndexes {
+				if x := &input.GlobalSecondaryIndexes[i]; *x.IndexName == "GSI2" {
+					x.Projection = &types.Projection{ProjectionType: types.ProjectionTypeAll}
+				}
+			}
+			return input
+		})})
+	})
+}
+
+// record stores snapshots, as an aggregator does.
+func record(tb rapid.TB, l *RateLimiter, snapshots ...Snapshot) {
+	tb.Helper()
+	for _, s := range snapshots {
+		item := usageItemOf(l, s)
+		recordItem(tb, l, &item)
+	}
+}
+
+func recordItem(tb rapid.TB, l *RateLimiter, item *usageItem) {
+	tb.Helper()
+	absent, err := insert()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	w := store.Write{Kind: store.Put, Key: item.Key.key(), Item: item.encode(), Expr: absent}
+	if r, err := l.store.Write(context.Background(), w); err != nil || !r.Applied {
+		tb.Fatalf("Write(%v) = %t, %v", w.Key, r.Applied, err)
+	}
+}
+
+func usageItemOf(l *RateLimiter, s Snapshot) usageItem {
+	item := usageItem{
+		Key:    usageKey{NS: l.ns, Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.key(s.Start)},
+		Window: string(s.Window), WindowStart: s.Start.Format(timeFormat), TotalEvents: s.Events,
+	}
+	for name, consumed := range s.Consumed {
+		item.Limits = append(item.Limits, usageCount{Name: name, Consumed: int64(consumed)})
+	}
+	return item
+}
+
+// usage is a snapshot of one event.
+func usage(entity, resource string, w Window, at time.Time, tpm Quantity) Snapshot {
+	return Snapshot{
+		Entity: entity, Resource: resource, Window: w, Start: w.Start(at), End: w.End(at), Events: 1,
+		Consumed: map[string]Quantity{"tpm": tpm},
+	}
+}
+
+func snapshots(tb testing.TB, l *RateLimiter, q UsageQuery) []Snapshot {
+	tb.Helper()
+	return collect(tb, fmt.Sprintf("Snapshots(%+v)", q), l.Usage.Snapshots(context.Background(), q))
+}
+
+// chosen returns what a query chooses among snapshots, in the order of the answer.
+func (q *UsageQuery) chosen(all []Snapshot) (chosen []Snapshot) {
+	for _, s := range all {
+		if (q.Entity == "" || s.Entity == q.Entity) && (q.Resource == "" || s.Resource == q.Resource) && s.Window == q.Window &&
+			!s.Start.Before(q.From) && (q.To.IsZero() || s.Start.Before(q.To)) {
+			chosen = append(chosen, s)
+		}
+	}
+	slices.SortFunc(chosen, func(a, b Snapshot) int {
+		return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Resource, b.Resource))
+	})
+	if q.Limit > 0 && len(chosen) > q.Limit {
+		chosen = chosen[:q.Limit]
+	}
+	return chosen
+}
+
+// history returns snapshots at random over four months, of names that begin alike.
+func history() (all []Snapshot) {
+	start := time.Date(2025, time.November, 20, 0, 0, 0, 0, time.UTC)
+	taken := map[string]bool{}
+	for range 500 {
+		w := []Window{Hourly, Hourly, Daily, Monthly}[rand.N(4)]
+		s := usage([]string{"e", "e-1", "e:2", "f"}[rand.N(4)], []string{"gpt", "gpt-4", "gpt/4", "o3"}[rand.N(4)], w,
+			start.Add(rand.N(100*day)), Quantity(rand.Int64N(5000)-500))
+		if key := fmt.Sprint(s.Entity, s.Resource, s.Window, s.Start); !taken[key] {
+			taken[key] = true
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// TestUsageQueries compares queries with what a filter makes of all snapshots.
+func TestUsageQueries(t *testing.T) {
+	forEachIndex(t, func(t *testing.T, s Store) {
+		l := newLimiter(t, s)
+		all := history()
+		record(t, l, all...)
+		moment := func() time.Time {
+			switch rand.N(5) {
+			case 0:
+				return time.Time{}
+			case 1:
+				return all[rand.N(len(all))].Start // on the dot
+			case 2:
+				return all[rand.N(len(all))].Start.Add(time.Nanosecond).In(time.FixedZone("", 3*3600))
+			case 3:
+				return []time.Time{time.Unix(-1e9, 0), time.Date(9998, 12, 31, 23, 59, 0, 0, time.UTC), time.Date(200_000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC)}[rand.N(4)]
+			default:
+				return all[rand.N(len(all))].Start.Add(rand.N(10*day) - 5*day)
+			}
+		}
+		for range 200 {
+			q := UsageQuery{
+				Entity: []string{"", "e", "e-1", "f", "nobody"}[rand.N(5)], Resource: []string{"", "gpt", "gpt-4", "nothing"}[rand.N(4)],
+				Window: []Window{Hourly, Daily, Monthly}[rand.N(3)],
+				From:   moment(), To: moment(), Limit: []int{0, 0, 1, 7, 1000}[rand.N(5)],
+			}
+			if q.Entity == "" && q.Resource == "" {
+				continue
+			}
+			if diff := gocmp.Diff(q.chosen(all), snapshots(t, l, q)); diff != "" {
+				t.Fatalf("Snapshots(%+v) (-want +got):\n%s", q, diff)
+			}
+		}
+	})
+}
+
+// TestUsageOfOneWindowLengthAlone has an hour, a day and a month that start together.
+func TestUsageOfOneWindowLengthAlone(t *testing.T) {
+	forEachIndex(t, func(t *testing.T, s Store) {
+		l := newLimiter(t, s)
+		start := time.Date(2026, time.February, 1, 0, 0, 0, 0, time.UTC)
+		for i, w := range []Window{Hourly, Daily, Monthly} {
+			record(t, l, usage("e", "gpt-4", w, start, Quantity(i)+1))
+		}
+		for i, w := range []Window{Hourly, Daily, Monthly} {
+			want := []Snapshot{usage("e", "gpt-4", w, start, Quantity(i)+1)}
+			for _, q := range []UsageQuery{
+				{Entity: "e", Window: w},
+				{Resource: "gpt-4", Window: w},
+				{Entity: "e", Resource: "gpt-4", Window: w},
+				{Entity: "e", Resource: "gpt-4", Window: w, From: start, To: start.Add(1)},
+				{Resource: "gpt-4", Window: w, From: start, To: start.Add(1)},
+			} {
+				if diff := gocmp.Diff(want, snapshots(t, l, q)); diff != "" {
+					t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
+				}
+			}
+			for _, q := range []UsageQuery{
+				{Entity: "e", Window: w, From: start.Add(1)},
+				{Entity: "e", Window: w, To: start},
+				{Entity: "e", Window: w, From: start, To: start},
+				{Entity: "e", Window: w, From: start.AddDate(1, 0, 0), To: start},
+			} {
+				if got := snapshots(t, l, q); got != nil {
+					t.Errorf("Snapshots(%+v) = %v, want none", q, got)
+				}
+			}
+		}
+	})
+}
+
+// TestUsageLeavesOut stores what no program shows: snapshots past their time, of windows that are none or are called
+// otherwise, and write units.
+func TestUsageLeavesOut(t *testing.T) {
+	forEachIndex(t, func(t *testing.T, s Store) {
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		for i := range 4 {
+			item := usageItemOf(l, usage("e", "gpt-4", Daily, c.now().AddDate(0, 0, i-4), Quantity(i)))
+			switch i {
+			case 0:
+				item.ExpiresAt = c.now().Unix()
+			case 1:
+				item.ExpiresAt = c.now().Unix() + 1
+			case 2:
+				item.Window = string(Hourly)
+			case 3:
+				item.Limits = append(item.Limits, usageCount{Name: bucket.WriteUnits, Consumed: 9})
+			}
+			recordItem(t, l, &item)
+		}
+		for _, key := range []string{"0", "2026", "2026-02-25T01:30:00Z", "2026-02-25T00:00:00+01:00", "2026-2-25", "~"} {
+			item := usageItemOf(l, usage("e", "gpt-4", Daily, c.now(), 1))
+			item.Key.WindowKey = key
+			recordItem(t, l, &item)
+		}
+		want := []Snapshot{usage("e", "gpt-4", Daily, c.now().AddDate(0, 0, -3), 1), usage("e", "gpt-4", Daily, c.now().AddDate(0, 0, -1), 3)}
+		for _, q := range []UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4", From: c.now().AddDate(0, 0, -4), To: c.now()}} {
+			q.Window = Daily
+			if diff := gocmp.Diff(want, snapshots(t, l, q)); diff != "" {
+				t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
+			}
+		}
+	})
+}
+
+// A short store answers queries with few items at a time, and now and then with none.
+type short struct {
+	store.Store
+	limit int
+}
+
+func (s *short) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	if q.Limit == 0 || q.Limit > s.limit {
+		q.Limit = s.limit
+	}
+	return s.Store.Query(ctx, q)
+}
+
+// TestUsagePages reads snapshots that fit no page, since the pages are short or the snapshots are large.
+func TestUsagePages(t *testing.T) {
+	forEachIndex(t, func(t *testing.T, s Store) {
+		l := newLimiter(t, s)
+		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+		var all []Snapshot
+		for i := range 12 {
+			for _, w := range []Window{Hourly, Daily} {
+				s := usage("e", "gpt-4", w, start.Add(time.Duration(i)*w.End(start).Sub(start)), Quantity(i))
+				item := usageItemOf(l, s)
+				item.unknown.Set("padding", expr.S(strings.Repeat("x", 150<<10))) // 1.8 MB of each length
+				recordItem(t, l, &item)
+				all = append(all, s)
+			}
+		}
+		queries := []UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}}
+		check := func(l *RateLimiter, of string) {
+			for _, q := range queries {
+				for _, q.Window = range []Window{Hourly, Daily} {
+					if diff := gocmp.Diff(q.chosen(all), snapshots(t, l, q)); diff != "" {
+						t.Errorf("Snapshots(%+v) of %s (-want +got):\n%s", q, of, diff)
+					}
+				}
+			}
+		}
+		check(l, "large items")
+		for _, limit := range []int{1, 5} {
+			check(newLimiter(t, Store{impl: &short{s.impl, limit}}), fmt.Sprintf("pages of %d", limit))
+		}
+	})
+}
+
+// TestUsageOfManyEntities reads more snapshots of a window than fit one batch read.
+func TestUsageOfManyEntities(t *testing.T) {
+	forEachIndex(t, func(t *testing.T, s Store) {
+		l := newLimiter(t, s)
+		var all []Snapshot
+		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+		for i := range 130 {
+			for _, w := range []Window{Hourly, Daily} {
+				all = append(all, usage(fmt.Sprint("e", i), "gpt-4", w, start, Quantity(i)))
+			}
+		}
+		record(t, l, all...)
+		for _, w := range []Window{Hourly, Daily} {
+			q := UsageQuery{Resource: "gpt-4", Window: w}
+			if diff := gocmp.Diff(q.chosen(all), snapshots(t, l, q)); diff != "" {
+				t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
+			}
+			n := 0
+			for range l.Usage.Snapshots(context.Background(), q) {
+				if n++; n == 3 {
+					break
+				}
+			}
+			if n != 3 {
+				t.Errorf("a loop over %s snapshots that breaks at the third went on to number %d", w, n)
+			}
+		}
+	})
+}
+
+func TestUsageOutOfOrder(t *testing.T) {
+	l := newLimiter(t, newMemory(t))
+	record(t, l, usage("e", "gpt-4", Daily, time.Now(), 1))
+	cancelled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, q := range []UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}} {
+		for _, q.Window = range []Window{Hourly, Daily, Monthly} {
+			if err := endOf(l.Usage.Snapshots(cancelled, q)); !errors.Is(err, context.Canceled) {
+				t.Errorf("Snapshots(%+v) with a cancelled context yields %v", q, err)
+			}
+		}
+	}
+	if _, err := l.Usage.Summary(cancelled, UsageQuery{Entity: "e", Window: Daily}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Summary() with a cancelled context = %v", err)
+	}
+	if _, err := l.Usage.Capacity(cancelled, "gpt-4"); !errors.Is(err, context.Canceled) {
+		t.Errorf("Capacity() with a cancelled context = %v", err)
+	}
+	for want, q := range map[string]UsageQuery{
+		`zlimit: invalid entity "": must be given, or a resource`:              {Window: Daily},
+		`zlimit: invalid entity "a#": must start with a letter or digit`:       {Entity: "a#", Window: Daily},
+		`zlimit: invalid resource "_default_": must start with a letter`:       {Resource: DefaultResource, Window: Daily},
+		`zlimit: invalid window "": must be hourly, daily or monthly`:          {Entity: "e"},
+		`zlimit: invalid window "weekly": must be hourly, daily or monthly`:    {Entity: "e", Window: "weekly"},
+		`zlimit: invalid limit "-1": must not be negative`:                     {Entity: "e", Window: Daily, Limit: -1},
+		`zlimit: invalid resource "4o": must start with a letter and hold onl`: {Entity: "e", Resource: "4o", Window: Daily},
+	} {
+		var invalid *ValidationError
+		if err := endOf(l.Usage.Snapshots(cancelled, q)); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Snapshots(%+v) yields %v, want %s", q, err, want)
+		}
+		if _, err := l.Usage.Summary(cancelled, q); !errors.As(err, &invalid) {
+			t.Errorf("Summary(%+v) = %v, want a ValidationError", q, err)
+		}
+	}
+	var invalid *ValidationError
+	if _, err := l.Usage.Capacity(cancelled, "#"); !errors.As(err, &invalid) {
+		t.Errorf("Capacity(#) = %v, want a ValidationError", err)
+	}
+	if err := endOf(l.Usage.Buckets(cancelled, "#")); !errors.As(err, &invalid) {
+		t.Errorf("Buckets(#) yields %v, want a ValidationError", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := endOf(l.Usage.Snapshots(cancelled, UsageQuery{Entity: "e", Window: Daily})); !errors.Is(err, ErrClosed) {
+		t.Errorf("Snapshots() of a closed limiter yields %v", err)
+	}
+	if _, err := l.Usage.Capacity(cancelled, "gpt-4"); !errors.Is(err, ErrClosed) {
+		t.Errorf("Capacity() of a closed limiter = %v", err)
+	}
+	if err := endOf(l.Usage.Buckets(cancelled, "gpt-4")); !errors.Is(err, ErrClosed) {
+		t.Errorf("Buckets() of a closed limiter yields %v", err)
+	}
+}
+
+// TestSummaries compares summaries with sums over all snapshots, window by window.
+func TestSummaries(t *testing.T) {
+	l := newLimiter(t, newMemory(t))
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		resource := fmt.Sprint("r", run)
+		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+		var all []Snapshot
+		for day := range rapid.IntRange(0, 4).Draw(t, "days") {
+			for e := range rapid.IntRange(0, 3).Draw(t, "entities") {
+				s := usage(fmt.Sprint("e", e), resource, Daily, start.AddDate(0, 0, 2*day), 0)
+				s.Events = rapid.Int64Range(1, 100).Draw(t, "events")
+				s.Consumed = map[string]Quantity{}
+				for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"rpm", "tpm", "tpd"}), rapid.ID[string]).Draw(t, "limits") {
+					s.Consumed[name] = Quantity(rapid.OneOf(rapid.Int64Range(-500, 5000), rapid.Just(int64(7))).Draw(t, "consumed"))
+				}
+				all = append(all, s)
+			}
+		}
+		record(t, l, all...)
+
+		want := Summary{Window: Daily}
+		windows := map[time.Time]map[string]Quantity{}
+		totals := map[string]Quantity{}
+		for _, s := range all {
+			want.Events += s.Events
+			if windows[s.Start] == nil {
+				windows[s.Start] = map[string]Quantity{}
+			}
+			for name, n := range s.Consumed {
+				windows[s.Start][name] += n
+				totals[name] += n
+			}
+		}
+		want.Windows = len(windows)
+		starts := slices.SortedFunc(maps.Keys(windows), time.Time.Compare)
+		if len(starts) > 0 {
+			want.From, want.To = starts[0], starts[len(starts)-1].AddDate(0, 0, 1)
+		}
+		for _, name := range slices.Sorted(maps.Keys(totals)) {
+			u := LimitUsage{Name: name, Total: totals[name], Average: totals[name] / Quantity(len(windows)), Peak: -1 << 60}
+			for _, start := range starts {
+				if n, ok := windows[start][name]; ok && n > u.Peak {
+					u.Peak, u.PeakAt = n, start
+				}
+			}
+			want.Limits = append(want.Limits, u)
+		}
+		got, err := l.Usage.Summary(context.Background(), UsageQuery{Resource: resource, Window: Daily})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(want, got); diff != "" {
+			t.Fatalf("Summary() (-want +got):\n%s", diff)
+		}
+		for _, u := range want.Limits {
+			if found, ok := got.Limit(u.Name); !ok || found != u {
+				t.Fatalf("Limit(%s) = %+v, %t, want %+v", u.Name, found, ok, u)
+			}
+		}
+		if _, ok := got.Limit("other"); ok {
+			t.Fatal("Limit(other) is there")
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package zlimit
+
+import "time"
+
+// A Window is a length of time that usage is summed up over. Windows follow one another without gaps, and begin on the
+// hour, at midnight, or on the first of the month, in UTC.
+type Window string
+
+// The windows.
+const (
+	Hourly  Window = "hourly"
+	Daily   Window = "daily"
+	Monthly Window = "monthly"
+)
+
+// ParseWindow returns the window of a name.
+func ParseWindow(name string) (Window, error) {
+	w := Window(name)
+	return w, w.validate()
+}
+
+func (w Window) validate() error {
+	switch w {
+	case Hourly, Daily, Monthly:
+		return nil
+	default:
+		return &ValidationError{Field: "window", Value: string(w), Reason: "must be hourly, daily or monthly"}
+	}
+}
+
+// Start returns the start of the window that a time is in, in UTC.
+func (w Window) Start(t time.Time) time.Time {
+	year, month, day := t.UTC().Date()
+	hour := 0
+	switch w {
+	case Monthly:
+		day = 1
+	case Daily:
+	default:
+		hour = t.UTC().Hour()
+	}
+	return time.Date(year, month, day, hour, 0, 0, 0, time.UTC)
+}
+
+// End returns the end of the window that a time is in, in UTC: the start of the next one.
+func (w Window) End(t time.Time) time.Time {
+	start := w.Start(t)
+	switch w {
+	case Monthly:
+		return start.AddDate(0, 1, 0)
+	case Daily:
+		return start.AddDate(0, 0, 1)
+	default:
+		return start.Add(time.Hour)
+	}
+}
+
+// layout returns the form of the window's keys. Keys of all windows together are in the order of their starts.
+func (w Window) layout() string {
+	switch w {
+	case Monthly:
+		return "2006-01"
+	case Daily:
+		return time.DateOnly
+	default:
+		return timeFormat
+	}
+}
+
+// key returns the key of the window that starts at a time.
+func (w Window) key(start time.Time) string { return start.UTC().Format(w.layout()) }
+
+// parseWindowKey returns the window of a key and its start; false when it is none.
+func parseWindowKey(key string) (w Window, start time.Time, ok bool) {
+	for _, w := range []Window{Hourly, Daily, Monthly} {
+		if start, err := time.Parse(w.layout(), key); err == nil && w.key(w.Start(start)) == key {
+			return w, start, true
+		}
+	}
+	return "", time.Time{}, false
+}
