@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -180,44 +179,6 @@ func takes(names ...string) cobra.PositionalArgs {
 			return nil
 		}
 	}
-}
-
-// output is the form of a result. Its zero value is the table.
-type output struct{ json bool }
-
-// String returns the name of the form.
-func (o *output) String() string {
-	if o.json {
-		return "json"
-	}
-	return "table"
-}
-
-// Set takes the name of the form.
-func (o *output) Set(name string) error {
-	if name != "table" && name != "json" {
-		return errors.New("must be table or json")
-	}
-	o.json = name == "json"
-	return nil
-}
-
-// Type returns what the flag takes.
-func (o *output) Type() string { return "form" }
-
-// print writes a result in the chosen form: a value as JSON, or text.
-func (a *app) print(value any, text func(*page)) error {
-	p := &page{}
-	if a.output.json {
-		encoder := json.NewEncoder(p)
-		encoder.SetEscapeHTML(false)
-		if err := encoder.Encode(value); err != nil {
-			return fmt.Errorf("encode the result: %w", err)
-		}
-	} else {
-		text(p)
-	}
-	return a.write(p)
 }
 
 // write writes a page to stdout.

@@ -347,6 +347,7 @@ too, at the cost of one more read per line.`,
 	}
 	cmd.Flags().StringVar(&resource, "resource", "", "only the levels of a `resource`")
 	cmd.Flags().BoolVar(&details, "details", false, "show the limits too")
+	a.listFlag(cmd)
 	return cmd
 }
 
@@ -428,27 +429,19 @@ func describe(ctx context.Context, l *zlimit.RateLimiter, places []place, detail
 }
 
 func (a *app) printLevels(levels []level, details bool) error {
-	return a.print(map[string][]level{"levels": levels}, func(p *page) {
-		if len(levels) == 0 {
-			p.linef("no limits are stored")
-			return
-		}
-		header := []string{"level", "resource", "entity"}
-		if details {
-			header = append(header, "limits")
-		}
-		var rows [][]string
-		for _, l := range levels {
-			row := []string{string(l.source()), l.resource, l.entity}
-			if details {
-				var limits []string
-				for _, limit := range l.config.Limits {
-					limits = append(limits, formatLimit(limit))
-				}
-				row = append(row, strings.Join(limits, " "))
+	columns := []column[level]{
+		text("level", func(l level) string { return string(l.source()) }),
+		text("resource", func(l level) string { return l.resource }),
+		text("entity", func(l level) string { return l.entity }),
+	}
+	if details {
+		columns = append(columns, text("limits", func(l level) string {
+			var limits []string
+			for _, limit := range l.config.Limits {
+				limits = append(limits, formatLimit(limit))
 			}
-			rows = append(rows, row)
-		}
-		p.table(header, rows)
-	})
+			return strings.Join(limits, " ")
+		}))
+	}
+	return printList(a, map[string][]level{"levels": levels}, levels, columns, "no limits are stored")
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A page is text that is written at once. Its zero value is empty.
@@ -59,6 +61,20 @@ func grouped(n int64) string {
 		digits = digits[:i] + "," + digits[i:]
 	}
 	return sign + digits
+}
+
+// groupedTokens returns tokens with commas between groups of three digits before the point.
+func groupedTokens(q zlimit.Quantity) string {
+	whole, fraction, _ := strings.Cut(q.String(), ".")
+	n, _ := strconv.ParseInt(whole, 10, 64) // digits with a sign
+	text := grouped(n)
+	if n == 0 {
+		text = whole // it may be -0
+	}
+	if fraction != "" {
+		text += "." + fraction
+	}
+	return text
 }
 
 // decimal returns a number with one place.

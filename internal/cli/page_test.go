@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestNumbersAsPeopleReadThem(t *testing.T) {
@@ -13,6 +15,13 @@ func TestNumbersAsPeopleReadThem(t *testing.T) {
 	} {
 		if got := grouped(n); got != want {
 			t.Errorf("grouped(%d) = %q, want %q", n, got, want)
+		}
+	}
+	for q, want := range map[zlimit.Quantity]string{
+		0: "0", 1500: "1.5", -500: "-0.5", -1: "-0.001", 1_234_567_890: "1,234,567.89", -1_000_000: "-1,000", math.MinInt64: "-9,223,372,036,854,775.808",
+	} {
+		if got := groupedTokens(q); got != want {
+			t.Errorf("groupedTokens(%s) = %q, want %q", q, got, want)
 		}
 	}
 	for f, want := range map[float64]string{0: "0.0", -0.01: "0.0", 0.05: "0.1", -1234.56: "-1,234.6", 190000: "190,000.0"} {

@@ -46,6 +46,8 @@ func TestBadInput(t *testing.T) {
 		{"no command of limits", []string{"limits"}, "limits: set, get, delete or list is missing; see zlimit limits --help"},
 		{"no such flag", []string{"version", "--verbose"}, "unknown flag: --verbose; see zlimit version --help"},
 		{"an output form that is none", []string{"version", "-o", "yaml"}, `invalid argument "yaml" for "-o, --output" flag: must be table or json`},
+		{"csv of what is no list", []string{"version", "-o", "csv"}, `invalid argument "csv" for "-o, --output" flag: must be table or json`},
+		{"a form of a list that is none", []string{"limits", "list", "-o", "yaml"}, `invalid argument "yaml" for "-o, --output" flag: must be table, json or csv`},
 		{"an argument too many", []string{"version", "now"}, `version: one argument too many, "now"`},
 
 		{"a store that is none", []string{"setup", "--store", "redis:x"}, `invalid store "redis:x": must be memory:, sqlite:PATH or dynamodb:TABLE`},
