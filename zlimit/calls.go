@@ -38,9 +38,6 @@ func allApplied(results []store.Result) bool {
 	return !slices.ContainsFunc(results, func(r store.Result) bool { return !r.Applied })
 }
 
-// maxReadKeys is what one batch read takes.
-const maxReadKeys = 100
-
 // A reader is a batch read: [RateLimiter.readItems] or [RateLimiter.glance].
 type reader func(ctx context.Context, keys ...store.Key) ([]expr.Item, error)
 
@@ -66,8 +63,8 @@ func (l *RateLimiter) glance(ctx context.Context, keys ...store.Key) (items []ex
 // alone. Those that were deleted meanwhile are left out.
 func (l *RateLimiter) lookUp(ctx context.Context, q store.Query, read reader) iter.Seq2[expr.Item, error] {
 	return func(yield func(expr.Item, error) bool) {
-		if q.Limit == 0 || q.Limit > maxReadKeys {
-			q.Limit = maxReadKeys
+		if q.Limit == 0 || q.Limit > store.MaxRead {
+			q.Limit = store.MaxRead
 		}
 		for page, err := range l.pages(ctx, q) {
 			var items []expr.Item
@@ -85,6 +82,18 @@ func (l *RateLimiter) lookUp(ctx context.Context, q store.Query, read reader) it
 			}
 		}
 	}
+}
+
+// readChunks is readItems for any number of keys, a call for every [store.MaxRead] of them.
+func (l *RateLimiter) readChunks(ctx context.Context, keys []store.Key) (items []expr.Item, err error) {
+	for chunk := range slices.Chunk(keys, store.MaxRead) {
+		more, err := l.readItems(ctx, chunk...)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, more...)
+	}
+	return items, nil
 }
 
 // query yields the items of a query, page by page, and names the operation in its error.

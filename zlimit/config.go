@@ -263,11 +263,12 @@ func (l *RateLimiter) levelsOf(entity, resource string) []configRef {
 
 // A configItem is the item of one level, whichever it is.
 type configItem struct {
-	limits  *[]configLimit
-	version *int64
-	policy  *string // nil where the level has none
-	days    *int64  // that audit events are kept; nil where the level does not say
-	encode  func() expr.Item
+	limits   *[]configLimit
+	version  *int64
+	declared *int64  // the version that Apply wrote last; nil where it does not write
+	policy   *string // nil where the level has none
+	days     *int64  // that audit events are kept; nil where the level does not say
+	encode   func() expr.Item
 }
 
 // open returns the item of a level for reading and changing; nil stands for a level without config.
@@ -281,7 +282,10 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 				return configItem{}, err
 			}
 		}
-		return configItem{&system.Limits, &system.ConfigVersion, &system.OnUnavailable, &system.AuditRetentionDays, system.encode}, nil
+		return configItem{
+			limits: &system.Limits, version: &system.ConfigVersion, policy: &system.OnUnavailable, days: &system.AuditRetentionDays,
+			encode: system.encode,
+		}, nil
 	case SourceResource:
 		resource := resourceConfigItem{Key: resourceConfigKey{NS: c.ns, Resource: c.resource}}
 		if item != nil {
@@ -290,7 +294,9 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 				return configItem{}, err
 			}
 		}
-		return configItem{&resource.Limits, &resource.ConfigVersion, nil, nil, resource.encode}, nil
+		return configItem{
+			limits: &resource.Limits, version: &resource.ConfigVersion, declared: &resource.DeclaredVersion, encode: resource.encode,
+		}, nil
 	default:
 		entity := entityConfigItem{Key: entityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
 		if item != nil {
@@ -299,7 +305,7 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 				return configItem{}, err
 			}
 		}
-		return configItem{&entity.Limits, &entity.ConfigVersion, nil, nil, entity.encode}, nil
+		return configItem{limits: &entity.Limits, version: &entity.ConfigVersion, encode: entity.encode}, nil
 	}
 }
 
@@ -385,40 +391,54 @@ func (s *LimitService) get(ctx context.Context, c configRef) (*level, configItem
 
 // set replaces a level.
 func (s *LimitService) set(ctx context.Context, c configRef, want level, retention time.Duration) error {
-	if len(want.limits) == 0 && c.source != SourceSystem {
-		return &ValidationError{Field: "limits", Value: "", Reason: "must hold at least one limit; deleting is a call of its own"}
-	}
-	if err := validateLimits("limits", want.limits, time.Second); err != nil {
+	if err := want.check(c.source, "limits"); err != nil {
 		return err
 	}
-	want.limits = slices.SortedFunc(slices.Values(want.limits), func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 	return wrap("set limits", s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
 		open, err := c.open(item)
 		if err != nil {
 			return nil, nil, err
 		}
-		before := *open.version
 		open.fill(want, retention)
 		if open.days != nil {
 			by.retention = retention
 		}
-		w := store.Write{Kind: store.Put, Key: c.key, Item: open.encode()}
-		next := want
-		next.version = *open.version
-		if item != nil {
-			w.Expr, err = replaceConfig(before)
-		} else {
-			w.Expr, err = insert()
-		}
-		writes := []store.Write{w}
-		if item == nil && err == nil {
-			writes, err = s.withRegistry(c, w, 1)
-		}
-		if err == nil {
-			writes, err = by.with(c.change(ActionLimitsSet, open), writes...)
-		}
-		return &next, writes, err
+		return s.replace(c, item, open, want, by)
 	}))
+}
+
+// check validates limits that are to be stored, and puts them in order.
+func (v *level) check(source Source, field string) error {
+	if len(v.limits) == 0 && source != SourceSystem {
+		return &ValidationError{Field: field, Value: "", Reason: "must hold at least one limit; deleting is a call of its own"}
+	}
+	if err := validateLimits(field, v.limits, time.Second); err != nil {
+		return err
+	}
+	v.limits = slices.SortedFunc(slices.Values(v.limits), func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// replace returns the writes that put a level, which open was filled with, in place of an item, or where there is none.
+func (s *LimitService) replace(
+	c configRef, item expr.Item, open configItem, next level, by author,
+) (*level, []store.Write, error) {
+	w := store.Write{Kind: store.Put, Key: c.key, Item: open.encode()}
+	next.version = *open.version
+	var err error
+	if item != nil {
+		w.Expr, err = replaceConfig(next.version - 1)
+	} else {
+		w.Expr, err = insert()
+	}
+	writes := []store.Write{w}
+	if item == nil && err == nil {
+		writes, err = s.withRegistry(c, w, 1)
+	}
+	if err == nil {
+		writes, err = by.with(c.change(ActionLimitsSet, open), writes...)
+	}
+	return &next, writes, err
 }
 
 // delete deletes a level, if it is there.

@@ -249,8 +249,10 @@ func decodeEntityConfig(item expr.Item) (entityConfigItem, error) {
 type resourceConfigItem struct {
 	Key resourceConfigKey
 
-	ConfigVersion int64         // config_version: number of writes so far
-	Limits        []configLimit // l_{limit}_{field}, sorted by name
+	ConfigVersion int64 // config_version: number of writes so far
+	// declared_version: config_version of the last write of limits that an application declares
+	DeclaredVersion int64
+	Limits          []configLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -258,13 +260,16 @@ type resourceConfigItem struct {
 // encode returns the attributes of the item but for its primary key.
 func (it *resourceConfigItem) encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.gsi4()
-	item := make(expr.Item, 0, 4+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 5+3*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
 		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
 	)
+	if it.DeclaredVersion != 0 {
+		item = append(item, expr.Attribute{Name: "declared_version", Value: expr.N(it.DeclaredVersion)})
+	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
 	}
@@ -289,6 +294,8 @@ func decodeResourceConfig(item expr.Item) (resourceConfigItem, error) {
 			key.SK = d.text(a)
 		case "config_version":
 			it.ConfigVersion = d.number(a)
+		case "declared_version":
+			it.DeclaredVersion = d.number(a)
 		case "resource", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)

@@ -46,6 +46,15 @@ func TestCostsOfManagement(t *testing.T) {
 	measure("SetResource, new, with the registry", 2, 2, 6, 3, func() error { return l.Limits.SetResource(ctx, "a", limits) })
 	measure("SetResource, new", 2, 1, 6, 2, func() error { return l.Limits.SetResource(ctx, "b", limits) })
 	measure("SetResource", 2, 1, 4, 1, func() error { return l.Limits.SetResource(ctx, "b", limits) })
+	applied := func(declared ...Declaration) func() error {
+		return func() error {
+			_, err := l.Limits.Apply(ctx, declared...)
+			return err
+		}
+	}
+	measure("Apply, one of two is new", 3, 2+1, 6, 2, applied(Declaration{"b", limits}, Declaration{"d", limits}))
+	measure("Apply, one of two has changed", 3, 2+1, 4, 1, applied(Declaration{"b", limits}, Declaration{"d", limits[:1]}))
+	measure("Apply of what is there", 1, 2, 0, 0, applied(Declaration{"b", limits}, Declaration{"d", limits[:1]}))
 	measure("SetEntity, new, with the registry", 2, 1, 6, 4, func() error { return l.Limits.SetEntity(ctx, "p", "a", limits) })
 	measure("SetEntity, new", 2, 1, 6, 3, func() error { return l.Limits.SetEntity(ctx, "p", "b", limits) })
 	measure("SetEntity", 2, 1, 4, 1, func() error { return l.Limits.SetEntity(ctx, "p", "b", limits) })

@@ -122,9 +122,9 @@ func (s usageSpan) narrow(q store.Query) store.Query {
 	if !s.last.IsZero() {
 		q.UpTo = q.Prefix + s.window.key(s.last) + "~"
 	}
-	q.Limit = maxReadKeys
+	q.Limit = store.MaxRead
 	if s.limit > 0 {
-		q.Limit = min(s.limit, maxReadKeys)
+		q.Limit = min(s.limit, store.MaxRead)
 	}
 	return q
 }
@@ -133,7 +133,7 @@ func (s usageSpan) narrow(q store.Query) store.Query {
 // is before the first key of a query and behind the last is left out.
 func (s usageSpan) starts(ctx context.Context, q store.Query) (starts []time.Time, err error) {
 	first, last := s.first, s.last
-	const short = maxReadKeys
+	const short = store.MaxRead
 	if first.IsZero() || last.IsZero() || last.Sub(first) > short*s.window.End(first).Sub(first) {
 		for _, end := range []*time.Time{&first, &last} {
 			key, ok, err := s.l.firstUsage(ctx, q)

@@ -104,8 +104,8 @@ func (q *UsageQuery) chosen(all []Snapshot) (chosen []Snapshot) {
 	return chosen
 }
 
-// history returns snapshots at random over four months, of names that begin alike.
-func history() (all []Snapshot) {
+// someUsage returns snapshots at random over four months, of names that begin alike.
+func someUsage() (all []Snapshot) {
 	start := time.Date(2025, time.November, 20, 0, 0, 0, 0, time.UTC)
 	taken := map[string]bool{}
 	for range 500 {
@@ -124,7 +124,7 @@ func history() (all []Snapshot) {
 func TestUsageQueries(t *testing.T) {
 	forEachIndex(t, func(t *testing.T, s Store) {
 		l := newLimiter(t, s)
-		all := history()
+		all := someUsage()
 		record(t, l, all...)
 		moment := func() time.Time {
 			switch rand.N(5) {

@@ -115,8 +115,11 @@ func (q *Query) Validate() error {
 // A Cursor is where a page ended: the key attributes of its last item. It is nil after the last page.
 type Cursor expr.Item
 
-// MaxDelete is the number of keys that [Store.Delete] takes.
-const MaxDelete = 25
+// MaxRead and MaxDelete are the numbers of keys that [Store.Read] and [Store.Delete] take.
+const (
+	MaxRead   = 100
+	MaxDelete = 25
+)
 
 // A Page is a part of a query's result. An index that projects keys alone yields items of keys alone.
 type Page struct {
@@ -134,7 +137,7 @@ type Expirer interface {
 // says, or the context's error when the context ended before the call did anything.
 type Store interface {
 	// Read returns the items at keys, in their order, nil where there is none. consistent asks for a read that sees
-	// every write that returned before it. A repeated key is allowed. One call for up to 100 keys.
+	// every write that returned before it. A repeated key is allowed. One call for up to MaxRead keys.
 	Read(ctx context.Context, keys []Key, consistent bool) ([]expr.Item, error)
 
 	// Write does one write.

@@ -11,9 +11,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// maxKeys is what a BatchGetItem takes.
-const maxKeys = 100
-
 // Read makes one BatchGetItem call, and for a single key the quicker GetItem, which costs the same: half a read unit per
 // 4 KB of each item, or of nothing where there is none; twice that for consistent reads. A key given twice is read
 // once. Keys that DynamoDB leaves unprocessed are asked for again, as long as that gets anywhere.
@@ -40,8 +37,8 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 			request.Keys = append(request.Keys, encodeKey(k))
 		}
 	}
-	if len(request.Keys) > maxKeys {
-		return nil, &store.Error{Op: op, Err: fmt.Errorf("%d keys: at most %d", len(request.Keys), maxKeys)}
+	if len(request.Keys) > store.MaxRead {
+		return nil, &store.Error{Op: op, Err: fmt.Errorf("%d keys: at most %d", len(request.Keys), store.MaxRead)}
 	}
 	items := make([]expr.Item, len(keys))
 	fruitless := 0

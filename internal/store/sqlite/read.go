@@ -10,19 +10,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-const (
-	// maxKeys is what one read of DynamoDB takes.
-	maxKeys = 100
-	// pageItems is the length of a page that no limit ends.
-	pageItems = 1000
-)
+// pageItems is the length of a page that no limit ends.
+const pageItems = 1000
 
 // Read reads each item by itself. It always sees every write that returned before it.
 func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item, error) {
 	items := make([]expr.Item, len(keys))
 	err := s.view(ctx, "read", func(ctx context.Context, c *conn) error {
-		if len(keys) > maxKeys {
-			return fmt.Errorf("%d keys: at most %d", len(keys), maxKeys)
+		if len(keys) > store.MaxRead {
+			return fmt.Errorf("%d keys: at most %d", len(keys), store.MaxRead)
 		}
 		for i, k := range keys {
 			if err := checkKey(k); err != nil {

@@ -1,0 +1,222 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestApply is the life of a declaration: a line is something that an application or an operator does, and what that
+// makes of the limits.
+func TestApply(t *testing.T) {
+	limits := func(rpm int64) []Limit { return []Limit{PerMinute("tpm", 1000), PerMinute("rpm", rpm)} }
+	declare := func(rpm int64) func(context.Context, *LimitService) (Applied, error) {
+		return func(ctx context.Context, s *LimitService) (Applied, error) {
+			return s.Apply(ctx, Declaration{"gpt-4", limits(rpm)})
+		}
+	}
+	set := func(rpm int64) func(context.Context, *LimitService) (Applied, error) {
+		return func(ctx context.Context, s *LimitService) (Applied, error) {
+			return Applied{}, s.SetResource(ctx, "gpt-4", limits(rpm))
+		}
+	}
+	remove := func(ctx context.Context, s *LimitService) (Applied, error) {
+		return Applied{}, s.DeleteResource(ctx, "gpt-4")
+	}
+	var (
+		nothing = Applied{}
+		done    = Applied{Set: []string{"gpt-4"}}
+		kept    = Applied{Kept: []string{"gpt-4"}}
+	)
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		for _, step := range []struct {
+			name   string
+			do     func(context.Context, *LimitService) (Applied, error)
+			want   Applied
+			rpm    int64 // afterwards; 0 for no limits
+			events int   // that it leaves
+		}{
+			{"the first deployment sets the limits", declare(60), done, 60, 1},
+			{"a restart changes nothing", declare(60), nothing, 60, 0},
+			{"a deployment with other limits sets them", declare(90), done, 90, 1},
+			{"one that goes back sets the earlier ones", declare(60), done, 60, 1},
+			{"an operator sets others", set(10), nothing, 10, 1},
+			{"a restart leaves them alone, and says so", declare(60), kept, 10, 0},
+			{"so does a deployment with other limits", declare(90), kept, 10, 0},
+			{"limits that are declared at last are no difference", declare(10), nothing, 10, 0},
+			{"but they are still those of the operator", declare(60), kept, 10, 0},
+			{"an operator deletes them", remove, nothing, 0, 1},
+			{"the next deployment sets those that are declared", declare(60), done, 60, 1},
+			{"and the one after it", declare(70), done, 70, 1},
+			{"an operator who sets the same limits takes them over", set(70), nothing, 70, 1},
+			{"so that they stay", declare(80), kept, 70, 0},
+		} {
+			before := len(events(t, l, AuditResource("gpt-4"), AuditQuery{}))
+			c.sleep(time.Second)
+			got, err := step.do(ctx, l.Limits)
+			if diff := cmp.Diff(step.want, got); err != nil || diff != "" {
+				t.Fatalf("%s: %v (-want +got):\n%s", step.name, err, diff)
+			}
+			stored, err := l.Limits.Resource(ctx, "gpt-4")
+			if step.rpm == 0 {
+				if !errors.Is(err, ErrNoLimits) {
+					t.Fatalf("%s: Resource() = %v, %v, want ErrNoLimits", step.name, stored, err)
+				}
+			} else if diff := cmp.Diff([]Limit{PerMinute("rpm", step.rpm), PerMinute("tpm", 1000)}, stored); err != nil || diff != "" {
+				t.Fatalf("%s: Resource() = %v (-want +got):\n%s", step.name, err, diff)
+			}
+			if got := len(events(t, l, AuditResource("gpt-4"), AuditQuery{})) - before; got != step.events {
+				t.Errorf("%s: %d audit events, want %d", step.name, got, step.events)
+			}
+		}
+	})
+}
+
+func TestApplyIsKnownAtOnce(t *testing.T) {
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	ctx := context.Background()
+	for _, rpm := range []int64{1, 5} {
+		if _, err := l.Limits.Apply(ctx, Declaration{"gpt-4", []Limit{PerDay("rpm", rpm)}}, Declaration{"gpt-5", []Limit{PerDay("rpm", 9)}}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || got.Limits[0].Capacity != rpm {
+			t.Errorf("Resolve() = %v, %v, want %d a day", got, err, rpm)
+		}
+	}
+	checkNames(t, "Resources", l.Limits.Resources(ctx), "gpt-4", "gpt-5")
+}
+
+func TestApplyManyResources(t *testing.T) {
+	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	var declared []Declaration
+	for i := range store.MaxRead + 1 {
+		declared = append(declared, Declaration{fmt.Sprint("model-", i), []Limit{PerDay("rpd", 1)}})
+	}
+	if got, err := l.Limits.Apply(context.Background(), declared...); err != nil || len(got.Set) != len(declared) {
+		t.Errorf("Apply() = %d set, %v, want %d", len(got.Set), err, len(declared))
+	}
+	if got, err := l.Limits.Apply(context.Background(), declared...); err != nil || len(got.Set)+len(got.Kept) != 0 {
+		t.Errorf("Apply() again = %+v, %v, want nothing", got, err)
+	}
+}
+
+// TestApplyAtOnce starts many processes at the same time, on a store that has nothing yet.
+func TestApplyAtOnce(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		c := newClock()
+		var group sync.WaitGroup
+		const processes = 8
+		sets := make([]int, processes)
+		for i := range processes {
+			l := newLimiter(t, s, WithClock(c.now))
+			group.Go(func() {
+				got, err := l.Limits.Apply(context.Background(), Declaration{"gpt-4", []Limit{PerDay("rpd", 5)}})
+				if sets[i] = len(got.Set); err != nil || len(got.Kept) > 0 {
+					t.Errorf("Apply() = %+v, %v, want the limits set by one of them", got, err)
+				}
+			})
+		}
+		group.Wait()
+		slices.Sort(sets)
+		if want := append(make([]int, processes-1), 1); !slices.Equal(sets, want) {
+			t.Errorf("resources set = %v, want %v", sets, want)
+		}
+		if got := len(events(t, newLimiter(t, s, WithClock(c.now)), AuditResource("gpt-4"), AuditQuery{})); got != 1 {
+			t.Errorf("%d audit events, want 1", got)
+		}
+	})
+}
+
+// An outpaced store has an operator set limits between the look of Apply and its write.
+type outpaced struct {
+	store.Store
+	before func() // the first transaction; nil once it came
+}
+
+func (s *outpaced) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	if before := s.before; before != nil {
+		s.before = nil
+		before()
+	}
+	return s.Store.Transact(ctx, writes)
+}
+
+func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
+	ctx := context.Background()
+	s := newMemory(t)
+	operator := newLimiter(t, s)
+	l := newLimiter(t, s)
+	l.store = &outpaced{s.impl, func() {
+		if err := operator.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 7)}); err != nil {
+			t.Error(err)
+		}
+	}}
+	got, err := l.Limits.Apply(ctx, Declaration{"gpt-4", []Limit{PerDay("rpd", 5)}})
+	if diff := cmp.Diff(Applied{Kept: []string{"gpt-4"}}, got); err != nil || diff != "" {
+		t.Errorf("Apply() = %v (-want +got):\n%s", err, diff)
+	}
+	if got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || got.Limits[0].Capacity != 7 {
+		t.Errorf("Resolve() = %v, %v, want the operator's", got, err)
+	}
+}
+
+func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
+	l := newLimiter(t, newMemory(t))
+	good := Declaration{"gpt-4", []Limit{PerDay("rpd", 1)}}
+	for _, test := range []struct {
+		name string
+		bad  Declaration
+		want string
+	}{
+		{"a resource that cannot be", Declaration{"4", good.Limits}, `invalid resource "4"`},
+		{"entity defaults", Declaration{DefaultResource, good.Limits}, `invalid resource "_default_"`},
+		{"a resource twice", good, `invalid declarations "gpt-4": is there twice`},
+		{"no limits", Declaration{"gpt-5", nil}, `invalid limits of gpt-5 "": must hold at least one`},
+		{"a period that cannot be stored", Declaration{"gpt-5", []Limit{{"rpm", 1, 1, time.Millisecond}}}, `invalid limits of gpt-5[rpm] refill period "1ms"`},
+	} {
+		_, err := l.Limits.Apply(context.Background(), good, test.bad)
+		checkInvalid(t, test.name, err, test.want)
+	}
+	checkNames(t, "Resources", l.Limits.Resources(context.Background()))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Limits.Apply(context.Background(), good); !errors.Is(err, ErrClosed) {
+		t.Errorf("Apply() of a closed limiter = %v, want ErrClosed", err)
+	}
+}
+
+// TestApplyReportsWhatItCannotRead leaves an item alone that another layout has written.
+func TestApplyReportsWhatItCannotRead(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	if err := l.Limits.SetResource(ctx, "gpt-5", []Limit{PerDay("rpd", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	key := l.resourceLevel("gpt-5").key
+	items, err := l.readItems(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := slices.Clone(items[0])
+	damaged.Set("l_rpd_cp", expr.S("many"))
+	if result, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: damaged}); err != nil || !result.Applied {
+		t.Fatal(result, err)
+	}
+	got, err := l.Limits.Apply(ctx, Declaration{"gpt-4", []Limit{PerDay("rpd", 1)}}, Declaration{"gpt-5", []Limit{PerDay("rpd", 1)}})
+	if diff := cmp.Diff(Applied{Set: []string{"gpt-4"}}, got); err == nil || diff != "" {
+		t.Errorf("Apply() = %v, want an error (-want +got):\n%s", err, diff)
+	}
+}
