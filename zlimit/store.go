@@ -31,10 +31,23 @@ func (s Store) Close() error {
 // [*dynamodb.Client]: https://pkg.go.dev/github.com/aws/aws-sdk-go-v2/service/dynamodb#Client
 type DynamoDBClient = dynamo.Client
 
+// A DynamoDBStreamsClient is the part of the AWS SDK's client of DynamoDB Streams that reads the changes of a table.
+// Every [*dynamodbstreams.Client] is one.
+//
+// [*dynamodbstreams.Client]: https://pkg.go.dev/github.com/aws/aws-sdk-go-v2/service/dynamodbstreams#Client
+type DynamoDBStreamsClient = dynamo.StreamsClient
+
+// A DynamoDBOption changes a store that [DynamoDB] makes.
+type DynamoDBOption = dynamo.Option
+
+// WithStreams gives a store the client that an aggregator reads the changes of the table with. By default it has none; a
+// store that is opened by a data source name makes its own.
+func WithStreams(client DynamoDBStreamsClient) DynamoDBOption { return dynamo.Streams(client) }
+
 // DynamoDB returns a store on a DynamoDB table. The store brings its own retryer for the calls that it makes: it tries
 // again only after errors that prove that nothing was written.
-func DynamoDB(client DynamoDBClient, table string) Store {
-	return Store{impl: dynamo.New(client, table, tableSchema, CreateTableInput)}
+func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store {
+	return Store{impl: dynamo.New(client, table, tableSchema, CreateTableInput, opts...)}
 }
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The file is

@@ -34,6 +34,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 )
 
 // Region is the region that clients of an engine sign for.
@@ -181,6 +182,16 @@ func (e *Engine) Transport() http.RoundTripper { return e.transport }
 // they share the engine's transport.
 func (e *Engine) Client(optFns ...func(*dynamodb.Options)) *dynamodb.Client {
 	return dynamodb.New(dynamodb.Options{
+		Region:       Region,
+		BaseEndpoint: aws.String(e.endpoint),
+		Credentials:  aws.CredentialsProviderFunc(dummyCredentials),
+		HTTPClient:   &http.Client{Transport: e.transport},
+	}, optFns...)
+}
+
+// Streams returns a client of the engine's streams, like Client.
+func (e *Engine) Streams(optFns ...func(*dynamodbstreams.Options)) *dynamodbstreams.Client {
+	return dynamodbstreams.New(dynamodbstreams.Options{
 		Region:       Region,
 		BaseEndpoint: aws.String(e.endpoint),
 		Credentials:  aws.CredentialsProviderFunc(dummyCredentials),

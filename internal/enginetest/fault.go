@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 )
 
 // Kind is what a fault does to a call.
@@ -61,6 +62,13 @@ const (
 	Conflict Kind = "TransactionConflictException"
 	// AccessDenied answers AccessDeniedException.
 	AccessDenied Kind = "AccessDeniedException"
+	// LimitExceeded answers LimitExceededException, as a shard with too many
+	// readers does.
+	LimitExceeded Kind = "LimitExceededException"
+	// ExpiredIterator answers ExpiredIteratorException.
+	ExpiredIterator Kind = "ExpiredIteratorException"
+	// TrimmedData answers TrimmedDataAccessException.
+	TrimmedData Kind = "TrimmedDataAccessException"
 	// ResourceNotFound answers ResourceNotFoundException.
 	ResourceNotFound Kind = "ResourceNotFoundException"
 )
@@ -145,6 +153,9 @@ func NewFaults(base http.RoundTripper) *Faults {
 
 // Attach makes a client send its calls through f: engine.Client(f.Attach).
 func (f *Faults) Attach(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: f} }
+
+// AttachStreams is Attach for a client of streams.
+func (f *Faults) AttachStreams(o *dynamodbstreams.Options) { o.HTTPClient = &http.Client{Transport: f} }
 
 // Inject adds a fault. Where several are for one call, the first injected of
 // them hits, and the others do not count it.

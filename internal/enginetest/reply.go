@@ -42,6 +42,18 @@ var answers = map[Kind]struct {
 		http.StatusBadRequest, "com.amazon.coral.service#AccessDeniedException",
 		"User is not authorized to perform this operation because no identity-based policy allows it",
 	},
+	LimitExceeded: {
+		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#LimitExceededException",
+		"Too many operations for a given subscriber.",
+	},
+	ExpiredIterator: {
+		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#ExpiredIteratorException",
+		"Iterator expired. The iterator was created at a time that is too long ago.",
+	},
+	TrimmedData: {
+		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException",
+		"The operation attempted to read past the oldest stream record in a shard.",
+	},
 	ResourceNotFound: {
 		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
 		"Requested resource not found",
@@ -62,19 +74,24 @@ func refusal(request *http.Request, kind Kind, call Call) (*http.Response, error
 			return nil, err
 		}
 	}
+	return reply(request, answer.status, content, fmt.Sprintf("INJECTED-%s-%d", call.Operation, call.N))
+}
+
+// reply returns a reply in the form of DynamoDB's.
+func reply(request *http.Request, status int, content any, id string) (*http.Response, error) {
 	body, err := json.Marshal(content)
 	if err != nil {
 		return nil, err
 	}
 	return &http.Response{
-		Status:     strconv.Itoa(answer.status) + " " + http.StatusText(answer.status),
-		StatusCode: answer.status,
+		Status:     strconv.Itoa(status) + " " + http.StatusText(status),
+		StatusCode: status,
 		Proto:      "HTTP/1.1",
 		ProtoMajor: 1,
 		ProtoMinor: 1,
 		Header: http.Header{
 			"Content-Type":     {"application/x-amz-json-1.0"},
-			"X-Amzn-Requestid": {fmt.Sprintf("INJECTED-%s-%d", call.Operation, call.N)},
+			"X-Amzn-Requestid": {id},
 			"X-Amz-Crc32":      {strconv.FormatUint(uint64(crc32.ChecksumIEEE(body)), 10)},
 		},
 		Body:          io.NopCloser(bytes.NewReader(body)),

@@ -58,8 +58,7 @@ type Streamer interface {
 	// otherwise. A stream that nobody reads for a day may be turned off again.
 	StartStream(ctx context.Context) error
 
-	// Partitions returns the partitions that can be read, parents before their children. It returns [ErrNoStream] when
-	// the stream is off.
+	// Partitions returns the partitions that can be read. It returns [ErrNoStream] when the stream is off.
 	Partitions(ctx context.Context) ([]Partition, error)
 
 	// Changes returns the changes of a partition that follow a position, at most limit of them, which is positive. A

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/feature/ec2/imds"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	smithyendpoints "github.com/aws/smithy-go/endpoints"
 )
 
@@ -96,6 +97,17 @@ func (c ClientConfig) client(ctx context.Context, cfg aws.Config) (*dynamodb.Cli
 		o.DisableValidateResponseChecksum = true
 		o.Retryer = writeRetryer // of calls that others make with the client
 	}), nil
+}
+
+// streams returns a client of DynamoDB Streams, whose endpoint is that of DynamoDB where one is configured. It shares
+// the connections of the other client.
+func (c ClientConfig) streams(cfg aws.Config, httpClient aws.HTTPClient) *dynamodbstreams.Client {
+	return dynamodbstreams.NewFromConfig(cfg, func(o *dynamodbstreams.Options) {
+		o.HTTPClient = httpClient
+		if c.Endpoint != "" {
+			o.BaseEndpoint = &c.Endpoint
+		}
+	})
 }
 
 // isLoopback reports whether an endpoint is on this machine.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
@@ -45,7 +46,7 @@ var throttles = map[string]bool{
 // classify tells the outcome of an attempt, or of a whole call, from its error.
 func classify(err error) outcome {
 	var call *smithy.OperationError
-	if errors.As(err, &call) && call.ServiceID == dynamodb.ServiceID {
+	if errors.As(err, &call) && (call.ServiceID == dynamodb.ServiceID || call.ServiceID == dynamodbstreams.ServiceID) {
 		err = call.Err
 	}
 	if errors.As(err, &call) { // of another service, such as STS: there were no credentials to sign with

@@ -40,11 +40,15 @@ type Store struct {
 	create   func(table string) *dynamodb.CreateTableInput
 	capacity types.ReturnConsumedCapacity
 	identity func(context.Context) (string, error) // of the caller; nil where nobody is asked
-	release  func()                                // of what Open opened
+	stream   stream
+	release  func() // of what Open opened
 	closed   atomic.Bool
 }
 
-var _ store.Store = (*Store)(nil)
+var (
+	_ store.Store    = (*Store)(nil)
+	_ store.Streamer = (*Store)(nil)
+)
 
 // An Option changes how a [Store] calls DynamoDB.
 type Option func(*Store)
@@ -58,14 +62,14 @@ func ConsumedCapacity() Option {
 // New returns a store on the table called name, whose keys and indexes are those of schema; create returns the input that
 // [Store.Setup] creates it with. It makes no call. The client stays the caller's to close.
 func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
-	s := &Store{client: client, name: name, schema: schema, create: create}
+	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}}
 	for _, option := range options {
 		option(s)
 	}
 	return s
 }
 
-// Open is [New] on a client of its own, made by [NewClient] and released by [Store.Close].
+// Open is [New] on clients of its own, the first made by [NewClient], and both released by [Store.Close].
 func Open(ctx context.Context, config ClientConfig, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) (*Store, error) {
 	cfg, err := config.load(ctx)
 	if err != nil {
@@ -75,7 +79,8 @@ func Open(ctx context.Context, config ClientConfig, name string, schema store.Ta
 	if err != nil {
 		return nil, err
 	}
-	s := New(client, name, schema, create, options...)
+	streams := config.streams(cfg, client.Options().HTTPClient)
+	s := New(client, name, schema, create, append([]Option{Streams(streams)}, options...)...)
 	if !isLoopback(config.Endpoint) { // an engine, which knows no identities
 		s.identity = callerIdentity(cfg)
 	}

@@ -14,6 +14,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
 
+func TestStream(t *testing.T) {
+	storetest.RunStream(t, func(t *testing.T) store.Store {
+		engine := enginetest.Fresh(t) // streams slow an engine down for all
+		return dynamo.New(engine.Client(), engine.Table(t), storetest.Table, dynamotest.WithStream,
+			dynamo.Streams(engine.Streams()), dynamo.ReadInterval(0))
+	})
+}
+
 func TestStore(t *testing.T) {
 	engine := enginetest.Start(t)
 	storetest.Run(t, func(t *testing.T) store.Store {

@@ -105,10 +105,7 @@ func (f *tail) next(t *testing.T, n int) []store.Change {
 			f.positions[p.ID] = page.Next
 			changes = append(changes, page.Changes...)
 		}
-		if len(changes) > n || len(changes) == before && len(changes) == n {
-			break
-		}
-		if time.Now().After(deadline) {
+		if quiet := len(changes) == before; len(changes) > n || quiet && len(changes) == n || time.Now().After(deadline) {
 			break
 		}
 	}

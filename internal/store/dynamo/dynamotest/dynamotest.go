@@ -48,6 +48,15 @@ func CreateTable(name string) *dynamodb.CreateTableInput {
 	return in
 }
 
+// WithStream returns what creates [storetest.Table] with a stream of old and new images.
+func WithStream(name string) *dynamodb.CreateTableInput {
+	in := CreateTable(name)
+	in.StreamSpecification = &types.StreamSpecification{
+		StreamEnabled: aws.Bool(true), StreamViewType: types.StreamViewTypeNewAndOldImages,
+	}
+	return in
+}
+
 func keySchema(pk, sk string) []types.KeySchemaElement {
 	return []types.KeySchemaElement{
 		{AttributeName: aws.String(pk), KeyType: types.KeyTypeHash},
