@@ -47,7 +47,7 @@ test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow 
 race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
 
-generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml
+generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit
 	$(GO) generate ./...
 
 check-generate: ## fail if a generated file is stale

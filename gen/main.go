@@ -1,6 +1,9 @@
 // Command gen writes the files that follow from the schema: keys, codecs, expressions and the table definition of
 // package zlimit, and docs/schema.md. When anything is wrong with the schema it reports everything that is, with file,
 // line and column, and writes nothing.
+//
+// Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.
+// It does not matter what is there of that package.
 package main
 
 import (
@@ -16,7 +19,9 @@ import (
 	"slices"
 
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
+	"github.com/zlimit/zlimit-go/gen/internal/facade"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
+	"github.com/zlimit/zlimit-go/gen/internal/source"
 )
 
 func main() {
@@ -28,28 +33,51 @@ func run(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("gen", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	spec := flags.String("spec", "spec/schema.yaml", "the schema")
+	core := flags.String("core", "zlimit", "the directory of package zlimit")
 	root := flags.String("root", ".", "the directory of the module, which the output goes to")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if err := generate(*spec, *root); err != nil {
+	err := generate(*root, func() (map[string][]byte, error) { return schemaFiles(*spec) })
+	if err == nil {
+		err = generate(*root, func() (map[string][]byte, error) { return facadeFiles(*core) })
+	}
+	if err != nil {
 		log.New(stderr, "", 0).Print(err)
 		return 1
 	}
 	return 0
 }
 
-// generate writes the outputs of a schema that differ from what is there.
-func generate(spec, root string) error {
+// schemaFiles returns the outputs of a schema.
+func schemaFiles(spec string) (map[string][]byte, error) {
 	text, err := os.ReadFile(spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s, err := schema.Load(spec, text)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	files, err := emit.Files(s)
+	return emit.Files(s)
+}
+
+// facadeFiles returns the outputs of package zlimit.
+func facadeFiles(core string) (map[string][]byte, error) {
+	p, err := source.Load(core)
+	if err != nil {
+		return nil, err
+	}
+	f, err := facade.Of(p)
+	if err != nil {
+		return nil, err
+	}
+	return emit.Blocking(f)
+}
+
+// generate writes those outputs that differ from what is there.
+func generate(root string, outputs func() (map[string][]byte, error)) error {
+	files, err := outputs()
 	if err != nil {
 		return err
 	}

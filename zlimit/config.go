@@ -147,8 +147,8 @@ func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.S
 	}
 }
 
-// ResourcesWith yields the resources that some entity has limits of its own for, in alphabetical order; DefaultResource
-// is one of them where it is used. It costs one read.
+// ResourcesWith yields the resources that some entity has limits of its own for, in alphabetical order;
+// [DefaultResource] is one of them where it is used. It costs one read.
 func (s *LimitService) ResourcesWith(ctx context.Context) iter.Seq2[string, error] {
 	return s.registry(ctx, entityConfigRegistryKey{NS: s.l.ns}.key(), func(item expr.Item) ([]string, error) {
 		registry, err := decodeEntityConfigRegistry(item)

@@ -13,6 +13,8 @@
 // [RateLimiter.Do] does the same around a function. Limits are stored with [RateLimiter.Limits], or come with the
 // request. Amounts and limits are tokens, whole numbers; balances are exact to a thousandth of a token.
 //
+// Package blocking, beside this one, is the same without contexts.
+//
 // # Generated code
 //
 // The files that end in _gen.go are generated from spec/schema.yaml: keys_gen.go builds and parses keys, items_gen.go

@@ -1,5 +1,6 @@
-// Package emit writes the outputs of a schema: Go files of package zlimit, and a reference page. It is a pure function
-// of the schema. Each file of this package writes one output.
+// Package emit writes the outputs of a schema, which are Go files of package zlimit and a reference page, and those of
+// package zlimit itself, which are its facade without contexts. It is a pure function of them. Each file of this package
+// writes one output.
 package emit
 
 import (
@@ -21,7 +22,7 @@ func Files(s *schema.Schema) (map[string][]byte, error) {
 		{"zlimit/table_gen.go", table},
 		{"zlimit/records_gen_test.go", tests},
 	} {
-		f := newFile()
+		f := newFile("zlimit", schemaFile)
 		output.emit(f, s)
 		text, err := f.render()
 		if err != nil {

@@ -61,7 +61,7 @@ func code(text string) string {
 // reference returns the page about the schema.
 func reference(s *schema.Schema) []byte {
 	p := &page{}
-	p.line("<!-- %s -->", header)
+	p.line("<!-- %s -->", header(schemaFile))
 	p.heading(1, "Schema", "What the table holds, and what is done to it. The layout has version "+s.Version+
 		" and can be used by clients from version "+s.ClientMinVersion+" on. Items expire at the time, in epoch seconds, that their attribute "+
 		code(s.TTL)+" holds.")

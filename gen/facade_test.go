@@ -1,0 +1,222 @@
+package main
+
+import (
+	"go/types"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/zlimit/zlimit-go/gen/internal/emit"
+	"github.com/zlimit/zlimit-go/gen/internal/facade"
+	"github.com/zlimit/zlimit-go/gen/internal/source"
+)
+
+const coreDir = "../zlimit"
+
+// facadeOf returns the outputs of a core package.
+func facadeOf(t *testing.T, dir string) (map[string]string, error) {
+	t.Helper()
+	files, err := facadeFiles(dir)
+	outputs := make(map[string]string, len(files))
+	for path, content := range files {
+		outputs[path] = string(content)
+	}
+	return outputs, err
+}
+
+// everything returns the outputs of the schema and of package zlimit.
+func everything(t *testing.T) map[string]string {
+	t.Helper()
+	outputs := generated(t, specFile, readFile(t, specFile))
+	blocking, err := facadeOf(t, coreDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range blocking {
+		outputs[path] = content
+	}
+	return outputs
+}
+
+// unpack writes the files of an archive that are wanted into a module of its own, and returns its directory.
+func unpack(t *testing.T, archive *txtar.Archive, wanted func(name string) bool) string {
+	t.Helper()
+	dir := t.TempDir()
+	files := append(slices.Clone(archive.Files), txtar.File{
+		Name: "go.mod", Data: []byte("module github.com/zlimit/zlimit-go\n\ngo 1.26\n"),
+	})
+	for _, f := range files {
+		if !wanted(f.Name) && f.Name != "go.mod" {
+			continue
+		}
+		path := filepath.Join(dir, filepath.FromSlash(f.Name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// isCore reports whether a file of an archive is not an output.
+func isCore(name string) bool {
+	return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_gen.go")
+}
+
+// TestFacadeGolden compares the facades of small packages with those in the archives, compiles them with the hand-written
+// files of package blocking, and runs the tests that the archives have.
+func TestFacadeGolden(t *testing.T) {
+	for name, archive := range archives(t, "facade") {
+		t.Run(name, func(t *testing.T) {
+			dir := unpack(t, archive, isCore)
+			got, err := facadeOf(t, filepath.Join(dir, "zlimit"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *update {
+				rewrite(t, filepath.Join("testdata", "facade", name+".txtar"), archive, isCore, got)
+				return
+			}
+			want := map[string]string{}
+			for _, f := range archive.Files {
+				if !isCore(f.Name) {
+					want[f.Name] = string(f.Data)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("outputs differ from the golden files; -update rewrites them (-want +got):\n%s", diff)
+			}
+			for path, content := range got {
+				if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(content), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, support := range []string{"blocking.go", "lease.go", "steps.go"} {
+				path := filepath.Join(dir, "zlimit", "blocking", support)
+				if err := os.WriteFile(path, readFile(t, filepath.Join(coreDir, "blocking", support)), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, verb := range []string{"vet", "test"} {
+				command := exec.Command("go", verb, "./...")
+				command.Dir = dir
+				if output, err := command.CombinedOutput(); err != nil {
+					t.Errorf("%v: %v\n%s", command.Args, err, output)
+				}
+			}
+		})
+	}
+}
+
+// TestFacadeErrors compares what is reported about declarations without a counterpart with what the archives say.
+func TestFacadeErrors(t *testing.T) {
+	for name, archive := range archives(t, "facade-errors") {
+		t.Run(name, func(t *testing.T) {
+			dir := unpack(t, archive, isCore)
+			outputs, err := facadeOf(t, filepath.Join(dir, "zlimit"))
+			if err == nil || len(outputs) > 0 {
+				t.Fatalf("%d files, %v; want errors alone", len(outputs), err)
+			}
+			got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "") + "\n"
+			if *update {
+				rewrite(t, filepath.Join("testdata", "facade-errors", name+".txtar"), archive, isCore, map[string]string{"errors": got})
+				return
+			}
+			want, ok := file(archive, "errors")
+			if diff := cmp.Diff(want, got); !ok || diff != "" {
+				t.Errorf("errors differ; -update rewrites them (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFacadeFunctions looks for the functions of package zlimit that take a context in package blocking. A test there does
+// the same for methods.
+func TestFacadeFunctions(t *testing.T) {
+	core, err := source.Load(coreDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocking, err := source.Load(filepath.Join(coreDir, "blocking"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mirrored := 0
+	for _, name := range core.Types.Scope().Names() {
+		f, ok := core.Types.Scope().Lookup(name).(*types.Func)
+		if !ok || !f.Exported() || f.Signature().Params().Len() == 0 {
+			continue
+		}
+		if first := f.Signature().Params().At(0).Type().String(); first != "context.Context" {
+			continue
+		}
+		mirrored++
+		if _, ok := blocking.Types.Scope().Lookup(name).(*types.Func); !ok {
+			t.Errorf("package blocking has no function %s", name)
+		}
+	}
+	if mirrored < 2 {
+		t.Errorf("%d functions take a context, want at least Open and New", mirrored)
+	}
+}
+
+// TestUnfinishedCore generates from a package whose functions call what does not exist yet, beside a facade that does not
+// compile: neither matters.
+func TestUnfinishedCore(t *testing.T) {
+	archive := archives(t, "facade")["limiter"]
+	want := map[string]string{}
+	for _, f := range archive.Files {
+		if !isCore(f.Name) {
+			want[f.Name] = string(f.Data)
+		}
+	}
+	dir := unpack(t, archive, isCore)
+	for path, text := range map[string]string{
+		"zlimit/unfinished.go":         "package zlimit\n\nimport \"fmt\"\n\nfunc unfinished() int { return missing() }\n",
+		"zlimit/blocking/stale_gen.go": "package blocking\n\nfunc stale( {\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, filepath.FromSlash(path)), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := facadeOf(t, filepath.Join(dir, "zlimit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("outputs differ (-want +got):\n%s", diff)
+	}
+}
+
+// TestFacadeIsPure emits the files of one facade repeatedly.
+func TestFacadeIsPure(t *testing.T) {
+	p, err := source.Load(coreDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := facade.Of(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := emit.Blocking(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		if f, err = facade.Of(p); err != nil {
+			t.Fatal(err)
+		}
+		again, err := emit.Blocking(f)
+		if diff := cmp.Diff(first, again); err != nil || diff != "" {
+			t.Fatalf("outputs differ from run to run: %v (-first +later):\n%s", err, diff)
+		}
+	}
+}

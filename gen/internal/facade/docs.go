@@ -1,0 +1,104 @@
+package facade
+
+import (
+	"go/ast"
+	"go/doc"
+	"go/token"
+	"go/types"
+	"regexp"
+	"strings"
+)
+
+// phrases are what docs of the core say about contexts, and what is true of the facade.
+var phrases = strings.NewReplacer(
+	"the context's error when it ended", "[context.DeadlineExceeded] when the timeout has passed",
+	"goes on for up to 5 seconds after the context ends", "takes up to 5 seconds, whatever the timeout",
+)
+
+// mention finds what is left of contexts.
+var mention = regexp.MustCompile(`(?i)\bcontexts?\b|\bctx\b`)
+
+// link finds links to declarations of the core.
+var link = regexp.MustCompile(`\[(\*?)([A-Z]\w*)((?:\.[A-Z]\w*)?)\]`)
+
+// docs returns the comments of declarations by the place of the name that is declared.
+func docs(files []*ast.File) map[token.Pos]string {
+	found := map[token.Pos]string{}
+	for _, f := range files {
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncDecl:
+				found[n.Name.Pos()] = n.Doc.Text()
+				return false
+			case *ast.GenDecl:
+				for _, spec := range n.Specs {
+					if spec, ok := spec.(*ast.TypeSpec); ok {
+						found[spec.Name.Pos()] = n.Doc.Text() + spec.Doc.Text()
+					}
+				}
+			case *ast.Field:
+				for _, name := range n.Names {
+					found[name.Pos()] = n.Doc.Text() + n.Comment.Text()
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// doc returns the comment of a declaration as it reads in the facade: a paragraph to a line, links to shared types with
+// the core's name, and nothing about contexts.
+func (a *analysis) doc(object types.Object, name string) string {
+	text := phrases.Replace(unwrap(a.docs[object.Pos()]))
+	if text == "" {
+		a.fail(object, name, "has no doc comment")
+	}
+	if word := mention.FindString(strings.ReplaceAll(text, "[context.", "[")); word != "" {
+		a.fail(object, name, "has a doc comment that is about the %s: say in gen/internal/facade/docs.go how it reads without", word)
+	}
+	return link.ReplaceAllStringFunc(text, func(whole string) string {
+		parts := link.FindStringSubmatch(whole)
+		declared := a.Types.Scope().Lookup(parts[2])
+		if declared == nil || a.funcs[parts[2]] {
+			return whole
+		}
+		if t, ok := declared.(*types.TypeName); ok && a.types[t] != nil {
+			return whole
+		}
+		return "[" + parts[1] + a.Types.Name() + "." + parts[2] + parts[3] + "]"
+	})
+}
+
+// unwrap joins the lines of each paragraph. Lists and what is indented stay as they are.
+func unwrap(text string) string {
+	var out strings.Builder
+	inParagraph := false
+	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
+		prose := line != "" && line[0] != ' ' && line[0] != '\t' && line[0] != '#'
+		switch {
+		case out.Len() == 0:
+		case prose && inParagraph:
+			out.WriteByte(' ')
+		default:
+			out.WriteByte('\n')
+		}
+		out.WriteString(line)
+		inParagraph = prose
+	}
+	return out.String()
+}
+
+// Iterator ends the names of methods that return an iterator, as in the standard library: strings.Split returns a slice,
+// strings.SplitSeq an iterator.
+const Iterator = "Seq"
+
+// IteratorDoc returns the comment of a method that returns an iterator.
+func IteratorDoc(m *Func) string { return m.Name + Iterator + strings.TrimPrefix(m.Doc, m.Name) }
+
+// SliceDoc returns the comment of a method of t that returns what such a method yields.
+func SliceDoc(t *Type, m *Func) string {
+	what := strings.TrimPrefix(new(doc.Package).Synopsis(m.Doc), m.Name+" yields ")
+	return m.Name + " returns " + what + " It costs what a loop over [" + t.Name() + "." + m.Name + Iterator +
+		"] costs; an error leaves nothing of the list."
+}

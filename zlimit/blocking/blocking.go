@@ -1,0 +1,57 @@
+package blocking
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// DefaultTimeout is how long a call takes at most, unless [RateLimiter.WithTimeout] says something else. It is the last
+// resort: a store that does not answer is an outage before, after [zlimit.WithCallTimeout], and follows the failure
+// policy. It leaves room for creating a table.
+const DefaultTimeout = time.Minute
+
+const defaultTimeout = callTimeout(DefaultTimeout)
+
+// Wrap returns the facade of a limiter that is there already, so that code with and without contexts shares it. Closing
+// either closes both.
+func Wrap(core *zlimit.RateLimiter) *RateLimiter {
+	return newRateLimiter(core, defaultTimeout)
+}
+
+// WithTimeout returns the same limiter with another timeout, which holds for its services and leases, too; 0 is none, for
+// work such as [NamespaceService.Purge] that takes as long as it takes. It stands in for the deadline of a context, and
+// costs an allocation for each service:
+//
+//	lease, err := limiter.WithTimeout(50 * time.Millisecond).Acquire(request)
+//
+// A call that does not end in time returns [context.DeadlineExceeded], as it would with a context. What it was about to
+// write may have been written.
+func (l *RateLimiter) WithTimeout(d time.Duration) *RateLimiter {
+	return newRateLimiter(l.core, callTimeout(d))
+}
+
+// A callTimeout is how long a call takes at most; 0 or less is for ever.
+type callTimeout time.Duration
+
+// context returns the context of a call that begins now.
+func (t callTimeout) context() (context.Context, context.CancelFunc) {
+	if t <= 0 {
+		return context.Background(), func() {}
+	}
+	return context.WithTimeout(context.Background(), time.Duration(t))
+}
+
+// collect returns what a list yields, nothing if it ends with an error.
+func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
+	var all []T
+	for element, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, element)
+	}
+	return all, nil
+}

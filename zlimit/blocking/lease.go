@@ -1,0 +1,31 @@
+package blocking
+
+import (
+	"errors"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Close settles a lease that is still open, and does nothing to one that was committed or rolled back. It is for a defer
+// right after [RateLimiter.Acquire]:
+//
+//	lease, err := limiter.Acquire(request)
+//	if err != nil {
+//		return err
+//	}
+//	defer lease.Close()
+//
+// It commits what was recorded, also when the function returns early or panics: a limiter cannot tell how much of the
+// work was done by then, and never gives back what may have been used. Code that wants its tokens back after a failure
+// calls [Lease.Rollback] before, or is a function for [RateLimiter.Do].
+//
+// A commit or rollback that failed and can be tried again is. Close costs and fails like [Lease.Commit].
+func (le *Lease) Close() error {
+	// A lease whose rollback has begun takes no commit, and a settled one neither.
+	for _, settle := range []func() error{le.Commit, le.Rollback} {
+		if err := settle(); !errors.Is(err, zlimit.ErrLeaseClosed) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,279 @@
+package blocking
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func TestLimiter(t *testing.T) {
+	forEachStore(t, func(t *testing.T, l *RateLimiter) {
+		if err := l.Ping(); err != nil {
+			t.Errorf("Ping() = %v", err)
+		}
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 500}))
+		if err := errors.Join(
+			lease.Consume(zlimit.Amounts{"tpm": 100}), lease.Adjust(zlimit.Amounts{"tpm": 50}),
+			lease.Release(zlimit.Amounts{"tpm": 20}), lease.Commit(),
+		); err != nil {
+			t.Errorf("settling = %v", err)
+		}
+		if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 630}, lease.Consumed()); diff != "" || lease.Degraded() {
+			t.Errorf("Consumed() differs (-want +got):\n%s", diff)
+		}
+		if got := left(t, l, "tpm"); got < 370 || got > 900 {
+			t.Errorf("tpm = %d, want 370 and what came back since", got)
+		}
+		var exceeded *zlimit.ExceededError
+		if _, err := l.Acquire(ask(zlimit.Amounts{"rpm": 11})); !errors.As(err, &exceeded) || exceeded.Possible() {
+			t.Errorf("Acquire of more than the capacity = %v, want an ExceededError", err)
+		}
+		if wait, err := l.TimeUntil(ask(zlimit.Amounts{"rpm": 10})); err != nil || wait <= 0 || wait > time.Minute {
+			t.Errorf("TimeUntil() = %v, %v; want up to a minute", wait, err)
+		}
+		if got := l.Stats(); got.Admitted != 1 || got.Rejected != 1 {
+			t.Errorf("Stats() = %+v, want 1 admitted and 1 rejected", got)
+		}
+	})
+}
+
+func TestDo(t *testing.T) {
+	forEachStore(t, func(t *testing.T, l *RateLimiter) {
+		request, failed := ask(zlimit.Amounts{"tpm": 600}), errors.New("failed")
+		t.Run("an error gives the tokens back", func(t *testing.T) {
+			if err := l.Do(request, func(*Lease) error { return failed }); !errors.Is(err, failed) {
+				t.Errorf("Do() = %v, want the function's error", err)
+			}
+			if got := left(t, l, "tpm"); got != 1000 {
+				t.Errorf("tpm = %d, want 1000", got)
+			}
+		})
+		t.Run("a panic gives the tokens back and goes on", func(t *testing.T) {
+			func() {
+				defer func() {
+					if got := recover(); got != failed { //nolint:errorlint // the value itself
+						t.Errorf("recover() = %v, want what the function panicked with", got)
+					}
+				}()
+				_ = l.Do(request, func(*Lease) error { panic(failed) })
+			}()
+			if got := left(t, l, "tpm"); got != 1000 {
+				t.Errorf("tpm = %d, want 1000", got)
+			}
+		})
+		t.Run("success writes what was recorded", func(t *testing.T) {
+			err := l.Do(request, func(lease *Lease) error { return lease.Adjust(zlimit.Amounts{"tpm": 400}) })
+			if err != nil {
+				t.Errorf("Do() = %v", err)
+			}
+			if got := left(t, l, "tpm"); got > 500 {
+				t.Errorf("tpm = %d, want 0 and what came back since", got)
+			}
+		})
+		t.Run("a rejection does not call the function", func(t *testing.T) {
+			var exceeded *zlimit.ExceededError
+			err := l.Do(ask(zlimit.Amounts{"tpm": 1001}), func(*Lease) error { panic("called") })
+			if !errors.As(err, &exceeded) {
+				t.Errorf("Do() = %v, want an ExceededError", err)
+			}
+		})
+	})
+}
+
+// TestLists compares every list as a slice and as an iterator.
+func TestLists(t *testing.T) {
+	forEachStore(t, func(t *testing.T, l *RateLimiter) {
+		create := func(e zlimit.Entity) {
+			t.Helper()
+			if _, err := l.Entities.Create(e); err != nil {
+				t.Fatalf("Create(%s) = %v", e.ID, err)
+			}
+		}
+		create(zlimit.Entity{ID: "team"})
+		create(zlimit.Entity{ID: "b", ParentID: "team"})
+		create(zlimit.Entity{ID: "a", ParentID: "team"})
+		limits := []zlimit.Limit{zlimit.PerMinute("rpm", 5)}
+		if err := errors.Join(l.Limits.SetResource("gpt-4", limits), l.Limits.SetEntity("a", "gpt-4", limits)); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, l, zlimit.Request{Entity: "a", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+		gone, err := l.Namespaces.Register("gone")
+		if err == nil {
+			_, err = l.Namespaces.Delete("gone")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		children, err := l.Entities.Children("team")
+		check(t, "Children", children, err, l.Entities.ChildrenSeq("team"), func(e zlimit.Entity) string { return e.ID }, "a", "b")
+		buckets, err := l.Entities.Buckets("a")
+		check(t, "Buckets", buckets, err, l.Entities.BucketsSeq("a"), func(b zlimit.Bucket) string { return b.Resource }, "gpt-4")
+		resources, err := l.Limits.Resources()
+		check(t, "Resources", resources, err, l.Limits.ResourcesSeq(), itself, "gpt-4")
+		resources, err = l.Limits.ResourcesWith()
+		check(t, "ResourcesWith", resources, err, l.Limits.ResourcesWithSeq(), itself, "gpt-4")
+		entities, err := l.Limits.EntitiesWith("gpt-4")
+		check(t, "EntitiesWith", entities, err, l.Limits.EntitiesWithSeq("gpt-4"), itself, "a")
+		name := func(ns zlimit.Namespace) string { return ns.Name }
+		namespaces, err := l.Namespaces.List()
+		check(t, "List", namespaces, err, l.Namespaces.ListSeq(), name, zlimit.DefaultNamespace)
+		namespaces, err = l.Namespaces.Orphans()
+		check(t, "Orphans", namespaces, err, l.Namespaces.OrphansSeq(), name, gone.Name)
+		action := func(e zlimit.AuditEvent) string { return string(e.Action) }
+		events, err := l.Audit.Events("a", zlimit.AuditQuery{})
+		check(t, "Events", events, err, l.Audit.EventsSeq("a", zlimit.AuditQuery{}), action, "entity_created", "limits_set")
+
+		if children, err := l.Entities.Children("no#entity"); children != nil || !isInvalid(err) {
+			t.Errorf("Children of what is no entity = %v, %v; want a ValidationError alone", children, err)
+		}
+		for _, err := range l.Entities.ChildrenSeq("no#entity") {
+			if !isInvalid(err) {
+				t.Errorf("ChildrenSeq of what is no entity yields %v, want a ValidationError", err)
+			}
+		}
+		for range l.Entities.ChildrenSeq("team") {
+			break
+		}
+	})
+}
+
+func itself(s string) string { return s }
+
+func isInvalid(err error) bool {
+	var invalid *zlimit.ValidationError
+	return errors.As(err, &invalid)
+}
+
+// check compares a list and what an iterator yields with the names of what they should hold.
+func check[T any](t *testing.T, what string, list []T, err error, seq iter.Seq2[T, error], name func(T) string, want ...string) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s() = %v", what, err)
+	}
+	var yielded []T
+	for element, err := range seq {
+		if err != nil {
+			t.Errorf("%sSeq yields %v", what, err)
+		}
+		yielded = append(yielded, element)
+	}
+	if diff := cmp.Diff(list, yielded); diff != "" {
+		t.Errorf("%s and %[1]sSeq differ (-%[1]s +%[1]sSeq):\n%s", what, diff)
+	}
+	var names []string
+	for _, element := range list {
+		names = append(names, name(element))
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("%s() = %v, want %v", what, names, want)
+	}
+}
+
+// TestPages lists more than a page of events.
+func TestPages(t *testing.T) {
+	l := open(t, "memory:")
+	for i := range 120 {
+		if err := l.Limits.SetEntity("a", fmt.Sprintf("r-%03d", i), []zlimit.Limit{zlimit.PerMinute("rpm", 5)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events, err := l.Audit.Events("a", zlimit.AuditQuery{})
+	if err != nil || len(events) != 120 {
+		t.Errorf("Events() = %d events, %v; want 120", len(events), err)
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	l := open(t, "memory:")
+	if _, err := l.Namespace("other"); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
+		t.Errorf("Namespace() = %v, want ErrNamespaceNotFound", err)
+	}
+	other, err := l.WithTimeout(time.Hour).Namespace("other", zlimit.WithSetup())
+	if err != nil {
+		t.Fatalf("Namespace() = %v", err)
+	}
+	if other.timeout != callTimeout(time.Hour) || other.Limits.timeout != other.timeout {
+		t.Errorf("the timeout in another namespace is %v, want that of the limiter", time.Duration(other.timeout))
+	}
+	if _, err := other.Acquire(ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrNoLimits) {
+		t.Errorf("Acquire() in another namespace = %v, want ErrNoLimits", err)
+	}
+	deleted, err := l.Namespaces.Delete("other")
+	if err != nil {
+		t.Fatalf("Delete() = %v", err)
+	}
+	if err := other.Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	done := 0
+	err = l.WithTimeout(0).Namespaces.Purge(deleted.ID, func(p zlimit.PurgeProgress) { done = p.Deleted })
+	if err != nil {
+		t.Errorf("Purge() = %v after %d items", err, done)
+	}
+}
+
+// TestWrap shares a limiter between code with contexts and code without.
+func TestWrap(t *testing.T) {
+	core, err := zlimit.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := prepared(t, Wrap(core))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 4}))
+	statuses, err := core.Available(t.Context(), "key-1", "gpt-4")
+	if s, _ := statuses.Limit("rpm"); err != nil || s.Available != 6 {
+		t.Errorf("Available() of the core = %v, %v; want 6 rpm", statuses, err)
+	}
+	if got := time.Duration(l.timeout); got != DefaultTimeout {
+		t.Errorf("the timeout is %v, want %v", got, DefaultTimeout)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	if l, err := Open("nowhere:"); l != nil || !isInvalid(err) {
+		t.Errorf("Open of an unknown store = %v, %v; want a ValidationError", l, err)
+	}
+	if l, err := New(zlimit.Store{}); l != nil || !isInvalid(err) {
+		t.Errorf("New on the zero store = %v, %v; want a ValidationError", l, err)
+	}
+	l := open(t, "memory:")
+	if err := l.WithTimeout(time.Second).Close(); err != nil {
+		t.Errorf("Close() = %v", err)
+	}
+	if lease, err := l.Acquire(ask(zlimit.Amounts{"rpm": 1})); lease != nil || !errors.Is(err, zlimit.ErrClosed) {
+		t.Errorf("Acquire() on a closed limiter = %v, %v; want ErrClosed", lease, err)
+	}
+}
+
+// TestNoGoroutines counts goroutines while calls and loops are under way.
+func TestNoGoroutines(t *testing.T) {
+	l := open(t, "memory:")
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+	if _, err := l.Entities.Create(zlimit.Entity{ID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	err := l.Do(ask(zlimit.Amounts{"rpm": 1}), func(*Lease) error {
+		for _, err := range l.Audit.EventsSeq("a", zlimit.AuditQuery{}) {
+			if err != nil {
+				return err
+			}
+			if during := runtime.NumGoroutine(); during > before {
+				t.Errorf("%d goroutines, want the %d that were there before", during, before)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("Do() = %v", err)
+	}
+}
