@@ -51,6 +51,8 @@ type RateLimiter struct {
 	Namespaces *NamespaceService
 	// Audit tells who changed entities and limits.
 	Audit *AuditService
+	// Usage tells what entities consumed, and what they may.
+	Usage *UsageService
 
 	core    *zlimit.RateLimiter
 	timeout callTimeout
@@ -63,6 +65,7 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 		Entities:   &EntityService{core.Entities, timeout},
 		Namespaces: &NamespaceService{core.Namespaces, timeout},
 		Audit:      &AuditService{core.Audit, timeout},
+		Usage:      &UsageService{core.Usage, timeout},
 		core:       core,
 		timeout:    timeout,
 	}
