@@ -139,26 +139,12 @@ func TestApplyAtOnce(t *testing.T) {
 	})
 }
 
-// An outpaced store has an operator set limits between the look of Apply and its write.
-type outpaced struct {
-	store.Store
-	before func() // the first transaction; nil once it came
-}
-
-func (s *outpaced) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	if before := s.before; before != nil {
-		s.before = nil
-		before()
-	}
-	return s.Store.Transact(ctx, writes)
-}
-
 func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	operator := newLimiter(t, s)
 	l := newLimiter(t, s)
-	l.store = &outpaced{s.impl, func() {
+	l.store = &meddled{s.impl, func() {
 		if err := operator.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 7)}); err != nil {
 			t.Error(err)
 		}

@@ -136,3 +136,53 @@ func (l *RateLimiter) joinAfter(ctx context.Context, tb testing.TB, images []*im
 	l.store.(*interlude).set(meanwhile)
 	return l.joinAt(ctx, images[0])
 }
+
+// TestDeletionAsksForTheVersion has limits set between the look of a deletion and its write: the event of the deletion
+// tells of the limits that were deleted.
+func TestDeletionAsksForTheVersion(t *testing.T) {
+	ctx := context.Background()
+	m := &meddled{Store: newMemory(t).impl}
+	l := newLimiter(t, Store{impl: m})
+	if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	m.meddle = func() {
+		if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 2)}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.Limits.DeleteResource(ctx, "gpt-4"); err != nil {
+		t.Fatal(err)
+	}
+	list := events(t, l, AuditResource("gpt-4"), AuditQuery{})
+	if last := list[len(list)-1]; len(list) != 3 || last.Action != ActionLimitsDeleted || last.Details["config_version"] != int64(2) {
+		t.Errorf("events = %v, want the deletion of version 2 at last", list)
+	}
+}
+
+// TestPurgeAsksForTheState has a namespace that is being purged made active by another program: its record stays.
+func TestPurgeAsksForTheState(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	victim, err := l.Namespaces.Register(ctx, "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newLimiter(t, Store{impl: l.store}, WithNamespace("victim")).Entities.Create(ctx, Entity{ID: "key-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Namespaces.Delete(ctx, "victim"); err != nil {
+		t.Fatal(err)
+	}
+	key := namespaceIDKey{ID: victim.ID}.key()
+	err = l.Namespaces.Purge(ctx, victim.ID, func(PurgeProgress) {
+		record := namespaceIDItem{Key: namespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(NamespaceActive)}
+		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.encode()}); err != nil {
+			t.Error(err)
+		}
+	})
+	items, readErr := l.readItems(ctx, key)
+	if err != nil || readErr != nil || items[0] == nil {
+		t.Errorf("Purge() = %v, and the record is %v, want it to stay", err, items)
+	}
+}
