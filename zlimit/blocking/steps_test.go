@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,18 @@ func TestSteps(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestCollect(t *testing.T) {
+	got, err := collect(slow(0, 0)(t.Context()))
+	if err != nil || !slices.Equal(got, []int{0, 1}) {
+		t.Errorf("collect() = %v, %v; want 0 and 1", got, err)
+	}
+	failed := errors.New("failed")
+	got, err = collect(func(yield func(int, error) bool) { _ = yield(0, nil) && yield(0, failed) })
+	if got != nil || !errors.Is(err, failed) {
+		t.Errorf("collect() of a list that fails = %v, %v; want the error alone", got, err)
 	}
 }
 

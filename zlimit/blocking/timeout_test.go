@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -31,6 +32,40 @@ func TestCallTimeout(t *testing.T) {
 	}
 }
 
+// TestTimeoutIsHandedOn asks the services, leases and other namespaces of a limiter for its timeout.
+func TestTimeoutIsHandedOn(t *testing.T) {
+	l := open(t, "memory:").WithTimeout(time.Hour)
+	check := func(what string, got callTimeout) {
+		t.Helper()
+		if got != callTimeout(time.Hour) {
+			t.Errorf("the timeout of %s is %v, want that of the limiter", what, time.Duration(got))
+		}
+	}
+	limiter, services := reflect.ValueOf(l).Elem(), 0
+	for field, value := range limiter.Fields() {
+		if field.IsExported() {
+			services++
+			check(field.Name, callTimeout(value.Elem().FieldByName("timeout").Int()))
+		}
+	}
+	if services < 4 {
+		t.Errorf("%d services, want all", services)
+	}
+	check("a lease", acquire(t, l, ask(zlimit.Amounts{"rpm": 1})).timeout)
+	err := l.Do(ask(zlimit.Amounts{"rpm": 1}), func(lease *Lease) error {
+		check("the lease of a function", lease.timeout)
+		return nil
+	})
+	if err != nil {
+		t.Errorf("Do() = %v", err)
+	}
+	other, err := l.Namespace("other", zlimit.WithSetup())
+	if err != nil {
+		t.Fatalf("Namespace() = %v", err)
+	}
+	check("another namespace", other.timeout)
+}
+
 // TestTimeouts makes calls of a store that does not answer. It would be an outage after 10 seconds.
 func TestTimeouts(t *testing.T) {
 	l, faults := newTable(t, zlimit.WithCallTimeout(10*time.Second))
@@ -56,7 +91,8 @@ func TestTimeouts(t *testing.T) {
 			faults.Reset()
 			faults.Inject(enginetest.Fault{Kind: enginetest.Hang})
 			err := call()
-			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			var outage *zlimit.UnavailableError
+			if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.As(err, &outage) {
 				t.Errorf("%s() = %v, want the deadline's error", name, err)
 			}
 			if faults.Injected(enginetest.Hang) == 0 {
