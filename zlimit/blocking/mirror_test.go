@@ -34,7 +34,7 @@ func TestMirrorsEveryMethod(t *testing.T) {
 		}
 		m[service.Type] = f.Type
 	}
-	if len(m) < 6 {
+	if len(m) < 7 {
 		t.Fatalf("%d types are mirrored, want the limiter, the lease and all services", len(m))
 	}
 	for core, facade := range m {

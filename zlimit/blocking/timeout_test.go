@@ -48,7 +48,7 @@ func TestTimeoutIsHandedOn(t *testing.T) {
 			check(field.Name, callTimeout(value.Elem().FieldByName("timeout").Int()))
 		}
 	}
-	if services < 4 {
+	if services < 5 {
 		t.Errorf("%d services, want all", services)
 	}
 	check("a lease", acquire(t, l, ask(zlimit.Amounts{"rpm": 1})).timeout)

@@ -39,17 +39,14 @@ func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error)
 //     unit find the first and the last. Without a resource all of that for each resource, which are found as above.
 //   - Windows of a resource, over all entities: half a read unit per 4 KB of an index, some 20 entries, and half a unit
 //     for each snapshot; two calls for each 100. Daily and monthly windows take one call of half a unit at least for
-//
-// each
-//
-//	window.
+//     each window.
 func (s *UsageService) SnapshotsSeq(q zlimit.UsageQuery) iter.Seq2[zlimit.Snapshot, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Snapshot, error] {
 		return s.core.Snapshots(ctx, q)
 	})
 }
 
-// Capacity adds up the buckets of a resource, as [UsageService.Buckets] yields them, at the same cost, and keeps no
+// Capacity adds up the buckets of a resource, as [UsageService.BucketsSeq] yields them, at the same cost, and keeps no
 // more than a page of them in memory.
 func (s *UsageService) Capacity(resource string) (zlimit.Capacity, error) {
 	ctx, cancel := s.timeout.context()
@@ -76,8 +73,8 @@ func (s *UsageService) BucketsSeq(resource string) iter.Seq2[zlimit.Bucket, erro
 	})
 }
 
-// Summary sums up the snapshots that [UsageService.Snapshots] yields for a query, at the same cost, and keeps no more
-// than a page of them in memory.
+// Summary sums up the snapshots that [UsageService.SnapshotsSeq] yields for a query, at the same cost, and keeps no
+// more than a page of them in memory.
 func (s *UsageService) Summary(q zlimit.UsageQuery) (zlimit.Summary, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

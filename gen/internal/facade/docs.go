@@ -18,8 +18,8 @@ var phrases = strings.NewReplacer(
 // mention finds what is left of contexts.
 var mention = regexp.MustCompile(`(?i)\bcontexts?\b|\bctx\b`)
 
-// link finds links to declarations of the core.
-var link = regexp.MustCompile(`\[(\*?)([A-Z]\w*)((?:\.[A-Z]\w*)?)\]`)
+// link finds links to declarations of the core; with what follows where that is said of iterators.
+var link = regexp.MustCompile(`\[(\*?)([A-Z]\w*)(?:\.([A-Z]\w*))?\]( yields)?`)
 
 // docs returns the comments of declarations by the place of the name that is declared.
 func docs(files []*ast.File) map[token.Pos]string {
@@ -59,35 +59,50 @@ func (a *analysis) doc(object types.Object, name string) string {
 	}
 	return link.ReplaceAllStringFunc(text, func(whole string) string {
 		parts := link.FindStringSubmatch(whole)
-		declared := a.Types.Scope().Lookup(parts[2])
-		if declared == nil || a.funcs[parts[2]] {
+		pointer, name, member, yields := parts[1], parts[2], parts[3], parts[4]
+		declared := a.Types.Scope().Lookup(name)
+		if declared == nil || a.funcs[name] {
 			return whole
 		}
 		if t, ok := declared.(*types.TypeName); ok && a.types[t] != nil {
+			if yields != "" {
+				return "[" + name + "." + member + Iterator + "]" + yields
+			}
 			return whole
 		}
-		return "[" + parts[1] + a.Types.Name() + "." + parts[2] + parts[3] + "]"
+		return "[" + pointer + a.Types.Name() + "." + strings.TrimSuffix(name+"."+member, ".") + "]" + yields
 	})
 }
 
-// unwrap joins the lines of each paragraph. Lists and what is indented stay as they are.
+// unwrap joins the lines of each paragraph and of each item of a list. What else is indented stays as it is.
 func unwrap(text string) string {
-	var out strings.Builder
-	inParagraph := false
+	var lines []string
+	before := "" // what the line before begins with: an item, prose, or neither
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
-		prose := line != "" && line[0] != ' ' && line[0] != '\t' && line[0] != '#'
+		begins := ""
 		switch {
-		case out.Len() == 0:
-		case prose && inParagraph:
-			out.WriteByte(' ')
-		default:
-			out.WriteByte('\n')
+		case strings.HasPrefix(line, item):
+			begins = item
+		case before == item && strings.HasPrefix(line, "    "):
+			lines[len(lines)-1] += " " + strings.TrimSpace(line)
+			continue
+		case line != "" && !strings.ContainsRune(" \t#", rune(line[0])):
+			begins = prose
 		}
-		out.WriteString(line)
-		inParagraph = prose
+		if begins == prose && before == prose {
+			lines[len(lines)-1] += " " + line
+		} else {
+			lines = append(lines, line)
+		}
+		before = begins
 	}
-	return out.String()
+	return strings.Join(lines, "\n")
 }
+
+const (
+	prose = "prose"
+	item  = "  - " // as gofmt writes it
+)
 
 // Iterator ends the names of methods that return an iterator, as in the standard library: strings.Split returns a slice,
 // strings.SplitSeq an iterator.
