@@ -33,7 +33,7 @@ GOLANGCI_LINT := .cache/bin/golangci-lint
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test race generate check-generate lint fuzz mutate soak bench check build engine clean
+.PHONY: help demo test race generate api check-generate lint fuzz mutate soak bench check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ race: engine ## run all tests with the race detector, in random order
 
 generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit
 	$(GO) generate ./...
+
+api: ## list what the packages for users export in docs/api.txt; a test fails when that is stale
+	$(GO) run ./gen/api
 
 check-generate: ## fail if a generated file is stale
 	@GO="$(GO)" scripts/check-generate.sh

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"go/types"
+	"strings"
+)
+
+// exported returns what a package exports, in the form of the files in Go's own api directory, but with the names of
+// parameters.
+func exported(pkg *types.Package) (symbols []string) {
+	show := func(t types.Type) string {
+		return types.TypeString(t, func(other *types.Package) string {
+			if other == pkg {
+				return ""
+			}
+			return other.Name()
+		})
+	}
+	for _, name := range pkg.Scope().Names() {
+		object := pkg.Scope().Lookup(name)
+		if !object.Exported() {
+			continue
+		}
+		switch object := object.(type) {
+		case *types.Const:
+			symbols = append(symbols, "const "+name+" "+show(object.Type())+" = "+object.Val().String()) // long strings cut short
+		case *types.Var:
+			symbols = append(symbols, "var "+name+" "+show(object.Type()))
+		case *types.Func:
+			symbols = append(symbols, "func "+name+strings.TrimPrefix(show(object.Type()), "func"))
+		case *types.TypeName:
+			symbols = append(symbols, declared(object, show)...)
+		}
+	}
+	return symbols
+}
+
+// declared returns a type with its fields and methods.
+func declared(object *types.TypeName, show func(types.Type) string) []string {
+	head := "type " + show(object.Type())
+	kind := show(object.Type().Underlying())
+	if object.IsAlias() {
+		head = "type " + object.Name() + " = " + show(types.Unalias(object.Type()))
+	}
+	var symbols []string
+	switch t := object.Type().Underlying().(type) {
+	case *types.Struct:
+		kind = "struct"
+		for field := range t.Fields() {
+			if field.Exported() {
+				symbols = append(symbols, head+" struct, "+field.Name()+" "+show(field.Type()))
+			}
+		}
+	case *types.Interface:
+		kind = "interface"
+		for method := range t.Methods() {
+			if method.Exported() {
+				symbols = append(symbols, head+" interface, "+method.Name()+strings.TrimPrefix(show(method.Type()), "func"))
+			} else {
+				kind = "interface with unexported methods"
+			}
+		}
+	}
+	if object.IsAlias() {
+		return append(symbols, head) // its methods are those of the other name
+	}
+	symbols = append(symbols, head+" "+kind)
+	if types.IsInterface(object.Type()) {
+		return symbols
+	}
+	value := types.NewMethodSet(object.Type())
+	all := types.NewMethodSet(types.NewPointer(object.Type()))
+	for i := range all.Len() {
+		method := all.At(i).Obj()
+		if !method.Exported() {
+			continue
+		}
+		receiver := "*"
+		if value.Lookup(method.Pkg(), method.Name()) != nil {
+			receiver = ""
+		}
+		symbols = append(symbols,
+			"method ("+receiver+object.Name()+") "+method.Name()+strings.TrimPrefix(show(method.Type()), "func"))
+	}
+	return symbols
+}

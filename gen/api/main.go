@@ -1,0 +1,55 @@
+// Command api writes docs/api.txt: what the packages for users export, a symbol to a line, so that a change of it is seen
+// where it is reviewed.
+package main
+
+import (
+	"flag"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/gen/internal/source"
+)
+
+func main() {
+	log.SetFlags(0)
+	root := flag.String("root", ".", "the directory of the module")
+	flag.Parse()
+	text, err := listing(*root)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*root, "docs", "api.txt"), []byte(text), 0o644); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// listing returns what the packages of a module export that other modules can import, in alphabetical order.
+func listing(root string) (string, error) {
+	command := exec.Command("go", "list", "-f", "{{.Name}} {{.Module.Path}} {{.ImportPath}}", "./...")
+	command.Dir, command.Stderr = root, os.Stderr
+	output, err := command.Output()
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for line := range strings.Lines(string(output)) {
+		fields := strings.Fields(line)
+		path := strings.TrimPrefix(fields[2], fields[1]+"/")
+		if fields[0] == "main" || slices.Contains(strings.Split(path, "/"), "internal") {
+			continue
+		}
+		p, err := source.Load(filepath.Join(root, filepath.FromSlash(path)))
+		if err != nil {
+			return "", err
+		}
+		for _, symbol := range exported(p.Types) {
+			lines = append(lines, "pkg "+path+", "+symbol+"\n")
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, ""), nil
+}
