@@ -14,6 +14,7 @@ const (
 	module     = "github.com/zlimit/zlimit-go"
 	schemaFile = "spec/schema.yaml"
 
+	sdkPkg      = module + "/zlimit"
 	exprPkg     = module + "/internal/expr"
 	storePkg    = module + "/internal/store"
 	awsPkg      = "github.com/aws/aws-sdk-go-v2/aws"
@@ -49,7 +50,7 @@ func (f *file) doc(text string) {
 
 // render returns the text of the file, formatted, with the standard library's imports in a group of their own.
 func (f *file) render() ([]byte, error) {
-	for _, path := range []string{exprPkg, storePkg, internalPkg("bucket"), awsPkg, dynamodbPkg, typesPkg} {
+	for _, path := range []string{sdkPkg, exprPkg, storePkg, internalPkg("bucket"), awsPkg, dynamodbPkg, typesPkg} {
 		f.ImportName(path, path[strings.LastIndexByte(path, '/')+1:])
 	}
 	var b bytes.Buffer

@@ -1,0 +1,131 @@
+package limits
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/gen/internal/document"
+)
+
+// What package zlimit allows as names; a test holds the two together.
+var (
+	resourceName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.\-/:]*$`)
+	limitName    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.\-]*$`)
+	indexKey     = regexp.MustCompile(`^(GSI[1-4]PK|(GSI[1-4]|LSI[1-5])SK)$`)
+)
+
+// maxName and maxLimits are what package zlimit allows.
+const (
+	maxName   = 64
+	maxLimits = 16
+)
+
+// Names that mean something else in a table.
+var (
+	reservedResources = []string{"PK", "SK", "ttl"}
+	reservedLimits    = append(reservedResources, "entity_id", "resource", "total_events", "wcu", "window", "window_start")
+)
+
+func (l *loader) resourceName(pos document.Pos, name string) {
+	switch {
+	case !resourceName.MatchString(name):
+		l.Errorf(pos, "resource %q must start with a letter and hold only ASCII letters, digits and _.-/:", name)
+	case len(name) > maxName:
+		l.Errorf(pos, "resource %q must have at most %d characters", name, maxName)
+	case slices.Contains(reservedResources, name) || indexKey.MatchString(name):
+		l.Errorf(pos, "resource %q is reserved", name)
+	}
+}
+
+func (l *loader) limitName(pos document.Pos, what, name string) {
+	switch {
+	case !limitName.MatchString(name):
+		l.Errorf(pos, "%s must start with a letter and hold only ASCII letters, digits and _.-", what)
+	case len(name) > maxName:
+		l.Errorf(pos, "%s must have at most %d characters", what, maxName)
+	case slices.Contains(reservedLimits, name) || indexKey.MatchString(name):
+		l.Errorf(pos, "%s is reserved", what)
+	}
+}
+
+// initialisms are words that Go writes in capitals.
+var initialisms = []string{
+	"ai", "api", "cpu", "db", "dns", "gb", "gpt", "gpu", "html", "http", "https", "id", "io", "ip", "json", "kb", "llm", "mb",
+	"qps", "rpc", "rpd", "rph", "rpm", "rps", "sms", "smtp", "sql", "ssh", "tb", "tcp", "tls", "tpd", "tph", "tpm", "tps", "tts",
+	"ttl", "udp", "ui", "uri", "url", "uuid", "vm",
+}
+
+// Words of letters with digits behind them, and those that start with a digit.
+var word = regexp.MustCompile(`[A-Za-z]+[0-9]*|[0-9]+[A-Za-z]*[0-9]*`)
+
+// Exported returns the Go form of a name, exported: gpt-4o-mini is GPT4oMini, input_tpm is InputTPM.
+func Exported(name string) string {
+	var b strings.Builder
+	for _, w := range word.FindAllString(name, -1) {
+		letters := strings.TrimRight(w, "0123456789")
+		digits := w[len(letters):]
+		singular := strings.TrimSuffix(letters, "s")
+		switch {
+		case slices.Contains(initialisms, letters):
+			b.WriteString(strings.ToUpper(letters) + digits)
+		case slices.Contains(initialisms, singular):
+			b.WriteString(strings.ToUpper(singular) + "s" + digits)
+		default:
+			b.WriteString(strings.ToUpper(w[:1]) + w[1:])
+		}
+	}
+	return b.String()
+}
+
+// goName is what a name of the user's own in Go must look like.
+var goName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+
+// A namespace is a set of Go names that must differ.
+type namespace struct {
+	*loader
+	taken map[string]string // by what
+}
+
+// add takes a name; false when it is taken by something else, which is reported.
+func (ns *namespace) add(pos document.Pos, name, what string) bool {
+	if other, ok := ns.taken[name]; ok {
+		ns.Errorf(pos, "%s: Go name %s is taken by %s; go: says another one", what, name, other)
+		return false
+	}
+	ns.taken[name] = what
+	return true
+}
+
+// ResourceConst returns the name of the constant that holds the name of the resource.
+func (r *Resource) ResourceConst() string { return "Resource" + r.Go }
+
+// LimitConst returns the name of the constant that holds the name of the limit.
+func (l *Limit) LimitConst() string { return "Limit" + l.Go }
+
+// checkNames reports names that lead to Go names that are taken.
+func (l *loader) checkNames(d *Declaration) {
+	pkg := &namespace{l, map[string]string{"Declared": "the function that returns the declaration"}}
+	first := map[string]*Limit{}
+	for _, r := range d.Resources {
+		what := "resource " + r.Name
+		if pkg.add(r.Pos, r.Go, what) {
+			pkg.add(r.Pos, r.ResourceConst(), what)
+		}
+		fields := &namespace{l, map[string]string{"Resource": "a method", "AppendAmounts": "a method"}}
+		for _, limit := range r.Limits {
+			what := what + ": limit " + limit.Name
+			if !fields.add(limit.Pos, limit.Go, what) {
+				continue
+			}
+			other := first[limit.Name]
+			switch {
+			case other == nil:
+				first[limit.Name] = limit
+				pkg.add(limit.Pos, limit.LimitConst(), what)
+			case other.Go != limit.Go:
+				l.Errorf(limit.Pos, "%s has Go name %s, and %s in line %d", what, limit.Go, other.Go, other.Pos.Line)
+			}
+		}
+	}
+}

@@ -1,0 +1,115 @@
+// Command zlimitgen writes Go types from an application's declaration of its limits, so that a misspelt limit does not
+// compile. An application calls it from a comment,
+//
+//	//go:generate go run github.com/zlimit/zlimit-go/gen/zlimitgen -limits limits.yaml -out limits_gen.go
+//
+// and runs go generate when the declaration has changed. When anything is wrong with the declaration, the command
+// reports everything that is, with file, line and column, and writes nothing. The grammar and what is written are
+// described in docs/typed.md.
+package main
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"go/token"
+	"io"
+	"io/fs"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/zlimit/zlimit-go/gen/internal/emit"
+	"github.com/zlimit/zlimit-go/gen/internal/limits"
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Getenv("GOPACKAGE"), os.Stderr))
+}
+
+const usage = `usage: zlimitgen [-limits FILE] [-out FILE] [-package NAME] [-check]
+
+Zlimitgen writes Go types from a declaration of limits. See docs/typed.md of
+github.com/zlimit/zlimit-go for the grammar.
+
+`
+
+// A command is what the flags ask for.
+type command struct {
+	limits, out, pkg string
+	check            bool
+}
+
+// run is the command; it returns the exit code: 1 for a mistake in the declaration, 2 for one in the use.
+func run(args []string, pkg string, stderr io.Writer) int {
+	var c command
+	report := log.New(stderr, "", 0)
+	flags := flag.NewFlagSet("zlimitgen", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		report.Print(usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&c.limits, "limits", "limits.yaml", "read the declaration from `FILE`")
+	flags.StringVar(&c.out, "out", "limits_gen.go", "write the types to `FILE`")
+	flags.StringVar(&c.pkg, "package", pkg, "`NAME` of the package that the types belong to; go generate says it by itself")
+	flags.BoolVar(&c.check, "check", false, "write nothing, and fail if the output is stale")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return 2
+	}
+	if err := c.validate(flags.Args()); err != nil {
+		report.Printf("zlimitgen: %v; zlimitgen -help tells how to use it", err)
+		return 2
+	}
+	if err := c.generate(); err != nil {
+		report.Print(err)
+		return 1
+	}
+	return 0
+}
+
+func (c *command) validate(rest []string) error {
+	switch {
+	case len(rest) > 0:
+		return fmt.Errorf("unexpected argument %q", rest[0])
+	case c.limits == "":
+		return errors.New("-limits is empty")
+	case filepath.Ext(c.out) != ".go":
+		return fmt.Errorf("-out %q is not a Go file", c.out)
+	case c.pkg == "":
+		return errors.New("-package is missing")
+	case !token.IsIdentifier(c.pkg) || c.pkg == "_":
+		return fmt.Errorf("-package %q is not the name of a package", c.pkg)
+	default:
+		return nil
+	}
+}
+
+// generate writes the output if it differs from what is there, or fails if it does.
+func (c *command) generate() error {
+	text, err := os.ReadFile(c.limits)
+	if err != nil {
+		return err
+	}
+	declaration, err := limits.Load(c.limits, text)
+	if err != nil {
+		return err
+	}
+	want, err := emit.Typed(declaration, c.pkg, filepath.Base(c.limits))
+	if err != nil {
+		return err
+	}
+	got, err := os.ReadFile(c.out)
+	switch {
+	case err == nil && bytes.Equal(got, want):
+		return nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	case c.check:
+		return fmt.Errorf("%s is stale: run go generate", c.out)
+	}
+	return os.WriteFile(c.out, want, 0o644)
+}
