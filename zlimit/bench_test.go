@@ -131,17 +131,10 @@ func BenchmarkWarm(b *testing.B) {
 	})
 	replay = true
 	bare, warm := bareUpdate(client, table, l.bucket("key-1", "gpt-4").shard(0).key.PK), acquirer(l)
-	timed := func(total *time.Duration, call func() error) {
-		start := time.Now()
-		if err := call(); err != nil {
-			b.Fatal(err)
-		}
-		*total += time.Since(start)
-	}
 	var bareTime, warmTime time.Duration
 	for b.Loop() {
-		timed(&bareTime, bare)
-		timed(&warmTime, warm)
+		timed(b, &bareTime, bare)
+		timed(b, &warmTime, warm)
 	}
 	n := float64(b.N)
 	b.ReportMetric(0, "ns/op") // of both together: means nothing
@@ -149,6 +142,15 @@ func BenchmarkWarm(b *testing.B) {
 	b.ReportMetric(float64(warmTime.Nanoseconds())/n, "zlimit-ns")
 	b.ReportMetric(float64(warmTime)/float64(bareTime), "x-sdk")
 	b.ReportMetric(allocations(b, warm)-allocations(b, bare), "more-allocs")
+}
+
+// timed adds the time of a call to a total.
+func timed(b *testing.B, total *time.Duration, call func() error) {
+	start := time.Now()
+	if err := call(); err != nil {
+		b.Fatal(err)
+	}
+	*total += time.Since(start)
 }
 
 type transportFunc func(*http.Request) (*http.Response, error)
@@ -175,6 +177,57 @@ func BenchmarkOverhead(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// gpt4 is the type that zlimitgen writes for two limits.
+type gpt4 struct{ rpm, tpm int64 }
+
+func (gpt4) Resource() string { return "gpt-4" }
+
+func (c gpt4) AppendAmounts(to []Amount) []Amount {
+	if c.rpm != 0 {
+		to = append(to, Amount{Limit: "rpm", Tokens: c.rpm})
+	}
+	if c.tpm != 0 {
+		to = append(to, Amount{Limit: "tpm", Tokens: c.tpm})
+	}
+	return to
+}
+
+// BenchmarkTyped compares an estimate and its correction as types that zlimitgen writes with the same as maps: what a
+// request costs beside its store. The two take turns.
+func BenchmarkTyped(b *testing.B) {
+	l := newLimiter(b, newMemory(b), WithClock(benchClock))
+	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	acquire(b, l, benchRequest)
+	l.store = fixedStore{Store: l.store, item: item(b, l)}
+	tokens := int64(50) // an estimate is no constant
+	run := func(r Request, correction func() Consumption) error {
+		lease, err := l.Acquire(context.Background(), r)
+		if err != nil {
+			return err
+		}
+		return lease.Adjust(correction())
+	}
+	byMap := func() error {
+		return run(ask(Amounts{"rpm": 1, "tpm": tokens}), func() Consumption { return Amounts{"tpm": tokens / 2} })
+	}
+	byType := func() error {
+		return run(Request{Entity: "key-1", Consume: gpt4{1, tokens}}, func() Consumption { return gpt4{tpm: tokens / 2} })
+	}
+	var mapTime, typedTime time.Duration
+	for b.Loop() {
+		tokens++
+		timed(b, &mapTime, byMap)
+		timed(b, &typedTime, byType)
+	}
+	n := float64(b.N)
+	b.ReportMetric(0, "ns/op") // of both together: means nothing
+	b.ReportMetric(float64(mapTime.Nanoseconds())/n, "map-ns")
+	b.ReportMetric(float64(typedTime.Nanoseconds())/n, "typed-ns")
+	b.ReportMetric(float64(typedTime)/float64(mapTime), "x-map")
+	b.ReportMetric(allocations(b, byMap), "map-allocs")
+	b.ReportMetric(allocations(b, byType), "typed-allocs")
 }
 
 // A fixedStore answers every write with one image.
