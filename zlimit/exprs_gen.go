@@ -479,6 +479,19 @@ func removeEntity() (expr.Bound, error) {
 	return removeEntityOperation.Call().Bind()
 }
 
+var replaceStreamLeaseOperation = expr.Operation{
+	Name:  "replace_stream_lease",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("beats"), 0)},
+}
+
+// replaceStreamLease puts a lease in place of the one that was read: claims it, keeps it, moves its position or gives
+// it back. Every such write counts the beats on.
+//   - beats: writes of the item at the time of reading
+func replaceStreamLease(beats int64) (expr.Bound, error) {
+	return replaceStreamLeaseOperation.Call(expr.N(beats)).Bind()
+}
+
 var releaseNameOperation = expr.Operation{
 	Name:  "release_name",
 	Slots: 1,

@@ -981,6 +981,81 @@ func decodeNamespaceID(item expr.Item) (namespaceIDItem, error) {
 	return it, d.err
 }
 
+// streamLeaseItem is a stream lease item. How far the consumers of the change stream have come in one partition, and
+// which of them has it.
+type streamLeaseItem struct {
+	Key streamLeaseKey
+
+	Position  string // position: sequence of the last change that was applied, 40 digits
+	Owner     string // owner: the consumer that has the partition
+	Beats     int64  // beats: writes of this item
+	Finished  bool   // finished: whether the partition has ended and is applied
+	ExpiresAt int64  // ttl: time of expiry, epoch seconds; of finished partitions and of consumers
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// encode returns the attributes of the item but for its primary key.
+func (it *streamLeaseItem) encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.gsi4()
+	item := make(expr.Item, 0, 7+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
+		expr.Attribute{Name: "finished", Value: expr.Bool(it.Finished)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	if it.Position != "" {
+		item = append(item, expr.Attribute{Name: "position", Value: expr.S(it.Position)})
+	}
+	if it.Owner != "" {
+		item = append(item, expr.Attribute{Name: "owner", Value: expr.S(it.Owner)})
+	}
+	if it.ExpiresAt != 0 {
+		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
+	}
+	return append(item, it.unknown...)
+}
+
+// decodeStreamLease returns a stream lease item, key included. Its errors name the attribute or the member that is
+// wrong.
+func decodeStreamLease(item expr.Item) (streamLeaseItem, error) {
+	var key store.Key
+	var it streamLeaseItem
+	d := decoder{record: "stream lease"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "position":
+			it.Position = d.text(a)
+		case "owner":
+			it.Owner = d.text(a)
+		case "beats":
+			it.Beats = d.number(a)
+			d.found++
+		case "finished":
+			it.Finished = d.flag(a)
+		case "ttl":
+			it.ExpiresAt = d.number(a)
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 1 {
+		d.needs(item, "beats")
+	}
+	var ok bool
+	if it.Key, ok = parseStreamLeaseKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.err
+}
+
 // appendBucketLimit appends the attributes of a limit to an item.
 func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	prefix := "b_" + m.Name + "_"

@@ -468,6 +468,37 @@ func parseNamespaceIDKey(key store.Key) (namespaceIDKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
+// streamLeaseKey addresses a stream lease item: how far the consumers of the change stream have come in one partition,
+// and which of them has it.
+//
+//	PK = _/SYSTEM#
+//	SK = #STREAM#{partition}
+type streamLeaseKey struct {
+	Partition string // partition of the change stream; after @, a consumer of it
+}
+
+// key returns the primary key.
+func (k streamLeaseKey) key() store.Key {
+	return store.Key{PK: "_/SYSTEM#", SK: "#STREAM#" + k.Partition}
+}
+
+// gsi4 returns the key in index GSI4.
+//
+//	GSI4PK = _
+//	GSI4SK = _/SYSTEM#
+func (k streamLeaseKey) gsi4() (pk, sk string) {
+	return "_", "_/SYSTEM#"
+}
+
+// parseStreamLeaseKey returns the fields of a key; false when it is not that of a stream lease item.
+func parseStreamLeaseKey(key store.Key) (streamLeaseKey, bool) {
+	sk := readKey(key.SK, "#STREAM#")
+	k := streamLeaseKey{
+		Partition: sk.text(""),
+	}
+	return k, key.PK == "_/SYSTEM#" && sk.done()
+}
+
 // queryEntityItems asks for everything under the key of an entity but its buckets.
 //
 //	PK = {ns}/ENTITY#{entity}
@@ -598,5 +629,16 @@ func queryNamespaceIDs() store.Query {
 	return store.Query{
 		PK:     "_/SYSTEM#",
 		Prefix: "#NSID#",
+	}
+}
+
+// queryStreamLeases asks for the partitions of the change stream that a consumer has seen.
+//
+//	PK = _/SYSTEM#
+//	SK = #STREAM#…
+func queryStreamLeases() store.Query {
+	return store.Query{
+		PK:     "_/SYSTEM#",
+		Prefix: "#STREAM#",
 	}
 }

@@ -27,6 +27,7 @@ var keyKinds = []keyKind{
 	keysOf("version", parseVersionKey),
 	keysOf("namespace", parseNamespaceKey),
 	keysOf("namespace id", parseNamespaceIDKey),
+	keysOf("stream lease", parseStreamLeaseKey),
 }
 
 var itemKinds = []itemKind{
@@ -67,6 +68,9 @@ var itemKinds = []itemKind{
 		return it.Key.key()
 	}),
 	itemsOf("namespace id", decodeNamespaceID, func(it *namespaceIDItem) store.Key {
+		return it.Key.key()
+	}),
+	itemsOf("stream lease", decodeStreamLease, func(it *streamLeaseItem) store.Key {
 		return it.Key.key()
 	}),
 }
@@ -193,6 +197,9 @@ var calls = []operationCall{
 	}},
 	{"requireEntity", requireEntity},
 	{"removeEntity", removeEntity},
+	{"replaceStreamLease", func() (expr.Bound, error) {
+		return replaceStreamLease(1)
+	}},
 	{"releaseName", func() (expr.Bound, error) {
 		return releaseName("x")
 	}},

@@ -2,7 +2,10 @@
 // records and the writes of buckets.
 package bridge
 
-import "github.com/zlimit/zlimit-go/internal/store"
+import (
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/stream"
+)
 
 // Of returns the table behind a zlimit.Store. Package zlimit sets it when it is initialized.
 var Of func(s any) Table
@@ -11,4 +14,6 @@ var Of func(s any) Table
 type Table interface {
 	// Store returns the store itself.
 	Store() store.Store
+	// Leases returns the leases of the consumers of its change stream.
+	Leases() stream.Leases
 }

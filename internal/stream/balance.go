@@ -1,0 +1,180 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// look reads the leases and the partitions, takes partitions that nobody has up to a fair share, and gives back what is
+// beyond it. work is the context of what it starts.
+func (c *Consumer) look(ctx, work context.Context) {
+	err := c.balance(ctx, work)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		c.Report(Event{Kind: Trouble, Err: err})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trouble = err; err == nil {
+		c.looked = time.Now()
+	}
+}
+
+func (c *Consumer) balance(ctx, work context.Context) error {
+	// In this order: a lease that is listed is of a partition that the list after it has, or that is gone.
+	leases, err := c.Leases.List(ctx)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	partitions, err := c.Source.Partitions(ctx)
+	if errors.Is(err, store.ErrNoStream) { // it was turned off since nobody read it
+		if err = c.Source.StartStream(ctx); err == nil {
+			partitions, err = c.Source.Partitions(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.seen.see(leases, now)
+
+	open := c.open(leases, partitions)
+	share := c.share(leases, len(open), now)
+	mine := 0
+	c.each(func(h *holding) {
+		if !h.releasing() {
+			if mine++; mine > share {
+				h.release()
+			}
+		}
+	})
+	rand.Shuffle(len(open), func(i, j int) { open[i], open[j] = open[j], open[i] })
+	for i := range open {
+		if mine < share && c.free(&open[i], now) {
+			if took, claimErr := c.claim(work, open[i]); took {
+				mine++
+			} else {
+				err = errors.Join(err, claimErr)
+			}
+		}
+	}
+	return errors.Join(err, c.announce(ctx, mine == 0))
+}
+
+// open returns the leases, existing or new ones, of the partitions that are to be read: those that are not finished and
+// whose parent is. A lease whose partition is not listed any more is among them, since somebody has to notice what was
+// lost with it.
+func (c *Consumer) open(leases []Lease, partitions []store.Partition) (open []Lease) {
+	known, finished, parents := map[string]bool{}, map[string]bool{}, map[string]string{}
+	for i := range leases {
+		known[leases[i].Partition] = true
+		finished[leases[i].Partition] = leases[i].Finished
+	}
+	all := slices.Clone(leases)
+	for _, p := range partitions {
+		parents[p.ID] = p.Parent
+		if !known[p.ID] {
+			known[p.ID] = true
+			all = append(all, Lease{Partition: p.ID})
+		}
+	}
+	for _, l := range all {
+		parent := parents[l.Partition]
+		ready := !known[parent] || finished[parent] // nobody knows a parent that ended long ago
+		if !l.Finished && ready && !strings.HasPrefix(l.Partition, waitingMark) {
+			open = append(open, l)
+		}
+	}
+	return open
+}
+
+// share returns the number of partitions that each consumer should have at most.
+func (c *Consumer) share(leases []Lease, open int, now time.Time) int {
+	consumers := map[string]bool{c.Name: true}
+	for i := range leases {
+		if l := &leases[i]; l.Owner != "" && !l.Finished && c.seen.silence(l, now) < c.Term {
+			consumers[l.Owner] = true
+		}
+	}
+	return (open + len(consumers) - 1) / len(consumers)
+}
+
+// free reports whether a partition can be taken: nobody has it, or nobody has written its lease for a term. One that
+// carries this consumer's name although it does not have it comes from a write whose reply was lost.
+func (c *Consumer) free(l *Lease, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.holdings[l.Partition] != nil:
+		return false
+	case l.Owner == "" || l.Owner == c.Name:
+		return true
+	default:
+		return c.seen.silence(l, now) >= c.Term
+	}
+}
+
+// claim takes a partition, unless somebody else is faster.
+func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
+	start := time.Now()
+	before := l.Owner
+	l.Owner = c.Name
+	l.Beats++
+	found, saved, err := c.Leases.Save(work, l)
+	if err != nil || !saved {
+		return false, err
+	}
+	h := newHolding(c, found, start)
+	c.mu.Lock()
+	c.holdings[l.Partition] = h
+	c.mu.Unlock()
+	c.Report(Event{Kind: Claimed, Partition: l.Partition, From: before})
+	c.running.Go(func() {
+		end := h.run(work)
+		c.mu.Lock()
+		delete(c.holdings, l.Partition)
+		c.mu.Unlock()
+		c.Report(Event{Kind: end, Partition: l.Partition})
+		if end == Finished { // its children can be read
+			c.hurry()
+		}
+	})
+	return true, nil
+}
+
+// announce writes a record that tells the others that this consumer waits for partitions, so that they leave it some;
+// those that have partitions are known by their leases.
+func (c *Consumer) announce(ctx context.Context, waiting bool) error {
+	if !waiting {
+		return nil
+	}
+	next := c.waiting
+	next.Partition, next.Owner = waitingMark+c.Name, c.Name
+	next.ExpiresAt = c.Now().Add(keepWaiting)
+	next.Beats++
+	found, _, err := c.Leases.Save(ctx, next)
+	if err == nil {
+		c.waiting = found
+	}
+	return err
+}
+
+// leave withdraws the record of announce. Nobody minds if that fails.
+func (c *Consumer) leave(ctx context.Context) {
+	if c.waiting.Beats == 0 {
+		return
+	}
+	c.waiting.Finished = true
+	c.waiting.Beats++
+	if _, _, err := c.Leases.Save(ctx, c.waiting); err != nil {
+		c.Report(Event{Kind: Trouble, Err: err})
+	}
+}

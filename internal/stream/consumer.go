@@ -1,0 +1,167 @@
+// Package stream consumes the change stream of a store: it hands every change to a function, at least once and for each
+// item in order.
+//
+// Any number of consumers, in any number of processes, share the partitions of a stream. A consumer has a partition while
+// it has its lease, a record of the table that it writes again every third of the term; the same write tells how far it has
+// come. It stops when it could not write for nine tenths of the term, and others take over what was not written for the
+// whole of it. Each process measures by its own clock, and only for how long: clocks that disagree do no harm. Two
+// consumers apply changes of one partition at the same time only if the function goes on after its context has ended.
+//
+// What was applied since the last write is delivered again after a crash, so the function must bear repetition: up to a
+// third of a term and one batch.
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// An Apply does what is to be done with changes, which are in the order of the stream. It returns nil when all were
+// applied, else an error for each change, nil where that one was applied. Those that were not are delivered again. When
+// the context ends, the partition has perhaps gone to another consumer: Apply should then return soon.
+type Apply func(ctx context.Context, changes []store.Change) []error
+
+// A Config says what a [Consumer] consumes and how. Zero values stand for the defaults.
+type Config struct {
+	Source store.Streamer
+	Leases Leases
+	Apply  Apply
+
+	// Name tells consumers apart; no two may have the same at any time. By default it is made from the name of the host
+	// and a random part.
+	Name string
+	// Batch bounds the changes in one call of Apply; 1,000 by default.
+	Batch int
+	// Poll is the pause after all changes were read; 1 s by default. A longer one makes batches larger.
+	Poll time.Duration
+	// Term is how long a lease holds without being written; 30 s by default. It is written every third of that.
+	Term time.Duration
+	// Grace is how long the calls of Apply that are under way may take when the consumer stops; 20 s by default.
+	Grace time.Duration
+	// Patience is the number of times that a change may fail before it counts as stuck; 8 by default, which is some 50 s.
+	Patience int
+	// Skip is asked about a stuck change each time that it fails, and leaves it out by returning true. By default none is:
+	// the partition waits at the change, which is tried once a minute, and its position does not move.
+	Skip func(c store.Change, failed error) bool
+	// Report is told what happens; it is called by several goroutines.
+	Report func(Event)
+	// Now is the clock that lag and the expiry of records are told by; time.Now by default.
+	Now func() time.Time
+}
+
+const (
+	defaultBatch    = 1000
+	defaultPoll     = time.Second
+	defaultTerm     = 30 * time.Second
+	defaultGrace    = 20 * time.Second
+	defaultPatience = 8
+
+	// Pauses after failures grow from the first to the longest.
+	firstPause   = 200 * time.Millisecond
+	longestPause = time.Minute
+)
+
+// A Consumer hands the changes of a stream to a function. It is safe for concurrent use.
+type Consumer struct {
+	Config
+
+	mu       sync.Mutex
+	holdings map[string]*holding
+	seen     watch
+	waiting  Lease     // the record that says that this consumer has nothing to do
+	looked   time.Time // when the leases were last read
+	trouble  error     // of the last look; nil when it went well
+
+	running sync.WaitGroup
+	wake    chan struct{} // there may be a new partition to take
+}
+
+// New returns a consumer, which does nothing before [Consumer.Run].
+func New(c Config) *Consumer {
+	if c.Name == "" {
+		host, _ := os.Hostname() // for people; the random part is what counts
+		c.Name = host + "-" + rand.Text()[:12]
+	}
+	setDefault(&c.Batch, defaultBatch)
+	setDefault(&c.Poll, defaultPoll)
+	setDefault(&c.Term, defaultTerm)
+	setDefault(&c.Grace, defaultGrace)
+	setDefault(&c.Patience, defaultPatience)
+	if c.Report == nil {
+		c.Report = func(Event) {}
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Consumer{Config: c, holdings: map[string]*holding{}, seen: watch{}, wake: make(chan struct{}, 1)}
+}
+
+func setDefault[T ~int | ~int64](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// Run consumes until the context ends. It then lets the calls of Apply finish for the time of grace, writes how far each
+// partition has come, gives them back, and returns nil. It returns an error at once where there is no stream to read:
+// [store.ErrNoStream] or [store.ErrTableNotFound]. Other failures are reported, and tried again. Run it once.
+func (c *Consumer) Run(ctx context.Context) error {
+	if err := c.Source.StartStream(ctx); errors.Is(err, store.ErrNoStream) || errors.Is(err, store.ErrTableNotFound) {
+		return fmt.Errorf("start the stream: %w", err)
+	}
+	// What holds partitions ends after ctx does, in good order.
+	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	for ctx.Err() == nil {
+		c.look(ctx, work)
+		select {
+		case <-c.wake:
+		case <-time.After(c.Term / 3):
+		case <-ctx.Done():
+		}
+	}
+	c.each((*holding).release)
+	late := time.AfterFunc(c.Grace, abandon)
+	defer late.Stop()
+	c.running.Wait()
+	c.leave(work)
+	return nil
+}
+
+// each calls f for every partition that the consumer has.
+func (c *Consumer) each(f func(*holding)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.holdings {
+		f(h)
+	}
+}
+
+// hurry makes Run look for partitions now.
+func (c *Consumer) hurry() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// sleep pauses, and returns false when the context or stop ends first.
+func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-stop:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,393 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/stream"
+)
+
+func expectTold(t *testing.T, what string, w *world, want ...int64) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.told()); diff != "" {
+		t.Errorf("%s: changes delivered (-want +got):\n%s", what, diff)
+	}
+}
+
+// TestConsume applies changes as they come, in batches, and goes on where it stopped.
+func TestConsume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		for range 25 {
+			w.put("", "item")
+		}
+		largest := 0
+		c := w.start("a", func(c *stream.Config) {
+			c.Batch = 10
+			note := c.Apply
+			c.Apply = func(ctx context.Context, changes []store.Change) []error {
+				largest = max(largest, len(changes))
+				return note(ctx, changes)
+			}
+		})
+		time.Sleep(time.Second)
+		expectTold(t, "what was there", w, upTo(1, 25)...)
+		if largest != 10 {
+			t.Errorf("the largest batch has %d changes, want 10", largest)
+		}
+		w.put("", "item")
+		w.put("", "other")
+		time.Sleep(1100 * time.Millisecond)
+		expectTold(t, "what was put then", w, 26, 27)
+		c.stop(t)
+		w.put("", "item")
+		d := w.start("b", nil)
+		time.Sleep(time.Second)
+		expectTold(t, "what was put while nobody ran", w, 28)
+		d.stop(t)
+	})
+}
+
+// TestCheckpoints writes the position every third of the term, whether there is much to do or nothing, and nothing more.
+func TestCheckpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		m, config := w.mortal("a", 0, false)
+		saves := 0
+		m.Leases = counting{m.Leases, &saves}
+		c := w.start("a", config)
+		for range 60 {
+			w.put("", "item")
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if busy := saves; busy < 6 || busy > 8 { // one to claim
+			t.Errorf("a busy minute took %d writes, want 7", busy)
+		}
+		if got := w.lease("log").Position; got == "" {
+			t.Error("the position was not written")
+		}
+		w.told()
+		saves = 0
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if saves < 59 || saves > 61 {
+			t.Errorf("ten idle minutes took %d writes, want 60", saves)
+		}
+		expectTold(t, "idle", w)
+		c.stop(t)
+	})
+}
+
+type counting struct {
+	stream.Leases
+	saves *int
+}
+
+func (c counting) Save(ctx context.Context, next stream.Lease) (stream.Lease, bool, error) {
+	*c.saves++
+	return c.Leases.Save(ctx, next)
+}
+
+// TestCrash kills a consumer at each of its calls in turn, before the call and after it. Another one goes on, and finds
+// what was not written applied once more.
+func TestCrash(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		for killAt := 1; killAt <= 60; killAt++ {
+			synctest.Test(t, func(t *testing.T) {
+				w := embedded(t)
+				m, config := w.mortal("a", killAt, late)
+				a := w.start("a", config)
+				m.onDeath = a.cancel
+				b := w.start("b", nil)
+				for range 40 {
+					w.put("", "x")
+					w.put("", "y")
+					time.Sleep(700 * time.Millisecond)
+				}
+				time.Sleep(2 * time.Minute)
+				<-a.done
+				w.audit()
+				if t.Failed() {
+					t.Fatalf("killed at call %d, late: %t", killAt, late)
+				}
+				b.stop(t)
+				if l := w.lease("log"); l.Owner != "" || l.Position == "" {
+					t.Errorf("lease after all = %+v, want a free one with a position", l)
+				}
+			})
+		}
+	}
+}
+
+// TestTakeOver measures how long a partition stays alone after a crash, and after a stop.
+func TestTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		m, config := w.mortal("a", 0, false)
+		a := w.start("a", config)
+		time.Sleep(time.Second)
+		b := w.start("b", nil)
+		time.Sleep(time.Minute)
+		if owner := w.lease("log").Owner; owner != "a" {
+			t.Fatalf("owner = %q, want a", owner)
+		}
+		m.mu.Lock()
+		m.dead = true
+		m.mu.Unlock()
+		crash := time.Now()
+		a.cancel()
+		for w.lease("log").Owner != "b" {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := time.Since(crash); got < 20*time.Second || got > 41*time.Second {
+			t.Errorf("the other took over after %v, want a term, and a look more at most", got)
+		}
+		<-a.done
+
+		c := w.start("c", nil)
+		time.Sleep(time.Second)
+		stop := time.Now()
+		b.stop(t)
+		if owner := w.lease("log").Owner; owner != "" {
+			t.Errorf("owner after a stop = %q, want none", owner)
+		}
+		for w.lease("log").Owner != "c" {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := time.Since(stop); got > 11*time.Second {
+			t.Errorf("the other took over %v after a stop, want the next look, within 10s", got)
+		}
+		c.stop(t)
+	})
+}
+
+// TestFailures has some changes fail some times: the others are applied, the position stays before the first that fails,
+// and only those that failed come again.
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		for range 6 {
+			w.put("", "item")
+		}
+		failures := map[int64]int{3: 2, 5: 4}
+		broken := errors.New("broken")
+		c := w.start("a", func(c *stream.Config) {
+			note := c.Apply
+			c.Apply = func(ctx context.Context, changes []store.Change) []error {
+				errs := make([]error, len(changes))
+				for i := range changes {
+					if n, _ := changes[i].New.Get("n").Int(); failures[n] > 0 {
+						failures[n]--
+						errs[i] = broken
+						continue
+					}
+					note(ctx, changes[i:i+1])
+				}
+				return errs
+			}
+		})
+		synctest.Wait()
+		expectTold(t, "at first", w, 1, 2, 4, 6)
+		status := c.Status()
+		if p := status.Partitions[0]; p.Failing != sequence(3) || p.Position != sequence(2) || !errors.Is(p.Err, broken) || p.Stuck || !status.Healthy() {
+			t.Errorf("progress = %+v, want change 3 failing after 2", p)
+		}
+		time.Sleep(250 * time.Millisecond)
+		synctest.Wait()
+		expectTold(t, "the second time", w)
+		time.Sleep(450 * time.Millisecond)
+		synctest.Wait()
+		expectTold(t, "the third time", w, 3)
+		if p := c.Status().Partitions[0]; p.Failing != sequence(5) || p.Position != sequence(3) {
+			t.Errorf("progress = %+v, want change 5 failing after 3", p)
+		}
+		time.Sleep(2 * time.Second)
+		expectTold(t, "the fifth time", w, 5)
+		if p := c.Status().Partitions[0]; p.Failing != "" || p.Err != nil || p.Position < sequence(6) || p.Applied != 6 {
+			t.Errorf("progress = %+v, want all six applied", p)
+		}
+		c.stop(t)
+	})
+}
+
+func sequence(n int) store.Sequence {
+	text := slices.Repeat([]byte{'0'}, 40)
+	for i := 39; n > 0; i, n = i-1, n/10 {
+		text[i] = byte('0' + n%10)
+	}
+	return store.Sequence(text)
+}
+
+// TestPoison has a change that never succeeds.
+func TestPoison(t *testing.T) {
+	for _, skip := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := embedded(t)
+			for range 3 {
+				w.put("", "item")
+			}
+			poison := func(c *stream.Config) {
+				note := c.Apply
+				c.Apply = func(ctx context.Context, changes []store.Change) []error {
+					if n, _ := changes[0].New.Get("n").Int(); n == 2 {
+						return slices.Repeat([]error{errors.New("poison")}, len(changes))
+					}
+					note(ctx, changes[:1])
+					errs := slices.Repeat([]error{errors.New("one at a time")}, len(changes))
+					errs[0] = nil
+					return errs
+				}
+				if skip {
+					c.Skip = func(c store.Change, err error) bool { return err.Error() == "poison" && c.Sequence == sequence(2) }
+				}
+			}
+			c := w.start("a", poison)
+			time.Sleep(40 * time.Second)
+			expectTold(t, "until the poison", w, 1)
+			if status := c.Status(); status.Partitions[0].Stuck || !status.Healthy() {
+				t.Errorf("status before the eighth failure = %+v, want it healthy", status)
+			}
+			time.Sleep(time.Hour)
+			status := c.Status()
+			if skip {
+				expectTold(t, "after the poison", w, 3)
+				if p := status.Partitions[0]; p.Skipped != 1 || !status.Healthy() || w.count(stream.Skipped) != 1 {
+					t.Errorf("status = %+v, want one change skipped", status)
+				}
+				c.stop(t)
+				return
+			}
+			expectTold(t, "after the poison", w)
+			if p := status.Partitions[0]; !p.Stuck || p.Position != sequence(1) || p.Failing != sequence(2) || status.Healthy() || p.Lag < time.Hour {
+				t.Errorf("status = %+v, want it stuck at change 2", status)
+			}
+			if n := w.count(stream.Stuck); n < 55 || n > 65 {
+				t.Errorf("it was reported %d times in an hour, want once a minute", n)
+			}
+			if l := w.lease("log"); l.Owner != "a" || l.Position != sequence(1) {
+				t.Errorf("lease = %+v, want it kept at change 1", l)
+			}
+			c.stop(t)
+		})
+	}
+}
+
+// TestWrongResults has a function that returns nonsense: nothing counts as applied.
+func TestWrongResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		w.put("", "item")
+		w.put("", "item")
+		c := w.start("a", func(c *stream.Config) {
+			c.Apply = func(context.Context, []store.Change) []error { return make([]error, 1) }
+		})
+		time.Sleep(time.Minute)
+		if p := c.Status().Partitions[0]; p.Applied != 0 || p.Position != "" || p.Err == nil {
+			t.Errorf("progress = %+v, want nothing applied", p)
+		}
+		c.stop(t)
+	})
+}
+
+// TestStop stops a consumer in the middle of a batch: it finishes the batch, or what it has of it when grace is over.
+func TestStop(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		take time.Duration
+		want store.Sequence
+	}{
+		{"a batch that ends in time", 15 * time.Second, sequence(4)}, // the claim of the lease is a change, too
+		{"a batch that takes too long", 25 * time.Second, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := embedded(t)
+			for range 3 {
+				w.put("", "item")
+			}
+			c := w.start("a", func(c *stream.Config) {
+				c.Apply = func(ctx context.Context, changes []store.Change) []error {
+					select {
+					case <-time.After(test.take):
+						return nil
+					case <-ctx.Done():
+						return slices.Repeat([]error{ctx.Err()}, len(changes))
+					}
+				}
+			})
+			time.Sleep(time.Second)
+			start := time.Now()
+			c.stop(t)
+			if got, want := time.Since(start), min(test.take-time.Second, 20*time.Second); got != want {
+				t.Errorf("%s: Run returned after %v, want %v", test.name, got, want)
+			}
+			if l := w.lease("log"); l.Owner != "" || l.Position != test.want {
+				t.Errorf("%s: lease = %+v, want a free one at %q", test.name, l, test.want)
+			}
+		})
+	}
+}
+
+// TestSlowBatch has a batch that takes longer than many terms: the lease is kept.
+func TestSlowBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		w.put("", "item")
+		c := w.start("a", func(c *stream.Config) {
+			note := c.Apply
+			c.Apply = func(ctx context.Context, changes []store.Change) []error {
+				time.Sleep(10 * time.Minute)
+				return note(ctx, changes)
+			}
+		})
+		d := w.start("b", nil)
+		time.Sleep(11 * time.Minute)
+		expectTold(t, "once", w, 1)
+		c.stop(t)
+		d.stop(t)
+	})
+}
+
+func TestNoStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := sharded(t)
+		w.shards.View = ""
+		c := w.start("a", nil)
+		if err := <-c.done; !errors.Is(err, store.ErrNoStream) {
+			t.Errorf("Run() = %v, want %v", err, store.ErrNoStream)
+		}
+	})
+}
+
+// TestOutage has a store that fails for a while.
+func TestOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		m, config := w.mortal("a", 0, false)
+		c := w.start("a", config)
+		time.Sleep(time.Minute)
+		for _, dead := range []bool{true, false} {
+			m.mu.Lock()
+			m.dead = dead
+			m.mu.Unlock()
+			w.put("", "item")
+			time.Sleep(5 * time.Minute)
+			status := c.Status()
+			if status.Healthy() == dead {
+				t.Errorf("status = %+v while the store fails: %t", status, dead)
+			}
+		}
+		expectTold(t, "after the outage", w, 1, 2)
+		if w.count(stream.Lost) != 1 {
+			t.Errorf("the lease was lost %d times, want once", w.count(stream.Lost))
+		}
+		c.stop(t)
+	})
+}

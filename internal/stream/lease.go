@@ -1,0 +1,76 @@
+package stream
+
+import (
+	"context"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Lease is what consumers have agreed on about one partition: how far its changes are applied, and who applies them. A
+// lease whose partition starts with [waitingMark] is no partition's: it says that a consumer waits for one.
+type Lease struct {
+	Partition string
+	Position  store.Sequence // of the last change that was applied; "" for none
+	Owner     string         // the consumer that has the partition; "" for nobody
+	Beats     int64          // writes of the record: each counts one on
+	Finished  bool           // the partition has ended, and all of it is applied
+	ExpiresAt time.Time      // when the record may be deleted; zero for never
+}
+
+// matches reports whether two leases say the same of a partition.
+func (l Lease) matches(other Lease) bool {
+	l.ExpiresAt = other.ExpiresAt // as precise as the store is
+	return l == other
+}
+
+// Leases keeps leases where all consumers of a table find them. It is safe for concurrent use.
+type Leases interface {
+	// List returns all leases.
+	List(ctx context.Context) ([]Lease, error)
+
+	// Save writes a lease if the record has been written Beats-1 times, which for the first time means that there is
+	// none. It returns what is there afterwards, the zero Lease for nothing, and whether it wrote.
+	Save(ctx context.Context, next Lease) (found Lease, saved bool, err error)
+
+	// Holds reports whether a key is that of a lease. Its changes are nobody's to apply.
+	Holds(k store.Key) bool
+}
+
+const (
+	waitingMark = "@"
+
+	// keepFinished is how long the record of a finished partition is kept, and keepWaiting that of a consumer. The first
+	// outlives the partition in every store.
+	keepFinished = 7 * 24 * time.Hour
+	keepWaiting  = 24 * time.Hour
+)
+
+// A watch knows since when leases have not been written, by this process's own clock. It is how a consumer tells that
+// another one is gone, without comparing the clocks of two machines.
+type watch map[string]sighting
+
+type sighting struct {
+	beats int64
+	since time.Time
+}
+
+// see notes what was read at some time or before.
+func (w watch) see(leases []Lease, now time.Time) {
+	known := map[string]bool{}
+	for i := range leases {
+		l := &leases[i]
+		known[l.Partition] = true
+		if s, ok := w[l.Partition]; !ok || s.beats != l.Beats {
+			w[l.Partition] = sighting{l.Beats, now}
+		}
+	}
+	for partition := range w {
+		if !known[partition] {
+			delete(w, partition)
+		}
+	}
+}
+
+// silence returns for how long a lease has not been written, as far as is known.
+func (w watch) silence(l *Lease, now time.Time) time.Duration { return now.Sub(w[l.Partition].since) }

@@ -1,0 +1,279 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/stream"
+)
+
+// TestParentsFirst has shards that split and end. A child waits for its parent, and not for one that nobody knows.
+func TestParentsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := sharded(t)
+		w.shards.Open("a", "long gone")
+		w.shards.Open("b", "a")
+		w.shards.Open("c", "a")
+		w.put("a", "x")
+		w.put("a", "y")
+		w.put("b", "x")
+		w.put("c", "y")
+		c := w.start("one", nil)
+		time.Sleep(time.Minute)
+		expectTold(t, "while the parent is open", w, 1, 2)
+		w.shards.Close("a")
+		time.Sleep(1100 * time.Millisecond) // not a look at the leases later
+		if got := len(w.told()); got != 2 {
+			t.Errorf("%d changes of the children once the parent has ended, want 2", got)
+		}
+		if l := w.lease(w.shards.Partition("a")); !l.Finished || l.Owner != "" || l.ExpiresAt.Before(time.Now().Add(6*24*time.Hour)) {
+			t.Errorf("lease of the parent = %+v, want it finished, and kept for a week", l)
+		}
+		c.stop(t)
+		d := w.start("two", nil)
+		time.Sleep(time.Minute)
+		expectTold(t, "a second consumer", w)
+		d.stop(t)
+	})
+}
+
+// TestGap has the stream forget changes, and shards, before they were read.
+func TestGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := sharded(t)
+		w.shards.Open("a", "")
+		w.put("a", "x")
+		c := w.start("one", nil)
+		time.Sleep(time.Second)
+		c.stop(t)
+		expectTold(t, "before the gap", w, 1)
+		for range 4 {
+			w.put("a", "x")
+		}
+		w.shards.Trim("a", 3)
+		c = w.start("two", nil)
+		time.Sleep(time.Second)
+		expectTold(t, "after the gap", w, 4, 5)
+		if p := c.Status().Partitions[0]; p.Gaps != 1 || w.count(stream.Gap) != 1 {
+			t.Errorf("progress = %+v, want one gap reported", p)
+		}
+		c.stop(t)
+
+		w.shards.Open("b", "a")
+		w.put("b", "x")
+		w.shards.Forget("a")
+		c = w.start("three", nil)
+		time.Sleep(time.Minute)
+		expectTold(t, "after a shard that was forgotten", w, 6)
+		if w.count(stream.Gap) != 2 {
+			t.Errorf("%d gaps reported, want the forgotten shard, too", w.count(stream.Gap))
+		}
+		if l := w.lease(w.shards.Partition("a")); !l.Finished {
+			t.Errorf("lease of the forgotten shard = %+v, want it finished", l)
+		}
+		c.stop(t)
+	})
+}
+
+// TestBalance has consumers come and go: each has its share, and all partitions are read.
+func TestBalance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := sharded(t)
+		for i := range 6 {
+			w.shards.Open(fmt.Sprint("shard", i), "")
+		}
+		held := func(consumers ...*running) (counts []int) {
+			for _, c := range consumers {
+				counts = append(counts, len(c.Status().Partitions))
+			}
+			return counts
+		}
+		expect := func(what string, got []int, want ...int) {
+			t.Helper()
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s: partitions = %v, want %v", what, got, want)
+			}
+		}
+		a := w.start("a", nil)
+		time.Sleep(time.Second)
+		expect("one consumer", held(a), 6)
+		b := w.start("b", nil)
+		time.Sleep(time.Minute)
+		expect("two consumers", held(a, b), 3, 3)
+		c := w.start("c", nil)
+		time.Sleep(time.Minute)
+		expect("three consumers", held(a, b, c), 2, 2, 2)
+		b.stop(t)
+		time.Sleep(time.Minute)
+		expect("one less", held(a, c), 3, 3)
+		if n := w.count(stream.Lost); n > 0 {
+			t.Errorf("%d leases were lost, want them given back", n)
+		}
+		for i := range 6 {
+			w.put(fmt.Sprint("shard", i), fmt.Sprint("item", i))
+		}
+		time.Sleep(2 * time.Second)
+		w.audit()
+		a.stop(t)
+		c.stop(t)
+	})
+}
+
+// An occupancy knows who applies changes of which partition.
+type occupancy struct {
+	mu   sync.Mutex
+	busy map[string]string // partition: consumer
+}
+
+func (o *occupancy) enter(t *testing.T, consumer, partition string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if other, ok := o.busy[partition]; ok {
+		t.Errorf("%s and %s apply changes of %s at the same time", consumer, other, partition)
+	}
+	o.busy[partition] = consumer
+}
+
+func (o *occupancy) leave(partition string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.busy, partition)
+}
+
+// TestPrograms has consumers with skewed clocks and slow, lossy ways to the store compete for shards that split and end.
+// Some are killed, some are stopped, and new ones come. Every change is applied, for each item in order, and no two
+// consumers apply changes of one partition at the same time.
+func TestPrograms(t *testing.T) {
+	programs := uint64(40)
+	if testing.Short() {
+		programs = 10
+	}
+	for seed := range programs {
+		synctest.Test(t, func(t *testing.T) { program(t, seed) })
+		if t.Failed() {
+			t.Fatalf("program %d", seed)
+		}
+	}
+}
+
+func program(t *testing.T, seed uint64) {
+	w := sharded(t)
+	var mu sync.Mutex
+	random := rand.New(rand.NewPCG(seed, 1))
+	draw := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.IntN(n)
+	}
+	occupied := &occupancy{busy: map[string]string{}}
+	shardOf := map[string]string{}
+	items := []string{"u", "v", "w", "x", "y", "z"}
+	w.shards.Open("0", "")
+	for _, item := range items {
+		shardOf[item] = "0"
+	}
+	started := 0
+	begin := func() *running {
+		started++
+		name := nameOf(started)
+		killAt := 0
+		if draw(2) == 0 {
+			killAt = 1 + draw(150)
+		}
+		m, config := w.mortal(name, killAt, draw(2) == 0)
+		m.delay = func() time.Duration {
+			if draw(40) == 0 {
+				return time.Duration(draw(40)) * time.Second
+			}
+			return time.Duration(draw(50)) * time.Millisecond
+		}
+		skew := time.Duration(draw(7200)-3600) * time.Second
+		c := w.start(name, func(c *stream.Config) {
+			config(c)
+			c.Batch = 1 + draw(20)
+			c.Now = func() time.Time { return time.Now().Add(skew) }
+			apply := c.Apply
+			c.Apply = func(ctx context.Context, changes []store.Change) []error {
+				n, _ := changes[0].New.Get("n").Int()
+				partition := w.partitionOf(n)
+				occupied.enter(t, name, partition)
+				defer occupied.leave(partition)
+				if draw(3) == 0 { // slow, and gives up when it must
+					select {
+					case <-time.After(time.Duration(draw(60)) * time.Second):
+					case <-ctx.Done():
+						return failAll(changes, ctx.Err())
+					}
+				}
+				errs := failAll(changes, nil)
+				for i := range changes {
+					if i == 0 && draw(10) == 0 {
+						return failAll(changes, errDead)
+					}
+					copy(errs[i:], apply(ctx, changes[i:i+1]))
+				}
+				return errs
+			}
+		})
+		m.onDeath = c.cancel
+		return c
+	}
+	consumers := []*running{begin(), begin(), begin()}
+	shards := 1
+	for range 60 {
+		switch draw(12) {
+		case 0: // a shard ends, and hands its items over to one or two
+			parent := shardOf[items[draw(len(items))]]
+			children := []string{fmt.Sprint(shards), fmt.Sprint(shards + draw(2))}
+			shards += 2
+			w.shards.Open(children[0], parent)
+			if children[1] != children[0] {
+				w.shards.Open(children[1], parent)
+			}
+			w.shards.Close(parent)
+			for i, item := range items {
+				if shardOf[item] == parent {
+					shardOf[item] = children[i%2]
+				}
+			}
+		case 1:
+			i := draw(len(consumers))
+			consumers[i].stop(t)
+			consumers[i] = begin()
+		default:
+			for range draw(30) {
+				item := items[draw(len(items))]
+				w.put(shardOf[item], item)
+			}
+		}
+		time.Sleep(time.Duration(draw(5000)) * time.Millisecond)
+	}
+	last := w.start("last", nil)
+	time.Sleep(10 * time.Minute)
+	for _, c := range consumers {
+		c.stop(t)
+	}
+	time.Sleep(10 * time.Minute)
+	last.stop(t)
+	w.audit()
+}
+
+func failAll(changes []store.Change, err error) []error {
+	errs := make([]error, len(changes))
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+func (w *world) partitionOf(n int64) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.partition[n]
+}

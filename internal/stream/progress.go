@@ -1,0 +1,86 @@
+package stream
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Kind is what an [Event] is about.
+type Kind string
+
+// What happens to a consumer.
+const (
+	Claimed  Kind = "claimed"  // the consumer has a partition now
+	Released Kind = "released" // it gave the partition back
+	Finished Kind = "finished" // the partition has ended, and all of it is applied
+	Lost     Kind = "lost"     // it could not keep the lease; another consumer goes on
+	Gap      Kind = "gap"      // the store had forgotten changes, perhaps, before they were read
+	Failing  Kind = "failing"  // changes were not applied, and are tried again
+	Stuck    Kind = "stuck"    // the same, and for so long that somebody should look
+	Skipped  Kind = "skipped"  // a change is left out for good, as Config.Skip decided
+	Trouble  Kind = "trouble"  // a call to the store failed, and is tried again
+)
+
+// An Event is something that an operator may want to know.
+type Event struct {
+	Kind      Kind
+	Partition string        // "" for the whole stream
+	From      string        // for Claimed, the consumer that had the partition and is gone; "" for none
+	Change    *store.Change // the first that fails, or the one that is skipped
+	Failed    int           // changes that failed
+	Attempt   int           // how often they have been tried
+	Err       error
+}
+
+// A Progress says how far a consumer has come in a partition that it has.
+type Progress struct {
+	Partition  string
+	Position   store.Sequence // of the last change that is applied
+	Applied    int64          // changes, since the consumer has the partition
+	Skipped    int64          // changes left out
+	Gaps       int64          // times that changes were lost, perhaps
+	LastChange time.Time      // when the last one that is applied was made, by the clock of the store
+	CaughtUp   time.Time      // when there was last nothing more to read, by the consumer's clock
+	Lag        time.Duration  // since when there may be changes that are not applied
+	Failing    store.Sequence // the first change that fails; "" for none
+	Stuck      bool           // it has failed for so long that somebody should look
+	Err        error          // of the last call that failed, nil once changes are applied again
+}
+
+// A Status is the state of a consumer.
+type Status struct {
+	Name       string
+	Partitions []Progress // those that it has, in the order of their names; none for one that stands by
+	LookedAt   time.Time  // when it last read who has what; zero before the first time
+	Err        error      // why it could not, the last time
+}
+
+// Healthy reports whether the consumer does what it should: it knows who has what, and no change is stuck.
+func (s *Status) Healthy() bool {
+	return s.Err == nil && !s.LookedAt.IsZero() && !slices.ContainsFunc(s.Partitions, func(p Progress) bool { return p.Stuck })
+}
+
+// Status returns the state of the consumer. It makes no call.
+func (c *Consumer) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := Status{Name: c.Name, LookedAt: c.looked, Err: c.trouble}
+	now := c.Now()
+	for _, h := range c.holdings {
+		h.mu.Lock()
+		p := h.progress
+		p.Position = h.position
+		h.mu.Unlock()
+		known := p.CaughtUp
+		if p.LastChange.After(known) {
+			known = p.LastChange
+		}
+		p.Lag = max(0, now.Sub(known))
+		s.Partitions = append(s.Partitions, p)
+	}
+	slices.SortFunc(s.Partitions, func(a, b Progress) int { return strings.Compare(a.Partition, b.Partition) })
+	return s
+}
