@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/stream"
 )
 
 var updateDocs = flag.Bool("update", false, "rewrite docs/costs.md from what is measured")
@@ -175,6 +178,27 @@ func TestCosts(t *testing.T) {
 	measure("`Snapshots` of an entity, all days there are", past, look("key-1", Daily, time.Time{}))
 	measure("`Snapshots` of a resource, a day of 100 entities", past, look("", Daily, year.AddDate(0, 0, 1)))
 	measure("`Capacity` of 100 entities", past, func() error { _, err := past.Usage.Capacity(ctx, "gpt-4"); return err })
+
+	page.WriteString("\n")
+	section("A consumer of the change stream")
+	leases := table{s.impl}.Leases()
+	const partition = "2026-03-01T12:00:00.000/shardId-00000001772366400000-4f9e2a6c"
+	save := func(beats int64) func() error {
+		return func() error {
+			_, _, err := leases.Save(ctx, stream.Lease{
+				Partition: partition, Owner: "host-7f3b", Position: store.Sequence(strings.Repeat("1", 40)), Beats: beats,
+			})
+			return err
+		}
+	}
+	measure("claim a new partition", l, save(1))
+	measure("keep its lease and the position, every 10 s", l, save(2))
+	for i := range 20 {
+		if _, _, err := leases.Save(ctx, stream.Lease{Partition: fmt.Sprint(partition, i), Owner: "host-7f3b", Beats: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure("look at 21 leases, every 10 s", l, func() error { _, err := leases.List(ctx); return err })
 
 	if *updateDocs {
 		if err := os.WriteFile(costsFile, []byte(page.String()), 0o600); err != nil {
