@@ -3,6 +3,10 @@
 package bridge
 
 import (
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 )
@@ -16,4 +20,42 @@ type Table interface {
 	Store() store.Store
 	// Leases returns the leases of the consumers of its change stream.
 	Leases() stream.Leases
+
+	// Shard returns the shard whose item has a key; false when it is the key of another record.
+	Shard(key store.Key) (Shard, bool)
+	// State returns what the item of a shard holds.
+	State(item expr.Item) (bucket.State, error)
+
+	// Countable reports whether a snapshot of usage can have a figure for a limit of that name.
+	Countable(limit string) bool
+	// CountUsage returns the write that adds changes to a snapshot, on condition that it contains none of them.
+	CountUsage(u *Usage) (store.Write, error)
+	// Counted returns the last change of each shard that a snapshot contains, by the number of the shard.
+	Counted(snapshot expr.Item) map[int]store.Sequence
+}
+
+// A Bucket names the bucket of an entity and a resource. NS is the id of its namespace.
+type Bucket struct{ NS, Entity, Resource string }
+
+// A Shard names one item of a bucket.
+type Shard struct {
+	Bucket
+	Number int
+}
+
+// Usage is what changes of a bucket add to the snapshot of a window.
+type Usage struct {
+	Bucket
+	Window    string          // its name
+	Start     time.Time       // of the window
+	ExpiresAt int64           // epoch seconds; 0 for never
+	Events    int64           // changes
+	Consumed  []bucket.Amount // of each limit, net, sorted by name
+	Sources   []Source        // where the changes come from, sorted by number
+}
+
+// A Source is a shard that changes of usage come from.
+type Source struct {
+	Number      int
+	First, Last store.Sequence // of its changes
 }

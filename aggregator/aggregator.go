@@ -1,0 +1,84 @@
+// Package aggregator does what follows from the changes of a table: it sums up what entities consumed into snapshots of
+// usage.
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An Aggregator works on the changes of a table, those of all its namespaces. It is safe for concurrent use, holds
+// nothing that must be closed, and any number of them may work on the same changes: nothing is counted twice.
+type Aggregator struct {
+	table   bridge.Table
+	store   store.Store
+	sleep   func(context.Context, time.Duration) error // between attempts
+	options options
+}
+
+// New returns an aggregator of the table of a store, which the caller closes. It makes no call.
+func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
+	o, err := newOptions(opts)
+	if err != nil {
+		return nil, err
+	}
+	table := bridge.Of(s)
+	if table.Store() == nil {
+		return nil, &zlimit.ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB, SQLite or Memory"}
+	}
+	return &Aggregator{table: table, store: table.Store(), sleep: sleep, options: o}, nil
+}
+
+// apply does what follows from changes. It returns nil when all of it is done, and otherwise the error of each change
+// for which something is not, nil for the others.
+//
+// The changes of one item must come in the order of their sequences, none left out: one that follows a change which
+// failed must not be applied before that is, nor in a later batch. Apart from that changes may come in any batches, and
+// may come again.
+func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
+	b := batch{errs: make([]error, len(changes))}
+	snapshots := a.fold(changes)
+	group := errgroup.Group{}
+	group.SetLimit(a.options.concurrency)
+	for _, s := range snapshots {
+		group.Go(func() error {
+			left, err := a.count(ctx, s)
+			b.fail(left, err)
+			return nil
+		})
+	}
+	_ = group.Wait() // what failed is in the batch
+	return b.outcome()
+}
+
+// A batch is what became of changes that are applied together.
+type batch struct {
+	mu     sync.Mutex
+	errs   []error // by the index of the change
+	failed bool
+}
+
+// fail notes the error of changes.
+func (b *batch) fail(events []event, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range events {
+		b.errs[e.index] = errors.Join(b.errs[e.index], err)
+		b.failed = true
+	}
+}
+
+func (b *batch) outcome() []error {
+	if !b.failed {
+		return nil
+	}
+	return b.errs
+}

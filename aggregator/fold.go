@@ -1,0 +1,119 @@
+package aggregator
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An event is a change of a shard by which something was consumed, or given back.
+type event struct {
+	index    int // of the change in its batch
+	shard    int
+	sequence store.Sequence
+	consumed []bucket.Amount // net, what is not zero
+}
+
+// A snapshot is what a batch adds to the item of one bucket and window.
+type snapshot struct {
+	bridge.Bucket
+	window zlimit.Window
+	start  time.Time
+	events []event // by shard and sequence; the same one may be there twice
+}
+
+// snapshotID tells snapshots apart.
+type snapshotID struct {
+	bridge.Bucket
+	window zlimit.Window
+	start  int64 // epoch seconds
+}
+
+// A fold sorts events into snapshots.
+type fold struct {
+	snapshots map[snapshotID]*snapshot
+	order     []*snapshot // as they were found
+}
+
+// add adds an event at a time to the snapshot of each window.
+func (f *fold) add(b bridge.Bucket, at time.Time, e event) {
+	for _, w := range windows {
+		start := w.Start(at)
+		id := snapshotID{b, w, start.Unix()}
+		s := f.snapshots[id]
+		if s == nil {
+			s = &snapshot{Bucket: b, window: w, start: start}
+			if f.snapshots == nil {
+				f.snapshots = map[snapshotID]*snapshot{}
+			}
+			f.snapshots[id] = s
+			f.order = append(f.order, s)
+		}
+		s.events = append(s.events, e)
+	}
+}
+
+// finish returns the snapshots with their events in order.
+func (f *fold) finish() []*snapshot {
+	for _, s := range f.order {
+		slices.SortStableFunc(s.events, func(a, b event) int {
+			return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.sequence, b.sequence))
+		})
+	}
+	return f.order
+}
+
+// consumption returns what a change of a bucket item consumed of each limit, what is not zero, given the limits before
+// and after it. An item counts what it has consumed since it was created, modulo 2^64: a new item, or a new limit, counts
+// from zero, and what is gone has been counted before.
+func consumption(before, after []bucket.Limit) []bucket.Amount {
+	var consumed []bucket.Amount
+	for i := range after {
+		l := &after[i]
+		n := l.Consumed
+		if at := slices.IndexFunc(before, func(b bucket.Limit) bool { return b.Name == l.Name }); at >= 0 {
+			n -= before[at].Consumed
+		}
+		if n != 0 && l.Name != bucket.WriteUnits {
+			consumed = append(consumed, bucket.Amount{Limit: l.Name, Tokens: n})
+		}
+	}
+	return consumed
+}
+
+// newer returns the events that come after those that an item has counted of their shards.
+func newer(events []event, counted map[int]store.Sequence) []event {
+	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.sequence <= counted[e.shard] })
+}
+
+// usage returns the sum of events of the snapshot, each once.
+func (s *snapshot) usage(events []event) *bridge.Usage {
+	u := &bridge.Usage{Bucket: s.Bucket, Window: string(s.window), Start: s.start}
+	for i := range events {
+		e := &events[i]
+		if i > 0 && e.shard == events[i-1].shard && e.sequence == events[i-1].sequence {
+			continue
+		}
+		u.Events++
+		for _, c := range e.consumed {
+			at, found := slices.BinarySearchFunc(u.Consumed, c.Limit, func(a bucket.Amount, limit string) int {
+				return strings.Compare(a.Limit, limit)
+			})
+			if !found {
+				u.Consumed = slices.Insert(u.Consumed, at, bucket.Amount{Limit: c.Limit})
+			}
+			u.Consumed[at].Tokens += c.Tokens
+		}
+		if last := len(u.Sources) - 1; last < 0 || u.Sources[last].Number != e.shard {
+			u.Sources = append(u.Sources, bridge.Source{Number: e.shard, First: e.sequence})
+		}
+		u.Sources[len(u.Sources)-1].Last = e.sequence
+	}
+	return u
+}

@@ -1,0 +1,85 @@
+package aggregator
+
+import (
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An Option changes how an aggregator works. Options are checked by [New].
+type Option func(*options)
+
+// options is the configuration of an aggregator.
+type options struct {
+	clock       func() time.Time
+	concurrency int
+	logger      *slog.Logger
+	retention   map[zlimit.Window]time.Duration
+}
+
+// windows are the windows that usage is summed up over.
+var windows = [...]zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly}
+
+// minRetention is the shortest time that a snapshot is kept after its window. A change may come again for as long as the
+// stream of the table has it, which is a day: a snapshot that was gone by then would be started afresh by it.
+const minRetention = 48 * time.Hour
+
+func newOptions(opts []Option) (options, error) {
+	o := options{
+		clock:       time.Now, //nolint:forbidigo // the default of WithClock
+		concurrency: 8,
+		logger:      slog.New(slog.DiscardHandler),
+		retention: map[zlimit.Window]time.Duration{
+			zlimit.Hourly:  90 * 24 * time.Hour,
+			zlimit.Daily:   400 * 24 * time.Hour,
+			zlimit.Monthly: 0,
+		},
+	}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o, o.validate()
+}
+
+func (o *options) validate() error {
+	invalid := func(field, value, reason string) error {
+		return &zlimit.ValidationError{Field: field, Value: value, Reason: reason}
+	}
+	switch {
+	case o.clock == nil:
+		return invalid("clock", "nil", "must not be nil")
+	case o.logger == nil:
+		return invalid("logger", "nil", "must not be nil")
+	case o.concurrency < 1:
+		return invalid("concurrency", strconv.Itoa(o.concurrency), "must be positive")
+	}
+	for w, d := range o.retention {
+		if _, err := zlimit.ParseWindow(string(w)); err != nil {
+			return err
+		}
+		if d != 0 && d < minRetention {
+			return invalid("retention", d.String(), "must be 0, for ever, or at least "+minRetention.String())
+		}
+	}
+	return nil
+}
+
+// WithRetention sets how long the snapshots of a window are kept after its end: at least 48 hours, since changes may come
+// again for a day; 0 keeps them for ever. The default is 90 days for hours, 400 days for days, and for ever for months.
+// It holds for snapshots that are written from then on.
+func WithRetention(w zlimit.Window, d time.Duration) Option {
+	return func(o *options) { o.retention[w] = d }
+}
+
+// WithConcurrency sets how many writes of one batch are under way at a time; the default is 8.
+func WithConcurrency(n int) Option { return func(o *options) { o.concurrency = n } }
+
+// WithClock sets where the aggregator takes the time from; the default is [time.Now]. Usage does not depend on it: it
+// goes by the time of each change. The function must be safe for concurrent use.
+func WithClock(now func() time.Time) Option { return func(o *options) { o.clock = now } }
+
+// WithLogger sets where the aggregator reports what an operator should know, such as an item that it cannot read; by
+// default nowhere.
+func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }

@@ -1,0 +1,139 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Each snapshot of usage knows the last change of each shard that it contains, and is written on condition that it
+// contains none of those that are added. When it contains some, the failed write returns the item, and the rest follows.
+// So a write whose outcome is unknown is done again, and whoever else does the same work does no harm.
+
+// fold sorts the changes of buckets into snapshots. What it cannot read it reports and leaves out, since trying again
+// would not help, and would hold up all that follows.
+func (a *Aggregator) fold(changes []store.Change) []*snapshot {
+	var f fold
+	for i := range changes {
+		c := &changes[i]
+		shard, ok := a.table.Shard(c.Key)
+		if !ok || c.New == nil {
+			continue
+		}
+		before, after, err := a.states(c)
+		if err != nil {
+			a.options.logger.Error("aggregator: a change of a bucket cannot be read, and is not counted",
+				"key", c.Key.PK, "sequence", string(c.Sequence), "error", err)
+			continue
+		}
+		e := event{index: i, shard: shard.Number, sequence: c.Sequence, consumed: a.countable(c, consumption(before.Limits, after.Limits))}
+		if len(e.consumed) > 0 {
+			f.add(shard.Bucket, c.At, e)
+		}
+	}
+	return f.finish()
+}
+
+// states returns the state of an item before and after a change; the zero state where there was none.
+func (a *Aggregator) states(c *store.Change) (before, after bucket.State, err error) {
+	if c.Old != nil {
+		before, err = a.table.State(c.Old)
+	}
+	if err == nil {
+		after, err = a.table.State(c.New)
+	}
+	return before, after, err
+}
+
+// countable returns the amounts of the limits that a snapshot can have figures for.
+func (a *Aggregator) countable(c *store.Change, amounts []bucket.Amount) []bucket.Amount {
+	kept := amounts[:0]
+	for _, amount := range amounts {
+		if a.table.Countable(amount.Limit) {
+			kept = append(kept, amount)
+			continue
+		}
+		a.options.logger.Error("aggregator: a limit has a name that usage has no room for, and is not counted",
+			"key", c.Key.PK, "limit", amount.Limit)
+	}
+	return kept
+}
+
+// count adds the events of a snapshot to its item: one UpdateItem, and one more whenever the item contains some of them
+// already. It returns the events that could not be added.
+func (a *Aggregator) count(ctx context.Context, s *snapshot) ([]event, error) {
+	left := s.events
+	for len(left) > 0 {
+		u := s.usage(left)
+		if d := a.options.retention[s.window]; d > 0 {
+			u.ExpiresAt = s.window.End(s.start).Add(d).Unix()
+		}
+		w, err := a.table.CountUsage(u)
+		if err != nil {
+			return left, err
+		}
+		r, err := a.write(ctx, w)
+		switch {
+		case err != nil:
+			return left, fmt.Errorf("aggregator: count usage in %s %s: %w", w.Key.PK, w.Key.SK, err)
+		case r.Applied:
+			return nil, nil
+		}
+		rest := newer(left, a.table.Counted(r.Item))
+		if len(rest) == len(left) {
+			return left, fmt.Errorf("aggregator: count usage in %s %s: the item does not tell what it contains", w.Key.PK, w.Key.SK)
+		}
+		left = rest
+	}
+	return nil, nil
+}
+
+// How calls of the store are made.
+const (
+	callTimeout = 5 * time.Second        // of one call
+	attempts    = 4                      // at a write that may be done twice
+	firstPause  = 100 * time.Millisecond // at most, before the second; each later one is twice as long
+)
+
+// write does a write that does no harm when it is done twice, and waits outages out for a moment.
+func (a *Aggregator) write(ctx context.Context, w store.Write) (store.Result, error) {
+	for attempt := 1; ; attempt++ {
+		r, err := a.writeOnce(ctx, w)
+		if err == nil || attempt == attempts || !passing(err) {
+			return r, err
+		}
+		longest := firstPause << (attempt - 1)
+		if err := a.sleep(ctx, longest/2+rand.N(longest/2)); err != nil {
+			return r, err
+		}
+	}
+}
+
+func (a *Aggregator) writeOnce(ctx context.Context, w store.Write) (store.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return a.store.Write(ctx, w)
+}
+
+// passing reports whether an error of a call may be gone when it is made again.
+func passing(err error) bool {
+	var failed *store.Error
+	return errors.As(err, &failed) && (failed.Unavailable || failed.Unknown) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// sleep waits, or returns the context's error when that ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

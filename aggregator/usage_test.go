@@ -1,0 +1,297 @@
+package aggregator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// busy returns n changes of shard 0 within a minute, each of which takes 1 of one limit and 2.5 of the other.
+func busy(n int) []store.Change {
+	changes := make([]store.Change, n)
+	for i := range int64(n) {
+		changes[i] = change(int(i)+1, noon.Add(time.Duration(i)*time.Second/2),
+			map[string]int64{"rpm": i * 1000, "tpm": i * 2500}, map[string]int64{"rpm": (i + 1) * 1000, "tpm": (i + 1) * 2500})
+	}
+	return changes
+}
+
+// figuresOf returns what snapshots of one hour, its day and its month are when they are the same.
+func figuresOf(f figures) map[string]figures {
+	return map[string]figures{"r#2026-03-31T12:00:00Z": f, "r#2026-03-31": f, "r#2026-03": f}
+}
+
+// TestUsageCosts counts the calls and the write units of a batch.
+func TestUsageCosts(t *testing.T) {
+	s, faults := newTable(t)
+	a := newAggregator(t, s)
+	changes := busy(200)
+	for _, batch := range []struct {
+		name         string
+		changes      []store.Change
+		calls        int
+		table, index float64
+	}{
+		{"the first batch creates three items, each with two index entries", changes[:100], 3, 3, 6},
+		{"a batch of 100 changes with two limits", changes[100:], 3, 3, 0},
+		{"a batch that has been counted", changes[100:], 3, 3, 0},
+	} {
+		faults.Reset()
+		mustApply(t, a, batch.changes...)
+		used := faults.Capacity("")
+		index := 0.0
+		for _, units := range used.Indexes {
+			index += units.Write
+		}
+		failed := 0.0 // charged all the same, but the reply does not tell
+		if batch.calls == 3 && used.Table.Write == 0 {
+			failed = 3
+		}
+		if calls := faults.Calls(""); calls != batch.calls || used.Table.Write+failed != batch.table || index != batch.index {
+			t.Errorf("%s: %d calls, %v + %v write units, want %d, %v + %v",
+				batch.name, calls, used.Table.Write+failed, index, batch.calls, batch.table, batch.index)
+		}
+	}
+	want := figuresOf(figures{"rpm": "200", "tpm": "500", "total_events": "200"})
+	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
+		t.Errorf("snapshots (-want +got):\n%s", diff)
+	}
+}
+
+// TestSeveralShards counts the changes of all shards of a bucket with one write of each snapshot, which stays small.
+func TestSeveralShards(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		a := newAggregator(t, s)
+		f := inject(a, nil)
+		var changes []store.Change
+		for i := range 64 {
+			c := change(i+1, noon, nil, nil)
+			c.Key = keyOf(shard(i % 32))
+			c.Old, c.New = item(shard(i%32), map[string]int64{"rpm": int64(i)}), item(shard(i%32), map[string]int64{"rpm": int64(i) + 500})
+			changes = append(changes, c)
+		}
+		mustApply(t, a, changes...)
+		if f.writes != 3 {
+			t.Errorf("apply() made %d writes, want 3", f.writes)
+		}
+		mustApply(t, a, changes[10:40]...)
+		want := figuresOf(figures{"rpm": "32", "total_events": "64"})
+		if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
+			t.Errorf("snapshots (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestRemainder applies batches that overlap: what a snapshot contains is left out, and the rest counted.
+func TestRemainder(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		a := newAggregator(t, s)
+		f := inject(a, nil)
+		changes := busy(20)
+		mustApply(t, a, changes[:8]...)
+		mustApply(t, a, changes[:13]...)
+		mustApply(t, a, changes[5:9]...)
+		mustApply(t, a, slices.Concat(changes[10:], changes[10:])...)
+		if want := 3 + 6 + 3 + 6; f.writes != want {
+			t.Errorf("apply() made %d writes, want %d", f.writes, want)
+		}
+		want := figuresOf(figures{"rpm": "20", "tpm": "50", "total_events": "20"})
+		if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
+			t.Errorf("snapshots (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestConcurrentAggregators lets several aggregators do the same work at the same time.
+func TestConcurrentAggregators(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		changes := busy(60)
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				a := newAggregator(t, s)
+				for batch := range slices.Chunk(changes, 3+2*i) {
+					if errs := a.apply(context.Background(), batch); errs != nil {
+						t.Errorf("apply() = %v", errors.Join(errs...))
+					}
+				}
+			})
+		}
+		wg.Wait()
+		want := figuresOf(figures{"rpm": "60", "tpm": "150", "total_events": "60"})
+		if diff := cmp.Diff(want, snapshotsOf(t, newAggregator(t, s), "e")); diff != "" {
+			t.Errorf("snapshots (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestFailedWrite reports the changes of the snapshot that could not be written, and no other.
+func TestFailedWrite(t *testing.T) {
+	a := newAggregator(t, newMemory(t), WithConcurrency(1))
+	of := func(entity string, n int) store.Change {
+		s := shard(0)
+		s.Entity = entity
+		return store.Change{Key: keyOf(s), Sequence: sequence(n), At: noon, New: item(s, map[string]int64{"rpm": 1000})}
+	}
+	other := of("other", 2)
+	other.Key.SK = "#META"
+	changes := []store.Change{of("a", 1), other, of("b", 3), {Key: keyOf(shard(0)), Sequence: sequence(4), Old: item(shard(0), nil)}, of("c", 5)}
+	f := inject(a, func(n int) (bool, error) {
+		if n == 5 { // the day of b
+			return false, errDown
+		}
+		return false, nil
+	})
+	errs := a.apply(context.Background(), changes)
+	for i, want := range []error{nil, nil, errDown, nil, nil} {
+		if !errors.Is(errs[i], want) {
+			t.Errorf("apply()[%d] = %v, want %v", i, errs[i], want)
+		}
+	}
+	if !strings.Contains(errs[2].Error(), "#USAGE#r#2026-03-31:") {
+		t.Errorf("apply()[2] = %v, want the key of the snapshot in it", errs[2])
+	}
+	f.fault = nil
+	mustApply(t, a, changes[2:]...)
+	for _, entity := range []string{"a", "b", "c"} {
+		want := figuresOf(figures{"rpm": "1", "total_events": "1"})
+		if diff := cmp.Diff(want, snapshotsOf(t, a, entity)); diff != "" {
+			t.Errorf("snapshots of %s (-want +got):\n%s", entity, diff)
+		}
+	}
+}
+
+// TestUnknownOutcome writes again what was not answered, whether it was done or not.
+func TestUnknownOutcome(t *testing.T) {
+	a := newAggregator(t, newMemory(t), WithConcurrency(1))
+	f := inject(a, func(n int) (bool, error) {
+		if n%3 != 0 {
+			return n%2 == 0, errLost
+		}
+		return false, nil
+	})
+	mustApply(t, a, busy(10)...)
+	want := figuresOf(figures{"rpm": "10", "tpm": "25", "total_events": "10"})
+	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
+		t.Errorf("snapshots (-want +got):\n%s", diff)
+	}
+	f.writes, f.fault = 0, func(int) (bool, error) { return false, errLost }
+	if errs := a.apply(context.Background(), busy(1)); !errors.Is(errs[0], errLost.Err) || f.writes != 3*attempts {
+		t.Errorf("apply() = %v after %d writes, want %v after %d", errs, f.writes, errLost, 3*attempts)
+	}
+}
+
+// TestLostRepliesOnTheNetwork loses replies of the engine.
+func TestLostRepliesOnTheNetwork(t *testing.T) {
+	s, faults := newTable(t)
+	a := newAggregator(t, s)
+	faults.Inject(enginetest.Fault{Operation: "UpdateItem", Kind: enginetest.LostReply, Times: 3})
+	mustApply(t, a, busy(10)...)
+	if n := faults.Injected(enginetest.LostReply); n != 3 {
+		t.Fatalf("%d replies were lost, want 3", n)
+	}
+	want := figuresOf(figures{"rpm": "10", "tpm": "25", "total_events": "10"})
+	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
+		t.Errorf("snapshots (-want +got):\n%s", diff)
+	}
+}
+
+func TestApplyAfterItsTime(t *testing.T) {
+	a := newAggregator(t, newMemory(t))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for i, err := range a.apply(ctx, busy(2)) {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("apply()[%d] = %v, want %v", i, err, context.Canceled)
+		}
+	}
+}
+
+// TestUnreadableItems counts what can be read, reports the rest to the operator, and goes on.
+func TestUnreadableItems(t *testing.T) {
+	var log bytes.Buffer
+	a := newAggregator(t, newMemory(t), WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	changes := busy(3)
+	changes[1].New.Set("b_rpm_tc", expr.S("many"))
+	changes[2].New.Set("b_window_tk", expr.N(1))
+	for _, field := range []string{"cp", "ra", "rp", "tc"} {
+		changes[2].New.Set("b_window_"+field, expr.N(1))
+	}
+	mustApply(t, a, changes...)
+	want := figuresOf(figures{"rpm": "2", "tpm": "5", "total_events": "2"})
+	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
+		t.Errorf("snapshots (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{"b_rpm_tc: want N, got S", "limit=window"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("log = %s, want %q in it", log.String(), want)
+		}
+	}
+}
+
+// TestForeignSequence meets a snapshot whose sequence is not one.
+func TestForeignSequence(t *testing.T) {
+	a := newAggregator(t, newMemory(t))
+	mustApply(t, a, busy(1)...)
+	spoil := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr("seq#0"), 0)}}
+	bound, err := spoil.Call(expr.N(1)).Bind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-03"}
+	if _, err := a.store.Write(t.Context(), store.Write{Key: key, Expr: bound}); err != nil {
+		t.Fatal(err)
+	}
+	errs := a.apply(context.Background(), busy(2)[1:])
+	if len(errs) != 1 || errs[0] == nil || !strings.Contains(errs[0].Error(), "does not tell what it contains") {
+		t.Errorf("apply() = %v, want an error", errs)
+	}
+}
+
+func TestRetention(t *testing.T) {
+	a := newAggregator(t, newMemory(t), WithRetention(zlimit.Hourly, 48*time.Hour), WithRetention(zlimit.Daily, 0))
+	mustApply(t, a, busy(1)...)
+	for window, want := range map[string]int64{
+		"2026-03-31T12:00:00Z": time.Date(2026, 4, 2, 13, 0, 0, 0, time.UTC).Unix(), "2026-03-31": 0, "2026-03": 0,
+	} {
+		items, err := a.store.Read(t.Context(), []store.Key{{PK: "n/ENTITY#e", SK: "#USAGE#r#" + window}}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := items[0].Get("ttl").Int(); got != want {
+			t.Errorf("snapshot %s expires at %d, want %d", window, got, want)
+		}
+	}
+}
+
+func TestInvalidOptions(t *testing.T) {
+	for name, opts := range map[string][]Option{
+		"a retention that changes may outlive": {WithRetention(zlimit.Hourly, 47*time.Hour)},
+		"a negative retention":                 {WithRetention(zlimit.Hourly, -1)},
+		"an unknown window":                    {WithRetention("yearly", 0)},
+		"no clock":                             {WithClock(nil)},
+		"no logger":                            {WithLogger(nil)},
+		"no concurrency":                       {WithConcurrency(0)},
+	} {
+		var invalid *zlimit.ValidationError
+		if _, err := New(newMemory(t), opts...); !errors.As(err, &invalid) {
+			t.Errorf("%s: New() = %v, want a ValidationError", name, err)
+		}
+	}
+	if _, err := New(zlimit.Store{}); err == nil {
+		t.Error("New() takes a store that is none")
+	}
+}
