@@ -63,18 +63,29 @@ var answers = map[Kind]struct {
 // refusal returns a reply in which DynamoDB declines a call, in its JSON form.
 // https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Programming.Errors.html
 func refusal(request *http.Request, kind Kind, call Call) (*http.Response, error) {
-	answer, ok := answers[kind]
+	known, ok := answers[kind]
 	if !ok {
 		return nil, fmt.Errorf("enginetest: unknown kind of fault %q", kind)
 	}
-	content := map[string]any{"__type": answer.typeName, "message": answer.message}
+	content := map[string]any{"__type": known.typeName, "message": known.message}
 	if kind == Conflict && strings.HasPrefix(call.Operation, "Transact") {
 		var err error
-		if content, err = cancellation(call); err != nil {
+		content, err = cancellation(call, func(i int) (string, string) {
+			if i == 0 {
+				return "TransactionConflict", conflictReason
+			}
+			return "None", ""
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
-	return reply(request, answer.status, content, fmt.Sprintf("INJECTED-%s-%d", call.Operation, call.N))
+	return declined(request, call, known.status, content)
+}
+
+// declined returns a reply in which a call is declined.
+func declined(request *http.Request, call Call, status int, content any) (*http.Response, error) {
+	return reply(request, status, content, fmt.Sprintf("INJECTED-%s-%d", call.Operation, call.N))
 }
 
 // reply returns a reply in the form of DynamoDB's.
@@ -100,9 +111,10 @@ func reply(request *http.Request, status int, content any, id string) (*http.Res
 	}, nil
 }
 
-// cancellation returns the content of a TransactionCanceledException for a
-// transaction whose first item is in conflict. Each item has a reason, in order.
-func cancellation(call Call) (map[string]any, error) {
+// cancellation returns the content of a TransactionCanceledException. Each item
+// has a reason, in order: a code, which is None for those that did not cause it,
+// and a text.
+func cancellation(call Call, reason func(i int) (code, message string)) (map[string]any, error) {
 	var transaction struct{ TransactItems []json.RawMessage }
 	if err := json.Unmarshal(call.Body, &transaction); err != nil {
 		return nil, fmt.Errorf("enginetest: %s: %w", call.Operation, err)
@@ -110,12 +122,12 @@ func cancellation(call Call) (map[string]any, error) {
 	codes := make([]string, len(transaction.TransactItems))
 	reasons := make([]map[string]string, len(codes))
 	for i := range codes {
-		codes[i] = "None"
-		reasons[i] = map[string]string{"Code": "None"}
-	}
-	if len(codes) > 0 {
-		codes[0] = "TransactionConflict"
-		reasons[0] = map[string]string{"Code": codes[0], "Message": conflictReason}
+		code, message := reason(i)
+		codes[i] = code
+		reasons[i] = map[string]string{"Code": code}
+		if message != "" {
+			reasons[i]["Message"] = message
+		}
 	}
 	return map[string]any{
 		"__type": "com.amazonaws.dynamodb.v20120810#TransactionCanceledException",
