@@ -1,0 +1,169 @@
+// Package docs keeps the documentation true: its tests run what README.md and the pages of this directory show.
+//
+// A block of Go is a whole program, declarations, or statements. Statements have ctx, limiter, sleep and callModel in
+// scope: a context, a limiter in memory, a function that lets time pass, and a model that answers with 620 tokens. The
+// blocks of a page run in their order on one limiter. What a block prints is in a comment at its end, as in examples of
+// package testing. Blocks that talk to DynamoDB are compiled. A block that names its language golang is the code of
+// another library, and comes with a block of Go that replaces it.
+//
+// A block of sh is run line by line, on one store for each page; what its commands print is in a block of text after it.
+package docs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/format"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// languages are those of the blocks that there may be.
+var languages = []string{"go", "golang", "json", "python", "sh", "text", "yaml"}
+
+func TestLanguages(t *testing.T) {
+	for _, p := range readPages(t) {
+		for _, b := range p.blocks {
+			switch {
+			case !slices.Contains(languages, b.language):
+				t.Errorf("%s: a block is of one of %v, not of %q", b.at(), languages, b.language)
+			case b.language == "golang":
+				if _, err := format.Source([]byte(b.text)); err != nil {
+					t.Errorf("%s: %v", b.at(), err)
+				}
+			}
+		}
+	}
+}
+
+func TestGo(t *testing.T) {
+	var programs []program
+	for _, p := range readPages(t) {
+		for _, b := range p.blocks {
+			if b.language != "go" {
+				continue
+			}
+			program, err := newProgram(b)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			programs = append(programs, program)
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	got, err := run(t, programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range programs {
+		r := got[p.at()]
+		switch {
+		case r.failed != "":
+			t.Errorf("%s: the block returns %s", p.at(), r.failed)
+		case r.printed != p.want && p.run:
+			t.Errorf("%s: the block prints\n%s\nbut says\n%s", p.at(), r.printed, p.want)
+		}
+	}
+}
+
+// run compiles all programs into one binary and runs it. Errors name the lines of the pages.
+func run(t *testing.T, programs []program) (map[string]result, error) {
+	t.Helper()
+	sources, err := files(programs)
+	if err != nil {
+		return nil, err
+	}
+	dir := t.TempDir()
+	module, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	// The files are in the module for the compiler alone.
+	replace := map[string]string{}
+	for path, source := range sources {
+		file := filepath.Join(dir, strings.ReplaceAll(path, "/", "_"))
+		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+			return nil, err
+		}
+		replace[filepath.Join(module, path)] = file
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return nil, err
+	}
+	overlayFile, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "pages")
+	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
+		return nil, err
+	}
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", binary, "./docs/run")
+	build.Dir = module
+	if output, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("compile the blocks: %w\n%s", err, output)
+	}
+	var stdout, stderr bytes.Buffer
+	pages := exec.CommandContext(t.Context(), binary, "-test.timeout=1m")
+	pages.Dir, pages.Stdout, pages.Stderr = t.TempDir(), &stdout, &stderr
+	if err := pages.Run(); err != nil {
+		return nil, fmt.Errorf("run the blocks: %w\n%s%s", err, &stdout, &stderr)
+	}
+	return results(stdout.String())
+}
+
+var (
+	links    = regexp.MustCompile(`\]\(([^)]*)\)`)
+	headings = regexp.MustCompile(`(?m)^#+ (.*)$`)
+)
+
+// TestLinks follows every link of the pages to another page, and to its headings.
+func TestLinks(t *testing.T) {
+	pages := append(readPages(t), readPage(t, "DESIGN.md"))
+	for _, p := range pages {
+		for i, line := range p.lines {
+			for _, link := range links.FindAllStringSubmatch(line, -1) {
+				target, anchor, _ := strings.Cut(link[1], "#")
+				if strings.Contains(target, "://") {
+					continue
+				}
+				path := filepath.Join(root, p.path)
+				if target != "" {
+					path = filepath.Join(filepath.Dir(path), target)
+				}
+				text, err := os.ReadFile(path)
+				if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
+					err = nil
+				}
+				if err != nil {
+					t.Errorf("%s:%d: %v", p.path, i+1, err)
+					continue
+				}
+				if anchor != "" && !slices.Contains(anchors(string(text)), anchor) {
+					t.Errorf("%s:%d: %s has no heading #%s", p.path, i+1, target, anchor)
+				}
+			}
+		}
+	}
+}
+
+// anchors returns the names that GitHub gives to the headings of a page.
+func anchors(text string) (names []string) {
+	for _, heading := range headings.FindAllStringSubmatch(text, -1) {
+		names = append(names, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case strings.ContainsRune("`.,:;?!'\"()[]/*&→", r):
+				return -1
+			}
+			return r
+		}, strings.ToLower(heading[1])))
+	}
+	return names
+}
