@@ -17,10 +17,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // languages are those of the blocks that there may be.
@@ -38,6 +43,33 @@ func TestLanguages(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestPermissions compares the policies of dynamodb.md with the calls that a store makes.
+func TestPermissions(t *testing.T) {
+	allowed := map[string]bool{
+		"Options":            true, // is no call
+		"TransactWriteItems": true, // takes the permissions of its writes
+	}
+	for _, b := range readPage(t, "docs/dynamodb.md").blocks {
+		if b.language != "json" {
+			continue
+		}
+		var policy struct{ Statement []struct{ Action []string } }
+		if err := json.Unmarshal([]byte(b.text), &policy); err != nil {
+			t.Fatalf("%s: %v", b.at(), err)
+		}
+		for _, action := range policy.Statement[0].Action {
+			allowed[strings.TrimPrefix(action, "dynamodb:")] = true
+		}
+	}
+	called := map[string]bool{"Options": true, "TransactWriteItems": true, "ConditionCheckItem": true} // the last one in transactions
+	for method := range reflect.TypeFor[zlimit.DynamoDBClient]().Methods() {
+		called[method.Name] = true
+	}
+	if diff := cmp.Diff(called, allowed); diff != "" {
+		t.Errorf("actions (-called +allowed):\n%s", diff)
 	}
 }
 

@@ -29,6 +29,7 @@ var packages = map[string]string{
 	"slog":     "log/slog",
 	"strings":  "strings",
 	"sync":     "sync",
+	"synctest": "testing/synctest",
 	"testing":  "testing",
 	"time":     "time",
 	"zlimit":   module + "/zlimit",
