@@ -37,6 +37,8 @@ func TestLanguages(t *testing.T) {
 			switch {
 			case !slices.Contains(languages, b.language):
 				t.Errorf("%s: a block is of one of %v, not of %q", b.at(), languages, b.language)
+			case (b.language == "golang" || b.language == "python") && b.next != "go":
+				t.Errorf("%s: code of another library comes right before the Go that replaces it", b.at())
 			case b.language == "golang":
 				if _, err := format.Source([]byte(b.text)); err != nil {
 					t.Errorf("%s: %v", b.at(), err)
