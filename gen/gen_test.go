@@ -475,6 +475,20 @@ func TestRun(t *testing.T) {
 			t.Errorf("something was written: %v", err)
 		}
 	})
+	t.Run("a package without a counterpart is reported, and no facade is written", func(t *testing.T) {
+		core := filepath.Join(unpack(t, archives(t, "facade-errors")["shapes"], isCore), "zlimit")
+		out := t.TempDir()
+		var stderr bytes.Buffer
+		if code := run([]string{"-spec", specFile, "-core", core, "-root", out}, &stderr); code != 1 {
+			t.Errorf("run = %d, want 1", code)
+		}
+		if !strings.HasPrefix(stderr.String(), core) || !strings.Contains(stderr.String(), ": Limiter.Give ") {
+			t.Errorf("stderr = %q, want places and names", &stderr)
+		}
+		if _, err := os.Stat(filepath.Join(out, "zlimit", "blocking")); !os.IsNotExist(err) {
+			t.Errorf("a facade was written: %v", err)
+		}
+	})
 	t.Run("a schema that is not there is an error", func(t *testing.T) {
 		var stderr bytes.Buffer
 		if code := run([]string{"-spec", filepath.Join(t.TempDir(), "none.yaml")}, &stderr); code != 1 || stderr.Len() == 0 {

@@ -70,7 +70,7 @@ func TestTimeoutIsHandedOn(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	l, faults := newTable(t, zlimit.WithCallTimeout(10*time.Second))
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-	short := l.WithTimeout(20 * time.Millisecond)
+	short := l.WithTimeout(100 * time.Millisecond)
 	hasty := &Lease{lease.core, short.timeout}
 	for name, call := range map[string]func() error{
 		"Acquire": func() error { _, err := short.Acquire(ask(zlimit.Amounts{"rpm": 1})); return err },
@@ -104,7 +104,7 @@ func TestTimeouts(t *testing.T) {
 
 // TestNoTimeout waits for a store that does not answer until that is an outage.
 func TestNoTimeout(t *testing.T) {
-	l, faults := newTable(t, zlimit.WithCallTimeout(50*time.Millisecond))
+	l, faults := newTable(t, zlimit.WithCallTimeout(500*time.Millisecond))
 	faults.Inject(enginetest.Fault{Kind: enginetest.Hang})
 	var outage *zlimit.UnavailableError
 	if _, err := l.WithTimeout(0).Acquire(ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, &outage) {
@@ -120,7 +120,7 @@ func TestSecondPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l = l.WithTimeout(500 * time.Millisecond)
+	l = l.WithTimeout(time.Second)
 	faults.Inject(enginetest.Fault{Kind: enginetest.Hang, Operation: "Query", Skip: 1})
 	yielded, last := 0, error(nil)
 	for _, err := range l.Audit.EventsSeq("a", zlimit.AuditQuery{}) {
