@@ -29,7 +29,7 @@ func main() {
 
 // listing returns what the packages of a module export that other modules can import, in alphabetical order.
 func listing(root string) (string, error) {
-	command := exec.Command("go", "list", "-f", "{{.Name}} {{.Module.Path}} {{.ImportPath}}", "./...")
+	command := exec.Command("go", "list", "-f", "{{if .GoFiles}}{{.Name}} {{.Module.Path}} {{.ImportPath}}{{end}}", "./...")
 	command.Dir, command.Stderr = root, os.Stderr
 	output, err := command.Output()
 	if err != nil {
@@ -38,6 +38,9 @@ func listing(root string) (string, error) {
 	var lines []string
 	for line := range strings.Lines(string(output)) {
 		fields := strings.Fields(line)
+		if len(fields) == 0 { // nothing but tests
+			continue
+		}
 		path := strings.TrimPrefix(fields[2], fields[1]+"/")
 		if fields[0] == "main" || slices.Contains(strings.Split(path, "/"), "internal") {
 			continue
