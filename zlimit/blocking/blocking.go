@@ -8,9 +8,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// DefaultTimeout is how long a call takes at most, unless [RateLimiter.WithTimeout] says something else. It is the last
-// resort: a store that does not answer is an outage before, after [zlimit.WithCallTimeout], and follows the failure
-// policy. It leaves room for creating a table.
+// DefaultTimeout is how long a call takes at most, [Open] and [New] included, unless [RateLimiter.WithTimeout] says
+// something else. It is the last resort: a store that does not answer is an outage before, after
+// [zlimit.WithCallTimeout], and follows the failure policy. It leaves room for creating a table.
 const DefaultTimeout = time.Minute
 
 const defaultTimeout = callTimeout(DefaultTimeout)
@@ -22,13 +22,13 @@ func Wrap(core *zlimit.RateLimiter) *RateLimiter {
 }
 
 // WithTimeout returns the same limiter with another timeout, which holds for its services and leases, too; 0 is none, for
-// work such as [NamespaceService.Purge] that takes as long as it takes. It stands in for the deadline of a context, and
-// costs an allocation for each service:
+// work such as [NamespaceService.Purge] that takes as long as it takes. Closing either closes both. It does no I/O, and
+// stands in for the deadline of a context:
 //
 //	lease, err := limiter.WithTimeout(50 * time.Millisecond).Acquire(request)
 //
 // A call that does not end in time returns [context.DeadlineExceeded], as it would with a context. What it was about to
-// write may have been written.
+// write may have been written. [Lease.Commit] and [Lease.Rollback] are finished in any case, within 5 seconds.
 func (l *RateLimiter) WithTimeout(d time.Duration) *RateLimiter {
 	return newRateLimiter(l.core, callTimeout(d))
 }

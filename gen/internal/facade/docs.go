@@ -55,7 +55,8 @@ func (a *analysis) doc(object types.Object, name string) string {
 		a.fail(object, name, "has no doc comment")
 	}
 	if word := mention.FindString(strings.ReplaceAll(text, "[context.", "[")); word != "" {
-		a.fail(object, name, "has a doc comment that is about the %s: say in gen/internal/facade/docs.go how it reads without", word)
+		const where = "gen/internal/facade/docs.go"
+		a.fail(object, name, "has a doc comment that is about the %s: say in %s how it reads without", word, where)
 	}
 	return link.ReplaceAllStringFunc(text, func(whole string) string {
 		parts := link.FindStringSubmatch(whole)

@@ -76,28 +76,8 @@ type analysis struct {
 // Of returns the facade of a package, or [Errors] with everything that has no counterpart.
 func Of(p *source.Package) (*Facade, error) {
 	a := &analysis{Package: p, docs: docs(p.Files), types: map[*types.TypeName]*Type{}, funcs: map[string]bool{}}
-	var names []types.Object // in the order of the source
-	for _, name := range p.Types.Scope().Names() {
-		object := p.Types.Scope().Lookup(name)
-		if !object.Exported() {
-			continue
-		}
-		switch object := object.(type) {
-		case *types.TypeName:
-			if named, ok := object.Type().(*types.Named); ok && !object.IsAlias() && hasContext(named) {
-				a.types[object] = &Type{Named: named}
-				names = append(names, object)
-			}
-		case *types.Func:
-			if takesContext(object.Signature()) {
-				a.funcs[name] = true
-				names = append(names, object)
-			}
-		}
-	}
-	slices.SortFunc(names, a.bySource)
 	f := &Facade{Core: p.Types}
-	for _, object := range names {
+	for _, object := range a.find() {
 		switch object := object.(type) {
 		case *types.TypeName:
 			t := a.types[object]
@@ -115,6 +95,30 @@ func Of(p *source.Package) (*Facade, error) {
 		return nil, a.errs.sorted()
 	}
 	return f, nil
+}
+
+// find returns the types and functions that are mirrored, in the order of the source, and notes them.
+func (a *analysis) find() (found []types.Object) {
+	for _, name := range a.Types.Scope().Names() {
+		object := a.Types.Scope().Lookup(name)
+		if !object.Exported() {
+			continue
+		}
+		switch object := object.(type) {
+		case *types.TypeName:
+			if named, ok := object.Type().(*types.Named); ok && !object.IsAlias() && hasContext(named) {
+				a.types[object] = &Type{Named: named}
+				found = append(found, object)
+			}
+		case *types.Func:
+			if takesContext(object.Signature()) {
+				a.funcs[name] = true
+				found = append(found, object)
+			}
+		}
+	}
+	slices.SortFunc(found, a.bySource)
+	return found
 }
 
 // file returns the file of a name, which is added when it is not there yet.
@@ -192,7 +196,14 @@ func (a *analysis) fill(t *Type) {
 		return a.bySource(x, y)
 	})
 	t.Receiver = receiver(t.Named)
+	names := map[string]bool{}
 	for _, m := range all {
+		names[m.Name()] = true
+	}
+	for _, m := range all {
+		if base, ok := strings.CutSuffix(m.Name(), Iterator); ok && names[base] {
+			a.fail(m, object.Name()+"."+m.Name(), "has the name of an iterator, beside %s", base)
+		}
 		if mirrored := a.mirror(m, object.Name()+".", t); mirrored != nil {
 			t.Methods = append(t.Methods, mirrored)
 		}
