@@ -105,8 +105,7 @@ func TestCrash(t *testing.T) {
 				w := embedded(t)
 				m, config := w.mortal("a", killAt, late)
 				a := w.start("a", config)
-				m.onDeath = a.cancel
-				time.Sleep(time.Second) // so that it comes first, and makes enough calls to be killed at one
+				m.uponDeath(a.cancel)
 				b := w.start("b", nil)
 				for range 40 {
 					w.put("", "x")

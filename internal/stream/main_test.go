@@ -277,8 +277,22 @@ func (m *mortal) pass(ctx context.Context, call func() error) error {
 }
 
 func (m *mortal) die(now bool) {
-	if now && m.onDeath != nil {
-		m.onDeath()
+	m.mu.Lock()
+	do := m.onDeath
+	m.mu.Unlock()
+	if now && do != nil {
+		do()
+	}
+}
+
+// uponDeath has something done at the death, at once when that was before.
+func (m *mortal) uponDeath(do func()) {
+	m.mu.Lock()
+	m.onDeath = do
+	dead := m.dead
+	m.mu.Unlock()
+	if dead {
+		do()
 	}
 }
 

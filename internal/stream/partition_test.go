@@ -221,7 +221,7 @@ func program(t *testing.T, seed uint64) {
 				return errs
 			}
 		})
-		m.onDeath = c.cancel
+		m.uponDeath(c.cancel)
 		return c
 	}
 	consumers := []*running{begin(), begin(), begin()}
