@@ -57,7 +57,7 @@ func (o listOutput) Set(name string) error {
 
 // listFlag has a command that prints a list take CSV too.
 func (a *app) listFlag(cmd *cobra.Command) {
-	cmd.Flags().VarP(listOutput{&a.output}, "output", "o", "`form` of the result, table, json or csv")
+	cmd.Flags().VarP(listOutput{&a.output}, "output", "o", "`form` of the result: table, json, csv")
 }
 
 // print writes a result in the chosen form: a value as JSON, or text.
