@@ -51,15 +51,15 @@ func AuditResource(resource string) string { return auditResourcePrefix + resour
 
 // An AuditEvent is one change.
 type AuditEvent struct {
-	ID        string // a ULID: events sort by it in the order of time
-	Time      time.Time
-	Entity    string // ID of the entity, [AuditSystem], or an [AuditResource]
-	Action    AuditAction
-	Principal string // who made the change; "" when nobody knows
-	Resource  string // the resource that the change is about; "" for none
+	ID        string      `json:"id"` // a ULID: events sort by it in the order of time
+	Time      time.Time   `json:"time"`
+	Entity    string      `json:"entity"` // ID of the entity, [AuditSystem], or an [AuditResource]
+	Action    AuditAction `json:"action"`
+	Principal string      `json:"principal,omitempty"` // who made the change; "" when nobody knows
+	Resource  string      `json:"resource,omitempty"`  // the resource that the change is about; "" for none
 	// Details are what changed: strings, int64s, bools, nils, and slices and maps of them. A number that is no int64 is a
 	// [json.Number].
-	Details map[string]any
+	Details map[string]any `json:"details"`
 }
 
 // An AuditQuery chooses among the events of an entity. Its zero value asks for all of them, the oldest first.

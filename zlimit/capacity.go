@@ -11,21 +11,21 @@ import (
 
 // A Capacity is where the limits of a resource stand, over all entities that use it.
 type Capacity struct {
-	Resource string
-	At       time.Time
-	Entities int             // that have a bucket
-	Items    int             // over which the buckets are spread
-	Limits   []LimitCapacity // in the order of their names
+	Resource string          `json:"resource"`
+	At       time.Time       `json:"at"`
+	Entities int             `json:"entities"` // that have a bucket
+	Items    int             `json:"items"`    // over which the buckets are spread
+	Limits   []LimitCapacity `json:"limits"`   // in the order of their names
 }
 
 // A LimitCapacity is where one limit stands, over all entities whose buckets have it.
 type LimitCapacity struct {
-	Name      string
-	Entities  int
-	Capacity  Quantity // of all buckets
-	Available Quantity // in all buckets; none in those that are in debt
-	InDebt    int      // entities in debt
-	Debt      Quantity // of all of them, positive
+	Name      string   `json:"name"`
+	Entities  int      `json:"entities"`
+	Capacity  Quantity `json:"capacity"`  // of all buckets
+	Available Quantity `json:"available"` // in all buckets; none in those that are in debt
+	InDebt    int      `json:"in_debt"`   // entities in debt
+	Debt      Quantity `json:"debt"`      // of all of them, positive
 }
 
 // Utilization returns the part of the capacity that is not available, from 0 to 1.
@@ -44,7 +44,7 @@ func (c *Capacity) Limit(name string) (LimitCapacity, bool) {
 // Capacity adds up the buckets of a resource, as [UsageService.Buckets] yields them, at the same cost, and keeps no more
 // than a page of them in memory.
 func (s *UsageService) Capacity(ctx context.Context, resource string) (Capacity, error) {
-	sum := Capacity{Resource: resource, At: s.l.now().UTC()}
+	sum := Capacity{Resource: resource, At: s.l.now().UTC(), Limits: []LimitCapacity{}}
 	if err := s.check(validateResource(resource)); err != nil {
 		return Capacity{}, err
 	}

@@ -20,16 +20,16 @@ type UsageService struct{ l *RateLimiter }
 
 // A Snapshot is what one entity consumed of one resource in one window.
 type Snapshot struct {
-	Entity   string
-	Resource string
-	Window   Window
-	Start    time.Time // of the window, in UTC
-	End      time.Time // the start of the next one
+	Entity   string    `json:"entity"`
+	Resource string    `json:"resource"`
+	Window   Window    `json:"window"`
+	Start    time.Time `json:"start"` // of the window, in UTC
+	End      time.Time `json:"end"`   // the start of the next one
 	// Consumed is the net consumption of each limit, by its name: what was taken less what was given back. It is negative
 	// when requests that were admitted in an earlier window were corrected in this one.
-	Consumed map[string]Quantity
+	Consumed map[string]Quantity `json:"consumed"`
 	// Events is the number of changes of the bucket that the snapshot sums up.
-	Events int64
+	Events int64 `json:"events"`
 }
 
 // A UsageQuery chooses among snapshots. Entity, Resource or both must be given, and Window.

@@ -10,21 +10,21 @@ import (
 // A Summary is what the snapshots of a query come to. Its windows are those with consumption; snapshots of the same
 // window, of several entities or resources, count as one.
 type Summary struct {
-	Window  Window
-	From    time.Time // the start of the first window; zero when there is none
-	To      time.Time // the end of the last one
-	Windows int
-	Events  int64        // changes of buckets
-	Limits  []LimitUsage // in the order of their names
+	Window  Window       `json:"window"`
+	From    time.Time    `json:"from,omitzero"` // the start of the first window; zero when there is none
+	To      time.Time    `json:"to,omitzero"`   // the end of the last one
+	Windows int          `json:"windows"`
+	Events  int64        `json:"events"` // changes of buckets
+	Limits  []LimitUsage `json:"limits"` // in the order of their names
 }
 
 // A LimitUsage is the consumption of one limit in the windows of a [Summary].
 type LimitUsage struct {
-	Name    string
-	Total   Quantity
-	Average Quantity  // of a window, rounded toward zero
-	Peak    Quantity  // of the window with the highest consumption
-	PeakAt  time.Time // the start of the first window that has it
+	Name    string    `json:"name"`
+	Total   Quantity  `json:"total"`
+	Average Quantity  `json:"average"` // of a window, rounded toward zero
+	Peak    Quantity  `json:"peak"`    // of the window with the highest consumption
+	PeakAt  time.Time `json:"peak_at"` // the start of the first window that has it
 }
 
 // Limit returns the usage of a limit by its name; false when there is none.
@@ -35,7 +35,7 @@ func (s *Summary) Limit(name string) (LimitUsage, bool) {
 // Summary sums up the snapshots that [UsageService.Snapshots] yields for a query, at the same cost, and keeps no more than
 // a page of them in memory.
 func (s *UsageService) Summary(ctx context.Context, q UsageQuery) (Summary, error) {
-	sum := Summary{Window: q.Window}
+	sum := Summary{Window: q.Window, Limits: []LimitUsage{}}
 	window := map[string]Quantity{} // consumption in the last window so far
 	var start time.Time
 	for snapshot, err := range s.Snapshots(ctx, q) {

@@ -379,7 +379,7 @@ func TestSummaries(t *testing.T) {
 		}
 		record(t, l, all...)
 
-		want := Summary{Window: Daily}
+		want := Summary{Window: Daily, Limits: []LimitUsage{}}
 		windows := map[time.Time]map[string]Quantity{}
 		totals := map[string]Quantity{}
 		for _, s := range all {
