@@ -85,6 +85,23 @@ func TestBadInput(t *testing.T) {
 		{"a level to delete that is none", []string{"limits", "delete", "--store", store, "--resource", "4o"}, `invalid resource "4o"`},
 		{"a resource to list that is none", []string{"limits", "list", "--store", store, "--resource", "4o"}, `invalid resource "4o"`},
 
+		{"no command of usage", []string{"usage"}, "usage: list, summary or plot is missing; see zlimit usage --help"},
+		{"usage of nobody", []string{"usage", "list", "--store", store}, "usage list: --entity or --resource is missing; see zlimit usage list --help"},
+		{"usage of an entity that is none", []string{"usage", "plot", "--store", store, "--entity", "a/b"}, `invalid entity "a/b": must start with`},
+		{"usage of an empty entity", []string{"usage", "summary", "--store", store, "--entity="}, `invalid entity "": must be given, or a resource`},
+		{"a window that is none", []string{"usage", "summary", "--store", store, "--entity", "a", "--window", "weekly"}, `invalid window "weekly": must be hourly, daily or monthly`},
+		{"no lines of usage", []string{"usage", "list", "--store", store, "--entity", "a", "--max", "0"}, "usage list: --max 0: must be positive"},
+		{"two beginnings of a range", []string{"usage", "list", "--store", store, "--entity", "a", "--since", "1d", "--from", "today"}, "usage list: --since excludes --from"},
+		{"a time that is none", []string{"audit", "list", "--store", store, "--system", "--to", "noon"}, `audit list: --to "noon": must be now, today,`},
+		{"no command of audit", []string{"audit"}, "audit: list is missing; see zlimit audit --help"},
+		{"changes of nothing", []string{"audit", "list", "--store", store}, "audit list: --system, --resource or --entity is missing"},
+		{"changes of two subjects", []string{"audit", "list", "--store", store, "--system", "--entity", "a"}, "audit list: --system excludes --entity and --resource"},
+		{"no lines of changes", []string{"audit", "list", "--store", store, "--system", "--max", "-1"}, "audit list: --max -1: must be positive"},
+		{"changes of a resource that is none", []string{"audit", "list", "--store", store, "--resource", "4o"}, `invalid resource "4o"`},
+		{"capacity of nothing", []string{"capacity", "--store", store}, "capacity: RESOURCE is missing; see zlimit capacity --help"},
+		{"capacity of a resource that is none", []string{"capacity", "--store", store, "4o"}, `invalid resource "4o"`},
+		{"buckets of a resource that is none", []string{"capacity", "--store", store, "4o", "--entities"}, `invalid resource "4o"`},
+
 		{"no trace", []string{"simulate", "--store", store, limit, cost}, "simulate: --trace FILE is missing"},
 		{"no limit to replay against", simulate(cost), "simulate: --limit NAME=CAPACITY[:REFILL]/PERIOD is missing"},
 		{"a limit without a cost", simulate(limit), "simulate: limit a has no cost: give --cost a=EXPR"},
@@ -144,7 +161,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("zlimit %s: %d columns: %s", strings.Join(args, " "), width, line)
 			}
 		}
-		if cmd.Runnable() && cmd.Name() != "version" && cmd.Name() != "limits" && !strings.Contains(got.stdout, "Examples:\n  zlimit ") {
+		if cmd.Runnable() && cmd.Name() != "version" && cmd.Name() != "limits" && cmd.Name() != "usage" && cmd.Name() != "audit" && !strings.Contains(got.stdout, "Examples:\n  zlimit ") {
 			t.Errorf("zlimit %s has no example", strings.Join(args, " "))
 		}
 	}

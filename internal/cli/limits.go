@@ -397,13 +397,13 @@ func placesOf(ctx context.Context, l *zlimit.RateLimiter, resource string, only 
 }
 
 // collect returns all of a list.
-func collect(list iter.Seq2[string, error]) ([]string, error) {
-	var all []string
-	for name, err := range list {
+func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
+	var all []T
+	for element, err := range list {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, name)
+		all = append(all, element)
 	}
 	return all, nil
 }
@@ -443,5 +443,6 @@ func (a *app) printLevels(levels []level, details bool) error {
 			return strings.Join(limits, " ")
 		}))
 	}
-	return printList(a, map[string][]level{"levels": levels}, levels, columns, "no limits are stored")
+	l := listing[level]{value: map[string][]level{"levels": levels}, rows: levels, columns: columns, none: "no limits are stored"}
+	return l.print(a)
 }

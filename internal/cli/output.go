@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -86,6 +87,15 @@ type column[T any] struct {
 // text is a column of names and the like.
 func text[T any](name string, of func(T) string) column[T] { return column[T]{name, false, of, of} }
 
+// instant is a column of times, in the form that is given for people.
+func instant[T any](name string, form func(time.Time) string, of func(T) time.Time) column[T] {
+	return column[T]{
+		name, false,
+		func(t T) string { return of(t).UTC().Format(time.RFC3339) },
+		func(t T) string { return form(of(t)) },
+	}
+}
+
 // number is a column of whole numbers.
 func number[T any](name string, of func(T) int64) column[T] {
 	return column[T]{
@@ -95,56 +105,82 @@ func number[T any](name string, of func(T) int64) column[T] {
 	}
 }
 
-// quantity is a column of quantities, empty where there is none.
-func quantity[T any](name string, of func(T) (zlimit.Quantity, bool)) column[T] {
-	cell := func(format func(zlimit.Quantity) string) func(T) string {
-		return func(t T) string {
-			if q, ok := of(t); ok {
-				return format(q)
-			}
-			return ""
-		}
+// quantity is a column of tokens.
+func quantity[T any](name string, of func(T) zlimit.Quantity) column[T] {
+	return column[T]{
+		name, true,
+		func(t T) string { return of(t).String() },
+		func(t T) string { return groupedTokens(of(t)) },
 	}
-	return column[T]{name, true, cell(zlimit.Quantity.String), cell(groupedTokens)}
 }
 
-// printList writes a list in the chosen form: a value as JSON, or its elements as rows. A table without rows is a line that
-// says so.
-func printList[T any](a *app, value any, list []T, columns []column[T], none string) error {
-	rows := make([][]string, len(list))
-	for i, element := range list {
-		for _, c := range columns {
-			cell := c.shown
-			if a.output.csv {
-				cell = c.plain
+// where leaves cells empty where there is nothing to show.
+func (c column[T]) where(there func(T) bool) column[T] {
+	when := func(cell func(T) string) func(T) string {
+		return func(t T) string {
+			if !there(t) {
+				return ""
 			}
-			rows[i] = append(rows[i], cell(element))
+			return cell(t)
 		}
 	}
+	c.plain, c.shown = when(c.plain), when(c.shown)
+	return c
+}
+
+// A listing is a result of many things alike.
+type listing[T any] struct {
+	value   any // as JSON
+	rows    []T
+	columns []column[T]
+	title   string // a line above the table; "" for none
+	none    string // what stands in place of a table without rows
+}
+
+// print writes the listing in the chosen form.
+func (l *listing[T]) print(a *app) error {
 	if a.output.csv {
-		var header []string
-		for _, c := range columns {
-			header = append(header, c.name)
-		}
-		p := &page{}
-		if err := csv.NewWriter(p).WriteAll(append([][]string{header}, rows...)); err != nil {
-			return fmt.Errorf("encode the result: %w", err)
-		}
-		return a.write(p)
+		return l.printCSV(a)
 	}
-	return a.print(value, func(p *page) {
-		if len(rows) == 0 {
-			p.linef("%s", none)
+	return a.print(l.value, func(p *page) {
+		if len(l.rows) == 0 {
+			p.linef("%s", l.none)
 			return
 		}
+		if l.title != "" {
+			p.linef("%s", l.title)
+		}
 		var header []string
-		for _, c := range columns {
+		for _, c := range l.columns {
 			name := strings.ReplaceAll(c.name, "_", " ")
 			if c.right {
 				name += ">"
 			}
 			header = append(header, name)
 		}
-		p.table(header, rows)
+		p.table(header, l.cells(func(c column[T], row T) string { return c.shown(row) }))
 	})
+}
+
+func (l *listing[T]) printCSV(a *app) error {
+	var header []string
+	for _, c := range l.columns {
+		header = append(header, c.name)
+	}
+	p := &page{}
+	rows := l.cells(func(c column[T], row T) string { return c.plain(row) })
+	if err := csv.NewWriter(p).WriteAll(append([][]string{header}, rows...)); err != nil {
+		return fmt.Errorf("encode the result: %w", err)
+	}
+	return a.write(p)
+}
+
+func (l *listing[T]) cells(of func(column[T], T) string) [][]string {
+	rows := make([][]string, len(l.rows))
+	for i, row := range l.rows {
+		for _, c := range l.columns {
+			rows[i] = append(rows[i], of(c, row))
+		}
+	}
+	return rows
 }

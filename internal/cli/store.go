@@ -57,7 +57,7 @@ func rehearse[T any](ctx context.Context, a *app, do operation[T], opts ...zlimi
 func perform[T any](
 	ctx context.Context, a *app, dsn string, do operation[T], opts ...zlimit.Option,
 ) (result T, err error) {
-	l, err := zlimit.Open(ctx, dsn, append([]zlimit.Option{zlimit.WithNamespace(a.namespace)}, opts...)...)
+	l, err := zlimit.Open(ctx, dsn, append([]zlimit.Option{zlimit.WithNamespace(a.namespace), zlimit.WithClock(a.now)}, opts...)...)
 	if err != nil {
 		return result, a.advise(err, dsn)
 	}
