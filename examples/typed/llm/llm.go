@@ -1,0 +1,5 @@
+// Package llm knows the limits of the models that the application uses. All but this comment is generated from
+// limits.yaml.
+package llm
+
+//go:generate go run github.com/zlimit/zlimit-go/gen/zlimitgen -limits limits.yaml -out limits_gen.go
