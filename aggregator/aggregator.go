@@ -1,5 +1,5 @@
 // Package aggregator does what follows from the changes of a table: it sums up what entities consumed into snapshots of
-// usage.
+// usage, and archives audit events that have expired.
 package aggregator
 
 import (
@@ -45,13 +45,24 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 // may come again.
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
 	b := batch{errs: make([]error, len(changes))}
-	snapshots := a.fold(changes)
 	group := errgroup.Group{}
 	group.SetLimit(a.options.concurrency)
-	for _, s := range snapshots {
+	for _, s := range a.fold(changes) {
 		group.Go(func() error {
 			left, err := a.count(ctx, s)
-			b.fail(left, err)
+			for _, e := range left {
+				b.fail(e.index, err)
+			}
+			return nil
+		})
+	}
+	for day, entries := range a.expired(changes) {
+		group.Go(func() error {
+			if err := a.archive(ctx, day, entries); err != nil {
+				for _, e := range entries {
+					b.fail(e.index, err)
+				}
+			}
 			return nil
 		})
 	}
@@ -66,14 +77,12 @@ type batch struct {
 	failed bool
 }
 
-// fail notes the error of changes.
-func (b *batch) fail(events []event, err error) {
+// fail notes an error of a change.
+func (b *batch) fail(index int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, e := range events {
-		b.errs[e.index] = errors.Join(b.errs[e.index], err)
-		b.failed = true
-	}
+	b.errs[index] = errors.Join(b.errs[index], err)
+	b.failed = true
 }
 
 func (b *batch) outcome() []error {

@@ -42,7 +42,7 @@ func forEachStore(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 		test(t, s)
 	})
 	t.Run("dynamodb", func(t *testing.T) {
-		s, _ := newTable(t)
+		s, _, _ := newTable(t)
 		test(t, s)
 	})
 }
@@ -83,17 +83,18 @@ func (c metered) UpdateItem(
 }
 
 // newTable returns a store on a new table of the engine, without a stream, and the faulty network between them.
-func newTable(tb testing.TB) (zlimit.Store, *enginetest.Faults) {
+func newTable(tb testing.TB) (s zlimit.Store, table string, faults *enginetest.Faults) {
 	tb.Helper()
 	engine := enginetest.Start(tb)
-	faults := enginetest.NewFaults(engine.Transport())
-	client, table := engine.Client(faults.Attach), engine.Table(tb)
+	faults = enginetest.NewFaults(engine.Transport())
+	client := engine.Client(faults.Attach)
+	table = engine.Table(tb)
 	input := zlimit.CreateTableInput(table)
 	input.StreamSpecification = nil
 	if _, err := client.CreateTable(context.Background(), input); err != nil {
 		tb.Fatal(err)
 	}
-	return zlimit.DynamoDB(metered{client}, table), faults
+	return zlimit.DynamoDB(metered{client}, table), table, faults
 }
 
 // newAggregator returns an aggregator that does not pause.

@@ -17,6 +17,7 @@ type options struct {
 	concurrency int
 	logger      *slog.Logger
 	retention   map[zlimit.Window]time.Duration
+	archive     Sink // nil for none
 }
 
 // windows are the windows that usage is summed up over.

@@ -36,7 +36,7 @@ func figuresOf(f figures) map[string]figures {
 
 // TestUsageCosts counts the calls and the write units of a batch.
 func TestUsageCosts(t *testing.T) {
-	s, faults := newTable(t)
+	s, _, faults := newTable(t)
 	a := newAggregator(t, s)
 	changes := busy(200)
 	for _, batch := range []struct {
@@ -196,7 +196,7 @@ func TestUnknownOutcome(t *testing.T) {
 
 // TestLostRepliesOnTheNetwork loses replies of the engine.
 func TestLostRepliesOnTheNetwork(t *testing.T) {
-	s, faults := newTable(t)
+	s, _, faults := newTable(t)
 	a := newAggregator(t, s)
 	faults.Inject(enginetest.Fault{Operation: "UpdateItem", Kind: enginetest.LostReply, Times: 3})
 	mustApply(t, a, busy(10)...)

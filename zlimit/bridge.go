@@ -2,6 +2,8 @@ package zlimit
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -36,4 +38,30 @@ func (t table) State(item expr.Item) (bucket.State, error) {
 		return bucket.State{}, fmt.Errorf("%s: %w", store.KeyOf(item).PK, err)
 	}
 	return decoded.state(), nil
+}
+
+// AuditEvent returns the audit event that an item is.
+func (t table) AuditEvent(item expr.Item) (bridge.AuditEvent, bool) {
+	key := store.KeyOf(item)
+	k, ok := parseAuditKey(key)
+	if !ok {
+		return bridge.AuditEvent{}, false
+	}
+	e := bridge.AuditEvent{Key: key, NS: k.NS, ID: k.EventID, Entity: k.Entity}
+	for _, a := range item {
+		if !isKeyAttribute(a.Name) && a.Name != tableSchema.TTL {
+			e.Attributes = append(e.Attributes, a)
+		}
+	}
+	if at, err := time.Parse(timeFormat, item.Get("timestamp").Text()); err == nil {
+		e.Time = at
+	}
+	return e, true
+}
+
+// isKeyAttribute reports whether an attribute makes up the key of the table or of an index.
+func isKeyAttribute(name string) bool {
+	return name == store.PK || name == store.SK || slices.ContainsFunc(tableSchema.Indexes, func(x store.Index) bool {
+		return name == x.PK || name == x.SK
+	})
 }

@@ -32,6 +32,9 @@ type Table interface {
 	CountUsage(u *Usage) (store.Write, error)
 	// Counted returns the last change of each shard that a snapshot contains, by the number of the shard.
 	Counted(snapshot expr.Item) map[int]store.Sequence
+
+	// AuditEvent returns the audit event that an item is; false when it is the item of another record.
+	AuditEvent(item expr.Item) (AuditEvent, bool)
 }
 
 // A Bucket names the bucket of an entity and a resource. NS is the id of its namespace.
@@ -58,4 +61,13 @@ type Usage struct {
 type Source struct {
 	Number      int
 	First, Last store.Sequence // of its changes
+}
+
+// An AuditEvent is the item of one.
+type AuditEvent struct {
+	Key        store.Key
+	NS, ID     string
+	Entity     string
+	Time       time.Time // zero when the item does not tell
+	Attributes expr.Item // but for those that make up keys, and the time of expiry
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -11,6 +12,11 @@ import (
 // A Sequence orders the changes of one item: a later change has a greater one. It is a decimal number of 40 digits, so
 // that it is compared like a string. The zero value comes before all others.
 type Sequence string
+
+// SequenceOf returns the sequence of a decimal number of at most 40 digits.
+func SequenceOf(number string) Sequence {
+	return Sequence(strings.Repeat("0", max(0, 40-len(number))) + number)
+}
 
 // A Change is one change of an item, as the change stream of a store tells it.
 type Change struct {

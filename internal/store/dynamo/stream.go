@@ -266,12 +266,11 @@ func decodeRecord(r *streamtypes.StreamRecord) (change store.Change, err error) 
 		err = errors.Join(err, convertErr, decodeErr)
 		return decoded
 	}
-	number := value(r.SequenceNumber)
 	change = store.Change{
 		Key:      store.KeyOf(item(r.Keys)),
 		Old:      item(r.OldImage),
 		New:      item(r.NewImage),
-		Sequence: store.Sequence(strings.Repeat("0", max(0, 40-len(number))) + number),
+		Sequence: store.SequenceOf(value(r.SequenceNumber)),
 	}
 	if r.ApproximateCreationDateTime != nil {
 		change.At = r.ApproximateCreationDateTime.UTC()

@@ -1,0 +1,120 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Handler returns the function that AWS Lambda calls with changes of the table, for lambda.Start. Its event source is the
+// table's stream, with new and old images, and it must be told to report batch item failures: the function answers with
+// the first change that could not be applied, from which Lambda goes on. It answers before the time of the call is over;
+// what is not done by then counts as failed.
+func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+	return a.handle
+}
+
+// reserve is the time that is left for the answer, unless a quarter of all the time is less.
+const reserve = 2 * time.Second
+
+func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(reserve, time.Until(deadline)/4)))
+		defer cancel()
+	}
+	changes := make([]store.Change, len(event.Records))
+	for i := range event.Records {
+		var err error
+		if changes[i], err = decodeRecord(&event.Records[i]); err != nil { // trying again would not help
+			a.options.logger.Error("aggregator: a record of the stream cannot be read, and is left out",
+				"sequence", event.Records[i].Change.SequenceNumber, "error", err)
+		}
+	}
+	errs := a.apply(ctx, changes)
+	first := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if first < 0 {
+		return events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{}}, nil
+	}
+	a.options.logger.Warn("aggregator: changes could not be applied, and will come again",
+		"from", event.Records[first].Change.SequenceNumber, "error", errs[first])
+	return events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{
+		{ItemIdentifier: event.Records[first].Change.SequenceNumber},
+	}}, nil
+}
+
+// decodeRecord returns the change that a record tells; the zero Change when it cannot be read.
+func decodeRecord(r *events.DynamoDBEventRecord) (store.Change, error) {
+	keys, err := decodeImage(r.Change.Keys)
+	before, beforeErr := decodeImage(r.Change.OldImage)
+	after, afterErr := decodeImage(r.Change.NewImage)
+	if err := errors.Join(err, beforeErr, afterErr); err != nil {
+		return store.Change{}, err
+	}
+	return store.Change{
+		Key:      store.KeyOf(keys),
+		Old:      before,
+		New:      after,
+		Sequence: store.SequenceOf(r.Change.SequenceNumber),
+		At:       r.Change.ApproximateCreationDateTime.UTC().Truncate(time.Second),
+		Expired:  r.UserIdentity != nil && r.UserIdentity.Type == "Service" && r.UserIdentity.PrincipalID == "dynamodb.amazonaws.com",
+	}, nil
+}
+
+// decodeImage returns an item of a record, nil for none. Attributes of kinds that no record of the table has are left out.
+func decodeImage(image map[string]events.DynamoDBAttributeValue) (expr.Item, error) {
+	if len(image) == 0 {
+		return nil, nil
+	}
+	item := make(expr.Item, 0, len(image))
+	for name, a := range image {
+		v, err := decodeValue(a)
+		if err != nil {
+			return nil, fmt.Errorf("attribute %q: %w", name, err)
+		}
+		if v.Kind() != expr.KindNone {
+			item = append(item, expr.Attribute{Name: name, Value: v})
+		}
+	}
+	return item, nil
+}
+
+// decodeValue returns a value of a record, the zero Value for a kind that no record of the table has.
+func decodeValue(a events.DynamoDBAttributeValue) (expr.Value, error) {
+	switch a.DataType() {
+	case events.DataTypeNumber:
+		return expr.ParseNumber(a.Number())
+	case events.DataTypeString:
+		return expr.S(a.String()), nil
+	case events.DataTypeBoolean:
+		return expr.Bool(a.Boolean()), nil
+	case events.DataTypeNull:
+		return expr.Null(), nil
+	case events.DataTypeStringSet:
+		return expr.Strings(a.StringSet()...), nil
+	case events.DataTypeList:
+		var list []expr.Value
+		for _, e := range a.List() {
+			v, err := decodeValue(e)
+			if err != nil {
+				return expr.Value{}, err
+			}
+			if v.Kind() != expr.KindNone {
+				list = append(list, v)
+			}
+		}
+		return expr.List(list...), nil
+	case events.DataTypeMap:
+		m, err := decodeImage(a.Map())
+		return expr.Map(m), err
+	default:
+		return expr.Value{}, nil
+	}
+}
