@@ -324,13 +324,17 @@ func (t *strain) note(now int64) bool {
 // strained divides a shard whose writes DynamoDB throttles again and again: its write units may not fall short then, since
 // they count the writes that were done.
 func (l *RateLimiter) strained(ctx context.Context, k *link, s *shard, i *image, err error) {
-	var failed *store.Error
-	if !l.store.Partitioned() || !i.exists || !errors.As(err, &failed) || !failed.Throttled {
+	if !l.store.Partitioned() || !i.exists || !isThrottled(err) {
 		return
 	}
 	if s.strain.note(l.now().UnixMilli()) && 2*max(i.Shards, 1) <= l.options.maxShards {
 		l.resize(ctx, s, func(ctx context.Context) error { return l.split(ctx, k.limits.owner, s, i) })
 	}
+}
+
+func isThrottled(err error) bool {
+	var failed *store.Error
+	return errors.As(err, &failed) && failed.Throttled
 }
 
 // calm reports whether an item was written seldom, by anybody, for a while.
@@ -361,7 +365,8 @@ func (l *RateLimiter) resize(ctx context.Context, s *shard, do func(context.Cont
 		defer s.resizing.Store(false)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 		defer cancel()
-		if err := do(ctx); err != nil && !errors.Is(err, store.ErrConflict) {
+		// A conflict is another writer's turn. A throttle brings the next throttled write, which tries again.
+		if err := do(ctx); err != nil && !errors.Is(err, store.ErrConflict) && !isThrottled(err) {
 			l.options.logger.Warn("zlimit: a bucket could not be divided or joined", "key", s.key.PK, "error", err)
 		}
 	}()

@@ -286,8 +286,9 @@ func checkHistory(t *testing.T, l *RateLimiter, h *history, created int64, shard
 			if !merged {
 				errs = append(errs, h.miscounted(entity, &of[i], items))
 			}
-			if entity == "steady" && !merged {
-				errs = append(errs, unbalanced(entity, &of[i], created, items))
+			if entity == "steady" {
+				b := &book{of[i], created, h.net(entity, of[i].Name), 2 * shards}
+				errs = append(errs, b.unbalanced(items))
 			}
 			if err := errors.Join(errs...); err != nil {
 				t.Error(err)

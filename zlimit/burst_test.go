@@ -1,0 +1,178 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+)
+
+// A metronome is a clock that callers move: so many calls make a second, however long they take. It ticks seldom enough
+// that what a key can serve again is there for every caller, and not for the one who moved it alone.
+type metronome struct {
+	*clock
+	calls atomic.Int64
+}
+
+const (
+	callRate = 6000
+	tick     = 20 * time.Millisecond
+)
+
+func newMetronome() *metronome { return &metronome{clock: newClock()} }
+
+// call counts a call.
+func (m *metronome) call() {
+	if m.calls.Add(1)%int64(callRate*tick/time.Second) == 0 {
+		m.sleep(tick)
+	}
+}
+
+// A hot store throttles keys as DynamoDB does, without its retries.
+type hot struct {
+	store.Store
+	partitions *enginetest.Partitions
+}
+
+func (hot) Partitioned() bool { return true }
+
+var errThrottled = &store.Error{Op: "write", Unavailable: true, Throttled: true, Err: errors.New("throttled")}
+
+func (h hot) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if h.partitions.Write(1, w.Key.PK) != nil {
+		return store.Result{}, errThrottled
+	}
+	return h.Store.Write(ctx, w)
+}
+
+func (h hot) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	keys := make([]string, len(writes))
+	for i := range writes {
+		keys[i] = writes[i].Key.PK
+	}
+	if h.partitions.Write(2, keys...) != nil {
+		return nil, errThrottled
+	}
+	return h.Store.Transact(ctx, writes)
+}
+
+func (h hot) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	names := make([]string, len(keys))
+	for i := range keys {
+		names[i] = keys[i].PK
+	}
+	if h.partitions.Read(1, names...) != nil {
+		return nil, errThrottled
+	}
+	return h.Store.Read(ctx, keys, consistent)
+}
+
+// TestBurst writes one bucket 6,000 times a second, of which DynamoDB serves 1,000 for each item: it divides until
+// everybody is served, has exactly what it should at every look, and is whole again when the traffic has died down (I1,
+// I7, I9).
+func TestBurst(t *testing.T) {
+	hotKeys := func(m *metronome) *enginetest.Partitions {
+		return enginetest.NewPartitions(enginetest.Throughput{
+			Writes: 1000, Reads: 3000, Burst: 100 * time.Millisecond, OnDemand: true, Key: store.PK, Now: m.now,
+		})
+	}
+	t.Run("memory", func(t *testing.T) {
+		m := newMetronome()
+		w := newWitness(newMemory(t).impl)
+		testBurst(t, Store{impl: hot{w, hotKeys(m)}}, Store{impl: w}, m, 2*time.Second)
+		if err := w.verdict(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("dynamodb", func(t *testing.T) {
+		m := newMetronome()
+		engine := enginetest.Start(t)
+		table := engine.Table(t)
+		over := func(transport http.RoundTripper) Store {
+			client := engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: transport} })
+			return Store{impl: dynamo.New(client, table, tableSchema, withoutStream)}
+		}
+		testBurst(t, over(hotKeys(m).Transport(engine.Transport())), over(engine.Transport()), m, 1200*time.Millisecond)
+	})
+}
+
+// testBurst runs the burst on a store that throttles, and looks at the bucket past the throttle.
+func testBurst(t *testing.T, s, past Store, m *metronome, length time.Duration) {
+	const (
+		callers = 64
+		look    = 200 * time.Millisecond
+	)
+	eye := newLimiter(t, past, WithClock(m.now))
+	b := &book{limit: PerDay("rpm", 50_000), created: m.now().UnixMilli(), net: 20_000}
+	setSystem(t, eye, b.limit)
+	l := newLimiter(t, s, WithClock(m.now), WithBucketTTL(0), WithCallTimeout(time.Minute))
+	acquire(t, l, ask(Amounts{"rpm": b.net})) // so that it is never full again
+
+	check := func() (items []*bucket.State) {
+		t.Helper()
+		l.background.Wait()
+		items = shardsOf(t, eye)
+		if _, _, capacity := total(items, "rpm"); capacity != b.limit.Capacity*millis {
+			t.Fatalf("the shares of %d shards add up to %d, want %d", len(items), capacity, b.limit.Capacity*millis)
+		}
+		b.resizes = max(b.resizes, 2*len(items))
+		if err := b.unbalanced(items); err != nil {
+			t.Fatalf("%d shards: %v", len(items), err)
+		}
+		return items
+	}
+	var served []int64 // per second, at each look
+	var items []*bucket.State
+	for range length / look {
+		var asked, got atomic.Int64
+		var group sync.WaitGroup
+		for range callers {
+			group.Go(func() {
+				for asked.Add(1) <= int64(callRate*look/time.Second) {
+					m.call()
+					_, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
+					var outage *UnavailableError
+					switch {
+					case err == nil:
+						got.Add(1)
+					case !errors.As(err, &outage) || outage.Unknown:
+						t.Errorf("Acquire() = %v, want an UnavailableError without a write", err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		served = append(served, got.Load()*int64(time.Second/look))
+		b.net += got.Load()
+		items = check()
+	}
+	t.Logf("%d shards; served per second: %v", len(items), served)
+	if last := served[len(served)-1]; len(items) < 6 || len(items) > 16 || last < callRate*9/10 {
+		t.Errorf("%d shards serve %d a second in the end, want about 8 and %d", len(items), last, callRate)
+	}
+	if _, consumed, _ := total(items, "rpm"); consumed != b.net*millis {
+		t.Errorf("the shards count %d, want %d", consumed, b.net*millis)
+	}
+	for i := 0; i < 1000 && len(items) > 1; i++ {
+		m.sleep(2 * time.Second)
+		acquire(t, l, ask(Amounts{"rpm": 1}))
+		b.net++
+		if i%8 == 0 {
+			items = check()
+		}
+	}
+	if len(items) > 1 {
+		t.Errorf("%d shards are left, want 1", len(items))
+	}
+}
