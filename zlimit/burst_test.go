@@ -96,6 +96,9 @@ func TestBurst(t *testing.T) {
 		}
 	})
 	t.Run("dynamodb", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("an engine takes a while for 7,000 writes")
+		}
 		m := newMetronome()
 		engine := enginetest.Start(t)
 		table := engine.Table(t)

@@ -255,6 +255,62 @@ func TestManyChildren(t *testing.T) {
 	})
 }
 
+// TestChildrenAtOnce has each of 1,000 children of one parent ask once, all at the same time: as many are admitted as the
+// parent has, and the others have what they had (I4).
+func TestChildrenAtOnce(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		children := int64(1000)
+		if testing.Short() {
+			children = 100
+		}
+		ctx, most := context.Background(), children/3
+		l := newLimiter(t, s, WithClock(newClock().now), WithCallTimeout(time.Minute))
+		setSystem(t, l, PerDay("tpd", 10))
+		putEntity(t, l, "org", "")
+		if err := l.Limits.SetEntity(ctx, "org", "gpt-4", []Limit{PerDay("tpd", most)}); err != nil {
+			t.Fatal(err)
+		}
+		name := func(i int64) string { return fmt.Sprintf("key-%d", i) }
+		for i := range children {
+			putEntity(t, l, name(i), "org")
+		}
+		admitted := make([]bool, children)
+		start := make(chan struct{})
+		var group sync.WaitGroup
+		for i := range children {
+			group.Go(func() {
+				<-start
+				_, err := l.Acquire(ctx, Request{Entity: name(i), Resource: "gpt-4", Consume: Amounts{"tpd": 1}})
+				var exceeded *ExceededError
+				if admitted[i] = err == nil; err != nil && !errors.As(err, &exceeded) {
+					t.Errorf("Acquire() = %v", err)
+				}
+			})
+		}
+		close(start)
+		group.Wait()
+		var got int64
+		for i := range children {
+			taken := int64(0)
+			if admitted[i] {
+				taken = 1
+			}
+			got += taken
+			items, err := l.readItems(ctx, bucketKey{NS: l.ns, Entity: name(i), Resource: "gpt-4"}.key())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if admitted[i] || items[0] != nil { // some refusals create nothing
+				checkLeft(t, l, name(i), "tpd", (10-taken)*millis, taken*millis)
+			}
+		}
+		if got != most {
+			t.Errorf("admitted %d, want %d", got, most)
+		}
+		checkLeft(t, l, "org", "tpd", 0, most*millis)
+	})
+}
+
 // TestChainsEnd follows parents that go in a circle, which no public call makes.
 func TestChainsEnd(t *testing.T) {
 	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
