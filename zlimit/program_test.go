@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -179,7 +181,7 @@ func (w *world) step(opts []Option) {
 			err = lease.Rollback(ctx)
 		} else {
 			delta := Amounts{}
-			for name := range lease.Consumed() {
+			for _, name := range slices.Sorted(maps.Keys(lease.Consumed())) { // drawn in order, so that a seed repeats it
 				delta[name] = rapid.Int64Range(-20, 40).Draw(t, "correction")
 			}
 			err = lease.Adjust(delta) // may be refused
@@ -230,7 +232,8 @@ func (w *world) checkTaken(what, entity string, before map[string]Amounts, consu
 			continue
 		}
 		after := w.counted(e)
-		for name, n := range consume {
+		for _, name := range slices.Sorted(maps.Keys(consume)) {
+			n := consume[name]
 			got := after[name] - before[e][name]
 			if _, known := after[name]; !known {
 				continue // the parent has no such limit

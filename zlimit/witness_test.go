@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"slices"
 	"strings"
 	"sync"
 
@@ -98,7 +99,7 @@ func (w *witness) watch(keys []store.Key, do func() (applied bool)) {
 		return
 	}
 	if err := w.judge(before, after, applied); err != nil {
-		w.wrong = append(w.wrong, fmt.Errorf("%w\nbefore %s\nafter  %s", err, show(before), show(after)))
+		w.wrong = append(w.wrong, fmt.Errorf("%w\nbefore%s\nafter%s", err, describe(before), describe(after)))
 	}
 }
 
@@ -124,6 +125,25 @@ func (w *witness) look(keys []store.Key) (map[bucketKey]*bucketItem, error) {
 		}
 	}
 	return found, nil
+}
+
+// describe returns buckets as text that is the same in every run: a shrinking program has to fail in the same way twice.
+func describe(items map[bucketKey]*bucketItem) string {
+	var lines []string
+	for k, item := range items {
+		line := fmt.Sprintf("\n  %s/%s shard %d: ", k.Entity, k.Resource, k.Shard)
+		if item == nil {
+			lines = append(lines, line+"not there")
+			continue
+		}
+		line += fmt.Sprintf("of %d, refilled at %d", max(item.ShardCount, 1), item.RefilledAt)
+		for _, l := range item.Limits {
+			line += fmt.Sprintf("; %s has %d of %d, %d per %d ms, counts %d", l.Name, l.Tokens, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Consumed)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }
 
 // judge returns what is wrong with a change.
@@ -390,17 +410,4 @@ func (f *flaky) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 		return nil, &store.Error{Op: "read", Unavailable: true, Err: errLost}
 	}
 	return f.Store.Read(ctx, keys, consistent)
-}
-
-// show returns items as text.
-func show(items map[bucketKey]*bucketItem) string {
-	var text strings.Builder
-	for k, item := range items {
-		if item == nil {
-			fmt.Fprintf(&text, "%s/%d is not there; ", k.Entity, k.Shard)
-			continue
-		}
-		fmt.Fprintf(&text, "%s/%d of %d at %d %+v; ", k.Entity, k.Shard, item.ShardCount, item.RefilledAt, item.Limits)
-	}
-	return text.String()
 }
