@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os/user"
 	"slices"
@@ -477,22 +476,4 @@ func TestEventsOfOthers(t *testing.T) {
 	if diff := cmp.Diff(want, events(t, l, "e", AuditQuery{})); diff != "" {
 		t.Errorf("Events() (-want +got):\n%s", diff)
 	}
-}
-
-func ExampleAuditService_Events() {
-	ctx := context.Background()
-	limiter, err := Open(ctx, "memory:", WithPrincipal("ops"))
-	if err != nil {
-		panic(err)
-	}
-	defer limiter.Close()
-
-	_ = limiter.Limits.SetResource(ctx, "gpt-4", []Limit{PerMinute("rpm", 60)})
-	_ = limiter.Limits.DeleteResource(ctx, "gpt-4")
-	for event, err := range limiter.Audit.Events(ctx, AuditResource("gpt-4"), AuditQuery{}) {
-		fmt.Println(event.Principal, event.Action, event.Resource, event.Details["config_version"], err)
-	}
-	// Output:
-	// ops limits_set gpt-4 1 <nil>
-	// ops limits_deleted gpt-4 1 <nil>
 }

@@ -10,10 +10,22 @@
 //	err = lease.Adjust(zlimit.Amounts{"tpm": 120})
 //	err = lease.Commit(ctx)
 //
-// [RateLimiter.Do] does the same around a function. Limits are stored with [RateLimiter.Limits], or come with the
-// request. Amounts and limits are tokens, whole numbers; balances are exact to a thousandth of a token.
+// [RateLimiter.Do] does the same around a function. Amounts and limits are tokens, whole numbers; balances are exact to a
+// thousandth of a token.
 //
-// Package blocking, beside this one, is the same without contexts.
+// # Where to start
+//
+//   - [Open] makes a limiter from a data source name, [New] from a [Store]. One is enough for a process.
+//   - [PerMinute] and its like make a [Limit]. Limits are stored with [RateLimiter.Limits] at four levels, or come with
+//     [Request.Limits].
+//   - [RateLimiter.Acquire] returns a [Lease] or an error: [*ExceededError] is a rejection, [*UnavailableError] an outage,
+//     and [FailurePolicy] says what becomes of requests meanwhile.
+//   - [RateLimiter.Entities] gives entities parents, which are charged with them.
+//   - [RateLimiter.Usage], [RateLimiter.Audit] and [RateLimiter.Namespaces] tell what was consumed and changed, and keep
+//     tenants apart.
+//
+// Package [github.com/zlimit/zlimit-go/zlimit/blocking] is the same without contexts. The pages of docs/ in the repository
+// explain the concepts, prices and permissions, and how to run and test it.
 //
 // # Generated code
 //

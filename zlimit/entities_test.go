@@ -583,26 +583,6 @@ func TestRecordsOfOthers(t *testing.T) {
 	}
 }
 
-func ExampleEntityService_Create() {
-	ctx := context.Background()
-	limiter, err := Open(ctx, "memory:", WithPrincipal("ops"))
-	if err != nil {
-		panic(err)
-	}
-	defer limiter.Close()
-
-	_, _ = limiter.Entities.Create(ctx, Entity{ID: "acme"})
-	_, _ = limiter.Entities.Create(ctx, Entity{ID: "alice", ParentID: "acme", Cascade: true})
-	_, err = limiter.Entities.Create(ctx, Entity{ID: "bob", ParentID: "acne"})
-	fmt.Println(err)
-	for child, err := range limiter.Entities.Children(ctx, "acme") {
-		fmt.Println(child.ID, err)
-	}
-	// Output:
-	// zlimit: entity not found: parent "acne"
-	// alice <nil>
-}
-
 // A meddled store has something else happen right before one of its transactions.
 type meddled struct {
 	store.Store

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -202,27 +201,6 @@ func available(tb testing.TB, l *RateLimiter, name string) int64 {
 		tb.Fatalf("Available() = %v, want a status of %s", statuses, name)
 	}
 	return s.Available
-}
-
-func ExampleRateLimiter_Acquire() {
-	ctx := context.Background()
-	limiter, err := Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
-	defer limiter.Close()
-	_ = limiter.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", 60), PerMinute("tpm", 10_000)}})
-
-	lease, err := limiter.Acquire(ctx, Request{
-		Entity: "alice", Resource: "gpt-4", Consume: Amounts{"rpm": 1, "tpm": 500},
-	})
-	if err != nil {
-		panic(err)
-	}
-	_ = lease.Adjust(Amounts{"tpm": 120}) // the answer was longer than estimated
-	_ = lease.Commit(ctx)
-	fmt.Println(lease.Consumed())
-	// Output: map[rpm:1 tpm:620]
 }
 
 // newDSN returns the data source name of a new table of the engine, set up.

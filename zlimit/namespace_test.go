@@ -561,28 +561,3 @@ func TestPurgeEndsWithItsContext(t *testing.T) {
 		t.Errorf("Purge() = %v, want context.DeadlineExceeded", err)
 	}
 }
-
-func ExampleNamespaceService_Purge() {
-	ctx := context.Background()
-	limiter, err := Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
-	defer limiter.Close()
-
-	staging, err := limiter.Namespace(ctx, "staging", WithSetup())
-	if err != nil {
-		panic(err)
-	}
-	_ = staging.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", 60)}})
-	_ = staging.Close()
-
-	deleted, err := limiter.Namespaces.Delete(ctx, "staging")
-	fmt.Println(deleted.Status, err)
-	err = limiter.Namespaces.Purge(ctx, deleted.ID, func(p PurgeProgress) { fmt.Println(p.Deleted, "items") })
-	fmt.Println(err)
-	// Output:
-	// deleted <nil>
-	// 2 items
-	// <nil>
-}

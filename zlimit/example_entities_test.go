@@ -1,0 +1,101 @@
+package zlimit_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func ExampleEntityService() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme", Name: "Acme Inc."})
+	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true})
+	_, err = limiter.Entities.Create(ctx, zlimit.Entity{ID: "bob", ParentID: "acne"})
+	fmt.Println(err)
+
+	acme, err := limiter.Entities.Get(ctx, "acme")
+	fmt.Println(acme.Name, err)
+	for child, err := range limiter.Entities.Children(ctx, "acme") {
+		fmt.Println("child:", child.ID, err)
+	}
+	fmt.Println(limiter.Entities.Delete(ctx, "acme"))
+	fmt.Println(limiter.Entities.Delete(ctx, "alice"))
+	// Output:
+	// zlimit: entity not found: parent "acne"
+	// Acme Inc. <nil>
+	// child: alice <nil>
+	// zlimit: entity has children: "acme"
+	// <nil>
+}
+
+// What a child consumes is charged to its parent as well.
+func ExampleEntityService_Create() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme"})
+	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true})
+	_ = limiter.Limits.SetEntity(ctx, "acme", "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 100)})
+	_ = limiter.Limits.SetEntity(ctx, "alice", "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 10)})
+
+	_, err = limiter.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 4}})
+	fmt.Println(err)
+	for _, entity := range []string{"alice", "acme"} {
+		statuses, err := limiter.Available(ctx, entity, "gpt-4")
+		fmt.Println(entity, statuses[0].Available, err)
+	}
+	// Output:
+	// <nil>
+	// alice 6 <nil>
+	// acme 96 <nil>
+}
+
+func ExampleEntityService_Buckets() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	for _, resource := range []string{"gpt-4", "whisper"} {
+		_, _ = limiter.Acquire(ctx, zlimit.Request{
+			Entity: "alice", Resource: resource, Consume: zlimit.Amounts{"rpd": 2},
+			Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)},
+		})
+	}
+	for bucket, err := range limiter.Entities.Buckets(ctx, "alice") {
+		fmt.Println(bucket.Resource, bucket.Statuses[0].Available, err)
+	}
+	// Output:
+	// gpt-4 8 <nil>
+	// whisper 8 <nil>
+}
+
+func ExampleAuditService_Events() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithPrincipal("ops"))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	_ = limiter.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 60)})
+	_ = limiter.Limits.DeleteResource(ctx, "gpt-4")
+	for event, err := range limiter.Audit.Events(ctx, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{}) {
+		fmt.Println(event.Principal, event.Action, event.Resource, event.Details["config_version"], err)
+	}
+	// Output:
+	// ops limits_set gpt-4 1 <nil>
+	// ops limits_deleted gpt-4 1 <nil>
+}

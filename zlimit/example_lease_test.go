@@ -1,0 +1,109 @@
+package zlimit_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func ExampleLease() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	lease, err := limiter.Acquire(ctx, zlimit.Request{
+		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 500},
+		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Rollback(ctx) // does nothing after Commit
+
+	_ = lease.Adjust(zlimit.Amounts{"tpm": 120}) // the answer was longer than estimated
+	fmt.Println(lease.Consumed(), lease.Degraded())
+	fmt.Println(lease.Commit(ctx))
+	fmt.Println(lease.Commit(ctx))
+	// Output:
+	// map[rpm:1 tpm:620] false
+	// <nil>
+	// zlimit: lease closed
+}
+
+func ExampleLease_Consume() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	lease, err := limiter.Acquire(ctx, zlimit.Request{
+		Entity: "alice", Resource: "downloads", Consume: zlimit.Amounts{"megabytes": 100},
+		Limits: []zlimit.Limit{zlimit.PerDay("megabytes", 250)},
+	})
+	if err != nil {
+		panic(err)
+	}
+	for range 2 { // each part is asked for before it is sent
+		err := lease.Consume(ctx, zlimit.Amounts{"megabytes": 100})
+		fmt.Println(err == nil, lease.Consumed())
+	}
+	_ = lease.Commit(ctx)
+	// Output:
+	// true map[megabytes:200]
+	// false map[megabytes:200]
+}
+
+func ExampleLease_Release() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	if err := limiter.Limits.SetResource(ctx, "seats", []zlimit.Limit{zlimit.PerDay("booked", 100)}); err != nil {
+		panic(err)
+	}
+
+	lease, err := limiter.Acquire(ctx, zlimit.Request{
+		Entity: "alice", Resource: "seats", Consume: zlimit.Amounts{"booked": 4},
+	})
+	if err != nil {
+		panic(err)
+	}
+	_ = lease.Release(zlimit.Amounts{"booked": 3})
+	_ = lease.Commit(ctx)
+	statuses, err := limiter.Available(ctx, "alice", "seats")
+	fmt.Println(statuses[0].Available, err)
+	// Output: 99 <nil>
+}
+
+func ExampleLease_Rollback() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	if err := limiter.Limits.SetResource(ctx, "seats", []zlimit.Limit{zlimit.PerDay("booked", 100)}); err != nil {
+		panic(err)
+	}
+
+	lease, err := limiter.Acquire(ctx, zlimit.Request{
+		Entity: "alice", Resource: "seats", Consume: zlimit.Amounts{"booked": 4},
+	})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(lease.Rollback(ctx))
+	statuses, err := limiter.Available(ctx, "alice", "seats")
+	fmt.Println(statuses[0].Available, err)
+	// Output:
+	// <nil>
+	// 100 <nil>
+}

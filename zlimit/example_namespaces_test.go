@@ -1,0 +1,67 @@
+package zlimit_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A namespace loses its name first, and its items later or never.
+func ExampleNamespaceService() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	staging, err := limiter.Namespaces.Register(ctx, "staging")
+	fmt.Println(staging.Name, staging.Status, err)
+	for n, err := range limiter.Namespaces.List(ctx) {
+		fmt.Println("registered:", n.Name, err)
+	}
+
+	_, err = limiter.Namespaces.Delete(ctx, "staging")
+	fmt.Println(err)
+	_, err = limiter.Namespaces.Get(ctx, "staging")
+	fmt.Println(err)
+	for n, err := range limiter.Namespaces.Orphans(ctx) {
+		fmt.Println("without a name:", n.Name, n.Status, err)
+	}
+	recovered, err := limiter.Namespaces.Recover(ctx, staging.ID)
+	fmt.Println(recovered.Name, recovered.Status, err)
+	// Output:
+	// staging active <nil>
+	// registered: default <nil>
+	// registered: staging <nil>
+	// <nil>
+	// zlimit: namespace not found: "staging"
+	// without a name: staging deleted <nil>
+	// staging active <nil>
+}
+
+func ExampleNamespaceService_Purge() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	staging, err := limiter.Namespace(ctx, "staging", zlimit.WithSetup())
+	if err != nil {
+		panic(err)
+	}
+	_ = staging.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
+	_ = staging.Close()
+
+	deleted, err := limiter.Namespaces.Delete(ctx, "staging")
+	fmt.Println(deleted.Status, err)
+	err = limiter.Namespaces.Purge(ctx, deleted.ID, func(p zlimit.PurgeProgress) { fmt.Println(p.Deleted, "items") })
+	fmt.Println(err)
+	// Output:
+	// deleted <nil>
+	// 2 items
+	// <nil>
+}

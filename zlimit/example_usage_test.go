@@ -1,0 +1,69 @@
+package zlimit_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func ExampleUsageService_Buckets() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	for entity, used := range map[string]int64{"alice": 40, "bob": 10} {
+		_, _ = limiter.Acquire(ctx, zlimit.Request{
+			Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": used},
+			Limits: []zlimit.Limit{zlimit.PerDay("rpd", 100)},
+		})
+	}
+	for bucket, err := range limiter.Usage.Buckets(ctx, "gpt-4") {
+		fmt.Println(bucket.Entity, bucket.Statuses[0].Available, err)
+	}
+	// Output:
+	// alice 60 <nil>
+	// bob 90 <nil>
+}
+
+// Where a resource stands, over all entities that use it.
+func ExampleCapacity() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	for entity, used := range map[string]int64{"alice": 40, "bob": 10} {
+		_, _ = limiter.Acquire(ctx, zlimit.Request{
+			Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": used},
+			Limits: []zlimit.Limit{zlimit.PerDay("rpd", 100)},
+		})
+	}
+	capacity, err := limiter.Usage.Capacity(ctx, "gpt-4")
+	if err != nil {
+		panic(err)
+	}
+	rpd, ok := capacity.Limit("rpd")
+	fmt.Printf("%d entities have %v, of which %.2f are used: %t\n", capacity.Entities, rpd.Capacity, rpd.Utilization(), ok)
+	// Output: 2 entities have 200, of which 0.25 are used: true
+}
+
+func ExampleQuantity() {
+	q := zlimit.Quantity(1_500) // thousandths
+	fmt.Println(q, q.Tokens(), q.Float64())
+	// Output: 1.5 2 1.5
+}
+
+func ExampleParseWindow() {
+	window, err := zlimit.ParseWindow("daily")
+	fmt.Println(window == zlimit.Daily, err)
+	noon := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
+	fmt.Println(window.Start(noon).Format(time.DateTime), window.End(noon).Format(time.DateTime))
+	// Output:
+	// true <nil>
+	// 2026-03-01 00:00:00 2026-03-02 00:00:00
+}
