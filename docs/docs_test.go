@@ -10,12 +10,9 @@
 package docs
 
 import (
-	"bytes"
 	"encoding/json"
-	"fmt"
 	"go/format"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -110,49 +107,6 @@ func TestGo(t *testing.T) {
 			t.Errorf("%s: the block prints\n%s\nbut says\n%s", p.at(), r.printed, p.want)
 		}
 	}
-}
-
-// run compiles all programs into one binary and runs it. Errors name the lines of the pages.
-func run(t *testing.T, programs []program) (map[string]result, error) {
-	t.Helper()
-	sources, err := files(programs)
-	if err != nil {
-		return nil, err
-	}
-	dir := t.TempDir()
-	module, err := filepath.Abs(root)
-	if err != nil {
-		return nil, err
-	}
-	// The files are in the module for the compiler alone.
-	replace := map[string]string{}
-	for path, source := range sources {
-		file := filepath.Join(dir, strings.ReplaceAll(path, "/", "_"))
-		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
-			return nil, err
-		}
-		replace[filepath.Join(module, path)] = file
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return nil, err
-	}
-	overlayFile, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "pages")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		return nil, err
-	}
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", binary, "./docs/run")
-	build.Dir = module
-	if output, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("compile the blocks: %w\n%s", err, output)
-	}
-	var stdout, stderr bytes.Buffer
-	pages := exec.CommandContext(t.Context(), binary, "-test.timeout=1m")
-	pages.Dir, pages.Stdout, pages.Stderr = t.TempDir(), &stdout, &stderr
-	if err := pages.Run(); err != nil {
-		return nil, fmt.Errorf("run the blocks: %w\n%s%s", err, &stdout, &stderr)
-	}
-	return results(stdout.String())
 }
 
 var (

@@ -1,8 +1,6 @@
 package docs
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/format"
@@ -12,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/template"
 )
 
 // packages are those that a block may use without an import, by name. A block that needs another one imports it.
@@ -189,116 +186,4 @@ func importsOf(file *ast.File) string {
 		fmt.Fprintf(&b, "import %q\n", path)
 	}
 	return b.String()
-}
-
-// The marks that the binary of all blocks sets in its output.
-const (
-	markBlock = "\x1e" // a block begins; its place follows, up to the end of the line
-	markError = "\x1f" // it returned an error, which follows
-)
-
-// driver is the test that runs all blocks, those of a page in their order, on one limiter in memory whose clock only
-// moves when a block sleeps.
-var driver = template.Must(template.New("driver").Parse(`package run
-
-import (
-	"context"
-	"fmt"
-	"testing"
-	"time"
-
-	"{{.Module}}/zlimit"
-{{range .Imports}}	{{.}}
-{{end}})
-
-func begin(at string) { fmt.Print("\n{{.Block}}" + at + "\n") }
-
-func check(err error) {
-	if err != nil {
-		fmt.Print("{{.Error}}" + err.Error())
-	}
-}
-
-func callModel(context.Context) int64 { return 620 }
-
-func TestPages(t *testing.T) {
-{{range .Pages}}	t.Run({{.Name}}.Path, func(t *testing.T) {
-		ctx, now := t.Context(), time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-		sleep := func(d time.Duration) { now = now.Add(d) }
-		limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return now }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer limiter.Close()
-		_, _ = sleep, check
-{{range .Calls}}		{{.}}
-{{end}}	})
-{{end}}	begin("")
-}
-`))
-
-// files returns the source files of all programs, by their path in the module.
-func files(programs []program) (map[string]string, error) {
-	type pageCalls struct {
-		Name  string
-		Calls []string
-	}
-	var pages []*pageCalls
-	var imports []string
-	sources := map[string]string{}
-	for _, p := range programs {
-		name := packageOf(p.page)
-		dir := "docs/run/" + name
-		if sources[dir+"/page.go"] == "" {
-			sources[dir+"/page.go"] = fmt.Sprintf("package %s\n\nconst Path = %q\n", name, p.page)
-			imports = append(imports, fmt.Sprintf("%q", module+"/"+dir))
-			pages = append(pages, &pageCalls{Name: name})
-		}
-		var calls []string
-		if p.kind == whole {
-			dir += "/" + p.name
-			alias := name + p.name
-			imports = append(imports, fmt.Sprintf("%s %q", alias, module+"/"+dir))
-			sources[dir+"/page.go"] = "package program\n\nconst Path = 0\n"
-			calls = append(calls, "_ = "+alias+".Path")
-			if p.run {
-				calls = append(calls, alias+".Main()")
-			}
-		} else if p.run {
-			if p.kind == statements {
-				calls = append(calls, fmt.Sprintf("check(%s.%s(ctx, limiter, sleep, callModel))", name, p.name))
-			}
-			for _, test := range p.tests {
-				calls = append(calls, fmt.Sprintf("t.Run(%q, %s.%s)", test, name, test))
-			}
-		}
-		sources[dir+"/"+p.name+".go"] = p.source
-		page := pages[len(pages)-1]
-		page.Calls = append(page.Calls, fmt.Sprintf("begin(%q)", p.at()))
-		page.Calls = append(page.Calls, calls...)
-	}
-	var b bytes.Buffer
-	err := driver.Execute(&b, map[string]any{
-		"Module": module, "Imports": imports, "Pages": pages, "Block": markBlock, "Error": markError,
-	})
-	sources["docs/run/run_test.go"] = b.String()
-	return sources, err
-}
-
-// A result is what one run of the binary printed for each block, by its place.
-type result struct{ printed, failed string }
-
-// results takes the output of the binary apart.
-func results(stdout string) (map[string]result, error) {
-	parts := strings.Split(stdout, "\n"+markBlock)
-	got := map[string]result{}
-	for _, part := range parts[1:] {
-		at, printed, _ := strings.Cut(part, "\n")
-		printed, failed, _ := strings.Cut(printed, markError)
-		got[at] = result{strings.TrimSpace(printed), strings.TrimSpace(failed)}
-	}
-	if _, ended := got[""]; !ended {
-		return got, errors.New("the run ended too early")
-	}
-	return got, nil
 }
