@@ -21,6 +21,7 @@ var packages = map[string]string{
 	"http":     "net/http",
 	"httptest": "net/http/httptest",
 	"json":     "encoding/json",
+	"llm":      module + "/examples/typed/llm",
 	"log":      "log",
 	"quota":    module + "/quota",
 	"slog":     "log/slog",

@@ -25,7 +25,7 @@ snapshot >"$work/after"
 if ! cmp -s "$work/before" "$work/after"; then
 	echo 'check-generate: these generated files were stale, and are not any more:' >&2
 	sort "$work/before" "$work/after" | uniq -u | cut -d' ' -f2- | sort -u | sed 's/^/  /' >&2
-	echo 'Read the difference and commit it with the change of the schema or of package zlimit.' >&2
+	echo 'Read the difference and commit it with the change of what they are generated from.' >&2
 	exit 1
 fi
 echo "check-generate: $(wc -l <"$work/after" | tr -d ' ') generated files are up to date"

@@ -42,7 +42,7 @@ func listing(root string) (string, error) {
 			continue
 		}
 		path := strings.TrimPrefix(fields[2], fields[1]+"/")
-		if fields[0] == "main" || slices.Contains(strings.Split(path, "/"), "internal") {
+		if fields[0] == "main" || strings.HasPrefix(path, "examples/") || slices.Contains(strings.Split(path, "/"), "internal") {
 			continue
 		}
 		p, err := source.Load(filepath.Join(root, filepath.FromSlash(path)))

@@ -179,6 +179,22 @@ func TestRulesOfNames(t *testing.T) {
 	}
 }
 
+// TestDocs reads the declarations that docs/typed.md shows.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/typed.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(text), "```yaml\n")[1:]
+	for _, block := range blocks {
+		declaration, _, _ := strings.Cut(block, "```")
+		generated(t, "llm", declaration)
+	}
+	if len(blocks) == 0 {
+		t.Error("there are no declarations")
+	}
+}
+
 // TestRun runs the command.
 func TestRun(t *testing.T) {
 	const declaration = "resources: { gpt-4: { limits: { rpm: { rate: 1/s } } } }\n"
