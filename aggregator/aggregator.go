@@ -67,7 +67,13 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 		})
 	}
 	_ = group.Wait() // what failed is in the batch
-	return b.outcome()
+	if b.failed {
+		return b.errs
+	}
+	if a.options.tending {
+		a.tend(ctx, changes)
+	}
+	return nil
 }
 
 // A batch is what became of changes that are applied together.
@@ -83,11 +89,4 @@ func (b *batch) fail(index int, err error) {
 	defer b.mu.Unlock()
 	b.errs[index] = errors.Join(b.errs[index], err)
 	b.failed = true
-}
-
-func (b *batch) outcome() []error {
-	if !b.failed {
-		return nil
-	}
-	return b.errs
 }

@@ -97,10 +97,11 @@ func newTable(tb testing.TB) (s zlimit.Store, table string, faults *enginetest.F
 	return zlimit.DynamoDB(metered{client}, table), table, faults
 }
 
-// newAggregator returns an aggregator that does not pause.
+// newAggregator returns an aggregator that does not pause, at a time long after all changes.
 func newAggregator(tb rapid.TB, s zlimit.Store, opts ...Option) *Aggregator {
 	tb.Helper()
-	a, err := New(s, opts...)
+	later := func() time.Time { return noon.AddDate(10, 0, 0) }
+	a, err := New(s, append([]Option{WithClock(later)}, opts...)...)
 	if err != nil {
 		tb.Fatalf("New() = %v", err)
 	}

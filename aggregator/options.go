@@ -2,6 +2,7 @@ package aggregator
 
 import (
 	"log/slog"
+	"math/bits"
 	"strconv"
 	"time"
 
@@ -18,6 +19,8 @@ type options struct {
 	logger      *slog.Logger
 	retention   map[zlimit.Window]time.Duration
 	archive     Sink // nil for none
+	tending     bool
+	maxShards   int
 }
 
 // windows are the windows that usage is summed up over.
@@ -32,6 +35,8 @@ func newOptions(opts []Option) (options, error) {
 		clock:       time.Now, //nolint:forbidigo // the default of WithClock
 		concurrency: 8,
 		logger:      slog.New(slog.DiscardHandler),
+		tending:     true,
+		maxShards:   32,
 		retention: map[zlimit.Window]time.Duration{
 			zlimit.Hourly:  90 * 24 * time.Hour,
 			zlimit.Daily:   400 * 24 * time.Hour,
@@ -53,6 +58,8 @@ func (o *options) validate() error {
 		return invalid("clock", "nil", "must not be nil")
 	case o.logger == nil:
 		return invalid("logger", "nil", "must not be nil")
+	case bits.OnesCount(uint(o.maxShards)) != 1 || o.maxShards > 32:
+		return invalid("max shards", strconv.Itoa(o.maxShards), "must be 1, 2, 4, 8, 16 or 32")
 	case o.concurrency < 1:
 		return invalid("concurrency", strconv.Itoa(o.concurrency), "must be positive")
 	}
@@ -76,6 +83,14 @@ func WithRetention(w zlimit.Window, d time.Duration) Option {
 
 // WithConcurrency sets how many writes of one batch are under way at a time; the default is 8.
 func WithConcurrency(n int) Option { return func(o *options) { o.concurrency = n } }
+
+// WithoutTending leaves buckets to the limiters alone. By default the aggregator refills, divides and joins buckets that
+// it sees at work, before the limiters have to; nothing depends on it.
+func WithoutTending() Option { return func(o *options) { o.tending = false } }
+
+// WithMaxShards sets into how many items the bucket of one entity and resource may be divided; it should be what the
+// limiters are told, see [zlimit.WithMaxShards]. The default is 32.
+func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
 // WithClock sets where the aggregator takes the time from; the default is [time.Now]. Usage does not depend on it: it
 // goes by the time of each change. The function must be safe for concurrent use.

@@ -39,12 +39,12 @@ func (a *Aggregator) fold(changes []store.Change) []*snapshot {
 	return f.finish()
 }
 
-// states returns the state of an item before and after a change; the zero state where there was none.
+// states returns the state of an item before and after a change; the zero state where there is none.
 func (a *Aggregator) states(c *store.Change) (before, after bucket.State, err error) {
 	if c.Old != nil {
 		before, err = a.table.State(c.Old)
 	}
-	if err == nil {
+	if err == nil && c.New != nil {
 		after, err = a.table.State(c.New)
 	}
 	return before, after, err

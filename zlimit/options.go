@@ -35,13 +35,16 @@ type options struct {
 // defaultFreshness stands for a freshness that follows from the limits of each bucket.
 const defaultFreshness = time.Duration(math.MinInt64)
 
+// defaultBucketTTL is the default of WithBucketTTL.
+const defaultBucketTTL = 7
+
 func newOptions(opts []Option) (options, error) {
 	o := options{
 		namespace: DefaultNamespace,
 		clock:     time.Now, //nolint:forbidigo // the default of WithClock
 		configTTL: time.Minute,
 		freshness: defaultFreshness,
-		bucketTTL: 7,
+		bucketTTL: defaultBucketTTL,
 		maxShards: maxShards,
 		cacheSize: 100_000,
 		logger:    slog.New(slog.DiscardHandler),

@@ -349,7 +349,7 @@ func (s *shard) calm(i *image, now int64) bool {
 		return false
 	}
 	s.pace.Store(i)
-	return (i.writes()-since.writes())/millis*1000 < calmWrites*elapsed
+	return isCalm((i.writes()-since.writes())/millis, elapsed)
 }
 
 // resize runs a split or a merge in the background, one at a time for a shard. One that fails is left to the next write.
@@ -375,18 +375,11 @@ func (l *RateLimiter) resize(ctx context.Context, s *shard, do func(context.Cont
 // split divides a shard in one transaction.
 func (l *RateLimiter) split(ctx context.Context, o owner, s *shard, i *image) error {
 	for attempt := range 4 {
-		var plan bucket.Plan
-		plan.Split(&i.State, l.now().UnixMilli())
-		item := s.item(&plan.Item, o)
-		put, err := insert()
+		writes, err := s.splitting(&i.State, o, l.now().UnixMilli())
 		if err != nil {
 			return err
 		}
-		update, err := s.write(&plan, o)
-		if err != nil {
-			return err
-		}
-		applied, err := l.transact(ctx, []store.Write{update, {Kind: store.Put, Key: item.Key.key(), Item: item.encode(), Expr: put}})
+		applied, err := l.transact(ctx, writes)
 		if err != nil {
 			return err
 		}
@@ -401,6 +394,19 @@ func (l *RateLimiter) split(ctx context.Context, o owner, s *shard, i *image) er
 	return nil
 }
 
+// splitting returns the writes that divide a shard, for one transaction.
+func (s *shard) splitting(state *bucket.State, o owner, now int64) ([]store.Write, error) {
+	var plan bucket.Plan
+	plan.Split(state, now)
+	item := s.item(&plan.Item, o)
+	put, err := insert()
+	if err != nil {
+		return nil, err
+	}
+	update, err := s.write(&plan, o)
+	return []store.Write{update, {Kind: store.Put, Key: item.Key.key(), Item: item.encode(), Expr: put}}, err
+}
+
 // merge joins two shards that came from one, in one transaction.
 func (l *RateLimiter) merge(ctx context.Context, low, high *shard) error {
 	images, err := l.readAll(ctx, []*shard{low, high})
@@ -409,32 +415,43 @@ func (l *RateLimiter) merge(ctx context.Context, low, high *shard) error {
 	}
 	a, b := images[0], images[1]
 	now := l.now().UnixMilli()
-	if !a.exists || !b.exists || a.Shards != b.Shards || !a.alike(b) || a.Pressed(now) || b.Pressed(now) {
+	if !a.exists || !b.exists || a.Shards != b.Shards || !alike(&a.State, &b.State) || a.Pressed(now) || b.Pressed(now) {
 		return nil
 	}
-	var plan bucket.Plan
-	plan.Merge(&a.State, &b.State, now)
-	update, err := low.write(&plan, owner{})
+	writes, err := low.merging(high, &a.State, &b.State, now)
 	if err != nil {
 		return err
 	}
-	call := absorb(b.RefilledAt, int64(b.Shards))
-	for _, l := range b.Limits {
-		call.holding(l.Name, l.Tokens)
-	}
-	remove, err := call.Bind()
-	if err != nil {
-		return err
-	}
-	applied, err := l.transact(ctx, []store.Write{update, {Kind: store.Delete, Key: high.key, Expr: remove}})
+	applied, err := l.transact(ctx, writes)
 	if applied {
 		_, err = l.readAll(ctx, []*shard{low, high})
 	}
 	return err
 }
 
+// merging returns the writes by which a shard takes over another one, for one transaction.
+func (s *shard) merging(high *shard, state, other *bucket.State, now int64) ([]store.Write, error) {
+	var plan bucket.Plan
+	plan.Merge(state, other, now)
+	update, err := s.write(&plan, owner{})
+	if err != nil {
+		return nil, err
+	}
+	call := absorb(other.RefilledAt, int64(other.Shards))
+	for _, l := range other.Limits {
+		call.holding(l.Name, l.Tokens)
+	}
+	remove, err := call.Bind()
+	return []store.Write{update, {Kind: store.Delete, Key: high.key, Expr: remove}}, err
+}
+
 // alike reports whether two shards have the same limits, so that their tokens may be added up.
-func (i *image) alike(other *image) bool {
-	c := bucket.Config{Params: paramsOf(&i.State)}
-	return c.Matches(&other.State)
+func alike(s, other *bucket.State) bool {
+	c := bucket.Config{Params: paramsOf(s)}
+	return c.Matches(other)
+}
+
+// isCalm reports whether an item is written so seldom, over a time in milliseconds, that it may be joined with its sibling.
+func isCalm(writes, elapsed int64) bool {
+	return elapsed >= paceTime.Milliseconds() && writes*1000 < calmWrites*elapsed
 }

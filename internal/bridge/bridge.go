@@ -26,6 +26,20 @@ type Table interface {
 	// State returns what the item of a shard holds.
 	State(item expr.Item) (bucket.State, error)
 
+	// ShardKey returns the key of a shard's item.
+	ShardKey(s Shard) store.Key
+
+	// Refill returns the write that refills every limit of a shard up to now, in epoch milliseconds; false when nothing has
+	// flowed in.
+	Refill(s Shard, state *bucket.State, now int64) (store.Write, bool, error)
+	// Split returns the writes that divide a shard in two, for one transaction.
+	Split(s Shard, item expr.Item, now int64) ([]store.Write, error)
+	// Merge returns the writes by which a shard takes over the one that it split off last, for one transaction; none when
+	// they cannot be joined. other is nil where that one is lost.
+	Merge(s Shard, state, other *bucket.State, now int64) ([]store.Write, error)
+	// Calm reports whether a shard that was written so often in a time may be joined with its sibling.
+	Calm(writes int64, in time.Duration) bool
+
 	// Countable reports whether a snapshot of usage can have a figure for a limit of that name.
 	Countable(limit string) bool
 	// CountUsage returns the write that adds changes to a snapshot, on condition that it contains none of them.

@@ -6,8 +6,11 @@ import "slices"
 // writes per second and key. The limit is never divided among shards and never shown to users.
 const WriteUnits = "wcu"
 
+// WriteCapacity is the capacity of [WriteUnits], in millitokens.
+const WriteCapacity = 1000_000
+
 // writeUnits are the parameters of [WriteUnits].
-var writeUnits = Params{Name: WriteUnits, Capacity: 1000_000, RefillAmount: 1000_000, RefillPeriod: 1000}
+var writeUnits = Params{Name: WriteUnits, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000}
 
 // oneWrite is what a physical write consumes of [WriteUnits], in millitokens.
 const oneWrite = 1000
@@ -43,9 +46,16 @@ func (s *State) sharded() bool { return s.Shards > 1 }
 
 // Pressed reports whether the item has been written more often than its key can bear: [WriteUnits] fall short even after
 // a refill up to now.
-func (s *State) Pressed(now int64) bool {
+func (s *State) Pressed(now int64) bool { return s.Writable(now) < 0 }
+
+// Writable returns what there is of [WriteUnits] after a refill up to now, in millitokens; all of it in an item that does
+// not count them.
+func (s *State) Writable(now int64) int64 {
 	l := s.find(WriteUnits)
-	return l != nil && add(l.Tokens, s.refill(l, max(now, s.RefilledAt))) < 0
+	if l == nil {
+		return WriteCapacity
+	}
+	return min(add(l.Tokens, s.refill(l, max(now, s.RefilledAt))), WriteCapacity)
 }
 
 // refill returns what flows into a limit from the item's refill stamp up to now, at the parameters that the item has.

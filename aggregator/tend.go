@@ -1,0 +1,210 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Limiters refill, divide and join buckets themselves, on their way. Tending does it before they have to, for shards that
+// a batch shows at work; nothing depends on it, and what goes wrong with it is left.
+
+// When a shard is tended.
+const (
+	recent      = time.Minute              // age of the last change, above which a batch tells nothing of the present
+	scarce      = bucket.WriteCapacity / 5 // write units, below which a shard is divided
+	resizeTries = 3                        // at a split or a merge, where others write
+)
+
+// A shift is what a batch shows of one shard.
+type shift struct {
+	shard       bridge.Shard
+	state       *bucket.State // after the last change; nil when the item is gone
+	was         *bucket.State // before the item went
+	consumed    map[string]int64
+	writes      int64 // of the item
+	first, last time.Time
+}
+
+// shifts returns what changes show of each shard, in the order in which they come last.
+func (a *Aggregator) shifts(changes []store.Change) []*shift {
+	byShard := map[bridge.Shard]*shift{}
+	var all []*shift
+	for i := range changes {
+		c := &changes[i]
+		shard, ok := a.table.Shard(c.Key)
+		if !ok {
+			continue
+		}
+		before, after, err := a.states(c)
+		if err != nil {
+			continue // reported when it was to be counted
+		}
+		s := byShard[shard]
+		if s == nil {
+			s = &shift{shard: shard, consumed: map[string]int64{}, first: c.At}
+			byShard[shard] = s
+			all = append(all, s)
+		}
+		s.last = c.At
+		s.writes++
+		if s.state = &after; c.New == nil {
+			s.state, s.was = nil, &before
+		}
+		for _, amount := range consumption(before.Limits, after.Limits) {
+			s.consumed[amount.Limit] += amount.Tokens
+		}
+	}
+	return all
+}
+
+// short reports whether a limit of the shard has less than the batch took of it, and a refill would change that.
+func (s *shift) short(now int64) bool {
+	var c bucket.Config
+	for _, l := range s.state.Limits {
+		if n := s.consumed[l.Name]; n > 0 && l.Tokens < n {
+			c.Params = append(c.Params, bucket.Params{
+				Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
+			})
+		}
+	}
+	for _, status := range c.Statuses(nil, []*bucket.State{s.state}, &bucket.Demand{}, now) {
+		for _, l := range s.state.Limits {
+			if l.Name == status.Name && status.Available > l.Tokens {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tend looks after the shards that a batch shows.
+func (a *Aggregator) tend(ctx context.Context, changes []store.Change) {
+	now := a.options.clock()
+	for _, s := range a.shifts(changes) {
+		if ctx.Err() != nil || now.Sub(s.last) > recent {
+			continue
+		}
+		if what, err := a.tendShard(ctx, s, now.UnixMilli()); err != nil && !errors.Is(err, store.ErrConflict) {
+			a.options.logger.Warn("aggregator: a bucket could not be tended", "what", what,
+				"key", a.table.ShardKey(s.shard).PK, "error", err)
+		}
+	}
+}
+
+// tendShard does what one shard needs, and returns a word for it.
+func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (string, error) {
+	partitioned := a.store.Partitioned()
+	switch {
+	case s.state == nil:
+		if s.was == nil || !partitioned || s.was.Shards < 2 || s.shard.Number < s.was.Shards/2 {
+			return "nothing", nil
+		}
+		low := s.shard
+		low.Number -= s.was.Shards / 2
+		return "take over", a.merge(ctx, low, s.was.Shards, true, now)
+	case partitioned && s.state.Writable(now) < scarce && 2*max(s.state.Shards, 1) <= a.options.maxShards:
+		return "split", a.split(ctx, s.shard, s.state.Shards, now)
+	case partitioned && s.state.Shards > 1 && a.table.Calm(s.writes, s.last.Sub(s.first)):
+		low := s.shard
+		if low.Number >= s.state.Shards/2 {
+			low.Number -= s.state.Shards / 2
+		}
+		return "merge", a.merge(ctx, low, s.state.Shards, false, now)
+	case s.short(now):
+		w, ok, err := a.table.Refill(s.shard, s.state, now)
+		if ok && err == nil {
+			_, err = a.writeOnce(ctx, w) // one that comes too late is not needed
+		}
+		return "refill", err
+	default:
+		return "nothing", nil
+	}
+}
+
+// split divides a shard, if it is still one of so many, unless it has recovered.
+func (a *Aggregator) split(ctx context.Context, s bridge.Shard, shards int, now int64) error {
+	return a.resize(ctx, []bridge.Shard{s}, func(items []expr.Item, states []*bucket.State) ([]store.Write, error) {
+		if states[0] == nil || states[0].Shards != shards || states[0].Writable(now) >= scarce {
+			return nil, nil
+		}
+		return a.table.Split(s, items[0], now)
+	})
+}
+
+// merge joins a shard, if it is still one of so many, with the one that it split off last, or where that is lost takes it
+// over.
+func (a *Aggregator) merge(ctx context.Context, low bridge.Shard, shards int, lost bool, now int64) error {
+	high := low
+	high.Number += shards / 2
+	return a.resize(ctx, []bridge.Shard{low, high}, func(_ []expr.Item, states []*bucket.State) ([]store.Write, error) {
+		switch {
+		case states[0] == nil || states[0].Shards != shards || lost != (states[1] == nil):
+			return nil, nil
+		case !lost && (states[0].Writable(now) < scarce || states[1].Writable(now) < scarce):
+			return nil, nil
+		}
+		return a.table.Merge(low, states[0], states[1], now)
+	})
+}
+
+// resize reads shards and does the writes that are planned from what they hold, in one transaction. It tries again when
+// others write them.
+func (a *Aggregator) resize(
+	ctx context.Context, shards []bridge.Shard, plan func([]expr.Item, []*bucket.State) ([]store.Write, error),
+) error {
+	keys := make([]store.Key, len(shards))
+	for i, s := range shards {
+		keys[i] = a.table.ShardKey(s)
+	}
+	for range resizeTries {
+		items, err := a.read(ctx, keys)
+		if err != nil {
+			return err
+		}
+		states := make([]*bucket.State, len(items))
+		for i, item := range items {
+			if item == nil {
+				continue
+			}
+			state, err := a.table.State(item)
+			if err != nil {
+				return err
+			}
+			states[i] = &state
+		}
+		writes, err := plan(items, states)
+		if err != nil || len(writes) == 0 {
+			return err
+		}
+		done, err := a.transact(ctx, writes)
+		if done || err != nil && !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Aggregator) read(ctx context.Context, keys []store.Key) ([]expr.Item, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return a.store.Read(ctx, keys, true)
+}
+
+// transact does writes, all or none; false when a condition failed.
+func (a *Aggregator) transact(ctx context.Context, writes []store.Write) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	results, err := a.store.Transact(ctx, writes)
+	for _, r := range results {
+		if !r.Applied {
+			return false, err
+		}
+	}
+	return err == nil, err
+}

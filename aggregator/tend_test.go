@@ -1,0 +1,300 @@
+package aggregator
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A garden is a bucket of 100 rpm and 10,001 tpm, from which a limiter has just taken 60 and 1,000, and an aggregator that
+// tends it.
+type garden struct {
+	*testing.T
+	*Aggregator
+	now   time.Time
+	shard bridge.Shard // the whole bucket
+	log   bytes.Buffer
+}
+
+func newGarden(t *testing.T, s zlimit.Store, opts ...Option) *garden {
+	t.Helper()
+	g := &garden{T: t, now: noon}
+	clock := func() time.Time { return g.now }
+	l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithClock(clock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_001)}
+	if err := l.Limits.SetSystem(t.Context(), zlimit.SystemConfig{Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpm": 60, "tpm": 1000}}); err != nil {
+		t.Fatal(err)
+	}
+	logger := slog.New(slog.NewTextHandler(&g.log, nil))
+	g.Aggregator = newAggregator(t, s, append([]Option{WithClock(clock), WithLogger(logger)}, opts...)...)
+	q := store.Query{Index: "GSI2", PK: "", Prefix: "BUCKET#"}
+	for _, ns := range namespaces(t, g.store) {
+		q.PK = ns + "/RESOURCE#r"
+		if page, err := g.store.Query(t.Context(), q); err != nil {
+			t.Fatal(err)
+		} else if len(page.Items) > 0 {
+			g.shard = bridge.Shard{Bucket: bridge.Bucket{NS: ns, Entity: "e", Resource: "r"}}
+		}
+	}
+	return g
+}
+
+// namespaces returns the ids of the namespaces.
+func namespaces(t *testing.T, s store.Store) (ids []string) {
+	t.Helper()
+	page, err := s.Query(t.Context(), store.Query{PK: "_/SYSTEM#", Prefix: "#NSID#", Consistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range page.Items {
+		ids = append(ids, it.Get("namespace_id").Text())
+	}
+	return ids
+}
+
+// number returns a shard of the bucket, and item its item.
+func (g *garden) number(n int) bridge.Shard {
+	s := g.shard
+	s.Number = n
+	return s
+}
+
+func (g *garden) item(n int) expr.Item {
+	g.Helper()
+	items, err := g.store.Read(context.Background(), []store.Key{g.table.ShardKey(g.number(n))}, true)
+	if err != nil {
+		g.Fatal(err)
+	}
+	return items[0]
+}
+
+// state returns the state of a shard, nil when there is none.
+func (g *garden) state(n int) *bucket.State {
+	g.Helper()
+	it := g.item(n)
+	if it == nil {
+		return nil
+	}
+	s, err := g.table.State(it)
+	if err != nil {
+		g.Fatal(err)
+	}
+	return &s
+}
+
+// tokens returns the balance of a limit, in all shards together.
+func (g *garden) tokens(limit string) (sum int64) {
+	g.Helper()
+	for n := range 4 {
+		if it := g.item(n); it != nil {
+			tokens, ok := it.Get("b_" + limit + "_tk").Int()
+			if !ok {
+				g.Fatalf("shard %d has no %s", n, limit)
+			}
+			sum += tokens
+		}
+	}
+	return sum
+}
+
+// set changes an attribute of a shard, and returns the change.
+func (g *garden) set(n int, attribute string, v int64) store.Change {
+	g.Helper()
+	c := store.Change{Key: g.table.ShardKey(g.number(n)), Old: g.item(n), At: g.now.Truncate(time.Second)}
+	op := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
+	bound, err := op.Call(expr.N(v)).Bind()
+	if err != nil {
+		g.Fatal(err)
+	}
+	if _, err := g.store.Write(context.Background(), store.Write{Key: c.Key, Expr: bound}); err != nil {
+		g.Fatal(err)
+	}
+	c.New = g.item(n)
+	return c
+}
+
+// seen applies changes, in the order given, as those that come next in the stream.
+func (g *garden) seen(changes ...store.Change) {
+	g.Helper()
+	for i := range changes {
+		changes[i].Sequence = sequence(int(g.now.UnixMilli()) + i)
+	}
+	mustApply(g, g.Aggregator, changes...)
+}
+
+// shards returns the counts of the shards that are there, by number.
+func (g *garden) shards() map[int]int {
+	g.Helper()
+	counts := map[int]int{}
+	for n := range 8 {
+		if s := g.state(n); s != nil {
+			counts[n] = s.Shards
+		}
+	}
+	return counts
+}
+
+// want compares the counts of the shards.
+func (g *garden) want(when string, want ...int) {
+	g.Helper()
+	got := g.shards()
+	ok := len(got) == len(want)/2
+	for i := 0; i < len(want); i += 2 {
+		ok = ok && got[want[i]] == want[i+1]
+	}
+	if !ok {
+		g.Errorf("%s the shards are %v, want %v", when, got, want)
+	}
+}
+
+// TestRefill refills a bucket that has less than the batch took.
+func TestRefill(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		g := newGarden(t, s)
+		created := store.Change{Key: g.table.ShardKey(g.shard), New: g.item(0), At: g.now}
+		g.now = g.now.Add(6 * time.Second)
+		g.seen(created)
+		if rpm, tpm := g.tokens("rpm"), g.tokens("tpm"); rpm != 50_000 || tpm != 10_001_000 {
+			t.Errorf("after 6 s there are %d rpm and %d tpm, want 50000 and 10001000", rpm, tpm)
+		}
+		if at := g.state(0).RefilledAt; at != g.now.UnixMilli() {
+			t.Errorf("the bucket was refilled at %d, want %d", at, g.now.UnixMilli())
+		}
+		g.now = g.now.Add(6 * time.Second)
+		g.seen(created) // is not the present any more
+		if rpm := g.tokens("rpm"); rpm != 50_000 {
+			t.Errorf("a late batch leaves %d rpm, want 50000", rpm)
+		}
+		little := g.set(0, "b_rpm_tc", 61_000)
+		g.now = g.now.Add(6 * time.Second)
+		g.seen(little)
+		if rpm := g.tokens("rpm"); rpm != 50_000 {
+			t.Errorf("a batch that took little leaves %d rpm, want 50000", rpm)
+		}
+		much := g.set(0, "b_rpm_tc", 161_000)
+		g.now = g.now.Add(recent + time.Second)
+		g.seen(much)
+		if rpm := g.tokens("rpm"); rpm != 50_000 {
+			t.Errorf("an old batch leaves %d rpm, want 50000", rpm)
+		}
+		a := newAggregator(t, s, WithClock(func() time.Time { return g.now }), WithoutTending())
+		much = g.set(0, "b_rpm_tc", 961_000)
+		mustApply(t, a, much)
+		if rpm := g.tokens("rpm"); rpm != 50_000 {
+			t.Errorf("an aggregator that does not tend leaves %d rpm, want 50000", rpm)
+		}
+	})
+}
+
+// partitioned returns a store that has hot keys.
+func partitioned(t *testing.T) zlimit.Store {
+	t.Helper()
+	s, _, _ := newTable(t)
+	return s
+}
+
+// TestSplitAndMerge divides a bucket that is written too often, up to the number of shards that is allowed, and joins it
+// again. Tokens are conserved.
+func TestSplitAndMerge(t *testing.T) {
+	g := newGarden(t, partitioned(t), WithMaxShards(4))
+	before := g.tokens("tpm")
+	g.set(0, "b_wcu_tk", scarce-1000)
+	pressed := g.set(0, "rf", g.now.UnixMilli())
+	g.seen(pressed)
+	g.want("pressed,", 0, 2, 1, 2)
+	if after, refill := g.tokens("tpm"), int64(10_001_000/60_000); after != before+refill {
+		t.Errorf("a split leaves %d tpm, want %d and the refill of a millisecond, %d", after, before, refill)
+	}
+	g.seen(pressed) // is not so any more, but for what it tells
+	g.want("when the batch comes again,", 0, 2, 1, 2)
+	g.set(1, "b_wcu_tk", 0)
+	g.seen(g.set(1, "rf", g.now.UnixMilli()))
+	g.want("pressed again,", 0, 2, 1, 4, 3, 4)
+	g.set(3, "b_wcu_tk", 0)
+	g.seen(g.set(3, "rf", g.now.UnixMilli()))
+	g.want("pressed at the most,", 0, 2, 1, 4, 3, 4)
+
+	first := g.set(3, "b_tpm_tc", 1)
+	first.At = g.now
+	g.now = g.now.Add(20 * time.Second)
+	short := g.set(3, "b_tpm_tc", 2)
+	short.At = first.At.Add(9 * time.Second)
+	g.seen(first, short)
+	g.want("calm for too short,", 0, 2, 1, 4, 3, 4)
+	short.At = g.now
+	before = g.tokens("rpm")
+	g.seen(first, short)
+	g.want("calm,", 0, 2, 1, 2)
+	refill := int64(100_000 / 2 / 3)
+	if after := g.tokens("rpm"); after < before || after > before+refill {
+		t.Errorf("a merge makes %d rpm of %d and the refill, at most %d", after, before, refill)
+	}
+	first, g.now = g.set(0, "b_tpm_tc", 1), g.now.Add(20*time.Second)
+	g.seen(first, g.set(0, "b_tpm_tc", 2))
+	g.want("calm again,", 0, 1)
+}
+
+// TestLostShard takes over the share of a shard that was deleted, without its tokens.
+func TestLostShard(t *testing.T) {
+	g := newGarden(t, partitioned(t))
+	g.set(0, "b_wcu_tk", 0)
+	g.seen(g.set(0, "rf", g.now.UnixMilli()))
+	g.want("pressed,", 0, 2, 1, 2)
+	g.now = g.now.Add(3 * time.Second)
+	lost := store.Change{Key: g.table.ShardKey(g.number(1)), Old: g.item(1), At: g.now}
+	g.seen(lost)
+	g.want("while the shard is there,", 0, 2, 1, 2)
+	kept, _ := g.item(0).Get("b_rpm_tk").Int()
+	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
+		t.Fatal(err)
+	}
+	g.seen(lost)
+	g.want("without the shard,", 0, 1)
+	if got, want := g.tokens("rpm"), kept+100_000/2/20; got != want {
+		t.Errorf("the origin has %d rpm, want what it had with its own refill, %d", got, want)
+	}
+	g.seen(lost)
+	g.want("when the batch comes again,", 0, 1)
+	low := store.Change{Key: g.table.ShardKey(g.shard), Old: g.item(0), At: g.now}
+	if err := g.store.Delete(t.Context(), []store.Key{low.Key}); err != nil {
+		t.Fatal(err)
+	}
+	g.seen(low)
+	g.want("without the bucket")
+}
+
+// TestTendingFails applies what it can, and reports the rest to the operator.
+func TestTendingFails(t *testing.T) {
+	g := newGarden(t, newMemory(t))
+	g.now = g.now.Add(6 * time.Second)
+	inject(g.Aggregator, func(n int) (bool, error) {
+		if n > 3 {
+			return false, errDown
+		}
+		return false, nil
+	})
+	g.seen(store.Change{Key: g.table.ShardKey(g.shard), New: g.item(0), At: g.now})
+	if !strings.Contains(g.log.String(), "what=refill") || !strings.Contains(g.log.String(), errDown.Error()) {
+		t.Errorf("log = %s, want the refill that failed", g.log.String())
+	}
+}
