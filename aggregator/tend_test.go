@@ -180,6 +180,9 @@ func TestRefill(t *testing.T) {
 		if at := g.state(0).RefilledAt; at != g.now.UnixMilli() {
 			t.Errorf("the bucket was refilled at %d, want %d", at, g.now.UnixMilli())
 		}
+		if expires := g.state(0).ExpiresAt; expires <= noon.Add(time.Minute).Unix() {
+			t.Errorf("the bucket expires at %d, before it would be full", expires)
+		}
 		g.now = g.now.Add(6 * time.Second)
 		g.seen(created) // is not the present any more
 		if rpm := g.tokens("rpm"); rpm != 50_000 {
@@ -268,6 +271,13 @@ func TestLostShard(t *testing.T) {
 	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
 		t.Fatal(err)
 	}
+	g.Aggregator.store = &restored{g.table.Store(), lost}
+	g.seen(lost)
+	g.want("when somebody brings the shard back meanwhile,", 0, 2, 1, 2)
+	g.Aggregator.store = g.table.Store()
+	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
+		t.Fatal(err)
+	}
 	g.seen(lost)
 	g.want("without the shard,", 0, 1)
 	if got, want := g.tokens("rpm"), kept+100_000/2/20; got != want {
@@ -281,6 +291,19 @@ func TestLostShard(t *testing.T) {
 	}
 	g.seen(low)
 	g.want("without the bucket")
+}
+
+// restored is a store on which somebody brings a deleted item back before a transaction.
+type restored struct {
+	store.Store
+	lost store.Change
+}
+
+func (r *restored) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	if _, err := r.Write(ctx, store.Write{Kind: store.Put, Key: r.lost.Key, Item: r.lost.Old}); err != nil {
+		return nil, err
+	}
+	return r.Store.Transact(ctx, writes)
 }
 
 // TestTendingFails applies what it can, and reports the rest to the operator.
