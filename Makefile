@@ -66,7 +66,7 @@ mutate: engine ## make each term of each condition true, and see which test noti
 	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)'
 
 soak: engine ## run random programs against the witness for long; PROGRAMS says how many
-	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 -rapid.checks=$(PROGRAMS)
+	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)
 
 bench: engine ## compare with the bare SDK, and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
