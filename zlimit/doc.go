@@ -32,5 +32,6 @@
 // The files that end in _gen.go are generated from spec/schema.yaml: keys_gen.go builds and parses keys, items_gen.go
 // encodes and decodes items, exprs_gen.go binds conditional writes, table_gen.go describes the table. Their content is
 // internal but for [CreateTableInput] and [CloudFormation], which create the table by other means than
-// [RateLimiter.Setup].
+// [RateLimiter.Setup]. docs/schema.md describes the table, from the same file; package blocking is generated from the
+// methods of this package.
 package zlimit

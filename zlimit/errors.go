@@ -67,7 +67,8 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // An ExceededError reports a request that was rejected by at least one limit. Nothing was consumed.
 type ExceededError struct {
-	// Statuses holds the status of every limit of the request's resource, passed and exceeded.
+	// Statuses holds the status of every limit of the request's resource, passed and exceeded, of the entity and of the
+	// parents that it cascades to, the strictest first.
 	Statuses Statuses
 }
 

@@ -47,7 +47,8 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// Statuses are the statuses of the limits of one resource, in the order of their names.
+// Statuses are the statuses of the limits of one resource, in the order of their names, or of their strictness in an
+// [ExceededError].
 type Statuses []Status
 
 // Limit returns the status of a limit by its name; false when there is none.

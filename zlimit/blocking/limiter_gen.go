@@ -127,7 +127,8 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 // other writers came first time and again, and [context.DeadlineExceeded] when the timeout has passed.
 //
 // When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides; what was taken
-// of one is given back when the other falls short.
+// of one is given back when the other falls short. A parent is charged for those limits of the request that its own
+// limits name, which may be none.
 //
 // A bucket that this process used before costs one conditional write: one call, one write unit. A lost race costs one
 // more. A bucket seen for the first time costs a batch read before, of three read units. A rejection costs the failed
