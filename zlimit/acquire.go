@@ -49,6 +49,9 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 // or panics. The error of fn comes first in what Do returns; it can be found with [errors.Is] and [errors.As]. It costs
 // what [RateLimiter.Acquire] and [Lease.Commit] or [Lease.Rollback] cost.
 func (l *RateLimiter) Do(ctx context.Context, r Request, fn func(context.Context, *Lease) error) error {
+	if fn == nil {
+		return &ValidationError{Field: "function", Value: "nil", Reason: "must not be nil"}
+	}
 	lease, err := l.Acquire(ctx, r)
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ type LimitCapacity struct {
 }
 
 // Utilization returns the part of the capacity that is not available, from 0 to 1.
-func (c *LimitCapacity) Utilization() float64 {
+func (c LimitCapacity) Utilization() float64 {
 	if c.Capacity <= 0 {
 		return 0
 	}
@@ -37,7 +37,7 @@ func (c *LimitCapacity) Utilization() float64 {
 }
 
 // Limit returns where a limit stands, by its name; false when no bucket has it.
-func (c *Capacity) Limit(name string) (LimitCapacity, bool) {
+func (c Capacity) Limit(name string) (LimitCapacity, bool) {
 	return limitNamed(c.Limits, name)
 }
 

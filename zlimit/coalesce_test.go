@@ -327,7 +327,7 @@ func visit(t *testing.T, l *RateLimiter) int64 {
 // TestCloseWithRiders closes the limiter while requests wait for a write: they end.
 func TestCloseWithRiders(t *testing.T) {
 	l, g, _ := newCoalescing(t)
-	together(g, &l.bucket("key-1", "gpt-4").pool, 11, func(i int) {
+	together(g, &l.bucket("key-1", "gpt-4").pool, 11, func(int) {
 		if _, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1})); err != nil && !errors.Is(err, ErrClosed) {
 			t.Errorf("Acquire() = %v, want ErrClosed", err)
 		}

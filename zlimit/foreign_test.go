@@ -137,6 +137,37 @@ func (l *RateLimiter) joinAfter(ctx context.Context, tb testing.TB, images []*im
 	return l.joinAt(ctx, images[0])
 }
 
+// TestItemsWithoutParameters has another program leave a limit without a rate, or with one that cannot be: it counts as one
+// that does not refill, until a request sets it right.
+func TestItemsWithoutParameters(t *testing.T) {
+	for _, rate := range [][2]int64{{0, 0}, {60_000, 0}, {-1, 60_000}, {60_000, -1}} {
+		c := newClock()
+		l := newLimiter(t, newMemory(t), WithClock(c.now))
+		setSystem(t, l, PerMinute("rpm", 60))
+		lease := acquire(t, l, ask(Amounts{"rpm": 50}))
+		edit(t, l, 0, func(item *bucketItem) {
+			for i := range item.Limits {
+				item.Limits[i].RefillAmount, item.Limits[i].RefillPeriod = rate[0], rate[1]
+			}
+		})
+		c.sleep(10 * time.Second)
+		other := newLimiter(t, Store{impl: l.store}, WithClock(c.now))
+		if got := available(t, other, "rpm"); got != 10 {
+			t.Errorf("%v: Available() = %d, want 10", rate, got)
+		}
+		if err := lease.Rollback(context.Background()); err != nil {
+			t.Errorf("%v: Rollback() = %v", rate, err)
+		}
+		if got := burst(t, other, 100); got != 60 {
+			t.Errorf("%v: burst(100) = %d, want 60", rate, got)
+		}
+		c.sleep(10*time.Second + time.Millisecond) // by which setting it right moved the stamp
+		if got := burst(t, other, 100); got != 10 {
+			t.Errorf("%v: burst(100) ten seconds later = %d, want 10", rate, got)
+		}
+	}
+}
+
 // TestDeletionAsksForTheVersion has limits set between the look of a deletion and its write: the event of the deletion
 // tells of the limits that were deleted.
 func TestDeletionAsksForTheVersion(t *testing.T) {

@@ -193,6 +193,11 @@ func (b *shard) item(s *bucket.State, o owner) *bucketItem {
 
 // state returns what the item says of the bucket.
 func (it *bucketItem) state() bucket.State {
+	for i := range it.Limits {
+		if l := &it.Limits[i]; l.RefillPeriod <= 0 || l.RefillAmount < 0 { // not by this program: nothing flows in until it is set
+			l.RefillAmount, l.RefillPeriod = 0, 1
+		}
+	}
 	return bucket.State{
 		Limits:     it.Limits,
 		RefilledAt: it.RefilledAt,

@@ -15,8 +15,9 @@ import (
 // A Lease is what an admitted request holds: the tokens were taken when it was admitted, and the lease corrects them
 // once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
-// A lease acts once: after Commit or Rollback every method that would change something returns [ErrLeaseClosed]. A lease
-// that is dropped without either leaves what was taken as it is, and loses what was only recorded.
+// A lease acts once: after Commit or Rollback every method that would change something returns [ErrLeaseClosed], and so
+// do those of the zero value. A lease that is dropped without either leaves what was taken as it is, and loses what was
+// only recorded.
 type Lease struct {
 	limiter  *RateLimiter
 	degraded bool
@@ -40,7 +41,7 @@ func (le *Lease) Degraded() bool { return le.degraded }
 
 // taken returns what was taken of the entity's own bucket. The lease is locked.
 func (le *Lease) taken() []bucket.Amount {
-	if le.degraded {
+	if le.degraded || len(le.links) == 0 {
 		return nil
 	}
 	return le.links[0].demand.Amounts
@@ -69,7 +70,7 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	switch {
-	case le.settling != "":
+	case le.limiter == nil, le.settling != "":
 		return ErrLeaseClosed
 	case le.limiter.closed.Load():
 		return ErrClosed
@@ -121,7 +122,7 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 	}
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	if le.settling != "" {
+	if le.limiter == nil || le.settling != "" {
 		return ErrLeaseClosed
 	}
 	if err := le.isFor(c); err != nil {
@@ -174,7 +175,7 @@ func (le *Lease) Rollback(ctx context.Context) error { return le.settle(ctx, "ro
 func (le *Lease) settle(ctx context.Context, op string) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	if le.closed || le.settling != "" && le.settling != op {
+	if le.limiter == nil || le.closed || le.settling != "" && le.settling != op {
 		return ErrLeaseClosed
 	}
 	if le.limiter.closed.Load() && !le.nothingTo(op) {

@@ -92,7 +92,7 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 		return nil, err
 	}
 	if s.impl == nil {
-		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB, SQLite or Memory"}
+		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB with a client, SQLite or Memory"}
 	}
 	return start(ctx, s.impl, o, &common{
 		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
@@ -160,7 +160,7 @@ func (l *RateLimiter) Ping(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
-	return wrap("ping", l.store.Ping(ctx))
+	return wrap("ping", l.call(ctx, l.store.Ping))
 }
 
 // Close waits for reads in the background, and closes the store if [Open] opened it. Later calls of the limiter fail with

@@ -49,7 +49,10 @@ func newOptions(opts []Option) (options, error) {
 		cacheSize: 100_000,
 		logger:    slog.New(slog.DiscardHandler),
 	}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return o, &ValidationError{Field: "option " + strconv.Itoa(i+1), Value: "nil", Reason: "must not be nil"}
+		}
 		opt(&o)
 	}
 	return o, o.validate()

@@ -7,9 +7,13 @@ import (
 	"strings"
 )
 
-// A Quantity is a number of tokens, counted in thousandths: Quantity(1500) is one token and a half. Requests take whole
-// tokens, but refills, and the parts of a bucket that is divided, are exact to the thousandth.
+// A Quantity is a number of tokens, counted in thousandths as a [time.Duration] counts nanoseconds: 500 tokens are
+// 500*[Token]. Requests take whole tokens, but refills, and the parts of a bucket that is divided, are exact to the
+// thousandth.
 type Quantity int64
+
+// Token is one token.
+const Token Quantity = millis
 
 // Tokens returns whole tokens, rounded to the nearest; a half is rounded away from zero.
 func (q Quantity) Tokens() int64 {

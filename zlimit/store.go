@@ -47,6 +47,9 @@ func WithStreams(client DynamoDBStreamsClient) DynamoDBOption { return dynamo.St
 // DynamoDB returns a store on a DynamoDB table. The store brings its own retryer for the calls that it makes: it tries
 // again only after errors that prove that nothing was written.
 func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store {
+	if client == nil {
+		return Store{} // which New refuses
+	}
 	return Store{impl: dynamo.New(client, table, tableSchema, CreateTableInput, opts...)}
 }
 

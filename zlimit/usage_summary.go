@@ -28,7 +28,7 @@ type LimitUsage struct {
 }
 
 // Limit returns the usage of a limit by its name; false when there is none.
-func (s *Summary) Limit(name string) (LimitUsage, bool) {
+func (s Summary) Limit(name string) (LimitUsage, bool) {
 	return limitNamed(s.Limits, name)
 }
 

@@ -7,8 +7,9 @@ import "github.com/zlimit/zlimit-go/zlimit"
 // A Lease is what an admitted request holds: the tokens were taken when it was admitted, and the lease corrects them
 // once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
-// A lease acts once: after Commit or Rollback every method that would change something returns [zlimit.ErrLeaseClosed].
-// A lease that is dropped without either leaves what was taken as it is, and loses what was only recorded.
+// A lease acts once: after Commit or Rollback every method that would change something returns [zlimit.ErrLeaseClosed],
+// and so do those of the zero value. A lease that is dropped without either leaves what was taken as it is, and loses
+// what was only recorded.
 type Lease struct {
 	core    *zlimit.Lease
 	timeout callTimeout
