@@ -11,8 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/zlimit/zlimit-go/internal/bridge"
-	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -44,7 +43,7 @@ func TestScriptsOnHistory(t *testing.T) {
 }
 
 // fillHistory makes changes, uses limits, and writes what an aggregator would have summed up: of entity acme a curve of
-// hours, days and months, of globex a day here and there.
+// hours, days and months, of globex a day here and there, of initech a day without requests.
 func fillHistory(t testscript.T, path string) (err error) {
 	ctx := context.Background()
 	s, err := zlimit.SQLite(path)
@@ -95,39 +94,36 @@ func fillHistory(t testscript.T, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	put := func(entity, window, key string, start time.Time, rpm int64, tpd int64) {
-		item := expr.Item{
-			{Name: "entity_id", Value: expr.S(entity)},
-			{Name: "resource", Value: expr.S("gpt")},
-			{Name: "window", Value: expr.S(window)},
-			{Name: "window_start", Value: expr.S(start.Format("2006-01-02T15:04:05Z"))},
-			{Name: "total_events", Value: expr.N(2 * rpm)},
-			{Name: "rpm", Value: expr.N(rpm)},
-			{Name: "tpd", Value: expr.Decimal(tpd, 3)},
-			{Name: "GSI2PK", Value: expr.S(ns.ID + "/RESOURCE#gpt")},
-			{Name: "GSI2SK", Value: expr.S("USAGE#" + key + "#" + entity)},
-			{Name: "GSI4PK", Value: expr.S(ns.ID)},
-			{Name: "GSI4SK", Value: expr.S(ns.ID + "/ENTITY#" + entity)},
+	put := func(entity string, window zlimit.Window, at time.Time, rpm, tpd int64) {
+		u := bridge.Usage{
+			Bucket: bridge.Bucket{NS: ns.ID, Entity: entity, Resource: "gpt"}, Window: string(window), Start: window.Start(at),
+			Events: 2*rpm + 1, Consumed: []bucket.Amount{{Limit: "tpd", Tokens: tpd}},
 		}
-		at := store.Key{PK: ns.ID + "/ENTITY#" + entity, SK: "#USAGE#gpt#" + key}
-		if _, err := bridge.Of(s).Store().Write(ctx, store.Write{Kind: store.Put, Key: at, Item: item}); err != nil {
+		if rpm > 0 {
+			u.Consumed = append(u.Consumed, bucket.Amount{Limit: "rpm", Tokens: rpm * 1000})
+		}
+		w, err := bridge.Of(s).CountUsage(&u)
+		if err == nil {
+			_, err = bridge.Of(s).Store().Write(ctx, w)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	month := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
 	for at := month; at.Before(historyNow); at = at.Add(time.Hour) {
 		hour := at.Sub(month).Hours()
-		put("acme", "hourly", at.Format(time.RFC3339), at, int64(hour)%24+1, int64(40_000_000*(1.2+math.Sin(hour/12*math.Pi))))
+		put("acme", zlimit.Hourly, at, int64(hour)%24+1, int64(40_000_000*(1.2+math.Sin(hour/12*math.Pi))))
 	}
 	for day := month; day.Before(historyNow); day = day.AddDate(0, 0, 1) {
-		put("acme", "daily", day.Format(time.DateOnly), day, int64(100*day.Day()), 1_000_500*int64(day.Day()))
+		put("acme", zlimit.Daily, day, int64(100*day.Day()), 1_000_500*int64(day.Day()))
 		if day.Day()%5 == 0 {
-			put("globex", "daily", day.Format(time.DateOnly), day, 7, -1500)
+			put("globex", zlimit.Daily, day, 7, -1500)
 		}
 	}
+	put("initech", zlimit.Daily, month.AddDate(0, 0, 4), 0, 250)
 	for back := range 14 {
-		at := month.AddDate(0, -back, 0)
-		put("acme", "monthly", at.Format("2006-01"), at, 1000, int64(1000_000*(back+1)))
+		put("acme", zlimit.Monthly, month.AddDate(0, -back, 0), 1000, int64(1000_000*(back+1)))
 	}
 	return nil
 }
