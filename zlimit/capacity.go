@@ -41,8 +41,8 @@ func (c Capacity) Limit(name string) (LimitCapacity, bool) {
 	return limitNamed(c.Limits, name)
 }
 
-// Capacity adds up the buckets of a resource, as [UsageService.Buckets] yields them, at the same cost, and keeps no more
-// than a page of them in memory.
+// Capacity adds up the buckets of a resource, as [UsageService.Buckets] yields them, at the same cost. It reads them
+// page by page and keeps only the sums.
 func (s *UsageService) Capacity(ctx context.Context, resource string) (Capacity, error) {
 	sum := Capacity{Resource: resource, At: s.l.now().UTC(), Limits: []LimitCapacity{}}
 	if err := s.check(validateResource(resource)); err != nil {

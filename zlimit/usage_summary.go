@@ -32,8 +32,8 @@ func (s Summary) Limit(name string) (LimitUsage, bool) {
 	return limitNamed(s.Limits, name)
 }
 
-// Summary sums up the snapshots that [UsageService.Snapshots] yields for a query, at the same cost, and keeps no more than
-// a page of them in memory.
+// Summary sums up the snapshots that [UsageService.Snapshots] yields for a query, at the same cost. It reads them page by
+// page and keeps only the sums.
 func (s *UsageService) Summary(ctx context.Context, q UsageQuery) (Summary, error) {
 	sum := Summary{Window: q.Window, Limits: []LimitUsage{}}
 	window := map[string]Quantity{} // consumption in the last window so far

@@ -46,8 +46,8 @@ func (s *UsageService) SnapshotsSeq(q zlimit.UsageQuery) iter.Seq2[zlimit.Snapsh
 	})
 }
 
-// Capacity adds up the buckets of a resource, as [UsageService.BucketsSeq] yields them, at the same cost, and keeps no
-// more than a page of them in memory.
+// Capacity adds up the buckets of a resource, as [UsageService.BucketsSeq] yields them, at the same cost. It reads them
+// page by page and keeps only the sums.
 func (s *UsageService) Capacity(resource string) (zlimit.Capacity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -73,8 +73,8 @@ func (s *UsageService) BucketsSeq(resource string) iter.Seq2[zlimit.Bucket, erro
 	})
 }
 
-// Summary sums up the snapshots that [UsageService.SnapshotsSeq] yields for a query, at the same cost, and keeps no
-// more than a page of them in memory.
+// Summary sums up the snapshots that [UsageService.SnapshotsSeq] yields for a query, at the same cost. It reads them
+// page by page and keeps only the sums.
 func (s *UsageService) Summary(q zlimit.UsageQuery) (zlimit.Summary, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
