@@ -196,11 +196,13 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 			}
 			config = &k.limits.config
 		}
+		demand := *d
+		demand.Unchecked = d.Unchecked && image.Shards <= 1 // a divided bucket is in debt with all of its shards, or not
 		now := began
-		plan.Decide(image.state(), config, d, now)
+		plan.Decide(image.state(), config, &demand, now)
 		if plan.Kind != bucket.Spend && attempt > 0 {
 			now = l.now().UnixMilli()
-			plan.Decide(image.state(), config, d, now)
+			plan.Decide(image.state(), config, &demand, now)
 		}
 		switch {
 		case plan.Kind == bucket.Reject && (image.call > k.asked || l.trusts(image, now)): // seen since the request came

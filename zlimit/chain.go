@@ -234,10 +234,15 @@ func (l *RateLimiter) correctAlone(ctx context.Context, k *link, s *shard, amoun
 	d := bucket.Demand{Amounts: amounts, Unchecked: true}
 	for {
 		err := l.chargeShard(ctx, k, s, &d)
-		if !errors.Is(err, errNoShard) {
+		var short *shortError
+		switch {
+		case errors.Is(err, errNoShard):
+			s = k.bucket.shard(origin(s.Shard))
+		case errors.As(err, &short):
+			return l.spread(ctx, k, s, amounts)
+		default:
 			return err
 		}
-		s = k.bucket.shard(origin(s.Shard))
 	}
 }
 

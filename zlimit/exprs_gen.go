@@ -18,6 +18,7 @@ func insert() (expr.Bound, error) {
 const (
 	spendTake = iota
 	spendCharge
+	spendOwe
 	spendRefund
 )
 
@@ -39,6 +40,12 @@ var spendOperation = expr.Operation{
 			Name:   "charge",
 			Slots:  1,
 			Where:  []expr.Condition{expr.Exists(expr.Of("b_", "_tk"))},
+			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+		},
+		spendOwe: {
+			Name:   "owe",
+			Slots:  2,
+			Where:  []expr.Condition{expr.Exists(expr.Of("b_", "_tk")), expr.EQ(expr.Attr("shard_count"), 1)},
 			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
 		spendRefund: {
@@ -78,6 +85,14 @@ func (c spendCall) take(limit string, amount int64) {
 //   - amount: millitokens, positive
 func (c spendCall) charge(limit string, amount int64) {
 	c.Pick(spendCharge, limit, expr.N(amount))
+}
+
+// owe takes tokens of a bucket, all of it, whether they are there or not. The debt of one of several shards would keep
+// the others from nothing.
+//   - amount: millitokens, positive
+//   - shards: shards that the item is one of
+func (c spendCall) owe(limit string, amount, shards int64) {
+	c.Pick(spendOwe, limit, expr.N(amount), expr.N(shards))
 }
 
 // refund gives tokens back where they do not pass the capacity.

@@ -126,9 +126,9 @@ const clockTick = time.Millisecond
 // which remembers the smallest C(a) − g(a) − rate·a so far: the largest sum of a stretch, with two ends for each act.
 //
 // Three things refine that. What is consumed unchecked may leave a debt, so that the bound holds only at the next checked
-// consumption after it: an unchecked act ends for c where the first checked one ends that began after it; in a divided bucket it does not count, since the debt of a shard keeps none
-// of the others from anything. A call that
-// was refused by one level of a chain may have taken and given back on the others; of that, the return alone may be in
+// consumption after it: an unchecked act ends for c where the first checked one ends that began after it. In a divided
+// bucket it does not count: all shards owe together, but one that is given something back pays none of the others. A call
+// that was refused by one level of a chain may have taken and given back on the others; of that, the return alone may be in
 // an interval which begins within the call, so it counts for g from where it ends and against it from where it begins.
 // The clocks: readings of the calls in [a, b] are between a − tick + slowest and b + fastest; the stamp that the first of
 // them found, or made, is at most δ behind its reading, and the bucket had at most its capacity then.

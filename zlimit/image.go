@@ -216,6 +216,8 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 			call.take(s.Limit, s.Values[0])
 		case bucket.Charge:
 			call.charge(s.Limit, s.Values[0])
+		case bucket.Owe:
+			call.owe(s.Limit, s.Values[0], s.Values[1])
 		default: // bucket.Refund
 			call.refund(s.Limit, s.Values[0], s.Values[1], s.Values[2], s.Values[3])
 		}

@@ -91,6 +91,11 @@ var calls = []operationCall{
 		c.charge("m", 1)
 		return c.Bind()
 	}},
+	{"spend owe", func() (expr.Bound, error) {
+		c := spend(1, 1)
+		c.owe("m", 1, 1)
+		return c.Bind()
+	}},
 	{"spend refund", func() (expr.Bound, error) {
 		c := spend(1, 1)
 		c.refund("m", 1, 1, 1, 1)

@@ -3,10 +3,8 @@ package zlimit
 import (
 	"context"
 	"errors"
-	"math"
 	"math/bits"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -139,143 +137,6 @@ func (l *RateLimiter) survey(ctx context.Context, b *bucketRef) ([]*image, error
 		images = append(images, i)
 	}
 	return images, nil
-}
-
-// chargeShards charges a demand that a shard falls short of to the shards together: whatever the undivided bucket would
-// admit is admitted. It reads them all, and takes the demand from one that has all of it, or what each has of it in one
-// transaction.
-func (l *RateLimiter) chargeShards(ctx context.Context, k *link) error {
-	for attempt := range maxAttempts {
-		images, err := l.survey(ctx, k.bucket)
-		if err != nil {
-			return err
-		}
-		now := l.now().UnixMilli()
-		statuses := k.statuses(statesOf(images), now)
-		for _, s := range statuses {
-			if s.Exceeded {
-				return exceeded(statuses)
-			}
-		}
-		done, err := l.gather(ctx, k, images, now)
-		if done || err != nil {
-			return err
-		}
-		if err := pause(ctx, attempt); err != nil {
-			return err
-		}
-	}
-	return ErrContended
-}
-
-// gather takes a demand from the shard that keeps most of it, or when none has all of it from several in a transaction;
-// false when another writer came first. It levels the shards: one that is full while others are not wastes its refill.
-func (l *RateLimiter) gather(ctx context.Context, k *link, images []*image, now int64) (bool, error) {
-	images = slices.DeleteFunc(images, func(i *image) bool { return !i.exists })
-	levels := make([][]bucket.Status, len(images))
-	for at, i := range images {
-		levels[at] = k.limits.config.Statuses(nil, []*bucket.State{&i.State}, &k.demand, now)
-	}
-	if at, ok := roomiest(levels); ok || len(images) == 0 {
-		i := &image{}
-		if ok {
-			i = images[at]
-		}
-		s := k.bucket.shard(i.Shard)
-		var plan bucket.Plan
-		if plan.Decide(i.state(), &k.limits.config, &k.demand, now); plan.Kind == bucket.Reject {
-			return false, nil
-		}
-		_, applied, err := l.attempt(ctx, s, k.limits.owner, i, &plan)
-		k.shard = s
-		return applied, err
-	}
-	var parts []part
-	var writes []store.Write
-	for at, amounts := range apportion(levels, k.demand.Amounts) {
-		d := bucket.Demand{Amounts: amounts}
-		if d.Empty() {
-			continue
-		}
-		s := k.bucket.shard(images[at].Shard)
-		var plan bucket.Plan
-		if plan.Decide(&images[at].State, &k.limits.config, &d, now); plan.Kind == bucket.Reject {
-			return false, nil
-		}
-		w, err := s.write(&plan, k.limits.owner)
-		if err != nil {
-			return false, err
-		}
-		writes, parts = append(writes, w), append(parts, part{s, amounts})
-	}
-	applied, err := l.transact(ctx, writes)
-	if !applied || err != nil {
-		return false, err
-	}
-	for _, p := range parts {
-		p.shard.forget()
-	}
-	k.parts = parts
-	return true, nil
-}
-
-// roomiest returns the shard, given where its limits stand in view of a demand, that is left with most in thousandths of
-// capacity; false when none has all of the demand.
-func roomiest(shards [][]bucket.Status) (at int, ok bool) {
-	most := int64(-1)
-	for i, statuses := range shards {
-		least := int64(math.MaxInt64)
-		for _, s := range statuses {
-			switch rest := s.Available - s.Requested; {
-			case s.Requested == 0:
-			case rest < 0:
-				least = -1
-			default:
-				least = min(least, rest/(s.Capacity/1000+1))
-			}
-		}
-		if least > most {
-			at, most = i, least
-		}
-	}
-	return at, most >= 0
-}
-
-// apportion divides amounts among shards, which have them together, so that what they are left with is as even as can be.
-func apportion(shards [][]bucket.Status, amounts []bucket.Amount) [][]bucket.Amount {
-	takes := make([][]bucket.Amount, len(shards))
-	for _, a := range amounts {
-		has := make([]int64, len(shards))
-		for i, statuses := range shards {
-			for _, s := range statuses {
-				if s.Name == a.Limit {
-					has[i] = s.Available
-				}
-			}
-		}
-		above := func(level int64) (sum int64) {
-			for _, n := range has {
-				sum += max(n-level, 0)
-			}
-			return sum
-		}
-		low, high := int64(0), slices.Max(has) // above(low) covers the amount, above(high) does not
-		for high-low > 1 {
-			if middle := low + (high-low)/2; above(middle) >= a.Tokens {
-				low = middle
-			} else {
-				high = middle
-			}
-		}
-		rest := a.Tokens
-		for i, n := range has {
-			if take := min(max(n-low, 0), rest); take > 0 {
-				takes[i] = append(takes[i], bucket.Amount{Limit: a.Limit, Tokens: take})
-				rest -= take
-			}
-		}
-	}
-	return takes
 }
 
 // Rates at which buckets are divided and joined.

@@ -192,6 +192,77 @@ func TestDividedBucketAdmitsAsMuch(t *testing.T) {
 	})
 }
 
+// TestDividedBucketOwes settles more than a shard has, and more than all of them have: a debt keeps every shard from
+// admitting what the whole bucket would not (I1).
+func TestDividedBucketOwes(t *testing.T) {
+	forEachPartition(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now))
+		stale := newLimiter(t, s, WithClock(c.now), WithFreshness(time.Hour), WithBucketTTL(0))
+		setSystem(t, l, PerHour("tph", 3600), PerHour("rph", 100))
+		commit := func(l *RateLimiter, lease *Lease, more int64) {
+			t.Helper()
+			if err := errors.Join(lease.Adjust(Amounts{"tph": more, "rph": -1}), lease.Commit(ctx)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		old := acquire(t, stale, ask(Amounts{"tph": 10, "rph": 1})) // knows of one shard
+		lease := acquire(t, l, ask(Amounts{"tph": 10, "rph": 1}))
+		divide(t, l)
+		divide(t, l)
+
+		commit(l, lease, 1580) // a shard has 900
+		if got := available(t, l, "tph"); got != 2000 {
+			t.Errorf("%d are left, want 2000", got)
+		}
+		for _, s := range shardsOf(t, l) {
+			for _, l := range s.Limits {
+				if l.Tokens < 0 {
+					t.Errorf("shard %d owes %d of %s although the others have enough", s.Shard, -l.Tokens, l.Name)
+				}
+			}
+		}
+		reject(t, l, ask(Amounts{"tph": 2001}))
+		acquire(t, l, ask(Amounts{"tph": 1000}))
+		commit(stale, old, 1600)                                                                  // 600 more than there are
+		if tokens, _, _ := total(shardsOf(t, l), "tph"); tokens < -600_000 || tokens > -599_990 { // each split moves the stamp by a millisecond
+			t.Errorf("the shards have %d, want -600000", tokens)
+		}
+		divide(t, l) // of debts, too
+		if got := tokensLeft(t, l); got != 0 {
+			t.Errorf("a bucket in debt admitted %d", got)
+		}
+		c.sleep(10*time.Minute - time.Second)
+		if got := tokensLeft(t, l); got != 0 {
+			t.Errorf("a bucket in debt admitted %d", got)
+		}
+		c.sleep(11 * time.Second)
+		if got := tokensLeft(t, l); got < 9 || got > 10 { // eight shards may each wait for a whole token
+			t.Errorf("%d were admitted of 10 that came back", got)
+		}
+		if got := available(t, l, "rph"); got != 100 {
+			t.Errorf("%d of rph are left, want 100", got)
+		}
+	})
+}
+
+// tokensLeft acquires single tokens of tph until a request is rejected, and returns how many it got.
+func tokensLeft(tb testing.TB, l *RateLimiter) (admitted int) {
+	tb.Helper()
+	for {
+		_, err := l.Acquire(context.Background(), ask(Amounts{"tph": 1}))
+		var exceeded *ExceededError
+		if errors.As(err, &exceeded) {
+			return admitted
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+		admitted++
+	}
+}
+
 // TestDividedBucketWaitsExactly takes a request of a divided bucket to the millisecond.
 func TestDividedBucketWaitsExactly(t *testing.T) {
 	c := newClock()

@@ -23,6 +23,7 @@ type StepKind uint8
 const (
 	Take      StepKind = iota // amount
 	Charge                    // amount
+	Owe                       // amount, shards
 	Refund                    // amount, room, capacity, shards
 	Credit                    // room, delta
 	Cover                     // floor
@@ -126,13 +127,20 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			}
 			p.step(Take, l.Name, amount)
 		case amount > 0:
-			if c.Lifetime > 0 && l.Name != WriteUnits && sub(l.Tokens, amount) < 0 {
+			if l.Name == WriteUnits {
+				p.step(Charge, l.Name, amount)
+				continue
+			}
+			if c.Lifetime > 0 && sub(l.Tokens, amount) < 0 {
 				return false // the time of expiry, which an advance sets, has to outlast the debt
 			}
-			p.step(Charge, l.Name, amount)
+			if s.Shards == 0 { // the write asks for the number of shards, which old items do not have
+				return false
+			}
+			p.step(Owe, l.Name, amount, int64(s.Shards))
 		default:
 			room := add(s.share(l.Name, l.Capacity), amount)
-			if l.Tokens > room || s.Shards == 0 { // the write asks for the number of shards, which old items do not have
+			if l.Tokens > room || s.Shards == 0 {
 				return false
 			}
 			p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))

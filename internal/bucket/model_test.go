@@ -70,6 +70,9 @@ func (it *item) apply(p *Plan) bool {
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
 		case Charge:
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
+		case Owe:
+			holds = int64(it.state.Shards) == v[1]
+			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]
 		case Refund:
 			holds = before.Tokens <= v[1] && before.Capacity == v[2] && int64(it.state.Shards) == v[3]
 			l.Tokens, l.Consumed = l.Tokens-v[0], l.Consumed+v[0]

@@ -35,10 +35,7 @@ func (p *Plan) divide(s *State, l *Limit, kept *State, now int64) int64 {
 		p.step(Fill, l.Name, sub(capacity, refill), keeps)
 		return capacity - keeps
 	}
-	gets := refilled / 2
-	if refilled < 0 {
-		gets = 0 // who owes pays
-	}
+	gets := refilled / 2 // of a debt as well: that of one alone would keep the other from nothing
 	room := min(sub(capacity, refill), add(sub(keeps, refill), gets))
 	p.step(Credit, l.Name, room, sub(refill, gets))
 	if gets > 0 {
