@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/facade"
+	"github.com/zlimit/zlimit-go/gen/internal/gentest"
 	"github.com/zlimit/zlimit-go/gen/internal/source"
 )
 
@@ -74,7 +75,7 @@ func isCore(name string) bool {
 // TestFacadeGolden compares the facades of small packages with those in the archives, compiles them with the hand-written
 // files of package blocking, and runs the tests that the archives have.
 func TestFacadeGolden(t *testing.T) {
-	for name, archive := range archives(t, "facade") {
+	for name, archive := range gentest.Archives(t, "facade") {
 		t.Run(name, func(t *testing.T) {
 			dir := unpack(t, archive, isCore)
 			got, err := facadeOf(t, filepath.Join(dir, "zlimit"))
@@ -82,15 +83,10 @@ func TestFacadeGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if *update {
-				rewrite(t, filepath.Join("testdata", "facade", name+".txtar"), archive, isCore, got)
+				gentest.Rewrite(t, "facade", name, archive, isCore, got)
 				return
 			}
-			want := map[string]string{}
-			for _, f := range archive.Files {
-				if !isCore(f.Name) {
-					want[f.Name] = string(f.Data)
-				}
-			}
+			want := gentest.Outputs(archive, isCore)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("outputs differ from the golden files; -update rewrites them (-want +got):\n%s", diff)
 			}
@@ -118,7 +114,7 @@ func TestFacadeGolden(t *testing.T) {
 
 // TestFacadeErrors compares what is reported about declarations without a counterpart with what the archives say.
 func TestFacadeErrors(t *testing.T) {
-	for name, archive := range archives(t, "facade-errors") {
+	for name, archive := range gentest.Archives(t, "facade-errors") {
 		t.Run(name, func(t *testing.T) {
 			dir := unpack(t, archive, isCore)
 			outputs, err := facadeOf(t, filepath.Join(dir, "zlimit"))
@@ -127,10 +123,10 @@ func TestFacadeErrors(t *testing.T) {
 			}
 			got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "") + "\n"
 			if *update {
-				rewrite(t, filepath.Join("testdata", "facade-errors", name+".txtar"), archive, isCore, map[string]string{"errors": got})
+				gentest.Rewrite(t, "facade-errors", name, archive, isCore, map[string]string{"errors": got})
 				return
 			}
-			want, ok := file(archive, "errors")
+			want, ok := gentest.File(archive, "errors")
 			if diff := cmp.Diff(want, got); !ok || diff != "" {
 				t.Errorf("errors differ; -update rewrites them (-want +got):\n%s", diff)
 			}
@@ -171,13 +167,8 @@ func TestFacadeFunctions(t *testing.T) {
 // TestUnfinishedCore generates from a package whose functions call what does not exist yet, beside a facade that does not
 // compile: neither matters.
 func TestUnfinishedCore(t *testing.T) {
-	archive := archives(t, "facade")["limiter"]
-	want := map[string]string{}
-	for _, f := range archive.Files {
-		if !isCore(f.Name) {
-			want[f.Name] = string(f.Data)
-		}
-	}
+	archive := gentest.Archives(t, "facade")["limiter"]
+	want := gentest.Outputs(archive, isCore)
 	dir := unpack(t, archive, isCore)
 	for path, text := range map[string]string{
 		"zlimit/unfinished.go":         "package zlimit\n\nimport \"fmt\"\n\nfunc unfinished() int { return missing() }\n",

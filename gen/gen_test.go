@@ -23,9 +23,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/tools/txtar"
 
+	"github.com/zlimit/zlimit-go/gen/internal/document"
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
+	"github.com/zlimit/zlimit-go/gen/internal/gentest"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
@@ -60,62 +61,17 @@ func readFile(t *testing.T, path string) []byte {
 	return text
 }
 
-// archives returns the txtar files of a directory under testdata, by name.
-func archives(t *testing.T, dir string) map[string]*txtar.Archive {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no archives in testdata/%s: %v", dir, err)
-	}
-	found := map[string]*txtar.Archive{}
-	for _, path := range paths {
-		archive, err := txtar.ParseFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found[strings.TrimSuffix(filepath.Base(path), ".txtar")] = archive
-	}
-	return found
-}
-
-// file returns a file of an archive; false when it has none of that name.
-func file(archive *txtar.Archive, name string) (string, bool) {
-	for _, f := range archive.Files {
-		if f.Name == name {
-			return string(f.Data), true
-		}
-	}
-	return "", false
-}
-
-// rewrite replaces the outputs in an archive, which are the files that are not its inputs.
-func rewrite(t *testing.T, path string, archive *txtar.Archive, input func(name string) bool, outputs map[string]string) {
-	t.Helper()
-	archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return !input(f.Name) })
-	for _, name := range slices.Sorted(maps.Keys(outputs)) {
-		archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(outputs[name])})
-	}
-	if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestGolden compares the outputs of small schemas with those in the archives. TestGoldenCompiles runs them.
 func TestGolden(t *testing.T) {
-	for name, archive := range archives(t, "golden") {
+	for name, archive := range gentest.Archives(t, "golden") {
 		t.Run(name, func(t *testing.T) {
-			text, _ := file(archive, "schema.yaml")
+			text, _ := gentest.File(archive, "schema.yaml")
 			got := generated(t, "schema.yaml", []byte(text))
 			if *update {
-				rewrite(t, filepath.Join("testdata", "golden", name+".txtar"), archive, isInput, got)
+				gentest.Rewrite(t, "golden", name, archive, isInput, got)
 				return
 			}
-			want := map[string]string{}
-			for _, f := range archive.Files {
-				if !isInput(f.Name) {
-					want[f.Name] = string(f.Data)
-				}
-			}
+			want := gentest.Outputs(archive, isInput)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("outputs differ from the golden files; -update rewrites them (-want +got):\n%s", diff)
 			}
@@ -139,7 +95,7 @@ func TestGoldenCompiles(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for name, archive := range archives(t, "golden") {
+	for name, archive := range gentest.Archives(t, "golden") {
 		pkg := filepath.Join(dir, name)
 		if err := os.Mkdir(pkg, 0o755); err != nil {
 			t.Fatal(err)
@@ -176,19 +132,19 @@ func TestGoldenCompiles(t *testing.T) {
 
 // TestErrors compares what is reported about malformed schemas with what the archives say.
 func TestErrors(t *testing.T) {
-	for name, archive := range archives(t, "errors") {
+	for name, archive := range gentest.Archives(t, "errors") {
 		t.Run(name, func(t *testing.T) {
-			text, _ := file(archive, "schema.yaml")
+			text, _ := gentest.File(archive, "schema.yaml")
 			_, err := schema.Load("schema.yaml", []byte(text))
 			if err == nil {
 				t.Fatal("Load = nil, want errors")
 			}
 			got := err.Error() + "\n"
 			if *update {
-				rewrite(t, filepath.Join("testdata", "errors", name+".txtar"), archive, isInput, map[string]string{"errors": got})
+				gentest.Rewrite(t, "errors", name, archive, isInput, map[string]string{"errors": got})
 				return
 			}
-			want, ok := file(archive, "errors")
+			want, ok := gentest.File(archive, "errors")
 			if diff := cmp.Diff(want, got); !ok || diff != "" {
 				t.Errorf("errors differ; -update rewrites them (-want +got):\n%s", diff)
 			}
@@ -476,7 +432,7 @@ func TestRun(t *testing.T) {
 		}
 	})
 	t.Run("a package without a counterpart is reported, and no facade is written", func(t *testing.T) {
-		core := filepath.Join(unpack(t, archives(t, "facade-errors")["shapes"], isCore), "zlimit")
+		core := filepath.Join(unpack(t, gentest.Archives(t, "facade-errors")["shapes"], isCore), "zlimit")
 		out := t.TempDir()
 		var stderr bytes.Buffer
 		if code := run([]string{"-spec", specFile, "-core", core, "-root", out}, &stderr); code != 1 {
@@ -506,22 +462,14 @@ func TestRun(t *testing.T) {
 // FuzzGenerate reads malformed schemas, and generates from those that are not.
 func FuzzGenerate(f *testing.F) {
 	for _, dir := range []string{"golden", "errors"} {
-		paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.txtar"))
-		if err != nil {
-			f.Fatal(err)
-		}
-		for _, path := range paths {
-			archive, err := txtar.ParseFile(path)
-			if err != nil {
-				f.Fatal(err)
-			}
-			text, _ := file(archive, "schema.yaml")
+		for _, archive := range gentest.Archives(f, dir) {
+			text, _ := gentest.File(archive, "schema.yaml")
 			f.Add([]byte(text))
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s, err := schema.Load("schema.yaml", text)
-		var all schema.Errors
+		var all document.Errors
 		switch {
 		case err == nil:
 			if _, err := emit.Files(s); err != nil {
@@ -603,8 +551,8 @@ func TestMutants(t *testing.T) {
 		primitives = append(primitives, f)
 	}
 	originals := map[string]string{specFile: string(readFile(t, specFile))}
-	for name, archive := range archives(t, "golden") {
-		originals[name], _ = file(archive, "schema.yaml")
+	for name, archive := range gentest.Archives(t, "golden") {
+		originals[name], _ = gentest.File(archive, "schema.yaml")
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	valid := 0

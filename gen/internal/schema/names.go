@@ -5,6 +5,8 @@ import (
 	"go/types"
 	"slices"
 	"strings"
+
+	"github.com/zlimit/zlimit-go/gen/internal/document"
 )
 
 // initialisms are words that Go writes in capitals.
@@ -122,18 +124,18 @@ type namespace struct {
 func (l *loader) namespace() *namespace { return &namespace{l, map[string]string{}} }
 
 // add takes a name, and reports one that cannot be used or is taken by something else.
-func (ns *namespace) add(pos Pos, name, what string) {
+func (ns *namespace) add(pos document.Pos, name, what string) {
 	if other, ok := ns.taken[name]; ok {
-		ns.errorf(pos, "%s: Go name %s is taken by %s", what, name, other)
+		ns.Errorf(pos, "%s: Go name %s is taken by %s", what, name, other)
 		return
 	}
 	ns.taken[name] = what
 	ns.checkWord(pos, name, what)
 }
 
-func (l *loader) checkWord(pos Pos, name, what string) {
+func (l *loader) checkWord(pos document.Pos, name, what string) {
 	if token.IsKeyword(name) || types.Universe.Lookup(name) != nil || name == "init" {
-		l.errorf(pos, "%s: Go has a meaning for %s", what, name)
+		l.Errorf(pos, "%s: Go has a meaning for %s", what, name)
 	}
 }
 
@@ -162,7 +164,7 @@ func (l *loader) checkNames() {
 		if !strings.Contains(m.Type, ".") {
 			pkg.add(m.Pos, m.Type, what)
 			if slices.Contains(locals, m.Type) {
-				l.errorf(m.Pos, "%s: variables in the generated package have this name", what)
+				l.Errorf(m.Pos, "%s: variables in the generated package have this name", what)
 			}
 		}
 		for _, name := range []string{m.AppendFunc(), m.DecodeFunc(), m.FindFunc()} {
@@ -263,10 +265,10 @@ func (l *loader) checkOperationNames(op *Operation, pkg *namespace) {
 }
 
 // addParam takes the name of a parameter, and reports one that would hide what the body of its function needs as well.
-func (ns *namespace) addParam(pos Pos, name, what string) {
+func (ns *namespace) addParam(pos document.Pos, name, what string) {
 	name = Unexported(name)
 	ns.add(pos, name, what)
 	if slices.Contains(packageNames, name) || name == "keyPrefix" {
-		ns.errorf(pos, "%s: %s has a meaning in the generated package", what, name)
+		ns.Errorf(pos, "%s: %s has a meaning in the generated package", what, name)
 	}
 }

@@ -6,57 +6,59 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/gen/internal/document"
 )
 
-func (l *loader) query(p pair) {
-	what := "query " + p.key
-	q := &Query{Pos: p.pos, Name: p.key}
-	l.name(p.pos, "query", p.key)
+func (l *loader) query(p document.Pair) {
+	what := "query " + p.Key
+	q := &Query{Pos: p.Pos, Name: p.Key}
+	l.name(p.Pos, "query", p.Key)
 	var index *yaml.Node
 	var narrow []*yaml.Node
-	l.object(p.value, p.pos, what, keys{
-		"doc": func(n *yaml.Node) { q.Doc = l.doc(n, what) },
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"doc": func(n *yaml.Node) { q.Doc = l.Doc(n, what) },
 		"record": func(n *yaml.Node) {
-			name := l.text(n, what+": record")
+			name := l.Text(n, what+": record")
 			if q.Record = l.records[name]; q.Record == nil {
-				l.errorf(at(follow(n)), "%s: unknown record %q", what, name)
+				l.Errorf(document.At(document.Follow(n)), "%s: unknown record %q", what, name)
 			}
 		},
-		"index":  func(n *yaml.Node) { index = follow(n) },
-		"narrow": func(n *yaml.Node) { narrow = l.list(n, what+": narrow") },
-		"whole":  func(n *yaml.Node) { q.Whole = l.bool(n, what+": whole") },
+		"index":  func(n *yaml.Node) { index = document.Follow(n) },
+		"narrow": func(n *yaml.Node) { narrow = l.List(n, what+": narrow") },
+		"whole":  func(n *yaml.Node) { q.Whole = l.Bool(n, what+": whole") },
 	}, "doc", "record")
 	if q.Record == nil {
 		return
 	}
 	if index != nil {
-		name := l.text(index, what+": index")
+		name := l.Text(index, what+": index")
 		i := slices.IndexFunc(q.Record.Entries, func(e *Entry) bool { return e.Index.Name == name })
 		if i < 0 {
-			l.errorf(at(index), "%s: record %s is not in an index %q", what, q.Record.Name, name)
+			l.Errorf(document.At(index), "%s: record %s is not in an index %q", what, q.Record.Name, name)
 			return
 		}
 		q.Entry = q.Record.Entries[i]
 	}
 	pk, sk := q.Keys()
 	if len(sk.Fields()) == 0 && !q.Whole {
-		l.errorf(p.pos, "%s asks for one item alone; say whole: true for everything beside it", what)
+		l.Errorf(p.Pos, "%s asks for one item alone; say whole: true for everything beside it", what)
 	}
 	if q.Whole && len(narrow) > 0 {
-		l.errorf(at(narrow[0]), "%s: the whole partition is not narrowed", what)
+		l.Errorf(document.At(narrow[0]), "%s: the whole partition is not narrowed", what)
 	}
 	for i, n := range narrow {
-		name := l.text(n, what+": narrow")
+		name := l.Text(n, what+": narrow")
 		if i >= len(sk.Fields()) || sk.Fields()[i].Name != name {
-			l.errorf(at(n), "%s: %q is not the next field of sort key %q", what, name, sk.Text)
+			l.Errorf(document.At(n), "%s: %q is not the next field of sort key %q", what, name, sk.Text)
 			continue
 		}
 		f := sk.Fields()[i]
 		if f.Int {
-			l.errorf(at(n), "%s: field %s is an int, which has no empty value", what, name)
+			l.Errorf(document.At(n), "%s: field %s is an int, which has no empty value", what, name)
 		}
 		if slices.Contains(pk.Fields(), f) {
-			l.errorf(at(n), "%s: field %s is in the partition key already", what, name)
+			l.Errorf(document.At(n), "%s: field %s is in the partition key already", what, name)
 		}
 		q.Narrow = append(q.Narrow, f)
 	}
@@ -73,15 +75,15 @@ type scope struct {
 	used    map[*Arg]Ref
 }
 
-func (l *loader) operation(p pair) {
-	what := "operation " + p.key
-	op := &Operation{Pos: p.pos, Name: p.key}
-	l.name(p.pos, "operation", p.key)
+func (l *loader) operation(p document.Pair) {
+	what := "operation " + p.Key
+	op := &Operation{Pos: p.Pos, Name: p.Key}
+	l.name(p.Pos, "operation", p.Key)
 	var records, where, do, clauses *yaml.Node
-	l.object(p.value, p.pos, what, keys{
-		"doc":     func(n *yaml.Node) { op.Doc = l.doc(n, what) },
-		"record":  func(n *yaml.Node) { records = follow(n) },
-		"write":   func(n *yaml.Node) { op.Write = l.choice(n, what+": write", "update", "put", "delete", "check") },
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"doc":     func(n *yaml.Node) { op.Doc = l.Doc(n, what) },
+		"record":  func(n *yaml.Node) { records = document.Follow(n) },
+		"write":   func(n *yaml.Node) { op.Write = l.Choice(n, what+": write", "update", "put", "delete", "check") },
 		"args":    func(n *yaml.Node) { op.Args = l.args(n, what) },
 		"where":   func(n *yaml.Node) { where = n },
 		"do":      func(n *yaml.Node) { do = n },
@@ -98,7 +100,7 @@ func (l *loader) operation(p pair) {
 	op.Where = s.where(where)
 	op.Actions = s.actions(do, op)
 	if clauses != nil {
-		for _, p := range l.pairs(clauses, what+": clauses") {
+		for _, p := range l.Pairs(clauses, what+": clauses") {
 			if c := l.clause(s, op, p); c != nil {
 				op.Clauses = append(op.Clauses, c)
 			}
@@ -113,14 +115,14 @@ func (l *loader) operation(p pair) {
 func (l *loader) subjects(op *Operation, n *yaml.Node, what string) []*Record {
 	names := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
-		names = l.list(n, what+": record")
+		names = l.List(n, what+": record")
 		if len(names) == 0 {
-			l.errorf(at(n), "%s is about no record", what)
+			l.Errorf(document.At(n), "%s is about no record", what)
 		}
 	}
 	var records []*Record
 	for _, n := range names {
-		name := l.text(n, what+": record")
+		name := l.Text(n, what+": record")
 		r := l.records[name]
 		switch {
 		case name == "any" && len(names) == 1:
@@ -128,9 +130,9 @@ func (l *loader) subjects(op *Operation, n *yaml.Node, what string) []*Record {
 			return l.schema.Records
 		case n.Kind != yaml.ScalarNode:
 		case r == nil:
-			l.errorf(at(n), "%s: unknown record %q", what, name)
+			l.Errorf(document.At(n), "%s: unknown record %q", what, name)
 		case slices.Contains(records, r):
-			l.errorf(at(n), "%s names record %s twice", what, name)
+			l.Errorf(document.At(n), "%s names record %s twice", what, name)
 		default:
 			records = append(records, r)
 		}
@@ -138,21 +140,21 @@ func (l *loader) subjects(op *Operation, n *yaml.Node, what string) []*Record {
 	return records
 }
 
-func (l *loader) clause(outer *scope, op *Operation, p pair) *Clause {
-	what := outer.what + ": clause " + p.key
-	c := &Clause{Pos: p.pos, Name: p.key}
-	l.name(p.pos, "clause", p.key)
+func (l *loader) clause(outer *scope, op *Operation, p document.Pair) *Clause {
+	what := outer.what + ": clause " + p.Key
+	c := &Clause{Pos: p.Pos, Name: p.Key}
+	l.name(p.Pos, "clause", p.Key)
 	s := &scope{loader: l, what: what, records: outer.records, used: map[*Arg]Ref{}}
 	var family, where, do *yaml.Node
-	l.object(p.value, p.pos, what, keys{
-		"doc":    func(n *yaml.Node) { c.Doc = l.doc(n, what) },
-		"family": func(n *yaml.Node) { family = follow(n) },
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"doc":    func(n *yaml.Node) { c.Doc = l.Doc(n, what) },
+		"family": func(n *yaml.Node) { family = document.Follow(n) },
 		"args":   func(n *yaml.Node) { c.Args = l.args(n, what) },
 		"where":  func(n *yaml.Node) { where = n },
 		"do":     func(n *yaml.Node) { do = n },
 	}, "doc")
 	if !says(where) && !says(do) {
-		l.errorf(p.pos, "%s neither asks nor does anything", what)
+		l.Errorf(p.Pos, "%s neither asks nor does anything", what)
 	}
 	if family != nil {
 		if c.Family = l.shared(op, family, what); c.Family == nil {
@@ -167,7 +169,7 @@ func (l *loader) clause(outer *scope, op *Operation, p pair) *Clause {
 	for _, a := range c.Actions {
 		for _, outer := range op.Actions {
 			if a.Attr.same(outer.Attr) {
-				l.errorf(a.Attr.Pos, "%s: the operation acts on attribute %s already", what, a.Attr.Name)
+				l.Errorf(a.Attr.Pos, "%s: the operation acts on attribute %s already", what, a.Attr.Name)
 			}
 		}
 	}
@@ -176,16 +178,16 @@ func (l *loader) clause(outer *scope, op *Operation, p pair) *Clause {
 
 // shared returns a family that all records of an operation have in one form; nil when there is none.
 func (l *loader) shared(op *Operation, n *yaml.Node, what string) *Family {
-	name := l.text(n, what+": family")
+	name := l.Text(n, what+": family")
 	var family *Family
 	for _, r := range op.Records {
 		i := slices.IndexFunc(r.Families, func(f *Family) bool { return f.Name == name })
 		if i < 0 {
-			l.errorf(at(n), "%s: record %s has no family %q", what, r.Name, name)
+			l.Errorf(document.At(n), "%s: record %s has no family %q", what, r.Name, name)
 			return nil
 		}
 		if family != nil && family.Members != r.Families[i].Members {
-			l.errorf(at(n), "%s: the records do not share family %s", what, name)
+			l.Errorf(document.At(n), "%s: the records do not share family %s", what, name)
 			return nil
 		}
 		family = r.Families[i]
@@ -195,9 +197,9 @@ func (l *loader) shared(op *Operation, n *yaml.Node, what string) *Family {
 
 func (l *loader) args(n *yaml.Node, what string) []*Arg {
 	var args []*Arg
-	for i, p := range l.pairs(n, what+": args") {
-		l.name(p.pos, "argument", p.key)
-		args = append(args, &Arg{Pos: p.pos, Name: p.key, Doc: l.doc(p.value, what+": argument "+p.key), Slot: i})
+	for i, p := range l.Pairs(n, what+": args") {
+		l.name(p.Pos, "argument", p.Key)
+		args = append(args, &Arg{Pos: p.Pos, Name: p.Key, Doc: l.Doc(p.Value, what+": argument "+p.Key), Slot: i})
 	}
 	return args
 }
@@ -207,9 +209,9 @@ func (s *scope) where(n *yaml.Node) []*Condition {
 		return nil
 	}
 	var conditions []*Condition
-	for _, e := range s.list(n, s.what+": where") {
+	for _, e := range s.List(n, s.what+": where") {
 		if e.Kind != yaml.ScalarNode {
-			s.errorf(at(e), "%s: a condition is not a text", s.what)
+			s.Errorf(document.At(e), "%s: a condition is not a text", s.what)
 			continue
 		}
 		t := newTerm(s, e)
@@ -224,14 +226,14 @@ func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
 		return nil
 	}
 	var actions []*Action
-	for _, e := range s.list(n, s.what+": do") {
+	for _, e := range s.List(n, s.what+": do") {
 		switch {
 		case e.Kind != yaml.ScalarNode:
-			s.errorf(at(e), "%s: an action is not a text", s.what)
+			s.Errorf(document.At(e), "%s: an action is not a text", s.what)
 		case e.Value == "keys" && op == nil:
-			s.errorf(at(e), "%s: keys is for operations, not for clauses", s.what)
+			s.Errorf(document.At(e), "%s: keys is for operations, not for clauses", s.what)
 		case e.Value == "keys":
-			s.keys(at(e), op)
+			s.keys(document.At(e), op)
 		default:
 			t := newTerm(s, e)
 			var a *Action
@@ -246,17 +248,17 @@ func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
 }
 
 // keys notes that an operation sets what follows from the key.
-func (s *scope) keys(pos Pos, op *Operation) {
+func (s *scope) keys(pos document.Pos, op *Operation) {
 	if op.Keys {
-		s.errorf(pos, "%s has keys twice", s.what)
+		s.Errorf(pos, "%s has keys twice", s.what)
 	}
 	op.Keys = true
 	if len(s.records) != 1 {
-		s.errorf(pos, "%s is about several records, which have different keys", s.what)
+		s.Errorf(pos, "%s is about several records, which have different keys", s.what)
 		return
 	}
 	if repeated, entries := s.records[0].KeyAttributes(); len(repeated)+len(entries) == 0 {
-		s.errorf(pos, "%s: no attribute of record %s follows from its key", s.what, s.records[0].Name)
+		s.Errorf(pos, "%s: no attribute of record %s follows from its key", s.what, s.records[0].Name)
 	}
 }
 
@@ -266,18 +268,18 @@ func (s *scope) checkTarget(a *Action, earlier []*Action) {
 		for _, r := range s.records {
 			for _, attribute := range r.Attributes {
 				if attribute.Name == a.Attr.Name && attribute.From != nil {
-					s.errorf(a.Attr.Pos, "%s: attribute %s follows from the key; use keys", s.what, a.Attr.Name)
+					s.Errorf(a.Attr.Pos, "%s: attribute %s follows from the key; use keys", s.what, a.Attr.Name)
 					return
 				}
 			}
 		}
 		if a.Attr.Name == "PK" || a.Attr.Name == "SK" {
-			s.errorf(a.Attr.Pos, "%s: the key of an item cannot be changed", s.what)
+			s.Errorf(a.Attr.Pos, "%s: the key of an item cannot be changed", s.what)
 		}
 	}
 	for _, other := range earlier {
 		if a.Attr.same(other.Attr) {
-			s.errorf(a.Attr.Pos, "%s has two actions on attribute %s", s.what, a.Attr.Name)
+			s.Errorf(a.Attr.Pos, "%s has two actions on attribute %s", s.what, a.Attr.Name)
 		}
 	}
 }
@@ -286,7 +288,7 @@ func (s *scope) checkTarget(a *Action, earlier []*Action) {
 func (r Ref) same(o Ref) bool { return r.Name == o.Name && r.Family == o.Family }
 
 // ref finds an attribute: one of the family first, then one that all records have in the same type.
-func (s *scope) ref(pos Pos, name string) Ref {
+func (s *scope) ref(pos document.Pos, name string) Ref {
 	if s.members != nil {
 		for _, a := range s.members.Fields {
 			if a.Name == name {
@@ -303,14 +305,14 @@ func (s *scope) ref(pos Pos, name string) Ref {
 		i := slices.IndexFunc(r.Attributes, func(a *Attribute) bool { return a.Name == name })
 		switch {
 		case i < 0:
-			s.errorf(pos, "%s: record %s has no attribute %q", s.what, r.Name, name)
+			s.Errorf(pos, "%s: record %s has no attribute %q", s.what, r.Name, name)
 			return ref
 		case ref.Type != "" && ref.Type != r.Attributes[i].Type:
-			s.errorf(pos, "%s: attribute %s is of type %s in one record and %s in record %s",
+			s.Errorf(pos, "%s: attribute %s is of type %s in one record and %s in record %s",
 				s.what, name, ref.Type, r.Attributes[i].Type, r.Name)
 			return Ref{Pos: pos, Name: name}
 		case ref.Type != "" && ref.Scale != r.Attributes[i].Scale:
-			s.errorf(pos, "%s: attribute %s has another scale in record %s", s.what, name, r.Name)
+			s.Errorf(pos, "%s: attribute %s has another scale in record %s", s.what, name, r.Name)
 			return Ref{Pos: pos, Name: name}
 		}
 		ref.Type, ref.Scale = r.Attributes[i].Type, r.Attributes[i].Scale
@@ -327,23 +329,23 @@ func (s *scope) demand(attr Ref, use string, types ...Type) {
 	for i, t := range types {
 		names[i] = string(t)
 	}
-	s.errorf(attr.Pos, "%s: attribute %s %s and is of type %s, not %s",
+	s.Errorf(attr.Pos, "%s: attribute %s %s and is of type %s, not %s",
 		s.what, attr.Name, use, attr.Type, strings.Join(names, " or "))
 }
 
 // arg finds an argument and notes the type that its use gives it.
-func (s *scope) arg(pos Pos, name string, attr Ref) *Arg {
+func (s *scope) arg(pos document.Pos, name string, attr Ref) *Arg {
 	for _, a := range s.args {
 		if a.Name != name {
 			continue
 		}
 		first, again := s.used[a]
 		if again && first.Type != "" && attr.Type != "" && first.Type != attr.Type {
-			s.errorf(pos, "%s: argument %s is of type %s with attribute %s and of type %s with attribute %s",
+			s.Errorf(pos, "%s: argument %s is of type %s with attribute %s and of type %s with attribute %s",
 				s.what, name, first.Type, first.Name, attr.Type, attr.Name)
 		}
 		if again && first.Type != "" && first.Type == attr.Type && first.Scale != attr.Scale {
-			s.errorf(pos, "%s: argument %s is used with attributes of different scales, %s and %s",
+			s.Errorf(pos, "%s: argument %s is used with attributes of different scales, %s and %s",
 				s.what, name, first.Name, attr.Name)
 		}
 		if !again {
@@ -352,7 +354,7 @@ func (s *scope) arg(pos Pos, name string, attr Ref) *Arg {
 		a.Type, a.Scale = cmp.Or(a.Type, attr.Type), cmp.Or(a.Scale, attr.Scale)
 		return a
 	}
-	s.errorf(pos, "%s: argument %s is not declared", s.what, name)
+	s.Errorf(pos, "%s: argument %s is not declared", s.what, name)
 	return nil
 }
 
@@ -360,14 +362,14 @@ func (s *scope) arg(pos Pos, name string, attr Ref) *Arg {
 func (s *scope) finish(args []*Arg) {
 	for _, a := range args {
 		if _, ok := s.used[a]; !ok {
-			s.errorf(a.Pos, "%s: argument %s is not used", s.what, a.Name)
+			s.Errorf(a.Pos, "%s: argument %s is not used", s.what, a.Name)
 		}
 	}
 }
 
 // says reports whether a list of terms has any, well-formed or not.
 func says(list *yaml.Node) bool {
-	return list != nil && (follow(list).Kind != yaml.SequenceNode || len(follow(list).Content) > 0)
+	return list != nil && (document.Follow(list).Kind != yaml.SequenceNode || len(document.Follow(list).Content) > 0)
 }
 
 // asks reports whether a clause has a condition.
@@ -385,10 +387,10 @@ func (l *loader) checkEffect(op *Operation, what string, asks, does bool) {
 	switch {
 	case op.Write == "":
 	case op.Write == "update" && !does:
-		l.errorf(op.Pos, "%s updates nothing: it has no do", what)
+		l.Errorf(op.Pos, "%s updates nothing: it has no do", what)
 	case op.Write != "update" && does:
-		l.errorf(op.Pos, "%s is a %s, which has no do", what, op.Write)
+		l.Errorf(op.Pos, "%s is a %s, which has no do", what, op.Write)
 	case op.Write != "update" && !asks:
-		l.errorf(op.Pos, "%s is a %s without a where", what, op.Write)
+		l.Errorf(op.Pos, "%s is a %s without a where", what, op.Write)
 	}
 }

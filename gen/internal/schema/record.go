@@ -5,37 +5,39 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/gen/internal/document"
 )
 
-func (l *loader) record(p pair) {
-	what := "record " + p.key
-	r := &Record{Pos: p.pos, Name: p.key, PK: &Template{Pos: p.pos, broken: true}, SK: &Template{Pos: p.pos, broken: true}}
-	l.name(p.pos, "record", p.key)
-	var entries []pair
+func (l *loader) record(p document.Pair) {
+	what := "record " + p.Key
+	r := &Record{Pos: p.Pos, Name: p.Key, PK: &Template{Pos: p.Pos, broken: true}, SK: &Template{Pos: p.Pos, broken: true}}
+	l.name(p.Pos, "record", p.Key)
+	var entries []document.Pair
 	primary := func(part **Template) func(*yaml.Node) {
 		return func(n *yaml.Node) {
-			*part = l.template(at(follow(n)), l.text(n, what), func(name string) *Field { return l.fields[name] })
+			*part = l.template(document.At(document.Follow(n)), l.Text(n, what), func(name string) *Field { return l.fields[name] })
 		}
 	}
-	l.object(p.value, p.pos, what, keys{
-		"doc":     func(n *yaml.Node) { r.Doc = l.doc(n, what) },
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"doc":     func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
 		"pk":      primary(&r.PK),
 		"sk":      primary(&r.SK),
-		"indexes": func(n *yaml.Node) { entries = l.pairs(n, what+": indexes") },
+		"indexes": func(n *yaml.Node) { entries = l.Pairs(n, what+": indexes") },
 		"attributes": func(n *yaml.Node) {
-			for _, p := range l.pairs(n, what+": attributes") {
+			for _, p := range l.Pairs(n, what+": attributes") {
 				r.Attributes = append(r.Attributes, l.attribute(what, p))
 			}
 		},
 		"families": func(n *yaml.Node) {
-			for _, p := range l.pairs(n, what+": families") {
-				r.Families = append(r.Families, &Family{p.pos, p.key, l.family(what, p)})
+			for _, p := range l.Pairs(n, what+": families") {
+				r.Families = append(r.Families, &Family{p.Pos, p.Key, l.family(what, p)})
 			}
 		},
 	}, "doc", "pk", "sk")
 	for _, f := range r.SK.Fields() {
 		if slices.Contains(r.PK.Fields(), f) {
-			l.errorf(r.SK.Pos, "%s has field %s in both parts of its key", what, f.Name)
+			l.Errorf(r.SK.Pos, "%s has field %s in both parts of its key", what, f.Name)
 		}
 	}
 	for _, e := range entries {
@@ -48,53 +50,53 @@ func (l *loader) record(p pair) {
 }
 
 // entry reads the key of a record in an index.
-func (l *loader) entry(r *Record, p pair) {
-	what := "record " + r.Name + ": index " + p.key
-	x := l.indexes[p.key]
+func (l *loader) entry(r *Record, p document.Pair) {
+	what := "record " + r.Name + ": index " + p.Key
+	x := l.indexes[p.Key]
 	if x == nil {
-		l.errorf(p.pos, "%s is not declared", what)
+		l.Errorf(p.Pos, "%s is not declared", what)
 		return
 	}
-	e := &Entry{Pos: p.pos, Index: x, PK: r.PK, SK: &Template{Pos: p.pos}}
+	e := &Entry{Pos: p.Pos, Index: x, PK: r.PK, SK: &Template{Pos: p.Pos}}
 	keyFields := r.KeyFields()
 	borrowed := false // the key has the field that when names
 	var pk, sk *yaml.Node
-	l.object(p.value, p.pos, what, keys{
+	l.Object(p.Value, p.Pos, what, document.Keys{
 		"pk": func(n *yaml.Node) { pk = n },
 		"sk": func(n *yaml.Node) { sk = n },
 		"when": func(n *yaml.Node) {
-			name := l.text(n, what+": when")
+			name := l.Text(n, what+": when")
 			i := slices.IndexFunc(r.Attributes, func(a *Attribute) bool { return a.Go == name })
 			switch {
 			case l.fields[name] == nil || i < 0:
-				l.errorf(at(follow(n)), "%s: when names %q, which is not a field and an attribute of the record", what, name)
+				l.Errorf(document.At(document.Follow(n)), "%s: when names %q, which is not a field and an attribute of the record", what, name)
 			case r.Attributes[i].Type != S || l.fields[name].Int:
-				l.errorf(at(follow(n)), "%s: when names %s, which is not a string", what, name)
+				l.Errorf(document.At(document.Follow(n)), "%s: when names %s, which is not a string", what, name)
 			case slices.Contains(keyFields, l.fields[name]):
-				l.errorf(at(follow(n)), "%s: when names %s, which is never empty", what, name)
+				l.Errorf(document.At(document.Follow(n)), "%s: when names %s, which is never empty", what, name)
 			default:
 				e.When = r.Attributes[i]
 			}
 		},
 	}, "sk")
 	read := func(n *yaml.Node) *Template {
-		return l.template(at(follow(n)), l.text(n, what), func(name string) *Field {
+		return l.template(document.At(document.Follow(n)), l.Text(n, what), func(name string) *Field {
 			f := l.fields[name]
 			switch {
 			case f == nil || slices.Contains(keyFields, f):
 			case e.When != nil && e.When.Go == name:
 				borrowed = true
 			default:
-				l.errorf(at(follow(n)), "%s: field %s is not in the record's key, nor named by when", what, name)
+				l.Errorf(document.At(document.Follow(n)), "%s: field %s is not in the record's key, nor named by when", what, name)
 			}
 			return f
 		})
 	}
 	switch {
 	case x.Local && pk != nil:
-		l.errorf(p.pos, "%s is local: its pk is that of the record", what)
+		l.Errorf(p.Pos, "%s is local: its pk is that of the record", what)
 	case !x.Local && pk == nil:
-		l.errorf(p.pos, "%s has no pk", what)
+		l.Errorf(p.Pos, "%s has no pk", what)
 	case !x.Local:
 		e.PK = read(pk)
 	}
@@ -102,52 +104,52 @@ func (l *loader) entry(r *Record, p pair) {
 		e.SK = read(sk)
 	}
 	if e.When != nil && !borrowed {
-		l.errorf(p.pos, "%s: when names %s, which is not in its key", what, e.When.Go)
+		l.Errorf(p.Pos, "%s: when names %s, which is not in its key", what, e.When.Go)
 	}
 	r.Entries = append(r.Entries, e)
 }
 
 // attribute reads an attribute of a record, or of the members of a family.
-func (l *loader) attribute(owner string, p pair) *Attribute {
-	what := owner + ": attribute " + p.key
-	a := &Attribute{Pos: p.pos, Name: p.key, Go: p.key}
-	l.attributeName(p.pos, p.key)
+func (l *loader) attribute(owner string, p document.Pair) *Attribute {
+	what := owner + ": attribute " + p.Key
+	a := &Attribute{Pos: p.Pos, Name: p.Key, Go: p.Key}
+	l.attributeName(p.Pos, p.Key)
 	var empty *yaml.Node
-	goName := p.pos
-	l.object(p.value, p.pos, what, keys{
-		"type": func(n *yaml.Node) { a.Type = Type(l.choice(n, what+": type", "S", "N", "BOOL", "SS", "L", "M")) },
+	goName := p.Pos
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"type": func(n *yaml.Node) { a.Type = Type(l.Choice(n, what+": type", "S", "N", "BOOL", "SS", "L", "M")) },
 		"from": func(n *yaml.Node) {
-			name := l.text(n, what+": from")
+			name := l.Text(n, what+": from")
 			if a.From = l.fields[name]; a.From == nil {
-				l.errorf(at(follow(n)), "%s: unknown field %q", what, name)
+				l.Errorf(document.At(document.Follow(n)), "%s: unknown field %q", what, name)
 			}
 		},
-		"go": func(n *yaml.Node) { a.Go, goName = l.text(n, what+": go"), at(follow(n)) },
+		"go": func(n *yaml.Node) { a.Go, goName = l.Text(n, what+": go"), document.At(document.Follow(n)) },
 		"empty": func(n *yaml.Node) {
-			empty = follow(n)
-			a.Empty = Empty(l.choice(n, what+": empty", string(Zero), string(Omit), string(Null), string(Never)))
+			empty = document.Follow(n)
+			a.Empty = Empty(l.Choice(n, what+": empty", string(Zero), string(Omit), string(Null), string(Never)))
 			if empty.Tag == "!!null" {
-				l.errorf(at(empty), `%s: write "null" in quotes`, what)
+				l.Errorf(document.At(empty), `%s: write "null" in quotes`, what)
 			}
 		},
-		"wrap":  func(n *yaml.Node) { a.Wrap = l.bool(n, what+": wrap") },
+		"wrap":  func(n *yaml.Node) { a.Wrap = l.Bool(n, what+": wrap") },
 		"scale": func(n *yaml.Node) { a.Scale = l.scale(n, what+": scale") },
-		"doc":   func(n *yaml.Node) { a.Doc = l.doc(n, what) },
+		"doc":   func(n *yaml.Node) { a.Doc = l.Doc(n, what) },
 	}, "type", "doc")
 	l.name(goName, what+": go name", a.Go)
 	switch {
 	case a.From != nil && empty != nil:
-		l.errorf(at(empty), "%s follows from the key and is never empty", what)
+		l.Errorf(document.At(empty), "%s follows from the key and is never empty", what)
 	case a.From != nil && a.From.Int != (a.Type == N), a.From != nil && a.Type != N && a.Type != S:
-		l.errorf(p.pos, "%s is of type %s, not of that of field %s", what, a.Type, a.From.Name)
+		l.Errorf(p.Pos, "%s is of type %s, not of that of field %s", what, a.Type, a.From.Name)
 	case a.Type == SS && (a.Empty == Required || a.Empty == Zero):
-		l.errorf(p.pos, "%s: an empty set cannot be stored: say empty: omit or null", what)
+		l.Errorf(p.Pos, "%s: an empty set cannot be stored: say empty: omit or null", what)
 	}
 	if a.Wrap && a.Type != N {
-		l.errorf(p.pos, "%s: wrap is for numbers", what)
+		l.Errorf(p.Pos, "%s: wrap is for numbers", what)
 	}
 	if a.Scale > 0 && (a.Type != N || a.Wrap || a.From != nil) {
-		l.errorf(p.pos, "%s: scale is for numbers that neither wrap nor follow from the key", what)
+		l.Errorf(p.Pos, "%s: scale is for numbers that neither wrap nor follow from the key", what)
 	}
 	return a
 }
@@ -157,70 +159,70 @@ func (l *loader) checkAttributes(r *Record) {
 	what := "record " + r.Name
 	for _, a := range r.Attributes {
 		if a.From != nil && !slices.Contains(r.KeyFields(), a.From) {
-			l.errorf(a.Pos, "%s: attribute %s comes from field %s, which is not in the key", what, a.Name, a.From.Name)
+			l.Errorf(a.Pos, "%s: attribute %s comes from field %s, which is not in the key", what, a.Name, a.From.Name)
 		}
 		if slices.Contains(l.schema.KeyAttributes(), a.Name) {
-			l.errorf(a.Pos, "%s: attribute %s is part of a key", what, a.Name)
+			l.Errorf(a.Pos, "%s: attribute %s is part of a key", what, a.Name)
 		}
 		if a.Name == l.schema.TTL && a.Type != N {
-			l.errorf(a.Pos, "%s: attribute %s is the time of expiry, which is of type N", what, a.Name)
+			l.Errorf(a.Pos, "%s: attribute %s is the time of expiry, which is of type N", what, a.Name)
 		}
 		if a.Name == l.schema.TTL && a.Scale > 0 {
-			l.errorf(a.Pos, "%s: attribute %s is the time of expiry, which has no decimal places", what, a.Name)
+			l.Errorf(a.Pos, "%s: attribute %s is the time of expiry, which has no decimal places", what, a.Name)
 		}
 	}
 }
 
 // family reads a family, or returns the form that another alias of the same node has led to.
-func (l *loader) family(owner string, p pair) *Members {
-	what := owner + ": family " + p.key
-	l.name(p.pos, "family", p.key)
-	node := follow(p.value)
+func (l *loader) family(owner string, p document.Pair) *Members {
+	what := owner + ": family " + p.Key
+	l.name(p.Pos, "family", p.Key)
+	node := document.Follow(p.Value)
 	if m := l.members[node]; m != nil {
 		return m
 	}
-	m := &Members{Pos: at(node)}
-	typePos, patternPos := p.pos, p.pos
-	l.object(node, p.pos, what, keys{
-		"pattern": func(n *yaml.Node) { patternPos = at(follow(n)); l.pattern(n, what, m) },
+	m := &Members{Pos: document.At(node)}
+	typePos, patternPos := p.Pos, p.Pos
+	l.Object(node, p.Pos, what, document.Keys{
+		"pattern": func(n *yaml.Node) { patternPos = document.At(document.Follow(n)); l.pattern(n, what, m) },
 		"type": func(n *yaml.Node) {
-			m.Type, typePos = l.text(n, what+": type"), at(follow(n))
+			m.Type, typePos = l.Text(n, what+": type"), document.At(document.Follow(n))
 			if !typeName.MatchString(m.Type) {
-				l.errorf(typePos, "%s: type %q is neither pkg.Type nor a type that is not exported", what, m.Type)
+				l.Errorf(typePos, "%s: type %q is neither pkg.Type nor a type that is not exported", what, m.Type)
 			}
 		},
-		"doc": func(n *yaml.Node) { m.Doc = l.doc(n, what) },
+		"doc": func(n *yaml.Node) { m.Doc = l.Doc(n, what) },
 		"fields": func(n *yaml.Node) {
-			for _, p := range l.pairs(n, what+": fields") {
+			for _, p := range l.Pairs(n, what+": fields") {
 				m.Fields = append(m.Fields, l.attribute(what, p))
 			}
 		},
 	}, "pattern", "type", "doc", "fields")
 	for _, a := range m.Fields {
 		if a.From != nil {
-			l.errorf(a.Pos, "%s: attribute %s: from is for attributes of records", what, a.Name)
+			l.Errorf(a.Pos, "%s: attribute %s: from is for attributes of records", what, a.Name)
 		}
 		if m.PerAttr && strings.Contains(a.Name, "_") {
-			l.errorf(a.Pos, "%s: field %s has an underscore, which separates it from the name of the member", what, a.Name)
+			l.Errorf(a.Pos, "%s: field %s has an underscore, which separates it from the name of the member", what, a.Name)
 		}
 	}
 	if m.Var != nil && !m.PerAttr {
 		if len(m.Fields) != 1 {
-			l.errorf(patternPos, "%s: pattern %q is for one field, not for %d", what, m.Pattern, len(m.Fields))
+			l.Errorf(patternPos, "%s: pattern %q is for one field, not for %d", what, m.Pattern, len(m.Fields))
 		}
 		for _, a := range m.Fields {
 			if a.Empty == Null { // which would read as an attribute that is not a member
-				l.errorf(a.Pos, "%s: pattern %q is for a field that is never NULL", what, m.Pattern)
+				l.Errorf(a.Pos, "%s: pattern %q is for a field that is never NULL", what, m.Pattern)
 			}
 		}
 	}
 	if len(m.Fields) > 0 && !slices.ContainsFunc(m.Fields, (*Attribute).always) {
-		l.errorf(p.pos, "%s: a member whose fields are all zero would not be written at all; make one of them required or zero", what)
+		l.Errorf(p.Pos, "%s: a member whose fields are all zero would not be written at all; make one of them required or zero", what)
 	}
 	l.members[node] = m
 	for _, other := range l.schema.Members {
 		if other.Type == m.Type && m.Type != "" {
-			l.errorf(typePos, "%s: type %s is declared in line %d already; share the family through an alias",
+			l.Errorf(typePos, "%s: type %s is declared in line %d already; share the family through an alias",
 				what, m.Type, other.Pos.Line)
 			return m
 		}
@@ -236,17 +238,17 @@ func (a *Attribute) always() bool { return a.Empty != Omit && a.Empty != Never }
 
 // pattern reads the form of the attribute names of a family.
 func (l *loader) pattern(n *yaml.Node, what string, m *Members) {
-	m.Pattern = l.text(n, what+": pattern")
+	m.Pattern = l.Text(n, what+": pattern")
 	prefix, rest, _ := strings.Cut(m.Pattern, "{")
 	name, suffix, _ := strings.Cut(rest, "}")
 	m.Var = l.fields[name]
 	switch {
 	case m.Var == nil || m.Var.Int || suffix != "" && suffix != "_{field}":
-		l.errorf(at(follow(n)), "%s: pattern %q is not a prefix, {x} with a string field x, and _{field} or nothing",
+		l.Errorf(document.At(document.Follow(n)), "%s: pattern %q is not a prefix, {x} with a string field x, and _{field} or nothing",
 			what, m.Pattern)
 		m.Var = nil
 	case prefix != "":
-		l.attributeName(at(follow(n)), strings.TrimSuffix(prefix, "#"))
+		l.attributeName(document.At(document.Follow(n)), strings.TrimSuffix(prefix, "#"))
 	}
 	m.Prefix, m.PerAttr = prefix, suffix != ""
 }
@@ -260,7 +262,7 @@ func (l *loader) checkFamilies(r *Record) {
 				continue // reported already
 			}
 			if f.meets(other.Members) {
-				l.errorf(f.Pos, "%s: attribute names may be those of family %s as well", what, other.Name)
+				l.Errorf(f.Pos, "%s: attribute names may be those of family %s as well", what, other.Name)
 			}
 		}
 		if f.Prefix == "" {
@@ -268,12 +270,12 @@ func (l *loader) checkFamilies(r *Record) {
 		}
 		for _, a := range r.Attributes {
 			if f.reads(a.Name) {
-				l.errorf(a.Pos, "%s: attribute %s reads as one of the family", what, a.Name)
+				l.Errorf(a.Pos, "%s: attribute %s reads as one of the family", what, a.Name)
 			}
 		}
 		for _, name := range l.schema.KeyAttributes() {
 			if f.reads(name) {
-				l.errorf(f.Pos, "%s: key attribute %s reads as one of the family", what, name)
+				l.Errorf(f.Pos, "%s: key attribute %s reads as one of the family", what, name)
 			}
 		}
 	}

@@ -3,7 +3,11 @@
 // The grammar is described in spec/README.md.
 package schema
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/zlimit/zlimit-go/gen/internal/document"
+)
 
 // A Schema is a valid description of the table: what it holds, and what is done to it. Slices are in the order of the
 // document.
@@ -28,14 +32,9 @@ func (s *Schema) KeyAttributes() []string {
 	return names
 }
 
-// A Pos is a place in the document, counted from 1.
-type Pos struct {
-	Line, Column int
-}
-
 // A Field is a part of keys.
 type Field struct {
-	Pos    Pos
+	Pos    document.Pos
 	Name   string
 	Int    bool   // a number from 0 in decimal; otherwise a string that is not empty
 	Forbid string // characters besides "#" that a string never contains
@@ -60,7 +59,7 @@ func (f *Field) allows(c rune) bool {
 
 // An Index is a secondary index of the table.
 type Index struct {
-	Pos      Pos
+	Pos      document.Pos
 	Name     string
 	PK, SK   string // its key attributes
 	KeysOnly bool
@@ -78,7 +77,7 @@ func (x *Index) Attributes() []string {
 
 // A Record is a kind of item.
 type Record struct {
-	Pos        Pos
+	Pos        document.Pos
 	Name       string
 	Doc        string
 	PK, SK     *Template
@@ -101,7 +100,7 @@ func (r *Record) IndexAttributes() []string {
 
 // An Entry is the key of a record in an index.
 type Entry struct {
-	Pos    Pos
+	Pos    document.Pos
 	Index  *Index
 	PK, SK *Template  // PK is the table's in a local index
 	When   *Attribute // attribute that must not be empty for the entry to exist, and that the key is made of; may be nil
@@ -112,7 +111,7 @@ func (e *Entry) Attributes() []string { return e.Index.Attributes() }
 
 // A Template is the form of one key string: literal text and fields in turn.
 type Template struct {
-	Pos   Pos
+	Pos   document.Pos
 	Text  string
 	Parts []Part
 
@@ -171,7 +170,7 @@ const (
 
 // An Attribute is an attribute of a record, or of the members of a family.
 type Attribute struct {
-	Pos   Pos
+	Pos   document.Pos
 	Name  string // in items; in a family the text in place of {field}
 	Go    string // its name for programs, in snake case
 	Type  Type
@@ -184,14 +183,14 @@ type Attribute struct {
 
 // A Family is a set of attributes that repeats for every member, such as the limits of a bucket.
 type Family struct {
-	Pos  Pos
+	Pos  document.Pos
 	Name string
 	*Members
 }
 
 // Members is the form of a family's members. Families that share it through an alias share one Go type.
 type Members struct {
-	Pos     Pos
+	Pos     document.Pos
 	Pattern string
 	Prefix  string // of the attribute names
 	Var     *Field // what a member is called by
@@ -211,7 +210,7 @@ func (m *Members) Suffix(field *Attribute) string {
 
 // A Query asks for items of one partition.
 type Query struct {
-	Pos    Pos
+	Pos    document.Pos
 	Name   string
 	Doc    string
 	Record *Record
@@ -230,7 +229,7 @@ func (q *Query) Keys() (pk, sk *Template) {
 
 // An Operation is a conditional write.
 type Operation struct {
-	Pos     Pos
+	Pos     document.Pos
 	Name    string
 	Doc     string
 	Any     bool      // it is about every record
@@ -261,7 +260,7 @@ func (r *Record) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
 
 // A Clause is a part of an operation that a call picks.
 type Clause struct {
-	Pos     Pos
+	Pos     document.Pos
 	Name    string
 	Doc     string
 	Family  *Family // whose members it is about; nil when it is about the item
@@ -272,7 +271,7 @@ type Clause struct {
 
 // An Arg is a value that a call of an operation binds.
 type Arg struct {
-	Pos   Pos
+	Pos   document.Pos
 	Name  string
 	Doc   string
 	Type  Type // of the attributes that it is used with
@@ -297,7 +296,7 @@ type Action struct {
 
 // A Ref is an attribute that a term names.
 type Ref struct {
-	Pos    Pos
+	Pos    document.Pos
 	Name   string
 	Type   Type
 	Scale  int

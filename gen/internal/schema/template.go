@@ -3,15 +3,17 @@ package schema
 import (
 	"fmt"
 	"strings"
+
+	"github.com/zlimit/zlimit-go/gen/internal/document"
 )
 
 // template reads the form of a key string. resolve returns a field by its name.
-func (l *loader) template(pos Pos, text string, resolve func(name string) *Field) *Template {
+func (l *loader) template(pos document.Pos, text string, resolve func(name string) *Field) *Template {
 	t := &Template{Pos: pos, Text: text, broken: true}
 	for rest := text; rest != ""; {
 		literal, after, found := strings.Cut(rest, "{")
 		if strings.Contains(literal, "}") {
-			l.errorf(pos, "key %q has a } without a {", text)
+			l.Errorf(pos, "key %q has a } without a {", text)
 			return t
 		}
 		if literal != "" {
@@ -22,24 +24,24 @@ func (l *loader) template(pos Pos, text string, resolve func(name string) *Field
 		}
 		name, next, closed := strings.Cut(after, "}")
 		if !closed {
-			l.errorf(pos, "key %q has a { without a }", text)
+			l.Errorf(pos, "key %q has a { without a }", text)
 			return t
 		}
 		field := resolve(name)
 		if field == nil {
-			l.errorf(pos, "key %q: unknown field %q", text, name)
+			l.Errorf(pos, "key %q: unknown field %q", text, name)
 			return t
 		}
 		t.Parts = append(t.Parts, Part{Field: field})
 		rest = next
 	}
 	if text == "" {
-		l.errorf(pos, "a key string is empty")
+		l.Errorf(pos, "a key string is empty")
 		return t
 	}
-	before := len(l.errs)
+	before := l.Failed()
 	l.checkReadable(t)
-	t.broken = len(l.errs) > before
+	t.broken = l.Failed() > before
 	return t
 }
 
@@ -51,7 +53,7 @@ func (l *loader) checkReadable(t *Template) {
 			continue
 		}
 		if seen[p.Field] {
-			l.errorf(t.Pos, "key %q has field %s twice", t.Text, p.Field.Name)
+			l.Errorf(t.Pos, "key %q has field %s twice", t.Text, p.Field.Name)
 		}
 		seen[p.Field] = true
 		if i+1 == len(t.Parts) {
@@ -59,11 +61,11 @@ func (l *loader) checkReadable(t *Template) {
 		}
 		next := t.Parts[i+1]
 		if next.Field != nil {
-			l.errorf(t.Pos, "key %q: nothing separates field %s from field %s", t.Text, p.Field.Name, next.Field.Name)
+			l.Errorf(t.Pos, "key %q: nothing separates field %s from field %s", t.Text, p.Field.Name, next.Field.Name)
 			continue
 		}
 		if separator := []rune(next.Literal)[0]; p.Field.allows(separator) {
-			l.errorf(t.Pos, "key %q: field %s may contain the %q that ends it", t.Text, p.Field.Name, separator)
+			l.Errorf(t.Pos, "key %q: field %s may contain the %q that ends it", t.Text, p.Field.Name, separator)
 		}
 	}
 }
@@ -140,7 +142,7 @@ func (l *loader) checkShapes(records []*Record) {
 	for i, r := range records {
 		for _, earlier := range records[:i] {
 			if r.readable() && earlier.readable() && r.PK.overlaps(earlier.PK) && r.SK.overlaps(earlier.SK) {
-				l.errorf(r.PK.Pos, "record %s can have the key of record %s: %s", r.Name, earlier.Name, shape(r))
+				l.Errorf(r.PK.Pos, "record %s can have the key of record %s: %s", r.Name, earlier.Name, shape(r))
 			}
 		}
 	}

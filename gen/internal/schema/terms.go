@@ -5,6 +5,8 @@ import (
 	"regexp"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/gen/internal/document"
 )
 
 // term is the text of a condition or an action, being parsed.
@@ -19,7 +21,7 @@ import (
 // A name is that of an attribute; an arg is $ and the name of an argument.
 type term struct {
 	scope *scope
-	start Pos
+	start document.Pos
 	text  string
 	words []word // those ahead; never empty, since the last one is the end
 }
@@ -34,7 +36,7 @@ var wordForm = regexp.MustCompile(`\$?[A-Za-z_][A-Za-z0-9_]*|<=|>=|\S`)
 
 // newTerm splits the text of a scalar into words. Words of a text in one line have their own column.
 func newTerm(s *scope, n *yaml.Node) *term {
-	t := &term{scope: s, start: at(n), text: n.Value}
+	t := &term{scope: s, start: document.At(n), text: n.Value}
 	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
 		t.start.Column++
 	}
@@ -45,7 +47,9 @@ func newTerm(s *scope, n *yaml.Node) *term {
 	return t
 }
 
-func (t *term) pos(k word) Pos { return Pos{t.start.Line, t.start.Column + k.offset} }
+func (t *term) pos(k word) document.Pos {
+	return document.Pos{Line: t.start.Line, Column: t.start.Column + k.offset}
+}
 
 // take returns the next word, and goes past it when it is not the end.
 func (t *term) take() word {
@@ -73,7 +77,7 @@ func (t *term) fail(k word, want string) {
 	if k.text != "" {
 		got = fmt.Sprintf("%q", k.text)
 	}
-	t.scope.errorf(t.pos(k), "%s: %q: want %s, got %s", t.scope.what, t.text, want, got)
+	t.scope.Errorf(t.pos(k), "%s: %q: want %s, got %s", t.scope.what, t.text, want, got)
 	panic(errSyntax{})
 }
 
