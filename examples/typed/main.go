@@ -11,6 +11,7 @@ import (
 	"flag"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -25,12 +26,17 @@ func main() {
 	dsn := flag.String("store", "memory:", "where the limits are kept")
 	addr := flag.String("addr", "localhost:8080", "where to listen")
 	flag.Parse()
-	if err := run(context.Background(), *dsn, *addr); err != nil {
+	listener, err := net.Listen("tcp", *addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := run(context.Background(), *dsn, listener); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, dsn, addr string) (err error) {
+// run serves until it is interrupted, or the context ends.
+func run(ctx context.Context, dsn string, listener net.Listener) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	limiter, err := zlimit.Open(ctx, dsn)
@@ -41,9 +47,9 @@ func run(ctx context.Context, dsn, addr string) (err error) {
 	if err := declare(ctx, limiter); err != nil {
 		return err
 	}
-	server := &http.Server{Addr: addr, Handler: &chat{limiter, parrot}, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: &chat{limiter, parrot}, ReadHeaderTimeout: 5 * time.Second}
 	context.AfterFunc(ctx, func() { _ = server.Close() }) // what is under way is lost, and its tokens come back with the refill
-	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

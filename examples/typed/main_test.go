@@ -3,33 +3,26 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/examples/typed/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newChat returns a handler whose limits are declared, and whose clock stands still.
+// newChat returns a handler whose limits are declared.
 func newChat(t *testing.T, m model) *chat {
 	t.Helper()
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithClock(func() time.Time { return now }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := limiter.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	limiter, _ := zlimittest.New(t) // whose clock stands still
 	if err := declare(t.Context(), limiter); err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +53,34 @@ func (c *chat) left(t *testing.T, key string) int64 {
 
 func costing(tokens int64) model {
 	return func(context.Context, string) (string, int64, error) { return "because", tokens, nil }
+}
+
+func TestRun(t *testing.T) {
+	listener, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx, "memory:", listener) }()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+listener.Addr().String(), strings.NewReader("hello"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-API-Key", "alice")
+	r.Close = true
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if answer, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK || string(answer) != "hello!\n" {
+		t.Errorf("POST = %d %q, %v, want an answer", response.StatusCode, answer, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("run() = %v, want nil once it is stopped", err)
+	}
 }
 
 func TestAnswersCostWhatTheyTook(t *testing.T) {
