@@ -18,6 +18,8 @@
 //   - [Open] makes a limiter from a data source name, [New] from a [Store]. One is enough for a process.
 //   - [PerMinute] and its like make a [Limit]. Limits are stored with [RateLimiter.Limits] at four levels, or come with
 //     [Request.Limits].
+//   - A [Consumption] is a map, [Amounts], or a type that zlimitgen writes from the limits that an application declares in
+//     a file; [LimitService.Apply] stores those.
 //   - [RateLimiter.Acquire] returns a [Lease] or an error: [*ExceededError] is a rejection, [*UnavailableError] an outage,
 //     and [FailurePolicy] says what becomes of requests meanwhile.
 //   - [RateLimiter.Entities] gives entities parents, which are charged with them.
