@@ -3,9 +3,9 @@
 //
 //	//go:generate go run github.com/zlimit/zlimit-go/gen/zlimitgen -limits limits.yaml -out limits_gen.go
 //
-// and runs go generate when the declaration has changed. When anything is wrong with the declaration, the command
-// reports everything that is, with file, line and column, and writes nothing. The grammar and what is written are
-// described in docs/typed.md.
+// and runs go generate when the declaration has changed; its go.mod names the command as a tool. When anything is wrong
+// with the declaration, the command reports everything that is, with file, line and column, and writes nothing. The
+// grammar and what is written are described in docs/typed.md.
 package main
 
 import (
