@@ -51,7 +51,8 @@ func run(t *testing.T, programs []program) (map[string]result, error) {
 	pages := exec.CommandContext(t.Context(), binary, "-test.timeout=1m")
 	pages.Dir, pages.Stdout, pages.Stderr = t.TempDir(), &stdout, &stderr
 	if err := pages.Run(); err != nil {
-		return nil, fmt.Errorf("run the blocks: %w\n%s%s", err, &stdout, &stderr)
+		last := stdout.String()[strings.LastIndex(stdout.String(), markBlock)+1:] // the block that panicked, or the report
+		return nil, fmt.Errorf("run the blocks: %w\n%s%s", err, last, &stderr)
 	}
 	return results(stdout.String())
 }
