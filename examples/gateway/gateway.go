@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -39,6 +40,10 @@ func (g *gateway) chat(w http.ResponseWriter, r *http.Request) {
 	var q question
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&q); err != nil || q.MaxTokens < 0 {
 		g.reply(w, http.StatusBadRequest, problem{"bad_request"})
+		return
+	}
+	if !slices.Contains(models, q.Model) {
+		g.reply(w, http.StatusNotFound, problem{"unknown_model"})
 		return
 	}
 	a, err := g.ask(r.Context(), r.Header.Get("X-Tenant"), q)

@@ -179,7 +179,7 @@ func TestRefusals(t *testing.T) {
 		}{
 			{"a tenant that nobody knows", "globex", question{Model: "small"}, http.StatusForbidden, "unknown_tenant"},
 			{"no tenant", "", question{Model: "small"}, http.StatusBadRequest, "invalid_entity"},
-			{"no model", "acme-search", question{}, http.StatusBadRequest, "invalid_resource"},
+			{"a model that is not there", "acme-search", question{Model: "huge"}, http.StatusNotFound, "unknown_model"},
 			{"less than nothing", "acme-search", question{Model: "small", MaxTokens: -1}, http.StatusBadRequest, "bad_request"},
 			{"more than a limit holds", "acme-search", question{Model: "small", MaxTokens: 10_000}, http.StatusRequestEntityTooLarge, "rate_limit_exceeded"},
 			{"a model that fails", "acme-search", question{Model: "small", Prompt: "break"}, http.StatusBadGateway, "model_failed"},

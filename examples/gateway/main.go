@@ -52,7 +52,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 			policy, err = zlimit.ParseFailurePolicy(name)
 			return err
 		})
-	if err := flags.Parse(args); err != nil {
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return nil
+	case err != nil:
 		return err
 	}
 	logger := slog.New(slog.NewTextHandler(stderr, nil))

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// models are those that there are. Each has buckets of its own, so that made up names would be made up limits.
+var models = []string{"small", "large"}
+
 // A question is what a tenant asks a model.
 type question struct {
 	Model     string `json:"model"`

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -27,7 +28,7 @@ func (s *summarizer) run(files []string, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		summary, err := s.summarize(question{Model: "small", Prompt: string(text), MaxTokens: 1_000})
+		summary, err := s.summarize(question{Model: "small", Prompt: strings.TrimSpace(string(text)), MaxTokens: 1_000})
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
