@@ -23,7 +23,7 @@ func Example() {
 		panic(err)
 	}
 	defer limiter.Close()
-	limits := []zlimit.Limit{zlimit.PerDay("rpd", 60), zlimit.PerDay("tpd", 10_000)}
+	limits := []zlimit.Limit{zlimit.PerDay("rpd", 60), zlimit.PerDay("tpd", 1_000)}
 	if err := limiter.Limits.SetResource(ctx, "gpt-4", limits); err != nil {
 		panic(err)
 	}
@@ -44,7 +44,7 @@ func Example() {
 	// Output:
 	// <nil>
 	// rpd 59
-	// tpd 9380
+	// tpd 380
 	// <nil>
 }
 
