@@ -4,8 +4,6 @@ package aggregator
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -44,12 +42,13 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 // failed must not be applied before that is, nor in a later batch. Apart from that changes may come in any batches, and
 // may come again.
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
-	b := batch{errs: make([]error, len(changes))}
-	group := errgroup.Group{}
+	began := a.options.clock()
+	b := newBatch(len(changes))
+	var group errgroup.Group
 	group.SetLimit(a.options.concurrency)
-	for _, s := range a.fold(changes) {
+	for _, s := range a.fold(changes, b) {
 		group.Go(func() error {
-			left, err := a.count(ctx, s)
+			left, err := a.count(ctx, s, b)
 			for _, e := range left {
 				b.fail(e.index, err)
 			}
@@ -58,35 +57,21 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 	}
 	for day, entries := range a.expired(changes) {
 		group.Go(func() error {
-			if err := a.archive(ctx, day, entries); err != nil {
-				for _, e := range entries {
-					b.fail(e.index, err)
-				}
+			err := a.archive(ctx, day, entries)
+			for _, e := range entries {
+				b.archived(e.index, err)
 			}
 			return nil
 		})
 	}
 	_ = group.Wait() // what failed is in the batch
-	if b.failed {
-		return b.errs
+	errs := b.outcome()
+	if errs == nil && a.options.tending {
+		a.tend(ctx, changes, b)
 	}
-	if a.options.tending {
-		a.tend(ctx, changes)
+	if a.options.observer != nil {
+		b.Took = a.options.clock().Sub(began)
+		a.options.observer(b.Batch)
 	}
-	return nil
-}
-
-// A batch is what became of changes that are applied together.
-type batch struct {
-	mu     sync.Mutex
-	errs   []error // by the index of the change
-	failed bool
-}
-
-// fail notes an error of a change.
-func (b *batch) fail(index int, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.errs[index] = errors.Join(b.errs[index], err)
-	b.failed = true
+	return errs
 }

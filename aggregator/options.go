@@ -18,7 +18,8 @@ type options struct {
 	concurrency int
 	logger      *slog.Logger
 	retention   map[zlimit.Window]time.Duration
-	archive     Sink // nil for none
+	archive     Sink        // nil for none
+	observer    func(Batch) // nil for none
 	tending     bool
 	maxShards   int
 }

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bridge"
@@ -25,7 +26,7 @@ const (
 type shift struct {
 	shard       bridge.Shard
 	state       *bucket.State // after the last change; nil when the item is gone
-	was         *bucket.State // before the item went
+	was         *bucket.State // before the last change
 	consumed    map[string]int64
 	writes      int64 // of the item
 	first, last time.Time
@@ -53,8 +54,8 @@ func (a *Aggregator) shifts(changes []store.Change) []*shift {
 		}
 		s.last = c.At
 		s.writes++
-		if s.state = &after; c.New == nil {
-			s.state, s.was = nil, &before
+		if s.state, s.was = &after, &before; c.New == nil {
+			s.state = nil
 		}
 		for _, amount := range consumption(before.Limits, after.Limits) {
 			s.consumed[amount.Limit] += amount.Tokens
@@ -84,51 +85,87 @@ func (s *shift) short(now int64) bool {
 }
 
 // tend looks after the shards that a batch shows.
-func (a *Aggregator) tend(ctx context.Context, changes []store.Change) {
+func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch) {
 	now := a.options.clock()
 	for _, s := range a.shifts(changes) {
 		if ctx.Err() != nil || now.Sub(s.last) > recent {
 			continue
 		}
-		if what, err := a.tendShard(ctx, s, now.UnixMilli()); err != nil && !errors.Is(err, store.ErrConflict) {
-			a.options.logger.Warn("aggregator: a bucket could not be tended", "what", what,
-				"key", a.table.ShardKey(s.shard).PK, "error", err)
+		what, done, err := a.tendShard(ctx, s, now.UnixMilli())
+		switch {
+		case err != nil:
+			a.options.logger.Warn("aggregator: a bucket could not be tended",
+				"what", what, "key", a.table.ShardKey(s.shard).PK, "error", err)
+		case !done:
+		case what == refill:
+			b.Refills++
+		case what == split:
+			b.Splits++
+		case what == merge:
+			b.Merges++
 		}
 	}
 }
 
-// tendShard does what one shard needs, and returns a word for it.
-func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (string, error) {
+// tendShard does what a shard needs. It returns what that is, and whether it was done.
+func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what string, done bool, err error) {
+	switch what := a.need(s, now); what {
+	case refill:
+		w, ok, err := a.table.Refill(s.shard, s.state, now)
+		if !ok || err != nil {
+			return what, false, err
+		}
+		r, err := a.writeOnce(ctx, w) // one that comes too late is not needed
+		return what, r.Applied, err
+	case split:
+		done, err = a.split(ctx, s.shard, s.state.Shards, now)
+		return what, done, err
+	case merge:
+		seen, lost := s.state, false
+		if seen == nil {
+			seen, lost = s.was, true
+		}
+		low := s.shard
+		if low.Number >= seen.Shards/2 {
+			low.Number -= seen.Shards / 2
+		}
+		done, err = a.merge(ctx, low, seen.Shards, lost, now)
+		return what, done, err
+	default:
+		return what, false, nil
+	}
+}
+
+// What a shard may need.
+const (
+	nothing = ""
+	refill  = "refill"
+	split   = "split"
+	merge   = "merge"
+)
+
+// need returns what a shard needs, by what the batch shows of it.
+func (a *Aggregator) need(s *shift, now int64) string {
 	partitioned := a.store.Partitioned()
 	switch {
 	case s.state == nil:
-		if s.was == nil || !partitioned || s.was.Shards < 2 || s.shard.Number < s.was.Shards/2 {
-			return "nothing", nil
+		if partitioned && s.was.Shards > 1 && s.shard.Number >= s.was.Shards/2 {
+			return merge // unless that is how it went, its origin takes its share over
 		}
-		low := s.shard
-		low.Number -= s.was.Shards / 2
-		return "take over", a.merge(ctx, low, s.was.Shards, true, now)
+		return nothing
 	case partitioned && s.state.Writable(now) < scarce && 2*max(s.state.Shards, 1) <= a.options.maxShards:
-		return "split", a.split(ctx, s.shard, s.state.Shards, now)
+		return split
 	case partitioned && s.state.Shards > 1 && a.table.Calm(s.writes, s.last.Sub(s.first)):
-		low := s.shard
-		if low.Number >= s.state.Shards/2 {
-			low.Number -= s.state.Shards / 2
-		}
-		return "merge", a.merge(ctx, low, s.state.Shards, false, now)
+		return merge
 	case s.short(now):
-		w, ok, err := a.table.Refill(s.shard, s.state, now)
-		if ok && err == nil {
-			_, err = a.writeOnce(ctx, w) // one that comes too late is not needed
-		}
-		return "refill", err
+		return refill
 	default:
-		return "nothing", nil
+		return nothing
 	}
 }
 
 // split divides a shard, if it is still one of so many, unless it has recovered.
-func (a *Aggregator) split(ctx context.Context, s bridge.Shard, shards int, now int64) error {
+func (a *Aggregator) split(ctx context.Context, s bridge.Shard, shards int, now int64) (bool, error) {
 	return a.resize(ctx, []bridge.Shard{s}, func(items []expr.Item, states []*bucket.State) ([]store.Write, error) {
 		if states[0] == nil || states[0].Shards != shards || states[0].Writable(now) >= scarce {
 			return nil, nil
@@ -139,7 +176,7 @@ func (a *Aggregator) split(ctx context.Context, s bridge.Shard, shards int, now 
 
 // merge joins a shard, if it is still one of so many, with the one that it split off last, or where that is lost takes it
 // over.
-func (a *Aggregator) merge(ctx context.Context, low bridge.Shard, shards int, lost bool, now int64) error {
+func (a *Aggregator) merge(ctx context.Context, low bridge.Shard, shards int, lost bool, now int64) (bool, error) {
 	high := low
 	high.Number += shards / 2
 	return a.resize(ctx, []bridge.Shard{low, high}, func(_ []expr.Item, states []*bucket.State) ([]store.Write, error) {
@@ -153,11 +190,11 @@ func (a *Aggregator) merge(ctx context.Context, low bridge.Shard, shards int, lo
 	})
 }
 
-// resize reads shards and does the writes that are planned from what they hold, in one transaction. It tries again when
-// others write them.
+// resize reads shards and does the writes that are planned from what they hold, in one transaction; none where nothing is
+// planned. It tries again when others write them.
 func (a *Aggregator) resize(
 	ctx context.Context, shards []bridge.Shard, plan func([]expr.Item, []*bucket.State) ([]store.Write, error),
-) error {
+) (done bool, err error) {
 	keys := make([]store.Key, len(shards))
 	for i, s := range shards {
 		keys[i] = a.table.ShardKey(s)
@@ -165,7 +202,7 @@ func (a *Aggregator) resize(
 	for range resizeTries {
 		items, err := a.read(ctx, keys)
 		if err != nil {
-			return err
+			return false, err
 		}
 		states := make([]*bucket.State, len(items))
 		for i, item := range items {
@@ -174,20 +211,19 @@ func (a *Aggregator) resize(
 			}
 			state, err := a.table.State(item)
 			if err != nil {
-				return err
+				return false, err
 			}
 			states[i] = &state
 		}
 		writes, err := plan(items, states)
 		if err != nil || len(writes) == 0 {
-			return err
+			return false, err
 		}
-		done, err := a.transact(ctx, writes)
-		if done || err != nil && !errors.Is(err, store.ErrConflict) {
-			return err
+		if done, err := a.transact(ctx, writes); done || err != nil {
+			return done, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 func (a *Aggregator) read(ctx context.Context, keys []store.Key) ([]expr.Item, error) {
@@ -196,15 +232,14 @@ func (a *Aggregator) read(ctx context.Context, keys []store.Key) ([]expr.Item, e
 	return a.store.Read(ctx, keys, true)
 }
 
-// transact does writes, all or none; false when a condition failed.
+// transact does writes, all or none; false when a condition failed, or another transaction was in the way.
 func (a *Aggregator) transact(ctx context.Context, writes []store.Write) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	results, err := a.store.Transact(ctx, writes)
-	for _, r := range results {
-		if !r.Applied {
-			return false, err
-		}
+	if errors.Is(err, store.ErrConflict) {
+		return false, nil
 	}
-	return err == nil, err
+	applied := !slices.ContainsFunc(results, func(r store.Result) bool { return !r.Applied })
+	return applied && err == nil, err
 }

@@ -23,6 +23,8 @@ type garden struct {
 	now   time.Time
 	shard bridge.Shard // the whole bucket
 	log   bytes.Buffer
+
+	batches Batch // the sum of what the observer was told
 }
 
 func newGarden(t *testing.T, s zlimit.Store, opts ...Option) *garden {
@@ -46,7 +48,12 @@ func newGarden(t *testing.T, s zlimit.Store, opts ...Option) *garden {
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.NewTextHandler(&g.log, nil))
-	g.Aggregator = newAggregator(t, s, append([]Option{WithClock(clock), WithLogger(logger)}, opts...)...)
+	observer := WithObserver(func(b Batch) {
+		g.batches.Refills += b.Refills
+		g.batches.Splits += b.Splits
+		g.batches.Merges += b.Merges
+	})
+	g.Aggregator = newAggregator(t, s, append([]Option{WithClock(clock), WithLogger(logger), observer}, opts...)...)
 	q := store.Query{Index: "GSI2", PK: "", Prefix: "BUCKET#"}
 	for _, ns := range namespaces(t, g.store) {
 		q.PK = ns + "/RESOURCE#r"
@@ -200,6 +207,9 @@ func TestRefill(t *testing.T) {
 		if rpm := g.tokens("rpm"); rpm != 50_000 {
 			t.Errorf("an old batch leaves %d rpm, want 50000", rpm)
 		}
+		if g.batches.Refills != 1 {
+			t.Errorf("the observer was told of %d refills, want 1", g.batches.Refills)
+		}
 		a := newAggregator(t, s, WithClock(func() time.Time { return g.now }), WithoutTending())
 		much = g.set(0, "b_rpm_tc", 961_000)
 		mustApply(t, a, much)
@@ -255,6 +265,9 @@ func TestSplitAndMerge(t *testing.T) {
 	first, g.now = g.set(0, "b_tpm_tc", 1), g.now.Add(20*time.Second)
 	g.seen(first, g.set(0, "b_tpm_tc", 2))
 	g.want("calm again,", 0, 1)
+	if b := g.batches; b.Splits != 2 || b.Merges != 2 || b.Refills != 0 {
+		t.Errorf("the observer was told of %d splits, %d merges and %d refills, want 2, 2 and 0", b.Splits, b.Merges, b.Refills)
+	}
 }
 
 // TestLostShard takes over the share of a shard that was deleted, without its tokens.
@@ -271,10 +284,10 @@ func TestLostShard(t *testing.T) {
 	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
 		t.Fatal(err)
 	}
-	g.Aggregator.store = &restored{g.table.Store(), lost}
+	g.store = &restored{g.table.Store(), lost}
 	g.seen(lost)
 	g.want("when somebody brings the shard back meanwhile,", 0, 2, 1, 2)
-	g.Aggregator.store = g.table.Store()
+	g.store = g.table.Store()
 	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // fold sorts the changes of buckets into snapshots. What it cannot read it reports and leaves out, since trying again
 // would not help, and would hold up all that follows.
-func (a *Aggregator) fold(changes []store.Change) []*snapshot {
+func (a *Aggregator) fold(changes []store.Change, b *batch) []*snapshot {
 	var f fold
 	for i := range changes {
 		c := &changes[i]
@@ -29,11 +29,17 @@ func (a *Aggregator) fold(changes []store.Change) []*snapshot {
 		if err != nil {
 			a.options.logger.Error("aggregator: a change of a bucket cannot be read, and is not counted",
 				"key", c.Key.PK, "sequence", string(c.Sequence), "error", err)
+			b.Unreadable++
 			continue
 		}
-		e := event{index: i, shard: shard.Number, sequence: c.Sequence, consumed: a.countable(c, consumption(before.Limits, after.Limits))}
+		amounts := consumption(before.Limits, after.Limits)
+		e := event{index: i, shard: shard.Number, sequence: c.Sequence, consumed: a.countable(c, amounts)}
+		if len(e.consumed) < len(amounts) {
+			b.Unreadable++
+		}
 		if len(e.consumed) > 0 {
 			f.add(shard.Bucket, c.At, e)
+			b.Counted++
 		}
 	}
 	return f.finish()
@@ -66,7 +72,7 @@ func (a *Aggregator) countable(c *store.Change, amounts []bucket.Amount) []bucke
 
 // count adds the events of a snapshot to its item: one UpdateItem, and one more whenever the item contains some of them
 // already. It returns the events that could not be added.
-func (a *Aggregator) count(ctx context.Context, s *snapshot) ([]event, error) {
+func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event, error) {
 	left := s.events
 	for len(left) > 0 {
 		u := s.usage(left)
@@ -77,6 +83,7 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot) ([]event, error) {
 		if err != nil {
 			return left, err
 		}
+		b.note(func(r *Batch) { r.Writes++ })
 		r, err := a.write(ctx, w)
 		switch {
 		case err != nil:

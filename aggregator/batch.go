@@ -1,0 +1,72 @@
+package aggregator
+
+import (
+	"errors"
+	"sync"
+	"time"
+)
+
+// A Batch tells what became of changes that were applied together. Its counts are meant to be added up.
+type Batch struct {
+	Changes    int // of all items
+	Counted    int // changes of buckets by which something was consumed, those counted before included
+	Unreadable int // changes that are not counted since an item cannot be read, or a limit has a name that is taken
+	Writes     int // of snapshots, those that found some of the changes counted included
+	Archived   int // audit events
+	Refills    int // buckets refilled ahead of the limiters
+	Splits     int // buckets divided
+	Merges     int // buckets joined
+	Failed     int // changes for which something could not be done; they come again
+	Took       time.Duration
+}
+
+// WithObserver sets a function that is told of every batch, for metrics; by default there is none. It must be safe for
+// concurrent use, and should be quick.
+func WithObserver(observe func(Batch)) Option { return func(o *options) { o.observer = observe } }
+
+// A batch is a Batch that is under way. It is safe for concurrent use.
+type batch struct {
+	mu sync.Mutex
+	Batch
+	errs []error // by the index of the change
+}
+
+func newBatch(changes int) *batch {
+	return &batch{Batch: Batch{Changes: changes}, errs: make([]error, changes)}
+}
+
+// note adds to the counts.
+func (b *batch) note(add func(*Batch)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	add(&b.Batch)
+}
+
+// fail notes an error of a change.
+func (b *batch) fail(index int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.errs[index] == nil {
+		b.Failed++
+	}
+	b.errs[index] = errors.Join(b.errs[index], err)
+}
+
+// archived notes an event that was archived, unless there is an error.
+func (b *batch) archived(index int, err error) {
+	if err != nil {
+		b.fail(index, err)
+		return
+	}
+	b.note(func(r *Batch) { r.Archived++ })
+}
+
+// outcome returns the error of each change, nil when there is none.
+func (b *batch) outcome() []error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.Failed == 0 {
+		return nil
+	}
+	return b.errs
+}
