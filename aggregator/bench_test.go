@@ -2,10 +2,13 @@ package aggregator
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	goruntime "runtime"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -39,6 +42,23 @@ func BenchmarkFold(b *testing.B) {
 			b.ReportMetric(float64(len(changes)*b.N)/b.Elapsed().Seconds(), "changes/s")
 		})
 	}
+}
+
+// BenchmarkDecode reads events of a thousand records.
+func BenchmarkDecode(b *testing.B) {
+	text := eventOf(b, traffic(100, 0)...)
+	for b.Loop() {
+		var event events.DynamoDBEvent
+		if err := json.Unmarshal(text, &event); err != nil {
+			b.Fatal(err)
+		}
+		for i := range event.Records {
+			if _, err := decodeRecord(&event.Records[i]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(1000*b.N)/b.Elapsed().Seconds(), "changes/s")
 }
 
 // BenchmarkApply applies batches of a thousand changes in memory.

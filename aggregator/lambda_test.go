@@ -88,15 +88,15 @@ func typed(v expr.Value) map[string]any {
 }
 
 // eventOf is the JSON of an event.
-func eventOf(t *testing.T, changes ...store.Change) []byte {
-	t.Helper()
+func eventOf(tb testing.TB, changes ...store.Change) []byte {
+	tb.Helper()
 	records := []any{}
 	for _, c := range changes {
 		records = append(records, record(c))
 	}
 	event, err := json.Marshal(map[string]any{"Records": records})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return event
 }

@@ -1,0 +1,112 @@
+package aggregator
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// patterns are the filters of the guide.
+var patterns = regexp.MustCompile(`(?m)^\s*- Pattern: '(.*)'$`)
+
+// matches reports whether a value matches a filter pattern of Lambda, of those rules that the guide uses: a list has
+// values, or objects with the prefix of some.
+func matches(pattern, value any) bool {
+	switch p := pattern.(type) {
+	case map[string]any:
+		m, ok := value.(map[string]any)
+		for key, inner := range p {
+			ok = ok && matches(inner, m[key])
+		}
+		return ok
+	case []any:
+		return slices.ContainsFunc(p, func(rule any) bool {
+			text, ok := value.(string)
+			if object, isObject := rule.(map[string]any); isObject {
+				prefix, isPrefix := object["prefix"].(string)
+				return ok && isPrefix && len(object) == 1 && strings.HasPrefix(text, prefix)
+			}
+			return ok && rule == text
+		})
+	default:
+		return false
+	}
+}
+
+// TestFilters holds the filters of the guide against the keys of a table in use: they let through what the aggregator
+// works on, and nothing else.
+func TestFilters(t *testing.T) {
+	page, err := os.ReadFile("../docs/aggregator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var filters []any
+	for _, match := range patterns.FindAllSubmatch(page, -1) {
+		var filter any
+		if err := json.Unmarshal(match[1], &filter); err != nil {
+			t.Fatalf("%s: %v", match[1], err)
+		}
+		filters = append(filters, filter)
+	}
+	s := newMemory(t)
+	g := newGarden(t, s)
+	l, err := zlimit.New(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "e"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Limits.SetEntity(t.Context(), "e", "r", []zlimit.Limit{zlimit.PerMinute("rpm", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	mustApply(t, g.Aggregator, store.Change{Key: g.table.ShardKey(g.shard), New: g.item(0), Sequence: sequence(1), At: noon})
+	kinds := map[string]int{}
+	for _, ns := range append(namespaces(t, g.store), "_") {
+		page, err := bridge.Of(s).Store().Query(t.Context(), store.Query{Index: "GSI4", PK: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range page.Items {
+			for _, expired := range []bool{false, true} {
+				c := store.Change{Key: store.KeyOf(it), Old: it, Expired: expired, At: noon}
+				text, err := json.Marshal(record(c))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var r map[string]any
+				if err := json.Unmarshal(text, &r); err != nil {
+					t.Fatal(err)
+				}
+				if expired {
+					r["eventName"] = "REMOVE"
+				}
+				_, isBucket := g.table.Shard(c.Key)
+				_, isAudit := g.table.AuditEvent(it)
+				kind, _, _ := strings.Cut(strings.TrimPrefix(c.Key.SK, "#"), "#")
+				kinds[kind]++
+				got := slices.ContainsFunc(filters, func(filter any) bool { return matches(filter, r) })
+				if want := isBucket || isAudit && expired; got != want {
+					t.Errorf("a change of %v, expired %t, passes the filters: %t, want %t", c.Key, expired, got, want)
+				}
+			}
+		}
+	}
+	for _, kind := range []string{"STATE", "AUDIT", "USAGE", "META", "CONFIG", "NSID", "VERSION"} {
+		if kinds[kind] == 0 {
+			t.Errorf("the table has no item of %s: %v", kind, kinds)
+		}
+	}
+}
