@@ -32,15 +32,7 @@ var noon = time.Date(2026, 3, 31, 12, 30, 0, 0, time.UTC)
 // forEachStore runs a test on every kind of store.
 func forEachStore(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, newMemory(t)) })
-	t.Run("file", func(t *testing.T) {
-		s, err := zlimit.SQLite(filepath.Join(t.TempDir(), "zlimit.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { closeStore(t, s) })
-		setUp(t, s)
-		test(t, s)
-	})
+	t.Run("file", func(t *testing.T) { test(t, newFile(t)) })
 	t.Run("dynamodb", func(t *testing.T) {
 		s, _, _ := newTable(t)
 		test(t, s)
@@ -62,6 +54,17 @@ func newMemory(tb testing.TB) zlimit.Store {
 	}
 	tb.Cleanup(func() { closeStore(tb, s) })
 	setUp(tb, s)
+	return s
+}
+
+func newFile(t *testing.T) zlimit.Store {
+	t.Helper()
+	s, err := zlimit.SQLite(filepath.Join(t.TempDir(), "zlimit.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeStore(t, s) })
+	setUp(t, s)
 	return s
 }
 

@@ -1,0 +1,160 @@
+package aggregator
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestLimiterToUsage lets a limiter work on each store, with parents, corrections and rollbacks, and a bucket that is
+// divided in between, and reads the usage that the store's own stream leads to: it is what the leases consumed.
+func TestLimiterToUsage(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { checkLimiterToUsage(t, newMemory(t)) })
+	t.Run("file", func(t *testing.T) { checkLimiterToUsage(t, newFile(t)) })
+	t.Run("dynamodb", func(t *testing.T) {
+		engine := enginetest.Start(t)
+		s := zlimit.DynamoDB(engine.Client(), engine.Table(t), zlimit.WithStreams(engine.Streams()))
+		setUp(t, s)
+		checkLimiterToUsage(t, s)
+	})
+}
+
+func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
+	ctx := t.Context()
+	stream := bridge.Of(s).Store().(store.Streamer)
+	if err := stream.StartStream(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 1000), zlimit.PerMinute("tpm", 99_999)}
+	if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "ann", ParentID: "team", Cascade: true}, {ID: "bob", ParentID: "team", Cascade: true}} {
+		if _, err := l.Entities.Create(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]map[string]int64{"ann": {}, "bob": {}, "team": {}}
+	work := func() {
+		for i := range 20 {
+			entity := []string{"ann", "bob"}[i%2]
+			lease, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "model", Consume: zlimit.Amounts{"rpm": 1, "tpm": 100}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Adjust(zlimit.Amounts{"tpm": rand.Int64N(300) - 80}); err != nil {
+				t.Fatal(err)
+			}
+			consumed := lease.Consumed()
+			if i%5 == 0 {
+				consumed, err = nil, lease.Rollback(ctx)
+			} else {
+				err = lease.Commit(ctx)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for limit, n := range consumed {
+				want[entity][limit] += n
+				want["team"][limit] += n
+			}
+		}
+	}
+	work()
+	divide(t, s, "team")
+	work()
+
+	a := newAggregator(t, s)
+	changes := readAll(t, stream)
+	for range 2 { // once more than needed
+		for batch := range slices.Chunk(changes, 7) {
+			mustApply(t, a, batch...)
+		}
+	}
+	for entity, sums := range want {
+		got := map[string]int64{}
+		for snapshot, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: entity, Resource: "model", Window: zlimit.Monthly}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for limit, q := range snapshot.Consumed {
+				got[limit] += int64(q)
+			}
+		}
+		for limit := range sums {
+			sums[limit] *= 1000
+		}
+		if diff := cmp.Diff(sums, got); diff != "" {
+			t.Errorf("usage of %s in thousandths (-leases +snapshots):\n%s", entity, diff)
+		}
+	}
+}
+
+// divide divides the bucket of an entity, where the store has hot keys.
+func divide(t *testing.T, s zlimit.Store, entity string) {
+	t.Helper()
+	table := bridge.Of(s)
+	if !table.Store().Partitioned() {
+		return
+	}
+	ns := namespaces(t, table.Store())[0]
+	shard := bridge.Shard{Bucket: bridge.Bucket{NS: ns, Entity: entity, Resource: "model"}}
+	items, err := table.Store().Read(t.Context(), []store.Key{table.ShardKey(shard)}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := table.State(items[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes, err := table.Split(shard, items[0], state.RefilledAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if results, err := table.Store().Transact(t.Context(), writes); err != nil || !results[0].Applied {
+		t.Fatalf("Transact() = %v, %v", results, err)
+	}
+}
+
+// readAll returns all changes that a stream has.
+func readAll(t *testing.T, s store.Streamer) (changes []store.Change) {
+	t.Helper()
+	partitions, err := s.Partitions(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range partitions {
+		var at store.Position
+		for quiet := 0; quiet < 3; {
+			page, err := s.Changes(context.Background(), p.ID, at, 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changes = append(changes, page.Changes...)
+			if quiet++; len(page.Changes) > 0 {
+				quiet = 0
+			}
+			if at = page.Next; page.End {
+				break
+			}
+		}
+	}
+	return changes
+}
