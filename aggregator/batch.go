@@ -61,6 +61,20 @@ func (b *batch) archived(index int, err error) {
 	b.note(func(r *Batch) { r.Archived++ })
 }
 
+// tended notes what was done for a bucket.
+func (b *batch) tended(what string) {
+	b.note(func(r *Batch) {
+		switch what {
+		case refill:
+			r.Refills++
+		case split:
+			r.Splits++
+		case merge:
+			r.Merges++
+		}
+	})
+}
+
 // outcome returns the error of each change, nil when there is none.
 func (b *batch) outcome() []error {
 	b.mu.Lock()

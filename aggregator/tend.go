@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -87,24 +89,25 @@ func (s *shift) short(now int64) bool {
 // tend looks after the shards that a batch shows.
 func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch) {
 	now := a.options.clock()
+	var group errgroup.Group
+	group.SetLimit(a.options.concurrency)
 	for _, s := range a.shifts(changes) {
-		if ctx.Err() != nil || now.Sub(s.last) > recent {
+		if now.Sub(s.last) > recent {
 			continue
 		}
-		what, done, err := a.tendShard(ctx, s, now.UnixMilli())
-		switch {
-		case err != nil:
-			a.options.logger.Warn("aggregator: a bucket could not be tended",
-				"what", what, "key", a.table.ShardKey(s.shard).PK, "error", err)
-		case !done:
-		case what == refill:
-			b.Refills++
-		case what == split:
-			b.Splits++
-		case what == merge:
-			b.Merges++
-		}
+		group.Go(func() error {
+			what, done, err := a.tendShard(ctx, s, now.UnixMilli())
+			if err != nil {
+				a.options.logger.Warn("aggregator: a bucket could not be tended",
+					"what", what, "key", a.table.ShardKey(s.shard).PK, "error", err)
+			}
+			if done {
+				b.tended(what)
+			}
+			return nil
+		})
 	}
+	_ = group.Wait() // what failed is logged
 }
 
 // tendShard does what a shard needs. It returns what that is, and whether it was done.

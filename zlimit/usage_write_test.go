@@ -32,12 +32,14 @@ func TestCountUsage(t *testing.T) {
 			{
 				"new ones of one shard, and old ones of another",
 				[]bridge.Source{{Number: 0, First: at(5), Last: at(6)}, {Number: 31, First: at(2), Last: at(2)}},
-				false, map[int]store.Sequence{0: at(9)},
+				false,
+				map[int]store.Sequence{0: at(9)},
 			},
 			{
 				"new ones of two shards",
 				[]bridge.Source{{Number: 0, First: at(10), Last: at(100)}, {Number: 31, First: at(2), Last: at(2)}},
-				true, map[int]store.Sequence{0: at(100), 31: at(2)},
+				true,
+				map[int]store.Sequence{0: at(100), 31: at(2)},
 			},
 		} {
 			w, err := table.CountUsage(&bridge.Usage{
