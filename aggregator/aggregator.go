@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -20,6 +21,8 @@ type Aggregator struct {
 	store   store.Store
 	sleep   func(context.Context, time.Duration) error // between attempts
 	options options
+	// consumer reads the changes for Run; nil where the store tells none.
+	consumer *stream.Consumer
 }
 
 // New returns an aggregator of the table of a store, which the caller closes. It makes no call.
@@ -32,7 +35,9 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	if table.Store() == nil {
 		return nil, &zlimit.ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB, SQLite or Memory"}
 	}
-	return &Aggregator{table: table, store: table.Store(), sleep: sleep, options: o}, nil
+	a := &Aggregator{table: table, store: table.Store(), sleep: sleep, options: o}
+	a.consumer = a.newConsumer()
+	return a, nil
 }
 
 // apply does what follows from changes. It returns nil when all of it is done, and otherwise the error of each change

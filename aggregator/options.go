@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math/bits"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -22,6 +23,9 @@ type options struct {
 	observer    func(Batch) // nil for none
 	tending     bool
 	maxShards   int
+	name        string        // "" for one of the consumer's making
+	poll        time.Duration // 0 for the consumer's default
+	skipping    bool
 }
 
 // windows are the windows that usage is summed up over.
@@ -61,6 +65,10 @@ func (o *options) validate() error {
 		return invalid("logger", "nil", "must not be nil")
 	case bits.OnesCount(uint(o.maxShards)) != 1 || o.maxShards > 32:
 		return invalid("max shards", strconv.Itoa(o.maxShards), "must be 1, 2, 4, 8, 16 or 32")
+	case strings.Contains(o.name, "#") || len(o.name) > 128:
+		return invalid("name", o.name, "must have at most 128 bytes, and no #")
+	case o.poll < 0:
+		return invalid("poll", o.poll.String(), "must not be negative")
 	case o.concurrency < 1:
 		return invalid("concurrency", strconv.Itoa(o.concurrency), "must be positive")
 	}
@@ -92,6 +100,19 @@ func WithoutTending() Option { return func(o *options) { o.tending = false } }
 // WithMaxShards sets into how many items the bucket of one entity and resource may be divided; it should be what the
 // limiters are told, see [zlimit.WithMaxShards]. The default is 32.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
+
+// WithName sets the name by which other processes know this one in [Aggregator.Run]; no two may have the same at any
+// time. The default is made from the name of the host and a random part.
+func WithName(name string) Option { return func(o *options) { o.name = name } }
+
+// WithPoll sets the pause of [Aggregator.Run] once all changes are read; the default is a second. A longer one makes
+// batches larger: a bucket at constant work costs one write of each snapshot per batch.
+func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
+
+// WithSkipping makes [Aggregator.Run] leave out a change that the store refuses again and again for another reason than an
+// outage, and log it as an error. By default it stands still there, logs that once a minute and is not healthy, since
+// what is left out is missing in the usage for good.
+func WithSkipping() Option { return func(o *options) { o.skipping = true } }
 
 // WithClock sets where the aggregator takes the time from; the default is [time.Now]. Usage does not depend on it: it
 // goes by the time of each change. The function must be safe for concurrent use.

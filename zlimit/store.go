@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -71,6 +72,25 @@ func Memory() (Store, error) {
 		return Store{}, fmt.Errorf("zlimit: open memory: %w", err)
 	}
 	return Store{s, true}, nil
+}
+
+// OpenStore returns the store that a data source name stands for, as [Open] takes it, without a limiter. A SQLite file
+// and memory are set up; a DynamoDB table is not looked at. Close it.
+func OpenStore(ctx context.Context, name string) (Store, error) {
+	d, err := parseDSN(name)
+	if err != nil {
+		return Store{}, err
+	}
+	s, err := d.open(ctx)
+	if err != nil {
+		return Store{}, err
+	}
+	if s.embedded {
+		if err := s.impl.Setup(ctx); err != nil {
+			return Store{}, errors.Join(wrap("set up the store", err), s.Close())
+		}
+	}
+	return s, nil
 }
 
 // A dsn is a parsed data source name.

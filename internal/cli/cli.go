@@ -142,6 +142,7 @@ Exit codes: 0 admitted or done, 3 rejected, 2 bad input, 1 failure.`,
 		a.usageCommand(),
 		a.capacityCommand(),
 		a.auditCommand(),
+		a.aggregateCommand(),
 		a.quotaCommand(),
 		a.versionCommand(),
 	)

@@ -56,18 +56,20 @@ type Status struct {
 	Partitions []Progress // those that it has, in the order of their names; none for one that stands by
 	LookedAt   time.Time  // when it last read who has what; zero before the first time
 	Err        error      // why it could not, the last time
+
+	stale bool // it has not looked for so long that the look must hang
 }
 
 // Healthy reports whether the consumer does what it should: it knows who has what, and no change is stuck.
 func (s *Status) Healthy() bool {
-	return s.Err == nil && !s.LookedAt.IsZero() && !slices.ContainsFunc(s.Partitions, func(p Progress) bool { return p.Stuck })
+	return s.Err == nil && !s.LookedAt.IsZero() && !s.stale && !slices.ContainsFunc(s.Partitions, func(p Progress) bool { return p.Stuck })
 }
 
 // Status returns the state of the consumer. It makes no call.
 func (c *Consumer) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Status{Name: c.Name, LookedAt: c.looked, Err: c.trouble}
+	s := Status{Name: c.Name, LookedAt: c.looked, Err: c.trouble, stale: time.Since(c.looked) > 2*c.Term}
 	now := c.Now()
 	for _, h := range c.holdings {
 		h.mu.Lock()

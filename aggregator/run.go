@@ -1,0 +1,172 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// ErrNoStream says that the table has no stream of old and new images, or that the store cannot read it: one that
+// [zlimit.DynamoDB] made needs [zlimit.WithStreams].
+var ErrNoStream = store.ErrNoStream
+
+// newConsumer returns the consumer of the stream of the table, nil where the store tells no changes.
+func (a *Aggregator) newConsumer() *stream.Consumer {
+	source, ok := a.store.(store.Streamer)
+	if !ok {
+		return nil
+	}
+	c := stream.Config{
+		Source: source,
+		Leases: a.table.Leases(),
+		Apply:  a.apply,
+		Name:   a.options.name,
+		Poll:   a.options.poll,
+		Now:    a.options.clock,
+		Report: a.report,
+	}
+	if a.options.skipping {
+		c.Skip = func(_ store.Change, failed error) bool { return isRefusal(failed) }
+	}
+	return stream.New(c)
+}
+
+// isRefusal reports whether a write failed for a reason that will not go away.
+func isRefusal(err error) bool {
+	var e *store.Error
+	return errors.As(err, &e) && !e.Unavailable && !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrTableNotFound)
+}
+
+// Run works on the changes of the table until ctx ends, then finishes what is under way, for up to 20 seconds, and returns
+// nil. It returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when there is nothing to read; other failures are
+// logged, and tried again. Call it once.
+//
+// Any number of processes may run aggregators of one table: they share the partitions of its stream, and what one leaves
+// behind when it crashes another takes over within 40 seconds. It starts one goroutine, and two for each partition. In a
+// SQLite file the first Run turns the log of changes on, which about doubles the time of a write, and which goes off
+// again when nobody has read for a day.
+//
+// Reading costs two GetRecords calls a second and shard at most while there is little to read, and five when there is
+// much; each partition one write unit in ten seconds, each process one read unit in that time.
+func (a *Aggregator) Run(ctx context.Context) error {
+	if a.consumer == nil {
+		return fmt.Errorf("aggregator: %w", ErrNoStream)
+	}
+	err := a.consumer.Run(ctx)
+	switch {
+	case errors.Is(err, store.ErrTableNotFound):
+		return fmt.Errorf("aggregator: %w: %w", zlimit.ErrTableNotFound, err)
+	case err != nil:
+		return fmt.Errorf("aggregator: %w", err)
+	default:
+		return nil
+	}
+}
+
+// report logs what happens to the consumer.
+func (a *Aggregator) report(e stream.Event) {
+	level, text := slog.LevelInfo, ""
+	var more []any
+	switch e.Kind {
+	case stream.Claimed:
+		text = "aggregator: has a partition of the stream"
+		if e.From != "" {
+			more = append(more, "from", e.From)
+		}
+	case stream.Released:
+		text = "aggregator: gave a partition of the stream back"
+	case stream.Finished:
+		text = "aggregator: a partition of the stream has ended"
+	case stream.Lost:
+		level, text = slog.LevelWarn, "aggregator: could not keep a partition of the stream"
+	case stream.Gap:
+		level, text = slog.LevelError, "aggregator: the stream had forgotten changes that were not read; usage may be too low"
+	case stream.Failing:
+		level, text = slog.LevelWarn, "aggregator: changes could not be applied, and are tried again"
+	case stream.Stuck:
+		level, text = slog.LevelError, "aggregator: a partition stands still at a change that cannot be applied"
+	case stream.Skipped:
+		level, text = slog.LevelError, "aggregator: a change that cannot be applied is left out"
+	case stream.Trouble:
+		level, text = slog.LevelWarn, "aggregator: a call to the store failed, and is tried again"
+	}
+	if e.Partition != "" {
+		more = append(more, "partition", e.Partition)
+	}
+	if e.Change != nil {
+		more = append(more, "pk", e.Change.Key.PK, "sk", e.Change.Key.SK, "sequence", e.Change.Sequence, "failed", e.Failed, "attempt", e.Attempt)
+	}
+	if e.Err != nil {
+		more = append(more, "error", e.Err)
+	}
+	a.options.logger.Log(context.Background(), level, text, more...)
+}
+
+// A Status is the state of [Aggregator.Run].
+type Status struct {
+	Name       string      `json:"name"` // by which other processes know this one
+	Healthy    bool        `json:"healthy"`
+	LookedAt   time.Time   `json:"looked_at"` // when it last read who has which partition
+	Err        string      `json:"error,omitempty"`
+	Partitions []Partition `json:"partitions"` // those that this process has; none while it stands by
+}
+
+// A Partition says how far the aggregator has come in one partition of the stream.
+type Partition struct {
+	ID         string    `json:"id"`
+	Position   string    `json:"position"` // sequence of the last change that is applied
+	Applied    int64     `json:"applied"`  // changes, since this process has the partition
+	Skipped    int64     `json:"skipped"`  // changes left out for good
+	Gaps       int64     `json:"gaps"`     // times that the stream had forgotten changes
+	LastChange time.Time `json:"last_change"`
+	LagSeconds float64   `json:"lag_seconds"` // since when there may be changes that are not applied
+	Failing    string    `json:"failing,omitempty"`
+	Stuck      bool      `json:"stuck"` // it stands still at the change that fails
+	Err        string    `json:"error,omitempty"`
+}
+
+// Status returns how far Run has come. It makes no call.
+func (a *Aggregator) Status() Status {
+	if a.consumer == nil {
+		return Status{Err: ErrNoStream.Error(), Partitions: []Partition{}}
+	}
+	now := a.consumer.Status()
+	s := Status{
+		Name: now.Name, Healthy: now.Healthy(), LookedAt: now.LookedAt.UTC(), Err: text(now.Err), Partitions: []Partition{},
+	}
+	for i := range now.Partitions {
+		p := &now.Partitions[i]
+		s.Partitions = append(s.Partitions, Partition{
+			ID: p.Partition, Position: string(p.Position), Applied: p.Applied, Skipped: p.Skipped, Gaps: p.Gaps,
+			LastChange: p.LastChange.UTC(), LagSeconds: p.Lag.Seconds(), Failing: string(p.Failing), Stuck: p.Stuck, Err: text(p.Err),
+		})
+	}
+	return s
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// ServeHTTP answers with the status as JSON: 200 while the aggregator is healthy, 503 when it is not. It is for a health
+// check.
+func (a *Aggregator) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	s := a.Status()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !s.Healthy {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(s) // whoever asked is gone
+}

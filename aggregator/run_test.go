@@ -1,0 +1,166 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// forEachStream runs a test on every kind of store, each with its change stream.
+func forEachStream(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
+	t.Run("memory", func(t *testing.T) { test(t, newMemory(t)) })
+	t.Run("file", func(t *testing.T) {
+		s, err := zlimit.OpenStore(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { closeStore(t, s) })
+		test(t, s)
+	})
+	t.Run("dynamodb", func(t *testing.T) {
+		engine := enginetest.Fresh(t) // streams slow an engine down for all
+		s := zlimit.DynamoDB(engine.Client(), engine.Table(t), zlimit.WithStreams(engine.Streams()))
+		setUp(t, s)
+		test(t, s)
+	})
+}
+
+// begin runs an aggregator; stop ends it, and fails the test when it does not end well.
+func begin(t *testing.T, s zlimit.Store, opts ...Option) (a *Aggregator, stop func()) {
+	t.Helper()
+	a, err := New(s, append([]Option{WithPoll(20 * time.Millisecond)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	return a, func() {
+		t.Helper()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	}
+}
+
+// spent returns the requests of an entity that the snapshots of this month count.
+func spent(t *testing.T, l *zlimit.RateLimiter) (total string) {
+	t.Helper()
+	q := zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Monthly}
+	for s, err := range l.Usage.Snapshots(t.Context(), q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += s.Consumed["rpm"].String()
+	}
+	return total
+}
+
+// eventually waits until something holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20s", what)
+		}
+	}
+}
+
+// TestRun acquires while aggregators come and go: what was acquired is what the snapshot says.
+func TestRun(t *testing.T) {
+	forEachStream(t, func(t *testing.T, s zlimit.Store) {
+		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		take := func(n int) {
+			t.Helper()
+			for range n {
+				r := zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerHour("rpm", 1000)}}
+				if _, err := l.Acquire(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		a, stop := begin(t, s, WithName("first"))
+		eventually(t, "healthy", func() bool { return a.Status().Healthy && len(a.Status().Partitions) == 1 })
+		take(5)
+		eventually(t, "five requests counted", func() bool { return spent(t, l) == "5" })
+		status := a.Status()
+		if p := status.Partitions[0]; status.Name != "first" || len(p.Position) != 40 || p.Applied < 5 || time.Since(p.LastChange) > time.Minute {
+			t.Errorf("Status() = %+v", status)
+		}
+		reply := httptest.NewRecorder()
+		a.ServeHTTP(reply, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
+		var told Status
+		if err := json.Unmarshal(reply.Body.Bytes(), &told); err != nil || reply.Code != http.StatusOK || len(told.Partitions) != 1 || !told.Healthy {
+			t.Errorf("health check = %d %s, %v", reply.Code, reply.Body, err)
+		}
+		stop()
+		take(3)
+		if got := spent(t, l); got != "5" {
+			t.Errorf("counted while nobody ran = %s, want 5", got)
+		}
+		_, stop = begin(t, s)
+		eventually(t, "eight requests counted", func() bool { return spent(t, l) == "8" })
+		stop()
+	})
+}
+
+func TestRunWithoutStream(t *testing.T) {
+	engine := enginetest.Start(t)
+	s, _, _ := newTable(t)
+	for name, test := range map[string]struct {
+		store zlimit.Store
+		want  error
+	}{
+		"a table without a stream":  {s, ErrNoStream},
+		"no client of streams":      {zlimit.DynamoDB(engine.Client(), engine.Table(t)), ErrNoStream},
+		"a table that is not there": {zlimit.DynamoDB(engine.Client(), engine.Table(t), zlimit.WithStreams(engine.Streams())), zlimit.ErrTableNotFound},
+	} {
+		a, err := New(test.store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Run(t.Context()); !errors.Is(err, test.want) {
+			t.Errorf("Run() on %s = %v, want %v", name, err, test.want)
+		}
+		reply := httptest.NewRecorder()
+		a.ServeHTTP(reply, httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody))
+		if reply.Code != http.StatusServiceUnavailable {
+			t.Errorf("health check on %s = %d, want 503", name, reply.Code)
+		}
+	}
+}
+
+func TestIsRefusal(t *testing.T) {
+	cause := errors.New("cause")
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a refused write":  {&store.Error{Op: "UpdateItem", Err: cause}, true},
+		"no number":        {&store.Error{Op: "UpdateItem", Err: expr.ErrNumber}, true},
+		"an outage":        {&store.Error{Op: "UpdateItem", Unavailable: true, Err: cause}, false},
+		"a conflict":       {&store.Error{Op: "TransactWriteItems", Err: store.ErrConflict}, false},
+		"no table":         {&store.Error{Op: "UpdateItem", Err: store.ErrTableNotFound}, false},
+		"an ended context": {context.Canceled, false},
+		"another error":    {cause, false},
+	} {
+		if got := isRefusal(test.err); got != test.want {
+			t.Errorf("isRefusal(%s) = %t, want %t", name, got, test.want)
+		}
+	}
+}
