@@ -92,7 +92,7 @@ func (a *Aggregator) report(e stream.Event) {
 	case stream.Failing:
 		level, text = slog.LevelWarn, "aggregator: changes could not be applied, and are tried again"
 	case stream.Stuck:
-		level, text = slog.LevelError, "aggregator: a partition stands still at a change that cannot be applied"
+		level, text = slog.LevelError, "aggregator: a partition of the stream stands still at a change that cannot be applied"
 	case stream.Skipped:
 		level, text = slog.LevelError, "aggregator: a change that cannot be applied is left out"
 	case stream.Trouble:

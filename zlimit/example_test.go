@@ -112,6 +112,23 @@ func ExampleSQLite() {
 	// Output: <nil>
 }
 
+// A store by its name, for a program that need not have a limiter.
+func ExampleOpenStore() {
+	ctx := context.Background()
+	store, err := zlimit.OpenStore(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	limiter, err := zlimit.New(ctx, store)
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	fmt.Println(limiter.Ping(ctx))
+	// Output: <nil>
+}
+
 func ExampleDynamoDB() {
 	ctx := context.Background()
 	options := dynamodb.Options{Region: "eu-central-1"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,7 +61,7 @@ func TestCheckpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)
 		m, config := w.mortal("a", 0, false)
-		saves := 0
+		var saves atomic.Int64
 		m.Leases = counting{m.Leases, &saves}
 		c := w.start("a", config)
 		for range 60 {
@@ -68,18 +69,18 @@ func TestCheckpoints(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		synctest.Wait()
-		if busy := saves; busy < 6 || busy > 8 { // one to claim
+		if busy := saves.Load(); busy < 6 || busy > 8 { // one to claim
 			t.Errorf("a busy minute took %d writes, want 7", busy)
 		}
 		if got := w.lease("log").Position; got == "" {
 			t.Error("the position was not written")
 		}
 		w.told()
-		saves = 0
+		saves.Store(0)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if saves < 59 || saves > 61 {
-			t.Errorf("ten idle minutes took %d writes, want 60", saves)
+		if idle := saves.Load(); idle < 59 || idle > 61 {
+			t.Errorf("ten idle minutes took %d writes, want 60", idle)
 		}
 		expectTold(t, "idle", w)
 		c.stop(t)
@@ -88,11 +89,11 @@ func TestCheckpoints(t *testing.T) {
 
 type counting struct {
 	stream.Leases
-	saves *int
+	saves *atomic.Int64
 }
 
 func (c counting) Save(ctx context.Context, next stream.Lease) (stream.Lease, bool, error) {
-	*c.saves++
+	c.saves.Add(1)
 	return c.Leases.Save(ctx, next)
 }
 
@@ -387,6 +388,116 @@ func TestOutage(t *testing.T) {
 		expectTold(t, "after the outage", w, 1, 2)
 		if w.count(stream.Lost) != 1 {
 			t.Errorf("the lease was lost %d times, want once", w.count(stream.Lost))
+		}
+		c.stop(t)
+	})
+}
+
+// A forgetful way to the leases loses the reply of some writes.
+type forgetful struct {
+	stream.Leases
+	forget func(next stream.Lease, saved bool) bool
+}
+
+var errLostReply = errors.New("lost reply")
+
+func (f forgetful) Save(ctx context.Context, next stream.Lease) (stream.Lease, bool, error) {
+	found, saved, err := f.Leases.Save(ctx, next)
+	if f.forget(next, saved) {
+		return stream.Lease{}, false, errLostReply
+	}
+	return found, saved, err
+}
+
+// TestLostReplies loses the replies of the claim, of some beats and of the last write: nothing is given up, and
+// nothing delivered twice.
+func TestLostReplies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		calls, last := 0, 0
+		c := w.start("a", func(c *stream.Config) {
+			c.Leases = forgetful{c.Leases, func(next stream.Lease, saved bool) bool {
+				if next.Owner == "" && saved {
+					last++
+					return last == 1
+				}
+				calls++
+				return calls%3 == 1
+			}}
+		})
+		time.Sleep(21 * time.Second)
+		if owner := w.lease("log").Owner; owner != "a" || len(c.Status().Partitions) != 1 {
+			t.Errorf("after a claim whose reply was lost the owner is %q, with %d partitions", owner, len(c.Status().Partitions))
+		}
+		for range 120 {
+			w.put("", "item")
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * time.Second)
+		expectTold(t, "each once", w, upTo(1, 120)...)
+		c.stop(t)
+		if w.count(stream.Lost) > 0 || w.count(stream.Released) != 1 {
+			t.Errorf("lost %d times, released %d times; want 0, 1", w.count(stream.Lost), w.count(stream.Released))
+		}
+		if last != 1 {
+			t.Errorf("the partition was given back %d times, want once", last)
+		}
+	})
+}
+
+// TestThief has the lease of a working consumer taken from it: its call is told to end at the next beat, and what the call
+// says then does not count.
+func TestThief(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		w.put("", "item")
+		var took time.Duration
+		c := w.start("a", func(c *stream.Config) {
+			c.Apply = func(ctx context.Context, _ []store.Change) []error {
+				start := time.Now()
+				<-ctx.Done()
+				took = time.Since(start)
+				return nil
+			}
+		})
+		time.Sleep(time.Second)
+		l := w.lease("log")
+		l.Owner = "thief"
+		l.Beats++
+		if _, saved, err := w.table.Leases().Save(t.Context(), l); !saved || err != nil {
+			t.Fatalf("Save() = %t, %v", saved, err)
+		}
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if took != 10*time.Second {
+			t.Errorf("the call ended after %v, want the next beat, after 10s", took)
+		}
+		if w.count(stream.Lost) != 1 {
+			t.Errorf("the lease was lost %d times, want once", w.count(stream.Lost))
+		}
+		if got := w.lease("log"); got != l {
+			t.Errorf("lease = %+v, want the thief's, %+v", got, l)
+		}
+		c.stop(t)
+	})
+}
+
+// TestShortOutage fails the calls of less than a term: the lease is kept.
+func TestShortOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		m, config := w.mortal("a", 0, false)
+		c := w.start("a", config)
+		time.Sleep(9 * time.Second)
+		for _, dead := range []bool{true, false} {
+			m.mu.Lock()
+			m.dead = dead
+			m.mu.Unlock()
+			time.Sleep(14 * time.Second) // the beats after 10 s and soon after that fail
+		}
+		time.Sleep(time.Minute)
+		if w.count(stream.Lost) > 0 || w.lease("log").Owner != "a" {
+			t.Errorf("the lease was lost %d times in an outage of 14s", w.count(stream.Lost))
 		}
 		c.stop(t)
 	})

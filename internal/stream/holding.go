@@ -100,14 +100,15 @@ func (h *holding) save(ctx context.Context, change func(*Lease)) error {
 			return err
 		}
 		// An earlier write whose reply was lost may have been this one, or one that left the lease here.
-		if saved || found.matches(next) {
-			h.mu.Lock()
-			h.lease = found
-			h.mu.Unlock()
-			return nil
+		done := saved || found.matches(next)
+		if !done && found.Owner != h.c.Name {
+			return errLost
 		}
-		if found.Owner != h.c.Name {
-			break
+		h.mu.Lock()
+		h.lease = found
+		h.mu.Unlock()
+		if done {
+			return nil
 		}
 		next.Beats = found.Beats
 	}

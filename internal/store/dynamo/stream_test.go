@@ -195,6 +195,11 @@ func TestTrimmed(t *testing.T) {
 			t.Errorf("page from %s tells of a gap: %t, of an end: %t; want %t, false", test.name, got.Gap, got.End, test.gap)
 		}
 	}
+	fresh, faults := sharded(shards)
+	faults.Inject(enginetest.Fault{Kind: enginetest.TrimmedData, Operation: "GetRecords", Times: 1})
+	if _, got := page(t, fresh, name, store.Position{}, 10); got.Gap {
+		t.Error("a page from the beginning tells of a gap, when the beginning moved while it was read")
+	}
 	shards.Trim("a", 6)
 	values, got := page(t, s, name, start.Next, 10)
 	expectValues(t, "page of a shard without records", values)

@@ -1,0 +1,37 @@
+package sqlite
+
+import (
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestLogAndItemTogether has the write of an item fail once its change is logged: neither is there.
+func TestLogAndItemTogether(t *testing.T) {
+	s, err := OpenMemory(store.Table{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := t.Context()
+	if err := s.Setup(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.StartStream(ctx); err != nil {
+		t.Fatal(err)
+	}
+	c := <-s.writer
+	err = c.run(ctx, "CREATE TRIGGER broken BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'broken'); END")
+	s.writer <- c
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := store.Write{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}, Item: expr.Item{{Name: "n", Value: expr.N(1)}}}
+	if _, err := s.Write(ctx, w); err == nil {
+		t.Fatal("Write() = nil, want the error of the trigger")
+	}
+	if page, err := s.Changes(ctx, partition, store.Position{}, 10); err != nil || len(page.Changes) > 0 {
+		t.Errorf("Changes() = %v, %v; want none", page.Changes, err)
+	}
+}
