@@ -161,15 +161,14 @@ const wholeShare = 1 << 40
 // partOf returns what a shard has at a level, saturated.
 func partOf(share, level int64) int64 {
 	hi, lo := bits.Mul64(uint64(share), uint64(max(level, -level)))
-	if hi >= wholeShare/2 {
-		hi, lo = 0, math.MaxInt64
-	} else {
-		hi, lo = 0, hi<<(64-40)|lo>>40
+	part := int64(math.MaxInt64)
+	if hi < wholeShare/2 {
+		part = int64(hi<<(64-40) | lo>>40)
 	}
 	if level < 0 {
-		return -int64(lo)
+		return -part
 	}
-	return int64(lo)
+	return part
 }
 
 // saturated returns the sum of numbers that are not negative.

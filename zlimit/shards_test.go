@@ -201,7 +201,7 @@ func TestDividedBucketOwes(t *testing.T) {
 		l := newLimiter(t, s, WithClock(c.now))
 		stale := newLimiter(t, s, WithClock(c.now), WithFreshness(time.Hour), WithBucketTTL(0))
 		setSystem(t, l, PerHour("tph", 3600), PerHour("rph", 100))
-		commit := func(l *RateLimiter, lease *Lease, more int64) {
+		commit := func(lease *Lease, more int64) {
 			t.Helper()
 			if err := errors.Join(lease.Adjust(Amounts{"tph": more, "rph": -1}), lease.Commit(ctx)); err != nil {
 				t.Fatal(err)
@@ -212,7 +212,7 @@ func TestDividedBucketOwes(t *testing.T) {
 		divide(t, l)
 		divide(t, l)
 
-		commit(l, lease, 1580) // a shard has 900
+		commit(lease, 1580) // a shard has 900
 		if got := available(t, l, "tph"); got != 2000 {
 			t.Errorf("%d are left, want 2000", got)
 		}
@@ -225,7 +225,7 @@ func TestDividedBucketOwes(t *testing.T) {
 		}
 		reject(t, l, ask(Amounts{"tph": 2001}))
 		acquire(t, l, ask(Amounts{"tph": 1000}))
-		commit(stale, old, 1600)                                                                  // 600 more than there are
+		commit(old, 1600)                                                                  // 600 more than there are
 		if tokens, _, _ := total(shardsOf(t, l), "tph"); tokens < -600_000 || tokens > -599_990 { // each split moves the stamp by a millisecond
 			t.Errorf("the shards have %d, want -600000", tokens)
 		}
