@@ -16,7 +16,7 @@ import (
 type event struct {
 	index    int // of the change in its batch
 	shard    int
-	sequence store.Sequence
+	sequence store.Sequence  // after the name of its stream
 	consumed []bucket.Amount // net, what is not zero
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-lambda-go/events"
@@ -58,11 +59,13 @@ func decodeRecord(r *events.DynamoDBEventRecord) (store.Change, error) {
 	if err := errors.Join(err, beforeErr, afterErr); err != nil {
 		return store.Change{}, err
 	}
+	_, label, _ := strings.Cut(r.EventSourceArn, "/stream/")
 	return store.Change{
 		Key:      store.KeyOf(keys),
 		Old:      before,
 		New:      after,
 		Sequence: store.SequenceOf(r.Change.SequenceNumber),
+		Stream:   label,
 		At:       r.Change.ApproximateCreationDateTime.UTC().Truncate(time.Second),
 		Expired:  r.UserIdentity != nil && r.UserIdentity.Type == "Service" && r.UserIdentity.PrincipalID == "dynamodb.amazonaws.com",
 	}, nil

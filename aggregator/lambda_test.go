@@ -39,7 +39,7 @@ func record(c store.Change) map[string]any {
 	}
 	r := map[string]any{
 		"eventSource": "aws:dynamodb", "eventVersion": "1.1", "awsRegion": "us-east-1",
-		"eventID": "1", "eventName": "MODIFY", "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/x",
+		"eventID": "1", "eventName": "MODIFY", "eventSourceARN": "arn:aws:dynamodb:us-east-1:123456789012:table/limits/stream/2026-03-01T12:00:00.000",
 	}
 	change := map[string]any{
 		"ApproximateCreationDateTime": c.At.Unix(), "StreamViewType": "NEW_AND_OLD_IMAGES", "SizeBytes": 1,
@@ -103,7 +103,7 @@ func eventOf(tb testing.TB, changes ...store.Change) []byte {
 
 func TestDecodeRecord(t *testing.T) {
 	want := store.Change{
-		Key: store.Key{PK: "p", SK: "s"}, Sequence: sequence(4711), At: noon, Expired: true,
+		Key: store.Key{PK: "p", SK: "s"}, Sequence: sequence(4711), Stream: "2026-03-01T12:00:00.000", At: noon, Expired: true,
 		Old: expr.Item{
 			{Name: "s", Value: expr.S("text")},
 			{Name: "n", Value: expr.Decimal(-12_500, 3)},

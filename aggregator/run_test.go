@@ -97,7 +97,9 @@ func TestRun(t *testing.T) {
 		a, stop := begin(t, s, WithName("first"))
 		eventually(t, "healthy", func() bool { return a.Status().Healthy && len(a.Status().Partitions) == 1 })
 		take(5)
-		eventually(t, "five requests counted", func() bool { return spent(t, l) == "5" })
+		eventually(t, "five requests counted, and known to be", func() bool {
+			return spent(t, l) == "5" && a.Status().Partitions[0].Applied >= 5
+		})
 		status := a.Status()
 		if p := status.Partitions[0]; status.Name != "first" || len(p.Position) != 40 || p.Applied < 5 || time.Since(p.LastChange) > time.Minute {
 			t.Errorf("Status() = %+v", status)

@@ -33,7 +33,7 @@ func (a *Aggregator) fold(changes []store.Change, b *batch) []*snapshot {
 			continue
 		}
 		amounts := consumption(before.Limits, after.Limits)
-		e := event{index: i, shard: shard.Number, sequence: c.Sequence, consumed: a.countable(c, amounts)}
+		e := event{index: i, shard: shard.Number, sequence: place(c), consumed: a.countable(c, amounts)}
 		if len(e.consumed) < len(amounts) {
 			b.Unreadable++
 		}
@@ -43,6 +43,15 @@ func (a *Aggregator) fold(changes []store.Change, b *batch) []*snapshot {
 		}
 	}
 	return f.finish()
+}
+
+// place returns what orders the changes of an item over all streams: one that is turned off and on again, or that of a
+// table that was restored, may begin with low sequences.
+func place(c *store.Change) store.Sequence {
+	if c.Stream == "" {
+		return c.Sequence
+	}
+	return store.Sequence(c.Stream+"/") + c.Sequence
 }
 
 // states returns the state of an item before and after a change; the zero state where there is none.

@@ -115,6 +115,25 @@ func TestRemainder(t *testing.T) {
 	})
 }
 
+// TestLaterStream counts the changes of a stream that came after another one, and begins with lower sequences.
+func TestLaterStream(t *testing.T) {
+	a := newAggregator(t, newMemory(t))
+	var streams [2][]store.Change
+	for i, name := range []string{"2026-03-01T12:00:00.000", "2026-03-31T12:00:00.000"} {
+		streams[i] = busy(10)[5*i:][:5]
+		for j := range streams[i] {
+			streams[i][j].Stream, streams[i][j].Sequence = name, sequence(100-50*i+j)
+		}
+		mustApply(t, a, streams[i]...)
+	}
+	mustApply(t, a, streams[1]...)
+	mustApply(t, a, streams[0]...)
+	want := figuresOf(figures{"rpm": "10", "tpm": "25", "total_events": "10"})
+	if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
+		t.Errorf("snapshots (-want +got):\n%s", diff)
+	}
+}
+
 // TestConcurrentAggregators lets several aggregators do the same work at the same time.
 func TestConcurrentAggregators(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {

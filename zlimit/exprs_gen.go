@@ -462,8 +462,8 @@ func (c countUsageCall) consume(limit string, consumed int64) {
 }
 
 // follow adds changes of one shard.
-//   - first: sequence number of the first of them
-//   - last: sequence number of the last of them
+//   - first: the first of them
+//   - last: the last of them
 func (c countUsageCall) follow(source, first, last string) {
 	c.Pick(countUsageFollow, source, expr.S(first), expr.S(last))
 }

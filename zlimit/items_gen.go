@@ -1203,7 +1203,9 @@ func usageCountNamed(members *[]usageCount, name string) *usageCount {
 // usageSource is a member of the family seq#{source}. A shard of the bucket that the figures come from.
 type usageSource struct {
 	Name string // shard of a bucket, in decimal: where figures come from
-	Last string // value: sequence number of its last change that the figures contain, in 40 digits
+	// value: its last change that the figures contain: a sequence number in 40 digits, after the label of the stream
+	// and a slash where there is one
+	Last string
 }
 
 // appendUsageSource appends the attributes of a source to an item.

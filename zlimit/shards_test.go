@@ -225,7 +225,7 @@ func TestDividedBucketOwes(t *testing.T) {
 		}
 		reject(t, l, ask(Amounts{"tph": 2001}))
 		acquire(t, l, ask(Amounts{"tph": 1000}))
-		commit(old, 1600)                                                                  // 600 more than there are
+		commit(old, 1600)                                                                         // 600 more than there are
 		if tokens, _, _ := total(shardsOf(t, l), "tph"); tokens < -600_000 || tokens > -599_990 { // each split moves the stamp by a millisecond
 			t.Errorf("the shards have %d, want -600000", tokens)
 		}

@@ -1,5 +1,5 @@
 // Command mutate makes each term of each condition of the schema's operations always true, one at a time, and runs the
-// tests of package zlimit on it. It prints which test noticed, and fails when none did. It changes no file: the mutated
+// tests of the packages that use them on it. It prints which test noticed, and fails when none did. It changes no file: the mutated
 // source is an overlay of the build.
 package main
 
@@ -55,7 +55,7 @@ func mutate(out io.Writer, file, run, only string) error {
 		return err
 	}
 	defer os.RemoveAll(dir) //nolint:errcheck // of the temporary directory
-	if output, err := test(file, run); err != nil {
+	if output, err := test(run); err != nil {
 		return fmt.Errorf("the tests fail without a mutant: %w\n%s", err, output)
 	}
 	survivors := 0
@@ -134,10 +134,13 @@ func find(file string, source []byte) (mutants []mutant, err error) {
 	return mutants, nil
 }
 
-// test runs the tests of the package of a file.
-func test(file, run string, flags ...string) ([]byte, error) {
+// users are the packages whose tests use the operations.
+var users = []string{"./zlimit", "./aggregator", "./internal/stream"}
+
+// test runs the tests of the users.
+func test(run string, flags ...string) ([]byte, error) {
 	args := append([]string{"test", "-count=1", "-failfast", "-run", run}, flags...)
-	return exec.Command("go", append(args, "./"+filepath.Dir(file))...).CombinedOutput()
+	return exec.Command("go", append(args, users...)...).CombinedOutput()
 }
 
 var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
@@ -161,7 +164,7 @@ func (m mutant) try(dir, file string, source []byte, run string) (string, error)
 	if err := errors.Join(os.WriteFile(replacement, mutated, 0o600), os.WriteFile(config, overlay, 0o600)); err != nil {
 		return "", err
 	}
-	output, err := test(file, run, "-overlay", config)
+	output, err := test(run, "-overlay", config)
 	if err == nil {
 		return "", nil
 	}

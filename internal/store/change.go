@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// A Sequence orders the changes of one item: a later change has a greater one. It is a decimal number of 40 digits, so
+// A Sequence orders the changes of one item in a stream: a later change has a greater one. It is a decimal number of 40 digits, so
 // that it is compared like a string. The zero value comes before all others.
 type Sequence string
 
@@ -24,6 +24,9 @@ type Change struct {
 	// Old and New are the whole item, with its key, before and after the change; nil where there was, or is, none.
 	Old, New expr.Item
 	Sequence Sequence
+	// Stream names the stream where a store may have several, one after another, each with sequences of its own: a later
+	// one has a greater name of the same length.
+	Stream string
 	// At is the time of the change by the clock of the store. DynamoDB tells whole seconds.
 	At time.Time
 	// Expired tells that the store deleted the item because its time had come.

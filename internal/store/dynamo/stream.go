@@ -188,6 +188,7 @@ func (s *Store) Changes(ctx context.Context, partition string, at store.Position
 		}
 		user := out.Records[i].UserIdentity
 		change.Expired = user != nil && value(user.Type) == "Service" && value(user.PrincipalId) == janitor
+		change.Stream = label
 		page.Next.After = change.Sequence
 		if !change.Old.Equal(change.New) { // DynamoDB tells of no such change, engines do
 			page.Changes = append(page.Changes, change)

@@ -3,6 +3,7 @@ package dynamo_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,10 +124,11 @@ func TestRecord(t *testing.T) {
 	k := store.Key{PK: "item", SK: "s"}
 	image := func(n int) expr.Item { return k.Join(storetest.Item("n", n)) }
 	const prefix = "0000000000000003" + "0000000000000000000000"
+	label, _, _ := strings.Cut(shards.Partition("a"), "/")
 	want := []store.Change{
-		{Key: k, New: image(1), Sequence: prefix + "07", At: noon},
-		{Key: k, Old: image(1), New: image(2), Sequence: prefix + "14", At: noon.Add(time.Second)},
-		{Key: k, Old: image(2), Sequence: prefix + "28", At: noon.Add(time.Minute), Expired: true},
+		{Key: k, New: image(1), Sequence: prefix + "07", Stream: label, At: noon},
+		{Key: k, Old: image(1), New: image(2), Sequence: prefix + "14", Stream: label, At: noon.Add(time.Second)},
+		{Key: k, Old: image(2), Sequence: prefix + "28", Stream: label, At: noon.Add(time.Minute), Expired: true},
 	}
 	if diff := cmp.Diff(want, got.Changes, storetest.Equal); diff != "" {
 		t.Errorf("Changes() (-want +got):\n%s", diff)

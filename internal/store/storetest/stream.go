@@ -126,7 +126,7 @@ func told(t *testing.T, got []store.Change, want ...store.Change) {
 			t.Errorf("change %d was made at %v, now it is %v", i, c.At, time.Now())
 		}
 	}
-	if diff := cmp.Diff(want, got, Equal, cmpopts.IgnoreFields(store.Change{}, "Sequence", "At")); diff != "" {
+	if diff := cmp.Diff(want, got, Equal, cmpopts.IgnoreFields(store.Change{}, "Sequence", "Stream", "At")); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
 	}
 }
