@@ -55,7 +55,7 @@ it cannot go on.`,
 		},
 	}
 	cmd.Flags().StringVar(&health, "health", "", "`address` to answer health checks at, such as :8080")
-	cmd.Flags().BoolVar(&skip, "skip", false, "leave out changes that are refused for good, and log them")
+	cmd.Flags().BoolVar(&skip, "skip", false, "log changes that are refused for good, and go on")
 	return cmd
 }
 
