@@ -201,9 +201,9 @@ func TestDividedBucketOwes(t *testing.T) {
 		l := newLimiter(t, s, WithClock(c.now))
 		stale := newLimiter(t, s, WithClock(c.now), WithFreshness(time.Hour), WithBucketTTL(0))
 		setSystem(t, l, PerHour("tph", 3600), PerHour("rph", 100))
-		commit := func(lease *Lease, more int64) {
+		commit := func(lease *Lease, correction Amounts) {
 			t.Helper()
-			if err := errors.Join(lease.Adjust(Amounts{"tph": more, "rph": -1}), lease.Commit(ctx)); err != nil {
+			if err := errors.Join(lease.Adjust(correction), lease.Commit(ctx)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -212,7 +212,7 @@ func TestDividedBucketOwes(t *testing.T) {
 		divide(t, l)
 		divide(t, l)
 
-		commit(lease, 1580) // a shard has 900
+		commit(lease, Amounts{"tph": 1580, "rph": -1}) // a shard has 900
 		if got := available(t, l, "tph"); got != 2000 {
 			t.Errorf("%d are left, want 2000", got)
 		}
@@ -225,7 +225,7 @@ func TestDividedBucketOwes(t *testing.T) {
 		}
 		reject(t, l, ask(Amounts{"tph": 2001}))
 		acquire(t, l, ask(Amounts{"tph": 1000}))
-		commit(old, 1600)                                                                         // 600 more than there are
+		commit(old, Amounts{"tph": 1600})                                                         // 600 more than there are
 		if tokens, _, _ := total(shardsOf(t, l), "tph"); tokens < -600_000 || tokens > -599_990 { // each split moves the stamp by a millisecond
 			t.Errorf("the shards have %d, want -600000", tokens)
 		}
@@ -241,7 +241,7 @@ func TestDividedBucketOwes(t *testing.T) {
 		if got := tokensLeft(t, l); got < 9 || got > 10 { // eight shards may each wait for a whole token
 			t.Errorf("%d were admitted of 10 that came back", got)
 		}
-		if got := available(t, l, "rph"); got != 100 {
+		if got := available(t, l, "rph"); got != 100 { // one given back, and the other refilled
 			t.Errorf("%d of rph are left, want 100", got)
 		}
 	})

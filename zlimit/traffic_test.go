@@ -306,7 +306,7 @@ func checkHistory(t *testing.T, l *RateLimiter, h *history, created int64, shard
 			counts[a.Deed]++
 		}
 		t.Logf("%s: %d admitted, %d forced, %d returned, %d refused", entity, counts[took], counts[forced], counts[gave], counts[refused])
-		if counts[took] == 0 || counts[refused] == 0 && entity == "steady" {
+		if counts[took] == 0 || counts[refused] == 0 && entity == "steady" && !testing.Short() {
 			t.Errorf("the history of %s says nothing: %d admitted, %d refused", entity, counts[took], counts[refused])
 		}
 	}

@@ -197,7 +197,11 @@ var settings = []setting{
 // to write, the second comes first, from another process. A witness judges every write; in the end the buckets count what
 // the leases hold, and only operations that may leave a debt have left one (I1, I3, I4, I5, I7, I9).
 func TestWriters(t *testing.T) {
-	for _, s := range settings {
+	states := settings
+	if testing.Short() {
+		states = states[:4]
+	}
+	for _, s := range states {
 		t.Run(s.name, func(t *testing.T) {
 			for _, first := range slices.Sorted(maps.Keys(writers)) {
 				for _, second := range slices.Sorted(maps.Keys(writers)) {
