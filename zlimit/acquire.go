@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -164,6 +165,9 @@ func (e *shortError) exceeded(k *link) error {
 // errNoShard says that a shard, other than the first, is not there: it was merged.
 var errNoShard = errors.New("no such shard")
 
+// plans are reused: a plan holds its steps, and nothing keeps it once its write is bound.
+var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
+
 // chargeShard writes a demand to one shard: it decides from the last image, sends the write, and on a failed condition
 // decides again from the image that came back. It notes later limits in the link when the item shows that they changed.
 // An unchecked demand leaves the limits of the item as they are.
@@ -171,7 +175,8 @@ var errNoShard = errors.New("no such shard")
 // A refill stamp is fresh for the demand if it is for the time at which the call began: whoever won a race moved it since,
 // or the next one does. So however many writers there are, and however small δ, a call loses a few races, not one to each.
 func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *bucket.Demand) error {
-	var plan bucket.Plan
+	plan := plans.Get().(*bucket.Plan)
+	defer plans.Put(plan)
 	image := s.image.Load()
 	began := l.now().UnixMilli()
 	for attempt := range maxAttempts {
@@ -216,7 +221,7 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 		case plan.Kind == bucket.Create && d.Unchecked && d.Returns():
 			return nil // what is given back to a bucket that is gone is part of the full one that takes its place
 		}
-		next, applied, err := l.attempt(ctx, s, k.limits.owner, image, &plan)
+		next, applied, err := l.attempt(ctx, s, k.limits.owner, image, plan)
 		if err != nil {
 			l.strained(ctx, k, s, image, err)
 			return err

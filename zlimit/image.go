@@ -182,7 +182,7 @@ func (b *shard) item(s *bucket.State, o owner) *bucketItem {
 	key.Shard = s.Shard
 	return &bucketItem{
 		Key:        key,
-		Limits:     slices.Clone(s.Limits), // so that plans stay on the stack
+		Limits:     slices.Clone(s.Limits), // the plan is used again
 		RefilledAt: s.RefilledAt,
 		ShardCount: int64(s.Shards),
 		Cascade:    o.cascade,
