@@ -122,7 +122,7 @@ func (l *RateLimiter) charge(ctx context.Context, k *link) error {
 	if !l.options.coalescing {
 		return l.chargeAlone(ctx, k)
 	}
-	return l.ride(ctx, &rider{pool: &k.bucket.pool, link: k}, func() error { return l.chargeAlone(ctx, k) })
+	return l.ride(ctx, &rider{pool: &k.bucket.pool, link: k})
 }
 
 // chargeAlone writes the demand of a link to a shard drawn at random, or where that falls short to others.

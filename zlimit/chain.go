@@ -225,8 +225,7 @@ func (l *RateLimiter) correct(ctx context.Context, k *link, s *shard, amounts []
 	if !l.options.coalescing {
 		return l.correctAlone(ctx, k, s, amounts)
 	}
-	r := &rider{pool: &s.pool, link: k, shard: s, more: amounts}
-	return l.ride(ctx, r, func() error { return l.correctAlone(ctx, k, s, amounts) })
+	return l.ride(ctx, &rider{pool: &s.pool, link: k, shard: s, more: amounts})
 }
 
 // correctAlone writes an unchecked demand to a shard, or when that was merged to the one that has its tokens now.

@@ -25,20 +25,20 @@ type rider struct {
 	more  []bucket.Amount // the correction
 	taken bool            // by a write that is under way, or done
 	left  bool            // the caller gave up while the write was under way
-	done  chan error
+	done  chan error      // holds the outcome; nil for a rider that does not wait
 }
 
-// ride does alone when nothing is under way, or waits to share a write. A caller whose context ends does not disturb the
-// others: it leaves the queue, or if the write is under way has what it took given back. A correction, which may not be
-// written twice, waits for the outcome then.
-func (l *RateLimiter) ride(ctx context.Context, r *rider, alone func() error) error {
+// ride writes what a rider wants alone when nothing is under way, or waits to share a write. A caller whose context ends
+// does not disturb the others: it leaves the queue, or if the write is under way has what it took given back. A correction,
+// which may not be written twice, waits for the outcome then.
+func (l *RateLimiter) ride(ctx context.Context, r *rider) error {
 	p := r.pool
 	p.mu.Lock()
 	if !p.busy {
 		p.busy = true
 		p.mu.Unlock()
 		defer l.depart(ctx, p)
-		return alone()
+		return l.alone(ctx, r)
 	}
 	r.done = make(chan error, 1)
 	p.waiting = append(p.waiting, r)
@@ -52,6 +52,14 @@ func (l *RateLimiter) ride(ctx context.Context, r *rider, alone func() error) er
 		}
 		return <-r.done
 	}
+}
+
+// alone writes what one rider wants.
+func (l *RateLimiter) alone(ctx context.Context, r *rider) error {
+	if r.shard != nil {
+		return l.correctAlone(ctx, r.link, r.shard, r.more)
+	}
+	return l.chargeAlone(ctx, r.link)
 }
 
 // leave has a rider give up; false when the outcome is known or has to be waited for.
@@ -122,53 +130,65 @@ func (l *RateLimiter) serve(ctx context.Context, riders []*rider) {
 	}
 }
 
-// tell ends a rider's wait. What a caller took that has left is given back.
+// tell ends a rider's wait. What a caller took that has left is given back, and nobody waits for that.
 func (l *RateLimiter) tell(ctx context.Context, r *rider, err error) {
 	r.pool.mu.Lock()
 	left := r.left
 	r.done <- err
 	r.pool.mu.Unlock()
-	if left && err == nil {
+	if !left || err != nil {
+		return
+	}
+	l.background.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+		defer cancel()
 		if err := l.giveBack(ctx, r.link); err != nil {
 			l.options.logger.Warn("zlimit: what a cancelled request took could not be given back",
 				"key", r.link.bucket.shard(0).key.PK, "error", err)
 		}
-	}
+	})
 }
 
 // chargeTogether charges riders of the same limits in one write. When they ask for too much together, those that fit are
-// charged, first come first served, and the others one by one, on what the bucket was seen to have meanwhile.
+// charged, first come first served, and the others one by one, on what the bucket was seen to have meanwhile. So is each
+// when the limits turn out to have changed, and to lack one that somebody asks for.
 func (l *RateLimiter) chargeTogether(ctx context.Context, riders []*rider) {
 	whole, err := joined(riders)
-	if len(riders) == 1 || err != nil {
-		for _, r := range riders {
-			l.tell(ctx, r, l.chargeAlone(ctx, r.link))
-		}
-		return
+	if len(riders) > 1 && err == nil {
+		err = l.chargeAlone(ctx, whole)
 	}
-	err = l.chargeAlone(ctx, whole)
 	var exceeded *ExceededError
-	if errors.As(err, &exceeded) {
+	var invalid *ValidationError
+	switch {
+	case len(riders) == 1, errors.As(err, &invalid):
+		l.chargeEach(ctx, riders)
+	case errors.As(err, &exceeded):
 		fit, rest := fitting(riders, exceeded.Statuses)
 		if len(fit) > 0 {
 			l.chargeTogether(ctx, fit)
 		}
-		for _, r := range rest {
-			l.tell(ctx, r, l.chargeAlone(ctx, r.link))
+		l.chargeEach(ctx, rest)
+	default:
+		taken := slices.Clone(whole.parts)
+		for _, r := range riders {
+			r.link.limits, r.link.shard = whole.limits, whole.shard
+			if taken != nil {
+				r.link.parts = portion(taken, r.link.demand.Amounts)
+			}
+			l.tell(ctx, r, err)
 		}
-		return
-	}
-	taken := slices.Clone(whole.parts)
-	for _, r := range riders {
-		r.link.limits, r.link.shard = whole.limits, whole.shard
-		if taken != nil {
-			r.link.parts = portion(taken, r.link.demand.Amounts)
-		}
-		l.tell(ctx, r, err)
 	}
 }
 
-// joined returns a link that asks for what riders ask for together; an error when that is more than can be counted.
+// chargeEach charges riders one by one.
+func (l *RateLimiter) chargeEach(ctx context.Context, riders []*rider) {
+	for _, r := range riders {
+		l.tell(ctx, r, l.alone(ctx, r))
+	}
+}
+
+// joined returns a link that asks for what riders ask for together; a [*ValidationError] when that is more than can be
+// counted.
 func joined(riders []*rider) (whole *link, err error) {
 	first := riders[0].link
 	whole = &link{bucket: first.bucket, limits: first.limits, asked: first.bucket.calls.Load()}

@@ -164,15 +164,16 @@ func TestCoalescedRejections(t *testing.T) {
 	}
 }
 
-// TestCoalescedCancellation has callers give up, some while they wait and some while their write is under way: nobody else
-// is disturbed, and what was taken for them comes back.
+// TestCoalescedCancellation has callers give up, some while they wait and some while their write is under way: what was
+// taken for them comes back, and nobody else waits for that.
 func TestCoalescedCancellation(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	early, quit := context.WithCancel(context.Background())
 	late, leave := context.WithCancel(context.Background())
-	var gone [3]sync.WaitGroup
-	gone[1].Add(5)
-	gone[2].Add(5)
+	var gone [3]sync.WaitGroup // by kind of caller: those that stay, that leave early, and late
+	for kind := range gone {
+		gone[kind].Add(5)
+	}
 	contexts := []context.Context{context.Background(), early, late}
 	together(g, &l.bucket("key-1", "gpt-4").pool, 16, func(i int) { // 0 goes ahead; of 1 to 15 five each
 		ctx := contexts[i%3]
@@ -180,15 +181,20 @@ func TestCoalescedCancellation(t *testing.T) {
 		if want := ctx.Err(); !errors.Is(err, want) {
 			t.Errorf("Acquire() = %v, want %v", err, want)
 		}
-		if i%3 > 0 {
+		if i > 0 {
 			gone[i%3].Done()
 		}
 	}, func() {
 		quit()
 		gone[1].Wait()
+		giveBack := func() *store.Error {
+			gone[0].Wait()
+			return nil
+		}
 		next := func() *store.Error {
 			leave()
 			gone[2].Wait()
+			g.next.Store(&giveBack)
 			return nil
 		}
 		g.next.Store(&next)
@@ -336,4 +342,31 @@ func TestCloseWithRiders(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestCoalescedChangeOfLimits has somebody take away a limit that some of those ask for who share a write: they alone hear
+// of it.
+func TestCoalescedChangeOfLimits(t *testing.T) {
+	s := newMemory(t)
+	c := newClock()
+	g := &gate{Store: s.impl}
+	l := newLimiter(t, Store{impl: g}, WithClock(c.now), WithCoalescing())
+	other := newLimiter(t, s, WithClock(c.now))
+	setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	c.sleep(2 * maxMismatch)
+	together(g, &l.bucket("key-1", "gpt-4").pool, 11, func(i int) {
+		limit := []string{"rpd", "tpd"}[i%2]
+		_, err := l.Acquire(context.Background(), ask(Amounts{limit: 1}))
+		var invalid *ValidationError
+		if gone := errors.As(err, &invalid); gone != (limit == "tpd") || !gone && err != nil {
+			t.Errorf("Acquire() of %s = %v, want an error for tpd alone", limit, err)
+		}
+	}, func() {
+		setSystem(t, other, PerDay("rpd", 50))
+		acquire(t, other, ask(Amounts{"rpd": 1}))
+	})
+	if got := available(t, other, "rpd"); got != 43 {
+		t.Errorf("%d are left, want 43: of 50 one of the other process, one ahead, and five", got)
+	}
 }

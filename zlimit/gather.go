@@ -189,7 +189,7 @@ func (l *RateLimiter) spread(ctx context.Context, k *link, s *shard, amounts []b
 			return err
 		}
 		images = slices.DeleteFunc(images, func(i *image) bool { return !i.exists })
-		if len(images) <= 1 {
+		if len(images) == 0 || images[0].Shards <= 1 {
 			return l.correctAlone(ctx, k, k.bucket.shard(0), amounts)
 		}
 		writes, err := l.spreadOver(k, s, images, amounts, l.now().UnixMilli())

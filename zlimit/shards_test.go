@@ -397,3 +397,21 @@ func TestThrottlesDivide(t *testing.T) {
 		t.Errorf("burst(1500) = %d, want 999", got)
 	}
 }
+
+// TestDebtWithoutAShard has one of two shards deleted by somebody: a debt is that of the one that is left.
+func TestDebtWithoutAShard(t *testing.T) {
+	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(newClock().now))
+	setSystem(t, l, PerDay("rpm", 100))
+	lease := acquire(t, l, ask(Amounts{"rpm": 1}))
+	divide(t, l)
+	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: 1}.key()
+	if _, err := l.store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(lease.Adjust(Amounts{"rpm": 500}), lease.Commit(t.Context())); err != nil {
+		t.Errorf("Commit() = %v", err)
+	}
+	if tokens, consumed, _ := total(shardsOf(t, l), "rpm"); consumed != 501_000 || tokens > -450_000 {
+		t.Errorf("the bucket has %d and counts %d, want a debt of at least 450000 and 501000", tokens, consumed)
+	}
+}
