@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 func TestAcquireTakesAllLimitsOrNone(t *testing.T) {
@@ -302,17 +300,6 @@ func TestRejectionCache(t *testing.T) {
 	}
 }
 
-// An overtaken store is one on which somebody else always comes first.
-type overtaken struct {
-	store.Store
-	first func()
-}
-
-func (o *overtaken) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	o.first()
-	return o.Store.Write(ctx, w)
-}
-
 // TestRacesEnd has another process move the refill stamp before each write of this one, while the clock runs on with every
 // look at it, so that no stamp is ever fresh: a call loses one race, and not one to every writer.
 func TestRacesEnd(t *testing.T) {
@@ -322,10 +309,15 @@ func TestRacesEnd(t *testing.T) {
 	other := newLimiter(t, s, WithClock(running), WithFreshness(0))
 	setSystem(t, other, PerMinute("rpm", 1000))
 	acquire(t, other, ask(Amounts{"rpm": 1}))
-	way := &overtaken{s.impl, func() {}}
+	way := &interlude{Store: s.impl}
 	l := newLimiter(t, Store{impl: way}, WithClock(running), WithFreshness(0))
 	acquire(t, l, ask(Amounts{"rpm": 1}))
-	way.first = func() { acquire(t, other, ask(Amounts{"rpm": 1})) }
+	var first func()
+	first = func() {
+		acquire(t, other, ask(Amounts{"rpm": 1}))
+		way.set(first)
+	}
+	way.set(first)
 	for range 10 {
 		lost := l.Stats().LostRaces
 		lease := acquire(t, l, ask(Amounts{"rpm": 1}))

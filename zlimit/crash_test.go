@@ -45,8 +45,8 @@ var operations = map[string]struct {
 	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(ctx context.Context, c *casualty) error {
 		return errors.Join(c.lease.Consume(ctx, Amounts{"tpd": 80}), c.lease.Rollback(ctx))
 	}},
-	"split": {run: func(ctx context.Context, c *casualty) error { return c.limiter.resizeEach(ctx, c.limiter.divideAt) }},
-	"merge": {shards: 4, run: func(ctx context.Context, c *casualty) error { return c.limiter.resizeEach(ctx, c.limiter.joinAt) }},
+	"split": {run: func(ctx context.Context, c *casualty) error { return resizeEach(ctx, c.limiter, divideAt) }},
+	"merge": {shards: 4, run: func(ctx context.Context, c *casualty) error { return resizeEach(ctx, c.limiter, joinAt) }},
 	"change limits": {leak: 1, run: func(ctx context.Context, c *casualty) error {
 		return errors.Join(c.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", []Limit{PerDay("tpd", 350)}), c.acquire(ctx, 1))
 	}},

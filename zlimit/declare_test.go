@@ -144,7 +144,7 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	s := newMemory(t)
 	operator := newLimiter(t, s)
 	l := newLimiter(t, s)
-	l.store = &meddled{s.impl, func() {
+	l.store = &interlude{Store: s.impl, do: func() {
 		if err := operator.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 7)}); err != nil {
 			t.Error(err)
 		}

@@ -583,32 +583,18 @@ func TestRecordsOfOthers(t *testing.T) {
 	}
 }
 
-// A meddled store has something else happen right before one of its transactions.
-type meddled struct {
-	store.Store
-	meddle func()
-}
-
-func (m *meddled) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	if do := m.meddle; do != nil {
-		m.meddle = nil
-		do()
-	}
-	return m.Store.Transact(ctx, writes)
-}
-
 // TestFamiliesChangeMeanwhile deletes a parent, or creates a child, after it was looked for.
 func TestFamiliesChangeMeanwhile(t *testing.T) {
 	ctx := context.Background()
-	m := &meddled{Store: newMemory(t).impl}
+	m := &interlude{Store: newMemory(t).impl}
 	l := newLimiter(t, Store{impl: m})
 	other := newLimiter(t, Store{impl: m.Store})
 	create(t, l, Entity{ID: "p"})
-	m.meddle = func() {
+	m.set(func() {
 		if err := other.Entities.Delete(ctx, "p"); err != nil {
 			t.Errorf("Delete() = %v", err)
 		}
-	}
+	})
 	if _, err := l.Entities.Create(ctx, Entity{ID: "e", ParentID: "p"}); !errors.Is(err, ErrEntityNotFound) || !strings.Contains(err.Error(), `"p"`) {
 		t.Errorf("Create() below a parent that goes = %v, want ErrEntityNotFound of the parent", err)
 	}
@@ -620,7 +606,7 @@ func TestFamiliesChangeMeanwhile(t *testing.T) {
 	if err := l.Limits.SetEntity(ctx, "p", "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	m.meddle = func() { create(t, other, Entity{ID: "e", ParentID: "p"}) }
+	m.set(func() { create(t, other, Entity{ID: "e", ParentID: "p"}) })
 	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
 		t.Errorf("Delete() of an entity that gets a child = %v, want ErrEntityHasChildren", err)
 	}

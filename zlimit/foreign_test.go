@@ -97,23 +97,23 @@ func TestResizingAsksForTheCount(t *testing.T) {
 	for name, resize := range map[string]func(l *RateLimiter, images []*image) error{
 		"split": func(l *RateLimiter, images []*image) error {
 			edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 })
-			return l.divideAt(ctx, images[0])
+			return divideAt(ctx, l, images[0])
 		},
 		"merge, low": func(l *RateLimiter, images []*image) error {
-			return l.joinAfter(ctx, t, images, func() { edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 }) })
+			return joinAfter(ctx, l, images[0], func() { edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 }) })
 		},
 		"merge, high": func(l *RateLimiter, images []*image) error {
-			return l.joinAfter(ctx, t, images, func() { edit(t, l, 1, func(item *bucketItem) { item.ShardCount = 4 }) })
+			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.ShardCount = 4 }) })
 		},
 		"merge, high, refilled": func(l *RateLimiter, images []*image) error {
-			return l.joinAfter(ctx, t, images, func() { edit(t, l, 1, func(item *bucketItem) { item.RefilledAt += 3600_000 }) })
+			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.RefilledAt += 3600_000 }) })
 		},
 		"merge, high, used": func(l *RateLimiter, images []*image) error {
-			return l.joinAfter(ctx, t, images, func() { edit(t, l, 1, func(item *bucketItem) { item.Limits[0].Tokens-- }) })
+			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.Limits[0].Tokens-- }) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, Store{impl: &interlude{Store: partitioned{newMemory(t).impl}}}, WithClock(newClock().now))
+			l := newLimiter(t, Store{impl: &interlude{Store: partitioned{newMemory(t).impl}, amid: ofBuckets}}, WithClock(newClock().now))
 			setSystem(t, l, PerHour("rpm", 100))
 			acquire(t, l, ask(Amounts{"rpm": 1}))
 			divide(t, l)
@@ -130,11 +130,10 @@ func TestResizingAsksForTheCount(t *testing.T) {
 	}
 }
 
-// joinAfter merges two shards, and has something happen between the read and the write of it.
-func (l *RateLimiter) joinAfter(ctx context.Context, tb testing.TB, images []*image, meanwhile func()) error {
-	tb.Helper()
+// joinAfter merges a shard, and has something happen between the read and the write of it.
+func joinAfter(ctx context.Context, l *RateLimiter, i *image, meanwhile func()) error {
 	l.store.(*interlude).set(meanwhile)
-	return l.joinAt(ctx, images[0])
+	return joinAt(ctx, l, i)
 }
 
 // TestItemsWithoutParameters has another program leave a limit without a rate, or with one that cannot be: it counts as one
@@ -172,16 +171,16 @@ func TestItemsWithoutParameters(t *testing.T) {
 // tells of the limits that were deleted.
 func TestDeletionAsksForTheVersion(t *testing.T) {
 	ctx := context.Background()
-	m := &meddled{Store: newMemory(t).impl}
+	m := &interlude{Store: newMemory(t).impl}
 	l := newLimiter(t, Store{impl: m})
 	if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	m.meddle = func() {
+	m.set(func() {
 		if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 2)}); err != nil {
 			t.Error(err)
 		}
-	}
+	})
 	if err := l.Limits.DeleteResource(ctx, "gpt-4"); err != nil {
 		t.Fatal(err)
 	}

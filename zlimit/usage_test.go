@@ -87,8 +87,8 @@ func snapshots(tb testing.TB, l *RateLimiter, q UsageQuery) []Snapshot {
 	return collect(tb, fmt.Sprintf("Snapshots(%+v)", q), l.Usage.Snapshots(context.Background(), q))
 }
 
-// chosen returns what a query chooses among snapshots, in the order of the answer.
-func (q *UsageQuery) chosen(all []Snapshot) (chosen []Snapshot) {
+// choose returns what a query chooses among snapshots, in the order of the answer.
+func choose(q UsageQuery, all []Snapshot) (chosen []Snapshot) {
 	for _, s := range all {
 		if (q.Entity == "" || s.Entity == q.Entity) && (q.Resource == "" || s.Resource == q.Resource) && s.Window == q.Window &&
 			!s.Start.Before(q.From) && (q.To.IsZero() || s.Start.Before(q.To)) {
@@ -149,7 +149,7 @@ func TestUsageQueries(t *testing.T) {
 			if q.Entity == "" && q.Resource == "" {
 				continue
 			}
-			if diff := gocmp.Diff(q.chosen(all), snapshots(t, l, q)); diff != "" {
+			if diff := gocmp.Diff(choose(q, all), snapshots(t, l, q)); diff != "" {
 				t.Fatalf("Snapshots(%+v) (-want +got):\n%s", q, diff)
 			}
 		}
@@ -258,7 +258,7 @@ func TestUsagePages(t *testing.T) {
 		check := func(l *RateLimiter, of string) {
 			for _, q := range queries {
 				for _, q.Window = range []Window{Hourly, Daily} {
-					if diff := gocmp.Diff(q.chosen(all), snapshots(t, l, q)); diff != "" {
+					if diff := gocmp.Diff(choose(q, all), snapshots(t, l, q)); diff != "" {
 						t.Errorf("Snapshots(%+v) of %s (-want +got):\n%s", q, of, diff)
 					}
 				}
@@ -285,7 +285,7 @@ func TestUsageOfManyEntities(t *testing.T) {
 		record(t, l, all...)
 		for _, w := range []Window{Hourly, Daily} {
 			q := UsageQuery{Resource: "gpt-4", Window: w}
-			if diff := gocmp.Diff(q.chosen(all), snapshots(t, l, q)); diff != "" {
+			if diff := gocmp.Diff(choose(q, all), snapshots(t, l, q)); diff != "" {
 				t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
 			}
 			n := 0

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -41,10 +40,10 @@ var writers = map[string]func(ctx context.Context, p *party) error{
 	"replace a limit": func(ctx context.Context, p *party) error {
 		return p.change(ctx, PerMinute("rpm", 60), PerMinute("tpm", 600), PerDay("y", 10))
 	},
-	"split":             func(ctx context.Context, p *party) error { return p.limiter.resizeEach(ctx, p.limiter.divideAt) },
-	"merge":             func(ctx context.Context, p *party) error { return p.limiter.resizeEach(ctx, p.limiter.joinAt) },
+	"split":             func(ctx context.Context, p *party) error { return resizeEach(ctx, p.limiter, divideAt) },
+	"merge":             func(ctx context.Context, p *party) error { return resizeEach(ctx, p.limiter, joinAt) },
 	"delete the entity": func(ctx context.Context, p *party) error { return p.limiter.Entities.Delete(ctx, "key-1") },
-	"expire":            func(ctx context.Context, p *party) error { return p.limiter.expireNow(ctx) },
+	"expire":            func(ctx context.Context, p *party) error { return p.expire(ctx) },
 }
 
 // A party is a process that writes, and what it holds.
@@ -79,10 +78,16 @@ func (p *party) change(ctx context.Context, limits ...Limit) error {
 	return errors.Join(p.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", limits), p.acquire(ctx, Amounts{"tpm": 1}))
 }
 
-// resizeEach splits or merges the shards of the usual bucket that the limiter knows of.
-func (l *RateLimiter) resizeEach(ctx context.Context, do func(context.Context, *image) error) error {
+// expire deletes what has expired, as the store would.
+func (p *party) expire(ctx context.Context) error {
+	s, _ := p.before.Store.(*witness).Store.(store.Expirer)
+	return s.Expire(ctx, thousands(p.limiter.now().UnixMilli()))
+}
+
+// resizeEach splits or merges the shards of the usual bucket that a process knows of.
+func resizeEach(ctx context.Context, l *RateLimiter, do func(context.Context, *RateLimiter, *image) error) error {
 	for _, i := range shardsSeen(l) {
-		if err := do(ctx, i); err != nil {
+		if err := do(ctx, l, i); err != nil {
 			return err
 		}
 	}
@@ -102,67 +107,18 @@ func shardsSeen(l *RateLimiter) (images []*image) {
 	return images
 }
 
-func (l *RateLimiter) divideAt(ctx context.Context, i *image) error {
+// divideAt splits the shard of the usual bucket of which a process has an image.
+func divideAt(ctx context.Context, l *RateLimiter, i *image) error {
 	return l.split(ctx, owner{}, l.bucket("key-1", "gpt-4").shard(i.Shard), i)
 }
 
-func (l *RateLimiter) joinAt(ctx context.Context, i *image) error {
+// joinAt merges the shard of the usual bucket of which a process has an image with the one that split off from it.
+func joinAt(ctx context.Context, l *RateLimiter, i *image) error {
 	b := l.bucket("key-1", "gpt-4")
 	if i.Shards < 2 || i.Shard >= i.Shards/2 {
 		return nil
 	}
 	return l.merge(ctx, b.shard(i.Shard), b.shard(i.Shard+i.Shards/2))
-}
-
-// expireNow deletes what has expired, as the store would.
-func (l *RateLimiter) expireNow(ctx context.Context) error {
-	s, _ := l.store.(*interlude).Store.(*witness).Store.(store.Expirer)
-	return s.Expire(ctx, thousands(l.now().UnixMilli()))
-}
-
-// An interlude has something happen before the first call that writes a bucket.
-type interlude struct {
-	store.Store
-	mu sync.Mutex
-	do func()
-}
-
-func (s *interlude) set(do func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.do = do
-}
-
-func (s *interlude) play(keys ...store.Key) {
-	for _, key := range keys {
-		if _, ok := parseBucketKey(key); !ok {
-			continue
-		}
-		s.mu.Lock()
-		do := s.do
-		s.do = nil
-		s.mu.Unlock()
-		if do != nil {
-			do()
-		}
-	}
-}
-
-func (s *interlude) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	s.play(w.Key)
-	return s.Store.Write(ctx, w)
-}
-
-func (s *interlude) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	for _, w := range writes {
-		s.play(w.Key)
-	}
-	return s.Store.Transact(ctx, writes)
-}
-
-func (s *interlude) Delete(ctx context.Context, keys []store.Key) error {
-	s.play(keys...)
-	return s.Store.Delete(ctx, keys)
 }
 
 // A setting is the state in which two writers meet.
@@ -224,7 +180,7 @@ func meet(t *testing.T, s setting, first, second string) {
 	c := newClock()
 	skew := time.Duration(0)
 	start := func(opts ...Option) *party {
-		p := &party{before: &interlude{Store: w}}
+		p := &party{before: &interlude{Store: w, amid: ofBuckets}}
 		p.limiter, err = New(ctx, Store{impl: p.before}, append([]Option{WithSetup()}, opts...)...)
 		if err != nil {
 			t.Fatal(err)
