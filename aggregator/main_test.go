@@ -200,7 +200,8 @@ func inject(a *Aggregator, fault func(n int) (done bool, err error)) *faulty {
 	return f
 }
 
-func (f *faulty) Write(ctx context.Context, w store.Write) (store.Result, error) {
+// attempt does a write, unless the fault is otherwise.
+func (f *faulty) attempt(write func() error) error {
 	f.mu.Lock()
 	f.writes++
 	var done bool
@@ -209,15 +210,34 @@ func (f *faulty) Write(ctx context.Context, w store.Write) (store.Result, error)
 		done, err = f.fault(f.writes)
 	}
 	f.mu.Unlock()
-	if err == nil {
-		return f.Store.Write(ctx, w)
-	}
-	if done {
-		if _, failed := f.Store.Write(ctx, w); failed != nil {
-			return store.Result{}, failed
+	if err == nil || done {
+		if failed := write(); failed != nil {
+			return failed
 		}
 	}
-	return store.Result{}, err
+	return err
+}
+
+func (f *faulty) Write(ctx context.Context, w store.Write) (r store.Result, err error) {
+	err = f.attempt(func() (err error) {
+		r, err = f.Store.Write(ctx, w)
+		return err
+	})
+	if err != nil {
+		return store.Result{}, err
+	}
+	return r, nil
+}
+
+func (f *faulty) Transact(ctx context.Context, writes []store.Write) (r []store.Result, err error) {
+	err = f.attempt(func() (err error) {
+		r, err = f.Store.Transact(ctx, writes)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 var (
