@@ -37,18 +37,19 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 		return nil, err
 	}
 	if lease.links, err = l.chain(ctx, &r, &lease.linkSpace, amounts); err != nil {
-		return l.fail(ctx, "acquire", &r, err)
+		return l.fail(ctx, OpAcquire, &r, err)
 	}
 	if err := l.chargeAll(ctx, lease.links); err != nil {
-		return l.fail(ctx, "acquire", &r, err)
+		return l.fail(ctx, OpAcquire, &r, err)
 	}
 	l.stats.admitted.Add(1)
 	return lease, nil
 }
 
 // Do acquires, calls fn, and settles the lease: it commits when fn returns nil, and rolls back when it returns an error
-// or panics. The error of fn comes first in what Do returns; it can be found with [errors.Is] and [errors.As]. It costs
-// what [RateLimiter.Acquire] and [Lease.Commit] or [Lease.Rollback] cost.
+// or panics. The error of fn comes first in what Do returns; it can be found with [errors.Is] and [errors.As]. In an
+// outage, [UnavailableError.Op] tells a request that was not admitted ([OpAcquire]) from one whose work is done and not
+// settled ([OpCommit]). It costs what [RateLimiter.Acquire] and [Lease.Commit] or [Lease.Rollback] cost.
 func (l *RateLimiter) Do(ctx context.Context, r Request, fn func(context.Context, *Lease) error) error {
 	if fn == nil {
 		return &ValidationError{Field: "function", Value: "nil", Reason: "must not be nil"}

@@ -49,9 +49,21 @@ func (e *ValidationError) Error() string {
 	return fmt.Sprintf("zlimit: invalid %s %q: %s", e.Field, e.Value, e.Reason)
 }
 
+// The values of [UnavailableError.Op] for requests and their leases. Every other call names itself in words, such as
+// "available" or "set limits".
+//
+// [RateLimiter.Do] fails with OpAcquire when the request was not admitted and its function was not called; with OpCommit
+// or OpRollback when the function has returned, and what it corrected or gave back could not be written.
+const (
+	OpAcquire  = "acquire"
+	OpConsume  = "consume" // of a lease, for more: it keeps what it has
+	OpCommit   = "commit"
+	OpRollback = "rollback"
+)
+
 // An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve for now.
 type UnavailableError struct {
-	Op string // what the limiter was about, such as "acquire"
+	Op string // what the limiter was about, such as [OpAcquire]
 	// Unknown says that a write was sent and not answered: it counts as charged, since it may have happened.
 	Unknown bool
 	Err     error // what the store said

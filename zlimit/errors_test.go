@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -52,5 +53,41 @@ func TestLimitConstructors(t *testing.T) {
 		if test.got.String() != test.want {
 			t.Errorf("String() = %s, want %s", test.got, test.want)
 		}
+	}
+}
+
+func TestFailurePoliciesAsText(t *testing.T) {
+	for _, policy := range []FailurePolicy{Inherit, Block, Allow} {
+		text, err := policy.MarshalText()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := FailurePolicy(3)
+		if err := got.UnmarshalText(text); err != nil || got != policy {
+			t.Errorf("UnmarshalText(%s) = %v, and the policy is %v", text, err, got)
+		}
+	}
+
+	var invalid *ValidationError
+	if text, err := FailurePolicy(3).MarshalText(); !errors.As(err, &invalid) {
+		t.Errorf("MarshalText() = %s, %v, want a ValidationError", text, err)
+	}
+	for _, name := range []string{"", "Allow", "FailurePolicy(3)"} {
+		got := Block
+		if err := got.UnmarshalText([]byte(name)); !errors.As(err, &invalid) || got != Block {
+			t.Errorf("UnmarshalText(%q) = %v, and the policy is %v, want a ValidationError", name, err, got)
+		}
+	}
+}
+
+func TestStatsAsJSON(t *testing.T) {
+	got, err := json.Marshal(Stats{
+		Admitted: 1, Rejected: 2, Degraded: 3, Unavailable: 4, LostRaces: 5, UnknownOutcomes: 6,
+		Config: CacheStats{Hits: 7, Misses: 8, Stale: 9, Entries: 10},
+	})
+	const want = `{"admitted":1,"rejected":2,"degraded":3,"unavailable":4,"lost_races":5,"unknown_outcomes":6,` +
+		`"config":{"hits":7,"misses":8,"stale":9,"entries":10}}`
+	if err != nil || string(got) != want {
+		t.Errorf("Marshal() = %s, %v, want %s", got, err, want)
 	}
 }

@@ -2,7 +2,9 @@ package zlimit_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"time"
 
@@ -178,4 +180,21 @@ func ExampleParseFailurePolicy() {
 	// Output:
 	// true <nil>
 	// zlimit: invalid failure policy "maybe": must be inherit, block or allow
+}
+
+func ExampleFailurePolicy() {
+	policy := zlimit.Block
+	flags := flag.NewFlagSet("gateway", flag.ContinueOnError)
+	flags.TextVar(&policy, "on-outage", policy, "what happens to requests in an outage: block or allow")
+	err := flags.Parse([]string{"-on-outage", "allow"})
+	fmt.Println(policy, err)
+
+	var config struct {
+		OnOutage zlimit.FailurePolicy `json:"on_outage"`
+	}
+	err = json.Unmarshal([]byte(`{"on_outage": "block"}`), &config)
+	fmt.Println(config.OnOutage, err)
+	// Output:
+	// allow <nil>
+	// block <nil>
 }

@@ -219,6 +219,56 @@ func TestFailingSettle(t *testing.T) {
 	}
 }
 
+// TestWhatAnOutageStopped has requests fail at each of their steps.
+func TestWhatAnOutageStopped(t *testing.T) {
+	s, faults := newTable(t)
+	l := newLimiter(t, s, WithClock(newClock().now))
+	setSystem(t, l, PerMinute("tpm", 1000))
+	r := ask(Amounts{"tpm": 10})
+	acquire(t, l, r)
+	errWork := errors.New("the work failed")
+	fail := func() { faults.Inject(enginetest.Fault{Kind: enginetest.Throttled}) }
+	for _, test := range []struct {
+		name string
+		op   string
+		work func(context.Context, *Lease) error // nil where it must not be called
+	}{
+		{"admitting", OpAcquire, nil},
+		{"taking more", OpConsume, func(ctx context.Context, lease *Lease) error {
+			fail()
+			defer faults.Clear()
+			return lease.Consume(ctx, Amounts{"tpm": 1})
+		}},
+		{"committing", OpCommit, func(_ context.Context, lease *Lease) error {
+			fail()
+			return lease.Adjust(Amounts{"tpm": 5})
+		}},
+		{"rolling back", OpRollback, func(context.Context, *Lease) error {
+			fail()
+			return errWork
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			called := false
+			if test.work == nil {
+				fail()
+			}
+			err := l.Do(context.Background(), r, func(ctx context.Context, lease *Lease) error {
+				called = true
+				return test.work(ctx, lease)
+			})
+			faults.Clear()
+			var outage *UnavailableError
+			if !errors.As(err, &outage) || outage.Op != test.op {
+				t.Errorf("Do() = %v, want an UnavailableError of %q", err, test.op)
+			}
+			if called != (test.work != nil) {
+				t.Errorf("the function was called: %v", called)
+			}
+		})
+	}
+}
+
 // TestStaleLimitsHoldOnInAnOutage has the table's reads fail when the limits are due to be read again.
 func TestStaleLimitsHoldOnInAnOutage(t *testing.T) {
 	s, faults := newTable(t)

@@ -25,7 +25,7 @@ type Lease struct {
 	mu       sync.Mutex
 	links    []link          // what was charged; the demand of each is what was taken, in millitokens
 	pending  []bucket.Amount // recorded by Adjust and Release, to be written by Commit
-	settling string          // "commit" or "rollback" once begun
+	settling string          // OpCommit or OpRollback once begun
 	due      [][]part        // by link: what settling has still to write, once begun
 	closed   bool
 
@@ -97,7 +97,7 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 			le.limiter.stats.rejected.Add(1)
 			return exceeded
 		}
-		return wrap("consume", err)
+		return wrap(OpConsume, err)
 	}
 	for i := range more {
 		le.links[i].add(&more[i], totals[i])
@@ -166,11 +166,11 @@ func (le *Lease) isFor(c Consumption) error {
 // write for each bucket that was charged, which goes on for up to 5 seconds after the context ends. An
 // [*UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen: the lease
 // stays open for another Commit, which does what is missing.
-func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, "commit") }
+func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCommit) }
 
 // Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write for each bucket
 // that was charged, and goes on and fails like [Lease.Commit].
-func (le *Lease) Rollback(ctx context.Context) error { return le.settle(ctx, "rollback") }
+func (le *Lease) Rollback(ctx context.Context) error { return le.settle(ctx, OpRollback) }
 
 func (le *Lease) settle(ctx context.Context, op string) error {
 	le.mu.Lock()
@@ -205,7 +205,7 @@ func (le *Lease) corrections(op string) [][]part {
 	due := make([][]part, len(le.links))
 	for i := range le.links {
 		k := &le.links[i]
-		if op == "rollback" {
+		if op == OpRollback {
 			due[i] = k.returns()
 		} else {
 			due[i] = k.corrections(k.limits.only(le.pending))
@@ -217,7 +217,7 @@ func (le *Lease) corrections(op string) [][]part {
 // nothingTo reports whether there is nothing to write. The lease is locked.
 func (le *Lease) nothingTo(op string) bool {
 	d := bucket.Demand{Amounts: le.pending}
-	if op == "rollback" {
+	if op == OpRollback {
 		d.Amounts = le.taken()
 	}
 	return le.degraded || d.Empty()

@@ -99,10 +99,26 @@ func (p FailurePolicy) String() string {
 	return fmt.Sprintf("FailurePolicy(%d)", uint8(p))
 }
 
-// MarshalText returns the name of the policy.
-func (p FailurePolicy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+// MarshalText returns the name of the policy, for configuration in JSON or YAML and [flag.TextVar]. It returns a
+// [*ValidationError] for a policy that does not exist.
+func (p FailurePolicy) MarshalText() ([]byte, error) {
+	_, err := ParseFailurePolicy(p.String())
+	return []byte(p.String()), err
+}
 
-// ParseFailurePolicy returns the policy of that name: "inherit", "block" or "allow".
+// UnmarshalText sets the policy to the one of that name, like [ParseFailurePolicy]; it leaves it as it is where there is
+// none.
+func (p *FailurePolicy) UnmarshalText(name []byte) error {
+	parsed, err := ParseFailurePolicy(string(name))
+	if err != nil {
+		return err
+	}
+	*p = parsed
+	return nil
+}
+
+// ParseFailurePolicy returns the policy of that name: "inherit", "block" or "allow". Any other name is a
+// [*ValidationError].
 func ParseFailurePolicy(name string) (FailurePolicy, error) {
 	for p, n := range policyNames {
 		if n == name {

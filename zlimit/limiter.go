@@ -206,22 +206,22 @@ func (l *RateLimiter) bucket(entity, resource string) *bucketRef {
 
 // Stats are counts of what a limiter did since it was made.
 type Stats struct {
-	Admitted    uint64 // requests admitted and counted
-	Rejected    uint64 // requests that exceeded a limit
-	Degraded    uint64 // requests admitted uncounted, during an outage
-	Unavailable uint64 // requests that failed because of an outage
-	LostRaces   uint64 // writes whose condition failed because another writer came first
+	Admitted    uint64 `json:"admitted"`    // requests admitted and counted
+	Rejected    uint64 `json:"rejected"`    // requests that exceeded a limit
+	Degraded    uint64 `json:"degraded"`    // requests admitted uncounted, during an outage
+	Unavailable uint64 `json:"unavailable"` // requests that failed because of an outage
+	LostRaces   uint64 `json:"lost_races"`  // writes whose condition failed because another writer came first
 	// UnknownOutcomes counts writes that were sent and not answered. They may have happened, and count as charged.
-	UnknownOutcomes uint64
-	Config          CacheStats
+	UnknownOutcomes uint64     `json:"unknown_outcomes"`
+	Config          CacheStats `json:"config"`
 }
 
 // CacheStats are counts of the cache of stored limits.
 type CacheStats struct {
-	Hits    uint64 // resolutions from memory
-	Misses  uint64 // resolutions that waited for a read
-	Stale   uint64 // resolutions that served what could not be read again because of an outage
-	Entries int    // configs in memory, absent ones included
+	Hits    uint64 `json:"hits"`    // resolutions from memory
+	Misses  uint64 `json:"misses"`  // resolutions that waited for a read
+	Stale   uint64 `json:"stale"`   // resolutions that served what could not be read again because of an outage
+	Entries int    `json:"entries"` // configs in memory, absent ones included
 }
 
 type stats struct {

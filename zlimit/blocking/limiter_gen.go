@@ -144,8 +144,10 @@ func (l *RateLimiter) Acquire(r zlimit.Request) (*Lease, error) {
 }
 
 // Do acquires, calls fn, and settles the lease: it commits when fn returns nil, and rolls back when it returns an error
-// or panics. The error of fn comes first in what Do returns; it can be found with [errors.Is] and [errors.As]. It costs
-// what [RateLimiter.Acquire] and [Lease.Commit] or [Lease.Rollback] cost.
+// or panics. The error of fn comes first in what Do returns; it can be found with [errors.Is] and [errors.As]. In an
+// outage, [zlimit.UnavailableError.Op] tells a request that was not admitted ([zlimit.OpAcquire]) from one whose work
+// is done and not settled ([zlimit.OpCommit]). It costs what [RateLimiter.Acquire] and [Lease.Commit] or
+// [Lease.Rollback] cost.
 func (l *RateLimiter) Do(r zlimit.Request, fn func(*Lease) error) error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
