@@ -195,7 +195,7 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 		return Resolved{}, wrap("resolve limits", err)
 	}
 	if len(limits.limits) == 0 {
-		return Resolved{OnUnavailable: limits.policy}, ErrNoLimits
+		return Resolved{OnUnavailable: limits.policy}, noLimits(entity, resource)
 	}
 	return Resolved{slices.Clone(limits.limits), limits.source, limits.policy}, nil
 }
@@ -376,7 +376,7 @@ func (s *LimitService) get(ctx context.Context, c configRef) (*level, configItem
 		return &level{}, configItem{}, wrap("read limits", err)
 	}
 	if items[0] == nil {
-		return &level{}, configItem{}, ErrNoLimits
+		return &level{}, configItem{}, noLimits(c.entity, c.resource)
 	}
 	open, err := c.open(items[0])
 	if err != nil {

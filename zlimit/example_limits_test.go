@@ -71,7 +71,7 @@ func ExampleLimitService() {
 	// entity_default [rpm=30:30/1m0s] allow
 	// resource [rpm=20:20/1m0s] allow
 	// system [rpm=10:10/1m0s] allow
-	// zlimit: no limits configured
+	// zlimit: no limits configured: entity "alice", resource "gpt-4"
 }
 
 // Each level can be read by itself, and listed.
@@ -112,7 +112,7 @@ func ExampleLimitService_levels() {
 	// Output:
 	// [rpm=10:10/1m0s] <nil>
 	// [rpm=20:20/1m0s] <nil>
-	// zlimit: no limits configured
+	// zlimit: no limits configured: entity "alice", resource "gpt-4"
 	// resource: gpt-4 <nil>
 	// entity: alice whisper <nil>
 }

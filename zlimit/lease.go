@@ -140,7 +140,7 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 			return &ValidationError{Field: field + "[" + a.Limit + "]", Value: strconv.FormatInt(sign*a.Tokens/millis, 10), Reason: reason}
 		}
 		if !le.degraded && !le.links[0].limits.has(a.Limit) {
-			return invalid(unknownLimit)
+			return invalid(le.links[0].limits.unknown())
 		}
 		total, err := plus(tokensOf(le.taken(), a.Limit), bucket.Amount{Limit: a.Limit, Tokens: tokensOf(pending, a.Limit)})
 		if err != nil {

@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -70,13 +71,32 @@ func (r *resolved) has(limit string) bool {
 func (r *resolved) covers(amounts []bucket.Amount) error {
 	for _, a := range amounts {
 		if !r.has(a.Limit) {
-			return &ValidationError{Field: "consume", Value: a.Limit, Reason: unknownLimit}
+			return &ValidationError{Field: "consume", Value: a.Limit, Reason: r.unknown()}
 		}
 	}
 	return nil
 }
 
-const unknownLimit = "no limit of that name is configured for the resource"
+// unknown is what is wrong with the name of a limit that there is not.
+func (r *resolved) unknown() string {
+	names := make([]string, len(r.limits))
+	for i, l := range r.limits {
+		names[i] = l.Name
+	}
+	return "no limit of that name is configured for the resource, which has " + strings.Join(names, ", ")
+}
+
+// noLimits returns an ErrNoLimits that names what it is about: the system where there is neither entity nor resource.
+func noLimits(entity, resource string) error {
+	switch {
+	case entity != "":
+		return fmt.Errorf("%w: entity %q, resource %q", ErrNoLimits, entity, resource)
+	case resource != "":
+		return fmt.Errorf("%w: resource %q", ErrNoLimits, resource)
+	default:
+		return ErrNoLimits
+	}
+}
 
 // paramsOf returns the parameters that an item has.
 func paramsOf(s *bucket.State) (params []bucket.Params) {
@@ -131,7 +151,7 @@ func (l *RateLimiter) limitsOf(ctx context.Context, b *bucketRef, r *Request) (*
 		own.owner, own.policy = stored.owner, stored.policy
 		return own, nil
 	case len(stored.limits) == 0:
-		return nil, ErrNoLimits
+		return nil, noLimits(b.Entity, b.Resource)
 	default:
 		return stored, nil
 	}
@@ -183,7 +203,7 @@ func (l *RateLimiter) recheck(ctx context.Context, b *bucketRef, known *resolved
 	}
 	limits := b.limits.Load()
 	if len(limits.limits) == 0 {
-		return nil, ErrNoLimits
+		return nil, noLimits(b.Entity, b.Resource)
 	}
 	return limits, limits.covers(d.Amounts)
 }
