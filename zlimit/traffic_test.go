@@ -25,6 +25,7 @@ type traffic struct {
 	DSN        string
 	Seed       uint64
 	Skew       time.Duration // of its clock
+	Coalesce   bool          // its goroutines share writes
 	Goroutines int
 	Rounds     int // bursts, with pauses in which buckets fill up
 	Asks       int // of each goroutine in a round
@@ -53,7 +54,11 @@ var (
 func (tr *traffic) run() int {
 	ctx := context.Background()
 	clock := func() time.Time { return time.Now().Add(tr.Skew) }
-	l, err := Open(ctx, tr.DSN, WithClock(clock), WithBucketTTL(0), WithCallTimeout(time.Minute))
+	opts := []Option{WithClock(clock), WithBucketTTL(0), WithCallTimeout(time.Minute)}
+	if tr.Coalesce {
+		opts = append(opts, WithCoalescing())
+	}
+	l, err := Open(ctx, tr.DSN, opts...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -163,7 +168,8 @@ func (c *customer) do(entity string, d deed, amounts Amounts, call func() error)
 }
 
 // TestHistories has several processes, whose clocks run, use a table or a file at once: bursts on buckets that filled up
-// in between, corrections, rollbacks, children of one parent, and a bucket that is divided meanwhile. What they say that
+// in between, corrections, rollbacks, children of one parent, and a bucket that is divided meanwhile. Every other one shares
+// writes among its goroutines. What they say that
 // they did is checked over every interval, and against what the items count in the end (I1, I2, I7, I9).
 func TestHistories(t *testing.T) {
 	for name, skews := range map[string][]time.Duration{
@@ -194,7 +200,7 @@ func testHistory(t *testing.T, dsn string, skews []time.Duration) {
 	var group sync.WaitGroup
 	for i, skew := range skews {
 		group.Go(func() {
-			acts, err := observe(&traffic{DSN: dsn, Seed: uint64(i), Skew: skew, Goroutines: 8, Rounds: rounds, Asks: 9})
+			acts, err := observe(&traffic{DSN: dsn, Seed: uint64(i), Skew: skew, Coalesce: i%2 == 1, Goroutines: 8, Rounds: rounds, Asks: 9})
 			if err != nil {
 				t.Error(err)
 			}
