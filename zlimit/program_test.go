@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -97,6 +98,12 @@ func drawLimits(t *rapid.T, names ...string) (limits []Limit) {
 // lost and processes that end in the middle. A witness judges every write; where nothing was lost, what the buckets
 // count is what the leases hold (I4, I5, I9).
 func TestPrograms(t *testing.T) {
+	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue && !testing.Short() {
+		defer flag.Set("rapid.checks", checks.DefValue)
+		if err := flag.Set("rapid.checks", "2000"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		memory, err := Memory()
 		if err != nil {
