@@ -1,5 +1,6 @@
 // Package aggregator does what follows from the changes of a table: it sums up what entities consumed into snapshots of
-// usage, and archives audit events that have expired.
+// usage, refills, divides and joins buckets ahead of the limiters, and archives audit events that have expired. It runs as
+// a Lambda function, see [Handler] and [Serve], or in any process, see [Aggregator.Run].
 package aggregator
 
 import (
@@ -11,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -33,9 +35,9 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	}
 	table := bridge.Of(s)
 	if table.Store() == nil {
-		return nil, &zlimit.ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB, SQLite or Memory"}
+		return nil, invalid("store", "", "must come from DynamoDB with a client, SQLite or Memory")
 	}
-	a := &Aggregator{table: table, store: table.Store(), sleep: sleep, options: o}
+	a := &Aggregator{table: table, store: table.Store(), sleep: wait.For, options: o}
 	a.consumer = a.newConsumer()
 	return a, nil
 }

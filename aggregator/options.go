@@ -48,16 +48,20 @@ func newOptions(opts []Option) (options, error) {
 			zlimit.Monthly: 0,
 		},
 	}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			return o, invalid("option "+strconv.Itoa(i+1), "nil", "must not be nil")
+		}
 		opt(&o)
 	}
 	return o, o.validate()
 }
 
+func invalid(field, value, reason string) error {
+	return &zlimit.ValidationError{Field: field, Value: value, Reason: reason}
+}
+
 func (o *options) validate() error {
-	invalid := func(field, value, reason string) error {
-		return &zlimit.ValidationError{Field: field, Value: value, Reason: reason}
-	}
 	switch {
 	case o.clock == nil:
 		return invalid("clock", "nil", "must not be nil")

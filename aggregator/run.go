@@ -63,7 +63,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	err := a.consumer.Run(ctx)
 	switch {
 	case errors.Is(err, store.ErrTableNotFound):
-		return fmt.Errorf("aggregator: %w: %w", zlimit.ErrTableNotFound, err)
+		return fmt.Errorf("%w: %w", zlimit.ErrTableNotFound, err)
 	case err != nil:
 		return fmt.Errorf("aggregator: %w", err)
 	default:

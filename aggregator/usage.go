@@ -141,15 +141,3 @@ func passing(err error) bool {
 	var failed *store.Error
 	return errors.As(err, &failed) && (failed.Unavailable || failed.Unknown) || errors.Is(err, context.DeadlineExceeded)
 }
-
-// sleep waits, or returns the context's error when that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}

@@ -304,6 +304,10 @@ func TestInvalidOptions(t *testing.T) {
 		"no clock":                             {WithClock(nil)},
 		"no logger":                            {WithLogger(nil)},
 		"no concurrency":                       {WithConcurrency(0)},
+		"shards that are no power of two":      {WithMaxShards(3)},
+		"a name with a separator":              {WithName("a#b")},
+		"a negative pause":                     {WithPoll(-1)},
+		"no option":                            {nil},
 	} {
 		var invalid *zlimit.ValidationError
 		if _, err := New(newMemory(t), opts...); !errors.As(err, &invalid) {

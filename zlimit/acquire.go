@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 // Acquire consumes what the request asks, of all limits or of none, and returns a lease to settle once the real cost is
@@ -357,12 +358,5 @@ func pause(ctx context.Context, attempt int) error {
 		return ctx.Err()
 	}
 	longest := time.Millisecond << min(attempt-2, 6)
-	timer := time.NewTimer(rand.N(longest))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return wait.For(ctx, rand.N(longest))
 }

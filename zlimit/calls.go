@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 // transact does writes, all or none; false when a condition failed or another transaction was in the way.
@@ -173,7 +174,7 @@ func (l *RateLimiter) patiently(ctx context.Context, do func(context.Context) er
 			return err
 		}
 		longest := firstPatience << attempt
-		if err := sleep(ctx, longest/2+rand.N(longest/2)); err != nil {
+		if err := wait.For(ctx, longest/2+rand.N(longest/2)); err != nil {
 			return err
 		}
 	}
@@ -186,18 +187,6 @@ func (l *RateLimiter) patientWrite(ctx context.Context, w store.Write) (result s
 		return err
 	})
 	return result, err
-}
-
-// sleep waits, or returns the context's error when that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // primaryKeys returns the primary keys of items.

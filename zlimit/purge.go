@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 // A PurgeProgress says how far a purge has come.
@@ -63,7 +64,7 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 		if sweep == maxSweeps-1 {
 			return fmt.Errorf("%w: %s is still written to", ErrNamespaceState, id)
 		}
-		if err := sleep(ctx, time.Duration(sweep)*sweepPause); err != nil { // the index may be moments behind
+		if err := wait.For(ctx, time.Duration(sweep)*sweepPause); err != nil { // the index may be moments behind
 			return err
 		}
 	}

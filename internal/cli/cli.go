@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/internal/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -33,7 +34,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		stderr: stderr,
 		env:    env,
 		now:    time.Now,
-		sleep:  sleep,
+		sleep:  wait.For,
 		live:   isTerminal(stdout) && env("TERM") != "dumb",
 		watch:  isTerminal(stderr) && env("TERM") != "dumb",
 	}
@@ -205,16 +206,4 @@ func isTerminal(w io.Writer) bool {
 	}
 	null, err := os.Stat(os.DevNull)
 	return err != nil || !os.SameFile(info, null)
-}
-
-// sleep waits, or returns the context's error when that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -31,7 +32,7 @@ func TestScriptsOnHistory(t *testing.T) {
 	p.Cmds["zlimit"] = func(ts *testscript.TestScript, neg bool, args []string) {
 		a := &app{
 			stdin: strings.NewReader(""), stdout: ts.Stdout(), stderr: ts.Stderr(), env: ts.Getenv,
-			now: func() time.Time { return historyNow }, sleep: sleep,
+			now: func() time.Time { return historyNow }, sleep: wait.For,
 		}
 		code := a.run(context.Background(), args)
 		*ts.Value(lastCode{}).(*int) = code

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/zlimit/zlimit-go/internal/wait"
 	"github.com/zlimit/zlimit-go/quota"
 	"github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
@@ -42,7 +43,7 @@ func TestQuotaScripts(t *testing.T) {
 		}
 		a := &app{
 			stdin: strings.NewReader(stdin), stdout: ts.Stdout(), stderr: ts.Stderr(), env: ts.Getenv,
-			now: func() time.Time { return quotaNow }, sleep: sleep,
+			now: func() time.Time { return quotaNow }, sleep: wait.For,
 		}
 		code := a.run(context.Background(), args)
 		*ts.Value(lastCode{}).(*int) = code

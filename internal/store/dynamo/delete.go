@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 // Delete makes one BatchWriteItem call, which costs what the deletions cost by themselves: a write unit per KB of each
@@ -47,7 +48,7 @@ func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
 		} else if fruitless++; fruitless == maxAttempts {
 			return &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("%d deletions unprocessed", len(rest))}
 		}
-		if err := sleep(ctx, backoff(fruitless+1)); err != nil {
+		if err := wait.For(ctx, backoff(fruitless+1)); err != nil {
 			return &store.Error{Op: op, Err: err}
 		}
 		request = rest

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 // Read makes one BatchGetItem call, and for a single key the quicker GetItem, which costs the same: half a read unit per
@@ -66,7 +67,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 		} else if fruitless++; fruitless == maxAttempts {
 			return nil, &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("%d keys unprocessed", len(rest))}
 		}
-		if err := sleep(ctx, backoff(fruitless+1)); err != nil {
+		if err := wait.For(ctx, backoff(fruitless+1)); err != nil {
 			return nil, &store.Error{Op: op, Err: err}
 		}
 		request.Keys = rest

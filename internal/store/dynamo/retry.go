@@ -22,18 +22,6 @@ func backoff(attempt int) time.Duration {
 	return rand.N(firstBackoff << (attempt - 1))
 }
 
-// sleep pauses, or returns the context's error when that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // A retryer decides for the SDK which attempts to repeat. It has no quota of tokens: with three attempts at most, and no
 // more than one call per acquire, there is no storm to contain.
 type retryer struct {

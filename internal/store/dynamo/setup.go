@@ -10,6 +10,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 // setupPoll is the pause between two looks at a table that is being created, at first; the longest is 16 times that.
@@ -29,7 +30,7 @@ func (s *Store) Setup(ctx context.Context) error {
 			err = nil // created a moment ago: it may take some time to be seen
 		}
 		if err == nil && !active {
-			err = sleep(ctx, pause)
+			err = wait.For(ctx, pause)
 		}
 	}
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 const (
@@ -250,8 +251,8 @@ func (r *stream) pace(ctx context.Context, partition string) error {
 	}
 	r.next[partition] = at.Add(r.interval)
 	r.mu.Unlock()
-	if wait := at.Sub(now); wait > 0 {
-		return sleep(ctx, wait)
+	if left := at.Sub(now); left > 0 {
+		return wait.For(ctx, left)
 	}
 	return nil
 }
