@@ -58,6 +58,7 @@ check-generate: ## fail if a generated file is stale
 
 lint: $(GOLANGCI_LINT) ## check style, layering and formatting
 	$(GOLANGCI_LINT) run ./...
+	$(GO) vet -C quota/bench ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (5s)
 	@GO="$(GO)" scripts/fuzz.sh $(FUZZTIME)

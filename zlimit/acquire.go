@@ -25,9 +25,10 @@ import (
 // of one is given back when the other falls short. A parent is charged for those limits of the request that its own limits
 // name, which may be none.
 //
-// A bucket that this process used before costs one conditional write: one call, one write unit. A lost race costs one
-// more. A bucket seen for the first time costs a batch read before, of three read units. A rejection costs the failed
-// write, or a consistent read where the last image of the bucket foretold it.
+// A bucket that this process used before costs one conditional write: one call, one write unit; requests that wait for a
+// write of it share the next one under [WithCoalescing]. A lost race costs one more. A bucket seen for the first time
+// costs a batch read before, of three read units. A rejection costs the failed write, or a consistent read where the last
+// image of the bucket foretold it.
 func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed
@@ -172,7 +173,8 @@ var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 
 // chargeShard writes a demand to one shard: it decides from the last image, sends the write, and on a failed condition
 // decides again from the image that came back. It notes later limits in the link when the item shows that they changed.
-// An unchecked demand leaves the limits of the item as they are.
+// An unchecked demand leaves the limits of the item as they are; it is checked where the bucket is divided, since all of
+// its shards bear a debt.
 //
 // A refill stamp is fresh for the demand if it is for the time at which the call began: whoever won a race moved it since,
 // or the next one does. So however many writers there are, and however small δ, a call loses a few races, not one to each.
@@ -204,7 +206,7 @@ func (l *RateLimiter) chargeShard(ctx context.Context, k *link, s *shard, d *buc
 			config = &k.limits.config
 		}
 		demand := *d
-		demand.Unchecked = d.Unchecked && image.Shards <= 1 // a divided bucket is in debt with all of its shards, or not
+		demand.Unchecked = d.Unchecked && image.Shards <= 1
 		now := began
 		plan.Decide(image.state(), config, &demand, now)
 		if plan.Kind != bucket.Spend && attempt > 0 {

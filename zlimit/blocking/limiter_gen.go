@@ -130,9 +130,10 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 // of one is given back when the other falls short. A parent is charged for those limits of the request that its own
 // limits name, which may be none.
 //
-// A bucket that this process used before costs one conditional write: one call, one write unit. A lost race costs one
-// more. A bucket seen for the first time costs a batch read before, of three read units. A rejection costs the failed
-// write, or a consistent read where the last image of the bucket foretold it.
+// A bucket that this process used before costs one conditional write: one call, one write unit; requests that wait for
+// a write of it share the next one under [zlimit.WithCoalescing]. A lost race costs one more. A bucket seen for the
+// first time costs a batch read before, of three read units. A rejection costs the failed write, or a consistent read
+// where the last image of the bucket foretold it.
 func (l *RateLimiter) Acquire(r zlimit.Request) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
