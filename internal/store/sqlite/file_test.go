@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,6 +133,16 @@ func TestOpenErrors(t *testing.T) {
 		if (err == nil) != test.setup {
 			t.Errorf("Write after Setup of %s = %v", test.name, err)
 		}
+	}
+}
+
+func TestSetupWithoutADirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	s := open(t)(sqlite.Open(filepath.Join(dir, "items.db"), storetest.Table))
+	err := s.Setup(t.Context())
+	var failed *store.Error
+	if !errors.As(err, &failed) || failed.Unavailable || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "stat "+dir+":") {
+		t.Errorf("Setup() = %v, want an error that names the directory, and no outage", err)
 	}
 }
 

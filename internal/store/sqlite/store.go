@@ -207,6 +207,9 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 		if _, statErr := os.Stat(s.path); mode == "rw" && errors.Is(statErr, fs.ErrNotExist) {
 			return nil, store.ErrTableNotFound
 		}
+		if _, statErr := os.Stat(filepath.Dir(s.path)); errors.Is(statErr, fs.ErrNotExist) {
+			err = statErr // a mistake, which SQLite does not tell from an outage
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", s.path, err)
