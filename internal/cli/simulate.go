@@ -40,8 +40,8 @@ as rejected.
 
 All input is checked before anything is written. All that is written is a bucket
 of its own for each run, so that runs on a shared store do not disturb another.
-With --entity a run carries on with the bucket of an earlier one. The default
-store is memory:.`,
+With --entity a run carries on with the bucket of an earlier one. Without
+--store and ZLIMIT_STORE the store is memory:.`,
 		Example: `  zlimit simulate --trace trace.csv --limit rpm=300/min --cost rpm=1
   zlimit simulate --trace trace.csv \
     --limit rpm=300/min --limit tpm=400000:200000/30s --freshness 0 \

@@ -94,9 +94,9 @@ func describeUsage(q zlimit.UsageQuery, limits ...string) string {
 	return fmt.Sprintf("%s usage of %s", q.Window, strings.Join(of, ", "))
 }
 
-// noUsage says that a query finds nothing.
+// noUsage says that a query finds nothing, and what there would be nothing without.
 func noUsage(q zlimit.UsageQuery, limits ...string) string {
-	return fmt.Sprintf("no %s from %s to %s", describeUsage(q, limits...), formatMoment(q.From), formatMoment(q.To))
+	return fmt.Sprintf("no %s from %s to %s; zlimit aggregate sums usage up", describeUsage(q, limits...), formatMoment(q.From), formatMoment(q.To))
 }
 
 // formatWindow returns the start of a window as people call the window.
