@@ -14,6 +14,7 @@ import (
 
 // packages are those that a block may use without an import, by name. A block that needs another one imports it.
 var packages = map[string]string{
+	"aggregator": module + "/aggregator",
 	"context":    "context",
 	"dynamodb":   "github.com/aws/aws-sdk-go-v2/service/dynamodb",
 	"errors":     "errors",
