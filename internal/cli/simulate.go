@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -40,8 +41,9 @@ as rejected.
 
 All input is checked before anything is written. All that is written is a bucket
 of its own for each run, so that runs on a shared store do not disturb another.
-With --entity a run carries on with the bucket of an earlier one. Without
---store and ZLIMIT_STORE the store is memory:.`,
+With --entity a run carries on with the bucket of an earlier one. The store is
+memory: unless --store names another; ZLIMIT_STORE does not count here, so that
+a trace is never written to a table by accident.`,
 		Example: `  zlimit simulate --trace trace.csv --limit rpm=300/min --cost rpm=1
   zlimit simulate --trace trace.csv \
     --limit rpm=300/min --limit tpm=400000:200000/30s --freshness 0 \
@@ -68,17 +70,14 @@ With --entity a run carries on with the bucket of an earlier one. Without
 			if err := s.parse(limits, costs); err != nil {
 				return err
 			}
-			dsn, err := a.dsn(memoryDSN)
-			if err != nil {
-				return err
-			}
+			var err error
 			if s.trace, err = a.openTrace(file, s.costs); err != nil {
 				return err
 			}
 			if err := rehearse(cmd.Context(), a, s.check, opts...); err != nil {
 				return err
 			}
-			outcome, err := perform(cmd.Context(), a, dsn, s.run, opts...)
+			outcome, err := perform(cmd.Context(), a, cmp.Or(a.store, memoryDSN), s.run, opts...)
 			if err != nil {
 				return err
 			}

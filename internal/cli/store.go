@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +11,10 @@ import (
 
 const memoryDSN = "memory:"
 
-// dsn returns the store that the command works on: --store, else what the environment says, else fallback.
-func (a *app) dsn(fallback string) (string, error) {
-	for _, dsn := range []string{a.store, a.env("ZLIMIT_STORE"), fallback} {
-		if dsn != "" {
-			return dsn, nil
-		}
+// dsn returns the store that the command works on: --store, else what the environment says.
+func (a *app) dsn() (string, error) {
+	if dsn := cmp.Or(a.store, a.env("ZLIMIT_STORE")); dsn != "" {
+		return dsn, nil
 	}
 	return "", usagef("no store: give --store DSN or set ZLIMIT_STORE, such as sqlite:limits.db or dynamodb:TABLE")
 }
@@ -23,7 +22,7 @@ func (a *app) dsn(fallback string) (string, error) {
 // lasting returns the store of a command that is about what other processes share, and notes where there is no such
 // thing.
 func (a *app) lasting() (string, error) {
-	dsn, err := a.dsn("")
+	dsn, err := a.dsn()
 	if dsn == memoryDSN {
 		a.note("note: what memory: holds is gone when this command ends; sqlite:PATH keeps it")
 	}
