@@ -9,14 +9,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"maps"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +21,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -77,27 +76,39 @@ func forEachSink(t *testing.T, test func(t *testing.T, s Sink, objects func() ma
 		})
 	})
 	t.Run("s3", func(t *testing.T) {
-		var mu sync.Mutex
-		found := map[string][]byte{}
-		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			name, ok := strings.CutPrefix(r.URL.Path, "/archive/some/prefix/")
-			content, err := io.ReadAll(r.Body)
-			if err != nil || !ok || r.Method != http.MethodPut || r.Header.Get("Content-Type") != "application/gzip" {
-				t.Errorf("%s %s of %s, %v, want PUT of application/gzip under the prefix", r.Method, r.URL, r.Header.Get("Content-Type"), err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			found[name] = content
-		}))
+		server := httptest.NewServer(gofakes3.New(s3mem.New()).Server())
 		t.Cleanup(server.Close)
 		client := s3.New(s3.Options{
 			BaseEndpoint: aws.String(server.URL), Region: "us-east-1", UsePathStyle: true, HTTPClient: server.Client(),
 			Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
 		})
+		ctx := context.Background()
+		if _, err := client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String("archive")}); err != nil {
+			t.Fatal(err)
+		}
 		test(t, S3(client, "archive", "some/prefix"), func() map[string][]byte {
-			mu.Lock()
-			defer mu.Unlock()
-			return maps.Clone(found)
+			found := map[string][]byte{}
+			list, err := client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: aws.String("archive")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range list.Contents {
+				out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("archive"), Key: o.Key})
+				if err != nil {
+					t.Fatal(err)
+				}
+				content, err := io.ReadAll(out.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out.Body.Close()
+				name, ok := strings.CutPrefix(aws.ToString(o.Key), "some/prefix/")
+				if !ok {
+					t.Errorf("object %s is not under the prefix", aws.ToString(o.Key))
+				}
+				found[name] = content
+			}
+			return found
 		})
 	})
 }
