@@ -208,7 +208,7 @@ func checkTrace(t *testing.T, s zlimit.Store, requests []traced) {
 func TestTraceKilledAtEveryWrite(t *testing.T) {
 	requests := readTrace(t, monthEnd)
 	middle := slices.IndexFunc(requests, func(r traced) bool { return r.at.Day() == 1 })
-	requests = requests[middle-20 : middle+20]
+	requests = requests[middle-12 : middle+12]
 	random := newRand(t)
 	writes := 0
 	for died := true; died; writes++ {
@@ -233,7 +233,7 @@ func TestTraceKilledAtEveryWrite(t *testing.T) {
 			})
 		}
 	}
-	if writes < 50 {
+	if writes < 30 {
 		t.Errorf("an aggregator made %d writes, want more", writes)
 	}
 }
