@@ -113,8 +113,8 @@ func WithName(name string) Option { return func(o *options) { o.name = name } }
 // batches larger: a bucket at constant work costs one write of each snapshot per batch.
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
-// WithSkipping makes [Aggregator.Run] leave out a change that the store refuses again and again for another reason than an
-// outage, and log it as an error. By default it stands still there, logs that once a minute and is not healthy, since
+// WithSkipping makes [Aggregator.Run] leave out a change whose snapshot the store finds invalid again and again, such as one
+// that is too large, and log it as an error; an outage, or a permission that is missing, does not count. By default it stands still there, logs that once a minute and is not healthy, since
 // what is left out is missing in the usage for good.
 func WithSkipping() Option { return func(o *options) { o.skipping = true } }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -39,10 +40,14 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 	return stream.New(c)
 }
 
-// isRefusal reports whether a write failed for a reason that will not go away.
+// isRefusal reports whether the store takes a write at no time. Outages pass, and permissions and tables that are missing
+// can be given; where several writes failed, all must be refused.
 func isRefusal(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // err itself, not what it wraps
+		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !isRefusal(err) })
+	}
 	var e *store.Error
-	return errors.As(err, &e) && !e.Unavailable && !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrTableNotFound)
+	return errors.As(err, &e) && e.Invalid
 }
 
 // Run works on the changes of the table until ctx ends, then finishes what is under way, for up to 20 seconds, and returns

@@ -4,14 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -149,20 +151,41 @@ func TestRunWithoutStream(t *testing.T) {
 
 func TestIsRefusal(t *testing.T) {
 	cause := errors.New("cause")
+	invalid := &store.Error{Op: "UpdateItem", Invalid: true, Err: cause}
+	outage := &store.Error{Op: "UpdateItem", Unavailable: true, Err: cause}
 	for name, test := range map[string]struct {
 		err  error
 		want bool
 	}{
-		"a refused write":  {&store.Error{Op: "UpdateItem", Err: cause}, true},
-		"no number":        {&store.Error{Op: "UpdateItem", Err: expr.ErrNumber}, true},
-		"an outage":        {&store.Error{Op: "UpdateItem", Unavailable: true, Err: cause}, false},
-		"a conflict":       {&store.Error{Op: "TransactWriteItems", Err: store.ErrConflict}, false},
-		"no table":         {&store.Error{Op: "UpdateItem", Err: store.ErrTableNotFound}, false},
-		"an ended context": {context.Canceled, false},
-		"another error":    {cause, false},
+		"an invalid write":    {invalid, true},
+		"two invalid writes":  {errors.Join(errors.Join(nil, invalid), fmt.Errorf("count: %w", invalid)), true},
+		"one of two writes":   {errors.Join(invalid, outage), false},
+		"one of three writes": {errors.Join(errors.Join(invalid, outage), invalid), false},
+		"denied permission":   {&store.Error{Op: "UpdateItem", Err: cause}, false},
+		"an outage":           {outage, false},
+		"a conflict":          {&store.Error{Op: "TransactWriteItems", Err: store.ErrConflict}, false},
+		"no table":            {&store.Error{Op: "UpdateItem", Err: store.ErrTableNotFound}, false},
+		"an ended context":    {context.Canceled, false},
+		"another error":       {cause, false},
 	} {
 		if got := isRefusal(test.err); got != test.want {
 			t.Errorf("isRefusal(%s) = %t, want %t", name, got, test.want)
 		}
+	}
+}
+
+// TestDeniedPermissionIsNoRefusal has a table deny what can be given later, and then find fault with what cannot.
+func TestDeniedPermissionIsNoRefusal(t *testing.T) {
+	s, _, faults := newTable(t)
+	a := newAggregator(t, s)
+	faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "UpdateItem"})
+	if errs := a.apply(t.Context(), busy(1)); errs == nil || isRefusal(errs[0]) {
+		t.Errorf("apply() without permission = %v, want what may pass", errs)
+	}
+	faults.Clear()
+	long := change(1, noon, nil, map[string]int64{"rpm": 1000})
+	long.Key.PK = keyOf(bridge.Shard{Bucket: bridge.Bucket{NS: "n", Entity: strings.Repeat("e", 2050), Resource: "r"}}).PK
+	if errs := a.apply(t.Context(), []store.Change{long}); errs == nil || !isRefusal(errs[0]) {
+		t.Errorf("apply() of a key that is too long = %v, want a refusal", errs)
 	}
 }

@@ -27,6 +27,9 @@ type Error struct {
 	// Unknown marks writes that may have happened: sent, but not answered. Every other error of a write proves that
 	// nothing was written.
 	Unknown bool
+	// Invalid marks writes that are at fault themselves, and fail whenever they are tried on the item as it is: it would be
+	// too large, or hold what it must not.
+	Invalid bool
 	// Err is the cause.
 	Err error
 }

@@ -126,6 +126,13 @@ func classifyReasons(reasons []types.CancellationReason) outcome {
 	return result
 }
 
+// isInvalid reports whether DynamoDB found fault with the request itself.
+func isInvalid(err error) bool {
+	var api smithy.APIError
+	return errors.As(err, &api) &&
+		(api.ErrorCode() == "ValidationException" || api.ErrorCode() == "ItemCollectionSizeLimitExceededException")
+}
+
 func isSend(err error) bool {
 	var send *smithyhttp.RequestSendError
 	return errors.As(err, &send)
@@ -164,6 +171,7 @@ func failure(ctx context.Context, op string, err error, write, doubt bool) error
 		if errors.As(err, &missing) {
 			result.Err = fmt.Errorf("%w: %w", store.ErrTableNotFound, err)
 		}
+		result.Invalid = write && isInvalid(err)
 	}
 	return result
 }

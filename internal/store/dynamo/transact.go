@@ -34,7 +34,7 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 	items := make([]types.TransactWriteItem, len(writes))
 	for i := range writes {
 		if err := writes[i].Validate(); err != nil {
-			return nil, &store.Error{Op: op, Err: err}
+			return nil, &store.Error{Op: op, Err: err, Invalid: true}
 		}
 		items[i] = s.transactItem(&writes[i])
 	}

@@ -21,7 +21,7 @@ func (s *Store) Write(ctx context.Context, w store.Write) (store.Result, error) 
 // write does one write. returning says what an applied Update returns.
 func (s *Store) write(ctx context.Context, w store.Write, returning types.ReturnValue) (store.Result, error) {
 	if err := w.Validate(); err != nil {
-		return store.Result{}, &store.Error{Op: "Write", Err: err}
+		return store.Result{}, &store.Error{Op: "Write", Err: err, Invalid: true}
 	}
 	switch w.Kind {
 	case store.Update:

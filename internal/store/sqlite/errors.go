@@ -25,6 +25,11 @@ func isBusy(err error) bool {
 	return err != nil && code(err) == lib.SQLITE_BUSY
 }
 
+// An invalid is the error of a write that is at fault itself.
+type invalid struct{ error }
+
+func (e invalid) Unwrap() error { return e.error }
+
 // failure returns the error of a call as package store defines it, nil for nil.
 func failure(op string, err error) error {
 	if err == nil {
@@ -34,7 +39,8 @@ func failure(op string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) { // while waiting: nothing was done
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	result := &store.Error{Op: op, Err: err}
+	var fault invalid
+	result := &store.Error{Op: op, Err: err, Invalid: errors.As(err, &fault)}
 	switch code(err) {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED, lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_NOMEM, lib.SQLITE_CANTOPEN, lib.SQLITE_PROTOCOL:
 		result.Unavailable = true

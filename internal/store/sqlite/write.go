@@ -133,7 +133,7 @@ type plan struct {
 func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error) {
 	p := plan{write: w}
 	if err := errors.Join(w.Validate(), checkKey(w.Key)); err != nil {
-		return p, err
+		return p, invalid{err}
 	}
 	var err error
 	if p.old, p.rowid, p.logging, err = c.load(ctx, w.Key); err != nil {
@@ -158,7 +158,10 @@ func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error)
 	if err == nil {
 		err = s.layout.checkItem(p.next)
 	}
-	return p, err
+	if err != nil {
+		return p, invalid{err}
+	}
+	return p, nil
 }
 
 // save makes the item what the plan says.
@@ -171,7 +174,7 @@ func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	}
 	c.blob = appendItem(c.blob[:0], p.next)
 	if len(c.blob) > maxItem {
-		return fmt.Errorf("item of %d bytes: at most %d", len(c.blob), maxItem)
+		return invalid{fmt.Errorf("item of %d bytes: at most %d", len(c.blob), maxItem)}
 	}
 	if p.logging && !p.next.Equal(p.old) {
 		if err := s.log(ctx, c, p.write.Key, p.rowid, c.blob, false); err != nil {

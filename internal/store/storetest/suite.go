@@ -287,6 +287,9 @@ func testInvalid(t *testing.T, s store.Store, lenient []string) {
 		}
 		_, err := s.Write(t.Context(), w)
 		refused(t, "Write of "+name, err)
+		if e := (*store.Error)(nil); errors.As(err, &e) && !e.Invalid {
+			t.Errorf("Write of %s = %v, which does not say that it is invalid", name, err)
+		}
 	}
 	if got := read(t, s, key)[0]; !got.Equal(before) {
 		t.Errorf("item after refused writes = %v, want %v", got, before)
