@@ -43,7 +43,7 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 // isRefusal reports whether the store takes a write at no time. Outages pass, and permissions and tables that are missing
 // can be given; where several writes failed, all must be refused.
 func isRefusal(err error) bool {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // err itself, not what it wraps
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !isRefusal(err) })
 	}
 	var e *store.Error
