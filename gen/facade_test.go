@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"go/types"
 	"os"
 	"os/exec"
@@ -114,24 +115,14 @@ func TestFacadeGolden(t *testing.T) {
 
 // TestFacadeErrors compares what is reported about declarations without a counterpart with what the archives say.
 func TestFacadeErrors(t *testing.T) {
-	for name, archive := range gentest.Archives(t, "facade-errors") {
-		t.Run(name, func(t *testing.T) {
-			dir := unpack(t, archive, isCore)
-			outputs, err := facadeOf(t, filepath.Join(dir, "zlimit"))
-			if err == nil || len(outputs) > 0 {
-				t.Fatalf("%d files, %v; want errors alone", len(outputs), err)
-			}
-			got := strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), "") + "\n"
-			if *update {
-				gentest.Rewrite(t, "facade-errors", name, archive, isCore, map[string]string{"errors": got})
-				return
-			}
-			want, ok := gentest.File(archive, "errors")
-			if diff := cmp.Diff(want, got); !ok || diff != "" {
-				t.Errorf("errors differ; -update rewrites them (-want +got):\n%s", diff)
-			}
-		})
-	}
+	gentest.Errors(t, "facade-errors", *update, isCore, func(t *testing.T, archive *txtar.Archive) error {
+		dir := unpack(t, archive, isCore)
+		outputs, err := facadeOf(t, filepath.Join(dir, "zlimit"))
+		if err == nil || len(outputs) > 0 {
+			t.Fatalf("%d files, %v; want errors alone", len(outputs), err)
+		}
+		return errors.New(strings.ReplaceAll(err.Error(), dir+string(filepath.Separator), ""))
+	})
 }
 
 // TestFacadeFunctions looks for the functions of package zlimit that take a context in package blocking. A test there does

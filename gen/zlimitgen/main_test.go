@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 
 	"github.com/zlimit/zlimit-go/gen/internal/document"
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
@@ -102,24 +103,11 @@ func TestGoldenCompiles(t *testing.T) {
 
 // TestErrors compares what is reported about malformed declarations with what the archives say.
 func TestErrors(t *testing.T) {
-	for name, archive := range gentest.Archives(t, "errors") {
-		t.Run(name, func(t *testing.T) {
-			text, _ := gentest.File(archive, "limits.yaml")
-			_, err := limits.Load("limits.yaml", []byte(text))
-			if err == nil {
-				t.Fatal("Load = nil, want errors")
-			}
-			got := err.Error() + "\n"
-			if *update {
-				gentest.Rewrite(t, "errors", name, archive, isInput, map[string]string{"errors": got})
-				return
-			}
-			want, ok := gentest.File(archive, "errors")
-			if diff := cmp.Diff(want, got); !ok || diff != "" {
-				t.Errorf("errors differ; -update rewrites them (-want +got):\n%s", diff)
-			}
-		})
-	}
+	gentest.Errors(t, "errors", *update, isInput, func(_ *testing.T, archive *txtar.Archive) error {
+		text, _ := gentest.File(archive, "limits.yaml")
+		_, err := limits.Load("limits.yaml", []byte(text))
+		return err
+	})
 }
 
 // TestHeader asks what tools ask: whether the output is marked as generated.

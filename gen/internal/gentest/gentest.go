@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 )
 
@@ -63,5 +64,27 @@ func Rewrite(
 	path := filepath.Join("testdata", dir, name+".txtar")
 	if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
 		tb.Fatal(err)
+	}
+}
+
+// Errors compares the errors that load reports for the archives of a directory with the file errors of each. update
+// rewrites them.
+func Errors(t *testing.T, dir string, update bool, input func(name string) bool, load func(*testing.T, *txtar.Archive) error) {
+	for name, archive := range Archives(t, dir) {
+		t.Run(name, func(t *testing.T) {
+			err := load(t, archive)
+			if err == nil {
+				t.Fatal("nothing is reported, want errors")
+			}
+			got := err.Error() + "\n"
+			if update {
+				Rewrite(t, dir, name, archive, input, map[string]string{"errors": got})
+				return
+			}
+			want, ok := File(archive, "errors")
+			if diff := cmp.Diff(want, got); !ok || diff != "" {
+				t.Errorf("errors differ; -update rewrites them (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
