@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/stream/leases"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -27,7 +28,7 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 	}
 	c := stream.Config{
 		Source: source,
-		Leases: a.table.Leases(),
+		Leases: leases.In(a.store),
 		Apply:  a.apply,
 		Name:   a.options.name,
 		Poll:   a.options.poll,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
@@ -260,7 +261,7 @@ func (l *RateLimiter) expire(ctx context.Context) {
 // attempt sends a plan that was made from an image; it returns the image that it left, or failed on. A plan that moves
 // the refill stamp takes turns with those of other goroutines: all but one of them would fail. When another one has
 // moved it meanwhile, nothing is sent.
-func (l *RateLimiter) attempt(ctx context.Context, s *shard, o owner, from *image, plan *bucket.Plan) (*image, bool, error) {
+func (l *RateLimiter) attempt(ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
 		leave, err := s.enter(ctx)
 		if err != nil {

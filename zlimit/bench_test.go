@@ -17,6 +17,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 )
@@ -70,7 +71,7 @@ func benchTable(b *testing.B, transport func(engine http.RoundTripper) http.Roun
 		o.HTTPClient = &http.Client{Transport: transport(engine.Transport())}
 	})
 	table := engine.Table(b)
-	l := newLimiter(b, Store{impl: dynamo.New(client, table, tableSchema, withoutStream)}, WithClock(benchClock))
+	l := newLimiter(b, Store{impl: dynamo.New(client, table, layout.Table, withoutStream)}, WithClock(benchClock))
 	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
 	for range 2 { // create, and spend
 		acquire(b, l, benchRequest)
@@ -276,7 +277,7 @@ func BenchmarkFile(b *testing.B) {
 func BenchmarkParallel(b *testing.B) {
 	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
 	bare, warm := bareUpdate(client, table, l.bucket("key-1", "gpt-4").shard(0).key.PK), acquirer(l)
-	sharing := newLimiter(b, Store{impl: dynamo.New(client, table, tableSchema, withoutStream)}, WithClock(benchClock), WithCoalescing())
+	sharing := newLimiter(b, Store{impl: dynamo.New(client, table, layout.Table, withoutStream)}, WithClock(benchClock), WithCoalescing())
 	shared := acquirer(sharing)
 	const goroutines, calls = 64, 10
 	burst := func(total *time.Duration, call func() error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
 // A Capacity is where the limits of a resource stand, over all entities that use it.
@@ -102,5 +103,5 @@ func (s *UsageService) Buckets(ctx context.Context, resource string) iter.Seq2[B
 }
 
 func (s *UsageService) spreads(ctx context.Context, resource string) iter.Seq2[spread, error] {
-	return s.l.spreads(ctx, queryBucketsOfResource(s.l.ns, resource, ""), s.l.glance)
+	return s.l.spreads(ctx, layout.QueryBucketsOfResource(s.l.ns, resource, ""), s.l.glance)
 }

@@ -45,11 +45,11 @@ func (l *RateLimiter) chain(ctx context.Context, r *Request, space *[1]link, amo
 	}
 	space[0] = link{bucket: b, limits: limits, demand: bucket.Demand{Amounts: amounts}}
 	links := space[:]
-	for limits.owner.cascade && limits.owner.parent != "" {
+	for limits.owner.Cascade && limits.owner.Parent != "" {
 		if len(links) == maxDepth {
 			return nil, fmt.Errorf("zlimit: entity %q has more than %d ancestors", r.Entity, maxDepth-1)
 		}
-		b := l.bucket(limits.owner.parent, r.Resource)
+		b := l.bucket(limits.owner.Parent, r.Resource)
 		if limits, err = l.resolve(ctx, b); err != nil {
 			return nil, err
 		}

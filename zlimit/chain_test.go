@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // putEntity puts an entity that cascades to a parent.
 func putEntity(tb testing.TB, l *RateLimiter, id, parent string) {
 	tb.Helper()
-	e := entityItem{Key: entityKey{NS: l.ns, Entity: id}, Name: id, Parent: parent, Cascade: parent != ""}
-	if _, err := l.store.Write(context.Background(), store.Write{Kind: store.Put, Key: e.Key.key(), Item: e.encode()}); err != nil {
+	e := layout.Entity{Key: layout.EntityKey{NS: l.ns, Entity: id}, Name: id, Parent: parent, Cascade: parent != ""}
+	if _, err := l.store.Write(context.Background(), store.Write{Kind: store.Put, Key: e.Key.Key(), Item: e.Encode()}); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -26,12 +27,12 @@ func putEntity(tb testing.TB, l *RateLimiter, id, parent string) {
 // left returns what a limit of an entity has and counts, in millitokens.
 func left(tb testing.TB, l *RateLimiter, entity, limit string) (tokens, consumed int64) {
 	tb.Helper()
-	key := bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4"}.key()
+	key := layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4"}.Key()
 	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
 	if err != nil || items[0] == nil {
 		tb.Fatalf("Read() = %v, %v, want an item", items, err)
 	}
-	item, err := decodeBucket(items[0])
+	item, err := layout.DecodeBucket(items[0])
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestChildrenAtOnce(t *testing.T) {
 				taken = 1
 			}
 			got += taken
-			items, err := l.readItems(ctx, bucketKey{NS: l.ns, Entity: name(i), Resource: "gpt-4"}.key())
+			items, err := l.readItems(ctx, layout.BucketKey{NS: l.ns, Entity: name(i), Resource: "gpt-4"}.Key())
 			if err != nil {
 				t.Fatal(err)
 			}

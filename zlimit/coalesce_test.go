@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -39,7 +40,7 @@ func (g *gate) pass() {
 }
 
 func (g *gate) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if _, ok := parseBucketKey(w.Key); !ok {
+	if _, ok := layout.ParseBucketKey(w.Key); !ok {
 		return g.Store.Write(ctx, w)
 	}
 	g.writes.Add(1)

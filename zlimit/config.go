@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -93,8 +94,8 @@ func (s *LimitService) DeleteResource(ctx context.Context, resource string) erro
 
 // Resources yields the resources that have limits of their own, in alphabetical order. It costs one read.
 func (s *LimitService) Resources(ctx context.Context) iter.Seq2[string, error] {
-	return s.registry(ctx, resourceRegistryKey{NS: s.l.ns}.key(), func(item expr.Item) ([]string, error) {
-		registry, err := decodeResourceRegistry(item)
+	return s.registry(ctx, layout.ResourceRegistryKey{NS: s.l.ns}.Key(), func(item expr.Item) ([]string, error) {
+		registry, err := layout.DecodeResourceRegistry(item)
 		return registry.Resources, err
 	})
 }
@@ -133,14 +134,12 @@ func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.S
 			yield("", err)
 			return
 		}
-		pk, _ := entityConfigKey{NS: s.l.ns, Resource: resource}.gsi3()
-		for item, err := range s.l.query(ctx, "list entities", store.Query{Index: "GSI3", PK: pk}) {
+		for item, err := range s.l.query(ctx, "list entities", layout.QueryEntitiesWithConfig(s.l.ns, resource)) {
 			if err != nil {
 				yield("", err)
 				return
 			}
-			key := store.Key{PK: item.Get(store.PK).Text(), SK: item.Get(store.SK).Text()}
-			if k, ok := parseEntityConfigKey(key); ok && !yield(k.Entity, nil) {
+			if k, ok := layout.ParseEntityConfigKey(store.KeyOf(item)); ok && !yield(k.Entity, nil) {
 				return
 			}
 		}
@@ -150,8 +149,8 @@ func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.S
 // ResourcesWith yields the resources that some entity has limits of its own for, in alphabetical order;
 // [DefaultResource] is one of them where it is used. It costs one read.
 func (s *LimitService) ResourcesWith(ctx context.Context) iter.Seq2[string, error] {
-	return s.registry(ctx, entityConfigRegistryKey{NS: s.l.ns}.key(), func(item expr.Item) ([]string, error) {
-		registry, err := decodeEntityConfigRegistry(item)
+	return s.registry(ctx, layout.EntityConfigRegistryKey{NS: s.l.ns}.Key(), func(item expr.Item) ([]string, error) {
+		registry, err := layout.DecodeEntityConfigRegistry(item)
 		var names []string
 		for _, r := range registry.Resources {
 			if r.Entities > 0 {
@@ -226,11 +225,11 @@ type configRef struct {
 }
 
 func (l *RateLimiter) systemLevel() configRef {
-	return configRef{source: SourceSystem, key: systemConfigKey{NS: l.ns}.key(), ns: l.ns}
+	return configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: l.ns}.Key(), ns: l.ns}
 }
 
 func (l *RateLimiter) resourceLevel(resource string) configRef {
-	return configRef{SourceResource, resourceConfigKey{NS: l.ns, Resource: resource}.key(), "", resource, l.ns}
+	return configRef{SourceResource, layout.ResourceConfigKey{NS: l.ns, Resource: resource}.Key(), "", resource, l.ns}
 }
 
 func (l *RateLimiter) entityLevel(entity, resource string) configRef {
@@ -238,7 +237,7 @@ func (l *RateLimiter) entityLevel(entity, resource string) configRef {
 	if resource == DefaultResource {
 		source = SourceEntityDefault
 	}
-	key := entityConfigKey{NS: l.ns, Entity: entity, Resource: resource}.key()
+	key := layout.EntityConfigKey{NS: l.ns, Entity: entity, Resource: resource}.Key()
 	return configRef{source, key, entity, resource, l.ns}
 }
 
@@ -247,7 +246,7 @@ const sourceRecord Source = ""
 
 // record addresses the record of an entity.
 func (l *RateLimiter) record(entity string) configRef {
-	return configRef{source: sourceRecord, key: entityKey{NS: l.ns, Entity: entity}.key()}
+	return configRef{source: sourceRecord, key: layout.EntityKey{NS: l.ns, Entity: entity}.Key()}
 }
 
 // levelsOf returns the levels of an entity and a resource in order of precedence, and the entity's record.
@@ -263,7 +262,7 @@ func (l *RateLimiter) levelsOf(entity, resource string) []configRef {
 
 // A configItem is the item of one level, whichever it is.
 type configItem struct {
-	limits   *[]configLimit
+	limits   *[]layout.ConfigLimit
 	version  *int64
 	declared *int64  // the version that Apply wrote last; nil where it does not write
 	policy   *string // nil where the level has none
@@ -275,37 +274,37 @@ type configItem struct {
 func (c configRef) open(item expr.Item) (configItem, error) {
 	switch c.source {
 	case SourceSystem:
-		system := systemConfigItem{Key: systemConfigKey{NS: c.ns}}
+		system := layout.SystemConfig{Key: layout.SystemConfigKey{NS: c.ns}}
 		if item != nil {
 			var err error
-			if system, err = decodeSystemConfig(item); err != nil {
+			if system, err = layout.DecodeSystemConfig(item); err != nil {
 				return configItem{}, err
 			}
 		}
 		return configItem{
 			limits: &system.Limits, version: &system.ConfigVersion, policy: &system.OnUnavailable, days: &system.AuditRetentionDays,
-			encode: system.encode,
+			encode: system.Encode,
 		}, nil
 	case SourceResource:
-		resource := resourceConfigItem{Key: resourceConfigKey{NS: c.ns, Resource: c.resource}}
+		resource := layout.ResourceConfig{Key: layout.ResourceConfigKey{NS: c.ns, Resource: c.resource}}
 		if item != nil {
 			var err error
-			if resource, err = decodeResourceConfig(item); err != nil {
+			if resource, err = layout.DecodeResourceConfig(item); err != nil {
 				return configItem{}, err
 			}
 		}
 		return configItem{
-			limits: &resource.Limits, version: &resource.ConfigVersion, declared: &resource.DeclaredVersion, encode: resource.encode,
+			limits: &resource.Limits, version: &resource.ConfigVersion, declared: &resource.DeclaredVersion, encode: resource.Encode,
 		}, nil
 	default:
-		entity := entityConfigItem{Key: entityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
+		entity := layout.EntityConfig{Key: layout.EntityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
 		if item != nil {
 			var err error
-			if entity, err = decodeEntityConfig(item); err != nil {
+			if entity, err = layout.DecodeEntityConfig(item); err != nil {
 				return configItem{}, err
 			}
 		}
-		return configItem{limits: &entity.Limits, version: &entity.ConfigVersion, encode: entity.encode}, nil
+		return configItem{limits: &entity.Limits, version: &entity.ConfigVersion, encode: entity.Encode}, nil
 	}
 }
 
@@ -316,8 +315,8 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 		return found, nil
 	}
 	if c.source == sourceRecord {
-		entity, err := decodeEntity(item)
-		found.owner = owner{entity.Cascade, entity.Parent}
+		entity, err := layout.DecodeEntity(item)
+		found.owner = layout.Owner{entity.Cascade, entity.Parent}
 		return found, err
 	}
 	open, err := c.open(item)
@@ -350,7 +349,7 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 func (i configItem) fill(want level, retention time.Duration) {
 	*i.limits = (*i.limits)[:0]
 	for _, l := range want.limits {
-		*i.limits = append(*i.limits, configLimit{
+		*i.limits = append(*i.limits, layout.ConfigLimit{
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second),
 		})
 	}
@@ -427,9 +426,9 @@ func (s *LimitService) replace(
 	next.version = *open.version
 	var err error
 	if item != nil {
-		w.Expr, err = replaceConfig(next.version - 1)
+		w.Expr, err = layout.ReplaceConfig(next.version - 1)
 	} else {
-		w.Expr, err = insert()
+		w.Expr, err = layout.Insert()
 	}
 	writes := []store.Write{w}
 	if item == nil && err == nil {
@@ -452,7 +451,7 @@ func (s *LimitService) delete(ctx context.Context, c configRef) error {
 			return nil, nil, err
 		}
 		w := store.Write{Kind: store.Delete, Key: c.key}
-		if w.Expr, err = removeConfig(*open.version); err != nil {
+		if w.Expr, err = layout.RemoveConfig(*open.version); err != nil {
 			return nil, nil, err
 		}
 		writes, err := s.withRegistry(c, w, -1)
@@ -471,17 +470,17 @@ func (s *LimitService) withRegistry(c configRef, w store.Write, difference int64
 	case c.source == SourceSystem:
 		return []store.Write{w}, nil
 	case c.source == SourceResource && difference > 0:
-		key := resourceRegistryKey{NS: c.ns}
-		r.Key = key.key()
-		r.Expr, err = listResource(key, []string{c.resource})
+		key := layout.ResourceRegistryKey{NS: c.ns}
+		r.Key = key.Key()
+		r.Expr, err = layout.ListResource(key, []string{c.resource})
 	case c.source == SourceResource:
-		r.Key = resourceRegistryKey{NS: c.ns}.key()
-		r.Expr, err = unlistResource([]string{c.resource})
+		r.Key = layout.ResourceRegistryKey{NS: c.ns}.Key()
+		r.Expr, err = layout.UnlistResource([]string{c.resource})
 	default:
-		key := entityConfigRegistryKey{NS: c.ns}
-		call := countEntityConfig(key)
-		call.change(c.resource, difference)
-		r.Key = key.key()
+		key := layout.EntityConfigRegistryKey{NS: c.ns}
+		call := layout.CountEntityConfig(key)
+		call.Change(c.resource, difference)
+		r.Key = key.Key()
 		r.Expr, err = call.Bind()
 	}
 	return []store.Write{w, r}, err

@@ -12,8 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/stream/leases"
 )
 
 var updateDocs = flag.Bool("update", false, "rewrite docs/costs.md from what is measured")
@@ -139,7 +141,7 @@ func TestCosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	measure("split a shard in two", sharded, func() error { return sharded.split(ctx, owner{}, b.shard(0), image) })
+	measure("split a shard in two", sharded, func() error { return sharded.split(ctx, layout.Owner{}, b.shard(0), image) })
 	for range 20 { // until both shards are known
 		acquire(t, sharded, ask(Amounts{"tpm": 1}))
 	}
@@ -181,11 +183,11 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("A consumer of the change stream")
-	leases := table{s.impl}.Leases()
+	consumers := leases.In(s.impl)
 	const partition = "2026-03-01T12:00:00.000/shardId-00000001772366400000-4f9e2a6c"
 	save := func(beats int64) func() error {
 		return func() error {
-			_, _, err := leases.Save(ctx, stream.Lease{
+			_, _, err := consumers.Save(ctx, stream.Lease{
 				Partition: partition, Owner: "host-7f3b", Position: store.Sequence(strings.Repeat("1", 40)), Beats: beats,
 			})
 			return err
@@ -194,11 +196,11 @@ func TestCosts(t *testing.T) {
 	measure("claim a new partition", l, save(1))
 	measure("keep its lease and the position, every 10 s", l, save(2))
 	for i := range 20 {
-		if _, _, err := leases.Save(ctx, stream.Lease{Partition: fmt.Sprint(partition, i), Owner: "host-7f3b", Beats: 1}); err != nil {
+		if _, _, err := consumers.Save(ctx, stream.Lease{Partition: fmt.Sprint(partition, i), Owner: "host-7f3b", Beats: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	measure("look at 21 leases, every 10 s", l, func() error { _, err := leases.List(ctx); return err })
+	measure("look at 21 leases, every 10 s", l, func() error { _, err := consumers.List(ctx); return err })
 
 	if *updateDocs {
 		if err := os.WriteFile(costsFile, []byte(page.String()), 0o600); err != nil {

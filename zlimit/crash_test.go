@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -63,7 +64,7 @@ func (c *casualty) settle(ctx context.Context, correction int64) error {
 
 // discard deletes the bucket of an entity, and what the process knows of it.
 func (c *casualty) discard(ctx context.Context, entity string) {
-	key := bucketKey{NS: c.limiter.ns, Entity: entity, Resource: "gpt-4"}.key()
+	key := layout.BucketKey{NS: c.limiter.ns, Entity: entity, Resource: "gpt-4"}.Key()
 	if err := c.limiter.deleteKeys(ctx, []store.Key{key}); err != nil {
 		c.t.Fatal(err)
 	}

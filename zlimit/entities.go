@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -99,21 +100,21 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		e.Name = e.ID
 	}
 	e.CreatedAt = s.l.now().UTC().Truncate(time.Second)
-	item := entityItem{
-		Key: entityKey{NS: s.l.ns, Entity: e.ID}, Name: e.Name, Parent: e.ParentID, Cascade: e.Cascade,
-		CreatedAt: e.CreatedAt.Format(timeFormat),
+	item := layout.Entity{
+		Key: layout.EntityKey{NS: s.l.ns, Entity: e.ID}, Name: e.Name, Parent: e.ParentID, Cascade: e.Cascade,
+		CreatedAt: layout.FormatTime(e.CreatedAt),
 	}
 	for key, value := range e.Metadata {
 		item.Metadata = append(item.Metadata, expr.Attribute{Name: key, Value: expr.S(value)})
 	}
-	absent, err := insert()
+	absent, err := layout.Insert()
 	if err != nil {
 		return Entity{}, err
 	}
-	writes := []store.Write{{Kind: store.Put, Key: item.Key.key(), Item: item.encode(), Expr: absent}}
+	writes := []store.Write{{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}}
 	if e.ParentID != "" {
-		w := store.Write{Kind: store.Check, Key: entityKey{NS: s.l.ns, Entity: e.ParentID}.key()}
-		if w.Expr, err = requireEntity(); err != nil {
+		w := store.Write{Kind: store.Check, Key: layout.EntityKey{NS: s.l.ns, Entity: e.ParentID}.Key()}
+		if w.Expr, err = layout.RequireEntity(); err != nil {
 			return Entity{}, err
 		}
 		writes = append(writes, w)
@@ -133,7 +134,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		case e.ParentID != "" && !results[1].Applied:
 			return Entity{}, noParent(e.ParentID)
 		case allApplied(results):
-			s.l.learn(item.Key.key(), &level{owner: owner{e.Cascade, e.ParentID}})
+			s.l.learn(item.Key.Key(), &level{owner: layout.Owner{e.Cascade, e.ParentID}})
 			return e, nil
 		}
 		if err := pause(ctx, attempt); err != nil {
@@ -164,13 +165,13 @@ func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err
 		_, by, err = s.l.readToChange(ctx)
 		return by, err
 	}
-	items, by, err := s.l.readToChange(ctx, entityKey{NS: s.l.ns, Entity: e.ParentID}.key())
+	items, by, err := s.l.readToChange(ctx, layout.EntityKey{NS: s.l.ns, Entity: e.ParentID}.Key())
 	if err == nil && items[0] == nil {
 		err = noParent(e.ParentID)
 	}
 	for depth := 2; err == nil && items[0] != nil; depth++ {
-		var above entityItem
-		above, err = decodeEntity(items[0])
+		var above layout.Entity
+		above, err = layout.DecodeEntity(items[0])
 		switch {
 		case err != nil:
 		case above.Parent == "":
@@ -181,7 +182,7 @@ func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err
 			reason := fmt.Sprintf("makes a chain of more than %d entities", maxDepth)
 			err = &ValidationError{Field: "parent", Value: e.ParentID, Reason: reason}
 		default:
-			items, err = s.l.readItems(ctx, entityKey{NS: s.l.ns, Entity: above.Parent}.key())
+			items, err = s.l.readItems(ctx, layout.EntityKey{NS: s.l.ns, Entity: above.Parent}.Key())
 		}
 	}
 	return by, err
@@ -192,7 +193,7 @@ func (s *EntityService) Get(ctx context.Context, id string) (Entity, error) {
 	if err := s.check(id); err != nil {
 		return Entity{}, err
 	}
-	items, err := s.l.readItems(ctx, entityKey{NS: s.l.ns, Entity: id}.key())
+	items, err := s.l.readItems(ctx, layout.EntityKey{NS: s.l.ns, Entity: id}.Key())
 	if err != nil {
 		return Entity{}, wrap("get the entity", err)
 	}
@@ -211,7 +212,7 @@ func (s *EntityService) Children(ctx context.Context, id string) iter.Seq2[Entit
 			yield(Entity{}, err)
 			return
 		}
-		for item, err := range s.l.query(ctx, "list children", queryChildren(s.l.ns, id)) {
+		for item, err := range s.l.query(ctx, "list children", layout.QueryChildren(s.l.ns, id)) {
 			var e Entity
 			if err == nil {
 				e, err = entityOf(item)
@@ -234,13 +235,13 @@ func (s *EntityService) check(id string) error {
 
 // entityOf returns the entity that an item holds.
 func entityOf(item expr.Item) (Entity, error) {
-	decoded, err := decodeEntity(item)
+	decoded, err := layout.DecodeEntity(item)
 	if err != nil {
 		return Entity{}, err
 	}
 	e := Entity{
 		ID: decoded.Key.Entity, Name: decoded.Name, ParentID: decoded.Parent, Cascade: decoded.Cascade,
-		CreatedAt: parseTime(decoded.CreatedAt),
+		CreatedAt: layout.ParseTime(decoded.CreatedAt),
 	}
 	if e.Name == "" {
 		e.Name = e.ID
@@ -278,7 +279,7 @@ func (s *EntityService) Delete(ctx context.Context, id string) error {
 }
 
 func (s *EntityService) delete(ctx context.Context, id string) error {
-	key := entityKey{NS: s.l.ns, Entity: id}.key()
+	key := layout.EntityKey{NS: s.l.ns, Entity: id}.Key()
 	items, by, err := s.l.readToChange(ctx, key)
 	if err == nil {
 		err = s.childless(ctx, id)
@@ -302,7 +303,7 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 	if err := s.childless(ctx, id); err != nil { // since the clearing may have taken its time
 		return err
 	}
-	remove, err := removeEntity()
+	remove, err := layout.RemoveEntity()
 	if err != nil {
 		return err
 	}
@@ -333,7 +334,7 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 // childless returns ErrEntityHasChildren unless an entity has none. What the index says is looked up, since it may tell
 // of one that has just been deleted.
 func (s *EntityService) childless(ctx context.Context, id string) error {
-	for _, err := range s.l.lookUp(ctx, queryChildren(s.l.ns, id), s.l.readItems) {
+	for _, err := range s.l.lookUp(ctx, layout.QueryChildren(s.l.ns, id), s.l.readItems) {
 		if err == nil {
 			err = fmt.Errorf("%w: %q", ErrEntityHasChildren, id)
 		}
@@ -345,16 +346,16 @@ func (s *EntityService) childless(ctx context.Context, id string) error {
 // clear deletes what belongs to an entity but for its record, and reports whether there was anything. Limits are first:
 // buckets that are created meanwhile have those of a level above, with which they expire.
 func (s *EntityService) clear(ctx context.Context, id string) (found bool, err error) {
-	q := queryEntityItems(s.l.ns, id)
+	q := layout.QueryEntityItems(s.l.ns, id)
 	q.Consistent = true
-	record := entityKey{NS: s.l.ns, Entity: id}.key()
+	record := layout.EntityKey{NS: s.l.ns, Entity: id}.Key()
 	for page, err := range s.l.pages(ctx, q) {
 		if err != nil {
 			return found, err
 		}
 		var usage []store.Key // and what a later layout may keep here
 		for _, key := range primaryKeys(page) {
-			config, isConfig := parseEntityConfigKey(key)
+			config, isConfig := layout.ParseEntityConfigKey(key)
 			switch {
 			case key == record:
 				continue
@@ -371,12 +372,12 @@ func (s *EntityService) clear(ctx context.Context, id string) (found bool, err e
 			return found, err
 		}
 	}
-	for page, err := range s.l.pages(ctx, queryBucketsOfEntity(s.l.ns, id, "")) {
+	for page, err := range s.l.pages(ctx, layout.QueryBucketsOfEntity(s.l.ns, id, "")) {
 		if err != nil {
 			return found, err
 		}
 		buckets := slices.DeleteFunc(primaryKeys(page), func(key store.Key) bool { // whatever the index says
-			k, ok := parseBucketKey(key)
+			k, ok := layout.ParseBucketKey(key)
 			return !ok || k.NS != s.l.ns || k.Entity != id
 		})
 		found = found || len(buckets) > 0
@@ -398,7 +399,7 @@ func (s *EntityService) Buckets(ctx context.Context, id string) iter.Seq2[Bucket
 			yield(Bucket{}, err)
 			return
 		}
-		for b, err := range s.l.spreads(ctx, queryBucketsOfEntity(s.l.ns, id, ""), s.l.readItems) {
+		for b, err := range s.l.spreads(ctx, layout.QueryBucketsOfEntity(s.l.ns, id, ""), s.l.readItems) {
 			if err != nil {
 				yield(Bucket{}, wrap("list buckets", err))
 				return

@@ -7,23 +7,24 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // edit changes the usual bucket as a program might that keeps the layout and not the protocol.
-func edit(tb testing.TB, l *RateLimiter, shard int, change func(*bucketItem)) {
+func edit(tb testing.TB, l *RateLimiter, shard int, change func(*layout.Bucket)) {
 	tb.Helper()
-	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: shard}.key()
+	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: shard}.Key()
 	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	item, err := decodeBucket(items[0])
+	item, err := layout.DecodeBucket(items[0])
 	if err != nil {
 		tb.Fatal(err)
 	}
 	change(&item)
-	put := store.Write{Kind: store.Put, Key: key, Item: item.encode(), Expr: expr.Bound{}}
+	put := store.Write{Kind: store.Put, Key: key, Item: item.Encode(), Expr: expr.Bound{}}
 	if _, err := l.store.Write(context.Background(), put); err != nil {
 		tb.Fatal(err)
 	}
@@ -60,9 +61,9 @@ func TestExpiredItemsAreAdvanced(t *testing.T) {
 	setSystem(t, old, PerHour("rpm", 100))
 	acquire(t, old, ask(Amounts{"rpm": 1}))
 	c.sleep(time.Millisecond)
-	edit(t, other, 0, func(item *bucketItem) { item.ExpiresAt = thousands(c.now().UnixMilli()) })
+	edit(t, other, 0, func(item *layout.Bucket) { item.ExpiresAt = thousands(c.now().UnixMilli()) })
 	acquire(t, old, ask(Amounts{"rpm": 1}))
-	got, err := decodeBucket(item(t, old))
+	got, err := layout.DecodeBucket(item(t, old))
 	if err != nil || got.ExpiresAt <= thousands(c.now().UnixMilli()) {
 		t.Errorf("the item that was charged expires at %d, %v", got.ExpiresAt, err)
 	}
@@ -80,7 +81,7 @@ func TestSeedingAsksForAbsence(t *testing.T) {
 	if _, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
-	edit(t, l, 0, func(item *bucketItem) {
+	edit(t, l, 0, func(item *layout.Bucket) {
 		item.Limits = append(item.Limits, bucket.Limit{
 			Name: "tpm", Tokens: 20_000, Capacity: 500_000, RefillAmount: 500_000, RefillPeriod: 3600_000, Consumed: 480_000,
 		})
@@ -96,20 +97,20 @@ func TestResizingAsksForTheCount(t *testing.T) {
 	ctx := context.Background()
 	for name, resize := range map[string]func(l *RateLimiter, images []*image) error{
 		"split": func(l *RateLimiter, images []*image) error {
-			edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 })
+			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 })
 			return divideAt(ctx, l, images[0])
 		},
 		"merge, low": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 }) })
+			return joinAfter(ctx, l, images[0], func() { edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
 		"merge, high": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.ShardCount = 4 }) })
+			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
 		"merge, high, refilled": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.RefilledAt += 3600_000 }) })
+			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *layout.Bucket) { item.RefilledAt += 3600_000 }) })
 		},
 		"merge, high, used": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.Limits[0].Tokens-- }) })
+			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *layout.Bucket) { item.Limits[0].Tokens-- }) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +145,7 @@ func TestItemsWithoutParameters(t *testing.T) {
 		l := newLimiter(t, newMemory(t), WithClock(c.now))
 		setSystem(t, l, PerMinute("rpm", 60))
 		lease := acquire(t, l, ask(Amounts{"rpm": 50}))
-		edit(t, l, 0, func(item *bucketItem) {
+		edit(t, l, 0, func(item *layout.Bucket) {
 			for i := range item.Limits {
 				item.Limits[i].RefillAmount, item.Limits[i].RefillPeriod = rate[0], rate[1]
 			}
@@ -204,10 +205,10 @@ func TestPurgeAsksForTheState(t *testing.T) {
 	if _, err := l.Namespaces.Delete(ctx, "victim"); err != nil {
 		t.Fatal(err)
 	}
-	key := namespaceIDKey{ID: victim.ID}.key()
+	key := layout.NamespaceIDKey{ID: victim.ID}.Key()
 	err = l.Namespaces.Purge(ctx, victim.ID, func(PurgeProgress) {
-		record := namespaceIDItem{Key: namespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(NamespaceActive)}
-		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.encode()}); err != nil {
+		record := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(NamespaceActive)}
+		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -2,14 +2,13 @@ package zlimit
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -26,7 +25,7 @@ type bucketRef struct {
 
 // A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.
 type shard struct {
-	bucketKey
+	layout.BucketKey
 	key   store.Key
 	calls *atomic.Int64 // of the bucket
 	pool  pool          // of corrections that share a write
@@ -45,8 +44,8 @@ func newBucketRef(ns, entity, resource string) *bucketRef {
 }
 
 func (b *bucketRef) newShard(number int) *shard {
-	k := bucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
-	return &shard{bucketKey: k, key: k.key(), calls: &b.calls, turn: make(chan struct{}, 1)}
+	k := layout.BucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
+	return &shard{BucketKey: k, key: k.Key(), calls: &b.calls, turn: make(chan struct{}, 1)}
 }
 
 // shard returns the shard of a number.
@@ -108,12 +107,11 @@ func (i *image) newer(than *image) bool {
 func (b *shard) observe(item expr.Item, now time.Time, call int64, known *image) (*image, error) {
 	next := &image{seenAt: now.UnixMilli(), call: call}
 	if item != nil {
-		decoded, err := decodeBucket(item)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", b.key.PK, err)
+		var err error
+		if next.State, err = layout.ReadState(item); err != nil {
+			return nil, err
 		}
 		next.exists = true
-		next.State = decoded.state()
 	}
 	for {
 		last := b.image.Load()
@@ -161,98 +159,6 @@ func (b *shard) enter(ctx context.Context) (leave func(), err error) {
 }
 
 // write returns the store's write of a plan.
-func (b *shard) write(p *bucket.Plan, o owner) (store.Write, error) {
-	w := store.Write{Kind: store.Update, Key: b.key}
-	var err error
-	switch p.Kind {
-	case bucket.Create:
-		w.Kind, w.Item = store.Put, b.item(&p.Item, o).encode()
-		w.Expr, err = insert()
-	case bucket.Spend:
-		w.Expr, err = bindSpend(p)
-	default:
-		w.Expr, err = bindAdvance(p)
-	}
-	return w, err
-}
-
-// item returns the item of a state that a plan creates.
-func (b *shard) item(s *bucket.State, o owner) *bucketItem {
-	key := b.bucketKey
-	key.Shard = s.Shard
-	return &bucketItem{
-		Key:        key,
-		Limits:     slices.Clone(s.Limits), // the plan is used again
-		RefilledAt: s.RefilledAt,
-		ShardCount: int64(s.Shards),
-		Cascade:    o.cascade,
-		Parent:     o.parent,
-		ExpiresAt:  s.ExpiresAt,
-	}
-}
-
-// state returns what the item says of the bucket.
-func (it *bucketItem) state() bucket.State {
-	for i := range it.Limits {
-		if l := &it.Limits[i]; l.RefillPeriod <= 0 || l.RefillAmount < 0 { // not by this program: nothing flows in until it is set
-			l.RefillAmount, l.RefillPeriod = 0, 1
-		}
-	}
-	return bucket.State{
-		Limits:     it.Limits,
-		RefilledAt: it.RefilledAt,
-		ExpiresAt:  it.ExpiresAt,
-		Shard:      it.Key.Shard,
-		Shards:     int(it.ShardCount),
-	}
-}
-
-// bindSpend binds a plan that leaves the refill stamp alone.
-func bindSpend(p *bucket.Plan) (expr.Bound, error) {
-	call := spend(p.RefilledAt, thousands(p.Now))
-	for i := range p.Steps {
-		switch s := &p.Steps[i]; s.Kind {
-		case bucket.Take:
-			call.take(s.Limit, s.Values[0])
-		case bucket.Charge:
-			call.charge(s.Limit, s.Values[0])
-		case bucket.Owe:
-			call.owe(s.Limit, s.Values[0], s.Values[1])
-		default: // bucket.Refund
-			call.refund(s.Limit, s.Values[0], s.Values[1], s.Values[2], s.Values[3])
-		}
-	}
-	return call.Bind()
-}
-
-// bindAdvance binds a plan that moves the refill stamp.
-func bindAdvance(p *bucket.Plan) (expr.Bound, error) {
-	call := advance(p.RefilledAt, p.Now)
-	for i := range p.Steps {
-		s := &p.Steps[i]
-		v := s.Values
-		switch s.Kind {
-		case bucket.Credit:
-			call.credit(s.Limit, v[0], v[1])
-		case bucket.Cover:
-			call.cover(s.Limit, v[0])
-		case bucket.Fill:
-			call.fill(s.Limit, v[0], v[1])
-		case bucket.Count:
-			call.count(s.Limit, v[0])
-		case bucket.Configure:
-			call.configure(s.Limit, v[0], v[1], v[2])
-		case bucket.Seed:
-			call.seed(s.Limit, v[0], v[1])
-		case bucket.Drop:
-			call.drop(s.Limit)
-		case bucket.Expire:
-			call.expire(v[0])
-		case bucket.Persist:
-			call.persist()
-		default: // bucket.Resize
-			call.share(v[0], v[1])
-		}
-	}
-	return call.Bind()
+func (b *shard) write(p *bucket.Plan, o layout.Owner) (store.Write, error) {
+	return b.WriteAt(b.key, p, o)
 }

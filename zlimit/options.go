@@ -36,7 +36,7 @@ type options struct {
 const defaultFreshness = time.Duration(math.MinInt64)
 
 // defaultBucketTTL is the default of WithBucketTTL.
-const defaultBucketTTL = 7
+const defaultBucketTTL = bucket.DefaultLifetime
 
 func newOptions(opts []Option) (options, error) {
 	o := options{

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -56,14 +57,14 @@ func (w *world) counted(entity string) Amounts {
 	sum := Amounts{}
 	l := w.procs[0].limiter
 	for n := range maxShards {
-		items, err := w.witness.Read(context.Background(), []store.Key{bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.key()}, true)
+		items, err := w.witness.Read(context.Background(), []store.Key{layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.Key()}, true)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if items[0] == nil {
 			continue
 		}
-		item, err := decodeBucket(items[0])
+		item, err := layout.DecodeBucket(items[0])
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -209,7 +210,7 @@ func (w *world) step(opts []Option) {
 		switch {
 		case !i.exists:
 		case op == 9 && i.Shards < maxShards:
-			lost(p.limiter.split(ctx, owner{}, b.shard(i.Shard), i))
+			lost(p.limiter.split(ctx, layout.Owner{}, b.shard(i.Shard), i))
 		case op == 10 && i.Shards > 1:
 			low := i.Shard &^ (i.Shards / 2)
 			lost(p.limiter.merge(ctx, b.shard(low), b.shard(low|i.Shards/2)))

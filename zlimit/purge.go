@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
@@ -38,11 +39,11 @@ func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(P
 }
 
 func (s *NamespaceService) purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
-	condemn, err := condemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
+	condemn, err := layout.CondemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
 	if err != nil {
 		return err
 	}
-	key := namespaceIDKey{ID: id}.key()
+	key := layout.NamespaceIDKey{ID: id}.Key()
 	result, err := s.l.patientWrite(ctx, store.Write{Kind: store.Update, Key: key, Expr: condemn})
 	switch {
 	case err != nil:
@@ -68,7 +69,7 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 			return err
 		}
 	}
-	forget, err := forgetNamespace(string(NamespacePurging))
+	forget, err := layout.ForgetNamespace(string(NamespacePurging))
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ const sweepPause = 50 * time.Millisecond
 
 // sweep goes once through the items of a namespace.
 func (s *NamespaceService) sweep(ctx context.Context, id string, done *PurgeProgress, progress func(PurgeProgress)) error {
-	q := queryNamespaceItems(id)
+	q := layout.QueryNamespaceItems(id)
 	for {
 		var page store.Page
 		err := s.l.patiently(ctx, func(ctx context.Context) (err error) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -33,15 +34,9 @@ const (
 type level struct {
 	limits  []Limit // nil when there are none
 	policy  FailurePolicy
-	version int64 // 0 when there is no such config
-	owner   owner // of the entity's record
+	version int64        // 0 when there is no such config
+	owner   layout.Owner // of the entity's record
 	readAt  time.Time
-}
-
-// An owner is what decides about an entity's parent.
-type owner struct {
-	cascade bool
-	parent  string
 }
 
 // age returns how long ago the level was read, and for ever for one that never was.
@@ -57,7 +52,7 @@ type resolved struct {
 	limits     []Limit
 	source     Source
 	policy     FailurePolicy // of the system
-	owner      owner
+	owner      layout.Owner
 	config     bucket.Config
 	readAt     time.Time // when the oldest of the levels was read
 	generation uint64
@@ -98,21 +93,9 @@ func noLimits(entity, resource string) error {
 	}
 }
 
-// paramsOf returns the parameters that an item has.
-func paramsOf(s *bucket.State) (params []bucket.Params) {
-	for _, l := range s.Limits {
-		if l.Name != bucket.WriteUnits {
-			params = append(params, bucket.Params{
-				Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-			})
-		}
-	}
-	return params
-}
-
 // keep returns a config under which a bucket stays what it is: settling leaves the limits alone.
 func (o *options) keep(s *bucket.State) *bucket.Config {
-	c := &bucket.Config{Params: paramsOf(s)}
+	c := &bucket.Config{Params: s.Params()}
 	c.Freshness = o.freshnessOf(c.Params)
 	if s.ExpiresAt > 0 {
 		c.Lifetime = int64(max(o.bucketTTL, 1))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -141,9 +142,8 @@ func (l *RateLimiter) survey(ctx context.Context, b *bucketRef) ([]*image, error
 
 // Rates at which buckets are divided and joined.
 const (
-	maxShards  = 32               // the default of WithMaxShards
-	paceTime   = 10 * time.Second // over which the rate of writes is measured
-	calmWrites = 100              // writes per second of a shard below which it is joined with its sibling
+	maxShards = 32               // the default of WithMaxShards
+	paceTime  = 10 * time.Second // over which the rate of writes is measured
 )
 
 // balance divides a shard that was written more often than its key can bear, and joins one that was not for a while. It
@@ -210,7 +210,7 @@ func (s *shard) calm(i *image, now int64) bool {
 		return false
 	}
 	s.pace.Store(i)
-	return isCalm((i.writes()-since.writes())/millis, elapsed)
+	return bucket.IsQuiet((i.writes()-since.writes())/millis, time.Duration(elapsed)*time.Millisecond)
 }
 
 // resize runs a split or a merge in the background, one at a time for a shard. One that fails is left to the next write.
@@ -234,9 +234,9 @@ func (l *RateLimiter) resize(ctx context.Context, s *shard, do func(context.Cont
 }
 
 // split divides a shard in one transaction.
-func (l *RateLimiter) split(ctx context.Context, o owner, s *shard, i *image) error {
+func (l *RateLimiter) split(ctx context.Context, o layout.Owner, s *shard, i *image) error {
 	for attempt := range 4 {
-		writes, err := s.splitting(&i.State, o, l.now().UnixMilli())
+		writes, err := s.Split(&i.State, o, l.now().UnixMilli())
 		if err != nil {
 			return err
 		}
@@ -255,19 +255,6 @@ func (l *RateLimiter) split(ctx context.Context, o owner, s *shard, i *image) er
 	return nil
 }
 
-// splitting returns the writes that divide a shard, for one transaction.
-func (s *shard) splitting(state *bucket.State, o owner, now int64) ([]store.Write, error) {
-	var plan bucket.Plan
-	plan.Split(state, now)
-	item := s.item(&plan.Item, o)
-	put, err := insert()
-	if err != nil {
-		return nil, err
-	}
-	update, err := s.write(&plan, o)
-	return []store.Write{update, {Kind: store.Put, Key: item.Key.key(), Item: item.encode(), Expr: put}}, err
-}
-
 // merge joins two shards that came from one, in one transaction.
 func (l *RateLimiter) merge(ctx context.Context, low, high *shard) error {
 	images, err := l.readAll(ctx, []*shard{low, high})
@@ -276,10 +263,10 @@ func (l *RateLimiter) merge(ctx context.Context, low, high *shard) error {
 	}
 	a, b := images[0], images[1]
 	now := l.now().UnixMilli()
-	if !a.exists || !b.exists || a.Shards != b.Shards || !alike(&a.State, &b.State) || a.Pressed(now) || b.Pressed(now) {
+	if !a.exists || !b.exists || !a.Joins(&b.State) || a.Pressed(now) || b.Pressed(now) {
 		return nil
 	}
-	writes, err := low.merging(high, &a.State, &b.State, now)
+	writes, err := low.Merge(high.BucketKey, &a.State, &b.State, now)
 	if err != nil {
 		return err
 	}
@@ -288,31 +275,4 @@ func (l *RateLimiter) merge(ctx context.Context, low, high *shard) error {
 		_, err = l.readAll(ctx, []*shard{low, high})
 	}
 	return err
-}
-
-// merging returns the writes by which a shard takes over another one, for one transaction.
-func (s *shard) merging(high *shard, state, other *bucket.State, now int64) ([]store.Write, error) {
-	var plan bucket.Plan
-	plan.Merge(state, other, now)
-	update, err := s.write(&plan, owner{})
-	if err != nil {
-		return nil, err
-	}
-	call := absorb(other.RefilledAt, int64(other.Shards))
-	for _, l := range other.Limits {
-		call.holding(l.Name, l.Tokens)
-	}
-	remove, err := call.Bind()
-	return []store.Write{update, {Kind: store.Delete, Key: high.key, Expr: remove}}, err
-}
-
-// alike reports whether two shards have the same limits, so that their tokens may be added up.
-func alike(s, other *bucket.State) bool {
-	c := bucket.Config{Params: paramsOf(s)}
-	return c.Matches(other)
-}
-
-// isCalm reports whether an item is written so seldom, over a time in milliseconds, that it may be joined with its sibling.
-func isCalm(writes, elapsed int64) bool {
-	return elapsed >= paceTime.Milliseconds() && writes*1000 < calmWrites*elapsed
 }

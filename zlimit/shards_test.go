@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -38,7 +39,7 @@ func storedShards(tb testing.TB, l *RateLimiter, entity string) (states []*bucke
 	tb.Helper()
 	keys := make([]store.Key, maxShards)
 	for n := range keys {
-		keys[n] = bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.key()
+		keys[n] = layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.Key()
 	}
 	items, err := l.store.Read(context.Background(), keys, true)
 	if err != nil {
@@ -48,7 +49,7 @@ func storedShards(tb testing.TB, l *RateLimiter, entity string) (states []*bucke
 		if item == nil {
 			continue
 		}
-		s, err := decodeBucket(item)
+		s, err := layout.DecodeBucket(item)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -84,7 +85,7 @@ func divideBucket(tb testing.TB, l *RateLimiter, b *bucketRef) {
 		tb.Fatal(err)
 	}
 	for _, i := range images {
-		if err := l.split(context.Background(), owner{}, b.shard(i.Shard), i); err != nil {
+		if err := l.split(context.Background(), layout.Owner{}, b.shard(i.Shard), i); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -404,7 +405,7 @@ func TestDebtWithoutAShard(t *testing.T) {
 	setSystem(t, l, PerDay("rpm", 100))
 	lease := acquire(t, l, ask(Amounts{"rpm": 1}))
 	divide(t, l)
-	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: 1}.key()
+	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: 1}.Key()
 	if _, err := l.store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key}); err != nil {
 		t.Fatal(err)
 	}

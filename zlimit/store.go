@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
@@ -18,6 +19,10 @@ type Store struct {
 	impl     store.Store
 	embedded bool // set up when it is opened
 }
+
+// Internal returns the store behind a Store, nil in the zero value, for the other packages of this module: its type is
+// internal to the module, and changes from version to version.
+func (s Store) Internal() store.Store { return s.impl }
 
 // Close releases what the store opened. A client that was passed to [DynamoDB] stays open.
 func (s Store) Close() error {
@@ -51,14 +56,14 @@ func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store
 	if client == nil {
 		return Store{} // which New refuses
 	}
-	return Store{impl: dynamo.New(client, table, tableSchema, CreateTableInput, opts...)}
+	return Store{impl: dynamo.New(client, table, layout.Table, CreateTableInput, opts...)}
 }
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The file is
 // created if it does not exist. What a power failure may lose is the last moments of admissions; a crash of a process
 // loses nothing.
 func SQLite(path string) (Store, error) {
-	s, err := sqlite.Open(path, tableSchema)
+	s, err := sqlite.Open(path, layout.Table)
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open %s: %w", path, err)
 	}
@@ -67,7 +72,7 @@ func SQLite(path string) (Store, error) {
 
 // Memory returns a store in the memory of this process.
 func Memory() (Store, error) {
-	s, err := sqlite.OpenMemory(tableSchema)
+	s, err := sqlite.OpenMemory(layout.Table)
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open memory: %w", err)
 	}
@@ -175,7 +180,7 @@ func (d dsn) open(ctx context.Context) (Store, error) {
 	case "sqlite":
 		return SQLite(d.path)
 	default:
-		s, err := dynamo.Open(ctx, d.client, d.table, tableSchema, CreateTableInput)
+		s, err := dynamo.Open(ctx, d.client, d.table, layout.Table, CreateTableInput)
 		if err != nil {
 			return Store{}, fmt.Errorf("zlimit: configure the DynamoDB client: %w", err)
 		}

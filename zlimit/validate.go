@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
 // DefaultResource is the resource of entity limits that hold for every resource without limits of its own.
@@ -77,7 +78,7 @@ func (c *charset) rule() string {
 func validateEntity(field, id string) error { return entityChars.check(field, id) }
 
 func validateResource(name string) error {
-	if entityConfigRegistryReserves(name) {
+	if layout.EntityConfigRegistryReserves(name) {
 		return &ValidationError{Field: "resource", Value: name, Reason: "is reserved"}
 	}
 	return resourceChars.check("resource", name)
@@ -92,7 +93,7 @@ func validateConfigResource(name string) error {
 }
 
 func validateLimitName(field, name string) error {
-	if name == bucket.WriteUnits || usageReserves(name) {
+	if name == bucket.WriteUnits || layout.UsageReserves(name) {
 		return &ValidationError{Field: field, Value: name, Reason: "is reserved"}
 	}
 	return limitChars.check(field, name)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -109,7 +110,7 @@ func shardsSeen(l *RateLimiter) (images []*image) {
 
 // divideAt splits the shard of the usual bucket of which a process has an image.
 func divideAt(ctx context.Context, l *RateLimiter, i *image) error {
-	return l.split(ctx, owner{}, l.bucket("key-1", "gpt-4").shard(i.Shard), i)
+	return l.split(ctx, layout.Owner{}, l.bucket("key-1", "gpt-4").shard(i.Shard), i)
 }
 
 // joinAt merges the shard of the usual bucket of which a process has an image with the one that split off from it.

@@ -1,4 +1,4 @@
-package zlimit
+package layout
 
 import (
 	"strconv"

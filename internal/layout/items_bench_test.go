@@ -1,4 +1,4 @@
-package zlimit
+package layout
 
 import (
 	"testing"
@@ -10,8 +10,8 @@ import (
 
 // storedBucket returns a bucket with two limits and wcu as a store returns it: in an order that is not that of encode.
 func storedBucket() expr.Item {
-	it := &bucketItem{
-		Key:        bucketKey{NS: "Zm9vYmFyYmF", Entity: "customer-4711", Resource: "gpt-4o", Shard: 3},
+	it := &Bucket{
+		Key:        BucketKey{NS: "Zm9vYmFyYmF", Entity: "customer-4711", Resource: "gpt-4o", Shard: 3},
 		RefilledAt: 1_760_000_000_000,
 		ShardCount: 4,
 		Cascade:    true,
@@ -23,7 +23,7 @@ func storedBucket() expr.Item {
 			{Name: "wcu", Tokens: 999_000, Capacity: 1e6, RefillAmount: 1e6, RefillPeriod: 1_000, Consumed: 1_000},
 		},
 	}
-	return stored(it.Key.key(), it.encode())
+	return stored(it.Key.Key(), it.Encode())
 }
 
 // stored returns an item with its key, its attributes reordered.
@@ -43,20 +43,20 @@ func BenchmarkDecodeBucket(b *testing.B) {
 	item := storedBucket()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := decodeBucket(item); err != nil {
+		if _, err := DecodeBucket(item); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkEncodeBucket(b *testing.B) {
-	it, err := decodeBucket(storedBucket())
+	it, err := DecodeBucket(storedBucket())
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if item := it.encode(); len(item) != 28 {
+		if item := it.Encode(); len(item) != 28 {
 			b.Fatalf("encode = %d attributes, want 28", len(item))
 		}
 	}
@@ -65,10 +65,10 @@ func BenchmarkEncodeBucket(b *testing.B) {
 func BenchmarkSpend(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		call := spend(1_760_000_000_000, 1_760_000_000)
-		call.take("rpm", 1_000)
-		call.take("tpm", 250_000)
-		call.take("wcu", 1_000)
+		call := Spend(1_760_000_000_000, 1_760_000_000)
+		call.Take("rpm", 1_000)
+		call.Take("tpm", 250_000)
+		call.Take("wcu", 1_000)
 		if _, err := call.Bind(); err != nil {
 			b.Fatal(err)
 		}
@@ -78,11 +78,11 @@ func BenchmarkSpend(b *testing.B) {
 func BenchmarkAdvance(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		call := advance(1_760_000_000_000, 1_760_000_060_000)
+		call := Advance(1_760_000_000_000, 1_760_000_060_000)
 		for _, limit := range [...]string{"rpm", "tpm", "wcu"} {
-			call.credit(limit, 60_000, 1_000)
-			call.cover(limit, 1_000)
-			call.count(limit, 1_000)
+			call.Credit(limit, 60_000, 1_000)
+			call.Cover(limit, 1_000)
+			call.Count(limit, 1_000)
 		}
 		if _, err := call.Bind(); err != nil {
 			b.Fatal(err)

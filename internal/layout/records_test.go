@@ -1,4 +1,4 @@
-package zlimit
+package layout
 
 import (
 	"fmt"
@@ -28,18 +28,18 @@ type keyKind struct {
 
 func keysOf[K interface {
 	comparable
-	key() store.Key
+	Key() store.Key
 }](record string, parse func(store.Key) (K, bool)) keyKind {
 	return keyKind{
 		record: record,
 		draw: func(t *rapid.T) (any, store.Key) {
 			var k K
 			drawKey(t, reflect.ValueOf(&k).Elem())
-			return k, k.key()
+			return k, k.Key()
 		},
 		parse: func(key store.Key) (any, store.Key, bool) {
 			k, ok := parse(key)
-			return k, k.key(), ok
+			return k, k.Key(), ok
 		},
 	}
 }
@@ -118,10 +118,10 @@ type itemKind struct {
 // itemsOf returns the items of a record. key returns the key of one.
 func itemsOf[T any, P interface {
 	*T
-	encode() expr.Item
+	Encode() expr.Item
 }](record string, decode func(expr.Item) (T, error), key func(P) store.Key) itemKind {
 	encode := func(it *T) expr.Item {
-		return withKey(key(it), P(it).encode())
+		return withKey(key(it), P(it).Encode())
 	}
 	return itemKind{
 		record: record,

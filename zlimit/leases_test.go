@@ -7,9 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/stream/leases"
 )
 
 // TestLeases writes a lease as consumers do: whoever has not seen the last write is refused, and told of it.
@@ -17,10 +18,10 @@ func TestLeases(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		leases := bridge.Of(s).Leases()
+		records := leases.In(s.impl)
 		list := func() []stream.Lease {
 			t.Helper()
-			all, err := leases.List(ctx)
+			all, err := records.List(ctx)
 			if err != nil {
 				t.Fatalf("List() = %v", err)
 			}
@@ -52,13 +53,13 @@ func TestLeases(t *testing.T) {
 			{"no position", rewound, rewound, true},
 			{"the end", finished, finished, true},
 		} {
-			found, saved, err := leases.Save(ctx, step.next)
+			found, saved, err := records.Save(ctx, step.next)
 			if err != nil || saved != step.saved || found != step.found {
 				t.Errorf("Save() of %s = %+v, %t, %v; want %+v, %t", step.name, found, saved, err, step.found, step.saved)
 			}
 		}
 		other := stream.Lease{Partition: "@consumer", Owner: "consumer", Beats: 1}
-		if _, saved, err := leases.Save(ctx, other); !saved || err != nil {
+		if _, saved, err := records.Save(ctx, other); !saved || err != nil {
 			t.Errorf("Save() = %t, %v", saved, err)
 		}
 		if diff := cmp.Diff([]stream.Lease{finished, other}, list()); diff != "" {
@@ -79,13 +80,13 @@ func TestLeases(t *testing.T) {
 func TestLeasesOfMany(t *testing.T) {
 	s := newMemory(t)
 	newLimiter(t, s)
-	leases := bridge.Of(s).Leases()
+	records := leases.In(s.impl)
 	for range 1100 {
-		if _, saved, err := leases.Save(t.Context(), stream.Lease{Partition: newNamespaceID() + "x", Beats: 1}); !saved || err != nil {
+		if _, saved, err := records.Save(t.Context(), stream.Lease{Partition: newNamespaceID() + "x", Beats: 1}); !saved || err != nil {
 			t.Fatalf("Save() = %t, %v", saved, err)
 		}
 	}
-	all, err := leases.List(t.Context())
+	all, err := records.List(t.Context())
 	if err != nil || len(all) != 1100 {
 		t.Errorf("List() = %d leases, %v; want 1100", len(all), err)
 	}
@@ -93,19 +94,19 @@ func TestLeasesOfMany(t *testing.T) {
 
 func TestHolds(t *testing.T) {
 	s := newMemory(t)
-	leases := bridge.Of(s).Leases()
+	records := leases.In(s.impl)
 	for _, test := range []struct {
 		key  store.Key
 		want bool
 	}{
-		{streamLeaseKey{Partition: "log"}.key(), true},
-		{streamLeaseKey{Partition: "@consumer"}.key(), true},
-		{versionKey{}.key(), false},
-		{namespaceKey{Name: "STREAM"}.key(), false},
-		{systemConfigKey{NS: "a"}.key(), false},
+		{layout.StreamLeaseKey{Partition: "log"}.Key(), true},
+		{layout.StreamLeaseKey{Partition: "@consumer"}.Key(), true},
+		{layout.VersionKey{}.Key(), false},
+		{layout.NamespaceKey{Name: "STREAM"}.Key(), false},
+		{layout.SystemConfigKey{NS: "a"}.Key(), false},
 		{store.Key{PK: "a/SYSTEM#", SK: "#STREAM#log"}, false},
 	} {
-		if got := leases.Holds(test.key); got != test.want {
+		if got := records.Holds(test.key); got != test.want {
 			t.Errorf("Holds(%v) = %t, want %t", test.key, got, test.want)
 		}
 	}

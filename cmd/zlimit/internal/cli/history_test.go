@@ -10,8 +10,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -96,16 +96,16 @@ func fillHistory(t testscript.T, path string) (err error) {
 		return err
 	}
 	put := func(entity string, window zlimit.Window, at time.Time, rpm, tpd int64) {
-		u := bridge.Usage{
-			Bucket: bridge.Bucket{NS: ns.ID, Entity: entity, Resource: "gpt"}, Window: string(window), Start: window.Start(at),
+		u := layout.UsageDelta{
+			NS: ns.ID, Entity: entity, Resource: "gpt", Window: string(window), Start: window.Start(at),
 			Events: 2*rpm + 1, Consumed: []bucket.Amount{{Limit: "tpd", Tokens: tpd}},
 		}
 		if rpm > 0 {
 			u.Consumed = append(u.Consumed, bucket.Amount{Limit: "rpm", Tokens: rpm * 1000})
 		}
-		w, err := bridge.Of(s).CountUsage(&u)
+		w, err := u.Write()
 		if err == nil {
-			_, err = bridge.Of(s).Store().Write(ctx, w)
+			_, err = s.Internal().Write(ctx, w)
 		}
 		if err != nil {
 			t.Fatal(err)

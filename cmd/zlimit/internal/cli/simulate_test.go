@@ -24,7 +24,7 @@ import (
 )
 
 // llmTrace is a trace of an LLM service in production, beside the repository where it was put there.
-const llmTrace = "../../../shared/data/llm_conv_trace.csv"
+const llmTrace = "../../../../../shared/data/llm_conv_trace.csv"
 
 // TestSimulateLLMTrace replays an hour of real traffic on every store.
 func TestSimulateLLMTrace(t *testing.T) {

@@ -1,4 +1,4 @@
-package zlimit
+package layout
 
 import (
 	"strings"
@@ -15,13 +15,13 @@ func TestItemsOnTheWire(t *testing.T) {
 	s, n := expr.S, expr.N
 	for name, c := range map[string]struct{ got, want expr.Item }{
 		"a bucket": {
-			(&bucketItem{
-				Key:        bucketKey{NS: "n", Entity: "e", Resource: "r", Shard: 1},
+			(&Bucket{
+				Key:        BucketKey{NS: "n", Entity: "e", Resource: "r", Shard: 1},
 				RefilledAt: 5, ShardCount: 2, Cascade: true, Parent: "p", ExpiresAt: 9,
 				Limits: []bucket.Limit{{
 					Name: "my_limit", Tokens: -1, Capacity: 2, RefillAmount: 3, RefillPeriod: 4, Consumed: 5,
 				}},
-			}).encode(),
+			}).Encode(),
 			expr.Item{
 				{Name: "entity_id", Value: s("e")},
 				{Name: "resource", Value: s("r")},
@@ -44,7 +44,7 @@ func TestItemsOnTheWire(t *testing.T) {
 			},
 		},
 		"a bucket of an entity without a parent, which stays": {
-			(&bucketItem{Key: bucketKey{NS: "n", Entity: "e", Resource: "r"}}).encode(),
+			(&Bucket{Key: BucketKey{NS: "n", Entity: "e", Resource: "r"}}).Encode(),
 			expr.Item{
 				{Name: "entity_id", Value: s("e")},
 				{Name: "resource", Value: s("r")},
@@ -60,7 +60,7 @@ func TestItemsOnTheWire(t *testing.T) {
 			},
 		},
 		"an entity": {
-			(&entityItem{Key: entityKey{NS: "n", Entity: "e"}, Name: "E", CreatedAt: "2026-01-02T03:04:05Z"}).encode(),
+			(&Entity{Key: EntityKey{NS: "n", Entity: "e"}, Name: "E", CreatedAt: "2026-01-02T03:04:05Z"}).Encode(),
 			expr.Item{
 				{Name: "entity_id", Value: s("e")},
 				{Name: "name", Value: s("E")},
@@ -73,7 +73,7 @@ func TestItemsOnTheWire(t *testing.T) {
 			},
 		},
 		"an entity with a parent": {
-			(&entityItem{Key: entityKey{NS: "n", Entity: "e"}, Parent: "p"}).encode(),
+			(&Entity{Key: EntityKey{NS: "n", Entity: "e"}, Parent: "p"}).Encode(),
 			expr.Item{
 				{Name: "entity_id", Value: s("e")},
 				{Name: "name", Value: s("")},
@@ -88,10 +88,10 @@ func TestItemsOnTheWire(t *testing.T) {
 			},
 		},
 		"a config, from which the burst of older tables is gone": {
-			(&resourceConfigItem{
-				Key: resourceConfigKey{NS: "n", Resource: "r"}, ConfigVersion: 3,
-				Limits: []configLimit{{Name: "rpm", Capacity: 1, RefillAmount: 2, RefillPeriod: 60, Burst: 9}},
-			}).encode(),
+			(&ResourceConfig{
+				Key: ResourceConfigKey{NS: "n", Resource: "r"}, ConfigVersion: 3,
+				Limits: []ConfigLimit{{Name: "rpm", Capacity: 1, RefillAmount: 2, RefillPeriod: 60, Burst: 9}},
+			}).Encode(),
 			expr.Item{
 				{Name: "resource", Value: s("r")},
 				{Name: "config_version", Value: n(3)},
@@ -103,12 +103,12 @@ func TestItemsOnTheWire(t *testing.T) {
 			},
 		},
 		"a usage snapshot": {
-			(&usageItem{
-				Key:    usageKey{NS: "n", Entity: "e", Resource: "r", WindowKey: "2026-01"},
+			(&Usage{
+				Key:    UsageKey{NS: "n", Entity: "e", Resource: "r", WindowKey: "2026-01"},
 				Window: "monthly", WindowStart: "2026-01-01T00:00:00Z", TotalEvents: 7, ExpiresAt: 8,
-				Limits:  []usageCount{{Name: "rpm", Consumed: 12_000}, {Name: "tpm", Consumed: 12_500}},
-				Sources: []usageSource{{Name: "31", Last: "0001"}},
-			}).encode(),
+				Limits:  []UsageCount{{Name: "rpm", Consumed: 12_000}, {Name: "tpm", Consumed: 12_500}},
+				Sources: []UsageSource{{Name: "31", Last: "0001"}},
+			}).Encode(),
 			expr.Item{
 				{Name: "entity_id", Value: s("e")},
 				{Name: "resource", Value: s("r")},
@@ -133,14 +133,14 @@ func TestItemsOnTheWire(t *testing.T) {
 }
 
 func TestItemsOfOlderTables(t *testing.T) {
-	item := withKey(resourceConfigKey{NS: "n", Resource: "r"}.key(), expr.Item{
+	item := withKey(ResourceConfigKey{NS: "n", Resource: "r"}.Key(), expr.Item{
 		{Name: "l_rpm_cp", Value: expr.N(1)},
 		{Name: "l_rpm_ra", Value: expr.N(2)},
 		{Name: "l_rpm_rp", Value: expr.N(60)},
 		{Name: "l_rpm_bx", Value: expr.N(9)},
 	})
-	got, err := decodeResourceConfig(item)
-	want := []configLimit{{Name: "rpm", Capacity: 1, RefillAmount: 2, RefillPeriod: 60, Burst: 9}}
+	got, err := DecodeResourceConfig(item)
+	want := []ConfigLimit{{Name: "rpm", Capacity: 1, RefillAmount: 2, RefillPeriod: 60, Burst: 9}}
 	if diff := cmp.Diff(want, got.Limits); err != nil || diff != "" {
 		t.Errorf("error %v, limits (-want +got):\n%s", err, diff)
 	}
@@ -164,13 +164,13 @@ func TestItemsThatAreMalformed(t *testing.T) {
 	} {
 		item := storedBucket()
 		change(&item)
-		if _, err := decodeBucket(item); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := DecodeBucket(item); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("error = %v, want %s", err, want)
 		}
 	}
 	item := storedBucket()
 	item.Set("b_rpm_tc", wide)
-	if it, err := decodeBucket(item); err != nil || it.Limits[0].Consumed != -1<<63 {
+	if it, err := DecodeBucket(item); err != nil || it.Limits[0].Consumed != -1<<63 {
 		t.Errorf("a counter of 2^63 reads as %+v, %v; want it modulo 2^64", it.Limits, err)
 	}
 }
@@ -179,11 +179,11 @@ func TestReservedNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		"rpm": false, "window_": false, "window": true, "entity_id": true, "ttl": true, "PK": true, "LSI1SK": true, "GSI1PK": true,
 	} {
-		if got := usageReserves(name); got != want {
+		if got := UsageReserves(name); got != want {
 			t.Errorf("usageReserves(%q) = %t, want %t", name, got, want)
 		}
 	}
-	if entityConfigRegistryReserves("gpt-4o") || !entityConfigRegistryReserves("GSI4SK") {
+	if EntityConfigRegistryReserves("gpt-4o") || !EntityConfigRegistryReserves("GSI4SK") {
 		t.Error("entityConfigRegistryReserves is wrong about gpt-4o or GSI4SK")
 	}
 }
@@ -191,17 +191,17 @@ func TestReservedNames(t *testing.T) {
 func TestHotPathAllocations(t *testing.T) {
 	item := storedBucket()
 	if got := testing.AllocsPerRun(100, func() {
-		if _, err := decodeBucket(item); err != nil {
+		if _, err := DecodeBucket(item); err != nil {
 			t.Fatal(err)
 		}
 	}); got > 2 { // once, for the limits; the race detector adds one
 		t.Errorf("decodeBucket allocates %v times, want at most 2", got)
 	}
 	if got := testing.AllocsPerRun(100, func() {
-		call := spend(1, 2)
-		call.take("rpm", 3)
-		call.take("tpm", 4)
-		call.take("wcu", 5)
+		call := Spend(1, 2)
+		call.Take("rpm", 3)
+		call.Take("tpm", 4)
+		call.Take("wcu", 5)
 		if _, err := call.Bind(); err != nil {
 			t.Fatal(err)
 		}
@@ -209,11 +209,11 @@ func TestHotPathAllocations(t *testing.T) {
 		t.Errorf("spend allocates %v times, want once, for the call", got)
 	}
 	if got := testing.AllocsPerRun(100, func() {
-		call := advance(1, 2)
+		call := Advance(1, 2)
 		for _, limit := range []string{"rpm", "wcu"} {
-			call.credit(limit, 3, 4)
-			call.cover(limit, 5)
-			call.count(limit, 6)
+			call.Credit(limit, 3, 4)
+			call.Cover(limit, 5)
+			call.Count(limit, 6)
 		}
 		if _, err := call.Bind(); err != nil {
 			t.Fatal(err)
