@@ -43,26 +43,6 @@ func (s *State) share(limit string, total int64) int64 {
 // Count returns the number of shards of the bucket, at least 1.
 func (s *State) Count() int { return max(s.Shards, 1) }
 
-// Params returns the parameters that the item has, without those of [WriteUnits].
-func (s *State) Params() (params []Params) {
-	for i := range s.Limits {
-		if l := &s.Limits[i]; l.Name != WriteUnits {
-			params = append(params, l.params())
-		}
-	}
-	return params
-}
-
-// SameParams reports whether two items have the same limits, so that their tokens may be added up.
-func (s *State) SameParams(other *State) bool {
-	c := Config{Params: s.Params()}
-	o := Config{Params: other.Params()}
-	return len(c.Params) == len(o.Params) && !slices.ContainsFunc(o.Params, func(p Params) bool {
-		mine := c.of(p.Name)
-		return mine == nil || *mine != p
-	})
-}
-
 // Writes returns a number that every physical write of the item raises.
 func (s *State) Writes() int64 {
 	if l := s.find(WriteUnits); l != nil {

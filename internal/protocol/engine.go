@@ -123,16 +123,13 @@ func (e *Engine) NextEpoch() int64 { return e.options.Epoch.Add(1) }
 // now returns the time in epoch milliseconds.
 func (e *Engine) now() int64 { return e.options.Now().UnixMilli() }
 
-// keep returns the config under which an item stays what it is: settling leaves its limits alone.
+// keep returns the config under which an item stays what it is: settling leaves its limits alone. An item that expires is
+// kept until it would be full again: before, it must not be taken for a new, full one.
 func (e *Engine) keep(s *bucket.State) *bucket.Config {
 	c := &bucket.Config{Params: s.Params(), Lead: e.options.MaxLead.Milliseconds()}
 	c.Freshness = e.options.Freshness(c.Params)
 	if s.ExpiresAt > 0 {
-		c.Lifetime = keptLifetime
+		c.Lifetime = bucket.DefaultLifetime
 	}
 	return c
 }
-
-// keptLifetime keeps an item that expires for as long as it takes to fill up after a settlement: until then it must not be
-// taken for a new, full one. The next take sets the configured lifetime again.
-const keptLifetime = 7

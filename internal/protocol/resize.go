@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
-
-// quietRate is the number of writes per second of a shard below which it is joined with its sibling.
-const quietRate = 100
 
 // rebalance divides a shard that was written more often than its key can bear, and joins one that was not for a while. It
 // is called after a write, so never on the way to a rejection, and works in the background.
@@ -73,17 +71,11 @@ func (s *shard) isQuiet(i *image, now int64) bool {
 		return false
 	}
 	s.rateBase.Store(i)
-	return IsQuiet((i.Writes()-base.Writes())/millis, elapsed)
+	return bucket.IsQuiet((i.Writes()-base.Writes())/millis, time.Duration(elapsed)*time.Millisecond)
 }
 
 // millis is the number of millitokens in a token.
 const millis = 1000
-
-// IsQuiet reports whether an item is written so seldom, over a time in milliseconds, that it may be joined with its
-// sibling.
-func IsQuiet(writes, elapsed int64) bool {
-	return elapsed >= rateTime.Milliseconds() && writes*1000 < quietRate*elapsed
-}
 
 // resize runs a split or a merge in the background, one at a time for a shard. One that fails is left to the next write.
 func (e *Engine) resize(ctx context.Context, s *shard, do func(context.Context) error) {
@@ -138,7 +130,7 @@ func (e *Engine) merge(ctx context.Context, low, high *shard) error {
 	}
 	a, b := images[0], images[1]
 	now := e.now()
-	if !a.exists || !b.exists || a.Count() != b.Count() || a.Count() == 1 || !a.SameParams(&b.State) || a.Pressed(now) || b.Pressed(now) {
+	if !a.exists || !b.exists || a.Count() == 1 || !a.Joins(&b.State) || a.Pressed(now) || b.Pressed(now) {
 		return nil
 	}
 	writes, err := low.Merge(high.BucketKey, &a.State, &b.State, now)
