@@ -90,7 +90,7 @@ func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) 
 			var decoded layout.Audit
 			if err == nil {
 				decoded, err = layout.DecodeAudit(item)
-				err = wrap("read audit events", err)
+				err = publicError("read audit events", err)
 			}
 			switch {
 			case err != nil:
@@ -297,7 +297,7 @@ func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (item
 		keys = append(slices.Clone(keys), l.systemLevel().key)
 	}
 	if len(keys) > 0 {
-		if items, err = l.readItems(ctx, keys...); err != nil {
+		if items, err = l.table.Read(ctx, keys...); err != nil {
 			return nil, by, err
 		}
 	}

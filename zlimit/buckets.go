@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A Bucket is where the limits of an entity stand for one resource. The limits are those that the bucket was last
@@ -28,10 +29,10 @@ type spread struct {
 }
 
 // spreads yields the buckets whose items a query of an index finds, those of one bucket after another.
-func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read reader) iter.Seq2[spread, error] {
+func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read table.Reader) iter.Seq2[spread, error] {
 	return func(yield func(spread, error) bool) {
 		var b spread
-		for item, err := range l.lookUp(ctx, q, read) {
+		for item, err := range l.table.LookUp(ctx, q, read) {
 			var decoded layout.Bucket
 			if err == nil {
 				decoded, err = layout.DecodeBucket(item)

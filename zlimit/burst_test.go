@@ -125,7 +125,7 @@ func testBurst(t *testing.T, s, past Store, m *metronome, length time.Duration) 
 
 	check := func() (items []*bucket.State) {
 		t.Helper()
-		l.background.Wait()
+		l.engine.Quiesce()
 		items = shardsOf(t, eye)
 		if _, _, capacity := total(items, "rpm"); capacity != b.limit.Capacity*millis {
 			t.Fatalf("the shares of %d shards add up to %d, want %d", len(items), capacity, b.limit.Capacity*millis)

@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
@@ -64,7 +65,7 @@ func (s *LimitService) System(ctx context.Context) (SystemConfig, error) {
 
 // DeleteSystem deletes the system config, if there is one.
 func (s *LimitService) DeleteSystem(ctx context.Context) error {
-	return wrap("delete limits", s.delete(ctx, s.l.systemLevel()))
+	return publicError("delete limits", s.delete(ctx, s.l.systemLevel()))
 }
 
 // SetResource replaces the limits of a resource.
@@ -89,7 +90,7 @@ func (s *LimitService) DeleteResource(ctx context.Context, resource string) erro
 	if err := validateResource(resource); err != nil {
 		return err
 	}
-	return wrap("delete limits", s.delete(ctx, s.l.resourceLevel(resource)))
+	return publicError("delete limits", s.delete(ctx, s.l.resourceLevel(resource)))
 }
 
 // Resources yields the resources that have limits of their own, in alphabetical order. It costs one read.
@@ -123,7 +124,7 @@ func (s *LimitService) DeleteEntity(ctx context.Context, entity, resource string
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
 	}
-	return wrap("delete limits", s.delete(ctx, s.l.entityLevel(entity, resource)))
+	return publicError("delete limits", s.delete(ctx, s.l.entityLevel(entity, resource)))
 }
 
 // EntitiesWith yields the entities that have limits of their own for a resource, in alphabetical order. It reads the
@@ -166,13 +167,13 @@ func (s *LimitService) registry(
 	ctx context.Context, key store.Key, names func(expr.Item) ([]string, error),
 ) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		items, err := s.l.readItems(ctx, key)
+		items, err := s.l.table.Read(ctx, key)
 		var list []string
 		if err == nil && items[0] != nil {
 			list, err = names(items[0])
 		}
 		if err != nil {
-			yield("", wrap("list resources", err))
+			yield("", publicError("list resources", err))
 			return
 		}
 		for _, name := range slices.Sorted(slices.Values(list)) {
@@ -189,14 +190,15 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	if err := r.validateNames(); err != nil {
 		return Resolved{}, err
 	}
-	limits, err := s.l.resolve(ctx, s.l.bucket(entity, resource))
+	limits, err := s.l.cache.For(ctx, s.l.engine.Bucket(entity, resource))
 	if err != nil {
-		return Resolved{}, wrap("resolve limits", err)
+		return Resolved{}, publicError("resolve limits", err)
 	}
-	if len(limits.limits) == 0 {
-		return Resolved{OnUnavailable: limits.policy}, noLimits(entity, resource)
+	found := limits.Detail.(*resolved)
+	if len(found.limits) == 0 {
+		return Resolved{OnUnavailable: found.policy}, noLimits(entity, resource)
 	}
-	return Resolved{slices.Clone(limits.limits), limits.source, limits.policy}, nil
+	return Resolved{slices.Clone(found.limits), found.source, found.policy}, nil
 }
 
 // Invalidate forgets the stored limits that are in memory: the next request of each bucket reads them again.
@@ -370,20 +372,20 @@ func (s *LimitService) get(ctx context.Context, c configRef) (*level, configItem
 	if s.l.closed.Load() {
 		return &level{}, configItem{}, ErrClosed
 	}
-	items, err := s.l.readItems(ctx, c.key)
+	items, err := s.l.table.Read(ctx, c.key)
 	if err != nil {
-		return &level{}, configItem{}, wrap("read limits", err)
+		return &level{}, configItem{}, publicError("read limits", err)
 	}
 	if items[0] == nil {
 		return &level{}, configItem{}, noLimits(c.entity, c.resource)
 	}
 	open, err := c.open(items[0])
 	if err != nil {
-		return &level{}, configItem{}, wrap("read limits", err)
+		return &level{}, configItem{}, publicError("read limits", err)
 	}
 	found, err := c.decode(items[0])
 	if err != nil {
-		return &level{}, configItem{}, wrap("read limits", err)
+		return &level{}, configItem{}, publicError("read limits", err)
 	}
 	return found, open, nil
 }
@@ -393,7 +395,7 @@ func (s *LimitService) set(ctx context.Context, c configRef, want level, retenti
 	if err := want.check(c.source, "limits"); err != nil {
 		return err
 	}
-	return wrap("set limits", s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
+	return publicError("set limits", s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
 		open, err := c.open(item)
 		if err != nil {
 			return nil, nil, err
@@ -494,7 +496,7 @@ func (s *LimitService) change(
 	if s.l.closed.Load() {
 		return ErrClosed
 	}
-	for attempt := range maxAttempts {
+	for attempt := range table.MaxAttempts {
 		items, by, err := s.l.readToChange(ctx, c.key)
 		if err != nil {
 			return err
@@ -503,7 +505,8 @@ func (s *LimitService) change(
 		if err != nil {
 			return err
 		}
-		applied, err := s.l.transact(ctx, writes)
+		epoch := s.l.epoch.Add(1)
+		applied, err := s.l.table.Transact(ctx, writes)
 		if err != nil {
 			return err
 		}
@@ -511,19 +514,19 @@ func (s *LimitService) change(
 			if c.source == SourceSystem {
 				s.l.retained.Store(nil)
 			}
-			s.l.learn(c.key, next)
+			s.l.learn(c.key, next, epoch)
 			return nil
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := s.l.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
 	}
 	return ErrContended
 }
 
-// learn makes a level that was written the one in memory.
-func (l *RateLimiter) learn(key store.Key, next *level) {
-	next.readAt = l.now()
+// learn makes a level the one in memory that was written after an epoch.
+func (l *RateLimiter) learn(key store.Key, next *level, epoch int64) {
+	next.readAt, next.epoch = l.now(), epoch
 	l.configs.Set(key, next)
 	l.generation.Add(1)
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
@@ -94,10 +93,9 @@ func TestCosts(t *testing.T) {
 	measure("a known bucket whose stamp another process moved", l, take(l, request))
 	acquire(t, other, ask(Amounts{"rpm": available(t, l, "rpm")}))
 	measure("rejected, against the last image", l, refuse(l, request))
-	measure("rejected, as the last image foretold", l, refuse(l, request))
-	cached := newLimiter(t, s, WithClock(c.now), WithRejectionCache(time.Second))
-	reject(t, cached, request)
-	measure("rejected from the cache of `WithRejectionCache`", cached, refuse(cached, request))
+	measure("rejected, by what was seen of late, see `WithRejectionCache`", l, refuse(l, request))
+	c.sleep(300 * time.Millisecond)
+	measure("rejected, as an older image foretold", l, refuse(l, request))
 	measure("bad input", l, func() error {
 		var invalid *ValidationError
 		if _, err := l.Acquire(ctx, ask(Amounts{"rpm": -1})); !errors.As(err, &invalid) {
@@ -127,6 +125,7 @@ func TestCosts(t *testing.T) {
 	measure("both known: one round trip", family, take(family, child))
 	acquire(t, family, Request{Entity: "key-2", Resource: "gpt-4", Consume: Amounts{"tpd": 90}})
 	acquire(t, family, ask(Amounts{"tpd": 1}))
+	c.sleep(time.Second)
 	measure("a parent refuses, as its last image foretold", family, refuse(family, ask(Amounts{"tpd": 99})))
 	lease = acquire(t, family, child)
 	measure("roll back", family, func() error { return lease.Rollback(ctx) })
@@ -136,19 +135,16 @@ func TestCosts(t *testing.T) {
 	sharded := newLimiter(t, s, WithClock(c.now), WithNamespace("sharded"))
 	setSystem(t, sharded, PerDay("tpm", 1000))
 	acquire(t, sharded, ask(Amounts{"tpm": 1}))
-	b := sharded.bucket("key-1", "gpt-4")
-	image, err := sharded.read(ctx, b.shard(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	measure("split a shard in two", sharded, func() error { return sharded.split(ctx, layout.Owner{}, b.shard(0), image) })
+	whole := shardsOf(t, sharded)[0]
+	measure("split a shard in two", sharded, func() error { _, err := divideAt(ctx, sharded, "key-1", whole); return err })
 	for range 20 { // until both shards are known
 		acquire(t, sharded, ask(Amounts{"tpm": 1}))
 	}
 	measure("one of two shards has it", sharded, take(sharded, ask(Amounts{"tpm": 1})))
 	measure("two shards have it together", sharded, take(sharded, ask(Amounts{"tpm": 900})))
 	measure("`Available` of two shards", sharded, func() error { _, err := sharded.Available(ctx, "key-1", "gpt-4"); return err })
-	measure("merge two shards", sharded, func() error { return sharded.merge(ctx, b.shard(0), b.shard(1)) })
+	half := shardsOf(t, sharded)[0]
+	measure("merge two shards", sharded, func() error { return joinAt(ctx, sharded, "key-1", half) })
 
 	page.WriteString("\n")
 	section("Usage and capacity")

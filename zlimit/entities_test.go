@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -143,7 +144,7 @@ func TestChains(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	var invalid *ValidationError
-	for i := range maxDepth {
+	for i := range protocol.MaxDepth {
 		e := Entity{ID: fmt.Sprint("e", i)}
 		if i > 0 {
 			e.ParentID = fmt.Sprint("e", i-1)

@@ -95,22 +95,23 @@ func TestSeedingAsksForAbsence(t *testing.T) {
 // TestResizingAsksForTheCount has another program change the number of shards, and nothing else.
 func TestResizingAsksForTheCount(t *testing.T) {
 	ctx := context.Background()
-	for name, resize := range map[string]func(l *RateLimiter, images []*image) error{
-		"split": func(l *RateLimiter, images []*image) error {
+	for name, resize := range map[string]func(l *RateLimiter, first *bucket.State) error{
+		"split": func(l *RateLimiter, first *bucket.State) error {
 			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 })
-			return divideAt(ctx, l, images[0])
+			_, err := divideAt(ctx, l, "key-1", first)
+			return err
 		},
-		"merge, low": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 }) })
+		"merge, low": func(l *RateLimiter, first *bucket.State) error {
+			return joinAfter(ctx, l, first, func() { edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
-		"merge, high": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *layout.Bucket) { item.ShardCount = 4 }) })
+		"merge, high": func(l *RateLimiter, first *bucket.State) error {
+			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
-		"merge, high, refilled": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *layout.Bucket) { item.RefilledAt += 3600_000 }) })
+		"merge, high, refilled": func(l *RateLimiter, first *bucket.State) error {
+			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.RefilledAt += 3600_000 }) })
 		},
-		"merge, high, used": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *layout.Bucket) { item.Limits[0].Tokens-- }) })
+		"merge, high, used": func(l *RateLimiter, first *bucket.State) error {
+			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.Limits[0].Tokens-- }) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,10 +119,7 @@ func TestResizingAsksForTheCount(t *testing.T) {
 			setSystem(t, l, PerHour("rpm", 100))
 			acquire(t, l, ask(Amounts{"rpm": 1}))
 			divide(t, l)
-			if _, err := l.survey(ctx, l.bucket("key-1", "gpt-4")); err != nil {
-				t.Fatal(err)
-			}
-			if err := resize(l, shardsSeen(l)); err != nil {
+			if err := resize(l, shardsOf(t, l)[0]); err != nil {
 				t.Fatal(err)
 			}
 			if states := shardsOf(t, l); len(states) != 2 {
@@ -132,9 +130,9 @@ func TestResizingAsksForTheCount(t *testing.T) {
 }
 
 // joinAfter merges a shard, and has something happen between the read and the write of it.
-func joinAfter(ctx context.Context, l *RateLimiter, i *image, meanwhile func()) error {
+func joinAfter(ctx context.Context, l *RateLimiter, s *bucket.State, meanwhile func()) error {
 	l.store.(*interlude).set(meanwhile)
-	return joinAt(ctx, l, i)
+	return joinAt(ctx, l, "key-1", s)
 }
 
 // TestItemsWithoutParameters has another program leave a limit without a rate, or with one that cannot be: it counts as one
@@ -212,7 +210,7 @@ func TestPurgeAsksForTheState(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	items, readErr := l.readItems(ctx, key)
+	items, readErr := l.table.Read(ctx, key)
 	if err != nil || readErr != nil || items[0] == nil {
 		t.Errorf("Purge() = %v, and the record is %v, want it to stay", err, items)
 	}

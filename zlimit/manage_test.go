@@ -6,10 +6,12 @@ import (
 	"iter"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // dump returns every item of namespaces, by its key, as text.
@@ -17,7 +19,7 @@ func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string 
 	tb.Helper()
 	items := map[string]string{}
 	for _, ns := range namespaces {
-		for item, err := range (&RateLimiter{store: s, options: options{callTimeout: 1 << 40}}).query(context.Background(), "dump", layout.QueryNamespaceItems(ns)) {
+		for item, err := range table.New(s, table.Options{Timeout: time.Hour}).Items(context.Background(), layout.QueryNamespaceItems(ns)) {
 			if err != nil {
 				tb.Fatal(err)
 			}

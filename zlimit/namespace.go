@@ -11,6 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // DefaultNamespace is the namespace of limiters that are opened without [WithNamespace]. It cannot be deleted: the next
@@ -56,7 +57,7 @@ func (s *NamespaceService) Register(ctx context.Context, name string) (Namespace
 		return Namespace{}, err
 	}
 	ns, err := s.l.register(ctx, name)
-	return ns, wrap("register the namespace", err)
+	return ns, publicError("register the namespace", err)
 }
 
 // Get returns the namespace of a name; [ErrNamespaceNotFound] when there is none. It costs one read.
@@ -66,7 +67,7 @@ func (s *NamespaceService) Get(ctx context.Context, name string) (Namespace, err
 	}
 	found, err := s.l.named(ctx, name)
 	if err != nil {
-		return Namespace{}, wrap("get the namespace", err)
+		return Namespace{}, publicError("get the namespace", err)
 	}
 	return namespaceOf(&found), nil
 }
@@ -103,7 +104,7 @@ func (s *NamespaceService) list(
 			var ns Namespace
 			if err == nil {
 				ns, err = decode(item)
-				err = wrap("list namespaces", err)
+				err = publicError("list namespaces", err)
 			}
 			if err != nil {
 				yield(Namespace{}, err)
@@ -128,11 +129,11 @@ func (s *NamespaceService) Delete(ctx context.Context, name string) (Namespace, 
 		return Namespace{}, &ValidationError{Field: "namespace", Value: name, Reason: "cannot be deleted"}
 	}
 	ns, err := s.delete(ctx, name)
-	return ns, wrap("delete the namespace", err)
+	return ns, publicError("delete the namespace", err)
 }
 
 func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, error) {
-	for attempt := range maxAttempts {
+	for attempt := range table.MaxAttempts {
 		found, err := s.l.named(ctx, name)
 		if err != nil {
 			return Namespace{}, err
@@ -147,7 +148,7 @@ func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, 
 		if err != nil {
 			return Namespace{}, err
 		}
-		results, err := s.l.tryTransact(ctx, []store.Write{
+		results, err := s.l.table.TryTransact(ctx, []store.Write{
 			{Kind: store.Delete, Key: found.Key.Key(), Expr: release},
 			{Kind: store.Update, Key: layout.NamespaceIDKey{ID: ns.ID}.Key(), Expr: retire},
 		})
@@ -161,7 +162,7 @@ func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, 
 		default:
 			return ns, nil
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := s.l.table.Pause(ctx, attempt); err != nil {
 			return Namespace{}, err
 		}
 	}
@@ -177,12 +178,12 @@ func (s *NamespaceService) Recover(ctx context.Context, id string) (Namespace, e
 		return Namespace{}, err
 	}
 	ns, err := s.recover(ctx, id)
-	return ns, wrap("recover the namespace", err)
+	return ns, publicError("recover the namespace", err)
 }
 
 func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, error) {
-	for attempt := range maxAttempts {
-		items, err := s.l.readItems(ctx, layout.NamespaceIDKey{ID: id}.Key())
+	for attempt := range table.MaxAttempts {
+		items, err := s.l.table.Read(ctx, layout.NamespaceIDKey{ID: id}.Key())
 		if err != nil {
 			return Namespace{}, err
 		}
@@ -209,7 +210,7 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 		if err != nil {
 			return Namespace{}, err
 		}
-		results, err := s.l.tryTransact(ctx, []store.Write{
+		results, err := s.l.table.TryTransact(ctx, []store.Write{
 			{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode(), Expr: absent},
 			{Kind: store.Update, Key: found.Key.Key(), Expr: restore},
 		})
@@ -223,7 +224,7 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 		default:
 			return ns, nil
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := s.l.table.Pause(ctx, attempt); err != nil {
 			return Namespace{}, err
 		}
 	}
@@ -300,7 +301,7 @@ func (l *RateLimiter) lookup(ctx context.Context, name string) (found registrati
 
 // named returns the record of a registered namespace.
 func (l *RateLimiter) named(ctx context.Context, name string) (item layout.Namespace, err error) {
-	items, err := l.readItems(ctx, layout.NamespaceKey{Name: name}.Key())
+	items, err := l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
 	if err == nil && items[0] == nil {
 		err = missing(name)
 	}
@@ -312,8 +313,8 @@ func (l *RateLimiter) named(ctx context.Context, name string) (item layout.Names
 
 // register registers a namespace, or finds it registered.
 func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, error) {
-	for attempt := range maxAttempts {
-		items, err := l.readItems(ctx, layout.NamespaceKey{Name: name}.Key())
+	for attempt := range table.MaxAttempts {
+		items, err := l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
 		if err != nil {
 			return Namespace{}, err
 		}
@@ -330,14 +331,14 @@ func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, err
 		if err != nil {
 			return Namespace{}, err
 		}
-		applied, err := l.transact(ctx, []store.Write{
+		applied, err := l.table.Transact(ctx, []store.Write{
 			{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode(), Expr: absent},
 			{Kind: store.Put, Key: reverse.Key.Key(), Item: reverse.Encode(), Expr: absent},
 		})
 		if applied || err != nil {
 			return namespaceOf(&forward), err
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := l.table.Pause(ctx, attempt); err != nil {
 			return Namespace{}, err
 		}
 	}

@@ -35,7 +35,7 @@ func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(P
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return err
 	}
-	return wrap("purge the namespace", s.purge(ctx, id, progress))
+	return publicError("purge the namespace", s.purge(ctx, id, progress))
 }
 
 func (s *NamespaceService) purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
@@ -44,7 +44,7 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 		return err
 	}
 	key := layout.NamespaceIDKey{ID: id}.Key()
-	result, err := s.l.patientWrite(ctx, store.Write{Kind: store.Update, Key: key, Expr: condemn})
+	result, err := s.l.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: key, Expr: condemn})
 	switch {
 	case err != nil:
 		return err
@@ -73,7 +73,7 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 	if err != nil {
 		return err
 	}
-	_, err = s.l.patientWrite(ctx, store.Write{Kind: store.Delete, Key: key, Expr: forget})
+	_, err = s.l.table.PatientWrite(ctx, store.Write{Kind: store.Delete, Key: key, Expr: forget})
 	return err
 }
 
@@ -85,7 +85,7 @@ func (s *NamespaceService) sweep(ctx context.Context, id string, done *PurgeProg
 	q := layout.QueryNamespaceItems(id)
 	for {
 		var page store.Page
-		err := s.l.patiently(ctx, func(ctx context.Context) (err error) {
+		err := s.l.table.Patiently(ctx, func(ctx context.Context) (err error) {
 			page, err = s.l.store.Query(ctx, q)
 			return err
 		})
@@ -99,7 +99,7 @@ func (s *NamespaceService) sweep(ctx context.Context, id string, done *PurgeProg
 			}
 		}
 		for chunk := range slices.Chunk(keys, store.MaxDelete) {
-			if err := s.l.deleteKeys(ctx, chunk); err != nil {
+			if err := s.l.table.Delete(ctx, chunk); err != nil {
 				return err
 			}
 			done.Deleted += len(chunk)

@@ -92,7 +92,7 @@ func OpenStore(ctx context.Context, name string) (Store, error) {
 	}
 	if s.embedded {
 		if err := s.impl.Setup(ctx); err != nil {
-			return Store{}, errors.Join(wrap("set up the store", err), s.Close())
+			return Store{}, errors.Join(publicError("set up the store", err), s.Close())
 		}
 	}
 	return s, nil

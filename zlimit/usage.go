@@ -65,7 +65,7 @@ func (s *UsageService) Snapshots(ctx context.Context, q UsageQuery) iter.Seq2[Sn
 		left := q.Limit
 		for snapshot, err := range s.read(ctx, &q) {
 			if err != nil {
-				yield(Snapshot{}, wrap("read usage", err))
+				yield(Snapshot{}, publicError("read usage", err))
 				return
 			}
 			left--

@@ -45,7 +45,7 @@ func (q *UsageQuery) span(l *RateLimiter) (usageSpan, bool) {
 func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.Seq2[expr.Item, error] {
 	q := s.narrow(layout.QueryUsageOfEntity(s.l.ns, entity, resource, ""))
 	if s.window == Hourly {
-		return s.l.items(ctx, q)
+		return s.l.table.Items(ctx, q)
 	}
 	return func(yield func(expr.Item, error) bool) {
 		starts, err := s.starts(ctx, q)
@@ -58,7 +58,7 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 			for i, start := range chunk {
 				keys[i] = layout.UsageKey{NS: s.l.ns, Entity: entity, Resource: resource, WindowKey: s.window.key(start)}.Key()
 			}
-			items, err := s.l.glance(ctx, keys...)
+			items, err := s.l.table.ReadEventually(ctx, keys...)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -76,7 +76,7 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[expr.Item, error] {
 	q := s.narrow(layout.QueryUsageOfResource(s.l.ns, resource, ""))
 	if s.window == Hourly {
-		return s.l.lookUp(ctx, q, s.l.glance)
+		return s.l.table.LookUp(ctx, q, s.l.table.ReadEventually)
 	}
 	return func(yield func(expr.Item, error) bool) {
 		starts, err := s.starts(ctx, q)
@@ -87,7 +87,7 @@ func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[ex
 		for _, start := range starts {
 			of := layout.QueryUsageOfResource(s.l.ns, resource, s.window.key(start))
 			of.Limit = q.Limit
-			for item, err := range s.l.lookUp(ctx, of, s.l.glance) {
+			for item, err := range s.l.table.LookUp(ctx, of, s.l.table.ReadEventually) {
 				if !yield(item, err) || err != nil {
 					return
 				}
@@ -155,7 +155,7 @@ func (s usageSpan) starts(ctx context.Context, q store.Query) (starts []time.Tim
 // firstUsage returns the first key of a snapshot that a query finds; false when there is none.
 func (l *RateLimiter) firstUsage(ctx context.Context, q store.Query) (layout.UsageKey, bool, error) {
 	q.Limit = 1
-	for item, err := range l.items(ctx, q) {
+	for item, err := range l.table.Items(ctx, q) {
 		if err != nil {
 			return layout.UsageKey{}, false, err
 		}

@@ -149,6 +149,7 @@ func describe(items map[layout.BucketKey]*layout.Bucket) string {
 
 // judge returns what is wrong with a change.
 func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, applied bool) error {
+	together := map[layout.BucketKey][]layout.BucketKey{} // shards that one transaction updates, by the first shard
 	for k, old := range before {
 		next := after[k]
 		switch {
@@ -173,6 +174,10 @@ func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, appli
 			w.ideals[k.Key()] = ideals
 		case next == nil:
 			delete(w.ideals, k.Key())
+		case next.ShardCount == old.ShardCount && len(before) > 1:
+			first := k
+			first.Shard = 0
+			together[first] = append(together[first], k)
 		case next.ShardCount == old.ShardCount:
 			if err := w.judgeUpdate(k, old, next); err != nil {
 				return fmt.Errorf("shard %d: %w", k.Shard, err)
@@ -181,6 +186,69 @@ func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, appli
 			if err := w.judgeMerge(before, after, k); err != nil {
 				return err
 			}
+		}
+	}
+	for _, keys := range together {
+		if len(keys) == 1 {
+			if err := w.judgeUpdate(keys[0], before[keys[0]], after[keys[0]]); err != nil {
+				return fmt.Errorf("shard %d: %w", keys[0].Shard, err)
+			}
+		} else if err := w.judgeTogether(keys, before, after); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeTogether holds shards that one transaction updates against their ideal buckets: refill that a full one could not
+// hold since the latest stamp of all may have moved to another one, and tokens may have moved among them.
+func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layout.BucketKey]*layout.Bucket) error {
+	latest := int64(0)
+	for _, k := range keys {
+		if after[k].RefilledAt < before[k].RefilledAt {
+			return fmt.Errorf("the refill stamp went back from %d to %d", before[k].RefilledAt, after[k].RefilledAt)
+		}
+		latest = max(latest, before[k].RefilledAt)
+	}
+	for _, of := range after[keys[0]].Limits {
+		if of.Name == bucket.WriteUnits {
+			continue
+		}
+		tokens, least, most, capacity := new(big.Rat), new(big.Rat), new(big.Rat), int64(0)
+		for _, k := range keys {
+			old, next := before[k], after[k]
+			was, l := find(old, of.Name), find(next, of.Name)
+			if was == nil || l == nil {
+				return fmt.Errorf("shard %d has no %s before or after all of them change", k.Shard, of.Name)
+			}
+			consumed := rational(l.Consumed - was.Consumed)
+			w.enter(k.Entity, l.Name, l.Consumed-was.Consumed)
+			share := shareOf(k, next, l)
+			if l.Tokens > share {
+				return fmt.Errorf("shard %d has %d of %s, more than its share of %d", k.Shard, l.Tokens, l.Name, share)
+			}
+			ideal := w.ideals[k.Key()][of.Name]
+			kept := new(big.Rat).Add(ideal, flow(k, old, was, min(latest, next.RefilledAt)))
+			atMost(kept, min(shareOf(k, old, was), share))
+			kept.Add(kept, flow(k, old, was, next.RefilledAt)).Sub(kept, flow(k, old, was, min(latest, next.RefilledAt)))
+			most.Add(most, kept).Sub(most, consumed)
+			alone := new(big.Rat).Set(kept)
+			atMost(alone, min(shareOf(k, old, was), share))
+			least.Add(least, alone).Sub(least, consumed)
+			tokens.Add(tokens, rational(l.Tokens))
+			capacity += share
+			w.ideals[k.Key()][of.Name] = rational(l.Tokens)
+		}
+		atMost(most, capacity)
+		slack := rational(int64(len(keys)))
+		if tokens.Cmp(most.Add(most, slack)) > 0 || tokens.Cmp(least.Sub(least, slack)) < 0 {
+			return fmt.Errorf("%d shards have %s of %s together, want from %s to %s",
+				len(keys), tokens.FloatString(0), of.Name, least.FloatString(3), most.FloatString(3))
+		}
+	}
+	for _, k := range keys {
+		if was, l := find(before[k], bucket.WriteUnits), find(after[k], bucket.WriteUnits); was != nil && l != nil {
+			w.ideals[k.Key()][bucket.WriteUnits] = rational(l.Tokens)
 		}
 	}
 	return nil
@@ -224,7 +292,7 @@ func (w *witness) judgeUpdate(k layout.BucketKey, old, next *layout.Bucket) erro
 // judgeSplit checks that a shard and its origin have together what the origin had, refilled.
 func (w *witness) judgeSplit(before, after map[layout.BucketKey]*layout.Bucket, created layout.BucketKey) error {
 	from := created
-	from.Shard = origin(created.Shard)
+	from.Shard = bucket.Origin(created.Shard)
 	old, next, shard := before[from], after[from], after[created]
 	if old == nil || next == nil || next.ShardCount != 2*old.ShardCount || shard.ShardCount != next.ShardCount {
 		return fmt.Errorf("shard %d came from nowhere", created.Shard)

@@ -15,7 +15,9 @@ const (
 )
 
 // String returns the name of the kind.
-func (k Kind) String() string { return [...]string{"reject", "crowded", "create", "spend", "advance"}[k] }
+func (k Kind) String() string {
+	return [...]string{"reject", "crowded", "create", "spend", "advance"}[k]
+}
 
 // StepKind is a clause of the operations spend and advance in the schema.
 type StepKind uint8

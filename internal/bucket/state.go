@@ -142,7 +142,9 @@ func (c *Config) of(name string) *Params {
 func (c *Config) InLine(s *State, now int64) bool { return c.Matches(s) && !c.leads(s, now) }
 
 // leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.
-func (c *Config) leads(s *State, now int64) bool { return c.Lead > 0 && s.RefilledAt > add(now, c.Lead) }
+func (c *Config) leads(s *State, now int64) bool {
+	return c.Lead > 0 && s.RefilledAt > add(now, c.Lead)
+}
 
 // since returns the time from which on an item is refilled: its refill stamp, or the time itself when the stamp leads.
 func (c *Config) since(s *State, now int64) int64 {

@@ -106,6 +106,12 @@ func (e *Engine) Close() {
 	e.background.Wait()
 }
 
+// Quiesce waits for the work that is under way in the background.
+func (e *Engine) Quiesce() { e.background.Wait() }
+
+// Buckets returns the number of buckets that the engine remembers.
+func (e *Engine) Buckets() int { return e.buckets.EstimatedSize() }
+
 // Bucket returns what the engine knows of a bucket.
 func (e *Engine) Bucket(entity, resource string) *Bucket {
 	id := bucketID{entity, resource}

@@ -52,7 +52,7 @@ type DepthError struct{ Entity string }
 
 // Error names the entity.
 func (e *DepthError) Error() string {
-	return fmt.Sprintf("entity %q has more than %d ancestors", e.Entity, maxDepth-1)
+	return fmt.Sprintf("entity %q has more than %d ancestors", e.Entity, MaxDepth-1)
 }
 
 // A CrowdedError says that an item would have more limits than fit a write.

@@ -30,6 +30,23 @@ type waiter struct {
 	done       chan error // holds the outcome; nil for a caller that does not wait
 }
 
+// Waiting returns the number of callers that wait to share a write of the bucket.
+func (b *Bucket) Waiting() (waiting int) {
+	waiting = b.queue.length()
+	for _, s := range *b.shards.Load() {
+		if s != nil {
+			waiting += s.queue.length()
+		}
+	}
+	return waiting
+}
+
+func (q *writeQueue) length() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.waiting)
+}
+
 // do writes what a caller wants alone when no write is under way, or waits to share one. A caller whose context ends does
 // not disturb the others: it leaves the queue, or if the write is under way what it took is given back. A correction,
 // which may not be written twice, waits for the outcome then.

@@ -44,12 +44,22 @@ func (r *Receipt) Limits() *Limits {
 	return r.takings[0].limits
 }
 
-// Resource returns the resource of the request.
+// Resource returns the resource of the request, "" for a receipt of nothing.
 func (r *Receipt) Resource() string {
 	if len(r.takings) == 0 {
 		return ""
 	}
 	return r.takings[0].bucket.Resource
+}
+
+// Request returns the request that asks for more of what the receipt is about. The receipt is not one of nothing.
+func (r *Receipt) Request(amounts []bucket.Amount) Request {
+	t := &r.takings[0]
+	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts}
+	if t.limits.Own {
+		more.Own = t.limits
+	}
+	return more
 }
 
 // Add adds what was taken by a later request of the same entity and resource, and the levels that it has more. It returns
@@ -287,7 +297,7 @@ func (e *Engine) settleAcrossShards(ctx context.Context, c *correction, s *shard
 				return false, err
 			}
 		}
-		if len(v.states) <= 1 {
+		if v.isWhole() {
 			err := e.settleOnShard(ctx, c, c.bucket.shard(0), amounts)
 			return err == nil, unlessMoved(err)
 		}

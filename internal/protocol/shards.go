@@ -107,7 +107,7 @@ func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error
 			return false, errShort
 		}
 		at, ok := c.Roomiest(v.states, &l.demand, now)
-		if ok || len(v.states) <= 1 {
+		if ok || v.isWhole() {
 			s := l.bucket.shard(0)
 			if ok {
 				s = v.shards[at]
@@ -164,6 +164,9 @@ type view struct {
 	states []*bucket.State
 	stale  []*shard // that were not seen recently enough
 }
+
+// isWhole reports whether the bucket is not divided, or does not exist.
+func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
 
 // seenSince returns whether an image shows an item after an epoch.
 func (e *Engine) seenSince(epoch int64) func(*image) bool {

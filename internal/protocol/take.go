@@ -28,8 +28,8 @@ type level struct {
 	began  int64 // epoch when the request came
 }
 
-// maxDepth bounds the levels of a request.
-const maxDepth = 8
+// MaxDepth bounds the levels of a request.
+const MaxDepth = 8
 
 // maxRestarts bounds how often the levels of one request are made. Each time, limits were changed by others or tokens
 // came back.
@@ -66,7 +66,7 @@ func (e *Engine) levels(ctx context.Context, r *Request, began int64, levels []l
 	}
 	levels = append(levels, first)
 	for owner := first.limits.Owner; owner.Cascade && owner.Parent != ""; owner = levels[len(levels)-1].limits.Owner {
-		if len(levels) == maxDepth {
+		if len(levels) == MaxDepth {
 			return nil, &DepthError{r.Entity}
 		}
 		b := e.Bucket(owner.Parent, r.Resource)
