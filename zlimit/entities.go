@@ -134,7 +134,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		case e.ParentID != "" && !results[1].Applied:
 			return Entity{}, noParent(e.ParentID)
 		case allApplied(results):
-			s.l.learn(item.Key.Key(), &level{owner: layout.Owner{e.Cascade, e.ParentID}})
+			s.l.learn(item.Key.Key(), &level{owner: layout.Owner{Cascade: e.Cascade, Parent: e.ParentID}})
 			return e, nil
 		}
 		if err := pause(ctx, attempt); err != nil {

@@ -266,7 +266,6 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"deleteKeys":   "deletion of entities and namespaces",
 		"patientWrite": "records of namespaces; no bucket",
 		"writeVersion": "the version; no bucket",
-		"Save":         "leases of the change stream; no bucket",
 		"expire":       "deletion of what has expired",
 	}
 	found := map[string]string{}
