@@ -13,7 +13,7 @@ MUTANTS   ?=
 
 # How the benchmarks run.
 BENCH      ?= .
-BENCHPKG   ?= ./zlimit/...
+BENCHPKG   ?= ./zlimit/... ./internal/layout
 BENCHTIME  ?= 1s
 BENCHCOUNT ?= 1
 

@@ -318,7 +318,7 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 	}
 	if c.source == sourceRecord {
 		entity, err := layout.DecodeEntity(item)
-		found.owner = layout.Owner{entity.Cascade, entity.Parent}
+		found.owner = layout.Owner{Cascade: entity.Cascade, Parent: entity.Parent}
 		return found, err
 	}
 	open, err := c.open(item)

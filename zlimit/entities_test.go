@@ -358,7 +358,9 @@ func checkDeleted(t *testing.T, l *RateLimiter, before map[string]string, other 
 		t.Fatal(err)
 	}
 	registry, err := layout.DecodeEntityConfigRegistry(items[0])
-	want := []layout.ResourceCount{{DefaultResource, 2}, {"gpt-4", 2}, {"gpt-5", 2}, {"o3", 2}}
+	want := []layout.ResourceCount{
+		{Name: DefaultResource, Entities: 2}, {Name: "gpt-4", Entities: 2}, {Name: "gpt-5", Entities: 2}, {Name: "o3", Entities: 2},
+	}
 	if diff := cmp.Diff(want, registry.Resources); err != nil || diff != "" {
 		t.Errorf("registry: %v (-want +got):\n%s", err, diff)
 	}

@@ -29,8 +29,8 @@ const (
 	quietWrites = 100              // writes per second
 )
 
-// IsQuiet reports whether an item that was written so many times over a time is written so seldom that it may be joined with its
-// sibling: less than a hundred times a second, measured over ten seconds or more.
+// IsQuiet reports whether a shard may be joined with its sibling, by the number of times that its item was written over a
+// time: less than a hundred times a second, measured over ten seconds or more.
 func IsQuiet(writes int64, over time.Duration) bool {
 	return over >= quietTime && writes*1000 < quietWrites*over.Milliseconds()
 }

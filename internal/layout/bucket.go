@@ -26,8 +26,8 @@ func ReadState(item expr.Item) (bucket.State, error) {
 
 // State returns the state that the item holds. It shares the limits with the item.
 //
-// No program of this module writes a limit without a refill period; in a limit that another one wrote nothing flows in until the
-// limit is configured.
+// No program of this module writes a limit without a refill period. A limit that another program wrote so has no refill
+// until it is configured.
 func (it *Bucket) State() bucket.State {
 	for i := range it.Limits {
 		if l := &it.Limits[i]; l.RefillPeriod <= 0 || l.RefillAmount < 0 {

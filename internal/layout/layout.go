@@ -1,9 +1,9 @@
 // Package layout is the layout of the table: the keys, items, conditional writes and queries of every record, and how the
 // state of a bucket becomes items and writes. It makes no call and reads no clock.
 //
-// The files that end in _gen.go are generated from spec/schema.yaml: keys_gen.go builds and parses keys and asks queries,
-// items_gen.go encodes and decodes items, exprs_gen.go binds conditional writes, table_gen.go describes the table to stores.
-// Names of attributes stand there alone. docs/schema.md is the reference, from the same source.
+// The files that end in _gen.go are generated from spec/schema.yaml: keys_gen.go builds keys, parses them and makes
+// queries, items_gen.go encodes and decodes items, exprs_gen.go binds conditional writes, table_gen.go describes the table
+// to stores. Names of attributes stand in these files alone. docs/schema.md is the reference, from the same source.
 //
 // Times in items are [TimeFormat], epoch milliseconds or epoch seconds; the fields of items say which. Amounts in buckets
 // are millitokens.

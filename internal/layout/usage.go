@@ -9,8 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// WindowFormat returns the form of the keys of windows of one length: of "monthly" and "daily" ones, hourly otherwise. Keys of
-// all windows together are in the order of their starts.
+// WindowFormat returns the form of the keys of windows of one length: "monthly" or "daily", and hourly for any other text.
+// Keys of windows of all lengths are in the order of their starts.
 func WindowFormat(window string) string {
 	switch window {
 	case "monthly":

@@ -233,7 +233,6 @@ func (l *loader) checkOperationNames(op *Operation, pkg *namespace) {
 	what := "operation " + op.Name
 	params := l.namespace()
 	params.taken[op.Var()] = "the operation"
-	params.taken[op.CallType()] = "the type of its calls"
 	if op.Keys {
 		params.taken["key"] = "the key of the item"
 		for _, e := range op.Records[0].Entries {
