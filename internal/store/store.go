@@ -112,6 +112,17 @@ func (q *Query) Validate() error {
 	return nil
 }
 
+// pageItems is the number of items in a page of an embedded store that no limit ends.
+const pageItems = 1000
+
+// PageLimit returns the number of items in a page of an embedded store at most.
+func (q *Query) PageLimit() int {
+	if q.Limit > 0 {
+		return min(pageItems, q.Limit)
+	}
+	return pageItems
+}
+
 // A Cursor is where a page ended: the key attributes of its last item. It is nil after the last page.
 type Cursor expr.Item
 
