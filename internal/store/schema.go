@@ -11,9 +11,9 @@ import (
 const (
 	MaxTransaction  = 100       // writes of a transaction
 	MaxDepth        = 32        // lists and maps in each other
+	MaxItem         = 400 << 10 // bytes, as [Size] counts them
 	maxPartitionKey = 2048      // bytes
 	maxSortKey      = 1024      // bytes
-	maxItem         = 400 << 10 // bytes, as [Size] counts them
 )
 
 // A Schema is a [Table] as an embedded store asks for it. It is immutable.

@@ -11,12 +11,13 @@ import (
 // numberSize is the most that a number takes, in bytes: 38 digits, two to a byte, a sign, and one more.
 const numberSize = 21
 
-// CheckSize returns an error for an item that is too large for DynamoDB.
-func CheckSize(item expr.Item) error {
-	if size := Size(item); size > maxItem {
-		return fmt.Errorf("item of %d bytes: at most %d", size, maxItem)
+// CheckSize returns the size of an item, and an error if it is too large for DynamoDB.
+func CheckSize(item expr.Item) (int, error) {
+	size := Size(item)
+	if size > MaxItem {
+		return size, fmt.Errorf("item of %d bytes: at most %d", size, MaxItem)
 	}
-	return nil
+	return size, nil
 }
 
 // Size returns the size of an item in bytes, names included, as DynamoDB counts it:

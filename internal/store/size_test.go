@@ -44,11 +44,11 @@ func TestSize(t *testing.T) {
 		}
 	}
 	fits := expr.Item{{Name: "text", Value: expr.S(strings.Repeat("x", 400<<10-4))}}
-	if err := CheckSize(fits); err != nil {
+	if _, err := CheckSize(fits); err != nil {
 		t.Errorf("CheckSize of 400 KiB = %v", err)
 	}
 	fits.Set("n", expr.Null())
-	if err := CheckSize(fits); err == nil {
+	if _, err := CheckSize(fits); err == nil {
 		t.Error("CheckSize took more than 400 KiB")
 	}
 }

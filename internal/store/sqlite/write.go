@@ -133,7 +133,7 @@ func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	case p.Next == nil:
 		return s.remove(ctx, c, p.write.Key, p.rowid, p.logging, false)
 	}
-	if err := store.CheckSize(p.Next); err != nil {
+	if _, err := store.CheckSize(p.Next); err != nil {
 		return invalid{err}
 	}
 	c.blob = appendItem(c.blob[:0], p.Next)
