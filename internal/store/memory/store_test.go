@@ -34,3 +34,11 @@ func TestStore(t *testing.T) {
 func TestStream(t *testing.T) {
 	storetest.RunStream(t, func(t *testing.T) store.Store { return open(t) })
 }
+
+func TestLog(t *testing.T) {
+	storetest.RunLog(t, func(t *testing.T, c *storetest.Clock) store.Store { return open(t, memory.Clock(c.Now)) })
+}
+
+func TestExpire(t *testing.T) {
+	storetest.RunExpire(t, func(t *testing.T) store.Store { return open(t) })
+}
