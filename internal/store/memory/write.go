@@ -43,7 +43,8 @@ func validate(w *store.Write) error {
 type change struct {
 	store.Plan
 
-	write  *store.Write
+	kind   store.Kind
+	key    store.Key
 	shard  *shard  // locked
 	record *record // of the item, nil for none
 	bound  int     // of the size of the next item
@@ -51,7 +52,7 @@ type change struct {
 
 // decide evaluates a write on the stored item.
 func (t *table) decide(sh *shard, w *store.Write) (change, error) {
-	c := change{write: w, shard: sh, record: sh.find(w.Key)}
+	c := change{kind: w.Kind, key: w.Key, shard: sh, record: sh.find(w.Key)}
 	var old expr.Item
 	if c.record != nil {
 		old = c.record.item
@@ -73,15 +74,15 @@ func (t *table) decide(sh *shard, w *store.Write) (change, error) {
 // apply makes the item what the change says.
 func (s *Store) apply(t *table, c *change) {
 	r := c.record
-	if c.write.Kind == store.Check || r == nil && c.Next == nil {
+	if c.kind == store.Check || r == nil && c.Next == nil {
 		return
 	}
-	s.note(t, c.write.Key, r, c.Next, false)
+	s.note(t, c.key, r, c.Next, false)
 	switch {
 	case c.Next == nil:
 		t.remove(r)
 	case r == nil:
-		t.insert(c.shard, c.write.Key, c.Next, c.bound)
+		t.insert(c.shard, c.key, c.Next, c.bound)
 	default:
 		if c.Moves {
 			t.index(c.shard.partitions[r.key.PK], r, c.Next)
