@@ -264,6 +264,73 @@ func TestPagesAreMoments(t *testing.T) {
 	}
 }
 
+// TestItemsLeaveAnIndexUnderAQuery changes items between the two steps of a query of a global index.
+func TestItemsLeaveAnIndexUnderAQuery(t *testing.T) {
+	s := ready(t)
+	at := func(i int) store.Key { return store.Key{PK: "p", SK: fmt.Sprint(i)} }
+	write := func(w store.Write) {
+		t.Helper()
+		if _, err := s.Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 5 {
+		write(store.Write{Kind: store.Put, Key: at(i), Item: storetest.Item("owner", "o", "since", "s")})
+	}
+	q := &store.Query{Index: "ByOwner", PK: "o"}
+	x, err := s.schema.Lookup(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := s.table.Load().global[0].page(q, x)
+	set := func(name, to string) expr.Bound {
+		return storetest.Bind(t, nil, []expr.Action{expr.Set(expr.Attr(name), 0)}, to)
+	}
+	write(store.Write{Kind: store.Delete, Key: at(0)})
+	write(store.Write{Key: at(1), Expr: set("owner", "another")})
+	write(store.Write{Key: at(2), Expr: set("since", "t")})
+	write(store.Write{Key: at(3), Expr: set("name", "n")})
+	var left []string
+	for _, item := range imagesOf(q, x, found) {
+		left = append(left, item.Get(store.SK).Text()+item.Get("name").Text())
+	}
+	if want := []string{"3n", "4"}; !slices.Equal(left, want) {
+		t.Errorf("the page has %q, want %q: what is where it was found", left, want)
+	}
+	sound(t, s)
+}
+
+// TestImagesAreTheCallers appends to images of one item.
+func TestImagesAreTheCallers(t *testing.T) {
+	s := ready(t)
+	k := store.Key{PK: "p", SK: "s"}
+	grow := store.Write{Key: k, Expr: storetest.Bind(t, nil, []expr.Action{expr.Set(expr.Attr("n"), 0)}, 1)}
+	var images []expr.Item
+	for range 2 {
+		grown, err := s.Write(t.Context(), grow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := s.Read(t.Context(), []store.Key{k}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := s.Query(t.Context(), store.Query{PK: "p"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		images = append(images, grown.Item, grown.Item, read[0], page.Items[0])
+	}
+	for i := range images {
+		images[i] = append(images[i], expr.Attribute{Name: "i", Value: expr.N(int64(i))})
+	}
+	for i, image := range images {
+		if got, _ := image.Get("i").Int(); got != int64(i) {
+			t.Errorf("image %d has what was appended to image %d", i, got)
+		}
+	}
+}
+
 // TestCloseBesideCalls closes a store under way: calls succeed or say that it is closed.
 func TestCloseBesideCalls(t *testing.T) {
 	s := ready(t)

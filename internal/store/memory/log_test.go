@@ -45,3 +45,11 @@ func TestLogIsBounded(t *testing.T) {
 		t.Errorf("the log has %d blocks for %d changes", got, l.last-l.lost)
 	}
 }
+
+// TestLogTurnedOffMeanwhile adds a change that was on its way when the log was turned off.
+func TestLogTurnedOffMeanwhile(t *testing.T) {
+	l := &changeLog{last: 256, lost: 256}
+	if l.add(logged{}); l.last != 256 || l.blocks != nil {
+		t.Errorf("the last change of a log that is off = %d, with %d blocks", l.last, len(l.blocks))
+	}
+}

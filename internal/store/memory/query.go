@@ -82,13 +82,21 @@ func (t *table) queryPartition(q *store.Query, x *store.Index) store.Page {
 
 // queryGlobal reads a page of a global index, and then its items.
 func (t *table) queryGlobal(q *store.Query, x *store.Index) store.Page {
-	g := &t.global[t.number(x)]
+	found := t.global[t.number(x)].page(q, x)
+	return pageOf(q, x, imagesOf(q, x, found), found)
+}
+
+func (g *globalIndex) page(q *store.Query, x *store.Index) []entry {
 	g.mu.RLock()
-	var found []entry
+	defer g.mu.RUnlock()
 	if l := g.partitions[q.PK]; l != nil {
-		found = l.page(q, x)
+		return l.page(q, x)
 	}
-	g.mu.RUnlock()
+	return nil
+}
+
+// imagesOf returns the items of entries of a global index, but for those that were deleted, or moved in the index, since.
+func imagesOf(q *store.Query, x *store.Index, found []entry) []expr.Item {
 	items := make([]expr.Item, 0, len(found))
 	for _, e := range found {
 		if x.KeysOnly {
@@ -98,11 +106,11 @@ func (t *table) queryGlobal(q *store.Query, x *store.Index) store.Page {
 		e.shard.mu.Lock()
 		item := e.image()
 		e.shard.mu.Unlock()
-		if pk, sk, ok := keysIn(x, item); ok && pk == q.PK && sk == e.sort { // else it was deleted, or moved
+		if pk, sk, ok := keysIn(x, item); ok && pk == q.PK && sk == e.sort {
 			items = append(items, item)
 		}
 	}
-	return pageOf(q, x, items, found)
+	return items
 }
 
 // number returns the place of an index in the schema.
