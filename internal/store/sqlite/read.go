@@ -10,20 +10,14 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// pageItems is the length of a page that no limit ends.
-const pageItems = 1000
-
 // Read reads each item by itself. It always sees every write that returned before it.
 func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item, error) {
 	items := make([]expr.Item, len(keys))
 	err := s.view(ctx, "read", func(ctx context.Context, c *conn) error {
-		if len(keys) > store.MaxRead {
-			return fmt.Errorf("%d keys: at most %d", len(keys), store.MaxRead)
+		if err := store.ValidateRead(keys); err != nil {
+			return err
 		}
 		for i, k := range keys {
-			if err := checkKey(k); err != nil {
-				return err
-			}
 			var err error
 			if items[i], _, _, err = c.load(ctx, k); err != nil {
 				return err
@@ -57,26 +51,15 @@ func (s *Store) view(ctx context.Context, op string, f func(context.Context, *co
 
 // Query reads one page by the primary key or by an index.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := q.Validate(); err != nil {
+	x, err := s.layout.Lookup(&q)
+	if err != nil {
 		return store.Page{}, failure("query", err)
 	}
-	x := &store.Index{PK: store.PK, SK: store.SK}
-	if q.Index != "" {
-		if x = s.layout.indexes[q.Index]; x == nil {
-			return store.Page{}, failure("query", fmt.Errorf("no index %q", q.Index))
-		}
-		if q.Consistent && !x.Local {
-			return store.Page{}, failure("query", fmt.Errorf("a consistent read of the global index %q", q.Index))
-		}
-	}
 	text, args := s.layout.query(q, x)
-	limit := pageItems
-	if q.Limit > 0 {
-		limit = min(limit, q.Limit)
-	}
+	limit := q.PageLimit()
 	args = append(args, int64(limit))
 	var page store.Page
-	err := s.view(ctx, "query", func(ctx context.Context, c *conn) error {
+	err = s.view(ctx, "query", func(ctx context.Context, c *conn) error {
 		statement, err := c.query(text)
 		if err != nil {
 			return err
@@ -86,13 +69,13 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 			k := store.Key{PK: row[0].(string), SK: row[1].(string)}
 			var item expr.Item
 			if x.KeysOnly {
-				item = indexKey(k, x, q.PK, row[2].(string))
+				item = x.KeyItem(k, q.PK, row[2].(string))
 			} else if item, err = itemOf(k, row[3]); err != nil {
 				return err
 			}
 			page.Items = append(page.Items, item)
 			if len(page.Items) == limit {
-				page.Next = store.Cursor(indexKey(k, x, q.PK, row[2].(string)))
+				page.Next = store.Cursor(x.KeyItem(k, q.PK, row[2].(string)))
 			}
 			return nil
 		}, args...)
@@ -101,14 +84,6 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		return store.Page{}, err
 	}
 	return page, nil
-}
-
-// indexKey returns the key attributes of an item in the table and in an index.
-func indexKey(k store.Key, x *store.Index, pk, sk string) expr.Item {
-	item := k.Join(nil)
-	item.Set(x.PK, expr.S(pk))
-	item.Set(x.SK, expr.S(sk))
-	return item
 }
 
 // query returns the SQL of a query, but for the limit, and its arguments. SQLite orders strings by their bytes, as
