@@ -56,7 +56,8 @@ func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The file is
 // created if it does not exist. What a power failure may lose is the last moments of admissions; a crash of a process
-// loses nothing.
+// loses nothing. While the file is open, its last writes are in files beside it, named PATH-wal and PATH-shm; after the
+// last Close the file is whole by itself.
 func SQLite(path string) (Store, error) {
 	s, err := sqlite.Open(path, tableSchema)
 	if err != nil {
