@@ -38,7 +38,7 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 		}
 		items[i] = s.transactItem(&writes[i])
 	}
-	own := &retryer{repeatable: true}
+	own := &retryer{repeatable: true, transaction: true}
 	_, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
 		TransactItems:          items,
 		ReturnConsumedCapacity: s.capacity,
