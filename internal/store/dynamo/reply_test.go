@@ -332,3 +332,39 @@ func TestBackoffEndsWithTheContext(t *testing.T) {
 	}
 	t.Error("no pause was longer than 5 ms")
 }
+
+// TestOffset reads the time from the headers of replies, of items and of failed conditions.
+func TestOffset(t *testing.T) {
+	const ahead = time.Hour
+	item := `{"Item":{"PK":{"S":"p"},"SK":{"S":"one"}},"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"}}}`
+	for name, call := range map[string]struct {
+		reply reply
+		do    func(*dynamo.Store) error
+	}{
+		"GetItem": {reply{status: 200, body: item}, func(s *dynamo.Store) error {
+			_, err := s.Read(t.Context(), []store.Key{one}, true)
+			return err
+		}},
+		"UpdateItem": {reply{status: 200, body: item}, func(s *dynamo.Store) error { _, err := s.Write(t.Context(), count(t, one)); return err }},
+		"a failed condition": {reply{status: 400, body: exception("ConditionalCheckFailedException")}, func(s *dynamo.Store) error {
+			_, err := s.Write(t.Context(), count(t, one))
+			return err
+		}},
+	} {
+		s, _ := scripted(call.reply)
+		if err := call.do(s); err != nil {
+			t.Fatal(err)
+		}
+		if offset, known := s.Offset(); known || offset != 0 {
+			t.Errorf("%s: Offset() = %v, %t after a reply without a date", name, offset, known)
+		}
+		call.reply.date = time.Now().Add(ahead)
+		s, _ = scripted(call.reply)
+		if err := call.do(s); err != nil {
+			t.Fatal(err)
+		}
+		if offset, known := s.Offset(); !known || (offset-ahead).Abs() > 2*time.Second {
+			t.Errorf("%s: Offset() = %v, %t; want %v", name, offset, known, ahead)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package dynamo
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -64,10 +65,12 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		ReturnConsumedCapacity:              s.capacity,
 	}
+	sent := time.Now()
 	out, err := s.client.UpdateItem(ctx, &call.in, writing...)
 	if err != nil {
-		return rejected(ctx, op, err)
+		return s.rejected(ctx, op, sent, err)
 	}
+	s.clock.learn(sent, out.ResultMetadata)
 	item, err := decodeItem(out.Attributes)
 	if err != nil {
 		return store.Result{}, &store.Error{Op: op, Err: err, Unknown: true}
@@ -81,6 +84,7 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 		return store.Result{}, err
 	}
 	e := text(w.Expr)
+	sent := time.Now()
 	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &s.name,
 		Item:                                encodeItem(w.Key, w.Item),
@@ -91,7 +95,7 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 		ReturnConsumedCapacity:              s.capacity,
 	}, writing...)
 	if err != nil {
-		return rejected(ctx, op, err)
+		return s.rejected(ctx, op, sent, err)
 	}
 	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
 }
@@ -102,6 +106,7 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 		return store.Result{}, err
 	}
 	e := text(w.Expr)
+	sent := time.Now()
 	_, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 		TableName:                           &s.name,
 		Key:                                 encodeKey(w.Key),
@@ -112,17 +117,18 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 		ReturnConsumedCapacity:              s.capacity,
 	}, writing...)
 	if err != nil {
-		return rejected(ctx, op, err)
+		return s.rejected(ctx, op, sent, err)
 	}
 	return store.Result{Applied: true}, nil
 }
 
 // rejected returns the result of a write whose condition did not hold, or the error of one that failed otherwise.
-func rejected(ctx context.Context, op string, err error) (store.Result, error) {
+func (s *Store) rejected(ctx context.Context, op string, sent time.Time, err error) (store.Result, error) {
 	var condition *types.ConditionalCheckFailedException
 	if !errors.As(err, &condition) {
 		return store.Result{}, failure(ctx, op, err, true, false)
 	}
+	s.clock.learnFrom(sent, err)
 	item, err := decodeItem(condition.Item)
 	if err != nil {
 		return store.Result{}, &store.Error{Op: op, Err: err}
