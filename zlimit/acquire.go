@@ -323,29 +323,13 @@ func (l *RateLimiter) readAll(ctx context.Context, shards []*shard) ([]*image, e
 	return images, nil
 }
 
-// call bounds one call of the store by the limiter's timeout.
+// call makes one call of the store when it is its turn, within the limiter's timeout, and counts what is unknown.
 func (l *RateLimiter) call(ctx context.Context, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, l.options.callTimeout)
-	defer cancel()
-	if err := do(bounded); err != nil {
-		return l.failed(err, ctx.Err() == nil && bounded.Err() != nil)
-	}
-	return nil
-}
-
-// failed counts what is unknown, and turns the end of the limiter's own timeout, late, into the outage that it is.
-func (l *RateLimiter) failed(err error, late bool) error {
-	failed := &store.Error{Op: "call", Err: err}
-	if known := (*store.Error)(nil); errors.As(err, &known) {
-		*failed = *known
-	} else if !late {
-		return err
-	}
-	if failed.Unknown {
+	err := l.gate.Do(ctx, l.options.callTimeout, do)
+	if store.OutcomeOf(err) == store.Unknown {
 		l.stats.unknown.Add(1)
 	}
-	failed.Unavailable = failed.Unavailable || late
-	return failed
+	return err
 }
 
 // trusts reports whether an image is recent enough for a rejection from memory.

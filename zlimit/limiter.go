@@ -47,6 +47,7 @@ type RateLimiter struct {
 // common is what a limiter shares with those that it makes for other namespaces.
 type common struct {
 	configs    *otter.Cache[store.Key, *level] // keys begin with the namespace
+	gate       *store.Gate                     // of the calls of the store
 	generation atomic.Uint64                   // of the stored limits: counts the changes made through these limiters
 	caller     caller
 	eventIDs   eventIDs
@@ -95,6 +96,7 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB with a client, SQLite or Memory"}
 	}
 	return start(ctx, s.impl, o, &common{
+		gate:    store.NewGate(o.maxInFlight),
 		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
 	}, o.setup || s.embedded)
 }

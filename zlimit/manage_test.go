@@ -16,7 +16,7 @@ func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string 
 	tb.Helper()
 	items := map[string]string{}
 	for _, ns := range namespaces {
-		for item, err := range (&RateLimiter{store: s, options: options{callTimeout: 1 << 40}}).query(context.Background(), "dump", queryNamespaceItems(ns)) {
+		for item, err := range (&RateLimiter{common: &common{gate: store.NewGate(1)}, store: s, options: options{callTimeout: 1 << 40}}).query(context.Background(), "dump", queryNamespaceItems(ns)) {
 			if err != nil {
 				tb.Fatal(err)
 			}

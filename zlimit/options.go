@@ -26,6 +26,7 @@ type options struct {
 	rejectionCache time.Duration
 	coalescing     bool
 	callTimeout    time.Duration
+	maxInFlight    int
 	cacheSize      int
 	setup          bool
 	principal      string
@@ -40,14 +41,15 @@ const defaultBucketTTL = 7
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
-		namespace: DefaultNamespace,
-		clock:     time.Now, //nolint:forbidigo // the default of WithClock
-		configTTL: time.Minute,
-		freshness: defaultFreshness,
-		bucketTTL: defaultBucketTTL,
-		maxShards: maxShards,
-		cacheSize: 100_000,
-		logger:    slog.New(slog.DiscardHandler),
+		namespace:   DefaultNamespace,
+		clock:       time.Now, //nolint:forbidigo // the default of WithClock
+		configTTL:   time.Minute,
+		freshness:   defaultFreshness,
+		bucketTTL:   defaultBucketTTL,
+		maxShards:   maxShards,
+		cacheSize:   100_000,
+		maxInFlight: 256,
+		logger:      slog.New(slog.DiscardHandler),
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -77,6 +79,7 @@ func (o *options) validate() error {
 		{bits.OnesCount(uint(o.maxShards)) == 1 && o.maxShards <= maxShards, "max shards", "must be 1, 2, 4, 8, 16 or 32", strconv.Itoa(o.maxShards)},
 		{o.rejectionCache >= 0, "rejection cache", "must not be negative", o.rejectionCache.String()},
 		{o.callTimeout >= 0, "call timeout", "must not be negative", o.callTimeout.String()},
+		{o.maxInFlight > 0, "max in flight", "must be positive", strconv.Itoa(o.maxInFlight)},
 		{o.cacheSize > 0, "cache size", "must be positive", strconv.Itoa(o.cacheSize)},
 	} {
 		if !check.ok {
@@ -131,9 +134,16 @@ func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.re
 // request.
 func WithCoalescing() Option { return func(o *options) { o.coalescing = true } }
 
-// WithCallTimeout bounds one call of the store; a call that takes longer is an outage. The default, which 0 stands for, is
-// 2 seconds on DynamoDB, and a minute on stores without a network, where only other writers are waited for.
+// WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent; a call
+// that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, and a minute on stores
+// without a network, where only other writers are waited for.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
+
+// WithMaxInFlight bounds how many calls of the store the limiter has under way at once; the default is 256, which keeps the
+// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow: a request that
+// leaves before its turn was not sent, and is charged nothing. The limiters that [RateLimiter.Namespace] returns share
+// the bound of the one that made them.
+func WithMaxInFlight(calls int) Option { return func(o *options) { o.maxInFlight = calls } }
 
 func defaultCallTimeout(s store.Store) time.Duration {
 	if s.Partitioned() {
