@@ -47,6 +47,7 @@ type RateLimiter struct {
 // common is what a limiter shares with those that it makes for other namespaces.
 type common struct {
 	configs    *otter.Cache[store.Key, *level] // keys begin with the namespace
+	gate       *store.Gate                     // of the calls of the store
 	generation atomic.Uint64                   // of the stored limits: counts the changes made through these limiters
 	epoch      atomic.Int64                    // orders what the limiters learn
 	caller     caller
@@ -93,6 +94,7 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB with a client, SQLite or Memory"}
 	}
 	return start(ctx, s.impl, o, &common{
+		gate:    store.NewGate(o.maxInFlight),
 		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
 	}, o.setup || s.embedded)
 }
@@ -106,7 +108,7 @@ func start(ctx context.Context, s store.Store, o options, c *common, setup bool)
 		common:  c,
 		store:   s,
 		options: o,
-		table:   table.New(s, table.Options{Timeout: o.callTimeout}),
+		table:   table.New(s, table.Options{Timeout: o.callTimeout, Gate: c.gate}),
 	}
 	l.cache = &limitCache{l: l}
 	l.Limits = &LimitService{l}

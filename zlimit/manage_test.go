@@ -19,7 +19,7 @@ func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string 
 	tb.Helper()
 	items := map[string]string{}
 	for _, ns := range namespaces {
-		for item, err := range table.New(s, table.Options{Timeout: time.Hour}).Items(context.Background(), layout.QueryNamespaceItems(ns)) {
+		for item, err := range table.New(s, table.Options{Timeout: time.Hour, Gate: store.NewGate(1)}).Items(context.Background(), layout.QueryNamespaceItems(ns)) {
 			if err != nil {
 				tb.Fatal(err)
 			}

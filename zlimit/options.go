@@ -27,6 +27,7 @@ type options struct {
 	clockSkew      time.Duration
 	coalescing     bool
 	callTimeout    time.Duration
+	maxInFlight    int
 	cacheSize      int
 	setup          bool
 	principal      string
@@ -53,6 +54,7 @@ func newOptions(opts []Option) (options, error) {
 		rejectionCache: 250 * time.Millisecond,
 		clockSkew:      5 * time.Second,
 		cacheSize:      100_000,
+		maxInFlight:    256,
 		logger:         slog.New(slog.DiscardHandler),
 	}
 	for i, opt := range opts {
@@ -84,6 +86,7 @@ func (o *options) validate() error {
 		{o.rejectionCache >= 0, "rejection cache", "must not be negative", o.rejectionCache.String()},
 		{o.clockSkew > 0, "clock skew", "must be positive", o.clockSkew.String()},
 		{o.callTimeout >= 0, "call timeout", "must not be negative", o.callTimeout.String()},
+		{o.maxInFlight > 0, "max in flight", "must be positive", strconv.Itoa(o.maxInFlight)},
 		{o.cacheSize > 0, "cache size", "must be positive", strconv.Itoa(o.cacheSize)},
 	} {
 		if !check.ok {
@@ -146,9 +149,16 @@ func (o *options) maxLead() time.Duration { return 2 * o.clockSkew }
 // request.
 func WithCoalescing() Option { return func(o *options) { o.coalescing = true } }
 
-// WithCallTimeout bounds one call of the store; a call that takes longer is an outage. The default, which 0 stands for, is
-// 2 seconds on DynamoDB, and a minute on stores without a network, where only other writers are waited for.
+// WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent; a call
+// that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, and a minute on stores
+// without a network, where only other writers are waited for.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
+
+// WithMaxInFlight bounds how many calls of the store the limiter has under way at once; the default is 256, which keeps the
+// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow: a request that
+// leaves before its turn was not sent, and is charged nothing. The limiters that [RateLimiter.Namespace] returns share
+// the bound of the one that made them.
+func WithMaxInFlight(calls int) Option { return func(o *options) { o.maxInFlight = calls } }
 
 func defaultCallTimeout(s store.Store) time.Duration {
 	if s.Partitioned() {

@@ -10,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
 )
 
@@ -61,7 +62,8 @@ func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The file is
 // created if it does not exist. What a power failure may lose is the last moments of admissions; a crash of a process
-// loses nothing.
+// loses nothing. While the file is open, its last writes are in files beside it, named PATH-wal and PATH-shm; after the
+// last Close the file is whole by itself.
 func SQLite(path string) (Store, error) {
 	s, err := sqlite.Open(path, layout.Table)
 	if err != nil {
@@ -72,7 +74,7 @@ func SQLite(path string) (Store, error) {
 
 // Memory returns a store in the memory of this process.
 func Memory() (Store, error) {
-	s, err := sqlite.OpenMemory(layout.Table)
+	s, err := memory.New(layout.Table)
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open memory: %w", err)
 	}

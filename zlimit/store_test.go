@@ -83,6 +83,7 @@ func TestOptionsValidation(t *testing.T) {
 		"a negative cache":        WithRejectionCache(-1),
 		"a negative call timeout": WithCallTimeout(-1),
 		"no cache":                WithCacheSize(0),
+		"no call in flight":       WithMaxInFlight(0),
 	} {
 		var invalid *ValidationError
 		if _, err := Open(context.Background(), "sqlite:"+path, opt); !errors.As(err, &invalid) {

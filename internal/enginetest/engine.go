@@ -174,8 +174,9 @@ func (e *Engine) Endpoint() string { return e.endpoint }
 
 // Transport returns the transport that the engine's clients share. It keeps
 // enough idle connections for many concurrent callers, and is what NewFaults
-// takes as its base.
-func (e *Engine) Transport() http.RoundTripper { return e.transport }
+// takes as its base. Where the engine differs from DynamoDB in how it compares
+// prefixes, the transport makes up for it.
+func (e *Engine) Transport() http.RoundTripper { return caseful{e.transport} }
 
 // Client returns a client of the engine with dummy credentials. The options are
 // the caller's to override anything, the retryer for one. Clients are cheap:
@@ -185,7 +186,7 @@ func (e *Engine) Client(optFns ...func(*dynamodb.Options)) *dynamodb.Client {
 		Region:       Region,
 		BaseEndpoint: aws.String(e.endpoint),
 		Credentials:  aws.CredentialsProviderFunc(dummyCredentials),
-		HTTPClient:   &http.Client{Transport: e.transport},
+		HTTPClient:   &http.Client{Transport: e.Transport()},
 	}, optFns...)
 }
 
@@ -195,7 +196,7 @@ func (e *Engine) Streams(optFns ...func(*dynamodbstreams.Options)) *dynamodbstre
 		Region:       Region,
 		BaseEndpoint: aws.String(e.endpoint),
 		Credentials:  aws.CredentialsProviderFunc(dummyCredentials),
-		HTTPClient:   &http.Client{Transport: e.transport},
+		HTTPClient:   &http.Client{Transport: e.Transport()},
 	}, optFns...)
 }
 

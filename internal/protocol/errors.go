@@ -77,10 +77,7 @@ func IsUnknown(err error) bool {
 }
 
 // IsThrottled reports whether an error says that the store is asked too often.
-func IsThrottled(err error) bool {
-	var failed *store.Error
-	return errors.As(err, &failed) && failed.Throttled
-}
+func IsThrottled(err error) bool { return store.OutcomeOf(err) == store.Throttled }
 
 // storeErrors returns the errors of the store in an error, which may be several joined.
 func storeErrors(err error) (found []*store.Error) {

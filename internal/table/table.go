@@ -18,6 +18,7 @@ import (
 // A Table is a store as limiters call it. It is safe for concurrent use.
 type Table struct {
 	store   store.Store
+	gate    *store.Gate
 	timeout time.Duration
 	intN    func(int) int
 	unknown atomic.Uint64
@@ -26,6 +27,7 @@ type Table struct {
 // Options are the configuration of a table.
 type Options struct {
 	Timeout time.Duration // of one call
+	Gate    *store.Gate   // which calls wait at; tables may share one
 	IntN    func(int) int // a source of random numbers in [0, n); nil for that of the system
 }
 
@@ -34,7 +36,7 @@ func New(s store.Store, o Options) *Table {
 	if o.IntN == nil {
 		o.IntN = rand.IntN
 	}
-	return &Table{store: s, timeout: o.Timeout, intN: o.IntN}
+	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN}
 }
 
 // Store returns the store.
@@ -49,30 +51,14 @@ func (t *Table) IntN(n int) int { return t.intN(n) }
 // Unknown returns the number of writes whose outcome is unknown.
 func (t *Table) Unknown() uint64 { return t.unknown.Load() }
 
-// Call bounds one call of the store by the table's timeout. The end of that timeout is an outage; the end of the caller's
-// context is the caller's.
+// Call makes one call of the store when it is its turn, within the table's timeout, and counts it when its outcome is
+// unknown. The end of the timeout is an outage; the end of the caller's context is the caller's.
 func (t *Table) Call(ctx context.Context, do func(context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, t.timeout)
-	defer cancel()
-	if err := do(bounded); err != nil {
-		return t.failed(err, ctx.Err() == nil && bounded.Err() != nil)
-	}
-	return nil
-}
-
-// failed counts what is unknown, and turns the end of the table's own timeout, late, into the outage that it is.
-func (t *Table) failed(err error, late bool) error {
-	failed := &store.Error{Op: "call", Err: err}
-	if known := (*store.Error)(nil); errors.As(err, &known) {
-		*failed = *known
-	} else if !late {
-		return err
-	}
-	if failed.Unknown {
+	err := t.gate.Do(ctx, t.timeout, do)
+	if store.OutcomeOf(err) == store.Unknown {
 		t.unknown.Add(1)
 	}
-	failed.Unavailable = failed.Unavailable || late
-	return failed
+	return err
 }
 
 // Read returns items as the store has them, in the order of the keys, nil where there is none: one consistent batch read.

@@ -32,7 +32,7 @@ const (
 	localRegion = "us-east-1"
 
 	dialTimeout  = 3 * time.Second
-	replyTimeout = 5 * time.Second  // until the reply's header; DynamoDB answers in milliseconds
+	replyTimeout = time.Minute      // of a request without a deadline of its own, such as those of Setup
 	idleTimeout  = 50 * time.Second // shorter than the minute after which load balancers drop idle connections
 	idlePerHost  = 256
 )
@@ -147,7 +147,7 @@ func resolveEndpoint(ctx context.Context, cfg aws.Config) (*fixedEndpoint, error
 }
 
 // tunedHTTPClient returns a client with the settings of the SDK's, such as proxies and certificates, and connections for
-// many callers.
+// many callers. How long a request takes is its context's business, as long as that has a deadline.
 func tunedHTTPClient(configured aws.HTTPClient) *http.Client {
 	sdk, ok := configured.(*awshttp.BuildableClient)
 	if !ok {
@@ -159,10 +159,10 @@ func tunedHTTPClient(configured aws.HTTPClient) *http.Client {
 	transport.MaxConnsPerHost = 0
 	transport.IdleConnTimeout = idleTimeout
 	transport.TLSHandshakeTimeout = dialTimeout
-	transport.ResponseHeaderTimeout = replyTimeout
+	transport.ResponseHeaderTimeout = 0
 	transport.DisableCompression = true
 	return &http.Client{
-		Transport:     transport,
+		Transport:     patient{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

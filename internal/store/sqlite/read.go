@@ -88,6 +88,9 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 
 // query returns the SQL of a query, but for the limit, and its arguments. SQLite orders strings by their bytes, as
 // DynamoDB does.
+//
+// The text has at most one bound from below and one from above. Of several, SQLite seeks to the first and tests the rest
+// on every row, so that a continued query would read again what the pages before it returned.
 func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 	pk, sk := l.column(x.PK), l.column(x.SK)
 	columns := sk + ", item"
@@ -101,31 +104,36 @@ func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 		fmt.Fprintf(&b, " AND %s %s ?", sk, operator)
 		args = append(args, value)
 	}
-	switch {
-	case q.After != "" && q.After >= q.Prefix:
-		bound(">", q.After)
-	case q.Prefix != "":
-		bound(">=", q.Prefix)
-	}
-	if q.UpTo != "" {
-		bound("<=", q.UpTo)
-	}
-	if end, ok := prefixEnd(q.Prefix); ok {
-		bound("<", end)
-	}
 	order := l.order(x)
 	direction, operator := "", ">"
 	if q.Reverse {
 		direction, operator = " DESC", "<"
 	}
-	if q.Continue != nil {
-		last := expr.Item(q.Continue)
+	fromBelow, fromAbove := true, true
+	if last := expr.Item(q.Continue); last != nil {
 		k := store.KeyOf(last)
 		at := map[string]any{"pk": k.PK, "sk": k.SK, sk: last.Get(x.SK).Text()}
-		bound(operator+"=", last.Get(x.SK).Text()) // implied by the next, and where the search can start
 		fmt.Fprintf(&b, " AND (%s) %s (?%s)", strings.Join(order, ", "), operator, strings.Repeat(", ?", len(order)-1))
 		for _, column := range order {
 			args = append(args, at[column])
+		}
+		// A page ended there, within the bounds that the query has on that side.
+		fromBelow, fromAbove = q.Reverse, !q.Reverse
+	}
+	if fromBelow {
+		switch {
+		case q.After != "" && q.After >= q.Prefix:
+			bound(">", q.After)
+		case q.Prefix != "":
+			bound(">=", q.Prefix)
+		}
+	}
+	if fromAbove {
+		switch end, ok := prefixEnd(q.Prefix); {
+		case q.UpTo != "" && !(ok && q.UpTo >= end):
+			bound("<=", q.UpTo)
+		case ok:
+			bound("<", end)
 		}
 	}
 	fmt.Fprintf(&b, " ORDER BY %s%s LIMIT ?", strings.Join(order, direction+", "), direction)

@@ -93,6 +93,7 @@ func (s *Store) update(ctx context.Context, op string, transaction bool, f func(
 	commit, err := f(endless, c)
 	if commit && err == nil {
 		if err = c.commit.exec(endless); err == nil {
+			s.boundWAL(endless, c)
 			return nil
 		}
 	}
