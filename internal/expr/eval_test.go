@@ -2,6 +2,7 @@ package expr
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -143,7 +144,7 @@ func TestPlacesAreGuesses(t *testing.T) {
 	b := bind(t, op.Call(N(5), N(-1)))
 	rest := Item{{"n", N(4)}, {"s", N(-1)}, {"set", Strings("a", "b")}}
 	for turn := range len(base()) {
-		item := append(base()[turn:], base()[:turn]...)
+		item := slices.Concat(base()[turn:], base()[:turn])
 		if !b.Holds(item) {
 			t.Errorf("Holds(%v) = false", item)
 		}

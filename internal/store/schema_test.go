@@ -139,7 +139,8 @@ func TestPlanChecksWhatItMust(t *testing.T) {
 		valid := s.checkItem(next) == nil && KeyOf(next) == key
 		p, err := s.Plan(&Write{Key: key, Expr: b}, old)
 		stays := slices.Equal(indexKeys(old), indexKeys(next))
-		if (err == nil) != valid || valid && !(p.Applied && p.Next.Equal(next) && (p.Moves || stays)) {
+		right := p.Applied && p.Next.Equal(next) && (p.Moves || stays)
+		if (err == nil) != valid || valid && !right {
 			t.Fatalf("Plan of %s %v on %v = %+v, %v; it makes %v", b.Update(), operands, old, p, err, next)
 		}
 		if !valid {

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
@@ -24,5 +25,16 @@ func Benchmark(b *testing.B) {
 			}
 			storetest.Bench(b, s)
 		})
+	}
+}
+
+var copied expr.Item
+
+// BenchmarkCopy is what a write cannot do without, for a ratio: a new item for an old one.
+func BenchmarkCopy(b *testing.B) {
+	item := storetest.BucketKey.Join(storetest.Bucket)
+	b.ReportAllocs()
+	for b.Loop() {
+		copied = item.Clone()
 	}
 }

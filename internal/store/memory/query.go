@@ -130,17 +130,15 @@ func pageOf(q *store.Query, x *store.Index, items []expr.Item, found []entry) st
 
 // page returns the entries of a page in the order of a query.
 func (l *list) page(q *store.Query, x *store.Index) []entry {
-	cursor := func(e entry) int { return -1 }
-	if last := expr.Item(q.Continue); last != nil {
-		k, sort := store.KeyOf(last), last.Get(x.SK).Text()
-		cursor = func(e entry) int { return e.compare(sort, k) }
-	}
+	last := expr.Item(q.Continue)
+	lastKey, lastSort := store.KeyOf(last), last.Get(x.SK).Text()
 	below := func(e entry) bool {
-		return e.sort < q.Prefix || q.After != "" && e.sort <= q.After || !q.Reverse && q.Continue != nil && cursor(e) <= 0
+		return e.sort < q.Prefix || q.After != "" && e.sort <= q.After ||
+			last != nil && !q.Reverse && e.compare(lastSort, lastKey) <= 0
 	}
 	above := func(e entry) bool {
 		return q.UpTo != "" && e.sort > q.UpTo || e.sort > q.Prefix && !strings.HasPrefix(e.sort, q.Prefix) ||
-			q.Reverse && q.Continue != nil && cursor(e) >= 0
+			last != nil && q.Reverse && e.compare(lastSort, lastKey) >= 0
 	}
 	limit := q.PageLimit()
 	var found []entry
