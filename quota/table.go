@@ -1,20 +1,20 @@
 package quota
 
 import (
+	"container/heap"
 	"hash/maphash"
 	"maps"
 	"strings"
 	"sync"
-	"sync/atomic"
 )
 
 const (
 	shardCount = 256 // a power of two
-	// Every sweepEvery-th request of a shard looks at sweepStep names of the
-	// next shard, so that names nobody asks for any more are forgotten without a
-	// goroutine.
-	sweepEvery = 32
-	sweepStep  = 4
+	// Every sweepEvery-th call of a shard looks at the next shard of both tables,
+	// so that names nobody asks for any more are forgotten without a goroutine.
+	sweepEvery = 8
+	// A call looks at no more than releaseStep names that may give memory back.
+	releaseStep = 16
 
 	lockTries = 16
 	lockPause = 2000 // about a microsecond
@@ -25,7 +25,6 @@ const (
 type table struct {
 	scope  Scope
 	seed   maphash.Seed
-	cursor atomic.Uint32 // the shard swept last
 	shards [shardCount]shard
 
 	// quotas is read when a window is made. Whoever changes it does so before
@@ -36,12 +35,13 @@ type table struct {
 }
 
 type shard struct {
-	mu    sync.Mutex
-	index index
-	order []*subject // the same, for the sweep
-	hand  int
-	ops   uint32
-	_     [64]byte // shards do not share a cache line
+	mu     sync.Mutex
+	ops    uint32
+	due    int64 // when the first of queue may give memory back
+	latest int64 // the last time at which the shard was advanced
+	index  index
+	queue  dueQueue // the same subjects as in index
+	_      [64]byte // shards do not share a cache line
 }
 
 // A subject is one model or key with its window. What a decision reads comes
@@ -51,7 +51,8 @@ type subject struct {
 	window
 	hash  uint64
 	sh    *shard
-	place int // in shard.order
+	place int   // in shard.queue; -1 once the subject is forgotten
+	due   int64 // not after the instant at which the window next gives memory back
 	// denials are the errors given out so far, so that a refusal allocates
 	// nothing; nil after a change of quota.
 	denials *[limitCount][2]*ExceededError
@@ -61,6 +62,9 @@ func newTable(sc Scope, quotas map[string]ModelQuota, fallback ModelQuota) *tabl
 	t := &table{scope: sc, seed: maphash.MakeSeed(), quotas: maps.Clone(quotas), fallback: fallback}
 	if t.quotas == nil {
 		t.quotas = map[string]ModelQuota{}
+	}
+	for i := range t.shards {
+		t.shards[i].due = never
 	}
 	return t
 }
@@ -101,13 +105,14 @@ func (t *table) allQuotas() map[string]ModelQuota {
 
 // ensure returns the subject of a name and makes it where there is none. The
 // shard is locked.
-func (t *table) ensure(sh *shard, h uint64, name string) *subject {
+func (t *table) ensure(sh *shard, h uint64, name string, now int64) *subject {
 	if s := sh.index.find(h, name); s != nil {
 		return s
 	}
-	s := &subject{name: strings.Clone(name), window: newWindow(t.quota(name)), hash: h, sh: sh, place: len(sh.order)}
+	s := &subject{name: strings.Clone(name), window: newWindow(t.quota(name)), hash: h, sh: sh, due: now + minute}
 	sh.index.insert(s)
-	sh.order = append(sh.order, s)
+	heap.Push(&sh.queue, s)
+	sh.reschedule()
 	return s
 }
 
@@ -115,11 +120,71 @@ func (t *table) ensure(sh *shard, h uint64, name string) *subject {
 // reads any more. The shard is locked.
 func (sh *shard) remove(s *subject) {
 	sh.index.remove(s)
-	last := len(sh.order) - 1
-	moved := sh.order[last]
-	sh.order[s.place], moved.place = moved, s.place
-	sh.order[last] = nil
-	sh.order = sh.order[:last]
+	heap.Remove(&sh.queue, s.place)
+	sh.reschedule()
+}
+
+func (sh *shard) reschedule() {
+	sh.due = never
+	if len(sh.queue) > 0 {
+		sh.due = sh.queue[0].due
+	}
+}
+
+// advance brings a locked shard to now: names whose windows have emptied are
+// forgotten, and rings without entries are given back, a few at a time.
+func (sh *shard) advance(now int64) {
+	if now < sh.latest {
+		sh.setBack(now)
+	}
+	sh.latest = now
+	if now < sh.due {
+		return
+	}
+	for range releaseStep {
+		s := sh.queue.first()
+		if s == nil || now < s.due {
+			break
+		}
+		if behind := s.latest - now; 0 < behind && behind <= day {
+			s.due = s.latest // The clock was set back, and will have caught up by then.
+			heap.Fix(&sh.queue, 0)
+			continue
+		}
+		s.prune(now)
+		if s.idle() {
+			heap.Pop(&sh.queue)
+			sh.index.remove(s)
+			continue
+		}
+		s.release()
+		s.due = s.window.due()
+		heap.Fix(&sh.queue, 0)
+	}
+	sh.reschedule()
+}
+
+// setBack follows a clock that was set back: nothing is due later than a day
+// from now.
+func (sh *shard) setBack(now int64) {
+	for _, s := range sh.queue {
+		s.due = min(s.due, now+day)
+	}
+	heap.Init(&sh.queue)
+	sh.reschedule()
+}
+
+// cancelled gives memory back after a cancellation. The shard is locked.
+func (sh *shard) cancelled(s *subject) {
+	switch {
+	case s.place < 0: // forgotten before
+	case s.idle():
+		sh.remove(s)
+	case s.window.due() < s.due:
+		s.due = s.window.due()
+		heap.Fix(&sh.queue, s.place)
+		sh.reschedule()
+	}
 }
 
 // lock takes the shard's lock. It is held for less time than it takes to park a
@@ -135,32 +200,25 @@ func (sh *shard) lock() {
 	sh.mu.Lock()
 }
 
-// due counts a request on a locked shard and says whether to sweep.
-func (sh *shard) due() bool {
+// tick counts a call on a locked shard. Every sweepEvery-th time it returns the
+// number of the round, and otherwise zero.
+func (sh *shard) tick() uint32 {
 	sh.ops++
-	return sh.ops%sweepEvery == 0
+	if sh.ops%sweepEvery != 0 {
+		return 0
+	}
+	return sh.ops / sweepEvery
 }
 
-// sweep forgets idle names in the next shard. No shard is locked by the caller;
-// a shard in use is left for the next round.
-func (t *table) sweep(now int64) {
-	sh := &t.shards[t.cursor.Add(1)%shardCount]
+// sweep advances the shard whose turn it is in a round of a caller, who holds no
+// lock. A shard in use advances by itself.
+func (t *table) sweep(round uint32, clock func() int64) {
+	sh := &t.shards[round%shardCount]
 	if !sh.mu.TryLock() {
 		return
 	}
 	defer sh.mu.Unlock()
-	for range min(sweepStep, len(sh.order)) {
-		if sh.hand >= len(sh.order) {
-			sh.hand = 0
-		}
-		s := sh.order[sh.hand]
-		s.prune(now)
-		if s.idle() {
-			sh.remove(s)
-			continue
-		}
-		sh.hand++
-	}
+	sh.advance(clock())
 }
 
 // reset forgets one name.
