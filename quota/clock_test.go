@@ -33,7 +33,6 @@ func limiters(t *testing.T, test func(t *testing.T, open func(c quota.Config) *q
 // back counts for one more window, and not until the clock has caught up.
 func TestAClockSetBackShutsForOneWindow(t *testing.T) {
 	limiters(t, func(t *testing.T, open func(c quota.Config) *quota.Limiter) {
-		t.Helper()
 		for name, c := range map[string]struct {
 			q    quota.ModelQuota
 			want time.Duration
@@ -73,7 +72,6 @@ func TestAClockSetBackShutsForOneWindow(t *testing.T) {
 // reserved before the clock was set back.
 func TestAReservationOutlivesAClockSetBack(t *testing.T) {
 	limiters(t, func(t *testing.T, open func(c quota.Config) *quota.Limiter) {
-		t.Helper()
 		ctx, clk := t.Context(), newClock()
 		l := open(quota.Config{Clock: clk.Now, Quotas: map[string]quota.ModelQuota{"m": {MaxTPM: 1000, MaxTPD: 1000, MaxRPM: 10}}})
 		var held [2]quota.Reservation

@@ -135,12 +135,12 @@ func (l *Limiter) Check(ctx context.Context, r Request) error {
 }
 
 // RecordUsage records one request with its real token counts, whatever the
-// limits say.
+// limits say, and although ctx has ended; a store then has five seconds more.
 func (l *Limiter) RecordUsage(ctx context.Context, model string, promptTokens, outputTokens int) error {
 	return l.Record(ctx, Request{Model: model, Input: promptTokens, Output: outputTokens})
 }
 
-// Record records one request, whatever the limits say.
+// Record records one request, as RecordUsage does.
 func (l *Limiter) Record(ctx context.Context, r Request) error {
 	if err := r.validateTokens(); err != nil {
 		return err
@@ -149,6 +149,8 @@ func (l *Limiter) Record(ctx context.Context, r Request) error {
 		if err := r.validateNames(); err != nil {
 			return err
 		}
+		ctx, end := outlive(ctx)
+		defer end()
 		if err := l.store.Record(ctx, l.storeCharge(r)); err != nil {
 			return err
 		}

@@ -74,8 +74,9 @@ func (r *Reservation) Request() Request { return r.req }
 
 // Settle replaces the estimated tokens with the real ones, at the time of the
 // reservation; what has aged out of a window stays out. It checks no limit: the
-// call was made. A second Settle, and one after Cancel, returns ErrClosed.
-// After any other error the reservation is still open.
+// call was made. It happens although ctx has ended; a store then has five seconds
+// more. A second Settle, and one after Cancel, returns ErrClosed. After any other
+// error the reservation is still open.
 func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 	if err := (&Request{Input: input, Output: output}).validateTokens(); err != nil {
 		return err
@@ -84,6 +85,8 @@ func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 		return ErrClosed
 	}
 	if r.ticket != nil {
+		ctx, end := outlive(ctx)
+		defer end()
 		if err := r.l.store.Settle(ctx, r.ticket, int64(input), int64(output)); err != nil {
 			r.closed.Store(false)
 			return err
@@ -101,13 +104,16 @@ func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 }
 
 // Cancel takes the request back where it still counts, as if it had not been
-// made. After Settle or another Cancel it returns ErrClosed, which a deferred
-// call may ignore. After any other error the reservation is still open.
+// made. It happens although ctx has ended; a store then has five seconds more.
+// After Settle or another Cancel it returns ErrClosed, which a deferred call may
+// ignore. After any other error the reservation is still open.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	if r.l == nil || !r.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
 	if r.ticket != nil {
+		ctx, end := outlive(ctx)
+		defer end()
 		if err := r.l.store.Cancel(ctx, r.ticket); err != nil {
 			r.closed.Store(false)
 			return err
