@@ -13,7 +13,6 @@ type Limiter struct {
 	cfg     Config
 	mem     *memory
 	store   Store // nil: the windows are in mem
-	learned learnedLimits
 	waiting waitQueues
 }
 
@@ -114,17 +113,19 @@ func (l *Limiter) Check(ctx context.Context, r Request) error {
 	if err := r.validateTokens(); err != nil {
 		return err
 	}
-	denied := l.learned.check(l, &r)
-	if denied == nil {
-		var err error
-		if l.store != nil {
-			denied, err = split(l.storeCheck(ctx, r))
-		} else {
-			_, _, denied, err = l.mem.charge(&r, modeCheck)
+	var (
+		denied *ExceededError
+		err    error
+	)
+	if l.store != nil {
+		if denied, err = split(l.storeCheck(ctx, r)); denied == nil && err == nil {
+			denied = l.mem.checkCall(&r)
 		}
-		if err != nil {
-			return err
-		}
+	} else {
+		_, _, denied, err = l.mem.charge(&r, modeCheck)
+	}
+	if err != nil {
+		return err
 	}
 	if denied != nil {
 		l.event(EventDenied, r, denied)
@@ -154,10 +155,10 @@ func (l *Limiter) Record(ctx context.Context, r Request) error {
 		if err := l.store.Record(ctx, l.storeCharge(r)); err != nil {
 			return err
 		}
+		l.mem.recordCall(&r)
 	} else if _, _, _, err := l.mem.charge(&r, modeRecord); err != nil {
 		return err
 	}
-	_, _ = l.learned.take(l, &r, true) // forced, so that nothing is denied
 	l.event(EventRecorded, r, nil)
 	return nil
 }
@@ -170,19 +171,14 @@ func (l *Limiter) TimeUntil(ctx context.Context, r Request) (time.Duration, erro
 	if err := r.validate(); err != nil {
 		return 0, err
 	}
-	var (
-		d   time.Duration
-		err error
-	)
-	if l.store != nil {
-		d, err = l.storeTimeUntil(ctx, r)
-	} else {
-		d, err = l.mem.timeUntil(&r)
+	if l.store == nil {
+		return l.mem.timeUntil(&r)
 	}
+	d, err := l.storeTimeUntil(ctx, r)
 	if err != nil {
 		return 0, err
 	}
-	return max(d, l.learned.timeUntil(l, &r)), nil
+	return max(d, l.mem.untilCall(&r)), nil
 }
 
 // SetQuota sets the limits of a model, at once for all that follows. On SQLite
@@ -221,7 +217,7 @@ func (l *Limiter) setQuotas(ctx context.Context, sc Scope, quotas map[string]Mod
 	return nil
 }
 
-// Reset forgets the usage of a model. Its quota stays, and so does what its
+// Reset forgets the usage of a model, and what its provider said. Its quota stays, and so does what its
 // requests counted against their keys. Reservations made before no longer
 // change anything.
 func (l *Limiter) Reset(ctx context.Context, model string) error {
@@ -241,12 +237,8 @@ func (l *Limiter) reset(ctx context.Context, sc Scope, name string) error {
 		if err := l.store.Reset(ctx, sc, name); err != nil {
 			return err
 		}
-	} else {
-		l.mem.table(sc).reset(name)
 	}
-	if sc == ScopeModel {
-		l.learned.forget(name)
-	}
+	l.mem.table(sc).reset(name)
 	l.waiting.wake()
 	return nil
 }
@@ -257,10 +249,8 @@ func (l *Limiter) ResetAll(ctx context.Context) error {
 		if err := l.store.Reset(ctx, ScopeModel, ""); err != nil {
 			return err
 		}
-	} else {
-		l.mem.resetAll()
 	}
-	l.learned.forgetAll()
+	l.mem.resetAll()
 	l.waiting.wake()
 	return nil
 }

@@ -66,7 +66,7 @@ type locked struct {
 
 func (at *locked) find(name string, now int64) {
 	if at.s = at.sh.index.find(at.hash, name); at.s != nil {
-		at.s.prune(now)
+		at.s.bringTo(now)
 	}
 }
 
@@ -136,15 +136,83 @@ func (m *memory) charge(r *Request, mode chargeMode) (model, key place, denied *
 		if denied == nil && c.key.sh != nil {
 			denied = m.keys.decide(c.key.s, r.Key, input, output)
 		}
+		if denied == nil && c.model.s != nil {
+			denied = c.model.s.calls.refuses(c.now, costsOf(input, output))
+		}
 	}
 	if denied == nil && mode != modeCheck {
 		model = m.models.record(&c.model, r.Model, c.now, input, output)
+		if mode == modeReserve {
+			model.s.track()
+			model.s.begin()
+		} else if model.s.calls != nil {
+			model.s.calls.record(c.now, costsOf(input, output))
+		}
 		if c.key.sh != nil {
 			key = m.keys.record(&c.key, r.Key, c.now, input, output)
 		}
 	}
 	m.unlock(&c)
 	return model, key, denied, nil
+}
+
+// reserveCall opens a call whose request a store decides on, unless what is
+// known of the provider refuses it. The place is where to end it.
+func (m *memory) reserveCall(r *Request) (place, *ExceededError, error) {
+	c, err := m.lock(&Request{Model: r.Model})
+	if err != nil {
+		return place{}, nil, err
+	}
+	defer m.unlock(&c)
+	input, output := int64(r.Input), int64(r.Output)
+	if c.model.s != nil {
+		if denied := c.model.s.calls.refuses(c.now, costsOf(input, output)); denied != nil {
+			return place{}, denied, nil
+		}
+	}
+	p := m.models.record(&c.model, r.Model, c.now, input, output)
+	p.s.track()
+	p.s.begin()
+	return p, nil, nil
+}
+
+// checkCall returns the error for a request that what is known of the provider
+// refuses, and nil where it does not.
+func (m *memory) checkCall(r *Request) *ExceededError {
+	c, err := m.lock(&Request{Model: r.Model})
+	if err != nil {
+		return nil
+	}
+	defer m.unlock(&c)
+	if c.model.s == nil {
+		return nil
+	}
+	return c.model.s.calls.refuses(c.now, costsOf(int64(r.Input), int64(r.Output)))
+}
+
+// recordCall counts a call that a store has recorded.
+func (m *memory) recordCall(r *Request) {
+	c, err := m.lock(&Request{Model: r.Model})
+	if err != nil {
+		return
+	}
+	defer m.unlock(&c)
+	if c.model.s != nil && c.model.s.calls != nil {
+		c.model.s.calls.record(c.now, costsOf(int64(r.Input), int64(r.Output)))
+	}
+}
+
+// untilCall returns how long what is known of the provider refuses the request.
+func (m *memory) untilCall(r *Request) time.Duration {
+	c, err := m.lock(&Request{Model: r.Model})
+	if err != nil {
+		return 0
+	}
+	defer m.unlock(&c)
+	if c.model.s == nil {
+		return 0
+	}
+	return time.Duration(c.model.s.calls.until(c.now, costsOf(int64(r.Input), int64(r.Output))) - c.now)
 }
 
 // decide returns nil where the request is admitted. s is nil for a name without
@@ -240,6 +308,9 @@ func (m *memory) timeUntil(r *Request) (time.Duration, error) {
 		tk, denied = m.keys.whenAdmitted(c.key.s, r.Key, c.now, input, output)
 		t = max(t, tk)
 	}
+	if c.model.s != nil {
+		t = max(t, c.model.s.calls.until(c.now, costsOf(input, output)))
+	}
 	if denied != nil {
 		return 0, denied
 	}
@@ -285,7 +356,7 @@ func (m *memory) allStats(sc Scope) map[string]Stats {
 		now := m.now()
 		for _, s := range sh.queue {
 			s.prune(now)
-			if !s.idle() {
+			if !s.window.idle() {
 				out[s.name] = s.stats()
 			}
 		}
@@ -311,7 +382,7 @@ func (t *table) histories(now int64) map[string]UsageStats {
 	for i := range t.shards {
 		for _, s := range t.shards[i].queue {
 			s.prune(now)
-			if !s.idle() {
+			if !s.window.idle() {
 				out[s.name] = s.history()
 			}
 		}
@@ -328,12 +399,17 @@ func (m *memory) load(st *State) {
 		for name, h := range st.usage(t.scope) {
 			sh, hash := t.shard(name)
 			sh.lock()
+			var kept *calls
 			if s := sh.index.find(hash, name); s != nil {
+				if kept = s.calls; kept != nil {
+					kept.closeAll()
+				}
 				sh.remove(s)
 			}
 			now := m.now()
 			s := t.ensure(sh, hash, name, now)
 			s.load(h)
+			s.calls = kept
 			s.prune(now)
 			sh.mu.Unlock()
 		}

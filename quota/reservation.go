@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 )
@@ -14,7 +15,6 @@ type Reservation struct {
 	req        Request
 	model, key place
 	ticket     Ticket
-	learned    *learned
 	closed     atomic.Bool
 }
 
@@ -29,44 +29,47 @@ type Reservation struct {
 //	defer r.Cancel(ctx) // does nothing after Settle
 //	… make the call …
 //	return r.Settle(ctx, usage.Input, usage.Output)
-func (l *Limiter) Reserve(ctx context.Context, r Request) (Reservation, error) {
-	if err := r.validateTokens(); err != nil {
-		return Reservation{}, err
+func (l *Limiter) Reserve(ctx context.Context, r Request) (res Reservation, err error) {
+	if err = r.validateTokens(); err != nil {
+		return
 	}
-	taken, denied := l.learned.take(l, &r, false)
-	if denied != nil {
-		l.event(EventDenied, r, denied)
-		return Reservation{}, denied
-	}
-	var (
-		model, key place
-		ticket     Ticket
-		err        error
-	)
+	var denied *ExceededError
 	if l.store != nil {
-		ticket, err = l.storeReserve(ctx, r)
-		denied, err = split(err)
+		res.model, res.ticket, denied, err = l.storeReserve(ctx, r)
 	} else {
-		model, key, denied, err = l.mem.charge(&r, modeReserve)
+		res.model, res.key, denied, err = l.mem.charge(&r, modeReserve)
 	}
 	switch {
 	case err != nil:
-		taken.giveBack(&r)
-		return Reservation{}, err
 	case denied != nil:
-		taken.giveBack(&r)
 		l.event(EventDenied, r, denied)
-		return Reservation{}, denied
+		err = denied
+	default:
+		res.l, res.req = l, r
+		l.event(EventReserved, r, nil)
 	}
-	l.event(EventReserved, r, nil)
-	return Reservation{l: l, req: r, model: model, key: key, ticket: ticket, learned: taken}, nil
+	return
 }
 
-func (l *Limiter) storeReserve(ctx context.Context, r Request) (Ticket, error) {
+// storeReserve reserves on the store. The model's window of this process holds
+// the calls alone that are open; call is the place of this one.
+func (l *Limiter) storeReserve(ctx context.Context, r Request) (call place, t Ticket, denied *ExceededError, err error) {
 	if err := r.validateNames(); err != nil {
-		return nil, err
+		return place{}, nil, nil, err
 	}
-	return l.store.Reserve(ctx, l.storeCharge(r))
+	if call, denied, err = l.mem.reserveCall(&r); err != nil {
+		return place{}, nil, nil, err
+	}
+	if denied != nil { // The quotas come first, in the error too.
+		own, err := split(l.store.Check(ctx, l.storeCharge(r)))
+		return place{}, nil, cmp.Or(own, denied), err
+	}
+	t, err = l.store.Reserve(ctx, l.storeCharge(r))
+	if err != nil {
+		l.mem.cancel(&call, &place{}, &r)
+	}
+	denied, err = split(err)
+	return call, t, denied, err
 }
 
 // Request returns what was reserved.
@@ -91,9 +94,8 @@ func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 			r.closed.Store(false)
 			return err
 		}
-	} else {
-		r.l.mem.settle(&r.model, &r.key, &r.req, int64(input), int64(output))
 	}
+	r.l.mem.settle(&r.model, &r.key, &r.req, int64(input), int64(output))
 	if input < r.req.Input || output < r.req.Output {
 		r.l.waiting.wake()
 	}
@@ -118,10 +120,8 @@ func (r *Reservation) Cancel(ctx context.Context) error {
 			r.closed.Store(false)
 			return err
 		}
-	} else {
-		r.l.mem.cancel(&r.model, &r.key, &r.req)
 	}
-	r.learned.giveBack(&r.req)
+	r.l.mem.cancel(&r.model, &r.key, &r.req)
 	r.l.waiting.wake()
 	r.l.event(EventCancelled, r.req, nil)
 	return nil

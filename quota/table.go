@@ -152,13 +152,13 @@ func (sh *shard) advance(now int64) {
 			continue
 		}
 		s.prune(now)
-		if s.idle() {
+		if s.idle(now) {
 			heap.Pop(&sh.queue)
 			sh.index.remove(s)
 			continue
 		}
 		s.release()
-		s.due = s.window.due()
+		s.due = max(s.window.due(), now+minute) // What is known of calls may outlive the window.
 		heap.Fix(&sh.queue, 0)
 	}
 	sh.reschedule()
@@ -174,11 +174,30 @@ func (sh *shard) setBack(now int64) {
 	sh.reschedule()
 }
 
+// idle reports whether nothing would be lost with the subject.
+func (s *subject) idle(now int64) bool { return s.window.idle() && s.calls.quiet(now) }
+
+// bringTo drops what is over at now.
+func (s *subject) bringTo(now int64) {
+	s.prune(now)
+	if s.calls != nil && s.calls.news != nil {
+		s.calls.news.setBack(now)
+	}
+}
+
+// track returns the calls of a subject, and makes them where there are none.
+func (s *subject) track() *calls {
+	if s.calls == nil {
+		s.calls = &calls{}
+	}
+	return s.calls
+}
+
 // cancelled gives memory back after a cancellation. The shard is locked.
 func (sh *shard) cancelled(s *subject) {
 	switch {
 	case s.place < 0: // forgotten before
-	case s.idle():
+	case s.idle(sh.latest):
 		sh.remove(s)
 	case s.window.due() < s.due:
 		s.due = s.window.due()

@@ -33,6 +33,8 @@ const (
 	kindRequest entryKind = 1
 	kindTokens  entryKind = 2
 	kindBoth              = kindRequest | kindTokens
+	kindOpen    entryKind = 4 // its call is not over, see calls
+	kindClaimed entryKind = 8 // and a round trip is under way for it
 )
 
 func (e *entry) requests() int64 { return int64(e.kind & kindRequest) }
@@ -53,6 +55,8 @@ type window struct {
 	n      int     // entries in the log, dead ones included
 	dead   int     // cancelled entries still in the log
 	lastID uint64
+
+	calls *calls // nil where nothing is known of calls
 }
 
 func newWindow(q ModelQuota) window { return window{quota: q, next: never, latest: math.MinInt64} }
@@ -76,6 +80,9 @@ func (w *window) expire(now int64) {
 	}
 	if w.n > 0 && w.at(w.n-1).at+minute <= now {
 		w.usage.Requests, w.usage.InputTokens, w.usage.OutputTokens = 0, 0, 0
+		if w.calls != nil {
+			w.calls.closeAll()
+		}
 		w.head, w.n, w.dead = 0, 0, 0
 	}
 	for w.n > 0 {
@@ -83,6 +90,7 @@ func (w *window) expire(now int64) {
 		if e.at+minute > now {
 			break
 		}
+		w.end(e)
 		w.subtract(e)
 		w.popHead()
 	}
@@ -232,6 +240,7 @@ func (w *window) sameDay(m mark) bool {
 func (w *window) settle(m mark, before, input, output int64) {
 	if i := w.find(m.id); i >= 0 {
 		e := w.at(i)
+		w.end(e)
 		w.usage.InputTokens += input - int64(e.in)
 		w.usage.OutputTokens += output - int64(e.out)
 		e.in, e.out = int32(input), int32(output)
@@ -250,6 +259,9 @@ func (w *window) cancel(m mark, before int64) {
 	}
 	if i := w.find(m.id); i >= 0 {
 		e := w.at(i)
+		if e.kind&kindOpen != 0 {
+			w.calls.open.sub(e.costs())
+		}
 		w.subtract(e)
 		e.in, e.out, e.kind = 0, 0, kindDead
 		w.dead++
