@@ -113,14 +113,14 @@ func (m *memory) unlock(c *call) {
 	}
 	c.model.sh.mu.Unlock()
 	if c.round != 0 {
-		m.sweep(c.round)
+		m.sweep(c.round, c.now)
 	}
 }
 
 // sweep advances one shard of each table. The caller holds no lock.
-func (m *memory) sweep(round uint32) {
-	m.models.sweep(round, m.now)
-	m.keys.sweep(round, m.now)
+func (m *memory) sweep(round uint32, now int64) {
+	m.models.sweep(round, now)
+	m.keys.sweep(round, now)
 }
 
 // charge decides on a request and records it as the mode says, as one step
@@ -287,9 +287,10 @@ func (m *memory) unlockPlaces(model, key *place, round uint32) {
 	if key.s != nil {
 		key.s.sh.mu.Unlock()
 	}
+	now := model.s.sh.latest
 	model.s.sh.mu.Unlock()
 	if round != 0 {
-		m.sweep(round)
+		m.sweep(round, now)
 	}
 }
 
