@@ -117,6 +117,24 @@ func TestPersistMakesTheDirectoryAndFollowsLinks(t *testing.T) {
 	}
 }
 
+// TestPersistRemovesWhatAKilledOneLeft: the temporary file of a process that was
+// killed does not stay for ever.
+func TestPersistRemovesWhatAKilledOneLeft(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".state.yaml.1.tmp", ".state.yaml.2.tmp"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("quotas:\n  half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Unix(1e9, 0)
+	if err := fileLimiter(t, filepath.Join(dir, "state.yaml"), &now).Persist(t.Context()); err != nil {
+		t.Fatalf("Persist = %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("directory after Persist = %v, %v, want the state file alone", entries, err)
+	}
+}
+
 // TestFailedPersistLeavesTheOldFile stops the write where the new file would
 // take the name.
 func TestFailedPersistLeavesTheOldFile(t *testing.T) {
