@@ -23,7 +23,7 @@ type Remaining struct {
 // Learned returns what the provider said about a model and what still holds. It
 // is known to this process alone.
 func (l *Limiter) Learned(model string) (Learned, bool) {
-	return l.mem.learned(model)
+	return l.mem.learned(l.localModel(model))
 }
 
 func (m *memory) learned(model string) (Learned, bool) {

@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -12,7 +13,8 @@ import (
 type Limiter struct {
 	cfg     Config
 	mem     *memory
-	store   Store // nil: the windows are in mem
+	store   Store    // nil: the windows are in mem
+	stored  sync.Map // models that were seen to have a quota in the store, by name
 	waiting waitQueues
 }
 
@@ -91,7 +93,7 @@ func newLimiter(c Config, s Store) *Limiter {
 	if s != nil && c.Clock == nil {
 		c.Clock = time.Now //nolint:forbidigo // Processes that share a store share the machine's clock.
 	}
-	return &Limiter{cfg: c, mem: newMemory(&c, c.resolve()), store: s}
+	return &Limiter{cfg: c, mem: newMemory(&c), store: s}
 }
 
 // CanSend reports whether a request of the given size would be admitted now. It
@@ -113,17 +115,7 @@ func (l *Limiter) Check(ctx context.Context, r Request) error {
 	if err := r.validateTokens(); err != nil {
 		return err
 	}
-	var (
-		denied *ExceededError
-		err    error
-	)
-	if l.store != nil {
-		if denied, err = split(l.storeCheck(ctx, r)); denied == nil && err == nil {
-			denied = l.mem.checkCall(&r)
-		}
-	} else {
-		_, _, denied, err = l.mem.charge(&r, modeCheck)
-	}
+	denied, err := l.check(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -133,6 +125,23 @@ func (l *Limiter) Check(ctx context.Context, r Request) error {
 	}
 	l.event(EventAllowed, r, nil)
 	return nil
+}
+
+func (l *Limiter) check(ctx context.Context, r Request) (denied *ExceededError, err error) {
+	if r.Model, err = l.model(ctx, r.Model); err != nil {
+		return nil, err
+	}
+	if l.store == nil {
+		_, _, denied, err = l.mem.charge(&r, modeCheck)
+		return denied, err
+	}
+	if err := l.refuseUnknown(ctx, r.Model); err != nil {
+		return nil, err
+	}
+	if denied, err = split(l.storeCheck(ctx, r)); denied == nil && err == nil {
+		denied = l.mem.checkCall(&r)
+	}
+	return denied, err
 }
 
 // RecordUsage records one request with its real token counts, whatever the
@@ -146,20 +155,31 @@ func (l *Limiter) Record(ctx context.Context, r Request) error {
 	if err := r.validateTokens(); err != nil {
 		return err
 	}
-	if l.store != nil {
-		if err := r.validateNames(); err != nil {
-			return err
-		}
-		ctx, end := outlive(ctx)
-		defer end()
-		if err := l.store.Record(ctx, l.storeCharge(r)); err != nil {
-			return err
-		}
-		l.mem.recordCall(&r)
-	} else if _, _, _, err := l.mem.charge(&r, modeRecord); err != nil {
+	if err := l.record(ctx, r); err != nil {
 		return err
 	}
 	l.event(EventRecorded, r, nil)
+	return nil
+}
+
+func (l *Limiter) record(ctx context.Context, r Request) (err error) {
+	if l.store == nil {
+		r.Model = l.localModel(r.Model)
+		_, _, _, err = l.mem.charge(&r, modeRecord)
+		return err
+	}
+	if err := r.validateNames(); err != nil {
+		return err
+	}
+	ctx, end := outlive(ctx)
+	defer end()
+	if r.Model, err = l.model(ctx, r.Model); err != nil {
+		return err
+	}
+	if err := l.store.Record(ctx, l.storeCharge(r)); err != nil {
+		return err
+	}
+	l.mem.recordCall(&r)
 	return nil
 }
 
@@ -171,8 +191,15 @@ func (l *Limiter) TimeUntil(ctx context.Context, r Request) (time.Duration, erro
 	if err := r.validate(); err != nil {
 		return 0, err
 	}
+	var err error
+	if r.Model, err = l.model(ctx, r.Model); err != nil {
+		return 0, err
+	}
 	if l.store == nil {
 		return l.mem.timeUntil(&r)
+	}
+	if err := l.refuseUnknown(ctx, r.Model); err != nil {
+		return 0, err
 	}
 	d, err := l.storeTimeUntil(ctx, r)
 	if err != nil {
@@ -221,7 +248,14 @@ func (l *Limiter) setQuotas(ctx context.Context, sc Scope, quotas map[string]Mod
 // requests counted against their keys. Reservations made before no longer
 // change anything.
 func (l *Limiter) Reset(ctx context.Context, model string) error {
-	return l.reset(ctx, ScopeModel, model)
+	if err := l.reset(ctx, ScopeModel, model); err != nil {
+		return err
+	}
+	owner, err := l.model(ctx, model)
+	if err != nil || owner == model {
+		return err
+	}
+	return l.reset(ctx, ScopeModel, owner)
 }
 
 // ResetKey forgets the usage of a key, as Reset does for a model.

@@ -13,13 +13,15 @@ type memory struct {
 	keys   *table
 }
 
-func newMemory(c *Config, quotas map[string]ModelQuota) *memory {
+func newMemory(c *Config) *memory {
+	quotas, strict := c.resolve()
 	m := &memory{
 		clock:  c.Clock,
 		start:  time.Now(), //nolint:forbidigo // the monotonic clock that backs a nil Config.Clock
 		models: newTable(ScopeModel, quotas, c.DefaultQuota),
 		keys:   newTable(ScopeKey, c.KeyQuotas, c.DefaultKeyQuota),
 	}
+	m.models.strict = strict
 	m.base = m.start.UnixNano()
 	return m
 }
@@ -132,6 +134,10 @@ func (m *memory) charge(r *Request, mode chargeMode) (model, key place, denied *
 	}
 	input, output := int64(r.Input), int64(r.Output)
 	if mode != modeRecord {
+		if m.models.refuses(c.model.s, r.Model) {
+			m.unlock(&c)
+			return place{}, place{}, nil, &UnknownModelError{Model: r.Model}
+		}
 		denied = m.models.decide(c.model.s, r.Model, input, output)
 		if denied == nil && c.key.sh != nil {
 			denied = m.keys.decide(c.key.s, r.Key, input, output)
@@ -302,6 +308,9 @@ func (m *memory) timeUntil(r *Request) (time.Duration, error) {
 		return 0, err
 	}
 	defer m.unlock(&c)
+	if m.models.refuses(c.model.s, r.Model) {
+		return 0, &UnknownModelError{Model: r.Model}
+	}
 	input, output := int64(r.Input), int64(r.Output)
 	t, denied := m.models.whenAdmitted(c.model.s, r.Model, c.now, input, output)
 	if denied == nil && c.key.sh != nil {
@@ -382,7 +391,7 @@ func (t *table) histories(now int64) map[string]UsageStats {
 	out := map[string]UsageStats{}
 	for i := range t.shards {
 		for _, s := range t.shards[i].queue {
-			s.prune(now)
+			s.forgetPast(now)
 			if !s.window.idle() {
 				out[s.name] = s.history()
 			}
@@ -411,7 +420,7 @@ func (m *memory) load(st *State) {
 			s := t.ensure(sh, hash, name, now)
 			s.load(h)
 			s.calls = kept
-			s.prune(now)
+			s.forgetPast(now)
 			sh.mu.Unlock()
 		}
 	}

@@ -33,11 +33,15 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (res Reservation, err 
 	if err = r.validateTokens(); err != nil {
 		return
 	}
+	counted := r
+	if counted.Model, err = l.model(ctx, r.Model); err != nil {
+		return
+	}
 	var denied *ExceededError
 	if l.store != nil {
-		res.model, res.ticket, denied, err = l.storeReserve(ctx, r)
+		res.model, res.ticket, denied, err = l.storeReserve(ctx, counted)
 	} else {
-		res.model, res.key, denied, err = l.mem.charge(&r, modeReserve)
+		res.model, res.key, denied, err = l.mem.charge(&counted, modeReserve)
 	}
 	switch {
 	case err != nil:
@@ -55,6 +59,9 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (res Reservation, err 
 // the calls alone that are open; call is the place of this one.
 func (l *Limiter) storeReserve(ctx context.Context, r Request) (call place, t Ticket, denied *ExceededError, err error) {
 	if err := r.validateNames(); err != nil {
+		return place{}, nil, nil, err
+	}
+	if err := l.refuseUnknown(ctx, r.Model); err != nil {
 		return place{}, nil, nil, err
 	}
 	if call, denied, err = l.mem.reserveCall(&r); err != nil {

@@ -32,6 +32,7 @@ type table struct {
 	quotasMu sync.RWMutex
 	quotas   map[string]ModelQuota
 	fallback ModelQuota
+	strict   bool // names without a quota are refused
 }
 
 type shard struct {
@@ -51,6 +52,7 @@ type subject struct {
 	window
 	hash  uint64
 	sh    *shard
+	known bool  // the name has a quota
 	place int   // in shard.queue; -1 once the subject is forgotten
 	due   int64 // not after the instant at which the window next gives memory back
 	// denials are the errors given out so far, so that a refusal allocates
@@ -77,12 +79,33 @@ func (t *table) shard(name string) (*shard, uint64) {
 
 // quota returns what applies to a name: its own quota, or the default.
 func (t *table) quota(name string) ModelQuota {
+	q, _ := t.lookup(name)
+	return q
+}
+
+// lookup returns what applies to a name, and whether it has a quota of its own.
+func (t *table) lookup(name string) (ModelQuota, bool) {
 	t.quotasMu.RLock()
 	defer t.quotasMu.RUnlock()
 	if q, ok := t.quotas[name]; ok {
-		return q
+		return q, true
 	}
-	return t.fallback
+	return t.fallback, false
+}
+
+// has reports whether a name has a quota of its own.
+func (t *table) has(name string) bool {
+	_, ok := t.lookup(name)
+	return ok
+}
+
+// refuses reports whether a name is refused since it has no quota. s is its
+// subject, nil where it has none.
+func (t *table) refuses(s *subject, name string) bool {
+	if !t.strict || s != nil && s.known {
+		return false
+	}
+	return !t.has(name)
 }
 
 func (t *table) setQuota(name string, q ModelQuota) {
@@ -93,7 +116,7 @@ func (t *table) setQuota(name string, q ModelQuota) {
 	sh.lock()
 	defer sh.mu.Unlock()
 	if s := sh.index.find(h, name); s != nil {
-		s.quota, s.denials = t.quota(name), nil
+		s.quota, s.known, s.denials = q, true, nil
 	}
 }
 
@@ -109,7 +132,8 @@ func (t *table) ensure(sh *shard, h uint64, name string, now int64) *subject {
 	if s := sh.index.find(h, name); s != nil {
 		return s
 	}
-	s := &subject{name: strings.Clone(name), window: newWindow(t.quota(name)), hash: h, sh: sh, due: now + minute}
+	q, known := t.lookup(name)
+	s := &subject{name: strings.Clone(name), window: newWindow(q), hash: h, sh: sh, known: known, due: now + minute}
 	sh.index.insert(s)
 	heap.Push(&sh.queue, s)
 	sh.reschedule()

@@ -51,6 +51,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return base.RoundTrip(r)
 	}
 	mem := t.Limiter.mem
+	model = t.Limiter.localModel(model)
 	trip := mem.beginTrip(model, res)
 	resp, err := base.RoundTrip(r)
 	if err != nil {
@@ -115,6 +116,7 @@ func (l *Limiter) Learn(model string, status int, h http.Header) error {
 	if err := ValidateName("model", model); err != nil {
 		return err
 	}
+	model = l.localModel(model)
 	now := l.mem.now()
 	news, err := readNews(model, status, h, now)
 	news.sent = now

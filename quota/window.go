@@ -98,6 +98,14 @@ func (w *window) expire(now int64) {
 	w.reschedule()
 }
 
+// forgetPast is prune for reading and writing files, where what lies ahead of the
+// clock stays as it is.
+func (w *window) forgetPast(now int64) {
+	if now >= w.latest {
+		w.prune(now)
+	}
+}
+
 // setBack moves what was recorded after now to now. After the clock was set back
 // an entry counts for one minute more and a day for 24 hours, instead of until
 // the clock reaches the old time again. Its cost is the entries it moves.

@@ -54,7 +54,7 @@ func TestWritersDoNotDisturbOneAnother(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			for range 20 {
+			for range 5 {
 				if err := Write(path, []byte(strconv.Itoa(i))); err != nil {
 					t.Errorf("Write = %v, want nil", err)
 				}
