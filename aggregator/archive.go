@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/zlimit/zlimit-go/internal/atomicfile"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -60,26 +60,8 @@ func Directory(path string) Sink { return directory(path) }
 
 type directory string
 
-func (d directory) Put(_ context.Context, name string, content []byte) (err error) {
-	target := filepath.Join(string(d), filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(target), ".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it has its name by then, unless something failed
-	if _, err = f.Write(content); err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), target)
+func (d directory) Put(_ context.Context, name string, content []byte) error {
+	return atomicfile.Write(filepath.Join(string(d), filepath.FromSlash(name)), content)
 }
 
 // WithArchive keeps audit events that have expired, by default they are lost. The events of a batch that happened on one

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 )
 
 // initialisms are words that Go writes in capitals.

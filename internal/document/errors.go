@@ -12,11 +12,15 @@ type Error struct {
 	File string
 	Pos  Pos
 	Text string
+	Err  error // what Text is of
 }
 
 func (e Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Pos.Line, e.Pos.Column, e.Text)
 }
+
+// Unwrap returns the error that was reported.
+func (e Error) Unwrap() error { return e.Err }
 
 // Errors is everything that is wrong with a document, in the order of the document.
 type Errors []Error
@@ -38,5 +42,5 @@ func (es Errors) sorted() Errors {
 			strings.Compare(a.Text, b.Text),
 		)
 	})
-	return slices.Compact(es)
+	return slices.CompactFunc(es, func(a, b Error) bool { return a.Pos == b.Pos && a.Text == b.Text })
 }

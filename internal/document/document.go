@@ -1,5 +1,5 @@
-// Package document reads YAML documents for generators: nodes become texts, lists and mappings, and everything that is
-// wrong with them is reported at once, with line and column.
+// Package document reads YAML documents strictly: nodes become texts, numbers, lists and mappings, nothing in a document is
+// passed over, and everything that is wrong with it is reported at once, with line and column.
 package document
 
 import (
@@ -10,7 +10,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -22,16 +24,25 @@ type Pos struct {
 
 // A Reader reads one document and collects what is wrong with it. What it returns for a node of the wrong form is empty.
 type Reader struct {
-	file string
-	errs Errors
+	file  string
+	plain bool
+	errs  Errors
 }
 
 // New returns a reader of a document. file is its name for messages.
 func New(file string) *Reader { return &Reader{file: file} }
 
+// NewPlain returns a reader of a document without aliases, which can make a short document a long one. They are errors.
+func NewPlain(file string) *Reader { return &Reader{file: file, plain: true} }
+
 // Errorf reports something that is wrong at a place.
 func (r *Reader) Errorf(pos Pos, format string, args ...any) {
-	r.errs = append(r.errs, Error{r.file, pos, fmt.Sprintf(format, args...)})
+	r.Fail(pos, fmt.Errorf(format, args...))
+}
+
+// Fail reports an error at a place.
+func (r *Reader) Fail(pos Pos, err error) {
+	r.errs = append(r.errs, Error{r.file, pos, err.Error(), err})
 }
 
 // Failed returns the number of errors so far.
@@ -45,46 +56,91 @@ func (r *Reader) Err() error {
 	return r.errs.sorted()
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
 // Parse returns the top node of the only document, which is called what in messages; nil when there is none.
 func (r *Reader) Parse(text []byte, what string) *yaml.Node {
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	var document, second yaml.Node
-	err := decoder.Decode(&document)
-	switch {
-	case errors.Is(err, io.EOF):
+	failed := r.Failed()
+	top := r.ParseOptional(text)
+	if top == nil && r.Failed() == failed {
 		r.Errorf(Pos{1, 1}, "%s is empty", what)
-		return nil
-	case err == nil:
-		if err := decoder.Decode(&second); err == nil {
-			r.Errorf(At(&second), "there is a second document")
-		} else if !errors.Is(err, io.EOF) {
-			r.syntaxError(err)
-		}
-		if len(document.Content) == 0 {
-			r.Errorf(Pos{1, 1}, "%s is empty", what)
-			return nil
-		}
-		return document.Content[0]
-	default:
-		r.syntaxError(err)
-		return nil
 	}
+	return top
 }
 
-// syntaxError reports an error of the YAML library, which counts lines from 0 in errors of its parser, and from 1 in those
-// of its scanner.
-func (r *Reader) syntaxError(err error) {
+// ParseOptional is Parse for a document that may be empty: the node is nil then too, without an error.
+func (r *Reader) ParseOptional(text []byte) *yaml.Node {
+	if !r.checkText(text) {
+		return nil
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var document, second yaml.Node
+	if err := decoder.Decode(&document); err != nil {
+		if !errors.Is(err, io.EOF) {
+			r.syntaxError(err)
+		}
+		return nil
+	}
+	if err := decoder.Decode(&second); err == nil {
+		r.Errorf(At(&second), "there is a second document")
+	} else if !errors.Is(err, io.EOF) {
+		r.syntaxError(err)
+	}
+	if len(document.Content) == 0 || r.plain && !r.checkPlain(document.Content[0]) {
+		return nil
+	}
+	return document.Content[0]
+}
+
+// checkText reports the first byte that is not UTF-8 text.
+func (r *Reader) checkText(text []byte) bool {
 	pos := Pos{1, 1}
-	text := yamlLine.ReplaceAllString(err.Error(), "")
-	if m := yamlLine.FindStringSubmatch(err.Error()); len(m) == 2 && m[1] != "" {
-		pos.Line, _ = strconv.Atoi(m[1]) // the pattern has digits alone
-		if strings.HasPrefix(text, "did not find expected") {
-			pos.Line++
+	for i := 0; i < len(text); {
+		c, size := utf8.DecodeRune(text[i:])
+		switch {
+		case c == utf8.RuneError && size <= 1:
+			r.Errorf(pos, "byte %#x is not UTF-8", text[i])
+			return false
+		case c < ' ' && c != '\t' && c != '\r' && c != '\n', c >= 0x7f && c < 0xa0 && c != 0x85:
+			r.Errorf(pos, "control character %#x", c)
+			return false
+		}
+		i += size
+		if pos.Column++; c == '\n' {
+			pos = Pos{pos.Line + 1, 1}
 		}
 	}
-	r.Errorf(pos, "%s", text)
+	return true
+}
+
+// checkPlain reports the aliases below a node.
+func (r *Reader) checkPlain(n *yaml.Node) bool {
+	if n.Kind == yaml.AliasNode {
+		r.Errorf(At(n), "*%s is an alias, write out what it stands for", n.Value)
+		return false
+	}
+	ok := true
+	for _, below := range n.Content {
+		ok = r.checkPlain(below) && ok
+	}
+	return ok
+}
+
+var (
+	yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+	// Errors of the library's parser, which counts lines from 0. Its scanner counts from 1.
+	parserErrors = regexp.MustCompile(`^(did not find expected|found undefined tag|found duplicate|found incompatible)`)
+)
+
+// syntaxError reports an error of the YAML library.
+func (r *Reader) syntaxError(err error) {
+	line := 0
+	text := yamlLine.ReplaceAllString(err.Error(), "")
+	if m := yamlLine.FindStringSubmatch(err.Error()); len(m) == 2 && m[1] != "" {
+		line, _ = strconv.Atoi(m[1]) // the pattern has digits alone
+	}
+	if parserErrors.MatchString(text) {
+		line++
+	}
+	r.Errorf(Pos{max(line, 1), 1}, "%s", text)
 }
 
 // Follow returns the node that an alias stands for.
@@ -177,6 +233,46 @@ func (r *Reader) Doc(n *yaml.Node, what string) string {
 		r.Errorf(At(Follow(n)), "%s: doc has a character that cannot be seen", what)
 	}
 	return doc
+}
+
+// IsNull reports whether a node stands for nothing.
+func IsNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// Count returns a whole number of zero or more.
+func (r *Reader) Count(n *yaml.Node, what string) int64 {
+	n = Follow(n)
+	var v int64
+	switch {
+	case n.Kind != yaml.ScalarNode || n.Tag != "!!int":
+		r.Errorf(At(n), "%s must be a whole number, not %q", what, clip(n.Value))
+	case n.Decode(&v) != nil:
+		r.Errorf(At(n), "%s %q is out of range", what, clip(n.Value))
+	case v < 0:
+		r.Errorf(At(n), "%s %d must not be negative", what, v)
+	default:
+		return v
+	}
+	return 0
+}
+
+// Time returns a timestamp, in UTC.
+func (r *Reader) Time(n *yaml.Node, what string) time.Time {
+	n = Follow(n)
+	var t time.Time
+	if n.Kind != yaml.ScalarNode || IsNull(n) || n.Decode(&t) != nil {
+		r.Errorf(At(n), "%s must be a timestamp, not %q", what, clip(n.Value))
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// clip shortens a value for a message.
+func clip(s string) string {
+	const most = 40
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // Bool returns a value that is true or false.
