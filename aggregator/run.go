@@ -133,7 +133,7 @@ type Partition struct {
 	Skipped    int64     `json:"skipped"`  // changes left out for good
 	Gaps       int64     `json:"gaps"`     // times that the stream had forgotten changes
 	LastChange time.Time `json:"last_change"`
-	LagSeconds float64   `json:"lag_seconds"` // since when there may be changes that are not applied
+	LagSeconds float64   `json:"lag_seconds"` // the age of the oldest change that is not applied, or may not be
 	Failing    string    `json:"failing,omitempty"`
 	Stuck      bool      `json:"stuck"` // it stands still at the change that fails
 	Err        string    `json:"error,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/protocol"
@@ -48,9 +49,24 @@ type ValidationError struct {
 	Reason string // the rule that it breaks
 }
 
-// Error returns field, value and rule.
+// Error returns field, value and rule. It cuts a long value; Value has all of it.
 func (e *ValidationError) Error() string {
-	return fmt.Sprintf("zlimit: invalid %s %q: %s", e.Field, e.Value, e.Reason)
+	return fmt.Sprintf("zlimit: invalid %s %s: %s", e.Field, quoted(e.Value), e.Reason)
+}
+
+// longestValue is the number of bytes of a value that an error tells.
+const longestValue = 100
+
+// quoted returns a value as an error tells it.
+func quoted(value string) string {
+	if len(value) <= longestValue {
+		return strconv.Quote(value)
+	}
+	end := longestValue
+	for end > longestValue-utf8.UTFMax && !utf8.RuneStart(value[end]) {
+		end--
+	}
+	return fmt.Sprintf("%q… (%d bytes)", value[:end], len(value))
 }
 
 // The values of [UnavailableError.Op] for requests and their leases. Every other call names itself in words, such as

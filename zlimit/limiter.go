@@ -60,18 +60,19 @@ type common struct {
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
-// A file is created and set up as needed. A table is not, unless [WithSetup] is given: Open then returns
-// [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*VersionError] for a
+// A file is created and set up as needed, with the default namespace. A table is not, nor is another namespace registered,
+// unless [WithSetup] is given: Open then returns [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*VersionError] for a
 // table that is not for this client.
 func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
 	parsed, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := newOptions(opts); err != nil {
+	o, err := newOptions(opts)
+	if err != nil {
 		return nil, err
 	}
-	s, err := parsed.open(ctx)
+	s, err := parsed.open(ctx, o.logger)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +97,12 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 	return start(ctx, s.impl, o, &common{
 		gate:    store.NewGate(o.maxInFlight),
 		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
-	}, o.setup || s.embedded)
+	}, s.embedded)
 }
 
-// start returns a limiter that is ready to work.
-func start(ctx context.Context, s store.Store, o options, c *common, setup bool) (*RateLimiter, error) {
+// start returns a limiter that is ready to work. An embedded store is set up, with the default namespace; another
+// namespace is registered only where the options ask for it, and not by a misspelt name.
+func start(ctx context.Context, s store.Store, o options, c *common, embedded bool) (*RateLimiter, error) {
 	if o.callTimeout == 0 {
 		o.callTimeout = defaultCallTimeout(s)
 	}
@@ -116,10 +118,15 @@ func start(ctx context.Context, s store.Store, o options, c *common, setup bool)
 	l.Namespaces = &NamespaceService{l}
 	l.Audit = &AuditService{l}
 	l.Usage = &UsageService{l}
-	if setup {
-		if err := l.Setup(ctx); err != nil {
-			return nil, err
-		}
+	var err error
+	switch {
+	case o.setup:
+		err = l.Setup(ctx)
+	case embedded:
+		err = l.setUp(ctx, DefaultNamespace)
+	}
+	if err != nil {
+		return nil, err
 	}
 	found, err := l.lookup(ctx, o.namespace)
 	if err != nil {
@@ -158,15 +165,20 @@ func (l *RateLimiter) Setup(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
+	return l.setUp(ctx, l.options.namespace)
+}
+
+// setUp sets up the store, its version and one namespace.
+func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 	if err := l.store.Setup(ctx); err != nil {
 		return publicError("set up", err)
 	}
-	found, err := l.lookup(ctx, l.options.namespace)
+	found, err := l.lookup(ctx, namespace)
 	if err == nil && !found.versioned {
 		err = l.writeVersion(ctx)
 	}
 	if err == nil && found.namespace == nil {
-		_, err = l.register(ctx, l.options.namespace)
+		_, err = l.register(ctx, namespace)
 	}
 	return publicError("set up", err)
 }

@@ -249,7 +249,7 @@ func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return start(ctx, l.store, o, l.common, o.setup)
+	return start(ctx, l.store, o, l.common, false)
 }
 
 // check returns the error of a call that must not be made.

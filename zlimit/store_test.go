@@ -72,6 +72,7 @@ func TestOptionsValidation(t *testing.T) {
 		"the reserved namespace":  WithNamespace("_"),
 		"a long namespace":        WithNamespace(strings.Repeat("x", 65)),
 		"a separator":             WithNamespace("a#b"),
+		"no UTF-8":                WithNamespace("a\xff"),
 		"no clock":                WithClock(nil),
 		"no logger":               WithLogger(nil),
 		"a negative TTL":          WithConfigTTL(-1),

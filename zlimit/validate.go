@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -107,6 +108,8 @@ func validateNamespace(name string) error {
 		return &ValidationError{Field: "namespace", Value: name, Reason: "must have at most 64 characters"}
 	case name == registryNamespace:
 		return &ValidationError{Field: "namespace", Value: name, Reason: "is reserved"}
+	case !utf8.ValidString(name):
+		return &ValidationError{Field: "namespace", Value: name, Reason: "must be valid UTF-8"}
 	}
 	for i := range len(name) {
 		if name[i] == '#' || name[i] < ' ' || name[i] == 0x7f {

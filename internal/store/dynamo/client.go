@@ -1,8 +1,10 @@
 package dynamo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	smithyendpoints "github.com/aws/smithy-go/endpoints"
+	"github.com/aws/smithy-go/logging"
 )
 
 // A ClientConfig says where a client finds DynamoDB. Its zero value leaves all to the environment and the shared AWS
@@ -25,6 +28,8 @@ type ClientConfig struct {
 	Region   string // "" for the environment's
 	Endpoint string // a URL; "" for the region's
 	Profile  string // of the shared configuration files; "" for the environment's
+	// Logger is where the SDK reports what it finds odd; nil for nowhere.
+	Logger *slog.Logger
 }
 
 const (
@@ -52,7 +57,7 @@ func NewClient(ctx context.Context, c ClientConfig) (*dynamodb.Client, error) {
 
 // load returns the SDK's configuration, without the endpoint, which is that of DynamoDB alone.
 func (c ClientConfig) load(ctx context.Context) (aws.Config, error) {
-	options := []func(*config.LoadOptions) error{}
+	options := []func(*config.LoadOptions) error{config.WithLogger(sdkLogger{cmp.Or(c.Logger, slog.New(slog.DiscardHandler))})}
 	if c.Region != "" {
 		options = append(options, config.WithRegion(c.Region))
 	}
@@ -79,6 +84,18 @@ func (c ClientConfig) load(ctx context.Context) (aws.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// An sdkLogger reports what the SDK says, which would go to the standard error otherwise.
+type sdkLogger struct{ *slog.Logger }
+
+// Logf implements [logging.Logger].
+func (l sdkLogger) Logf(class logging.Classification, format string, v ...any) {
+	level := slog.LevelDebug
+	if class == logging.Warn {
+		level = slog.LevelWarn
+	}
+	l.Log(context.Background(), level, "zlimit: AWS SDK: "+fmt.Sprintf(format, v...))
 }
 
 // client returns the client of NewClient.

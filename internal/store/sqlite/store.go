@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -214,7 +215,15 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 		path = "/" + path
 	}
 	uri := url.URL{Scheme: "file", Path: path, RawQuery: "mode=" + mode}
+	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("open %s: not a file, but %v", s.path, info.Mode())
+	}
 	err = s.wait(ctx, func(ctx context.Context) (err error) {
+		files.Lock()
+		defer files.Unlock()
+		if mode == "rwc" {
+			createFile(s.path)
+		}
 		c, err = connect(ctx, uri.String())
 		return err
 	})
@@ -230,6 +239,18 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 		return nil, fmt.Errorf("open %s: %w", s.path, err)
 	}
 	return c, nil
+}
+
+// files is held while a file is created, and while a connection is opened. Closing a file of which a connection of the same
+// process has a lock would release the lock.
+var files sync.Mutex
+
+// createFile creates the file, if there is none, for its owner alone; the files that SQLite makes beside it get the same
+// mode. What is wrong with the path SQLite finds too.
+func createFile(path string) {
+	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
+		_ = f.Close()
+	}
 }
 
 // wait calls f until no lock of another process stops it, with a context for its statements.

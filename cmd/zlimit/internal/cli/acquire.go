@@ -128,7 +128,7 @@ store has it now, and the level that the limits come from. It consumes nothing.`
 				Source   zlimit.Source   `json:"source"`
 				Limits   zlimit.Statuses `json:"limits"`
 			}
-			found, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (result, error) {
+			found, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (result, error) {
 				r := result{Entity: args[0], Resource: args[1]}
 				var err error
 				if r.Limits, err = l.Available(ctx, r.Entity, r.Resource); err != nil {

@@ -69,7 +69,7 @@ changed, and is named by flags:
 			if err != nil {
 				return err
 			}
-			found, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.AuditEvent, error) {
+			found, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.AuditEvent, error) {
 				return collect(l.Audit.Events(ctx, subject, q))
 			})
 			if err != nil {

@@ -28,7 +28,7 @@ for so long that its limits are full.`,
 				return err
 			}
 			if entities {
-				buckets, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Bucket, error) {
+				buckets, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Bucket, error) {
 					return collect(l.Usage.Buckets(ctx, args[0]))
 				})
 				if err != nil {
@@ -36,7 +36,7 @@ for so long that its limits are full.`,
 				}
 				return a.printBuckets(args[0], buckets)
 			}
-			c, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Capacity, error) {
+			c, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Capacity, error) {
 				return l.Usage.Capacity(ctx, args[0])
 			})
 			if err != nil {

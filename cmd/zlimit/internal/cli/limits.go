@@ -272,7 +272,7 @@ and a resource, wherever it comes from, is what zlimit available shows.`,
 			if err != nil {
 				return err
 			}
-			found, err := on(cmd.Context(), a, dsn, at.read)
+			found, err := look(cmd.Context(), a, dsn, at.read)
 			if err != nil {
 				return err
 			}
@@ -332,7 +332,7 @@ too, at the cost of one more read per line.`,
 				return err
 			}
 			only := cmd.Flags().Changed("resource")
-			levels, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]level, error) {
+			levels, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]level, error) {
 				places, err := placesOf(ctx, l, resource, only)
 				if err != nil {
 					return nil, err

@@ -14,7 +14,8 @@ func (a *app) setupCommand() *cobra.Command {
 		Short: "Create the table, and register the namespace",
 		Long: `Setup creates the table of a DynamoDB store, or the file of an SQLite store, and
 registers the namespace. It changes nothing that is there: run it as often as
-you like. A store other than DynamoDB sets itself up when it is first used.`,
+you like. A store other than DynamoDB sets itself up when it is first used, with
+the namespace "default"; another namespace has to be registered.`,
 		Example: `  zlimit setup --store 'dynamodb:limits?region=eu-central-1'
   zlimit setup --store dynamodb:limits --namespace staging`,
 		Args: takes(),

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -52,11 +55,29 @@ func rehearse[T any](ctx context.Context, a *app, do operation[T], opts ...zlimi
 	return nil
 }
 
-// perform does an operation on a store.
+// look does an operation that changes nothing, as on does. It does not create a file where there is none.
+func look[T any](ctx context.Context, a *app, dsn string, do operation[T], opts ...zlimit.Option) (T, error) {
+	var none T
+	if err := rehearse(ctx, a, do, opts...); err != nil {
+		return none, err
+	}
+	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return none, a.advise(fmt.Errorf("%w: %w", zlimit.ErrTableNotFound, err), dsn)
+		}
+	}
+	return perform(ctx, a, dsn, do, opts...)
+}
+
+// perform does an operation on a store. A store in memory has every namespace, since nobody could register one before.
 func perform[T any](
 	ctx context.Context, a *app, dsn string, do operation[T], opts ...zlimit.Option,
 ) (result T, err error) {
-	l, err := zlimit.Open(ctx, dsn, append([]zlimit.Option{zlimit.WithNamespace(a.namespace), zlimit.WithClock(a.now)}, opts...)...)
+	fixed := []zlimit.Option{zlimit.WithNamespace(a.namespace), zlimit.WithClock(a.now)}
+	if dsn == memoryDSN {
+		fixed = append(fixed, zlimit.WithSetup())
+	}
+	l, err := zlimit.Open(ctx, dsn, append(fixed, opts...)...)
 	if err != nil {
 		return result, a.advise(err, dsn)
 	}

@@ -137,7 +137,7 @@ and what range it is, zlimit usage --help explains.`,
 			if err != nil {
 				return err
 			}
-			found, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Snapshot, error) {
+			found, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Snapshot, error) {
 				return collect(l.Usage.Snapshots(ctx, q))
 			})
 			if err != nil {
@@ -203,7 +203,7 @@ explains.`,
 			if err != nil {
 				return err
 			}
-			sum, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Summary, error) {
+			sum, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Summary, error) {
 				return l.Usage.Summary(ctx, q)
 			})
 			if err != nil {

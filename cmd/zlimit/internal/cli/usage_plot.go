@@ -39,7 +39,7 @@ Whose usage and what range it is, zlimit usage --help explains.`,
 			if err != nil {
 				return err
 			}
-			plotted, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (plot, error) {
+			plotted, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (plot, error) {
 				return newPlot(ctx, l, q)
 			})
 			if err != nil {
