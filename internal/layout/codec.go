@@ -1,8 +1,10 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -69,10 +71,33 @@ func (d *decoder) wrapped(a *expr.Attribute) int64 {
 func (d *decoder) low64(a *expr.Attribute) int64 {
 	n, ok := a.Value.Low64()
 	if !ok {
-		d.want(a, expr.KindN)
-		d.failf("attribute %s: want an integer, got %s", a.Name, a.Value.Number())
+		return d.notInteger(a)
 	}
 	return n
+}
+
+// clamped reads an integer of any size as the nearest of 64 bits.
+func (d *decoder) clamped(a *expr.Attribute) int64 {
+	n, ok := a.Value.Int()
+	if !ok {
+		n = d.nearest(a)
+	}
+	return n
+}
+
+func (d *decoder) nearest(a *expr.Attribute) int64 {
+	number := a.Value.Number()
+	n, err := strconv.ParseInt(number, 10, 64) // saturates beyond its range
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return d.notInteger(a)
+	}
+	return n
+}
+
+func (d *decoder) notInteger(a *expr.Attribute) int64 {
+	d.want(a, expr.KindN)
+	d.failf("attribute %s: want an integer, got %s", a.Name, a.Value.Number())
+	return 0
 }
 
 func (d *decoder) flag(a *expr.Attribute) bool {

@@ -1076,7 +1076,7 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 	name, field := cutMember(rest)
 	switch field {
 	case "tk":
-		bucketLimitNamed(members, name).Tokens = d.number(a)
+		bucketLimitNamed(members, name).Tokens = d.clamped(a)
 		d.found++
 	case "cp":
 		bucketLimitNamed(members, name).Capacity = d.number(a)

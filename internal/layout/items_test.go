@@ -173,6 +173,10 @@ func TestItemsThatAreMalformed(t *testing.T) {
 	if it, err := DecodeBucket(item); err != nil || it.Limits[0].Consumed != -1<<63 {
 		t.Errorf("a counter of 2^63 reads as %+v, %v; want it modulo 2^64", it.Limits, err)
 	}
+	item.Set("b_rpm_tk", wide)
+	if it, err := DecodeBucket(item); err != nil || it.Limits[0].Tokens != 1<<63-1 {
+		t.Errorf("a balance of 2^63 reads as %+v, %v; want the greatest of 64 bits", it.Limits, err)
+	}
 }
 
 func TestReservedNames(t *testing.T) {

@@ -282,6 +282,9 @@ func reading(a *schema.Attribute) *Statement {
 	if a.Wrap {
 		reader = "wrapped"
 	}
+	if a.Clamp {
+		reader = "clamped"
+	}
 	if a.Scale > 0 {
 		return Id("d").Dot("decimal").Call(Id("a"), Lit(a.Scale))
 	}

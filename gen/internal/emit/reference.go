@@ -162,6 +162,9 @@ func attributeRow(name string, a *schema.Attribute) []string {
 	if a.Wrap {
 		doc += "; modulo 2^64"
 	}
+	if a.Clamp {
+		doc += "; beyond 64 bits the nearest of them"
+	}
 	if a.Scale > 0 {
 		doc += fmt.Sprintf("; up to %d decimal places", a.Scale)
 	}

@@ -133,6 +133,7 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 			}
 		},
 		"wrap":  func(n *yaml.Node) { a.Wrap = l.Bool(n, what+": wrap") },
+		"clamp": func(n *yaml.Node) { a.Clamp = l.Bool(n, what+": clamp") },
 		"scale": func(n *yaml.Node) { a.Scale = l.scale(n, what+": scale") },
 		"doc":   func(n *yaml.Node) { a.Doc = l.Doc(n, what) },
 	}, "type", "doc")
@@ -148,8 +149,11 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 	if a.Wrap && a.Type != N {
 		l.Errorf(p.Pos, "%s: wrap is for numbers", what)
 	}
-	if a.Scale > 0 && (a.Type != N || a.Wrap || a.From != nil) {
-		l.Errorf(p.Pos, "%s: scale is for numbers that neither wrap nor follow from the key", what)
+	if a.Clamp && (a.Type != N || a.Wrap) {
+		l.Errorf(p.Pos, "%s: clamp is for numbers that do not wrap", what)
+	}
+	if a.Scale > 0 && (a.Clamp || a.Type != N || a.Wrap || a.From != nil) {
+		l.Errorf(p.Pos, "%s: scale is for numbers that neither wrap, are clamped, nor follow from the key", what)
 	}
 	return a
 }

@@ -177,6 +177,7 @@ type Attribute struct {
 	From  *Field // the field of the key that the value repeats; nil when the attribute stands for itself
 	Empty Empty
 	Wrap  bool // a number of any size is read modulo 2^64
+	Clamp bool // a number of any size is read as the nearest of 64 bits
 	Scale int  // decimal places: programs count the last of them
 	Doc   string
 }
