@@ -123,10 +123,10 @@ func (m *mean) RoundTrip(request *http.Request) (*http.Response, error) {
 		})
 	}
 	fate := m.draw(call, about)
-	switch fate {
-	case Conflict:
+	if fate == Conflict {
 		return marked(refusal(request, Conflict, call))
-	case ThroughputExceeded:
+	}
+	if fate == ThroughputExceeded {
 		return marked(m.throttled(request, call, about))
 	}
 	reply, err := m.forward(request, call, about)
