@@ -69,7 +69,7 @@ func queued(t *testing.T, takes time.Duration, test func(l *RateLimiter, q *queu
 // TestACrowdIsNoOutage has more requests at once than the store does within the call timeout.
 func TestACrowdIsNoOutage(t *testing.T) {
 	const callers = 300
-	queued(t, 10*time.Millisecond, func(l *RateLimiter, q *queue) {
+	queued(t, 10*time.Millisecond, func(l *RateLimiter, _ *queue) {
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() {

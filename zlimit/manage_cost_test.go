@@ -4,10 +4,15 @@ import (
 	"context"
 	"fmt"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 )
 
 // TestCostsOfManagement measures the calls and capacity units that the comments of the services state.
 func TestCostsOfManagement(t *testing.T) {
+	if enginetest.IsMean() {
+		t.Skip("it counts every call, and what becomes of it")
+	}
 	ctx := context.Background()
 	s, faults := newTable(t)
 	l := newLimiter(t, s, WithClock(newClock().now))

@@ -18,8 +18,8 @@ import (
 // Mean says how much an engine behaves like DynamoDB on a bad day. The zero
 // value adds nothing but DynamoDB's limits on expressions.
 //
-// A call that is refused once is served when it comes again, so that callers who
-// try three times get through, and an item is never refused twice in a row.
+// A call that was refused or lost is served when it comes again within mercy, so
+// that a caller who tries again gets through.
 type Mean struct {
 	// Seed makes the choices the same from run to run, as far as the calls come
 	// in the same order.
@@ -88,7 +88,7 @@ func IsMean() bool { return os.Getenv(envMean) != "" }
 func (m Mean) Transport(base http.RoundTripper) http.RoundTripper {
 	return &mean{
 		Mean: m, base: base, random: rand.New(rand.NewPCG(m.Seed, 0)), //nolint:gosec // choices of a test
-		refused: map[string]bool{}, past: map[string]version{},
+		refused: map[string]time.Time{}, past: map[string]version{},
 	}
 }
 
@@ -98,8 +98,8 @@ type mean struct {
 
 	mu      sync.Mutex
 	random  *rand.Rand
-	refused map[string]bool    // the items whose last call was refused or lost
-	past    map[string]version // the items that were written a moment ago, as they were
+	refused map[string]time.Time // when calls were refused or lost last, by operation and body
+	past    map[string]version   // the items that were written a moment ago, as they were
 }
 
 // refusedByMean marks replies that a mean transport made itself. Faults does not
@@ -122,11 +122,11 @@ func (m *mean) RoundTrip(request *http.Request) (*http.Response, error) {
 			"__type": "com.amazon.coral.validate#ValidationException", "message": text,
 		})
 	}
-	fate := m.draw(about)
-	switch fate {
-	case Conflict:
+	fate := m.draw(call, about)
+	if fate == Conflict {
 		return marked(refusal(request, Conflict, call))
-	case ThroughputExceeded:
+	}
+	if fate == ThroughputExceeded {
 		return marked(m.throttled(request, call, about))
 	}
 	reply, err := m.forward(request, call, about)
@@ -148,18 +148,21 @@ func marked(reply *http.Response, err error) (*http.Response, error) {
 	return reply, err
 }
 
+// mercy is how long after a refusal the same call is served.
+const mercy = 2 * time.Second
+
 // draw decides what happens to a call; "" is nothing.
-func (m *mean) draw(about *subject) Kind {
+func (m *mean) draw(call Call, about *subject) Kind {
 	if len(about.items) == 0 {
 		return ""
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := about.items[0]
-	if m.refused[key] {
-		delete(m.refused, key)
+	same := call.Operation + about.body
+	if at, ok := m.refused[same]; ok && time.Since(at) < mercy {
 		return ""
 	}
+	delete(m.refused, same)
 	fate := Kind("")
 	lost := m.LostReplies
 	if about.write && !about.transaction {
@@ -174,7 +177,7 @@ func (m *mean) draw(about *subject) Kind {
 		fate = LostReply
 	}
 	if fate != "" {
-		m.refused[key] = true
+		m.refused[same] = time.Now()
 	}
 	return fate
 }
@@ -215,6 +218,7 @@ type subject struct {
 	table       string
 	items       []string // the table and the key of each, in JSON
 	keys        []json.RawMessage
+	body        string // with the members of objects in order
 	write       bool
 	transaction bool
 	expressions []string
@@ -244,6 +248,15 @@ func (m *mean) read(call Call) (*subject, error) {
 	if err := json.Unmarshal(call.Body, &content); err != nil {
 		return nil, fmt.Errorf("enginetest: %s: %w", call.Operation, err)
 	}
+	var members map[string]any
+	if err := json.Unmarshal(call.Body, &members); err != nil {
+		return nil, fmt.Errorf("enginetest: %s: %w", call.Operation, err)
+	}
+	ordered, err := json.Marshal(members)
+	if err != nil {
+		return nil, fmt.Errorf("enginetest: %s: %w", call.Operation, err)
+	}
+	about.body = string(ordered)
 	parts := []callJSON{content}
 	if about.transaction = call.Operation == "TransactWriteItems"; about.transaction {
 		parts = nil

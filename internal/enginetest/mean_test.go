@@ -54,8 +54,8 @@ func put(ctx context.Context, c *dynamodb.Client, table, sk, n string) error {
 	return err
 }
 
-// TestMeanRefusals makes every call on an item meet each kind of trouble, and again
-// at once: the second is served.
+// TestMeanRefusals has every call meet each kind of trouble, and come again at once:
+// then it is served.
 func TestMeanRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
 		mean  Mean
@@ -85,8 +85,8 @@ func TestMeanRefusals(t *testing.T) {
 				if err != nil || (out.Item != nil) != test.done {
 					t.Errorf("after the first write, the item is %v, %v; want it there: %t", out.Item, err, test.done)
 				}
-				if err := put(t.Context(), c, table, sk, "2"); err != nil {
-					t.Errorf("the second write of an item = %v", err)
+				if err := put(t.Context(), c, table, sk, "1"); err != nil {
+					t.Errorf("the same write again = %v", err)
 				}
 			}
 		})

@@ -61,7 +61,7 @@ func TestLagOfABacklog(t *testing.T) {
 		}
 		c := w.start("a", func(c *stream.Config) {
 			c.Batch = 1
-			c.Apply = func(ctx context.Context, _ []store.Change) []error { time.Sleep(10 * time.Second); return nil }
+			c.Apply = func(context.Context, []store.Change) []error { time.Sleep(10 * time.Second); return nil }
 		})
 		for i, want := range []time.Duration{3 * time.Hour, 2 * time.Hour, time.Hour, 0} {
 			time.Sleep(5 * time.Second)

@@ -130,7 +130,7 @@ func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 	}
 	if fromAbove {
 		switch end, ok := prefixEnd(q.Prefix); {
-		case q.UpTo != "" && !(ok && q.UpTo >= end):
+		case q.UpTo != "" && (!ok || q.UpTo < end):
 			bound("<=", q.UpTo)
 		case ok:
 			bound("<", end)
