@@ -3,11 +3,11 @@ package zlimit
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/door"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/wait"
@@ -132,7 +132,7 @@ func (l *RateLimiter) charge(ctx context.Context, k *link) error {
 func (l *RateLimiter) chargeAlone(ctx context.Context, k *link) error {
 	k.parts = nil
 	for range maxAttempts {
-		s := k.bucket.draw(l.now().UnixMilli())
+		s := k.bucket.draw(ctx, l.now().UnixMilli())
 		err := l.chargeShard(ctx, k, s, &k.demand)
 		if err == nil {
 			k.shard = s
@@ -360,5 +360,5 @@ func pause(ctx context.Context, attempt int) error {
 		return ctx.Err()
 	}
 	longest := time.Millisecond << min(attempt-2, 6)
-	return wait.For(ctx, rand.N(longest))
+	return wait.For(ctx, time.Duration(door.Random(ctx, int64(longest))))
 }

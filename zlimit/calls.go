@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/door"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/wait"
@@ -174,7 +174,7 @@ func (l *RateLimiter) patiently(ctx context.Context, do func(context.Context) er
 			return err
 		}
 		longest := firstPatience << attempt
-		if err := wait.For(ctx, longest/2+rand.N(longest/2)); err != nil {
+		if err := wait.For(ctx, longest/2+time.Duration(door.Random(ctx, int64(longest/2)))); err != nil {
 			return err
 		}
 	}

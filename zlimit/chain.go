@@ -220,7 +220,7 @@ func (l *RateLimiter) correct(ctx context.Context, k *link, s *shard, amounts []
 		return nil
 	}
 	if s == nil {
-		s = k.bucket.draw(l.now().UnixMilli())
+		s = k.bucket.draw(ctx, l.now().UnixMilli())
 	}
 	if !l.options.coalescing {
 		return l.correctAlone(ctx, k, s, amounts)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/bits"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/door"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -29,12 +29,12 @@ func (s *shard) count() int {
 
 // draw returns a shard at random: each leaf of the tree as often as its share says. A leaf that is not known yet is
 // returned as it is.
-func (b *bucketRef) draw(now int64) *shard {
+func (b *bucketRef) draw(ctx context.Context, now int64) *shard {
 	s := b.shard(0)
 	if s.count() <= 1 {
 		return s
 	}
-	hash := rand.IntN(1 << 16)
+	hash := int(door.Random(ctx, 1<<16))
 	for n := s.count(); n > 1 && hash%n != s.Shard; n = s.count() {
 		next := b.shard(branch(hash, s.Shard))
 		if i := next.image.Load(); i != nil && !i.exists {
