@@ -1,0 +1,171 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// finish asks, when all actors are done, each process for all that the limits of each entity can hold.
+func (o *order) finish() {
+	clock := o.begin(Op{Kind: Rest, For: configTTL + time.Second}, -1, 0, o.ports[0])
+	if o.rest(clock, configTTL+time.Second) != nil {
+		return
+	}
+	for process, l := range o.limiters {
+		for _, entity := range o.entities() {
+			if o.witness.wrong == nil {
+				o.probe(o.ports[process], l, entity)
+			}
+		}
+	}
+}
+
+// rest lets time pass.
+func (o *order) rest(r *running, d time.Duration) error {
+	err := r.port.pause(context.WithValue(context.Background(), opKey{}, r), "rests for "+d.String(), d)
+	o.ended(r, nil)
+	return err
+}
+
+// entities returns those that the program's actors take from.
+func (o *order) entities() []string {
+	var list []string
+	for _, a := range o.program.Actors {
+		for _, op := range append(slices.Clone(a.Warm), a.Ops...) {
+			if op.Kind == Take && !slices.Contains(list, op.Entity) {
+				list = append(list, op.Entity)
+			}
+		}
+	}
+	return list
+}
+
+// most returns what a request can ask of all limits of an entity.
+func (o *order) most(entity string) zlimit.Amounts {
+	amounts := zlimit.Amounts{}
+	for _, l := range o.witness.effective(entity) {
+		amounts[l.Name] = l.Capacity
+	}
+	for _, above := range o.program.World.chain(entity)[1:] {
+		for _, l := range o.witness.effective(above) {
+			if n, ok := amounts[l.Name]; ok {
+				amounts[l.Name] = min(n, l.Capacity)
+			}
+		}
+	}
+	return amounts
+}
+
+// probe asks for all that the limits of an entity can hold, again after the told wait if that is told, and gives it back.
+func (o *order) probe(p *port, l *zlimit.RateLimiter, entity string) {
+	amounts := o.most(entity)
+	if len(amounts) == 0 {
+		return
+	}
+	try := func(number int) (*zlimit.Lease, error) {
+		r := o.begin(Op{Kind: Take, Entity: entity, Amounts: amounts}, -1, number, p)
+		ctx := context.WithValue(context.Background(), opKey{}, r)
+		le, err := o.acquire(ctx, r, l)
+		o.ended(r, err)
+		if le == nil {
+			return nil, err
+		}
+		return le.lease, nil
+	}
+	lease, err := try(1)
+	var exceeded *zlimit.ExceededError
+	switch {
+	case errors.As(err, &exceeded):
+		wait := exceeded.RetryAfter()
+		o.inLine(p, exceeded)
+		if !exceeded.Possible() {
+			o.blame("wait", "in the end, %c asks for %s of %s, which the limits can hold, and is told that it never can: %v",
+				'A'+p.process, amountsText(amounts), entity, err)
+			return
+		}
+		r := o.begin(Op{Kind: Rest, For: wait}, -1, 1, p)
+		if o.rest(r, wait) != nil {
+			return
+		}
+		if lease, err = try(2); err != nil {
+			if errors.As(err, &exceeded) {
+				o.blame("wait", "in the end, %c asks for %s of %s, is told to wait %v, and after that, with nothing else going on, %v: %v",
+					'A'+p.process, amountsText(amounts), entity, wait, exceeded.RetryAfter(), err)
+			}
+			return
+		}
+	case err != nil:
+		return // which the witness judges
+	}
+	o.tells(p, l, entity)
+	r := o.begin(Op{Kind: Rollback, Entity: entity}, -1, 3, p)
+	o.ended(r, lease.Rollback(context.WithValue(context.Background(), opKey{}, r)))
+}
+
+// blame is that of the witness, for another goroutine than the scheduler's.
+func (o *order) blame(rule, format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.witness.blame(rule, format, args...)
+}
+
+// inLine checks that the limits that rejected a request are those that are configured, in the items as well.
+func (o *order) inLine(p *port, e *zlimit.ExceededError) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range e.Violations() {
+		for _, l := range o.witness.effective(s.Entity) {
+			if l.Name != s.Limit.Name {
+				continue
+			}
+			if s.Limit != l {
+				o.witness.blame("in line", "in the end, %c is rejected by %v of %s, which is configured as %v", 'A'+p.process, s.Limit, s.Entity, l)
+			}
+			for _, shard := range o.witness.shards[s.Entity] {
+				had := limitOf(shard, l.Name)
+				if had == nil || had.Capacity != l.Capacity*1000 || had.RefillAmount != l.RefillAmount*1000 || had.RefillPeriod != l.RefillPeriod.Milliseconds() {
+					o.witness.blame("in line", "in the end, %c is rejected by %s of %s, whose item does not have the configured %v", 'A'+p.process, l.Name, s.Entity, l)
+				}
+			}
+		}
+	}
+}
+
+// tells checks what a limiter says to be available.
+func (o *order) tells(p *port, l *zlimit.RateLimiter, entity string) {
+	r := o.begin(Op{Kind: Rest}, -1, 4, p)
+	told, err := l.Available(context.WithValue(context.Background(), opKey{}, r), entity, resource)
+	o.ended(r, err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now().UnixMilli()
+	for _, s := range told {
+		i := o.witness.ideals[account{entity, s.Limit.Name}]
+		if i == nil {
+			continue
+		}
+		is := *i
+		is.until(now)
+		slack := int64(0)
+		if len(o.witness.shards[entity]) > 1 {
+			slack = slackShare
+		}
+		if least, most := floor(is.tokens-slack), floor(is.tokens+i.slack+slack); s.Available < least || s.Available > most {
+			o.witness.blame("available", "in the end, %c is told that %d of %s of %s are available, the ideal bucket has %d",
+				'A'+p.process, s.Available, s.Limit.Name, entity, is.tokens)
+		}
+	}
+}
+
+// floor returns whole tokens.
+func floor(millitokens int64) int64 {
+	q := millitokens / 1000
+	if millitokens%1000 < 0 {
+		q--
+	}
+	return q
+}

@@ -1,0 +1,129 @@
+package explore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// mended says whether the defects of the programs below are mended: they must be found before, and not after.
+const mended = false
+
+// limits returns the limits of an entity.
+func limits(l ...zlimit.Limit) []zlimit.Limit { return l }
+
+func rpm(n int64) zlimit.Amounts { return zlimit.Amounts{"rpm": n} }
+
+// known are programs that each show a defect that the limiter had.
+var known = []struct {
+	defect  string
+	program Program
+}{
+	{"a rejection never brings an item in line with raised limits", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerSecond("rpm", 1000))}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+		},
+	}},
+	{"a lowered rate takes no effect on an empty bucket", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerMinute("rpm", 60))}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerDay("rpm", 60))}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(60)}}},
+		},
+	}},
+	{"a conflict fails a plain write", Program{
+		World:  World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
+		Faults: Faults{Fates: []Fate{Conflict}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Adjust, Amounts: rpm(2)}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Rollback}}},
+		},
+	}},
+	{"a rejection counts the tokens of a shard that was merged", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},
+				Ops: []Op{{Kind: Merge, Entity: "c"}, {Kind: Take, Entity: "c", Amounts: rpm(6)}}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Take, Entity: "c", Amounts: rpm(5)}, {Kind: Rollback}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(5)}}},
+		},
+	}},
+	{"a lease gives back to a parent what it never took", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+			"":  limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
+			"p": limits(zlimit.PerHour("rpm", 100)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{
+				{Kind: Set, Entity: "p", Limits: limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000))},
+				{Kind: Take, Entity: "d", Amounts: zlimit.Amounts{"rpm": 1, "tpm": 10}},
+			}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Rest, For: 2 * time.Second}}, Ops: []Op{
+				{Kind: Take, Entity: "c", Amounts: zlimit.Amounts{"rpm": 1, "tpm": 100}},
+				{Kind: Adjust, Amounts: zlimit.Amounts{"tpm": -100}},
+			}},
+		},
+	}},
+	{"a divided bucket loses refill", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 1000, zlimit.Burst(10_000)))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}, {Kind: Rest, For: 20 * time.Second}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4900)}, {Kind: Rest, For: 4 * time.Second}, {Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+		},
+	}},
+	{"a wait is told from what is remembered of a parent", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+			"c": limits(zlimit.PerMinute("rpm", 10)), "d": limits(zlimit.PerMinute("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 20)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "d", Amounts: rpm(10)}}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(9)}}},
+		},
+	}},
+	{"a request is invalid because its parent loses a limit", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+			"":  limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
+			"p": limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{
+				{Kind: Set, Entity: "p", Limits: limits(zlimit.PerHour("rpm", 100))},
+				{Kind: Take, Entity: "d", Amounts: rpm(1)},
+			}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Rest, For: 2 * time.Second}}, Ops: []Op{
+				{Kind: Take, Entity: "c", Amounts: zlimit.Amounts{"rpm": 1, "tpm": 100}},
+			}},
+		},
+	}},
+	{"a rejected request is admitted because giving back met an outage", Program{
+		World:  World{Family: true, Limits: map[string][]zlimit.Limit{"": limits(zlimit.PerDay("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 10))}},
+		Faults: Faults{Fates: []Fate{Throttle}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "d", Amounts: rpm(9)}}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(2), Allow: true}}},
+		},
+	}},
+}
+
+func TestKnownDefects(t *testing.T) {
+	for _, k := range known {
+		t.Run(k.defect, func(t *testing.T) {
+			p := k.program
+			p.Name = k.defect
+			began := time.Now()
+			report := Explore(t, &p, 20_000)
+			took := time.Since(began)
+			t.Logf("%d orders, %d cut, %d decisions, whole: %v, %.0f orders per second",
+				report.Orders, report.Cut, report.Events, report.Whole, float64(report.Orders)/took.Seconds())
+			for _, f := range report.Found {
+				t.Logf("%s, in %d orders:\n%s\n%s\n%s", f.Rule, f.Times, f.Text, p.String(), f.timeline())
+			}
+			if found := len(report.Found) > 0; found == mended {
+				t.Errorf("found = %v, want %v", found, !mended)
+			}
+		})
+	}
+}

@@ -1,0 +1,396 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/door"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func init() {
+	door.Random = func(ctx context.Context, n int64) int64 {
+		r := opOf(ctx)
+		if n < 1<<16 || r == nil || r.port.ending.Load() {
+			return n - 1 // the longest pause
+		}
+		return r.port.draw(ctx)
+	}
+}
+
+// An order is one run of a program.
+type order struct {
+	*sched
+	program  *Program
+	limiters []*zlimit.RateLimiter
+	errs     []error
+}
+
+// options of all limiters.
+func (p *Program) limiterOptions() []zlimit.Option {
+	opts := []zlimit.Option{
+		zlimit.WithConfigTTL(configTTL),
+		zlimit.WithFreshness(0),
+		zlimit.WithCallTimeout(1000 * time.Hour),
+		zlimit.WithPrincipal("explorer"),
+	}
+	if p.World.Coalescing {
+		opts = append(opts, zlimit.WithCoalescing())
+	}
+	return opts
+}
+
+// storeOf returns a store of a port for the public API.
+func storeOf(p *port) zlimit.Store { return door.Store(p).(zlimit.Store) }
+
+// newOrder returns an order that begins with a table.
+func newOrder(p *Program, t *table) *order {
+	o := &order{sched: &sched{table: t, left: p.Faults.Most}, program: p}
+	for i := range p.processes() + 1 { // the last one is for splits, merges and the preparation
+		o.ports = append(o.ports, &port{sched: o.sched, process: i})
+	}
+	o.witness = newWitness(p, bridge.Of(storeOf(o.ports[0])))
+	return o
+}
+
+// prepare returns the table that a program begins with.
+func prepare(t *testing.T, p *Program) *table {
+	schema := zlimit.CreateTableInput("explored")
+	var indexes []store.Index
+	for _, x := range schema.GlobalSecondaryIndexes {
+		indexes = append(indexes, store.Index{
+			Name: *x.IndexName, PK: *x.KeySchema[0].AttributeName, SK: *x.KeySchema[1].AttributeName,
+			KeysOnly: x.Projection.ProjectionType == "KEYS_ONLY",
+		})
+	}
+	for _, x := range schema.LocalSecondaryIndexes {
+		indexes = append(indexes, store.Index{
+			Name: *x.IndexName, PK: store.PK, SK: *x.KeySchema[1].AttributeName,
+			KeysOnly: x.Projection.ProjectionType == "KEYS_ONLY", Local: true,
+		})
+	}
+	made := newTable(indexes)
+	synctest.Test(t, func(t *testing.T) {
+		o := newOrder(p, made)
+		done := o.spawn(func() {
+			ctx := context.Background()
+			l, err := zlimit.New(ctx, storeOf(o.ports[len(o.ports)-1]), append(p.limiterOptions(), zlimit.WithSetup())...)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if p.World.Family {
+				for _, e := range []zlimit.Entity{{ID: "p"}, {ID: "c", ParentID: "p", Cascade: true}, {ID: "d", ParentID: "p", Cascade: true}} {
+					_, err = l.Entities.Create(ctx, e)
+					o.errs = append(o.errs, err)
+				}
+			}
+			for entity, limits := range p.World.Limits {
+				if entity == "" {
+					err = l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits})
+				} else {
+					err = l.Limits.SetEntity(ctx, entity, resource, limits)
+				}
+				o.errs = append(o.errs, err)
+			}
+			o.errs = append(o.errs, l.Close())
+		})
+		o.pump(first, done)
+		if err := errors.Join(o.errs...); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, f := range p.Faults.Fates {
+		made.lags = made.lags || f == Lag
+	}
+	made.settle()
+	return made
+}
+
+// spawn runs a function in a goroutine, and returns a function that tells whether it has returned.
+func (o *order) spawn(f func()) func() bool {
+	var done atomic.Bool
+	go func() {
+		defer done.Store(true)
+		f()
+	}()
+	return done.Load
+}
+
+// all joins functions that tell whether something is done.
+func all(done []func() bool) func() bool {
+	return func() bool {
+		for _, d := range done {
+			if !d() {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// run runs a program once, in a bubble of its own; choose decides about the calls between preparation and end. It returns
+// false when choose cut the order short.
+func (o *order) run(t *testing.T, choose func([]*call) (option, bool)) (whole bool) {
+	synctest.Test(t, func(*testing.T) {
+		o.witness.start = time.Now()
+		actors := make([]*actor, len(o.program.Actors))
+		done := o.spawn(func() {
+			for i := range o.program.processes() {
+				l, err := zlimit.New(context.Background(), storeOf(o.ports[i]), o.program.limiterOptions()...)
+				if err != nil {
+					o.witness.blame("error", "New: %v", err)
+					return
+				}
+				o.limiters = append(o.limiters, l)
+			}
+			for i := range actors {
+				actors[i] = &actor{order: o, index: i, gated: o.program.gated()}
+				actors[i].work(o.program.Actors[i].Warm)
+			}
+		})
+		o.pump(o.watched(first), done)
+		if o.witness.wrong != nil {
+			o.log = append(o.log, "          (before the exploration)")
+		} else {
+			o.log, o.events = nil, 0
+			for i := range actors {
+				actors[i].number, actors[i].exploring = 0, true
+			}
+			whole = o.explore(actors, choose)
+		}
+		o.close()
+	})
+	return whole
+}
+
+// explore runs the actors side by side, and what comes in the end.
+func (o *order) explore(actors []*actor, choose func([]*call) (option, bool)) (whole bool) {
+	var done []func() bool
+	for i, a := range actors {
+		done = append(done, o.spawn(func() { a.work(o.program.Actors[i].Ops) }))
+	}
+	cut := false
+	live := o.pump(o.watched(func(calls []*call) (option, bool) {
+		next, ok := choose(calls)
+		cut = !ok
+		return next, ok
+	}), all(done))
+	o.witness.step()
+	switch {
+	case cut:
+		return false
+	case o.witness.wrong != nil:
+		return true
+	case !live:
+		o.witness.blame("stuck", "nothing happens any more")
+		return true
+	}
+	finished := o.spawn(o.finish)
+	if !o.pump(o.watched(first), finished) {
+		o.witness.blame("stuck", "nothing happens any more in the end")
+	}
+	o.witness.step()
+	return true
+}
+
+// watched lets the witness look before each choice, and ends where something is wrong.
+func (o *order) watched(choose func([]*call) (option, bool)) func([]*call) (option, bool) {
+	return func(calls []*call) (option, bool) {
+		o.witness.step()
+		if o.witness.wrong != nil {
+			return option{}, false
+		}
+		return choose(calls)
+	}
+}
+
+// close ends all calls and closes the limiters.
+func (o *order) close() {
+	o.end()
+	closed := o.spawn(func() {
+		for _, l := range o.limiters {
+			_ = l.Close()
+		}
+	})
+	o.pump(func([]*call) (option, bool) { return option{}, true }, closed)
+	synctest.Wait()
+	time.Sleep(maxIdle) // what waits for its time, such as a pause between two tries, comes to its end
+	synctest.Wait()
+}
+
+// An actor does operations of a program, one after another.
+type actor struct {
+	*order
+	index     int
+	number    int
+	gated     bool
+	exploring bool
+	lease     *leased
+}
+
+// work does operations.
+func (a *actor) work(ops []Op) {
+	for _, op := range ops {
+		if a.ending.Load() {
+			return
+		}
+		a.do(op)
+		a.number++
+	}
+}
+
+// do does one operation.
+func (a *actor) do(op Op) {
+	process := a.program.Actors[a.index].Process
+	r := a.begin(op, a.index, a.number, a.ports[process])
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), opKey{}, r))
+	defer cancel()
+	r.cancel = cancel
+	if op.Kind == Rest {
+		_ = r.port.pause(ctx, "rests for "+op.For.String(), op.For)
+		a.ended(r, nil)
+		return
+	}
+	if a.gated && a.exploring {
+		_ = r.port.pause(ctx, op.String(), 0)
+		r.begun = time.Now().UnixMilli()
+	}
+	a.ended(r, a.perform(ctx, r, a.limiters[process]))
+}
+
+// begin notes the beginning of an operation.
+func (o *order) begin(op Op, actor, number int, p *port) *running {
+	r := &running{Op: op, actor: actor, number: number, port: p, begun: time.Now().UnixMilli()}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.witness.ops = append(o.witness.ops, r)
+	return r
+}
+
+// ended notes the outcome of an operation.
+func (o *order) ended(r *running, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ending.Load() {
+		r.judged = true
+	}
+	r.err, r.ended = err, true
+}
+
+// perform does an operation through the public API.
+func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) error {
+	switch r.Kind {
+	case Take:
+		lease, err := a.acquire(ctx, r, l)
+		if lease != nil {
+			a.lease = lease
+		}
+		return err
+	case Adjust, Rollback:
+		le := a.lease
+		if a.lease = nil; le == nil {
+			return nil
+		}
+		r.lease = le
+		if r.Kind == Rollback {
+			return le.lease.Rollback(ctx)
+		}
+		if err := le.lease.Adjust(r.Amounts); err != nil {
+			return err
+		}
+		return le.lease.Commit(ctx)
+	case Set:
+		if r.Entity == "" {
+			return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: r.Limits})
+		}
+		return l.Limits.SetEntity(ctx, r.Entity, resource, r.Limits)
+	case Unset:
+		if r.Entity == "" {
+			return l.Limits.DeleteSystem(ctx)
+		}
+		return l.Limits.DeleteEntity(ctx, r.Entity, resource)
+	case Split, Merge:
+		return a.resize(ctx, r)
+	default:
+		return l.Entities.Delete(ctx, r.Entity)
+	}
+}
+
+// acquire acquires what an operation takes.
+func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) (*leased, error) {
+	request := zlimit.Request{Entity: r.Entity, Resource: resource, Consume: r.Amounts, Limits: r.Own, OnUnavailable: zlimit.Block}
+	if r.Allow {
+		request.OnUnavailable = zlimit.Allow
+	}
+	lease, err := l.Acquire(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	r.degraded = lease.Degraded()
+	le := &leased{lease: lease, took: map[account]int64{}, gone: map[account]int{}, doubt: r.degraded}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for at, n := range r.net {
+		le.took[at] = n
+		le.gone[at] = o.witness.gone[at]
+	}
+	return le, nil
+}
+
+// resize divides a bucket, or joins its shards, in one try.
+func (a *actor) resize(ctx context.Context, r *running) error {
+	p := a.ports[len(a.ports)-1]
+	t := a.witness.bridge
+	key := bridge.Shard{Bucket: bridge.Bucket{NS: a.namespace(), Entity: r.Entity, Resource: resource}}
+	keys := []store.Key{t.ShardKey(key), t.ShardKey(bridge.Shard{Bucket: key.Bucket, Number: 1})}
+	items, err := p.Read(ctx, keys, true)
+	if err != nil || items[0] == nil {
+		return err
+	}
+	now := time.Now().UnixMilli()
+	var writes []store.Write
+	if r.Kind == Split {
+		writes, err = t.Split(key, items[0], now)
+	} else if items[1] != nil {
+		writes, err = a.merging(key, items, now)
+	}
+	if err != nil || len(writes) == 0 {
+		return err
+	}
+	_, err = p.Transact(ctx, writes)
+	if errors.Is(err, store.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// merging returns the writes that join the two shards of a bucket.
+func (a *actor) merging(key bridge.Shard, items []expr.Item, now int64) ([]store.Write, error) {
+	low, err := a.witness.bridge.State(items[0])
+	if err != nil {
+		return nil, err
+	}
+	high, err := a.witness.bridge.State(items[1])
+	if err != nil {
+		return nil, err
+	}
+	return a.witness.bridge.Merge(key, &low, &high, now)
+}
+
+// namespace returns the ID of the namespace.
+func (o *order) namespace() string {
+	for k := range o.table.rows {
+		if s, ok := o.witness.bridge.Shard(k); ok {
+			return s.NS
+		}
+	}
+	return ""
+}

@@ -1,0 +1,499 @@
+package explore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A witness holds what happens against what should. It knows items as the table has them, and the results of the public
+// API, and nothing of how a limiter decides. Its rules, by the invariants of the protocol:
+//
+//   - Every write of a bucket item: the balance is what it was, with the refill between the two stamps, up to the
+//     capacity, less what the write counts as consumed (I1, I2, I9). Refill stamps never move back (I6). A bucket or a limit
+//     begins full. A split and a merge keep the sum (I7).
+//   - At any time the shards of a bucket together have what the one ideal bucket has. Rounding may cost or give slackShare
+//     millitokens; writes that arrive out of the order of their stamps may give the refill in between.
+//   - Every operation, by what the writes on its behalf counted: an admitted request exactly its amounts, of its entity and
+//     of each parent that has the limit; a rejected or failed one nothing (I3, I4, I5). A level whose limits changed within
+//     the config TTL may be charged by either. A commit writes exactly the adjustment where the lease took something, a
+//     rollback returns exactly what was taken, and no level gets back more than it gave. An operation with a write whose
+//     outcome it cannot know may have charged once or not; what one fails to give back by an outage stays charged.
+//   - Every rejection names a limit that falls short, and a wait if waiting helps; and some limit did fall short at some
+//     time since the request came.
+//   - Every error is of the kind that the fault calls for: none without one, an outage for an outage, none for a conflict. A
+//     rejected request is not admitted because giving back failed (I10).
+//   - At the end, with nothing else going on and the config TTL past, each process asks for all that the limits can hold:
+//     it is admitted, or it is after exactly the told wait; the limits that rejected it are then those that are
+//     configured (I8), and what the limiter tells to be available is what the ideal bucket has.
+type witness struct {
+	program *Program
+	bridge  bridge.Table
+	start   time.Time
+
+	shards  map[string]map[int]*bucket.State // by entity
+	ideals  map[account]*ideal
+	gone    map[account]int      // how often a limit, or the bucket, was deleted
+	configs map[string][]setting // of each entity, the last one last
+	ops     []*running           // those that have begun
+	wrong   *Violation
+}
+
+// A setting is the stored limits of an entity from a time on.
+type setting struct {
+	at     int64 // epoch milliseconds
+	limits []zlimit.Limit
+}
+
+// leased is a lease and what it holds by what the witness saw.
+type leased struct {
+	lease *zlimit.Lease
+	took  map[account]int64
+	gone  map[account]int // as it was when it was made
+	doubt bool            // a write of it has an outcome that it cannot know
+}
+
+// A Violation is something that must not be.
+type Violation struct {
+	Rule string // which one it breaks
+	Text string
+}
+
+// slackShare is what the shards of a bucket may have more or less than the ideal bucket by rounding, millitokens.
+const slackShare = 16
+
+// configTTL is how long processes keep limits in memory.
+const configTTL = 10 * time.Second
+
+func newWitness(p *Program, b bridge.Table) *witness {
+	w := &witness{
+		program: p, bridge: b, start: time.Now(),
+		shards: map[string]map[int]*bucket.State{}, ideals: map[account]*ideal{}, gone: map[account]int{},
+		configs: map[string][]setting{},
+	}
+	for entity, limits := range p.World.Limits {
+		w.configs[entity] = []setting{{0, limits}}
+	}
+	return w
+}
+
+// blame notes the first violation.
+func (w *witness) blame(rule, format string, args ...any) {
+	if w.wrong == nil {
+		w.wrong = &Violation{rule, fmt.Sprintf(format, args...)}
+	}
+}
+
+// digest returns a digest of what the witness holds against what comes.
+func (w *witness) digest() uint64 {
+	sum := uint64(0)
+	for at, i := range w.ideals {
+		sum += digestOf(at, *i)
+	}
+	for at, n := range w.gone {
+		sum += digestOf(at, n)
+	}
+	for _, r := range w.ops {
+		if !r.judged {
+			sum += digestOf(r.actor, r.number, r.short, r.begun)
+		}
+	}
+	return sum
+}
+
+// A change is what a write did to a shard.
+type change struct {
+	entity    string
+	shard     int
+	old, next *bucket.State
+}
+
+// watch lets a write happen, and judges what it did.
+func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (applied bool)) {
+	before := make([]expr.Item, len(writes))
+	for i := range writes {
+		before[i] = t.item(writes[i].Key, false)
+	}
+	if !do() {
+		return
+	}
+	var changes []change
+	for i := range writes {
+		next := t.item(writes[i].Key, false)
+		if s, ok := w.bridge.Shard(writes[i].Key); ok {
+			if (before[i] == nil) != (next == nil) || !before[i].Equal(next) {
+				changes = append(changes, w.changeOf(s, before[i], next))
+			}
+			continue
+		}
+		w.configure(r, writes[i].Key, next != nil)
+	}
+	w.judge(r, changes)
+}
+
+func (w *witness) changeOf(s bridge.Shard, before, next expr.Item) change {
+	c := change{entity: s.Entity, shard: s.Number, old: w.decode(before), next: w.decode(next)}
+	if w.shards[s.Entity] == nil {
+		w.shards[s.Entity] = map[int]*bucket.State{}
+	}
+	if c.next == nil {
+		delete(w.shards[s.Entity], s.Number)
+	} else {
+		w.shards[s.Entity][s.Number] = c.next
+	}
+	return c
+}
+
+func (w *witness) decode(item expr.Item) *bucket.State {
+	if item == nil {
+		return nil
+	}
+	s, err := w.bridge.State(item)
+	if err != nil {
+		w.blame("item", "an item cannot be read: %v", err)
+		return nil
+	}
+	return &s
+}
+
+// configure notes a change of stored limits.
+func (w *witness) configure(r *running, key store.Key, there bool) {
+	_, path, _ := strings.Cut(key.PK, "/")
+	if !strings.HasPrefix(key.SK, "#CONFIG") {
+		return
+	}
+	entity, found := strings.CutPrefix(path, "ENTITY#")
+	if !found {
+		entity = ""
+	}
+	var limits []zlimit.Limit
+	if there && r != nil {
+		limits = r.Limits
+	}
+	w.configs[entity] = append(w.configs[entity], setting{time.Now().UnixMilli(), limits})
+}
+
+// judge holds the changes of one write, or of one transaction, against the rules.
+func (w *witness) judge(r *running, changes []change) {
+	var resized []change
+	for _, c := range changes {
+		switch {
+		case c.old != nil && c.next != nil && max(c.old.Shards, 1) != max(c.next.Shards, 1),
+			c.old == nil && c.next.Shards > 1,
+			c.next == nil && c.old.Shards > 1 && len(changes) > 1 && changes[0].next != nil:
+			resized = append(resized, c)
+		case c.next == nil:
+			for i := range c.old.Limits {
+				w.drop(c.entity, c.old.Limits[i].Name)
+			}
+		case c.old == nil:
+			w.judgeNew(r, c)
+		default:
+			w.judgeUpdate(r, c)
+		}
+	}
+	if len(resized) > 0 {
+		w.judgeResize(resized)
+	}
+}
+
+// drop notes that a limit of an entity is no longer counted.
+func (w *witness) drop(entity, limit string) {
+	at := account{entity, limit}
+	delete(w.ideals, at)
+	w.gone[at]++
+}
+
+// count notes that a write on behalf of an operation counted an amount.
+func (w *witness) count(r *running, entity, limit string, amount int64) {
+	if r != nil && amount != 0 {
+		if r.net == nil {
+			r.net = map[account]int64{}
+		}
+		r.net[account{entity, limit}] += amount
+	}
+}
+
+func (w *witness) judgeNew(r *running, c change) {
+	for i := range c.next.Limits {
+		l := &c.next.Limits[i]
+		if l.Name == bucket.WriteUnits {
+			continue
+		}
+		if l.Tokens != min(l.Capacity-l.Consumed, l.Capacity) {
+			w.blame("new bucket", "the bucket of %s begins with %d of %s, and %d consumed", c.entity, l.Tokens, l.Name, l.Consumed)
+		}
+		w.ideals[account{c.entity, l.Name}] = &ideal{tokens: l.Tokens, at: c.next.RefilledAt, limit: paramsOf(l)}
+		w.count(r, c.entity, l.Name, l.Consumed)
+	}
+}
+
+func (w *witness) judgeUpdate(r *running, c change) {
+	old, next := c.old, c.next
+	if next.RefilledAt < old.RefilledAt {
+		w.blame("stamp", "the refill stamp of %s went back from %d to %d", c.entity, old.RefilledAt, next.RefilledAt)
+	}
+	for i := range next.Limits {
+		l := &next.Limits[i]
+		if l.Name == bucket.WriteUnits {
+			continue
+		}
+		at := account{c.entity, l.Name}
+		params := paramsOf(l)
+		had := limitOf(old, l.Name)
+		full := share(l.Capacity, next)
+		if had == nil {
+			if l.Tokens != min(full-l.Consumed, full) {
+				w.blame("new limit", "%s of %s begins with %d of %d, and %d consumed", l.Name, c.entity, l.Tokens, full, l.Consumed)
+			}
+			w.count(r, c.entity, l.Name, l.Consumed)
+			w.reset(at, params, next.RefilledAt)
+			continue
+		}
+		amount := l.Consumed - had.Consumed
+		w.count(r, c.entity, l.Name, amount)
+		room := min(full, share(had.Capacity, old))
+		filled := had.Tokens + flow(old.RefilledAt, next.RefilledAt, share(had.RefillAmount, old), had.RefillPeriod)
+		if want := min(min(filled, room)-amount, room); l.Tokens != want {
+			w.blame("balance", "%s of %s (shard %d) is %d after a write that counts %d; it was %d, %d with the refill, of %d: want %d",
+				l.Name, c.entity, c.shard, l.Tokens, amount, had.Tokens, filled, room, want)
+		}
+		if i := w.ideals[at]; i != nil {
+			i.take(next.RefilledAt, amount)
+		}
+		if w.ideals[at] == nil || params != paramsOf(had) {
+			w.reset(at, params, next.RefilledAt)
+		}
+	}
+	for i := range old.Limits {
+		if name := old.Limits[i].Name; limitOf(next, name) == nil {
+			w.drop(c.entity, name)
+		}
+	}
+}
+
+// reset makes an ideal bucket anew from what the shards have.
+func (w *witness) reset(at account, p bucket.Params, now int64) {
+	sum := int64(0)
+	for _, s := range w.shards[at.entity] {
+		sum += level(s, &p, now)
+	}
+	w.ideals[at] = &ideal{tokens: sum, at: now, limit: p}
+}
+
+// judgeResize checks that a split or a merge keeps the sum.
+func (w *witness) judgeResize(changes []change) {
+	entity := changes[0].entity
+	now := int64(0)
+	for _, c := range changes {
+		if c.next != nil {
+			now = max(now, c.next.RefilledAt)
+		}
+	}
+	before, after := map[string]int64{}, map[string]int64{}
+	for _, c := range changes {
+		if c.old != nil {
+			for i := range c.old.Limits {
+				p := paramsOf(&c.old.Limits[i])
+				before[p.Name] += level(c.old, &p, now)
+			}
+		}
+		if c.next != nil {
+			for i := range c.next.Limits {
+				p := paramsOf(&c.next.Limits[i])
+				after[p.Name] += level(c.next, &p, now)
+			}
+		}
+	}
+	delete(before, bucket.WriteUnits)
+	delete(after, bucket.WriteUnits)
+	if !maps.Equal(before, after) {
+		w.blame("resize", "the shards of %s had %v together and have %v", entity, before, after)
+	}
+}
+
+// fault notes a fault of a call.
+func (w *witness) fault(c *call, f Fate) {
+	r := c.op
+	if r == nil || f == Conflict {
+		return
+	}
+	if f != CancelFirst && f != CancelAfter {
+		r.outages++
+		if w.gives(c) {
+			r.returns++
+		}
+	}
+	if f != Throttle && c.kind == writeCall {
+		r.unknown++
+	}
+}
+
+// gives reports whether a call gives something back.
+func (w *witness) gives(c *call) bool {
+	for i := range c.writes {
+		write := &c.writes[i]
+		if _, ok := w.bridge.Shard(write.Key); !ok || write.Kind != store.Update {
+			continue
+		}
+		old := c.port.table.item(write.Key, false)
+		if old == nil {
+			continue
+		}
+		next, err := write.Expr.Apply(old)
+		if err != nil {
+			continue
+		}
+		was, is := w.decode(old), w.decode(next)
+		for j := range is.Limits {
+			if had := limitOf(was, is.Limits[j].Name); had != nil && is.Limits[j].Name != bucket.WriteUnits && is.Limits[j].Consumed < had.Consumed {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// step judges what can be judged whenever all goroutines wait.
+func (w *witness) step() {
+	now := time.Now().UnixMilli()
+	w.compare(now)
+	for _, r := range w.ops {
+		if r.judged {
+			continue
+		}
+		if r.Kind == Take && !r.short {
+			r.short = w.fallsShort(r, now)
+		}
+		if r.ended {
+			r.judged = true
+			w.judgeOp(r)
+		}
+	}
+}
+
+// compare holds the shards of each bucket against the ideal bucket.
+func (w *witness) compare(now int64) {
+	for at, i := range w.ideals {
+		shards := w.shards[at.entity]
+		sum := int64(0)
+		agree := true
+		for _, s := range shards {
+			l := limitOf(s, at.limit)
+			agree = agree && l != nil && paramsOf(l) == i.limit
+			sum += level(s, &i.limit, now)
+		}
+		want := *i
+		want.until(now)
+		slack := int64(0)
+		if len(shards) > 1 {
+			slack = slackShare
+		}
+		switch {
+		case !agree:
+		case sum > want.tokens+i.slack+slack:
+			w.blame("minted", "the %d shards of %s have %d of %s together, the ideal bucket %d", len(shards), at.entity, sum, at.limit, want.tokens)
+		case sum < want.tokens-slack:
+			w.blame("lost refill", "the %d shards of %s have %d of %s together, the ideal bucket %d", len(shards), at.entity, sum, at.limit, want.tokens)
+		}
+	}
+}
+
+// effective returns the stored limits that hold for an entity after a number of its settings, and of the system's.
+func (w *witness) effective(entity string) []zlimit.Limit {
+	if c := w.configs[entity]; len(c) > 0 && len(c[len(c)-1].limits) > 0 {
+		return c[len(c)-1].limits
+	}
+	if c := w.configs[""]; len(c) > 0 {
+		return c[len(c)-1].limits
+	}
+	return nil
+}
+
+// window returns the limits that may have held for an entity, by what a process knows, since a time.
+func (w *witness) window(entity string, since int64) [][]zlimit.Limit {
+	since -= configTTL.Milliseconds()
+	var own, system [][]zlimit.Limit
+	for _, from := range []struct {
+		entity string
+		to     *[][]zlimit.Limit
+	}{{entity, &own}, {"", &system}} {
+		settings := w.configs[from.entity]
+		for i, s := range settings {
+			if i+1 == len(settings) || settings[i+1].at >= since {
+				*from.to = append(*from.to, s.limits)
+			}
+		}
+	}
+	var all [][]zlimit.Limit
+	fallback := len(own) == 0
+	for _, limits := range own {
+		if len(limits) == 0 {
+			fallback = true
+		} else {
+			all = append(all, limits)
+		}
+	}
+	if fallback {
+		all = append(all, system...)
+		if len(system) == 0 {
+			all = append(all, nil)
+		}
+	}
+	return all
+}
+
+// has reports whether a limit is among those that may have held for an entity since a time: always, or at least
+// sometimes.
+func (w *witness) has(entity, limit string, since int64) (always, sometimes bool) {
+	always = true
+	for _, limits := range w.window(entity, since) {
+		if slices.ContainsFunc(limits, func(l zlimit.Limit) bool { return l.Name == limit }) {
+			sometimes = true
+		} else {
+			always = false
+		}
+	}
+	return always, sometimes
+}
+
+// fallsShort reports whether some limit cannot admit a request now, or cannot be told to.
+func (w *witness) fallsShort(r *running, now int64) bool {
+	if len(r.Own) > 0 {
+		return true
+	}
+	for _, entity := range w.program.World.chain(r.Entity) {
+		held := w.window(entity, r.begun)
+		if len(held) != 1 {
+			return true
+		}
+		for _, l := range held[0] {
+			asked, ok := r.Amounts[l.Name]
+			if !ok {
+				continue
+			}
+			p := bucket.Params{
+				Name: l.Name, Capacity: l.Capacity * 1000, RefillAmount: l.RefillAmount * 1000, RefillPeriod: l.RefillPeriod.Milliseconds(),
+			}
+			sum := int64(0)
+			for _, s := range w.shards[entity] {
+				sum += level(s, &p, now)
+			}
+			if len(w.shards[entity]) == 0 {
+				sum = p.Capacity
+			}
+			if sum < asked*1000 {
+				return true
+			}
+		}
+	}
+	return false
+}
