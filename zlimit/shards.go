@@ -3,7 +3,9 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/bits"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -124,7 +126,8 @@ func (l *RateLimiter) survey(ctx context.Context, b *bucketRef) ([]*image, error
 			known[s.Shard] = images[i]
 		}
 		wanted = nil
-		for number, i := range known {
+		for _, number := range slices.Sorted(maps.Keys(known)) {
+			i := known[number]
 			for bit := 1 << bits.Len(uint(number)); i.exists && bit < i.Shards; bit <<= 1 {
 				if known[number+bit] == nil {
 					wanted = append(wanted, b.shard(number+bit))
@@ -133,8 +136,8 @@ func (l *RateLimiter) survey(ctx context.Context, b *bucketRef) ([]*image, error
 		}
 	}
 	images := make([]*image, 0, len(known))
-	for _, i := range known {
-		images = append(images, i)
+	for _, number := range slices.Sorted(maps.Keys(known)) {
+		images = append(images, known[number])
 	}
 	return images, nil
 }

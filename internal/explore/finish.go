@@ -9,16 +9,19 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// finish asks, when all actors are done, each process for all that the limits of each entity can hold.
+// finish asks, when all actors are done and the limits are known to all, each process for all that the limits of each
+// entity can hold: first all processes by what they remember, then each one again after the wait that it is told.
 func (o *order) finish() {
 	clock := o.begin(Op{Kind: Rest, For: configTTL + time.Second}, -1, 0, o.ports[0])
 	if o.rest(clock, configTTL+time.Second) != nil {
 		return
 	}
-	for process, l := range o.limiters {
-		for _, entity := range o.entities() {
-			if o.witness.wrong == nil {
-				o.probe(o.ports[process], l, entity)
+	for _, probe := range []func(*port, *zlimit.RateLimiter, string){o.ask, o.insist} {
+		for process, l := range o.limiters {
+			for _, entity := range o.entities() {
+				if len(o.most(entity)) > 0 && o.witness.wrong == nil {
+					probe(o.ports[process], l, entity)
+				}
 			}
 		}
 	}
@@ -60,49 +63,81 @@ func (o *order) most(entity string) zlimit.Amounts {
 	return amounts
 }
 
-// probe asks for all that the limits of an entity can hold, again after the told wait if that is told, and gives it back.
-func (o *order) probe(p *port, l *zlimit.RateLimiter, entity string) {
+// try asks for all that the limits of an entity can hold. A rejection must tell the wait of the ideal bucket.
+func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*zlimit.Lease, error) {
 	amounts := o.most(entity)
-	if len(amounts) == 0 {
-		return
-	}
-	try := func(number int) (*zlimit.Lease, error) {
-		r := o.begin(Op{Kind: Take, Entity: entity, Amounts: amounts}, -1, number, p)
-		ctx := context.WithValue(context.Background(), opKey{}, r)
-		le, err := o.acquire(ctx, r, l)
-		o.ended(r, err)
-		if le == nil {
-			return nil, err
-		}
-		return le.lease, nil
-	}
-	lease, err := try(1)
+	r := o.begin(Op{Kind: Take, Entity: entity, Amounts: amounts}, -1, 0, p)
+	ctx := context.WithValue(context.Background(), opKey{}, r)
+	le, err := o.acquire(ctx, r, l)
+	o.ended(r, err)
 	var exceeded *zlimit.ExceededError
 	switch {
+	case errors.As(err, &exceeded) && !exceeded.Possible():
+		o.blame("wait", "in the end, %c asks for %s of %s, which the limits can hold, and is told that it never can: %v",
+			'A'+p.process, amountsText(amounts), entity, err)
 	case errors.As(err, &exceeded):
-		wait := exceeded.RetryAfter()
-		o.inLine(p, exceeded)
-		if !exceeded.Possible() {
-			o.blame("wait", "in the end, %c asks for %s of %s, which the limits can hold, and is told that it never can: %v",
-				'A'+p.process, amountsText(amounts), entity, err)
-			return
+		if told, least := exceeded.RetryAfter(), o.wait(entity, amounts); told < least {
+			o.blame("wait", "in the end, %c asks for %s of %s, and is told to wait %v, of the ideal bucket %v: %v",
+				'A'+p.process, amountsText(amounts), entity, told, least, err)
 		}
-		r := o.begin(Op{Kind: Rest, For: wait}, -1, 1, p)
+		o.inLine(p, exceeded)
+	case err == nil:
+		return le.lease, nil
+	}
+	return nil, err
+}
+
+// wait returns how long it takes until the ideal buckets have amounts.
+func (o *order) wait(entity string, amounts zlimit.Amounts) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now().UnixMilli()
+	longest := int64(0)
+	for _, e := range o.program.World.chain(entity) {
+		for limit, n := range amounts {
+			i := o.witness.ideals[account{e, limit}]
+			if i == nil {
+				continue
+			}
+			most := *i
+			most.tokens = min(most.tokens+most.slack+slackShare, most.limit.Capacity)
+			longest = max(longest, most.wait(now, n*1000))
+		}
+	}
+	return time.Duration(longest) * time.Millisecond
+}
+
+// ask asks once, and gives back what it gets.
+func (o *order) ask(p *port, l *zlimit.RateLimiter, entity string) {
+	if lease, _ := o.try(p, l, entity); lease != nil {
+		o.giveBack(p, lease, entity)
+	}
+}
+
+// insist asks, and again after the wait that it is told.
+func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
+	lease, err := o.try(p, l, entity)
+	var exceeded *zlimit.ExceededError
+	if errors.As(err, &exceeded) {
+		wait := exceeded.RetryAfter()
+		r := o.begin(Op{Kind: Rest, For: wait}, -1, 0, p)
 		if o.rest(r, wait) != nil {
 			return
 		}
-		if lease, err = try(2); err != nil {
-			if errors.As(err, &exceeded) {
-				o.blame("wait", "in the end, %c asks for %s of %s, is told to wait %v, and after that, with nothing else going on, %v: %v",
-					'A'+p.process, amountsText(amounts), entity, wait, exceeded.RetryAfter(), err)
-			}
-			return
+		if lease, err = o.try(p, l, entity); errors.As(err, &exceeded) {
+			o.blame("wait", "in the end, %c asks for all of %s, is told to wait %v, and after that, with nothing else going on, %v: %v",
+				'A'+p.process, entity, wait, exceeded.RetryAfter(), err)
 		}
-	case err != nil:
-		return // which the witness judges
 	}
-	o.tells(p, l, entity)
-	r := o.begin(Op{Kind: Rollback, Entity: entity}, -1, 3, p)
+	if lease != nil {
+		o.tells(p, l, entity)
+		o.giveBack(p, lease, entity)
+	}
+}
+
+// giveBack rolls a lease back.
+func (o *order) giveBack(p *port, lease *zlimit.Lease, entity string) {
+	r := o.begin(Op{Kind: Rollback, Entity: entity}, -1, 0, p)
 	o.ended(r, lease.Rollback(context.WithValue(context.Background(), opKey{}, r)))
 }
 

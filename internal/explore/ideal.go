@@ -35,6 +35,31 @@ func (i *ideal) take(now, amount int64) {
 	i.tokens = min(i.tokens-amount, i.limit.Capacity)
 }
 
+// wait returns how many milliseconds after now the balance is at least some tokens, which the capacity is, too.
+func (i *ideal) wait(now, tokens int64) int64 {
+	has := func(after int64) bool {
+		at := *i
+		at.until(now + after)
+		return at.tokens >= tokens
+	}
+	if has(0) {
+		return 0
+	}
+	most := int64(1)
+	for !has(most) && most < 1<<45 {
+		most *= 2
+	}
+	least := most / 2
+	for most-least > 1 {
+		if middle := (least + most) / 2; has(middle) {
+			most = middle
+		} else {
+			least = middle
+		}
+	}
+	return most
+}
+
 // flow returns what flows in between two times: R(to) − R(from) with R(t) = ⌊t·amount/period⌋.
 func flow(from, to, amount, period int64) int64 {
 	if to <= from || period <= 0 {

@@ -381,11 +381,13 @@ func (w *witness) step() {
 }
 
 // compare holds the shards of each bucket against the ideal bucket.
-func (w *witness) compare(now int64) {
+func (w *witness) compare(present int64) {
 	for at, i := range w.ideals {
 		shards := w.shards[at.entity]
-		sum := int64(0)
-		agree := true
+		now, sum, agree := present, int64(0), true
+		for _, s := range shards {
+			now = max(now, s.RefilledAt) // which may be ahead: a change of limits moves every stamp
+		}
 		for _, s := range shards {
 			l := limitOf(s, at.limit)
 			agree = agree && l != nil && paramsOf(l) == i.limit
