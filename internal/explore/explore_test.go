@@ -2,6 +2,7 @@ package explore
 
 import (
 	"flag"
+	"runtime/debug"
 	"testing"
 	"time"
 )
@@ -11,13 +12,19 @@ var (
 	operations = flag.Int("explore.operations", 3, "explore programs of up to so many operations")
 	faults     = flag.Int("explore.faults", 0, "faults in an order at most")
 	only       = flag.String("explore.grammar", "", "explore this grammar alone")
+	loose      = flag.Bool("explore.loose", false, "do not tell orders of the replies of one process apart")
 	every      = flag.Int("explore.every", 1, "explore one of so many programs")
 	limit      = flag.Int("explore.orders", 5000, "orders of a program at most; 0 for all")
-	perRule    = flag.Int("explore.findings", 12, "findings of a rule to make small and show")
+	findings   = flag.Int("explore.findings", 40, "findings to make small and show")
 )
 
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // orders live for a millisecond
+	m.Run()
+}
+
 func TestGrammars(t *testing.T) {
-	s := Sweep{Orders: *limit, Every: *every, PerRule: *perRule}
+	s := Sweep{Bounds: Bounds{Orders: *limit, Loose: *loose}, Every: *every, Findings: *findings}
 	if *faults > 0 {
 		s.Faults = Faults{[]Fate{LostReply, LostCall, Late, Throttle, Conflict, Lag}, *faults}
 	}

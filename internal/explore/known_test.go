@@ -114,7 +114,7 @@ func TestKnownDefects(t *testing.T) {
 			p := k.program
 			p.Name = k.defect
 			began := time.Now()
-			report := Explore(t, &p, 20_000)
+			report := Explore(t, &p, Bounds{Orders: 20_000})
 			took := time.Since(began)
 			t.Logf("%d orders, %d cut, %d decisions, whole: %v, %.0f orders per second",
 				report.Orders, report.Cut, report.Events, report.Whole, float64(report.Orders)/took.Seconds())

@@ -13,7 +13,18 @@ import (
 type port struct {
 	*sched
 	process int
-	history uint64 // digest of all replies
+	history uint64            // digest of all replies
+	learned map[uint64]uint64 // how often each reply came, when their order does not count
+}
+
+// learn adds a reply to the history of a process.
+func (p *port) learn(reply uint64) {
+	if !p.loose {
+		p.history = digestOf(p.history, reply)
+		return
+	}
+	p.learned[reply]++
+	p.history += digestOf(reply, p.learned[reply])
 }
 
 var _ store.Store = (*port)(nil)

@@ -54,7 +54,7 @@ func storeOf(p *port) zlimit.Store { return door.Store(p).(zlimit.Store) }
 func newOrder(p *Program, t *table) *order {
 	o := &order{sched: &sched{table: t, left: p.Faults.Most}, program: p}
 	for i := range p.processes() + 1 { // the last one is for splits, merges and the preparation
-		o.ports = append(o.ports, &port{sched: o.sched, process: i})
+		o.ports = append(o.ports, &port{sched: o.sched, process: i, learned: map[uint64]uint64{}})
 	}
 	o.witness = newWitness(p, bridge.Of(storeOf(o.ports[0])))
 	return o

@@ -20,7 +20,8 @@ type sched struct {
 	table   *table
 	witness *witness
 	ports   []*port
-	left    int // faults that may still happen
+	loose   bool // see [Sweep.Loose]
+	left    int  // faults that may still happen
 	log     []string
 	events  int // decisions so far
 
@@ -129,7 +130,7 @@ func (s *sched) decide(c *call, f Fate) {
 	}
 	reply, err := s.carryOut(c, f)
 	s.note(c, f, err)
-	c.port.history = digestOf(c.port.history, c.digest, f, reply, err != nil, time.Now().UnixNano())
+	c.port.learn(digestOf(c.digest, f, reply, err != nil, time.Now().UnixNano()))
 	if !c.orphan {
 		c.answer <- err
 	}

@@ -10,12 +10,12 @@ import (
 
 // A Sweep explores programs, and keeps what it found in their smallest form.
 type Sweep struct {
-	Orders  int         // of one program at most; 0 for all
-	Every   int         // of so many programs one
-	Offset  int         // the first of them
-	Until   func() bool // true when it is time to stop; nil for never
-	Faults  Faults
-	PerRule int // findings of one rule that are made small at most
+	Bounds
+	Every    int         // of so many programs one
+	Offset   int         // the first of them
+	Until    func() bool // true when it is time to stop; nil for never
+	Faults   Faults
+	Findings int // those that are made small at most; of programs that differ in amounts alone, one is
 
 	Programs, Whole  int
 	Ran, Cut, Events int
@@ -23,7 +23,8 @@ type Sweep struct {
 	Found            []Smallest
 	Took             time.Duration
 
-	count int
+	count  int
+	shapes map[string]bool
 }
 
 // Smallest is a program that breaks a rule, from which nothing can be taken away.
@@ -37,7 +38,7 @@ type Smallest struct {
 func (s *Sweep) Run(t *testing.T, g *Grammar, operations int) (whole bool) {
 	t.Helper()
 	if s.Broken == nil {
-		s.Broken = map[string]int{}
+		s.Broken, s.shapes = map[string]int{}, map[string]bool{}
 	}
 	whole = true
 	g.Programs(operations, func(p Program) bool {
@@ -57,7 +58,7 @@ func (s *Sweep) Run(t *testing.T, g *Grammar, operations int) (whole bool) {
 }
 
 func (s *Sweep) explore(t *testing.T, p *Program) {
-	r := Explore(t, p, s.Orders)
+	r := Explore(t, p, s.Bounds)
 	s.Programs++
 	s.Ran += r.Orders
 	s.Cut += r.Cut
@@ -67,12 +68,14 @@ func (s *Sweep) explore(t *testing.T, p *Program) {
 	}
 	for _, f := range r.Found {
 		s.Broken[f.Rule]++
-		if s.Broken[f.Rule] > s.PerRule {
+		if shape := f.Rule + ": " + p.shape(); s.shapes[shape] || len(s.Found) >= s.Findings {
 			continue
+		} else {
+			s.shapes[shape] = true
 		}
-		small, finding := shrink(t, p, f, s.Orders)
+		small, finding := shrink(t, p, f, s.Bounds)
 		i := slices.IndexFunc(s.Found, func(other Smallest) bool {
-			return other.Finding.Rule == f.Rule && other.Program.String() == small.String()
+			return other.Finding.Rule == f.Rule && other.Program.shape() == small.shape()
 		})
 		if i < 0 {
 			s.Found = append(s.Found, Smallest{small, finding, 1})
@@ -103,14 +106,14 @@ func (s *Sweep) String() string {
 }
 
 // shrink takes away from a program what it does not need to break a rule.
-func shrink(t *testing.T, p *Program, f Finding, orders int) (Program, Finding) {
+func shrink(t *testing.T, p *Program, f Finding, bounds Bounds) (Program, Finding) {
 	t.Helper()
 	small := *p
 	small.Name = "smallest of " + p.Name
 	for again := true; again && !t.Failed(); {
 		again = false
 		for _, next := range smaller(&small) {
-			r := Explore(t, &next, orders)
+			r := Explore(t, &next, bounds)
 			i := slices.IndexFunc(r.Found, func(other Finding) bool { return other.Rule == f.Rule })
 			if i < 0 {
 				continue
@@ -120,6 +123,17 @@ func shrink(t *testing.T, p *Program, f Finding, orders int) (Program, Finding) 
 		}
 	}
 	return small, f
+}
+
+// shape returns what a program does, without amounts.
+func (p *Program) shape() string {
+	var b strings.Builder
+	for _, a := range p.Actors {
+		for _, o := range append(slices.Clone(a.Warm), a.Ops...) {
+			fmt.Fprintf(&b, "%d.%d ", a.Process, o.Kind)
+		}
+	}
+	return fmt.Sprint(b.String(), p.Faults.Fates)
 }
 
 // smaller returns programs that are by one thing smaller.
