@@ -2,45 +2,110 @@ package explore
 
 import (
 	"flag"
+	"fmt"
+	"math"
+	"runtime"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
 var (
-	budget     = flag.Duration("explore.budget", 0, "how long to explore programs; 0 for the part that every test run has")
-	operations = flag.Int("explore.operations", 3, "explore programs of up to so many operations")
-	faults     = flag.Int("explore.faults", 0, "faults in an order at most")
-	only       = flag.String("explore.grammar", "", "explore this grammar alone")
-	loose      = flag.Bool("explore.loose", false, "do not tell orders of the replies of one process apart")
-	every      = flag.Int("explore.every", 1, "explore one of so many programs")
-	limit      = flag.Int("explore.orders", 5000, "orders of a program at most; 0 for all")
-	findings   = flag.Int("explore.findings", 40, "findings to make small and show")
+	whole    = flag.Bool("explore.all", false, "explore all programs, and not only the part that every test run has")
+	budget   = flag.Duration("explore.budget", 0, "explore no more programs after this time; 0 for no end")
+	only     = flag.String("explore.only", "", "explore in those sweeps alone whose name has this in it")
+	findings = flag.Int("explore.findings", 30, "findings of a sweep to make small and show")
 )
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // orders live for a millisecond
+	debug.SetGCPercent(400) // an order lives for a millisecond
 	m.Run()
 }
 
-func TestGrammars(t *testing.T) {
-	s := Sweep{Bounds: Bounds{Orders: *limit, Loose: *loose}, Every: *every, Findings: *findings}
-	if *faults > 0 {
-		s.Faults = Faults{[]Fate{LostReply, LostCall, Late, Throttle, Conflict, Lag}, *faults}
+// sweeps are what there is to explore. Every test run has the first round of each.
+func sweeps() []*Sweep {
+	outages := []Fate{LostReply, LostCall, Late, Throttle}
+	return []*Sweep{
+		{Name: "2 operations, strict", Operations: 2, Rounds: 2},
+		{Name: "3 operations, strict", Operations: 3, Rounds: 60, Bounds: Bounds{Orders: 20_000}},
+		{Name: "4 operations, loose", Operations: 4, Rounds: 1000, Bounds: Bounds{Orders: 20_000, Loose: true}},
+		{Name: "2 operations, a conflict or a read that lags", Operations: 2, Rounds: 5, Faults: Faults{[]Fate{Conflict, Lag}, 1}},
+		{Name: "2 operations, an outage", Operations: 2, Rounds: 20, Faults: Faults{outages, 1}, Bounds: Bounds{Orders: 20_000}},
+		{Name: "2 operations, two faults, loose", Operations: 2, Rounds: 200,
+			Faults: Faults{append(outages, Conflict, Lag), 2}, Bounds: Bounds{Orders: 20_000, Loose: true}},
+		{Name: "3 operations, a fault, loose", Operations: 3, Rounds: 1000,
+			Faults: Faults{append(outages, Conflict, Lag), 1}, Bounds: Bounds{Orders: 20_000, Loose: true}},
 	}
-	began := time.Now()
-	if *budget > 0 {
-		s.Until = func() bool { return time.Since(began) > *budget }
-	}
-	for n := 2; n <= *operations; n++ {
-		for _, g := range Grammars() {
-			if *only != "" && g.Name != *only {
-				continue
+}
+
+// A task is one round of a sweep.
+type task struct {
+	sweep *Sweep
+	round int
+}
+
+// tasks returns the rounds of all sweeps: the first ones of all, then the second ones, and so on.
+func tasks(all []*Sweep, rounds int) (list []task) {
+	for round := range rounds {
+		for _, s := range all {
+			if round < s.Rounds && strings.Contains(s.Name, *only) {
+				list = append(list, task{s, round})
 			}
-			whole := s.Run(t, &g, n)
-			t.Logf("%s, %d operations: whole %v; so far %d programs, %d orders, %v", g.Name, n, whole, s.Programs, s.Ran, time.Since(began).Round(time.Second))
 		}
 	}
-	t.Log(s.String())
-	t.Logf("%.0f orders per second", float64(s.Ran)/time.Since(began).Seconds())
+	return list
+}
+
+func TestGrammars(t *testing.T) {
+	all := sweeps()
+	rounds := 1
+	if *whole {
+		rounds = math.MaxInt16
+	}
+	began := time.Now()
+	stop := func() bool { return *budget > 0 && time.Since(began) > *budget }
+	var mu sync.Mutex
+	queue := tasks(all, rounds)
+	next := func() (task, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(queue) == 0 || stop() {
+			return task{}, false
+		}
+		first := queue[0]
+		queue = queue[1:]
+		return first, true
+	}
+	for _, s := range all {
+		s.Findings = *findings
+	}
+	t.Run("workers", func(t *testing.T) {
+		for i := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint(i+1), func(t *testing.T) {
+				t.Parallel()
+				for work, ok := next(); ok; work, ok = next() {
+					work.sweep.Round(t, work.round, stop)
+				}
+			})
+		}
+	})
+	orders, broken := 0, 0
+	for _, s := range all {
+		if s.Programs == 0 {
+			continue
+		}
+		orders += s.Orders
+		broken += len(s.Broken)
+		if mended && len(s.Broken) > 0 {
+			t.Error(s)
+		} else {
+			t.Log(s)
+		}
+	}
+	t.Logf("%d orders in %v, %.0f per second", orders, time.Since(began).Round(time.Second), float64(orders)/time.Since(began).Seconds())
+	if !mended && broken == 0 {
+		t.Error("nothing is wrong in any of the programs, although the known defects are not mended")
+	}
 }

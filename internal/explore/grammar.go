@@ -2,6 +2,7 @@ package explore
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -19,25 +20,27 @@ type Grammar struct {
 
 // Programs yields, in an order that is always the same, all programs of so many operations altogether, of which each
 // process has at least one.
-func (g *Grammar) Programs(operations int, yield func(Program) bool) {
+func (g *Grammar) Programs(operations int) iter.Seq[Program] {
 	same := slices.EqualFunc(g.Warm[0], g.Warm[1], equalOps) && slices.EqualFunc(g.Words[0], g.Words[1], equalOps)
-	for first := 1; first < operations; first++ {
-		if same && first > operations-first {
-			return // the processes are alike
-		}
-		left, right := phrases(g.Words[0], first), phrases(g.Words[1], operations-first)
-		for i, a := range left {
-			for j, b := range right {
-				if same && first == operations-first && j < i || !takes(a) && !takes(b) {
-					continue
-				}
-				p := Program{
-					Name:   fmt.Sprintf("%s %d:%d:%d", g.Name, first, i, j),
-					World:  g.World,
-					Actors: []Actor{{Process: 0, Warm: g.Warm[0], Ops: a}, {Process: 1, Warm: g.Warm[1], Ops: b}},
-				}
-				if !yield(p) {
-					return
+	return func(yield func(Program) bool) {
+		for first := 1; first < operations; first++ {
+			if same && first > operations-first {
+				return // the processes are alike
+			}
+			left, right := phrases(g.Words[0], first), phrases(g.Words[1], operations-first)
+			for i, a := range left {
+				for j, b := range right {
+					if same && first == operations-first && j < i || !takes(a) && !takes(b) {
+						continue
+					}
+					p := Program{
+						Name:   fmt.Sprintf("%s %d:%d:%d", g.Name, first, i, j),
+						World:  g.World,
+						Actors: []Actor{{Process: 0, Warm: g.Warm[0], Ops: a}, {Process: 1, Warm: g.Warm[1], Ops: b}},
+					}
+					if !yield(p) {
+						return
+					}
 				}
 			}
 		}

@@ -2,104 +2,122 @@ package explore
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 )
 
-// A Sweep explores programs, and keeps what it found in their smallest form.
+// A Sweep explores the programs of all grammars, and keeps the smallest of those in which something is wrong. It is safe
+// for concurrent use.
 type Sweep struct {
-	Bounds
-	Every    int         // of so many programs one
-	Offset   int         // the first of them
-	Until    func() bool // true when it is time to stop; nil for never
-	Faults   Faults
-	Findings int // those that are made small at most; of programs that differ in amounts alone, one is
+	Name       string
+	Bounds     Bounds
+	Operations int // of each program
+	Faults     Faults
+	Rounds     int // the programs are divided into so many rounds, each with some of all grammars
+	Findings   int // findings that are made small at most; of programs that differ in amounts alone, one is
 
-	Programs, Whole  int
-	Ran, Cut, Events int
-	Broken           map[string]int // programs by the rules that they broke
-	Found            []Smallest
-	Took             time.Duration
-
-	count  int
+	mu     sync.Mutex
 	shapes map[string]bool
+	Tally
 }
 
-// Smallest is a program that breaks a rule, from which nothing can be taken away.
+// A Tally is what a sweep has come to.
+type Tally struct {
+	Programs int
+	Whole    int // programs that ran in every order
+	Orders   int
+	Cut      int // orders that came to a state seen before
+	Calls    int
+	Broken   map[string]int // programs by the rules that they broke
+	Smallest []Smallest
+}
+
+// Smallest is a program in which something is wrong, and from which nothing can be taken away.
 type Smallest struct {
 	Program Program
 	Finding Finding
 	Times   int // programs that led to it
 }
 
-// Run explores the programs of a grammar with so many operations; false when it was time to stop.
-func (s *Sweep) Run(t *testing.T, g *Grammar, operations int) (whole bool) {
+// Round explores the programs of one round, until stop says so.
+func (s *Sweep) Round(t *testing.T, round int, stop func() bool) {
 	t.Helper()
-	if s.Broken == nil {
-		s.Broken, s.shapes = map[string]int{}, map[string]bool{}
+	index := 0
+	for _, g := range Grammars() {
+		for p := range g.Programs(s.Operations) {
+			index++
+			if index%s.Rounds != round {
+				continue
+			}
+			if stop() || t.Failed() {
+				return
+			}
+			p.Faults = s.Faults
+			s.explore(t, &p)
+		}
 	}
-	whole = true
-	g.Programs(operations, func(p Program) bool {
-		s.count++
-		if (s.count-1)%max(s.Every, 1) != s.Offset {
-			return true
-		}
-		if s.Until != nil && s.Until() {
-			whole = false
-			return false
-		}
-		p.Faults = s.Faults
-		s.explore(t, &p)
-		return !t.Failed()
-	})
-	return whole
 }
 
 func (s *Sweep) explore(t *testing.T, p *Program) {
-	r := Explore(t, p, s.Bounds)
-	s.Programs++
-	s.Ran += r.Orders
-	s.Cut += r.Cut
-	s.Events += r.Events
-	if r.Whole {
-		s.Whole++
-	}
-	for _, f := range r.Found {
-		s.Broken[f.Rule]++
-		if shape := f.Rule + ": " + p.shape(); s.shapes[shape] || len(s.Found) >= s.Findings {
-			continue
-		} else {
-			s.shapes[shape] = true
-		}
+	report := Explore(t, p, s.Bounds)
+	for _, f := range s.count(p, &report) {
 		small, finding := shrink(t, p, f, s.Bounds)
-		i := slices.IndexFunc(s.Found, func(other Smallest) bool {
-			return other.Finding.Rule == f.Rule && other.Program.shape() == small.shape()
-		})
-		if i < 0 {
-			s.Found = append(s.Found, Smallest{small, finding, 1})
-		} else {
-			s.Found[i].Times++
-		}
+		s.keep(small, finding)
 	}
 }
 
-// String returns what a sweep came to.
-func (s *Sweep) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d programs, %d of them in every order; %d orders, %d of which came to a state seen before; %d calls",
-		s.Programs, s.Whole, s.Ran, s.Cut, s.Events)
-	for _, rule := range slices.Sorted(func(yield func(string) bool) {
-		for rule := range s.Broken {
-			if !yield(rule) {
-				return
-			}
+// count adds a report, and returns those of its findings that are worth to be made small.
+func (s *Sweep) count(p *Program, r *Report) (worth []Finding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Programs++
+	s.Orders += r.Orders
+	s.Cut += r.Cut
+	s.Calls += r.Events
+	if r.Whole {
+		s.Whole++
+	}
+	if s.Broken == nil {
+		s.Broken, s.shapes = map[string]int{}, map[string]bool{}
+	}
+	for _, f := range r.Found {
+		s.Broken[f.Rule]++
+		if shape := f.Rule + ": " + p.shape(); !s.shapes[shape] && len(s.Smallest) < s.Findings {
+			s.shapes[shape] = true
+			worth = append(worth, f)
 		}
-	}) {
+	}
+	return worth
+}
+
+// keep keeps a finding, unless one of the same shape is kept.
+func (s *Sweep) keep(p Program, f Finding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.IndexFunc(s.Smallest, func(other Smallest) bool {
+		return other.Finding.Rule == f.Rule && other.Program.shape() == p.shape()
+	})
+	if i < 0 {
+		s.Smallest = append(s.Smallest, Smallest{p, f, 1})
+		return
+	}
+	s.Smallest[i].Times++
+}
+
+// String returns what was covered, and what was found.
+func (s *Sweep) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d programs, %d of them in every order; %d orders, %d of which came to a state seen before; %d calls",
+		s.Name, s.Programs, s.Whole, s.Orders, s.Cut, s.Calls)
+	for _, rule := range slices.Sorted(maps.Keys(s.Broken)) {
 		fmt.Fprintf(&b, "\n%s: %d programs", rule, s.Broken[rule])
 	}
-	for _, f := range s.Found {
+	for _, f := range s.Smallest {
 		fmt.Fprintf(&b, "\n\n%s (%d): %s\n%s%s", f.Finding.Rule, f.Times, f.Finding.Text, f.Program.String(), f.Finding.timeline())
 	}
 	return b.String()
@@ -136,13 +154,16 @@ func (p *Program) shape() string {
 	return fmt.Sprint(b.String(), p.Faults.Fates)
 }
 
-// smaller returns programs that are by one thing smaller.
+// smaller returns the programs that lack one thing of another.
 func smaller(p *Program) (all []Program) {
 	without := func(change func(*Program)) {
 		next := *p
 		next.Actors = slices.Clone(p.Actors)
 		change(&next)
 		all = append(all, next)
+	}
+	if p.Faults.Most > 0 {
+		without(func(n *Program) { n.Faults = Faults{} })
 	}
 	for i, a := range p.Actors {
 		for j := range a.Ops {
@@ -151,9 +172,6 @@ func smaller(p *Program) (all []Program) {
 		for j := range a.Warm {
 			without(func(n *Program) { n.Actors[i].Warm = slices.Delete(slices.Clone(a.Warm), j, j+1) })
 		}
-	}
-	if p.Faults.Most > 0 {
-		without(func(n *Program) { n.Faults = Faults{} })
 	}
 	if len(p.Faults.Fates) > 1 {
 		for i := range p.Faults.Fates {
