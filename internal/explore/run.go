@@ -318,7 +318,11 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 		}
 		return l.Limits.DeleteEntity(ctx, r.Entity, resource)
 	case Split, Merge:
-		return a.resize(ctx, r)
+		err := a.resize(ctx, r)
+		if failed := (*store.Error)(nil); errors.As(err, &failed) && (failed.Unavailable || errors.Is(err, store.ErrConflict)) {
+			return nil // and left to another time
+		}
+		return err
 	default:
 		return l.Entities.Delete(ctx, r.Entity)
 	}
@@ -366,9 +370,6 @@ func (a *actor) resize(ctx context.Context, r *running) error {
 		return err
 	}
 	_, err = p.Transact(ctx, writes)
-	if errors.Is(err, store.ErrConflict) {
-		return nil
-	}
 	return err
 }
 

@@ -44,6 +44,8 @@ type Bounds struct {
 	// goroutines that serve several buckets of one request side by side, and share little: an exploration that is loose is
 	// several times as fast, and may miss something.
 	Loose bool
+	// Ignored are rules that may be broken, so that the others are seen behind them.
+	Ignored []string
 }
 
 // Explore runs a program in every order.
@@ -54,7 +56,7 @@ func Explore(t *testing.T, p *Program, bounds Bounds) Report {
 	report := Report{}
 	for !t.Failed() {
 		o := newOrder(p, image.clone())
-		o.loose = bounds.Loose
+		o.loose, o.witness.ignored = bounds.Loose, bounds.Ignored
 		depth := 0
 		whole := o.run(t, func(calls []*call) (option, bool) {
 			next, ok := tr.next(o, depth, calls)

@@ -45,6 +45,7 @@ type witness struct {
 	configs map[string][]setting // of each entity, the last one last
 	ops     []*running           // those that have begun
 	wrong   *Violation
+	ignored []string // rules that may be broken
 }
 
 // A setting is the stored limits of an entity from a time on.
@@ -87,7 +88,7 @@ func newWitness(p *Program, b bridge.Table) *witness {
 
 // blame notes the first violation.
 func (w *witness) blame(rule, format string, args ...any) {
-	if w.wrong == nil {
+	if w.wrong == nil && !slices.Contains(w.ignored, rule) {
 		w.wrong = &Violation{rule, fmt.Sprintf(format, args...)}
 	}
 }
@@ -266,11 +267,11 @@ func (w *witness) judgeUpdate(r *running, c change) {
 			w.blame("balance", "%s of %s (shard %d) is %d after a write that counts %d; it was %d, %d with the refill, of %d: want %d",
 				l.Name, c.entity, c.shard, l.Tokens, amount, had.Tokens, filled, room, want)
 		}
-		if i := w.ideals[at]; i != nil {
-			i.take(next.RefilledAt, amount)
-		}
-		if w.ideals[at] == nil || params != paramsOf(had) {
+		i := w.ideals[at]
+		if i == nil || params != paramsOf(had) || !w.agree(at, &i.limit) {
 			w.reset(at, params, next.RefilledAt)
+		} else {
+			i.take(next.RefilledAt, amount)
 		}
 	}
 	for i := range old.Limits {
@@ -280,13 +281,28 @@ func (w *witness) judgeUpdate(r *running, c change) {
 	}
 }
 
+// agree reports whether all shards of a bucket have the same parameters of a limit. While a change of limits reaches one
+// shard after another, there is no one bucket that they could be held against.
+func (w *witness) agree(at account, p *bucket.Params) bool {
+	for _, s := range w.shards[at.entity] {
+		if l := limitOf(s, at.limit); l == nil || paramsOf(l) != *p {
+			return false
+		}
+	}
+	return true
+}
+
 // reset makes an ideal bucket anew from what the shards have.
 func (w *witness) reset(at account, p bucket.Params, now int64) {
-	sum := int64(0)
+	w.ideals[at] = &ideal{tokens: w.sum(at, &p, now), at: now, limit: p}
+}
+
+// sum returns what the shards of a bucket have of a limit together.
+func (w *witness) sum(at account, p *bucket.Params, now int64) (sum int64) {
 	for _, s := range w.shards[at.entity] {
-		sum += level(s, &p, now)
+		sum += level(s, p, now)
 	}
-	w.ideals[at] = &ideal{tokens: sum, at: now, limit: p}
+	return sum
 }
 
 // judgeResize checks that a split or a merge keeps the sum.
@@ -317,6 +333,17 @@ func (w *witness) judgeResize(changes []change) {
 	delete(after, bucket.WriteUnits)
 	if !maps.Equal(before, after) {
 		w.blame("resize", "the shards of %s had %v together and have %v", entity, before, after)
+	}
+	for limit := range after { // what rounding cost so far is not held against the other number of shards
+		at := account{entity, limit}
+		i := w.ideals[at]
+		if i == nil || !w.agree(at, &i.limit) {
+			continue
+		}
+		i.until(now)
+		if off := w.sum(at, &i.limit, now) - i.tokens; -slackShare <= off && off <= slackShare {
+			i.tokens += off
+		}
 	}
 }
 
@@ -384,15 +411,11 @@ func (w *witness) step() {
 func (w *witness) compare(present int64) {
 	for at, i := range w.ideals {
 		shards := w.shards[at.entity]
-		now, sum, agree := present, int64(0), true
+		now := present
 		for _, s := range shards {
 			now = max(now, s.RefilledAt) // which may be ahead: a change of limits moves every stamp
 		}
-		for _, s := range shards {
-			l := limitOf(s, at.limit)
-			agree = agree && l != nil && paramsOf(l) == i.limit
-			sum += level(s, &i.limit, now)
-		}
+		sum := w.sum(at, &i.limit, now)
 		want := *i
 		want.until(now)
 		slack := int64(0)
@@ -400,7 +423,7 @@ func (w *witness) compare(present int64) {
 			slack = slackShare
 		}
 		switch {
-		case !agree:
+		case !w.agree(at, &i.limit):
 		case sum > want.tokens+i.slack+slack:
 			w.blame("minted", "the %d shards of %s have %d of %s together, the ideal bucket %d", len(shards), at.entity, sum, at.limit, want.tokens)
 		case sum < want.tokens-slack:
@@ -485,10 +508,7 @@ func (w *witness) fallsShort(r *running, now int64) bool {
 			p := bucket.Params{
 				Name: l.Name, Capacity: l.Capacity * 1000, RefillAmount: l.RefillAmount * 1000, RefillPeriod: l.RefillPeriod.Milliseconds(),
 			}
-			sum := int64(0)
-			for _, s := range w.shards[entity] {
-				sum += level(s, &p, now)
-			}
+			sum := w.sum(account{entity, l.Name}, &p, now)
 			if len(w.shards[entity]) == 0 {
 				sum = p.Capacity
 			}
