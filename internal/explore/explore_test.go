@@ -34,6 +34,10 @@ func sweeps() []*Sweep {
 		{Name: "4 operations, loose", Operations: 4, Rounds: 1000, Bounds: Bounds{Orders: 20_000, Loose: true}},
 		{Name: "2 operations, a conflict or a read that lags", Operations: 2, Rounds: 5, Faults: Faults{[]Fate{Conflict, Lag}, 1}},
 		{Name: "2 operations, an outage", Operations: 2, Rounds: 20, Faults: Faults{outages, 1}, Bounds: Bounds{Orders: 20_000}},
+		{Name: "2 operations, an outage, allowed", Operations: 2, Rounds: 20, Faults: Faults{[]Fate{LostReply, Throttle}, 1},
+			Change: func(o *Op) { o.Allow = true }, Bounds: Bounds{Orders: 20_000}},
+		{Name: "2 operations, one cancelled", Operations: 2, Rounds: 10, Faults: Faults{[]Fate{CancelFirst, CancelAfter}, 1},
+			Change: func(o *Op) { o.Cancel = o.Kind == Take }, Bounds: Bounds{Orders: 20_000}},
 		{Name: "2 operations, two faults, loose", Operations: 2, Rounds: 200,
 			Faults: Faults{append(outages, Conflict, Lag), 2}, Bounds: Bounds{Orders: 20_000, Loose: true}},
 		{Name: "3 operations, a fault, loose", Operations: 3, Rounds: 1000,
@@ -53,6 +57,9 @@ func tasks(all []*Sweep, rounds int) (list []task) {
 		for _, s := range all {
 			if round < s.Rounds && strings.Contains(s.Name, *only) {
 				list = append(list, task{s, round})
+			}
+			if testing.Short() {
+				return list
 			}
 		}
 	}

@@ -16,8 +16,9 @@ type Sweep struct {
 	Bounds     Bounds
 	Operations int // of each program
 	Faults     Faults
-	Rounds     int // the programs are divided into so many rounds, each with some of all grammars
-	Findings   int // findings that are made small at most; of programs that differ in amounts alone, one is
+	Change     func(*Op) // changes each operation first; nil for no change
+	Rounds     int       // the programs are divided into so many rounds, each with some of all grammars
+	Findings   int       // findings that are made small at most; of programs that differ in amounts alone, one is
 
 	mu     sync.Mutex
 	shapes map[string]bool
@@ -56,7 +57,20 @@ func (s *Sweep) Round(t *testing.T, round int, stop func() bool) {
 				return
 			}
 			p.Faults = s.Faults
+			if s.Change != nil {
+				p.change(s.Change)
+			}
 			s.explore(t, &p)
+		}
+	}
+}
+
+// change changes the operations of a program.
+func (p *Program) change(each func(*Op)) {
+	for i := range p.Actors {
+		p.Actors[i].Ops = slices.Clone(p.Actors[i].Ops)
+		for j := range p.Actors[i].Ops {
+			each(&p.Actors[i].Ops[j])
 		}
 	}
 }
