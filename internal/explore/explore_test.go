@@ -16,6 +16,7 @@ var (
 	whole    = flag.Bool("explore.all", false, "explore all programs, and not only the part that every test run has")
 	budget   = flag.Duration("explore.budget", 0, "explore no more programs after this time; 0 for no end")
 	only     = flag.String("explore.only", "", "explore in those sweeps alone whose name has this in it")
+	grammar  = flag.String("explore.grammar", "", "explore those grammars alone whose name has this in it")
 	ignored  = flag.String("explore.ignored", "", "rules that may be broken, separated by commas")
 	findings = flag.Int("explore.findings", 30, "findings of a sweep to make small and show")
 )
@@ -87,7 +88,7 @@ func TestGrammars(t *testing.T) {
 		return first, true
 	}
 	for _, s := range all {
-		s.Findings = *findings
+		s.Findings, s.Grammar = *findings, *grammar
 		s.Bounds.Ignored = strings.Split(*ignored, ",")
 	}
 	t.Run("workers", func(t *testing.T) {

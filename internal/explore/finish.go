@@ -64,7 +64,7 @@ func (o *order) most(entity string) zlimit.Amounts {
 }
 
 // try asks for all that the limits of an entity can hold. A rejection must tell the wait of the ideal bucket.
-func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*zlimit.Lease, error) {
+func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, error) {
 	amounts := o.most(entity)
 	r := o.begin(Op{Kind: Take, Entity: entity, Amounts: amounts}, -1, 0, p)
 	ctx := context.WithValue(context.Background(), opKey{}, r)
@@ -82,7 +82,7 @@ func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*zlimit.Leas
 		}
 		o.inLine(p, exceeded)
 	case err == nil:
-		return le.lease, nil
+		return le, nil
 	}
 	return nil, err
 }
@@ -110,7 +110,7 @@ func (o *order) wait(entity string, amounts zlimit.Amounts) time.Duration {
 // ask asks once, and gives back what it gets.
 func (o *order) ask(p *port, l *zlimit.RateLimiter, entity string) {
 	if lease, _ := o.try(p, l, entity); lease != nil {
-		o.giveBack(p, lease, entity)
+		o.giveBack(p, lease)
 	}
 }
 
@@ -131,14 +131,15 @@ func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
 	}
 	if lease != nil {
 		o.tells(p, l, entity)
-		o.giveBack(p, lease, entity)
+		o.giveBack(p, lease)
 	}
 }
 
 // giveBack rolls a lease back.
-func (o *order) giveBack(p *port, lease *zlimit.Lease, entity string) {
-	r := o.begin(Op{Kind: Rollback, Entity: entity}, -1, 0, p)
-	o.ended(r, lease.Rollback(context.WithValue(context.Background(), opKey{}, r)))
+func (o *order) giveBack(p *port, le *leased) {
+	r := o.begin(Op{Kind: Rollback}, -1, 0, p)
+	r.lease = le
+	o.ended(r, le.lease.Rollback(context.WithValue(context.Background(), opKey{}, r)))
 }
 
 // blame is that of the witness, for another goroutine than the scheduler's.

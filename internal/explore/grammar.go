@@ -16,6 +16,8 @@ type Grammar struct {
 	Warm  [2][]Op // what each process does before
 	// Words are what each process can do; a word that settles follows one that takes.
 	Words [2][]Op
+	// Others are what a third actor does. The first two are then of one process, and it is of another.
+	Others []Op
 }
 
 // Programs yields, in an order that is always the same, all programs of so many operations altogether, of which each
@@ -37,6 +39,10 @@ func (g *Grammar) Programs(operations int) iter.Seq[Program] {
 						Name:   fmt.Sprintf("%s %d:%d:%d", g.Name, first, i, j),
 						World:  g.World,
 						Actors: []Actor{{Process: 0, Warm: g.Warm[0], Ops: a}, {Process: 1, Warm: g.Warm[1], Ops: b}},
+					}
+					if g.Others != nil {
+						p.Actors[1].Process = 0
+						p.Actors = append(p.Actors, Actor{Process: 1, Ops: g.Others})
 					}
 					if !yield(p) {
 						return
@@ -132,15 +138,22 @@ func Grammars() []Grammar {
 	}, settles)
 	bucket := World{Limits: map[string][]zlimit.Limit{"c": {day(10)}}}
 
+	shared := slices.Concat([]Op{take("c", 2), take("c", 5), take("c", 8), takeBoth("c", 1, 50)}, settles)
+	coalescing := World{Coalescing: true, Limits: single.Limits}
+
 	know := func(entity string) []Op { return []Op{take(entity, 1), pause} }
 	part := []Op{take("c", 1), {Kind: Split, Entity: "c"}}
 	return []Grammar{
-		{"alone, cold", single, [2][]Op{}, [2][]Op{alone, alone}},
-		{"alone", single, [2][]Op{know("c"), know("c")}, [2][]Op{alone, alone}},
-		{"family, cold", parent, [2][]Op{}, [2][]Op{family, family}},
-		{"family", parent, [2][]Op{know("d"), know("c")}, [2][]Op{family, family}},
-		{"family gains", lacking, [2][]Op{nil, know("c")}, [2][]Op{gains, gains}},
-		{"divided, one knows", bucket, [2][]Op{part, {}}, [2][]Op{divided, divided}},
-		{"divided", bucket, [2][]Op{part, {take("c", 1), take("c", 5), {Kind: Rollback}}}, [2][]Op{divided, divided}},
+		{Name: "alone, cold", World: single, Words: [2][]Op{alone, alone}},
+		{Name: "alone", World: single, Warm: [2][]Op{know("c"), know("c")}, Words: [2][]Op{alone, alone}},
+		{Name: "coalescing", World: coalescing, Warm: [2][]Op{know("c"), nil}, Words: [2][]Op{shared, shared}, Others: []Op{take("c", 3)}},
+		{Name: "family, cold", World: parent, Words: [2][]Op{family, family}},
+		{Name: "family", World: parent, Warm: [2][]Op{know("d"), know("c")}, Words: [2][]Op{family, family}},
+		{Name: "family gains", World: lacking, Warm: [2][]Op{nil, know("c")}, Words: [2][]Op{gains, gains}},
+		{Name: "divided, one knows", World: bucket, Warm: [2][]Op{part, nil}, Words: [2][]Op{divided, divided}},
+		{
+			Name: "divided", World: bucket,
+			Warm: [2][]Op{part, {take("c", 1), take("c", 5), {Kind: Rollback}}}, Words: [2][]Op{divided, divided},
+		},
 	}
 }

@@ -73,6 +73,10 @@ func (w *witness) judgeTake(r *running) {
 		w.blame("degraded", "%s: %q is rejected, and admitted uncounted because what it took could not be given back", w.name(r), r.Op)
 	}
 	doubt := !admitted && (r.unknown > 0 || r.returns > 0)
+	if w.program.World.Coalescing {
+		w.owe(r, admitted)
+		return
+	}
 	for at, n := range r.net {
 		if asked, ok := r.Amounts[at.limit]; !ok || n < 0 || n > asked*1000 || !slices.Contains(w.program.World.chain(r.Entity), at.entity) {
 			w.blame("charge", "%s: %q counted %d of %s of %s", w.name(r), r.Op, n, at.limit, at.entity)
@@ -118,6 +122,10 @@ func (w *witness) judgeSettle(r *running) {
 	if le == nil {
 		return
 	}
+	if w.program.World.Coalescing {
+		w.owe(r, true)
+		return
+	}
 	doubt := r.err != nil || r.unknown > 0 || le.doubt
 	for at, n := range r.net {
 		if held := le.took[at]; n < 0 && -n > held {
@@ -147,6 +155,44 @@ func (w *witness) judgeSettle(r *running) {
 		case doubt && min(0, want) <= n && n <= max(0, want):
 		default:
 			w.blame("settle", "%s: %q counted %d of %s of %s, of which the lease took %d", w.name(r), r.Op, n, at.limit, at.entity, took)
+		}
+	}
+}
+
+// owe notes what an operation says that it counted, where writes on behalf of several are one.
+func (w *witness) owe(r *running, done bool) {
+	w.doubt = w.doubt || r.outages > 0 || r.canceled
+	for _, entity := range w.program.World.chain(r.owner()) {
+		switch {
+		case !done:
+		case r.Kind == Rollback:
+			for limit, n := range r.lease.asked.Amounts {
+				w.owed[account{entity, limit}] -= n * 1000
+			}
+		default:
+			for limit, n := range r.Amounts {
+				w.owed[account{entity, limit}] += n * 1000
+			}
+		}
+	}
+}
+
+// owner returns the entity that an operation takes from, or gives back to.
+func (r *running) owner() string {
+	if r.lease != nil {
+		return r.lease.asked.Entity
+	}
+	return r.Entity
+}
+
+// balance holds what operations say that they counted against what writes counted, when nothing is under way.
+func (w *witness) balance() {
+	if !w.program.World.Coalescing || w.doubt {
+		return
+	}
+	for at, n := range w.counted {
+		if owed := w.owed[at]; owed != n {
+			w.blame("charge", "all operations counted %d of %s of %s, and all writes %d", owed, at.limit, at.entity, n)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type World struct {
 	Limits map[string][]zlimit.Limit
 	// Family gives the entities c and d the parent p, to which they cascade. Without it every entity stands alone.
 	Family bool
-	// Divided is the number of times that the bucket of the first entity that an actor warms up is divided.
+	// Coalescing lets the actors of a process share writes.
 	Coalescing bool
 }
 

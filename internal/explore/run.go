@@ -198,6 +198,7 @@ func (o *order) explore(actors []*actor, choose func([]*call) (option, bool)) (w
 		o.witness.blame("stuck", "nothing happens any more in the end")
 	}
 	o.witness.step()
+	o.witness.balance()
 	return true
 }
 
@@ -339,7 +340,7 @@ func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 		return nil, err
 	}
 	r.degraded = lease.Degraded()
-	le := &leased{lease: lease, took: map[account]int64{}, gone: map[account]int{}, doubt: r.degraded}
+	le := &leased{lease: lease, asked: r, took: map[account]int64{}, gone: map[account]int{}, doubt: r.degraded}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for at, n := range r.net {

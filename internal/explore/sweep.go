@@ -14,7 +14,8 @@ import (
 type Sweep struct {
 	Name       string
 	Bounds     Bounds
-	Operations int // of each program
+	Grammar    string // "" for all, or a part of the names of those that count
+	Operations int    // of each program
 	Faults     Faults
 	Change     func(*Op) // changes each operation first; nil for no change
 	Rounds     int       // the programs are divided into so many rounds, each with some of all grammars
@@ -48,6 +49,9 @@ func (s *Sweep) Round(t *testing.T, round int, stop func() bool) {
 	t.Helper()
 	index := 0
 	for _, g := range Grammars() {
+		if !strings.Contains(g.Name, s.Grammar) {
+			continue
+		}
 		for p := range g.Programs(s.Operations) {
 			index++
 			if index%s.Rounds != round {

@@ -27,6 +27,7 @@ import (
 //     the config TTL may be charged by either. A commit writes exactly the adjustment where the lease took something, a
 //     rollback returns exactly what was taken, and no level gets back more than it gave. An operation with a write whose
 //     outcome it cannot know may have charged once or not; what one fails to give back by an outage stays charged.
+//     Where requests share writes, the sum of all operations is held against the sum of all writes.
 //   - Every rejection names a limit that falls short, and a wait if waiting helps; and some limit did fall short at some
 //     time since the request came.
 //   - Every error is of the kind that the fault calls for: none without one, an outage for an outage, none for a conflict. A
@@ -44,6 +45,9 @@ type witness struct {
 	gone    map[account]int      // how often a limit, or the bucket, was deleted
 	configs map[string][]setting // of each entity, the last one last
 	ops     []*running           // those that have begun
+	counted map[account]int64    // what all writes counted, millitokens
+	owed    map[account]int64    // what the outcomes of the operations say that they counted, where writes are shared
+	doubt   bool                 // some of it cannot be known
 	wrong   *Violation
 	ignored []string // rules that may be broken
 }
@@ -57,6 +61,7 @@ type setting struct {
 // leased is a lease and what it holds by what the witness saw.
 type leased struct {
 	lease *zlimit.Lease
+	asked *running // by which it was made
 	took  map[account]int64
 	gone  map[account]int // as it was when it was made
 	doubt bool            // a write of it has an outcome that it cannot know
@@ -78,7 +83,7 @@ func newWitness(p *Program, b bridge.Table) *witness {
 	w := &witness{
 		program: p, bridge: b, start: time.Now(),
 		shards: map[string]map[int]*bucket.State{}, ideals: map[account]*ideal{}, gone: map[account]int{},
-		configs: map[string][]setting{},
+		configs: map[string][]setting{}, counted: map[account]int64{}, owed: map[account]int64{},
 	}
 	for entity, limits := range p.World.Limits {
 		w.configs[entity] = []setting{{0, limits}}
@@ -215,6 +220,7 @@ func (w *witness) drop(entity, limit string) {
 
 // count notes that a write on behalf of an operation counted an amount.
 func (w *witness) count(r *running, entity, limit string, amount int64) {
+	w.counted[account{entity, limit}] += amount
 	if r != nil && amount != 0 {
 		if r.net == nil {
 			r.net = map[account]int64{}
