@@ -115,7 +115,7 @@ func TestGrammars(t *testing.T) {
 		}
 	}
 	t.Logf("%d orders in %v, %.0f per second", orders, time.Since(began).Round(time.Second), float64(orders)/time.Since(began).Seconds())
-	if !mended && broken == 0 {
+	if chosen := *only + *grammar + *ignored; !mended && broken == 0 && chosen == "" && *budget == 0 {
 		t.Error("nothing is wrong in any of the programs, although the known defects are not mended")
 	}
 }
