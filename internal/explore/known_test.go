@@ -123,6 +123,31 @@ var known = []struct {
 			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(8)}, {Kind: Adjust, Amounts: rpm(8)}}},
 		},
 	}},
+	{"raised limits of requests never take effect", "wait", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{
+				{Kind: Take, Entity: "c", Amounts: rpm(10)},
+				{Kind: Take, Entity: "c", Amounts: rpm(500), Own: limits(zlimit.PerSecond("rpm", 1000)), Insist: true},
+			}},
+		},
+	}},
+	{"a conflict fails all requests that share a write", "error", Program{
+		World:  World{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
+		Faults: Faults{Fates: []Fate{Conflict}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+		},
+	}},
+	{"what is given back to a divided bucket is lost", "lost refill", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Rollback}}},
+			{Process: 1, Ops: []Op{{Kind: Split, Entity: "c"}}},
+		},
+	}},
 	{"shards that are read one after another are rejected while they are merged", "unjustified", Program{
 		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{

@@ -95,6 +95,9 @@ func (p *port) hold(ctx context.Context, c *call) error {
 	}
 	c.port, c.ctx, c.op, c.answer = p, ctx, opOf(ctx), make(chan error, 1)
 	c.digest = digestOf(c.digest, c.text, p.process)
+	if c.op != nil {
+		c.digest = digestOf(c.digest, c.op.actor, c.op.number)
+	}
 	p.submit(c)
 	select {
 	case err := <-c.answer:

@@ -70,6 +70,7 @@ type Op struct {
 	Own     []zlimit.Limit // of Take: the limits of the request
 	Allow   bool           // of Take: admitted during an outage
 	Cancel  bool           // of Take: the caller may give up at any call
+	Insist  bool           // of Take: tries again after the wait that it is told
 	Limits  []zlimit.Limit // of Set
 	For     time.Duration  // of Rest
 }
@@ -87,6 +88,9 @@ func (o Op) String() string {
 		}
 		if o.Cancel {
 			text += ", cancelled"
+		}
+		if o.Insist {
+			text += ", again after the told wait"
 		}
 		return text
 	case Adjust:

@@ -291,6 +291,17 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 	switch r.Kind {
 	case Take:
 		lease, err := a.acquire(ctx, r, l)
+		var exceeded *zlimit.ExceededError
+		if r.Insist && errors.As(err, &exceeded) && exceeded.Possible() {
+			wait := exceeded.RetryAfter()
+			if err := r.port.pause(ctx, "rests for "+wait.String(), wait); err != nil {
+				return err
+			}
+			lease, err = a.acquire(ctx, r, l)
+			if errors.As(err, &exceeded) && len(a.program.Actors) == 1 {
+				a.blame("wait", "%q is told to wait %v, and after that, with nothing else going on, %v: %v", r.Op, wait, exceeded.RetryAfter(), err)
+			}
+		}
 		if lease != nil {
 			a.lease = lease
 		}
