@@ -73,11 +73,11 @@ func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, err
 	var exceeded *zlimit.ExceededError
 	switch {
 	case errors.As(err, &exceeded) && !exceeded.Possible():
-		o.blame("wait", "in the end, %c asks for %s of %s, which the limits can hold, and is told that it never can: %v",
+		o.blameWait("in the end, %c asks for %s of %s, which the limits can hold, and is told that it never can: %v",
 			'A'+p.process, amountsText(amounts), entity, err)
 	case errors.As(err, &exceeded):
 		if told, least := exceeded.RetryAfter(), o.wait(entity, amounts); told < least {
-			o.blame("wait", "in the end, %c asks for %s of %s, and is told to wait %v, of the ideal bucket %v: %v",
+			o.blameWait("in the end, %c asks for %s of %s, and is told to wait %v, of the ideal bucket %v: %v",
 				'A'+p.process, amountsText(amounts), entity, told, least, err)
 		}
 		o.inLine(p, exceeded)
@@ -125,7 +125,7 @@ func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
 			return
 		}
 		if lease, err = o.try(p, l, entity); errors.As(err, &exceeded) {
-			o.blame("wait", "in the end, %c asks for all of %s, is told to wait %v, and after that, with nothing else going on, %v: %v",
+			o.blameWait("in the end, %c asks for all of %s, is told to wait %v, and after that, with nothing else going on, %v: %v",
 				'A'+p.process, entity, wait, exceeded.RetryAfter(), err)
 		}
 	}
@@ -142,11 +142,11 @@ func (o *order) giveBack(p *port, le *leased) {
 	o.ended(r, le.lease.Rollback(context.WithValue(context.Background(), opKey{}, r)))
 }
 
-// blame is that of the witness, for another goroutine than the scheduler's.
-func (o *order) blame(rule, format string, args ...any) {
+// blameWait is blame of the witness for a wait, for another goroutine than the scheduler's.
+func (o *order) blameWait(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.witness.blame(rule, format, args...)
+	o.witness.blame("wait", format, args...)
 }
 
 // inLine checks that the limits that rejected a request are those that are configured, in the items as well.
@@ -163,7 +163,7 @@ func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 			}
 			for _, shard := range o.witness.shards[s.Entity] {
 				had := limitOf(shard, l.Name)
-				if had == nil || had.Capacity != l.Capacity*1000 || had.RefillAmount != l.RefillAmount*1000 || had.RefillPeriod != l.RefillPeriod.Milliseconds() {
+				if had == nil || paramsOf(had) != paramsOfLimit(l) {
 					o.witness.blame("in line", "in the end, %c is rejected by %s of %s, whose item does not have the configured %v", 'A'+p.process, l.Name, s.Entity, l)
 				}
 			}

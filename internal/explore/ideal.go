@@ -2,6 +2,7 @@ package explore
 
 import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // An ideal is the bucket that one limit of one entity should be: one balance that sees all that is taken and returned at
@@ -16,6 +17,13 @@ type ideal struct {
 // paramsOf returns the parameters of a limit of an item.
 func paramsOf(l *bucket.Limit) bucket.Params {
 	return bucket.Params{Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod}
+}
+
+// paramsOfLimit returns the parameters that an item is to have for a stored limit.
+func paramsOfLimit(l zlimit.Limit) bucket.Params {
+	return bucket.Params{
+		Name: l.Name, Capacity: l.Capacity * 1000, RefillAmount: l.RefillAmount * 1000, RefillPeriod: l.RefillPeriod.Milliseconds(),
+	}
 }
 
 // until lets the balance flow in up to a time.

@@ -48,10 +48,14 @@ var known = []struct {
 	{"a rejection counts the tokens of a shard that was merged", "rejection", Program{
 		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
-			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},
-				Ops: []Op{{Kind: Merge, Entity: "c"}, {Kind: Take, Entity: "c", Amounts: rpm(6)}}},
-			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Take, Entity: "c", Amounts: rpm(5)}, {Kind: Rollback}},
-				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(5)}}},
+			{
+				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},
+				Ops: []Op{{Kind: Merge, Entity: "c"}, {Kind: Take, Entity: "c", Amounts: rpm(6)}},
+			},
+			{
+				Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Take, Entity: "c", Amounts: rpm(5)}, {Kind: Rollback}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(5)}},
+			},
 		},
 	}},
 	{"a lease gives back to a parent what it never took", "return", Program{
@@ -73,8 +77,10 @@ var known = []struct {
 	{"a divided bucket loses refill", "lost refill", Program{
 		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 1000, zlimit.Burst(10_000)))}},
 		Actors: []Actor{
-			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}, {Kind: Rest, For: 20 * time.Second}},
-				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4900)}, {Kind: Rest, For: 4 * time.Second}, {Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+			{
+				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}, {Kind: Rest, For: 20 * time.Second}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4900)}, {Kind: Rest, For: 4 * time.Second}, {Kind: Take, Entity: "c", Amounts: rpm(1)}},
+			},
 		},
 	}},
 	{"a wait is told from what is remembered of a parent", "wait", Program{
@@ -151,10 +157,14 @@ var known = []struct {
 	{"shards that are read one after another are rejected while they are merged", "unjustified", Program{
 		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
-			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},
-				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4)}}},
-			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Take, Entity: "c", Amounts: rpm(5)}, {Kind: Rollback}},
-				Ops: []Op{{Kind: Merge, Entity: "c"}}},
+			{
+				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4)}},
+			},
+			{
+				Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Take, Entity: "c", Amounts: rpm(5)}, {Kind: Rollback}},
+				Ops: []Op{{Kind: Merge, Entity: "c"}},
+			},
 		},
 	}},
 }
@@ -164,7 +174,7 @@ func TestKnownDefects(t *testing.T) {
 		t.Run(k.defect, func(t *testing.T) {
 			p := k.program
 			p.Name = k.defect
-			report := Explore(t, &p, Bounds{})
+			report := Explore(t, &p, Bounds{Ignored: []string{"back"}})
 			t.Logf("%d orders, %d of which came to a state seen before; %d calls", report.Orders, report.Cut, report.Events)
 			found := false
 			for _, f := range report.Found {

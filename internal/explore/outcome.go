@@ -81,7 +81,7 @@ func (w *witness) judgeTake(r *running) {
 		if asked, ok := r.Amounts[at.limit]; !ok || n < 0 || n > asked*1000 || !slices.Contains(w.program.World.chain(r.Entity), at.entity) {
 			w.blame("charge", "%s: %q counted %d of %s of %s", w.name(r), r.Op, n, at.limit, at.entity)
 		}
-		if n != 0 && !admitted && !doubt {
+		if gone := w.gone[at] != r.gone[at]; n != 0 && !admitted && !doubt && !gone {
 			w.blame("charge", "%s: %q is not admitted (%v), and counted %d of %s of %s", w.name(r), r.Op, r.err, n, at.limit, at.entity)
 		}
 	}

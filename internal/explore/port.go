@@ -60,7 +60,8 @@ type running struct {
 	number   int
 	port     *port
 	cancel   context.CancelFunc
-	begun    int64 // epoch milliseconds
+	begun    int64           // epoch milliseconds
+	gone     map[account]int // what the witness had under that name when it began
 	ended    bool
 	lease    *leased // that it made, or that it settles
 	err      error

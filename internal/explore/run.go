@@ -3,6 +3,7 @@ package explore
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -272,6 +273,7 @@ func (o *order) begin(op Op, actor, number int, p *port) *running {
 	r := &running{Op: op, actor: actor, number: number, port: p, begun: time.Now().UnixMilli()}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	r.gone = maps.Clone(o.witness.gone)
 	o.witness.ops = append(o.witness.ops, r)
 	return r
 }
@@ -299,7 +301,7 @@ func (a *actor) perform(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 			}
 			lease, err = a.acquire(ctx, r, l)
 			if errors.As(err, &exceeded) && len(a.program.Actors) == 1 {
-				a.blame("wait", "%q is told to wait %v, and after that, with nothing else going on, %v: %v", r.Op, wait, exceeded.RetryAfter(), err)
+				a.blameWait("%q is told to wait %v, and after that, with nothing else going on, %v: %v", r.Op, wait, exceeded.RetryAfter(), err)
 			}
 		}
 		if lease != nil {

@@ -169,7 +169,8 @@ func (p *Program) shape() string {
 			fmt.Fprintf(&b, "%d.%d ", a.Process, o.Kind)
 		}
 	}
-	return fmt.Sprint(b.String(), p.Faults.Fates)
+	fmt.Fprint(&b, p.Faults.Fates)
+	return b.String()
 }
 
 // smaller returns the programs that lack one thing of another.

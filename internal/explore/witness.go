@@ -32,6 +32,8 @@ import (
 //     time since the request came.
 //   - Every error is of the kind that the fault calls for: none without one, an outage for an outage, none for a conflict. A
 //     rejected request is not admitted because giving back failed (I10).
+//   - A write by stored limits leaves an item in line that was (I8). This rule, "back", is stricter than the protocol, by
+//     which a process may not know of a change for the config TTL: it is for looking, and ignored by the tests.
 //   - At the end, with nothing else going on and the config TTL past, each process asks for all that the limits can hold:
 //     it is admitted, or it is after exactly the told wait; the limits that rejected it are then those that are
 //     configured (I8), and what the limiter tells to be available is what the ideal bucket has.
@@ -110,6 +112,9 @@ func (w *witness) digest() uint64 {
 	for _, r := range w.ops {
 		if !r.judged {
 			sum += digestOf(r.actor, r.number, r.short, r.begun)
+			for at, n := range r.gone {
+				sum += digestOf(r.actor, r.number, at, n)
+			}
 		}
 	}
 	return sum
@@ -245,6 +250,9 @@ func (w *witness) judgeNew(r *running, c change) {
 
 func (w *witness) judgeUpdate(r *running, c change) {
 	old, next := c.old, c.next
+	if (r == nil || len(r.Own) == 0) && w.inLine(c.entity, old) && !w.inLine(c.entity, next) {
+		w.blame("back", "a write takes the configured limits from the item of %s", c.entity)
+	}
 	if next.RefilledAt < old.RefilledAt {
 		w.blame("stamp", "the refill stamp of %s went back from %d to %d", c.entity, old.RefilledAt, next.RefilledAt)
 	}
@@ -292,6 +300,23 @@ func (w *witness) judgeUpdate(r *running, c change) {
 func (w *witness) agree(at account, p *bucket.Params) bool {
 	for _, s := range w.shards[at.entity] {
 		if l := limitOf(s, at.limit); l == nil || paramsOf(l) != *p {
+			return false
+		}
+	}
+	return true
+}
+
+// inLine reports whether an item has the limits that are stored for its entity.
+func (w *witness) inLine(entity string, s *bucket.State) bool {
+	limits := w.effective(entity)
+	for _, l := range limits {
+		if had := limitOf(s, l.Name); had == nil || paramsOf(had) != paramsOfLimit(l) {
+			return false
+		}
+	}
+	for i := range s.Limits {
+		name := s.Limits[i].Name
+		if name != bucket.WriteUnits && !slices.ContainsFunc(limits, func(l zlimit.Limit) bool { return l.Name == name }) {
 			return false
 		}
 	}
@@ -511,9 +536,7 @@ func (w *witness) fallsShort(r *running, now int64) bool {
 			if !ok {
 				continue
 			}
-			p := bucket.Params{
-				Name: l.Name, Capacity: l.Capacity * 1000, RefillAmount: l.RefillAmount * 1000, RefillPeriod: l.RefillPeriod.Milliseconds(),
-			}
+			p := paramsOfLimit(l)
 			sum := w.sum(account{entity, l.Name}, &p, now)
 			if len(w.shards[entity]) == 0 {
 				sum = p.Capacity

@@ -30,16 +30,31 @@ func TestWitness(t *testing.T) {
 		{"a stamp goes back", "stamp", []*bucket.State{stateOf(0, 1, 1000, 5000, 5000)}, []*bucket.State{stateOf(0, 1, 0, 5000, 5000)}},
 		{"a new bucket is full", "", []*bucket.State{nil}, []*bucket.State{stateOf(0, 1, 0, 9000, 1000)}},
 		{"a new bucket is not full", "new bucket", []*bucket.State{nil}, []*bucket.State{stateOf(0, 1, 0, 8000, 1000)}},
-		{"a split keeps the sum", "",
-			[]*bucket.State{stateOf(0, 1, 0, 5001, 5000), nil}, []*bucket.State{stateOf(0, 2, 0, 2501, 5000), stateOf(1, 2, 0, 2500, 0)}},
-		{"a split mints", "resize",
-			[]*bucket.State{stateOf(0, 1, 0, 5000, 5000), nil}, []*bucket.State{stateOf(0, 2, 0, 5000, 5000), stateOf(1, 2, 0, 5000, 0)}},
-		{"a merge keeps the sum", "",
-			[]*bucket.State{stateOf(0, 2, 0, 2000, 5000), stateOf(1, 2, 0, 500, 0)}, []*bucket.State{stateOf(0, 1, 0, 2500, 5000), nil}},
-		{"a merge loses a shard", "resize",
-			[]*bucket.State{stateOf(0, 2, 0, 2000, 5000), stateOf(1, 2, 0, 500, 0)}, []*bucket.State{stateOf(0, 1, 0, 2000, 5000), nil}},
-		{"one of two shards is full while the other refills", "lost refill",
-			[]*bucket.State{stateOf(0, 2, 0, 0, 0), stateOf(1, 2, 0, 5000, 0)}, []*bucket.State{stateOf(0, 2, 5000, 2500, 0), stateOf(1, 2, 5000, 5000, 0)}},
+		{
+			"a split keeps the sum", "",
+			[]*bucket.State{stateOf(0, 1, 0, 5001, 5000), nil},
+			[]*bucket.State{stateOf(0, 2, 0, 2501, 5000), stateOf(1, 2, 0, 2500, 0)},
+		},
+		{
+			"a split mints", "resize",
+			[]*bucket.State{stateOf(0, 1, 0, 5000, 5000), nil},
+			[]*bucket.State{stateOf(0, 2, 0, 5000, 5000), stateOf(1, 2, 0, 5000, 0)},
+		},
+		{
+			"a merge keeps the sum", "",
+			[]*bucket.State{stateOf(0, 2, 0, 2000, 5000), stateOf(1, 2, 0, 500, 0)},
+			[]*bucket.State{stateOf(0, 1, 0, 2500, 5000), nil},
+		},
+		{
+			"a merge loses a shard", "resize",
+			[]*bucket.State{stateOf(0, 2, 0, 2000, 5000), stateOf(1, 2, 0, 500, 0)},
+			[]*bucket.State{stateOf(0, 1, 0, 2000, 5000), nil},
+		},
+		{
+			"one of two shards is full while the other refills", "lost refill",
+			[]*bucket.State{stateOf(0, 2, 0, 0, 0), stateOf(1, 2, 0, 5000, 0)},
+			[]*bucket.State{stateOf(0, 2, 5000, 2500, 0), stateOf(1, 2, 5000, 5000, 0)},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
