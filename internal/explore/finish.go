@@ -87,21 +87,27 @@ func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, err
 	return nil, err
 }
 
-// wait returns how long it takes until the ideal buckets have amounts.
+// wait returns how long it takes until the ideal buckets have amounts. Where an item does not have the configured limits,
+// it is what a write that sets them would leave.
 func (o *order) wait(entity string, amounts zlimit.Amounts) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now().UnixMilli()
 	longest := int64(0)
 	for _, e := range o.program.World.chain(entity) {
-		for limit, n := range amounts {
-			i := o.witness.ideals[account{e, limit}]
-			if i == nil {
+		for _, l := range o.witness.effective(e) {
+			at := account{e, l.Name}
+			n, asked := amounts[l.Name]
+			i := o.witness.ideals[at]
+			if !asked || i == nil {
 				continue
 			}
-			most := *i
-			most.tokens = min(most.tokens+most.slack+slackShare, most.limit.Capacity)
-			longest = max(longest, most.wait(now, n*1000))
+			is := *i
+			if p := paramsOfLimit(l); i.limit != p {
+				is = ideal{tokens: o.witness.sum(at, &p, now), at: now, limit: p}
+			}
+			is.tokens = min(is.tokens+is.slack+slackShare, is.limit.Capacity)
+			longest = max(longest, is.wait(now, n*1000))
 		}
 	}
 	return time.Duration(longest) * time.Millisecond

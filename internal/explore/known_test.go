@@ -122,7 +122,7 @@ var known = []struct {
 			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(8)}}},
 		},
 	}},
-	{"a raised rate never takes effect on a bucket in debt", "wait", Program{
+	{"a raised rate never takes effect on a bucket in debt", "in line", Program{
 		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerMinute("rpm", 10))}}},
