@@ -34,11 +34,12 @@ type order struct {
 	errs     []error
 }
 
-// options of all limiters.
+// limiterOptions returns the options of all limiters. They are as strict as can be.
 func (p *Program) limiterOptions() []zlimit.Option {
 	opts := []zlimit.Option{
 		zlimit.WithConfigTTL(configTTL),
 		zlimit.WithFreshness(0),
+		zlimit.WithRejectionCache(0), // a rejection from memory need not be justified by what the store says
 		zlimit.WithCallTimeout(1000 * time.Hour),
 		zlimit.WithPrincipal("explorer"),
 	}
