@@ -33,7 +33,7 @@ import (
 //   - Every error is of the kind that the fault calls for: none without one, an outage for an outage, none for a conflict. A
 //     rejected request is not admitted because giving back failed (I10).
 //   - A write by stored limits leaves an item in line that was (I8). This rule, "back", is stricter than the protocol, by
-//     which a process may not know of a change for the config TTL: it is for looking, and ignored by the tests.
+//     which a process need not know of a change for the config TTL: the programs of the grammars may break it.
 //   - At the end, with nothing else going on and the config TTL past, each process asks for all that the limits can hold:
 //     it is admitted, or it is after exactly the told wait; the limits that rejected it are then those that are
 //     configured (I8), and what the limiter tells to be available is what the ideal bucket has.
