@@ -94,8 +94,8 @@ func take(entity string, n int64) Op {
 	return Op{Kind: Take, Entity: entity, Amounts: zlimit.Amounts{"rpm": n}}
 }
 
-func takeBoth(entity string, tokens int64) Op {
-	return Op{Kind: Take, Entity: entity, Amounts: zlimit.Amounts{"rpm": 1, "tpm": tokens}}
+func takeBoth(entity string) Op {
+	return Op{Kind: Take, Entity: entity, Amounts: zlimit.Amounts{"rpm": 1, "tpm": 50}}
 }
 
 func adjust(n int64) Op { return Op{Kind: Adjust, Amounts: zlimit.Amounts{"rpm": n}} }
@@ -112,7 +112,7 @@ func Grammars() []Grammar {
 	pause, expiry := rest(2*time.Second), rest(configTTL+time.Second)
 
 	alone := slices.Concat([]Op{
-		take("c", 2), take("c", 8), takeBoth("c", 50),
+		take("c", 2), take("c", 8), takeBoth("c"),
 		set("c", day(20), tokens(100)), set("c", day(5), tokens(100)),
 		set("c", zlimit.PerHour("rpm", 10), tokens(100)), set("c", day(10)),
 		{Kind: Unset, Entity: "c"},
@@ -122,7 +122,7 @@ func Grammars() []Grammar {
 	single := World{Limits: map[string][]zlimit.Limit{"c": {day(10), tokens(100)}, "": {day(10), tokens(100)}}}
 
 	family := slices.Concat([]Op{
-		take("c", 2), take("c", 8), take("d", 8), takeBoth("c", 50),
+		take("c", 2), take("c", 8), take("d", 8), takeBoth("c"),
 		set("p", day(40), tokens(100)), set("p", day(6), tokens(100)), set("p", day(20)),
 		set("p", day(20), tokens(100), zlimit.PerDay("ppm", 10)),
 		{Kind: Unset, Entity: "p"},
@@ -131,7 +131,7 @@ func Grammars() []Grammar {
 	parent := World{Family: true, Limits: map[string][]zlimit.Limit{"": {day(10), tokens(100)}, "p": {day(12), tokens(100)}}}
 
 	gains := slices.Concat([]Op{
-		takeBoth("c", 50), takeBoth("d", 50), set("p", day(12), tokens(100)), pause,
+		takeBoth("c"), takeBoth("d"), set("p", day(12), tokens(100)), pause,
 		{Kind: Adjust, Amounts: zlimit.Amounts{"tpm": -40}},
 		{Kind: Adjust, Amounts: zlimit.Amounts{"tpm": 40}},
 		{Kind: Rollback},
@@ -146,7 +146,7 @@ func Grammars() []Grammar {
 	}, settles)
 	bucket := World{Limits: map[string][]zlimit.Limit{"c": {day(10)}}}
 
-	shared := slices.Concat([]Op{take("c", 2), take("c", 5), take("c", 8), takeBoth("c", 50)}, settles)
+	shared := slices.Concat([]Op{take("c", 2), take("c", 5), take("c", 8), takeBoth("c")}, settles)
 	coalescing := World{Coalescing: true, Limits: single.Limits}
 
 	know := func(entity string) []Op { return []Op{take(entity, 1), pause} }

@@ -169,7 +169,9 @@ func (p *Program) shape() string {
 			fmt.Fprintf(&b, "%d.%d ", a.Process, o.Kind)
 		}
 	}
-	fmt.Fprint(&b, p.Faults.Fates)
+	for _, f := range p.Faults.Fates {
+		b.WriteString(f.String())
+	}
 	return b.String()
 }
 

@@ -378,20 +378,25 @@ func (w *witness) judgeResize(changes []change) {
 	}
 }
 
-// fault notes a fault of a call.
+// fault notes a fault of a call: with the operation that made it, or where requests share writes with all of its process.
 func (w *witness) fault(c *call, f Fate) {
-	r := c.op
-	if r == nil || f == Conflict {
+	if c.op == nil || f == Conflict {
 		return
 	}
-	if f != CancelFirst && f != CancelAfter {
-		r.outages++
-		if w.gives(c) {
-			r.returns++
+	gives := w.gives(c)
+	for _, r := range w.ops {
+		if r.judged || r != c.op && (!w.program.World.Coalescing || r.port != c.port) {
+			continue
 		}
-	}
-	if f != Throttle && c.kind == writeCall {
-		r.unknown++
+		if f != CancelFirst && f != CancelAfter {
+			r.outages++
+			if gives {
+				r.returns++
+			}
+		}
+		if f != Throttle && c.kind == writeCall {
+			r.unknown++
+		}
 	}
 }
 
