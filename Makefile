@@ -9,12 +9,13 @@ PKG       ?= ./...
 FUZZTIME  ?= 5s
 
 PROGRAMS  ?= 1000000
+MEAN      ?= 1
 MUTANTS   ?=
 BUDGET    ?= 10m
 
 # How the benchmarks run.
 BENCH      ?= .
-BENCHPKG   ?= ./zlimit/...
+BENCHPKG   ?= ./zlimit/... ./internal/layout
 BENCHTIME  ?= 1s
 BENCHCOUNT ?= 1
 
@@ -34,7 +35,7 @@ GOLANGCI_LINT := .cache/bin/golangci-lint
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test race generate api check-generate lint fuzz mutate soak explore bench check build engine clean
+.PHONY: help demo test race mean generate api check-generate lint fuzz mutate soak explore bench check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +67,9 @@ fuzz: ## run every fuzz target for FUZZTIME (5s)
 
 mutate: engine ## make each term of each condition true, and see which test notices; MUTANTS chooses
 	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)'
+
+mean: engine ## run the suites against a DynamoDB that conflicts, throttles and loses replies; MEAN is the seed, and more
+	ZLIMIT_MEAN='$(MEAN)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./zlimit ./aggregator
 
 soak: engine ## run random programs against the witness for long; PROGRAMS says how many
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/wait"
@@ -19,7 +18,6 @@ import (
 // An Aggregator works on the changes of a table, those of all its namespaces. It is safe for concurrent use, holds
 // nothing that must be closed, and any number of them may work on the same changes: nothing is counted twice.
 type Aggregator struct {
-	table   bridge.Table
 	store   store.Store
 	sleep   func(context.Context, time.Duration) error // between attempts
 	options options
@@ -33,11 +31,10 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := bridge.Of(s)
-	if table.Store() == nil {
+	if s.Internal() == nil {
 		return nil, invalid("store", "", "must come from DynamoDB with a client, SQLite or Memory")
 	}
-	a := &Aggregator{table: table, store: table.Store(), sleep: wait.For, options: o}
+	a := &Aggregator{store: s.Internal(), sleep: wait.For, options: o}
 	a.consumer = a.newConsumer()
 	return a, nil
 }

@@ -11,16 +11,17 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/atomicfile"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -59,26 +60,8 @@ func Directory(path string) Sink { return directory(path) }
 
 type directory string
 
-func (d directory) Put(_ context.Context, name string, content []byte) (err error) {
-	target := filepath.Join(string(d), filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(target), ".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it has its name by then, unless something failed
-	if _, err = f.Write(content); err == nil {
-		err = f.Sync()
-	}
-	if closeErr := f.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), target)
+func (d directory) Put(_ context.Context, name string, content []byte) error {
+	return atomicfile.Write(filepath.Join(string(d), filepath.FromSlash(name)), content)
 }
 
 // WithArchive keeps audit events that have expired, by default they are lost. The events of a batch that happened on one
@@ -93,7 +76,34 @@ func WithArchive(s Sink) Option { return func(o *options) { o.archive = s } }
 // An entry is an audit event on its way to the archive.
 type entry struct {
 	index int // of the change in its batch
-	event bridge.AuditEvent
+	event auditEvent
+}
+
+// An auditEvent is the item of one.
+type auditEvent struct {
+	layout.AuditKey
+	item expr.Item
+	time time.Time // zero when the item does not tell
+}
+
+// auditEventOf returns the audit event that an item is; false when it is the item of another record.
+func auditEventOf(item expr.Item) (auditEvent, bool) {
+	key, ok := layout.ParseAuditKey(store.KeyOf(item))
+	if !ok {
+		return auditEvent{}, false
+	}
+	decoded, _ := layout.DecodeAudit(item) // what can be read of it
+	return auditEvent{key, item, layout.ParseTime(decoded.Timestamp)}, true
+}
+
+// attributes returns what the archive keeps of the item: all but keys and the time of expiry.
+func (e *auditEvent) attributes() (kept expr.Item) {
+	for _, a := range e.item {
+		if !layout.IsKeyAttribute(a.Name) && a.Name != layout.Table.TTL {
+			kept = append(kept, a)
+		}
+	}
+	return kept
 }
 
 // expired returns the audit events that expired with changes, by the day on which they happened.
@@ -107,8 +117,8 @@ func (a *Aggregator) expired(changes []store.Change) map[string][]entry {
 		if !c.Expired || c.Old == nil {
 			continue
 		}
-		if e, ok := a.table.AuditEvent(c.Old); ok {
-			at := e.Time
+		if e, ok := auditEventOf(c.Old); ok {
+			at := e.time
 			if at.IsZero() {
 				at = c.At
 			}
@@ -123,7 +133,7 @@ func (a *Aggregator) expired(changes []store.Change) map[string][]entry {
 func (a *Aggregator) archive(ctx context.Context, day string, entries []entry) error {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.event.ID, b.event.ID), cmp.Compare(a.event.NS, b.event.NS), cmp.Compare(a.event.Entity, b.event.Entity))
+		return cmp.Or(cmp.Compare(a.event.EventID, b.event.EventID), cmp.Compare(a.event.NS, b.event.NS), cmp.Compare(a.event.Entity, b.event.Entity))
 	})
 	var content bytes.Buffer
 	hash := sha256.New()
@@ -132,22 +142,23 @@ func (a *Aggregator) archive(ctx context.Context, day string, entries []entry) e
 	lines.SetEscapeHTML(false)
 	for i := range entries {
 		e := &entries[i].event
-		if i > 0 && e.Key == entries[i-1].event.Key {
+		if i > 0 && e.AuditKey == entries[i-1].event.AuditKey {
 			continue
 		}
-		if _, err := io.WriteString(hash, e.Key.PK+"\n"+e.Key.SK+"\n"); err != nil {
+		key := e.Key()
+		if _, err := io.WriteString(hash, key.PK+"\n"+key.SK+"\n"); err != nil {
 			return err
 		}
-		line := plain(expr.Map(e.Attributes)).(map[string]any)
+		line := plain(expr.Map(e.attributes())).(map[string]any)
 		line["namespace_id"] = e.NS
 		if err := lines.Encode(line); err != nil {
-			return fmt.Errorf("aggregator: archive %s: %w", e.Key.PK, err)
+			return fmt.Errorf("aggregator: archive %s: %w", key.PK, err)
 		}
 	}
 	if err := zipped.Close(); err != nil {
 		return err
 	}
-	name := fmt.Sprintf("audit/%s/%s-%s.jsonl.gz", day, url.PathEscape(entries[0].event.ID), hex.EncodeToString(hash.Sum(nil)[:8]))
+	name := fmt.Sprintf("audit/%s/%s-%s.jsonl.gz", day, url.PathEscape(entries[0].event.EventID), hex.EncodeToString(hash.Sum(nil)[:8]))
 	if err := a.options.archive.Put(ctx, name, content.Bytes()); err != nil {
 		return fmt.Errorf("aggregator: archive %s: %w", name, err)
 	}

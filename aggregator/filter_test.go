@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -72,10 +72,10 @@ func TestFilters(t *testing.T) {
 	if err := l.Limits.SetEntity(t.Context(), "e", "r", []zlimit.Limit{zlimit.PerMinute("rpm", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	mustApply(t, g.Aggregator, store.Change{Key: g.table.ShardKey(g.shard), New: g.item(0), Sequence: sequence(1), At: noon})
+	mustApply(t, g.Aggregator, store.Change{Key: g.shard.Key(), New: g.item(0), Sequence: sequence(1), At: noon})
 	kinds := map[string]int{}
 	for _, ns := range append(namespaces(t, g.store), "_") {
-		page, err := bridge.Of(s).Store().Query(t.Context(), store.Query{Index: "GSI4", PK: ns})
+		page, err := s.Internal().Query(t.Context(), store.Query{Index: "GSI4", PK: ns})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,8 +93,8 @@ func TestFilters(t *testing.T) {
 				if expired {
 					r["eventName"] = "REMOVE"
 				}
-				_, isBucket := g.table.Shard(c.Key)
-				_, isAudit := g.table.AuditEvent(it)
+				_, isBucket := layout.ParseBucketKey(c.Key)
+				_, isAudit := auditEventOf(it)
 				kind, _, _ := strings.Cut(strings.TrimPrefix(c.Key.SK, "#"), "#")
 				kinds[kind]++
 				got := slices.ContainsFunc(filters, func(filter any) bool { return matches(filter, r) })

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -22,7 +22,7 @@ type event struct {
 
 // A snapshot is what a batch adds to the item of one bucket and window.
 type snapshot struct {
-	bridge.Bucket
+	bucket layout.BucketKey // of shard 0
 	window zlimit.Window
 	start  time.Time
 	events []event // by shard and sequence; the same one may be there twice
@@ -30,7 +30,7 @@ type snapshot struct {
 
 // snapshotID tells snapshots apart.
 type snapshotID struct {
-	bridge.Bucket
+	bucket layout.BucketKey
 	window zlimit.Window
 	start  int64 // epoch seconds
 }
@@ -41,14 +41,16 @@ type fold struct {
 	order     []*snapshot // as they were found
 }
 
-// add adds an event at a time to the snapshot of each window.
-func (f *fold) add(b bridge.Bucket, at time.Time, e event) {
+// add adds an event of a shard at a time to the snapshot of each window.
+func (f *fold) add(shard layout.BucketKey, at time.Time, e event) {
+	whole := shard
+	whole.Shard = 0
 	for _, w := range windows {
 		start := w.Start(at)
-		id := snapshotID{b, w, start.Unix()}
+		id := snapshotID{whole, w, start.Unix()}
 		s := f.snapshots[id]
 		if s == nil {
-			s = &snapshot{Bucket: b, window: w, start: start}
+			s = &snapshot{bucket: whole, window: w, start: start}
 			if f.snapshots == nil {
 				f.snapshots = map[snapshotID]*snapshot{}
 			}
@@ -93,8 +95,10 @@ func newer(events []event, counted map[int]store.Sequence) []event {
 }
 
 // usage returns the sum of events of the snapshot, each once.
-func (s *snapshot) usage(events []event) *bridge.Usage {
-	u := &bridge.Usage{Bucket: s.Bucket, Window: string(s.window), Start: s.start}
+func (s *snapshot) usage(events []event) *layout.UsageDelta {
+	u := &layout.UsageDelta{
+		NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, Window: string(s.window), Start: s.start,
+	}
 	for i := range events {
 		e := &events[i]
 		if i > 0 && e.shard == events[i-1].shard && e.sequence == events[i-1].sequence {
@@ -110,10 +114,10 @@ func (s *snapshot) usage(events []event) *bridge.Usage {
 			}
 			u.Consumed[at].Tokens += c.Tokens
 		}
-		if last := len(u.Sources) - 1; last < 0 || u.Sources[last].Number != e.shard {
-			u.Sources = append(u.Sources, bridge.Source{Number: e.shard, First: e.sequence})
+		if last := len(u.Shards) - 1; last < 0 || u.Shards[last].Shard != e.shard {
+			u.Shards = append(u.Shards, layout.ShardChanges{Shard: e.shard, First: e.sequence})
 		}
-		u.Sources[len(u.Sources)-1].Last = e.sequence
+		u.Shards[len(u.Shards)-1].Last = e.sequence
 	}
 	return u
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -26,9 +26,9 @@ import (
 type history struct {
 	t       *rapid.T
 	now     time.Time
-	n       int                               // changes so far
-	items   map[bridge.Shard]map[string]int64 // what the items that are there have counted of each limit
-	streams [2][]store.Change                 // partitions; all changes of an item are in one
+	n       int                                   // changes so far
+	items   map[layout.BucketKey]map[string]int64 // what the items that are there have counted of each limit
+	streams [2][]store.Change                     // partitions; all changes of an item are in one
 	sums    map[string]map[string]map[string]int64
 }
 
@@ -36,11 +36,11 @@ type history struct {
 var limitNames = []string{"rpm", "tpm", "my_limit_tc"}
 
 func newHistory(t *rapid.T) *history {
-	return &history{t: t, now: noon, items: map[bridge.Shard]map[string]int64{}, sums: map[string]map[string]map[string]int64{}}
+	return &history{t: t, now: noon, items: map[layout.BucketKey]map[string]int64{}, sums: map[string]map[string]map[string]int64{}}
 }
 
 // tell appends a change of an item to the stream.
-func (h *history) tell(s bridge.Shard, before, after map[string]int64) {
+func (h *history) tell(s layout.BucketKey, before, after map[string]int64) {
 	h.n++
 	c := store.Change{Key: keyOf(s), Sequence: sequence(h.n), At: h.now.Truncate(time.Second)}
 	if before != nil {
@@ -52,12 +52,12 @@ func (h *history) tell(s bridge.Shard, before, after map[string]int64) {
 	} else {
 		delete(h.items, s)
 	}
-	partition := (len(s.Entity) + s.Number) % len(h.streams)
+	partition := (len(s.Entity) + s.Shard) % len(h.streams)
 	h.streams[partition] = append(h.streams[partition], c)
 }
 
 // consume notes what one write takes of a bucket.
-func (h *history) consume(b bridge.Bucket, amounts map[string]int64) {
+func (h *history) consume(b layout.BucketKey, amounts map[string]int64) {
 	consumed := false
 	for _, n := range amounts {
 		consumed = consumed || n != 0
@@ -113,10 +113,10 @@ func (h *history) step() {
 	h.now = h.now.Add(rapid.SampledFrom([]time.Duration{
 		0, time.Millisecond, time.Second, 20 * time.Minute, 7 * time.Hour, 20 * 24 * time.Hour, -2 * time.Second,
 	}).Draw(h.t, "passes"))
-	b := bridge.Bucket{NS: "n", Entity: rapid.SampledFrom([]string{"a", "bb"}).Draw(h.t, "entity"), Resource: "r"}
-	var shards []bridge.Shard
+	b := layout.BucketKey{NS: "n", Entity: rapid.SampledFrom([]string{"a", "bb"}).Draw(h.t, "entity"), Resource: "r"}
+	var shards []layout.BucketKey
 	for s := range h.items {
-		if s.Bucket == b {
+		if s.NS == b.NS && s.Entity == b.Entity && s.Resource == b.Resource {
 			shards = append(shards, s)
 		}
 	}
@@ -127,19 +127,20 @@ func (h *history) step() {
 			for limit := range start {
 				start[limit] = math.MaxInt64 - 1
 			}
-			h.items[bridge.Shard{Bucket: b}] = start // it was there before the stream began
+			h.items[b] = start // it was there before the stream began
 			return
 		}
 		h.consume(b, amounts)
-		h.tell(bridge.Shard{Bucket: b}, nil, start)
+		h.tell(b, nil, start)
 		return
 	}
-	slices.SortFunc(shards, func(a, b bridge.Shard) int { return a.Number - b.Number })
+	slices.SortFunc(shards, func(a, b layout.BucketKey) int { return a.Shard - b.Shard })
 	s := rapid.SampledFrom(shards).Draw(h.t, "shard")
 	before := h.items[s]
 	switch what := rapid.IntRange(0, 19).Draw(h.t, "what"); {
 	case what == 0 && len(shards) < 4: // a split: the new shard has counted nothing
-		other := bridge.Shard{Bucket: b, Number: shards[len(shards)-1].Number + 1}
+		other := b
+		other.Shard = shards[len(shards)-1].Shard + 1
 		h.tell(s, before, maps.Clone(before))
 		h.tell(other, nil, map[string]int64{"rpm": 0, "tpm": 0})
 	case what == 1 && len(shards) > 1: // a merge: what the shard has counted goes with it
@@ -230,7 +231,7 @@ func repeat(t *testing.T, n int) {
 }
 
 func checkHistory(t *rapid.T, s zlimit.Store) {
-	empty(t, bridge.Of(s).Store())
+	empty(t, s.Internal())
 	h := newHistory(t)
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
 		h.step()

@@ -17,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -70,7 +70,7 @@ func newFile(t *testing.T) zlimit.Store {
 
 func setUp(tb testing.TB, s zlimit.Store) {
 	tb.Helper()
-	if err := bridge.Of(s).Store().Setup(context.Background()); err != nil {
+	if err := s.Internal().Setup(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -113,16 +113,16 @@ func newAggregator(tb rapid.TB, s zlimit.Store, opts ...Option) *Aggregator {
 }
 
 // shard names a shard of the bucket of entity e and resource r.
-func shard(number int) bridge.Shard {
-	return bridge.Shard{Bucket: bridge.Bucket{NS: "n", Entity: "e", Resource: "r"}, Number: number}
+func shard(number int) layout.BucketKey {
+	return layout.BucketKey{NS: "n", Entity: "e", Resource: "r", Shard: number}
 }
 
 // keyOf returns the key of a bucket item, and item the item, which has counted so much of each limit.
-func keyOf(s bridge.Shard) store.Key {
-	return store.Key{PK: fmt.Sprintf("%s/BUCKET#%s#%s#%d", s.NS, s.Entity, s.Resource, s.Number), SK: "#STATE"}
+func keyOf(s layout.BucketKey) store.Key {
+	return store.Key{PK: fmt.Sprintf("%s/BUCKET#%s#%s#%d", s.NS, s.Entity, s.Resource, s.Shard), SK: "#STATE"}
 }
 
-func item(s bridge.Shard, counted map[string]int64) expr.Item {
+func item(s layout.BucketKey, counted map[string]int64) expr.Item {
 	it := expr.Item{{Name: "rf", Value: expr.N(1)}, {Name: "shard_count", Value: expr.N(1)}}
 	for _, limit := range slices.Sorted(maps.Keys(counted)) {
 		for field, n := range map[string]int64{"tk": 1, "cp": 1000, "ra": 1000, "rp": 1000, "tc": counted[limit]} {
@@ -164,7 +164,7 @@ func snapshotsOf(tb rapid.TB, a *Aggregator, entity string) map[string]figures {
 	all := map[string]figures{}
 	q := store.Query{PK: "n/ENTITY#" + entity, Prefix: "#USAGE#", Consistent: true}
 	for {
-		page, err := a.table.Store().Query(context.Background(), q)
+		page, err := beneath(a).Query(context.Background(), q)
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -193,9 +193,17 @@ type faulty struct {
 	fault func(n int) (done bool, err error)
 }
 
+// beneath returns the store of an aggregator without faults.
+func beneath(a *Aggregator) store.Store {
+	if f, ok := a.store.(*faulty); ok {
+		return f.Store
+	}
+	return a.store
+}
+
 // inject puts a faulty store under an aggregator.
 func inject(a *Aggregator, fault func(n int) (done bool, err error)) *faulty {
-	f := &faulty{Store: a.table.Store(), fault: fault}
+	f := &faulty{Store: beneath(a), fault: fault}
 	a.store = f
 	return f
 }

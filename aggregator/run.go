@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/stream/leases"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -27,7 +28,7 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 	}
 	c := stream.Config{
 		Source: source,
-		Leases: a.table.Leases(),
+		Leases: leases.In(a.store),
 		Apply:  a.apply,
 		Name:   a.options.name,
 		Poll:   a.options.poll,
@@ -132,7 +133,7 @@ type Partition struct {
 	Skipped    int64     `json:"skipped"`  // changes left out for good
 	Gaps       int64     `json:"gaps"`     // times that the stream had forgotten changes
 	LastChange time.Time `json:"last_change"`
-	LagSeconds float64   `json:"lag_seconds"` // since when there may be changes that are not applied
+	LagSeconds float64   `json:"lag_seconds"` // the age of the oldest change that is not applied, or may not be
 	Failing    string    `json:"failing,omitempty"`
 	Stuck      bool      `json:"stuck"` // it stands still at the change that fails
 	Err        string    `json:"error,omitempty"`

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -184,7 +184,7 @@ func TestDeniedPermissionIsNoRefusal(t *testing.T) {
 	}
 	faults.Clear()
 	long := change(1, noon, nil, map[string]int64{"rpm": 1000})
-	long.Key.PK = keyOf(bridge.Shard{Bucket: bridge.Bucket{NS: "n", Entity: strings.Repeat("e", 2050), Resource: "r"}}).PK
+	long.Key.PK = keyOf(layout.BucketKey{NS: "n", Entity: strings.Repeat("e", 2050), Resource: "r"}).PK
 	if errs := a.apply(t.Context(), []store.Change{long}); errs == nil || !isRefusal(errs[0]) {
 		t.Errorf("apply() of a key that is too long = %v, want a refusal", errs)
 	}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -29,7 +29,7 @@ func TestLimiterToUsage(t *testing.T) {
 
 func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 	ctx := t.Context()
-	stream := bridge.Of(s).Store().(store.Streamer)
+	stream := s.Internal().(store.Streamer)
 	if err := stream.StartStream(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -110,25 +110,25 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 // divide divides the bucket of an entity, where the store has hot keys.
 func divide(t *testing.T, s zlimit.Store, entity string) {
 	t.Helper()
-	table := bridge.Of(s)
-	if !table.Store().Partitioned() {
+	if !s.Internal().Partitioned() {
 		return
 	}
-	ns := namespaces(t, table.Store())[0]
-	shard := bridge.Shard{Bucket: bridge.Bucket{NS: ns, Entity: entity, Resource: "model"}}
-	items, err := table.Store().Read(t.Context(), []store.Key{table.ShardKey(shard)}, true)
+	ns := namespaces(t, s.Internal())[0]
+	shard := layout.BucketKey{NS: ns, Entity: entity, Resource: "model"}
+	items, err := s.Internal().Read(t.Context(), []store.Key{shard.Key()}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, err := table.State(items[0])
+	found, err := layout.DecodeBucket(items[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	writes, err := table.Split(shard, items[0], state.RefilledAt)
+	state := found.State()
+	writes, err := shard.Split(&state, found.Owner(), state.RefilledAt)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if results, err := table.Store().Transact(t.Context(), writes); err != nil || !results[0].Applied {
+	if results, err := s.Internal().Transact(t.Context(), writes); err != nil || !results[0].Applied {
 		t.Fatalf("Transact() = %v, %v", results, err)
 	}
 }

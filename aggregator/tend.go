@@ -3,14 +3,15 @@ package aggregator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // A shift is what a batch shows of one shard.
 type shift struct {
-	shard       bridge.Shard
+	shard       layout.BucketKey
 	state       *bucket.State // after the last change; nil when the item is gone
 	was         *bucket.State // before the last change
 	consumed    map[string]int64
@@ -36,11 +37,11 @@ type shift struct {
 
 // shifts returns what changes show of each shard, in the order in which they come last.
 func (a *Aggregator) shifts(changes []store.Change) []*shift {
-	byShard := map[bridge.Shard]*shift{}
+	byShard := map[layout.BucketKey]*shift{}
 	var all []*shift
 	for i := range changes {
 		c := &changes[i]
-		shard, ok := a.table.Shard(c.Key)
+		shard, ok := layout.ParseBucketKey(c.Key)
 		if !ok {
 			continue
 		}
@@ -99,7 +100,7 @@ func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch)
 			what, done, err := a.tendShard(ctx, s, now.UnixMilli())
 			if err != nil {
 				a.options.logger.Warn("aggregator: a bucket could not be tended",
-					"what", what, "key", a.table.ShardKey(s.shard).PK, "error", err)
+					"what", what, "key", s.shard.Key().PK, "error", err)
 			}
 			if done {
 				b.tended(what)
@@ -114,8 +115,12 @@ func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch)
 func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what string, done bool, err error) {
 	switch what := a.need(s, now); what {
 	case refill:
-		w, ok, err := a.table.Refill(s.shard, s.state, now)
-		if !ok || err != nil {
+		var plan bucket.Plan
+		if plan.Decide(s.state, refillConfig(s.state), &bucket.Demand{}, now); plan.Kind != bucket.Advance {
+			return what, false, nil
+		}
+		w, err := s.shard.Write(&plan, layout.Owner{})
+		if err != nil {
 			return what, false, err
 		}
 		r, err := a.writeOnce(ctx, w) // one that comes too late is not needed
@@ -129,14 +134,23 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 			seen, lost = s.was, true
 		}
 		low := s.shard
-		if low.Number >= seen.Shards/2 {
-			low.Number -= seen.Shards / 2
+		if low.Shard >= seen.Shards/2 {
+			low.Shard -= seen.Shards / 2
 		}
 		done, err = a.merge(ctx, low, seen.Shards, lost, now)
 		return what, done, err
 	default:
 		return what, false, nil
 	}
+}
+
+// refillConfig is the config of a bucket that a refill leaves as it is.
+func refillConfig(s *bucket.State) *bucket.Config {
+	c := bucket.Config{Params: s.Params()}
+	if s.ExpiresAt > 0 {
+		c.Lifetime = bucket.DefaultLifetime
+	}
+	return &c
 }
 
 // What a shard may need.
@@ -152,13 +166,13 @@ func (a *Aggregator) need(s *shift, now int64) string {
 	partitioned := a.store.Partitioned()
 	switch {
 	case s.state == nil:
-		if partitioned && s.was.Shards > 1 && s.shard.Number >= s.was.Shards/2 {
+		if partitioned && s.was.Shards > 1 && s.shard.Shard >= s.was.Shards/2 {
 			return merge // unless that is how it went, its origin takes its share over
 		}
 		return nothing
 	case partitioned && s.state.Writable(now) < scarce && 2*max(s.state.Shards, 1) <= a.options.maxShards:
 		return split
-	case partitioned && s.state.Shards > 1 && a.table.Calm(s.writes, s.last.Sub(s.first)):
+	case partitioned && s.state.Shards > 1 && bucket.IsQuiet(s.writes, s.last.Sub(s.first)):
 		return merge
 	case s.short(now):
 		return refill
@@ -168,39 +182,43 @@ func (a *Aggregator) need(s *shift, now int64) string {
 }
 
 // split divides a shard, if it is still one of so many, unless it has recovered.
-func (a *Aggregator) split(ctx context.Context, s bridge.Shard, shards int, now int64) (bool, error) {
-	return a.resize(ctx, []bridge.Shard{s}, func(items []expr.Item, states []*bucket.State) ([]store.Write, error) {
+func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, now int64) (bool, error) {
+	return a.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Owner) ([]store.Write, error) {
 		if states[0] == nil || states[0].Shards != shards || states[0].Writable(now) >= scarce {
 			return nil, nil
 		}
-		return a.table.Split(s, items[0], now)
+		return s.Split(states[0], o, now)
 	})
 }
 
 // merge joins a shard, if it is still one of so many, with the one that it split off last, or where that is lost takes it
 // over.
-func (a *Aggregator) merge(ctx context.Context, low bridge.Shard, shards int, lost bool, now int64) (bool, error) {
+func (a *Aggregator) merge(ctx context.Context, low layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
 	high := low
-	high.Number += shards / 2
-	return a.resize(ctx, []bridge.Shard{low, high}, func(_ []expr.Item, states []*bucket.State) ([]store.Write, error) {
+	high.Shard += shards / 2
+	return a.resize(ctx, []layout.BucketKey{low, high}, func(states []*bucket.State, _ layout.Owner) ([]store.Write, error) {
 		switch {
 		case states[0] == nil || states[0].Shards != shards || lost != (states[1] == nil):
 			return nil, nil
-		case !lost && (states[0].Writable(now) < scarce || states[1].Writable(now) < scarce):
+		case shards < 2 || low.Shard >= shards/2:
+			return nil, nil
+		case lost:
+			return low.Inherit(high, states[0], now)
+		case !states[0].Joins(states[1]) || states[0].Writable(now) < scarce || states[1].Writable(now) < scarce:
 			return nil, nil
 		}
-		return a.table.Merge(low, states[0], states[1], now)
+		return low.Merge(high, states[0], states[1], now)
 	})
 }
 
-// resize reads shards and does the writes that are planned from what they hold, in one transaction; none where nothing is
+// resize reads shards and does the writes that are planned from what they hold and whose they are, in one transaction; none where nothing is
 // planned. It tries again when others write them.
 func (a *Aggregator) resize(
-	ctx context.Context, shards []bridge.Shard, plan func([]expr.Item, []*bucket.State) ([]store.Write, error),
+	ctx context.Context, shards []layout.BucketKey, plan func([]*bucket.State, layout.Owner) ([]store.Write, error),
 ) (done bool, err error) {
 	keys := make([]store.Key, len(shards))
 	for i, s := range shards {
-		keys[i] = a.table.ShardKey(s)
+		keys[i] = s.Key()
 	}
 	for range resizeTries {
 		items, err := a.read(ctx, keys)
@@ -208,17 +226,19 @@ func (a *Aggregator) resize(
 			return false, err
 		}
 		states := make([]*bucket.State, len(items))
+		var owner layout.Owner
 		for i, item := range items {
 			if item == nil {
 				continue
 			}
-			state, err := a.table.State(item)
+			found, err := layout.DecodeBucket(item)
 			if err != nil {
-				return false, err
+				return false, fmt.Errorf("%s: %w", keys[i].PK, err)
 			}
-			states[i] = &state
+			state := found.State()
+			states[i], owner = &state, found.Owner()
 		}
-		writes, err := plan(items, states)
+		writes, err := plan(states, owner)
 		if err != nil || len(writes) == 0 {
 			return false, err
 		}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -21,7 +21,7 @@ type garden struct {
 	*testing.T
 	*Aggregator
 	now   time.Time
-	shard bridge.Shard // the whole bucket
+	shard layout.BucketKey // the whole bucket
 	log   bytes.Buffer
 
 	batches Batch // the sum of what the observer was told
@@ -60,7 +60,7 @@ func newGarden(t *testing.T, s zlimit.Store, opts ...Option) *garden {
 		if page, err := g.store.Query(t.Context(), q); err != nil {
 			t.Fatal(err)
 		} else if len(page.Items) > 0 {
-			g.shard = bridge.Shard{Bucket: bridge.Bucket{NS: ns, Entity: "e", Resource: "r"}}
+			g.shard = layout.BucketKey{NS: ns, Entity: "e", Resource: "r"}
 		}
 	}
 	return g
@@ -80,15 +80,15 @@ func namespaces(t *testing.T, s store.Store) (ids []string) {
 }
 
 // number returns a shard of the bucket, and item its item.
-func (g *garden) number(n int) bridge.Shard {
+func (g *garden) number(n int) layout.BucketKey {
 	s := g.shard
-	s.Number = n
+	s.Shard = n
 	return s
 }
 
 func (g *garden) item(n int) expr.Item {
 	g.Helper()
-	items, err := g.store.Read(context.Background(), []store.Key{g.table.ShardKey(g.number(n))}, true)
+	items, err := g.store.Read(context.Background(), []store.Key{g.number(n).Key()}, true)
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (g *garden) state(n int) *bucket.State {
 	if it == nil {
 		return nil
 	}
-	s, err := g.table.State(it)
+	s, err := layout.ReadState(it)
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func (g *garden) tokens(limit string) (sum int64) {
 // set changes an attribute of a shard, and returns the change.
 func (g *garden) set(n int, attribute string, v int64) store.Change {
 	g.Helper()
-	c := store.Change{Key: g.table.ShardKey(g.number(n)), Old: g.item(n), At: g.now.Truncate(time.Second)}
+	c := store.Change{Key: g.number(n).Key(), Old: g.item(n), At: g.now.Truncate(time.Second)}
 	op := expr.Operation{Slots: 1, Update: []expr.Action{expr.Set(expr.Attr(attribute), 0)}}
 	bound, err := op.Call(expr.N(v)).Bind()
 	if err != nil {
@@ -178,7 +178,7 @@ func (g *garden) want(when string, want ...int) {
 func TestRefill(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		g := newGarden(t, s)
-		created := store.Change{Key: g.table.ShardKey(g.shard), New: g.item(0), At: g.now}
+		created := store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now}
 		g.now = g.now.Add(6 * time.Second)
 		g.seen(created)
 		if rpm, tpm := g.tokens("rpm"), g.tokens("tpm"); rpm != 50_000 || tpm != 10_001_000 {
@@ -277,17 +277,18 @@ func TestLostShard(t *testing.T) {
 	g.seen(g.set(0, "rf", g.now.UnixMilli()))
 	g.want("pressed,", 0, 2, 1, 2)
 	g.now = g.now.Add(3 * time.Second)
-	lost := store.Change{Key: g.table.ShardKey(g.number(1)), Old: g.item(1), At: g.now}
+	lost := store.Change{Key: g.number(1).Key(), Old: g.item(1), At: g.now}
 	g.seen(lost)
 	g.want("while the shard is there,", 0, 2, 1, 2)
 	kept, _ := g.item(0).Get("b_rpm_tk").Int()
 	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
 		t.Fatal(err)
 	}
-	g.store = &restored{g.table.Store(), lost}
+	sound := g.store
+	g.store = &restored{sound, lost}
 	g.seen(lost)
 	g.want("when somebody brings the shard back meanwhile,", 0, 2, 1, 2)
-	g.store = g.table.Store()
+	g.store = sound
 	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +299,7 @@ func TestLostShard(t *testing.T) {
 	}
 	g.seen(lost)
 	g.want("when the batch comes again,", 0, 1)
-	low := store.Change{Key: g.table.ShardKey(g.shard), Old: g.item(0), At: g.now}
+	low := store.Change{Key: g.shard.Key(), Old: g.item(0), At: g.now}
 	if err := g.store.Delete(t.Context(), []store.Key{low.Key}); err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +330,7 @@ func TestTendingFails(t *testing.T) {
 		}
 		return false, nil
 	})
-	g.seen(store.Change{Key: g.table.ShardKey(g.shard), New: g.item(0), At: g.now})
+	g.seen(store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now})
 	if !strings.Contains(g.log.String(), "what=refill") || !strings.Contains(g.log.String(), errDown.Error()) {
 		t.Errorf("log = %s, want the refill that failed", g.log.String())
 	}

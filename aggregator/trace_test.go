@@ -15,7 +15,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
@@ -288,7 +287,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 // consumptions returns the times of the changes of a stream by which a bucket consumed something.
 func consumptions(t *testing.T, s zlimit.Store) (times []time.Time) {
 	t.Helper()
-	for _, c := range readAll(t, bridge.Of(s).Store().(store.Streamer)) {
+	for _, c := range readAll(t, s.Internal().(store.Streamer)) {
 		if n := c.New.Get("b_rpm_tc").Number(); n != "" && n != c.Old.Get("b_rpm_tc").Number() {
 			times = append(times, c.At)
 		}
@@ -299,7 +298,7 @@ func consumptions(t *testing.T, s zlimit.Store) (times []time.Time) {
 // startStream has a store tell its changes from now on.
 func startStream(t *testing.T, s zlimit.Store) {
 	t.Helper()
-	if err := bridge.Of(s).Store().(store.Streamer).StartStream(t.Context()); err != nil {
+	if err := s.Internal().(store.Streamer).StartStream(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

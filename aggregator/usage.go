@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -21,7 +22,7 @@ func (a *Aggregator) fold(changes []store.Change, b *batch) []*snapshot {
 	var f fold
 	for i := range changes {
 		c := &changes[i]
-		shard, ok := a.table.Shard(c.Key)
+		shard, ok := layout.ParseBucketKey(c.Key)
 		if !ok || c.New == nil {
 			continue
 		}
@@ -33,12 +34,12 @@ func (a *Aggregator) fold(changes []store.Change, b *batch) []*snapshot {
 			continue
 		}
 		amounts := consumption(before.Limits, after.Limits)
-		e := event{index: i, shard: shard.Number, sequence: place(c), consumed: a.countable(c, amounts)}
+		e := event{index: i, shard: shard.Shard, sequence: place(c), consumed: a.countable(c, amounts)}
 		if len(e.consumed) < len(amounts) {
 			b.Unreadable++
 		}
 		if len(e.consumed) > 0 {
-			f.add(shard.Bucket, c.At, e)
+			f.add(shard, c.At, e)
 			b.Counted++
 		}
 	}
@@ -57,10 +58,10 @@ func place(c *store.Change) store.Sequence {
 // states returns the state of an item before and after a change; the zero state where there is none.
 func (a *Aggregator) states(c *store.Change) (before, after bucket.State, err error) {
 	if c.Old != nil {
-		before, err = a.table.State(c.Old)
+		before, err = layout.ReadState(c.Old)
 	}
 	if err == nil && c.New != nil {
-		after, err = a.table.State(c.New)
+		after, err = layout.ReadState(c.New)
 	}
 	return before, after, err
 }
@@ -69,7 +70,7 @@ func (a *Aggregator) states(c *store.Change) (before, after bucket.State, err er
 func (a *Aggregator) countable(c *store.Change, amounts []bucket.Amount) []bucket.Amount {
 	kept := amounts[:0]
 	for _, amount := range amounts {
-		if a.table.Countable(amount.Limit) {
+		if layout.HasUsage(amount.Limit) {
 			kept = append(kept, amount)
 			continue
 		}
@@ -88,7 +89,7 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 		if d := a.options.retention[s.window]; d > 0 {
 			u.ExpiresAt = s.window.End(s.start).Add(d).Unix()
 		}
-		w, err := a.table.CountUsage(u)
+		w, err := u.Write()
 		if err != nil {
 			return left, err
 		}
@@ -100,7 +101,7 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 		case r.Applied:
 			return nil, nil
 		}
-		rest := newer(left, a.table.Counted(r.Item))
+		rest := newer(left, layout.CountedChanges(r.Item))
 		if len(rest) == len(left) {
 			return left, fmt.Errorf("aggregator: count usage in %s %s: the item does not tell what it contains", w.Key.PK, w.Key.SK)
 		}

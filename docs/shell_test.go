@@ -5,20 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/zlimit/zlimit-go/internal/cli"
 )
 
 // TestShell runs the blocks of sh, those of a page in one directory and with one environment.
 func TestShell(t *testing.T) {
+	command := filepath.Join(t.TempDir(), "zlimit")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", command, "./cmd/zlimit")
+	build.Dir = root
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, output)
+	}
 	for _, p := range readPages(t) {
 		t.Run(p.path, func(t *testing.T) {
-			s := shell{dir: t.TempDir(), env: map[string]string{}}
+			s := shell{command: command, dir: t.TempDir(), env: map[string]string{}}
 			if err := os.CopyFS(s.dir, os.DirFS("testdata/files")); err != nil {
 				t.Fatal(err)
 			}
@@ -44,8 +49,8 @@ func TestShell(t *testing.T) {
 
 // A shell is what the commands of a page leave to one another.
 type shell struct {
-	dir, module string
-	env         map[string]string
+	command, dir, module string
+	env                  map[string]string
 }
 
 // A shellCommand is one line of a block, or several that a backslash joins.
@@ -120,16 +125,25 @@ func (s *shell) run(t *testing.T, c shellCommand, stdout *bytes.Buffer) error {
 	}
 }
 
-// zlimit runs the command in this process. One that would talk to DynamoDB shows its help instead, which checks its
-// name and flags.
+// zlimit runs the command. One that would talk to DynamoDB shows its help instead, which checks its name and flags.
 func (s *shell) zlimit(t *testing.T, args []string, want int, stdout *bytes.Buffer) error {
 	out := stdout
 	if strings.Contains(strings.Join(args, " ")+s.env["ZLIMIT_STORE"], "dynamodb:") {
 		args, want, out = append(args, "--help"), 0, new(bytes.Buffer)
 	}
 	var stderr bytes.Buffer
-	got := cli.Main(t.Context(), args, strings.NewReader(""), out, &stderr, func(name string) string { return s.env[name] })
-	if got != want {
+	command := exec.CommandContext(t.Context(), s.command, args...)
+	command.Stdout, command.Stderr = out, &stderr
+	command.Env = []string{}
+	for name, value := range s.env {
+		command.Env = append(command.Env, name+"="+value)
+	}
+	err := command.Run()
+	var exited *exec.ExitError
+	if err != nil && !errors.As(err, &exited) {
+		return err
+	}
+	if got := command.ProcessState.ExitCode(); got != want {
 		return fmt.Errorf("exit code = %d, want %d\n%s%s", got, want, out, &stderr)
 	}
 	return nil

@@ -25,7 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/gentest"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
@@ -103,14 +103,14 @@ func TestGoldenCompiles(t *testing.T) {
 		}
 		files := map[string][]byte{}
 		for _, name := range []string{"keys.go", "codec.go", "records_test.go"} {
-			files[name] = readFile(t, "../zlimit/"+name)
+			files[name] = readFile(t, "../internal/layout/"+name)
 		}
 		outputs := 0
 		for _, f := range archive.Files {
-			if path, ok := strings.CutPrefix(f.Name, "zlimit/"); ok {
+			if path, ok := strings.CutPrefix(f.Name, "internal/layout/"); ok {
 				outputs++
 				files[path] = f.Data
-			} else if strings.HasSuffix(f.Name, "_test.go") {
+			} else if strings.HasSuffix(f.Name, ".go") { // of package zlimit, or a test
 				files[f.Name] = f.Data
 			}
 		}
@@ -118,7 +118,11 @@ func TestGoldenCompiles(t *testing.T) {
 			t.Errorf("archive %s has no outputs", name)
 		}
 		for name, content := range files {
-			if err := os.WriteFile(filepath.Join(pkg, name), content, 0o644); err != nil {
+			path := filepath.Join(pkg, filepath.FromSlash(name))
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, content, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -149,7 +153,7 @@ func TestUpToDate(t *testing.T) {
 			t.Errorf("%s is stale (%v): run go generate ./...", path, err)
 		}
 	}
-	for _, dir := range []string{"zlimit", "zlimit/blocking"} {
+	for _, dir := range []string{"internal/layout", "zlimit", "zlimit/blocking"} {
 		files, err := filepath.Glob("../" + dir + "/*_gen*.go")
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no generated files in %s: %v", dir, err)
@@ -286,8 +290,8 @@ func (o *overlay) run(t *testing.T, verb string, args ...string) (string, error)
 	return string(output), err
 }
 
-// TestChange adds an attribute, a record with an index entry and a family, a query and an operation to the schema, and
-// compiles the SDK with the result.
+// TestChange adds an attribute, a record with an index entry and a family, a query and an operation to the schema, renames
+// an index, and compiles the module with the result.
 func TestChange(t *testing.T) {
 	text := string(readFile(t, specFile))
 	insert := func(after, addition string) {
@@ -310,7 +314,7 @@ func TestChange(t *testing.T) {
     families:
       counts:
         pattern: "q_{limit}_{field}"
-        type: quarantineCount
+        type: QuarantineCount
         doc: What was refused.
         fields:
           n: { type: N, go: refused, doc: requests refused }
@@ -332,7 +336,7 @@ func TestChange(t *testing.T) {
 			o.add(t, path, content)
 		}
 	}
-	o.add(t, "zlimit/change_test.go", `package zlimit
+	o.add(t, "internal/layout/change_test.go", `package layout
 
 import (
 	"slices"
@@ -342,32 +346,40 @@ import (
 )
 
 func TestQuarantine(t *testing.T) {
-	key := quarantineKey{NS: "n", Entity: "e", Resource: "r"}
-	call := isolateEntity(key, []string{"b", "a"})
-	call.refuse("rpm", 2)
+	key := QuarantineKey{NS: "n", Entity: "e", Resource: "r"}
+	call := IsolateEntity(key, []string{"b", "a"})
+	call.Refuse("rpm", 2)
 	bound, err := call.Bind()
 	if err != nil || !bound.Holds(nil) {
 		t.Fatalf("%s: %v", bound.Condition(), err)
 	}
-	item, err := bound.Apply(expr.Item{{Name: "PK", Value: expr.S(key.key().PK)}, {Name: "SK", Value: expr.S(key.key().SK)}})
+	item, err := bound.Apply(expr.Item{{Name: "PK", Value: expr.S(key.Key().PK)}, {Name: "SK", Value: expr.S(key.Key().SK)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := decodeQuarantine(item)
+	got, err := DecodeQuarantine(item)
 	if err != nil || got.Key != key || !slices.Equal(got.Reasons, []string{"a", "b"}) ||
-		!slices.Equal(got.Counts, []quarantineCount{{Name: "rpm", Refused: 2}}) || got.unknown != nil {
+		!slices.Equal(got.Counts, []QuarantineCount{{Name: "rpm", Refused: 2}}) || got.unknown != nil {
 		t.Fatalf("decode = %+v, %v", got, err)
 	}
-	if q := queryQuarantines("n", "e"); q.PK != "n/QUARANTINE#e" || q.Prefix != "#QUARANTINE#" {
+	if q := QueryQuarantines("n", "e"); q.PK != "n/QUARANTINE#e" || q.Prefix != "#QUARANTINE#" {
 		t.Errorf("query = %+v", q)
 	}
-	if !(&bucketItem{PausedUntil: 3}).encode().Get("paused_until").Equal(expr.N(3)) {
+	if !(&Bucket{PausedUntil: 3}).Encode().Get("paused_until").Equal(expr.N(3)) {
 		t.Error("the new attribute is not written")
 	}
 }
 `)
-	if output, err := o.run(t, "test", "-run", "^(TestQuarantine|TestKeysRoundTrip|TestItemsRoundTrip|TestOperations)$", "./zlimit"); err != nil {
+	if output, err := o.run(t, "test", "-run", "^(TestQuarantine|TestKeysRoundTrip|TestItemsRoundTrip|TestOperations)$", "./internal/layout"); err != nil {
 		t.Errorf("go test: %v\n%s", err, output)
+	}
+
+	// The name of an index stands in the schema alone: only tests of what is on the wire repeat it.
+	o = newOverlay(t)
+	for path, content := range generated(t, specFile, []byte(strings.ReplaceAll(text, "GSI3", "Owners"))) {
+		if strings.HasSuffix(path, ".go") {
+			o.add(t, path, content)
+		}
 	}
 	if output, err := o.run(t, "build", "./..."); err != nil {
 		t.Errorf("go build: %v\n%s", err, output)
@@ -531,7 +543,7 @@ func TestMutants(t *testing.T) {
 		loaded[path] = p
 	}
 	var primitives []*ast.File
-	for _, path := range []string{"../zlimit/keys.go", "../zlimit/codec.go"} {
+	for _, path := range []string{"../internal/layout/keys.go", "../internal/layout/codec.go"} {
 		f, err := parser.ParseFile(fset, path, nil, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -556,20 +568,22 @@ func TestMutants(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s, with %s: %v", original, what, err)
 		}
-		files := slices.Clone(primitives)
+		files := map[string][]*ast.File{"layout": slices.Clone(primitives)} // by package
 		for path, content := range outputs {
-			// Not the table, whose import of the AWS SDK would take most of the time, nor tests.
+			// Not the definition of the table, whose import of the AWS SDK would take most of the time, nor tests.
 			if strings.HasSuffix(path, "_gen.go") && path != "zlimit/table_gen.go" {
 				f, err := parser.ParseFile(fset, path, content, 0)
 				if err != nil {
 					t.Fatalf("%s, with %s: %v", original, what, err)
 				}
-				files = append(files, f)
+				files[f.Name.Name] = append(files[f.Name.Name], f)
 			}
 		}
 		check := types.Config{Importer: loaded}
-		if _, err := check.Check("zlimit", fset, files, nil); err != nil && !strings.Contains(err.Error(), "bucket.Limit") {
-			t.Fatalf("%s, with %s: %v", original, what, err)
+		for name, files := range files {
+			if _, err := check.Check(name, fset, files, nil); err != nil && !strings.Contains(err.Error(), "bucket.Limit") {
+				t.Fatalf("%s, with %s: %v", original, what, err)
+			}
 		}
 	}
 	if valid < 60 {

@@ -1,5 +1,5 @@
-// Command gen writes the files that follow from the schema: keys, codecs, expressions and the table definition of
-// package zlimit, and docs/schema.md. When anything is wrong with the schema it reports everything that is, with file,
+// Command gen writes the files that follow from the schema: keys, codecs and expressions of package layout, key builders
+// and the table definition of package zlimit, and docs/schema.md. When anything is wrong with the schema it reports everything that is, with file,
 // line and column, and writes nothing.
 //
 // Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.

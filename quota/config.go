@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 )
 
@@ -28,9 +29,12 @@ type Config struct {
 	// Providers name the profiles to load. Default: Gemini, where Quotas is
 	// empty too.
 	Providers []Provider
-	// DefaultQuota applies to models without a quota of their own. Default:
-	// unlimited.
+	// DefaultQuota applies to models without a quota of their own. Default: they
+	// are refused or unlimited, as Strict says.
 	DefaultQuota ModelQuota
+	// Strict says whether models are refused that have neither a quota nor a
+	// DefaultQuota. Default: StrictWithProvider.
+	Strict Strictness
 	// KeyQuotas are limits by key, over all models. A request with a key must
 	// pass the limits of its model and those of its key.
 	KeyQuotas map[string]ModelQuota
@@ -50,6 +54,18 @@ type Config struct {
 	// goroutine and with no lock held. Default: none.
 	OnEvent func(Event)
 }
+
+// Strictness says what happens to a request for a model without a quota, such as
+// one whose name is misspelt.
+type Strictness uint8
+
+// The degrees of strictness. A refusal is an *UnknownModelError of Check, CanSend,
+// Reserve, Wait and TimeUntil; what Record is given is recorded in any case.
+const (
+	StrictWithProvider Strictness = iota // refused where Providers, or their default, have quotas; otherwise unlimited
+	StrictAlways                         // refused
+	StrictNever                          // unlimited
+)
 
 // Event tells a hook what happened.
 type Event struct {
@@ -86,6 +102,11 @@ func (c *Config) validate() error {
 	if c.Backend != "" && c.Backend != BackendYAML && c.Backend != BackendSQLite {
 		return &ValidationError{Field: "config.backend", Value: c.Backend, Rule: `must be "yaml" or "sqlite"`}
 	}
+	if c.Strict > StrictNever {
+		return &ValidationError{
+			Field: "config.strict", Value: strconv.Itoa(int(c.Strict)), Rule: "must be StrictWithProvider, StrictAlways or StrictNever",
+		}
+	}
 	for _, p := range c.Providers {
 		if err := p.validate("config.providers"); err != nil {
 			return err
@@ -115,19 +136,20 @@ func validateQuotas(field string, quotas map[string]ModelQuota) error {
 	return nil
 }
 
-// resolve returns the quotas by model: the providers' profiles in their order,
-// and the explicit ones over them.
-func (c *Config) resolve() map[string]ModelQuota {
+// resolve returns the quotas by model, those of the providers' profiles in their
+// order and the explicit ones over them, and whether other models are refused.
+func (c *Config) resolve() (quotas map[string]ModelQuota, strict bool) {
 	providers := c.Providers
 	if len(providers) == 0 && len(c.Quotas) == 0 {
 		providers = []Provider{Gemini}
 	}
-	quotas := map[string]ModelQuota{}
+	quotas = map[string]ModelQuota{}
 	for _, p := range providers {
 		maps.Copy(quotas, p.profile())
 	}
+	strict = c.Strict == StrictAlways || c.Strict == StrictWithProvider && len(quotas) > 0
 	maps.Copy(quotas, c.Quotas)
-	return quotas
+	return quotas, strict && c.DefaultQuota.Unlimited()
 }
 
 // path returns the state file. It is resolved when it is needed, so that a

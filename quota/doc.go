@@ -19,13 +19,15 @@
 // The minute is a sliding log: an entry counts until exactly one minute after
 // it was made, and not at that instant. The day is a period of 24 hours that
 // begins with the first request recorded after the last one ended; a check or a
-// look at the statistics does not begin it. A limit of zero is no limit, and a
-// model without a quota is not limited.
+// look at the statistics does not begin it. A limit of zero is no limit. A
+// model without a quota is refused where a provider's default quotas are loaded,
+// and not limited otherwise; see [Config.Strict]. A dated release of a model, such
+// as gpt-4o-2024-11-20, counts as the model.
 //
 // # Cost
 //
 // A decision takes constant time whatever the number of entries in the window
-// and allocates nothing; entries are dropped as they age, and a model whose
-// windows have emptied is forgotten. Importing the package starts nothing, and
+// and allocates nothing; entries are dropped as they age, and a model or key
+// whose windows have emptied is forgotten. Importing the package starts nothing, and
 // the SQLite engine is linked only by programs that import quota/quotasqlite.
 package quota

@@ -37,6 +37,17 @@ func (e *ExceededError) Error() string {
 	return s + " is at its limit: " + e.Limit.String() + " " + strconv.FormatInt(e.Max, 10)
 }
 
+// UnknownModelError refuses a request for a model that has no quota, where
+// [Config.Strict] says so. Nothing is recorded.
+type UnknownModelError struct {
+	Model string
+}
+
+// Error names the model, and what to do.
+func (e *UnknownModelError) Error() string {
+	return "quota: model " + strconv.Quote(e.Model) + " has no quota: set one, or a default quota, or let unknown models pass with StrictNever"
+}
+
 // ValidationError reports a bad argument or configuration value. It is returned
 // before anything is read, written or recorded.
 type ValidationError struct {

@@ -64,7 +64,7 @@ func ExampleLimiter_Wait() {
 	}
 	// Output:
 	// <nil>
-	// quota: wait for model "o1": context deadline exceeded (quota: model "o1" is at its limit: rpm 1)
+	// quota: wait for model "o1": there is no room before the deadline: context deadline exceeded (quota: model "o1" is at its limit: rpm 1)
 }
 
 func ExampleLimiter_TimeUntil() {
@@ -161,4 +161,30 @@ func ExampleTransport() {
 	_, err = limiter.Reserve(ctx, quota.Request{Model: "gpt-4o", Input: 501})
 	fmt.Println(err)
 	// Output: quota: model "gpt-4o" has not enough left according to the provider
+}
+
+func ExampleWithReservation() {
+	ctx := context.Background()
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("x-ratelimit-remaining-tokens", "9000")
+		w.Header().Set("x-ratelimit-reset-tokens", "6m0s")
+	}))
+	defer provider.Close()
+	limiter, _ := quota.NewWithConfig(ctx, quota.Config{Providers: []quota.Provider{quota.OpenAI}})
+	client := &http.Client{Transport: &quota.Transport{Limiter: limiter}}
+
+	// Of two calls in flight one is answered: the provider may not have counted the other.
+	waiting, _ := limiter.Reserve(ctx, quota.Request{Model: "gpt-4o", Input: 500})
+	defer func() { _ = waiting.Cancel(ctx) }()
+	answered, _ := limiter.Reserve(ctx, quota.Request{Model: "gpt-4o", Input: 2000})
+	req, _ := http.NewRequestWithContext(quota.WithReservation(ctx, &answered), http.MethodPost, provider.URL, http.NoBody)
+	resp, err := client.Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = resp.Body.Close()
+	learned, _ := limiter.Learned("gpt-4o")
+	fmt.Println(learned.Tokens.Left, "tokens are left")
+	// Output: 8500 tokens are left
 }

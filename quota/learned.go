@@ -1,12 +1,6 @@
 package quota
 
-import (
-	"context"
-	"maps"
-	"sync"
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // Learned is what the provider said in its last responses about one model.
 type Learned struct {
@@ -19,7 +13,9 @@ type Learned struct {
 
 // Remaining is one of the provider's own limits.
 type Remaining struct {
-	Left  int64     // what is left until Reset, less what was sent since
+	// Left is what is left until Reset, less what was sent since, and less the
+	// calls that the provider may not have counted yet.
+	Left  int64
 	Limit int64     // zero where the provider did not say
 	Reset time.Time // zero where nothing is known or Reset has passed
 }
@@ -27,207 +23,123 @@ type Remaining struct {
 // Learned returns what the provider said about a model and what still holds. It
 // is known to this process alone.
 func (l *Limiter) Learned(model string) (Learned, bool) {
-	e := l.learned.find(model)
-	if e == nil {
+	return l.mem.learned(l.localModel(model))
+}
+
+func (m *memory) learned(model string) (Learned, bool) {
+	sh, h := m.models.shard(model)
+	sh.lock()
+	defer sh.mu.Unlock()
+	s := sh.index.find(h, model)
+	if s == nil || s.calls == nil || s.calls.news == nil {
 		return Learned{}, false
 	}
-	now := l.mem.now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.alive(now) {
+	now := m.now()
+	s.bringTo(now)
+	n := s.calls.news
+	if !n.alive(now) {
 		return Learned{}, false
 	}
 	var out Learned
+	taken := s.calls.taken()
 	for i, to := range []*Remaining{&out.Requests, &out.Tokens, &out.InputTokens, &out.OutputTokens} {
-		if b := e.budgets[i]; now < b.until {
-			*to = Remaining{Left: b.left, Limit: b.limit, Reset: fromNanos(b.until)}
+		if b := &n.budgets[i]; now < b.until {
+			*to = Remaining{Left: b.leftAfter(taken[i]), Limit: b.limit, Reset: fromNanos(b.until)}
 		}
 	}
-	if now < e.retryAt {
-		out.RetryAt = fromNanos(e.retryAt)
+	if now < n.retryAt {
+		out.RetryAt = fromNanos(n.retryAt)
 	}
 	return out, true
 }
-
-// budgetCount is the number of limits a provider reports: requests, tokens,
-// input tokens, output tokens.
-const budgetCount = 4
 
 // A budget is what may be sent until an instant. The zero value limits nothing.
 type budget struct {
 	left, limit int64
 	until       int64
+	known       int64 // what calls had taken of it, as far as left knows
 }
 
-// learned is what one response taught. The next response puts another one in
-// its place, so what is given back to an old one changes nothing.
-type learned struct {
-	sent   int64 // when the request of the response was sent
-	denied *ExceededError
+// leftAfter returns what is left when calls have taken so much in all.
+func (b *budget) leftAfter(taken int64) int64 {
+	return max(0, b.left-max(0, taken-b.known))
+}
 
-	mu      sync.Mutex
+// news is what responses said about a model.
+type news struct {
+	sent    int64 // when the request of the last response was sent
+	at      int64 // when the last response was read
 	budgets [budgetCount]budget
-	retryAt int64
+	retryAt int64 // zero: at any time
+	worked  bool  // the call succeeded, so that its caller may record it
+	silent  bool  // the response refused the call, and did not say for how long
+	denied  *ExceededError
 }
 
-func costs(r *Request) [budgetCount]int64 {
-	in, out := int64(r.Input), int64(r.Output)
-	return [budgetCount]int64{1, in + out, in, out}
-}
-
-func (e *learned) alive(now int64) bool {
-	for _, b := range e.budgets {
-		if now < b.until {
+func (n *news) alive(now int64) bool {
+	for i := range n.budgets {
+		if now < n.budgets[i].until {
 			return true
 		}
 	}
-	return now < e.retryAt
+	return now < n.retryAt
 }
 
-// until returns the instant from which nothing learned refuses the request; not
-// after now where nothing does.
-func (e *learned) until(now int64, r *Request) int64 {
-	t := now
-	if e.retryAt > t {
-		t = e.retryAt
-	}
-	for i, cost := range costs(r) {
-		if b := e.budgets[i]; now < b.until && cost > b.left {
-			t = max(t, b.until)
-		}
-	}
-	return t
-}
-
-func (e *learned) add(r *Request, sign int64) {
-	for i, cost := range costs(r) {
-		e.budgets[i].left = max(0, e.budgets[i].left+sign*cost)
-	}
-}
-
-// giveBack returns what take took. A nil e took nothing.
-func (e *learned) giveBack(r *Request) {
-	if e == nil {
+// setBack follows a clock that was set back: what was said holds for as long as
+// it did when it was said.
+func (n *news) setBack(now int64) {
+	by := n.at - now
+	if by <= 0 {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.add(r, 1)
+	for i := range n.budgets {
+		if b := &n.budgets[i]; b.until != 0 {
+			b.until -= by
+		}
+	}
+	if n.retryAt != 0 {
+		n.retryAt -= by
+	}
+	n.at, n.sent = now, min(n.sent, now)
 }
 
-// learnedLimits holds what was learned by model. The zero value is ready, and
-// costs a decision one atomic load until something is learned.
-type learnedLimits struct {
-	active atomic.Bool
-	mu     sync.RWMutex
-	models map[string]*learned
-	sweep  int // size of models at which it is searched for what has passed
-}
-
-func (ls *learnedLimits) find(model string) *learned {
-	if !ls.active.Load() {
-		return nil
-	}
-	ls.mu.RLock()
-	defer ls.mu.RUnlock()
-	return ls.models[model]
-}
-
-func (ls *learnedLimits) check(l *Limiter, r *Request) *ExceededError {
-	e := ls.find(r.Model)
-	if e == nil {
-		return nil
-	}
-	now := l.mem.now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.until(now, r) > now {
-		return e.denied
-	}
-	return nil
-}
-
-// take takes the request out of what is left; with force also where that is not
-// enough. It returns where to give it back.
-func (ls *learnedLimits) take(l *Limiter, r *Request, force bool) (*learned, *ExceededError) {
-	e := ls.find(r.Model)
-	if e == nil {
-		return nil, nil
-	}
-	now := l.mem.now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !force && e.until(now, r) > now {
-		return nil, e.denied
-	}
-	e.add(r, -1)
-	return e, nil
-}
-
-func (ls *learnedLimits) timeUntil(l *Limiter, r *Request) time.Duration {
-	e := ls.find(r.Model)
-	if e == nil {
-		return 0
-	}
-	now := l.mem.now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return time.Duration(e.until(now, r) - now)
-}
-
-// learn puts news about a model in place. Limits it does not mention stay as
+// learn puts news in place, and reports whether its limits count. known is what
+// calls had taken as far as the news knows. Limits it does not mention stay as
 // they are. News from a request sent before that of the news in place are old,
 // and only their retry time counts.
-func (ls *learnedLimits) learn(model string, news *learned, now int64) {
-	news.denied = &ExceededError{Scope: ScopeModel, Name: model, Limit: LimitProvider}
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if ls.models == nil {
-		ls.models = map[string]*learned{}
-		ls.sweep = 64
+func (c *calls) learn(n *news, known costs) bool {
+	old := c.news
+	if old != nil && n.sent < old.sent {
+		old.retryAt = max(old.retryAt, n.retryAt)
+		return false
 	}
-	if old := ls.models[model]; old != nil {
-		old.mu.Lock()
-		defer old.mu.Unlock()
-		old.retryAt = max(old.retryAt, news.retryAt)
-		if news.sent < old.sent {
-			return
-		}
-		news.retryAt = old.retryAt
-		for i := range news.budgets {
-			if news.budgets[i].until == 0 {
-				news.budgets[i] = old.budgets[i]
-			}
+	learned := false
+	for i := range n.budgets {
+		b := &n.budgets[i]
+		if b.until != 0 {
+			b.known = known[i]
+			learned = true
+		} else if old != nil {
+			*b = old.budgets[i]
 		}
 	}
-	ls.models[model] = news
-	if len(ls.models) > ls.sweep {
-		maps.DeleteFunc(ls.models, func(_ string, e *learned) bool {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return e != news && !e.alive(now)
-		})
-		ls.sweep = max(64, 2*len(ls.models))
+	if old != nil && n.silent {
+		n.retryAt = old.retryAt
 	}
-	ls.active.Store(true)
+	c.news = n
+	return learned
 }
 
-func (ls *learnedLimits) forget(model string) {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	delete(ls.models, model)
-}
-
-func (ls *learnedLimits) forgetAll() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	clear(ls.models)
-}
-
-type modelKey struct{}
-
-// WithModel returns a context that names the model of the HTTP requests made
-// with it, for a Transport without a Model function.
-func WithModel(ctx context.Context, model string) context.Context {
-	return context.WithValue(ctx, modelKey{}, model)
+// learnAlone learns from a response whose call is not known. Every open call may
+// be one that the provider has not counted.
+func (m *memory) learnAlone(model string, n *news) {
+	sh, h := m.models.shard(model)
+	sh.lock()
+	defer sh.mu.Unlock()
+	now := m.now()
+	sh.advance(now)
+	s := m.models.ensure(sh, h, model, now)
+	s.bringTo(now)
+	c := s.track()
+	c.learn(n, c.closed)
 }

@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 )
 
@@ -12,8 +13,8 @@ import (
 type Limiter struct {
 	cfg     Config
 	mem     *memory
-	store   Store // nil: the windows are in mem
-	learned learnedLimits
+	store   Store    // nil: the windows are in mem
+	stored  sync.Map // models that were seen to have a quota in the store, by name
 	waiting waitQueues
 }
 
@@ -92,7 +93,7 @@ func newLimiter(c Config, s Store) *Limiter {
 	if s != nil && c.Clock == nil {
 		c.Clock = time.Now //nolint:forbidigo // Processes that share a store share the machine's clock.
 	}
-	return &Limiter{cfg: c, mem: newMemory(&c, c.resolve()), store: s}
+	return &Limiter{cfg: c, mem: newMemory(&c), store: s}
 }
 
 // CanSend reports whether a request of the given size would be admitted now. It
@@ -114,17 +115,9 @@ func (l *Limiter) Check(ctx context.Context, r Request) error {
 	if err := r.validateTokens(); err != nil {
 		return err
 	}
-	denied := l.learned.check(l, &r)
-	if denied == nil {
-		var err error
-		if l.store != nil {
-			denied, err = split(l.storeCheck(ctx, r))
-		} else {
-			_, _, denied, err = l.mem.charge(&r, modeCheck)
-		}
-		if err != nil {
-			return err
-		}
+	denied, err := l.check(ctx, r)
+	if err != nil {
+		return err
 	}
 	if denied != nil {
 		l.event(EventDenied, r, denied)
@@ -134,29 +127,59 @@ func (l *Limiter) Check(ctx context.Context, r Request) error {
 	return nil
 }
 
+func (l *Limiter) check(ctx context.Context, r Request) (denied *ExceededError, err error) {
+	if r.Model, err = l.model(ctx, r.Model); err != nil {
+		return nil, err
+	}
+	if l.store == nil {
+		_, _, denied, err = l.mem.charge(&r, modeCheck)
+		return denied, err
+	}
+	if err := l.refuseUnknown(ctx, r.Model); err != nil {
+		return nil, err
+	}
+	if denied, err = split(l.storeCheck(ctx, r)); denied == nil && err == nil {
+		denied = l.mem.checkCall(&r)
+	}
+	return denied, err
+}
+
 // RecordUsage records one request with its real token counts, whatever the
-// limits say.
+// limits say, and although ctx has ended; a store then has five seconds more.
 func (l *Limiter) RecordUsage(ctx context.Context, model string, promptTokens, outputTokens int) error {
 	return l.Record(ctx, Request{Model: model, Input: promptTokens, Output: outputTokens})
 }
 
-// Record records one request, whatever the limits say.
+// Record records one request, as RecordUsage does.
 func (l *Limiter) Record(ctx context.Context, r Request) error {
 	if err := r.validateTokens(); err != nil {
 		return err
 	}
-	if l.store != nil {
-		if err := r.validateNames(); err != nil {
-			return err
-		}
-		if err := l.store.Record(ctx, l.storeCharge(r)); err != nil {
-			return err
-		}
-	} else if _, _, _, err := l.mem.charge(&r, modeRecord); err != nil {
+	if err := l.record(ctx, r); err != nil {
 		return err
 	}
-	_, _ = l.learned.take(l, &r, true) // forced, so that nothing is denied
 	l.event(EventRecorded, r, nil)
+	return nil
+}
+
+func (l *Limiter) record(ctx context.Context, r Request) (err error) {
+	if l.store == nil {
+		r.Model = l.localModel(r.Model)
+		_, _, _, err = l.mem.charge(&r, modeRecord)
+		return err
+	}
+	if err := r.validateNames(); err != nil {
+		return err
+	}
+	ctx, end := outlive(ctx)
+	defer end()
+	if r.Model, err = l.model(ctx, r.Model); err != nil {
+		return err
+	}
+	if err := l.store.Record(ctx, l.storeCharge(r)); err != nil {
+		return err
+	}
+	l.mem.recordCall(&r)
 	return nil
 }
 
@@ -168,19 +191,21 @@ func (l *Limiter) TimeUntil(ctx context.Context, r Request) (time.Duration, erro
 	if err := r.validate(); err != nil {
 		return 0, err
 	}
-	var (
-		d   time.Duration
-		err error
-	)
-	if l.store != nil {
-		d, err = l.storeTimeUntil(ctx, r)
-	} else {
-		d, err = l.mem.timeUntil(&r)
+	var err error
+	if r.Model, err = l.model(ctx, r.Model); err != nil {
+		return 0, err
 	}
+	if l.store == nil {
+		return l.mem.timeUntil(&r)
+	}
+	if err := l.refuseUnknown(ctx, r.Model); err != nil {
+		return 0, err
+	}
+	d, err := l.storeTimeUntil(ctx, r)
 	if err != nil {
 		return 0, err
 	}
-	return max(d, l.learned.timeUntil(l, &r)), nil
+	return max(d, l.mem.untilCall(&r)), nil
 }
 
 // SetQuota sets the limits of a model, at once for all that follows. On SQLite
@@ -219,11 +244,18 @@ func (l *Limiter) setQuotas(ctx context.Context, sc Scope, quotas map[string]Mod
 	return nil
 }
 
-// Reset forgets the usage of a model. Its quota stays, and so does what its
+// Reset forgets the usage of a model, and what its provider said. Its quota stays, and so does what its
 // requests counted against their keys. Reservations made before no longer
 // change anything.
 func (l *Limiter) Reset(ctx context.Context, model string) error {
-	return l.reset(ctx, ScopeModel, model)
+	if err := l.reset(ctx, ScopeModel, model); err != nil {
+		return err
+	}
+	owner, err := l.model(ctx, model)
+	if err != nil || owner == model {
+		return err
+	}
+	return l.reset(ctx, ScopeModel, owner)
 }
 
 // ResetKey forgets the usage of a key, as Reset does for a model.
@@ -239,12 +271,8 @@ func (l *Limiter) reset(ctx context.Context, sc Scope, name string) error {
 		if err := l.store.Reset(ctx, sc, name); err != nil {
 			return err
 		}
-	} else {
-		l.mem.table(sc).reset(name)
 	}
-	if sc == ScopeModel {
-		l.learned.forget(name)
-	}
+	l.mem.table(sc).reset(name)
 	l.waiting.wake()
 	return nil
 }
@@ -255,10 +283,8 @@ func (l *Limiter) ResetAll(ctx context.Context) error {
 		if err := l.store.Reset(ctx, ScopeModel, ""); err != nil {
 			return err
 		}
-	} else {
-		l.mem.resetAll()
 	}
-	l.learned.forgetAll()
+	l.mem.resetAll()
 	l.waiting.wake()
 	return nil
 }

@@ -55,7 +55,8 @@ func (q ModelQuota) Validate(name string) error {
 // Limit names one of the limits of a quota.
 type Limit uint8
 
-// The limits, in the order in which they are checked.
+// The limits, in the order in which they are checked, in a model's quota and then
+// in its key's; LimitProvider comes last of all.
 const (
 	NoLimit        Limit = iota
 	LimitRPD             // requests per day

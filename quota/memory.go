@@ -13,13 +13,15 @@ type memory struct {
 	keys   *table
 }
 
-func newMemory(c *Config, quotas map[string]ModelQuota) *memory {
+func newMemory(c *Config) *memory {
+	quotas, strict := c.resolve()
 	m := &memory{
 		clock:  c.Clock,
 		start:  time.Now(), //nolint:forbidigo // the monotonic clock that backs a nil Config.Clock
 		models: newTable(ScopeModel, quotas, c.DefaultQuota),
 		keys:   newTable(ScopeKey, c.KeyQuotas, c.DefaultKeyQuota),
 	}
+	m.models.strict = strict
 	m.base = m.start.UnixNano()
 	return m
 }
@@ -64,73 +66,164 @@ type locked struct {
 	s    *subject // nil where the name has no window
 }
 
+func (at *locked) find(name string, now int64) {
+	if at.s = at.sh.index.find(at.hash, name); at.s != nil {
+		at.s.bringTo(now)
+	}
+}
+
+// A call is a request whose shards are locked and advanced to now.
+type call struct {
+	model, key locked
+	now        int64
+	round      uint32 // see shard.tick
+}
+
 // lock locks the shards of a request, the model's first, and looks up both
 // names. A name with a window was checked when it got it; others are checked
 // here.
-func (m *memory) lock(r *Request) (model, key locked, err error) {
-	model.sh, model.hash = m.models.shard(r.Model)
+func (m *memory) lock(r *Request) (c call, err error) {
+	c.model.sh, c.model.hash = m.models.shard(r.Model)
+	c.model.sh.lock()
 	if r.Key != "" {
-		key.sh, key.hash = m.keys.shard(r.Key)
+		c.key.sh, c.key.hash = m.keys.shard(r.Key)
+		c.key.sh.lock()
 	}
-	model.sh.lock()
-	model.s = model.sh.index.find(model.hash, r.Model)
-	missing := model.s == nil
-	if key.sh != nil {
-		key.sh.lock()
-		key.s = key.sh.index.find(key.hash, r.Key)
-		missing = missing || key.s == nil
+	c.now = m.now()
+	c.round = c.model.sh.tick()
+	c.model.sh.advance(c.now)
+	c.model.find(r.Model, c.now)
+	missing := c.model.s == nil
+	if c.key.sh != nil {
+		c.key.sh.advance(c.now)
+		c.key.find(r.Key, c.now)
+		missing = missing || c.key.s == nil
 	}
 	if missing {
 		if err := r.validateNames(); err != nil {
-			unlock(model.sh, key.sh)
-			return locked{}, locked{}, err
+			m.unlock(&c)
+			return call{}, err
 		}
 	}
-	return model, key, nil
+	return c, nil
 }
 
-func unlock(model, key *shard) {
-	if key != nil {
-		key.mu.Unlock()
+// unlock ends a call, and gives memory of other names back when it is time.
+func (m *memory) unlock(c *call) {
+	if c.key.sh != nil {
+		c.key.sh.mu.Unlock()
 	}
-	model.mu.Unlock()
+	c.model.sh.mu.Unlock()
+	if c.round != 0 {
+		m.sweep(c.round, c.now)
+	}
+}
+
+// sweep advances one shard of each table. The caller holds no lock.
+func (m *memory) sweep(round uint32, now int64) {
+	m.models.sweep(round, now)
+	m.keys.sweep(round, now)
 }
 
 // charge decides on a request and records it as the mode says, as one step
 // under the locks of the model's and the key's shard.
 func (m *memory) charge(r *Request, mode chargeMode) (model, key place, denied *ExceededError, err error) {
-	a, b, err := m.lock(r)
+	c, err := m.lock(r)
 	if err != nil {
 		return place{}, place{}, nil, err
 	}
 	input, output := int64(r.Input), int64(r.Output)
-	now := m.now()
 	if mode != modeRecord {
-		denied = m.models.decide(a.s, r.Model, now, input, output)
-		if denied == nil && b.sh != nil {
-			denied = m.keys.decide(b.s, r.Key, now, input, output)
+		if m.models.refuses(c.model.s, r.Model) {
+			m.unlock(&c)
+			return place{}, place{}, nil, &UnknownModelError{Model: r.Model}
+		}
+		denied = m.models.decide(c.model.s, r.Model, input, output)
+		if denied == nil && c.key.sh != nil {
+			denied = m.keys.decide(c.key.s, r.Key, input, output)
+		}
+		if denied == nil && c.model.s != nil {
+			denied = c.model.s.calls.refuses(c.now, costsOf(input, output))
 		}
 	}
-	if denied != nil || mode == modeCheck {
-		unlock(a.sh, b.sh)
-		return place{}, place{}, denied, nil
+	if denied == nil && mode != modeCheck {
+		model = m.models.record(&c.model, r.Model, c.now, input, output)
+		if mode == modeReserve {
+			model.s.track()
+			model.s.begin()
+		} else if model.s.calls != nil {
+			model.s.calls.record(c.now, costsOf(input, output))
+		}
+		if c.key.sh != nil {
+			key = m.keys.record(&c.key, r.Key, c.now, input, output)
+		}
 	}
-	model = m.models.record(&a, r.Model, now, input, output)
-	if b.sh != nil {
-		key = m.keys.record(&b, r.Key, now, input, output)
+	m.unlock(&c)
+	return model, key, denied, nil
+}
+
+// reserveCall opens a call whose request a store decides on, unless what is
+// known of the provider refuses it. The place is where to end it.
+func (m *memory) reserveCall(r *Request) (place, *ExceededError, error) {
+	c, err := m.lock(&Request{Model: r.Model})
+	if err != nil {
+		return place{}, nil, err
 	}
-	sweep := a.sh.due()
-	unlock(a.sh, b.sh)
-	if sweep {
-		m.models.sweep(now)
-		m.keys.sweep(now)
+	defer m.unlock(&c)
+	input, output := int64(r.Input), int64(r.Output)
+	if c.model.s != nil {
+		if denied := c.model.s.calls.refuses(c.now, costsOf(input, output)); denied != nil {
+			return place{}, denied, nil
+		}
 	}
-	return model, key, nil, nil
+	p := m.models.record(&c.model, r.Model, c.now, input, output)
+	p.s.track()
+	p.s.begin()
+	return p, nil, nil
+}
+
+// checkCall returns the error for a request that what is known of the provider
+// refuses, and nil where it does not.
+func (m *memory) checkCall(r *Request) *ExceededError {
+	c, err := m.lock(&Request{Model: r.Model})
+	if err != nil {
+		return nil
+	}
+	defer m.unlock(&c)
+	if c.model.s == nil {
+		return nil
+	}
+	return c.model.s.calls.refuses(c.now, costsOf(int64(r.Input), int64(r.Output)))
+}
+
+// recordCall counts a call that a store has recorded.
+func (m *memory) recordCall(r *Request) {
+	c, err := m.lock(&Request{Model: r.Model})
+	if err != nil {
+		return
+	}
+	defer m.unlock(&c)
+	if c.model.s != nil && c.model.s.calls != nil {
+		c.model.s.calls.record(c.now, costsOf(int64(r.Input), int64(r.Output)))
+	}
+}
+
+// untilCall returns how long what is known of the provider refuses the request.
+func (m *memory) untilCall(r *Request) time.Duration {
+	c, err := m.lock(&Request{Model: r.Model})
+	if err != nil {
+		return 0
+	}
+	defer m.unlock(&c)
+	if c.model.s == nil {
+		return 0
+	}
+	return time.Duration(c.model.s.calls.until(c.now, costsOf(int64(r.Input), int64(r.Output))) - c.now)
 }
 
 // decide returns nil where the request is admitted. s is nil for a name without
-// a window; the shard is locked.
-func (t *table) decide(s *subject, name string, now, input, output int64) *ExceededError {
+// a window; the shard is locked, and s is pruned.
+func (t *table) decide(s *subject, name string, input, output int64) *ExceededError {
 	if s == nil {
 		q := t.quota(name)
 		if l := q.Impossible(input, output); l != NoLimit {
@@ -138,7 +231,6 @@ func (t *table) decide(s *subject, name string, now, input, output int64) *Excee
 		}
 		return nil
 	}
-	s.prune(now)
 	if l := s.quota.Exceeded(&s.usage, input, output); l != NoLimit {
 		return s.denied(t.scope, l, input, output)
 	}
@@ -148,79 +240,97 @@ func (t *table) decide(s *subject, name string, now, input, output int64) *Excee
 func (t *table) record(at *locked, name string, now, input, output int64) place {
 	s := at.s
 	if s == nil {
-		s = t.ensure(at.sh, at.hash, name)
+		s = t.ensure(at.sh, at.hash, name, now)
 	}
-	s.prune(now)
 	return place{s, s.add(now, input, output)}
 }
 
 // settle puts real token counts in place of those of the request.
 func (m *memory) settle(model, key *place, r *Request, input, output int64) {
-	lockPlaces(model, key)
-	defer unlockPlaces(model, key)
-	now, before := m.now(), int64(r.Input)+int64(r.Output)
-	for _, p := range []*place{model, key} {
-		if p.s != nil {
-			p.s.prune(now)
-			p.s.settle(p.mark, before, input, output)
-		}
+	before := int64(r.Input) + int64(r.Output)
+	round := m.lockPlaces(model, key)
+	model.s.settle(model.mark, before, input, output)
+	if key.s != nil {
+		key.s.settle(key.mark, before, input, output)
 	}
+	m.unlockPlaces(model, key, round)
 }
 
 // cancel takes the entries of the request out.
 func (m *memory) cancel(model, key *place, r *Request) {
-	lockPlaces(model, key)
-	defer unlockPlaces(model, key)
-	now, before := m.now(), int64(r.Input)+int64(r.Output)
-	for _, p := range []*place{model, key} {
-		if p.s != nil {
-			p.s.prune(now)
-			p.s.cancel(p.mark, before)
-		}
+	before := int64(r.Input) + int64(r.Output)
+	round := m.lockPlaces(model, key)
+	model.cancel(before)
+	if key.s != nil {
+		key.cancel(before)
 	}
+	m.unlockPlaces(model, key, round)
 }
 
-func lockPlaces(model, key *place) {
+func (p *place) cancel(before int64) {
+	p.s.cancel(p.mark, before)
+	p.s.sh.cancelled(p.s)
+}
+
+// lockPlaces locks and advances the shards of a reservation, and returns the
+// round for unlockPlaces.
+func (m *memory) lockPlaces(model, key *place) (round uint32) {
 	model.s.sh.lock()
 	if key.s != nil {
 		key.s.sh.lock()
 	}
+	now := m.now()
+	model.s.sh.advance(now)
+	model.s.prune(now)
+	if key.s != nil {
+		key.s.sh.advance(now)
+		key.s.prune(now)
+	}
+	return model.s.sh.tick()
 }
 
-func unlockPlaces(model, key *place) {
+func (m *memory) unlockPlaces(model, key *place, round uint32) {
 	if key.s != nil {
 		key.s.sh.mu.Unlock()
 	}
+	now := model.s.sh.latest
 	model.s.sh.mu.Unlock()
+	if round != 0 {
+		m.sweep(round, now)
+	}
 }
 
 // timeUntil returns how long until the request would be admitted if nothing
 // else were recorded, or an *ExceededError where it never would.
 func (m *memory) timeUntil(r *Request) (time.Duration, error) {
-	a, b, err := m.lock(r)
+	c, err := m.lock(r)
 	if err != nil {
 		return 0, err
 	}
-	defer unlock(a.sh, b.sh)
+	defer m.unlock(&c)
+	if m.models.refuses(c.model.s, r.Model) {
+		return 0, &UnknownModelError{Model: r.Model}
+	}
 	input, output := int64(r.Input), int64(r.Output)
-	now := m.now()
-	t, denied := m.models.whenAdmitted(a.s, r.Model, now, input, output)
-	if denied == nil && b.sh != nil {
+	t, denied := m.models.whenAdmitted(c.model.s, r.Model, c.now, input, output)
+	if denied == nil && c.key.sh != nil {
 		var tk int64
-		tk, denied = m.keys.whenAdmitted(b.s, r.Key, now, input, output)
+		tk, denied = m.keys.whenAdmitted(c.key.s, r.Key, c.now, input, output)
 		t = max(t, tk)
+	}
+	if c.model.s != nil {
+		t = max(t, c.model.s.calls.until(c.now, costsOf(input, output)))
 	}
 	if denied != nil {
 		return 0, denied
 	}
-	return time.Duration(t - now), nil
+	return time.Duration(t - c.now), nil
 }
 
 func (t *table) whenAdmitted(s *subject, name string, now, input, output int64) (int64, *ExceededError) {
 	if s == nil {
-		return now, t.decide(nil, name, now, input, output)
+		return now, t.decide(nil, name, input, output)
 	}
-	s.prune(now)
 	if l := s.quota.Impossible(input, output); l != NoLimit {
 		return 0, s.denied(t.scope, l, input, output)
 	}
@@ -233,11 +343,13 @@ func (m *memory) stats(sc Scope, name string) Stats {
 	sh, h := t.shard(name)
 	sh.lock()
 	defer sh.mu.Unlock()
+	now := m.now()
+	sh.advance(now)
 	s := sh.index.find(h, name)
 	if s == nil {
 		return (&window{quota: t.quota(name)}).stats()
 	}
-	s.prune(m.now())
+	s.prune(now)
 	return s.stats()
 }
 
@@ -252,9 +364,9 @@ func (m *memory) allStats(sc Scope) map[string]Stats {
 		sh := &t.shards[i]
 		sh.lock()
 		now := m.now()
-		for _, s := range sh.order {
+		for _, s := range sh.queue {
 			s.prune(now)
-			if !s.idle() {
+			if !s.window.idle() {
 				out[s.name] = s.stats()
 			}
 		}
@@ -278,9 +390,9 @@ func (m *memory) state() State {
 func (t *table) histories(now int64) map[string]UsageStats {
 	out := map[string]UsageStats{}
 	for i := range t.shards {
-		for _, s := range t.shards[i].order {
-			s.prune(now)
-			if !s.idle() {
+		for _, s := range t.shards[i].queue {
+			s.forgetPast(now)
+			if !s.window.idle() {
 				out[s.name] = s.history()
 			}
 		}
@@ -297,12 +409,18 @@ func (m *memory) load(st *State) {
 		for name, h := range st.usage(t.scope) {
 			sh, hash := t.shard(name)
 			sh.lock()
+			var kept *calls
 			if s := sh.index.find(hash, name); s != nil {
+				if kept = s.calls; kept != nil {
+					kept.closeAll()
+				}
 				sh.remove(s)
 			}
-			s := t.ensure(sh, hash, name)
+			now := m.now()
+			s := t.ensure(sh, hash, name, now)
 			s.load(h)
-			s.prune(m.now())
+			s.calls = kept
+			s.forgetPast(now)
 			sh.mu.Unlock()
 		}
 	}
@@ -313,8 +431,8 @@ func (m *memory) resetAll() {
 		for i := range t.shards {
 			sh := &t.shards[i]
 			sh.lock()
-			for len(sh.order) > 0 {
-				sh.remove(sh.order[0])
+			for len(sh.queue) > 0 {
+				sh.remove(sh.queue[0])
 			}
 			sh.mu.Unlock()
 		}

@@ -74,6 +74,14 @@ func (n *naive) prune(sc quota.Scope, name string) *naiveStats {
 		n.state[sc][name] = s
 	}
 	now := n.now()
+	// A clock that was set back finds entries of the future: they count from now.
+	for i := range s.requests {
+		s.requests[i].at = earlier(s.requests[i].at, now)
+	}
+	for i := range s.tokens {
+		s.tokens[i].at = earlier(s.tokens[i].at, now)
+	}
+	s.dayStart = earlier(s.dayStart, now)
 	window := now.Add(-time.Minute)
 	requests := s.requests[:0]
 	for _, r := range s.requests {
@@ -93,6 +101,13 @@ func (n *naive) prune(sc quota.Scope, name string) *naiveStats {
 		s.dayCount, s.dayTokens, s.dayStart = 0, 0, time.Time{}
 	}
 	return s
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func (s *naiveStats) sums() (in, out int64) {

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 )
@@ -14,7 +15,6 @@ type Reservation struct {
 	req        Request
 	model, key place
 	ticket     Ticket
-	learned    *learned
 	closed     atomic.Bool
 }
 
@@ -29,44 +29,54 @@ type Reservation struct {
 //	defer r.Cancel(ctx) // does nothing after Settle
 //	… make the call …
 //	return r.Settle(ctx, usage.Input, usage.Output)
-func (l *Limiter) Reserve(ctx context.Context, r Request) (Reservation, error) {
-	if err := r.validateTokens(); err != nil {
-		return Reservation{}, err
+func (l *Limiter) Reserve(ctx context.Context, r Request) (res Reservation, err error) {
+	if err = r.validateTokens(); err != nil {
+		return
 	}
-	taken, denied := l.learned.take(l, &r, false)
-	if denied != nil {
-		l.event(EventDenied, r, denied)
-		return Reservation{}, denied
+	counted := r
+	if counted.Model, err = l.model(ctx, r.Model); err != nil {
+		return
 	}
-	var (
-		model, key place
-		ticket     Ticket
-		err        error
-	)
+	var denied *ExceededError
 	if l.store != nil {
-		ticket, err = l.storeReserve(ctx, r)
-		denied, err = split(err)
+		res.model, res.ticket, denied, err = l.storeReserve(ctx, counted)
 	} else {
-		model, key, denied, err = l.mem.charge(&r, modeReserve)
+		res.model, res.key, denied, err = l.mem.charge(&counted, modeReserve)
 	}
 	switch {
 	case err != nil:
-		taken.giveBack(&r)
-		return Reservation{}, err
 	case denied != nil:
-		taken.giveBack(&r)
 		l.event(EventDenied, r, denied)
-		return Reservation{}, denied
+		err = denied
+	default:
+		res.l, res.req = l, r
+		l.event(EventReserved, r, nil)
 	}
-	l.event(EventReserved, r, nil)
-	return Reservation{l: l, req: r, model: model, key: key, ticket: ticket, learned: taken}, nil
+	return
 }
 
-func (l *Limiter) storeReserve(ctx context.Context, r Request) (Ticket, error) {
+// storeReserve reserves on the store. The model's window of this process holds
+// the calls alone that are open; call is the place of this one.
+func (l *Limiter) storeReserve(ctx context.Context, r Request) (call place, t Ticket, denied *ExceededError, err error) {
 	if err := r.validateNames(); err != nil {
-		return nil, err
+		return place{}, nil, nil, err
 	}
-	return l.store.Reserve(ctx, l.storeCharge(r))
+	if err := l.refuseUnknown(ctx, r.Model); err != nil {
+		return place{}, nil, nil, err
+	}
+	if call, denied, err = l.mem.reserveCall(&r); err != nil {
+		return place{}, nil, nil, err
+	}
+	if denied != nil { // The quotas come first, in the error too.
+		own, err := split(l.store.Check(ctx, l.storeCharge(r)))
+		return place{}, nil, cmp.Or(own, denied), err
+	}
+	t, err = l.store.Reserve(ctx, l.storeCharge(r))
+	if err != nil {
+		l.mem.cancel(&call, &place{}, &r)
+	}
+	denied, err = split(err)
+	return call, t, denied, err
 }
 
 // Request returns what was reserved.
@@ -74,8 +84,9 @@ func (r *Reservation) Request() Request { return r.req }
 
 // Settle replaces the estimated tokens with the real ones, at the time of the
 // reservation; what has aged out of a window stays out. It checks no limit: the
-// call was made. A second Settle, and one after Cancel, returns ErrClosed.
-// After any other error the reservation is still open.
+// call was made. It happens although ctx has ended; a store then has five seconds
+// more. A second Settle, and one after Cancel, returns ErrClosed. After any other
+// error the reservation is still open.
 func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 	if err := (&Request{Input: input, Output: output}).validateTokens(); err != nil {
 		return err
@@ -84,13 +95,14 @@ func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 		return ErrClosed
 	}
 	if r.ticket != nil {
+		ctx, end := outlive(ctx)
+		defer end()
 		if err := r.l.store.Settle(ctx, r.ticket, int64(input), int64(output)); err != nil {
 			r.closed.Store(false)
 			return err
 		}
-	} else {
-		r.l.mem.settle(&r.model, &r.key, &r.req, int64(input), int64(output))
 	}
+	r.l.mem.settle(&r.model, &r.key, &r.req, int64(input), int64(output))
 	if input < r.req.Input || output < r.req.Output {
 		r.l.waiting.wake()
 	}
@@ -101,21 +113,22 @@ func (r *Reservation) Settle(ctx context.Context, input, output int) error {
 }
 
 // Cancel takes the request back where it still counts, as if it had not been
-// made. After Settle or another Cancel it returns ErrClosed, which a deferred
-// call may ignore. After any other error the reservation is still open.
+// made. It happens although ctx has ended; a store then has five seconds more.
+// After Settle or another Cancel it returns ErrClosed, which a deferred call may
+// ignore. After any other error the reservation is still open.
 func (r *Reservation) Cancel(ctx context.Context) error {
 	if r.l == nil || !r.closed.CompareAndSwap(false, true) {
 		return ErrClosed
 	}
 	if r.ticket != nil {
+		ctx, end := outlive(ctx)
+		defer end()
 		if err := r.l.store.Cancel(ctx, r.ticket); err != nil {
 			r.closed.Store(false)
 			return err
 		}
-	} else {
-		r.l.mem.cancel(&r.model, &r.key, &r.req)
 	}
-	r.learned.giveBack(&r.req)
+	r.l.mem.cancel(&r.model, &r.key, &r.req)
 	r.l.waiting.wake()
 	r.l.event(EventCancelled, r.req, nil)
 	return nil

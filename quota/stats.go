@@ -37,7 +37,14 @@ func (w *window) stats() Stats {
 // Stats returns the usage and limits of a model now. An unknown model has no
 // usage.
 func (l *Limiter) Stats(ctx context.Context, model string) (Stats, error) {
-	return l.stats(ctx, ScopeModel, model)
+	if err := ValidateName("model", model); err != nil {
+		return Stats{}, err
+	}
+	owner, err := l.model(ctx, model)
+	if err != nil {
+		return Stats{}, err
+	}
+	return l.stats(ctx, ScopeModel, owner)
 }
 
 // KeyStats returns the usage and limits of a key now.

@@ -25,6 +25,8 @@ type Store interface {
 	// History returns what is recorded of a name, aged-out entries perhaps
 	// included, and its stored quota, nil where there is none.
 	History(ctx context.Context, sc Scope, name string) (UsageStats, *ModelQuota, error)
+	// Quota returns the stored quota of a name, and whether there is one.
+	Quota(ctx context.Context, sc Scope, name string) (ModelQuota, bool, error)
 	// State returns everything stored, validated.
 	State(ctx context.Context) (State, error)
 	// Verify checks the whole of what is stored.

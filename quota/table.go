@@ -1,20 +1,20 @@
 package quota
 
 import (
+	"container/heap"
 	"hash/maphash"
 	"maps"
 	"strings"
 	"sync"
-	"sync/atomic"
 )
 
 const (
 	shardCount = 256 // a power of two
-	// Every sweepEvery-th request of a shard looks at sweepStep names of the
-	// next shard, so that names nobody asks for any more are forgotten without a
-	// goroutine.
-	sweepEvery = 32
-	sweepStep  = 4
+	// Every sweepEvery-th call of a shard looks at the next shard of both tables,
+	// so that names nobody asks for any more are forgotten without a goroutine.
+	sweepEvery = 16
+	// A call looks at no more than releaseStep names that may give memory back.
+	releaseStep = 32
 
 	lockTries = 16
 	lockPause = 2000 // about a microsecond
@@ -25,7 +25,6 @@ const (
 type table struct {
 	scope  Scope
 	seed   maphash.Seed
-	cursor atomic.Uint32 // the shard swept last
 	shards [shardCount]shard
 
 	// quotas is read when a window is made. Whoever changes it does so before
@@ -33,15 +32,17 @@ type table struct {
 	quotasMu sync.RWMutex
 	quotas   map[string]ModelQuota
 	fallback ModelQuota
+	strict   bool // names without a quota are refused
 }
 
 type shard struct {
-	mu    sync.Mutex
-	index index
-	order []*subject // the same, for the sweep
-	hand  int
-	ops   uint32
-	_     [64]byte // shards do not share a cache line
+	mu     sync.Mutex
+	ops    uint32
+	due    int64 // when the first of queue may give memory back
+	latest int64 // the last time at which the shard was advanced
+	index  index
+	queue  dueQueue // the same subjects as in index
+	_      [64]byte // shards do not share a cache line
 }
 
 // A subject is one model or key with its window. What a decision reads comes
@@ -51,7 +52,9 @@ type subject struct {
 	window
 	hash  uint64
 	sh    *shard
-	place int // in shard.order
+	known bool  // the name has a quota
+	place int   // in shard.queue; -1 once the subject is forgotten
+	due   int64 // not after the instant at which the window next gives memory back
 	// denials are the errors given out so far, so that a refusal allocates
 	// nothing; nil after a change of quota.
 	denials *[limitCount][2]*ExceededError
@@ -61,6 +64,9 @@ func newTable(sc Scope, quotas map[string]ModelQuota, fallback ModelQuota) *tabl
 	t := &table{scope: sc, seed: maphash.MakeSeed(), quotas: maps.Clone(quotas), fallback: fallback}
 	if t.quotas == nil {
 		t.quotas = map[string]ModelQuota{}
+	}
+	for i := range t.shards {
+		t.shards[i].due = never
 	}
 	return t
 }
@@ -73,12 +79,33 @@ func (t *table) shard(name string) (*shard, uint64) {
 
 // quota returns what applies to a name: its own quota, or the default.
 func (t *table) quota(name string) ModelQuota {
+	q, _ := t.lookup(name)
+	return q
+}
+
+// lookup returns what applies to a name, and whether it has a quota of its own.
+func (t *table) lookup(name string) (ModelQuota, bool) {
 	t.quotasMu.RLock()
 	defer t.quotasMu.RUnlock()
 	if q, ok := t.quotas[name]; ok {
-		return q
+		return q, true
 	}
-	return t.fallback
+	return t.fallback, false
+}
+
+// has reports whether a name has a quota of its own.
+func (t *table) has(name string) bool {
+	_, ok := t.lookup(name)
+	return ok
+}
+
+// refuses reports whether a name is refused since it has no quota. s is its
+// subject, nil where it has none.
+func (t *table) refuses(s *subject, name string) bool {
+	if !t.strict || s != nil && s.known {
+		return false
+	}
+	return !t.has(name)
 }
 
 func (t *table) setQuota(name string, q ModelQuota) {
@@ -89,7 +116,7 @@ func (t *table) setQuota(name string, q ModelQuota) {
 	sh.lock()
 	defer sh.mu.Unlock()
 	if s := sh.index.find(h, name); s != nil {
-		s.quota, s.denials = t.quota(name), nil
+		s.quota, s.known, s.denials = q, true, nil
 	}
 }
 
@@ -101,13 +128,15 @@ func (t *table) allQuotas() map[string]ModelQuota {
 
 // ensure returns the subject of a name and makes it where there is none. The
 // shard is locked.
-func (t *table) ensure(sh *shard, h uint64, name string) *subject {
+func (t *table) ensure(sh *shard, h uint64, name string, now int64) *subject {
 	if s := sh.index.find(h, name); s != nil {
 		return s
 	}
-	s := &subject{name: strings.Clone(name), window: newWindow(t.quota(name)), hash: h, sh: sh, place: len(sh.order)}
+	q, known := t.lookup(name)
+	s := &subject{name: strings.Clone(name), window: newWindow(q), hash: h, sh: sh, known: known, due: now + minute}
 	sh.index.insert(s)
-	sh.order = append(sh.order, s)
+	heap.Push(&sh.queue, s)
+	sh.reschedule()
 	return s
 }
 
@@ -115,11 +144,94 @@ func (t *table) ensure(sh *shard, h uint64, name string) *subject {
 // reads any more. The shard is locked.
 func (sh *shard) remove(s *subject) {
 	sh.index.remove(s)
-	last := len(sh.order) - 1
-	moved := sh.order[last]
-	sh.order[s.place], moved.place = moved, s.place
-	sh.order[last] = nil
-	sh.order = sh.order[:last]
+	heap.Remove(&sh.queue, s.place)
+	sh.reschedule()
+}
+
+func (sh *shard) reschedule() {
+	sh.due = never
+	if len(sh.queue) > 0 {
+		sh.due = sh.queue[0].due
+	}
+}
+
+// advance brings a locked shard to now.
+func (sh *shard) advance(now int64) {
+	if now >= sh.due || now < sh.latest {
+		sh.collect(now)
+	}
+	sh.latest = now
+}
+
+// collect forgets names whose windows have emptied, and gives rings without
+// entries back, a few at a time.
+func (sh *shard) collect(now int64) {
+	if now < sh.latest {
+		sh.setBack(now)
+	}
+	for range releaseStep {
+		s := sh.queue.first()
+		if s == nil || now < s.due {
+			break
+		}
+		if behind := s.latest - now; 0 < behind && behind <= day {
+			s.due = s.latest // The clock was set back, and will have caught up by then.
+			heap.Fix(&sh.queue, 0)
+			continue
+		}
+		s.prune(now)
+		if s.idle(now) {
+			heap.Pop(&sh.queue)
+			sh.index.remove(s)
+			continue
+		}
+		s.release()
+		s.due = max(s.window.due(), now+minute) // What is known of calls may outlive the window.
+		heap.Fix(&sh.queue, 0)
+	}
+	sh.reschedule()
+}
+
+// setBack follows a clock that was set back: nothing is due later than a day
+// from now.
+func (sh *shard) setBack(now int64) {
+	for _, s := range sh.queue {
+		s.due = min(s.due, now+day)
+	}
+	heap.Init(&sh.queue)
+	sh.reschedule()
+}
+
+// idle reports whether nothing would be lost with the subject.
+func (s *subject) idle(now int64) bool { return s.window.idle() && s.calls.quiet(now) }
+
+// bringTo drops what is over at now.
+func (s *subject) bringTo(now int64) {
+	s.prune(now)
+	if s.calls != nil && s.calls.news != nil {
+		s.calls.news.setBack(now)
+	}
+}
+
+// track returns the calls of a subject, and makes them where there are none.
+func (s *subject) track() *calls {
+	if s.calls == nil {
+		s.calls = &calls{}
+	}
+	return s.calls
+}
+
+// cancelled gives memory back after a cancellation. The shard is locked.
+func (sh *shard) cancelled(s *subject) {
+	switch {
+	case s.place < 0: // forgotten before
+	case s.idle(sh.latest):
+		sh.remove(s)
+	case s.window.due() < s.due:
+		s.due = s.window.due()
+		heap.Fix(&sh.queue, s.place)
+		sh.reschedule()
+	}
 }
 
 // lock takes the shard's lock. It is held for less time than it takes to park a
@@ -135,32 +247,28 @@ func (sh *shard) lock() {
 	sh.mu.Lock()
 }
 
-// due counts a request on a locked shard and says whether to sweep.
-func (sh *shard) due() bool {
+// tick counts a call on a locked shard. Every sweepEvery-th time it returns the
+// number of the round, and otherwise zero.
+func (sh *shard) tick() uint32 {
 	sh.ops++
-	return sh.ops%sweepEvery == 0
+	if sh.ops%sweepEvery != 0 {
+		return 0
+	}
+	return sh.ops / sweepEvery
 }
 
-// sweep forgets idle names in the next shard. No shard is locked by the caller;
-// a shard in use is left for the next round.
-func (t *table) sweep(now int64) {
-	sh := &t.shards[t.cursor.Add(1)%shardCount]
+// sweep advances the shard whose turn it is in a round of a caller, who holds no
+// lock. A shard in use advances by itself.
+func (t *table) sweep(round uint32, now int64) {
+	sh := &t.shards[round%shardCount]
 	if !sh.mu.TryLock() {
 		return
 	}
 	defer sh.mu.Unlock()
-	for range min(sweepStep, len(sh.order)) {
-		if sh.hand >= len(sh.order) {
-			sh.hand = 0
-		}
-		s := sh.order[sh.hand]
-		s.prune(now)
-		if s.idle() {
-			sh.remove(s)
-			continue
-		}
-		sh.hand++
+	if ahead := sh.latest - now; 0 < ahead && ahead < minute {
+		return // Another caller was here since this one read the clock.
 	}
+	sh.advance(now)
 }
 
 // reset forgets one name.

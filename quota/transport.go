@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,7 +26,7 @@ const maxReset = 31 * 24 * time.Hour
 type Transport struct {
 	Limiter *Limiter // required
 	// Model names the model of a request; empty: nothing is learned. Default:
-	// what WithModel put into the request's context.
+	// what WithModel or WithReservation put into the request's context.
 	Model func(*http.Request) string
 	// Base does the work. Default: http.DefaultTransport.
 	Base http.RoundTripper
@@ -41,56 +42,110 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	var model string
-	if t.Model != nil {
-		model = t.Model(r)
-	} else {
-		model, _ = r.Context().Value(modelKey{}).(string)
-	}
-	if t.Limiter == nil {
+	model, res := t.callOf(r)
+	if t.Limiter == nil || model == "" {
 		return base.RoundTrip(r)
 	}
-	sent := t.Limiter.mem.now()
+	if err := ValidateName("model", model); err != nil {
+		t.report(err)
+		return base.RoundTrip(r)
+	}
+	mem := t.Limiter.mem
+	model = t.Limiter.localModel(model)
+	trip := mem.beginTrip(model, res)
 	resp, err := base.RoundTrip(r)
-	if err != nil || model == "" {
+	if err != nil {
+		mem.failTrip(&trip)
 		return resp, err
 	}
-	if err := t.Limiter.learn(model, resp.StatusCode, resp.Header, sent); err != nil && t.OnError != nil {
-		t.OnError(err)
+	news, err := readNews(model, resp.StatusCode, resp.Header, mem.now())
+	news.sent = trip.sent
+	mem.endTrip(&trip, news)
+	t.Limiter.waiting.wake()
+	if err != nil {
+		t.report(err)
 	}
 	return resp, nil
 }
 
-// Learn updates what is known of a model's limits at the provider from the
-// status and headers of a response that has just arrived. The error joins what
-// could not be understood; everything else has been learned.
-func (l *Limiter) Learn(model string, status int, h http.Header) error {
-	return l.learn(model, status, h, l.mem.now())
+// callOf returns the model of a request and, where its context has it, the
+// reservation.
+func (t *Transport) callOf(r *http.Request) (string, *Reservation) {
+	model, _ := r.Context().Value(modelKey{}).(string)
+	res, _ := r.Context().Value(reservationKey{}).(*Reservation)
+	if res != nil {
+		model = res.req.Model
+	}
+	if t.Model != nil {
+		model = t.Model(r)
+	}
+	return model, res
 }
 
-func (l *Limiter) learn(model string, status int, h http.Header, sent int64) error {
+func (t *Transport) report(err error) {
+	if t.OnError != nil {
+		t.OnError(err)
+	}
+}
+
+type (
+	modelKey       struct{}
+	reservationKey struct{}
+)
+
+// WithModel returns a context that names the model of the HTTP requests made
+// with it, for a Transport without a Model function.
+func WithModel(ctx context.Context, model string) context.Context {
+	return context.WithValue(ctx, modelKey{}, model)
+}
+
+// WithReservation returns a context that says for which reservation the HTTP
+// request made with it is, and with that its model. A Transport then knows
+// exactly what the response has counted. Without it the Transport takes requests
+// to be sent in the order in which they were reserved.
+func WithReservation(ctx context.Context, r *Reservation) context.Context {
+	return context.WithValue(ctx, reservationKey{}, r)
+}
+
+// Learn updates what is known of a model's limits at the provider from the
+// status and headers of a response that has just arrived. Settle or record its
+// call first: Learn takes every reservation that is still open for one that the
+// provider may not have counted. The error joins what could not be understood;
+// everything else has been learned.
+func (l *Limiter) Learn(model string, status int, h http.Header) error {
 	if err := ValidateName("model", model); err != nil {
 		return err
 	}
+	model = l.localModel(model)
 	now := l.mem.now()
+	news, err := readNews(model, status, h, now)
+	news.sent = now
+	l.mem.learnAlone(model, news)
+	l.waiting.wake()
+	return err
+}
+
+// readNews reads what a response says. The error joins what it cannot
+// understand.
+func readNews(model string, status int, h http.Header, now int64) (*news, error) {
 	p := headerParser{h: h, now: now}
-	news := &learned{sent: sent}
+	n := &news{
+		at: now, worked: status < http.StatusBadRequest,
+		denied: &ExceededError{Scope: ScopeModel, Name: model, Limit: LimitProvider},
+	}
 	for i, kind := range []string{"requests", "tokens", "input-tokens", "output-tokens"} {
 		a := "anthropic-ratelimit-" + kind + "-"
-		news.budgets[i] = p.budget(a+"limit", a+"remaining", a+"reset")
-		if x := "x-ratelimit-"; news.budgets[i].until == 0 {
-			news.budgets[i] = p.budget(x+"limit-"+kind, x+"remaining-"+kind, x+"reset-"+kind)
+		n.budgets[i] = p.budget(a+"limit", a+"remaining", a+"reset")
+		if x := "x-ratelimit-"; n.budgets[i].until == 0 {
+			n.budgets[i] = p.budget(x+"limit-"+kind, x+"remaining-"+kind, x+"reset-"+kind)
 		}
 	}
 	switch status {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, 529: // 529: overloaded
-		news.retryAt = p.retryAt()
+		n.retryAt = p.retryAt()
 	}
-	if news.alive(now) {
-		l.learned.learn(model, news, now)
-		l.waiting.wake()
-	}
-	return errors.Join(p.errs...)
+	n.silent = n.retryAt == 0 && (status == http.StatusTooManyRequests || status >= http.StatusInternalServerError)
+	return n, errors.Join(p.errs...)
 }
 
 // A headerParser collects what it cannot understand.

@@ -17,13 +17,20 @@ const storePoll = 250 * time.Millisecond
 // same model and key are served in the order in which they came, so that a
 // large request is not overtaken by small ones; between different keys there is
 // no order. A request that can never pass is refused at once with an
-// *ExceededError. When ctx ends, the error wraps its cause and, where one is
-// known, the *ExceededError that stood in the way.
+// *ExceededError. One that would pass after the deadline of ctx alone, if nothing
+// is given back before, fails at once with context.DeadlineExceeded. When ctx
+// ends, the error wraps its cause. Both errors wrap the *ExceededError that stood
+// in the way, where one is known.
 func (l *Limiter) Wait(ctx context.Context, r Request) (res Reservation, err error) {
 	if err = r.validate(); err != nil {
 		return
 	}
-	p := pair{r.Model, r.Key}
+	p := pair{l.localModel(r.Model), r.Key}
+	if l.waiting.busy(p) { // Those ahead can only make it later.
+		if _, err = l.pause(ctx, r, nil); err != nil {
+			return
+		}
+	}
 	if err = l.waiting.enter(ctx, p); err != nil {
 		err = waitError(r.Model, err, nil)
 		return
@@ -42,7 +49,7 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (res Reservation, err err
 			return
 		}
 		var d time.Duration
-		if d, err = l.TimeUntil(ctx, r); err != nil {
+		if d, err = l.pause(ctx, r, denied); err != nil {
 			return
 		}
 		if l.store != nil {
@@ -54,6 +61,21 @@ func (l *Limiter) Wait(ctx context.Context, r Request) (res Reservation, err err
 		case <-ctx.Done():
 		}
 	}
+}
+
+var errTooLate = fmt.Errorf("there is no room before the deadline: %w", context.DeadlineExceeded)
+
+// pause returns how long until the request would be admitted, or an error where
+// it would not be before the deadline of ctx.
+func (l *Limiter) pause(ctx context.Context, r Request, denied *ExceededError) (time.Duration, error) {
+	d, err := l.TimeUntil(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	if deadline, ok := ctx.Deadline(); ok && d >= time.Until(deadline) {
+		return 0, waitError(r.Model, errTooLate, denied)
+	}
+	return d, nil
 }
 
 func waitError(model string, cause error, denied *ExceededError) error {
@@ -73,6 +95,16 @@ type waitQueues struct {
 	mu     sync.Mutex
 	lines  map[pair][]chan struct{} // a place is closed when its turn comes
 	signal chan struct{}            // closed by wake
+}
+
+// busy reports whether callers are in line.
+func (q *waitQueues) busy(p pair) bool {
+	if q.active.Load() == 0 {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.lines[p]) > 0
 }
 
 // enter waits for its turn. Unless it returns an error, the caller must leave.

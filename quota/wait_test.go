@@ -104,17 +104,18 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		first := make(chan error)
 		go func() { _, err := l.Wait(gone, quota.Request{Model: "m"}); first <- err }()
 		synctest.Wait()
-		timeout, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
+		impatient := errors.New("waited long enough")
+		waiting, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(5*time.Second, func() { stop(impatient) })
 		second := make(chan error)
-		go func() { _, err := l.Wait(timeout, quota.Request{Model: "m"}); second <- err }()
+		go func() { _, err := l.Wait(waiting, quota.Request{Model: "m"}); second <- err }()
 		third := make(chan error)
 		synctest.Wait()
 		go func() { _, err := l.Wait(t.Context(), quota.Request{Model: "m"}); third <- err }()
 		start := time.Now()
 
-		if err := <-second; !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 5*time.Second {
-			t.Errorf("Wait behind another = %v after %v, want its deadline after 5s", err, time.Since(start))
+		if err := <-second; !errors.Is(err, impatient) || time.Since(start) != 5*time.Second {
+			t.Errorf("Wait behind another = %v after %v, want its cause after 5s", err, time.Since(start))
 		}
 		leave(cause)
 		err := <-first
@@ -172,6 +173,51 @@ func TestWaitersOfOtherKeysPass(t *testing.T) {
 		}
 		if err := <-done; err != nil || time.Since(start) != time.Minute {
 			t.Errorf("Wait of the key at its limit = %v after %v, want a minute", err, time.Since(start))
+		}
+	})
+}
+
+// TestWaitFailsAtOnceWhenTheDeadlineIsTooNear: also behind others, who can only
+// make it later.
+func TestWaitFailsAtOnceWhenTheDeadlineIsTooNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 1, MaxTPM: 100}}})
+		if err := l.RecordUsage(t.Context(), "m", 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		short := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			_, err := l.Wait(ctx, quota.Request{Model: "m"})
+			return err
+		}
+		wantTooLate := func(where string) {
+			t.Helper()
+			err := short()
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 0 {
+				t.Errorf("Wait %s = %v after %v, want its deadline at once", where, err, time.Since(start))
+			}
+		}
+		wantTooLate("with no time to spare")
+		var denied *quota.ExceededError
+		if err := short(); !errors.As(err, &denied) || denied.Limit != quota.LimitRPM {
+			t.Errorf("Wait = %v, want the limit that stands in the way", err)
+		}
+		done := make(chan error)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute+1)
+			defer cancel()
+			_, err := l.Wait(ctx, quota.Request{Model: "m"})
+			done <- err
+		}()
+		synctest.Wait()
+		wantTooLate("behind another")
+		if _, err := l.Wait(t.Context(), quota.Request{Model: "m", Input: 101}); !errors.As(err, &denied) || !denied.Impossible || time.Since(start) != 0 {
+			t.Errorf("Wait behind another = %v after %v, want impossible at once", err, time.Since(start))
+		}
+		if err := <-done; err != nil || time.Since(start) != time.Minute {
+			t.Errorf("Wait with just enough time = %v after %v, want nil after a minute", err, time.Since(start))
 		}
 	})
 }

@@ -1,8 +1,10 @@
 package quota
 
 import (
+	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -12,9 +14,9 @@ const (
 	never  = math.MaxInt64
 )
 
-// An entry of the log is one recorded request. Entries are ordered by (at, id);
-// ids grow by one with every entry of a window, so while the clock does not run
-// backwards an entry's place follows from its id.
+// An entry of the log is one recorded request. Ids grow by one with every entry
+// of a window, and times never fall, so that an entry's place follows from its
+// id while no entry before it was compacted.
 type entry struct {
 	at      int64 // when it was recorded, in nanoseconds of Unix time
 	id      uint64
@@ -31,6 +33,8 @@ const (
 	kindRequest entryKind = 1
 	kindTokens  entryKind = 2
 	kindBoth              = kindRequest | kindTokens
+	kindOpen    entryKind = 4 // its call is not over, see calls
+	kindClaimed entryKind = 8 // and a round trip is under way for it
 )
 
 func (e *entry) requests() int64 { return int64(e.kind & kindRequest) }
@@ -40,35 +44,45 @@ func (e *entry) requests() int64 { return int64(e.kind & kindRequest) }
 // time.
 type window struct {
 	next     int64 // the earliest instant at which expire has something to do
+	latest   int64 // no entry and no day is later; an earlier now means that the clock was set back
 	usage    Usage // sums over the log, and the day's counters
 	quota    ModelQuota
-	dayStart int64 // meaningful while usage.DayRequests > 0
+	dayStart int64  // meaningful while usage.DayRequests > 0
+	days     uint64 // days begun so far, which tells one from another
 
 	buf    []entry // ring; its length is zero or a power of two
 	head   int     // place of the oldest entry in buf
 	n      int     // entries in the log, dead ones included
 	dead   int     // cancelled entries still in the log
 	lastID uint64
+
+	calls *calls // nil where nothing is known of calls
 }
 
-func newWindow(q ModelQuota) window { return window{quota: q, next: never} }
+func newWindow(q ModelQuota) window { return window{quota: q, next: never, latest: math.MinInt64} }
 
 func (w *window) at(i int) *entry { return &w.buf[(w.head+i)&(len(w.buf)-1)] }
 
 // prune drops what is over at now. It is O(1) amortised: every entry is dropped
 // once.
 func (w *window) prune(now int64) {
-	if now >= w.next {
+	if now >= w.next || now < w.latest {
 		w.expire(now)
 	}
 }
 
 func (w *window) expire(now int64) {
+	if now < w.latest {
+		w.setBack(now)
+	}
 	if w.usage.DayRequests > 0 && now >= w.dayStart+day {
 		w.usage.DayRequests, w.usage.DayTokens = 0, 0
 	}
 	if w.n > 0 && w.at(w.n-1).at+minute <= now {
 		w.usage.Requests, w.usage.InputTokens, w.usage.OutputTokens = 0, 0, 0
+		if w.calls != nil {
+			w.calls.closeAll()
+		}
 		w.head, w.n, w.dead = 0, 0, 0
 	}
 	for w.n > 0 {
@@ -76,11 +90,33 @@ func (w *window) expire(now int64) {
 		if e.at+minute > now {
 			break
 		}
+		w.end(e)
 		w.subtract(e)
 		w.popHead()
 	}
 	w.shrink()
 	w.reschedule()
+}
+
+// forgetPast is prune for reading and writing files, where what lies ahead of the
+// clock stays as it is.
+func (w *window) forgetPast(now int64) {
+	if now >= w.latest {
+		w.prune(now)
+	}
+}
+
+// setBack moves what was recorded after now to now. After the clock was set back
+// an entry counts for one minute more and a day for 24 hours, instead of until
+// the clock reaches the old time again. Its cost is the entries it moves.
+func (w *window) setBack(now int64) {
+	for i := w.n - 1; i >= 0 && w.at(i).at > now; i-- {
+		w.at(i).at = now
+	}
+	if w.usage.DayRequests > 0 {
+		w.dayStart = min(w.dayStart, now)
+	}
+	w.latest = now
 }
 
 // subtract takes an entry's counts out of the sums; a dead entry has none.
@@ -108,6 +144,25 @@ func (w *window) reschedule() {
 	}
 }
 
+// due returns the earliest instant at which the window can give memory back if
+// nothing else is recorded: when its log is empty, and then when its day is over.
+func (w *window) due() int64 {
+	switch {
+	case w.n > 0:
+		return w.at(w.n-1).at + minute
+	case w.usage.DayRequests > 0:
+		return w.dayStart + day
+	}
+	return math.MinInt64
+}
+
+// release gives the ring back once the log is empty.
+func (w *window) release() {
+	if w.n == 0 {
+		w.buf, w.head = nil, 0
+	}
+}
+
 // idle reports whether the window holds nothing.
 func (w *window) idle() bool { return w.n == 0 && w.usage.DayRequests == 0 }
 
@@ -115,34 +170,30 @@ func (w *window) idle() bool { return w.n == 0 && w.usage.DayRequests == 0 }
 func (w *window) add(now, input, output int64) mark {
 	if w.usage.DayRequests == 0 {
 		w.dayStart = now
+		w.days++
 		w.next = min(w.next, now+day)
 	}
 	w.usage.DayRequests++
 	w.usage.DayTokens += input + output
-	return mark{at: now, id: w.push(now, input, output, kindBoth), dayStart: w.dayStart}
+	return mark{id: w.push(now, input, output, kindBoth), day: w.days}
 }
 
-// push puts an entry in its place in the log: the end, unless the clock ran
-// backwards.
+// push puts an entry at the end of the log. No entry may be later.
 func (w *window) push(at int64, input, output int64, kind entryKind) uint64 {
 	if w.n == len(w.buf) {
 		w.resize(max(4, 2*len(w.buf)))
 	}
-	i := w.n
 	w.n++
-	for i > 0 && w.at(i-1).at > at {
-		*w.at(i) = *w.at(i - 1)
-		i--
-	}
 	w.lastID++
-	e := w.at(i)
+	e := w.at(w.n - 1)
 	*e = entry{at: at, id: w.lastID, in: int32(input), out: int32(output), kind: kind}
 	w.usage.Requests += e.requests()
 	w.usage.InputTokens += input
 	w.usage.OutputTokens += output
-	if i == 0 {
+	if w.n == 1 {
 		w.next = min(w.next, at+minute)
 	}
+	w.latest = max(w.latest, at)
 	return w.lastID
 }
 
@@ -166,49 +217,38 @@ func (w *window) resize(size int) {
 }
 
 // find returns the place of an entry in the log, or -1 where it has aged out.
-// It is O(1) unless entries were compacted or the clock ran backwards, and then
-// O(log n).
-func (w *window) find(at int64, id uint64) int {
+// It is O(1) unless entries were compacted, and then O(log n).
+func (w *window) find(id uint64) int {
 	if w.n == 0 {
 		return -1
 	}
-	if d := id - w.at(0).id; d < uint64(w.n) {
-		if e := w.at(int(d)); e.id == id && e.at == at {
-			return int(d)
-		}
+	if d := id - w.at(0).id; d < uint64(w.n) && w.at(int(d)).id == id {
+		return int(d)
 	}
-	lo, hi := 0, w.n
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if e := w.at(mid); e.at < at || e.at == at && e.id < id {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
+	i, found := sort.Find(w.n, func(i int) int { return cmp.Compare(id, w.at(i).id) })
+	if !found {
+		return -1
 	}
-	if lo < w.n && w.at(lo).id == id && w.at(lo).at == at {
-		return lo
-	}
-	return -1
+	return i
 }
 
 // A mark is what a reservation remembers of its entry.
 type mark struct {
-	at       int64
-	id       uint64
-	dayStart int64
+	id  uint64
+	day uint64
 }
 
 // sameDay reports whether the day in which m was made is still running.
 func (w *window) sameDay(m mark) bool {
-	return w.usage.DayRequests > 0 && w.dayStart == m.dayStart
+	return w.usage.DayRequests > 0 && w.days == m.day
 }
 
 // settle replaces the tokens of an entry where they still count. before is what
 // was recorded in all.
 func (w *window) settle(m mark, before, input, output int64) {
-	if i := w.find(m.at, m.id); i >= 0 {
+	if i := w.find(m.id); i >= 0 {
 		e := w.at(i)
+		w.end(e)
 		w.usage.InputTokens += input - int64(e.in)
 		w.usage.OutputTokens += output - int64(e.out)
 		e.in, e.out = int32(input), int32(output)
@@ -225,8 +265,11 @@ func (w *window) cancel(m mark, before int64) {
 		w.usage.DayRequests--
 		w.usage.DayTokens -= before
 	}
-	if i := w.find(m.at, m.id); i >= 0 {
+	if i := w.find(m.id); i >= 0 {
 		e := w.at(i)
+		if e.kind&kindOpen != 0 {
+			w.calls.open.sub(e.costs())
+		}
 		w.subtract(e)
 		e.in, e.out, e.kind = 0, 0, kindDead
 		w.dead++
@@ -298,6 +341,7 @@ func (w *window) load(h UsageStats) {
 	}
 	if h.DayCount > 0 {
 		w.usage.DayRequests, w.usage.DayTokens, w.dayStart = h.DayCount, h.DayTokens, h.DayStart.UnixNano()
+		w.latest = max(w.latest, w.dayStart)
 	}
 	w.reschedule()
 }

@@ -132,7 +132,7 @@ func TestIdleNamesAreForgotten(t *testing.T) {
 	}
 	names := func(tb *table) (n int) {
 		for i := range tb.shards {
-			n += len(tb.shards[i].order)
+			n += len(tb.shards[i].queue)
 		}
 		return n
 	}

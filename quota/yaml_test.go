@@ -117,6 +117,24 @@ func TestPersistMakesTheDirectoryAndFollowsLinks(t *testing.T) {
 	}
 }
 
+// TestPersistRemovesWhatAKilledOneLeft: the temporary file of a process that was
+// killed does not stay for ever.
+func TestPersistRemovesWhatAKilledOneLeft(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".state.yaml.1.tmp", ".state.yaml.2.tmp"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("quotas:\n  half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Unix(1e9, 0)
+	if err := fileLimiter(t, filepath.Join(dir, "state.yaml"), &now).Persist(t.Context()); err != nil {
+		t.Fatalf("Persist = %v", err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("directory after Persist = %v, %v, want the state file alone", entries, err)
+	}
+}
+
 // TestFailedPersistLeavesTheOldFile stops the write where the new file would
 // take the name.
 func TestFailedPersistLeavesTheOldFile(t *testing.T) {
@@ -186,14 +204,14 @@ func TestBadStateFileNamesTheLine(t *testing.T) {
 		"a bracket on the first line":  {"]", 1, "did not find"},
 		"a byte that is not UTF-8":     {"quotas:\n  m\xff: {}\n", 2, "0xff"},
 		"a NUL byte":                   {"quotas: {}\nstate:\x00", 2, "control character"},
-		"an unknown field":             {"quotas: {}\nlimits: {}\n", 2, `unknown field "limits"`},
-		"an unknown quota field":       {"quotas:\n  m:\n    max_rpm: 1\n    max_rps: 2\n", 4, `unknown field "max_rps"`},
-		"a model given twice":          {"quotas:\n  m: {max_rpm: 1}\n  m: {max_rpm: 2}\n", 3, "given twice"},
+		"an unknown field":             {"quotas: {}\nlimits: {}\n", 2, "unknown key limits"},
+		"an unknown quota field":       {"quotas:\n  m:\n    max_rpm: 1\n    max_rps: 2\n", 4, "unknown key max_rps"},
+		"a model given twice":          {"quotas:\n  m: {max_rpm: 1}\n  m: {max_rpm: 2}\n", 3, "has m twice"},
 		"a negative limit":             {"quotas:\n  m:\n    max_rpm: -1\n", 3, "must not be negative"},
 		"a limit that is a float":      {"quotas:\n  m:\n    max_rpm: 1.5\n", 3, "whole number"},
 		"a limit beyond 64 bits":       {"quotas:\n  m:\n    max_rpm: 99999999999999999999\n", 3, "whole number"},
 		"a limit that is a word":       {"quotas:\n  m:\n    max_tpm: many\n", 3, "whole number"},
-		"a quota that is a list":       {"quotas:\n  m: [1]\n", 2, "must be a mapping"},
+		"a quota that is a list":       {"quotas:\n  m: [1]\n", 2, "is not a mapping"},
 		"a time that is none":          {"state:\n  m:\n    requests:\n      - noon\n", 4, "must be a timestamp"},
 		"a time out of range":          {"state:\n  m:\n    requests: [9999-01-01T00:00:00Z]\n", 3, "years 1700 to 2200"},
 		"tokens without a time":        {"state:\n  m:\n    tokens:\n      - count: 5\n", 4, "years 1700 to 2200"},
@@ -203,9 +221,9 @@ func TestBadStateFileNamesTheLine(t *testing.T) {
 		"a day count without a day":    {"state:\n  m:\n    day_count: 5\n", 2, "day_start"},
 		"a negative day count":         {"state:\n  m:\n    day_count: -1\n", 3, "must not be negative"},
 		"an alias":                     {"quotas:\n  a: &x {max_rpm: 1}\n  b: *x\n", 3, "alias"},
-		"two documents":                {"quotas: {}\n---\nquotas: {}\n", 1, "one document"},
+		"two documents":                {"quotas: {}\n---\nquotas: {}\n", 2, "second document"},
 		"a name with a control letter": {"quotas:\n  \"a\\x07\": {max_rpm: 1}\n", 2, "control characters"},
-		"a top level that is a list":   {"- 1\n", 1, "must be a mapping"},
+		"a top level that is a list":   {"- 1\n", 1, "is not a mapping"},
 		"a file cut short":             {layoutFile[:len(layoutFile)-40] + "\"", 13, "could not find"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,14 +7,15 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/internal/atomicfile"
 )
 
 // Persist writes quotas and usage to the YAML file, making its directory where
 // it is missing. The file is replaced as a whole: after a crash it holds the
-// old or the new state. One process at a time should write a file; where
+// old or the new state, and what a killed process left beside it is removed. One process at a time should write a file; where
 // several do, the last one wins. On SQLite, where usage is always stored,
 // Persist stores the default quotas of models that have none stored.
 func (l *Limiter) Persist(ctx context.Context) error {
@@ -108,61 +109,8 @@ func writeStateFile(path string, st State) error {
 	if err := errors.Join(enc.Encode(st), enc.Close()); err != nil {
 		return fmt.Errorf("quota: encode state: %w", err)
 	}
-	if err := writeFileAtomic(path, buf.Bytes()); err != nil {
+	if err := atomicfile.Write(path, buf.Bytes()); err != nil {
 		return fmt.Errorf("quota: write state: %w", err)
 	}
-	return nil
-}
-
-// writeFileAtomic replaces a file by way of another one beside it, synced
-// before it takes the name. A symbolic link keeps pointing where it does, and a
-// file keeps its permissions; a new one is the owner's alone.
-func writeFileAtomic(path string, data []byte) (err error) {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if info, err := os.Stat(path); err == nil {
-		if err := f.Chmod(info.Mode().Perm()); err != nil {
-			return err
-		}
-	}
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// syncDir makes a rename last. Not every system can sync a directory; there the
-// rename lasts when the system gets to it.
-func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // The path is the caller's.
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }()
-	_ = d.Sync()
 	return nil
 }

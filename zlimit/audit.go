@@ -19,6 +19,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -86,10 +87,10 @@ func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) 
 		left := q.Limit
 		now := s.l.now().Unix()
 		for item, err := range s.l.query(ctx, "read audit events", query) {
-			var decoded auditItem
+			var decoded layout.Audit
 			if err == nil {
-				decoded, err = decodeAudit(item)
-				err = wrap("read audit events", err)
+				decoded, err = layout.DecodeAudit(item)
+				err = publicError("read audit events", err)
 			}
 			switch {
 			case err != nil:
@@ -122,8 +123,8 @@ func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, e
 	if to != "" && from >= to {
 		return query, nil
 	}
-	bound := func(id string) string { return auditKey{NS: s.l.ns, Entity: entity, EventID: id}.key().SK }
-	query = queryAuditEvents(s.l.ns, entity)
+	bound := func(id string) string { return layout.AuditKey{NS: s.l.ns, Entity: entity, EventID: id}.Key().SK }
+	query = layout.QueryAuditEvents(s.l.ns, entity)
 	query.Consistent = true
 	query.Reverse = q.Reverse
 	query.Limit = auditPage
@@ -173,10 +174,10 @@ func timePrefix(t time.Time) string {
 }
 
 // eventOf returns the event that an item holds.
-func eventOf(item *auditItem) AuditEvent {
+func eventOf(item *layout.Audit) AuditEvent {
 	event := AuditEvent{
 		ID:        item.Key.EventID,
-		Time:      parseTime(item.Timestamp),
+		Time:      layout.ParseTime(item.Timestamp),
 		Entity:    item.Key.Entity,
 		Action:    AuditAction(item.Action),
 		Principal: item.Principal,
@@ -273,17 +274,17 @@ type author struct {
 // this process wrote before.
 func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
 	now := a.l.now()
-	event := auditItem{
-		Key:       auditKey{NS: a.l.ns, Entity: c.entity, EventID: a.l.eventIDs.next(now)},
-		Timestamp: now.UTC().Format(timeFormat),
+	event := layout.Audit{
+		Key:       layout.AuditKey{NS: a.l.ns, Entity: c.entity, EventID: a.l.eventIDs.next(now)},
+		Timestamp: layout.FormatTime(now),
 		Action:    string(c.action),
 		Principal: a.principal,
 		Resource:  c.resource,
 		Details:   c.details,
 		ExpiresAt: now.Add(cmp.Or(a.retention, defaultRetention)).Unix(),
 	}
-	absent, err := insert()
-	return append(writes, store.Write{Kind: store.Put, Key: event.Key.key(), Item: event.encode(), Expr: absent}), err
+	absent, err := layout.Insert()
+	return append(writes, store.Write{Kind: store.Put, Key: event.Key.Key(), Item: event.Encode(), Expr: absent}), err
 }
 
 // readToChange returns items as the store has them, and the author of the change that they are read for. The retention
@@ -296,7 +297,7 @@ func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (item
 		keys = append(slices.Clone(keys), l.systemLevel().key)
 	}
 	if len(keys) > 0 {
-		if items, err = l.readItems(ctx, keys...); err != nil {
+		if items, err = l.table.Read(ctx, keys...); err != nil {
 			return nil, by, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -238,12 +239,12 @@ func TestAuditRetention(t *testing.T) {
 		last := func(entity string) (days int64) {
 			t.Helper()
 			last := events(t, l, entity, AuditQuery{Reverse: true, Limit: 1})[0]
-			items, err := l.store.Read(ctx, []store.Key{auditKey{NS: l.ns, Entity: last.Entity, EventID: last.ID}.key()}, true)
+			items, err := l.store.Read(ctx, []store.Key{layout.AuditKey{NS: l.ns, Entity: last.Entity, EventID: last.ID}.Key()}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
-			item, err := decodeAudit(items[0])
-			if err != nil || item.Timestamp != c.now().Format(timeFormat) {
+			item, err := layout.DecodeAudit(items[0])
+			if err != nil || item.Timestamp != c.now().Format(layout.TimeFormat) {
 				t.Fatalf("event %+v: %v", item, err)
 			}
 			return (item.ExpiresAt - c.now().Unix()) / 86400
@@ -450,8 +451,8 @@ func TestEventsOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := auditKey{NS: l.ns, Entity: "e", EventID: "2026-01-02T03:04:05Z"}
-	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key.key(), Item: expr.Item{
+	key := layout.AuditKey{NS: l.ns, Entity: "e", EventID: "2026-01-02T03:04:05Z"}
+	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key.Key(), Item: expr.Item{
 		{Name: "timestamp", Value: expr.S("2026-01-02T03:04:05Z")},
 		{Name: "action", Value: expr.S("entity_renamed")},
 		{Name: "principal", Value: expr.Null()},

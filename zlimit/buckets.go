@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A Bucket is where the limits of an entity stand for one resource. The limits are those that the bucket was last
@@ -27,13 +29,13 @@ type spread struct {
 }
 
 // spreads yields the buckets whose items a query of an index finds, those of one bucket after another.
-func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read reader) iter.Seq2[spread, error] {
+func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read table.Reader) iter.Seq2[spread, error] {
 	return func(yield func(spread, error) bool) {
 		var b spread
-		for item, err := range l.lookUp(ctx, q, read) {
-			var decoded bucketItem
+		for item, err := range l.table.LookUp(ctx, q, read) {
+			var decoded layout.Bucket
 			if err == nil {
-				decoded, err = decodeBucket(item)
+				decoded, err = layout.DecodeBucket(item)
 			}
 			if err != nil {
 				yield(spread{}, err)
@@ -54,8 +56,8 @@ func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read reader) i
 }
 
 // add adds an item.
-func (b *spread) add(item *bucketItem) {
-	state := item.state()
+func (b *spread) add(item *layout.Bucket) {
+	state := item.State()
 	state.Limits = slices.DeleteFunc(state.Limits, func(l bucket.Limit) bool { return l.RefillPeriod <= 0 }) // no program of ours writes it
 	b.shards = append(b.shards, &state)
 }
@@ -64,7 +66,7 @@ func (b *spread) add(item *bucketItem) {
 // refilled last hold.
 func (b *spread) levels(now time.Time) []bucket.Status {
 	last := slices.MaxFunc(b.shards, func(x, y *bucket.State) int { return cmp.Compare(x.RefilledAt, y.RefilledAt) })
-	config := bucket.Config{Params: paramsOf(last)}
+	config := bucket.Config{Params: last.Params()}
 	return config.Statuses(nil, b.shards, &bucket.Demand{}, now.UnixMilli())
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 )
@@ -104,7 +105,7 @@ func TestBurst(t *testing.T) {
 		table := engine.Table(t)
 		over := func(transport http.RoundTripper) Store {
 			client := engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: transport} })
-			return Store{impl: dynamo.New(client, table, tableSchema, withoutStream)}
+			return Store{impl: dynamo.New(client, table, layout.Table, withoutStream)}
 		}
 		testBurst(t, over(hotKeys(m).Transport(engine.Transport())), over(engine.Transport()), m, 1200*time.Millisecond)
 	})
@@ -124,7 +125,7 @@ func testBurst(t *testing.T, s, past Store, m *metronome, length time.Duration) 
 
 	check := func() (items []*bucket.State) {
 		t.Helper()
-		l.background.Wait()
+		l.engine.Quiesce()
 		items = shardsOf(t, eye)
 		if _, _, capacity := total(items, "rpm"); capacity != b.limit.Capacity*millis {
 			t.Fatalf("the shares of %d shards add up to %d, want %d", len(items), capacity, b.limit.Capacity*millis)

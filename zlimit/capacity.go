@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
 // A Capacity is where the limits of a resource stand, over all entities that use it.
@@ -50,7 +51,7 @@ func (s *UsageService) Capacity(ctx context.Context, resource string) (Capacity,
 	}
 	for b, err := range s.spreads(ctx, resource) {
 		if err != nil {
-			return Capacity{}, wrap("read the capacity", err)
+			return Capacity{}, publicError("read the capacity", err)
 		}
 		sum.Entities++
 		sum.Items += len(b.shards)
@@ -91,7 +92,7 @@ func (s *UsageService) Buckets(ctx context.Context, resource string) iter.Seq2[B
 		}
 		for b, err := range s.spreads(ctx, resource) {
 			if err != nil {
-				yield(Bucket{}, wrap("list buckets", err))
+				yield(Bucket{}, publicError("list buckets", err))
 				return
 			}
 			if !yield(b.bucket(s.l.now()), nil) {
@@ -102,5 +103,5 @@ func (s *UsageService) Buckets(ctx context.Context, resource string) iter.Seq2[B
 }
 
 func (s *UsageService) spreads(ctx context.Context, resource string) iter.Seq2[spread, error] {
-	return s.l.spreads(ctx, queryBucketsOfResource(s.l.ns, resource, ""), s.l.glance)
+	return s.l.spreads(ctx, layout.QueryBucketsOfResource(s.l.ns, resource, ""), s.l.table.ReadEventually)
 }

@@ -10,15 +10,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // putBucket stores an item of a bucket.
-func putBucket(tb testing.TB, l *RateLimiter, key bucketKey, refilledAt time.Time, shards int64, limits ...bucket.Limit) {
+func putBucket(tb testing.TB, l *RateLimiter, key layout.BucketKey, refilledAt time.Time, shards int64, limits ...bucket.Limit) {
 	tb.Helper()
-	item := bucketItem{Key: key, RefilledAt: refilledAt.UnixMilli(), ShardCount: shards, Limits: limits}
+	item := layout.Bucket{Key: key, RefilledAt: refilledAt.UnixMilli(), ShardCount: shards, Limits: limits}
 	item.Key.NS = l.ns
-	w := store.Write{Kind: store.Put, Key: item.Key.key(), Item: item.encode()}
+	w := store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}
 	if _, err := l.store.Write(context.Background(), w); err != nil {
 		tb.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestCapacity(t *testing.T) {
 			t.Fatal(err)
 		}
 		for shard := range 4 { // half a token in each, and a share of 4
-			putBucket(t, l, bucketKey{Entity: "sharded", Resource: "gpt-4", Shard: shard}, c.now(), 4,
+			putBucket(t, l, layout.BucketKey{Entity: "sharded", Resource: "gpt-4", Shard: shard}, c.now(), 4,
 				bucket.Limit{Name: "rpm", Tokens: 500, Capacity: 16_000, RefillAmount: 1, RefillPeriod: 1 << 40},
 				bucket.Limit{Name: bucket.WriteUnits, Tokens: 1000, Capacity: 1000_000, RefillAmount: 1000_000, RefillPeriod: 1000})
 		}
@@ -111,10 +112,10 @@ func TestBucketWhoseLimitsChange(t *testing.T) {
 	c.sleep(time.Second)
 	for _, later := range []int{0, 1} {
 		entity := fmt.Sprint("later-", later)
-		putBucket(t, l, bucketKey{Entity: entity, Resource: "gpt-4", Shard: 1 - later}, old, 2,
+		putBucket(t, l, layout.BucketKey{Entity: entity, Resource: "gpt-4", Shard: 1 - later}, old, 2,
 			bucket.Limit{Name: "gone", Tokens: 1000, Capacity: 10_000, RefillAmount: 1, RefillPeriod: 1 << 40},
 			bucket.Limit{Name: "rpm", Tokens: 5000, Capacity: 10_000, RefillAmount: 1, RefillPeriod: 1 << 40})
-		putBucket(t, l, bucketKey{Entity: entity, Resource: "gpt-4", Shard: later}, c.now(), 2,
+		putBucket(t, l, layout.BucketKey{Entity: entity, Resource: "gpt-4", Shard: later}, c.now(), 2,
 			bucket.Limit{Name: "new", Tokens: 1000, Capacity: 10_000, RefillAmount: 1, RefillPeriod: 1 << 40},
 			bucket.Limit{Name: "rpm", Tokens: 2000, Capacity: 6_000, RefillAmount: 1, RefillPeriod: 1 << 40})
 		for _, b := range collect(t, "Buckets", l.Entities.Buckets(context.Background(), entity)) {

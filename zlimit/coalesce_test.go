@@ -9,8 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -39,7 +41,7 @@ func (g *gate) pass() {
 }
 
 func (g *gate) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if _, ok := parseBucketKey(w.Key); !ok {
+	if _, ok := layout.ParseBucketKey(w.Key); !ok {
 		return g.Store.Write(ctx, w)
 	}
 	g.writes.Add(1)
@@ -60,16 +62,14 @@ func (g *gate) Read(ctx context.Context, keys []store.Key, consistent bool) ([]e
 	return g.Store.Read(ctx, keys, consistent)
 }
 
-// waiting returns how many callers wait in a pool.
-func waiting(p *pool) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.waiting)
+// waitingFor returns how many callers wait to share a write of an entity's bucket.
+func waitingFor(l *RateLimiter, entity string) func() int {
+	return l.engine.Bucket(entity, "gpt-4").Waiting
 }
 
-// together runs callers at once: the first one's write is held up until all others wait for it in a pool, and meanwhile
+// together runs callers at once: the first one's write is held up until all others wait for it, and meanwhile
 // is done.
-func together(g *gate, p *pool, callers int, call func(caller int), meanwhile func()) {
+func together(g *gate, waiting func() int, callers int, call func(caller int), meanwhile func()) {
 	open := g.close()
 	before := g.writes.Load()
 	var group sync.WaitGroup
@@ -79,7 +79,7 @@ func together(g *gate, p *pool, callers int, call func(caller int), meanwhile fu
 			runtime.Gosched()
 		}
 	}
-	for waiting(p) < callers-1 {
+	for waiting() < callers-1 {
 		runtime.Gosched()
 	}
 	if meanwhile != nil {
@@ -111,9 +111,8 @@ func newCoalescing(t *testing.T) (*RateLimiter, *gate, *witness) {
 // TestCoalescing has 50 requests come while a write is under way: they share one, and so do their commits.
 func TestCoalescing(t *testing.T) {
 	l, g, w := newCoalescing(t)
-	b := l.bucket("key-1", "gpt-4")
 	leases := make([]*Lease, 51)
-	together(g, &b.pool, 51, func(i int) {
+	together(g, waitingFor(l, "key-1"), 51, func(i int) {
 		leases[i] = acquire(t, l, ask(Amounts{"rpd": 1, "tpd": int64(i % 3)}))
 	}, nil)
 	if writes, reads := g.writes.Load(), g.reads.Load(); writes != 1 || reads != 0 {
@@ -122,7 +121,7 @@ func TestCoalescing(t *testing.T) {
 	if r, p := w.counted("key-1", "rpd"), w.counted("key-1", "tpd"); r != 52 || p != 51 {
 		t.Errorf("the bucket counts %v and %v, want 52 and 51", r, p)
 	}
-	together(g, &b.shard(0).pool, 51, func(i int) {
+	together(g, waitingFor(l, "key-1"), 51, func(i int) {
 		if err := errors.Join(leases[i].Adjust(Amounts{"tpd": int64(i%3 + 1)}), leases[i].Commit(context.Background())); err != nil {
 			t.Error(err)
 		}
@@ -141,7 +140,7 @@ func TestCoalescedRejections(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	acquire(t, l, ask(Amounts{"rpd": 69})) // 30 are left
 	var admitted, rejected atomic.Int64
-	together(g, &l.bucket("key-1", "gpt-4").pool, 61, func(int) {
+	together(g, waitingFor(l, "key-1"), 61, func(int) {
 		_, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1}))
 		var exceeded *ExceededError
 		switch {
@@ -175,7 +174,7 @@ func TestCoalescedCancellation(t *testing.T) {
 		gone[kind].Add(5)
 	}
 	contexts := []context.Context{context.Background(), early, late}
-	together(g, &l.bucket("key-1", "gpt-4").pool, 16, func(i int) { // 0 goes ahead; of 1 to 15 five each
+	together(g, waitingFor(l, "key-1"), 16, func(i int) { // 0 goes ahead; of 1 to 15 five each
 		ctx := contexts[i%3]
 		_, err := l.Acquire(ctx, ask(Amounts{"rpd": 1}))
 		if want := ctx.Err(); !errors.Is(err, want) {
@@ -199,7 +198,7 @@ func TestCoalescedCancellation(t *testing.T) {
 		}
 		g.next.Store(&next)
 	})
-	l.background.Wait()
+	l.engine.Quiesce()
 	if got := w.counted("key-1", "rpd"); got != 7 {
 		t.Errorf("the bucket counts %v, want 7: one before, one ahead, five that stayed", got)
 	}
@@ -209,7 +208,7 @@ func TestCoalescedCancellation(t *testing.T) {
 func TestCoalescedFailures(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	var unknown atomic.Int64
-	together(g, &l.bucket("key-1", "gpt-4").pool, 11, func(int) {
+	together(g, waitingFor(l, "key-1"), 11, func(int) {
 		_, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1}))
 		var outage *UnavailableError
 		if errors.As(err, &outage) && outage.Unknown {
@@ -243,7 +242,7 @@ func TestCoalescedParents(t *testing.T) {
 		}
 	}
 	var admitted atomic.Int64
-	together(g, &l.bucket("team", "gpt-4").pool, 50, func(i int) {
+	together(g, waitingFor(l, "team"), 50, func(i int) {
 		_, err := l.Acquire(context.Background(), request(i))
 		var exceeded *ExceededError
 		if err == nil {
@@ -282,7 +281,7 @@ func TestCoalescingUnderLoad(t *testing.T) {
 				})
 			}
 			group.Wait()
-			l.background.Wait()
+			l.engine.Quiesce()
 			if got := w.counted("key-1", "rpd"); got != float64(held.Load()) {
 				t.Errorf("the bucket counts %v, and the leases hold %d", got, held.Load())
 			}
@@ -333,7 +332,7 @@ func visit(t *testing.T, l *RateLimiter) int64 {
 // TestCloseWithRiders closes the limiter while requests wait for a write: they end.
 func TestCloseWithRiders(t *testing.T) {
 	l, g, _ := newCoalescing(t)
-	together(g, &l.bucket("key-1", "gpt-4").pool, 11, func(int) {
+	together(g, waitingFor(l, "key-1"), 11, func(int) {
 		if _, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1})); err != nil && !errors.Is(err, ErrClosed) {
 			t.Errorf("Acquire() = %v, want ErrClosed", err)
 		}
@@ -354,8 +353,8 @@ func TestCoalescedChangeOfLimits(t *testing.T) {
 	other := newLimiter(t, s, WithClock(c.now))
 	setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 100))
 	acquire(t, l, ask(Amounts{"rpd": 1}))
-	c.sleep(2 * maxMismatch)
-	together(g, &l.bucket("key-1", "gpt-4").pool, 11, func(i int) {
+	c.sleep(2 * time.Second)
+	together(g, waitingFor(l, "key-1"), 11, func(i int) {
 		limit := []string{"rpd", "tpd"}[i%2]
 		_, err := l.Acquire(context.Background(), ask(Amounts{limit: 1}))
 		var invalid *ValidationError

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
@@ -63,7 +65,7 @@ func (s *LimitService) System(ctx context.Context) (SystemConfig, error) {
 
 // DeleteSystem deletes the system config, if there is one.
 func (s *LimitService) DeleteSystem(ctx context.Context) error {
-	return wrap("delete limits", s.delete(ctx, s.l.systemLevel()))
+	return publicError("delete limits", s.delete(ctx, s.l.systemLevel()))
 }
 
 // SetResource replaces the limits of a resource.
@@ -88,13 +90,13 @@ func (s *LimitService) DeleteResource(ctx context.Context, resource string) erro
 	if err := validateResource(resource); err != nil {
 		return err
 	}
-	return wrap("delete limits", s.delete(ctx, s.l.resourceLevel(resource)))
+	return publicError("delete limits", s.delete(ctx, s.l.resourceLevel(resource)))
 }
 
 // Resources yields the resources that have limits of their own, in alphabetical order. It costs one read.
 func (s *LimitService) Resources(ctx context.Context) iter.Seq2[string, error] {
-	return s.registry(ctx, resourceRegistryKey{NS: s.l.ns}.key(), func(item expr.Item) ([]string, error) {
-		registry, err := decodeResourceRegistry(item)
+	return s.registry(ctx, layout.ResourceRegistryKey{NS: s.l.ns}.Key(), func(item expr.Item) ([]string, error) {
+		registry, err := layout.DecodeResourceRegistry(item)
 		return registry.Resources, err
 	})
 }
@@ -122,7 +124,7 @@ func (s *LimitService) DeleteEntity(ctx context.Context, entity, resource string
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
 	}
-	return wrap("delete limits", s.delete(ctx, s.l.entityLevel(entity, resource)))
+	return publicError("delete limits", s.delete(ctx, s.l.entityLevel(entity, resource)))
 }
 
 // EntitiesWith yields the entities that have limits of their own for a resource, in alphabetical order. It reads the
@@ -133,14 +135,12 @@ func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.S
 			yield("", err)
 			return
 		}
-		pk, _ := entityConfigKey{NS: s.l.ns, Resource: resource}.gsi3()
-		for item, err := range s.l.query(ctx, "list entities", store.Query{Index: "GSI3", PK: pk}) {
+		for item, err := range s.l.query(ctx, "list entities", layout.QueryEntitiesWithConfig(s.l.ns, resource)) {
 			if err != nil {
 				yield("", err)
 				return
 			}
-			key := store.Key{PK: item.Get(store.PK).Text(), SK: item.Get(store.SK).Text()}
-			if k, ok := parseEntityConfigKey(key); ok && !yield(k.Entity, nil) {
+			if k, ok := layout.ParseEntityConfigKey(store.KeyOf(item)); ok && !yield(k.Entity, nil) {
 				return
 			}
 		}
@@ -150,8 +150,8 @@ func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.S
 // ResourcesWith yields the resources that some entity has limits of its own for, in alphabetical order;
 // [DefaultResource] is one of them where it is used. It costs one read.
 func (s *LimitService) ResourcesWith(ctx context.Context) iter.Seq2[string, error] {
-	return s.registry(ctx, entityConfigRegistryKey{NS: s.l.ns}.key(), func(item expr.Item) ([]string, error) {
-		registry, err := decodeEntityConfigRegistry(item)
+	return s.registry(ctx, layout.EntityConfigRegistryKey{NS: s.l.ns}.Key(), func(item expr.Item) ([]string, error) {
+		registry, err := layout.DecodeEntityConfigRegistry(item)
 		var names []string
 		for _, r := range registry.Resources {
 			if r.Entities > 0 {
@@ -167,13 +167,13 @@ func (s *LimitService) registry(
 	ctx context.Context, key store.Key, names func(expr.Item) ([]string, error),
 ) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		items, err := s.l.readItems(ctx, key)
+		items, err := s.l.table.Read(ctx, key)
 		var list []string
 		if err == nil && items[0] != nil {
 			list, err = names(items[0])
 		}
 		if err != nil {
-			yield("", wrap("list resources", err))
+			yield("", publicError("list resources", err))
 			return
 		}
 		for _, name := range slices.Sorted(slices.Values(list)) {
@@ -190,14 +190,15 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	if err := r.validateNames(); err != nil {
 		return Resolved{}, err
 	}
-	limits, err := s.l.resolve(ctx, s.l.bucket(entity, resource))
+	limits, err := s.l.cache.For(ctx, s.l.engine.Bucket(entity, resource))
 	if err != nil {
-		return Resolved{}, wrap("resolve limits", err)
+		return Resolved{}, publicError("resolve limits", err)
 	}
-	if len(limits.limits) == 0 {
-		return Resolved{OnUnavailable: limits.policy}, noLimits(entity, resource)
+	found := limits.Detail.(*resolved)
+	if len(found.limits) == 0 {
+		return Resolved{OnUnavailable: found.policy}, noLimits(entity, resource)
 	}
-	return Resolved{slices.Clone(limits.limits), limits.source, limits.policy}, nil
+	return Resolved{slices.Clone(found.limits), found.source, found.policy}, nil
 }
 
 // Invalidate forgets the stored limits that are in memory: the next request of each bucket reads them again.
@@ -226,11 +227,11 @@ type configRef struct {
 }
 
 func (l *RateLimiter) systemLevel() configRef {
-	return configRef{source: SourceSystem, key: systemConfigKey{NS: l.ns}.key(), ns: l.ns}
+	return configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: l.ns}.Key(), ns: l.ns}
 }
 
 func (l *RateLimiter) resourceLevel(resource string) configRef {
-	return configRef{SourceResource, resourceConfigKey{NS: l.ns, Resource: resource}.key(), "", resource, l.ns}
+	return configRef{SourceResource, layout.ResourceConfigKey{NS: l.ns, Resource: resource}.Key(), "", resource, l.ns}
 }
 
 func (l *RateLimiter) entityLevel(entity, resource string) configRef {
@@ -238,7 +239,7 @@ func (l *RateLimiter) entityLevel(entity, resource string) configRef {
 	if resource == DefaultResource {
 		source = SourceEntityDefault
 	}
-	key := entityConfigKey{NS: l.ns, Entity: entity, Resource: resource}.key()
+	key := layout.EntityConfigKey{NS: l.ns, Entity: entity, Resource: resource}.Key()
 	return configRef{source, key, entity, resource, l.ns}
 }
 
@@ -247,7 +248,7 @@ const sourceRecord Source = ""
 
 // record addresses the record of an entity.
 func (l *RateLimiter) record(entity string) configRef {
-	return configRef{source: sourceRecord, key: entityKey{NS: l.ns, Entity: entity}.key()}
+	return configRef{source: sourceRecord, key: layout.EntityKey{NS: l.ns, Entity: entity}.Key()}
 }
 
 // levelsOf returns the levels of an entity and a resource in order of precedence, and the entity's record.
@@ -263,7 +264,7 @@ func (l *RateLimiter) levelsOf(entity, resource string) []configRef {
 
 // A configItem is the item of one level, whichever it is.
 type configItem struct {
-	limits   *[]configLimit
+	limits   *[]layout.ConfigLimit
 	version  *int64
 	declared *int64  // the version that Apply wrote last; nil where it does not write
 	policy   *string // nil where the level has none
@@ -275,37 +276,37 @@ type configItem struct {
 func (c configRef) open(item expr.Item) (configItem, error) {
 	switch c.source {
 	case SourceSystem:
-		system := systemConfigItem{Key: systemConfigKey{NS: c.ns}}
+		system := layout.SystemConfig{Key: layout.SystemConfigKey{NS: c.ns}}
 		if item != nil {
 			var err error
-			if system, err = decodeSystemConfig(item); err != nil {
+			if system, err = layout.DecodeSystemConfig(item); err != nil {
 				return configItem{}, err
 			}
 		}
 		return configItem{
 			limits: &system.Limits, version: &system.ConfigVersion, policy: &system.OnUnavailable, days: &system.AuditRetentionDays,
-			encode: system.encode,
+			encode: system.Encode,
 		}, nil
 	case SourceResource:
-		resource := resourceConfigItem{Key: resourceConfigKey{NS: c.ns, Resource: c.resource}}
+		resource := layout.ResourceConfig{Key: layout.ResourceConfigKey{NS: c.ns, Resource: c.resource}}
 		if item != nil {
 			var err error
-			if resource, err = decodeResourceConfig(item); err != nil {
+			if resource, err = layout.DecodeResourceConfig(item); err != nil {
 				return configItem{}, err
 			}
 		}
 		return configItem{
-			limits: &resource.Limits, version: &resource.ConfigVersion, declared: &resource.DeclaredVersion, encode: resource.encode,
+			limits: &resource.Limits, version: &resource.ConfigVersion, declared: &resource.DeclaredVersion, encode: resource.Encode,
 		}, nil
 	default:
-		entity := entityConfigItem{Key: entityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
+		entity := layout.EntityConfig{Key: layout.EntityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
 		if item != nil {
 			var err error
-			if entity, err = decodeEntityConfig(item); err != nil {
+			if entity, err = layout.DecodeEntityConfig(item); err != nil {
 				return configItem{}, err
 			}
 		}
-		return configItem{limits: &entity.Limits, version: &entity.ConfigVersion, encode: entity.encode}, nil
+		return configItem{limits: &entity.Limits, version: &entity.ConfigVersion, encode: entity.Encode}, nil
 	}
 }
 
@@ -316,8 +317,8 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 		return found, nil
 	}
 	if c.source == sourceRecord {
-		entity, err := decodeEntity(item)
-		found.owner = owner{entity.Cascade, entity.Parent}
+		entity, err := layout.DecodeEntity(item)
+		found.owner = layout.Owner{Cascade: entity.Cascade, Parent: entity.Parent}
 		return found, err
 	}
 	open, err := c.open(item)
@@ -350,7 +351,7 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 func (i configItem) fill(want level, retention time.Duration) {
 	*i.limits = (*i.limits)[:0]
 	for _, l := range want.limits {
-		*i.limits = append(*i.limits, configLimit{
+		*i.limits = append(*i.limits, layout.ConfigLimit{
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second),
 		})
 	}
@@ -371,20 +372,20 @@ func (s *LimitService) get(ctx context.Context, c configRef) (*level, configItem
 	if s.l.closed.Load() {
 		return &level{}, configItem{}, ErrClosed
 	}
-	items, err := s.l.readItems(ctx, c.key)
+	items, err := s.l.table.Read(ctx, c.key)
 	if err != nil {
-		return &level{}, configItem{}, wrap("read limits", err)
+		return &level{}, configItem{}, publicError("read limits", err)
 	}
 	if items[0] == nil {
 		return &level{}, configItem{}, noLimits(c.entity, c.resource)
 	}
 	open, err := c.open(items[0])
 	if err != nil {
-		return &level{}, configItem{}, wrap("read limits", err)
+		return &level{}, configItem{}, publicError("read limits", err)
 	}
 	found, err := c.decode(items[0])
 	if err != nil {
-		return &level{}, configItem{}, wrap("read limits", err)
+		return &level{}, configItem{}, publicError("read limits", err)
 	}
 	return found, open, nil
 }
@@ -394,7 +395,7 @@ func (s *LimitService) set(ctx context.Context, c configRef, want level, retenti
 	if err := want.check(c.source, "limits"); err != nil {
 		return err
 	}
-	return wrap("set limits", s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
+	return publicError("set limits", s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
 		open, err := c.open(item)
 		if err != nil {
 			return nil, nil, err
@@ -427,9 +428,9 @@ func (s *LimitService) replace(
 	next.version = *open.version
 	var err error
 	if item != nil {
-		w.Expr, err = replaceConfig(next.version - 1)
+		w.Expr, err = layout.ReplaceConfig(next.version - 1)
 	} else {
-		w.Expr, err = insert()
+		w.Expr, err = layout.Insert()
 	}
 	writes := []store.Write{w}
 	if item == nil && err == nil {
@@ -452,7 +453,7 @@ func (s *LimitService) delete(ctx context.Context, c configRef) error {
 			return nil, nil, err
 		}
 		w := store.Write{Kind: store.Delete, Key: c.key}
-		if w.Expr, err = removeConfig(*open.version); err != nil {
+		if w.Expr, err = layout.RemoveConfig(*open.version); err != nil {
 			return nil, nil, err
 		}
 		writes, err := s.withRegistry(c, w, -1)
@@ -471,17 +472,17 @@ func (s *LimitService) withRegistry(c configRef, w store.Write, difference int64
 	case c.source == SourceSystem:
 		return []store.Write{w}, nil
 	case c.source == SourceResource && difference > 0:
-		key := resourceRegistryKey{NS: c.ns}
-		r.Key = key.key()
-		r.Expr, err = listResource(key, []string{c.resource})
+		key := layout.ResourceRegistryKey{NS: c.ns}
+		r.Key = key.Key()
+		r.Expr, err = layout.ListResource(key, []string{c.resource})
 	case c.source == SourceResource:
-		r.Key = resourceRegistryKey{NS: c.ns}.key()
-		r.Expr, err = unlistResource([]string{c.resource})
+		r.Key = layout.ResourceRegistryKey{NS: c.ns}.Key()
+		r.Expr, err = layout.UnlistResource([]string{c.resource})
 	default:
-		key := entityConfigRegistryKey{NS: c.ns}
-		call := countEntityConfig(key)
-		call.change(c.resource, difference)
-		r.Key = key.key()
+		key := layout.EntityConfigRegistryKey{NS: c.ns}
+		call := layout.CountEntityConfig(key)
+		call.Change(c.resource, difference)
+		r.Key = key.Key()
 		r.Expr, err = call.Bind()
 	}
 	return []store.Write{w, r}, err
@@ -495,7 +496,7 @@ func (s *LimitService) change(
 	if s.l.closed.Load() {
 		return ErrClosed
 	}
-	for attempt := range maxAttempts {
+	for attempt := range table.MaxAttempts {
 		items, by, err := s.l.readToChange(ctx, c.key)
 		if err != nil {
 			return err
@@ -504,7 +505,8 @@ func (s *LimitService) change(
 		if err != nil {
 			return err
 		}
-		applied, err := s.l.transact(ctx, writes)
+		epoch := s.l.epoch.Add(1)
+		applied, err := s.l.table.Transact(ctx, writes)
 		if err != nil {
 			return err
 		}
@@ -512,19 +514,19 @@ func (s *LimitService) change(
 			if c.source == SourceSystem {
 				s.l.retained.Store(nil)
 			}
-			s.l.learn(c.key, next)
+			s.l.learn(c.key, next, epoch)
 			return nil
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := s.l.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
 	}
 	return ErrContended
 }
 
-// learn makes a level that was written the one in memory.
-func (l *RateLimiter) learn(key store.Key, next *level) {
-	next.readAt = l.now()
+// learn makes a level the one in memory that was written after an epoch.
+func (l *RateLimiter) learn(key store.Key, next *level, epoch int64) {
+	next.readAt, next.epoch = l.now(), epoch
 	l.configs.Set(key, next)
 	l.generation.Add(1)
 }

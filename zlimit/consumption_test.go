@@ -115,7 +115,7 @@ func TestConsumptionsAreValidated(t *testing.T) {
 	if diff := cmp.Diff(Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
 		t.Errorf("Consumed() (-want +got):\n%s", diff)
 	}
-	if got := l.buckets.EstimatedSize(); got != 1 {
+	if got := l.engine.Buckets(); got != 1 {
 		t.Errorf("%d buckets were looked for, want the one of the lease", got)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/stream/leases"
 )
 
 var updateDocs = flag.Bool("update", false, "rewrite docs/costs.md from what is measured")
@@ -26,6 +27,9 @@ const costsHead = `# What calls cost
 Measured on a DynamoDB engine with ` + "`ReturnConsumedCapacity=INDEXES`" + ` by ` + "`go test ./zlimit -run Costs`" + `, which fails when a
 figure changes; ` + "`-update`" + ` rewrites this page. Items are below 1 KB. A failed condition is charged like a write: AWS does,
 though its replies do not tell, so one write unit is added for each. A write unit costs five times what a read unit costs.
+
+A rejection reads every bucket of the request that was not seen of late: the child, each parent, each shard. Its wait then
+holds unless other requests take tokens meanwhile. A rejection by what was seen of late costs nothing.
 
 `
 
@@ -92,10 +96,9 @@ func TestCosts(t *testing.T) {
 	measure("a known bucket whose stamp another process moved", l, take(l, request))
 	acquire(t, other, ask(Amounts{"rpm": available(t, l, "rpm")}))
 	measure("rejected, against the last image", l, refuse(l, request))
-	measure("rejected, as the last image foretold", l, refuse(l, request))
-	cached := newLimiter(t, s, WithClock(c.now), WithRejectionCache(time.Second))
-	reject(t, cached, request)
-	measure("rejected from the cache of `WithRejectionCache`", cached, refuse(cached, request))
+	measure("rejected, by what was seen of late, see `WithRejectionCache`", l, refuse(l, request))
+	c.sleep(300 * time.Millisecond)
+	measure("rejected, as an older image foretold", l, refuse(l, request))
 	measure("bad input", l, func() error {
 		var invalid *ValidationError
 		if _, err := l.Acquire(ctx, ask(Amounts{"rpm": -1})); !errors.As(err, &invalid) {
@@ -125,6 +128,7 @@ func TestCosts(t *testing.T) {
 	measure("both known: one round trip", family, take(family, child))
 	acquire(t, family, Request{Entity: "key-2", Resource: "gpt-4", Consume: Amounts{"tpd": 90}})
 	acquire(t, family, ask(Amounts{"tpd": 1}))
+	c.sleep(time.Second)
 	measure("a parent refuses, as its last image foretold", family, refuse(family, ask(Amounts{"tpd": 99})))
 	lease = acquire(t, family, child)
 	measure("roll back", family, func() error { return lease.Rollback(ctx) })
@@ -134,19 +138,26 @@ func TestCosts(t *testing.T) {
 	sharded := newLimiter(t, s, WithClock(c.now), WithNamespace("sharded"))
 	setSystem(t, sharded, PerDay("tpm", 1000))
 	acquire(t, sharded, ask(Amounts{"tpm": 1}))
-	b := sharded.bucket("key-1", "gpt-4")
-	image, err := sharded.read(ctx, b.shard(0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	measure("split a shard in two", sharded, func() error { return sharded.split(ctx, owner{}, b.shard(0), image) })
+	whole := shardsOf(t, sharded)[0]
+	low, high := shardKey(sharded, "key-1", 0).Key(), shardKey(sharded, "key-1", 1).Key()
+	measure("split a shard in two", sharded, func() error {
+		_, err := divideAt(ctx, sharded, "key-1", whole)
+		_, readErr := sharded.table.Read(ctx, low)
+		return errors.Join(err, readErr)
+	})
 	for range 20 { // until both shards are known
 		acquire(t, sharded, ask(Amounts{"tpm": 1}))
 	}
 	measure("one of two shards has it", sharded, take(sharded, ask(Amounts{"tpm": 1})))
+	c.sleep(time.Second)
 	measure("two shards have it together", sharded, take(sharded, ask(Amounts{"tpm": 900})))
 	measure("`Available` of two shards", sharded, func() error { _, err := sharded.Available(ctx, "key-1", "gpt-4"); return err })
-	measure("merge two shards", sharded, func() error { return sharded.merge(ctx, b.shard(0), b.shard(1)) })
+	half := shardsOf(t, sharded)[0]
+	measure("merge two shards", sharded, func() error {
+		err := joinAt(ctx, sharded, "key-1", half)
+		_, readErr := sharded.table.Read(ctx, low, high)
+		return errors.Join(err, readErr)
+	})
 
 	page.WriteString("\n")
 	section("Usage and capacity")
@@ -181,11 +192,11 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("A consumer of the change stream")
-	leases := table{s.impl}.Leases()
+	consumers := leases.In(s.impl)
 	const partition = "2026-03-01T12:00:00.000/shardId-00000001772366400000-4f9e2a6c"
 	save := func(beats int64) func() error {
 		return func() error {
-			_, _, err := leases.Save(ctx, stream.Lease{
+			_, _, err := consumers.Save(ctx, stream.Lease{
 				Partition: partition, Owner: "host-7f3b", Position: store.Sequence(strings.Repeat("1", 40)), Beats: beats,
 			})
 			return err
@@ -194,11 +205,11 @@ func TestCosts(t *testing.T) {
 	measure("claim a new partition", l, save(1))
 	measure("keep its lease and the position, every 10 s", l, save(2))
 	for i := range 20 {
-		if _, _, err := leases.Save(ctx, stream.Lease{Partition: fmt.Sprint(partition, i), Owner: "host-7f3b", Beats: 1}); err != nil {
+		if _, _, err := consumers.Save(ctx, stream.Lease{Partition: fmt.Sprint(partition, i), Owner: "host-7f3b", Beats: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	measure("look at 21 leases, every 10 s", l, func() error { _, err := leases.List(ctx); return err })
+	measure("look at 21 leases, every 10 s", l, func() error { _, err := consumers.List(ctx); return err })
 
 	if *updateDocs {
 		if err := os.WriteFile(costsFile, []byte(page.String()), 0o600); err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -45,8 +46,12 @@ var operations = map[string]struct {
 	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(ctx context.Context, c *casualty) error {
 		return errors.Join(c.lease.Consume(ctx, Amounts{"tpd": 80}), c.lease.Rollback(ctx))
 	}},
-	"split": {run: func(ctx context.Context, c *casualty) error { return resizeEach(ctx, c.limiter, divideAt) }},
-	"merge": {shards: 4, run: func(ctx context.Context, c *casualty) error { return resizeEach(ctx, c.limiter, joinAt) }},
+	"split": {run: func(ctx context.Context, c *casualty) error {
+		return resizeEach(ctx, c.limiter, c.limiter.store, splitShard)
+	}},
+	"merge": {shards: 4, run: func(ctx context.Context, c *casualty) error {
+		return resizeEach(ctx, c.limiter, c.limiter.store, mergeShard)
+	}},
 	"change limits": {leak: 1, run: func(ctx context.Context, c *casualty) error {
 		return errors.Join(c.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", []Limit{PerDay("tpd", 350)}), c.acquire(ctx, 1))
 	}},
@@ -63,11 +68,13 @@ func (c *casualty) settle(ctx context.Context, correction int64) error {
 
 // discard deletes the bucket of an entity, and what the process knows of it.
 func (c *casualty) discard(ctx context.Context, entity string) {
-	key := bucketKey{NS: c.limiter.ns, Entity: entity, Resource: "gpt-4"}.key()
-	if err := c.limiter.deleteKeys(ctx, []store.Key{key}); err != nil {
+	key := layout.BucketKey{NS: c.limiter.ns, Entity: entity, Resource: "gpt-4"}.Key()
+	if err := c.limiter.table.Delete(ctx, []store.Key{key}); err != nil {
 		c.t.Fatal(err)
 	}
-	c.limiter.bucket(entity, "gpt-4").shard(0).forget()
+	if _, err := c.limiter.Available(ctx, entity, "gpt-4"); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // TestCrashes kills a process at every call of every operation, before and after the call is carried out. What others see

@@ -51,9 +51,9 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 		refs[i] = s.l.resourceLevel(d.Resource)
 		keys[i] = refs[i].key
 	}
-	items, err := s.l.readChunks(ctx, keys)
+	items, err := s.l.table.ReadChunks(ctx, keys)
 	if err != nil {
-		return applied, wrap("apply limits", err)
+		return applied, publicError("apply limits", err)
 	}
 	for i, d := range declared {
 		verdict, _, _, err := refs[i].judge(items[i], wants[i])
@@ -61,7 +61,7 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 			verdict, err = s.apply(ctx, refs[i], wants[i])
 		}
 		if err != nil {
-			return applied, wrap("apply limits", err)
+			return applied, publicError("apply limits", err)
 		}
 		switch verdict {
 		case declaredToSet:

@@ -143,12 +143,13 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	operator := newLimiter(t, s)
-	l := newLimiter(t, s)
-	l.store = &interlude{Store: s.impl, do: func() {
+	before := &interlude{Store: s.impl}
+	l := newLimiter(t, Store{impl: before})
+	before.set(func() {
 		if err := operator.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 7)}); err != nil {
 			t.Error(err)
 		}
-	}}
+	})
 	got, err := l.Limits.Apply(ctx, Declaration{"gpt-4", []Limit{PerDay("rpd", 5)}})
 	if diff := cmp.Diff(Applied{Kept: []string{"gpt-4"}}, got); err != nil || diff != "" {
 		t.Errorf("Apply() = %v (-want +got):\n%s", err, diff)
@@ -192,7 +193,7 @@ func TestApplyReportsWhatItCannotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := l.resourceLevel("gpt-5").key
-	items, err := l.readItems(ctx, key)
+	items, err := l.table.Read(ctx, key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,11 +29,10 @@
 // Package [github.com/zlimit/zlimit-go/zlimit/blocking] is the same without contexts. The pages of docs/ in the repository
 // explain the concepts, prices and permissions, and how to run and test it.
 //
-// # Generated code
+// # The table
 //
-// The files that end in _gen.go are generated from spec/schema.yaml: keys_gen.go builds and parses keys, items_gen.go
-// encodes and decodes items, exprs_gen.go binds conditional writes, table_gen.go describes the table. Their content is
-// internal but for [CreateTableInput] and [CloudFormation], which create the table by other means than
-// [RateLimiter.Setup]. docs/schema.md describes the table, from the same file; package blocking is generated from the
-// methods of this package.
+// [CreateTableInput] and [CloudFormation] create the table by other means than [RateLimiter.Setup]. [BucketKey] and the
+// other functions that return a [Key] address its items, for work on the table without a limiter. All of these are
+// generated from spec/schema.yaml, as is docs/schema.md, which describes every item. Package blocking is generated from
+// the methods of this package.
 package zlimit

@@ -9,7 +9,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // An EntityService keeps the records of the entities of a namespace. An entity needs no record to be limited, nor to
@@ -87,7 +90,7 @@ func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
 		return Entity{}, err
 	}
 	created, err := s.create(ctx, e)
-	return created, wrap("create the entity", err)
+	return created, publicError("create the entity", err)
 }
 
 func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
@@ -99,31 +102,32 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		e.Name = e.ID
 	}
 	e.CreatedAt = s.l.now().UTC().Truncate(time.Second)
-	item := entityItem{
-		Key: entityKey{NS: s.l.ns, Entity: e.ID}, Name: e.Name, Parent: e.ParentID, Cascade: e.Cascade,
-		CreatedAt: e.CreatedAt.Format(timeFormat),
+	item := layout.Entity{
+		Key: layout.EntityKey{NS: s.l.ns, Entity: e.ID}, Name: e.Name, Parent: e.ParentID, Cascade: e.Cascade,
+		CreatedAt: layout.FormatTime(e.CreatedAt),
 	}
 	for key, value := range e.Metadata {
 		item.Metadata = append(item.Metadata, expr.Attribute{Name: key, Value: expr.S(value)})
 	}
-	absent, err := insert()
+	absent, err := layout.Insert()
 	if err != nil {
 		return Entity{}, err
 	}
-	writes := []store.Write{{Kind: store.Put, Key: item.Key.key(), Item: item.encode(), Expr: absent}}
+	writes := []store.Write{{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}}
 	if e.ParentID != "" {
-		w := store.Write{Kind: store.Check, Key: entityKey{NS: s.l.ns, Entity: e.ParentID}.key()}
-		if w.Expr, err = requireEntity(); err != nil {
+		w := store.Write{Kind: store.Check, Key: layout.EntityKey{NS: s.l.ns, Entity: e.ParentID}.Key()}
+		if w.Expr, err = layout.RequireEntity(); err != nil {
 			return Entity{}, err
 		}
 		writes = append(writes, w)
 	}
-	for attempt := range maxAttempts {
+	for attempt := range table.MaxAttempts {
 		all, err := by.with(change{action: ActionEntityCreated, entity: e.ID, details: e.details()}, writes...)
 		if err != nil {
 			return Entity{}, err
 		}
-		results, err := s.l.tryTransact(ctx, all)
+		epoch := s.l.epoch.Add(1)
+		results, err := s.l.table.TryTransact(ctx, all)
 		switch {
 		case err != nil:
 			return Entity{}, err
@@ -132,11 +136,11 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 			return Entity{}, fmt.Errorf("%w: %q", ErrEntityExists, e.ID)
 		case e.ParentID != "" && !results[1].Applied:
 			return Entity{}, noParent(e.ParentID)
-		case allApplied(results):
-			s.l.learn(item.Key.key(), &level{owner: owner{e.Cascade, e.ParentID}})
+		case table.Applied(results):
+			s.l.learn(item.Key.Key(), &level{owner: layout.Owner{Cascade: e.Cascade, Parent: e.ParentID}}, epoch)
 			return e, nil
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := s.l.table.Pause(ctx, attempt); err != nil {
 			return Entity{}, err
 		}
 	}
@@ -164,24 +168,24 @@ func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err
 		_, by, err = s.l.readToChange(ctx)
 		return by, err
 	}
-	items, by, err := s.l.readToChange(ctx, entityKey{NS: s.l.ns, Entity: e.ParentID}.key())
+	items, by, err := s.l.readToChange(ctx, layout.EntityKey{NS: s.l.ns, Entity: e.ParentID}.Key())
 	if err == nil && items[0] == nil {
 		err = noParent(e.ParentID)
 	}
 	for depth := 2; err == nil && items[0] != nil; depth++ {
-		var above entityItem
-		above, err = decodeEntity(items[0])
+		var above layout.Entity
+		above, err = layout.DecodeEntity(items[0])
 		switch {
 		case err != nil:
 		case above.Parent == "":
 			return by, nil
 		case above.Parent == e.ID:
 			err = &ValidationError{Field: "parent", Value: e.ParentID, Reason: "is below the entity itself"}
-		case depth == maxDepth:
-			reason := fmt.Sprintf("makes a chain of more than %d entities", maxDepth)
+		case depth == protocol.MaxDepth:
+			reason := fmt.Sprintf("makes a chain of more than %d entities", protocol.MaxDepth)
 			err = &ValidationError{Field: "parent", Value: e.ParentID, Reason: reason}
 		default:
-			items, err = s.l.readItems(ctx, entityKey{NS: s.l.ns, Entity: above.Parent}.key())
+			items, err = s.l.table.Read(ctx, layout.EntityKey{NS: s.l.ns, Entity: above.Parent}.Key())
 		}
 	}
 	return by, err
@@ -192,15 +196,15 @@ func (s *EntityService) Get(ctx context.Context, id string) (Entity, error) {
 	if err := s.check(id); err != nil {
 		return Entity{}, err
 	}
-	items, err := s.l.readItems(ctx, entityKey{NS: s.l.ns, Entity: id}.key())
+	items, err := s.l.table.Read(ctx, layout.EntityKey{NS: s.l.ns, Entity: id}.Key())
 	if err != nil {
-		return Entity{}, wrap("get the entity", err)
+		return Entity{}, publicError("get the entity", err)
 	}
 	if items[0] == nil {
 		return Entity{}, fmt.Errorf("%w: %q", ErrEntityNotFound, id)
 	}
 	e, err := entityOf(items[0])
-	return e, wrap("get the entity", err)
+	return e, publicError("get the entity", err)
 }
 
 // Children yields the entities whose parent is the one given, in the order of their IDs. It reads an index page by page
@@ -211,11 +215,11 @@ func (s *EntityService) Children(ctx context.Context, id string) iter.Seq2[Entit
 			yield(Entity{}, err)
 			return
 		}
-		for item, err := range s.l.query(ctx, "list children", queryChildren(s.l.ns, id)) {
+		for item, err := range s.l.query(ctx, "list children", layout.QueryChildren(s.l.ns, id)) {
 			var e Entity
 			if err == nil {
 				e, err = entityOf(item)
-				err = wrap("list children", err)
+				err = publicError("list children", err)
 			}
 			if !yield(e, err) || err != nil {
 				return
@@ -234,13 +238,13 @@ func (s *EntityService) check(id string) error {
 
 // entityOf returns the entity that an item holds.
 func entityOf(item expr.Item) (Entity, error) {
-	decoded, err := decodeEntity(item)
+	decoded, err := layout.DecodeEntity(item)
 	if err != nil {
 		return Entity{}, err
 	}
 	e := Entity{
 		ID: decoded.Key.Entity, Name: decoded.Name, ParentID: decoded.Parent, Cascade: decoded.Cascade,
-		CreatedAt: parseTime(decoded.CreatedAt),
+		CreatedAt: layout.ParseTime(decoded.CreatedAt),
 	}
 	if e.Name == "" {
 		e.Name = e.ID
@@ -274,11 +278,11 @@ func (s *EntityService) Delete(ctx context.Context, id string) error {
 	if err := s.check(id); err != nil {
 		return err
 	}
-	return wrap("delete the entity", s.delete(ctx, id))
+	return publicError("delete the entity", s.delete(ctx, id))
 }
 
 func (s *EntityService) delete(ctx context.Context, id string) error {
-	key := entityKey{NS: s.l.ns, Entity: id}.key()
+	key := layout.EntityKey{NS: s.l.ns, Entity: id}.Key()
 	items, by, err := s.l.readToChange(ctx, key)
 	if err == nil {
 		err = s.childless(ctx, id)
@@ -302,28 +306,29 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 	if err := s.childless(ctx, id); err != nil { // since the clearing may have taken its time
 		return err
 	}
-	remove, err := removeEntity()
+	remove, err := layout.RemoveEntity()
 	if err != nil {
 		return err
 	}
-	for attempt := range maxAttempts {
+	for attempt := range table.MaxAttempts {
 		writes, err := by.with(change{action: ActionEntityDeleted, entity: id, details: e.details()},
 			store.Write{Kind: store.Delete, Key: key, Expr: remove})
 		if err != nil {
 			return err
 		}
-		results, err := s.l.tryTransact(ctx, writes)
+		epoch := s.l.epoch.Add(1)
+		results, err := s.l.table.TryTransact(ctx, writes)
 		switch {
 		case err != nil:
 			return err
 		case results == nil: // another transaction was in the way
 		case !results[0].Applied: // another Delete was first
 			return fmt.Errorf("%w: %q", ErrEntityNotFound, id)
-		case allApplied(results):
-			s.l.learn(key, &level{})
+		case table.Applied(results):
+			s.l.learn(key, &level{}, epoch)
 			return nil
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := s.l.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
 	}
@@ -333,7 +338,7 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 // childless returns ErrEntityHasChildren unless an entity has none. What the index says is looked up, since it may tell
 // of one that has just been deleted.
 func (s *EntityService) childless(ctx context.Context, id string) error {
-	for _, err := range s.l.lookUp(ctx, queryChildren(s.l.ns, id), s.l.readItems) {
+	for _, err := range s.l.table.LookUp(ctx, layout.QueryChildren(s.l.ns, id), s.l.table.Read) {
 		if err == nil {
 			err = fmt.Errorf("%w: %q", ErrEntityHasChildren, id)
 		}
@@ -345,16 +350,16 @@ func (s *EntityService) childless(ctx context.Context, id string) error {
 // clear deletes what belongs to an entity but for its record, and reports whether there was anything. Limits are first:
 // buckets that are created meanwhile have those of a level above, with which they expire.
 func (s *EntityService) clear(ctx context.Context, id string) (found bool, err error) {
-	q := queryEntityItems(s.l.ns, id)
+	q := layout.QueryEntityItems(s.l.ns, id)
 	q.Consistent = true
-	record := entityKey{NS: s.l.ns, Entity: id}.key()
-	for page, err := range s.l.pages(ctx, q) {
+	record := layout.EntityKey{NS: s.l.ns, Entity: id}.Key()
+	for page, err := range s.l.table.Pages(ctx, q) {
 		if err != nil {
 			return found, err
 		}
 		var usage []store.Key // and what a later layout may keep here
-		for _, key := range primaryKeys(page) {
-			config, isConfig := parseEntityConfigKey(key)
+		for _, key := range table.Keys(page) {
+			config, isConfig := layout.ParseEntityConfigKey(key)
 			switch {
 			case key == record:
 				continue
@@ -367,20 +372,20 @@ func (s *EntityService) clear(ctx context.Context, id string) (found bool, err e
 			}
 			found = true
 		}
-		if err := s.l.deleteKeys(ctx, usage); err != nil {
+		if err := s.l.table.Delete(ctx, usage); err != nil {
 			return found, err
 		}
 	}
-	for page, err := range s.l.pages(ctx, queryBucketsOfEntity(s.l.ns, id, "")) {
+	for page, err := range s.l.table.Pages(ctx, layout.QueryBucketsOfEntity(s.l.ns, id, "")) {
 		if err != nil {
 			return found, err
 		}
-		buckets := slices.DeleteFunc(primaryKeys(page), func(key store.Key) bool { // whatever the index says
-			k, ok := parseBucketKey(key)
+		buckets := slices.DeleteFunc(table.Keys(page), func(key store.Key) bool { // whatever the index says
+			k, ok := layout.ParseBucketKey(key)
 			return !ok || k.NS != s.l.ns || k.Entity != id
 		})
 		found = found || len(buckets) > 0
-		if err := s.l.deleteKeys(ctx, buckets); err != nil {
+		if err := s.l.table.Delete(ctx, buckets); err != nil {
 			return found, err
 		}
 	}
@@ -398,9 +403,9 @@ func (s *EntityService) Buckets(ctx context.Context, id string) iter.Seq2[Bucket
 			yield(Bucket{}, err)
 			return
 		}
-		for b, err := range s.l.spreads(ctx, queryBucketsOfEntity(s.l.ns, id, ""), s.l.readItems) {
+		for b, err := range s.l.spreads(ctx, layout.QueryBucketsOfEntity(s.l.ns, id, ""), s.l.table.Read) {
 			if err != nil {
-				yield(Bucket{}, wrap("list buckets", err))
+				yield(Bucket{}, publicError("list buckets", err))
 				return
 			}
 			if !yield(b.bucket(s.l.now()), nil) {

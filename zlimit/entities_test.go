@@ -16,6 +16,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -142,7 +144,7 @@ func TestChains(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	var invalid *ValidationError
-	for i := range maxDepth {
+	for i := range protocol.MaxDepth {
 		e := Entity{ID: fmt.Sprint("e", i)}
 		if i > 0 {
 			e.ParentID = fmt.Sprint("e", i-1)
@@ -161,7 +163,7 @@ func TestChains(t *testing.T) {
 		}
 	}
 	// Another program deletes a record under its children.
-	if err := l.store.Delete(ctx, []store.Key{entityKey{NS: l.ns, Entity: "e0"}.key()}); err != nil {
+	if err := l.store.Delete(ctx, []store.Key{layout.EntityKey{NS: l.ns, Entity: "e0"}.Key()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, parent := range []string{"e1", "e2", "e5"} {
@@ -351,12 +353,14 @@ func checkDeleted(t *testing.T, l *RateLimiter, before map[string]string, other 
 	if len(events) != 1+4+4+1 || events[0] != ActionEntityCreated || events[9] != ActionEntityDeleted || count(events, ActionLimitsDeleted) != 4 {
 		t.Errorf("events: %v, want a deletion of 4 configs, and of the entity as the last one", events)
 	}
-	items, err := l.store.Read(ctx, []store.Key{entityConfigRegistryKey{NS: l.ns}.key()}, true)
+	items, err := l.store.Read(ctx, []store.Key{layout.EntityConfigRegistryKey{NS: l.ns}.Key()}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry, err := decodeEntityConfigRegistry(items[0])
-	want := []resourceCount{{DefaultResource, 2}, {"gpt-4", 2}, {"gpt-5", 2}, {"o3", 2}}
+	registry, err := layout.DecodeEntityConfigRegistry(items[0])
+	want := []layout.ResourceCount{
+		{Name: DefaultResource, Entities: 2}, {Name: "gpt-4", Entities: 2}, {Name: "gpt-5", Entities: 2}, {Name: "o3", Entities: 2},
+	}
 	if diff := cmp.Diff(want, registry.Resources); err != nil || diff != "" {
 		t.Errorf("registry: %v (-want +got):\n%s", err, diff)
 	}
@@ -482,8 +486,8 @@ func TestBuckets(t *testing.T) {
 		}
 		// Half a token in each of 8 items of 16.
 		for shard := range 8 {
-			item := bucketItem{
-				Key: bucketKey{NS: l.ns, Entity: "key-1", Resource: "sharded", Shard: shard}, RefilledAt: c.now().UnixMilli(), ShardCount: 16,
+			item := layout.Bucket{
+				Key: layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "sharded", Shard: shard}, RefilledAt: c.now().UnixMilli(), ShardCount: 16,
 				Limits: []bucket.Limit{
 					{Name: "rpm", Tokens: 500, Capacity: 160_000, RefillAmount: 1, RefillPeriod: 1 << 40},
 					{Name: bucket.WriteUnits, Tokens: 1000, Capacity: 1000_000, RefillAmount: 1000_000, RefillPeriod: 1000},
@@ -492,7 +496,7 @@ func TestBuckets(t *testing.T) {
 			if shard == 7 {
 				item.ShardCount = 8 // it has not heard of the split
 			}
-			if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.key(), Item: item.encode()}); err != nil {
+			if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -548,7 +552,7 @@ func TestStaleIndex(t *testing.T) {
 	ctx := context.Background()
 	s := &stale{Store: newMemory(t).impl}
 	l := newLimiter(t, Store{impl: s})
-	s.gone = []store.Key{entityKey{NS: l.ns, Entity: "gone"}.key()}
+	s.gone = []store.Key{layout.EntityKey{NS: l.ns, Entity: "gone"}.Key()}
 	create(t, l, Entity{ID: "p"})
 	create(t, l, Entity{ID: "e", ParentID: "p"})
 	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
@@ -563,7 +567,7 @@ func TestStaleIndex(t *testing.T) {
 func TestRecordsOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	key := entityKey{NS: l.ns, Entity: "e"}.key()
+	key := layout.EntityKey{NS: l.ns, Entity: "e"}.Key()
 	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
 		{Name: "entity_id", Value: expr.S("e")},
 		{Name: "parent_id", Value: expr.Null()},

@@ -1,14 +1,19 @@
 package zlimit
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -44,9 +49,24 @@ type ValidationError struct {
 	Reason string // the rule that it breaks
 }
 
-// Error returns field, value and rule.
+// Error returns field, value and rule. It cuts a long value; Value has all of it.
 func (e *ValidationError) Error() string {
-	return fmt.Sprintf("zlimit: invalid %s %q: %s", e.Field, e.Value, e.Reason)
+	return fmt.Sprintf("zlimit: invalid %s %s: %s", e.Field, quoted(e.Value), e.Reason)
+}
+
+// longestValue is the number of bytes of a value that an error tells.
+const longestValue = 100
+
+// quoted returns a value as an error tells it.
+func quoted(value string) string {
+	if len(value) <= longestValue {
+		return strconv.Quote(value)
+	}
+	end := longestValue
+	for end > longestValue-utf8.UTFMax && !utf8.RuneStart(value[end]) {
+		end--
+	}
+	return fmt.Sprintf("%q… (%d bytes)", value[:end], len(value))
 }
 
 // The values of [UnavailableError.Op] for requests and their leases. Every other call names itself in words, such as
@@ -157,8 +177,8 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body{"rate_limit_exceeded", e.Possible(), e.RetryAfter().Seconds(), e.Statuses})
 }
 
-// complete reports whether an error of this package says all by itself.
-func complete(err error) bool {
+// isPublic reports whether an error of this package says all by itself.
+func isPublic(err error) bool {
 	for _, sentinel := range []error{
 		ErrNoLimits, ErrContended, ErrClosed, ErrNamespaceNotFound, ErrNamespaceState,
 		ErrEntityExists, ErrEntityNotFound, ErrEntityHasChildren,
@@ -169,36 +189,101 @@ func complete(err error) bool {
 	}
 	var invalid *ValidationError
 	var version *VersionError
-	return errors.As(err, &invalid) || errors.As(err, &version)
+	var exceeded *ExceededError
+	return errors.As(err, &invalid) || errors.As(err, &version) || errors.As(err, &exceeded)
 }
 
-// wrap turns an error of the store into one of this package, and names the operation once.
-func wrap(op string, err error) error {
-	switch {
-	case err == nil:
+// publicError turns an error of the engine or the store into one of this package, and names the operation once.
+func publicError(op string, err error) error {
+	if err == nil {
 		return nil
-	case complete(err):
+	}
+	err = decisionError(err)
+	switch {
+	case isPublic(err):
 		return err
 	case errors.Is(err, store.ErrTableNotFound):
 		return fmt.Errorf("%w: %s: %w", ErrTableNotFound, op, err)
 	case errors.Is(err, store.ErrClosed):
 		return fmt.Errorf("%w: %s", ErrClosed, op)
 	case unavailable(err):
-		return &UnavailableError{Op: op, Unknown: unknown(err), Err: err}
+		return &UnavailableError{Op: op, Unknown: protocol.IsUnknown(err), Err: err}
 	default:
 		return fmt.Errorf("zlimit: %s: %w", op, err)
 	}
+}
+
+// decisionError returns the error of this package for an error by which the engine decides about a request, and others as
+// they are.
+func decisionError(err error) error {
+	var rejected *protocol.RejectedError
+	var none *protocol.NoLimitsError
+	var unknown *protocol.UnknownLimitError
+	var crowded *protocol.CrowdedError
+	switch {
+	case errors.As(err, &rejected):
+		return exceeded(statusesOfLevels(rejected.Levels))
+	case errors.As(err, &none):
+		return noLimits(none.Entity, none.Resource)
+	case errors.As(err, &unknown):
+		return unknownLimit("consume", unknown.Limit, unknown.Known)
+	case errors.As(err, &crowded):
+		reason := fmt.Sprintf("the bucket has too many limits in use that other requests brought; at most %d at once", bucket.MaxLimits)
+		return &ValidationError{Field: "limits", Value: crowded.Entity + "/" + crowded.Resource, Reason: reason}
+	case errors.Is(err, protocol.ErrContended):
+		return ErrContended
+	case errors.Is(err, protocol.ErrClosed):
+		return ErrClosed
+	case errors.Is(err, bucket.ErrOverflow):
+		return &ValidationError{Field: "consume", Value: "", Reason: "the lease would hold more tokens than can be counted"}
+	default:
+		return err
+	}
+}
+
+// unknownLimit returns the error for a limit that is not configured, where those known are.
+func unknownLimit(field, limit string, known []bucket.Params) error {
+	names := make([]string, len(known))
+	for i := range known {
+		names[i] = known[i].Name
+	}
+	reason := "no limit of that name is configured for the resource, which has " + strings.Join(names, ", ")
+	return &ValidationError{Field: field, Value: limit, Reason: reason}
+}
+
+// noLimits returns an ErrNoLimits that names what it is about: the system where there is neither entity nor resource.
+func noLimits(entity, resource string) error {
+	switch {
+	case entity != "":
+		return fmt.Errorf("%w: entity %q, resource %q", ErrNoLimits, entity, resource)
+	case resource != "":
+		return fmt.Errorf("%w: resource %q", ErrNoLimits, resource)
+	default:
+		return ErrNoLimits
+	}
+}
+
+// exceeded returns the error of a rejection, the strictest limit first: those that can never admit the request, then
+// those that take longest.
+func exceeded(statuses Statuses) *ExceededError {
+	slices.SortStableFunc(statuses, func(a, b Status) int {
+		return cmp.Compare(b.strictness(), a.strictness())
+	})
+	return &ExceededError{statuses}
+}
+
+// strictness orders statuses.
+func (s *Status) strictness() time.Duration {
+	if s.Exceeded && !s.Possible() {
+		return math.MaxInt64
+	}
+	return s.RetryAfter
 }
 
 // unavailable reports whether the store failed, and did so in outages alone.
 func unavailable(err error) bool {
 	failures := failuresIn(err)
 	return len(failures) > 0 && !slices.ContainsFunc(failures, func(e *store.Error) bool { return !e.Unavailable })
-}
-
-// unknown reports whether an error leaves open whether a write happened.
-func unknown(err error) bool {
-	return slices.ContainsFunc(failuresIn(err), func(e *store.Error) bool { return e.Unknown })
 }
 
 // failuresIn returns the failures of the store in an error, which may be several joined.

@@ -83,10 +83,10 @@ func TestFailurePoliciesAsText(t *testing.T) {
 func TestStatsAsJSON(t *testing.T) {
 	got, err := json.Marshal(Stats{
 		Admitted: 1, Rejected: 2, Degraded: 3, Unavailable: 4, LostRaces: 5, UnknownOutcomes: 6,
-		Config: CacheStats{Hits: 7, Misses: 8, Stale: 9, Entries: 10},
+		Unreturned: 7, StampsFixed: 8, Config: CacheStats{Hits: 9, Misses: 10, Stale: 11, Entries: 12},
 	})
 	const want = `{"admitted":1,"rejected":2,"degraded":3,"unavailable":4,"lost_races":5,"unknown_outcomes":6,` +
-		`"config":{"hits":7,"misses":8,"stale":9,"entries":10}}`
+		`"unreturned":7,"stamps_fixed":8,"config":{"hits":9,"misses":10,"stale":11,"entries":12}}`
 	if err != nil || string(got) != want {
 		t.Errorf("Marshal() = %s, %v, want %s", got, err, want)
 	}

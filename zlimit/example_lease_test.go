@@ -107,3 +107,26 @@ func ExampleLease_Rollback() {
 	// <nil>
 	// 100 <nil>
 }
+
+func ExampleLease_Statuses() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	lease, err := limiter.Acquire(ctx, zlimit.Request{
+		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpm": 500},
+		Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)},
+	})
+	if err != nil {
+		panic(err)
+	}
+	for _, s := range lease.Statuses() { // for headers about what remains
+		fmt.Printf("%s: %d of %d remain\n", s.Limit.Name, s.Available, s.Limit.Capacity)
+	}
+	// Output:
+	// rpm: 59 of 60 remain
+	// tpm: 9500 of 10000 remain
+}

@@ -337,9 +337,9 @@ func TestJoinedFailures(t *testing.T) {
 		{"something else", errLost, false, false},
 	} {
 		var outage *UnavailableError
-		err := wrap("test", test.err)
+		err := publicError("test", test.err)
 		if got := errors.As(err, &outage); got != test.outage || got && outage.Unknown != test.unknown {
-			t.Errorf("%s: wrap() = %v, want an outage: %v, unknown: %v", test.name, err, test.outage, test.unknown)
+			t.Errorf("%s: publicError() = %v, want an outage: %v, unknown: %v", test.name, err, test.outage, test.unknown)
 		}
 	}
 }

@@ -7,23 +7,24 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // edit changes the usual bucket as a program might that keeps the layout and not the protocol.
-func edit(tb testing.TB, l *RateLimiter, shard int, change func(*bucketItem)) {
+func edit(tb testing.TB, l *RateLimiter, shard int, change func(*layout.Bucket)) {
 	tb.Helper()
-	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: shard}.key()
+	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: shard}.Key()
 	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	item, err := decodeBucket(items[0])
+	item, err := layout.DecodeBucket(items[0])
 	if err != nil {
 		tb.Fatal(err)
 	}
 	change(&item)
-	put := store.Write{Kind: store.Put, Key: key, Item: item.encode(), Expr: expr.Bound{}}
+	put := store.Write{Kind: store.Put, Key: key, Item: item.Encode(), Expr: expr.Bound{}}
 	if _, err := l.store.Write(context.Background(), put); err != nil {
 		tb.Fatal(err)
 	}
@@ -60,9 +61,9 @@ func TestExpiredItemsAreAdvanced(t *testing.T) {
 	setSystem(t, old, PerHour("rpm", 100))
 	acquire(t, old, ask(Amounts{"rpm": 1}))
 	c.sleep(time.Millisecond)
-	edit(t, other, 0, func(item *bucketItem) { item.ExpiresAt = thousands(c.now().UnixMilli()) })
+	edit(t, other, 0, func(item *layout.Bucket) { item.ExpiresAt = thousands(c.now().UnixMilli()) })
 	acquire(t, old, ask(Amounts{"rpm": 1}))
-	got, err := decodeBucket(item(t, old))
+	got, err := layout.DecodeBucket(item(t, old))
 	if err != nil || got.ExpiresAt <= thousands(c.now().UnixMilli()) {
 		t.Errorf("the item that was charged expires at %d, %v", got.ExpiresAt, err)
 	}
@@ -80,7 +81,7 @@ func TestSeedingAsksForAbsence(t *testing.T) {
 	if _, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
-	edit(t, l, 0, func(item *bucketItem) {
+	edit(t, l, 0, func(item *layout.Bucket) {
 		item.Limits = append(item.Limits, bucket.Limit{
 			Name: "tpm", Tokens: 20_000, Capacity: 500_000, RefillAmount: 500_000, RefillPeriod: 3600_000, Consumed: 480_000,
 		})
@@ -94,22 +95,23 @@ func TestSeedingAsksForAbsence(t *testing.T) {
 // TestResizingAsksForTheCount has another program change the number of shards, and nothing else.
 func TestResizingAsksForTheCount(t *testing.T) {
 	ctx := context.Background()
-	for name, resize := range map[string]func(l *RateLimiter, images []*image) error{
-		"split": func(l *RateLimiter, images []*image) error {
-			edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 })
-			return divideAt(ctx, l, images[0])
+	for name, resize := range map[string]func(l *RateLimiter, first *bucket.State) error{
+		"split": func(l *RateLimiter, first *bucket.State) error {
+			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 })
+			_, err := divideAt(ctx, l, "key-1", first)
+			return err
 		},
-		"merge, low": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 0, func(item *bucketItem) { item.ShardCount = 4 }) })
+		"merge, low": func(l *RateLimiter, first *bucket.State) error {
+			return joinAfter(ctx, l, first, func() { edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
-		"merge, high": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.ShardCount = 4 }) })
+		"merge, high": func(l *RateLimiter, first *bucket.State) error {
+			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
-		"merge, high, refilled": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.RefilledAt += 3600_000 }) })
+		"merge, high, refilled": func(l *RateLimiter, first *bucket.State) error {
+			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.RefilledAt += 3600_000 }) })
 		},
-		"merge, high, used": func(l *RateLimiter, images []*image) error {
-			return joinAfter(ctx, l, images[0], func() { edit(t, l, 1, func(item *bucketItem) { item.Limits[0].Tokens-- }) })
+		"merge, high, used": func(l *RateLimiter, first *bucket.State) error {
+			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.Limits[0].Tokens-- }) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,10 +119,7 @@ func TestResizingAsksForTheCount(t *testing.T) {
 			setSystem(t, l, PerHour("rpm", 100))
 			acquire(t, l, ask(Amounts{"rpm": 1}))
 			divide(t, l)
-			if _, err := l.survey(ctx, l.bucket("key-1", "gpt-4")); err != nil {
-				t.Fatal(err)
-			}
-			if err := resize(l, shardsSeen(l)); err != nil {
+			if err := resize(l, shardsOf(t, l)[0]); err != nil {
 				t.Fatal(err)
 			}
 			if states := shardsOf(t, l); len(states) != 2 {
@@ -131,9 +130,9 @@ func TestResizingAsksForTheCount(t *testing.T) {
 }
 
 // joinAfter merges a shard, and has something happen between the read and the write of it.
-func joinAfter(ctx context.Context, l *RateLimiter, i *image, meanwhile func()) error {
+func joinAfter(ctx context.Context, l *RateLimiter, s *bucket.State, meanwhile func()) error {
 	l.store.(*interlude).set(meanwhile)
-	return joinAt(ctx, l, i)
+	return joinAt(ctx, l, "key-1", s)
 }
 
 // TestItemsWithoutParameters has another program leave a limit without a rate, or with one that cannot be: it counts as one
@@ -144,7 +143,7 @@ func TestItemsWithoutParameters(t *testing.T) {
 		l := newLimiter(t, newMemory(t), WithClock(c.now))
 		setSystem(t, l, PerMinute("rpm", 60))
 		lease := acquire(t, l, ask(Amounts{"rpm": 50}))
-		edit(t, l, 0, func(item *bucketItem) {
+		edit(t, l, 0, func(item *layout.Bucket) {
 			for i := range item.Limits {
 				item.Limits[i].RefillAmount, item.Limits[i].RefillPeriod = rate[0], rate[1]
 			}
@@ -204,14 +203,14 @@ func TestPurgeAsksForTheState(t *testing.T) {
 	if _, err := l.Namespaces.Delete(ctx, "victim"); err != nil {
 		t.Fatal(err)
 	}
-	key := namespaceIDKey{ID: victim.ID}.key()
+	key := layout.NamespaceIDKey{ID: victim.ID}.Key()
 	err = l.Namespaces.Purge(ctx, victim.ID, func(PurgeProgress) {
-		record := namespaceIDItem{Key: namespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(NamespaceActive)}
-		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.encode()}); err != nil {
+		record := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(NamespaceActive)}
+		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
 			t.Error(err)
 		}
 	})
-	items, readErr := l.readItems(ctx, key)
+	items, readErr := l.table.Read(ctx, key)
 	if err != nil || readErr != nil || items[0] == nil {
 		t.Errorf("Purge() = %v, and the record is %v, want it to stay", err, items)
 	}

@@ -2,643 +2,134 @@
 
 package zlimit
 
-import (
-	"strconv"
+import "strconv"
 
-	"github.com/zlimit/zlimit-go/internal/store"
-)
+// A Key is the primary key of an item of the table. The functions that return one are for work on a table without a
+// [RateLimiter]: looking at items, reading exports, writing policies about leading keys. They take names that are
+// valid, and namespaces by their ids, which [NamespaceService.Get] returns. docs/schema.md says what the items hold.
+type Key struct {
+	PK, SK string
+}
 
-// entityKey addresses an entity item: somebody or something that is limited.
+// EntityKey returns the key of an entity item: somebody or something that is limited.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #META
-type entityKey struct {
-	NS     string // namespace id, opaque; _ for the registry and the version record
-	Entity string // entity id, or the audit id of a configuration level
+func EntityKey(ns, entity string) Key {
+	return Key{PK: ns + "/ENTITY#" + entity, SK: "#META"}
 }
 
-// key returns the primary key.
-func (k entityKey) key() store.Key {
-	return store.Key{PK: k.NS + "/ENTITY#" + k.Entity, SK: "#META"}
-}
-
-// gsi1 returns the key in index GSI1. An item whose parent is empty is not in the index.
-//
-//	GSI1PK = {ns}/PARENT#{parent}
-//	GSI1SK = CHILD#{entity}
-func (k entityKey) gsi1(parent string) (pk, sk string) {
-	return k.NS + "/PARENT#" + parent, "CHILD#" + k.Entity
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/ENTITY#{entity}
-func (k entityKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/ENTITY#" + k.Entity
-}
-
-// parseEntityKey returns the fields of a key; false when it is not that of an entity item.
-func parseEntityKey(key store.Key) (entityKey, bool) {
-	pk := readKey(key.PK, "")
-	k := entityKey{
-		NS:     pk.text("/ENTITY#", '/'),
-		Entity: pk.text(""),
-	}
-	return k, pk.done() && key.SK == "#META"
-}
-
-// bucketKey addresses a bucket item: the token buckets of one entity, resource and shard, one for each limit.
+// BucketKey returns the key of a bucket item: the token buckets of one entity, resource and shard, one for each limit.
 //
 //	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
 //	SK = #STATE
-type bucketKey struct {
-	NS       string // namespace id, opaque; _ for the registry and the version record
-	Entity   string // entity id, or the audit id of a configuration level
-	Resource string // resource
-	Shard    int    // shard number, from 0
-}
-
-// key returns the primary key.
-func (k bucketKey) key() store.Key {
-	return store.Key{
-		PK: k.NS + "/BUCKET#" + k.Entity + "#" + k.Resource + "#" + strconv.Itoa(k.Shard),
+func BucketKey(ns, entity, resource string, shard int) Key {
+	return Key{
+		PK: ns + "/BUCKET#" + entity + "#" + resource + "#" + strconv.Itoa(shard),
 		SK: "#STATE",
 	}
 }
 
-// gsi2 returns the key in index GSI2.
-//
-//	GSI2PK = {ns}/RESOURCE#{resource}
-//	GSI2SK = BUCKET#{entity}#{shard}
-func (k bucketKey) gsi2() (pk, sk string) {
-	return k.NS + "/RESOURCE#" + k.Resource, "BUCKET#" + k.Entity + "#" + strconv.Itoa(k.Shard)
-}
-
-// gsi3 returns the key in index GSI3.
-//
-//	GSI3PK = {ns}/ENTITY#{entity}
-//	GSI3SK = BUCKET#{resource}#{shard}
-func (k bucketKey) gsi3() (pk, sk string) {
-	return k.NS + "/ENTITY#" + k.Entity, "BUCKET#" + k.Resource + "#" + strconv.Itoa(k.Shard)
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = BUCKET#{entity}#{resource}#{shard}
-func (k bucketKey) gsi4() (pk, sk string) {
-	return k.NS, "BUCKET#" + k.Entity + "#" + k.Resource + "#" + strconv.Itoa(k.Shard)
-}
-
-// parseBucketKey returns the fields of a key; false when it is not that of a bucket item.
-func parseBucketKey(key store.Key) (bucketKey, bool) {
-	pk := readKey(key.PK, "")
-	k := bucketKey{
-		NS:       pk.text("/BUCKET#", '/'),
-		Entity:   pk.text("#"),
-		Resource: pk.text("#"),
-		Shard:    pk.number(""),
-	}
-	return k, pk.done() && key.SK == "#STATE"
-}
-
-// entityConfigKey addresses an entity config item: limits of one entity, for one resource or with _default_ for every
-// resource.
+// EntityConfigKey returns the key of an entity config item: limits of one entity, for one resource or with _default_
+// for every resource.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #CONFIG#{resource}
-type entityConfigKey struct {
-	NS       string // namespace id, opaque; _ for the registry and the version record
-	Entity   string // entity id, or the audit id of a configuration level
-	Resource string // resource
+func EntityConfigKey(ns, entity, resource string) Key {
+	return Key{PK: ns + "/ENTITY#" + entity, SK: "#CONFIG#" + resource}
 }
 
-// key returns the primary key.
-func (k entityConfigKey) key() store.Key {
-	return store.Key{PK: k.NS + "/ENTITY#" + k.Entity, SK: "#CONFIG#" + k.Resource}
-}
-
-// gsi3 returns the key in index GSI3.
-//
-//	GSI3PK = {ns}/ENTITY_CONFIG#{resource}
-//	GSI3SK = {entity}
-func (k entityConfigKey) gsi3() (pk, sk string) {
-	return k.NS + "/ENTITY_CONFIG#" + k.Resource, k.Entity
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/ENTITY#{entity}
-func (k entityConfigKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/ENTITY#" + k.Entity
-}
-
-// parseEntityConfigKey returns the fields of a key; false when it is not that of an entity config item.
-func parseEntityConfigKey(key store.Key) (entityConfigKey, bool) {
-	pk := readKey(key.PK, "")
-	sk := readKey(key.SK, "#CONFIG#")
-	k := entityConfigKey{
-		NS:       pk.text("/ENTITY#", '/'),
-		Entity:   pk.text(""),
-		Resource: sk.text(""),
-	}
-	return k, pk.done() && sk.done()
-}
-
-// resourceConfigKey addresses a resource config item: limits of one resource, for entities without limits of their own.
+// ResourceConfigKey returns the key of a resource config item: limits of one resource, for entities without limits of
+// their own.
 //
 //	PK = {ns}/RESOURCE#{resource}
 //	SK = #CONFIG
-type resourceConfigKey struct {
-	NS       string // namespace id, opaque; _ for the registry and the version record
-	Resource string // resource
+func ResourceConfigKey(ns, resource string) Key {
+	return Key{PK: ns + "/RESOURCE#" + resource, SK: "#CONFIG"}
 }
 
-// key returns the primary key.
-func (k resourceConfigKey) key() store.Key {
-	return store.Key{PK: k.NS + "/RESOURCE#" + k.Resource, SK: "#CONFIG"}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/RESOURCE#{resource}
-func (k resourceConfigKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/RESOURCE#" + k.Resource
-}
-
-// parseResourceConfigKey returns the fields of a key; false when it is not that of a resource config item.
-func parseResourceConfigKey(key store.Key) (resourceConfigKey, bool) {
-	pk := readKey(key.PK, "")
-	k := resourceConfigKey{
-		NS:       pk.text("/RESOURCE#", '/'),
-		Resource: pk.text(""),
-	}
-	return k, pk.done() && key.SK == "#CONFIG"
-}
-
-// systemConfigKey addresses a system config item: limits of last resort and settings of the whole namespace.
+// SystemConfigKey returns the key of a system config item: limits of last resort and settings of the whole namespace.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #CONFIG
-type systemConfigKey struct {
-	NS string // namespace id, opaque; _ for the registry and the version record
+func SystemConfigKey(ns string) Key {
+	return Key{PK: ns + "/SYSTEM#", SK: "#CONFIG"}
 }
 
-// key returns the primary key.
-func (k systemConfigKey) key() store.Key {
-	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#CONFIG"}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/SYSTEM#
-func (k systemConfigKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/SYSTEM#"
-}
-
-// parseSystemConfigKey returns the fields of a key; false when it is not that of a system config item.
-func parseSystemConfigKey(key store.Key) (systemConfigKey, bool) {
-	pk := readKey(key.PK, "")
-	k := systemConfigKey{
-		NS: pk.text("/SYSTEM#", '/'),
-	}
-	return k, pk.done() && key.SK == "#CONFIG"
-}
-
-// usageKey addresses a usage item: what one entity consumed of one resource in one window of time.
+// UsageKey returns the key of a usage item: what one entity consumed of one resource in one window of time.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #USAGE#{resource}#{window_key}
-type usageKey struct {
-	NS        string // namespace id, opaque; _ for the registry and the version record
-	Entity    string // entity id, or the audit id of a configuration level
-	Resource  string // resource
-	WindowKey string // start of a usage window: 2006-01-02T15:00:00Z, 2006-01-02 or 2006-01
-}
-
-// key returns the primary key.
-func (k usageKey) key() store.Key {
-	return store.Key{
-		PK: k.NS + "/ENTITY#" + k.Entity,
-		SK: "#USAGE#" + k.Resource + "#" + k.WindowKey,
+func UsageKey(ns, entity, resource, windowKey string) Key {
+	return Key{
+		PK: ns + "/ENTITY#" + entity,
+		SK: "#USAGE#" + resource + "#" + windowKey,
 	}
 }
 
-// gsi2 returns the key in index GSI2.
-//
-//	GSI2PK = {ns}/RESOURCE#{resource}
-//	GSI2SK = USAGE#{window_key}#{entity}
-func (k usageKey) gsi2() (pk, sk string) {
-	return k.NS + "/RESOURCE#" + k.Resource, "USAGE#" + k.WindowKey + "#" + k.Entity
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/ENTITY#{entity}
-func (k usageKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/ENTITY#" + k.Entity
-}
-
-// parseUsageKey returns the fields of a key; false when it is not that of a usage item.
-func parseUsageKey(key store.Key) (usageKey, bool) {
-	pk := readKey(key.PK, "")
-	sk := readKey(key.SK, "#USAGE#")
-	k := usageKey{
-		NS:        pk.text("/ENTITY#", '/'),
-		Entity:    pk.text(""),
-		Resource:  sk.text("#"),
-		WindowKey: sk.text(""),
-	}
-	return k, pk.done() && sk.done()
-}
-
-// auditKey addresses an audit item: a change of an entity or of limits, and who made it.
+// AuditKey returns the key of an audit item: a change of an entity or of limits, and who made it.
 //
 //	PK = {ns}/AUDIT#{entity}
 //	SK = #AUDIT#{event_id}
-type auditKey struct {
-	NS      string // namespace id, opaque; _ for the registry and the version record
-	Entity  string // entity id, or the audit id of a configuration level
-	EventID string // ULID of an audit event
+func AuditKey(ns, entity, eventID string) Key {
+	return Key{PK: ns + "/AUDIT#" + entity, SK: "#AUDIT#" + eventID}
 }
 
-// key returns the primary key.
-func (k auditKey) key() store.Key {
-	return store.Key{PK: k.NS + "/AUDIT#" + k.Entity, SK: "#AUDIT#" + k.EventID}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/AUDIT#{entity}
-func (k auditKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/AUDIT#" + k.Entity
-}
-
-// parseAuditKey returns the fields of a key; false when it is not that of an audit item.
-func parseAuditKey(key store.Key) (auditKey, bool) {
-	pk := readKey(key.PK, "")
-	sk := readKey(key.SK, "#AUDIT#")
-	k := auditKey{
-		NS:      pk.text("/AUDIT#", '/'),
-		Entity:  pk.text(""),
-		EventID: sk.text(""),
-	}
-	return k, pk.done() && sk.done()
-}
-
-// resourceRegistryKey addresses a resource registry item: the resources that have limits of their own.
+// ResourceRegistryKey returns the key of a resource registry item: the resources that have limits of their own.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #RESOURCES
-type resourceRegistryKey struct {
-	NS string // namespace id, opaque; _ for the registry and the version record
+func ResourceRegistryKey(ns string) Key {
+	return Key{PK: ns + "/SYSTEM#", SK: "#RESOURCES"}
 }
 
-// key returns the primary key.
-func (k resourceRegistryKey) key() store.Key {
-	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#RESOURCES"}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/SYSTEM#
-func (k resourceRegistryKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/SYSTEM#"
-}
-
-// parseResourceRegistryKey returns the fields of a key; false when it is not that of a resource registry item.
-func parseResourceRegistryKey(key store.Key) (resourceRegistryKey, bool) {
-	pk := readKey(key.PK, "")
-	k := resourceRegistryKey{
-		NS: pk.text("/SYSTEM#", '/'),
-	}
-	return k, pk.done() && key.SK == "#RESOURCES"
-}
-
-// entityConfigRegistryKey addresses an entity config registry item: how many entities have limits of their own, for
-// each resource.
+// EntityConfigRegistryKey returns the key of an entity config registry item: how many entities have limits of their
+// own, for each resource.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #ENTITY_CONFIG_RESOURCES
-type entityConfigRegistryKey struct {
-	NS string // namespace id, opaque; _ for the registry and the version record
+func EntityConfigRegistryKey(ns string) Key {
+	return Key{PK: ns + "/SYSTEM#", SK: "#ENTITY_CONFIG_RESOURCES"}
 }
 
-// key returns the primary key.
-func (k entityConfigRegistryKey) key() store.Key {
-	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#ENTITY_CONFIG_RESOURCES"}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/SYSTEM#
-func (k entityConfigRegistryKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/SYSTEM#"
-}
-
-// parseEntityConfigRegistryKey returns the fields of a key; false when it is not that of an entity config registry
-// item.
-func parseEntityConfigRegistryKey(key store.Key) (entityConfigRegistryKey, bool) {
-	pk := readKey(key.PK, "")
-	k := entityConfigRegistryKey{
-		NS: pk.text("/SYSTEM#", '/'),
-	}
-	return k, pk.done() && key.SK == "#ENTITY_CONFIG_RESOURCES"
-}
-
-// provisionerKey addresses a provisioner item: what a declarative provisioner manages.
+// ProvisionerKey returns the key of a provisioner item: what a declarative provisioner manages.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #PROVISIONER
-type provisionerKey struct {
-	NS string // namespace id, opaque; _ for the registry and the version record
+func ProvisionerKey(ns string) Key {
+	return Key{PK: ns + "/SYSTEM#", SK: "#PROVISIONER"}
 }
 
-// key returns the primary key.
-func (k provisionerKey) key() store.Key {
-	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#PROVISIONER"}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = {ns}
-//	GSI4SK = {ns}/SYSTEM#
-func (k provisionerKey) gsi4() (pk, sk string) {
-	return k.NS, k.NS + "/SYSTEM#"
-}
-
-// parseProvisionerKey returns the fields of a key; false when it is not that of a provisioner item.
-func parseProvisionerKey(key store.Key) (provisionerKey, bool) {
-	pk := readKey(key.PK, "")
-	k := provisionerKey{
-		NS: pk.text("/SYSTEM#", '/'),
-	}
-	return k, pk.done() && key.SK == "#PROVISIONER"
-}
-
-// versionKey addresses a version item: version of the layout, and the oldest client that may use it.
+// VersionKey returns the key of a version item: version of the layout, and the oldest client that may use it.
 //
 //	PK = _/SYSTEM#
 //	SK = #VERSION
-type versionKey struct{}
-
-// key returns the primary key.
-func (versionKey) key() store.Key {
-	return store.Key{PK: "_/SYSTEM#", SK: "#VERSION"}
+func VersionKey() Key {
+	return Key{PK: "_/SYSTEM#", SK: "#VERSION"}
 }
 
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = _
-//	GSI4SK = _/SYSTEM#
-func (versionKey) gsi4() (pk, sk string) {
-	return "_", "_/SYSTEM#"
-}
-
-// parseVersionKey returns the fields of a key; false when it is not that of a version item.
-func parseVersionKey(key store.Key) (versionKey, bool) {
-	return versionKey{}, key == versionKey{}.key()
-}
-
-// namespaceKey addresses a namespace item: a namespace, found by its name.
+// NamespaceKey returns the key of a namespace item: a namespace, found by its name.
 //
 //	PK = _/SYSTEM#
 //	SK = #NAMESPACE#{name}
-type namespaceKey struct {
-	Name string // namespace name
+func NamespaceKey(name string) Key {
+	return Key{PK: "_/SYSTEM#", SK: "#NAMESPACE#" + name}
 }
 
-// key returns the primary key.
-func (k namespaceKey) key() store.Key {
-	return store.Key{PK: "_/SYSTEM#", SK: "#NAMESPACE#" + k.Name}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = _
-//	GSI4SK = _/SYSTEM#
-func (k namespaceKey) gsi4() (pk, sk string) {
-	return "_", "_/SYSTEM#"
-}
-
-// parseNamespaceKey returns the fields of a key; false when it is not that of a namespace item.
-func parseNamespaceKey(key store.Key) (namespaceKey, bool) {
-	sk := readKey(key.SK, "#NAMESPACE#")
-	k := namespaceKey{
-		Name: sk.text(""),
-	}
-	return k, key.PK == "_/SYSTEM#" && sk.done()
-}
-
-// namespaceIDKey addresses a namespace id item: a namespace, found by its id. It outlives the deletion of the name.
+// NamespaceIDKey returns the key of a namespace id item: a namespace, found by its id. It outlives the deletion of the
+// name.
 //
 //	PK = _/SYSTEM#
 //	SK = #NSID#{id}
-type namespaceIDKey struct {
-	ID string // namespace id that a registry record is about
+func NamespaceIDKey(id string) Key {
+	return Key{PK: "_/SYSTEM#", SK: "#NSID#" + id}
 }
 
-// key returns the primary key.
-func (k namespaceIDKey) key() store.Key {
-	return store.Key{PK: "_/SYSTEM#", SK: "#NSID#" + k.ID}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = _
-//	GSI4SK = _/SYSTEM#
-func (k namespaceIDKey) gsi4() (pk, sk string) {
-	return "_", "_/SYSTEM#"
-}
-
-// parseNamespaceIDKey returns the fields of a key; false when it is not that of a namespace id item.
-func parseNamespaceIDKey(key store.Key) (namespaceIDKey, bool) {
-	sk := readKey(key.SK, "#NSID#")
-	k := namespaceIDKey{
-		ID: sk.text(""),
-	}
-	return k, key.PK == "_/SYSTEM#" && sk.done()
-}
-
-// streamLeaseKey addresses a stream lease item: how far the consumers of the change stream have come in one partition,
-// and which of them has it.
+// StreamLeaseKey returns the key of a stream lease item: how far the consumers of the change stream have come in one
+// partition, and which of them has it.
 //
 //	PK = _/SYSTEM#
 //	SK = #STREAM#{partition}
-type streamLeaseKey struct {
-	Partition string // partition of the change stream; after @, a consumer of it
-}
-
-// key returns the primary key.
-func (k streamLeaseKey) key() store.Key {
-	return store.Key{PK: "_/SYSTEM#", SK: "#STREAM#" + k.Partition}
-}
-
-// gsi4 returns the key in index GSI4.
-//
-//	GSI4PK = _
-//	GSI4SK = _/SYSTEM#
-func (k streamLeaseKey) gsi4() (pk, sk string) {
-	return "_", "_/SYSTEM#"
-}
-
-// parseStreamLeaseKey returns the fields of a key; false when it is not that of a stream lease item.
-func parseStreamLeaseKey(key store.Key) (streamLeaseKey, bool) {
-	sk := readKey(key.SK, "#STREAM#")
-	k := streamLeaseKey{
-		Partition: sk.text(""),
-	}
-	return k, key.PK == "_/SYSTEM#" && sk.done()
-}
-
-// queryEntityItems asks for everything under the key of an entity but its buckets.
-//
-//	PK = {ns}/ENTITY#{entity}
-func queryEntityItems(ns, entity string) store.Query {
-	return store.Query{PK: ns + "/ENTITY#" + entity}
-}
-
-// queryNamespaceItems asks for everything in a namespace.
-//
-//	GSI4PK = {ns}
-func queryNamespaceItems(ns string) store.Query {
-	return store.Query{
-		Index: "GSI4",
-		PK:    ns,
-	}
-}
-
-// queryChildren asks for the children of a parent.
-//
-//	GSI1PK = {ns}/PARENT#{parent}
-//	GSI1SK = CHILD#…
-func queryChildren(ns, parent string) store.Query {
-	return store.Query{
-		Index:  "GSI1",
-		PK:     ns + "/PARENT#" + parent,
-		Prefix: "CHILD#",
-	}
-}
-
-// queryBucketsOfEntity asks for the buckets of an entity. It is narrowed by resource unless that is empty.
-//
-//	GSI3PK = {ns}/ENTITY#{entity}
-//	GSI3SK = BUCKET#{resource}#…
-func queryBucketsOfEntity(ns, entity, resource string) store.Query {
-	return store.Query{
-		Index:  "GSI3",
-		PK:     ns + "/ENTITY#" + entity,
-		Prefix: keyPrefix("BUCKET#", resource, "#"),
-	}
-}
-
-// queryBucketsOfResource asks for the buckets of a resource over all entities. It is narrowed by entity unless that is
-// empty.
-//
-//	GSI2PK = {ns}/RESOURCE#{resource}
-//	GSI2SK = BUCKET#{entity}#…
-func queryBucketsOfResource(ns, resource, entity string) store.Query {
-	return store.Query{
-		Index:  "GSI2",
-		PK:     ns + "/RESOURCE#" + resource,
-		Prefix: keyPrefix("BUCKET#", entity, "#"),
-	}
-}
-
-// queryEntityConfigs asks for the configs of an entity.
-//
-//	PK = {ns}/ENTITY#{entity}
-//	SK = #CONFIG#…
-func queryEntityConfigs(ns, entity string) store.Query {
-	return store.Query{
-		PK:     ns + "/ENTITY#" + entity,
-		Prefix: "#CONFIG#",
-	}
-}
-
-// queryEntitiesWithConfig asks for the configs of a resource over all entities.
-//
-//	GSI3PK = {ns}/ENTITY_CONFIG#{resource}
-func queryEntitiesWithConfig(ns, resource string) store.Query {
-	return store.Query{
-		Index: "GSI3",
-		PK:    ns + "/ENTITY_CONFIG#" + resource,
-	}
-}
-
-// queryUsageOfEntity asks for the usage of an entity. It is narrowed by resource and windowKey, up to the first that is
-// empty.
-//
-//	PK = {ns}/ENTITY#{entity}
-//	SK = #USAGE#{resource}#{window_key}…
-func queryUsageOfEntity(ns, entity, resource, windowKey string) store.Query {
-	return store.Query{
-		PK:     ns + "/ENTITY#" + entity,
-		Prefix: keyPrefix("#USAGE#", resource, "#", windowKey),
-	}
-}
-
-// queryUsageOfResource asks for the usage of a resource over all entities. It is narrowed by windowKey unless that is
-// empty.
-//
-//	GSI2PK = {ns}/RESOURCE#{resource}
-//	GSI2SK = USAGE#{window_key}#…
-func queryUsageOfResource(ns, resource, windowKey string) store.Query {
-	return store.Query{
-		Index:  "GSI2",
-		PK:     ns + "/RESOURCE#" + resource,
-		Prefix: keyPrefix("USAGE#", windowKey, "#"),
-	}
-}
-
-// queryAuditEvents asks for the audit events of an entity, in the order of time.
-//
-//	PK = {ns}/AUDIT#{entity}
-//	SK = #AUDIT#…
-func queryAuditEvents(ns, entity string) store.Query {
-	return store.Query{
-		PK:     ns + "/AUDIT#" + entity,
-		Prefix: "#AUDIT#",
-	}
-}
-
-// queryNamespaces asks for the namespaces that have a name.
-//
-//	PK = _/SYSTEM#
-//	SK = #NAMESPACE#…
-func queryNamespaces() store.Query {
-	return store.Query{
-		PK:     "_/SYSTEM#",
-		Prefix: "#NAMESPACE#",
-	}
-}
-
-// queryNamespaceIDs asks for the namespaces, with those that have lost their name.
-//
-//	PK = _/SYSTEM#
-//	SK = #NSID#…
-func queryNamespaceIDs() store.Query {
-	return store.Query{
-		PK:     "_/SYSTEM#",
-		Prefix: "#NSID#",
-	}
-}
-
-// queryStreamLeases asks for the partitions of the change stream that a consumer has seen.
-//
-//	PK = _/SYSTEM#
-//	SK = #STREAM#…
-func queryStreamLeases() store.Query {
-	return store.Query{
-		PK:     "_/SYSTEM#",
-		Prefix: "#STREAM#",
-	}
+func StreamLeaseKey(partition string) Key {
+	return Key{PK: "_/SYSTEM#", SK: "#STREAM#" + partition}
 }

@@ -3,15 +3,16 @@ package zlimit
 import (
 	"context"
 	"errors"
-	"sync"
+	"iter"
 	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
-	"golang.org/x/sync/singleflight"
 
-	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A RateLimiter admits or rejects requests by limits that all limiters on the same store and namespace share. It is made
@@ -34,26 +35,24 @@ type RateLimiter struct {
 	ns      string
 	options options
 
-	buckets    *otter.Cache[bucketID, *bucketRef]
-	policy     atomic.Uint32 // the stored system-wide failure policy last seen
-	retained   atomic.Pointer[retention]
-	loads      singleflight.Group // reads that several callers wait for
-	background sync.WaitGroup     // the goroutines of loads
-	closing    sync.Mutex         // guards closed against background.Add
-	closed     atomic.Bool        // no new work
-	stats      stats
+	table    *table.Table
+	engine   *protocol.Engine
+	cache    *limitCache
+	policy   atomic.Uint32 // the stored system-wide failure policy last seen
+	retained atomic.Pointer[retention]
+	closed   atomic.Bool // no new work
+	stats    stats
 }
 
 // common is what a limiter shares with those that it makes for other namespaces.
 type common struct {
 	configs    *otter.Cache[store.Key, *level] // keys begin with the namespace
+	gate       *store.Gate                     // of the calls of the store
 	generation atomic.Uint64                   // of the stored limits: counts the changes made through these limiters
+	epoch      atomic.Int64                    // orders what the limiters learn
 	caller     caller
 	eventIDs   eventIDs
 }
-
-// bucketID finds the bucket of a request.
-type bucketID struct{ entity, resource string }
 
 // Open opens the store that a data source name stands for, and returns a limiter on it that closes it in the end:
 //
@@ -61,18 +60,19 @@ type bucketID struct{ entity, resource string }
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
-// A file is created and set up as needed. A table is not, unless [WithSetup] is given: Open then returns
-// [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*VersionError] for a
+// A file is created and set up as needed, with the default namespace. A table is not, nor is another namespace registered,
+// unless [WithSetup] is given: Open then returns [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*VersionError] for a
 // table that is not for this client.
 func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
 	parsed, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := newOptions(opts); err != nil {
+	o, err := newOptions(opts)
+	if err != nil {
 		return nil, err
 	}
-	s, err := parsed.open(ctx)
+	s, err := parsed.open(ctx, o.logger)
 	if err != nil {
 		return nil, err
 	}
@@ -95,12 +95,14 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB with a client, SQLite or Memory"}
 	}
 	return start(ctx, s.impl, o, &common{
+		gate:    store.NewGate(o.maxInFlight),
 		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
-	}, o.setup || s.embedded)
+	}, s.embedded)
 }
 
-// start returns a limiter that is ready to work.
-func start(ctx context.Context, s store.Store, o options, c *common, setup bool) (*RateLimiter, error) {
+// start returns a limiter that is ready to work. An embedded store is set up, with the default namespace; another
+// namespace is registered only where the options ask for it, and not by a misspelt name.
+func start(ctx context.Context, s store.Store, o options, c *common, embedded bool) (*RateLimiter, error) {
 	if o.callTimeout == 0 {
 		o.callTimeout = defaultCallTimeout(s)
 	}
@@ -108,26 +110,47 @@ func start(ctx context.Context, s store.Store, o options, c *common, setup bool)
 		common:  c,
 		store:   s,
 		options: o,
-		buckets: otter.Must(&otter.Options[bucketID, *bucketRef]{MaximumSize: o.cacheSize, Executor: inline}),
+		table:   table.New(s, table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN}),
 	}
+	l.cache = &limitCache{l: l}
 	l.Limits = &LimitService{l}
 	l.Entities = &EntityService{l}
 	l.Namespaces = &NamespaceService{l}
 	l.Audit = &AuditService{l}
 	l.Usage = &UsageService{l}
-	if setup {
-		if err := l.Setup(ctx); err != nil {
-			return nil, err
-		}
+	var err error
+	switch {
+	case o.setup:
+		err = l.Setup(ctx)
+	case embedded:
+		err = l.setUp(ctx, DefaultNamespace)
+	}
+	if err != nil {
+		return nil, err
 	}
 	found, err := l.lookup(ctx, o.namespace)
 	if err != nil {
-		return nil, wrap("look up the namespace", err)
+		return nil, publicError("look up the namespace", err)
 	}
 	if found.namespace == nil {
 		return nil, missing(o.namespace)
 	}
 	l.ns = found.namespace.ID
+	l.engine = protocol.New(protocol.Options{
+		Table:        l.table,
+		Namespace:    l.ns,
+		Source:       l.cache,
+		Now:          l.now,
+		Freshness:    l.options.freshnessOf,
+		MaxShards:    o.maxShards,
+		RejectionAge: o.rejectionCache,
+		Coalesce:     o.coalescing,
+		Buckets:      o.cacheSize,
+		MaxLead:      o.maxLead(),
+		SettleLimit:  settleTimeout,
+		Epoch:        &c.epoch,
+		Logger:       o.logger,
+	})
 	return l, nil
 }
 
@@ -142,17 +165,22 @@ func (l *RateLimiter) Setup(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
+	return l.setUp(ctx, l.options.namespace)
+}
+
+// setUp sets up the store, its version and one namespace.
+func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 	if err := l.store.Setup(ctx); err != nil {
-		return wrap("set up", err)
+		return publicError("set up", err)
 	}
-	found, err := l.lookup(ctx, l.options.namespace)
+	found, err := l.lookup(ctx, namespace)
 	if err == nil && !found.versioned {
 		err = l.writeVersion(ctx)
 	}
 	if err == nil && found.namespace == nil {
-		_, err = l.register(ctx, l.options.namespace)
+		_, err = l.register(ctx, namespace)
 	}
-	return wrap("set up", err)
+	return publicError("set up", err)
 }
 
 // Ping returns nil when the table is there and the store answers. It costs one read.
@@ -160,48 +188,35 @@ func (l *RateLimiter) Ping(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
-	return wrap("ping", l.call(ctx, l.store.Ping))
+	return publicError("ping", l.table.Call(ctx, l.store.Ping))
 }
 
 // Close waits for reads in the background, and closes the store if [Open] opened it. Later calls of the limiter fail with
 // [ErrClosed]; leases should be settled before, since their adjustments cannot be written any more. Closing again does
 // nothing.
 func (l *RateLimiter) Close() error {
-	l.closing.Lock()
-	before := l.closed.Swap(true)
-	l.closing.Unlock()
-	if before {
+	if l.closed.Swap(true) {
 		return nil
 	}
-	l.background.Wait()
+	l.engine.Close()
 	if !l.owned {
 		return nil
 	}
 	return l.store.Close()
 }
 
-// begin counts work in the background; false when the limiter is closed.
-func (l *RateLimiter) begin() bool {
-	l.closing.Lock()
-	defer l.closing.Unlock()
-	if l.closed.Load() {
-		return false
-	}
-	l.background.Add(1)
-	return true
-}
-
 // now returns the time by the limiter's clock.
 func (l *RateLimiter) now() time.Time { return l.options.clock() }
 
-// bucket returns what is known of a bucket.
-func (l *RateLimiter) bucket(entity, resource string) *bucketRef {
-	id := bucketID{entity, resource}
-	if b, ok := l.buckets.GetIfPresent(id); ok {
-		return b
+// query yields the items of a query, page by page, and names the operation in its error.
+func (l *RateLimiter) query(ctx context.Context, op string, q store.Query) iter.Seq2[expr.Item, error] {
+	return func(yield func(expr.Item, error) bool) {
+		for item, err := range l.table.Items(ctx, q) {
+			if !yield(item, publicError(op, err)) || err != nil {
+				return
+			}
+		}
 	}
-	b, _ := l.buckets.SetIfAbsent(id, newBucketRef(l.ns, entity, resource))
-	return b
 }
 
 // Stats are counts of what a limiter did since it was made.
@@ -212,8 +227,12 @@ type Stats struct {
 	Unavailable uint64 `json:"unavailable"` // requests that failed because of an outage
 	LostRaces   uint64 `json:"lost_races"`  // writes whose condition failed because another writer came first
 	// UnknownOutcomes counts writes that were sent and not answered. They may have happened, and count as charged.
-	UnknownOutcomes uint64     `json:"unknown_outcomes"`
-	Config          CacheStats `json:"config"`
+	UnknownOutcomes uint64 `json:"unknown_outcomes"`
+	// Unreturned counts requests that were not admitted and whose tokens could not be given back to one of the levels.
+	Unreturned uint64 `json:"unreturned"`
+	// StampsFixed counts refill stamps that a clock ahead of all others had written, and that were set back.
+	StampsFixed uint64     `json:"stamps_fixed"`
+	Config      CacheStats `json:"config"`
 }
 
 // CacheStats are counts of the cache of stored limits.
@@ -225,8 +244,8 @@ type CacheStats struct {
 }
 
 type stats struct {
-	admitted, rejected, degraded, unavailable, lostRaces, unknown atomic.Uint64
-	hits, misses, stale                                           atomic.Uint64
+	admitted, rejected, degraded, unavailable atomic.Uint64
+	hits, misses, stale                       atomic.Uint64
 }
 
 // Stats returns the counts of this limiter.
@@ -236,8 +255,10 @@ func (l *RateLimiter) Stats() Stats {
 		Rejected:        l.stats.rejected.Load(),
 		Degraded:        l.stats.degraded.Load(),
 		Unavailable:     l.stats.unavailable.Load(),
-		LostRaces:       l.stats.lostRaces.Load(),
-		UnknownOutcomes: l.stats.unknown.Load(),
+		LostRaces:       l.engine.LostRaces.Load(),
+		UnknownOutcomes: l.table.Unknown(),
+		Unreturned:      l.engine.Unreturned.Load(),
+		StampsFixed:     l.engine.StampsFixed.Load(),
 		Config:          l.Limits.CacheStats(),
 	}
 }
@@ -250,53 +271,35 @@ func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (S
 	if err := r.validateNames(); err != nil {
 		return nil, err
 	}
-	links, err := l.inspect(ctx, "available", &r, nil)
-	if err != nil {
-		return nil, err
+	if l.closed.Load() {
+		return nil, ErrClosed
 	}
-	return l.look(ctx, "available", &links[0])
+	request := l.request(&r)
+	levels, err := l.engine.Status(ctx, &request, false)
+	return statusesOfLevels(levels), publicError("available", err)
 }
 
 // TimeUntil returns how long it takes until the request would be admitted if nothing else happened, by the entity and the
 // parents that it cascades to; 0 when it would be now. A request for more than a limit can hold is an [*ExceededError].
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them.
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait and the limits
+// of a bucket changed since it was last used, it brings the bucket in line, by one write, so that the wait holds.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)
 	if err != nil {
 		return 0, err
 	}
-	links, err := l.inspect(ctx, "time until", &r, amounts)
+	if l.closed.Load() {
+		return 0, ErrClosed
+	}
+	request := l.request(&r)
+	request.Amounts = amounts
+	levels, err := l.engine.Wait(ctx, &request)
 	if err != nil {
-		return 0, err
+		return 0, publicError("time until", err)
 	}
-	var all Statuses
-	for i := range links {
-		statuses, err := l.look(ctx, "time until", &links[i])
-		if err != nil {
-			return 0, err
-		}
-		all = append(all, statuses...)
-	}
+	all := statusesOfLevels(levels)
 	if e := exceeded(all); !e.Possible() {
 		return 0, e
 	}
 	return all.retryAfter(), nil
-}
-
-// inspect returns the links of a request that is only looked at.
-func (l *RateLimiter) inspect(ctx context.Context, op string, r *Request, amounts []bucket.Amount) ([]link, error) {
-	if l.closed.Load() {
-		return nil, ErrClosed
-	}
-	links, err := l.chain(ctx, r, new([1]link), amounts)
-	return links, wrap(op, err)
-}
-
-// look reads a bucket and returns where its limits stand.
-func (l *RateLimiter) look(ctx context.Context, op string, k *link) (Statuses, error) {
-	images, err := l.survey(ctx, k.bucket)
-	if err != nil {
-		return nil, wrap(op, err)
-	}
-	return k.statuses(statesOf(images), l.now().UnixMilli()), nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -246,7 +247,8 @@ func TestConfigCache(t *testing.T) {
 		faults.Reset()
 		acquire(t, l, ask(Amounts{"rpm": 1}))
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); { // a refresh is in the background
-			if r := l.bucket("key-1", "gpt-4").limits.Load(); elapsed < 8*time.Second || r.readAt.Equal(c.now()) {
+			r := l.engine.Bucket("key-1", "gpt-4").Limits.Load().Detail.(*resolved)
+			if elapsed < 8*time.Second || r.readAt.Equal(c.now()) {
 				break
 			}
 			time.Sleep(time.Millisecond)
@@ -288,9 +290,9 @@ func TestTablesOfOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		config := resourceConfigKey{NS: l.ns, Resource: "gpt-4"}
+		config := layout.ResourceConfigKey{NS: l.ns, Resource: "gpt-4"}
 		number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
-		write(store.Write{Kind: store.Put, Key: config.key(), Item: expr.Item{
+		write(store.Write{Kind: store.Put, Key: config.Key(), Item: expr.Item{
 			{Name: "resource", Value: expr.S("gpt-4")},
 			number("l_my_limit_cp", 100), number("l_my_limit_bx", 150),
 			number("l_my_limit_ra", 100), number("l_my_limit_rp", 60), number("config_version", 7),
@@ -303,7 +305,7 @@ func TestTablesOfOthers(t *testing.T) {
 		if err := l.Limits.SetResource(ctx, "gpt-4", want); err != nil {
 			t.Fatal(err)
 		}
-		items, err := l.store.Read(ctx, []store.Key{config.key()}, true)
+		items, err := l.store.Read(ctx, []store.Key{config.Key()}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +320,7 @@ func TestTablesOfOthers(t *testing.T) {
 		update.Set("note", expr.S("keep me"))
 		update.Remove(store.PK)
 		update.Remove(store.SK)
-		write(store.Write{Kind: store.Put, Key: bucketKey{NS: l.ns, Entity: r.Entity, Resource: r.Resource}.key(), Item: update})
+		write(store.Write{Kind: store.Put, Key: layout.BucketKey{NS: l.ns, Entity: r.Entity, Resource: r.Resource}.Key(), Item: update})
 		acquire(t, newLimiter(t, s, WithFreshness(0)), r)
 		if got := item(t, l); got.Get("note").Text() != "keep me" || !got.Get("b_my_limit_tc").Equal(expr.N(2000)) {
 			t.Errorf("the bucket is now %v", got)
@@ -337,7 +339,7 @@ func TestExpiredBucketsGo(t *testing.T) {
 	for i := range 300 {
 		r := Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: Amounts{"rpm": 1}}
 		acquire(t, l, r)
-		keys = append(keys, bucketKey{NS: l.ns, Entity: r.Entity, Resource: r.Resource}.key())
+		keys = append(keys, layout.BucketKey{NS: l.ns, Entity: r.Entity, Resource: r.Resource}.Key())
 		c.sleep(100 * time.Millisecond)
 	}
 	kept := 0

@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 )
@@ -92,7 +93,7 @@ func newTable(tb testing.TB) (Store, *enginetest.Faults) {
 	tb.Helper()
 	engine := enginetest.Start(tb)
 	faults := enginetest.NewFaults(engine.Transport())
-	return Store{impl: dynamo.New(engine.Client(faults.Attach), engine.Table(tb), tableSchema, withoutStream, dynamo.ConsumedCapacity())}, faults
+	return Store{impl: dynamo.New(engine.Client(faults.Attach), engine.Table(tb), layout.Table, withoutStream, dynamo.ConsumedCapacity())}, faults
 }
 
 func withoutStream(table string) *dynamodb.CreateTableInput {
@@ -167,7 +168,7 @@ func burst(tb testing.TB, l *RateLimiter, times int) (admitted int) {
 // item returns the item of the usual bucket, nil when there is none.
 func item(tb testing.TB, l *RateLimiter) expr.Item {
 	tb.Helper()
-	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4"}.key()
+	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4"}.Key()
 	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
 	if err != nil {
 		tb.Fatalf("Read() = %v", err)
@@ -178,7 +179,7 @@ func item(tb testing.TB, l *RateLimiter) expr.Item {
 // limit returns a limit of the usual bucket as it is stored.
 func limit(tb testing.TB, l *RateLimiter, name string) bucket.Limit {
 	tb.Helper()
-	item, err := decodeBucket(item(tb, l))
+	item, err := layout.DecodeBucket(item(tb, l))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -208,14 +209,14 @@ func newDSN(t *testing.T) string {
 	t.Helper()
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
-	newLimiter(t, Store{impl: dynamo.New(engine.Client(), table, tableSchema, withoutStream)})
+	newLimiter(t, Store{impl: dynamo.New(engine.Client(), table, layout.Table, withoutStream)})
 	return "dynamodb:" + table + "?region=us-east-1&endpoint=" + engine.Endpoint()
 }
 
 // drop deletes the usual bucket, as its time of expiry does.
 func drop(tb testing.TB, l *RateLimiter) {
 	tb.Helper()
-	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4"}.key()
+	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4"}.Key()
 	if _, err := l.store.Write(context.Background(), store.Write{Kind: store.Delete, Key: key}); err != nil {
 		tb.Fatalf("Write() = %v", err)
 	}

@@ -6,9 +6,12 @@ import (
 	"iter"
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // dump returns every item of namespaces, by its key, as text.
@@ -16,7 +19,7 @@ func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string 
 	tb.Helper()
 	items := map[string]string{}
 	for _, ns := range namespaces {
-		for item, err := range (&RateLimiter{store: s, options: options{callTimeout: 1 << 40}}).query(context.Background(), "dump", queryNamespaceItems(ns)) {
+		for item, err := range table.New(s, table.Options{Timeout: time.Hour, Gate: store.NewGate(1)}).Items(context.Background(), layout.QueryNamespaceItems(ns)) {
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -74,8 +77,8 @@ func populate(tb testing.TB, l *RateLimiter, entity string) {
 	for _, resource := range []string{"gpt-4", "gpt-5", "o3"} {
 		acquire(tb, l, Request{Entity: entity, Resource: resource, Consume: Amounts{"rpm": 1}})
 	}
-	first := bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4"}
-	items, err := l.store.Read(ctx, []store.Key{first.key()}, true)
+	first := layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4"}
+	items, err := l.store.Read(ctx, []store.Key{first.Key()}, true)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -86,7 +89,7 @@ func populate(tb testing.TB, l *RateLimiter, entity string) {
 		}
 	}
 	for shard := range 12 {
-		item, err := decodeBucket(items[0])
+		item, err := layout.DecodeBucket(items[0])
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -94,11 +97,11 @@ func populate(tb testing.TB, l *RateLimiter, entity string) {
 		for i := range item.Limits {
 			item.Limits[i].Tokens /= 12
 		}
-		put(item.Key.key(), item.encode())
+		put(item.Key.Key(), item.Encode())
 	}
 	for i := range 20 {
-		usage := usageItem{Key: usageKey{NS: l.ns, Entity: entity, Resource: "gpt-4", WindowKey: fmt.Sprintf("2026-03-%02d", i+1)}, Window: "daily"}
-		put(usage.Key.key(), usage.encode())
+		usage := layout.Usage{Key: layout.UsageKey{NS: l.ns, Entity: entity, Resource: "gpt-4", WindowKey: fmt.Sprintf("2026-03-%02d", i+1)}, Window: "daily"}
+		put(usage.Key.Key(), usage.Encode())
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // DefaultNamespace is the namespace of limiters that are opened without [WithNamespace]. It cannot be deleted: the next
@@ -55,7 +57,7 @@ func (s *NamespaceService) Register(ctx context.Context, name string) (Namespace
 		return Namespace{}, err
 	}
 	ns, err := s.l.register(ctx, name)
-	return ns, wrap("register the namespace", err)
+	return ns, publicError("register the namespace", err)
 }
 
 // Get returns the namespace of a name; [ErrNamespaceNotFound] when there is none. It costs one read.
@@ -65,26 +67,26 @@ func (s *NamespaceService) Get(ctx context.Context, name string) (Namespace, err
 	}
 	found, err := s.l.named(ctx, name)
 	if err != nil {
-		return Namespace{}, wrap("get the namespace", err)
+		return Namespace{}, publicError("get the namespace", err)
 	}
-	return found.namespace(), nil
+	return namespaceOf(&found), nil
 }
 
 // List yields the namespaces that have a name, in the order of their names. It reads page by page as the loop goes on:
 // a read unit per 4 KB.
 func (s *NamespaceService) List(ctx context.Context) iter.Seq2[Namespace, error] {
-	return s.list(ctx, queryNamespaces(), func(item expr.Item) (Namespace, error) {
-		decoded, err := decodeNamespace(item)
-		return decoded.namespace(), err
+	return s.list(ctx, layout.QueryNamespaces(), func(item expr.Item) (Namespace, error) {
+		decoded, err := layout.DecodeNamespace(item)
+		return namespaceOf(&decoded), err
 	}, func(Namespace) bool { return true })
 }
 
 // Orphans yields the namespaces that have lost their name: deleted, or with a purge that has not ended. It reads the
 // records of all namespaces, page by page as the loop goes on: a read unit per 4 KB.
 func (s *NamespaceService) Orphans(ctx context.Context) iter.Seq2[Namespace, error] {
-	return s.list(ctx, queryNamespaceIDs(), func(item expr.Item) (Namespace, error) {
-		decoded, err := decodeNamespaceID(item)
-		return decoded.namespace(), err
+	return s.list(ctx, layout.QueryNamespaceIDs(), func(item expr.Item) (Namespace, error) {
+		decoded, err := layout.DecodeNamespaceID(item)
+		return retiredNamespace(&decoded), err
 	}, func(ns Namespace) bool { return ns.Status != NamespaceActive })
 }
 
@@ -102,7 +104,7 @@ func (s *NamespaceService) list(
 			var ns Namespace
 			if err == nil {
 				ns, err = decode(item)
-				err = wrap("list namespaces", err)
+				err = publicError("list namespaces", err)
 			}
 			if err != nil {
 				yield(Namespace{}, err)
@@ -127,28 +129,28 @@ func (s *NamespaceService) Delete(ctx context.Context, name string) (Namespace, 
 		return Namespace{}, &ValidationError{Field: "namespace", Value: name, Reason: "cannot be deleted"}
 	}
 	ns, err := s.delete(ctx, name)
-	return ns, wrap("delete the namespace", err)
+	return ns, publicError("delete the namespace", err)
 }
 
 func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, error) {
-	for attempt := range maxAttempts {
+	for attempt := range table.MaxAttempts {
 		found, err := s.l.named(ctx, name)
 		if err != nil {
 			return Namespace{}, err
 		}
-		ns := found.namespace()
+		ns := namespaceOf(&found)
 		ns.Status, ns.DeletedAt = NamespaceDeleted, s.l.now().UTC().Truncate(time.Second)
-		release, err := releaseName(ns.ID)
+		release, err := layout.ReleaseName(ns.ID)
 		if err != nil {
 			return Namespace{}, err
 		}
-		retire, err := retireNamespace(string(NamespaceActive), string(NamespaceDeleted), ns.DeletedAt.Format(timeFormat))
+		retire, err := layout.RetireNamespace(string(NamespaceActive), string(NamespaceDeleted), layout.FormatTime(ns.DeletedAt))
 		if err != nil {
 			return Namespace{}, err
 		}
-		results, err := s.l.tryTransact(ctx, []store.Write{
-			{Kind: store.Delete, Key: found.Key.key(), Expr: release},
-			{Kind: store.Update, Key: namespaceIDKey{ID: ns.ID}.key(), Expr: retire},
+		results, err := s.l.table.TryTransact(ctx, []store.Write{
+			{Kind: store.Delete, Key: found.Key.Key(), Expr: release},
+			{Kind: store.Update, Key: layout.NamespaceIDKey{ID: ns.ID}.Key(), Expr: retire},
 		})
 		switch {
 		case err != nil:
@@ -160,7 +162,7 @@ func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, 
 		default:
 			return ns, nil
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := s.l.table.Pause(ctx, attempt); err != nil {
 			return Namespace{}, err
 		}
 	}
@@ -176,41 +178,41 @@ func (s *NamespaceService) Recover(ctx context.Context, id string) (Namespace, e
 		return Namespace{}, err
 	}
 	ns, err := s.recover(ctx, id)
-	return ns, wrap("recover the namespace", err)
+	return ns, publicError("recover the namespace", err)
 }
 
 func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, error) {
-	for attempt := range maxAttempts {
-		items, err := s.l.readItems(ctx, namespaceIDKey{ID: id}.key())
+	for attempt := range table.MaxAttempts {
+		items, err := s.l.table.Read(ctx, layout.NamespaceIDKey{ID: id}.Key())
 		if err != nil {
 			return Namespace{}, err
 		}
 		if items[0] == nil {
 			return Namespace{}, missing(id)
 		}
-		found, err := decodeNamespaceID(items[0])
+		found, err := layout.DecodeNamespaceID(items[0])
 		if err != nil {
 			return Namespace{}, err
 		}
-		ns := found.namespace()
+		ns := retiredNamespace(&found)
 		if ns.Status != NamespaceDeleted {
 			return Namespace{}, fmt.Errorf("%w: %s is %s, not deleted", ErrNamespaceState, id, ns.Status)
 		}
 		ns.Status, ns.DeletedAt = NamespaceActive, time.Time{}
-		forward := namespaceItem{
-			Key: namespaceKey{Name: ns.Name}, ID: id, Name: ns.Name, Status: string(NamespaceActive), CreatedAt: found.CreatedAt,
+		forward := layout.Namespace{
+			Key: layout.NamespaceKey{Name: ns.Name}, ID: id, Name: ns.Name, Status: string(NamespaceActive), CreatedAt: found.CreatedAt,
 		}
-		absent, err := insert()
+		absent, err := layout.Insert()
 		if err != nil {
 			return Namespace{}, err
 		}
-		restore, err := restoreNamespace(string(NamespaceDeleted), string(NamespaceActive))
+		restore, err := layout.RestoreNamespace(string(NamespaceDeleted), string(NamespaceActive))
 		if err != nil {
 			return Namespace{}, err
 		}
-		results, err := s.l.tryTransact(ctx, []store.Write{
-			{Kind: store.Put, Key: forward.Key.key(), Item: forward.encode(), Expr: absent},
-			{Kind: store.Update, Key: found.Key.key(), Expr: restore},
+		results, err := s.l.table.TryTransact(ctx, []store.Write{
+			{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode(), Expr: absent},
+			{Kind: store.Update, Key: found.Key.Key(), Expr: restore},
 		})
 		switch {
 		case err != nil:
@@ -222,7 +224,7 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 		default:
 			return ns, nil
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := s.l.table.Pause(ctx, attempt); err != nil {
 			return Namespace{}, err
 		}
 	}
@@ -247,7 +249,7 @@ func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return start(ctx, l.store, o, l.common, o.setup)
+	return start(ctx, l.store, o, l.common, false)
 }
 
 // check returns the error of a call that must not be made.
@@ -275,13 +277,13 @@ func newNamespaceID() string {
 
 // A registration is what a table says of itself and of a namespace.
 type registration struct {
-	versioned bool           // it has a version record, which this client may use
-	namespace *namespaceItem // nil when it is not registered
+	versioned bool              // it has a version record, which this client may use
+	namespace *layout.Namespace // nil when it is not registered
 }
 
 // lookup reads the version record and that of a namespace: one batch read.
 func (l *RateLimiter) lookup(ctx context.Context, name string) (found registration, err error) {
-	items, err := l.store.Read(ctx, []store.Key{versionKey{}.key(), namespaceKey{Name: name}.key()}, true)
+	items, err := l.store.Read(ctx, []store.Key{layout.VersionKey{}.Key(), layout.NamespaceKey{Name: name}.Key()}, true)
 	if err != nil {
 		return found, err
 	}
@@ -292,76 +294,64 @@ func (l *RateLimiter) lookup(ctx context.Context, name string) (found registrati
 	if items[1] == nil {
 		return found, nil
 	}
-	item, err := decodeNamespace(items[1])
+	item, err := layout.DecodeNamespace(items[1])
 	found.namespace = &item
 	return found, err
 }
 
 // named returns the record of a registered namespace.
-func (l *RateLimiter) named(ctx context.Context, name string) (item namespaceItem, err error) {
-	items, err := l.readItems(ctx, namespaceKey{Name: name}.key())
+func (l *RateLimiter) named(ctx context.Context, name string) (item layout.Namespace, err error) {
+	items, err := l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
 	if err == nil && items[0] == nil {
 		err = missing(name)
 	}
 	if err != nil {
 		return item, err
 	}
-	return decodeNamespace(items[0])
+	return layout.DecodeNamespace(items[0])
 }
 
 // register registers a namespace, or finds it registered.
 func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, error) {
-	for attempt := range maxAttempts {
-		items, err := l.readItems(ctx, namespaceKey{Name: name}.key())
+	for attempt := range table.MaxAttempts {
+		items, err := l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
 		if err != nil {
 			return Namespace{}, err
 		}
 		if items[0] != nil {
-			found, err := decodeNamespace(items[0])
-			return found.namespace(), err
+			found, err := layout.DecodeNamespace(items[0])
+			return namespaceOf(&found), err
 		}
-		now := l.now().UTC().Format(timeFormat)
+		now := l.now().UTC().Format(layout.TimeFormat)
 		status := string(NamespaceActive)
 		id := newNamespaceID()
-		forward := namespaceItem{Key: namespaceKey{Name: name}, ID: id, Name: name, Status: status, CreatedAt: now}
-		reverse := namespaceIDItem{Key: namespaceIDKey{ID: id}, ID: id, Name: name, Status: status, CreatedAt: now}
-		absent, err := insert()
+		forward := layout.Namespace{Key: layout.NamespaceKey{Name: name}, ID: id, Name: name, Status: status, CreatedAt: now}
+		reverse := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: id}, ID: id, Name: name, Status: status, CreatedAt: now}
+		absent, err := layout.Insert()
 		if err != nil {
 			return Namespace{}, err
 		}
-		applied, err := l.transact(ctx, []store.Write{
-			{Kind: store.Put, Key: forward.Key.key(), Item: forward.encode(), Expr: absent},
-			{Kind: store.Put, Key: reverse.Key.key(), Item: reverse.encode(), Expr: absent},
+		applied, err := l.table.Transact(ctx, []store.Write{
+			{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode(), Expr: absent},
+			{Kind: store.Put, Key: reverse.Key.Key(), Item: reverse.Encode(), Expr: absent},
 		})
 		if applied || err != nil {
-			return forward.namespace(), err
+			return namespaceOf(&forward), err
 		}
-		if err := pause(ctx, attempt); err != nil {
+		if err := l.table.Pause(ctx, attempt); err != nil {
 			return Namespace{}, err
 		}
 	}
 	return Namespace{}, ErrContended
 }
 
-func (it *namespaceItem) namespace() Namespace {
-	return Namespace{it.ID, it.Name, NamespaceStatus(it.Status), parseTime(it.CreatedAt), parseTime(it.DeletedAt)}
+func namespaceOf(it *layout.Namespace) Namespace {
+	return Namespace{it.ID, it.Name, NamespaceStatus(it.Status), layout.ParseTime(it.CreatedAt), layout.ParseTime(it.DeletedAt)}
 }
 
-func (it *namespaceIDItem) namespace() Namespace {
-	return Namespace{it.ID, it.Name, NamespaceStatus(it.Status), parseTime(it.CreatedAt), parseTime(it.DeletedAt)}
-}
-
-// timeFormat is the form of times in items.
-const timeFormat = "2006-01-02T15:04:05Z"
-
-// parseTime returns the time that an item has, in whole seconds or, in items of other programs, with a fraction and
-// another zone; the zero time for what is none.
-func parseTime(text string) time.Time {
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
+// retiredNamespace returns the namespace that the record of an id holds.
+func retiredNamespace(it *layout.NamespaceID) Namespace {
+	return Namespace{it.ID, it.Name, NamespaceStatus(it.Status), layout.ParseTime(it.CreatedAt), layout.ParseTime(it.DeletedAt)}
 }
 
 // validateNamespaceID checks an ID for keys that it goes into.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -142,11 +143,11 @@ func TestNamespaceStates(t *testing.T) {
 	if _, err := l.Namespaces.Delete(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
-	purging, err := condemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
+	purging, err := layout.CondemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.store.Write(ctx, store.Write{Key: namespaceIDKey{ID: ns.ID}.key(), Expr: purging}); err != nil {
+	if _, err := l.store.Write(ctx, store.Write{Key: layout.NamespaceIDKey{ID: ns.ID}.Key(), Expr: purging}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = l.Namespaces.Recover(ctx, ns.ID)
@@ -156,8 +157,8 @@ func TestNamespaceStates(t *testing.T) {
 	}
 
 	// A record that another program left without its counterpart.
-	forward := namespaceItem{Key: namespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(NamespaceActive)}
-	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: forward.Key.key(), Item: forward.encode()}); err != nil {
+	forward := layout.Namespace{Key: layout.NamespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(NamespaceActive)}
+	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode()}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = l.Namespaces.Delete(ctx, "half")
@@ -362,7 +363,7 @@ func checkPurged(t *testing.T, l *RateLimiter, id string, others []string, befor
 	if got := dump(t, l.store, id); len(got) > 0 {
 		t.Errorf("%d items left: %v", len(got), got)
 	}
-	record := namespaceIDKey{ID: id}.key()
+	record := layout.NamespaceIDKey{ID: id}.Key()
 	want := without(before, func(key string) bool { return key == record.PK+" "+record.SK })
 	if diff := cmp.Diff(want, dump(t, l.store, others...)); diff != "" {
 		t.Errorf("items of others (-want +got):\n%s", diff)
@@ -377,7 +378,7 @@ func TestPurge(t *testing.T) {
 		ctx := context.Background()
 		l, victim, others := crowd(t, s.impl)
 		// An item of another namespace whose index entry is wrong.
-		stray := entityKey{NS: others[2], Entity: "stray"}.key()
+		stray := layout.EntityKey{NS: others[2], Entity: "stray"}.Key()
 		if _, err := s.impl.Write(ctx, store.Write{Kind: store.Put, Key: stray, Item: expr.Item{
 			{Name: "GSI4PK", Value: expr.S(victim.ID)}, {Name: "GSI4SK", Value: expr.S(stray.PK)},
 		}}); err != nil {
@@ -458,8 +459,8 @@ func TestPurgeOfManyItems(t *testing.T) {
 	for i := some; i < size; i += 100 {
 		var writes []store.Write
 		for j := i; j < min(i+100, size); j++ {
-			item := bucketItem{Key: bucketKey{NS: victim.ID, Entity: fmt.Sprint("key-", j), Resource: "gpt-4"}, ShardCount: 1}
-			writes = append(writes, store.Write{Kind: store.Put, Key: item.Key.key(), Item: item.encode()})
+			item := layout.Bucket{Key: layout.BucketKey{NS: victim.ID, Entity: fmt.Sprint("key-", j), Resource: "gpt-4"}, ShardCount: 1}
+			writes = append(writes, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()})
 		}
 		if _, err := m.Transact(ctx, writes); err != nil {
 			t.Fatal(err)

@@ -24,30 +24,39 @@ type options struct {
 	bucketTTL      int
 	maxShards      int
 	rejectionCache time.Duration
+	clockSkew      time.Duration
 	coalescing     bool
 	callTimeout    time.Duration
+	maxInFlight    int
 	cacheSize      int
 	setup          bool
 	principal      string
 	logger         *slog.Logger
+	intN           func(int) int // a source of random numbers in [0, n); nil for that of the system
 }
 
 // defaultFreshness stands for a freshness that follows from the limits of each bucket.
 const defaultFreshness = time.Duration(math.MinInt64)
 
+// maxShards is the default of WithMaxShards, and the most.
+const maxShards = 32
+
 // defaultBucketTTL is the default of WithBucketTTL.
-const defaultBucketTTL = 7
+const defaultBucketTTL = bucket.DefaultLifetime
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
-		namespace: DefaultNamespace,
-		clock:     time.Now, //nolint:forbidigo // the default of WithClock
-		configTTL: time.Minute,
-		freshness: defaultFreshness,
-		bucketTTL: defaultBucketTTL,
-		maxShards: maxShards,
-		cacheSize: 100_000,
-		logger:    slog.New(slog.DiscardHandler),
+		namespace:      DefaultNamespace,
+		clock:          time.Now, //nolint:forbidigo // the default of WithClock
+		configTTL:      time.Minute,
+		freshness:      defaultFreshness,
+		bucketTTL:      defaultBucketTTL,
+		maxShards:      maxShards,
+		rejectionCache: 250 * time.Millisecond,
+		clockSkew:      5 * time.Second,
+		cacheSize:      100_000,
+		maxInFlight:    256,
+		logger:         slog.New(slog.DiscardHandler),
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -76,7 +85,9 @@ func (o *options) validate() error {
 		{o.bucketTTL >= 0, "bucket TTL", "must not be negative", strconv.Itoa(o.bucketTTL)},
 		{bits.OnesCount(uint(o.maxShards)) == 1 && o.maxShards <= maxShards, "max shards", "must be 1, 2, 4, 8, 16 or 32", strconv.Itoa(o.maxShards)},
 		{o.rejectionCache >= 0, "rejection cache", "must not be negative", o.rejectionCache.String()},
+		{o.clockSkew > 0, "clock skew", "must be positive", o.clockSkew.String()},
 		{o.callTimeout >= 0, "call timeout", "must not be negative", o.callTimeout.String()},
+		{o.maxInFlight > 0, "max in flight", "must be positive", strconv.Itoa(o.maxInFlight)},
 		{o.cacheSize > 0, "cache size", "must be positive", strconv.Itoa(o.cacheSize)},
 	} {
 		if !check.ok {
@@ -118,10 +129,18 @@ func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketT
 // often than DynamoDB serves one key, 1,000 times a second: 1, 2, 4, 8, 16 or 32, which is the default.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
-// WithRejectionCache lets a rejection be decided from what this process saw of the bucket within the last d, without
-// asking the store. A cached rejection costs nothing and is at most d behind what others gave back. The default is 0:
-// every rejection is decided on what the store says.
+// WithRejectionCache sets how old what this process saw of a bucket may be to reject a request by it, without asking the
+// store; the default is 250 ms. Such a rejection costs nothing, tells a wait that holds, and is at most d behind what
+// other processes gave back. It never admits. 0 decides every rejection on what the store says.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
+
+// WithClockSkew sets how far the clock of a process may be from the true time before the limiter goes by the time of the
+// store instead; the default is 5 seconds. A refill stamp that is ahead by more than twice as much was not written by
+// such a process. A write that takes nothing else sets it back, which may admit one capacity more than the limit.
+func WithClockSkew(d time.Duration) Option { return func(o *options) { o.clockSkew = d } }
+
+// maxLead returns how far a refill stamp may be ahead: a clock that is ahead wrote it, and one that is behind reads it.
+func (o *options) maxLead() time.Duration { return 2 * o.clockSkew }
 
 // WithCoalescing lets the requests of this process share writes. A request that comes while a write of its bucket is under
 // way waits for it, and goes with all others that wait in the next write: one write unit for as many requests as come in
@@ -131,9 +150,16 @@ func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.re
 // request.
 func WithCoalescing() Option { return func(o *options) { o.coalescing = true } }
 
-// WithCallTimeout bounds one call of the store; a call that takes longer is an outage. The default, which 0 stands for, is
-// 2 seconds on DynamoDB, and a minute on stores without a network, where only other writers are waited for.
+// WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent; a call
+// that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, and a minute on stores
+// without a network, where only other writers are waited for.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
+
+// WithMaxInFlight bounds how many calls of the store the limiter has under way at once; the default is 256, which keeps the
+// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow: a request that
+// leaves before its turn was not sent, and is charged nothing. The limiters that [RateLimiter.Namespace] returns share
+// the bound of the one that made them.
+func WithMaxInFlight(calls int) Option { return func(o *options) { o.maxInFlight = calls } }
 
 func defaultCallTimeout(s store.Store) time.Duration {
 	if s.Partitioned() {

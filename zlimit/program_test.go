@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -56,14 +57,14 @@ func (w *world) counted(entity string) Amounts {
 	sum := Amounts{}
 	l := w.procs[0].limiter
 	for n := range maxShards {
-		items, err := w.witness.Read(context.Background(), []store.Key{bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.key()}, true)
+		items, err := w.witness.Read(context.Background(), []store.Key{layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.Key()}, true)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if items[0] == nil {
 			continue
 		}
-		item, err := decodeBucket(items[0])
+		item, err := layout.DecodeBucket(items[0])
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -200,19 +201,18 @@ func (w *world) step(opts []Option) {
 		limits := drawLimits(t, []string{"rpm", "tpm", "x"}[:rapid.IntRange(1, 3).Draw(t, "limits")]...)
 		lost(p.limiter.Limits.SetEntity(ctx, rapid.SampledFrom(append([]string{"parent"}, programEntities...)).Draw(t, "of"), "gpt-4", limits))
 	case 9, 10:
-		b := p.limiter.bucket(entity, "gpt-4")
-		images, err := p.limiter.survey(ctx, b)
-		if err != nil || len(images) == 0 {
+		shards, err := shardsIn(ctx, w.witness, p.limiter.ns, entity)
+		if err != nil || len(shards) == 0 {
 			return
 		}
-		i := images[rapid.IntRange(0, len(images)-1).Draw(t, "shard")%len(images)]
+		i := shards[rapid.IntRange(0, len(shards)-1).Draw(t, "shard")%len(shards)]
 		switch {
-		case !i.exists:
 		case op == 9 && i.Shards < maxShards:
-			lost(p.limiter.split(ctx, owner{}, b.shard(i.Shard), i))
+			_, err := divideAt(ctx, p.limiter, entity, i)
+			lost(err)
 		case op == 10 && i.Shards > 1:
-			low := i.Shard &^ (i.Shards / 2)
-			lost(p.limiter.merge(ctx, b.shard(low), b.shard(low|i.Shards/2)))
+			i.Shard &^= i.Shards / 2
+			lost(joinAt(ctx, p.limiter, entity, i))
 		}
 	case 11:
 		w.clock.ms.Add(rapid.SampledFrom([]int64{0, 1, 50, 900, 30_000, 70_000, 4_000_000}).Draw(t, "elapsed"))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
@@ -34,16 +35,16 @@ func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(P
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return err
 	}
-	return wrap("purge the namespace", s.purge(ctx, id, progress))
+	return publicError("purge the namespace", s.purge(ctx, id, progress))
 }
 
 func (s *NamespaceService) purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
-	condemn, err := condemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
+	condemn, err := layout.CondemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
 	if err != nil {
 		return err
 	}
-	key := namespaceIDKey{ID: id}.key()
-	result, err := s.l.patientWrite(ctx, store.Write{Kind: store.Update, Key: key, Expr: condemn})
+	key := layout.NamespaceIDKey{ID: id}.Key()
+	result, err := s.l.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: key, Expr: condemn})
 	switch {
 	case err != nil:
 		return err
@@ -68,11 +69,11 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 			return err
 		}
 	}
-	forget, err := forgetNamespace(string(NamespacePurging))
+	forget, err := layout.ForgetNamespace(string(NamespacePurging))
 	if err != nil {
 		return err
 	}
-	_, err = s.l.patientWrite(ctx, store.Write{Kind: store.Delete, Key: key, Expr: forget})
+	_, err = s.l.table.PatientWrite(ctx, store.Write{Kind: store.Delete, Key: key, Expr: forget})
 	return err
 }
 
@@ -81,10 +82,10 @@ const sweepPause = 50 * time.Millisecond
 
 // sweep goes once through the items of a namespace.
 func (s *NamespaceService) sweep(ctx context.Context, id string, done *PurgeProgress, progress func(PurgeProgress)) error {
-	q := queryNamespaceItems(id)
+	q := layout.QueryNamespaceItems(id)
 	for {
 		var page store.Page
-		err := s.l.patiently(ctx, func(ctx context.Context) (err error) {
+		err := s.l.table.Patiently(ctx, func(ctx context.Context) (err error) {
 			page, err = s.l.store.Query(ctx, q)
 			return err
 		})
@@ -98,7 +99,7 @@ func (s *NamespaceService) sweep(ctx context.Context, id string, done *PurgeProg
 			}
 		}
 		for chunk := range slices.Chunk(keys, store.MaxDelete) {
-			if err := s.l.deleteKeys(ctx, chunk); err != nil {
+			if err := s.l.table.Delete(ctx, chunk); err != nil {
 				return err
 			}
 			done.Deleted += len(chunk)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -34,27 +35,58 @@ func shardsOf(tb testing.TB, l *RateLimiter) []*bucket.State {
 }
 
 // storedShards returns the shards of an entity's bucket as they are stored.
-func storedShards(tb testing.TB, l *RateLimiter, entity string) (states []*bucket.State) {
+func storedShards(tb testing.TB, l *RateLimiter, entity string) []*bucket.State {
 	tb.Helper()
-	keys := make([]store.Key, maxShards)
-	for n := range keys {
-		keys[n] = bucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: n}.key()
-	}
-	items, err := l.store.Read(context.Background(), keys, true)
+	states, err := shardsIn(context.Background(), l.store, l.ns, entity)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	for n, item := range items {
+	return states
+}
+
+// shardsIn reads the shards of an entity's bucket from a store.
+func shardsIn(ctx context.Context, s store.Store, ns, entity string) (states []*bucket.State, err error) {
+	keys := make([]store.Key, maxShards)
+	for n := range keys {
+		keys[n] = layout.BucketKey{NS: ns, Entity: entity, Resource: "gpt-4", Shard: n}.Key()
+	}
+	items, err := s.Read(ctx, keys, true)
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range items {
 		if item == nil {
 			continue
 		}
-		s, err := decodeBucket(item)
+		state, err := layout.ReadState(item)
 		if err != nil {
-			tb.Fatal(err)
+			return nil, err
 		}
-		states = append(states, &bucket.State{Limits: s.Limits, RefilledAt: s.RefilledAt, ExpiresAt: s.ExpiresAt, Shard: n, Shards: int(s.ShardCount)})
+		states = append(states, &state)
 	}
-	return states
+	return states, nil
+}
+
+// resizeEach splits or merges the shards of the usual bucket as a store has them.
+func resizeEach(ctx context.Context, l *RateLimiter, s store.Store, do func(context.Context, *RateLimiter, *bucket.State) error) error {
+	shards, err := shardsIn(ctx, s, l.ns, "key-1")
+	for _, shard := range shards {
+		if err == nil {
+			err = do(ctx, l, shard)
+		}
+	}
+	return err
+}
+
+// splitShard splits a shard of the usual bucket, unless it is in another state than it was seen in.
+func splitShard(ctx context.Context, l *RateLimiter, s *bucket.State) error {
+	_, err := divideAt(ctx, l, "key-1", s)
+	return err
+}
+
+// mergeShard merges a shard of the usual bucket.
+func mergeShard(ctx context.Context, l *RateLimiter, s *bucket.State) error {
+	return joinAt(ctx, l, "key-1", s)
 }
 
 // total adds up a limit over shards: the tokens that are there, those that were consumed, and the shares of capacity.
@@ -74,20 +106,64 @@ func total(states []*bucket.State, limit string) (tokens, consumed, capacity int
 // divide splits every shard of the usual bucket once, as pressure would.
 func divide(tb testing.TB, l *RateLimiter) {
 	tb.Helper()
-	divideBucket(tb, l, l.bucket("key-1", "gpt-4"))
+	divideBucket(tb, l, "key-1")
 }
 
-func divideBucket(tb testing.TB, l *RateLimiter, b *bucketRef) {
+func divideBucket(tb testing.TB, l *RateLimiter, entity string) {
 	tb.Helper()
-	images, err := l.survey(context.Background(), b)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, i := range images {
-		if err := l.split(context.Background(), owner{}, b.shard(i.Shard), i); err != nil {
-			tb.Fatal(err)
+	for _, s := range storedShards(tb, l, entity) {
+		for {
+			if done, err := divideAt(context.Background(), l, entity, s); err != nil {
+				tb.Fatal(err)
+			} else if done {
+				break
+			}
+			for _, latest := range storedShards(tb, l, entity) {
+				if latest.Shard == s.Shard {
+					s = latest
+				}
+			}
 		}
 	}
+}
+
+// divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure; false when it is
+// in another state now.
+func divideAt(ctx context.Context, l *RateLimiter, entity string, s *bucket.State) (done bool, err error) {
+	writes, err := shardKey(l, entity, s.Shard).Split(s, layout.Owner{}, l.now().UnixMilli())
+	if err != nil {
+		return false, err
+	}
+	return l.table.Transact(ctx, writes)
+}
+
+// joinAt merges a shard of an entity's bucket with the one that split off from it, both as they are stored.
+func joinAt(ctx context.Context, l *RateLimiter, entity string, s *bucket.State) error {
+	if s.Shards < 2 || s.Shard >= s.Shards/2 {
+		return nil
+	}
+	low, high := shardKey(l, entity, s.Shard), shardKey(l, entity, s.Shard+s.Shards/2)
+	items, err := l.table.Read(ctx, low.Key(), high.Key())
+	if err != nil || items[0] == nil || items[1] == nil {
+		return err
+	}
+	a, err := layout.ReadState(items[0])
+	if err != nil {
+		return err
+	}
+	b, err := layout.ReadState(items[1])
+	if err != nil || !a.Joins(&b) || a.Shards == 1 {
+		return err
+	}
+	writes, err := low.Merge(high, &a, &b, l.now().UnixMilli())
+	if err == nil {
+		_, err = l.table.Transact(ctx, writes)
+	}
+	return err
+}
+
+func shardKey(l *RateLimiter, entity string, shard int) layout.BucketKey {
+	return layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: shard}
 }
 
 // TestPressureDivides writes one bucket more often than a key can bear, from many goroutines: it splits, nothing is
@@ -114,7 +190,7 @@ func TestPressureDivides(t *testing.T) {
 			})
 		}
 		group.Wait()
-		l.background.Wait()
+		l.engine.Quiesce()
 		states := shardsOf(t, l)
 		tokens, consumed, capacity := total(states, "rpm")
 		if len(states) < 2 || admitted.Load() != 4001 || consumed != 4001_000 || tokens >= 1000 || capacity != 4001_000 {
@@ -131,7 +207,7 @@ func TestRejectionsDoNotDivide(t *testing.T) {
 	if got := burst(t, l, 5000); got != 900 {
 		t.Errorf("burst(5000) = %d, want 900", got)
 	}
-	l.background.Wait()
+	l.engine.Quiesce()
 	if states := shardsOf(t, l); len(states) != 1 {
 		t.Errorf("%d shards, want 1", len(states))
 	}
@@ -299,7 +375,7 @@ func TestCalmJoins(t *testing.T) {
 		for i := 0; i < 400 && len(shardsOf(t, l)) > 1; i++ {
 			c.sleep(time.Second)
 			acquire(t, l, ask(Amounts{"rpm": 1})) // refilled at one in 86 seconds
-			l.background.Wait()
+			l.engine.Quiesce()
 			if _, _, capacity := total(shardsOf(t, l), "rpm"); capacity != 1000_000 {
 				t.Fatalf("the shares add up to %d, want 1000000", capacity)
 			}
@@ -339,29 +415,6 @@ func TestLimitChangesReachShards(t *testing.T) {
 	reject(t, l, ask(Amounts{"tpm": 1}))
 }
 
-func TestTreeOfShards(t *testing.T) {
-	for hash := range 64 {
-		for from := range 64 {
-			if from == hash {
-				continue
-			}
-			b := branch(hash, from)
-			n := 1
-			for n <= b {
-				n *= 2
-			}
-			if hash%n != b || b == from {
-				t.Errorf("branch(%d, %d) = %d", hash, from, b)
-			}
-		}
-	}
-	for shard, want := range map[int]int{1: 0, 2: 0, 3: 1, 6: 2, 7: 3, 31: 15} {
-		if got := origin(shard); got != want {
-			t.Errorf("origin(%d) = %d, want %d", shard, got, want)
-		}
-	}
-}
-
 // TestThrottlesDivide has DynamoDB throttle the writes of one key, and of one key alone: its write units do not fall
 // short, since what is throttled is not written.
 func TestThrottlesDivide(t *testing.T) {
@@ -381,10 +434,10 @@ func TestThrottlesDivide(t *testing.T) {
 			})
 		}
 		group.Wait()
-		l.background.Wait()
+		l.engine.Quiesce()
 		faults.Clear()
 	}
-	throttle(sustained - 1)
+	throttle(7)
 	if states := shardsOf(t, l); len(states) != 1 {
 		t.Errorf("%d shards after a few throttled writes, want 1", len(states))
 	}
@@ -404,7 +457,7 @@ func TestDebtWithoutAShard(t *testing.T) {
 	setSystem(t, l, PerDay("rpm", 100))
 	lease := acquire(t, l, ask(Amounts{"rpm": 1}))
 	divide(t, l)
-	key := bucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: 1}.key()
+	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: 1}.Key()
 	if _, err := l.store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key}); err != nil {
 		t.Fatal(err)
 	}

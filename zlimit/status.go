@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
 // A Status is where one limit stands, and what a request asks of it.
@@ -20,7 +21,7 @@ type Status struct {
 	// Exceeded says that it asks for more than is available.
 	Exceeded bool
 	// RetryAfter is the time after which that much is available if nothing else happens; 0 when it is now, or never will
-	// be.
+	// be. Waits of more than 292 years are told as that.
 	RetryAfter time.Duration
 }
 
@@ -70,9 +71,12 @@ func (s Statuses) retryAfter() time.Duration {
 	return wait
 }
 
-// statuses returns the statuses of a link's limits for the shards of its bucket, at a time in epoch milliseconds.
-func (k *link) statuses(shards []*bucket.State, now int64) Statuses {
-	return statusesOf(k.bucket.Entity, k.bucket.Resource, k.limits.config.Statuses(nil, shards, &k.demand, now))
+// statusesOfLevels returns the statuses of the levels of a request, one after another.
+func statusesOfLevels(levels []protocol.LevelStatus) (statuses Statuses) {
+	for _, l := range levels {
+		statuses = append(statuses, statusesOf(l.Entity, l.Resource, l.Statuses)...)
+	}
+	return statuses
 }
 
 // statusesOf returns the statuses of a bucket's limits.
@@ -92,7 +96,7 @@ func statusesOf(entity, resource string, levels []bucket.Status) Statuses {
 			Requested: l.Requested / millis,
 			Exceeded:  l.Wait > 0,
 		}
-		if l.Wait < bucket.Never {
+		if l.Requested <= l.Capacity {
 			s.RetryAfter = duration(l.Wait)
 		}
 		statuses[i] = s

@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
+	"os"
 	"strings"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
 )
 
@@ -18,6 +22,10 @@ type Store struct {
 	impl     store.Store
 	embedded bool // set up when it is opened
 }
+
+// Internal returns the store behind a Store, nil in the zero value, for the other packages of this module: its type is
+// internal to the module, and changes from version to version.
+func (s Store) Internal() store.Store { return s.impl }
 
 // Close releases what the store opened. A client that was passed to [DynamoDB] stays open.
 func (s Store) Close() error {
@@ -51,14 +59,18 @@ func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store
 	if client == nil {
 		return Store{} // which New refuses
 	}
-	return Store{impl: dynamo.New(client, table, tableSchema, CreateTableInput, opts...)}
+	return Store{impl: dynamo.New(client, table, layout.Table, CreateTableInput, opts...)}
 }
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The file is
-// created if it does not exist. What a power failure may lose is the last moments of admissions; a crash of a process
-// loses nothing.
+// created if it does not exist, for its owner alone to read and write. What a power failure may lose is the last moments of admissions; a crash of a process
+// loses nothing. While the file is open, its last writes are in files beside it, named PATH-wal and PATH-shm; after the
+// last Close the file is whole by itself.
 func SQLite(path string) (Store, error) {
-	s, err := sqlite.Open(path, tableSchema)
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return Store{}, &ValidationError{Field: "store", Value: path, Reason: "must be the path of a file, not of a directory or a device"}
+	}
+	s, err := sqlite.Open(path, layout.Table)
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open %s: %w", path, err)
 	}
@@ -67,7 +79,7 @@ func SQLite(path string) (Store, error) {
 
 // Memory returns a store in the memory of this process.
 func Memory() (Store, error) {
-	s, err := sqlite.OpenMemory(tableSchema)
+	s, err := memory.New(layout.Table)
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open memory: %w", err)
 	}
@@ -75,19 +87,19 @@ func Memory() (Store, error) {
 }
 
 // OpenStore returns the store that a data source name stands for, as [Open] takes it, without a limiter. A SQLite file
-// and memory are set up; a DynamoDB table is not looked at. Close it.
+// and memory are set up; a DynamoDB table is not looked at. What the AWS SDK would warn of is not logged. Close it.
 func OpenStore(ctx context.Context, name string) (Store, error) {
 	d, err := parseDSN(name)
 	if err != nil {
 		return Store{}, err
 	}
-	s, err := d.open(ctx)
+	s, err := d.open(ctx, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return Store{}, err
 	}
 	if s.embedded {
 		if err := s.impl.Setup(ctx); err != nil {
-			return Store{}, errors.Join(wrap("set up the store", err), s.Close())
+			return Store{}, errors.Join(publicError("set up the store", err), s.Close())
 		}
 	}
 	return s, nil
@@ -104,7 +116,7 @@ type dsn struct {
 // parseDSN parses "memory:", "sqlite:PATH" or "dynamodb:TABLE?region=…&endpoint=…&profile=…".
 func parseDSN(text string) (dsn, error) {
 	invalid := func(reason string) (dsn, error) {
-		return dsn{}, &ValidationError{Field: "store", Value: text, Reason: reason}
+		return dsn{}, &ValidationError{Field: "store", Value: withoutSecrets(text), Reason: reason}
 	}
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {
@@ -120,6 +132,9 @@ func parseDSN(text string) (dsn, error) {
 		if rest == "" || strings.ContainsRune(rest, 0) {
 			return invalid("sqlite: must be followed by the path of a file")
 		}
+		if rest == ":memory:" {
+			return invalid("a store in memory is memory:")
+		}
 		d.path = rest
 	case "dynamodb":
 		table, query, _ := strings.Cut(rest, "?")
@@ -129,7 +144,7 @@ func parseDSN(text string) (dsn, error) {
 		d.table = table
 		values, err := url.ParseQuery(query)
 		if err != nil {
-			return invalid("what follows the question mark must be a URL query: " + err.Error())
+			return invalid("what follows the question mark must be a URL query")
 		}
 		for key, v := range values {
 			target := map[string]*string{
@@ -144,7 +159,11 @@ func parseDSN(text string) (dsn, error) {
 			*target = v[0]
 		}
 		if e := d.client.Endpoint; e != "" {
-			if u, err := url.Parse(e); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			u, err := url.Parse(e)
+			if err == nil && u.User != nil {
+				return invalid("endpoint must not hold a user: credentials come from the environment or a profile")
+			}
+			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 				return invalid("endpoint must be an http or https URL")
 			}
 		}
@@ -152,6 +171,15 @@ func parseDSN(text string) (dsn, error) {
 		return invalid("must be memory:, sqlite:PATH or dynamodb:TABLE")
 	}
 	return d, nil
+}
+
+// withoutSecrets returns a data source name as an error may tell it: without its query where that may hold a password.
+func withoutSecrets(text string) string {
+	name, query, _ := strings.Cut(text, "?")
+	if strings.Contains(query, "@") || strings.Contains(query, "%40") {
+		return name + "?…"
+	}
+	return text
 }
 
 // checkTable returns the rule of DynamoDB that a table name breaks, "" when it is valid.
@@ -167,15 +195,16 @@ func checkTable(name string) string {
 	return ""
 }
 
-// open opens the store that a data source name stands for.
-func (d dsn) open(ctx context.Context) (Store, error) {
+// open opens the store that a data source name stands for. The AWS SDK reports what it has to say to a logger.
+func (d dsn) open(ctx context.Context, logger *slog.Logger) (Store, error) {
 	switch d.scheme {
 	case "memory":
 		return Memory() //nolint:contextcheck // a new database in memory has nothing to wait for
 	case "sqlite":
 		return SQLite(d.path)
 	default:
-		s, err := dynamo.Open(ctx, d.client, d.table, tableSchema, CreateTableInput)
+		d.client.Logger = logger
+		s, err := dynamo.Open(ctx, d.client, d.table, layout.Table, CreateTableInput)
 		if err != nil {
 			return Store{}, fmt.Errorf("zlimit: configure the DynamoDB client: %w", err)
 		}

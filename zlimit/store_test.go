@@ -72,6 +72,7 @@ func TestOptionsValidation(t *testing.T) {
 		"the reserved namespace":  WithNamespace("_"),
 		"a long namespace":        WithNamespace(strings.Repeat("x", 65)),
 		"a separator":             WithNamespace("a#b"),
+		"no UTF-8":                WithNamespace("a\xff"),
 		"no clock":                WithClock(nil),
 		"no logger":               WithLogger(nil),
 		"a negative TTL":          WithConfigTTL(-1),
@@ -83,6 +84,7 @@ func TestOptionsValidation(t *testing.T) {
 		"a negative cache":        WithRejectionCache(-1),
 		"a negative call timeout": WithCallTimeout(-1),
 		"no cache":                WithCacheSize(0),
+		"no call in flight":       WithMaxInFlight(0),
 	} {
 		var invalid *ValidationError
 		if _, err := Open(context.Background(), "sqlite:"+path, opt); !errors.As(err, &invalid) {

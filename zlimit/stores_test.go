@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -113,7 +114,7 @@ type interlude struct {
 
 // ofBuckets reports whether a key is that of a bucket.
 func ofBuckets(key store.Key) bool {
-	_, ok := parseBucketKey(key)
+	_, ok := layout.ParseBucketKey(key)
 	return ok
 }
 

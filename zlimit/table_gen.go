@@ -6,8 +6,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-
-	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // SchemaVersion is the version of the layout that this package reads and writes.
@@ -18,22 +16,6 @@ const ClientMinVersion = "0.10.0"
 
 // TTLAttribute is the attribute that holds the time of expiry, in epoch seconds.
 const TTLAttribute = "ttl"
-
-// tableSchema is the table as stores see it.
-var tableSchema = store.Table{
-	Indexes: []store.Index{
-		{Name: "GSI1", PK: "GSI1PK", SK: "GSI1SK"},
-		{Name: "GSI2", PK: "GSI2PK", SK: "GSI2SK", KeysOnly: true},
-		{Name: "GSI3", PK: "GSI3PK", SK: "GSI3SK", KeysOnly: true},
-		{Name: "GSI4", PK: "GSI4PK", SK: "GSI4SK", KeysOnly: true},
-		{Name: "LSI1", PK: store.PK, SK: "LSI1SK", Local: true},
-		{Name: "LSI2", PK: store.PK, SK: "LSI2SK", KeysOnly: true, Local: true},
-		{Name: "LSI3", PK: store.PK, SK: "LSI3SK", Local: true},
-		{Name: "LSI4", PK: store.PK, SK: "LSI4SK", KeysOnly: true, Local: true},
-		{Name: "LSI5", PK: store.PK, SK: "LSI5SK", Local: true},
-	},
-	TTL: TTLAttribute,
-}
 
 // CreateTableInput returns the definition of a table for CreateTable: its key, its indexes, billing on demand and a
 // stream of old and new images. The time to live is enabled by a call of its own, for [TTLAttribute].

@@ -213,7 +213,7 @@ func testHistory(t *testing.T, dsn string, skews []time.Duration) {
 	if l.store.Partitioned() {
 		for range 3 {
 			time.Sleep(time.Duration(rounds) * round / 4)
-			divideBucket(t, l, l.bucket("steady", "gpt-4"))
+			divideBucket(t, l, "steady")
 		}
 		shards = len(storedShards(t, l, "steady"))
 	}
@@ -287,7 +287,7 @@ func checkHistory(t *testing.T, l *RateLimiter, h *history, created int64, shard
 		items := storedShards(t, l, entity)
 		merged := entity == "steady" && len(items) < shards
 		for i := range of {
-			delta := time.Duration(l.options.freshnessOf(l.options.resolvedOf(of, SourceEntity).config.Params)) * time.Millisecond
+			delta := time.Duration(l.options.configOf(of, SourceEntity).Freshness) * time.Millisecond
 			errs := []error{h.overAdmitted(entity, &of[i], delta, max(shards, len(items)))}
 			if !merged {
 				errs = append(errs, h.miscounted(entity, &of[i], items))

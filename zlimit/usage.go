@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
 // A UsageService tells what entities consumed in the past, and what they may consume now. It is safe for concurrent use.
@@ -64,7 +65,7 @@ func (s *UsageService) Snapshots(ctx context.Context, q UsageQuery) iter.Seq2[Sn
 		left := q.Limit
 		for snapshot, err := range s.read(ctx, &q) {
 			if err != nil {
-				yield(Snapshot{}, wrap("read usage", err))
+				yield(Snapshot{}, publicError("read usage", err))
 				return
 			}
 			left--
@@ -137,9 +138,9 @@ func (s *UsageService) snapshots(q *UsageQuery, items iter.Seq2[expr.Item, error
 	return func(yield func(Snapshot, error) bool) {
 		now := s.l.now().Unix()
 		for item, err := range items {
-			var decoded usageItem
+			var decoded layout.Usage
 			if err == nil {
-				decoded, err = decodeUsage(item)
+				decoded, err = layout.DecodeUsage(item)
 			}
 			if err != nil {
 				yield(Snapshot{}, err)
@@ -148,15 +149,15 @@ func (s *UsageService) snapshots(q *UsageQuery, items iter.Seq2[expr.Item, error
 			if decoded.ExpiresAt > 0 && decoded.ExpiresAt <= now {
 				continue
 			}
-			if snapshot, ok := decoded.snapshot(); ok && snapshot.Window == q.Window && !yield(snapshot, nil) {
+			if snapshot, ok := snapshotOf(&decoded); ok && snapshot.Window == q.Window && !yield(snapshot, nil) {
 				return
 			}
 		}
 	}
 }
 
-// snapshot returns the snapshot that an item holds; false when its key is that of no window, or of another one.
-func (it *usageItem) snapshot() (Snapshot, bool) {
+// snapshotOf returns the snapshot that an item holds; false when its key is that of no window, or of another one.
+func snapshotOf(it *layout.Usage) (Snapshot, bool) {
 	window, start, ok := parseWindowKey(it.Key.WindowKey)
 	if !ok || string(window) != it.Window {
 		return Snapshot{}, false

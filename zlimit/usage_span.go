@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -42,9 +43,9 @@ func (q *UsageQuery) span(l *RateLimiter) (usageSpan, bool) {
 
 // ofEntity yields the items of an entity and a resource.
 func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.Seq2[expr.Item, error] {
-	q := s.narrow(queryUsageOfEntity(s.l.ns, entity, resource, ""))
+	q := s.narrow(layout.QueryUsageOfEntity(s.l.ns, entity, resource, ""))
 	if s.window == Hourly {
-		return s.l.items(ctx, q)
+		return s.l.table.Items(ctx, q)
 	}
 	return func(yield func(expr.Item, error) bool) {
 		starts, err := s.starts(ctx, q)
@@ -55,9 +56,9 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 		for chunk := range slices.Chunk(starts, q.Limit) {
 			keys := make([]store.Key, len(chunk))
 			for i, start := range chunk {
-				keys[i] = usageKey{NS: s.l.ns, Entity: entity, Resource: resource, WindowKey: s.window.key(start)}.key()
+				keys[i] = layout.UsageKey{NS: s.l.ns, Entity: entity, Resource: resource, WindowKey: s.window.key(start)}.Key()
 			}
-			items, err := s.l.glance(ctx, keys...)
+			items, err := s.l.table.ReadEventually(ctx, keys...)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -73,9 +74,9 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 
 // ofResource yields the items of a resource over all entities.
 func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[expr.Item, error] {
-	q := s.narrow(queryUsageOfResource(s.l.ns, resource, ""))
+	q := s.narrow(layout.QueryUsageOfResource(s.l.ns, resource, ""))
 	if s.window == Hourly {
-		return s.l.lookUp(ctx, q, s.l.glance)
+		return s.l.table.LookUp(ctx, q, s.l.table.ReadEventually)
 	}
 	return func(yield func(expr.Item, error) bool) {
 		starts, err := s.starts(ctx, q)
@@ -84,9 +85,9 @@ func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[ex
 			return
 		}
 		for _, start := range starts {
-			of := queryUsageOfResource(s.l.ns, resource, s.window.key(start))
+			of := layout.QueryUsageOfResource(s.l.ns, resource, s.window.key(start))
 			of.Limit = q.Limit
-			for item, err := range s.l.lookUp(ctx, of, s.l.glance) {
+			for item, err := range s.l.table.LookUp(ctx, of, s.l.table.ReadEventually) {
 				if !yield(item, err) || err != nil {
 					return
 				}
@@ -98,7 +99,7 @@ func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[ex
 // resources yields the resources that an entity has usage of: one query of one item for each.
 func (s usageSpan) resources(ctx context.Context, entity string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		q := queryUsageOfEntity(s.l.ns, entity, "", "")
+		q := layout.QueryUsageOfEntity(s.l.ns, entity, "", "")
 		for {
 			key, ok, err := s.l.firstUsage(ctx, q)
 			if err != nil {
@@ -152,16 +153,16 @@ func (s usageSpan) starts(ctx context.Context, q store.Query) (starts []time.Tim
 }
 
 // firstUsage returns the first key of a snapshot that a query finds; false when there is none.
-func (l *RateLimiter) firstUsage(ctx context.Context, q store.Query) (usageKey, bool, error) {
+func (l *RateLimiter) firstUsage(ctx context.Context, q store.Query) (layout.UsageKey, bool, error) {
 	q.Limit = 1
-	for item, err := range l.items(ctx, q) {
+	for item, err := range l.table.Items(ctx, q) {
 		if err != nil {
-			return usageKey{}, false, err
+			return layout.UsageKey{}, false, err
 		}
-		key, ok := parseUsageKey(store.KeyOf(item))
+		key, ok := layout.ParseUsageKey(store.KeyOf(item))
 		if _, _, isWindow := parseWindowKey(key.WindowKey); ok && isWindow {
 			return key, true, nil
 		}
 	}
-	return usageKey{}, false, nil
+	return layout.UsageKey{}, false, nil
 }

@@ -19,7 +19,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
-	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 )
@@ -30,7 +30,7 @@ func forEachIndex(t *testing.T, test func(t *testing.T, s Store)) {
 	forEachStore(t, test)
 	t.Run("dynamodb, with whole items in the index", func(t *testing.T) {
 		engine := enginetest.Start(t)
-		test(t, Store{impl: dynamo.New(engine.Client(), engine.Table(t), tableSchema, func(table string) *dynamodb.CreateTableInput {
+		test(t, Store{impl: dynamo.New(engine.Client(), engine.Table(t), layout.Table, func(table string) *dynamodb.CreateTableInput {
 			input := withoutStream(table)
 			for i := range input.GlobalSecondaryIndexes {
 				if x := &input.GlobalSecondaryIndexes[i]; *x.IndexName == "GSI2" {
@@ -51,25 +51,25 @@ func record(tb rapid.TB, l *RateLimiter, snapshots ...Snapshot) {
 	}
 }
 
-func recordItem(tb rapid.TB, l *RateLimiter, item *usageItem) {
+func recordItem(tb rapid.TB, l *RateLimiter, item *layout.Usage) {
 	tb.Helper()
-	absent, err := insert()
+	absent, err := layout.Insert()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w := store.Write{Kind: store.Put, Key: item.Key.key(), Item: item.encode(), Expr: absent}
+	w := store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}
 	if r, err := l.store.Write(context.Background(), w); err != nil || !r.Applied {
 		tb.Fatalf("Write(%v) = %t, %v", w.Key, r.Applied, err)
 	}
 }
 
-func usageItemOf(l *RateLimiter, s Snapshot) usageItem {
-	item := usageItem{
-		Key:    usageKey{NS: l.ns, Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.key(s.Start)},
-		Window: string(s.Window), WindowStart: s.Start.Format(timeFormat), TotalEvents: s.Events,
+func usageItemOf(l *RateLimiter, s Snapshot) layout.Usage {
+	item := layout.Usage{
+		Key:    layout.UsageKey{NS: l.ns, Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.key(s.Start)},
+		Window: string(s.Window), WindowStart: layout.FormatTime(s.Start), TotalEvents: s.Events,
 	}
 	for name, consumed := range s.Consumed {
-		item.Limits = append(item.Limits, usageCount{Name: name, Consumed: int64(consumed)})
+		item.Limits = append(item.Limits, layout.UsageCount{Name: name, Consumed: int64(consumed)})
 	}
 	return item
 }
@@ -207,7 +207,7 @@ func TestUsageLeavesOut(t *testing.T) {
 			case 2:
 				item.Window = string(Hourly)
 			case 3:
-				item.Limits = append(item.Limits, usageCount{Name: bucket.WriteUnits, Consumed: 9})
+				item.Limits = append(item.Limits, layout.UsageCount{Name: bucket.WriteUnits, Consumed: 9})
 			}
 			recordItem(t, l, &item)
 		}
@@ -249,7 +249,8 @@ func TestUsagePages(t *testing.T) {
 			for _, w := range []Window{Hourly, Daily} {
 				s := usage("e", "gpt-4", w, start.Add(time.Duration(i)*w.End(start).Sub(start)), Quantity(i))
 				item := usageItemOf(l, s)
-				item.unknown.Set("padding", expr.S(strings.Repeat("x", 150<<10))) // 1.8 MB of each length
+				padding := strings.Repeat("x", 150<<10) // 1.8 MB of each length
+				item.Sources = []layout.UsageSource{{Name: "0", Last: padding}}
 				recordItem(t, l, &item)
 				all = append(all, s)
 			}

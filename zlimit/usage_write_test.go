@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -17,44 +17,44 @@ import (
 func TestCountUsage(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
 		l := newLimiter(t, s)
-		table := bridge.Of(s)
 		at := func(n int) store.Sequence { return store.SequenceOf(fmt.Sprint(n)) }
 		for _, c := range []struct {
 			name        string
-			sources     []bridge.Source
+			changes     []layout.ShardChanges
 			applied     bool
 			wantCounted map[int]store.Sequence
 		}{
-			{"the first changes", []bridge.Source{{Number: 0, First: at(1), Last: at(5)}}, true, map[int]store.Sequence{0: at(5)}},
-			{"the next changes", []bridge.Source{{Number: 0, First: at(6), Last: at(9)}}, true, map[int]store.Sequence{0: at(9)}},
-			{"the last change again", []bridge.Source{{Number: 0, First: at(9), Last: at(9)}}, false, map[int]store.Sequence{0: at(9)}},
-			{"some of both", []bridge.Source{{Number: 0, First: at(8), Last: at(12)}}, false, map[int]store.Sequence{0: at(9)}},
+			{"the first changes", []layout.ShardChanges{{Shard: 0, First: at(1), Last: at(5)}}, true, map[int]store.Sequence{0: at(5)}},
+			{"the next changes", []layout.ShardChanges{{Shard: 0, First: at(6), Last: at(9)}}, true, map[int]store.Sequence{0: at(9)}},
+			{"the last change again", []layout.ShardChanges{{Shard: 0, First: at(9), Last: at(9)}}, false, map[int]store.Sequence{0: at(9)}},
+			{"some of both", []layout.ShardChanges{{Shard: 0, First: at(8), Last: at(12)}}, false, map[int]store.Sequence{0: at(9)}},
 			{
 				"new ones of one shard, and old ones of another",
-				[]bridge.Source{{Number: 0, First: at(5), Last: at(6)}, {Number: 31, First: at(2), Last: at(2)}},
+				[]layout.ShardChanges{{Shard: 0, First: at(5), Last: at(6)}, {Shard: 31, First: at(2), Last: at(2)}},
 				false,
 				map[int]store.Sequence{0: at(9)},
 			},
 			{
 				"new ones of two shards",
-				[]bridge.Source{{Number: 0, First: at(10), Last: at(100)}, {Number: 31, First: at(2), Last: at(2)}},
+				[]layout.ShardChanges{{Shard: 0, First: at(10), Last: at(100)}, {Shard: 31, First: at(2), Last: at(2)}},
 				true,
 				map[int]store.Sequence{0: at(100), 31: at(2)},
 			},
 		} {
-			w, err := table.CountUsage(&bridge.Usage{
-				Bucket: bridge.Bucket{NS: l.ns, Entity: "e", Resource: "r"}, Window: string(Daily),
+			delta := layout.UsageDelta{
+				NS: l.ns, Entity: "e", Resource: "r", Window: string(Daily),
 				Start: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Events: 1,
-				Consumed: []bucket.Amount{{Limit: "rpm", Tokens: 1500}}, Sources: c.sources,
-			})
+				Consumed: []bucket.Amount{{Limit: "rpm", Tokens: 1500}}, Shards: c.changes,
+			}
+			w, err := delta.Write()
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := table.Store().Write(context.Background(), w)
+			r, err := s.impl.Write(context.Background(), w)
 			if err != nil || r.Applied != c.applied {
 				t.Errorf("%s: applied %t, %v; want %t", c.name, r.Applied, err, c.applied)
 			}
-			if diff := cmp.Diff(c.wantCounted, table.Counted(r.Item)); diff != "" {
+			if diff := cmp.Diff(c.wantCounted, layout.CountedChanges(r.Item)); diff != "" {
 				t.Errorf("%s: counted (-want +got):\n%s", c.name, diff)
 			}
 		}
@@ -67,12 +67,4 @@ func TestCountUsage(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestCountable(t *testing.T) {
-	for limit, want := range map[string]bool{"rpm": true, "wcu": false, "window": false, "ttl": false, "seq": true} {
-		if got := bridge.Of(newMemory(t)).Countable(limit); got != want {
-			t.Errorf("Countable(%q) = %t, want %t", limit, got, want)
-		}
-	}
 }

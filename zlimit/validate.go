@@ -5,8 +5,10 @@ import (
 	"math"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
 // DefaultResource is the resource of entity limits that hold for every resource without limits of its own.
@@ -77,7 +79,7 @@ func (c *charset) rule() string {
 func validateEntity(field, id string) error { return entityChars.check(field, id) }
 
 func validateResource(name string) error {
-	if entityConfigRegistryReserves(name) {
+	if layout.EntityConfigRegistryReserves(name) {
 		return &ValidationError{Field: "resource", Value: name, Reason: "is reserved"}
 	}
 	return resourceChars.check("resource", name)
@@ -92,7 +94,7 @@ func validateConfigResource(name string) error {
 }
 
 func validateLimitName(field, name string) error {
-	if name == bucket.WriteUnits || usageReserves(name) {
+	if name == bucket.WriteUnits || layout.UsageReserves(name) {
 		return &ValidationError{Field: field, Value: name, Reason: "is reserved"}
 	}
 	return limitChars.check(field, name)
@@ -106,6 +108,8 @@ func validateNamespace(name string) error {
 		return &ValidationError{Field: "namespace", Value: name, Reason: "must have at most 64 characters"}
 	case name == registryNamespace:
 		return &ValidationError{Field: "namespace", Value: name, Reason: "is reserved"}
+	case !utf8.ValidString(name):
+		return &ValidationError{Field: "namespace", Value: name, Reason: "must be valid UTF-8"}
 	}
 	for i := range len(name) {
 		if name[i] == '#' || name[i] < ' ' || name[i] == 0x7f {

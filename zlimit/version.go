@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -38,7 +39,7 @@ func checkVersion(item expr.Item) error {
 	if item == nil {
 		return nil
 	}
-	found, err := decodeVersion(item)
+	found, err := layout.DecodeVersion(item)
 	if err != nil {
 		return err
 	}
@@ -50,17 +51,17 @@ func checkVersion(item expr.Item) error {
 
 // writeVersion writes the version record, unless it is there.
 func (l *RateLimiter) writeVersion(ctx context.Context) error {
-	record := versionItem{
+	record := layout.Version{
 		SchemaVersion:    SchemaVersion,
 		ClientMinVersion: ClientMinVersion,
-		UpdatedAt:        l.now().UTC().Format(timeFormat),
+		UpdatedAt:        l.now().UTC().Format(layout.TimeFormat),
 		UpdatedBy:        l.principal(ctx),
 	}
-	absent, err := insert()
+	absent, err := layout.Insert()
 	if err != nil {
 		return err
 	}
-	result, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: record.Key.key(), Item: record.encode(), Expr: absent})
+	result, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode(), Expr: absent})
 	if err != nil || result.Applied {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -17,7 +18,7 @@ func TestVersions(t *testing.T) {
 		ctx := context.Background()
 		c := newClock()
 		newLimiter(t, s, WithClock(c.now), WithPrincipal("ops"))
-		key := versionKey{}.key()
+		key := layout.VersionKey{}.Key()
 		read := func() expr.Item {
 			t.Helper()
 			items, err := s.impl.Read(ctx, []store.Key{key}, true)
@@ -26,7 +27,7 @@ func TestVersions(t *testing.T) {
 			}
 			return items[0]
 		}
-		got, err := decodeVersion(read())
+		got, err := layout.DecodeVersion(read())
 		if err != nil || got.SchemaVersion != SchemaVersion || got.ClientMinVersion != ClientMinVersion ||
 			got.UpdatedAt != "2026-03-01T12:00:00Z" || got.UpdatedBy != "ops" || got.LambdaVersion != "" {
 			t.Errorf("the version record is %+v, %v", got, err)
@@ -50,8 +51,8 @@ func TestVersions(t *testing.T) {
 			{"no number of a client", SchemaVersion, "0.x", "from version 0.x"},
 			{"too many numbers", SchemaVersion, "0.1.2.3", "from version 0.1.2.3"},
 		} {
-			record := versionItem{SchemaVersion: test.schema, ClientMinVersion: test.least, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody"}
-			if _, err := s.impl.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.encode()}); err != nil {
+			record := layout.Version{SchemaVersion: test.schema, ClientMinVersion: test.least, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody"}
+			if _, err := s.impl.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
 				t.Fatal(err)
 			}
 			before := dump(t, s.impl, registryNamespace)
@@ -81,7 +82,7 @@ func TestVersions(t *testing.T) {
 					t.Errorf("%s: the registry grew from %d to %d items", test.name, len(before), len(after))
 				}
 			}
-			if got := read(); !got.Equal(key.Join(record.encode())) {
+			if got := read(); !got.Equal(key.Join(record.Encode())) {
 				t.Errorf("%s: the record is now %v", test.name, got)
 			}
 		}

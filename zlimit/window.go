@@ -1,6 +1,10 @@
 package zlimit
 
-import "time"
+import (
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+)
 
 // A Window is a length of time that usage is summed up over. Windows follow one another without gaps, and begin on the
 // hour, at midnight, or on the first of the month, in UTC.
@@ -55,25 +59,13 @@ func (w Window) End(t time.Time) time.Time {
 	}
 }
 
-// layout returns the form of the window's keys. Keys of all windows together are in the order of their starts.
-func (w Window) layout() string {
-	switch w {
-	case Monthly:
-		return "2006-01"
-	case Daily:
-		return time.DateOnly
-	default:
-		return timeFormat
-	}
-}
-
 // key returns the key of the window that starts at a time.
-func (w Window) key(start time.Time) string { return start.UTC().Format(w.layout()) }
+func (w Window) key(start time.Time) string { return layout.WindowKey(string(w), start) }
 
 // parseWindowKey returns the window of a key and its start; false when it is none.
 func parseWindowKey(key string) (w Window, start time.Time, ok bool) {
 	for _, w := range []Window{Hourly, Daily, Monthly} {
-		if start, err := time.Parse(w.layout(), key); err == nil && w.key(w.Start(start)) == key {
+		if start, err := time.Parse(layout.WindowFormat(string(w)), key); err == nil && w.key(w.Start(start)) == key {
 			return w, start, true
 		}
 	}

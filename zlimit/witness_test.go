@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -104,10 +105,10 @@ func (w *witness) watch(keys []store.Key, do func() (applied bool)) {
 }
 
 // look reads the buckets among keys; nil for those that are not there.
-func (w *witness) look(keys []store.Key) (map[bucketKey]*bucketItem, error) {
-	found := map[bucketKey]*bucketItem{}
+func (w *witness) look(keys []store.Key) (map[layout.BucketKey]*layout.Bucket, error) {
+	found := map[layout.BucketKey]*layout.Bucket{}
 	for _, key := range keys {
-		k, ok := parseBucketKey(key)
+		k, ok := layout.ParseBucketKey(key)
 		if !ok {
 			continue
 		}
@@ -117,7 +118,7 @@ func (w *witness) look(keys []store.Key) (map[bucketKey]*bucketItem, error) {
 		}
 		found[k] = nil
 		if items[0] != nil {
-			item, err := decodeBucket(items[0])
+			item, err := layout.DecodeBucket(items[0])
 			if err != nil {
 				return nil, err
 			}
@@ -128,7 +129,7 @@ func (w *witness) look(keys []store.Key) (map[bucketKey]*bucketItem, error) {
 }
 
 // describe returns buckets as text that is the same in every run: a shrinking program has to fail in the same way twice.
-func describe(items map[bucketKey]*bucketItem) string {
+func describe(items map[layout.BucketKey]*layout.Bucket) string {
 	var lines []string
 	for k, item := range items {
 		line := fmt.Sprintf("\n  %s/%s shard %d: ", k.Entity, k.Resource, k.Shard)
@@ -147,7 +148,8 @@ func describe(items map[bucketKey]*bucketItem) string {
 }
 
 // judge returns what is wrong with a change.
-func (w *witness) judge(before, after map[bucketKey]*bucketItem, applied bool) error {
+func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, applied bool) error {
+	together := map[layout.BucketKey][]layout.BucketKey{} // shards that one transaction updates, by the first shard
 	for k, old := range before {
 		next := after[k]
 		switch {
@@ -169,9 +171,13 @@ func (w *witness) judge(before, after map[bucketKey]*bucketItem, applied bool) e
 				ideals[l.Name] = rational(l.Tokens)
 				w.enter(k.Entity, l.Name, l.Consumed)
 			}
-			w.ideals[k.key()] = ideals
+			w.ideals[k.Key()] = ideals
 		case next == nil:
-			delete(w.ideals, k.key())
+			delete(w.ideals, k.Key())
+		case next.ShardCount == old.ShardCount && len(before) > 1:
+			first := k
+			first.Shard = 0
+			together[first] = append(together[first], k)
 		case next.ShardCount == old.ShardCount:
 			if err := w.judgeUpdate(k, old, next); err != nil {
 				return fmt.Errorf("shard %d: %w", k.Shard, err)
@@ -182,15 +188,78 @@ func (w *witness) judge(before, after map[bucketKey]*bucketItem, applied bool) e
 			}
 		}
 	}
+	for _, keys := range together {
+		if len(keys) == 1 {
+			if err := w.judgeUpdate(keys[0], before[keys[0]], after[keys[0]]); err != nil {
+				return fmt.Errorf("shard %d: %w", keys[0].Shard, err)
+			}
+		} else if err := w.judgeTogether(keys, before, after); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeTogether holds shards that one transaction updates against their ideal buckets: refill that a full one could not
+// hold since the latest stamp of all may have moved to another one, and tokens may have moved among them.
+func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layout.BucketKey]*layout.Bucket) error {
+	latest := int64(0)
+	for _, k := range keys {
+		if after[k].RefilledAt < before[k].RefilledAt {
+			return fmt.Errorf("the refill stamp went back from %d to %d", before[k].RefilledAt, after[k].RefilledAt)
+		}
+		latest = max(latest, before[k].RefilledAt)
+	}
+	for _, of := range after[keys[0]].Limits {
+		if of.Name == bucket.WriteUnits {
+			continue
+		}
+		tokens, least, most, capacity := new(big.Rat), new(big.Rat), new(big.Rat), int64(0)
+		for _, k := range keys {
+			old, next := before[k], after[k]
+			was, l := find(old, of.Name), find(next, of.Name)
+			if was == nil || l == nil {
+				return fmt.Errorf("shard %d has no %s before or after all of them change", k.Shard, of.Name)
+			}
+			consumed := rational(l.Consumed - was.Consumed)
+			w.enter(k.Entity, l.Name, l.Consumed-was.Consumed)
+			share := shareOf(k, next, l)
+			if l.Tokens > share {
+				return fmt.Errorf("shard %d has %d of %s, more than its share of %d", k.Shard, l.Tokens, l.Name, share)
+			}
+			ideal := w.ideals[k.Key()][of.Name]
+			kept := new(big.Rat).Add(ideal, flow(k, old, was, min(latest, next.RefilledAt)))
+			atMost(kept, min(shareOf(k, old, was), share))
+			kept.Add(kept, flow(k, old, was, next.RefilledAt)).Sub(kept, flow(k, old, was, min(latest, next.RefilledAt)))
+			most.Add(most, kept).Sub(most, consumed)
+			alone := new(big.Rat).Set(kept)
+			atMost(alone, min(shareOf(k, old, was), share))
+			least.Add(least, alone).Sub(least, consumed)
+			tokens.Add(tokens, rational(l.Tokens))
+			capacity += share
+			w.ideals[k.Key()][of.Name] = rational(l.Tokens)
+		}
+		atMost(most, capacity)
+		slack := rational(int64(len(keys)))
+		if tokens.Cmp(most.Add(most, slack)) > 0 || tokens.Cmp(least.Sub(least, slack)) < 0 {
+			return fmt.Errorf("%d shards have %s of %s together, want from %s to %s",
+				len(keys), tokens.FloatString(0), of.Name, least.FloatString(3), most.FloatString(3))
+		}
+	}
+	for _, k := range keys {
+		if was, l := find(before[k], bucket.WriteUnits), find(after[k], bucket.WriteUnits); was != nil && l != nil {
+			w.ideals[k.Key()][bucket.WriteUnits] = rational(l.Tokens)
+		}
+	}
 	return nil
 }
 
 // judgeUpdate holds one item against its ideal buckets.
-func (w *witness) judgeUpdate(k bucketKey, old, next *bucketItem) error {
+func (w *witness) judgeUpdate(k layout.BucketKey, old, next *layout.Bucket) error {
 	if next.RefilledAt < old.RefilledAt {
 		return fmt.Errorf("the refill stamp went back from %d to %d", old.RefilledAt, next.RefilledAt)
 	}
-	ideals := w.ideals[k.key()]
+	ideals := w.ideals[k.Key()]
 	for _, l := range next.Limits {
 		was := find(old, l.Name)
 		if was == nil {
@@ -221,18 +290,18 @@ func (w *witness) judgeUpdate(k bucketKey, old, next *bucketItem) error {
 }
 
 // judgeSplit checks that a shard and its origin have together what the origin had, refilled.
-func (w *witness) judgeSplit(before, after map[bucketKey]*bucketItem, created bucketKey) error {
+func (w *witness) judgeSplit(before, after map[layout.BucketKey]*layout.Bucket, created layout.BucketKey) error {
 	from := created
-	from.Shard = origin(created.Shard)
+	from.Shard = bucket.Origin(created.Shard)
 	old, next, shard := before[from], after[from], after[created]
 	if old == nil || next == nil || next.ShardCount != 2*old.ShardCount || shard.ShardCount != next.ShardCount {
 		return fmt.Errorf("shard %d came from nowhere", created.Shard)
 	}
-	w.ideals[created.key()] = map[string]*big.Rat{}
+	w.ideals[created.Key()] = map[string]*big.Rat{}
 	for _, l := range next.Limits {
 		was, other := find(old, l.Name), find(shard, l.Name)
 		if l.Name == bucket.WriteUnits {
-			w.ideals[from.key()][l.Name], w.ideals[created.key()][l.Name] = rational(l.Tokens), rational(other.Tokens)
+			w.ideals[from.Key()][l.Name], w.ideals[created.Key()][l.Name] = rational(l.Tokens), rational(other.Tokens)
 			continue
 		}
 		refilled := min(was.Tokens+bucket.Refill(old.RefilledAt, next.RefilledAt, refillOf(from, old, was), was.RefillPeriod), shareOf(from, old, was))
@@ -242,24 +311,24 @@ func (w *witness) judgeSplit(before, after map[bucketKey]*bucketItem, created bu
 		if shareOf(from, next, &l)+shareOf(created, shard, other) != shareOf(from, old, was) || l.Tokens > shareOf(from, next, &l) || other.Tokens > shareOf(created, shard, other) {
 			return fmt.Errorf("%s has %d and %d after the split, more than the shares", l.Name, l.Tokens, other.Tokens)
 		}
-		w.ideals[from.key()][l.Name], w.ideals[created.key()][l.Name] = rational(l.Tokens), rational(other.Tokens)
+		w.ideals[from.Key()][l.Name], w.ideals[created.Key()][l.Name] = rational(l.Tokens), rational(other.Tokens)
 	}
 	return nil
 }
 
 // judgeMerge checks that a shard has what it and the one that went had, refilled.
-func (w *witness) judgeMerge(before, after map[bucketKey]*bucketItem, k bucketKey) error {
+func (w *witness) judgeMerge(before, after map[layout.BucketKey]*layout.Bucket, k layout.BucketKey) error {
 	gone := k
 	gone.Shard += int(after[k].ShardCount)
 	old, next, was := before[k], after[k], before[gone]
 	if was == nil || after[gone] != nil || 2*next.ShardCount != old.ShardCount || was.ShardCount != old.ShardCount {
 		return fmt.Errorf("shard %d grew without another one", k.Shard)
 	}
-	refilled := func(k bucketKey, item *bucketItem, l *bucket.Limit) int64 {
+	refilled := func(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit) int64 {
 		return min(l.Tokens+bucket.Refill(item.RefilledAt, next.RefilledAt, refillOf(k, item, l), l.RefillPeriod), shareOf(k, item, l))
 	}
 	for _, l := range next.Limits {
-		w.ideals[k.key()][l.Name] = rational(l.Tokens)
+		w.ideals[k.Key()][l.Name] = rational(l.Tokens)
 		a, b := find(old, l.Name), find(was, l.Name)
 		sum := refilled(k, old, a) + refilled(gone, was, b)
 		if l.Name != bucket.WriteUnits && (l.Tokens != sum || l.Consumed != a.Consumed) {
@@ -269,7 +338,7 @@ func (w *witness) judgeMerge(before, after map[bucketKey]*bucketItem, k bucketKe
 	return nil
 }
 
-func find(item *bucketItem, limit string) *bucket.Limit {
+func find(item *layout.Bucket, limit string) *bucket.Limit {
 	for i := range item.Limits {
 		if item.Limits[i].Name == limit {
 			return &item.Limits[i]
@@ -281,7 +350,7 @@ func find(item *bucketItem, limit string) *bucket.Limit {
 func rational(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
 // shareOf returns what an item may hold of a limit.
-func shareOf(k bucketKey, item *bucketItem, l *bucket.Limit) int64 {
+func shareOf(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit) int64 {
 	if l.Name == bucket.WriteUnits {
 		return l.Capacity
 	}
@@ -289,7 +358,7 @@ func shareOf(k bucketKey, item *bucketItem, l *bucket.Limit) int64 {
 }
 
 // refillOf returns what flows into an item per period.
-func refillOf(k bucketKey, item *bucketItem, l *bucket.Limit) int64 {
+func refillOf(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit) int64 {
 	if l.Name == bucket.WriteUnits {
 		return l.RefillAmount
 	}
@@ -297,7 +366,7 @@ func refillOf(k bucketKey, item *bucketItem, l *bucket.Limit) int64 {
 }
 
 // flow returns what flows into a limit of an item up to a time, exactly.
-func flow(k bucketKey, item *bucketItem, l *bucket.Limit, until int64) *big.Rat {
+func flow(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit, until int64) *big.Rat {
 	amount := new(big.Int).Mul(big.NewInt(until-item.RefilledAt), big.NewInt(refillOf(k, item, l)))
 	return new(big.Rat).SetFrac(amount, big.NewInt(l.RefillPeriod))
 }

@@ -40,8 +40,12 @@ var writers = map[string]func(ctx context.Context, p *party) error{
 	"replace a limit": func(ctx context.Context, p *party) error {
 		return p.change(ctx, PerMinute("rpm", 60), PerMinute("tpm", 600), PerDay("y", 10))
 	},
-	"split":             func(ctx context.Context, p *party) error { return resizeEach(ctx, p.limiter, divideAt) },
-	"merge":             func(ctx context.Context, p *party) error { return resizeEach(ctx, p.limiter, joinAt) },
+	"split": func(ctx context.Context, p *party) error {
+		return resizeEach(ctx, p.limiter, p.before.Store, splitShard)
+	},
+	"merge": func(ctx context.Context, p *party) error {
+		return resizeEach(ctx, p.limiter, p.before.Store, mergeShard)
+	},
 	"delete the entity": func(ctx context.Context, p *party) error { return p.limiter.Entities.Delete(ctx, "key-1") },
 	"expire":            func(ctx context.Context, p *party) error { return p.expire(ctx) },
 }
@@ -82,43 +86,6 @@ func (p *party) change(ctx context.Context, limits ...Limit) error {
 func (p *party) expire(ctx context.Context) error {
 	s, _ := p.before.Store.(*witness).Store.(store.Expirer)
 	return s.Expire(ctx, thousands(p.limiter.now().UnixMilli()))
-}
-
-// resizeEach splits or merges the shards of the usual bucket that a process knows of.
-func resizeEach(ctx context.Context, l *RateLimiter, do func(context.Context, *RateLimiter, *image) error) error {
-	for _, i := range shardsSeen(l) {
-		if err := do(ctx, l, i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// shardsSeen returns the shards of the usual bucket as a process last saw them.
-func shardsSeen(l *RateLimiter) (images []*image) {
-	for _, s := range *l.bucket("key-1", "gpt-4").shards.Load() {
-		if s == nil {
-			continue
-		}
-		if i := s.image.Load(); i != nil && i.exists {
-			images = append(images, i)
-		}
-	}
-	return images
-}
-
-// divideAt splits the shard of the usual bucket of which a process has an image.
-func divideAt(ctx context.Context, l *RateLimiter, i *image) error {
-	return l.split(ctx, owner{}, l.bucket("key-1", "gpt-4").shard(i.Shard), i)
-}
-
-// joinAt merges the shard of the usual bucket of which a process has an image with the one that split off from it.
-func joinAt(ctx context.Context, l *RateLimiter, i *image) error {
-	b := l.bucket("key-1", "gpt-4")
-	if i.Shards < 2 || i.Shard >= i.Shards/2 {
-		return nil
-	}
-	return l.merge(ctx, b.shard(i.Shard), b.shard(i.Shard+i.Shards/2))
 }
 
 // A setting is the state in which two writers meet.
@@ -260,46 +227,35 @@ func meet(t *testing.T, s setting, first, second string) {
 // among the writers, or touches no bucket.
 func TestEveryWriterIsKnown(t *testing.T) {
 	known := map[string]string{
-		"attempt":      "every write of one shard: acquire, consume, settle, create, refill, change of limits",
-		"tryTransact":  "split, merge, taking of several shards, creation of a whole chain; entities, limits and their audit events",
-		"deleteKeys":   "deletion of entities and namespaces",
-		"patientWrite": "records of namespaces; no bucket",
-		"writeVersion": "the version; no bucket",
-		"Save":         "leases of the change stream; no bucket",
+		"write":        "every write of one shard: take, settle, create, refill, change of limits",
+		"writeParts":   "taking from several shards, and settling on them",
+		"createLevels": "creation of a whole chain",
+		"split":        "split",
+		"merge":        "merge",
 		"expire":       "deletion of what has expired",
+		"create":       "entities and their audit events; no bucket",
+		"change":       "limits and their audit events; no bucket",
+		"register":     "records of namespaces; no bucket",
+		"clear":        "deletion of entities",
+		"delete":       "records of namespaces; no bucket",
+		"recover":      "records of namespaces; no bucket",
+		"purge":        "records of namespaces; no bucket",
+		"sweep":        "deletion of namespaces",
+		"writeVersion": "the version; no bucket",
 	}
 	found := map[string]string{}
 	fset := token.NewFileSet()
-	entries, err := parser.ParseDir(fset, ".", nil, 0) //nolint:staticcheck // of one directory, without build tags
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, file := range entries["zlimit"].Files {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
+	for _, dir := range []string{".", "../internal/protocol"} {
+		packages, err := parser.ParseDir(fset, dir, nil, 0) //nolint:staticcheck // of one directory, without build tags
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, d := range file.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok {
-				continue
+		for _, p := range packages {
+			for path, file := range p.Files {
+				if !strings.HasSuffix(path, "_test.go") {
+					findWriters(file, path, found)
+				}
 			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				call, ok := n.(*ast.CallExpr)
-				if !ok {
-					return true
-				}
-				if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
-					switch sel.Sel.Name {
-					case "Write", "Transact", "Expire":
-						found[f.Name.Name] = path
-					case "Delete":
-						if s, ok := sel.X.(*ast.SelectorExpr); ok && s.Sel.Name == "store" {
-							found[f.Name.Name] = path
-						}
-					}
-				}
-				return true
-			})
 		}
 	}
 	for name, path := range found {
@@ -311,5 +267,34 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		if found[name] == "" {
 			t.Errorf("%s sends no writes any more", name)
 		}
+	}
+}
+
+// findWriters notes the functions of a file that send writes to a table or a store.
+func findWriters(file *ast.File, path string, found map[string]string) {
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			method, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			of, ok := method.X.(*ast.SelectorExpr)
+			if !ok || of.Sel.Name != "table" && of.Sel.Name != "store" {
+				return true
+			}
+			switch method.Sel.Name {
+			case "Write", "PatientWrite", "Transact", "TryTransact", "Delete", "Expire":
+				found[f.Name.Name] = path
+			}
+			return true
+		})
 	}
 }

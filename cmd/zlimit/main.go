@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/zlimit/zlimit-go/internal/cli"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli"
 )
 
 func main() { os.Exit(run()) }

@@ -47,7 +47,7 @@ func run(ctx context.Context, dsn string, listener net.Listener) (err error) {
 	if err := declare(ctx, limiter); err != nil {
 		return err
 	}
-	server := &http.Server{Handler: &chat{limiter, parrot}, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: &chat{limiter, parrot}, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
 	context.AfterFunc(ctx, func() { _ = server.Close() }) // what is under way is lost, and its tokens come back with the refill
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/gentest"
 	"github.com/zlimit/zlimit-go/gen/internal/limits"

@@ -127,7 +127,7 @@ func TestExpiry(t *testing.T) {
 				t.Fatalf("the item expires at %d, want a time", expiry)
 			}
 			for _, l := range stored.state.Limits {
-				if full := add(l.Tokens, stored.state.refill(&l, expiry*1000)); l.Name != WriteUnits && full < l.Capacity {
+				if full := add(l.Tokens, stored.state.flow(&l, stored.state.RefilledAt, expiry*1000)); l.Name != WriteUnits && full < l.Capacity {
 					t.Fatalf("%s has %d of %d when the item expires", l.Name, full, l.Capacity)
 				}
 			}

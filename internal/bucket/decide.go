@@ -8,13 +8,16 @@ type Kind uint8
 // The kinds of plan.
 const (
 	Reject  Kind = iota // not at all: a limit falls short even after a refill
+	Crowded             // not at all: the item would have more than MaxLimits
 	Create              // as a new item: there is none
 	Spend               // without a refill
 	Advance             // together with the refill, and with whatever brings the item in line with its config
 )
 
 // String returns the name of the kind.
-func (k Kind) String() string { return [...]string{"reject", "create", "spend", "advance"}[k] }
+func (k Kind) String() string {
+	return [...]string{"reject", "crowded", "create", "spend", "advance"}[k]
+}
 
 // StepKind is a clause of the operations spend and advance in the schema.
 type StepKind uint8
@@ -63,12 +66,23 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case s == nil:
 		p.Create(c, d, 0, 1, now)
+	case c.leads(s, now):
+		p.advance(s, c, d, now) // nothing flows in, and the stamp is set back
 	case !c.Matches(s):
 		p.advance(s, c, d, max(now, s.RefilledAt+1)) // a new stamp, so that plans for the old parameters fail
-	case !p.spend(s, c, d, now):
-		p.advance(s, c, d, max(now, s.RefilledAt)) // a stamp never moves back, whatever the clocks say
+	case len(d.levels) > 0 || !p.spend(s, c, d, now):
+		p.advance(s, c, d, max(now, s.RefilledAt)) // a stamp does not move back for clocks that differ a little
 	}
 }
+
+// Align plans a write that brings an item in line at a time and takes nothing, so that a change of limits takes effect
+// where no demand is admitted.
+func (p *Plan) Align(s *State, c *Config, now int64) {
+	p.Decide(s, c, &Demand{}, now)
+}
+
+// Writes reports whether the plan is one to be written.
+func (p *Plan) Writes() bool { return p.Kind > Crowded }
 
 func (p *Plan) reset(kind Kind, refilledAt, now int64) {
 	p.Kind, p.RefilledAt, p.Now = kind, refilledAt, now
@@ -149,26 +163,34 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 	return true
 }
 
-// advance plans a refill up to now, which is not before the item's stamp, with the demand.
+// advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now.
 func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	p.reset(Advance, s.RefilledAt, now)
+	from := c.since(s, now)
 	life := lifetime{config: c}
+	kept := 0
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		params := c.of(l.Name)
-		switch {
-		case params == nil && !c.Partial:
-			p.step(Drop, l.Name)
-			continue
-		case params == nil:
-			params = &Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod}
+		if params == nil {
+			own := l.params()
+			params = &own
+			if !c.Partial || kept >= maxOthers && s.full(l, from, now) {
+				p.step(Drop, l.Name)
+				continue
+			}
+			kept++
 		}
-		level, ok := p.balance(s, l, params, d, now)
+		level, ok := p.balance(s, l, params, d, from, now)
 		if !ok {
 			p.reset(Reject, s.RefilledAt, now)
 			return
 		}
 		life.cover(params, level)
+	}
+	if kept+len(c.Params) > MaxLimits {
+		p.reset(Crowded, s.RefilledAt, now)
+		return
 	}
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
@@ -184,7 +206,10 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			p.reset(Reject, s.RefilledAt, now)
 			return
 		}
-		level := min(sub(capacity, amount), capacity)
+		level, given := d.level(params.Name)
+		if !given {
+			level = min(sub(capacity, amount), capacity)
+		}
 		p.step(Seed, params.Name, level, amount)
 		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
 		life.cover(params, level)
@@ -202,18 +227,22 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// balance plans the steps of one limit in an advance, and returns its balance afterwards as the image has it; false when
-// the demand is not covered.
-func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, now int64) (level int64, ok bool) {
+// balance plans the steps of one limit in an advance that refills from one time to another, and returns its balance
+// afterwards as the image has it; false when the demand is not covered.
+func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
 	amount, checked := d.of(l.Name)
-	refill := s.refill(l, now)
+	refill := s.flow(l, from, now)
 	capacity := s.share(l.Name, min(params.Capacity, l.Capacity)) // what flowed in so far did so below the old one
 	changed := !l.has(params)
 	refilled := add(l.Tokens, refill)
-	if checked && min(refilled, capacity) < amount {
+	level, given := d.level(l.Name)
+	if checked && !given && min(refilled, capacity) < amount {
 		return 0, false
 	}
 	switch {
+	case given: // by refill of other shards too: on condition that the balance is just what the image has
+		p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
+		p.step(Cover, l.Name, l.Tokens)
 	case amount < 0 && sub(refilled, amount) >= capacity:
 		level = capacity
 		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)

@@ -24,7 +24,7 @@ func (it *item) apply(p *Plan) bool {
 		it.state = &created
 		return true
 	}
-	if it.state == nil || p.Kind == Reject {
+	if it.state == nil || !p.Writes() {
 		return false
 	}
 	next := *it.state

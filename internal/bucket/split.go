@@ -13,7 +13,7 @@ func (p *Plan) Split(s *State, now int64) {
 	for i := range s.Limits {
 		l := s.Limits[i]
 		if l.Name == WriteUnits {
-			p.balance(s, &l, &writeUnits, &d, now)
+			p.balance(s, &l, &writeUnits, &d, s.RefilledAt, now)
 			l.Tokens, l.Consumed = l.Capacity-oneWrite, oneWrite
 		} else {
 			l.Tokens, l.Consumed = p.divide(s, &l, &kept, now), 0
@@ -28,7 +28,7 @@ func (p *Plan) Split(s *State, now int64) {
 
 // divide plans what an item keeps of one limit, and returns what the new shard gets.
 func (p *Plan) divide(s *State, l *Limit, kept *State, now int64) int64 {
-	refill := s.refill(l, now)
+	refill := s.flow(l, s.RefilledAt, now)
 	capacity, keeps := s.share(l.Name, l.Capacity), kept.share(l.Name, l.Capacity)
 	refilled := add(l.Tokens, refill)
 	if refilled >= capacity {
@@ -55,11 +55,12 @@ func (p *Plan) Merge(s, other *State, now int64) {
 		l := &s.Limits[i]
 		theirs := other.find(l.Name)
 		if l.Name == WriteUnits || theirs == nil {
-			p.balance(s, l, &Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod}, &d, now)
+			params := l.params()
+			p.balance(s, l, &params, &d, s.RefilledAt, now)
 			continue
 		}
-		refill, capacity := s.refill(l, now), s.share(l.Name, l.Capacity)
-		gets := min(add(theirs.Tokens, other.refill(theirs, now)), other.share(l.Name, min(l.Capacity, theirs.Capacity)))
+		refill, capacity := s.flow(l, s.RefilledAt, now), s.share(l.Name, l.Capacity)
+		gets := min(add(theirs.Tokens, other.flow(theirs, other.RefilledAt, now)), other.share(l.Name, min(l.Capacity, theirs.Capacity)))
 		if add(l.Tokens, refill) >= capacity {
 			p.step(Fill, l.Name, sub(capacity, refill), add(capacity, gets))
 		} else {

@@ -40,6 +40,17 @@ func (s *State) share(limit string, total int64) int64 {
 	return Share(total, s.Shard, s.Shards)
 }
 
+// Count returns the number of shards of the bucket, at least 1.
+func (s *State) Count() int { return max(s.Shards, 1) }
+
+// Writes returns a number that every physical write of the item raises.
+func (s *State) Writes() int64 {
+	if l := s.find(WriteUnits); l != nil {
+		return l.Consumed
+	}
+	return 0
+}
+
 // sharded reports whether the item is one of several. Such items do not expire: one that went before the others would
 // be created again as the whole bucket.
 func (s *State) sharded() bool { return s.Shards > 1 }
@@ -55,20 +66,44 @@ func (s *State) Writable(now int64) int64 {
 	if l == nil {
 		return WriteCapacity
 	}
-	return min(add(l.Tokens, s.refill(l, max(now, s.RefilledAt))), WriteCapacity)
+	return min(add(l.Tokens, s.flow(l, s.RefilledAt, now)), WriteCapacity)
 }
 
-// refill returns what flows into a limit from the item's refill stamp up to now, at the parameters that the item has.
-func (s *State) refill(l *Limit, now int64) int64 {
-	return Refill(s.RefilledAt, now, s.share(l.Name, l.RefillAmount), l.RefillPeriod)
+// flow returns what flows into a limit from one time up to another, at the parameters that the item has.
+func (s *State) flow(l *Limit, from, to int64) int64 {
+	return Refill(from, to, s.share(l.Name, l.RefillAmount), l.RefillPeriod)
+}
+
+// full reports whether a limit is full after a refill from one time up to another.
+func (s *State) full(l *Limit, from, to int64) bool {
+	return add(l.Tokens, s.flow(l, from, to)) >= s.share(l.Name, l.Capacity)
 }
 
 // A Config says what a bucket is to be: the limits that are configured, without [WriteUnits], and how the item is kept.
 type Config struct {
 	Params    []Params
-	Partial   bool  // other limits that the item has stay as they are
+	Partial   bool  // other limits of the item stay as they are, but for full ones beyond maxOthers
 	Freshness int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
 	Lifetime  int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
+	Lead      int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
+}
+
+// MaxLimits is the number of limits that an item may have besides [WriteUnits]: the conditions and updates of all of
+// them have to fit one DynamoDB expression.
+const MaxLimits = 24
+
+// maxOthers is the number of limits outside a partial config that an item keeps once they are full.
+const maxOthers = 8
+
+// Equal reports whether two configs make the same of every item.
+func (c *Config) Equal(other *Config) bool {
+	return c == other || slices.Equal(c.Params, other.Params) && c.Partial == other.Partial &&
+		c.Freshness == other.Freshness && c.Lifetime == other.Lifetime && c.Lead == other.Lead
+}
+
+// Has reports whether a limit of that name is configured.
+func (c *Config) Has(name string) bool {
+	return slices.ContainsFunc(c.Params, func(p Params) bool { return p.Name == name })
 }
 
 // maxFreshness bounds DefaultFreshness, in milliseconds.
@@ -102,6 +137,23 @@ func (c *Config) of(name string) *Params {
 	return nil
 }
 
+// InLine reports whether an item is as configured at a time: it has the configured limits, and its refill stamp is not
+// further ahead than the config allows. An item that is not in line is changed by the next advance.
+func (c *Config) InLine(s *State, now int64) bool { return c.Matches(s) && !c.leads(s, now) }
+
+// leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.
+func (c *Config) leads(s *State, now int64) bool {
+	return c.Lead > 0 && s.RefilledAt > add(now, c.Lead)
+}
+
+// since returns the time from which on an item is refilled: its refill stamp, or the time itself when the stamp leads.
+func (c *Config) since(s *State, now int64) int64 {
+	if c.leads(s, now) {
+		return now
+	}
+	return s.RefilledAt
+}
+
 // Matches reports whether an item has the configured limits, so that nothing needs to bring it in line.
 func (c *Config) Matches(s *State) bool {
 	configured := 0
@@ -109,51 +161,20 @@ func (c *Config) Matches(s *State) bool {
 		switch p := c.of(s.Limits[i].Name); {
 		case p == nil && !c.Partial:
 			return false
-		case p != nil && !s.Limits[i].has(p):
+		case p == nil:
+		case !s.Limits[i].has(p):
 			return false
-		case p != nil:
+		default:
 			configured++
 		}
 	}
 	return configured == len(c.Params)+1 && (c.Lifetime > 0 && !s.sharded()) == (s.ExpiresAt > 0)
 }
 
+func (l *Limit) params() Params {
+	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod}
+}
+
 func (l *Limit) has(p *Params) bool {
 	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod
-}
-
-// An Amount is what a write takes of one limit, in millitokens; negative to give back.
-type Amount struct {
-	Limit  string
-	Tokens int64
-}
-
-// A Demand is what one write is to take. Limits that it does not name are neither asked nor charged.
-type Demand struct {
-	Amounts   []Amount // each limit at most once, all of them configured
-	Unchecked bool     // taken whether it is there or not, down into debt
-}
-
-// of returns what the write takes of a limit, and whether that much must be there. Every write takes one unit of
-// [WriteUnits], there or not: a bucket that is not split goes on, and the table itself throttles it.
-func (d *Demand) of(limit string) (tokens int64, checked bool) {
-	if limit == WriteUnits {
-		return oneWrite, false
-	}
-	for i := range d.Amounts {
-		if d.Amounts[i].Limit == limit {
-			return d.Amounts[i].Tokens, !d.Unchecked && d.Amounts[i].Tokens > 0
-		}
-	}
-	return 0, false
-}
-
-// Empty reports whether a demand takes and gives nothing.
-func (d *Demand) Empty() bool {
-	return !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return a.Tokens != 0 })
-}
-
-// Returns reports whether a demand takes nothing.
-func (d *Demand) Returns() bool {
-	return !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return a.Tokens > 0 })
 }

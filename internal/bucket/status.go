@@ -13,40 +13,103 @@ type Status struct {
 // Never is the wait for more than a limit can hold.
 const Never = math.MaxInt64
 
-// Statuses appends the status of each configured limit, in the order of the config, for the shards of a bucket; none for
-// a bucket that does not exist, and is full therefore.
+// Statuses appends the status of each configured limit, in the order of the config, for the shards of a bucket as an
+// advance of all of them would leave it; none for a bucket that does not exist, and is full therefore.
 func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []Status {
-	if len(shards) == 0 {
-		shards = []*State{{RefilledAt: now}}
-	}
 	for i := range c.Params {
 		p := &c.Params[i]
 		amount, checked := d.of(p.Name)
-		status := Status{Params: *p, Available: available(shards, p, now, now), Requested: amount}
+		available := p.Capacity
+		if len(shards) > 0 {
+			available = c.whole(shards, p, now).available()
+		}
+		status := Status{Params: *p, Available: available, Requested: amount}
 		switch {
-		case !checked || amount <= status.Available:
+		case !checked || amount <= available:
 		case amount > p.Capacity:
 			status.Wait = Never
 		default:
-			status.Wait = timeUntil(func(wait int64) bool { return available(shards, p, now, add(now, wait)) >= amount })
+			status.Wait = timeUntil(func(wait int64) bool {
+				return add(available, c.inflow(shards, p, now, add(now, wait))) >= amount
+			})
 		}
 		to = append(to, status)
 	}
 	return to
 }
 
-// available returns the balance of a limit in all shards at a time that is not before now, when the configured parameters
-// take the place of others.
-func available(shards []*State, p *Params, now, at int64) int64 {
-	sum := int64(0)
-	for _, s := range shards {
-		now, at := max(now, s.RefilledAt), max(at, s.RefilledAt)
-		level := s.share(p.Name, p.Capacity)
-		if l := s.find(p.Name); l != nil {
-			level = min(add(l.Tokens, s.refill(l, now)), level, s.share(p.Name, l.Capacity))
+// Covers reports whether the shards of a bucket together have what a demand takes.
+func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
+	for i := range c.Params {
+		p := &c.Params[i]
+		amount, checked := d.of(p.Name)
+		if checked && (amount > p.Capacity || len(shards) > 0 && amount > c.whole(shards, p, now).available()) {
+			return false
 		}
-		level = add(level, Refill(now, at, s.share(p.Name, p.RefillAmount), p.RefillPeriod))
-		sum = add(sum, min(level, s.share(p.Name, p.Capacity)))
+	}
+	return true
+}
+
+// A standing is where one limit stands, in one shard or in all of them.
+type standing struct {
+	level   int64 // balance after a refill up to now, at most the capacity
+	room    int64 // what is missing to the capacity
+	surplus int64 // refill that did not fit, and belongs to the other shards
+}
+
+// available returns the balance when the surplus of some shards flows to the others.
+func (s standing) available() int64 { return add(s.level, min(s.surplus, s.room)) }
+
+func (s standing) plus(other standing) standing {
+	return standing{add(s.level, other.level), add(s.room, other.room), add(s.surplus, other.surplus)}
+}
+
+// whole returns where a limit stands in all shards together. What a full shard could not hold before the latest refill
+// stamp is lost: whether the others had room for it at that time is not known. From then on nothing was taken, as far as
+// the images tell, and the undivided bucket would have kept it as long as any shard has room.
+func (c *Config) whole(shards []*State, p *Params, now int64) (sum standing) {
+	latest := c.latest(shards, now)
+	for _, s := range shards {
+		sum = sum.plus(c.standing(s, p, latest, now))
+	}
+	return sum
+}
+
+// latest returns the time from which on a full shard's refill belongs to the others: the latest refill stamp, and now at
+// most.
+func (c *Config) latest(shards []*State, now int64) int64 {
+	latest := int64(math.MinInt64)
+	for _, s := range shards {
+		latest = max(latest, c.since(s, now))
+	}
+	return min(latest, now)
+}
+
+// standing returns where a limit stands in one shard, when the configured parameters take the place of others. A limit
+// that the shard lacks is full.
+func (c *Config) standing(s *State, p *Params, latest, now int64) standing {
+	capacity := s.share(p.Name, p.Capacity)
+	l := s.find(p.Name)
+	if l == nil {
+		return standing{level: capacity}
+	}
+	capacity = min(capacity, s.share(p.Name, l.Capacity)) // what flowed in so far did so below the old one
+	from := c.since(s, now)
+	held := min(add(l.Tokens, s.flow(l, from, latest)), capacity)
+	refilled := add(held, s.flow(l, max(from, latest), now))
+	level := min(refilled, capacity)
+	return standing{level: level, room: sub(capacity, level), surplus: sub(refilled, level)}
+}
+
+// inflow returns what flows into a limit of all shards from one time to another, at the configured rate. The shares of the
+// rate add up to it, but each is rounded down by itself.
+func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum int64) {
+	if len(shards) == 0 {
+		return 0
+	}
+	for _, s := range shards {
+		from := max(now, c.since(s, now))
+		sum = add(sum, Refill(from, max(at, from), s.share(p.Name, p.RefillAmount), p.RefillPeriod))
 	}
 	return sum
 }

@@ -1,17 +1,12 @@
 // Package door opens what package zlimit keeps closed to its users, for tests that stand below its public API: a store of
-// their own under a limiter, and the choice of its random numbers.
+// their own under a limiter, and the choice of its random numbers. Package zlimit sets both when it is initialized.
 package door
 
-import (
-	"context"
-	"math/rand/v2"
+import "github.com/zlimit/zlimit-go/internal/store"
 
-	"github.com/zlimit/zlimit-go/internal/store"
-)
-
-// Store returns the zlimit.Store that keeps its items in s. Package zlimit sets it when it is initialized.
+// Store returns the zlimit.Store that keeps its items in s.
 var Store func(s store.Store) any
 
-// Random returns a number that is at least 0 and less than n, which is positive. Limiters draw shards and the lengths of
-// pauses with it; ctx is that of the call they work for. A test that replaces it does so before any limiter is made.
-var Random = func(_ context.Context, n int64) int64 { return rand.Int64N(n) }
+// Random returns the zlimit.Option by which a limiter draws shards, and the lengths of pauses, with a function that
+// returns a number in [0, n).
+var Random func(intN func(n int) int) any

@@ -8,12 +8,14 @@
 //		…
 //	}
 //
-// Three environment variables steer it:
+// Four environment variables steer it:
 //
 //   - ZLIMIT_TEST_ENDPOINT is the URL of a running engine to use instead of
 //     starting one.
 //   - ZLIMIT_ENGINE is the path of the engine's binary. Without it, the binary
 //     that `make engine` installs is used.
+//   - ZLIMIT_MEAN is a seed that makes the engine behave like DynamoDB on a bad
+//     day; see Mean.
 //   - ZLIMIT_REQUIRE_ENGINE=1 makes a test fail, instead of being skipped, where
 //     there is no engine.
 package enginetest
@@ -52,6 +54,7 @@ type Engine struct {
 	endpoint  string
 	transport *http.Transport
 	process   *process // Nil where ZLIMIT_TEST_ENDPOINT names the engine.
+	way       http.RoundTripper
 }
 
 // shared is the engine of this test binary, started by the first Start.
@@ -147,7 +150,7 @@ func launch() (*Engine, error) {
 		DisableCompression:  true,
 	}
 	if endpoint := os.Getenv(envEndpoint); endpoint != "" {
-		return &Engine{endpoint: strings.TrimSuffix(endpoint, "/"), transport: transport}, nil
+		return newEngine(strings.TrimSuffix(endpoint, "/"), transport, nil)
 	}
 	binary, err := locate()
 	if err != nil {
@@ -157,7 +160,17 @@ func launch() (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{endpoint: "http://" + p.address, transport: transport, process: p}, nil
+	return newEngine("http://"+p.address, transport, p)
+}
+
+// newEngine returns an engine, which is mean if the environment says so.
+func newEngine(endpoint string, transport *http.Transport, p *process) (*Engine, error) {
+	e := &Engine{endpoint: endpoint, transport: transport, process: p, way: caseful{transport}}
+	m, err := meanOf(os.Getenv(envMean))
+	if m != nil {
+		e.way = m.Transport(e.way)
+	}
+	return e, err
 }
 
 // stop closes the connections to the engine and ends its process.
@@ -174,8 +187,9 @@ func (e *Engine) Endpoint() string { return e.endpoint }
 
 // Transport returns the transport that the engine's clients share. It keeps
 // enough idle connections for many concurrent callers, and is what NewFaults
-// takes as its base.
-func (e *Engine) Transport() http.RoundTripper { return e.transport }
+// takes as its base. Where the engine differs from DynamoDB in how it compares
+// prefixes, the transport makes up for it.
+func (e *Engine) Transport() http.RoundTripper { return e.way }
 
 // Client returns a client of the engine with dummy credentials. The options are
 // the caller's to override anything, the retryer for one. Clients are cheap:
@@ -185,7 +199,7 @@ func (e *Engine) Client(optFns ...func(*dynamodb.Options)) *dynamodb.Client {
 		Region:       Region,
 		BaseEndpoint: aws.String(e.endpoint),
 		Credentials:  aws.CredentialsProviderFunc(dummyCredentials),
-		HTTPClient:   &http.Client{Transport: e.transport},
+		HTTPClient:   &http.Client{Transport: e.Transport()},
 	}, optFns...)
 }
 
@@ -195,7 +209,7 @@ func (e *Engine) Streams(optFns ...func(*dynamodbstreams.Options)) *dynamodbstre
 		Region:       Region,
 		BaseEndpoint: aws.String(e.endpoint),
 		Credentials:  aws.CredentialsProviderFunc(dummyCredentials),
-		HTTPClient:   &http.Client{Transport: e.transport},
+		HTTPClient:   &http.Client{Transport: e.Transport()},
 	}, optFns...)
 }
 

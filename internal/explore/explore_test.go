@@ -17,7 +17,7 @@ var (
 	budget   = flag.Duration("explore.budget", 0, "explore no more programs after this time; 0 for no end")
 	only     = flag.String("explore.only", "", "explore in those sweeps alone whose name has this in it")
 	grammar  = flag.String("explore.grammar", "", "explore those grammars alone whose name has this in it")
-	ignored  = flag.String("explore.ignored", "back", "rules that may be broken, separated by commas")
+	ignored  = flag.String("explore.ignored", strings.Join(append(open, lenient), ","), "rules that may be broken, separated by commas")
 	findings = flag.Int("explore.findings", 30, "findings of a sweep to make small and show")
 )
 
@@ -109,21 +109,17 @@ func TestGrammars(t *testing.T) {
 			})
 		}
 	})
-	orders, broken := 0, 0
+	orders := 0
 	for _, s := range all {
 		if s.Programs == 0 {
 			continue
 		}
 		orders += s.Orders
-		broken += len(s.Broken)
-		if mended && len(s.Broken) > 0 {
+		if len(s.Broken) > 0 {
 			t.Error(s)
 		} else {
 			t.Log(s)
 		}
 	}
 	t.Logf("%d orders in %v, %.0f per second", orders, time.Since(began).Round(time.Second), float64(orders)/time.Since(began).Seconds())
-	if chosen := *only + *grammar; !mended && broken == 0 && chosen == "" && *budget == 0 {
-		t.Error("nothing is wrong in any of the programs, although the known defects are not mended")
-	}
 }

@@ -2,15 +2,20 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// mended says whether the defects of the programs below are mended. Exploration must find each of them before, and
-// nothing at all after, neither here nor in the programs of the grammars.
-const mended = false
+// open are the rules that orders of some programs still break: each has a program below that must show it. No program
+// may break another rule.
+var open = []string{"lost refill", "unjustified"}
+
+// lenient is the rule that the programs of the grammars may break: limits that a process read within the config TTL may
+// take the place of newer ones.
+const lenient = "back"
 
 // limits returns the limits of an entity.
 func limits(l ...zlimit.Limit) []zlimit.Limit { return l }
@@ -192,24 +197,21 @@ func TestKnownDefects(t *testing.T) {
 		t.Run(k.defect, func(t *testing.T) {
 			p := k.program
 			p.Name = k.defect
-			var bounds Bounds
-			if k.rule != "back" {
-				bounds.Ignored = []string{"back"}
-			}
-			report := Explore(t, &p, bounds)
+			ignored := slices.DeleteFunc(append([]string{lenient}, open...), func(rule string) bool { return rule == k.rule })
+			report := Explore(t, &p, Bounds{Ignored: ignored})
 			t.Logf("%d orders, %d of which came to a state seen before; %d calls", report.Orders, report.Cut, report.Events)
-			found := false
+			isOpen, shown := slices.Contains(open, k.rule), false
 			for _, f := range report.Found {
 				text := fmt.Sprintf("%s, in %d orders: %s\n%s%s", f.Rule, f.Times, f.Text, p.String(), f.timeline())
-				found = found || f.Rule == k.rule
-				if mended {
-					t.Error(text)
-				} else {
+				if isOpen && f.Rule == k.rule {
+					shown = true
 					t.Log(text)
+				} else {
+					t.Error(text)
 				}
 			}
-			if !mended && !found {
-				t.Errorf("no order breaks the rule %q", k.rule)
+			if isOpen && !shown {
+				t.Errorf("no order breaks the rule %q any more: it is no longer open", k.rule)
 			}
 		})
 	}

@@ -38,6 +38,7 @@ type call struct {
 	digest   uint64
 	kind     callKind
 	eventual bool // a read that may lag
+	again    bool // a deletion, which may be done again
 	writes   []store.Write
 	apply    func(f Fate) (reply uint64, err error) // by the scheduler; reply is a digest of what the process learns
 	answer   chan error
@@ -107,7 +108,7 @@ func (p *port) hold(ctx context.Context, c *call) error {
 		if !p.withdraw(c) {
 			return <-c.answer
 		}
-		return &store.Error{Op: "call", Unknown: c.kind == writeCall, Err: ctx.Err()}
+		return &store.Error{Op: "call", Unknown: c.kind == writeCall && !c.again, Err: ctx.Err()}
 	}
 }
 
@@ -188,7 +189,7 @@ func (p *port) Delete(ctx context.Context, keys []store.Key) error {
 	for i, k := range keys {
 		writes[i] = store.Write{Kind: store.Delete, Key: k}
 	}
-	c := &call{kind: writeCall, writes: writes, text: "deletes " + p.keysText(keys)}
+	c := &call{kind: writeCall, writes: writes, again: true, text: "deletes " + p.keysText(keys)}
 	c.apply = func(Fate) (uint64, error) {
 		p.witness.watch(opOf(ctx), p.table, writes, func() bool {
 			p.table.remove(keys)

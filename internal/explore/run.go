@@ -9,22 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/door"
-	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
-
-func init() {
-	door.Random = func(ctx context.Context, n int64) int64 {
-		r := opOf(ctx)
-		if n < 1<<16 || r == nil || r.port.ending.Load() {
-			return n - 1 // the longest pause
-		}
-		return r.port.draw(ctx)
-	}
-}
 
 // An order is one run of a program.
 type order struct {
@@ -49,6 +39,12 @@ func (p *Program) limiterOptions() []zlimit.Option {
 	return opts
 }
 
+// limiter returns a new limiter on a port.
+func (o *order) limiter(p *port, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
+	opts = append(opts, o.program.limiterOptions()...)
+	return zlimit.New(context.Background(), storeOf(p), append(opts, door.Random(p.intN).(zlimit.Option))...)
+}
+
 // storeOf returns a store of a port for the public API.
 func storeOf(p *port) zlimit.Store { return door.Store(p).(zlimit.Store) }
 
@@ -58,7 +54,7 @@ func newOrder(p *Program, t *table) *order {
 	for i := range p.processes() + 1 { // the last one is for splits, merges and the preparation
 		o.ports = append(o.ports, &port{sched: o.sched, process: i, learned: map[uint64]uint64{}})
 	}
-	o.witness = newWitness(p, bridge.Of(storeOf(o.ports[0])))
+	o.witness = newWitness(p)
 	return o
 }
 
@@ -83,7 +79,7 @@ func prepare(t *testing.T, p *Program) *table {
 		o := newOrder(p, made)
 		done := o.spawn(func() {
 			ctx := context.Background()
-			l, err := zlimit.New(ctx, storeOf(o.ports[len(o.ports)-1]), append(p.limiterOptions(), zlimit.WithSetup())...)
+			l, err := o.limiter(o.ports[len(o.ports)-1], zlimit.WithSetup())
 			if err != nil {
 				t.Error(err)
 				return
@@ -146,7 +142,7 @@ func (o *order) run(t *testing.T, choose func([]*call) (option, bool)) (whole bo
 		actors := make([]*actor, len(o.program.Actors))
 		done := o.spawn(func() {
 			for i := range o.program.processes() {
-				l, err := zlimit.New(context.Background(), storeOf(o.ports[i]), o.program.limiterOptions()...)
+				l, err := o.limiter(o.ports[i])
 				if err != nil {
 					o.witness.blame("error", "New: %v", err)
 					return
@@ -367,44 +363,40 @@ func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 // resize divides a bucket, or joins its shards, in one try.
 func (a *actor) resize(ctx context.Context, r *running) error {
 	p := a.ports[len(a.ports)-1]
-	t := a.witness.bridge
-	key := bridge.Shard{Bucket: bridge.Bucket{NS: a.namespace(), Entity: r.Entity, Resource: resource}}
-	keys := []store.Key{t.ShardKey(key), t.ShardKey(bridge.Shard{Bucket: key.Bucket, Number: 1})}
-	items, err := p.Read(ctx, keys, true)
-	if err != nil || items[0] == nil {
+	low := layout.BucketKey{NS: a.namespace(), Entity: r.Entity, Resource: resource}
+	high := low
+	high.Shard = 1
+	items, err := p.Read(ctx, []store.Key{low.Key(), high.Key()}, true)
+	if err != nil || items[0] == nil || (items[1] != nil) != (r.Kind == Merge) {
 		return err
 	}
 	now := time.Now().UnixMilli()
+	decoded, err := layout.DecodeBucket(items[0])
+	if err != nil {
+		return err
+	}
+	state := decoded.State()
 	var writes []store.Write
 	if r.Kind == Split {
-		writes, err = t.Split(key, items[0], now)
-	} else if items[1] != nil {
-		writes, err = a.merging(key, items, now)
+		writes, err = low.Split(&state, decoded.Owner(), now)
+	} else {
+		var other bucket.State
+		if other, err = layout.ReadState(items[1]); err != nil || !state.Joins(&other) {
+			return err
+		}
+		writes, err = low.Merge(high, &state, &other, now)
 	}
-	if err != nil || len(writes) == 0 {
+	if err != nil {
 		return err
 	}
 	_, err = p.Transact(ctx, writes)
 	return err
 }
 
-// merging returns the writes that join the two shards of a bucket.
-func (a *actor) merging(key bridge.Shard, items []expr.Item, now int64) ([]store.Write, error) {
-	low, err := a.witness.bridge.State(items[0])
-	if err != nil {
-		return nil, err
-	}
-	high, err := a.witness.bridge.State(items[1])
-	if err != nil {
-		return nil, err
-	}
-	return a.witness.bridge.Merge(key, &low, &high, now)
-}
-
 // namespace returns the ID of the namespace.
 func (o *order) namespace() string {
 	for k := range o.table.rows {
-		if s, ok := o.witness.bridge.Shard(k); ok {
+		if s, ok := layout.ParseBucketKey(k); ok {
 			return s.NS
 		}
 	}

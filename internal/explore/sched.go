@@ -159,7 +159,7 @@ func (s *sched) carryOut(c *call, f Fate) (reply uint64, err error) {
 		c.op.cancel()
 		switch ended := c.ctx.Err(); {
 		case ended != nil:
-			return 0, &store.Error{Op: "call", Unknown: c.kind == writeCall, Err: ended}
+			return 0, &store.Error{Op: "call", Unknown: c.kind == writeCall && !c.again, Err: ended}
 		case f == CancelAfter:
 			return reply, err
 		default: // a call that outlives the caller's context
@@ -173,7 +173,7 @@ func (s *sched) carryOut(c *call, f Fate) (reply uint64, err error) {
 		s.submit(&late)
 	default: // LostCall
 	}
-	failed.Unknown = true
+	failed.Unknown = !c.again
 	return 0, failed
 }
 
@@ -271,14 +271,20 @@ func (p *port) pause(ctx context.Context, text string, rest time.Duration) error
 	return p.hold(ctx, c)
 }
 
-// draw lets the scheduler choose one of two shards.
-func (p *port) draw(ctx context.Context) int64 {
-	drawn := int64(0)
+// draws is the number of values of a random number by which a shard is drawn. Other random numbers are lengths of pauses.
+const draws = 1 << 16
+
+// intN returns the longest pause, or lets the scheduler choose one of two shards.
+func (p *port) intN(n int) int {
+	drawn := n - 1
+	if n != draws {
+		return drawn
+	}
 	c := &call{kind: drawCall, text: "draws a shard"}
 	c.apply = func(f Fate) (uint64, error) {
-		drawn = int64(f)
+		drawn = int(f)
 		return uint64(f), nil
 	}
-	_ = p.hold(ctx, c)
+	_ = p.hold(context.Background(), c)
 	return drawn
 }

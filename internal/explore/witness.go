@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -39,7 +39,6 @@ import (
 //     configured (I8), and what the limiter tells to be available is what the ideal bucket has.
 type witness struct {
 	program *Program
-	bridge  bridge.Table
 	start   time.Time
 
 	shards  map[string]map[int]*bucket.State // by entity
@@ -81,9 +80,9 @@ const slackShare = 16
 // configTTL is how long processes keep limits in memory.
 const configTTL = 10 * time.Second
 
-func newWitness(p *Program, b bridge.Table) *witness {
+func newWitness(p *Program) *witness {
 	w := &witness{
-		program: p, bridge: b, start: time.Now(),
+		program: p, start: time.Now(),
 		shards: map[string]map[int]*bucket.State{}, ideals: map[account]*ideal{}, gone: map[account]int{},
 		configs: map[string][]setting{}, counted: map[account]int64{}, owed: map[account]int64{},
 	}
@@ -139,7 +138,7 @@ func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (a
 	var changes []change
 	for i := range writes {
 		next := t.item(writes[i].Key, false)
-		if s, ok := w.bridge.Shard(writes[i].Key); ok {
+		if s, ok := layout.ParseBucketKey(writes[i].Key); ok {
 			if (before[i] == nil) != (next == nil) || !before[i].Equal(next) {
 				changes = append(changes, w.changeOf(s, before[i], next))
 			}
@@ -150,15 +149,15 @@ func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (a
 	w.judge(r, changes)
 }
 
-func (w *witness) changeOf(s bridge.Shard, before, next expr.Item) change {
-	c := change{entity: s.Entity, shard: s.Number, old: w.decode(before), next: w.decode(next)}
+func (w *witness) changeOf(s layout.BucketKey, before, next expr.Item) change {
+	c := change{entity: s.Entity, shard: s.Shard, old: w.decode(before), next: w.decode(next)}
 	if w.shards[s.Entity] == nil {
 		w.shards[s.Entity] = map[int]*bucket.State{}
 	}
 	if c.next == nil {
-		delete(w.shards[s.Entity], s.Number)
+		delete(w.shards[s.Entity], s.Shard)
 	} else {
-		w.shards[s.Entity][s.Number] = c.next
+		w.shards[s.Entity][s.Shard] = c.next
 	}
 	return c
 }
@@ -167,7 +166,7 @@ func (w *witness) decode(item expr.Item) *bucket.State {
 	if item == nil {
 		return nil
 	}
-	s, err := w.bridge.State(item)
+	s, err := layout.ReadState(item)
 	if err != nil {
 		w.blame("item", "an item cannot be read: %v", err)
 		return nil
@@ -404,7 +403,7 @@ func (w *witness) fault(c *call, f Fate) {
 func (w *witness) gives(c *call) bool {
 	for i := range c.writes {
 		write := &c.writes[i]
-		if _, ok := w.bridge.Shard(write.Key); !ok || write.Kind != store.Update {
+		if _, ok := layout.ParseBucketKey(write.Key); !ok || write.Kind != store.Update {
 			continue
 		}
 		old := c.port.table.item(write.Key, false)

@@ -58,7 +58,7 @@ func TestWitness(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWitness(&Program{}, nil)
+				w := newWitness(&Program{})
 				w.shards["c"] = map[int]*bucket.State{}
 				var changes []change
 				for i := range c.old {

@@ -1,6 +1,9 @@
 package expr
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Holds reports whether the condition holds for an item, nil for one that does not exist.
 func (b Bound) Holds(item Item) bool {
@@ -29,17 +32,20 @@ func (t *test) holds(values []Value, item Item) bool {
 		return false
 	default: // on an attribute
 	}
-	v, ok := item.Lookup(t.attr)
+	place := t.attr.find(item)
+	if place < 0 {
+		return t.kind == condAbsent
+	}
 	switch t.kind {
 	case condExists:
-		return ok
+		return true
 	case condAbsent:
-		return !ok
+		return false
 	case condEQ:
-		return ok && v.Equal(values[t.slot])
+		return item[place].Value.Equal(values[t.slot])
 	default: // a comparison
 	}
-	order, comparable := v.compare(values[t.slot])
+	order, comparable := item[place].Value.compare(values[t.slot])
 	if !comparable {
 		return false
 	}
@@ -56,28 +62,38 @@ func (t *test) holds(values []Value, item Item) bool {
 }
 
 // Apply returns the item after the update; the item passed stays as it is. It does not ask the condition. An operand of
-// a wrong type, or arithmetic on an attribute that does not exist, is an error, as it is in DynamoDB.
+// a wrong type, or arithmetic on an attribute that does not exist, is an error, as it is in DynamoDB. Attributes keep
+// their order, and new ones follow in that of the update.
 func (b Bound) Apply(item Item) (Item, error) {
 	next := item.Clone()
 	if b.Template == nil {
 		return next, nil
 	}
+	gone := false
 	for i := range b.update {
 		s := &b.update[i]
-		if s.kind == actRemove {
-			next.Remove(s.attr)
-			continue
+		place := s.attr.find(item) // as it is in next, up to the removals
+		v := Value{}
+		if s.kind != actRemove {
+			old := Value{}
+			if place >= 0 {
+				old = item[place].Value
+			}
+			var err error
+			if v, err = s.result(old, place >= 0, b.Values[s.slot]); err != nil {
+				return nil, fmt.Errorf("attribute %q: %w", s.attr.name, err)
+			}
 		}
-		old, exists := item.Lookup(s.attr)
-		v, err := s.result(old, exists, b.Values[s.slot])
-		if err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", s.attr, err)
+		switch {
+		case place >= 0:
+			next[place].Value = v
+			gone = gone || v.kind == KindNone
+		case v.kind != KindNone:
+			next = append(next, Attribute{s.attr.name, v})
 		}
-		if v.kind == KindNone {
-			next.Remove(s.attr)
-		} else {
-			next.Set(s.attr, v)
-		}
+	}
+	if gone {
+		next = slices.DeleteFunc(next, func(a Attribute) bool { return a.Value.kind == KindNone })
 	}
 	return next, nil
 }

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,6 +131,59 @@ func TestActionsSeeTheItemBefore(t *testing.T) {
 	want.Set("m", N(1))
 	if err != nil || !got.Equal(want) {
 		t.Errorf("Apply = %v, %v; want %v", got, err, want)
+	}
+}
+
+// TestPlacesAreGuesses evaluates one template on items that have its attributes in different places, or lack some.
+func TestPlacesAreGuesses(t *testing.T) {
+	op := &Operation{
+		Slots:  2,
+		Where:  []Condition{GE(Attr("n"), 0), Absent(Attr("gone"))},
+		Update: []Action{Add(Attr("n"), 1), Remove(Attr("null")), Set(Attr("s"), 1), Remove(Attr("flag"))},
+	}
+	b := bind(t, op.Call(N(5), N(-1)))
+	rest := Item{{"n", N(4)}, {"s", N(-1)}, {"set", Strings("a", "b")}}
+	for turn := range len(base()) {
+		item := slices.Concat(base()[turn:], base()[:turn])
+		if !b.Holds(item) {
+			t.Errorf("Holds(%v) = false", item)
+		}
+		if got, err := b.Apply(item); err != nil || !got.Equal(rest) {
+			t.Errorf("Apply(%v) = %v, %v; want %v", item, got, err, rest)
+		}
+		if b.Holds(append(Item{{"gone", N(1)}}, item...)) {
+			t.Error("an attribute is absent that came into the first place")
+		}
+		if short := item[:2]; b.Holds(short) != (short.Get("n").Kind() == KindN) {
+			t.Errorf("Holds(%v) = %t", short, b.Holds(short))
+		}
+	}
+}
+
+// TestEvaluationAllocatesTheItemAlone counts allocations on a bucket of two limits.
+func TestEvaluationAllocatesTheItemAlone(t *testing.T) {
+	op := advance()
+	c := op.Call(N(1), N(2))
+	item := Item{{"rf", N(1)}}
+	for _, limit := range []string{"rpm", "tpm"} {
+		c.Pick(refill, limit, N(10), N(3), N(4))
+		item.Set("b_"+limit+"_tk", N(5))
+		item.Set("b_"+limit+"_tc", N(0))
+	}
+	b := bind(t, c)
+	if got := testing.AllocsPerRun(100, func() {
+		if !b.Holds(item) {
+			t.Error("Holds = false")
+		}
+	}); got != 0 {
+		t.Errorf("Holds allocates %v times, want 0", got)
+	}
+	if got := testing.AllocsPerRun(100, func() {
+		if _, err := b.Apply(item); err != nil {
+			t.Error(err)
+		}
+	}); got != 1 {
+		t.Errorf("Apply allocates %v times, want 1", got)
 	}
 }
 

@@ -49,13 +49,18 @@ func (it *Item) Remove(name string) {
 // Clone returns a copy that can be changed without changing the original.
 func (it Item) Clone() Item { return slices.Clone(it) }
 
-// Equal reports whether both items exist, or neither, and have the same attributes.
+// Equal reports whether both items exist, or neither, and have the same attributes. It is quick where they have them in
+// the same places.
 func (it Item) Equal(other Item) bool {
 	if (it == nil) != (other == nil) || len(it) != len(other) {
 		return false
 	}
-	for _, a := range it {
-		if v, ok := other.Lookup(a.Name); !ok || !v.Equal(a.Value) {
+	for i, a := range it {
+		v, ok := other[i].Value, true
+		if other[i].Name != a.Name {
+			v, ok = other.Lookup(a.Name)
+		}
+		if !ok || !v.Equal(a.Value) {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // A Template is an operation with its clauses picked and its attribute names resolved. It is immutable and safe for
@@ -16,6 +17,9 @@ type Template struct {
 	slots  int
 	takes  []kinds // what each slot takes
 
+	attributes map[string]*attribute // by name: one for each that the template names
+	changes    []string              // the names that the update may change
+
 	condition string
 	updates   string
 	names     map[string]string
@@ -24,7 +28,7 @@ type Template struct {
 // test is a condition on resolved attributes.
 type test struct {
 	kind conditionKind
-	attr string
+	attr *attribute // nil for condAll and condAny
 	slot int
 	args []test
 }
@@ -32,8 +36,30 @@ type test struct {
 // step is an action on a resolved attribute.
 type step struct {
 	kind actionKind
-	attr string
+	attr *attribute
 	slot int
+}
+
+// An attribute is a name that a template refers to, and where it was found last. The items of a store that one template
+// is evaluated on mostly have their attributes in the same places.
+type attribute struct {
+	name  string
+	place atomic.Int64 // in the item that had it last; a guess for the next one
+}
+
+// find returns the place of the attribute in an item, -1 when the item does not have it.
+func (a *attribute) find(item Item) int {
+	guess := int(a.place.Load())
+	if guess < len(item) && item[guess].Name == a.name {
+		return guess
+	}
+	for i := range item {
+		if item[i].Name == a.name {
+			a.place.Store(int64(i))
+			return i
+		}
+	}
+	return -1
 }
 
 // Condition returns the text of the condition, "" when there is none. Placeholders are positional: #0 is a key of
@@ -45,6 +71,10 @@ func (t *Template) Update() string { return t.updates }
 
 // Names returns the attribute names by placeholder. The map is shared and must not be changed.
 func (t *Template) Names() map[string]string { return t.names }
+
+// Changes returns the names of the attributes that the update may change, each once. The slice is shared and must not be
+// changed.
+func (t *Template) Changes() []string { return t.changes }
 
 // Placeholder returns the placeholder of the bound value at index i.
 func Placeholder(i int) string {
@@ -63,7 +93,7 @@ var placeholders = func() (p [64]string) {
 
 // compile resolves an operation for the clauses picked and renders its text.
 func (op *Operation) compile(picks []pick) (*Template, error) {
-	t := &Template{slots: op.Slots}
+	t := &Template{slots: op.Slots, attributes: map[string]*attribute{}}
 	t.add(op.Where, op.Update, "", 0)
 	for _, p := range picks {
 		if p.clause < 0 || p.clause >= len(op.Clauses) {
@@ -73,12 +103,11 @@ func (op *Operation) compile(picks []pick) (*Template, error) {
 		t.add(c.Where, c.Update, p.member, t.slots)
 		t.slots += c.Slots
 	}
-	changed := make(map[string]bool, len(t.update))
 	for _, s := range t.update {
-		if changed[s.attr] {
-			return nil, fmt.Errorf("expr: %s changes attribute %q twice", op.Name, s.attr)
+		if slices.Contains(t.changes, s.attr.name) {
+			return nil, fmt.Errorf("expr: %s changes attribute %q twice", op.Name, s.attr.name)
 		}
-		changed[s.attr] = true
+		t.changes = append(t.changes, s.attr.name)
 	}
 	if err := t.infer(); err != nil {
 		return nil, fmt.Errorf("expr: %s %w", op.Name, err)
@@ -177,18 +206,32 @@ func (t *Template) accept(values []Value) error {
 }
 
 func (t *Template) add(where []Condition, update []Action, member string, base int) {
-	t.where = append(t.where, resolve(where, member, base)...)
+	t.where = append(t.where, t.resolve(where, member, base)...)
 	for _, a := range update {
-		t.update = append(t.update, step{a.kind, a.path.name(member), base + a.slot})
+		t.update = append(t.update, step{a.kind, t.attribute(a.path, member), base + a.slot})
 	}
 }
 
-func resolve(conditions []Condition, member string, base int) []test {
+func (t *Template) resolve(conditions []Condition, member string, base int) []test {
 	tests := make([]test, len(conditions))
 	for i, c := range conditions {
-		tests[i] = test{kind: c.kind, attr: c.path.name(member), slot: base + c.slot, args: resolve(c.args, member, base)}
+		tests[i] = test{kind: c.kind, slot: base + c.slot, args: t.resolve(c.args, member, base)}
+		if c.kind != condAll && c.kind != condAny {
+			tests[i].attr = t.attribute(c.path, member)
+		}
 	}
 	return tests
+}
+
+// attribute returns the attribute that a path leads to, the same for the same name.
+func (t *Template) attribute(p Path, member string) *attribute {
+	name := p.name(member)
+	a := t.attributes[name]
+	if a == nil {
+		a = &attribute{name: name}
+		t.attributes[name] = a
+	}
+	return a
 }
 
 // renderer writes expression text and numbers the attribute names as they occur.
@@ -269,11 +312,11 @@ var comparators = [...]string{condEQ: " = ", condLT: " < ", condLE: " <= ", cond
 func (r *renderer) test(t test) {
 	switch t.kind {
 	case condExists:
-		r.WriteString("attribute_exists(" + r.name(t.attr) + ")")
+		r.WriteString("attribute_exists(" + r.name(t.attr.name) + ")")
 	case condAbsent:
-		r.WriteString("attribute_not_exists(" + r.name(t.attr) + ")")
+		r.WriteString("attribute_not_exists(" + r.name(t.attr.name) + ")")
 	default:
-		r.WriteString(r.name(t.attr) + comparators[t.kind] + Placeholder(t.slot))
+		r.WriteString(r.name(t.attr.name) + comparators[t.kind] + Placeholder(t.slot))
 	}
 }
 
@@ -288,7 +331,7 @@ func (r *renderer) section(keyword string, kinds []actionKind, steps []step) {
 		}
 		r.WriteString(separator)
 		separator = ", "
-		name, value := r.name(s.attr), Placeholder(s.slot)
+		name, value := r.name(s.attr.name), Placeholder(s.slot)
 		switch s.kind {
 		case actSet:
 			r.WriteString(name + " = " + value)

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -101,10 +102,25 @@ func TestText(t *testing.T) {
 		if got := b.Update(); got != test.update {
 			t.Errorf("%s: Update() =\n%s\nwant\n%s", test.name, got, test.update)
 		}
+		if got := slices.Sorted(slices.Values(b.Changes())); !slices.Equal(got, changed(test.update, test.names)) {
+			t.Errorf("%s: Changes() = %q, want those of %q in %q", test.name, got, test.update, test.names)
+		}
 		if diff := cmp.Diff(test.names, b.Names()); diff != "" {
 			t.Errorf("%s: Names() (-want +got):\n%s", test.name, diff)
 		}
 	}
+}
+
+// changed returns the attributes whose placeholders are in the text of an update, sorted.
+func changed(update string, names map[string]string) (changed []string) {
+	for placeholder, name := range names {
+		if slices.ContainsFunc(strings.FieldsFunc(update, func(r rune) bool { return strings.ContainsRune(" ,()", r) }),
+			func(word string) bool { return word == placeholder }) {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	return changed
 }
 
 func TestPlaceholder(t *testing.T) {
@@ -165,7 +181,7 @@ func TestTemplatesAreKept(t *testing.T) {
 	first := call("a", 1)
 	if again := call("a", 2); again.Template != first.Template {
 		t.Error("two calls of one shape have two templates")
-	} else if again.Values[0] == first.Values[0] {
+	} else if again.Values[0].Equal(first.Values[0]) {
 		t.Error("two calls share their values")
 	}
 	if other := call("b", 1); other.Template == first.Template {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // Kind is the type of a value, named as DynamoDB names it.
@@ -35,16 +36,36 @@ func (k Kind) String() string {
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
 }
 
-// A Value is one attribute value. It is immutable; the zero Value is no value at all.
+// A Value is one attribute value. It is immutable; the zero Value is no value at all. Values are compared with
+// [Value.Equal], not with ==.
+//
+// It is three words, since a store copies every value of an item when one of them changes: num and ref share what a
+// field for each kind would hold.
 type Value struct {
+	_    [0]func() // forbids ==
 	kind Kind
-	num  int64  // KindN that fits an int64, KindBool
-	text string // KindS; KindN that does not fit an int64, in canonical decimal form
-	elem *Item  // KindSS (sorted), KindL, KindM; a pointer, since the values of the hot path are scalars
+	num  int64          // the number of a KindN that fits an int64, 1 for true, or the length of the text
+	ref  unsafe.Pointer // the bytes of the text, or the *Item of the elements
 }
 
 // S returns a string value.
-func S(s string) Value { return Value{kind: KindS, text: s} }
+func S(s string) Value { return withText(KindS, s) }
+
+// withText returns a value that holds a text: KindS, or KindN that does not fit an int64, in canonical decimal form.
+func withText(kind Kind, text string) Value {
+	return Value{kind: kind, num: int64(len(text)), ref: unsafe.Pointer(unsafe.StringData(text))}
+}
+
+// withElements returns a value that holds values: KindSS (sorted), KindL or KindM.
+func withElements(kind Kind, elements *Item) Value {
+	return Value{kind: kind, ref: unsafe.Pointer(elements)}
+}
+
+// text returns the text of a value made by withText.
+func (v Value) text() string { return unsafe.String((*byte)(v.ref), int(v.num)) }
+
+// fits reports whether a KindN value fits an int64, so that it is in num.
+func (v Value) fits() bool { return v.ref == nil }
 
 // N returns a number value.
 func N(n int64) Value { return Value{kind: KindN, num: n} }
@@ -60,7 +81,7 @@ func Decimal(n int64, places int) Value {
 	}
 	digits := fmt.Sprintf("%0*d", places+1, size) // at least one before the point
 	point := len(digits) - places
-	return Value{kind: KindN, text: sign + digits[:point] + "." + strings.TrimRight(digits[point:], "0")}
+	return withText(KindN, sign+digits[:point]+"."+strings.TrimRight(digits[point:], "0"))
 }
 
 func pow10(exponent int) int64 {
@@ -90,7 +111,7 @@ func Strings(elements ...string) Value {
 	for i, s := range sorted {
 		set[i].Value = S(s)
 	}
-	return Value{kind: KindSS, elem: &set}
+	return withElements(KindSS, &set)
 }
 
 // List returns a list of values.
@@ -99,11 +120,11 @@ func List(elements ...Value) Value {
 	for i, v := range elements {
 		list[i].Value = v
 	}
-	return Value{kind: KindL, elem: &list}
+	return withElements(KindL, &list)
 }
 
 // Map returns a map value that holds the attributes of m, which the caller must not change afterwards.
-func Map(m Item) Value { return Value{kind: KindM, elem: &m} }
+func Map(m Item) Value { return withElements(KindM, &m) }
 
 // What a DynamoDB number can be: its precision in significant decimal digits, and its magnitude as the digits before the
 // point, or the zeros after it.
@@ -152,7 +173,7 @@ func number(r *big.Rat) (Value, error) {
 	if !exact || len(significant) > maxDigits || len(integer) > maxInteger || zeros > maxZeros {
 		return Value{}, fmt.Errorf("%w: %s", ErrNumber, r.RatString())
 	}
-	return Value{kind: KindN, text: text}, nil
+	return withText(KindN, text), nil
 }
 
 // Kind returns the type of the value.
@@ -161,13 +182,18 @@ func (v Value) Kind() Kind { return v.kind }
 // Text returns the string of a KindS value and "" otherwise.
 func (v Value) Text() string {
 	if v.kind == KindS {
-		return v.text
+		return v.text()
 	}
 	return ""
 }
 
 // Int returns the number of a KindN value; false when it is of another kind or does not fit an int64.
-func (v Value) Int() (int64, bool) { return v.num, v.kind == KindN && v.text == "" }
+func (v Value) Int() (int64, bool) {
+	if v.kind != KindN || !v.fits() {
+		return 0, false
+	}
+	return v.num, true
+}
 
 // Decimal returns n for a KindN value of n·10^−places; false when it is of another kind, has more decimal places, or n
 // does not fit an int64. places is from 0 to 18.
@@ -185,10 +211,10 @@ func (v Value) Number() string {
 	switch {
 	case v.kind != KindN:
 		return ""
-	case v.text != "":
-		return v.text
-	default:
+	case v.fits():
 		return strconv.FormatInt(v.num, 10)
+	default:
+		return v.text()
 	}
 }
 
@@ -198,10 +224,10 @@ func (v Value) Low64() (int64, bool) {
 	if v.kind != KindN {
 		return 0, false
 	}
-	if v.text == "" {
+	if v.fits() {
 		return v.num, true
 	}
-	n, ok := new(big.Int).SetString(v.text, 10)
+	n, ok := new(big.Int).SetString(v.text(), 10)
 	if !ok {
 		return 0, false
 	}
@@ -215,33 +241,43 @@ func (v Value) True() bool { return v.kind == KindBool && v.num != 0 }
 // Elements returns the elements of a list or a set, or the attributes of a map, and nil for other kinds. The result
 // must not be changed.
 func (v Value) Elements() Item {
-	if v.elem == nil {
+	switch v.kind {
+	case KindSS, KindL, KindM:
+		return *(*Item)(v.ref)
+	default:
 		return nil
 	}
-	return *v.elem
 }
 
 // Equal reports whether two values are of one kind and equal, as DynamoDB's "=" does.
 func (v Value) Equal(w Value) bool {
-	if v.kind != w.kind || v.num != w.num || v.text != w.text || len(v.Elements()) != len(w.Elements()) {
+	if v.kind != w.kind || v.num != w.num {
 		return false
 	}
-	if v.kind == KindM && len(v.Elements()) > 0 { // an empty map may be nil or not
-		return v.Elements().Equal(w.Elements())
+	switch v.kind {
+	case KindS:
+		return v.text() == w.text()
+	case KindN:
+		return v.fits() && w.fits() || !v.fits() && !w.fits() && v.text() == w.text()
+	case KindSS, KindL:
+		return slices.EqualFunc(v.Elements(), w.Elements(), func(a, b Attribute) bool { return a.Value.Equal(b.Value) })
+	case KindM: // an empty map may be nil or not
+		return len(v.Elements())+len(w.Elements()) == 0 || v.Elements().Equal(w.Elements())
+	default:
+		return true
 	}
-	return slices.EqualFunc(v.Elements(), w.Elements(), func(a, b Attribute) bool { return a.Value.Equal(b.Value) })
 }
 
 // compare orders two values of one ordered kind; false when they have no order.
 func (v Value) compare(w Value) (int, bool) {
 	switch {
 	case v.kind == KindN && w.kind == KindN:
-		if v.text == "" && w.text == "" {
+		if v.fits() && w.fits() {
 			return cmp.Compare(v.num, w.num), true
 		}
 		return v.rat().Cmp(w.rat()), true
 	case v.kind == KindS && w.kind == KindS:
-		return cmp.Compare(v.text, w.text), true
+		return cmp.Compare(v.text(), w.text()), true
 	default:
 		return 0, false
 	}
@@ -252,7 +288,7 @@ func (v Value) plus(w Value, sign int64) (Value, error) {
 	if v.kind != KindN || w.kind != KindN {
 		return Value{}, fmt.Errorf("%w: %v and %v", errOperand, v.kind, w.kind)
 	}
-	if v.text == "" && w.text == "" {
+	if v.fits() && w.fits() {
 		sum, grows := v.num+w.num, w.num > 0
 		if sign < 0 {
 			sum, grows = v.num-w.num, w.num < 0
@@ -270,10 +306,10 @@ func (v Value) plus(w Value, sign int64) (Value, error) {
 
 // rat returns a number as a rational of its own.
 func (v Value) rat() *big.Rat {
-	if v.text == "" {
+	if v.fits() {
 		return new(big.Rat).SetInt64(v.num)
 	}
-	r, _ := new(big.Rat).SetString(v.text) // canonical since number or ParseNumber made it
+	r, _ := new(big.Rat).SetString(v.text()) // canonical since number or ParseNumber made it
 	return r
 }
 
@@ -282,7 +318,7 @@ func (v Value) union(w Value) Value {
 	all := make([]string, 0, len(v.Elements())+len(w.Elements()))
 	for _, set := range []Item{v.Elements(), w.Elements()} {
 		for _, e := range set {
-			all = append(all, e.Value.text)
+			all = append(all, e.Value.text())
 		}
 	}
 	return Strings(all...)
@@ -292,8 +328,8 @@ func (v Value) union(w Value) Value {
 func (v Value) without(w Value) Value {
 	kept := make([]string, 0, len(v.Elements()))
 	for _, e := range v.Elements() {
-		if !slices.ContainsFunc(w.Elements(), func(a Attribute) bool { return a.Value.text == e.Value.text }) {
-			kept = append(kept, e.Value.text)
+		if !slices.ContainsFunc(w.Elements(), func(a Attribute) bool { return a.Value.text() == e.Value.text() }) {
+			kept = append(kept, e.Value.text())
 		}
 	}
 	return Strings(kept...)
@@ -303,7 +339,7 @@ func (v Value) without(w Value) Value {
 func (v Value) String() string {
 	switch v.kind {
 	case KindS:
-		return strconv.Quote(v.text)
+		return strconv.Quote(v.text())
 	case KindN:
 		return v.Number()
 	case KindBool:

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"pgregory.net/rapid"
 )
@@ -209,6 +210,13 @@ func TestDecimal(t *testing.T) {
 	})
 }
 
+// TestValueIsSmall pins what a store copies for each attribute of an item when it changes one.
+func TestValueIsSmall(t *testing.T) {
+	if got, want := unsafe.Sizeof(Value{}), 3*unsafe.Sizeof(uintptr(0)); got > want {
+		t.Errorf("a Value takes %d bytes, want at most %d", got, want)
+	}
+}
+
 func TestSets(t *testing.T) {
 	abc := Strings("c", "a", "b", "a")
 	if got := abc.String(); got != `{"a", "b", "c"}` {
@@ -235,6 +243,8 @@ func TestEqual(t *testing.T) {
 		{N(1), N(1), true},
 		{N(1), N(2), false},
 		{big, same, true},
+		{big, N(int64(len(big.Number()))), false},
+		{S("ab"), S("cd"), false},
 		{N(0), Bool(false), false},
 		{N(0), Null(), false},
 		{S("1"), N(1), false},

@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	file := flag.String("file", "zlimit/exprs_gen.go", "generated expressions")
+	file := flag.String("file", "internal/layout/exprs_gen.go", "generated expressions")
 	run := flag.String("run", "", "the tests to run, as in go test")
 	only := flag.String("only", "", "the mutants to try: a regular expression on their names")
 	flag.Parse()

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Errors that a caller tells apart. An [*Error] wraps one of them where it applies.
@@ -11,7 +13,8 @@ var (
 	ErrTableNotFound = errors.New("table not found")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("store closed")
-	// ErrConflict says that a transaction met another one on the same item and did nothing. It may be tried again.
+	// ErrConflict says that a write or a transaction met another transaction on the same item, and that nothing was
+	// written. It may be tried again.
 	ErrConflict = errors.New("transaction conflict")
 )
 
@@ -24,6 +27,8 @@ type Error struct {
 	Unavailable bool
 	// Throttled marks outages in which the store answered that it is asked too often.
 	Throttled bool
+	// Throttles says which limits a throttled call met, as far as the store told.
+	Throttles []Throttle
 	// Unknown marks writes that may have happened: sent, but not answered. Every other error of a write proves that
 	// nothing was written.
 	Unknown bool
@@ -44,3 +49,68 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// An Outcome is what an error of a store says about the call: what happened, and what the caller may do.
+type Outcome uint8
+
+// The outcomes of a call.
+const (
+	Done        Outcome = iota // no error
+	Refused                    // denied, malformed, or the table is missing: it would fail again, and is no outage
+	Conflicted                 // another transaction held an item, nothing was written: it may be tried again
+	Throttled                  // the store was asked too often, nothing was written: it may be tried again later
+	Unavailable                // the store was not reached, or could not serve: an outage in which nothing was written
+	Unknown                    // the write was sent and not clearly answered: it may have happened, and must not be repeated
+	Ended                      // the caller's context ended, and nothing was written
+)
+
+// OutcomeOf returns what an error of a [Store] says about the call. It is the one place where errors of stores are told
+// apart; a failed condition is a [Result], and never an error.
+func OutcomeOf(err error) Outcome {
+	if err == nil {
+		return Done
+	}
+	var failed *Error
+	known := errors.As(err, &failed)
+	switch {
+	case known && failed.Unknown:
+		return Unknown
+	case errors.Is(err, ErrConflict):
+		return Conflicted
+	case known && failed.Throttled:
+		return Throttled
+	case known && failed.Unavailable:
+		return Unavailable
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return Ended
+	default:
+		return Refused
+	}
+}
+
+// A Limit is a kind of limit on how often a store may be asked.
+type Limit uint8
+
+// The limits of DynamoDB.
+const (
+	OfUnknown Limit = iota // one that this package does not know
+	OfKey                  // of a range of keys, down to a single one: 1,000 writes or 3,000 reads per second
+	OfTable                // of the whole table or index, as it is configured
+	OfAccount              // of the account for each table or index
+)
+
+// A Throttle is a limit that a throttled call met.
+type Throttle struct {
+	Limit Limit
+	Index bool // the limit is of an index, not of the table
+	Write bool // it is of writes, not of reads
+	// Reason and Resource are the store's own words: a name such as TableWriteKeyRangeThroughputExceeded, and the ARN of
+	// the table or index.
+	Reason, Resource string
+}
+
+// KeyThrottled reports whether the store said that the keys of the call in the table itself are asked for too often, so
+// that dividing an item among several keys would help. It is false where the store told no reason.
+func (e *Error) KeyThrottled() bool {
+	return slices.ContainsFunc(e.Throttles, func(t Throttle) bool { return t.Limit == OfKey && !t.Index })
+}

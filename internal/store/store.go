@@ -2,7 +2,8 @@
 // told: it reads items, and writes them under conditions that the caller states as [expr] templates. It decides
 // nothing, retries only what provably did not happen, and reports a failed condition as a result, not as an error.
 //
-// Two packages implement it: dynamo on a DynamoDB table, sqlite on an embedded database file or in memory.
+// Three packages implement it: dynamo on a DynamoDB table, sqlite on an embedded database file, memory in the maps of a
+// process.
 package store
 
 import (
@@ -61,7 +62,7 @@ type Write struct {
 }
 
 // Validate returns an error for a write that cannot mean anything: an Update that changes nothing, a Check that asks
-// nothing, another write with an update. Each is a mistake in the program, and both stores refuse it alike.
+// nothing, another write with an update. Each is a mistake in the program, and all stores refuse it alike.
 func (w *Write) Validate() error {
 	condition, update := false, false
 	if w.Expr.Template != nil {
@@ -112,6 +113,17 @@ func (q *Query) Validate() error {
 	return nil
 }
 
+// pageItems is the number of items in a page of an embedded store that no limit ends.
+const pageItems = 1000
+
+// PageLimit returns the number of items in a page of an embedded store at most.
+func (q *Query) PageLimit() int {
+	if q.Limit > 0 {
+		return min(pageItems, q.Limit)
+	}
+	return pageItems
+}
+
 // A Cursor is where a page ended: the key attributes of its last item. It is nil after the last page.
 type Cursor expr.Item
 
@@ -133,7 +145,8 @@ type Expirer interface {
 	Expire(ctx context.Context, now int64) error
 }
 
-// A Store keeps items. It is safe for concurrent use. Every method returns an error of package store, as [Error]
+// A Store keeps items. It is safe for concurrent use. The items that it returns must not be changed: a store may give out
+// the one that it keeps. Appending to one leaves it as it is. Every method returns an error of package store, as [Error]
 // says, or the context's error when the context ended before the call did anything.
 type Store interface {
 	// Read returns the items at keys, in their order, nil where there is none. consistent asks for a read that sees

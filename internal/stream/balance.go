@@ -126,13 +126,16 @@ func (c *Consumer) free(l *Lease, now time.Time) bool {
 func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
 	start := time.Now()
 	before := l.Owner
+	c.mu.Lock()
+	silence := c.seen.silence(&l, start)
+	c.mu.Unlock()
 	l.Owner = c.Name
 	l.Beats++
 	found, saved, err := c.Leases.Save(work, l)
 	if err != nil || !saved {
 		return false, err
 	}
-	h := newHolding(c, found, start)
+	h := newHolding(c, found, start, silence)
 	c.mu.Lock()
 	c.holdings[l.Partition] = h
 	c.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/stream/leases"
 )
 
 func expectTold(t *testing.T, what string, w *world, want ...int64) {
@@ -464,7 +465,7 @@ func TestThief(t *testing.T) {
 		l := w.lease("log")
 		l.Owner = "thief"
 		l.Beats++
-		if _, saved, err := w.table.Leases().Save(t.Context(), l); !saved || err != nil {
+		if _, saved, err := leases.In(w.store).Save(t.Context(), l); !saved || err != nil {
 			t.Fatalf("Save() = %t, %v", saved, err)
 		}
 		time.Sleep(15 * time.Second)

@@ -29,10 +29,12 @@ type holding struct {
 	progress Progress
 }
 
-func newHolding(c *Consumer, l Lease, since time.Time) *holding {
+// newHolding returns the holding of a lease. silence is for how long the lease had not been written before: changes of
+// that time may be unapplied.
+func newHolding(c *Consumer, l Lease, since time.Time, silence time.Duration) *holding {
 	return &holding{
 		c: c, partition: l.Partition, since: since, stop: make(chan struct{}), lease: l, position: l.Position,
-		progress: Progress{Partition: l.Partition, CaughtUp: c.Now()},
+		progress: Progress{Partition: l.Partition, CaughtUp: c.Now().Add(-silence)},
 	}
 }
 
@@ -198,6 +200,7 @@ func (h *holding) reach(to place) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.position = to.at.After
+	h.progress.Oldest = time.Time{}
 	h.progress.Err = nil
 	if to.quiet || to.end {
 		h.progress.CaughtUp = h.c.Now()
@@ -208,6 +211,9 @@ func (h *holding) reach(to place) {
 // partition was lost or is to be given back before that.
 func (h *holding) deliver(ctx context.Context, batch []store.Change) bool {
 	pause := firstPause
+	if len(batch) > 0 {
+		h.update(func(p *Progress) { p.Oldest = batch[0].At })
+	}
 	for attempt := 1; len(batch) > 0; attempt++ {
 		errs := h.c.Apply(ctx, batch)
 		if ctx.Err() != nil {
@@ -267,7 +273,7 @@ func (h *holding) settle(batch []store.Change, errs []error, attempt int) (rest 
 		}
 		p.Failing, p.Err, p.Stuck = "", failure, stuck && failure != nil
 		if failure != nil {
-			p.Failing = rest[0].Sequence
+			p.Failing, p.Oldest = rest[0].Sequence, rest[0].At
 		}
 	})
 	if failure != nil {

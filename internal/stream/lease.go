@@ -72,5 +72,11 @@ func (w watch) see(leases []Lease, now time.Time) {
 	}
 }
 
-// silence returns for how long a lease has not been written, as far as is known.
-func (w watch) silence(l *Lease, now time.Time) time.Duration { return now.Sub(w[l.Partition].since) }
+// silence returns for how long a lease has not been written, as far as is known: 0 for one that was not seen before.
+func (w watch) silence(l *Lease, now time.Time) time.Duration {
+	s, ok := w[l.Partition]
+	if !ok {
+		return 0
+	}
+	return now.Sub(s.since)
+}

@@ -11,12 +11,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/zlimit/zlimit-go/internal/bridge"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/internal/store/storetest"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/stream/leases"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A world is a stream, the table that has the leases, and what consumers were told.
 type world struct {
 	t      *testing.T
-	table  bridge.Table
+	store  store.Store
 	source store.Streamer
 	shards *enginetest.Shards // nil when the source is the table itself
 
@@ -57,11 +57,11 @@ func embedded(t *testing.T) *world {
 			t.Errorf("Close() = %v", err)
 		}
 	})
-	w := &world{t: t, table: bridge.Of(s), partition: map[int64]string{}}
-	if err := w.table.Store().Setup(t.Context()); err != nil {
+	w := &world{t: t, store: s.Internal(), partition: map[int64]string{}}
+	if err := w.store.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.source = w.table.Store().(store.Streamer)
+	w.source = w.store.(store.Streamer)
 	if err := w.source.StartStream(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (w *world) put(shard, item string) {
 		return
 	}
 	k := store.Key{PK: item, SK: "s"}
-	_, err := w.table.Store().Write(w.t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("n", w.next)})
+	_, err := w.store.Write(w.t.Context(), store.Write{Kind: store.Put, Key: k, Item: storetest.Item("n", w.next)})
 	if err != nil {
 		w.t.Fatalf("Write() = %v", err)
 	}
@@ -109,7 +109,7 @@ type running struct {
 // start runs a consumer that notes what it is told. change may change its configuration.
 func (w *world) start(name string, change func(*stream.Config)) *running {
 	w.t.Helper()
-	c := stream.Config{Source: w.source, Leases: w.table.Leases(), Name: name, Apply: w.note(name)}
+	c := stream.Config{Source: w.source, Leases: leases.In(w.store), Name: name, Apply: w.note(name)}
 	c.Report = func(e stream.Event) { w.report(name, e) }
 	if change != nil {
 		change(&c)
@@ -179,12 +179,12 @@ func (w *world) count(kind stream.Kind) (n int) {
 // lease returns the lease of a partition.
 func (w *world) lease(partition string) stream.Lease {
 	w.t.Helper()
-	leases, err := w.table.Leases().List(w.t.Context())
+	records, err := leases.In(w.store).List(w.t.Context())
 	if err != nil {
 		w.t.Fatalf("List() = %v", err)
 	}
-	if i := slices.IndexFunc(leases, func(l stream.Lease) bool { return l.Partition == partition }); i >= 0 {
-		return leases[i]
+	if i := slices.IndexFunc(records, func(l stream.Lease) bool { return l.Partition == partition }); i >= 0 {
+		return records[i]
 	}
 	return stream.Lease{}
 }
@@ -327,7 +327,7 @@ func (m *mortal) Save(ctx context.Context, next stream.Lease) (found stream.Leas
 
 // mortal returns the way of a process that can be killed; its Apply does nothing once it is dead.
 func (w *world) mortal(name string, killAt int, late bool) (*mortal, func(*stream.Config)) {
-	m := &mortal{Streamer: w.source, Leases: w.table.Leases(), killAt: killAt, late: late}
+	m := &mortal{Streamer: w.source, Leases: leases.In(w.store), killAt: killAt, late: late}
 	note := w.note(name)
 	return m, func(c *stream.Config) {
 		c.Source, c.Leases = m, m

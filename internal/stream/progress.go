@@ -44,7 +44,8 @@ type Progress struct {
 	Gaps       int64          // times that changes were lost, perhaps
 	LastChange time.Time      // when the last one that is applied was made, by the clock of the store
 	CaughtUp   time.Time      // when there was last nothing more to read, by the consumer's clock
-	Lag        time.Duration  // since when there may be changes that are not applied
+	Oldest     time.Time      // when the oldest change was made that was read and is not applied; zero for none
+	Lag        time.Duration  // the age of the oldest change that is not applied, or that may not be
 	Failing    store.Sequence // the first change that fails; "" for none
 	Stuck      bool           // it has failed for so long that somebody should look
 	Err        error          // of the last call that failed, nil once changes are applied again
@@ -76,13 +77,22 @@ func (c *Consumer) Status() Status {
 		p := h.progress
 		p.Position = h.position
 		h.mu.Unlock()
-		known := p.CaughtUp
-		if p.LastChange.After(known) {
-			known = p.LastChange
-		}
-		p.Lag = max(0, now.Sub(known))
+		p.Lag = max(0, now.Sub(p.known()))
 		s.Partitions = append(s.Partitions, p)
 	}
 	slices.SortFunc(s.Partitions, func(a, b Progress) int { return strings.Compare(a.Partition, b.Partition) })
 	return s
+}
+
+// known returns the time up to which every change is applied: that of the oldest change that is not, or else the last time
+// when there was none, which the changes that were applied since have moved on.
+func (p *Progress) known() time.Time {
+	switch {
+	case !p.Oldest.IsZero():
+		return p.Oldest
+	case p.LastChange.After(p.CaughtUp):
+		return p.LastChange
+	default:
+		return p.CaughtUp
+	}
 }

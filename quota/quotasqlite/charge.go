@@ -18,10 +18,12 @@ type window struct {
 	usage    quota.Usage
 	dayStart int64
 	oldest   int64 // the oldest row; MaxInt64 where there is none
+	latest   int64 // the latest row, or the beginning of the day
 }
 
 // A part is where a reservation finds its rows of one name again. Row numbers
-// may be used again once rows are gone, so the time is part of the search.
+// may be used again once rows are gone, by rows that are later; so the time is
+// part of the search.
 type part struct {
 	scope    quota.Scope
 	name     string
@@ -68,15 +70,15 @@ func (d *db) pruneAndCheck(ctx context.Context, c quota.Charge) error {
 }
 
 // peek decides from one statement per name and without a lock. It reports
-// whether that was possible: not where rows have aged out, nor for two names,
-// which it would not see at one instant.
+// whether that was possible: not where rows have aged out or the clock was set
+// back, nor for two names, which it would not see at one instant.
 func (d *db) peek(ctx context.Context, c *quota.Charge) (decided bool, err error) {
 	if c.Key != "" {
 		return false, nil
 	}
 	now := d.now().UnixNano()
 	w, err := d.window(ctx, quota.ScopeModel, c.Model, c.Quota)
-	if err != nil || now-minute >= w.oldest {
+	if err != nil || now-minute >= w.oldest || now < w.latest {
 		return false, err
 	}
 	w.endDay(now)
@@ -189,11 +191,9 @@ func (d *db) windows(ctx context.Context, c *quota.Charge) ([]window, error) {
 			continue
 		}
 		w, err := d.window(ctx, at.scope, at.name, at.fallback)
-		if err == nil && now-minute >= w.oldest {
-			for _, stmt := range []int{stmtPruneRequests, stmtPruneTokens} {
-				if _, err := d.stmts[at.scope][stmt].ExecContext(ctx, at.name, now-minute); err != nil {
-					return nil, err
-				}
+		if err == nil && (now-minute >= w.oldest || now < w.latest) {
+			if err := d.bringTo(ctx, at.scope, at.name, now); err != nil {
+				return nil, err
 			}
 			w, err = d.window(ctx, at.scope, at.name, at.fallback)
 		}
@@ -206,13 +206,33 @@ func (d *db) windows(ctx context.Context, c *quota.Charge) ([]window, error) {
 	return out, nil
 }
 
+// bringTo drops the rows of a name that have aged out, and lets those of a
+// future, from before the clock was set back, count from now.
+func (d *db) bringTo(ctx context.Context, sc quota.Scope, name string, now int64) error {
+	for _, step := range []struct {
+		stmt int
+		ts   int64
+	}{
+		{stmtSetBackRequests, now},
+		{stmtSetBackTokens, now},
+		{stmtSetBackDay, now},
+		{stmtPruneRequests, now - minute},
+		{stmtPruneTokens, now - minute},
+	} {
+		if _, err := d.stmts[sc][step.stmt].ExecContext(ctx, name, step.ts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (d *db) window(ctx context.Context, sc quota.Scope, name string, fallback quota.ModelQuota) (window, error) {
-	w := window{scope: sc, name: name, quota: fallback, oldest: math.MaxInt64}
+	w := window{scope: sc, name: name, quota: fallback, oldest: math.MaxInt64, latest: math.MinInt64}
 	var q [6]sql.NullInt64
-	var oldest [2]sql.NullInt64
+	var oldest, latest [2]sql.NullInt64
 	u := &w.usage
 	err := d.stmts[sc][stmtRead].QueryRowContext(ctx, name).Scan(&q[0], &q[1], &q[2], &q[3], &q[4], &q[5],
-		&u.Requests, &u.InputTokens, &u.OutputTokens, &w.dayStart, &u.DayRequests, &u.DayTokens, &oldest[0], &oldest[1])
+		&u.Requests, &u.InputTokens, &u.OutputTokens, &w.dayStart, &u.DayRequests, &u.DayTokens, &oldest[0], &oldest[1], &latest[0], &latest[1])
 	if err != nil {
 		return window{}, err
 	}
@@ -229,6 +249,14 @@ func (d *db) window(ctx context.Context, sc quota.Scope, name string, fallback q
 		if ts.Valid {
 			w.oldest = min(w.oldest, ts.Int64)
 		}
+	}
+	for _, ts := range latest {
+		if ts.Valid {
+			w.latest = max(w.latest, ts.Int64)
+		}
+	}
+	if u.DayRequests > 0 {
+		w.latest = max(w.latest, w.dayStart)
 	}
 	return w, nil
 }

@@ -272,7 +272,8 @@ func isBusy(err error) bool {
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
 }
 
-// tidy drops what has aged out, of all names.
+// tidy drops what has aged out, of all names, and lets what is later than now
+// count from now.
 func (d *db) tidy(ctx context.Context) error {
 	now := d.now().UnixNano()
 	for _, sc := range scopes {
@@ -280,6 +281,9 @@ func (d *db) tidy(ctx context.Context) error {
 			text string
 			arg  int64
 		}{
+			{`UPDATE {p}requests SET ts = ?1 WHERE ts > ?1 AND typeof(ts) = 'integer'`, now},
+			{`UPDATE {p}tokens SET ts = ?1 WHERE ts > ?1 AND typeof(ts) = 'integer'`, now},
+			{`UPDATE {p}daily SET day_start = ?1 WHERE day_start > ?1 AND typeof(day_start) = 'integer'`, now},
 			{`DELETE FROM {p}requests WHERE ts <= ?`, now - minute},
 			{`DELETE FROM {p}tokens WHERE ts <= ?`, now - minute},
 			{`DELETE FROM {p}daily WHERE day_start <= ? OR day_count <= 0`, now - day},

@@ -157,6 +157,9 @@ const (
 	stmtRead = iota
 	stmtPruneRequests
 	stmtPruneTokens
+	stmtSetBackRequests
+	stmtSetBackTokens
+	stmtSetBackDay
 	stmtAddRequest
 	stmtAddTokens
 	stmtSetDay
@@ -173,19 +176,25 @@ var statementTexts = [stmtCount]string{
 	stmtRead: `SELECT q.max_rpm, q.max_tpm, q.max_rpd, q.max_input_tpm, q.max_output_tpm, q.max_tpd,
 		COALESCE(t.requests, 0), COALESCE(t.input, 0), COALESCE(t.output, 0),
 		COALESCE(d.day_start, 0), COALESCE(d.day_count, 0), COALESCE(d.day_tokens, 0),
-		(SELECT MIN(ts) FROM {p}requests WHERE model = ?1), (SELECT MIN(ts) FROM {p}tokens WHERE model = ?1)
+		(SELECT MIN(ts) FROM {p}requests WHERE model = ?1), (SELECT MIN(ts) FROM {p}tokens WHERE model = ?1),
+		(SELECT MAX(ts) FROM {p}requests WHERE model = ?1), (SELECT MAX(ts) FROM {p}tokens WHERE model = ?1)
 		FROM (SELECT 1) LEFT JOIN {p}quotas q ON q.model = ?1 LEFT JOIN {p}totals t ON t.model = ?1
 		LEFT JOIN {p}daily d ON d.model = ?1`,
 	stmtPruneRequests: `DELETE FROM {p}requests WHERE model = ? AND ts <= ?`,
 	stmtPruneTokens:   `DELETE FROM {p}tokens WHERE model = ? AND ts <= ?`,
-	stmtAddRequest:    `INSERT INTO {p}requests(model, ts) VALUES (?, ?)`,
-	stmtAddTokens:     `INSERT INTO {p}tokens(model, ts, count, output) VALUES (?, ?, ?, ?)`,
+	// What was recorded before the clock was set back counts from now: its rows
+	// may be earlier than the time at which they were added.
+	stmtSetBackRequests: `UPDATE {p}requests SET ts = ?2 WHERE model = ?1 AND ts > ?2`,
+	stmtSetBackTokens:   `UPDATE {p}tokens SET ts = ?2 WHERE model = ?1 AND ts > ?2`,
+	stmtSetBackDay:      `UPDATE {p}daily SET day_start = ?2 WHERE model = ?1 AND day_start > ?2`,
+	stmtAddRequest:      `INSERT INTO {p}requests(model, ts) VALUES (?, ?)`,
+	stmtAddTokens:       `INSERT INTO {p}tokens(model, ts, count, output) VALUES (?, ?, ?, ?)`,
 	stmtSetDay: `INSERT INTO {p}daily(model, day_start, day_count, day_tokens) VALUES (?, ?, ?, ?)
 		ON CONFLICT(model) DO UPDATE SET day_start = excluded.day_start, day_count = excluded.day_count, day_tokens = excluded.day_tokens`,
-	stmtSettleTokens:  `UPDATE {p}tokens SET count = ?, output = ? WHERE rowid = ? AND model = ? AND ts = ?`,
-	stmtSettleDay:     `UPDATE {p}daily SET day_tokens = MAX(0, day_tokens + ?) WHERE model = ? AND day_start = ? AND day_count > 0`,
-	stmtCancelRequest: `DELETE FROM {p}requests WHERE rowid = ? AND model = ? AND ts = ?`,
-	stmtCancelTokens:  `DELETE FROM {p}tokens WHERE rowid = ? AND model = ? AND ts = ?`,
+	stmtSettleTokens:  `UPDATE {p}tokens SET count = ?, output = ? WHERE rowid = ? AND model = ? AND ts <= ?`,
+	stmtSettleDay:     `UPDATE {p}daily SET day_tokens = MAX(0, day_tokens + ?) WHERE model = ? AND day_start <= ? AND day_count > 0`,
+	stmtCancelRequest: `DELETE FROM {p}requests WHERE rowid = ? AND model = ? AND ts <= ?`,
+	stmtCancelTokens:  `DELETE FROM {p}tokens WHERE rowid = ? AND model = ? AND ts <= ?`,
 	stmtCancelDay: `UPDATE {p}daily SET day_count = day_count - 1, day_tokens = MAX(0, day_tokens - ?)
-		WHERE model = ? AND day_start = ? AND day_count > 0`,
+		WHERE model = ? AND day_start <= ? AND day_count > 0`,
 }

@@ -26,6 +26,31 @@ func (d *db) History(ctx context.Context, sc quota.Scope, name string) (u quota.
 	return u, q, err
 }
 
+// Quota returns the stored quota of a name.
+func (d *db) Quota(ctx context.Context, sc quota.Scope, name string) (q quota.ModelQuota, stored bool, err error) {
+	err = d.use(ctx, "read", func(ctx context.Context) error {
+		return d.retry(ctx, func() error {
+			return d.each(ctx, sc, readQuotas, "", name, func(rows *sql.Rows) error {
+				stored = true
+				_, q, err = scanQuota(rows)
+				return err
+			})
+		})
+	})
+	if err == nil {
+		err = q.Validate(sc.String() + " " + name)
+	}
+	return q, stored, err
+}
+
+const readQuotas = `SELECT model, max_rpm, max_tpm, max_rpd, max_input_tpm, max_output_tpm, max_tpd FROM {p}quotas`
+
+func scanQuota(rows *sql.Rows) (model string, q quota.ModelQuota, err error) {
+	var v [6]sql.NullInt64
+	err = rows.Scan(&model, &v[0], &v[1], &v[2], &v[3], &v[4], &v[5])
+	return model, quotaFrom(v), err
+}
+
 // State returns everything stored.
 func (d *db) State(ctx context.Context) (st quota.State, err error) {
 	err = d.read(ctx, "read", func(ctx context.Context) error {
@@ -94,14 +119,11 @@ func usage(st *quota.State, sc quota.Scope) map[string]quota.UsageStats {
 func (d *db) readScope(ctx context.Context, sc quota.Scope, st *quota.State, name string) error {
 	qs, us := map[string]quota.ModelQuota{}, map[string]quota.UsageStats{}
 	err := errors.Join(
-		d.each(ctx, sc, `SELECT model, max_rpm, max_tpm, max_rpd, max_input_tpm, max_output_tpm, max_tpd FROM {p}quotas`, "", name,
-			func(rows *sql.Rows) error {
-				var model string
-				var q [6]sql.NullInt64
-				err := rows.Scan(&model, &q[0], &q[1], &q[2], &q[3], &q[4], &q[5])
-				qs[model] = quotaFrom(q)
-				return err
-			}),
+		d.each(ctx, sc, readQuotas, "", name, func(rows *sql.Rows) error {
+			model, q, err := scanQuota(rows)
+			qs[model] = q
+			return err
+		}),
 		d.each(ctx, sc, `SELECT model, ts FROM {p}requests`, "ts, rowid", name, func(rows *sql.Rows) error {
 			var model string
 			var ts int64

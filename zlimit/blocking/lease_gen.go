@@ -20,6 +20,13 @@ func (le *Lease) Degraded() bool {
 	return le.core.Degraded()
 }
 
+// Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
+// to, as this process last saw their buckets: for a lease that was just acquired, as its own write left them. Requested
+// is what the lease took. It makes no call, and returns none for a lease that is [Lease.Degraded].
+func (le *Lease) Statuses() zlimit.Statuses {
+	return le.core.Statuses()
+}
+
 // Consumed returns the net consumption in tokens: what was taken, with the corrections recorded so far.
 func (le *Lease) Consumed() zlimit.Amounts {
 	return le.core.Consumed()

@@ -111,7 +111,9 @@ func (l *RateLimiter) Available(entity, resource string) (zlimit.Statuses, error
 
 // TimeUntil returns how long it takes until the request would be admitted if nothing else happened, by the entity and
 // the parents that it cascades to; 0 when it would be now. A request for more than a limit can hold is an
-// [*zlimit.ExceededError]. It consumes nothing, and costs what [RateLimiter.Available] costs for each of them.
+// [*zlimit.ExceededError]. It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it
+// tells a wait and the limits of a bucket changed since it was last used, it brings the bucket in line, by one write,
+// so that the wait holds.
 func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -132,8 +134,10 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 //
 // A bucket that this process used before costs one conditional write: one call, one write unit; requests that wait for
 // a write of it share the next one under [zlimit.WithCoalescing]. A lost race costs one more. A bucket seen for the
-// first time costs a batch read before, of three read units. A rejection costs the failed write, or a consistent read
-// where the last image of the bucket foretold it.
+// first time costs a batch read before, of three read units. A rejection costs nothing when this process has seen the
+// buckets within the time of [zlimit.WithRejectionCache]; otherwise the failed write, or a consistent read where the
+// last image of the bucket foretold it. A change of limits costs one write more, by the first request that meets a
+// bucket with the old ones, admitted or rejected.
 func (l *RateLimiter) Acquire(r zlimit.Request) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()

@@ -122,7 +122,7 @@ func TestClockIsSafeForConcurrentUse(t *testing.T) {
 func ExampleClock() {
 	ctx := context.Background()
 	clock := zlimittest.NewClock()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(clock.Now), zlimit.WithNamespace("staging"))
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(clock.Now), zlimit.WithNamespace("staging"), zlimit.WithSetup())
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,7 @@ const blockingPkg = "zlimit/blocking"
 func Blocking(f *facade.Facade) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, source := range f.Files {
-		b := &blocking{newFile(blockingPkg, "package "+f.Core.Name()), f.Core}
+		b := &blocking{newFile(module+"/"+blockingPkg, "package "+f.Core.Name()), f.Core}
 		b.ImportName(f.Core.Path(), f.Core.Name())
 		for _, fn := range source.Funcs {
 			b.function(nil, fn)

@@ -1,10 +1,11 @@
-// Package emit writes the outputs of a schema, which are Go files of package zlimit and a reference page, and those of
-// package zlimit itself, which are its facade without contexts. It is a pure function of them. Each file of this package
-// writes one output.
+// Package emit writes the outputs of a schema, which are the Go files of package layout, the key builders and the table
+// definition of package zlimit, and a reference page, and those of package zlimit itself, which are its facade without
+// contexts. It is a pure function of them. Each file of this package writes one output.
 package emit
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
@@ -13,22 +14,25 @@ import (
 func Files(s *schema.Schema) (map[string][]byte, error) {
 	files := map[string][]byte{"docs/schema.md": reference(s)}
 	for _, output := range []struct {
-		path string
-		emit func(*file, *schema.Schema)
+		pkg, name string
+		emit      func(*file, *schema.Schema)
 	}{
-		{"zlimit/keys_gen.go", keys},
-		{"zlimit/items_gen.go", items},
-		{"zlimit/exprs_gen.go", exprs},
-		{"zlimit/table_gen.go", table},
-		{"zlimit/records_gen_test.go", tests},
+		{layoutPkg, "keys_gen.go", keys},
+		{layoutPkg, "items_gen.go", items},
+		{layoutPkg, "exprs_gen.go", exprs},
+		{layoutPkg, "table_gen.go", table},
+		{layoutPkg, "records_gen_test.go", tests},
+		{sdkPkg, "keys_gen.go", builders},
+		{sdkPkg, "table_gen.go", definition},
 	} {
-		f := newFile("zlimit", schemaFile)
+		f := newFile(output.pkg, schemaFile)
 		output.emit(f, s)
+		path := strings.TrimPrefix(output.pkg, module+"/") + "/" + output.name
 		text, err := f.render()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", output.path, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		files[output.path] = text
+		files[path] = text
 	}
 	return files, nil
 }

@@ -201,7 +201,7 @@ func start(g *Group, op *schema.Operation) *Statement {
 				args = append(args, exprCall("S", call))
 				continue
 			}
-			pk, sk := e.Index.Method()+"PK", e.Index.Method()+"SK"
+			pk, sk := e.Index.Variable()+"PK", e.Index.Variable()+"SK"
 			g.List(Id(pk), Id(sk)).Op(":=").Add(call)
 			args = append(args, exprCall("S", Id(pk)), exprCall("S", Id(sk)))
 		}
@@ -221,7 +221,7 @@ func callType(f *file, op *schema.Operation) {
 		g.Return(Id(op.CallType()).Values(call))
 	})
 	for _, c := range op.Clauses {
-		method := schema.Unexported(c.Name)
+		method := c.Method()
 		f.doc(method + " " + sentence(lower(c.Doc)) + argList(c.Args))
 		params, name := argParams(c.Args), Lit("")
 		if c.Family != nil {

@@ -205,8 +205,8 @@ func indexKey(g *Group, e *schema.Entry, prefix string) []Code {
 }
 
 func encoder(f *file, r *schema.Record) {
-	f.doc("encode returns the attributes of the item but for its primary key.")
-	f.Func().Params(Id("it").Op("*").Id(r.ItemType())).Id("encode").Params().Qual(exprPkg, "Item").BlockFunc(func(g *Group) {
+	f.doc("Encode returns the attributes of the item but for its primary key.")
+	f.Func().Params(Id("it").Op("*").Id(r.ItemType())).Id("Encode").Params().Qual(exprPkg, "Item").BlockFunc(func(g *Group) {
 		var always, sometimes []Code
 		capacity := 0
 		for _, a := range stored(r.Attributes) {
@@ -220,7 +220,7 @@ func encoder(f *file, r *schema.Record) {
 		}
 		for _, e := range r.Entries {
 			if e.When == nil {
-				always = append(always, indexKey(g, e, e.Index.Method())...)
+				always = append(always, indexKey(g, e, e.Index.Variable())...)
 				continue
 			}
 			sometimes = append(sometimes, If(isSet(schema.S, source(e.When))).BlockFunc(func(g *Group) {

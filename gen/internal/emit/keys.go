@@ -12,9 +12,9 @@ import (
 func keys(f *file, s *schema.Schema) {
 	for _, r := range s.Records {
 		keyType(f, r)
-		f.doc("key returns the primary key.")
-		f.Func().Params(receiver(r)).Id("key").Params().Qual(storePkg, "Key").Block(
-			Return(Qual(storePkg, "Key").Add(primaryKey(r))),
+		f.doc("Key returns the primary key.")
+		f.Func().Params(receiver(r)).Id("Key").Params().Qual(storePkg, "Key").Block(
+			Return(Qual(storePkg, "Key").Add(primaryKey(r, ofKey))),
 		)
 		for _, e := range r.Entries {
 			entry(f, r, e)
@@ -54,8 +54,8 @@ func fieldType(f *schema.Field) *Statement {
 }
 
 // primaryKey writes the two strings of a key, in one line when they are short.
-func primaryKey(r *schema.Record) *Statement {
-	pk, sk := concat(r.PK, ofKey), concat(r.SK, ofKey)
+func primaryKey(r *schema.Record, ref func(*schema.Field) *Statement) *Statement {
+	pk, sk := concat(r.PK, ref), concat(r.SK, ref)
 	multi := width(pk)+width(sk) > 60
 	return Custom(Options{Open: "{", Close: "}", Separator: ",", Multi: multi}, field("PK", pk), field("SK", sk))
 }
@@ -122,7 +122,7 @@ func parser(f *file, r *schema.Record) {
 	f.doc(r.ParseFunc() + " returns the fields of a key; false when it is not that of " + article(noun(r)) + " item.")
 	signature := f.Func().Id(r.ParseFunc()).Params(Id("key").Qual(storePkg, "Key")).Params(Id(r.KeyType()), Bool())
 	if len(r.KeyFields()) == 0 {
-		signature.Block(Return(Id(r.KeyType()).Values(), Id("key").Op("==").Id(r.KeyType()).Values().Dot("key").Call()))
+		signature.Block(Return(Id(r.KeyType()).Values(), Id("key").Op("==").Id(r.KeyType()).Values().Dot("Key").Call()))
 		return
 	}
 	signature.BlockFunc(func(g *Group) {
@@ -194,7 +194,7 @@ func query(f *file, q *schema.Query) {
 	if prefix != nil {
 		parts = append(parts, field("Prefix", prefix))
 	}
-	params := queryParams(append(pk.Fields(), q.Narrow...))
+	params := fieldParams(append(pk.Fields(), q.Narrow...))
 	f.Func().Id(q.Func()).Add(parameters(len("func  store.Query {")+len(q.Func()), params...)).Qual(storePkg, "Query").Block(
 		Return(Qual(storePkg, "Query").Add(queryFields(parts))),
 	)
@@ -245,8 +245,8 @@ func queryPrefix(q *schema.Query, sk *schema.Template) (expression *Statement, f
 	return Id("keyPrefix").Call(args...), form
 }
 
-// queryParams returns fields as parameters.
-func queryParams(fields []*schema.Field) []member {
+// fieldParams returns fields as parameters.
+func fieldParams(fields []*schema.Field) []member {
 	params := make([]member, len(fields))
 	for i, f := range fields {
 		params[i] = member{name: schema.Unexported(f.Name), typ: fieldType(f)}

@@ -1,35 +1,15 @@
 package emit
 
 import (
-	"fmt"
-	"slices"
-	"strings"
-
 	. "github.com/dave/jennifer/jen"
 
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// table writes the definition of the table in three forms: for stores, for the AWS SDK and for CloudFormation.
+// table writes the description of the table for stores.
 func table(f *file, s *schema.Schema) {
-	f.doc("SchemaVersion is the version of the layout that this package reads and writes.")
-	f.Const().Id("SchemaVersion").Op("=").Lit(s.Version)
-	f.doc("ClientMinVersion is the version of the oldest client that may use a table of this layout.")
-	f.Const().Id("ClientMinVersion").Op("=").Lit(s.ClientMinVersion)
-	f.doc("TTLAttribute is the attribute that holds the time of expiry, in epoch seconds.")
-	f.Const().Id("TTLAttribute").Op("=").Lit(s.TTL)
-
-	f.doc("tableSchema is the table as stores see it.")
-	f.Var().Id("tableSchema").Op("=").Qual(storePkg, "Table").Add(fields(storeTable(s)...))
-
-	f.doc("CreateTableInput returns the definition of a table for CreateTable: its key, its indexes, billing on demand and a " +
-		"stream of old and new images. The time to live is enabled by a call of its own, for [TTLAttribute].")
-	f.Func().Id("CreateTableInput").Params(Id("table").String()).Op("*").Qual(dynamodbPkg, "CreateTableInput").Block(
-		Return(Op("&").Qual(dynamodbPkg, "CreateTableInput").Add(fields(createTable(s)...))),
-	)
-
-	f.doc("CloudFormation is the table as a CloudFormation template, time to live included. Its one parameter is TableName.")
-	f.Const().Id("CloudFormation").Op("=").Custom(Options{Open: "`", Close: "`"}, Op(cloudFormation(s)))
+	f.doc("Table is the table as stores see it.")
+	f.Var().Id("Table").Op("=").Qual(storePkg, "Table").Add(fields(storeTable(s)...))
 }
 
 func storeTable(s *schema.Schema) []Code {
@@ -54,100 +34,5 @@ func storeTable(s *schema.Schema) []Code {
 		}
 		parts = append(parts, field("Indexes", Index().Qual(storePkg, "Index").Add(fields(indexes...))))
 	}
-	return append(parts, field("TTL", Id("TTLAttribute")))
-}
-
-func awsString(s string) *Statement { return Qual(awsPkg, "String").Call(Lit(s)) }
-
-func createTable(s *schema.Schema) []Code {
-	var attributes []Code
-	for _, name := range s.KeyAttributes() {
-		attributes = append(attributes, Values(
-			field("AttributeName", awsString(name)),
-			field("AttributeType", Qual(typesPkg, "ScalarAttributeTypeS")),
-		))
-	}
-	parts := []Code{
-		field("TableName", Qual(awsPkg, "String").Call(Id("table"))),
-		field("BillingMode", Qual(typesPkg, "BillingModePayPerRequest")),
-		field("AttributeDefinitions", Index().Qual(typesPkg, "AttributeDefinition").Add(fields(attributes...))),
-		field("KeySchema", keySchema("PK", "SK")),
-	}
-	for _, kind := range []struct {
-		local       bool
-		field, elem string
-	}{
-		{false, "GlobalSecondaryIndexes", "GlobalSecondaryIndex"},
-		{true, "LocalSecondaryIndexes", "LocalSecondaryIndex"},
-	} {
-		var indexes []Code
-		for _, x := range s.Indexes {
-			if x.Local != kind.local {
-				continue
-			}
-			projection := "ProjectionTypeAll"
-			if x.KeysOnly {
-				projection = "ProjectionTypeKeysOnly"
-			}
-			indexes = append(indexes, fields(
-				field("IndexName", awsString(x.Name)),
-				field("KeySchema", keySchema(x.PK, x.SK)),
-				field("Projection", Op("&").Qual(typesPkg, "Projection").Values(field("ProjectionType", Qual(typesPkg, projection)))),
-			))
-		}
-		if len(indexes) > 0 {
-			parts = append(parts, field(kind.field, Index().Qual(typesPkg, kind.elem).Add(fields(indexes...))))
-		}
-	}
-	return append(parts, field("StreamSpecification", Op("&").Qual(typesPkg, "StreamSpecification").Add(fields(
-		field("StreamEnabled", Qual(awsPkg, "Bool").Call(True())),
-		field("StreamViewType", Qual(typesPkg, "StreamViewTypeNewAndOldImages")),
-	))))
-}
-
-func keySchema(pk, sk string) *Statement {
-	element := func(name, kind string) Code {
-		return Values(field("AttributeName", awsString(name)), field("KeyType", Qual(typesPkg, "KeyType"+kind)))
-	}
-	return Index().Qual(typesPkg, "KeySchemaElement").Add(fields(element(pk, "Hash"), element(sk, "Range")))
-}
-
-// cloudFormation returns a template with the table alone.
-func cloudFormation(s *schema.Schema) string {
-	var b strings.Builder
-	b.WriteString("Parameters:\n  TableName:\n    Type: String\nResources:\n  Table:\n    Type: AWS::DynamoDB::Table\n" +
-		"    Properties:\n      TableName: !Ref TableName\n      BillingMode: PAY_PER_REQUEST\n      AttributeDefinitions:\n")
-	for _, name := range s.KeyAttributes() {
-		fmt.Fprintf(&b, "        - { AttributeName: %s, AttributeType: S }\n", name)
-	}
-	writeKey := func(indent, pk, sk string) {
-		fmt.Fprintf(&b, "%sKeySchema:\n", indent)
-		fmt.Fprintf(&b, "%s  - { AttributeName: %s, KeyType: HASH }\n", indent, pk)
-		fmt.Fprintf(&b, "%s  - { AttributeName: %s, KeyType: RANGE }\n", indent, sk)
-	}
-	writeKey("      ", "PK", "SK")
-	for _, kind := range []struct {
-		local bool
-		name  string
-	}{{false, "GlobalSecondaryIndexes"}, {true, "LocalSecondaryIndexes"}} {
-		if !slices.ContainsFunc(s.Indexes, func(x *schema.Index) bool { return x.Local == kind.local }) {
-			continue
-		}
-		fmt.Fprintf(&b, "      %s:\n", kind.name)
-		for _, x := range s.Indexes {
-			if x.Local != kind.local {
-				continue
-			}
-			projection := "ALL"
-			if x.KeysOnly {
-				projection = "KEYS_ONLY"
-			}
-			fmt.Fprintf(&b, "        - IndexName: %s\n", x.Name)
-			writeKey("          ", x.PK, x.SK)
-			fmt.Fprintf(&b, "          Projection: { ProjectionType: %s }\n", projection)
-		}
-	}
-	fmt.Fprintf(&b, "      StreamSpecification: { StreamViewType: NEW_AND_OLD_IMAGES }\n"+
-		"      TimeToLiveSpecification: { AttributeName: %s, Enabled: true }\n", s.TTL)
-	return b.String()
+	return append(parts, field("TTL", Lit(s.TTL)))
 }

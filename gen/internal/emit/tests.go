@@ -19,7 +19,7 @@ func tests(f *file, s *schema.Schema) {
 		keys = append(keys, Id("keysOf").Call(Lit(noun(r)), Id(r.ParseFunc())))
 		items = append(items, Id("itemsOf").Call(Lit(noun(r)), Id(r.DecodeFunc()),
 			Func().Params(Id("it").Op("*").Id(r.ItemType())).Qual(storePkg, "Key").Block(
-				Return(Id("it").Dot("Key").Dot("key").Call()))))
+				Return(Id("it").Dot("Key").Dot("Key").Call()))))
 	}
 	f.Line()
 	f.Var().Id("keyKinds").Op("=").Index().Id("keyKind").Add(fields(keys...))
@@ -78,7 +78,7 @@ func operationCalls(op *schema.Operation) []Code {
 	}
 	calls := []Code{Values(Lit(name), result().Block(Return(call().Dot("Bind").Call())))}
 	for _, c := range op.Clauses {
-		method := schema.Unexported(c.Name)
+		method := c.Method()
 		var args []Code
 		if c.Family != nil {
 			args = append(args, Lit("m"))

@@ -6,7 +6,7 @@ package limits
 import (
 	"time"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 )
 
 // A Declaration is a valid declaration. Slices are in the order of the document.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 )
 
 // What package zlimit allows as names; a test holds the two together.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 )
 
 // initialisms are words that Go writes in capitals.
@@ -36,36 +36,39 @@ func Unexported(name string) string {
 }
 
 // KeyType returns the name of the type of a record's keys.
-func (r *Record) KeyType() string { return Unexported(r.Name) + "Key" }
+func (r *Record) KeyType() string { return Exported(r.Name) + "Key" }
 
 // ParseFunc returns the name of the function that parses a record's keys.
-func (r *Record) ParseFunc() string { return "parse" + Exported(r.Name) + "Key" }
+func (r *Record) ParseFunc() string { return "Parse" + Exported(r.Name) + "Key" }
 
 // ItemType returns the name of the type of a record's items.
-func (r *Record) ItemType() string { return Unexported(r.Name) + "Item" }
+func (r *Record) ItemType() string { return Exported(r.Name) }
 
 // DecodeFunc returns the name of the function that decodes a record's items.
-func (r *Record) DecodeFunc() string { return "decode" + Exported(r.Name) }
+func (r *Record) DecodeFunc() string { return "Decode" + Exported(r.Name) }
 
 // ReservesFunc returns the name of the function that tells names that members of a family without a prefix cannot have;
 // "" where every name will do.
 func (r *Record) ReservesFunc() string {
 	for _, f := range r.Families {
 		if f.Prefix == "" {
-			return Unexported(r.Name) + "Reserves"
+			return Exported(r.Name) + "Reserves"
 		}
 	}
 	return ""
 }
 
 // Method returns the name of the method of keys that returns those of an index.
-func (x *Index) Method() string { return strings.ToLower(x.Name) }
+func (x *Index) Method() string { return capital(x.Name) }
+
+// Variable returns how the names of the variables begin that hold a key of the index.
+func (x *Index) Variable() string { return strings.ToLower(x.Name) }
 
 // Noun returns a name for a member that may precede others: bucketLimit, configLimit.
 func (m *Members) Noun() string {
 	pkg, name, imported := strings.Cut(m.Type, ".")
 	if !imported {
-		return m.Type
+		return strings.ToLower(m.Type[:1]) + m.Type[1:]
 	}
 	return pkg + name
 }
@@ -87,33 +90,28 @@ func capital(s string) string {
 }
 
 // Func returns the name of the function that starts or binds the operation.
-func (op *Operation) Func() string { return Unexported(op.Name) }
+func (op *Operation) Func() string { return Exported(op.Name) }
 
 // Var returns the name of the variable that holds the operation.
 func (op *Operation) Var() string { return Unexported(op.Name) + "Operation" }
 
 // CallType returns the name of the type that collects clauses.
-func (op *Operation) CallType() string { return Unexported(op.Name) + "Call" }
+func (op *Operation) CallType() string { return Exported(op.Name) + "Call" }
 
 // ClauseConst returns the name of the index of a clause.
 func (op *Operation) ClauseConst(c *Clause) string { return Unexported(op.Name) + Exported(c.Name) }
 
+// Method returns the name of the method that picks a clause.
+func (c *Clause) Method() string { return Exported(c.Name) }
+
 // Func returns the name of the function that returns the query.
-func (q *Query) Func() string { return "query" + Exported(q.Name) }
+func (q *Query) Func() string { return "Query" + Exported(q.Name) }
 
 // packageNames are names that the generated files declare whatever the schema says, or that they import.
-var packageNames = []string{
-	"tableSchema", "CreateTableInput", "CloudFormation", "TTLAttribute", "SchemaVersion", "ClientMinVersion",
-	"aws", "bucket", "dynamodb", "expr", "slices", "store", "strconv", "strings", "types",
-}
+var packageNames = []string{"Table", "bucket", "expr", "slices", "store", "strconv", "strings"}
 
 // primitives are names of the hand-written functions and types that generated code calls.
 var primitives = []string{"cutMember", "decoder", "keyPrefix", "keyReader", "orNull", "readKey", "room"}
-
-// locals are names of variables in generated functions that name the type of a member.
-var locals = []string{
-	"a", "b", "d", "field", "i", "it", "item", "key", "list", "m", "members", "name", "ok", "pk", "prefix", "rest", "sk",
-}
 
 // namespace is a set of Go names that must differ.
 type namespace struct {
@@ -163,9 +161,6 @@ func (l *loader) checkNames() {
 		what := "type " + m.Type
 		if !strings.Contains(m.Type, ".") {
 			pkg.add(m.Pos, m.Type, what)
-			if slices.Contains(locals, m.Type) {
-				l.Errorf(m.Pos, "%s: variables in the generated package have this name", what)
-			}
 		}
 		for _, name := range []string{m.AppendFunc(), m.DecodeFunc(), m.FindFunc()} {
 			pkg.add(m.Pos, name, what)
@@ -200,7 +195,7 @@ func (l *loader) checkRecordNames(r *Record) {
 	what := "record " + r.Name
 	members := l.namespace() // of the item type
 	members.taken["Key"] = "the key"
-	members.taken["encode"] = "the encoder"
+	members.taken["Encode"] = "the encoder"
 	for _, a := range r.Attributes {
 		if a.From == nil {
 			members.add(a.Pos, Exported(a.Go), what+": attribute "+a.Name)
@@ -209,10 +204,21 @@ func (l *loader) checkRecordNames(r *Record) {
 	for _, f := range r.Families {
 		members.add(f.Pos, Exported(f.Name), what+": family "+f.Name)
 	}
-	methods := l.namespace() // of the key type
-	methods.taken["key"] = "the primary key"
+	parts := l.namespace() // fields and methods of the key type
+	parts.taken["Key"] = "the primary key"
+	builder := l.namespace() // parameters of the function that builds the key
+	seen := map[*Field]bool{}
+	for _, f := range r.KeyFields() {
+		if !seen[f] {
+			parts.add(r.PK.Pos, Exported(f.Name), what+": field "+f.Name)
+			builder.addParam(r.PK.Pos, f.Name, what+": field "+f.Name)
+		}
+		seen[f] = true
+	}
+	variables := l.namespace() // that hold keys of indexes
 	for _, e := range r.Entries {
-		methods.add(e.Pos, e.Index.Method(), what+": index "+e.Index.Name)
+		parts.add(e.Pos, e.Index.Method(), what+": index "+e.Index.Name)
+		variables.add(e.Pos, e.Index.Variable(), what+": index "+e.Index.Name)
 		if e.When != nil {
 			params := l.namespace()
 			params.taken["k"] = "the receiver"
@@ -221,34 +227,29 @@ func (l *loader) checkRecordNames(r *Record) {
 			params.addParam(e.Pos, e.When.Go, what+": index "+e.Index.Name)
 		}
 	}
-	keyFields := l.namespace()
-	seen := map[*Field]bool{}
-	for _, f := range r.KeyFields() {
-		if !seen[f] {
-			keyFields.add(r.PK.Pos, Exported(f.Name), what+": field "+f.Name)
-		}
-		seen[f] = true
-	}
 }
 
 func (l *loader) checkOperationNames(op *Operation, pkg *namespace) {
 	what := "operation " + op.Name
 	params := l.namespace()
 	params.taken[op.Var()] = "the operation"
-	params.taken[op.CallType()] = "the type of its calls"
 	if op.Keys {
 		params.taken["key"] = "the key of the item"
 		for _, e := range op.Records[0].Entries {
-			params.taken[e.Index.Method()+"PK"] = "the key in index " + e.Index.Name
-			params.taken[e.Index.Method()+"SK"] = "the key in index " + e.Index.Name
+			params.taken[e.Index.Variable()+"PK"] = "the key in index " + e.Index.Name
+			params.taken[e.Index.Variable()+"SK"] = "the key in index " + e.Index.Name
 		}
 	}
 	for _, a := range op.Args {
 		params.addParam(a.Pos, a.Name, what+": argument "+a.Name)
 	}
+	methods := l.namespace() // of a call, and its embedded field
+	methods.taken["Call"] = "the call"
+	methods.taken["Bind"] = "the end of a call"
+	methods.taken["Pick"] = "the choice of a clause"
 	for _, c := range op.Clauses {
 		what := what + ": clause " + c.Name
-		l.checkWord(c.Pos, Unexported(c.Name), what)
+		methods.add(c.Pos, c.Method(), what)
 		pkg.add(c.Pos, op.ClauseConst(c), what)
 		params := l.namespace()
 		params.taken["c"] = "the receiver"

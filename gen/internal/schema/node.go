@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 )
 
 // loader turns nodes into a schema.
@@ -36,7 +36,7 @@ var (
 	snakeName     = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	attributeName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 	indexName     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*$`)
-	typeName      = regexp.MustCompile(`^([a-z][a-z0-9]*\.[A-Z][A-Za-z0-9]*|[a-z][A-Za-z0-9]*)$`)
+	typeName      = regexp.MustCompile(`^([a-z][a-z0-9]*\.[A-Z][A-Za-z0-9]*|[A-Z][A-Za-z0-9]*)$`)
 )
 
 // name checks a name of the schema's own.

@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 )
 
 func (l *loader) query(p document.Pair) {

@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 )
 
 func (l *loader) record(p document.Pair) {
@@ -188,7 +188,7 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 		"type": func(n *yaml.Node) {
 			m.Type, typePos = l.Text(n, what+": type"), document.At(document.Follow(n))
 			if !typeName.MatchString(m.Type) {
-				l.Errorf(typePos, "%s: type %q is neither pkg.Type nor a type that is not exported", what, m.Type)
+				l.Errorf(typePos, "%s: type %q is neither pkg.Type nor an exported type", what, m.Type)
 			}
 		},
 		"doc": func(n *yaml.Node) { m.Doc = l.Doc(n, what) },

@@ -6,7 +6,7 @@ package schema
 import (
 	"strings"
 
-	"github.com/zlimit/zlimit-go/gen/internal/document"
+	"github.com/zlimit/zlimit-go/internal/document"
 )
 
 // A Schema is a valid description of the table: what it holds, and what is done to it. Slices are in the order of the

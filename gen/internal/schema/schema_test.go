@@ -50,7 +50,7 @@ records:
     families:
       limits:
         pattern: "l_{limit}_{field}"
-        type: limitOf
+        type: LimitOf
         doc: A limit.
         fields:
           a: { type: S, doc: a text }

@@ -1,4 +1,4 @@
-// Package difftest compares the two interpreters of a template: package expr's own, as the SQLite store uses it, and
+// Package difftest compares the two interpreters of a template: package expr's own, as the embedded stores use it, and
 // DynamoDB's, on a running engine.
 package difftest
 
@@ -18,40 +18,55 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo/dynamotest"
+	"github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
 	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { enginetest.Main(m) }
 
-// stores returns an embedded store and one on the engine, with the same empty table.
-func stores(t *testing.T) (embedded, engine store.Store) {
+// An embedded store and its name.
+type embedded struct {
+	store.Store
+	name string
+}
+
+// stores returns the embedded stores and one on the engine, with the same empty table.
+func stores(t *testing.T) (all []embedded, engine store.Store) {
 	e := enginetest.Start(t)
 	engine = dynamo.New(e.Client(), e.Table(t), storetest.Table, dynamotest.CreateTable)
-	embedded, err := sqlite.OpenMemory(storetest.Table)
+	inMemory, err := memory.New(storetest.Table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := embedded.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	for _, s := range []store.Store{embedded, engine} {
+	onSQLite, err := sqlite.OpenMemory(storetest.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = []embedded{{inMemory, "memory"}, {onSQLite, "sqlite"}}
+	for _, s := range all {
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 		if err := s.Setup(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return embedded, engine
+	if err := engine.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return all, engine
 }
 
 // cases is the number of sequences; each has about 25 writes.
 const cases = 300
 
-// TestInterpretersAgree does the same random writes on both stores: each is applied by both, or fails its condition on
-// both, or is refused by both, with the same images, and leaves the same items.
+// TestInterpretersAgree does the same random writes on all stores: each is applied by all, or fails its condition on
+// all, or is refused by all, with the same images, and leaves the same items.
 func TestInterpretersAgree(t *testing.T) {
-	embedded, engine := stores(t)
+	all, engine := stores(t)
 	repeat(t, cases)
 	var partition, applied, failed, refused atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
@@ -65,27 +80,31 @@ func TestInterpretersAgree(t *testing.T) {
 			if !ok {
 				continue
 			}
-			want, wantErr := embedded.Write(t.Context(), w)
 			got, gotErr := engine.Write(t.Context(), w)
-			if msg := compare(want, wantErr, got, gotErr); msg != "" {
-				rt.Fatalf("%s\n%s", describe(w), msg)
+			for _, s := range all {
+				want, wantErr := s.Write(t.Context(), w)
+				if msg := compare(want, wantErr, got, gotErr); msg != "" {
+					rt.Fatalf("%s: %s\n%s", s.name, describe(w), msg)
+				}
 			}
 			switch {
-			case wantErr != nil:
+			case gotErr != nil:
 				refused.Add(1)
-			case want.Applied:
+			case got.Applied:
 				applied.Add(1)
 			default:
 				failed.Add(1)
 			}
 		}
-		want, wantErr := embedded.Read(t.Context(), keys, true)
 		got, gotErr := engine.Read(t.Context(), keys, true)
-		if err := errors.Join(wantErr, gotErr); err != nil {
-			rt.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
-			rt.Fatalf("items afterwards (-embedded +engine):\n%s", diff)
+		for _, s := range all {
+			want, wantErr := s.Read(t.Context(), keys, true)
+			if err := errors.Join(wantErr, gotErr); err != nil {
+				rt.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
+				rt.Fatalf("items afterwards (-%s +engine):\n%s", s.name, diff)
+			}
 		}
 	})
 	t.Logf("%d writes applied, %d failed their condition, %d were refused", applied.Load(), failed.Load(), refused.Load())
@@ -108,7 +127,7 @@ func repeat(t *testing.T, n int) {
 
 // TestTransactionsAgree does the same for transactions.
 func TestTransactionsAgree(t *testing.T) {
-	embedded, engine := stores(t)
+	all, engine := stores(t)
 	repeat(t, cases)
 	var partition atomic.Int64
 	rapid.Check(t, func(rt *rapid.T) {
@@ -126,19 +145,23 @@ func TestTransactionsAgree(t *testing.T) {
 			if len(writes) == 0 {
 				continue
 			}
-			want, wantErr := embedded.Transact(t.Context(), writes)
 			got, gotErr := engine.Transact(t.Context(), writes)
-			if msg := compare(want, wantErr, got, gotErr); msg != "" {
-				rt.Fatalf("%s\n%s", describe(writes...), msg)
+			for _, s := range all {
+				want, wantErr := s.Transact(t.Context(), writes)
+				if msg := compare(want, wantErr, got, gotErr); msg != "" {
+					rt.Fatalf("%s: %s\n%s", s.name, describe(writes...), msg)
+				}
 			}
 		}
-		want, wantErr := embedded.Read(t.Context(), keys, true)
 		got, gotErr := engine.Read(t.Context(), keys, true)
-		if err := errors.Join(wantErr, gotErr); err != nil {
-			rt.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
-			rt.Fatalf("items afterwards (-embedded +engine):\n%s", diff)
+		for _, s := range all {
+			want, wantErr := s.Read(t.Context(), keys, true)
+			if err := errors.Join(wantErr, gotErr); err != nil {
+				rt.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got, storetest.Equal); diff != "" {
+				rt.Fatalf("items afterwards (-%s +engine):\n%s", s.name, diff)
+			}
 		}
 	})
 }

@@ -1,8 +1,10 @@
 package dynamo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -17,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	smithyendpoints "github.com/aws/smithy-go/endpoints"
+	"github.com/aws/smithy-go/logging"
 )
 
 // A ClientConfig says where a client finds DynamoDB. Its zero value leaves all to the environment and the shared AWS
@@ -25,6 +28,8 @@ type ClientConfig struct {
 	Region   string // "" for the environment's
 	Endpoint string // a URL; "" for the region's
 	Profile  string // of the shared configuration files; "" for the environment's
+	// Logger is where the SDK reports what it finds odd; nil for nowhere.
+	Logger *slog.Logger
 }
 
 const (
@@ -32,7 +37,7 @@ const (
 	localRegion = "us-east-1"
 
 	dialTimeout  = 3 * time.Second
-	replyTimeout = 5 * time.Second  // until the reply's header; DynamoDB answers in milliseconds
+	replyTimeout = time.Minute      // of a request without a deadline of its own, such as those of Setup
 	idleTimeout  = 50 * time.Second // shorter than the minute after which load balancers drop idle connections
 	idlePerHost  = 256
 )
@@ -52,7 +57,7 @@ func NewClient(ctx context.Context, c ClientConfig) (*dynamodb.Client, error) {
 
 // load returns the SDK's configuration, without the endpoint, which is that of DynamoDB alone.
 func (c ClientConfig) load(ctx context.Context) (aws.Config, error) {
-	options := []func(*config.LoadOptions) error{}
+	options := []func(*config.LoadOptions) error{config.WithLogger(sdkLogger{cmp.Or(c.Logger, slog.New(slog.DiscardHandler))})}
 	if c.Region != "" {
 		options = append(options, config.WithRegion(c.Region))
 	}
@@ -79,6 +84,18 @@ func (c ClientConfig) load(ctx context.Context) (aws.Config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+// An sdkLogger reports what the SDK says, which would go to the standard error otherwise.
+type sdkLogger struct{ *slog.Logger }
+
+// Logf implements [logging.Logger].
+func (l sdkLogger) Logf(class logging.Classification, format string, v ...any) {
+	level := slog.LevelDebug
+	if class == logging.Warn {
+		level = slog.LevelWarn
+	}
+	l.Log(context.Background(), level, "zlimit: AWS SDK: "+fmt.Sprintf(format, v...))
 }
 
 // client returns the client of NewClient.
@@ -147,7 +164,7 @@ func resolveEndpoint(ctx context.Context, cfg aws.Config) (*fixedEndpoint, error
 }
 
 // tunedHTTPClient returns a client with the settings of the SDK's, such as proxies and certificates, and connections for
-// many callers.
+// many callers. How long a request takes is its context's business, as long as that has a deadline.
 func tunedHTTPClient(configured aws.HTTPClient) *http.Client {
 	sdk, ok := configured.(*awshttp.BuildableClient)
 	if !ok {
@@ -159,10 +176,10 @@ func tunedHTTPClient(configured aws.HTTPClient) *http.Client {
 	transport.MaxConnsPerHost = 0
 	transport.IdleConnTimeout = idleTimeout
 	transport.TLSHandshakeTimeout = dialTimeout
-	transport.ResponseHeaderTimeout = replyTimeout
+	transport.ResponseHeaderTimeout = 0
 	transport.DisableCompression = true
 	return &http.Client{
-		Transport:     transport,
+		Transport:     patient{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

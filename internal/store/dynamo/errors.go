@@ -2,10 +2,12 @@ package dynamo
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -77,6 +79,8 @@ func classify(err error) outcome {
 		return ended
 	case isSend(err):
 		return classifySend(err)
+	case isCut(err):
+		return unknown
 	case errors.As(err, &status):
 		return classifyStatus(status.HTTPStatusCode())
 	case isDeserialization(err):
@@ -148,6 +152,13 @@ func isDeserialization(err error) bool {
 	return errors.As(err, &broken)
 }
 
+// isCut reports whether the body of a reply broke off. Its status line then says nothing: a failed condition and a throttle
+// have the same. A body that is something else than JSON is whole, and comes from a gateway.
+func isCut(err error) bool {
+	var other *json.SyntaxError
+	return isDeserialization(err) && !errors.As(err, &other)
+}
+
 // failure returns the error of a call as package store defines it. write says whether the call may have changed
 // something; doubt, that an earlier attempt of it may have.
 func failure(ctx context.Context, op string, err error, write, doubt bool) error {
@@ -161,6 +172,7 @@ func failure(ctx context.Context, op string, err error, write, doubt bool) error
 	switch how {
 	case throttled, unsent:
 		result.Unavailable, result.Throttled = true, how == throttled
+		result.Throttles = throttlesIn(err)
 	case unknown, ended:
 		result.Unavailable = true
 		result.Unknown = write
@@ -174,6 +186,50 @@ func failure(ctx context.Context, op string, err error, write, doubt bool) error
 		result.Invalid = write && isInvalid(err)
 	}
 	return result
+}
+
+// throttlesIn returns the limits that DynamoDB named for a throttled call. The reasons of a cancelled transaction name none.
+func throttlesIn(err error) []store.Throttle {
+	var exceeded *types.ProvisionedThroughputExceededException
+	var throttling *types.ThrottlingException
+	var limit *types.RequestLimitExceeded
+	var reasons []types.ThrottlingReason
+	switch {
+	case errors.As(err, &exceeded):
+		reasons = exceeded.ThrottlingReasons
+	case errors.As(err, &throttling):
+		reasons = throttling.ThrottlingReasons
+	case errors.As(err, &limit):
+		reasons = limit.ThrottlingReasons
+	}
+	var throttles []store.Throttle
+	for i := range reasons {
+		throttles = append(throttles, throttleOf(value(reasons[i].Reason), value(reasons[i].Resource)))
+	}
+	return throttles
+}
+
+// throttleOf reads a reason of DynamoDB: Table or Index, Read or Write, and the limit.
+func throttleOf(reason, resource string) store.Throttle {
+	t := store.Throttle{Reason: reason, Resource: resource}
+	rest, index := strings.CutPrefix(reason, "Index")
+	if !index {
+		rest, _ = strings.CutPrefix(rest, "Table")
+	}
+	t.Index = index
+	rest, t.Write = strings.CutPrefix(rest, "Write")
+	if !t.Write {
+		rest = strings.TrimPrefix(rest, "Read")
+	}
+	switch rest {
+	case "KeyRangeThroughputExceeded":
+		t.Limit = store.OfKey
+	case "ProvisionedThroughputExceeded", "MaxOnDemandThroughputExceeded":
+		t.Limit = store.OfTable
+	case "AccountLimitExceeded":
+		t.Limit = store.OfAccount
+	}
+	return t
 }
 
 // value returns what p points to, "" for nil.

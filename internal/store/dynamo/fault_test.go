@@ -127,8 +127,9 @@ func TestFaults(t *testing.T) {
 		{enginetest.LostReply, outcome{unknown, 1, 1}, outcome{unknown, 1, 1}, retried, outcome{unknown, 3, 1}, readRetried, readGaveUp},
 		{enginetest.ResetReply, outcome{unknown, 1, 1}, outcome{unknown, 1, 1}, retried, outcome{unknown, 3, 1}, readRetried, readGaveUp},
 		{enginetest.TruncatedReply, outcome{unknown, 1, 1}, outcome{unknown, 1, 1}, retried, outcome{unknown, 3, 1}, readRetried, readGaveUp},
-		// Answers that another try would not change, or that the caller is to judge.
-		{enginetest.Conflict, outcome{conflict, 1, 0}, outcome{conflict, 1, 0}, outcome{conflict, 1, 0}, outcome{conflict, 1, 0}, outcome{conflict, 1, 0}, outcome{conflict, 1, 0}},
+		// Another transaction was in the way, which is over soon; a transaction's caller is to judge.
+		{enginetest.Conflict, retried, outcome{conflict, 3, 0}, outcome{conflict, 1, 0}, outcome{conflict, 1, 0}, readRetried, outcome{conflict, 3, 0}},
+		// Answers that another try would not change.
 		{enginetest.AccessDenied, outcome{refusal, 1, 0}, outcome{refusal, 1, 0}, outcome{refusal, 1, 0}, outcome{refusal, 1, 0}, outcome{refusal, 1, 0}, outcome{refusal, 1, 0}},
 		{enginetest.ResourceNotFound, outcome{missing, 1, 0}, outcome{missing, 1, 0}, outcome{missing, 1, 0}, outcome{missing, 1, 0}, outcome{missing, 1, 0}, outcome{missing, 1, 0}},
 	} {

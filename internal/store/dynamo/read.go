@@ -3,6 +3,7 @@ package dynamo
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -44,6 +45,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 	items := make([]expr.Item, len(keys))
 	fruitless := 0
 	for {
+		sent := time.Now()
 		out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
 			RequestItems:           map[string]types.KeysAndAttributes{s.name: request},
 			ReturnConsumedCapacity: s.capacity,
@@ -51,6 +53,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 		if err != nil {
 			return nil, failure(ctx, op, err, false, false)
 		}
+		s.clock.learn(sent, out.ResultMetadata)
 		for _, found := range out.Responses[s.name] {
 			item, err := decodeItem(found)
 			if err != nil {
@@ -84,6 +87,7 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 	if err := s.begin(ctx, op); err != nil {
 		return nil, err
 	}
+	sent := time.Now()
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName:              &s.name,
 		Key:                    encodeKey(k),
@@ -93,6 +97,7 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 	if err != nil {
 		return nil, failure(ctx, op, err, false, false)
 	}
+	s.clock.learn(sent, out.ResultMetadata)
 	item, err := decodeItem(out.Item)
 	if err != nil {
 		return nil, &store.Error{Op: op, Err: err}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -28,6 +29,15 @@ type reply struct {
 	status int
 	body   string
 	date   time.Time // of the server's clock
+	cut    int       // the connection breaks after that many bytes of the body; -1 for none, 0 for a whole body
+}
+
+// content returns the body as the connection delivers it.
+func (r *reply) content() io.Reader {
+	if r.cut == 0 {
+		return strings.NewReader(r.body)
+	}
+	return io.MultiReader(strings.NewReader(r.body[:max(r.cut, 0)]), iotest.ErrReader(io.ErrUnexpectedEOF))
 }
 
 // A script is a transport that gives replies in turn, the last one again and again, and keeps the requests.
@@ -53,7 +63,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	return &http.Response{
 		StatusCode: answer.status, Status: http.StatusText(answer.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header, Body: io.NopCloser(strings.NewReader(answer.body)), ContentLength: int64(len(answer.body)), Request: r,
+		Header: header, Body: io.NopCloser(answer.content()), ContentLength: int64(len(answer.body)), Request: r,
 	}, nil
 }
 
@@ -102,7 +112,13 @@ func TestReplies(t *testing.T) {
 		{"service unavailable, without a word", reply{status: 503}, unknown, 1, unavailable, 3},
 		{"redirect", reply{status: 307, body: html}, unknown, 1, unavailable, 3},
 		{"success, with an error page", reply{status: 200, body: html}, unknown, 1, unavailable, 3},
-		{"conflict with another region", reply{status: 400, body: exception("ReplicatedWriteConflictException")}, conflict, 1, conflict, 1},
+		{"conflict with a transaction", reply{status: 400, body: exception("TransactionConflictException")}, conflict, 3, conflict, 3},
+		{"conflict with another region", reply{status: 400, body: exception("ReplicatedWriteConflictException")}, conflict, 3, conflict, 3},
+		{"a failed condition, cut in its code", reply{status: 400, body: exception("ConditionalCheckFailedException"), cut: 20}, unknown, 1, unavailable, 3},
+		{"a failed condition, cut in its item", reply{status: 400, body: exception("ConditionalCheckFailedException", `,"Item":{"PK":{"S":"p"}}`), cut: 100}, unknown, 1, unavailable, 3},
+		{"a throttle, cut", reply{status: 400, body: exception("ThrottlingException"), cut: 70}, unknown, 1, unavailable, 3},
+		{"a denial, cut before its body", reply{status: 400, body: exception("AccessDeniedException"), cut: -1}, unknown, 1, unavailable, 3},
+		{"a page that ends in order, but not as JSON does", reply{status: 400, body: exception("AccessDeniedException")[:30]}, unknown, 1, unavailable, 3},
 	} {
 		s, sent := scripted(test.reply)
 		_, err := s.Write(t.Context(), count(t, one))
@@ -115,6 +131,50 @@ func TestReplies(t *testing.T) {
 		expectVerdict(t, "Read: "+test.name, err, test.read)
 		if len(sent.requests) != test.reads {
 			t.Errorf("Read: %s made %d requests, want %d", test.name, len(sent.requests), test.reads)
+		}
+	}
+}
+
+// TestThrottleReasons reads what DynamoDB says about the limit that a call met.
+func TestThrottleReasons(t *testing.T) {
+	const table, index = "arn:aws:dynamodb:us-east-1:1:table/t", "arn:aws:dynamodb:us-east-1:1:table/t/index/i"
+	reason := func(text, resource string) string { return fmt.Sprintf(`{"reason":%q,"resource":%q}`, text, resource) }
+	for _, test := range []struct {
+		code, reasons string
+		want          []store.Throttle
+		key           bool
+	}{
+		{"ThrottlingException", "", nil, false},
+		{"ThrottlingException", reason("TableWriteKeyRangeThroughputExceeded", table), []store.Throttle{
+			{Limit: store.OfKey, Write: true, Reason: "TableWriteKeyRangeThroughputExceeded", Resource: table},
+		}, true},
+		{"ProvisionedThroughputExceededException", reason("TableReadProvisionedThroughputExceeded", table), []store.Throttle{
+			{Limit: store.OfTable, Reason: "TableReadProvisionedThroughputExceeded", Resource: table},
+		}, false},
+		{"ThrottlingException", reason("IndexWriteKeyRangeThroughputExceeded", index), []store.Throttle{
+			{Limit: store.OfKey, Index: true, Write: true, Reason: "IndexWriteKeyRangeThroughputExceeded", Resource: index},
+		}, false},
+		{"RequestLimitExceeded", reason("TableWriteAccountLimitExceeded", table) + "," + reason("IndexReadMaxOnDemandThroughputExceeded", index), []store.Throttle{
+			{Limit: store.OfAccount, Write: true, Reason: "TableWriteAccountLimitExceeded", Resource: table},
+			{Limit: store.OfTable, Index: true, Reason: "IndexReadMaxOnDemandThroughputExceeded", Resource: index},
+		}, false},
+		{"ThrottlingException", reason("Surprise", table), []store.Throttle{{Reason: "Surprise", Resource: table}}, false},
+	} {
+		member := "ThrottlingReasons"
+		if test.code == "ThrottlingException" { // as the service spells it
+			member = "throttlingReasons"
+		}
+		s, _ := scripted(reply{status: 400, body: exception(test.code, `,"`+member+`":[`, test.reasons, "]")})
+		_, err := s.Write(t.Context(), count(t, one))
+		var failed *store.Error
+		if !errors.As(err, &failed) || store.OutcomeOf(err) != store.Throttled {
+			t.Fatalf("%s with %s: %v, want a throttle", test.code, test.reasons, err)
+		}
+		if diff := cmp.Diff(test.want, failed.Throttles); diff != "" {
+			t.Errorf("%s with %s: throttles (-want +got):\n%s", test.code, test.reasons, diff)
+		}
+		if got := failed.KeyThrottled(); got != test.key {
+			t.Errorf("%s with %s: KeyThrottled() = %t, want %t", test.code, test.reasons, got, test.key)
 		}
 	}
 }
@@ -271,4 +331,40 @@ func TestBackoffEndsWithTheContext(t *testing.T) {
 		}
 	}
 	t.Error("no pause was longer than 5 ms")
+}
+
+// TestOffset reads the time from the headers of replies, of items and of failed conditions.
+func TestOffset(t *testing.T) {
+	const ahead = time.Hour
+	item := `{"Item":{"PK":{"S":"p"},"SK":{"S":"one"}},"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"}}}`
+	for name, call := range map[string]struct {
+		reply reply
+		do    func(*dynamo.Store) error
+	}{
+		"GetItem": {reply{status: 200, body: item}, func(s *dynamo.Store) error {
+			_, err := s.Read(t.Context(), []store.Key{one}, true)
+			return err
+		}},
+		"UpdateItem": {reply{status: 200, body: item}, func(s *dynamo.Store) error { _, err := s.Write(t.Context(), count(t, one)); return err }},
+		"a failed condition": {reply{status: 400, body: exception("ConditionalCheckFailedException")}, func(s *dynamo.Store) error {
+			_, err := s.Write(t.Context(), count(t, one))
+			return err
+		}},
+	} {
+		s, _ := scripted(call.reply)
+		if err := call.do(s); err != nil {
+			t.Fatal(err)
+		}
+		if offset, known := s.Offset(); known || offset != 0 {
+			t.Errorf("%s: Offset() = %v, %t after a reply without a date", name, offset, known)
+		}
+		call.reply.date = time.Now().Add(ahead)
+		s, _ = scripted(call.reply)
+		if err := call.do(s); err != nil {
+			t.Fatal(err)
+		}
+		if offset, known := s.Offset(); !known || (offset-ahead).Abs() > 2*time.Second {
+			t.Errorf("%s: Offset() = %v, %t; want %v", name, offset, known, ahead)
+		}
+	}
 }

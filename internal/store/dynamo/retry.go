@@ -32,6 +32,8 @@ type retryer struct {
 	doubt bool
 	// shared says that calls share the retryer, so that doubt is not recorded.
 	shared bool
+	// transaction says that the caller is to judge a conflict: it may plan another transaction.
+	transaction bool
 }
 
 // IsErrorRetryable implements [aws.Retryer].
@@ -39,6 +41,8 @@ func (r *retryer) IsErrorRetryable(err error) bool {
 	switch classify(err) {
 	case throttled, unsent:
 		return true
+	case conflict:
+		return !r.transaction // the other transaction is over in milliseconds
 	case unknown:
 		if !r.shared {
 			r.doubt = true

@@ -41,6 +41,7 @@ type Store struct {
 	capacity types.ReturnConsumedCapacity
 	identity func(context.Context) (string, error) // of the caller; nil where nobody is asked
 	stream   stream
+	clock    clock
 	release  func() // of what Open opened
 	closed   atomic.Bool
 }
@@ -48,6 +49,7 @@ type Store struct {
 var (
 	_ store.Store    = (*Store)(nil)
 	_ store.Streamer = (*Store)(nil)
+	_ store.Clock    = (*Store)(nil)
 )
 
 // An Option changes how a [Store] calls DynamoDB.

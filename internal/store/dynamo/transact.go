@@ -38,7 +38,8 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 		}
 		items[i] = s.transactItem(&writes[i])
 	}
-	own := &retryer{repeatable: true}
+	ctx, sent := trace(ctx)
+	own := &retryer{repeatable: true, transaction: true}
 	_, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
 		TransactItems:          items,
 		ReturnConsumedCapacity: s.capacity,
@@ -52,7 +53,7 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 	}
 	var canceled *types.TransactionCanceledException
 	if !errors.As(err, &canceled) {
-		return nil, failure(ctx, op, err, true, own.doubt)
+		return nil, failure(ctx, op, err, !sent.unsent(), own.doubt)
 	}
 	// An answer that lists reasons came from DynamoDB's look at the items, before which it recognises a token that it
 	// has carried out: no attempt of this call was.

@@ -64,10 +64,12 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		ReturnConsumedCapacity:              s.capacity,
 	}
+	ctx, sent := trace(ctx)
 	out, err := s.client.UpdateItem(ctx, &call.in, writing...)
 	if err != nil {
-		return rejected(ctx, op, err)
+		return s.rejected(ctx, op, sent, err)
 	}
+	s.clock.learn(sent.start, out.ResultMetadata)
 	item, err := decodeItem(out.Attributes)
 	if err != nil {
 		return store.Result{}, &store.Error{Op: op, Err: err, Unknown: true}
@@ -81,6 +83,7 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 		return store.Result{}, err
 	}
 	e := text(w.Expr)
+	ctx, sent := trace(ctx)
 	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &s.name,
 		Item:                                encodeItem(w.Key, w.Item),
@@ -91,7 +94,7 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 		ReturnConsumedCapacity:              s.capacity,
 	}, writing...)
 	if err != nil {
-		return rejected(ctx, op, err)
+		return s.rejected(ctx, op, sent, err)
 	}
 	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
 }
@@ -102,6 +105,7 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 		return store.Result{}, err
 	}
 	e := text(w.Expr)
+	ctx, sent := trace(ctx)
 	_, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 		TableName:                           &s.name,
 		Key:                                 encodeKey(w.Key),
@@ -112,17 +116,18 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 		ReturnConsumedCapacity:              s.capacity,
 	}, writing...)
 	if err != nil {
-		return rejected(ctx, op, err)
+		return s.rejected(ctx, op, sent, err)
 	}
 	return store.Result{Applied: true}, nil
 }
 
 // rejected returns the result of a write whose condition did not hold, or the error of one that failed otherwise.
-func rejected(ctx context.Context, op string, err error) (store.Result, error) {
+func (s *Store) rejected(ctx context.Context, op string, sent *trail, err error) (store.Result, error) {
 	var condition *types.ConditionalCheckFailedException
 	if !errors.As(err, &condition) {
-		return store.Result{}, failure(ctx, op, err, true, false)
+		return store.Result{}, failure(ctx, op, err, !sent.unsent(), false)
 	}
+	s.clock.learnFrom(sent.start, err)
 	item, err := decodeItem(condition.Item)
 	if err != nil {
 		return store.Result{}, &store.Error{Op: op, Err: err}

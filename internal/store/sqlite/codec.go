@@ -25,9 +25,6 @@ const (
 	tagMap     = 'M' // a count, and so many names with values
 )
 
-// maxDepth is how deep DynamoDB lets lists and maps nest.
-const maxDepth = 32
-
 // errEncoding is the error of a blob that encodeItem did not write.
 var errEncoding = errors.New("item is not in an encoding that this version reads")
 
@@ -165,7 +162,7 @@ func (d *decoder) string() string {
 }
 
 func (d *decoder) value(depth int) expr.Value {
-	if depth > maxDepth {
+	if depth > store.MaxDepth {
 		d.fail()
 	}
 	switch d.byte() {

@@ -53,7 +53,7 @@ func TestEncoding(t *testing.T) {
 			t.Errorf("decoding of %q = %v, %v; want %v", got, back, err, item)
 		}
 	}
-	// Attributes keep their order, on which layout.touches relies.
+	// Attributes keep their order, on which store.Schema.Moves relies.
 	item := codecKey.Join(expr.Item{{Name: "b", Value: expr.N(1)}, {Name: "a", Value: expr.N(2)}, {Name: "", Value: expr.N(3)}})
 	back, err := decodeItem(codecKey, string(appendItem([]byte{}, item)))
 	if err != nil || fmt.Sprint([]expr.Attribute(back)) != fmt.Sprint([]expr.Attribute(item)) {
@@ -62,7 +62,7 @@ func TestEncoding(t *testing.T) {
 }
 
 func TestDecodingRefuses(t *testing.T) {
-	deep := strings.Repeat("L\x01", maxDepth+2) + "0"
+	deep := strings.Repeat("L\x01", store.MaxDepth+2) + "0"
 	for name, blob := range map[string]string{
 		"nothing":                   "",
 		"another version":           "\x02\x00",

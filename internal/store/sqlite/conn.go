@@ -30,6 +30,7 @@ type conn struct {
 	log                     *stmt // key, time, expired, rowid of the old item, new item
 
 	queries map[string]*stmt // by text
+	kept    []*stmt          // the statements above, to be closed with the connection
 	blob    []byte           // reused for encoding
 }
 
@@ -86,7 +87,7 @@ func (c *conn) prepareAll(l *layout) error {
 		{&c.remove, "DELETE FROM items WHERE rowid = ?"},
 		{&c.log, "INSERT INTO changes (pk, sk, at, expired, old, new) VALUES (?, ?, ?, ?, (SELECT item FROM items WHERE rowid = ?), ?)"},
 	} {
-		s, err := c.prepare(p.text)
+		s, err := c.keep(p.text)
 		if err != nil {
 			return err
 		}
@@ -101,9 +102,18 @@ func (c *conn) query(text string) (*stmt, error) {
 	if s, ok := c.queries[text]; ok {
 		return s, nil
 	}
-	s, err := c.prepare(text)
+	s, err := c.keep(text)
 	if err == nil {
 		c.queries[text] = s
+	}
+	return s, err
+}
+
+// keep prepares a statement that lasts as long as the connection.
+func (c *conn) keep(text string) (*stmt, error) {
+	s, err := c.prepare(text)
+	if err == nil {
+		c.kept = append(c.kept, s)
 	}
 	return s, err
 }
@@ -116,8 +126,15 @@ func (c *conn) prepare(text string) (*stmt, error) {
 	return &stmt{Stmt: s}, nil
 }
 
-// close closes the connection with its statements.
-func (c *conn) close() error { return c.db.Close() }
+// close closes the connection and its statements. SQLite keeps a connection open until its last statement is closed, with
+// its memory, its descriptors, and the write-ahead log of the file.
+func (c *conn) close() error {
+	var err error
+	for _, s := range c.kept {
+		err = errors.Join(err, s.Close())
+	}
+	return errors.Join(err, c.db.Close())
+}
 
 // load returns the item with a key and its rowid, nil and 0 where there is none, and whether changes are logged.
 func (c *conn) load(ctx context.Context, k store.Key) (item expr.Item, rowid int64, logging bool, err error) {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -10,18 +9,12 @@ import (
 // Delete deletes the items in one transaction, all or none.
 func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
 	const op = "delete"
-	known := make(map[store.Key]bool, len(keys))
-	for _, k := range keys {
-		if err := checkKey(k); err != nil {
-			return failure(op, err)
-		}
-		known[k] = true
-	}
-	if len(known) > store.MaxDelete {
-		return failure(op, fmt.Errorf("%d keys: at most %d", len(known), store.MaxDelete))
+	distinct, err := store.DistinctKeys(keys)
+	if err != nil {
+		return failure(op, err)
 	}
 	return s.update(ctx, op, true, func(ctx context.Context, c *conn) (bool, error) {
-		for k := range known {
+		for _, k := range distinct {
 			_, rowid, logging, err := c.load(ctx, k)
 			if err == nil && rowid != 0 {
 				err = s.remove(ctx, c, k, rowid, logging, false)

@@ -33,7 +33,7 @@ func (s *Store) Expire(ctx context.Context, now int64) error {
 			seen++
 			last, _ = row[0].(int64)
 			item, err := itemOf(store.Key{}, row[1])
-			if at, ok := item.Get(s.layout.ttl).Int(); ok && at > 0 && at <= now {
+			if s.layout.ExpiredAt(item, now) {
 				expired = append(expired, place{last, store.Key{PK: row[2].(string), SK: row[3].(string)}})
 			}
 			return err

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -104,7 +105,8 @@ func TestOpenErrors(t *testing.T) {
 		{"no file", filepath.Join(dir, "none.db"), "table not found", true},
 		{"an empty file", file("empty.db", ""), "table not found", true},
 		{"no directory", filepath.Join(dir, "none", "items.db"), "table not found", false},
-		{"a directory", dir, "", false},
+		{"a directory", dir, "not a file, but d", false},
+		{"a device", os.DevNull, "not a file, but D", false},
 		{"a text", file("text.db", strings.Repeat("This is no database. ", 100)), "not a database", false},
 		{"another application's database", database("other.db", "CREATE TABLE t (x)"), "belongs to another application", false},
 		{"another application's empty database", database("marked.db", "PRAGMA application_id = 7"), "belongs to another application", false},
@@ -143,6 +145,37 @@ func TestSetupWithoutADirectory(t *testing.T) {
 	var failed *store.Error
 	if !errors.As(err, &failed) || failed.Unavailable || !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "stat "+dir+":") {
 		t.Errorf("Setup() = %v, want an error that names the directory, and no outage", err)
+	}
+}
+
+func TestBadPathsAreNoOutage(t *testing.T) {
+	for _, path := range []string{t.TempDir(), os.DevNull} {
+		s := open(t)(sqlite.Open(path, storetest.Table))
+		for name, err := range map[string]error{"Setup": s.Setup(t.Context()), "Ping": s.Ping(t.Context())} {
+			if got := store.OutcomeOf(err); got != store.Refused {
+				t.Errorf("%s of %s = %v, outcome %d; want %d", name, path, err, got, store.Refused)
+			}
+		}
+	}
+}
+
+// TestFilesAreTheOwners looks at the modes of the files.
+func TestFilesAreTheOwners(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no modes of that kind")
+	}
+	s, path := ready(t)
+	if _, err := s.Write(t.Context(), countUp(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		info, err := os.Stat(path + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v, want 0600", filepath.Base(path+suffix), info.Mode())
+		}
 	}
 }
 

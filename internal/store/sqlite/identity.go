@@ -2,15 +2,11 @@ package sqlite
 
 import (
 	"context"
-	"fmt"
-	"os/user"
+
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // Identity returns the name of the user of the operating system that the process runs as.
 func (*Store) Identity(context.Context) (string, error) {
-	u, err := user.Current()
-	if err != nil {
-		return "", fmt.Errorf("find the user: %w", err)
-	}
-	return u.Username, nil
+	return store.CurrentUser()
 }

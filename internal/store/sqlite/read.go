@@ -10,20 +10,14 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// pageItems is the length of a page that no limit ends.
-const pageItems = 1000
-
 // Read reads each item by itself. It always sees every write that returned before it.
 func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item, error) {
 	items := make([]expr.Item, len(keys))
 	err := s.view(ctx, "read", func(ctx context.Context, c *conn) error {
-		if len(keys) > store.MaxRead {
-			return fmt.Errorf("%d keys: at most %d", len(keys), store.MaxRead)
+		if err := store.ValidateRead(keys); err != nil {
+			return err
 		}
 		for i, k := range keys {
-			if err := checkKey(k); err != nil {
-				return err
-			}
 			var err error
 			if items[i], _, _, err = c.load(ctx, k); err != nil {
 				return err
@@ -57,26 +51,15 @@ func (s *Store) view(ctx context.Context, op string, f func(context.Context, *co
 
 // Query reads one page by the primary key or by an index.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	if err := q.Validate(); err != nil {
+	x, err := s.layout.Lookup(&q)
+	if err != nil {
 		return store.Page{}, failure("query", err)
 	}
-	x := &store.Index{PK: store.PK, SK: store.SK}
-	if q.Index != "" {
-		if x = s.layout.indexes[q.Index]; x == nil {
-			return store.Page{}, failure("query", fmt.Errorf("no index %q", q.Index))
-		}
-		if q.Consistent && !x.Local {
-			return store.Page{}, failure("query", fmt.Errorf("a consistent read of the global index %q", q.Index))
-		}
-	}
 	text, args := s.layout.query(q, x)
-	limit := pageItems
-	if q.Limit > 0 {
-		limit = min(limit, q.Limit)
-	}
+	limit := q.PageLimit()
 	args = append(args, int64(limit))
 	var page store.Page
-	err := s.view(ctx, "query", func(ctx context.Context, c *conn) error {
+	err = s.view(ctx, "query", func(ctx context.Context, c *conn) error {
 		statement, err := c.query(text)
 		if err != nil {
 			return err
@@ -86,13 +69,13 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 			k := store.Key{PK: row[0].(string), SK: row[1].(string)}
 			var item expr.Item
 			if x.KeysOnly {
-				item = indexKey(k, x, q.PK, row[2].(string))
+				item = x.KeyItem(k, q.PK, row[2].(string))
 			} else if item, err = itemOf(k, row[3]); err != nil {
 				return err
 			}
 			page.Items = append(page.Items, item)
 			if len(page.Items) == limit {
-				page.Next = store.Cursor(indexKey(k, x, q.PK, row[2].(string)))
+				page.Next = store.Cursor(x.KeyItem(k, q.PK, row[2].(string)))
 			}
 			return nil
 		}, args...)
@@ -103,16 +86,11 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return page, nil
 }
 
-// indexKey returns the key attributes of an item in the table and in an index.
-func indexKey(k store.Key, x *store.Index, pk, sk string) expr.Item {
-	item := k.Join(nil)
-	item.Set(x.PK, expr.S(pk))
-	item.Set(x.SK, expr.S(sk))
-	return item
-}
-
 // query returns the SQL of a query, but for the limit, and its arguments. SQLite orders strings by their bytes, as
 // DynamoDB does.
+//
+// The text has at most one bound from below and one from above. Of several, SQLite seeks to the first and tests the rest
+// on every row, so that a continued query would read again what the pages before it returned.
 func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 	pk, sk := l.column(x.PK), l.column(x.SK)
 	columns := sk + ", item"
@@ -126,31 +104,36 @@ func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 		fmt.Fprintf(&b, " AND %s %s ?", sk, operator)
 		args = append(args, value)
 	}
-	switch {
-	case q.After != "" && q.After >= q.Prefix:
-		bound(">", q.After)
-	case q.Prefix != "":
-		bound(">=", q.Prefix)
-	}
-	if q.UpTo != "" {
-		bound("<=", q.UpTo)
-	}
-	if end, ok := prefixEnd(q.Prefix); ok {
-		bound("<", end)
-	}
 	order := l.order(x)
 	direction, operator := "", ">"
 	if q.Reverse {
 		direction, operator = " DESC", "<"
 	}
-	if q.Continue != nil {
-		last := expr.Item(q.Continue)
+	fromBelow, fromAbove := true, true
+	if last := expr.Item(q.Continue); last != nil {
 		k := store.KeyOf(last)
 		at := map[string]any{"pk": k.PK, "sk": k.SK, sk: last.Get(x.SK).Text()}
-		bound(operator+"=", last.Get(x.SK).Text()) // implied by the next, and where the search can start
 		fmt.Fprintf(&b, " AND (%s) %s (?%s)", strings.Join(order, ", "), operator, strings.Repeat(", ?", len(order)-1))
 		for _, column := range order {
 			args = append(args, at[column])
+		}
+		// A page ended there, within the bounds that the query has on that side.
+		fromBelow, fromAbove = q.Reverse, !q.Reverse
+	}
+	if fromBelow {
+		switch {
+		case q.After != "" && q.After >= q.Prefix:
+			bound(">", q.After)
+		case q.Prefix != "":
+			bound(">=", q.Prefix)
+		}
+	}
+	if fromAbove {
+		switch end, ok := prefixEnd(q.Prefix); {
+		case q.UpTo != "" && !(ok && q.UpTo >= end):
+			bound("<=", q.UpTo)
+		case ok:
+			bound("<", end)
 		}
 	}
 	fmt.Fprintf(&b, " ORDER BY %s%s LIMIT ?", strings.Join(order, direction+", "), direction)

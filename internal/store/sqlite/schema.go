@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -21,24 +21,23 @@ const (
 // encoding of its other attributes, and the key attributes of the indexes once more in columns of their own, so that a
 // write touches an index only where it changes its keys.
 type layout struct {
-	indexes map[string]*store.Index
-	columns []string       // the key attributes of the indexes, each once
-	place   map[string]int // of an attribute in columns
-	ttl     string         // the attribute that holds the time of expiry
+	*store.Schema
+
+	columns []string // the key attributes of the indexes, each once
 
 	create          []string // the statements that make the schema
 	insert, replace string
 }
 
 func newLayout(table store.Table) (*layout, error) {
-	l := &layout{indexes: map[string]*store.Index{}, place: map[string]int{}, ttl: table.TTL}
+	schema, err := store.NewSchema(table)
+	if err != nil {
+		return nil, err
+	}
+	l := &layout{Schema: schema}
 	var indexes []string
 	for i := range table.Indexes {
 		x := &table.Indexes[i]
-		if l.indexes[x.Name] != nil {
-			return nil, fmt.Errorf("two indexes %q", x.Name)
-		}
-		l.indexes[x.Name] = x
 		l.addColumn(x.PK)
 		l.addColumn(x.SK)
 		indexes = append(indexes, fmt.Sprintf("CREATE INDEX %s ON items (%s, %s) WHERE %[2]s IS NOT NULL AND %[4]s IS NOT NULL",
@@ -62,8 +61,7 @@ func newLayout(table store.Table) (*layout, error) {
 }
 
 func (l *layout) addColumn(attribute string) {
-	if _, known := l.place[attribute]; !known && !isKey(attribute) {
-		l.place[attribute] = len(l.columns)
+	if l.Indexed(attribute) && !slices.Contains(l.columns, attribute) {
 		l.columns = append(l.columns, attribute)
 	}
 }
@@ -98,34 +96,6 @@ func isKey(name string) bool { return name == store.PK || name == store.SK }
 
 // quote returns an SQL identifier.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
-
-// touches reports whether two states of an item may differ in an attribute that an index is keyed by. It is quick where
-// attributes kept their places, as [expr.Bound.Apply] leaves them.
-func (l *layout) touches(old, next expr.Item) bool {
-	shared := min(len(old), len(next))
-	for i := range shared {
-		if old[i].Name != next[i].Name {
-			if l.indexed(old[i].Name) || l.indexed(next[i].Name) {
-				return true
-			}
-		} else if l.indexed(old[i].Name) && !old[i].Value.Equal(next[i].Value) {
-			return true
-		}
-	}
-	for _, tail := range []expr.Item{old[shared:], next[shared:]} {
-		for i := range tail {
-			if l.indexed(tail[i].Name) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func (l *layout) indexed(name string) bool {
-	_, ok := l.place[name]
-	return ok
-}
 
 // check tells whether the database holds the schema: [store.ErrTableNotFound] when it is empty, another error when it
 // is not ours, or newer.

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"pgregory.net/rapid"
-
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
@@ -113,54 +110,6 @@ func TestChangesTouchNoIndex(t *testing.T) {
 	}
 	if n := opened(l.replace, len(l.columns)+2); n != 1+len(storetest.Table.Indexes) {
 		t.Errorf("a replacement opens %d trees for writing, want the table and its indexes", n)
-	}
-}
-
-// TestTouches compares touches with the columns that it stands for.
-func TestTouches(t *testing.T) {
-	l, err := newLayout(storetest.Table)
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := rapid.SampledFrom([]string{"n", "m", "owner", "since", "kind", "date"})
-	values := rapid.SampledFrom([]string{"a", "b"})
-	draw := func(t *rapid.T, item expr.Item) expr.Item {
-		item = item.Clone()
-		for range rapid.IntRange(0, 4).Draw(t, "steps") {
-			if name := names.Draw(t, "name"); rapid.Bool().Draw(t, "set") {
-				item.Set(name, expr.S(values.Draw(t, "value")))
-			} else {
-				item.Remove(name)
-			}
-		}
-		return item
-	}
-	columns := func(item expr.Item) (c []string) {
-		for _, name := range l.columns {
-			c = append(c, item.Get(name).String())
-		}
-		return c
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		old := draw(t, codecKey.Join(nil))
-		next := draw(t, old)
-		if !l.touches(old, next) && !slices.Equal(columns(old), columns(next)) {
-			t.Errorf("touches(%v, %v) = false", old, next)
-		}
-	})
-	old := codecKey.Join(storetest.Item("n", 1, "owner", "o", "m", 2))
-	next := old.Clone()
-	next.Set("n", expr.N(5))
-	next.Remove("m")
-	next.Set("new", expr.N(1))
-	if l.touches(old, next) {
-		t.Errorf("touches(%v, %v): the path of an acquire takes the slow statement", old, next)
-	}
-}
-
-func TestNewLayoutRefusesTwoIndexesOfOneName(t *testing.T) {
-	if _, err := newLayout(store.Table{Indexes: []store.Index{{Name: "a", PK: "p", SK: "s"}, {Name: "a", PK: "q", SK: "s"}}}); err == nil {
-		t.Error("newLayout took two indexes of one name")
 	}
 }
 

@@ -7,6 +7,9 @@
 // A file is in WAL mode with synchronous=NORMAL. A process that crashes loses nothing that was written. A power failure,
 // or a crash of the operating system, may lose the last writes, back to the last checkpoint in the worst case, but never
 // part of one, and leaves the file sound. The file must be on a local disk: WAL needs memory that all its users share.
+//
+// While the file is open, its last writes are in the write-ahead log beside it, which the store keeps to a few dozen
+// megabytes however many readers there are. After the last Close the file is whole by itself.
 package sqlite
 
 import (
@@ -20,6 +23,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,6 +57,7 @@ type Store struct {
 	// Of whoever holds the writer.
 	swept   int64 // the row that Expire looked at last
 	logging bool  // the log is on; for a database in memory, where nobody else turns it on
+	wal     walBound
 }
 
 var (
@@ -127,8 +132,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, "ping", func(ctx context.Context, c *conn) error { return c.check(ctx) })
 }
 
-// Close waits for the calls under way and closes the database. A second Close does nothing; other calls fail with
-// [store.ErrClosed].
+// Close waits for the calls under way and closes the database. It writes what the store wrote to the file itself, so that
+// a file that nobody else has open is whole without its write-ahead log. A second Close does nothing; other calls fail
+// with [store.ErrClosed].
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -141,7 +147,7 @@ func (s *Store) Close() error {
 	for _, pool := range pools {
 		for range cap(pool) { // take all, then free those who wait for one
 			if c := <-pool; c != nil {
-				err = errors.Join(err, c.close())
+				err = errors.Join(err, s.closeConn(c, pool == s.writer))
 			}
 		}
 		for range cap(pool) {
@@ -149,6 +155,16 @@ func (s *Store) Close() error {
 		}
 	}
 	return failure("close", err)
+}
+
+// closeConn closes a connection. SQLite moves the log to the file when the last connection closes, but not when two
+// processes close theirs at once; so the writer does it first, as far as other processes let it.
+func (s *Store) closeConn(c *conn, writer bool) error {
+	var err error
+	if writer && s.path != "" && c.ready {
+		_, err = c.checkpoint(context.Background(), "TRUNCATE")
+	}
+	return errors.Join(err, c.close())
 }
 
 // take takes a connection from a pool, nil when it is still to be opened.
@@ -199,7 +215,15 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 		path = "/" + path
 	}
 	uri := url.URL{Scheme: "file", Path: path, RawQuery: "mode=" + mode}
+	if info, err := os.Stat(s.path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("open %s: not a file, but %v", s.path, info.Mode())
+	}
 	err = s.wait(ctx, func(ctx context.Context) (err error) {
+		files.Lock()
+		defer files.Unlock()
+		if mode == "rwc" {
+			createFile(s.path)
+		}
 		c, err = connect(ctx, uri.String())
 		return err
 	})
@@ -215,6 +239,18 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 		return nil, fmt.Errorf("open %s: %w", s.path, err)
 	}
 	return c, nil
+}
+
+// files is held while a file is created, and while a connection is opened. Closing a file of which a connection of the same
+// process has a lock would release the lock.
+var files sync.Mutex
+
+// createFile creates the file, if there is none, for its owner alone; the files that SQLite makes beside it get the same
+// mode. What is wrong with the path SQLite finds too.
+func createFile(path string) {
+	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
+		_ = f.Close()
+	}
 }
 
 // wait calls f until no lock of another process stops it, with a context for its statements.

@@ -45,3 +45,7 @@ func TestStream(t *testing.T) {
 		})
 	})
 }
+
+func TestExpire(t *testing.T) {
+	storetest.RunExpire(t, func(t *testing.T) store.Store { return open(t)(sqlite.OpenMemory(storetest.Table)) })
+}

@@ -3,25 +3,21 @@ package sqlite
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
-
-// maxTransaction is the number of writes that DynamoDB takes in one transaction.
-const maxTransaction = 100
 
 // Write reads the item and writes it in one transaction. It waits while another call or process writes, until the context
 // ends.
 func (s *Store) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
 	err = s.update(ctx, "write", false, func(ctx context.Context, c *conn) (bool, error) {
 		p, err := s.plan(ctx, c, &w)
-		if err != nil || !p.applied {
+		if err != nil || !p.Applied {
 			result = store.Result{Item: p.old}
 			return false, err
 		}
-		result = store.Result{Applied: true, Item: p.next}
+		result = store.Result{Applied: true, Item: p.Next}
 		return true, s.save(ctx, c, &p)
 	})
 	if err != nil {
@@ -33,7 +29,7 @@ func (s *Store) Write(ctx context.Context, w store.Write) (result store.Result, 
 // Transact reads and writes all items in one transaction.
 func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
 	const op = "transact"
-	if err := distinct(writes); err != nil {
+	if err := store.ValidateTransaction(writes); err != nil {
 		return nil, failure(op, err)
 	}
 	results := make([]store.Result, len(writes))
@@ -46,9 +42,9 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 				return false, err
 			}
 			plans[i] = p
-			all = all && p.applied
-			results[i] = store.Result{Applied: p.applied}
-			if !p.applied {
+			all = all && p.Applied
+			results[i] = store.Result{Applied: p.Applied}
+			if !p.Applied {
 				results[i].Item = p.old
 			}
 		}
@@ -66,22 +62,6 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 		return nil, err
 	}
 	return results, nil
-}
-
-// distinct returns an error for writes that DynamoDB does not take as one transaction.
-func distinct(writes []store.Write) error {
-	if len(writes) > maxTransaction {
-		return fmt.Errorf("%d writes: at most %d in a transaction", len(writes), maxTransaction)
-	}
-	seen := make(map[store.Key]bool, len(writes))
-	for i := range writes {
-		k := writes[i].Key
-		if seen[k] {
-			return fmt.Errorf("two writes to the item %q %q in a transaction", k.PK, k.SK)
-		}
-		seen[k] = true
-	}
-	return nil
 }
 
 // update calls f with the connection that may write, in a transaction if asked to, or if there is need of one; f says
@@ -113,6 +93,7 @@ func (s *Store) update(ctx context.Context, op string, transaction bool, f func(
 	commit, err := f(endless, c)
 	if commit && err == nil {
 		if err = c.commit.exec(endless); err == nil {
+			s.boundWAL(endless, c)
 			return nil
 		}
 	}
@@ -121,44 +102,25 @@ func (s *Store) update(ctx context.Context, op string, transaction bool, f func(
 
 // A plan is a write that was decided on the stored item.
 type plan struct {
+	store.Plan
+
 	write   *store.Write
 	rowid   int64     // of the old item
 	old     expr.Item // nil for none
 	logging bool      // changes are logged
-	applied bool
-	next    expr.Item // nil for none
 }
 
 // plan reads the item and evaluates the write on it.
 func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error) {
 	p := plan{write: w}
-	if err := errors.Join(w.Validate(), checkKey(w.Key)); err != nil {
+	if err := errors.Join(w.Validate(), w.Key.Validate()); err != nil {
 		return p, invalid{err}
 	}
 	var err error
 	if p.old, p.rowid, p.logging, err = c.load(ctx, w.Key); err != nil {
 		return p, err
 	}
-	if p.applied = w.Expr.Holds(p.old); !p.applied {
-		return p, nil
-	}
-	switch w.Kind {
-	case store.Update:
-		base := p.old
-		if base == nil {
-			base = w.Key.Join(nil)
-		}
-		if p.next, err = w.Expr.Apply(base); err == nil && store.KeyOf(p.next) != w.Key {
-			err = errors.New("an update of the primary key")
-		}
-	case store.Put:
-		p.next = w.Key.Join(w.Item)
-	default: // no item for a Delete, and no matter for a Check
-	}
-	if err == nil {
-		err = s.layout.checkItem(p.next)
-	}
-	if err != nil {
+	if p.Plan, err = s.layout.Plan(w, p.old); err != nil {
 		return p, invalid{err}
 	}
 	return p, nil
@@ -167,21 +129,21 @@ func (s *Store) plan(ctx context.Context, c *conn, w *store.Write) (plan, error)
 // save makes the item what the plan says.
 func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	switch {
-	case p.write.Kind == store.Check || p.old == nil && p.next == nil:
+	case p.write.Kind == store.Check || p.old == nil && p.Next == nil:
 		return nil
-	case p.next == nil:
+	case p.Next == nil:
 		return s.remove(ctx, c, p.write.Key, p.rowid, p.logging, false)
 	}
-	c.blob = appendItem(c.blob[:0], p.next)
-	if len(c.blob) > maxItem {
-		return invalid{fmt.Errorf("item of %d bytes: at most %d", len(c.blob), maxItem)}
+	if _, err := store.CheckSize(p.Next); err != nil {
+		return invalid{err}
 	}
-	if p.logging && !p.next.Equal(p.old) {
+	c.blob = appendItem(c.blob[:0], p.Next)
+	if p.logging && !p.Next.Equal(p.old) {
 		if err := s.log(ctx, c, p.write.Key, p.rowid, c.blob, false); err != nil {
 			return err
 		}
 	}
-	if p.old != nil && !s.layout.touches(p.old, p.next) {
+	if p.old != nil && !p.Moves {
 		return c.change.exec(ctx, c.blob, p.rowid)
 	}
 	args := make([]any, 0, len(s.layout.columns)+3)
@@ -190,7 +152,7 @@ func (s *Store) save(ctx context.Context, c *conn, p *plan) error {
 	}
 	args = append(args, c.blob)
 	for _, name := range s.layout.columns {
-		if v, ok := p.next.Lookup(name); ok {
+		if v, ok := p.Next.Lookup(name); ok {
 			args = append(args, v.Text())
 		} else {
 			args = append(args, nil)

@@ -1,5 +1,5 @@
-// Package storetest is the behaviour that every [store.Store] must show, as tests: one suite for SQLite in memory and on
-// a file, and for DynamoDB.
+// Package storetest is the behaviour that every [store.Store] must show, as tests: one suite for memory, for
+// SQLite and for DynamoDB.
 package storetest
 
 import (

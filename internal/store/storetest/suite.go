@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, lenient ...string) {
 	t.Run("Check", ready(testCheck))
 	t.Run("Values", ready(testValues))
 	t.Run("Invalid", ready(func(t *testing.T, s store.Store) { testInvalid(t, s, lenient) }))
+	t.Run("Size", ready(testSize))
 	t.Run("Read", ready(testRead))
 	t.Run("Query", ready(testQuery))
 	t.Run("Index", ready(testIndex))
@@ -302,4 +303,34 @@ func testInvalid(t *testing.T, s store.Store, lenient []string) {
 	refused(t, "Query of an index that does not exist", err)
 	_, err = s.Query(t.Context(), store.Query{})
 	refused(t, "Query of no partition", err)
+}
+
+// testSize has updates make an item larger, up to what is too large, and smaller again.
+func testSize(t *testing.T, s store.Store) {
+	put(t, s, key, "text", strings.Repeat("x", 300_000), "n", 1)
+	set := func(name string, size int) store.Write {
+		return store.Write{Key: key, Expr: Bind(t, nil, []expr.Action{expr.Set(expr.Attr(name), 0)}, strings.Repeat("y", size))}
+	}
+	write(t, s, set("more", 100_000))
+	for range 2 {
+		before := read(t, s, key)[0]
+		_, err := s.Write(t.Context(), set("most", 20_000))
+		refused(t, "Write of what makes an item too large", err)
+		if e := (*store.Error)(nil); errors.As(err, &e) && !e.Invalid {
+			t.Errorf("Write of what makes an item too large = %v, which does not say that it is invalid", err)
+		}
+		other := store.Write{Kind: store.Put, Key: store.Key{PK: "q", SK: "s"}}
+		_, err = s.Transact(t.Context(), []store.Write{other, set("most", 20_000)})
+		refused(t, "Transact of what makes an item too large", err)
+		if got := read(t, s, key, other.Key); !got[0].Equal(before) || got[1] != nil {
+			t.Errorf("refused writes changed an item, or left %v", got[1])
+		}
+		for range 20 { // the same size time and again does not add up
+			write(t, s, set("more", 100_000))
+		}
+	}
+	write(t, s, set("more", 10))
+	if r := write(t, s, set("most", 20_000)); !r.Applied {
+		t.Error("an item that has shrunk does not grow again")
+	}
 }

@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func (a *app) acquireCommand() *cobra.Command {
+	var consume, limits []string
+	var policy string
+	cmd := &cobra.Command{
+		Use:   "acquire ENTITY RESOURCE --consume NAME=N ...",
+		Short: "Consume tokens, of all limits or of none",
+		Long: `Acquire consumes tokens of a resource on behalf of an entity, of all the limits
+that it names or of none. It exits with 0 when the request is admitted, and with
+3 when it is rejected; the result then says of each limit how long to wait.
+
+The limits are those that are stored for the entity and the resource. --limit
+replaces them for this request; it is written NAME=CAPACITY[:REFILL]/PERIOD, as
+explained by zlimit limits --help.`,
+		Example: `  zlimit acquire acme gpt --consume rpm=1 --consume tpm=1500
+  zlimit acquire 10.0.0.7 login --consume tries=1 --limit tries=5/min
+  zlimit acquire acme gpt --consume rpm=1 && call-the-model`,
+		Args: takes("ENTITY", "RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := zlimit.Request{Entity: args[0], Resource: args[1]}
+			var err error
+			if len(consume) == 0 {
+				return usagef("acquire: --consume NAME=N is missing; see %s --help", cmd.CommandPath())
+			}
+			if r.Consume, err = parseAmounts(consume); err != nil {
+				return err
+			}
+			if r.Limits, err = parseLimits(limits); err != nil {
+				return err
+			}
+			if r.OnUnavailable, err = zlimit.ParseFailurePolicy(policy); err != nil {
+				return err
+			}
+			return a.acquire(cmd.Context(), r)
+		},
+	}
+	cmd.Flags().StringArrayVar(&consume, "consume", nil, "`NAME=N`, tokens to consume of a limit; repeatable")
+	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`LIMIT` in place of the stored ones; repeatable")
+	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.Inherit.String(),
+		"outage `policy`: block, allow")
+	return cmd
+}
+
+// An admission is the result of a request that was admitted.
+type admission struct {
+	Admitted bool           `json:"admitted"`
+	Degraded bool           `json:"degraded"` // uncounted, during an outage
+	Consumed zlimit.Amounts `json:"consumed"`
+}
+
+// A rejection is the result of a request that was not.
+type rejection struct {
+	Admitted          bool            `json:"admitted"`
+	Possible          bool            `json:"possible"`
+	RetryAfterSeconds float64         `json:"retry_after_seconds"`
+	Limits            zlimit.Statuses `json:"limits"`
+}
+
+func (a *app) acquire(ctx context.Context, r zlimit.Request) error {
+	dsn, err := a.lasting()
+	if err != nil {
+		return err
+	}
+	lease, err := on(ctx, a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (*zlimit.Lease, error) {
+		return l.Acquire(ctx, r)
+	})
+	var exceeded *zlimit.ExceededError
+	switch {
+	case errors.As(err, &exceeded):
+		e := exceeded
+		err := a.print(rejection{false, e.Possible(), e.RetryAfter().Seconds(), e.Statuses}, func(p *page) {
+			if e.Possible() {
+				p.linef("rejected, retry after %s", brief(e.RetryAfter()))
+			} else {
+				p.linef("rejected: more than the limit holds, it can never succeed")
+			}
+			p.statuses(e.Statuses, true)
+		})
+		return errors.Join(err, errRejected)
+	case err != nil:
+		return err
+	}
+	return a.print(admission{true, lease.Degraded(), lease.Consumed()}, func(p *page) {
+		if lease.Degraded() {
+			p.linef("admitted uncounted, the store is unavailable")
+			return
+		}
+		var parts []string
+		consumed := lease.Consumed()
+		for _, name := range slices.Sorted(maps.Keys(consumed)) {
+			parts = append(parts, fmt.Sprintf("%s=%d", name, consumed[name]))
+		}
+		p.linef("admitted, consumed %s", strings.Join(parts, " "))
+	})
+}
+
+func (a *app) availableCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "available ENTITY RESOURCE",
+		Short: "Show what is left of each limit",
+		Long: `Available shows what is left of each limit of an entity and a resource, as the
+store has it now, and the level that the limits come from. It consumes nothing.`,
+		Example: `  zlimit available acme gpt
+  zlimit available acme gpt -o json | jq '.limits[] | {limit, available}'`,
+		Args: takes("ENTITY", "RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dsn, err := a.lasting()
+			if err != nil {
+				return err
+			}
+			type result struct {
+				Entity   string          `json:"entity"`
+				Resource string          `json:"resource"`
+				Source   zlimit.Source   `json:"source"`
+				Limits   zlimit.Statuses `json:"limits"`
+			}
+			found, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (result, error) {
+				r := result{Entity: args[0], Resource: args[1]}
+				var err error
+				if r.Limits, err = l.Available(ctx, r.Entity, r.Resource); err != nil {
+					return r, err
+				}
+				resolved, err := l.Limits.Resolve(ctx, r.Entity, r.Resource)
+				r.Source = resolved.Source
+				return r, err
+			})
+			if err != nil {
+				return err
+			}
+			return a.print(found, func(p *page) {
+				p.linef("%s/%s, limits of the level %s", found.Entity, found.Resource, found.Source)
+				p.statuses(found.Limits, false)
+			})
+		},
+	}
+}
+
+// statuses writes where limits stand, in view of a request or as they are. Entities are named where there are several:
+// a request is charged to parents too.
+func (p *page) statuses(statuses zlimit.Statuses, requested bool) {
+	several := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Entity != statuses[0].Entity })
+	header := []string{"limit", "available>", "capacity>", "refill>"}
+	if several {
+		header = slices.Insert(header, 0, "entity")
+	}
+	if requested {
+		header = append(header, "requested>", "wait>")
+	}
+	var rows [][]string
+	for _, s := range statuses {
+		row := []string{s.Limit.Name, grouped(s.Available), grouped(s.Limit.Capacity), formatRefill(s.Limit)}
+		if several {
+			row = slices.Insert(row, 0, s.Entity)
+		}
+		if requested {
+			wait := ""
+			switch {
+			case !s.Possible():
+				wait = "never"
+			case s.Exceeded:
+				wait = brief(s.RetryAfter)
+			}
+			row = append(row, grouped(s.Requested), wait)
+		}
+		rows = append(rows, row)
+	}
+	p.table(header, rows)
+}

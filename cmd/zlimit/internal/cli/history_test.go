@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// historyNow is the time at which the scripts about the past run.
+var historyNow = time.Date(2026, time.March, 15, 9, 30, 0, 0, time.UTC)
+
+// TestScriptsOnHistory runs scripts on a store that has been in use for a year, at a time that stands still.
+func TestScriptsOnHistory(t *testing.T) {
+	p := scripts("testdata/history", "sqlite:$WORK/limits.db")
+	setup := p.Setup
+	p.Setup = func(env *testscript.Env) error {
+		if err := setup(env); err != nil {
+			return err
+		}
+		return fillHistory(env.T(), env.WorkDir+"/limits.db")
+	}
+	p.Cmds["zlimit"] = func(ts *testscript.TestScript, neg bool, args []string) {
+		a := &app{
+			stdin: strings.NewReader(""), stdout: ts.Stdout(), stderr: ts.Stderr(), env: ts.Getenv,
+			now: func() time.Time { return historyNow }, sleep: wait.For,
+		}
+		code := a.run(context.Background(), args)
+		*ts.Value(lastCode{}).(*int) = code
+		if neg == (code == exitOK) {
+			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
+		}
+	}
+	testscript.Run(t, p)
+}
+
+// fillHistory makes changes, uses limits, and writes what an aggregator would have summed up: of entity acme a curve of
+// hours, days and months, of globex a day here and there, of initech a day without requests.
+func fillHistory(t testscript.T, path string) (err error) {
+	ctx := context.Background()
+	s, err := zlimit.SQLite(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	now := historyNow.AddDate(0, 0, -2)
+	l, err := zlimit.New(ctx, s, zlimit.WithClock(func() time.Time { return now }), zlimit.WithPrincipal("alice"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	for _, do := range []func() error{
+		func() error {
+			_, err := l.Entities.Create(ctx, zlimit.Entity{ID: "acme", Name: "Acme, \"Inc\""})
+			return err
+		},
+		func() error {
+			return l.Limits.SetResource(ctx, "gpt", []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerDay("tpd", 100_000)})
+		},
+		func() error {
+			return l.Limits.SetEntity(ctx, "acme", "gpt", []zlimit.Limit{zlimit.PerDay("tpd", 1_000_000)})
+		},
+		func() error {
+			return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}})
+		},
+	} {
+		now = now.Add(6 * time.Hour)
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	now = historyNow
+	for entity, tokens := range map[string]int64{"acme": 250_000, "globex": 100_000, "initech": 40_000} {
+		lease, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "gpt", Consume: zlimit.Amounts{"tpd": tokens}})
+		if err == nil && entity == "globex" {
+			if err = lease.Adjust(zlimit.Amounts{"tpd": 2500}); err == nil {
+				err = lease.Commit(ctx)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+
+	ns, err := l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
+	if err != nil {
+		return err
+	}
+	put := func(entity string, window zlimit.Window, at time.Time, rpm, tpd int64) {
+		u := layout.UsageDelta{
+			NS: ns.ID, Entity: entity, Resource: "gpt", Window: string(window), Start: window.Start(at),
+			Events: 2*rpm + 1, Consumed: []bucket.Amount{{Limit: "tpd", Tokens: tpd}},
+		}
+		if rpm > 0 {
+			u.Consumed = append(u.Consumed, bucket.Amount{Limit: "rpm", Tokens: rpm * 1000})
+		}
+		w, err := u.Write()
+		if err == nil {
+			_, err = s.Internal().Write(ctx, w)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	month := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
+	for at := month; at.Before(historyNow); at = at.Add(time.Hour) {
+		hour := at.Sub(month).Hours()
+		put("acme", zlimit.Hourly, at, int64(hour)%24+1, int64(40_000_000*(1.2+math.Sin(hour/12*math.Pi))))
+	}
+	for day := month; day.Before(historyNow); day = day.AddDate(0, 0, 1) {
+		put("acme", zlimit.Daily, day, int64(100*day.Day()), 1_000_500*int64(day.Day()))
+		if day.Day()%5 == 0 {
+			put("globex", zlimit.Daily, day, 7, -1500)
+		}
+	}
+	put("initech", zlimit.Daily, month.AddDate(0, 0, 4), 0, 250)
+	for back := range 14 {
+		put("acme", zlimit.Monthly, month.AddDate(0, -back, 0), 1000, int64(1000_000*(back+1)))
+	}
+	return nil
+}

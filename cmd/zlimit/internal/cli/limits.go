@@ -1,0 +1,448 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func (a *app) limitsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "limits",
+		Short: "Keep the stored limits: set, get, delete, list",
+		Long: `Limits are stored at four levels. For a request the first level that has limits
+wins as a whole. A LEVEL is named by flags:
+
+  --entity E --resource R   the entity's, for one resource
+  --entity E                the entity's, for every other resource
+  --resource R              the resource's
+  --system                  the limits of last resort
+
+A limit is written NAME=CAPACITY[:REFILL]/PERIOD. It holds CAPACITY tokens, and
+REFILL of them flow in per PERIOD, evenly; CAPACITY of them where REFILL is left
+out. PERIOD is s, min, h, d, or a duration such as 90s or 1h30m.`,
+		Args: noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usagef("limits: set, get, delete or list is missing; see %s --help", cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(a.limitsSetCommand(), a.limitsGetCommand(), a.limitsDeleteCommand(), a.limitsListCommand())
+	return cmd
+}
+
+// A place is where limits are stored.
+type place struct {
+	system           bool
+	resource, entity string
+}
+
+func (p *place) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&p.system, "system", false, "the limits of last resort")
+	cmd.Flags().StringVar(&p.resource, "resource", "", "the limits of a `resource`")
+	cmd.Flags().StringVar(&p.entity, "entity", "", "the limits of an `entity`")
+}
+
+// check completes the place that flags name.
+func (p *place) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	switch entity, resource := given("entity"), given("resource"); {
+	case p.system && (entity || resource):
+		return usagef("limits %s: --system excludes --entity and --resource", cmd.Name())
+	case !p.system && !entity && !resource:
+		return usagef("limits %s: --system, --resource or --entity is missing; see %s --help", cmd.Name(), cmd.CommandPath())
+	case entity && !resource:
+		p.resource = zlimit.DefaultResource
+	case !entity && p.resource == zlimit.DefaultResource:
+		return usagef("limits %s: resource %s is for entities; --system sets limits of last resort", cmd.Name(), p.resource)
+	}
+	if given("entity") && p.entity == "" { // other names are for the SDK to check, but no entity means another level
+		return usagef("limits %s: --entity must not be empty", cmd.Name())
+	}
+	return nil
+}
+
+// source returns the level of the place.
+func (p *place) source() zlimit.Source {
+	switch {
+	case p.system:
+		return zlimit.SourceSystem
+	case p.entity == "":
+		return zlimit.SourceResource
+	case p.resource == zlimit.DefaultResource:
+		return zlimit.SourceEntityDefault
+	default:
+		return zlimit.SourceEntity
+	}
+}
+
+// String names the place as people do.
+func (p *place) String() string {
+	switch p.source() {
+	case zlimit.SourceSystem:
+		return "the system"
+	case zlimit.SourceResource:
+		return "resource " + p.resource
+	case zlimit.SourceEntityDefault:
+		return "entity " + p.entity + ", every resource"
+	default:
+		return "entity " + p.entity + ", resource " + p.resource
+	}
+}
+
+// A limitJSON is a limit in JSON.
+type limitJSON struct {
+	Name         string  `json:"name"`
+	Capacity     int64   `json:"capacity"`
+	RefillAmount int64   `json:"refill_amount"`
+	RefillPeriod float64 `json:"refill_period_seconds"`
+}
+
+// A level is a place with what is stored there.
+type level struct {
+	place
+	config zlimit.SystemConfig // for places other than the system, limits alone
+}
+
+// MarshalJSON returns the level as an object. Limits that were not read are left out.
+func (l level) MarshalJSON() ([]byte, error) {
+	type body struct {
+		Level         zlimit.Source `json:"level"`
+		Resource      string        `json:"resource,omitempty"`
+		Entity        string        `json:"entity,omitempty"`
+		Limits        []limitJSON   `json:"limits,omitempty"`
+		OnUnavailable string        `json:"on_unavailable,omitempty"`
+	}
+	b := body{Level: l.source(), Resource: l.resource, Entity: l.entity}
+	for _, limit := range l.config.Limits {
+		b.Limits = append(b.Limits, limitJSON{limit.Name, limit.Capacity, limit.RefillAmount, limit.RefillPeriod.Seconds()})
+	}
+	if l.system && (len(b.Limits) > 0 || l.config.OnUnavailable != zlimit.Inherit) {
+		b.OnUnavailable = l.config.OnUnavailable.String()
+	}
+	return json.Marshal(b)
+}
+
+func (a *app) printLevel(l level) error {
+	return a.print(l, func(p *page) {
+		p.linef("%v", &l.place)
+		if l.system {
+			p.linef("on unavailable: %v", l.config.OnUnavailable)
+		}
+		if len(l.config.Limits) == 0 {
+			p.linef("no limits")
+			return
+		}
+		var rows [][]string
+		for _, limit := range l.config.Limits {
+			rows = append(rows, []string{limit.Name, grouped(limit.Capacity), formatRefill(limit)})
+		}
+		p.table([]string{"limit", "capacity>", "refill>"}, rows)
+	})
+}
+
+// read returns what is stored at the place.
+func (p *place) read(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SystemConfig, error) {
+	var limits []zlimit.Limit
+	var err error
+	switch p.source() {
+	case zlimit.SourceSystem:
+		return l.Limits.System(ctx)
+	case zlimit.SourceResource:
+		limits, err = l.Limits.Resource(ctx, p.resource)
+	default:
+		limits, err = l.Limits.Entity(ctx, p.entity, p.resource)
+	}
+	return zlimit.SystemConfig{Limits: limits}, err
+}
+
+// write stores a config at the place.
+func (p *place) write(ctx context.Context, l *zlimit.RateLimiter, config zlimit.SystemConfig) error {
+	switch p.source() {
+	case zlimit.SourceSystem:
+		return l.Limits.SetSystem(ctx, config)
+	case zlimit.SourceResource:
+		return l.Limits.SetResource(ctx, p.resource, config.Limits)
+	default:
+		return l.Limits.SetEntity(ctx, p.entity, p.resource, config.Limits)
+	}
+}
+
+// remove deletes what is stored at the place.
+func (p *place) remove(ctx context.Context, l *zlimit.RateLimiter) error {
+	switch p.source() {
+	case zlimit.SourceSystem:
+		return l.Limits.DeleteSystem(ctx)
+	case zlimit.SourceResource:
+		return l.Limits.DeleteResource(ctx, p.resource)
+	default:
+		return l.Limits.DeleteEntity(ctx, p.entity, p.resource)
+	}
+}
+
+func (a *app) limitsSetCommand() *cobra.Command {
+	var at place
+	var limits []string
+	var policy string
+	cmd := &cobra.Command{
+		Use:   "set LEVEL --limit LIMIT ...",
+		Short: "Replace the limits of a level",
+		Long: `Set replaces all limits of a level. For the system, what is not given stays as
+it is: its limits without --limit, its failure policy without --on-unavailable.
+Processes that use the limits take the change up within their config TTL, which
+is a minute by default. Levels and limits are explained by zlimit limits --help.`,
+		Example: `  zlimit limits set --resource gpt --limit rpm=300/min --limit tpm=400000/min
+  zlimit limits set --entity acme --resource gpt --limit tpm=2000000:1000000/min
+  zlimit limits set --system --limit rpm=60/min --on-unavailable allow`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := at.check(cmd); err != nil {
+				return err
+			}
+			withPolicy := cmd.Flags().Changed("on-unavailable")
+			switch {
+			case withPolicy && !at.system:
+				return usagef("limits set: --on-unavailable is for --system")
+			case len(limits) == 0 && !withPolicy:
+				return usagef("limits set: --limit is missing; see %s --help", cmd.CommandPath())
+			}
+			var want zlimit.SystemConfig
+			var err error
+			if want.Limits, err = parseLimits(limits); err != nil {
+				return err
+			}
+			if withPolicy {
+				if want.OnUnavailable, err = zlimit.ParseFailurePolicy(policy); err != nil {
+					return err
+				}
+			}
+			dsn, err := a.lasting()
+			if err != nil {
+				return err
+			}
+			stored, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SystemConfig, error) {
+				config := want
+				if at.system {
+					before, err := l.Limits.System(ctx)
+					if err != nil && !errors.Is(err, zlimit.ErrNoLimits) {
+						return config, err
+					}
+					if len(limits) == 0 {
+						config.Limits = before.Limits
+					}
+					if !withPolicy {
+						config.OnUnavailable = before.OnUnavailable
+					}
+				}
+				return config, at.write(ctx, l, config)
+			})
+			if err != nil {
+				return err
+			}
+			return a.printLevel(level{at, stored})
+		},
+	}
+	at.flags(cmd)
+	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`LIMIT` to set; repeatable")
+	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.Inherit.String(),
+		"outage `policy`: block, allow")
+	return cmd
+}
+
+func (a *app) limitsGetCommand() *cobra.Command {
+	var at place
+	cmd := &cobra.Command{
+		Use:   "get LEVEL",
+		Short: "Show the limits of a level",
+		Long: `Get shows the limits that are stored at a level itself. What holds for an entity
+and a resource, wherever it comes from, is what zlimit available shows.`,
+		Example: `  zlimit limits get --system
+  zlimit limits get --entity acme --resource gpt -o json`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := at.check(cmd); err != nil {
+				return err
+			}
+			dsn, err := a.lasting()
+			if err != nil {
+				return err
+			}
+			found, err := look(cmd.Context(), a, dsn, at.read)
+			if err != nil {
+				return err
+			}
+			return a.printLevel(level{at, found})
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}
+
+func (a *app) limitsDeleteCommand() *cobra.Command {
+	var at place
+	cmd := &cobra.Command{
+		Use:   "delete LEVEL",
+		Short: "Delete the limits of a level",
+		Long: `Delete deletes the limits that are stored at a level, if there are any. The
+limits of the next level hold then.`,
+		Example: `  zlimit limits delete --entity acme --resource gpt`,
+		Args:    takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := at.check(cmd); err != nil {
+				return err
+			}
+			dsn, err := a.lasting()
+			if err != nil {
+				return err
+			}
+			_, err = on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+				return struct{}{}, at.remove(ctx, l)
+			})
+			if err != nil {
+				return err
+			}
+			return a.print(level{place: at}, func(p *page) { p.linef("%v: no limits of its own", &at) })
+		},
+	}
+	at.flags(cmd)
+	return cmd
+}
+
+func (a *app) limitsListCommand() *cobra.Command {
+	var resource string
+	var details bool
+	cmd := &cobra.Command{
+		Use:   "list [--resource R] [--details]",
+		Short: "List what has limits of its own",
+		Long: `List lists the levels that have limits: the system, the resources, and the
+entities per resource, where ` + zlimit.DefaultResource + ` stands for every resource. With
+--resource it lists those of one resource. With --details it shows the limits
+too, at the cost of one more read per line.`,
+		Example: `  zlimit limits list
+  zlimit limits list --resource gpt --details`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dsn, err := a.lasting()
+			if err != nil {
+				return err
+			}
+			only := cmd.Flags().Changed("resource")
+			levels, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]level, error) {
+				places, err := placesOf(ctx, l, resource, only)
+				if err != nil {
+					return nil, err
+				}
+				return describe(ctx, l, places, details)
+			})
+			if err != nil {
+				return err
+			}
+			return a.printLevels(levels, details)
+		},
+	}
+	cmd.Flags().StringVar(&resource, "resource", "", "only the levels of a `resource`")
+	cmd.Flags().BoolVar(&details, "details", false, "show the limits too")
+	a.listFlag(cmd)
+	return cmd
+}
+
+// placesOf returns where limits are stored, of all resources or of only one.
+func placesOf(ctx context.Context, l *zlimit.RateLimiter, resource string, only bool) ([]place, error) {
+	candidates := []place{{system: true}}
+	resources := []string{resource} // that entities may have limits for
+	if only {
+		candidates = nil
+		if resource != zlimit.DefaultResource {
+			candidates = []place{{resource: resource}}
+		}
+	} else {
+		var err error
+		if resources, err = collect(l.Limits.ResourcesWith(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	var places []place
+	for _, p := range candidates {
+		switch _, err := p.read(ctx, l); {
+		case err == nil:
+			places = append(places, p)
+		case !errors.Is(err, zlimit.ErrNoLimits):
+			return nil, err
+		}
+	}
+	if !only {
+		names, err := collect(l.Limits.Resources(ctx))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			places = append(places, place{resource: name})
+		}
+	}
+	for _, name := range resources {
+		entities, err := collect(l.Limits.EntitiesWith(ctx, name))
+		if err != nil {
+			return nil, err
+		}
+		for _, entity := range entities {
+			places = append(places, place{resource: name, entity: entity})
+		}
+	}
+	return places, nil
+}
+
+// collect returns all of a list.
+func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
+	var all []T
+	for element, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, element)
+	}
+	return all, nil
+}
+
+// describe returns places with what is stored there, if details are asked for.
+func describe(ctx context.Context, l *zlimit.RateLimiter, places []place, details bool) ([]level, error) {
+	levels := []level{}
+	for _, p := range places {
+		described := level{place: p}
+		if details {
+			var err error
+			described.config, err = p.read(ctx, l)
+			if errors.Is(err, zlimit.ErrNoLimits) {
+				continue // deleted meanwhile
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		levels = append(levels, described)
+	}
+	return levels, nil
+}
+
+func (a *app) printLevels(levels []level, details bool) error {
+	columns := []column[level]{
+		text("level", func(l level) string { return string(l.source()) }),
+		text("resource", func(l level) string { return l.resource }),
+		text("entity", func(l level) string { return l.entity }),
+	}
+	if details {
+		columns = append(columns, text("limits", func(l level) string {
+			var limits []string
+			for _, limit := range l.config.Limits {
+				limits = append(limits, formatLimit(limit))
+			}
+			return strings.Join(limits, " ")
+		}))
+	}
+	l := listing[level]{value: map[string][]level{"levels": levels}, rows: levels, columns: columns, none: "no limits are stored"}
+	return l.print(a)
+}

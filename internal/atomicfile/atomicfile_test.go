@@ -1,0 +1,97 @@
+package atomicfile
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+)
+
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// TestWriteRemovesWhatAKilledProcessLeft: a temporary file that no process holds
+// any more goes, one in use stays, and so does what only looks like one.
+func TestWriteRemovesWhatAKilledProcessLeft(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{".state.yaml.123.tmp", ".state.yaml.456.tmp", ".other.yaml.123.tmp", "state.yaml.tmp"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("half a st"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inUse, err := create(dir, ".state.yaml.*.tmp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = inUse.Close() }()
+	if err := Write(filepath.Join(dir, "state.yaml"), []byte("a state")); err != nil {
+		t.Fatalf("Write = %v, want nil", err)
+	}
+	want := []string{".other.yaml.123.tmp", filepath.Base(inUse.Name()), "state.yaml", "state.yaml.tmp"}
+	slices.Sort(want)
+	if got := names(t, dir); !slices.Equal(got, want) {
+		t.Errorf("after Write the directory has %q, want %q", got, want)
+	}
+}
+
+// TestWritersDoNotDisturbOneAnother: each writes its file as a whole, and none
+// takes that of another for a leftover.
+func TestWritersDoNotDisturbOneAnother(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "state.yaml")
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 5 {
+				if err := Write(path, []byte(strconv.Itoa(i))); err != nil {
+					t.Errorf("Write = %v, want nil", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := names(t, dir); !slices.Equal(got, []string{"state.yaml"}) {
+		t.Errorf("the directory has %q, want the file alone", got)
+	}
+	if got, err := os.ReadFile(path); err != nil || len(got) != 1 {
+		t.Errorf("the file has %q, %v, want what one of them wrote", got, err)
+	}
+}
+
+func TestWriteKeepsPermissionsAndLinks(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "deep", "state"), filepath.Join(dir, "link")
+	if err := Write(path, []byte("1")); err != nil {
+		t.Fatalf("Write = %v, want nil", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("a new file is %v, %v, want the owner's alone", info.Mode(), err)
+	}
+	if err := os.Chmod(path, 0o640); err != nil { //nolint:gosec // What the test is about.
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path, link); err != nil {
+		t.Skipf("no symbolic links: %v", err)
+	}
+	if err := Write(link, []byte("2")); err != nil {
+		t.Fatalf("Write through a link = %v, want nil", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("a file that was there is %v, %v, want its permissions kept", info.Mode(), err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "2" {
+		t.Errorf("the file behind the link has %q, %v, want what was written", got, err)
+	}
+}

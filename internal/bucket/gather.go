@@ -1,0 +1,299 @@
+package bucket
+
+import (
+	"math"
+	"math/bits"
+)
+
+// A Part is what one shard gives to a demand, and the write by which it does.
+type Part struct {
+	At      int // index of the shard
+	Amounts []Amount
+	Plan    Plan
+}
+
+// Gather plans how shards give a demand together, in one transaction: each what it has above a level that is the same
+// part of every share. With even, or where they have the demand only together with refill that full shards could not
+// hold, all shards are left with the same part of every limit, and such refill flows to those that have room. It returns
+// false when they fall short.
+func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts []Part, ok bool) {
+	if !c.Covers(shards, d, now) {
+		return nil, false
+	}
+	left := make([][]Amount, len(shards)) // balances, where they do not follow from the shard alone
+	taken := make([][]Amount, len(shards))
+	latest, moves := c.latest(shards, now), false
+	for i := range c.Params {
+		p := &c.Params[i]
+		amount, _ := d.of(p.Name)
+		levels, shares := make([]int64, len(shards)), make([]int64, len(shards))
+		sum := standing{}
+		for at, s := range shards {
+			one := c.standing(s, p, latest, now)
+			levels[at], shares[at] = one.level, s.share(p.Name, p.Capacity)
+			sum = sum.plus(one)
+		}
+		takes := fromFullest(levels, shares, amount)
+		if rest := sub(sum.available(), amount); rest >= 0 && (even || sum.level < amount) {
+			moves = true
+			targets := inProportion(shares, rest)
+			takes = above(levels, targets, amount)
+			for at := range shards {
+				left[at] = append(left[at], Amount{p.Name, targets[at]})
+			}
+		}
+		for at, take := range takes {
+			if take > 0 {
+				taken[at] = append(taken[at], Amount{p.Name, take})
+			}
+		}
+	}
+	for at, s := range shards {
+		if len(taken[at]) == 0 && !moves {
+			continue
+		}
+		part := Part{At: at, Amounts: taken[at]}
+		part.Plan.Decide(s, c, &Demand{Amounts: taken[at], levels: left[at]}, now)
+		if !part.Plan.Writes() {
+			return nil, false
+		}
+		parts = append(parts, part)
+	}
+	return parts, true
+}
+
+// Spread plans how shards pay a demand that is not checked, in one transaction, each by the limits that it has: what they
+// have is taken as [Config.Gather] takes it, and what is missing from all of them together is a debt of each according to
+// its share. A debt of one alone would keep the others from nothing. What is given back goes to the shard at index home.
+func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amount, now int64) (parts []Part, ok bool) {
+	taken := make([][]Amount, len(shards))
+	for _, a := range amounts {
+		if a.Tokens <= 0 {
+			taken[home] = append(taken[home], a)
+			continue
+		}
+		levels, shares := make([]int64, len(shards)), make([]int64, len(shards))
+		for at, s := range shards {
+			c := keep(s)
+			if p := c.of(a.Limit); p != nil {
+				levels[at], shares[at] = c.standing(s, p, now, now).level, s.share(p.Name, p.Capacity)
+			}
+		}
+		for at, take := range fromFullest(levels, shares, a.Tokens) {
+			if take > 0 {
+				taken[at] = append(taken[at], Amount{a.Limit, take})
+			}
+		}
+	}
+	for at, s := range shards {
+		part := Part{At: at, Amounts: taken[at]}
+		d := Demand{Amounts: taken[at]}
+		if d.Empty() {
+			continue
+		}
+		part.Plan.Decide(s, keep(s), &d, now)
+		if part.Plan.Kind == Reject { // it will be in debt
+			d.Unchecked = true
+			part.Plan.Decide(s, keep(s), &d, now)
+		}
+		if !part.Plan.Writes() {
+			return nil, false
+		}
+		parts = append(parts, part)
+	}
+	return parts, true
+}
+
+// Roomiest returns the shard that has all of a demand and is left with the largest part of its share; false when none has
+// all of it.
+func (c *Config) Roomiest(shards []*State, d *Demand, now int64) (at int, ok bool) {
+	most := int64(-1)
+	for i, s := range shards {
+		if least := c.left(s, d, now); least > most {
+			at, most = i, least
+		}
+	}
+	return at, most >= 0
+}
+
+// left returns the smallest part of its share, in units of wholeShare, that a limit of the demand is left with; -1 when
+// one falls short.
+func (c *Config) left(s *State, d *Demand, now int64) int64 {
+	least := int64(math.MaxInt64)
+	for i := range c.Params {
+		p := &c.Params[i]
+		amount, checked := d.of(p.Name)
+		if !checked {
+			continue
+		}
+		rest := sub(c.standing(s, p, now, now).level, amount)
+		if rest < 0 {
+			return -1
+		}
+		least = min(least, shareOf(rest, s.share(p.Name, p.Capacity)))
+	}
+	return least
+}
+
+// nearlyFull is the part of its share, in units of wholeShare, that every shard keeps while another one is full.
+const nearlyFull = wholeShare / 8 * 7
+
+// Uneven reports whether one of the shards of a bucket is full while another one would be left with less than seven
+// eighths of its share, after a demand on the shard at an index. The full one loses its refill from then on, which the
+// undivided bucket would keep, so that the demand is better gathered.
+func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
+	for i := range c.Params {
+		p := &c.Params[i]
+		amount, _ := d.of(p.Name)
+		full, short := false, false
+		for j, s := range shards {
+			one := c.standing(s, p, now, now)
+			full = full || one.room == 0
+			if j == at {
+				one.level = sub(one.level, amount)
+			}
+			short = short || one.level < partOf(s.share(p.Name, p.Capacity), nearlyFull)
+		}
+		if full && short {
+			return true
+		}
+	}
+	return false
+}
+
+// Fitting reports which of several demands fit into what the shards of a bucket have together: each that fits beside
+// those before it that do.
+func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
+	fits := make([]bool, len(demands))
+	available := make([]int64, len(c.Params))
+	for i := range c.Params {
+		available[i] = c.Params[i].Capacity
+		if len(shards) > 0 {
+			available[i] = c.whole(shards, &c.Params[i], now).available()
+		}
+	}
+	for at, d := range demands {
+		fits[at] = true
+		for i := range c.Params {
+			amount, checked := d.of(c.Params[i].Name)
+			fits[at] = fits[at] && (!checked || amount <= available[i])
+		}
+		for i := range c.Params {
+			if amount, checked := d.of(c.Params[i].Name); fits[at] && checked {
+				available[i] -= amount
+			}
+		}
+	}
+	return fits
+}
+
+// Portion moves amounts out of what was taken of several shards to a new list: what one of those who share a transaction
+// has of each shard.
+func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
+	portion = make([][]Amount, len(taken))
+	for _, a := range amounts {
+		for at := range taken {
+			for i := range taken[at] {
+				if t := &taken[at][i]; t.Limit == a.Limit && t.Tokens > 0 && a.Tokens > 0 {
+					n := min(t.Tokens, a.Tokens)
+					t.Tokens -= n
+					a.Tokens -= n
+					portion[at] = append(portion[at], Amount{a.Limit, n})
+				}
+			}
+		}
+	}
+	return portion
+}
+
+// fromFullest divides an amount among shards, given their levels and shares, so that those that give are left with the
+// same part of their share; with the same part of it in debt where they have less together.
+func fromFullest(levels, shares []int64, amount int64) []int64 {
+	above := func(part int64) (sum int64) {
+		for i, level := range levels {
+			sum = add(sum, max(sub(level, partOf(shares[i], part)), 0))
+		}
+		return sum
+	}
+	low, high := int64(0), int64(2*wholeShare) // above(low) covers the amount, above(high) does not
+	for above(low) < amount && low > -1<<60 {
+		low, high = min(2*low, -wholeShare), low
+	}
+	for high-low > 1 {
+		if middle := low + (high-low)/2; above(middle) >= amount {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	short := above(low) < amount
+	takes := make([]int64, len(levels))
+	for i, level := range levels {
+		takes[i] = min(max(sub(level, partOf(shares[i], low)), 0), amount)
+		if short && i == len(levels)-1 {
+			takes[i] = amount // a debt too great to be divided
+		}
+		amount -= takes[i]
+	}
+	return takes
+}
+
+// inProportion divides tokens among shards so that each has the same part of its share, but for single millitokens.
+func inProportion(shares []int64, tokens int64) []int64 {
+	whole := int64(0)
+	for _, share := range shares {
+		whole = add(whole, share)
+	}
+	parts := make([]int64, len(shares))
+	rest := tokens
+	for i, share := range shares {
+		hi, lo := bits.Mul64(uint64(share), uint64(min(tokens, whole)))
+		part, _ := bits.Div64(hi, lo, uint64(max(whole, 1))) // no overflow: a share is at most the whole
+		parts[i] = int64(part)
+		rest -= parts[i]
+	}
+	for i := range parts {
+		more := min(rest, shares[i]-parts[i])
+		parts[i] += more
+		rest -= more
+	}
+	return parts
+}
+
+// above divides an amount among shards: first what each has above its target, then the rest, which refill pays that moves
+// among them.
+func above(levels, targets []int64, amount int64) []int64 {
+	takes := make([]int64, len(levels))
+	for i := range levels {
+		takes[i] = min(max(sub(levels[i], targets[i]), 0), amount)
+		amount -= takes[i]
+	}
+	takes[0] += amount
+	return takes
+}
+
+// wholeShare is the part of its share that a full shard has.
+const wholeShare = 1 << 40
+
+// partOf returns what a shard has at a part of its share, saturated.
+func partOf(share, part int64) int64 {
+	hi, lo := bits.Mul64(uint64(share), uint64(max(part, -part)))
+	tokens := int64(math.MaxInt64)
+	if hi < wholeShare/2 {
+		tokens = int64(hi<<(64-40) | lo>>40)
+	}
+	if part < 0 {
+		return -tokens
+	}
+	return tokens
+}
+
+// shareOf returns which part of a share, which is at least a few tokens, a level from 0 up is.
+func shareOf(level, share int64) int64 {
+	hi, lo := bits.Mul64(uint64(level), wholeShare)
+	if hi >= uint64(max(share, 1)) {
+		return math.MaxInt64
+	}
+	part, _ := bits.Div64(hi, lo, uint64(max(share, 1)))
+	return int64(min(part, math.MaxInt64))
+}

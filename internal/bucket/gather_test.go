@@ -1,0 +1,233 @@
+package bucket
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// divided returns the shards of a full bucket.
+func divided(c *Config, count int, now int64) tree {
+	shards := make(tree, count)
+	for i := range shards {
+		var plan Plan
+		plan.Create(c, &Demand{}, i, count, now)
+		shards[i] = &item{}
+		shards[i].apply(&plan)
+	}
+	return shards
+}
+
+func (shards tree) images() []*State {
+	images := make([]*State, len(shards))
+	for i, it := range shards {
+		images[i] = it.image()
+	}
+	return images
+}
+
+// gather applies a demand to all shards, and reports whether it is admitted.
+func (shards tree) gather(t *rapid.T, c *Config, d *Demand, even bool, now int64) bool {
+	parts, ok := c.Gather(shards.images(), d, even, now)
+	taken := int64(0)
+	for i := range parts {
+		if !shards[parts[i].At].apply(&parts[i].Plan) {
+			t.Fatalf("part %d of %d does not apply: %+v", i, len(parts), parts[i])
+		}
+		taken += Of(parts[i].Amounts, "rpm")
+	}
+	if ok && taken != Of(d.Amounts, "rpm") {
+		t.Fatalf("the shards give %d of %d", taken, Of(d.Amounts, "rpm"))
+	}
+	return ok
+}
+
+// take applies a demand to one shard or, where that leaves the shards uneven or falls short, to all of them.
+func (shards tree) take(t *rapid.T, c *Config, at int, d *Demand, now int64) bool {
+	if c.Uneven(shards.images(), at, d, now) {
+		return shards.gather(t, c, d, true, now)
+	}
+	var plan Plan
+	if plan.Decide(shards[at].image(), c, d, now); plan.Writes() {
+		return shards[at].apply(&plan)
+	}
+	return shards.gather(t, c, d, false, now)
+}
+
+// TestDividedIsWhole runs random programs on the shards of a bucket beside the ideal bucket that is whole: the shards
+// admit nothing that the ideal bucket would not, whatever of it they have together they admit, and as long as they are
+// kept even they never have less than seven eighths of the capacity below it.
+func TestDividedIsWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Params{
+			Name: "rpm", Capacity: rapid.Int64Range(1_000, 1<<40).Draw(t, "capacity"),
+			RefillAmount: rapid.Int64Range(1, 1<<30).Draw(t, "refill"), RefillPeriod: rapid.Int64Range(1, 100_000).Draw(t, "period"),
+		}
+		c := Config{Params: []Params{p}}
+		count := 1 << rapid.IntRange(1, 4).Draw(t, "shards")
+		now := int64(1 << 40)
+		shards := divided(&c, count, now)
+		whole := ideal{Params: p, level: rat(p.Capacity), at: now}
+		even := rapid.Bool().Draw(t, "even")
+		for step := range rapid.IntRange(1, 40).Draw(t, "operations") {
+			if rapid.Bool().Draw(t, "waits") {
+				now += rapid.Int64Range(0, 2*p.timeToFill(p.Capacity)/int64(count)).Draw(t, "time")
+			}
+			whole.refill(now)
+			at := rapid.IntRange(0, count-1).Draw(t, "shard")
+			d := Demand{Amounts: []Amount{{"rpm", rapid.Int64Range(1, p.Capacity/int64(count)*2).Draw(t, "amount")}}}
+			amount := d.Amounts[0].Tokens
+			before := c.whole(shards.images(), &c.Params[0], now).available()
+			rounding := rat(int64(count * (step + 2))) // of each shard and step, in millitokens
+			if excess := rat(before); excess.Sub(excess, whole.level).Cmp(rounding) > 0 {
+				t.Fatalf("the shards have %d, the ideal bucket %v", before, whole.level)
+			}
+			if lost := rat(before + p.Capacity/8 + int64(count)); even && lost.Sub(whole.level, lost).Cmp(rounding) > 0 {
+				t.Fatalf("the shards have %d, the ideal bucket %v, of %d", before, whole.level, p.Capacity)
+			}
+			var admitted bool
+			if even {
+				admitted = shards.take(t, &c, at, &d, now)
+			} else {
+				var plan Plan
+				if plan.Decide(shards[at].image(), &c, &d, now); plan.Writes() {
+					admitted = shards[at].apply(&plan)
+				} else {
+					admitted = shards.gather(t, &c, &d, false, now)
+				}
+			}
+			if admitted != (amount <= before) {
+				t.Fatalf("a demand of %d on %d: admitted %v", amount, before, admitted)
+			}
+			if admitted {
+				whole.consume(amount)
+			}
+			for _, it := range shards {
+				if l := it.state.find("rpm"); l.Tokens > it.state.share("rpm", l.Capacity) || l.Tokens < 0 {
+					t.Fatalf("shard %d of %d has %d", it.state.Shard, it.state.Shards, l.Tokens)
+				}
+			}
+		}
+	})
+}
+
+// TestGatherMovesRefill takes from one of two shards and waits: what the full shard could not hold is there for a demand
+// of all that the whole bucket has.
+func TestGatherMovesRefill(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000}}}
+		shards := divided(&c, 2, 0)
+		take := Demand{Amounts: []Amount{{"rpm", 4_900_000}}}
+		var plan Plan
+		plan.Decide(shards[0].image(), &c, &take, 0)
+		shards[0].apply(&plan)
+		all := Demand{Amounts: []Amount{{"rpm", 9_100_000}}}
+		more := Demand{Amounts: []Amount{{"rpm", 9_100_001}}}
+		if got := c.Statuses(nil, shards.images(), &more, 4000); got[0].Available != 9_100_000 || got[0].Wait != 1 {
+			t.Fatalf("status %+v, want 9,100,000 available and a wait of 1 ms", got[0])
+		}
+		if shards.gather(t, &c, &more, false, 4000) {
+			t.Fatal("more than the whole bucket has is admitted")
+		}
+		if !shards.gather(t, &c, &all, false, 4000) {
+			t.Fatal("what the whole bucket has is rejected")
+		}
+		if got := c.Statuses(nil, shards.images(), &Demand{}, 4000); got[0].Available != 0 {
+			t.Fatalf("%d are left, want 0", got[0].Available)
+		}
+	})
+}
+
+// TestSpreadSharesDebts charges more than there is: every shard is left with the same part of its share in debt.
+func TestSpreadSharesDebts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{Params: []Params{{"rpm", 4_000, 1, 1 << 40}}}
+		shards := divided(&c, 4, 0)
+		amount := rapid.Int64Range(4_001, 40_000).Draw(t, "amount")
+		back := rapid.Int64Range(0, 10).Draw(t, "back")
+		keep := func(s *State) *Config { return &Config{Params: s.Params()} }
+		parts, ok := Spread(keep, shards.images(), 2, []Amount{{"rpm", amount}, {"tpm", -back}}, 0)
+		if !ok {
+			t.Fatal("not planned")
+		}
+		taken := int64(0)
+		for i := range parts {
+			if !shards[parts[i].At].apply(&parts[i].Plan) {
+				t.Fatalf("part %d does not apply", i)
+			}
+			taken += Of(parts[i].Amounts, "rpm")
+		}
+		least, most := shards[0].state.find("rpm").Tokens, shards[0].state.find("rpm").Tokens
+		for _, it := range shards {
+			least, most = min(least, it.state.find("rpm").Tokens), max(most, it.state.find("rpm").Tokens)
+		}
+		if taken != amount || most-least > 4 || most > 2 {
+			t.Fatalf("%d of %d taken, balances from %d to %d", taken, amount, least, most)
+		}
+	})
+}
+
+func TestPortionsAddUp(t *testing.T) {
+	taken := [][]Amount{{{"rpm", 3}, {"tpm", 10}}, {{"rpm", 2}}}
+	first := Portion(taken, []Amount{{"rpm", 4}, {"tpm", 1}})
+	second := Portion(taken, []Amount{{"rpm", 1}, {"tpm", 9}})
+	if want := [][]Amount{{{"rpm", 3}, {"tpm", 1}}, {{"rpm", 1}}}; !slices.EqualFunc(first, want, slices.Equal) {
+		t.Errorf("first portion %v, want %v", first, want)
+	}
+	if want := [][]Amount{{{"tpm", 9}}, {{"rpm", 1}}}; !slices.EqualFunc(second, want, slices.Equal) {
+		t.Errorf("second portion %v, want %v", second, want)
+	}
+}
+
+// TestLeadingStampIsSetBack decides on an item whose refill stamp no correct clock can have written: the write sets it
+// back, and nothing flows in.
+func TestLeadingStampIsSetBack(t *testing.T) {
+	c := Config{Params: []Params{{"rpm", 1000, 1000, 1000}}, Lead: 10_000}
+	now := int64(1_000_000)
+	it := divided(&c, 1, now+10_001)[0]
+	if c.InLine(it.state, now) || !c.InLine(it.state, now+1) {
+		t.Fatal("only a stamp more than the lead ahead is out of line")
+	}
+	it.state.Limits[0].Tokens = 400
+	var plan Plan
+	plan.Decide(it.image(), &c, &Demand{Amounts: []Amount{{"rpm", 500}}}, now)
+	if plan.Kind != Reject {
+		t.Fatalf("plan %v, want a rejection", plan.Kind)
+	}
+	plan.Align(it.image(), &c, now)
+	if !it.apply(&plan) || it.state.RefilledAt != now || it.state.Limits[0].Tokens != 400 {
+		t.Fatalf("after the write the item is %+v", it.state)
+	}
+}
+
+// TestOtherLimitsAreBounded names new limits again and again: the item keeps few of those that are full, and none that is
+// not full is dropped.
+func TestOtherLimitsAreBounded(t *testing.T) {
+	it, now := &item{}, int64(1000)
+	var plan Plan
+	for i := range 200 {
+		c := Config{Params: []Params{{string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 10, 1000}}, Partial: true}
+		d := Demand{Amounts: []Amount{{c.Params[0].Name, 5}}}
+		if plan.Decide(it.image(), &c, &d, now); !plan.Writes() || !it.apply(&plan) {
+			t.Fatalf("request %d: plan %v", i, plan.Kind)
+		}
+		now += 500
+		if others := len(it.state.Limits) - 2; others > maxOthers+1 {
+			t.Fatalf("the item has %d other limits", others)
+		}
+	}
+	crowded := false
+	for i := range 200 { // none of them fills up
+		c := Config{Params: []Params{{"x" + string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 1, 1 << 40}}, Partial: true}
+		d := Demand{Amounts: []Amount{{c.Params[0].Name, 5}}}
+		if plan.Decide(it.image(), &c, &d, now); plan.Kind == Crowded {
+			crowded = true
+			break
+		}
+		it.apply(&plan)
+	}
+	if got := len(it.state.Limits) - 1; !crowded || got > MaxLimits {
+		t.Fatalf("crowded %v, the item has %d limits", crowded, got)
+	}
+}

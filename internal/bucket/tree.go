@@ -1,0 +1,30 @@
+package bucket
+
+import "math/bits"
+
+// The shards of a divided bucket are the leaves of a binary tree, each with a count of its own: shard s of n splits into
+// shards s and s+n of 2n, independent of the others. Shard s of n stands for the hashes that are s modulo n.
+
+// Origin returns the shard that a shard, other than 0, split off from: its number without the highest bit.
+func Origin(shard int) int { return shard &^ (1 << (bits.Len(uint(shard)) - 1)) }
+
+// Branch returns the shard that split off from another one towards a hash that is not its own: the hash up to the lowest
+// bit in which they differ.
+func Branch(hash, from int) int {
+	differ := uint(hash ^ from)
+	return hash & (1<<(bits.TrailingZeros(differ)+1) - 1)
+}
+
+// Branches appends the shards that split off from one that is one of count: the tree has no others below it.
+func Branches(to []int, shard, count int) []int {
+	for bit := 1 << bits.Len(uint(shard)); bit < count; bit <<= 1 {
+		to = append(to, shard+bit)
+	}
+	return to
+}
+
+// Sibling returns the lower and the higher of the two shards of count that one split made.
+func Sibling(shard, count int) (low, high int) {
+	low = shard &^ (count / 2)
+	return low, low | count/2
+}

@@ -1,0 +1,325 @@
+package enginetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Mean says how much an engine behaves like DynamoDB on a bad day. The zero
+// value adds nothing but DynamoDB's limits on expressions.
+//
+// A call that is refused once is served when it comes again, so that callers who
+// try three times get through, and an item is never refused twice in a row.
+type Mean struct {
+	// Seed makes the choices the same from run to run, as far as the calls come
+	// in the same order.
+	Seed uint64
+	// Conflicts is the part of writes and transactions that meet a transaction.
+	Conflicts float64
+	// Throttles is the part of calls on items that are throttled, with the
+	// reason that their keys are hot.
+	Throttles float64
+	// LostReplies is the part of reads and transactions whose reply is lost: both
+	// may be repeated.
+	LostReplies float64
+	// LostWrites is the part of plain writes whose reply is lost, and whose
+	// outcome is unknown.
+	LostWrites float64
+	// Lag is for how long eventual reads, and all reads of indexes, may show an
+	// item as it was before its last write.
+	Lag time.Duration
+}
+
+// envMean names the environment variable that makes every engine of a test binary
+// mean: a seed, and after commas other shares than those of meanDefault, such as
+// "7,lag=20ms,lostwrites=0.01".
+const envMean = "ZLIMIT_MEAN"
+
+// meanDefault is what a suite of tests stands whose tests do not look for it: no
+// outcome is unknown, and reads do not lag.
+var meanDefault = Mean{Conflicts: 0.05, Throttles: 0.05, LostReplies: 0.02}
+
+// meanOf reads the environment variable; nil when it is not set.
+func meanOf(text string) (*Mean, error) {
+	if text == "" {
+		return nil, nil
+	}
+	fields := strings.Split(text, ",")
+	m := meanDefault
+	var err error
+	if m.Seed, err = strconv.ParseUint(fields[0], 10, 64); err != nil {
+		return nil, fmt.Errorf("enginetest: %s=%q: a seed must come first", envMean, text)
+	}
+	for _, field := range fields[1:] {
+		name, value, _ := strings.Cut(field, "=")
+		share := map[string]*float64{
+			"conflicts": &m.Conflicts, "throttles": &m.Throttles, "lostreplies": &m.LostReplies, "lostwrites": &m.LostWrites,
+		}[name]
+		switch {
+		case name == "lag":
+			m.Lag, err = time.ParseDuration(value)
+		case share != nil:
+			*share, err = strconv.ParseFloat(value, 64)
+		default:
+			err = fmt.Errorf("no option %q", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("enginetest: %s=%q: %w", envMean, text, err)
+		}
+	}
+	return &m, nil
+}
+
+// IsMean reports whether the engines of this test binary are mean, for tests that
+// are about calls that nothing disturbs.
+func IsMean() bool { return os.Getenv(envMean) != "" }
+
+// Transport returns a transport to an engine that is mean.
+func (m Mean) Transport(base http.RoundTripper) http.RoundTripper {
+	return &mean{
+		Mean: m, base: base, random: rand.New(rand.NewPCG(m.Seed, 0)), //nolint:gosec // choices of a test
+		refused: map[string]bool{}, past: map[string]version{},
+	}
+}
+
+type mean struct {
+	Mean
+	base http.RoundTripper
+
+	mu      sync.Mutex
+	random  *rand.Rand
+	refused map[string]bool    // the items whose last call was refused or lost
+	past    map[string]version // the items that were written a moment ago, as they were
+}
+
+// refusedByMean marks replies that a mean transport made itself. Faults does not
+// count the calls.
+const refusedByMean = "X-Enginetest-Mean"
+
+// RoundTrip implements http.RoundTripper.
+func (m *mean) RoundTrip(request *http.Request) (*http.Response, error) {
+	body, err := readRequest(request)
+	if err != nil {
+		return nil, err
+	}
+	call := Call{Operation: operation(request), Body: body}
+	about, err := m.read(call)
+	if err != nil {
+		return nil, err
+	}
+	if text := about.tooLarge(); text != "" {
+		return declined(request, call, http.StatusBadRequest, map[string]any{
+			"__type": "com.amazon.coral.validate#ValidationException", "message": text,
+		})
+	}
+	fate := m.draw(about)
+	switch fate {
+	case Conflict:
+		return marked(refusal(request, Conflict, call))
+	case ThroughputExceeded:
+		return marked(m.throttled(request, call, about))
+	}
+	reply, err := m.forward(request, call, about)
+	if fate == LostReply && err == nil {
+		_ = reply.Body.Close()
+		return nil, netError("read", errLostByMean)
+	}
+	return reply, err
+}
+
+// errLostByMean takes the place of a reply that a mean transport loses. Faults does
+// not count the call either.
+var errLostByMean = fmt.Errorf("lost: %w", os.ErrDeadlineExceeded)
+
+func marked(reply *http.Response, err error) (*http.Response, error) {
+	if err == nil {
+		reply.Header.Set(refusedByMean, "1")
+	}
+	return reply, err
+}
+
+// draw decides what happens to a call; "" is nothing.
+func (m *mean) draw(about *subject) Kind {
+	if len(about.items) == 0 {
+		return ""
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := about.items[0]
+	if m.refused[key] {
+		delete(m.refused, key)
+		return ""
+	}
+	fate := Kind("")
+	lost := m.LostReplies
+	if about.write && !about.transaction {
+		lost = m.LostWrites
+	}
+	switch at := m.random.Float64(); {
+	case about.write && at < m.Conflicts:
+		fate = Conflict
+	case at >= m.Conflicts && at < m.Conflicts+m.Throttles:
+		fate = ThroughputExceeded
+	case at >= m.Conflicts+m.Throttles && at < m.Conflicts+m.Throttles+lost:
+		fate = LostReply
+	}
+	if fate != "" {
+		m.refused[key] = true
+	}
+	return fate
+}
+
+// throttled answers that the keys of a call are hot.
+func (m *mean) throttled(request *http.Request, call Call, about *subject) (*http.Response, error) {
+	if about.transaction {
+		content, err := cancellation(call, func(i int) (string, string) {
+			if i == 0 {
+				return "ThrottlingError", answers[Throttled].message
+			}
+			return "None", ""
+		})
+		if err != nil {
+			return nil, err
+		}
+		return declined(request, call, http.StatusBadRequest, content)
+	}
+	reason := "TableReadKeyRangeThroughputExceeded"
+	if about.write {
+		reason = "TableWriteKeyRangeThroughputExceeded"
+	}
+	return declined(request, call, http.StatusBadRequest, map[string]any{
+		"__type": answers[ThroughputExceeded].typeName, "message": answers[ThroughputExceeded].message,
+		"ThrottlingReasons": []map[string]string{{"reason": reason, "resource": "arn:aws:dynamodb:" + Region + ":000000000000:table/" + about.table}},
+	})
+}
+
+// send passes a call on to the engine.
+func (m *mean) send(request *http.Request, body []byte) (*http.Response, error) {
+	sent := request.Clone(request.Context())
+	sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return m.base.RoundTrip(sent)
+}
+
+// A subject is what a call is about.
+type subject struct {
+	table       string
+	items       []string // the table and the key of each, in JSON
+	keys        []json.RawMessage
+	write       bool
+	transaction bool
+	expressions []string
+}
+
+// callJSON is what a call, or one of its parts, says.
+type callJSON struct {
+	TableName                                                                       string
+	Key, Item                                                                       map[string]json.RawMessage
+	ConditionExpression, UpdateExpression, KeyConditionExpression, FilterExpression string
+	ConsistentRead                                                                  bool
+	IndexName                                                                       string
+	TransactItems                                                                   []map[string]callJSON
+}
+
+// read reads what a call is about.
+func (m *mean) read(call Call) (*subject, error) {
+	about := &subject{}
+	switch call.Operation {
+	case "UpdateItem", "PutItem", "DeleteItem", "TransactWriteItems":
+		about.write = true
+	case "GetItem", "Query", "BatchGetItem":
+	default:
+		return about, nil
+	}
+	var content callJSON
+	if err := json.Unmarshal(call.Body, &content); err != nil {
+		return nil, fmt.Errorf("enginetest: %s: %w", call.Operation, err)
+	}
+	parts := []callJSON{content}
+	if about.transaction = call.Operation == "TransactWriteItems"; about.transaction {
+		parts = nil
+		for _, action := range content.TransactItems {
+			for _, part := range action { // one
+				parts = append(parts, part)
+			}
+		}
+	}
+	for i := range parts {
+		if err := about.add(&parts[i]); err != nil {
+			return nil, err
+		}
+	}
+	return about, nil
+}
+
+// add notes a part of a call.
+func (s *subject) add(part *callJSON) error {
+	s.table = part.TableName
+	for _, text := range []string{part.ConditionExpression, part.UpdateExpression, part.KeyConditionExpression, part.FilterExpression} {
+		if text != "" {
+			s.expressions = append(s.expressions, text)
+		}
+	}
+	if part.Key == nil && part.Item == nil {
+		return nil
+	}
+	item := part.Key
+	if item == nil {
+		item = part.Item
+	}
+	key, err := json.Marshal(keyOf(item))
+	if err != nil {
+		return err
+	}
+	s.keys = append(s.keys, key)
+	s.items = append(s.items, part.TableName+" "+string(key))
+	return nil
+}
+
+// keyOf returns the primary key of an item. Tables of these tests have one of two
+// attributes.
+func keyOf(item map[string]json.RawMessage) map[string]json.RawMessage {
+	key := map[string]json.RawMessage{}
+	for _, name := range []string{"PK", "SK"} {
+		if value, ok := item[name]; ok {
+			key[name] = value
+		}
+	}
+	return key
+}
+
+// Limits of DynamoDB on an expression.
+// https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/Constraints.html
+const (
+	maxExpression = 4096
+	maxOperators  = 300
+)
+
+// tooLarge returns what DynamoDB says to an expression beyond its limits, "" where
+// there is none.
+func (s *subject) tooLarge() string {
+	for _, text := range s.expressions {
+		if len(text) > maxExpression {
+			return fmt.Sprintf("Invalid expression: Expression size has exceeded the maximum allowed size; expression size: %d", len(text))
+		}
+		if n := operators(text); n > maxOperators {
+			return fmt.Sprintf("Invalid expression: The expression contains too many operators; operator count: %d", n)
+		}
+	}
+	return ""
+}
+
+// operator matches the operators and functions of expressions.
+var operator = regexp.MustCompile(`<>|<=|>=|[<>=+-]|\b(?:AND|OR|NOT|BETWEEN|IN)\b|[a-z_]+\s*\(`)
+
+// operators counts the operators and functions of an expression.
+func operators(text string) int { return len(operator.FindAllString(text, -1)) }

@@ -1,0 +1,152 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// decoder reads the attributes of an item and keeps the first thing that is wrong with it.
+type decoder struct {
+	record string
+	found  int // required attributes so far, those of members included
+	err    error
+}
+
+func (d *decoder) failf(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf("%s item: "+format, append([]any{d.record}, args...)...)
+	}
+}
+
+// want reports an attribute that is not of the kind.
+func (d *decoder) want(a *expr.Attribute, kind expr.Kind) {
+	if a.Value.Kind() != kind {
+		d.failf("attribute %s: want %v, got %v", a.Name, kind, a.Value.Kind())
+	}
+}
+
+func (d *decoder) text(a *expr.Attribute) string {
+	d.want(a, expr.KindS)
+	return a.Value.Text()
+}
+
+func (d *decoder) number(a *expr.Attribute) int64 {
+	n, ok := a.Value.Int()
+	if !ok {
+		d.notInt(a)
+	}
+	return n
+}
+
+func (d *decoder) notInt(a *expr.Attribute) {
+	d.want(a, expr.KindN)
+	d.failf("attribute %s: want an integer of 64 bits, got %s", a.Name, a.Value.Number())
+}
+
+// decimal reads a number with up to so many decimal places, in units of the last one.
+func (d *decoder) decimal(a *expr.Attribute, places int) int64 {
+	n, ok := a.Value.Decimal(places)
+	if !ok {
+		d.want(a, expr.KindN)
+		d.failf("attribute %s: want a number of 64 bits with up to %d decimal places, got %s", a.Name, places, a.Value.Number())
+	}
+	return n
+}
+
+// wrapped reads an integer of any size modulo 2^64.
+func (d *decoder) wrapped(a *expr.Attribute) int64 {
+	n, ok := a.Value.Int()
+	if !ok {
+		n = d.low64(a)
+	}
+	return n
+}
+
+func (d *decoder) low64(a *expr.Attribute) int64 {
+	n, ok := a.Value.Low64()
+	if !ok {
+		d.want(a, expr.KindN)
+		d.failf("attribute %s: want an integer, got %s", a.Name, a.Value.Number())
+	}
+	return n
+}
+
+func (d *decoder) flag(a *expr.Attribute) bool {
+	d.want(a, expr.KindBool)
+	return a.Value.True()
+}
+
+func (d *decoder) set(a *expr.Attribute) []string {
+	d.want(a, expr.KindSS)
+	var set []string
+	for _, e := range a.Value.Elements() {
+		set = append(set, e.Value.Text())
+	}
+	return set
+}
+
+func (d *decoder) list(a *expr.Attribute) []expr.Value {
+	d.want(a, expr.KindL)
+	var list []expr.Value
+	for _, e := range a.Value.Elements() {
+		list = append(list, e.Value)
+	}
+	return list
+}
+
+func (d *decoder) fields(a *expr.Attribute) expr.Item {
+	d.want(a, expr.KindM)
+	return a.Value.Elements()
+}
+
+// needs reports the first of the attributes that the item lacks.
+func (d *decoder) needs(item expr.Item, attributes ...string) {
+	for _, name := range attributes {
+		if _, ok := item.Lookup(name); !ok {
+			d.failf("lacks %s", name)
+		}
+	}
+}
+
+// needsFields reports the first of the fields, named by the suffixes of their attributes, that a member of a family lacks.
+//
+//nolint:unparam // noun is the schema's: so far it has limits alone
+func (d *decoder) needsFields(item expr.Item, noun, prefix, member string, suffixes ...string) {
+	for _, suffix := range suffixes {
+		if _, ok := item.Lookup(prefix + member + suffix); !ok {
+			d.failf("%s %q lacks %s", noun, member, strings.TrimPrefix(suffix, "_"))
+		}
+	}
+}
+
+// misplaced reports a key that is not of the record's form.
+func (d *decoder) misplaced(key store.Key) {
+	d.failf("key %q, %q is of another form", key.PK, key.SK)
+}
+
+// cutMember divides the name of a family's attribute, without its prefix, at the last underscore: into the member and the
+// field that it is about. The field is "" when the name has another form.
+func cutMember(name string) (member, field string) {
+	i := strings.LastIndexByte(name, '_')
+	if i <= 0 {
+		return name, ""
+	}
+	return name[:i], name[i+1:]
+}
+
+// room returns an empty slice with room for as many members of a family as the attributes may be about.
+func room[T any](attributes, perMember int) []T {
+	return slices.Grow[[]T](nil, max(0, attributes/perMember))
+}
+
+// orNull returns NULL in place of a value that is empty.
+func orNull(empty bool, v expr.Value) expr.Value {
+	if empty {
+		return expr.Null()
+	}
+	return v
+}

@@ -1,0 +1,82 @@
+package layout
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// WindowFormat returns the form of the keys of windows of one length: "monthly" or "daily", and hourly for any other text.
+// Keys of windows of all lengths are in the order of their starts.
+func WindowFormat(window string) string {
+	switch window {
+	case "monthly":
+		return "2006-01"
+	case "daily":
+		return time.DateOnly
+	default:
+		return TimeFormat
+	}
+}
+
+// WindowKey returns the key of the window that starts at a time.
+func WindowKey(window string, start time.Time) string {
+	return start.UTC().Format(WindowFormat(window))
+}
+
+// A UsageDelta is what changes of a bucket add to the snapshot of usage of a window. A snapshot contains, of each shard of
+// its bucket, all changes up to one.
+type UsageDelta struct {
+	NS, Entity, Resource string
+	Window               string          // hourly, daily or monthly
+	Start                time.Time       // of the window
+	ExpiresAt            int64           // of the snapshot, epoch seconds; 0 for never
+	Events               int64           // changes
+	Consumed             []bucket.Amount // of each limit, net, sorted by name
+	Shards               []ShardChanges  // that the changes are of, sorted by number
+}
+
+// ShardChanges are changes of one shard in a row.
+type ShardChanges struct {
+	Shard       int
+	First, Last store.Sequence
+}
+
+// Write returns the write that adds the changes to the snapshot, on condition that it contains none of them.
+func (d *UsageDelta) Write() (store.Write, error) {
+	key := UsageKey{NS: d.NS, Entity: d.Entity, Resource: d.Resource, WindowKey: WindowKey(d.Window, d.Start)}
+	call := CountUsage(key, d.Window, FormatTime(d.Start), d.Events)
+	for _, c := range d.Consumed {
+		call.Consume(c.Limit, c.Tokens)
+	}
+	for _, s := range d.Shards {
+		call.Follow(strconv.Itoa(s.Shard), string(s.First), string(s.Last))
+	}
+	if d.ExpiresAt > 0 {
+		call.Expire(d.ExpiresAt)
+	}
+	bound, err := call.Bind()
+	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
+}
+
+// CountedChanges returns the last change of each shard, by its number, that a snapshot contains.
+func CountedChanges(snapshot expr.Item) map[int]store.Sequence {
+	var sources []UsageSource
+	for i := range snapshot {
+		decodeUsageSource(new(decoder), &sources, &snapshot[i])
+	}
+	counted := make(map[int]store.Sequence, len(sources))
+	for _, s := range sources {
+		if number, err := strconv.Atoi(s.Name); err == nil {
+			counted[number] = store.Sequence(s.Last)
+		}
+	}
+	return counted
+}
+
+// HasUsage reports whether a snapshot can have a figure for a limit: for every one but [bucket.WriteUnits] and those that
+// other programs named as an attribute of the snapshot.
+func HasUsage(limit string) bool { return limit != bucket.WriteUnits && !UsageReserves(limit) }

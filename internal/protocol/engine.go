@@ -1,0 +1,141 @@
+package protocol
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// Options are the configuration of an engine.
+type Options struct {
+	Table        *table.Table
+	Namespace    string
+	Source       Source
+	Now          func() time.Time
+	Freshness    func([]bucket.Params) int64 // δ of a bucket, milliseconds
+	MaxShards    int
+	RejectionAge time.Duration // of the oldest image that a rejection may be decided from; 0 for none older than the request
+	Coalesce     bool          // callers of one process share writes
+	Buckets      int           // that are remembered
+	MaxLead      time.Duration // of a refill stamp before it is set back
+	SettleLimit  time.Duration // of writes that outlive the caller's context
+	Epoch        *atomic.Int64 // shared by the engines that share a Source
+	Logger       *slog.Logger
+}
+
+// Limits are the limits that hold for the bucket of an entity and resource. They are never changed.
+type Limits struct {
+	Config bucket.Config
+	Owner  layout.Owner
+	Own    bool  // given by the request, whatever is stored
+	Epoch  int64 // when a consistent read of them began; 0 for a read that may be moments behind
+	Detail any   // for the Source
+}
+
+// A Source keeps the stored limits. It is safe for concurrent use.
+type Source interface {
+	// For returns the limits of a bucket, from memory while they are fresh. It returns limits without any parameters where
+	// none are stored. It may read the bucket's first item in the same call, see [Bucket.Unseen].
+	For(ctx context.Context, b *Bucket) (*Limits, error)
+	// After returns limits that were read after an epoch: if need be, it reads them again, consistently.
+	After(ctx context.Context, b *Bucket, epoch int64) (*Limits, error)
+}
+
+// Counts are what an engine counts.
+type Counts struct {
+	LostRaces   atomic.Uint64 // writes whose condition failed because another writer came first
+	Unreturned  atomic.Uint64 // takes of one level that could not be given back when another level fell short
+	StampsFixed atomic.Uint64 // refill stamps too far ahead that were set back
+}
+
+// An Engine takes and settles. It is safe for concurrent use.
+type Engine struct {
+	Counts
+
+	table   *table.Table
+	options Options
+	buckets *otter.Cache[bucketID, *Bucket]
+
+	closing    sync.Mutex // guards closed against background.Add
+	closed     bool
+	background sync.WaitGroup
+}
+
+// bucketID finds a bucket.
+type bucketID struct{ entity, resource string }
+
+// New returns an engine.
+func New(o Options) *Engine {
+	if o.Epoch == nil {
+		o.Epoch = new(atomic.Int64)
+	}
+	return &Engine{
+		table:   o.Table,
+		options: o,
+		buckets: otter.Must(&otter.Options[bucketID, *Bucket]{MaximumSize: o.Buckets, Executor: func(task func()) { task() }}),
+	}
+}
+
+// Begin counts work in the background, which [Engine.End] ends; false when the engine is closed.
+func (e *Engine) Begin() bool {
+	e.closing.Lock()
+	defer e.closing.Unlock()
+	if e.closed {
+		return false
+	}
+	e.background.Add(1)
+	return true
+}
+
+// End ends work that [Engine.Begin] began.
+func (e *Engine) End() { e.background.Done() }
+
+// Close waits for work in the background.
+func (e *Engine) Close() {
+	e.closing.Lock()
+	e.closed = true
+	e.closing.Unlock()
+	e.background.Wait()
+}
+
+// Quiesce waits for the work that is under way in the background.
+func (e *Engine) Quiesce() { e.background.Wait() }
+
+// Buckets returns the number of buckets that the engine remembers.
+func (e *Engine) Buckets() int { return e.buckets.EstimatedSize() }
+
+// Bucket returns what the engine knows of a bucket.
+func (e *Engine) Bucket(entity, resource string) *Bucket {
+	id := bucketID{entity, resource}
+	if b, ok := e.buckets.GetIfPresent(id); ok {
+		return b
+	}
+	b, _ := e.buckets.SetIfAbsent(id, newBucket(e.options.Namespace, entity, resource))
+	return b
+}
+
+// NextEpoch returns a number greater than all that were drawn before. Epochs order what a process learns: what a call
+// returns is as new as the epoch that was drawn before the call.
+func (e *Engine) NextEpoch() int64 { return e.options.Epoch.Add(1) }
+
+// now returns the time in epoch milliseconds.
+func (e *Engine) now() int64 { return e.options.Now().UnixMilli() }
+
+// keep returns the config under which an item stays what it is: settling leaves its limits alone. An item that expires is
+// kept until it would be full again: before, it must not be taken for a new, full one.
+func (e *Engine) keep(s *bucket.State) *bucket.Config {
+	c := &bucket.Config{Params: s.Params(), Lead: e.options.MaxLead.Milliseconds()}
+	c.Freshness = e.options.Freshness(c.Params)
+	if s.ExpiresAt > 0 {
+		c.Lifetime = bucket.DefaultLifetime
+	}
+	return c
+}

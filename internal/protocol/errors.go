@@ -1,0 +1,96 @@
+package protocol
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// Errors of an engine, besides those of the store.
+var (
+	// ErrContended says that other writers came first in every try. Nothing was written.
+	ErrContended = table.ErrContended
+	// ErrClosed says that the engine was closed.
+	ErrClosed = errors.New("engine closed")
+)
+
+// A RejectedError says that a request was rejected: all of it, with nothing taken.
+type RejectedError struct{ Levels []LevelStatus }
+
+// A LevelStatus is where the limits of one level of a request stand.
+type LevelStatus struct {
+	Entity, Resource string
+	Statuses         []bucket.Status
+}
+
+// Error says what happened; callers tell the statuses.
+func (e *RejectedError) Error() string { return "a limit falls short" }
+
+// A NoLimitsError says that no limits hold for an entity and resource.
+type NoLimitsError struct{ Entity, Resource string }
+
+// Error names entity and resource.
+func (e *NoLimitsError) Error() string {
+	return fmt.Sprintf("no limits for entity %q, resource %q", e.Entity, e.Resource)
+}
+
+// An UnknownLimitError says that a request asks for a limit that is not configured.
+type UnknownLimitError struct {
+	Limit string
+	Known []bucket.Params
+}
+
+// Error names the limit.
+func (e *UnknownLimitError) Error() string { return fmt.Sprintf("limit %q is not configured", e.Limit) }
+
+// A DepthError says that an entity has too many ancestors.
+type DepthError struct{ Entity string }
+
+// Error names the entity.
+func (e *DepthError) Error() string {
+	return fmt.Sprintf("entity %q has more than %d ancestors", e.Entity, MaxDepth-1)
+}
+
+// A CrowdedError says that an item would have more limits than fit a write.
+type CrowdedError struct{ Entity, Resource string }
+
+// Error names the bucket.
+func (e *CrowdedError) Error() string {
+	return fmt.Sprintf("the bucket of entity %q, resource %q has more than %d limits in use", e.Entity, e.Resource, bucket.MaxLimits)
+}
+
+// Outcomes that an engine handles itself.
+var (
+	errShort    = errors.New("a shard falls short")          // of the demand, as seen since the request came
+	errNoShard  = errors.New("no such shard")                // it was merged
+	errOutdated = errors.New("the limits changed")           // so that the level has to be made anew
+	errRoom     = errors.New("the view shows enough tokens") // though a shard fell short before
+)
+
+// IsUnknown reports whether an error leaves open whether a write happened.
+func IsUnknown(err error) bool {
+	return slices.ContainsFunc(storeErrors(err), func(e *store.Error) bool { return e.Unknown })
+}
+
+// IsThrottled reports whether an error says that the store is asked too often.
+func IsThrottled(err error) bool { return store.OutcomeOf(err) == store.Throttled }
+
+// storeErrors returns the errors of the store in an error, which may be several joined.
+func storeErrors(err error) (found []*store.Error) {
+	switch e := err.(type) { //nolint:errorlint // every error of the tree is looked at
+	case nil:
+	case *store.Error:
+		found = []*store.Error{e}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			found = append(found, storeErrors(inner)...)
+		}
+	default:
+		found = storeErrors(errors.Unwrap(err))
+	}
+	return found
+}

@@ -1,0 +1,235 @@
+package protocol
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Bucket is what this process knows of the bucket of one entity and resource. It is safe for concurrent use.
+type Bucket struct {
+	NS, Entity, Resource string
+
+	Limits atomic.Pointer[Limits]    // for the Source; nil at first
+	Own    atomic.Pointer[[]*Limits] // limits of requests, compiled, for the caller; nil at first
+
+	shards atomic.Pointer[[]*shard] // by number, nil where nothing is known; replaced, never changed
+	growth sync.Mutex               // guards the replacement
+	queue  writeQueue               // of takes that share a write
+	uneven atomic.Int64             // when shards could last not be made even, epoch milliseconds
+}
+
+// A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.
+type shard struct {
+	layout.BucketKey
+	key   store.Key
+	queue writeQueue // of settlements that share a write
+
+	image     atomic.Pointer[image] // the item as last seen; nil when never
+	turn      chan struct{}         // holds a token while a goroutine moves the refill stamp
+	resizing  atomic.Bool           // a split or merge is under way
+	throttled throttleCount
+	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
+}
+
+// An image is a bucket item as the store returned it. It is never changed.
+type image struct {
+	bucket.State
+	exists  bool
+	seenAt  int64 // epoch milliseconds
+	asked   int64 // epoch before the call that returned it; 0 for a read that may be moments behind
+	arrived int64 // epoch when it was returned
+}
+
+func newBucket(ns, entity, resource string) *Bucket {
+	b := &Bucket{NS: ns, Entity: entity, Resource: resource}
+	b.shards.Store(&[]*shard{b.newShard(0)})
+	return b
+}
+
+func (b *Bucket) newShard(number int) *shard {
+	k := layout.BucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
+	return &shard{BucketKey: k, key: k.Key(), turn: make(chan struct{}, 1)}
+}
+
+// shard returns the shard of a number.
+func (b *Bucket) shard(number int) *shard {
+	if s := b.known(number); s != nil {
+		return s
+	}
+	b.growth.Lock()
+	defer b.growth.Unlock()
+	if s := b.known(number); s != nil {
+		return s
+	}
+	known := *b.shards.Load()
+	next := make([]*shard, max(len(known), number+1))
+	copy(next, known)
+	next[number] = b.newShard(number)
+	b.shards.Store(&next)
+	return next[number]
+}
+
+// known returns the shard of a number, nil when nothing is known of it.
+func (b *Bucket) known(number int) *shard {
+	if known := *b.shards.Load(); number < len(known) {
+		return known[number]
+	}
+	return nil
+}
+
+// Unseen returns the key of the bucket's first item if this process has no image of it.
+func (b *Bucket) Unseen() (store.Key, bool) {
+	first := b.shard(0)
+	return first.key, first.image.Load() == nil
+}
+
+// Observe remembers the bucket's first item as an eventual read returned it, unless the process has seen it meanwhile.
+func (e *Engine) Observe(b *Bucket, item expr.Item) error {
+	first := b.shard(0)
+	next, err := e.decode(first, item, 0)
+	if err == nil {
+		first.image.CompareAndSwap(nil, next)
+	}
+	return err
+}
+
+// decode returns the image of an item that a call returned, which began at an epoch.
+func (e *Engine) decode(s *shard, item expr.Item, asked int64) (*image, error) {
+	next := &image{seenAt: e.now(), asked: asked, arrived: e.NextEpoch()}
+	if item == nil {
+		return next, nil
+	}
+	state, err := layout.ReadState(item)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
+	}
+	next.exists, next.State = true, state
+	return next, nil
+}
+
+// observe remembers an item that a call returned, and returns its image, or a later one that came meanwhile. known is
+// the image before the call, which is earlier whatever it shows: an item that was deleted and created again counts its
+// writes anew.
+func (e *Engine) observe(s *shard, item expr.Item, asked int64, known *image) (*image, error) {
+	next, err := e.decode(s, item, asked)
+	if err != nil {
+		return nil, err
+	}
+	return s.remember(next, known), nil
+}
+
+// remember keeps the later of an image and the one that is remembered, and returns it. A later state was the item's after
+// the earlier one was asked for, whenever it was asked for itself.
+func (s *shard) remember(next, known *image) *image {
+	for {
+		last, latest := s.image.Load(), next
+		if last != nil && last != known && last.exists && next.exists && last.newer(next) {
+			if last.asked >= next.asked {
+				return last
+			}
+			later := *last
+			later.asked, later.seenAt = next.asked, next.seenAt
+			latest = &later
+		}
+		if s.image.CompareAndSwap(last, latest) {
+			return latest
+		}
+	}
+}
+
+// state returns the state of the item, nil when there is none.
+func (i *image) state() *bucket.State {
+	if i == nil || !i.exists {
+		return nil
+	}
+	return &i.State
+}
+
+// newer reports whether an image shows a later state of the same item than another: every write of this program is
+// counted, and writes of others move the refill stamp.
+func (i *image) newer(than *image) bool {
+	if more := i.Writes() - than.Writes(); more != 0 {
+		return more > 0
+	}
+	return i.RefilledAt > than.RefilledAt
+}
+
+// since reports whether an image shows the item after an epoch.
+func (i *image) since(epoch int64) bool { return i.asked > epoch }
+
+// count returns the number of shards that the bucket is divided into at a shard, as last seen; 0 when the shard was not
+// seen or is not there.
+func (s *shard) count() int {
+	if i := s.image.Load(); i != nil && i.exists {
+		return i.Count()
+	}
+	return 0
+}
+
+// divided reports whether the bucket has more than one shard, as last seen.
+func (b *Bucket) divided() bool { return b.shard(0).count() > 1 }
+
+// walk calls fn for each shard of the bucket with its image, nil when it was not seen: the first one, and those that the
+// images of the others tell of. Images of other shards, which were merged, do not count.
+func (b *Bucket) walk(fn func(*shard, *image)) {
+	var space [32]int
+	numbers := append(space[:0], 0)
+	for i := 0; i < len(numbers); i++ {
+		s := b.shard(numbers[i])
+		image := s.image.Load()
+		fn(s, image)
+		if image != nil && image.exists {
+			numbers = bucket.Branches(numbers, s.Shard, image.Count())
+		}
+	}
+}
+
+// states appends the shards of the bucket as last seen, none for one that does not exist, and reports whether all of them
+// were seen.
+func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bool) {
+	complete = true
+	if first := b.shard(0).image.Load(); first == nil || first.Count() == 1 { // no closure for the most frequent case
+		if s := first.state(); s != nil {
+			to = append(to, s)
+		}
+		return to, first != nil
+	}
+	b.walk(func(_ *shard, i *image) {
+		if s := i.state(); s != nil {
+			to = append(to, s)
+		}
+		complete = complete && i != nil
+	})
+	return to, complete
+}
+
+// maxTurn bounds how long a goroutine waits for its turn: the one before it may be held up by its network.
+const maxTurn = 100 * time.Millisecond
+
+// enter waits for the goroutine's turn to move the refill stamp, and returns the function that ends the turn.
+func (s *shard) enter(ctx context.Context) (leave func(), err error) {
+	leave = func() { <-s.turn }
+	select {
+	case s.turn <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	timer := time.NewTimer(maxTurn)
+	defer timer.Stop()
+	select {
+	case s.turn <- struct{}{}:
+		return leave, nil
+	case <-timer.C:
+		return func() {}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,186 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// foreseen reports whether the last images of a level, as old as they are, reject its demand: then it is cheaper to look
+// again before the other levels are taken from.
+func (e *Engine) foreseen(levels []level) bool {
+	now := e.now()
+	for i := range levels {
+		l := &levels[i]
+		if l.demand.Empty() {
+			continue
+		}
+		var space [1]*bucket.State
+		states, complete := l.bucket.states(space[:0])
+		if complete && len(states) > 0 && l.inLine(states, now) && !l.limits.Config.Covers(states, &l.demand, now) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *level) inLine(states []*bucket.State, now int64) bool {
+	for _, s := range states {
+		if !l.limits.Config.InLine(s, now) {
+			return false
+		}
+	}
+	return true
+}
+
+// covered reports whether the shards of a level, as last seen, have its demand.
+func (e *Engine) covered(l *level) bool {
+	states, _ := l.bucket.states(nil)
+	return l.demand.Empty() || l.limits.Config.Covers(states, &l.demand, e.now())
+}
+
+// refuse returns the rejection of levels one of which falls short, told from a view of all of them: each shard as it was
+// seen since the request came, or recently enough for a rejection from memory. What is not, is read; what differs from its
+// configured limits is brought in line, so that what is told is what will happen. It returns errRoom when the view shows
+// enough tokens after all.
+//
+// When a level was proven to fall short, the request stays rejected if the others cannot be read.
+func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error {
+	if err := e.refresh(ctx, levels); err != nil {
+		if proven && ctx.Err() == nil && (len(levels) > 1 || IsThrottled(err)) || IsThrottled(err) && e.foreseen(levels) {
+			return e.rejection(levels)
+		}
+		return err
+	}
+	rejected := false
+	for i := range levels {
+		l := &levels[i]
+		if e.covered(l) {
+			continue
+		}
+		v := l.bucket.view(e.seenFor(l))
+		err := e.bringInLine(ctx, l, &v)
+		if err != nil && !IsThrottled(err) { // a change of limits that cannot be written takes effect later
+			return err
+		}
+		rejected = rejected || err != nil || !e.covered(l)
+	}
+	if !rejected {
+		return errRoom
+	}
+	return e.rejection(levels)
+}
+
+// rejection tells where the limits of levels stand, as last seen.
+func (e *Engine) rejection(levels []level) error {
+	return &RejectedError{e.statuses(levels)}
+}
+
+func (e *Engine) statuses(levels []level) []LevelStatus {
+	now := e.now()
+	told := make([]LevelStatus, len(levels))
+	for i := range levels {
+		l := &levels[i]
+		states, _ := l.bucket.states(nil)
+		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, l.limits.Config.Statuses(nil, states, &l.demand, now)}
+	}
+	return told
+}
+
+// refresh reads the shards of levels that were not seen recently enough, those of all levels together: one consistent
+// batch read, and one more for each level of a tree that was not known.
+func (e *Engine) refresh(ctx context.Context, levels []level) error {
+	for range maxRounds {
+		var stale []*shard
+		for i := range levels {
+			if l := &levels[i]; !l.demand.Empty() {
+				stale = append(stale, l.bucket.view(e.seenFor(l)).stale...)
+			}
+		}
+		if len(stale) == 0 {
+			return nil
+		}
+		if _, err := e.readShards(ctx, stale); err != nil {
+			return err
+		}
+	}
+	return nil // all were read since the request came, and none of the reads found a tree that stands still
+}
+
+// maxRounds bounds the reads of one view: the tree has at most six levels.
+const maxRounds = 8
+
+// Status returns where the limits of an entity and resource stand, and with family those of its parents: a consistent
+// read of every shard. It writes nothing.
+func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
+	levels, err := e.look(ctx, r, family)
+	if err != nil {
+		return nil, err
+	}
+	return e.statuses(levels), nil
+}
+
+// Wait returns where the limits stand that a request asks for, with the wait of each. An item that differs from its
+// configured limits is brought in line where a wait is told, so that the wait holds.
+func (e *Engine) Wait(ctx context.Context, r *Request) ([]LevelStatus, error) {
+	for attempt := range maxRestarts {
+		levels, err := e.look(ctx, r, true)
+		if err != nil {
+			return nil, err
+		}
+		if err = e.alignWaiting(ctx, levels); err == nil {
+			return e.statuses(levels), nil
+		}
+		if !errors.Is(err, errOutdated) {
+			return nil, err
+		}
+		if err := e.table.Pause(ctx, attempt); err != nil {
+			return nil, err
+		}
+	}
+	return nil, ErrContended
+}
+
+// alignWaiting brings levels in line that fall short.
+func (e *Engine) alignWaiting(ctx context.Context, levels []level) error {
+	for i := range levels {
+		l := &levels[i]
+		if e.covered(l) {
+			continue
+		}
+		v := l.bucket.view(e.seenFor(l))
+		if err := e.bringInLine(ctx, l, &v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// look returns the levels of a request, with all shards as the store has them.
+func (e *Engine) look(ctx context.Context, r *Request, family bool) (levels []level, err error) {
+	began := e.NextEpoch()
+	if family {
+		levels, err = e.levels(ctx, r, began, nil)
+	} else {
+		levels = make([]level, 1)
+		levels[0], err = e.firstLevel(ctx, r, began)
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen := e.seenSince(began)
+	for range maxRounds {
+		var stale []*shard
+		for i := range levels {
+			stale = append(stale, levels[i].bucket.view(seen).stale...)
+		}
+		if len(stale) == 0 {
+			break
+		}
+		if _, err := e.readShards(ctx, stale); err != nil {
+			return nil, err
+		}
+	}
+	return levels, nil
+}

@@ -1,0 +1,145 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// rebalance divides a shard that was written more often than its key can bear, and joins one that was not for a while. It
+// is called after a write, so never on the way to a rejection, and works in the background.
+func (e *Engine) rebalance(ctx context.Context, l *level, s *shard, i *image) {
+	if !e.table.Partitioned() {
+		return
+	}
+	now := e.now()
+	switch {
+	case i.Pressed(now) && e.mayDivide(i):
+		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
+	case i.Count() > 1 && s.isQuiet(i, now):
+		low, high := bucket.Sibling(s.Shard, i.Count())
+		e.resize(ctx, l.bucket.shard(low), func(ctx context.Context) error {
+			return e.merge(ctx, l.bucket.shard(low), l.bucket.shard(high))
+		})
+	}
+}
+
+func (e *Engine) mayDivide(i *image) bool { return 2*i.Count() <= e.options.MaxShards }
+
+// A throttleCount counts how often DynamoDB throttled the writes of a shard in a second.
+type throttleCount struct {
+	since atomic.Int64 // epoch milliseconds
+	times atomic.Int64
+}
+
+// sustained is how often a shard is throttled within a second, after all retries, before it is divided.
+const sustained = 8
+
+// hit counts one throttled write, and reports whether throttling is sustained.
+func (t *throttleCount) hit(now int64) bool {
+	if since := t.since.Load(); now-since >= 1000 && t.since.CompareAndSwap(since, now) {
+		t.times.Store(0)
+	}
+	return t.times.Add(1) >= sustained
+}
+
+// splitIfThrottled divides a shard whose writes DynamoDB throttles again and again: its write units may not fall short
+// then, since they count the writes that were done.
+func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *image, err error) {
+	if !e.table.Partitioned() || !i.exists || !IsThrottled(err) {
+		return
+	}
+	if s.throttled.hit(e.now()) && e.mayDivide(i) {
+		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
+	}
+}
+
+// isQuiet reports whether an item was written seldom, by all processes together, for a while.
+func (s *shard) isQuiet(i *image, now int64) bool {
+	base := s.rateBase.Load()
+	if base == nil {
+		s.rateBase.CompareAndSwap(nil, i)
+		return false
+	}
+	elapsed := now - base.seenAt
+	if elapsed < rateTime.Milliseconds() {
+		return false
+	}
+	s.rateBase.Store(i)
+	return bucket.IsQuiet((i.Writes()-base.Writes())/millis, time.Duration(elapsed)*time.Millisecond)
+}
+
+// millis is the number of millitokens in a token.
+const millis = 1000
+
+// resize runs a split or a merge in the background, one at a time for a shard. One that fails is left to the next write.
+func (e *Engine) resize(ctx context.Context, s *shard, do func(context.Context) error) {
+	if !s.resizing.CompareAndSwap(false, true) {
+		return
+	}
+	if !e.Begin() {
+		return
+	}
+	go func() {
+		defer e.End()
+		defer s.resizing.Store(false)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.SettleLimit)
+		defer cancel()
+		// A conflict is another writer's turn. A throttle brings the next throttled write, which tries again.
+		if err := do(ctx); err != nil && !errors.Is(err, store.ErrConflict) && !IsThrottled(err) {
+			e.options.Logger.Warn("zlimit: a bucket could not be divided or joined", "key", s.key.PK, "error", err)
+		}
+	}()
+}
+
+// maxSplits bounds the tries of one split.
+const maxSplits = 4
+
+// split divides a shard in one transaction.
+func (e *Engine) split(ctx context.Context, o layout.Owner, s *shard, i *image) error {
+	before := i.Count()
+	for attempt := range maxSplits {
+		writes, err := s.Split(&i.State, o, e.now())
+		if err != nil {
+			return err
+		}
+		applied, err := e.table.Transact(ctx, writes)
+		if err != nil {
+			return err
+		}
+		if i, err = e.readShard(ctx, s); err != nil || applied || !i.exists || i.Count() != before {
+			return err
+		}
+		if err := e.table.Pause(ctx, attempt+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// merge joins two shards that came from one, in one transaction.
+func (e *Engine) merge(ctx context.Context, low, high *shard) error {
+	images, err := e.readShards(ctx, []*shard{low, high})
+	if err != nil {
+		return err
+	}
+	a, b := images[0], images[1]
+	now := e.now()
+	if !a.exists || !b.exists || a.Count() == 1 || !a.Joins(&b.State) || a.Pressed(now) || b.Pressed(now) {
+		return nil
+	}
+	writes, err := low.Merge(high.BucketKey, &a.State, &b.State, now)
+	if err != nil {
+		return err
+	}
+	applied, err := e.table.Transact(ctx, writes)
+	if applied {
+		_, err = e.readShards(ctx, []*shard{low, high})
+	}
+	return err
+}

@@ -1,0 +1,328 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// A Receipt is a ledger of what was taken: per level, shard and limit. Its zero value is one of nothing.
+type Receipt struct{ takings []taking }
+
+// A taking is what was taken of one level.
+type taking struct {
+	bucket *Bucket
+	limits *Limits // by which it was taken
+	parts  []shardAmounts
+}
+
+// shardAmounts are amounts taken of one shard, or to be taken of it.
+type shardAmounts struct {
+	shard   *shard // nil for any
+	amounts []bucket.Amount
+}
+
+// taken returns what was taken of a shard of the level; of none so far when that is nil.
+func (l *level) taken(s *shard, amounts []bucket.Amount) taking {
+	t := taking{bucket: l.bucket, limits: l.limits}
+	if s != nil {
+		t.parts = []shardAmounts{{s, amounts}}
+	}
+	return t
+}
+
+// Limits returns the limits of the entity itself by which the request was taken, nil for a receipt of nothing.
+func (r *Receipt) Limits() *Limits {
+	if len(r.takings) == 0 {
+		return nil
+	}
+	return r.takings[0].limits
+}
+
+// Resource returns the resource of the request, "" for a receipt of nothing.
+func (r *Receipt) Resource() string {
+	if len(r.takings) == 0 {
+		return ""
+	}
+	return r.takings[0].bucket.Resource
+}
+
+// Request returns the request that asks for more of what the receipt is about. The receipt is not one of nothing.
+func (r *Receipt) Request(amounts []bucket.Amount) Request {
+	t := &r.takings[0]
+	more := Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource, Amounts: amounts}
+	if t.limits.Own {
+		more.Own = t.limits
+	}
+	return more
+}
+
+// Add adds what was taken by a later request of the same entity and resource, and the levels that it has more. It returns
+// [bucket.ErrOverflow] when that is more than can be counted, and leaves the receipt as it is.
+func (r *Receipt) Add(more Receipt) error {
+	total := slices.Clone(r.takings)
+	for _, m := range more.takings {
+		at := slices.IndexFunc(total, func(t taking) bool { return t.bucket == m.bucket })
+		if at < 0 {
+			total = append(total, m)
+			continue
+		}
+		t := &total[at]
+		t.limits, t.parts = m.limits, append(slices.Clone(t.parts), m.parts...)
+		if _, err := t.total(); err != nil {
+			return err
+		}
+	}
+	r.takings = total
+	return nil
+}
+
+// total returns what was taken of all shards.
+func (t *taking) total() (total []bucket.Amount, err error) {
+	for _, p := range t.parts {
+		if total, err = bucket.Sum(total, p.amounts); err != nil {
+			return nil, err
+		}
+	}
+	return total, nil
+}
+
+// A Settlement is what is still to be written to correct a receipt. It is not safe for concurrent use.
+type Settlement struct{ due []correction }
+
+// A correction is what is due to one shard of a level.
+type correction struct {
+	bucket  *Bucket
+	limits  *Limits
+	shard   *shard // nil for any
+	amounts []bucket.Amount
+}
+
+// Done reports whether nothing is due any more.
+func (s *Settlement) Done() bool { return len(s.due) == 0 }
+
+// Return returns the settlement that gives back all that was taken.
+func (r *Receipt) Return() Settlement {
+	var s Settlement
+	for i := range r.takings {
+		s.due = r.takings[i].returns(s.due)
+	}
+	return s
+}
+
+// returns appends the corrections that give back what was taken of a level.
+func (t *taking) returns(due []correction) []correction {
+	for _, p := range t.parts {
+		if d := (bucket.Demand{Amounts: p.amounts}); !d.Empty() {
+			due = append(due, correction{t.bucket, t.limits, p.shard, bucket.Negated(p.amounts)})
+		}
+	}
+	return due
+}
+
+// Correct returns the settlement of corrections of what the entity itself consumed: positive for more, negative for less.
+// Each level is charged for those limits that it had when it was taken from, and gets back at most what was taken of it,
+// each shard what it gave.
+func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
+	var s Settlement
+	for i := range r.takings {
+		s.due = r.takings[i].corrections(s.due, amounts)
+	}
+	return s
+}
+
+// corrections appends the corrections of one level.
+func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correction {
+	first := len(due)
+	add := func(s *shard, a bucket.Amount) {
+		for i := range due[first:] {
+			if c := &due[first+i]; c.shard == s {
+				c.amounts = append(c.amounts, a)
+				return
+			}
+		}
+		due = append(due, correction{t.bucket, t.limits, s, []bucket.Amount{a}})
+	}
+	for _, a := range amounts {
+		if a.Tokens > 0 && t.limits.Config.Has(a.Limit) {
+			var s *shard
+			if len(t.parts) > 0 {
+				s = t.parts[0].shard
+			}
+			add(s, a)
+		}
+		for at := len(t.parts) - 1; at >= 0 && a.Tokens < 0; at-- {
+			back := min(-a.Tokens, t.left(at, a.Limit))
+			if back > 0 {
+				add(t.parts[at].shard, bucket.Amount{Limit: a.Limit, Tokens: -back})
+				a.Tokens += back
+			}
+		}
+	}
+	return due
+}
+
+// left returns what part at took of a limit.
+func (t *taking) left(at int, limit string) int64 { return bucket.Of(t.parts[at].amounts, limit) }
+
+// Settle writes what is due, to every shard side by side. It is bounded by the context. What provably was not written
+// stays due, and is written by the next call; the error is about all of it.
+func (e *Engine) Settle(ctx context.Context, s *Settlement) error {
+	if len(s.due) == 0 {
+		return nil
+	}
+	return e.settleAll(ctx, s)
+}
+
+func (e *Engine) settleAll(ctx context.Context, s *Settlement) error {
+	errs := make([]error, len(s.due))
+	if len(s.due) == 1 {
+		errs[0] = e.settle(ctx, &s.due[0])
+	} else {
+		var group errgroup.Group
+		for i := range s.due {
+			group.Go(func() error {
+				errs[i] = e.settle(ctx, &s.due[i])
+				return nil
+			})
+		}
+		_ = group.Wait() // the errors are in errs
+	}
+	var due []correction
+	for i, err := range errs {
+		if err != nil && !IsUnknown(err) {
+			due = append(due, s.due[i])
+		}
+	}
+	s.due = due
+	return errors.Join(errs...)
+}
+
+// settle writes a correction, alone or together with those of other callers. It is never rejected: it may leave a debt.
+func (e *Engine) settle(ctx context.Context, c *correction) error {
+	if d := (bucket.Demand{Amounts: c.amounts}); d.Empty() {
+		return nil
+	}
+	s := c.shard
+	if s == nil {
+		s = e.draw(c.bucket)
+	}
+	if !e.options.Coalesce {
+		return e.settleDirect(ctx, c, s, c.amounts)
+	}
+	return e.do(ctx, &waiter{queue: &s.queue, correction: c, shard: s})
+}
+
+// settleDirect writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a shard
+// of a divided bucket falls short, all of them pay: a debt of one alone would keep the others from nothing.
+func (e *Engine) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+	for {
+		err := e.settleOnShard(ctx, c, s, amounts)
+		switch {
+		case errors.Is(err, errNoShard):
+			s = c.bucket.shard(bucket.Origin(s.Shard))
+		case errors.Is(err, errShort):
+			return e.settleAcrossShards(ctx, c, s, amounts)
+		default:
+			return err
+		}
+	}
+}
+
+// settleOnShard writes a correction to one shard, whose limits stay what they are. It returns errShort for a debt of a
+// divided bucket. What is given back to a bucket that is gone is part of the full one that takes its place.
+func (e *Engine) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+	plan := plans.Get().(*bucket.Plan)
+	defer plans.Put(plan)
+	image := s.image.Load()
+	began := e.now()
+	for attempt := range table.MaxAttempts {
+		if image == nil {
+			var err error
+			if image, err = e.loadShard(ctx, c.bucket, s, attempt > 0); err != nil {
+				return err
+			}
+		}
+		d := bucket.Demand{Amounts: amounts, Unchecked: true}
+		config := &c.limits.Config
+		switch {
+		case !image.exists && s.Shard > 0:
+			return e.shardMissing(ctx, c.bucket, s)
+		case image.exists:
+			config = e.keep(&image.State)
+			d.Unchecked = image.Count() == 1
+		case d.Returns() && (attempt > 0 || image.asked > 0):
+			return nil
+		case d.Returns(): // as far as a read that may be moments behind tells
+			next, err := e.readShard(ctx, s)
+			if err != nil {
+				return err
+			}
+			image = next
+			continue
+		}
+		now := began
+		plan.Decide(image.state(), config, &d, now)
+		if plan.Kind != bucket.Spend && attempt > 0 {
+			now = e.now()
+			plan.Decide(image.state(), config, &d, now)
+		}
+		if !plan.Writes() {
+			return errShort
+		}
+		next, applied, err := e.write(ctx, s, c.limits.Owner, image, plan)
+		if err != nil || applied {
+			return err
+		}
+		image = next
+		if err := e.table.Pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// settleAcrossShards charges a correction to all shards of a bucket, in one transaction.
+func (e *Engine) settleAcrossShards(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+	return e.table.Optimistic(ctx, func() (bool, error) {
+		l := level{bucket: c.bucket, limits: c.limits, began: e.NextEpoch()}
+		v := c.bucket.view(e.seenSince(l.began))
+		for ; len(v.stale) > 0; v = c.bucket.view(e.seenSince(l.began)) {
+			if _, err := e.readShards(ctx, v.stale); err != nil {
+				return false, err
+			}
+		}
+		if v.isWhole() {
+			err := e.settleOnShard(ctx, c, c.bucket.shard(0), amounts)
+			return err == nil, unlessMoved(err)
+		}
+		parts, ok := bucket.Spread(e.keep, v.states, max(slices.Index(v.shards, s), 0), amounts, e.now())
+		if !ok {
+			return false, nil
+		}
+		var paid taking
+		return e.writeParts(ctx, &l, v.shards, parts, &paid)
+	})
+}
+
+// Statuses returns where the limits of the levels of a receipt stand, as this process last saw them, with what was taken
+// as what was requested. It makes no call.
+func (e *Engine) Statuses(r *Receipt) []LevelStatus {
+	now := e.now()
+	told := make([]LevelStatus, len(r.takings))
+	for i := range r.takings {
+		t := &r.takings[i]
+		states, _ := t.bucket.states(nil)
+		told[i] = LevelStatus{t.bucket.Entity, t.bucket.Resource, t.limits.Config.Statuses(nil, states, &bucket.Demand{}, now)}
+		total, _ := t.total() // it was added up before
+		for j := range told[i].Statuses {
+			told[i].Statuses[j].Requested = bucket.Of(total, told[i].Statuses[j].Name)
+		}
+	}
+	return told
+}

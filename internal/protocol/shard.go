@@ -1,0 +1,218 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// plans are reused: a plan holds its steps, and nothing keeps it once its write is bound.
+var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
+
+// takeFromShard takes the demand of a level from one shard: it decides from the last image, sends the write, and on a
+// failed condition decides again from the image that came back.
+//
+// Freshness is judged against the time the call began. Judged against each attempt, every lost race would make the stamp
+// stale again, and N writers would cost N attempts.
+func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
+	plan := plans.Get().(*bucket.Plan)
+	defer plans.Put(plan)
+	image, limits, aligned := s.image.Load(), l.limits, false
+	began := e.now()
+	for attempt := range table.MaxAttempts {
+		if image == nil {
+			var err error
+			if image, err = e.loadShard(ctx, l.bucket, s, attempt > 0); err != nil {
+				return err
+			}
+		}
+		if !image.exists && s.Shard > 0 {
+			return e.shardMissing(ctx, l.bucket, s)
+		}
+		if image.exists && !limits.Config.InLine(&image.State, began) {
+			var err error
+			if limits, err = e.confirm(ctx, l, limits, image); err != nil {
+				return err
+			}
+		}
+		now := began
+		plan.Decide(image.state(), &limits.Config, &l.demand, now)
+		if plan.Kind != bucket.Spend && attempt > 0 {
+			now = e.now()
+			plan.Decide(image.state(), &limits.Config, &l.demand, now)
+		}
+		switch plan.Kind {
+		case bucket.Crowded:
+			return &CrowdedError{s.Entity, s.Resource}
+		case bucket.Reject:
+			switch {
+			case !e.recent(image, l.began, now): // a read costs a fifth of a write that is bound to fail
+				next, err := e.readShard(ctx, s)
+				if IsThrottled(err) {
+					return errShort // as far as is known, and asking again would make it worse
+				}
+				if err != nil {
+					return err
+				}
+				image = next
+				continue
+			case aligned || !image.exists || limits.Config.InLine(&image.State, now):
+				return errShort
+			}
+			plan.Align(image.state(), &limits.Config, now) // the change of limits takes effect though nothing is taken
+			aligned = true
+			if !plan.Writes() {
+				return &CrowdedError{s.Entity, s.Resource}
+			}
+		}
+		next, applied, err := e.write(ctx, s, limits.Owner, image, plan)
+		if err != nil {
+			if aligned && IsThrottled(err) {
+				return errShort
+			}
+			e.splitIfThrottled(ctx, l, s, image, err)
+			return err
+		}
+		image = next
+		switch {
+		case applied && aligned:
+			continue // what is taken now is decided from the item as it is configured
+		case applied:
+			if plan.Kind == bucket.Create {
+				e.expire(ctx)
+			}
+			e.rebalance(ctx, l, s, next)
+			return nil
+		}
+		aligned = false
+		if err := e.table.Pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// recent reports whether a rejection may be told from an image: it shows the item after the request came, or it is not
+// older than the age that is allowed.
+func (e *Engine) recent(i *image, began, now int64) bool {
+	age := now - i.seenAt
+	return i.since(began) || i.asked > 0 && age >= 0 && age < e.options.RejectionAge.Milliseconds()
+}
+
+// confirm returns the limits by which an item is brought in line that differs from those known: limits that were read
+// after the image arrived. Another process may have known of a change first, and its change must not be undone. When they
+// are not those of the level, the level is outdated.
+func (e *Engine) confirm(ctx context.Context, l *level, known *Limits, i *image) (*Limits, error) {
+	if known.Own || known.Epoch > i.arrived || known.Config.Matches(&i.State) {
+		return known, nil
+	}
+	latest, err := e.options.Source.After(ctx, l.bucket, i.arrived)
+	if err != nil {
+		return nil, err
+	}
+	if !latest.Config.Equal(&l.limits.Config) || latest.Owner != l.limits.Owner {
+		return nil, errOutdated
+	}
+	return latest, nil
+}
+
+// loadShard reads a shard of which there is no image: the first one together with the limits, as far as they are not in
+// memory, unless it has to be read again.
+func (e *Engine) loadShard(ctx context.Context, b *Bucket, s *shard, again bool) (*image, error) {
+	if s.Shard == 0 && !again {
+		if _, err := e.options.Source.For(ctx, b); err != nil {
+			return nil, err
+		}
+		if i := s.image.Load(); i != nil {
+			return i, nil
+		}
+	}
+	return e.readShard(ctx, s)
+}
+
+// shardMissing looks at the origin of a shard that is not there, so that the next draw knows better.
+func (e *Engine) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
+	if _, err := e.readShard(ctx, b.shard(bucket.Origin(s.Shard))); err != nil {
+		return err
+	}
+	return errNoShard
+}
+
+// write sends a plan that was made from an image; it returns the image that it left, or failed on: nil when that is not
+// known. A plan that moves the refill stamp takes turns with those of other goroutines: all but one of them would fail.
+// When another one has moved it meanwhile, nothing is sent. A write that met a transaction is a lost race.
+func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan) (*image, bool, error) {
+	if plan.Kind != bucket.Spend {
+		leave, err := s.enter(ctx)
+		if err != nil {
+			return nil, false, err
+		}
+		defer leave()
+		if latest := s.image.Load(); latest != from && latest != nil && latest.exists && (!from.exists || latest.newer(from)) {
+			return latest, false, nil
+		}
+	}
+	w, err := s.Write(plan, o)
+	if err != nil {
+		return nil, false, err
+	}
+	known, asked := s.image.Load(), e.NextEpoch()
+	result, err := e.table.Write(ctx, w)
+	if errors.Is(err, store.ErrConflict) {
+		e.LostRaces.Add(1)
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if !result.Applied {
+		e.LostRaces.Add(1)
+	} else if plan.Kind == bucket.Advance && plan.Now < plan.RefilledAt {
+		e.StampsFixed.Add(1)
+		e.options.Logger.Warn("zlimit: a refill stamp was ahead of every clock and is set back", "key", s.key.PK,
+			"milliseconds", plan.RefilledAt-plan.Now)
+	}
+	next, err := e.observe(s, result.Item, asked, known)
+	return next, result.Applied, err
+}
+
+// readShard returns a shard as the store has it: one consistent read.
+func (e *Engine) readShard(ctx context.Context, s *shard) (*image, error) {
+	images, err := e.readShards(ctx, []*shard{s})
+	if err != nil {
+		return nil, err
+	}
+	return images[0], nil
+}
+
+// readShards returns shards as the store has them: one consistent batch read.
+func (e *Engine) readShards(ctx context.Context, shards []*shard) ([]*image, error) {
+	keys, known := make([]store.Key, len(shards)), make([]*image, len(shards))
+	for i, s := range shards {
+		keys[i], known[i] = s.key, s.image.Load()
+	}
+	asked := e.NextEpoch()
+	items, err := e.table.Read(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	images := make([]*image, len(shards))
+	for i, s := range shards {
+		if images[i], err = e.observe(s, items[i], asked, known[i]); err != nil {
+			return nil, err
+		}
+	}
+	return images, nil
+}
+
+// expire has a store without an expiry of its own delete some of the buckets that have expired, as new ones come.
+func (e *Engine) expire(ctx context.Context) {
+	if err := e.table.Expire(ctx, e.options.Now()); err != nil {
+		e.options.Logger.Warn("zlimit: expired buckets could not be deleted", "error", err)
+	}
+}

@@ -1,0 +1,248 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A bucket whose item is written more often than DynamoDB serves one key is divided. Its shards are the leaves of a tree,
+// see package bucket.
+
+// rateTime is the time over which the rate of writes is measured, and for which a shard that was merged is not looked for
+// again.
+const rateTime = 10 * time.Second
+
+// evenTime is how old an image of a shard may be by which shards are found uneven, and how long this process does not try
+// again to make them even when other writers came first.
+const evenTime = time.Second
+
+// draw returns a shard at random: each leaf of the tree as often as its share says. A leaf that is not known yet is
+// returned as it is.
+func (e *Engine) draw(b *Bucket) *shard {
+	s := b.shard(0)
+	if s.count() <= 1 {
+		return s
+	}
+	hash, now := e.table.IntN(1<<16), e.now()
+	for n := s.count(); n > 1 && hash%n != s.Shard; n = s.count() {
+		next := b.shard(bucket.Branch(hash, s.Shard))
+		if i := next.image.Load(); i != nil && !i.exists {
+			if now-i.seenAt < rateTime.Milliseconds() {
+				return s // merged, and what is left is here
+			}
+			next.image.CompareAndSwap(i, nil) // it may have split off again
+		}
+		s = next
+	}
+	return s
+}
+
+// isUneven reports whether taking the demand of a level from one shard would leave it far below others that are full, as
+// they were seen of late.
+func (e *Engine) isUneven(l *level, s *shard) bool {
+	if !l.bucket.divided() || s.image.Load() == nil {
+		return false
+	}
+	now := e.now()
+	if now-l.bucket.uneven.Load() < evenTime.Milliseconds() {
+		return false
+	}
+	var states []*bucket.State
+	at, late := -1, false
+	l.bucket.walk(func(other *shard, i *image) {
+		if i == nil || now-i.seenAt > evenTime.Milliseconds() {
+			late = true
+			return
+		}
+		if !i.exists {
+			return
+		}
+		if other == s {
+			at = len(states)
+		}
+		states = append(states, &i.State)
+	})
+	return !late && at >= 0 && l.limits.Config.Uneven(states, at, &l.demand, now)
+}
+
+// takeEvenly takes the demand of a level from all its shards, and leaves them even; false when other writers came first,
+// which is left alone for a while.
+func (e *Engine) takeEvenly(ctx context.Context, l *level, to *taking) (done bool, err error) {
+	v, err := e.viewInLine(ctx, l, e.seenSince(e.NextEpoch()))
+	if err != nil {
+		return false, err
+	}
+	now := e.now()
+	parts, ok := l.limits.Config.Gather(v.states, &l.demand, true, now)
+	if ok && len(parts) > 0 {
+		done, err = e.writeParts(ctx, l, v.shards, parts, to)
+	}
+	if !done {
+		l.bucket.uneven.Store(now)
+	}
+	return done, err
+}
+
+// takeFromShards takes the demand of a level that one shard falls short of from the shards together: what the undivided
+// bucket would admit is admitted. It looks at them all, and takes the demand from one that has all of it, or what each has
+// of it in one transaction.
+func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error {
+	c := &l.limits.Config
+	seen := e.seenFor(l)
+	return e.table.Optimistic(ctx, func() (bool, error) {
+		v, err := e.viewInLine(ctx, l, seen)
+		if IsThrottled(err) && e.foreseen([]level{*l}) {
+			return false, errShort
+		}
+		if err != nil {
+			return false, err
+		}
+		seen = e.seenSince(e.NextEpoch()) // of the next try: what this one sees is outdated then
+		now := e.now()
+		if !c.Covers(v.states, &l.demand, now) {
+			return false, errShort
+		}
+		at, ok := c.Roomiest(v.states, &l.demand, now)
+		if ok || v.isWhole() {
+			s := l.bucket.shard(0)
+			if ok {
+				s = v.shards[at]
+			}
+			err := e.takeFromShard(ctx, l, s)
+			if err == nil {
+				*to = l.taken(s, l.demand.Amounts)
+			}
+			return err == nil, unlessMoved(err)
+		}
+		parts, ok := c.Gather(v.states, &l.demand, false, now)
+		if !ok {
+			return false, nil
+		}
+		return e.writeParts(ctx, l, v.shards, parts, to)
+	})
+}
+
+// unlessMoved drops errors that say that the shards changed since they were read.
+func unlessMoved(err error) error {
+	if errors.Is(err, errShort) || errors.Is(err, errNoShard) {
+		return nil
+	}
+	return err
+}
+
+// writeParts takes parts from shards in one transaction.
+func (e *Engine) writeParts(ctx context.Context, l *level, shards []*shard, parts []bucket.Part, to *taking) (done bool, err error) {
+	writes := make([]store.Write, len(parts))
+	for i := range parts {
+		if writes[i], err = shards[parts[i].At].Write(&parts[i].Plan, l.limits.Owner); err != nil {
+			return false, err
+		}
+	}
+	done, err = e.table.Transact(ctx, writes)
+	if !done || err != nil {
+		return false, err
+	}
+	*to = l.taken(nil, nil)
+	for i := range parts {
+		s := shards[parts[i].At]
+		s.image.Store(nil) // a transaction returns no images
+		if len(parts[i].Amounts) > 0 {
+			to.parts = append(to.parts, shardAmounts{s, parts[i].Amounts})
+		}
+	}
+	return true, nil
+}
+
+// A view is what is known of all shards of a bucket.
+type view struct {
+	shards []*shard // that exist, with images and states in the same order
+	images []*image
+	states []*bucket.State
+	stale  []*shard // that were not seen recently enough
+}
+
+// isWhole reports whether the bucket is not divided, or does not exist.
+func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
+
+// seenSince returns whether an image shows an item after an epoch.
+func (e *Engine) seenSince(epoch int64) func(*image) bool {
+	return func(i *image) bool { return i.since(epoch) }
+}
+
+// seenFor returns whether a rejection of a level may be told from an image.
+func (e *Engine) seenFor(l *level) func(*image) bool {
+	now := e.now()
+	return func(i *image) bool { return e.recent(i, l.began, now) }
+}
+
+// view returns what is known of the shards of a bucket, and which of them have to be read.
+func (b *Bucket) view(seen func(*image) bool) (v view) {
+	b.walk(func(s *shard, i *image) {
+		if i == nil || !seen(i) {
+			v.stale = append(v.stale, s)
+		}
+		if i != nil && i.exists {
+			v.shards, v.images, v.states = append(v.shards, s), append(v.images, i), append(v.states, &i.State)
+		}
+	})
+	return v
+}
+
+// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen recently enough: one
+// consistent batch read, and one more for each level of the tree that was not known.
+func (e *Engine) viewInLine(ctx context.Context, l *level, seen func(*image) bool) (view, error) {
+	v := l.bucket.view(seen)
+	for ; len(v.stale) > 0; v = l.bucket.view(seen) {
+		if _, err := e.readShards(ctx, v.stale); err != nil {
+			return view{}, err
+		}
+	}
+	return v, e.bringInLine(ctx, l, &v)
+}
+
+// bringInLine brings the shards of a view in line with the limits of a level, each by a write that takes nothing.
+func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
+	for at, s := range v.shards {
+		i := v.images[at]
+		if l.limits.Config.InLine(&i.State, e.now()) {
+			continue
+		}
+		i, err := e.align(ctx, l, s, i)
+		if err != nil {
+			return err
+		}
+		v.images[at], v.states[at] = i, &i.State
+	}
+	return nil
+}
+
+// align brings a shard in line with the limits of a level by a write that takes nothing.
+func (e *Engine) align(ctx context.Context, l *level, s *shard, i *image) (aligned *image, err error) {
+	limits := l.limits
+	err = e.table.Optimistic(ctx, func() (bool, error) {
+		if limits, err = e.confirm(ctx, l, limits, i); err != nil {
+			return false, err
+		}
+		var plan bucket.Plan
+		if plan.Align(&i.State, &limits.Config, e.now()); !plan.Writes() {
+			return false, &CrowdedError{s.Entity, s.Resource}
+		}
+		next, applied, err := e.write(ctx, s, limits.Owner, i, &plan)
+		if err == nil && next == nil {
+			next, err = e.readShard(ctx, s)
+		}
+		if err != nil {
+			return false, err
+		}
+		if !next.exists {
+			return false, errOutdated // the shards are others now
+		}
+		i = next
+		return applied || limits.Config.InLine(&i.State, e.now()), nil
+	})
+	return i, err
+}

@@ -1,0 +1,105 @@
+package dynamo
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+)
+
+const (
+	// dateStep is the resolution of the Date header: a reply of 12:00:00 was made before 12:00:01.
+	dateStep = time.Second
+	// clockSlack is by how much the clocks of DynamoDB's servers may differ from one another.
+	clockSlack = 50 * time.Millisecond
+	// One clock drifts from another by up to a driftPart-th of the time that passes, as fast as NTP slews a clock.
+	driftPart = 2000
+)
+
+// A clock learns the offset of DynamoDB's clock from the Date headers of replies. Each of them bounds the offset: the reply
+// was made after the request was sent and before it was received, and within the second that its header tells. The bounds
+// of many replies together are as close as a round trip and clockSlack.
+type clock struct {
+	mu     sync.Mutex
+	bounds span
+	doubt  span      // of the last reply, if it contradicts bounds
+	at     time.Time // of the last reply
+
+	known  atomic.Bool
+	offset atomic.Int64 // nanoseconds
+}
+
+// A span is what the offset may be; the zero value stands for no span.
+type span struct {
+	least, most time.Duration
+	set         bool
+}
+
+// and returns what is in both spans, and false if nothing is.
+func (s span) and(other span) (span, bool) {
+	both := span{max(s.least, other.least), min(s.most, other.most), true}
+	return both, s.set && other.set && both.least <= both.most
+}
+
+// nearest returns the offset of a span that is nearest to 0.
+func (s span) nearest() time.Duration { return max(s.least, min(s.most, 0)) }
+
+// Offset implements [store.Clock]. It learns from the replies to reads and to writes of one item.
+func (s *Store) Offset() (time.Duration, bool) {
+	return time.Duration(s.clock.offset.Load()), s.clock.known.Load()
+}
+
+// learn takes the time from the metadata of a reply to a request that was sent after a time.
+func (c *clock) learn(sent time.Time, metadata middleware.Metadata) {
+	date, dated := awsmiddleware.GetServerTime(metadata)
+	received, ok := awsmiddleware.GetResponseAt(metadata)
+	if dated && ok {
+		c.observe(sent, received, date)
+	}
+}
+
+// learnFrom takes the time from the reply that an error tells of.
+func (c *clock) learnFrom(sent time.Time, err error) {
+	var reply *smithyhttp.ResponseError
+	if !errors.As(err, &reply) || reply.Response == nil || reply.Response.Response == nil {
+		return
+	}
+	if date, err := http.ParseTime(reply.Response.Header.Get("Date")); err == nil {
+		c.observe(sent, time.Now(), date)
+	}
+}
+
+// observe narrows the bounds by a reply. A reply that contradicts them is a sign that one of the clocks was set, or comes
+// from a server whose clock is wrong: the next one decides.
+func (c *clock) observe(sent, received, date time.Time) {
+	// A time without a monotonic reading, which dates are, is compared by the wall clock.
+	seen := span{date.Sub(received) - clockSlack, date.Add(dateStep).Sub(sent) + clockSlack, true}
+	if !c.mu.TryLock() {
+		return // another reply tells as much
+	}
+	defer c.mu.Unlock()
+	if drift := received.Sub(c.at) / driftPart; c.bounds.set && drift > 0 {
+		c.bounds.least -= drift
+		c.bounds.most += drift
+	}
+	c.at = received
+	narrowed, agrees := c.bounds.and(seen)
+	moved, repeated := c.doubt.and(seen)
+	switch {
+	case agrees:
+		c.bounds, c.doubt = narrowed, span{}
+	case !c.bounds.set:
+		c.bounds = seen
+	case repeated:
+		c.bounds, c.doubt = moved, span{}
+	default:
+		c.doubt = seen
+	}
+	c.offset.Store(int64(c.bounds.nearest()))
+	c.known.Store(true)
+}

@@ -1,0 +1,65 @@
+package dynamo
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+)
+
+// A trail is what is known about the requests of one call of a write.
+//
+// They were certainly not sent when the transport was asked for a connection and had none to give. A transport that does
+// not tell leaves both counts at 0, and so leaves the question open.
+type trail struct {
+	start      time.Time
+	asked, got atomic.Int32
+}
+
+// trace returns a context whose requests are noted in a trail, which starts now.
+func trace(ctx context.Context) (context.Context, *trail) {
+	t := &trail{start: time.Now()}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { t.asked.Add(1) },
+		GotConn: func(httptrace.GotConnInfo) { t.got.Add(1) },
+	}), t
+}
+
+// unsent reports whether certainly nothing was sent.
+func (t *trail) unsent() bool { return t.asked.Load() > 0 && t.got.Load() == 0 }
+
+// A patient transport ends a request without a deadline after replyTimeout, so that a connection that went dead is not
+// waited for without end.
+type patient struct{ base *http.Transport }
+
+// RoundTrip implements [http.RoundTripper].
+func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
+	if _, bounded := request.Context().Deadline(); bounded {
+		return p.base.RoundTrip(request)
+	}
+	ctx, cancel := context.WithTimeout(request.Context(), replyTimeout)
+	reply, err := p.base.RoundTrip(request.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	reply.Body = boundBody{reply.Body, cancel}
+	return reply, nil
+}
+
+// CloseIdleConnections closes those of the transport, for [http.Client.CloseIdleConnections].
+func (p patient) CloseIdleConnections() { p.base.CloseIdleConnections() }
+
+// A boundBody releases the timeout of its request when it is closed.
+type boundBody struct {
+	io.ReadCloser
+	release context.CancelFunc
+}
+
+// Close implements [io.Closer].
+func (b boundBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
+}

@@ -1,0 +1,114 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+func TestTunedHTTPClient(t *testing.T) {
+	transport := tunedHTTPClient(nil).Transport.(patient).base
+	if transport.MaxIdleConnsPerHost < 256 || transport.MaxIdleConns != 0 || transport.MaxConnsPerHost != 0 || transport.ResponseHeaderTimeout != 0 || transport.IdleConnTimeout == 0 {
+		t.Errorf("transport = %+v", transport)
+	}
+}
+
+// holes are networks that swallow what is sent to them: the one no connection comes from, the other no reply.
+var holes = map[string]func(ctx context.Context, _, _ string) (net.Conn, error){
+	"no connection": func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	},
+	"no reply": func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, far) }()
+		return near, nil
+	},
+}
+
+// TestWhatWasSent ends the contexts of writes into holes: without a connection, nothing can have been written.
+func TestWhatWasSent(t *testing.T) {
+	for hole, want := range map[string]struct{ left, late store.Outcome }{
+		"no connection": {store.Ended, store.Unavailable},
+		"no reply":      {store.Unknown, store.Unknown},
+	} {
+		for call, do := range map[string]func(context.Context, *Store) error{
+			"Write": func(ctx context.Context, s *Store) error {
+				_, err := s.Write(ctx, store.Write{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}})
+				return err
+			},
+			"Transact": func(ctx context.Context, s *Store) error {
+				_, err := s.Transact(ctx, []store.Write{{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}}, {Kind: store.Put, Key: store.Key{PK: "p", SK: "t"}}})
+				return err
+			},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				s, transport := onNetwork(holes[hole])
+				defer transport.CloseIdleConnections()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := do(ctx, s); store.OutcomeOf(err) != want.left {
+					t.Errorf("%s with %s, when the caller leaves: %v, outcome %d; want %d", call, hole, err, store.OutcomeOf(err), want.left)
+				}
+				err := store.NewGate(1).Do(t.Context(), time.Second, func(ctx context.Context) error { return do(ctx, s) })
+				if store.OutcomeOf(err) != want.late {
+					t.Errorf("%s with %s, when it is late: %v, outcome %d; want %d", call, hole, err, store.OutcomeOf(err), want.late)
+				}
+			})
+		}
+	}
+}
+
+// TestOneTimeoutGoverns sends requests that are not answered: those with a deadline end then, and others after a minute.
+func TestOneTimeoutGoverns(t *testing.T) {
+	for _, test := range []struct{ deadline, want time.Duration }{
+		{10 * time.Minute, 10 * time.Minute}, {100 * time.Millisecond, 100 * time.Millisecond}, {0, replyTimeout},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client := tunedHTTPClient(nil)
+			defer client.CloseIdleConnections()
+			client.Transport.(patient).base.DialContext = holes["no reply"]
+			ctx := t.Context()
+			if test.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, test.deadline)
+				defer cancel()
+			}
+			start := time.Now()
+			request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://dynamodb.test", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply, err := client.Do(request)
+			if err == nil {
+				_ = reply.Body.Close()
+			}
+			if waited := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || waited != test.want {
+				t.Errorf("a request with a deadline of %v = %v after %v, want %v after %v", test.deadline, err, waited, context.DeadlineExceeded, test.want)
+			}
+		})
+	}
+}
+
+// onNetwork returns a store whose connections a function makes.
+func onNetwork(dial func(context.Context, string, string) (net.Conn, error)) (*Store, *http.Transport) {
+	client := tunedHTTPClient(nil)
+	transport := client.Transport.(patient).base
+	transport.DialContext = dial
+	return New(dynamodb.New(dynamodb.Options{
+		Region: "us-east-1", BaseEndpoint: aws.String("http://dynamodb.test"), HTTPClient: client,
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
+		}),
+	}), "table", store.Table{}, nil), transport
+}

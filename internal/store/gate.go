@@ -1,0 +1,62 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A Gate bounds how many calls of a store are under way at once. It is safe for concurrent use.
+//
+// A call that waits for its turn has not been sent: when its context ends, nothing was read or written. Its own time runs
+// from the moment when it is sent, so that a crowd of callers is slow, and no outage.
+type Gate struct {
+	turns chan struct{}
+}
+
+// NewGate returns a gate for as many calls at once as inFlight, which is positive.
+func NewGate(inFlight int) *Gate { return &Gate{make(chan struct{}, inFlight)} }
+
+// Do waits for its turn, and then makes one call of a store within a timeout. It returns the context's error when that
+// ends first, and otherwise what the call returns. A call that takes longer than the timeout is an outage: an [*Error] that
+// is Unavailable, and Unknown where the call is.
+func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
+	if err := g.enter(ctx); err != nil {
+		return err
+	}
+	defer func() { <-g.turns }()
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := call(bounded)
+	if err == nil || bounded.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	late := &Error{Op: "call", Err: err}
+	if known := (*Error)(nil); errors.As(err, &known) {
+		*late = *known
+	}
+	late.Unavailable = true
+	return late
+}
+
+// enter waits for a turn. A turn that comes when the context has ended is given back; so is one that comes after the
+// deadline, of which a context on a busy machine learns late.
+func (g *Gate) enter(ctx context.Context) error {
+	select {
+	case g.turns <- struct{}{}:
+	default:
+		select {
+		case g.turns <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := ctx.Err()
+	if deadline, ok := ctx.Deadline(); err == nil && ok && time.Until(deadline) <= 0 {
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		<-g.turns
+	}
+	return err
+}

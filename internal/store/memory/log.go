@@ -1,0 +1,188 @@
+package memory
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// The change stream is a log of its own, which has one partition. A write adds the old and the new item to it under the
+// lock of the item's shard, so that the log has the changes of an item in their order, and a write that begins after
+// StartStream is in it.
+//
+// Writers trim the log as they go, and turn it off when nobody has read it for as long as changes are kept.
+const (
+	partitionID = "log"
+
+	// retention is how long changes are kept, as DynamoDB does.
+	retention = 24 * time.Hour
+	// Each trimEvery-th change trims up to trimMost of the oldest ones.
+	trimEvery = 256
+	trimMost  = 2 * trimEvery
+	// The log holds two items a change in memory, so it keeps fewer than a day's where there are many: mostRead of those
+	// that were read, for a reader that starts again, and most in all.
+	mostRead = 1 << 16
+	most     = 1 << 20
+)
+
+// A changeLog is changes with ids in a row.
+type changeLog struct {
+	on atomic.Bool // changes with mu held
+
+	mu             sync.Mutex
+	blocks         []*[trimEvery]logged // of the ids that follow first
+	first          int64                // a multiple of trimEvery
+	last           int64                // the id given last
+	lost           int64                // changes were trimmed, or not logged, up to this id
+	read           int64                // the id that was told last
+	readAt         time.Time
+	mostRead, most int64 // are kept
+}
+
+// A logged change is one of the log.
+type logged struct {
+	key      store.Key
+	old, new expr.Item
+	at       time.Time
+	expired  bool
+}
+
+// note adds a change to the log, if it is on, before it is made. r is the record of the old item, nil for none; next is
+// nil for a deletion.
+func (s *Store) note(t *table, k store.Key, r *record, next expr.Item, expired bool) {
+	if l := &t.log; l.on.Load() {
+		if old := r.image(); !next.Equal(old) {
+			l.add(logged{k, old, next[:len(next):len(next)], s.now(), expired})
+		}
+	}
+}
+
+func (l *changeLog) add(c logged) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.on.Load() { // turned off meanwhile
+		return
+	}
+	l.last++
+	*l.slot(l.last) = c
+	if l.last%trimEvery == 0 {
+		l.trim(c.at)
+	}
+}
+
+// slot returns where the change of an id is, which is not lost.
+func (l *changeLog) slot(id int64) *logged {
+	if len(l.blocks) == 0 {
+		l.first = (id - 1) / trimEvery * trimEvery
+	}
+	i := id - 1 - l.first
+	if i/trimEvery == int64(len(l.blocks)) {
+		l.blocks = append(l.blocks, new([trimEvery]logged))
+	}
+	return &l.blocks[i/trimEvery][i%trimEvery]
+}
+
+// trim drops some of the changes that are older than the retention, or too many, and turns the log off when nobody reads
+// it.
+func (l *changeLog) trim(now time.Time) {
+	oldest := now.Add(-retention)
+	if l.readAt.Before(oldest) {
+		l.on.Store(false)
+		l.last++ // whoever stands at the last change will miss those that are not logged: they count as one more
+		l.lost, l.blocks = l.last, nil
+		return
+	}
+	for range trimMost {
+		kept := l.last - l.lost
+		if kept == 0 {
+			return
+		}
+		c := l.slot(l.lost + 1)
+		if kept <= l.most && (kept <= l.mostRead || l.lost >= l.read) && !c.at.Before(oldest) {
+			return
+		}
+		*c = logged{}
+		if l.lost++; l.lost%trimEvery == 0 {
+			l.blocks[0] = nil
+			l.blocks, l.first = l.blocks[1:], l.lost
+		}
+	}
+}
+
+// StartStream makes writes log their changes from now on.
+func (s *Store) StartStream(ctx context.Context) error {
+	t, err := s.begin(ctx)
+	if err != nil {
+		return failure("start the stream", err)
+	}
+	l := &t.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.on.Store(true)
+	l.readAt = s.now()
+	return nil
+}
+
+// Partitions returns the one partition of the log.
+func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
+	t, err := s.begin(ctx)
+	if err == nil && !t.log.on.Load() {
+		err = store.ErrNoStream
+	}
+	if err != nil {
+		return nil, failure("partitions", err)
+	}
+	return []store.Partition{{ID: partitionID}}, nil
+}
+
+// Changes reads a page of the log, and notes that it is being read.
+func (s *Store) Changes(ctx context.Context, id string, at store.Position, limit int) (store.ChangePage, error) {
+	const op = "changes"
+	t, err := s.begin(ctx)
+	if err != nil {
+		return store.ChangePage{}, failure(op, err)
+	}
+	after := int64(0)
+	if at.After != "" {
+		if after, err = strconv.ParseInt(string(at.After), 10, 64); err != nil {
+			return store.ChangePage{}, failure(op, err)
+		}
+	}
+	l := &t.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.on.Load() {
+		return store.ChangePage{}, failure(op, store.ErrNoStream)
+	}
+	l.readAt = s.now()
+	if id != partitionID {
+		return store.ChangePage{Next: at, End: true, Gap: true}, nil
+	}
+	return l.page(at, after, limit), nil
+}
+
+// page returns the changes that follow an id.
+func (l *changeLog) page(at store.Position, after int64, limit int) store.ChangePage {
+	// A beginning is where the log begins, and nothing before it counts as lost.
+	page := store.ChangePage{Next: at, Gap: at.After != "" && after < l.lost}
+	from := max(after, l.lost)
+	for id := from + 1; id <= l.last && id-from <= int64(limit); id++ {
+		c := l.slot(id)
+		page.Changes = append(page.Changes, store.Change{
+			Key: c.key, Old: c.old, New: c.new, Sequence: sequence(id), At: c.at.Round(0).UTC(), Expired: c.expired,
+		})
+		page.Next, l.read = store.Position{After: sequence(id)}, max(l.read, id)
+	}
+	if page.Gap && len(page.Changes) == 0 {
+		page.Next = store.Position{After: sequence(l.lost)}
+	}
+	return page
+}
+
+// sequence returns the sequence of the change with an id.
+func sequence(id int64) store.Sequence { return store.SequenceOf(strconv.FormatInt(id, 10)) }

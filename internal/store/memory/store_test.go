@@ -1,0 +1,44 @@
+package memory_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/memory"
+	"github.com/zlimit/zlimit-go/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// open returns a store without a table, closed with the test.
+func open(tb testing.TB, options ...memory.Option) *memory.Store {
+	tb.Helper()
+	s, err := memory.New(storetest.Table, options...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Errorf("Close() = %v", err)
+		}
+	})
+	return s
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
+}
+
+func TestStream(t *testing.T) {
+	storetest.RunStream(t, func(t *testing.T) store.Store { return open(t) })
+}
+
+func TestLog(t *testing.T) {
+	storetest.RunLog(t, func(t *testing.T, c *storetest.Clock) store.Store { return open(t, memory.Clock(c.Now)) })
+}
+
+func TestExpire(t *testing.T) {
+	storetest.RunExpire(t, func(t *testing.T) store.Store { return open(t) })
+}

@@ -1,0 +1,160 @@
+package memory
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// shards is the number of shards of a table. Calls on different keys meet in one by chance, so there are many more than
+// processors.
+const shards = 256
+
+// A table is the items of a store.
+//
+// Locks are taken in this order: those of shards, in the order of their places in the array; then that of an index, or of
+// the log. No two of the latter are held at once.
+type table struct {
+	schema *store.Schema
+	seed   maphash.Seed
+	shards [shards]shard
+	global []globalIndex // by the place of the index in the schema; those of local indexes are not used
+	log    changeLog
+	sweep  sweep
+}
+
+// A shard is the items of some of the partition keys.
+type shard struct {
+	mu         sync.Mutex
+	partitions map[string]*partition // by partition key; none is empty
+	records    []*record             // all of them, in no order, for Expire
+
+	_ [80]byte // keeps the locks of neighbors out of one pair of cache lines
+}
+
+// A partition is the items of one partition key.
+type partition struct {
+	items list   // sorted by sort key
+	local []list // by the place of the index in the schema; those of global indexes are not used; nil while all are empty
+}
+
+// A record is the place of one item. Its shard guards what changes.
+type record struct {
+	key   store.Key
+	shard *shard
+
+	item  expr.Item // never changed, but replaced; nil once it was deleted
+	bound int       // the size of the item in bytes is at most this
+	place int       // in the shard's records
+}
+
+func newTable(schema *store.Schema) *table {
+	t := &table{schema: schema, seed: maphash.MakeSeed(), global: make([]globalIndex, len(schema.Indexes))}
+	t.log.mostRead, t.log.most = mostRead, most
+	return t
+}
+
+// place returns the number of the shard of a partition key.
+func (t *table) place(pk string) int { return int(maphash.String(t.seed, pk) % shards) }
+
+// lock locks the shard of a partition key and returns it.
+func (t *table) lock(pk string) *shard {
+	sh := &t.shards[t.place(pk)]
+	sh.mu.Lock()
+	return sh
+}
+
+// find returns the record of a key, nil when there is no item.
+func (sh *shard) find(k store.Key) *record {
+	p := sh.partitions[k.PK]
+	if p == nil {
+		return nil
+	}
+	return p.items.find(k.SK)
+}
+
+// image returns the item of a record, nil for none. Whoever appends to it gets a copy.
+func (r *record) image() expr.Item {
+	if r == nil {
+		return nil
+	}
+	return r.item[:len(r.item):len(r.item)]
+}
+
+// insert adds an item that was not there.
+func (t *table) insert(sh *shard, k store.Key, item expr.Item, size int) {
+	r := &record{key: k, shard: sh, bound: size, place: len(sh.records)}
+	sh.records = append(sh.records, r)
+	p := sh.partitions[k.PK]
+	if p == nil {
+		p = &partition{}
+		if sh.partitions == nil {
+			sh.partitions = make(map[string]*partition)
+		}
+		sh.partitions[k.PK] = p
+	}
+	p.items.insert(entry{k.SK, r})
+	t.index(p, r, item)
+	r.item = item
+}
+
+// remove deletes an item.
+func (t *table) remove(r *record) {
+	sh := r.shard
+	p := sh.partitions[r.key.PK]
+	t.index(p, r, nil)
+	r.item = nil
+	p.items.remove(entry{r.key.SK, r})
+	if p.items.empty() {
+		delete(sh.partitions, r.key.PK)
+	}
+	last := len(sh.records) - 1
+	sh.records[last].place = r.place
+	sh.records[r.place] = sh.records[last]
+	sh.records = slices.Delete(sh.records, last, last+1)
+}
+
+// index makes the indexes hold a record as its next item says, in place of its present one; nil for none.
+func (t *table) index(p *partition, r *record, next expr.Item) {
+	for i := range t.schema.Indexes {
+		x := &t.schema.Indexes[i]
+		oldPK, oldSK, had := keysIn(x, r.item)
+		newPK, newSK, has := keysIn(x, next)
+		switch {
+		case had == has && oldPK == newPK && oldSK == newSK:
+		case x.Local:
+			if p.local == nil {
+				p.local = make([]list, len(t.schema.Indexes))
+			}
+			if had {
+				p.local[i].remove(entry{oldSK, r})
+			}
+			if has {
+				p.local[i].insert(entry{newSK, r})
+			}
+		default:
+			g := &t.global[i]
+			g.mu.Lock()
+			if had {
+				g.remove(oldPK, entry{oldSK, r})
+			}
+			if has {
+				g.insert(newPK, entry{newSK, r})
+			}
+			g.mu.Unlock()
+		}
+	}
+}
+
+// keysIn returns the keys of an item in an index; false when the item is not in it.
+func keysIn(x *store.Index, item expr.Item) (pk, sk string, ok bool) {
+	p, hasPK := item.Lookup(x.PK)
+	s, hasSK := item.Lookup(x.SK)
+	if !hasPK || !hasSK {
+		return "", "", false
+	}
+	return p.Text(), s.Text(), true
+}

@@ -1,0 +1,81 @@
+package store
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+)
+
+func number(t testing.TB, text string) expr.Value {
+	v, err := expr.ParseNumber(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestSize(t *testing.T) {
+	for _, test := range []struct {
+		value expr.Value
+		want  int
+	}{
+		{expr.S(""), 0},
+		{expr.S("žluť"), 6},
+		{expr.N(0), 1},
+		{expr.N(7), 2},
+		{expr.N(-7), 3},
+		{expr.N(1000), 2},
+		{expr.N(1234), 3},
+		{expr.N(12345), 4},
+		{number(t, "0.00012"), 2},
+		{number(t, "-"+strings.Repeat("9", 38)), numberSize},
+		{expr.Bool(false), 1},
+		{expr.Null(), 1},
+		{expr.Strings("a", "bcd"), 4},
+		{expr.List(), 3},
+		{expr.List(expr.S("ab"), expr.Null()), 3 + 3 + 2},
+		{expr.Map(expr.Item{{Name: "key", Value: expr.S("v")}}), 3 + 1 + 3 + 1},
+	} {
+		if got := Size(expr.Item{{Name: "name", Value: test.value}}); got != 4+test.want {
+			t.Errorf("Size of name: %v = %d, want %d", test.value, got, 4+test.want)
+		}
+	}
+	fits := expr.Item{{Name: "text", Value: expr.S(strings.Repeat("x", 400<<10-4))}}
+	if _, err := CheckSize(fits); err != nil {
+		t.Errorf("CheckSize of 400 KiB = %v", err)
+	}
+	fits.Set("n", expr.Null())
+	if _, err := CheckSize(fits); err == nil {
+		t.Error("CheckSize took more than 400 KiB")
+	}
+}
+
+// TestGrowthBoundsUpdates adds, sets and removes, and compares sizes.
+func TestGrowthBoundsUpdates(t *testing.T) {
+	n, s, set := expr.Attr("n"), expr.Attr("s"), expr.Attr("set")
+	op := &expr.Operation{Slots: 3, Update: []expr.Action{
+		expr.Add(n, 0), expr.Set(s, 1), expr.Add(set, 2), expr.Set(expr.Attr("copy"), 1), expr.Minus(expr.Attr("m"), 0),
+	}}
+	rapid.Check(t, func(t *rapid.T) {
+		item := expr.Item{{Name: "m", Value: expr.N(rapid.Int64().Draw(t, "m"))}}
+		if rapid.Bool().Draw(t, "full") {
+			item = append(item, expr.Attribute{Name: "n", Value: expr.N(rapid.Int64().Draw(t, "n"))},
+				expr.Attribute{Name: "set", Value: expr.Strings("a", "b")})
+		}
+		b, err := op.Call(expr.N(rapid.Int64().Draw(t, "operand")), expr.S(rapid.String().Draw(t, "text")),
+			expr.Strings(rapid.SliceOfN(rapid.String(), 1, 4).Draw(t, "elements")...)).Bind()
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := b.Apply(item)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if grown := Size(next) - Size(item); grown > Growth(b) {
+			t.Errorf("%v grows by %d to %v, at most %d were announced", item, grown, next, Growth(b))
+		}
+	})
+}

@@ -1,0 +1,93 @@
+// Package leases keeps the leases of the consumers of a change stream in the table that the changes are of. By them the
+// consumers share its partitions, and remember how far they have come. They belong to the table, not to a namespace.
+package leases
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/stream"
+)
+
+// A Table is the leases in the table of a store. It is safe for concurrent use.
+type Table struct{ store store.Store }
+
+var _ stream.Leases = Table{}
+
+// In returns the leases in the table of a store.
+func In(s store.Store) Table { return Table{s} }
+
+// List makes a consistent query: a read unit for every twenty leases or so.
+func (t Table) List(ctx context.Context) ([]stream.Lease, error) {
+	q := layout.QueryStreamLeases()
+	q.Consistent = true
+	var all []stream.Lease
+	for {
+		page, err := t.store.Query(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range page.Items {
+			decoded, err := layout.DecodeStreamLease(item)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, lease(&decoded))
+		}
+		if page.Next == nil {
+			return all, nil
+		}
+		q.Continue = page.Next
+	}
+}
+
+// Save makes one write: a write unit, and one more for the index when the record is new.
+func (t Table) Save(ctx context.Context, next stream.Lease) (found stream.Lease, saved bool, err error) {
+	item := layout.StreamLease{
+		Key:      layout.StreamLeaseKey{Partition: next.Partition},
+		Position: string(next.Position),
+		Owner:    next.Owner,
+		Beats:    next.Beats,
+		Finished: next.Finished,
+	}
+	if !next.ExpiresAt.IsZero() {
+		item.ExpiresAt = next.ExpiresAt.Unix()
+	}
+	condition, err := layout.Insert()
+	if next.Beats > 1 {
+		condition, err = layout.ReplaceStreamLease(next.Beats - 1)
+	}
+	if err != nil {
+		return found, false, err
+	}
+	result, err := t.store.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: condition})
+	if err != nil || result.Item == nil {
+		return found, false, err
+	}
+	decoded, err := layout.DecodeStreamLease(result.Item)
+	return lease(&decoded), result.Applied && err == nil, err
+}
+
+// Holds reports whether a key is that of a lease.
+func (Table) Holds(k store.Key) bool {
+	q := layout.QueryStreamLeases()
+	return k.PK == q.PK && strings.HasPrefix(k.SK, q.Prefix)
+}
+
+// lease returns the lease that an item holds.
+func lease(it *layout.StreamLease) stream.Lease {
+	l := stream.Lease{
+		Partition: it.Key.Partition,
+		Position:  store.Sequence(it.Position),
+		Owner:     it.Owner,
+		Beats:     it.Beats,
+		Finished:  it.Finished,
+	}
+	if it.ExpiresAt != 0 {
+		l.ExpiresAt = time.Unix(it.ExpiresAt, 0).UTC()
+	}
+	return l
+}

@@ -1,0 +1,210 @@
+// Package table makes the calls of a store: with a bound for each, pauses between tries, and counts of what became of
+// them. It knows nothing of what the items mean.
+package table
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
+)
+
+// A Table is a store as limiters call it. It is safe for concurrent use.
+type Table struct {
+	store   store.Store
+	gate    *store.Gate
+	timeout time.Duration
+	intN    func(int) int
+	unknown atomic.Uint64
+}
+
+// Options are the configuration of a table.
+type Options struct {
+	Timeout time.Duration // of one call
+	Gate    *store.Gate   // which calls wait at; tables may share one
+	IntN    func(int) int // a source of random numbers in [0, n); nil for that of the system
+}
+
+// New returns a table on a store.
+func New(s store.Store, o Options) *Table {
+	if o.IntN == nil {
+		o.IntN = rand.IntN
+	}
+	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN}
+}
+
+// Store returns the store.
+func (t *Table) Store() store.Store { return t.store }
+
+// Partitioned reports whether a single key has a limited write rate, so that hot items are worth dividing.
+func (t *Table) Partitioned() bool { return t.store.Partitioned() }
+
+// IntN returns a random number in [0, n).
+func (t *Table) IntN(n int) int { return t.intN(n) }
+
+// Unknown returns the number of writes whose outcome is unknown.
+func (t *Table) Unknown() uint64 { return t.unknown.Load() }
+
+// Call makes one call of the store when it is its turn, within the table's timeout, and counts it when its outcome is
+// unknown. The end of the timeout is an outage; the end of the caller's context is the caller's.
+func (t *Table) Call(ctx context.Context, do func(context.Context) error) error {
+	err := t.gate.Do(ctx, t.timeout, do)
+	if store.OutcomeOf(err) == store.Unknown {
+		t.unknown.Add(1)
+	}
+	return err
+}
+
+// Read returns items as the store has them, in the order of the keys, nil where there is none: one consistent batch read.
+func (t *Table) Read(ctx context.Context, keys ...store.Key) (items []expr.Item, err error) {
+	return t.read(ctx, keys, true)
+}
+
+// ReadEventually returns items as the store had them moments ago, at half the price.
+func (t *Table) ReadEventually(ctx context.Context, keys ...store.Key) (items []expr.Item, err error) {
+	return t.read(ctx, keys, false)
+}
+
+func (t *Table) read(ctx context.Context, keys []store.Key, consistent bool) (items []expr.Item, err error) {
+	err = t.Call(ctx, func(ctx context.Context) error {
+		items, err = t.store.Read(ctx, keys, consistent)
+		return err
+	})
+	return items, err
+}
+
+// ReadChunks is [Table.Read] for any number of keys, a call for every [store.MaxRead] of them.
+func (t *Table) ReadChunks(ctx context.Context, keys []store.Key) (items []expr.Item, err error) {
+	for chunk := range slices.Chunk(keys, store.MaxRead) {
+		more, err := t.Read(ctx, chunk...)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, more...)
+	}
+	return items, nil
+}
+
+// Write does one write.
+func (t *Table) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
+	err = t.Call(ctx, func(ctx context.Context) error {
+		result, err = t.store.Write(ctx, w)
+		return err
+	})
+	return result, err
+}
+
+// Transact does writes, all or none; false when a condition failed or another transaction was in the way.
+func (t *Table) Transact(ctx context.Context, writes []store.Write) (applied bool, err error) {
+	if len(writes) == 0 {
+		return true, nil
+	}
+	results, err := t.TryTransact(ctx, writes)
+	return results != nil && Applied(results), err
+}
+
+// TryTransact does writes, all or none, and returns what each of them found; nil when another transaction was in the way.
+func (t *Table) TryTransact(ctx context.Context, writes []store.Write) (results []store.Result, err error) {
+	err = t.Call(ctx, func(ctx context.Context) error {
+		results, err = t.store.Transact(ctx, writes)
+		return err
+	})
+	if errors.Is(err, store.ErrConflict) {
+		return nil, nil
+	}
+	return results, err
+}
+
+// Applied reports whether all writes of a transaction were done.
+func Applied(results []store.Result) bool {
+	return !slices.ContainsFunc(results, func(r store.Result) bool { return !r.Applied })
+}
+
+// Expire has a store without an expiry of its own delete some of the items that have expired; others do nothing.
+func (t *Table) Expire(ctx context.Context, now time.Time) error {
+	s, ok := t.store.(store.Expirer)
+	if !ok {
+		return nil
+	}
+	return t.Call(ctx, func(ctx context.Context) error { return s.Expire(ctx, now.Unix()) })
+}
+
+// MaxAttempts bounds the tries of what other writers may come first to. Only lost races take more than a few.
+const MaxAttempts = 64
+
+// ErrContended says that other writers came first in all of [MaxAttempts] tries. Nothing was written.
+var ErrContended = errors.New("other writers came first in every try")
+
+// Optimistic tries something until it is done, fails, or other writers came first MaxAttempts times, which is
+// [ErrContended]. It pauses between the tries.
+func (t *Table) Optimistic(ctx context.Context, try func() (done bool, err error)) error {
+	for attempt := range MaxAttempts {
+		if done, err := try(); done || err != nil {
+			return err
+		}
+		if err := t.Pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// Pause waits after lost races, with full jitter: not after the first two, up to 64 ms after many.
+func (t *Table) Pause(ctx context.Context, attempt int) error {
+	if attempt < 2 {
+		return ctx.Err()
+	}
+	return wait.For(ctx, t.upTo(time.Millisecond<<min(attempt-2, 6)))
+}
+
+// upTo returns a random part of a time.
+func (t *Table) upTo(longest time.Duration) time.Duration {
+	return time.Duration(t.intN(int(longest/time.Microsecond))) * time.Microsecond
+}
+
+// Tries of calls that may be repeated, and the first pause between them; each later one is twice as long.
+const (
+	patience      = 6
+	firstPatience = 100 * time.Millisecond
+)
+
+// Patiently makes a call that does no harm when it is made twice, and waits throttles and other outages out for a while.
+func (t *Table) Patiently(ctx context.Context, do func(context.Context) error) error {
+	for attempt := 0; ; attempt++ {
+		err := t.Call(ctx, do)
+		var failed *store.Error
+		if attempt == patience || !errors.As(err, &failed) || !failed.Unavailable {
+			return err
+		}
+		longest := firstPatience << attempt
+		if err := wait.For(ctx, longest/2+t.upTo(longest/2)); err != nil {
+			return err
+		}
+	}
+}
+
+// PatientWrite is [Table.Patiently] for a write that does no harm when it is made twice.
+func (t *Table) PatientWrite(ctx context.Context, w store.Write) (result store.Result, err error) {
+	err = t.Patiently(ctx, func(ctx context.Context) error {
+		result, err = t.store.Write(ctx, w)
+		return err
+	})
+	return result, err
+}
+
+// Delete deletes items, whatever they hold, a call for every [store.MaxDelete] of them.
+func (t *Table) Delete(ctx context.Context, keys []store.Key) error {
+	for chunk := range slices.Chunk(keys, store.MaxDelete) {
+		err := t.Patiently(ctx, func(ctx context.Context) error { return t.store.Delete(ctx, chunk) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package quota
+
+import (
+	"context"
+	"strings"
+)
+
+// A release is a model's id with the date or number of one of its releases
+// behind it, such as gpt-4o-2024-11-20 or claude-sonnet-4@20250514. Its requests
+// count as those of the model with the longest name that has a quota, unless the
+// release has a quota of its own: providers limit them together.
+//
+// modelOf returns the name under which requests count. has reports whether a
+// name has a quota.
+func modelOf(name string, has func(string) bool) string {
+	if !endsLikeRelease(name) || has(name) {
+		return name
+	}
+	for i := len(name) - 1; i > 0 && len(name)-i <= 1+len("2006-01-02"); i-- {
+		if (name[i] == '-' || name[i] == '@') && isRelease(name[i+1:]) && has(name[:i]) {
+			return name[:i]
+		}
+	}
+	return name
+}
+
+// endsLikeRelease is false for most names that are not those of releases, at no
+// cost.
+func endsLikeRelease(name string) bool {
+	n := len(name)
+	if n < 5 {
+		return false
+	}
+	if isDigit(name[n-1]) {
+		return isDigit(name[n-2]) && (isDigit(name[n-3]) || name[n-3] == '-')
+	}
+	return strings.HasSuffix(name, "latest")
+}
+
+// isRelease knows the forms that providers use.
+func isRelease(s string) bool {
+	switch len(s) {
+	case len("001"):
+		return s[:2] == "00" && isDigit(s[2])
+	case len("0613"):
+		return isMonth(s[:2]) && isDay(s[2:])
+	case len("05-06"):
+		return isMonth(s[:2]) && s[2] == '-' && isDay(s[3:])
+	case len("latest"):
+		return s == "latest"
+	case len("09-2025"):
+		return isMonth(s[:2]) && s[2] == '-' && isYear(s[3:])
+	case len("20250514"):
+		return isYear(s[:4]) && isMonth(s[4:6]) && isDay(s[6:])
+	case len("2024-11-20"):
+		return isYear(s[:4]) && s[4] == '-' && isMonth(s[5:7]) && s[7] == '-' && isDay(s[8:])
+	}
+	return false
+}
+
+func isDigit(c byte) bool   { return '0' <= c && c <= '9' }
+func isYear(s string) bool  { return s[:2] == "20" && isDigit(s[2]) && isDigit(s[3]) }
+func isMonth(s string) bool { return "01" <= s && s <= "12" && isDigit(s[1]) }
+func isDay(s string) bool   { return "01" <= s && s <= "31" && isDigit(s[1]) }
+
+// localModel returns the name under which requests for a model count, as far as
+// this process knows the quotas.
+func (l *Limiter) localModel(name string) string {
+	return modelOf(name, func(name string) bool {
+		if l.mem.models.has(name) {
+			return true
+		}
+		_, stored := l.stored.Load(name)
+		return stored
+	})
+}
+
+// model returns the name under which requests for a model count. A store may
+// have quotas that this process does not know.
+func (l *Limiter) model(ctx context.Context, name string) (string, error) {
+	if l.store == nil || ValidateName("model", name) != nil {
+		return l.localModel(name), nil
+	}
+	var failed error
+	owner := modelOf(name, func(name string) bool {
+		has, err := l.hasQuota(ctx, name)
+		if failed == nil {
+			failed = err
+		}
+		return has
+	})
+	return owner, failed
+}
+
+// hasQuota reports whether a model has a quota, in this process or in the store.
+// A quota stays in a store, so that one that was seen is not looked for again.
+func (l *Limiter) hasQuota(ctx context.Context, name string) (bool, error) {
+	if l.mem.models.has(name) {
+		return true, nil
+	}
+	if _, seen := l.stored.Load(name); seen {
+		return true, nil
+	}
+	_, has, err := l.store.Quota(ctx, ScopeModel, name)
+	if has {
+		l.stored.Store(name, struct{}{})
+	}
+	return has, err
+}
+
+// refuseUnknown returns an *UnknownModelError for a model without a quota, where
+// a store decides and such models are refused.
+func (l *Limiter) refuseUnknown(ctx context.Context, name string) error {
+	if !l.mem.models.strict {
+		return nil
+	}
+	if err := ValidateName("request.model", name); err != nil {
+		return err
+	}
+	has, err := l.hasQuota(ctx, name)
+	if err == nil && !has {
+		err = &UnknownModelError{Model: name}
+	}
+	return err
+}

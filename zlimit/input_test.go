@@ -1,0 +1,131 @@
+package zlimit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCredentialsInEndpoints has passwords in data source names, well-formed and not: no error may tell them.
+func TestCredentialsInEndpoints(t *testing.T) {
+	for _, name := range []string{
+		"dynamodb:table?endpoint=http://key:hunter2@127.0.0.1:8000",
+		"dynamodb:table?endpoint=http%3A%2F%2Fkey%3Ahunter2%40127.0.0.1%3A8000",
+		"dynamodb:table?endpoint=key:hunter2@127.0.0.1:8000",
+		"dynamodb:table?endpoint=http://key:hunter2@127.0.0.1:8000&endpoint=x",
+		"dynamodb:table?endpoint=http://key:hunter2@127.0.0.1:8000&odd=1",
+		"dynamodb:table?endpoint=http://key:hunter2@%zz",
+		"dynamodb:t?endpoint=http://key:hunter2@127.0.0.1:8000",
+	} {
+		_, err := Open(context.Background(), name)
+		var invalid *ValidationError
+		if !errors.As(err, &invalid) || invalid.Field != "store" {
+			t.Fatalf("Open(%q) = %v, want a ValidationError of the store", name, err)
+		}
+		if text := fmt.Sprintf("%v %+v", err, *invalid); strings.Contains(text, "hunter2") {
+			t.Errorf("Open(%q) tells the password: %s", name, text)
+		}
+	}
+}
+
+func TestStoreNamesThatAreMistakes(t *testing.T) {
+	for name, want := range map[string]string{
+		"sqlite::memory:":          "memory:",
+		"sqlite:" + t.TempDir():    "must be the path of a file",
+		"sqlite:" + os.DevNull:     "must be the path of a file",
+		"sqlite:limits.db\x00.txt": "must be followed by the path of a file",
+	} {
+		_, err := Open(context.Background(), name)
+		var invalid *ValidationError
+		if !errors.As(err, &invalid) || !strings.Contains(invalid.Reason, want) {
+			t.Errorf("Open(%q) = %v, want a ValidationError with %q", name, err, want)
+		}
+	}
+}
+
+func TestErrorsCutLongValues(t *testing.T) {
+	for name, value := range map[string]string{
+		"ASCII": strings.Repeat("x", 1<<20), "letters of two bytes": "x" + strings.Repeat("é", 1<<10), "no UTF-8": strings.Repeat("\xff", 300),
+	} {
+		err := error(&ValidationError{Field: "entity", Value: value, Reason: "must have at most 256 characters"})
+		text := err.Error()
+		if len(text) > 600 || !strings.HasSuffix(text, fmt.Sprintf("… (%d bytes): must have at most 256 characters", len(value))) {
+			t.Errorf("%s: the error has %d bytes: %.200s", name, len(text), text)
+		}
+		if name == "letters of two bytes" && strings.Contains(text, `\x`) {
+			t.Errorf("%s: the error cuts a letter in two: %s", name, text)
+		}
+	}
+}
+
+// TestNamespacesOfEmbeddedStores opens namespaces that were registered, and others.
+func TestNamespacesOfEmbeddedStores(t *testing.T) {
+	ctx := context.Background()
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "zlimit.db")
+	closed := func(l *RateLimiter, err error) error {
+		if err == nil {
+			err = l.Close()
+		}
+		return err
+	}
+	for range 2 {
+		if err := closed(Open(ctx, dsn, WithNamespace("typo"))); !errors.Is(err, ErrNamespaceNotFound) {
+			t.Errorf("Open() of a namespace that was not registered = %v, want %v", err, ErrNamespaceNotFound)
+		}
+	}
+	l, err := Open(ctx, dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for ns, err := range l.Namespaces.List(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, ns.Name)
+	}
+	if fmt.Sprint(names) != "[default]" {
+		t.Errorf("namespaces %v, want the default one alone", names)
+	}
+	if _, err := l.Namespaces.Register(ctx, "registered"); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := closed(Open(ctx, dsn, WithNamespace("set up"), WithSetup())); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"registered", "set up", DefaultNamespace} {
+		if err := closed(Open(ctx, dsn, WithNamespace(name))); err != nil {
+			t.Errorf("Open() of namespace %q = %v", name, err)
+		}
+	}
+}
+
+// TestWarningsOfTheSDK has the AWS SDK complain about a reply.
+func TestWarningsOfTheSDK(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", "yesterday")
+		_, _ = w.Write([]byte("{}"))
+	}))
+	defer server.Close()
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	var logged bytes.Buffer
+	_, err := Open(context.Background(), "dynamodb:table?region=us-east-1&endpoint="+server.URL, WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+	if !errors.Is(err, ErrNamespaceNotFound) {
+		t.Fatalf("Open() = %v, want %v", err, ErrNamespaceNotFound)
+	}
+	if !strings.Contains(logged.String(), "level=WARN") || !strings.Contains(logged.String(), "yesterday") {
+		t.Errorf("logged %q, want the warning of the SDK", logged.String())
+	}
+}
