@@ -11,7 +11,7 @@ import (
 
 // open are the rules that orders of some programs still break: each has a program below that must show it. No program
 // may break another rule.
-var open = []string{"lost refill", "unjustified"}
+var open = []string{"unjustified"}
 
 // lenient is the rule that the programs of the grammars may break: limits that a process read within the config TTL may
 // take the place of newer ones.
@@ -84,7 +84,7 @@ var known = []struct {
 		Actors: []Actor{
 			{
 				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}, {Kind: Rest, For: 20 * time.Second}},
-				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4900)}, {Kind: Rest, For: 4 * time.Second}, {Kind: Take, Entity: "c", Amounts: rpm(1)}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4900)}, {Kind: Rest, For: 4 * time.Second}, {Kind: Take, Entity: "c", Amounts: rpm(9000)}},
 			},
 		},
 	}},
@@ -173,7 +173,7 @@ var known = []struct {
 	{"what is given back to a divided bucket is lost", "lost refill", Program{
 		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
-			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Rollback}}},
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Rollback}, {Kind: Take, Entity: "c", Amounts: rpm(10)}}},
 			{Process: 1, Ops: []Op{{Kind: Split, Entity: "c"}}},
 		},
 	}},

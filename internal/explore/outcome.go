@@ -111,7 +111,11 @@ func (w *witness) judgeRejection(r *running, e *zlimit.ExceededError) {
 	if e.Possible() && e.RetryAfter() <= 0 {
 		w.blame("rejection", "%s: %q is rejected, retry after %v", w.name(r), r.Op, e.RetryAfter())
 	}
-	if !r.short {
+	switch {
+	case r.short:
+	case r.apart:
+		w.blame("lost refill", "%s: %q is rejected (%v), which the ideal bucket would admit all the time", w.name(r), r.Op, e)
+	default:
 		w.blame("unjustified", "%s: %q is rejected (%v), though each limit had enough all the time", w.name(r), r.Op, e)
 	}
 }

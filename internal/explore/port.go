@@ -72,6 +72,7 @@ type running struct {
 	unknown  int               // those of them whose outcome it does not know
 	canceled bool
 	short    bool // a limit fell short at some time since it began
+	apart    bool // the shards of a bucket fell short at some time, though not the ideal bucket
 	judged   bool
 	degraded bool
 }

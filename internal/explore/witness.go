@@ -20,8 +20,10 @@ import (
 //   - Every write of a bucket item: the balance is what it was, with the refill between the two stamps, up to the
 //     capacity, less what the write counts as consumed (I1, I2, I9). Refill stamps never move back (I6). A bucket or a limit
 //     begins full. A split and a merge keep the sum (I7).
-//   - At any time the shards of a bucket together have what the one ideal bucket has. Rounding may cost or give slackShare
-//     millitokens; writes that arrive out of the order of their stamps may give the refill in between.
+//     A transaction of several shards may move tokens between them.
+//   - At any time the shards of a bucket together have at most what the one ideal bucket has; one shard has exactly that.
+//     Rounding may cost or give slackShare millitokens; writes that arrive out of the order of their stamps may give the
+//     refill in between. What the ideal bucket admits, several shards admit.
 //   - Every operation, by what the writes on its behalf counted: an admitted request exactly its amounts, of its entity and
 //     of each parent that has the limit; a rejected or failed one nothing (I3, I4, I5). A level whose limits changed within
 //     the config TTL may be charged by either. A commit writes exactly the adjustment where the lease took something, a
@@ -110,7 +112,7 @@ func (w *witness) digest() uint64 {
 	}
 	for _, r := range w.ops {
 		if !r.judged {
-			sum += digestOf(r.actor, r.number, r.short, r.begun)
+			sum += digestOf(r.actor, r.number, r.short, r.apart, r.begun)
 			for at, n := range r.gone {
 				sum += digestOf(r.actor, r.number, at, n)
 			}
@@ -207,7 +209,7 @@ func (w *witness) judge(r *running, changes []change) {
 		case c.old == nil:
 			w.judgeNew(r, c)
 		default:
-			w.judgeUpdate(r, c)
+			w.judgeUpdate(r, c, len(changes) > 1 && changes[0].entity == changes[len(changes)-1].entity)
 		}
 	}
 	if len(resized) > 0 {
@@ -247,7 +249,7 @@ func (w *witness) judgeNew(r *running, c change) {
 	}
 }
 
-func (w *witness) judgeUpdate(r *running, c change) {
+func (w *witness) judgeUpdate(r *running, c change, together bool) {
 	old, next := c.old, c.next
 	if (r == nil || len(r.Own) == 0) && w.inLine(c.entity, old) && !w.inLine(c.entity, next) {
 		w.blame("back", "a write takes the configured limits from the item of %s", c.entity)
@@ -276,7 +278,7 @@ func (w *witness) judgeUpdate(r *running, c change) {
 		w.count(r, c.entity, l.Name, amount)
 		room := min(full, share(had.Capacity, old))
 		filled := had.Tokens + flow(old.RefilledAt, next.RefilledAt, share(had.RefillAmount, old), had.RefillPeriod)
-		if want := min(min(filled, room)-amount, room); l.Tokens != want {
+		if want := min(min(filled, room)-amount, room); l.Tokens != want && !together {
 			w.blame("balance", "%s of %s (shard %d) is %d after a write that counts %d; it was %d, %d with the refill, of %d: want %d",
 				l.Name, c.entity, c.shard, l.Tokens, amount, had.Tokens, filled, room, want)
 		}
@@ -433,7 +435,7 @@ func (w *witness) step() {
 			continue
 		}
 		if r.Kind == Take && !r.short {
-			r.short = w.fallsShort(r, now)
+			w.look(r, now)
 		}
 		if r.ended {
 			r.judged = true
@@ -461,7 +463,7 @@ func (w *witness) compare(present int64) {
 		case !w.agree(at, &i.limit):
 		case sum > want.tokens+i.slack+slack:
 			w.blame("minted", "the %d shards of %s have %d of %s together, the ideal bucket %d", len(shards), at.entity, sum, at.limit, want.tokens)
-		case sum < want.tokens-slack:
+		case sum < want.tokens && len(shards) == 1:
 			w.blame("lost refill", "the %d shards of %s have %d of %s together, the ideal bucket %d", len(shards), at.entity, sum, at.limit, want.tokens)
 		}
 	}
@@ -525,30 +527,33 @@ func (w *witness) has(entity, limit string, since int64) (always, sometimes bool
 	return always, sometimes
 }
 
-// fallsShort reports whether some limit cannot admit a request now, or cannot be told to.
-func (w *witness) fallsShort(r *running, now int64) bool {
-	if len(r.Own) > 0 {
-		return true
-	}
+// look notes whether some limit cannot admit a request now, or whether that cannot be told.
+func (w *witness) look(r *running, now int64) {
+	r.short = len(r.Own) > 0
 	for _, entity := range w.program.World.chain(r.Entity) {
 		held := w.window(entity, r.begun)
 		if len(held) != 1 {
-			return true
+			r.short = true
+			return
 		}
 		for _, l := range held[0] {
 			asked, ok := r.Amounts[l.Name]
 			if !ok {
 				continue
 			}
-			p := paramsOfLimit(l)
-			sum := w.sum(account{entity, l.Name}, &p, now)
+			p, at := paramsOfLimit(l), account{entity, l.Name}
+			sum := w.sum(at, &p, now)
 			if len(w.shards[entity]) == 0 {
 				sum = p.Capacity
 			}
-			if sum < asked*1000 {
-				return true
+			have := sum
+			if i := w.ideals[at]; i != nil && i.limit == p && len(w.shards[entity]) > 1 && w.agree(at, &p) {
+				is := *i
+				is.until(now)
+				have = is.tokens - slackShare
 			}
+			r.apart = r.apart || sum < asked*1000
+			r.short = r.short || have < asked*1000
 		}
 	}
-	return false
 }

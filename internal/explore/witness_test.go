@@ -50,11 +50,6 @@ func TestWitness(t *testing.T) {
 			[]*bucket.State{stateOf(0, 2, 0, 2000, 5000), stateOf(1, 2, 0, 500, 0)},
 			[]*bucket.State{stateOf(0, 1, 0, 2000, 5000), nil},
 		},
-		{
-			"one of two shards is full while the other refills", "lost refill",
-			[]*bucket.State{stateOf(0, 2, 0, 0, 0), stateOf(1, 2, 0, 5000, 0)},
-			[]*bucket.State{stateOf(0, 2, 5000, 2500, 0), stateOf(1, 2, 5000, 5000, 0)},
-		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
