@@ -156,7 +156,7 @@ func (o *order) run(t *testing.T, choose func([]*call) (option, bool)) (whole bo
 		})
 		o.pump(o.watched(first), done)
 		if o.witness.wrong != nil {
-			o.log = append(o.log, "          (before the exploration)")
+			o.log = append(o.log, line{text: "          (before the exploration)"})
 		} else {
 			o.log, o.events = nil, 0
 			for i := range actors {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -22,7 +24,7 @@ type sched struct {
 	ports   []*port
 	loose   bool // see [Sweep.Loose]
 	left    int  // faults that may still happen
-	log     []string
+	log     []line
 	events  int // decisions so far
 
 	mu     sync.Mutex
@@ -187,16 +189,50 @@ func (s *sched) note(c *call, f Fate, err error) {
 			who = fmt.Sprintf("%s.%d", s.witness.program.actorName(c.op.actor), c.op.number+1)
 		}
 	}
-	line := fmt.Sprintf("%8d ms  %-5s %s", time.Since(s.witness.start).Milliseconds(), who, c.text)
+	text := fmt.Sprintf("%8d ms  %-5s %s", time.Since(s.witness.start).Milliseconds(), who, c.text)
 	switch {
 	case c.kind == drawCall:
-		line += fmt.Sprintf(": %d", f)
+		text += fmt.Sprintf(": %d", f)
 	case f != Done:
-		line += ": " + f.String()
+		text += ": " + f.String()
 	case err != nil:
-		line += ": " + err.Error()
+		text += ": " + err.Error()
 	}
-	s.log = append(s.log, line)
+	s.log = append(s.log, line{text, s.witness.last})
+	s.witness.last = nil
+}
+
+// A line is one of an order's log: a call, and what it changed.
+type line struct {
+	text    string
+	changes []change
+}
+
+// String returns the line, and the figures of the buckets that changed.
+func (l line) String() string {
+	var b strings.Builder
+	b.WriteString(l.text)
+	for _, c := range l.changes {
+		fmt.Fprintf(&b, "\n                     %s, shard %d: ", c.entity, c.shard)
+		if c.next == nil {
+			b.WriteString("gone")
+			continue
+		}
+		for i := range c.next.Limits {
+			limit := &c.next.Limits[i]
+			if limit.Name == bucket.WriteUnits {
+				continue
+			}
+			counted := limit.Consumed
+			if c.old != nil {
+				if had := limitOf(c.old, limit.Name); had != nil {
+					counted -= had.Consumed
+				}
+			}
+			fmt.Fprintf(&b, "%s %d of %d, counted %+d; ", limit.Name, limit.Tokens, limit.Capacity, counted)
+		}
+	}
+	return b.String()
 }
 
 // idle is how long the scheduler lets time pass when no call is held, and maxIdle how long that may go on.

@@ -32,7 +32,7 @@ type Report struct {
 type Finding struct {
 	Violation
 	Path  []option
-	Log   []string
+	log   []line
 	Times int
 }
 
@@ -83,7 +83,7 @@ func Explore(t *testing.T, p *Program, bounds Bounds) Report {
 }
 
 // add notes a violation, and how it came about.
-func (r *Report) add(v *Violation, tr *tree, log []string) {
+func (r *Report) add(v *Violation, tr *tree, log []line) {
 	for i := range r.Found {
 		if r.Found[i].Rule == v.Rule {
 			r.Found[i].Times++
@@ -131,5 +131,11 @@ func (tr *tree) advance() bool {
 	return false
 }
 
-// timeline returns the log of an order.
-func (f *Finding) timeline() string { return strings.Join(f.Log, "\n") }
+// timeline returns the log of the order.
+func (f *Finding) timeline() string {
+	var b strings.Builder
+	for _, l := range f.log {
+		fmt.Fprintln(&b, l)
+	}
+	return b.String()
+}

@@ -51,6 +51,7 @@ type witness struct {
 	counted map[account]int64    // what all writes counted, millitokens
 	owed    map[account]int64    // what the outcomes of the operations say that they counted, where writes are shared
 	doubt   bool                 // some of it cannot be known
+	last    []change             // what the last write did
 	wrong   *Violation
 	ignored []string // rules that may be broken
 }
@@ -148,6 +149,7 @@ func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (a
 		}
 		w.configure(r, writes[i].Key, next != nil)
 	}
+	w.last = changes
 	w.judge(r, changes)
 }
 
