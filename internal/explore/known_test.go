@@ -152,6 +152,17 @@ var known = []struct {
 			{Process: 1, Warm: []Op{take("c", 1), rest(2 * time.Second)}, Ops: []Op{take("c", 6)}},
 		},
 	}},
+	{"what is taken after a change of limits is taken for the change, and lost", "charge", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+			"": limits(zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 100)), "p": limits(zlimit.PerDay("rpm", 12), zlimit.PerDay("tpm", 100)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{takeBoth("c")}},
+			{Process: 1, Ops: []Op{
+				takeBoth("c"), set("p", zlimit.PerDay("rpm", 20), zlimit.PerDay("tpm", 100), zlimit.PerDay("ppm", 10)), takeBoth("c"),
+			}},
+		},
+	}},
 	{"raised limits of requests never take effect", "wait", Program{
 		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
 		Actors: []Actor{
