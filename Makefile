@@ -11,6 +11,7 @@ FUZZTIME  ?= 5s
 PROGRAMS  ?= 1000000
 MEAN      ?= 1
 MUTANTS   ?=
+BUDGET    ?= 10m
 
 # How the benchmarks run.
 BENCH      ?= .
@@ -34,7 +35,7 @@ GOLANGCI_LINT := .cache/bin/golangci-lint
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test race mean generate api check-generate lint fuzz mutate soak bench check build engine clean
+.PHONY: help demo test race mean generate api check-generate lint fuzz mutate soak explore bench check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +73,9 @@ mean: engine ## run the suites against a DynamoDB that conflicts, throttles and 
 
 soak: engine ## run random programs against the witness for long; PROGRAMS says how many
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)
+
+explore: ## run small programs in every order of their calls, for BUDGET (10m); 0 goes through all of them
+	$(GO) test ./internal/explore -run 'Known|Grammars' -v -timeout 0 $(TESTFLAGS) -explore.all -explore.budget $(BUDGET)
 
 bench: engine ## compare with the bare SDK, and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)

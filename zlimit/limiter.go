@@ -110,7 +110,7 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 		common:  c,
 		store:   s,
 		options: o,
-		table:   table.New(s, table.Options{Timeout: o.callTimeout, Gate: c.gate}),
+		table:   table.New(s, table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN}),
 	}
 	l.cache = &limitCache{l: l}
 	l.Limits = &LimitService{l}

@@ -32,6 +32,7 @@ type options struct {
 	setup          bool
 	principal      string
 	logger         *slog.Logger
+	intN           func(int) int // a source of random numbers in [0, n); nil for that of the system
 }
 
 // defaultFreshness stands for a freshness that follows from the limits of each bucket.

@@ -25,6 +25,7 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 	image, limits, aligned := s.image.Load(), l.limits, false
 	began := e.now()
 	for attempt := range table.MaxAttempts {
+		aligning := false // this attempt changes the limits alone
 		if image == nil {
 			var err error
 			if image, err = e.loadShard(ctx, l.bucket, s, attempt > 0); err != nil {
@@ -65,14 +66,14 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 				return errShort
 			}
 			plan.Align(image.state(), &limits.Config, now) // the change of limits takes effect though nothing is taken
-			aligned = true
+			aligned, aligning = true, true
 			if !plan.Writes() {
 				return &CrowdedError{s.Entity, s.Resource}
 			}
 		}
 		next, applied, err := e.write(ctx, s, limits.Owner, image, plan)
 		if err != nil {
-			if aligned && IsThrottled(err) {
+			if aligning && IsThrottled(err) {
 				return errShort
 			}
 			e.splitIfThrottled(ctx, l, s, image, err)
@@ -80,7 +81,7 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 		}
 		image = next
 		switch {
-		case applied && aligned:
+		case applied && aligning:
 			continue // what is taken now is decided from the item as it is configured
 		case applied:
 			if plan.Kind == bucket.Create {

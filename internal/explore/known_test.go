@@ -1,0 +1,229 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// open are the rules that orders of some programs still break: each has a program below that must show it. No program
+// may break another rule.
+var open = []string{"unjustified"}
+
+// lenient is the rule that the programs of the grammars may break: limits that a process read within the config TTL may
+// take the place of newer ones.
+const lenient = "back"
+
+// limits returns the limits of an entity.
+func limits(l ...zlimit.Limit) []zlimit.Limit { return l }
+
+func rpm(n int64) zlimit.Amounts { return zlimit.Amounts{"rpm": n} }
+
+// known are programs that each show a defect that the limiter had, and the rule that it breaks.
+var known = []struct {
+	defect  string
+	rule    string
+	program Program
+}{
+	{"a rejection never brings an item in line with raised limits", "in line", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerSecond("rpm", 1000))}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+		},
+	}},
+	{"a lowered rate takes no effect on an empty bucket", "in line", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerMinute("rpm", 60))}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerDay("rpm", 60))}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(60)}}},
+		},
+	}},
+	{"a conflict fails a plain write", "error", Program{
+		World:  World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
+		Faults: Faults{Fates: []Fate{Conflict}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Adjust, Amounts: rpm(2)}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Rollback}}},
+		},
+	}},
+	{"a rejection counts the tokens of a shard that was merged", "rejection", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},
+				Ops: []Op{{Kind: Merge, Entity: "c"}, {Kind: Take, Entity: "c", Amounts: rpm(6)}},
+			},
+			{
+				Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Take, Entity: "c", Amounts: rpm(5)}, {Kind: Rollback}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(5)}},
+			},
+		},
+	}},
+	{"a lease gives back to a parent what it never took", "return", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+			"":  limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
+			"p": limits(zlimit.PerHour("rpm", 100)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{
+				{Kind: Set, Entity: "p", Limits: limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000))},
+				{Kind: Take, Entity: "d", Amounts: zlimit.Amounts{"rpm": 1, "tpm": 10}},
+			}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Rest, For: 2 * time.Second}}, Ops: []Op{
+				{Kind: Take, Entity: "c", Amounts: zlimit.Amounts{"rpm": 1, "tpm": 100}},
+				{Kind: Adjust, Amounts: zlimit.Amounts{"tpm": -100}},
+			}},
+		},
+	}},
+	{"a divided bucket loses refill", "lost refill", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 1000, zlimit.Burst(10_000)))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}, {Kind: Rest, For: 20 * time.Second}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4900)}, {Kind: Rest, For: 4 * time.Second}, {Kind: Take, Entity: "c", Amounts: rpm(9000)}},
+			},
+		},
+	}},
+	{"a wait is told from what is remembered of a parent", "wait", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+			"c": limits(zlimit.PerMinute("rpm", 10)), "d": limits(zlimit.PerMinute("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 20)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "d", Amounts: rpm(10)}}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(9)}}},
+		},
+	}},
+	{"a request is invalid because its parent loses a limit", "error", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+			"":  limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
+			"p": limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{
+				{Kind: Set, Entity: "p", Limits: limits(zlimit.PerHour("rpm", 100))},
+				{Kind: Take, Entity: "d", Amounts: rpm(1)},
+			}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Rest, For: 2 * time.Second}}, Ops: []Op{
+				{Kind: Take, Entity: "c", Amounts: zlimit.Amounts{"rpm": 1, "tpm": 100}},
+			}},
+		},
+	}},
+	{"a rejected request is admitted because giving back met an outage", "degraded", Program{
+		World:  World{Family: true, Limits: map[string][]zlimit.Limit{"": limits(zlimit.PerDay("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 10))}},
+		Faults: Faults{Fates: []Fate{Throttle}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "d", Amounts: rpm(9)}}},
+			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(2), Allow: true}}},
+		},
+	}},
+	{"a raised limit of a parent never takes effect", "in line", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{"": limits(zlimit.PerDay("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Set, Entity: "p", Limits: limits(zlimit.PerDay("rpm", 10, zlimit.Burst(20)))}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(8)}}},
+		},
+	}},
+	{"a raised rate never takes effect on a bucket in debt", "in line", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerMinute("rpm", 10))}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(8)}, {Kind: Adjust, Amounts: rpm(8)}}},
+		},
+	}},
+	{"limits that are read again lag, and undo a change", "back", Program{
+		World:  World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Faults: Faults{Fates: []Fate{Lag}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{set("c", zlimit.PerDay("rpm", 20)), take("c", 1)}},
+			{Process: 1, Warm: []Op{take("c", 1), rest(2 * time.Second)}, Ops: []Op{take("c", 1)}},
+		},
+	}},
+	{"a gather undoes a change of limits", "back", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
+				Ops: []Op{set("c", zlimit.PerDay("rpm", 20)), take("c", 1)},
+			},
+			{Process: 1, Warm: []Op{take("c", 1), rest(2 * time.Second)}, Ops: []Op{take("c", 6)}},
+		},
+	}},
+	{"what is taken after a change of limits is taken for the change, and lost", "charge", Program{
+		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+			"": limits(zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 100)), "p": limits(zlimit.PerDay("rpm", 12), zlimit.PerDay("tpm", 100)),
+		}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{takeBoth("c")}},
+			{Process: 1, Ops: []Op{
+				takeBoth("c"), set("p", zlimit.PerDay("rpm", 20), zlimit.PerDay("tpm", 100), zlimit.PerDay("ppm", 10)), takeBoth("c"),
+			}},
+		},
+	}},
+	{"raised limits of requests never take effect", "wait", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Ops: []Op{
+				{Kind: Take, Entity: "c", Amounts: rpm(10)},
+				{Kind: Take, Entity: "c", Amounts: rpm(500), Own: limits(zlimit.PerSecond("rpm", 1000)), Insist: true},
+			}},
+		},
+	}},
+	{"a conflict fails all requests that share a write", "error", Program{
+		World:  World{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
+		Faults: Faults{Fates: []Fate{Conflict}, Most: 1},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+		},
+	}},
+	{"what is given back to a divided bucket is lost", "lost refill", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Rollback}, {Kind: Take, Entity: "c", Amounts: rpm(10)}}},
+			{Process: 1, Ops: []Op{{Kind: Split, Entity: "c"}}},
+		},
+	}},
+	{"shards that are read one after another are rejected while they are merged", "unjustified", Program{
+		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},
+				Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4)}},
+			},
+			{
+				Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Take, Entity: "c", Amounts: rpm(5)}, {Kind: Rollback}},
+				Ops: []Op{{Kind: Merge, Entity: "c"}},
+			},
+		},
+	}},
+}
+
+func TestKnownDefects(t *testing.T) {
+	for _, k := range known {
+		t.Run(k.defect, func(t *testing.T) {
+			p := k.program
+			p.Name = k.defect
+			ignored := slices.DeleteFunc(append([]string{lenient}, open...), func(rule string) bool { return rule == k.rule })
+			report := Explore(t, &p, Bounds{Ignored: ignored})
+			t.Logf("%d orders, %d of which came to a state seen before; %d calls", report.Orders, report.Cut, report.Events)
+			isOpen, shown := slices.Contains(open, k.rule), false
+			for _, f := range report.Found {
+				text := fmt.Sprintf("%s, in %d orders: %s\n%s%s", f.Rule, f.Times, f.Text, p.String(), f.timeline())
+				if isOpen && f.Rule == k.rule {
+					shown = true
+					t.Log(text)
+				} else {
+					t.Error(text)
+				}
+			}
+			if isOpen && !shown {
+				t.Errorf("no order breaks the rule %q any more: it is no longer open", k.rule)
+			}
+		})
+	}
+}

@@ -1,0 +1,11 @@
+package zlimit
+
+import (
+	"github.com/zlimit/zlimit-go/internal/door"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+func init() {
+	door.Store = func(s store.Store) any { return Store{impl: s} }
+	door.Random = func(intN func(int) int) any { return Option(func(o *options) { o.intN = intN }) }
+}
