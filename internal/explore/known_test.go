@@ -11,7 +11,7 @@ import (
 
 // open are the rules that orders of some programs still break: each has a program below that must show it. No program
 // may break another rule.
-var open = []string{"unjustified"}
+var open []string
 
 // lenient is the rule that the programs of the grammars may break: limits that a process read within the config TTL may
 // take the place of newer ones.

@@ -43,6 +43,7 @@ type shard struct {
 type image struct {
 	bucket.State
 	exists  bool
+	missed  bool  // it was missing at the look before, too
 	seenAt  int64 // epoch milliseconds
 	asked   int64 // epoch before the call that returned it; 0 for a read that may be moments behind
 	arrived int64 // epoch when it was returned
@@ -123,6 +124,7 @@ func (e *Engine) observe(s *shard, item expr.Item, asked int64, known *image) (*
 	if err != nil {
 		return nil, err
 	}
+	next.missed = !next.exists && known != nil && !known.exists
 	return s.remember(next, known), nil
 }
 

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -165,6 +166,13 @@ type view struct {
 	stale  []*shard // that were not seen recently enough
 }
 
+// need notes that a shard has to be read.
+func (v *view) need(s *shard) {
+	if !slices.Contains(v.stale, s) {
+		v.stale = append(v.stale, s)
+	}
+}
+
 // isWhole reports whether the bucket is not divided, or does not exist.
 func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
 
@@ -180,10 +188,17 @@ func (e *Engine) seenFor(l *level) func(*image) bool {
 }
 
 // view returns what is known of the shards of a bucket, and which of them have to be read.
+//
+// Shards are not read at one moment. One that is missing where the tree has it was divided or joined meanwhile: it and its
+// origin are read again. One that is missing then as well is lost.
 func (b *Bucket) view(seen func(*image) bool) (v view) {
 	b.walk(func(s *shard, i *image) {
-		if i == nil || !seen(i) {
-			v.stale = append(v.stale, s)
+		switch {
+		case i == nil || !seen(i):
+			v.need(s)
+		case !i.exists && !i.missed && s.Shard > 0:
+			v.need(s)
+			v.need(b.shard(bucket.Origin(s.Shard)))
 		}
 		if i != nil && i.exists {
 			v.shards, v.images, v.states = append(v.shards, s), append(v.images, i), append(v.states, &i.State)
