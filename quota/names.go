@@ -78,7 +78,7 @@ func (l *Limiter) localModel(name string) string {
 // model returns the name under which requests for a model count. A store may
 // have quotas that this process does not know.
 func (l *Limiter) model(ctx context.Context, name string) (string, error) {
-	if l.store == nil || ValidateName("model", name) != nil {
+	if l.store == nil || name == "" || len(name) > maxNameLen {
 		return l.localModel(name), nil
 	}
 	var failed error

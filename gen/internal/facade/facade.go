@@ -280,11 +280,12 @@ func (a *analysis) results(f *Func, object *types.Func, name string) {
 	}
 	for i, v := range results {
 		why := a.unwritable(v.Type())
-		if a.concerns(v.Type()) || why == "" && f.Context && iterates(v.Type()) {
+		switch {
+		case a.concerns(v.Type()), why == "" && f.Context && iterates(v.Type()):
 			a.fail(object, name, "result %d has no counterpart without contexts: %s", i+1, a.show(v.Type()))
-		} else if why != "" {
+		case why != "":
 			a.fail(object, name, "result %d has no counterpart: %s", i+1, why)
-		} else if taken(v.Name(), a.Types.Name()) && v.Name() != "err" {
+		case taken(v.Name(), a.Types.Name()) && v.Name() != "err":
 			a.fail(object, name, "result %d: the facade has another use for the name %s", i+1, v.Name())
 		}
 	}
