@@ -2,31 +2,33 @@ package quota
 
 import "sort"
 
-// budgetCount is the number of limits a provider reports: requests, tokens,
-// input tokens, output tokens.
-const budgetCount = 4
+// costs are what calls take of the limits that a provider reports.
+type costs struct{ requests, input, output int64 }
 
-// costs are amounts of each of the limits that a provider reports.
-type costs [budgetCount]int64
-
-func costsOf(input, output int64) costs { return costs{1, input + output, input, output} }
+func costsOf(input, output int64) costs { return costs{1, input, output} }
 
 func (e *entry) costs() costs { return costsOf(int64(e.in), int64(e.out)) }
 
 func (c *costs) add(o costs) {
-	for i := range c {
-		c[i] += o[i]
-	}
+	c.requests += o.requests
+	c.input += o.input
+	c.output += o.output
 }
 
 func (c *costs) sub(o costs) {
-	for i := range c {
-		c[i] -= o[i]
-	}
+	c.requests -= o.requests
+	c.input -= o.input
+	c.output -= o.output
 }
 
+// amounts are amounts of each of the limits that a provider reports: requests,
+// tokens, input tokens, output tokens.
+type amounts [4]int64
+
+func (c costs) amounts() amounts { return amounts{c.requests, c.input + c.output, c.input, c.output} }
+
 // oneRequest is what is known of a call that nobody reserved.
-var oneRequest = costs{1}
+var oneRequest = costs{requests: 1}
 
 // calls are the calls of this process to one model, as far as they matter for
 // what its provider says. A response knows the calls that were over when its own
@@ -97,9 +99,9 @@ func (c *calls) until(now int64, cost costs) int64 {
 		return now
 	}
 	t := max(now, c.news.retryAt)
-	taken := c.taken()
-	for i := range cost {
-		if b := &c.news.budgets[i]; now < b.until && cost[i] > b.leftAfter(taken[i]) {
+	taken := c.taken().amounts()
+	for i, amount := range cost.amounts() {
+		if b := &c.news.budgets[i]; now < b.until && amount > b.leftAfter(taken[i]) {
 			t = max(t, b.until)
 		}
 	}
@@ -157,7 +159,7 @@ func (m *memory) beginTrip(model string, res *Reservation) trip {
 	now := m.now()
 	sh.advance(now)
 	s := m.models.ensure(sh, h, model, now)
-	s.bringTo(now)
+	s.prune(now)
 	c := s.track()
 	t := trip{model: model, s: s, sent: now, closed: c.closed}
 	e, ok := s.entryOf(res)
@@ -209,11 +211,12 @@ func (m *memory) endTrip(t *trip, n *news) {
 	now := m.now()
 	sh.advance(now)
 	s := m.models.ensure(sh, h, t.model, now)
-	s.bringTo(now)
+	s.prune(now)
 	c := s.track()
 	if s != t.s { // The model was reset meanwhile.
 		t = &trip{closed: c.closed}
 	}
+	s.latest = max(s.latest, now)
 	known := t.closed
 	known.add(t.own)
 	learned := c.learn(n, known)

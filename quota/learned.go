@@ -35,13 +35,13 @@ func (m *memory) learned(model string) (Learned, bool) {
 		return Learned{}, false
 	}
 	now := m.now()
-	s.bringTo(now)
+	s.prune(now)
 	n := s.calls.news
 	if !n.alive(now) {
 		return Learned{}, false
 	}
 	var out Learned
-	taken := s.calls.taken()
+	taken := s.calls.taken().amounts()
 	for i, to := range []*Remaining{&out.Requests, &out.Tokens, &out.InputTokens, &out.OutputTokens} {
 		if b := &n.budgets[i]; now < b.until {
 			*to = Remaining{Left: b.leftAfter(taken[i]), Limit: b.limit, Reset: fromNanos(b.until)}
@@ -69,7 +69,7 @@ func (b *budget) leftAfter(taken int64) int64 {
 type news struct {
 	sent    int64 // when the request of the last response was sent
 	at      int64 // when the last response was read
-	budgets [budgetCount]budget
+	budgets [len(amounts{})]budget
 	retryAt int64 // zero: at any time
 	worked  bool  // the call succeeded, so that its caller may record it
 	silent  bool  // the response refused the call, and did not say for how long
@@ -117,7 +117,7 @@ func (c *calls) learn(n *news, known costs) bool {
 	for i := range n.budgets {
 		b := &n.budgets[i]
 		if b.until != 0 {
-			b.known = known[i]
+			b.known = known.amounts()[i]
 			learned = true
 		} else if old != nil {
 			*b = old.budgets[i]
@@ -139,7 +139,8 @@ func (m *memory) learnAlone(model string, n *news) {
 	now := m.now()
 	sh.advance(now)
 	s := m.models.ensure(sh, h, model, now)
-	s.bringTo(now)
+	s.prune(now)
 	c := s.track()
+	s.latest = max(s.latest, now)
 	c.learn(n, c.closed)
 }

@@ -115,7 +115,7 @@ func (l *Limiter) Check(ctx context.Context, r Request) error {
 	if err := r.validateTokens(); err != nil {
 		return err
 	}
-	denied, err := l.check(ctx, r)
+	denied, err := l.check(ctx, &r)
 	if err != nil {
 		return err
 	}
@@ -127,19 +127,22 @@ func (l *Limiter) Check(ctx context.Context, r Request) error {
 	return nil
 }
 
-func (l *Limiter) check(ctx context.Context, r Request) (denied *ExceededError, err error) {
-	if r.Model, err = l.model(ctx, r.Model); err != nil {
-		return nil, err
+func (l *Limiter) check(ctx context.Context, r *Request) (denied *ExceededError, err error) {
+	if mayBeRelease(r.Model) {
+		counted := *r
+		r = &counted
+		if r.Model, err = l.model(ctx, r.Model); err != nil {
+			return nil, err
+		}
 	}
 	if l.store == nil {
-		_, _, denied, err = l.mem.charge(&r, modeCheck)
-		return denied, err
+		return l.mem.check(r)
 	}
 	if err := l.refuseUnknown(ctx, r.Model); err != nil {
 		return nil, err
 	}
-	if denied, err = split(l.storeCheck(ctx, r)); denied == nil && err == nil {
-		denied = l.mem.checkCall(&r)
+	if denied, err = split(l.storeCheck(ctx, *r)); denied == nil && err == nil {
+		denied = l.mem.checkCall(r)
 	}
 	return denied, err
 }
@@ -165,7 +168,7 @@ func (l *Limiter) Record(ctx context.Context, r Request) error {
 func (l *Limiter) record(ctx context.Context, r Request) (err error) {
 	if l.store == nil {
 		r.Model = l.localModel(r.Model)
-		_, _, _, err = l.mem.charge(&r, modeRecord)
+		_, _, _, err = l.mem.charge(&r, true)
 		return err
 	}
 	if err := r.validateNames(); err != nil {

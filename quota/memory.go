@@ -42,15 +42,6 @@ func (m *memory) table(sc Scope) *table {
 	return m.models
 }
 
-// chargeMode says what is done with a request.
-type chargeMode uint8
-
-const (
-	modeCheck   chargeMode = iota // decide only
-	modeReserve                   // decide, and record what is admitted
-	modeRecord                    // record whatever the limits say
-)
-
 // A place is a recorded entry: where a reservation finds it again. s is nil for
 // a key where the request has none.
 type place struct {
@@ -68,7 +59,7 @@ type locked struct {
 
 func (at *locked) find(name string, now int64) {
 	if at.s = at.sh.index.find(at.hash, name); at.s != nil {
-		at.s.bringTo(now)
+		at.s.prune(now)
 	}
 }
 
@@ -81,8 +72,8 @@ type call struct {
 
 // lock locks the shards of a request, the model's first, and looks up both
 // names. A name with a window was checked when it got it; others are checked
-// here.
-func (m *memory) lock(r *Request) (c call, err error) {
+// here. The call is the caller's, since copying it would show.
+func (m *memory) lock(c *call, r *Request) error {
 	c.model.sh, c.model.hash = m.models.shard(r.Model)
 	c.model.sh.lock()
 	if r.Key != "" {
@@ -101,11 +92,11 @@ func (m *memory) lock(r *Request) (c call, err error) {
 	}
 	if missing {
 		if err := r.validateNames(); err != nil {
-			m.unlock(&c)
-			return call{}, err
+			m.unlock(c)
+			return err
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // unlock ends a call, and gives memory of other names back when it is time.
@@ -125,33 +116,35 @@ func (m *memory) sweep(round uint32, now int64) {
 	m.keys.sweep(round, now)
 }
 
-// charge decides on a request and records it as the mode says, as one step
-// under the locks of the model's and the key's shard.
-func (m *memory) charge(r *Request, mode chargeMode) (model, key place, denied *ExceededError, err error) {
-	c, err := m.lock(r)
-	if err != nil {
-		return place{}, place{}, nil, err
+// check decides on a request and records nothing.
+func (m *memory) check(r *Request) (*ExceededError, error) {
+	var c call
+	if err := m.lock(&c, r); err != nil {
+		return nil, err
 	}
-	input, output := int64(r.Input), int64(r.Output)
-	if mode != modeRecord {
-		if m.models.refuses(c.model.s, r.Model) {
-			m.unlock(&c)
-			return place{}, place{}, nil, &UnknownModelError{Model: r.Model}
-		}
-		denied = m.models.decide(c.model.s, r.Model, input, output)
-		if denied == nil && c.key.sh != nil {
-			denied = m.keys.decide(c.key.s, r.Key, input, output)
-		}
-		if denied == nil && c.model.s != nil {
-			denied = c.model.s.calls.refuses(c.now, costsOf(input, output))
-		}
+	denied, err := m.decide(&c, r)
+	m.unlock(&c)
+	return denied, err
+}
+
+// charge records a request, where the limits admit it or force says so, as one
+// step under the locks of the model's and the key's shard.
+func (m *memory) charge(r *Request, force bool) (model, key place, denied *ExceededError, err error) {
+	var c call
+	if err = m.lock(&c, r); err != nil {
+		return
 	}
-	if denied == nil && mode != modeCheck {
+	if !force {
+		denied, err = m.decide(&c, r)
+	}
+	if denied == nil && err == nil {
+		input, output := int64(r.Input), int64(r.Output)
 		model = m.models.record(&c.model, r.Model, c.now, input, output)
-		if mode == modeReserve {
+		switch {
+		case !force:
 			model.s.track()
 			model.s.begin()
-		} else if model.s.calls != nil {
+		case model.s.calls != nil:
 			model.s.calls.record(c.now, costsOf(input, output))
 		}
 		if c.key.sh != nil {
@@ -159,14 +152,32 @@ func (m *memory) charge(r *Request, mode chargeMode) (model, key place, denied *
 		}
 	}
 	m.unlock(&c)
-	return model, key, denied, nil
+	return
+}
+
+// decide returns the error for a request that is refused, by the limits or since
+// its model is not known, and nil where it is admitted.
+func (m *memory) decide(c *call, r *Request) (*ExceededError, error) {
+	s := c.model.s
+	if m.models.strict && (s == nil || !s.known) && !m.models.has(r.Model) {
+		return nil, &UnknownModelError{Model: r.Model}
+	}
+	input, output := int64(r.Input), int64(r.Output)
+	denied := m.models.decide(s, r.Model, input, output)
+	if denied == nil && c.key.sh != nil {
+		denied = m.keys.decide(c.key.s, r.Key, input, output)
+	}
+	if denied == nil && s != nil && s.calls != nil {
+		denied = s.calls.refuses(c.now, costsOf(input, output))
+	}
+	return denied, nil
 }
 
 // reserveCall opens a call whose request a store decides on, unless what is
 // known of the provider refuses it. The place is where to end it.
 func (m *memory) reserveCall(r *Request) (place, *ExceededError, error) {
-	c, err := m.lock(&Request{Model: r.Model})
-	if err != nil {
+	var c call
+	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
 		return place{}, nil, err
 	}
 	defer m.unlock(&c)
@@ -185,8 +196,8 @@ func (m *memory) reserveCall(r *Request) (place, *ExceededError, error) {
 // checkCall returns the error for a request that what is known of the provider
 // refuses, and nil where it does not.
 func (m *memory) checkCall(r *Request) *ExceededError {
-	c, err := m.lock(&Request{Model: r.Model})
-	if err != nil {
+	var c call
+	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
 		return nil
 	}
 	defer m.unlock(&c)
@@ -198,8 +209,8 @@ func (m *memory) checkCall(r *Request) *ExceededError {
 
 // recordCall counts a call that a store has recorded.
 func (m *memory) recordCall(r *Request) {
-	c, err := m.lock(&Request{Model: r.Model})
-	if err != nil {
+	var c call
+	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
 		return
 	}
 	defer m.unlock(&c)
@@ -210,8 +221,8 @@ func (m *memory) recordCall(r *Request) {
 
 // untilCall returns how long what is known of the provider refuses the request.
 func (m *memory) untilCall(r *Request) time.Duration {
-	c, err := m.lock(&Request{Model: r.Model})
-	if err != nil {
+	var c call
+	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {
 		return 0
 	}
 	defer m.unlock(&c)
@@ -303,12 +314,12 @@ func (m *memory) unlockPlaces(model, key *place, round uint32) {
 // timeUntil returns how long until the request would be admitted if nothing
 // else were recorded, or an *ExceededError where it never would.
 func (m *memory) timeUntil(r *Request) (time.Duration, error) {
-	c, err := m.lock(r)
-	if err != nil {
+	var c call
+	if err := m.lock(&c, r); err != nil {
 		return 0, err
 	}
 	defer m.unlock(&c)
-	if m.models.refuses(c.model.s, r.Model) {
+	if m.models.strict && !m.models.has(r.Model) {
 		return 0, &UnknownModelError{Model: r.Model}
 	}
 	input, output := int64(r.Input), int64(r.Output)

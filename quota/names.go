@@ -1,9 +1,6 @@
 package quota
 
-import (
-	"context"
-	"strings"
-)
+import "context"
 
 // A release is a model's id with the date or number of one of its releases
 // behind it, such as gpt-4o-2024-11-20 or claude-sonnet-4@20250514. Its requests
@@ -13,28 +10,51 @@ import (
 // modelOf returns the name under which requests count. has reports whether a
 // name has a quota.
 func modelOf(name string, has func(string) bool) string {
-	if !endsLikeRelease(name) || has(name) {
+	if has(name) {
 		return name
 	}
-	for i := len(name) - 1; i > 0 && len(name)-i <= 1+len("2006-01-02"); i-- {
-		if (name[i] == '-' || name[i] == '@') && isRelease(name[i+1:]) && has(name[:i]) {
+	for i := cutRelease(name, len(name)); i > 0; i = cutRelease(name, i) {
+		if has(name[:i]) {
 			return name[:i]
 		}
 	}
 	return name
 }
 
-// endsLikeRelease is false for most names that are not those of releases, at no
-// cost.
-func endsLikeRelease(name string) bool {
+// mayBeRelease reports whether a name is that of a release by its form. It costs
+// next to nothing for names that are not.
+func mayBeRelease(name string) bool {
 	n := len(name)
-	if n < 5 {
+	if n == 0 || name[n-1] != 't' && !isDigit(name[n-1]) {
 		return false
 	}
-	if isDigit(name[n-1]) {
-		return isDigit(name[n-2]) && (isDigit(name[n-3]) || name[n-3] == '-')
+	digits := 0
+	for digits < n && isDigit(name[n-1-digits]) {
+		digits++
 	}
-	return strings.HasSuffix(name, "latest")
+	switch digits {
+	case len("001"):
+		return name[n-3] == '0' && cutRelease(name, n) > 0
+	case 0, len("06"), len("0613"), len("20250514"):
+		return cutRelease(name, n) > 0
+	}
+	return false
+}
+
+// cutRelease returns the length of what may be the model's name in that of a
+// release, the longest that is shorter than below; 0 where there is none.
+func cutRelease(name string, below int) int {
+	for i := below - 1; i > 0 && len(name)-i <= 1+len("2006-01-02"); i-- {
+		switch c := name[i]; {
+		case c == '-' || c == '@':
+			if isRelease(name[i+1:]) {
+				return i
+			}
+		case !isDigit(c) && isDigit(name[len(name)-1]): // no part of a date
+			return 0
+		}
+	}
+	return 0
 }
 
 // isRelease knows the forms that providers use.
@@ -66,6 +86,9 @@ func isDay(s string) bool   { return "01" <= s && s <= "31" && isDigit(s[1]) }
 // localModel returns the name under which requests for a model count, as far as
 // this process knows the quotas.
 func (l *Limiter) localModel(name string) string {
+	if !mayBeRelease(name) {
+		return name
+	}
 	return modelOf(name, func(name string) bool {
 		if l.mem.models.has(name) {
 			return true
@@ -78,7 +101,10 @@ func (l *Limiter) localModel(name string) string {
 // model returns the name under which requests for a model count. A store may
 // have quotas that this process does not know.
 func (l *Limiter) model(ctx context.Context, name string) (string, error) {
-	if l.store == nil || ValidateName("model", name) != nil {
+	switch {
+	case !mayBeRelease(name) || len(name) > maxNameLen:
+		return name, nil
+	case l.store == nil:
 		return l.localModel(name), nil
 	}
 	var failed error

@@ -41,7 +41,7 @@ func (l *Limiter) Reserve(ctx context.Context, r Request) (res Reservation, err 
 	if l.store != nil {
 		res.model, res.ticket, denied, err = l.storeReserve(ctx, counted)
 	} else {
-		res.model, res.key, denied, err = l.mem.charge(&counted, modeReserve)
+		res.model, res.key, denied, err = l.mem.charge(&counted, false)
 	}
 	switch {
 	case err != nil:

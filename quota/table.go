@@ -99,15 +99,6 @@ func (t *table) has(name string) bool {
 	return ok
 }
 
-// refuses reports whether a name is refused since it has no quota. s is its
-// subject, nil where it has none.
-func (t *table) refuses(s *subject, name string) bool {
-	if !t.strict || s != nil && s.known {
-		return false
-	}
-	return !t.has(name)
-}
-
 func (t *table) setQuota(name string, q ModelQuota) {
 	t.quotasMu.Lock()
 	t.quotas[name] = q
@@ -204,14 +195,6 @@ func (sh *shard) setBack(now int64) {
 
 // idle reports whether nothing would be lost with the subject.
 func (s *subject) idle(now int64) bool { return s.window.idle() && s.calls.quiet(now) }
-
-// bringTo drops what is over at now.
-func (s *subject) bringTo(now int64) {
-	s.prune(now)
-	if s.calls != nil && s.calls.news != nil {
-		s.calls.news.setBack(now)
-	}
-}
 
 // track returns the calls of a subject, and makes them where there are none.
 func (s *subject) track() *calls {

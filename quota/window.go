@@ -44,7 +44,7 @@ func (e *entry) requests() int64 { return int64(e.kind & kindRequest) }
 // time.
 type window struct {
 	next     int64 // the earliest instant at which expire has something to do
-	latest   int64 // no entry and no day is later; an earlier now means that the clock was set back
+	latest   int64 // nothing known is later; an earlier now means that the clock was set back
 	usage    Usage // sums over the log, and the day's counters
 	quota    ModelQuota
 	dayStart int64  // meaningful while usage.DayRequests > 0
@@ -115,6 +115,9 @@ func (w *window) setBack(now int64) {
 	}
 	if w.usage.DayRequests > 0 {
 		w.dayStart = min(w.dayStart, now)
+	}
+	if w.calls != nil && w.calls.news != nil {
+		w.calls.news.setBack(now)
 	}
 	w.latest = now
 }

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -36,8 +37,9 @@ func (e *FileError) Unwrap() error { return e.Err }
 func parseState(data []byte) (State, error) {
 	p := stateParser{document.NewPlain("")}
 	st := p.state(p.ParseOptional(data))
-	if err := p.Err(); err != nil {
-		first := err.(document.Errors)[0]
+	var wrong document.Errors
+	if errors.As(p.Err(), &wrong) {
+		first := wrong[0]
 		return State{}, &FileError{Line: first.Pos.Line, Column: first.Pos.Column, Err: first.Err}
 	}
 	return st, nil

@@ -102,6 +102,9 @@ func (c *command) generate() error {
 	if err != nil {
 		return err
 	}
+	if err := c.checkPackage(want); err != nil {
+		return err
+	}
 	got, err := os.ReadFile(c.out)
 	switch {
 	case err == nil && bytes.Equal(got, want):

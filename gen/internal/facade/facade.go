@@ -3,6 +3,7 @@
 package facade
 
 import (
+	"cmp"
 	"fmt"
 	"go/token"
 	"go/types"
@@ -230,8 +231,11 @@ func (a *analysis) mirror(object *types.Func, prefix string, t *Type) *Func {
 	}
 	for i := range signature.Params().Len() {
 		v := signature.Params().At(i)
-		if isContext(v.Type()) && i == 0 {
+		if isContext(types.Unalias(v.Type())) && i == 0 {
 			f.Context = true
+			if !isContext(v.Type()) {
+				a.fail(object, name, "parameter 1 has no counterpart without contexts: %s", a.show(v.Type()))
+			}
 			continue
 		}
 		p := Param{Name: v.Name(), Type: v.Type(), Variadic: signature.Variadic() && i == signature.Params().Len()-1}
@@ -242,6 +246,8 @@ func (a *analysis) mirror(object *types.Func, prefix string, t *Type) *Func {
 		switch {
 		case p.Callback == nil && a.concerns(p.Type):
 			a.fail(object, name, "%s has no counterpart without contexts: %s", what, a.show(p.Type))
+		case a.unwritable(p.Type) != "":
+			a.fail(object, name, "%s has no counterpart: %s", what, a.unwritable(p.Type))
 		case p.Name == "" || p.Name == "_":
 			a.fail(object, name, "%s has no name", what)
 		case taken(p.Name, a.Types.Name()) || t != nil && p.Name == t.Receiver:
@@ -273,9 +279,13 @@ func (a *analysis) results(f *Func, object *types.Func, name string) {
 		}
 	}
 	for i, v := range results {
-		if a.concerns(v.Type()) || f.Context && isIterator(v.Type()) {
+		why := a.unwritable(v.Type())
+		switch {
+		case a.concerns(v.Type()), why == "" && f.Context && iterates(v.Type()):
 			a.fail(object, name, "result %d has no counterpart without contexts: %s", i+1, a.show(v.Type()))
-		} else if taken(v.Name(), a.Types.Name()) && v.Name() != "err" {
+		case why != "":
+			a.fail(object, name, "result %d has no counterpart: %s", i+1, why)
+		case taken(v.Name(), a.Types.Name()) && v.Name() != "err":
 			a.fail(object, name, "result %d: the facade has another use for the name %s", i+1, v.Name())
 		}
 	}
@@ -301,7 +311,7 @@ func (a *analysis) element(t types.Type) types.Type {
 		return nil
 	}
 	args := t.(*types.Named).TypeArgs()
-	if args.Len() != 2 || !isError(args.At(1)) || a.concerns(args.At(0)) {
+	if args.Len() != 2 || !isError(args.At(1)) || a.concerns(args.At(0)) || a.unwritable(args.At(0)) != "" {
 		return nil
 	}
 	return args.At(0)
@@ -351,21 +361,87 @@ func (a *analysis) concerns(t types.Type) bool {
 	}
 }
 
-// show returns a type as the core writes it.
-func (a *analysis) show(t types.Type) string { return types.TypeString(t, types.RelativeTo(a.Types)) }
+// unwritable says why the facade cannot have a type, that is none of contexts, in a signature; empty where it can.
+func (a *analysis) unwritable(t types.Type) string {
+	switch t := t.(type) {
+	case *types.Named:
+		return a.unwritableName(t.Obj(), t.TypeArgs())
+	case *types.Alias:
+		return a.unwritableName(t.Obj(), t.TypeArgs())
+	case *types.Pointer:
+		return a.unwritable(t.Elem())
+	case *types.Slice:
+		return a.unwritable(t.Elem())
+	case *types.Array:
+		return a.unwritable(t.Elem())
+	case *types.Map:
+		return cmp.Or(a.unwritable(t.Key()), a.unwritable(t.Elem()))
+	case *types.Signature:
+		for v := range t.Params().Variables() {
+			if why := a.unwritable(v.Type()); why != "" {
+				return why
+			}
+		}
+		for v := range t.Results().Variables() {
+			if why := a.unwritable(v.Type()); why != "" {
+				return why
+			}
+		}
+		return ""
+	case *types.Chan:
+		return a.show(t) + " is a channel, which outlives the call"
+	case *types.Struct, *types.Interface:
+		return a.show(t) + " is a type without a name"
+	default: // a basic type
+		return ""
+	}
+}
+
+func (a *analysis) unwritableName(name *types.TypeName, args *types.TypeList) string {
+	if name.Pkg() != nil && !name.Exported() {
+		return name.Name() + " is not exported"
+	}
+	for arg := range args.Types() {
+		if why := a.unwritable(arg); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// show returns a type as the core writes it, and what it stands for.
+func (a *analysis) show(t types.Type) string {
+	text := types.TypeString(t, types.RelativeTo(a.Types))
+	if _, ok := t.(*types.Alias); ok {
+		text += ", an alias of " + types.TypeString(types.Unalias(t), types.RelativeTo(a.Types))
+	}
+	return text
+}
 
 // taken reports whether generated functions use a name for something else.
 func taken(name, core string) bool {
 	return slices.Contains([]string{"cancel", "context", "core", "ctx", "err", "iter", "time", core}, name)
 }
 
+// takesContext reports whether a parameter is a context, under whatever name.
 func takesContext(s *types.Signature) bool {
-	return slices.ContainsFunc(slices.Collect(s.Params().Variables()), func(v *types.Var) bool { return isContext(v.Type()) })
+	return slices.ContainsFunc(slices.Collect(s.Params().Variables()), func(v *types.Var) bool { return isContext(types.Unalias(v.Type())) })
 }
 
 func isContext(t types.Type) bool { return isNamed(t, "context", "Context") }
 
 func isIterator(t types.Type) bool { return isNamed(t, "iter", "Seq") || isNamed(t, "iter", "Seq2") }
+
+// iterates reports whether a type is a function to range over, under whatever name. It runs when the call that returned
+// it is over.
+func iterates(t types.Type) bool {
+	f, ok := t.Underlying().(*types.Signature)
+	if !ok || f.Params().Len() != 1 || f.Results().Len() != 0 {
+		return false
+	}
+	yield, ok := f.Params().At(0).Type().Underlying().(*types.Signature)
+	return ok && yield.Results().Len() == 1 && types.Identical(yield.Results().At(0).Type(), types.Typ[types.Bool])
+}
 
 func isNamed(t types.Type, path, name string) bool {
 	named, ok := t.(*types.Named)

@@ -181,6 +181,11 @@ func (s *snapshot) History(_ context.Context, scope quota.Scope, name string) (q
 	return usage[name], nil, nil
 }
 
+func (s *snapshot) Quota(_ context.Context, scope quota.Scope, name string) (quota.ModelQuota, bool, error) {
+	q, ok := (*s.quotas(scope))[name]
+	return q, ok, nil
+}
+
 func (s *snapshot) SetQuotas(_ context.Context, scope quota.Scope, quotas map[string]quota.ModelQuota, _ bool) error {
 	to := s.quotas(scope)
 	if *to == nil {
