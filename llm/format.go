@@ -9,6 +9,8 @@ type format struct {
 	model map[string]bool
 	// finish is there, and not null, once the model has ended. The usage may come later.
 	finish map[string]bool
+	// delay is how long an error asks to wait, where no header says it.
+	delay map[string]bool
 }
 
 // A field is a count that providers report.
@@ -83,6 +85,7 @@ var geminiContent = format{
 	text:   set("candidates.content.parts.text"),
 	model:  set("modelVersion"),
 	finish: set("candidates.finishReason"),
+	delay:  set("error.details.retryDelay"),
 }
 
 // bedrockConverse has the usage in the body, or in the metadata event, the last one of a stream.
@@ -111,7 +114,7 @@ func (f *format) interest(path []byte) interest {
 	if f.text[string(path)] {
 		return counted
 	}
-	if _, ok := f.fields[string(path)]; ok || f.model[string(path)] || f.finish[string(path)] {
+	if _, ok := f.fields[string(path)]; ok || f.model[string(path)] || f.finish[string(path)] || f.delay[string(path)] {
 		return kept
 	}
 	return ignored

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A Meter is the body of a model's answer that finds the usage while it is read. What is read from it is what came, byte
@@ -103,4 +104,11 @@ func (m *Meter) Usage() Usage {
 	m.tally.mu.Lock()
 	defer m.tally.mu.Unlock()
 	return m.tally.usage(atEnd)
+}
+
+// retryDelay returns how long an error asks to wait, as far as it was read.
+func (m *Meter) retryDelay() time.Duration {
+	m.tally.mu.Lock()
+	defer m.tally.mu.Unlock()
+	return m.tally.delay
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // A tally adds up what an answer says of its usage. Providers report totals, some of them more than once: the last report
@@ -21,6 +22,7 @@ type tally struct {
 	settled  int64 // how many of them the last report of the output knows
 	finished bool
 	model    string
+	delay    time.Duration // that an error asks to wait
 
 	// What the document under way says; it counts once that is whole.
 	pending      [fieldCount]int64
@@ -45,6 +47,13 @@ func (t *tally) newScanner() *scanner {
 
 func (t *tally) scalar(path, raw []byte) {
 	if string(raw) == "null" {
+		return
+	}
+	if t.format.delay[string(path)] {
+		var text string
+		if json.Unmarshal(raw, &text) == nil {
+			t.delay, _ = time.ParseDuration(text) // 0 for what is no duration
+		}
 		return
 	}
 	if t.format.finish[string(path)] {
