@@ -3,6 +3,7 @@ package llm_test
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -248,6 +249,8 @@ func TestWhatIsNotReportedIsEstimated(t *testing.T) {
 		{"a string for a number", "application/json", `{"usage":{"prompt_tokens":"7","completion_tokens":5}}`, nil, llm.Usage{Input: 50, Output: 4000}},
 		{"more of the prompt from the cache than it has", "application/json", `{"usage":{"prompt_tokens":7,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":9}}}`, nil, llm.Usage{CacheRead: 9, Output: 5, Complete: true}},
 		{"a name with an escape", "application/json", `{"us\u0061ge":{"prompt_tokens":7,"completion_tokens":5}}`, nil, llm.Usage{Input: 7, Output: 5, Complete: true}},
+		{"a byte order mark before the only event", "text/event-stream", "\xef\xbb\xbfdata: " + `{"usage":{"prompt_tokens":7,"completion_tokens":5}}`, nil, llm.Usage{Input: 7, Output: 5, Complete: true}},
+		{"text after the report", "text/event-stream", `data: {"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":5}}` + "\n\n" + `data: {"choices":[{"delta":{"content":"four letters"}}]}` + "\n\n", nil, llm.Usage{Input: 7, Output: 8}},
 		{"usage in the text", "application/json", `{"choices":[{"message":{"content":"\"usage\":{\"prompt_tokens\":7}"}}]}`, nil, llm.Usage{Input: 50, Output: 7}},
 		{"brackets without end", "application/json", strings.Repeat("[", 100_000), nil, llm.Usage{Input: 50, Output: 4000}},
 		{"compressed by what is not understood", "application/json", "\x28\xb5\x2f\xfd", nil, llm.Usage{Input: 50, Output: 4000}},
@@ -271,6 +274,40 @@ func TestNotGzip(t *testing.T) {
 		if got := metered(t, a, "gzip", &pieces{rest: body, lengths: func(left int) int { return left }}); got.Complete {
 			t.Errorf("Usage() = %+v, want one that is not complete", got)
 		}
+	}
+}
+
+// TestBrokenEventStreams changes bytes of an event stream, and puts a message before it that is longer than is read.
+func TestBrokenEventStreams(t *testing.T) {
+	a := answers(t)[5]
+	whole := a.body
+	for i := range whole {
+		a.body = bytes.Clone(whole)
+		a.body[i] ^= 0x40
+		if got := metered(t, a, "", &pieces{rest: a.body, lengths: func(left int) int { return left }}); got.Complete && got != a.want {
+			t.Fatalf("with byte %d changed: Usage() = %+v", i, got)
+		}
+	}
+	long := fmt.Sprintf(`image {"bytes":%q}`, strings.Repeat("A", 2<<20))
+	a.body = append(events(t, []byte(long)), whole...)
+	if got := metered(t, a, "", &pieces{rest: a.body, lengths: func(int) int { return 4096 }}); got != a.want {
+		t.Errorf("after a long message: Usage() = %+v, want %+v", got, a.want)
+	}
+}
+
+func TestInspect(t *testing.T) {
+	const body = `{"model":"m","max_tokens":7,"stream":true,"messages":"1234"}`
+	r := newRequest(t, "/openai/deployments/x/chat/completions", body)
+	got, err := llm.Inspect(r)
+	want := llm.Call{API: llm.OpenAIChat, Model: "m", Stream: true, Input: 1, Output: 7, Whole: true}
+	if err != nil || got != want || got.API.String() != "openai chat" {
+		t.Errorf("Inspect() = %+v, %v, want %+v", got, err, want)
+	}
+	if left, err := io.ReadAll(r.Body); err != nil || string(left) != body {
+		t.Errorf("the body is %q, %v after Inspect", left, err)
+	}
+	if got, err := llm.Inspect(newRequest(t, "/v1/models", body)); err != nil || got != (llm.Call{}) {
+		t.Errorf("Inspect() of no call = %+v, %v", got, err)
 	}
 }
 
