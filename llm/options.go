@@ -39,7 +39,7 @@ type charge struct {
 
 // A Rule maps models to the resource that is limited.
 type Rule struct {
-	// Pattern is the name of a model; a star in it stands for any text, and may be there once.
+	// Pattern is the name of a model; a star in it stands for any text.
 	Pattern string
 	// Resource is what is limited; "" for the name of the model.
 	Resource string
@@ -86,8 +86,8 @@ func (c *config) validate() error {
 		return invalid("clock", "nil", "must not be nil")
 	}
 	for i, r := range c.rules {
-		if r.Pattern == "" || strings.Count(r.Pattern, "*") > 1 {
-			return invalid(fmt.Sprintf("rule %d", i+1), r.Pattern, "must be the name of a model, with at most one star")
+		if r.Pattern == "" {
+			return invalid(fmt.Sprintf("pattern of rule %d", i+1), "", "must not be empty")
 		}
 	}
 	names := map[string]bool{}
@@ -185,9 +185,17 @@ func (c *config) resource(model string) (string, error) {
 }
 
 func (r Rule) matches(model string) bool {
-	before, after, star := strings.Cut(r.Pattern, "*")
+	first, rest, star := strings.Cut(r.Pattern, "*")
+	model, ok := strings.CutPrefix(model, first)
 	if !star {
-		return model == r.Pattern
+		return ok && model == ""
 	}
-	return len(model) >= len(before)+len(after) && strings.HasPrefix(model, before) && strings.HasSuffix(model, after)
+	pieces := strings.Split(rest, "*")
+	last := len(pieces) - 1
+	for _, piece := range pieces[:last] { // the first place of each is as good as any
+		var found bool
+		_, model, found = strings.Cut(model, piece)
+		ok = ok && found
+	}
+	return ok && strings.HasSuffix(model, pieces[last])
 }

@@ -681,7 +681,7 @@ func TestOptions(t *testing.T) {
 		{"less than no output", llm.WithDefaultOutput(-1), `zlimit: invalid default output "-1": must be 0 to 1000000000 tokens`},
 		{"a negative weight", llm.WithLimit("tpm", llm.Weights{Input: -1}), `zlimit: invalid weights[tpm] "-1": must be 0 to 1000000`},
 		{"a heavy weight", llm.WithLimit("tpm", llm.Weights{Output: 1_000_001}), `zlimit: invalid weights[tpm] "1000001": must be 0 to 1000000`},
-		{"a rule with two stars", llm.WithModels(llm.Rule{"*-*", "m"}), `zlimit: invalid rule 1 "*-*": must be the name of a model, with at most one star`},
+		{"a rule for nothing", llm.WithModels(llm.Rule{Resource: "m"}), `zlimit: invalid pattern of rule 1 "": must not be empty`},
 		{"less than no drain", llm.WithDrain(-1, 0), `zlimit: invalid drain "-1": must not be negative`},
 		{"no logger", llm.WithLogger(nil), `zlimit: invalid logger "nil": must not be nil`},
 		{"no clock", llm.WithClock(nil), `zlimit: invalid clock "nil": must not be nil`},
@@ -703,8 +703,10 @@ func TestRules(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
 	transport, reports := newTransport(t, limiter, roundTripper(func(*http.Request) (*http.Response, error) {
 		return nil, errors.New("no answer")
-	}), llm.WithModels(llm.Rule{"gpt-4o-mini", "small"}, llm.Rule{"gpt-4o*", "gpt-4o"}, llm.Rule{"*-latest", "latest"}, llm.Rule{"o*", ""}))
-	for model, want := range map[string]string{"gpt-4o-mini": "small", "gpt-4o-mini-2024": "gpt-4o", "x-latest": "latest", "o3": "o3"} {
+	}), llm.WithModels(llm.Rule{"gpt-4o-mini", "small"}, llm.Rule{"gpt-4o*", "gpt-4o"}, llm.Rule{"*-latest", "latest"},
+		llm.Rule{"*.claude-*-v*", "claude"}, llm.Rule{"o*", ""}, llm.Rule{"aa*aa", "wide"}, llm.Rule{"*", "other"}))
+	for model, want := range map[string]string{"gpt-4o-mini": "small", "gpt-4o-mini-2024": "gpt-4o", "x-latest": "latest", "o3": "o3",
+		"eu.anthropic.claude-sonnet-4-20250514-v1:0": "claude", "anthropic.claude-v2": "other", "aaa": "other", "aaaa": "wide", "gpt-4o": "gpt-4o"} {
 		reports.all = nil
 		_, _ = transport.RoundTrip(newRequest(t, chatPath, `{"model":"`+model+`"}`))
 		if got := reports.one(t).Resource; got != want {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/anthropics/anthropic-sdk-go"
 	anthropicoption "github.com/anthropics/anthropic-sdk-go/option"
@@ -23,7 +24,8 @@ import (
 
 // open returns a limiter in memory with limits for every model.
 func open(ctx context.Context, limits ...zlimit.Limit) *zlimit.RateLimiter {
-	limiter, err := zlimit.Open(ctx, "memory:")
+	stopped := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC) // so that nothing flows in meanwhile
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithClock(func() time.Time { return stopped }))
 	if err != nil {
 		panic(err)
 	}
@@ -56,19 +58,20 @@ func Example_openAI() {
 		Model:    openai.ChatModelGPT4oMini,
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Why is the sky blue?")},
 	})
+	text := ""
 	for stream.Next() {
 		for _, choice := range stream.Current().Choices {
-			fmt.Print(choice.Delta.Content)
+			text += choice.Delta.Content
 		}
 	}
-	fmt.Println()
 	if err := errors.Join(stream.Err(), stream.Close()); err != nil {
 		panic(err)
 	}
+	fmt.Println(text)
 
 	// Output:
-	// The sky "is" blüe, "usage":{"prompt_tokens":99}
 	// gpt-4o-mini took 2306 tokens, complete: true
+	// The sky "is" blüe, "usage":{"prompt_tokens":99}
 }
 
 func Example_openAIResponses() {
@@ -120,13 +123,14 @@ func Example_anthropic() {
 		Model: "claude-sonnet-4-5-20250929", MaxTokens: 1024,
 		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("Why is the sky blue?"))},
 	})
+	text := ""
 	for stream.Next() {
-		fmt.Print(stream.Current().Delta.Text)
+		text += stream.Current().Delta.Text
 	}
-	fmt.Println()
 	if err := errors.Join(stream.Err(), stream.Close()); err != nil {
 		panic(err)
 	}
+	fmt.Println(text)
 	statuses, err := limiter.Available(ctx, "team-a", "claude-sonnet")
 	if err != nil {
 		panic(err)
@@ -136,8 +140,8 @@ func Example_anthropic() {
 	}
 
 	// Output:
-	// Okay, let me look
 	// claude-sonnet took 1800 tokens, complete: true
+	// Okay, let me look
 	// itpm 680
 	// otpm 120
 	// rpm 1
@@ -159,17 +163,18 @@ func Example_gemini() {
 	if err != nil {
 		panic(err)
 	}
+	text := ""
 	for answer, err := range client.Models.GenerateContentStream(ctx, "gemini-2.5-flash", genai.Text("Why is the sky blue?"), nil) {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Print(answer.Text())
+		text += answer.Text()
 	}
-	fmt.Println()
+	fmt.Println(text)
 
 	// Output:
-	// Blue.
 	// gemini-2.5-flash took 79 tokens, complete: true
+	// Blue.
 }
 
 // Bedrock counts a token of Claude's answer five times.
@@ -201,18 +206,18 @@ func Example_bedrock() {
 	if err != nil {
 		panic(err)
 	}
-	stream := answer.GetStream()
+	stream, text := answer.GetStream(), ""
 	for event := range stream.Events() {
 		if delta, ok := event.(*types.ConverseStreamOutputMemberContentBlockDelta); ok {
-			if text, ok := delta.Value.Delta.(*types.ContentBlockDeltaMemberText); ok {
-				fmt.Print(text.Value)
+			if piece, ok := delta.Value.Delta.(*types.ContentBlockDeltaMemberText); ok {
+				text += piece.Value
 			}
 		}
 	}
-	fmt.Println()
 	if err := errors.Join(stream.Err(), stream.Close()); err != nil {
 		panic(err)
 	}
+	fmt.Println(text)
 	statuses, err := limiter.Available(ctx, "team-a", "claude-sonnet-4")
 	if err != nil {
 		panic(err)
@@ -222,8 +227,8 @@ func Example_bedrock() {
 	}
 
 	// Output:
-	// Hello world
 	// claude-sonnet-4 took 146 tokens, complete: true
+	// Hello world
 	// rpm 1
 	// tpm 200
 }

@@ -1,0 +1,28 @@
+package zlimit
+
+// Statuses returns where the limits of the request stand after it was admitted, those of the entity first and then those
+// of the parents that were charged, as the last write of each bucket left them and as they refill until now. Requested is
+// what the lease holds of each limit. It makes no call, so that what other processes took since is not in it. A lease that
+// is [Lease.Degraded], and the zero value, have none.
+func (le *Lease) Statuses() Statuses {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	if le.degraded || le.limiter == nil {
+		return nil
+	}
+	var statuses Statuses
+	now := le.limiter.now().UnixMilli()
+	for i := range le.links {
+		k := link{bucket: le.links[i].bucket, limits: le.links[i].limits} // which asks nothing
+		level := k.statuses(k.bucket.states(nil), now)
+		for j := range level {
+			level[j].Requested = tokensOf(le.links[i].demand.Amounts, level[j].Limit.Name) / millis
+		}
+		if statuses == nil {
+			statuses = level
+			continue
+		}
+		statuses = append(statuses, level...)
+	}
+	return statuses
+}
