@@ -43,7 +43,7 @@ func (m *middleware) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 	for i, s := range statuses {
 		b = appendName(b, i, s)
 		b = appendParameter(b, ";q=", s.Limit.Capacity)
-		b = appendParameter(b, ";w=", max(1, seconds(untilTokens(s.Limit, s.Limit.Capacity))))
+		b = appendParameter(b, ";w=", max(1, untilTokens(s.Limit, s.Limit.Capacity)))
 		b = m.appendPartition(b, s)
 	}
 	return b
@@ -56,20 +56,20 @@ func (m *middleware) appendStates(b []byte, statuses zlimit.Statuses) []byte {
 		b = appendName(b, i, s)
 		b = appendParameter(b, ";r=", max(0, s.Available))
 		if wait := waitFor(s, refused); wait > 0 {
-			b = appendParameter(b, ";t=", seconds(wait))
+			b = appendParameter(b, ";t=", wait)
 		}
 		b = m.appendPartition(b, s)
 	}
 	return b
 }
 
-// waitFor returns after how long there is more of a limit: until it is full, or where nothing is left until there is a
+// waitFor returns in how many seconds there is more of a limit: until it is full, or where nothing is left until there is a
 // token. Of a refused request only the limits that refused it have a time, that of Retry-After at most: until the request
 // fits.
-func waitFor(s zlimit.Status, refused bool) time.Duration {
+func waitFor(s zlimit.Status, refused bool) int64 {
 	switch {
 	case refused:
-		return s.RetryAfter
+		return seconds(s.RetryAfter)
 	case s.Available <= 0:
 		return untilTokens(s.Limit, 1-s.Available)
 	default:
@@ -103,21 +103,21 @@ func (m *middleware) appendPartition(b []byte, s zlimit.Status) []byte {
 	return append(b, ':')
 }
 
-// untilTokens returns how long tokens take to flow into a limit, rounded up; 0 for none.
-func untilTokens(l zlimit.Limit, tokens int64) time.Duration {
+// untilTokens returns in how many seconds tokens flow into a limit, rounded up; 0 for none.
+func untilTokens(l zlimit.Limit, tokens int64) int64 {
 	if tokens <= 0 || l.RefillAmount <= 0 {
 		return 0
 	}
-	const longest = 1 << 62 // 146 years
-	high, low := bits.Mul64(uint64(tokens), uint64(l.RefillPeriod))
-	if high >= uint64(l.RefillAmount) {
-		return longest
+	perSecond := uint64(l.RefillAmount) * 1000 // in the unit of the product, since periods are whole milliseconds
+	high, low := bits.Mul64(uint64(tokens), uint64(l.RefillPeriod/time.Millisecond))
+	if high >= perSecond {
+		return maxInteger
 	}
-	quotient, rest := bits.Div64(high, low, uint64(l.RefillAmount))
+	s, rest := bits.Div64(high, low, perSecond)
 	if rest > 0 {
-		quotient++
+		s++
 	}
-	return time.Duration(min(quotient, longest))
+	return int64(min(s, maxInteger))
 }
 
 // seconds returns whole seconds, rounded up.
@@ -139,5 +139,5 @@ func setLegacy(header http.Header, statuses zlimit.Statuses) {
 	}
 	header.Set("X-RateLimit-Limit", strconv.FormatInt(least.Limit.Capacity, 10))
 	header.Set("X-RateLimit-Remaining", strconv.FormatInt(max(0, least.Available), 10))
-	header.Set("X-RateLimit-Reset", strconv.FormatInt(seconds(waitFor(least, least.Exceeded)), 10))
+	header.Set("X-RateLimit-Reset", strconv.FormatInt(waitFor(least, least.Exceeded), 10))
 }
