@@ -62,3 +62,11 @@ func (le *Lease) Rollback() error {
 	defer cancel()
 	return le.core.Rollback(ctx)
 }
+
+// Statuses returns where the limits of the request stand after it was admitted, those of the entity first and then
+// those of the parents that were charged, as the last write of each bucket left them and as they refill until now.
+// Requested is what the lease holds of each limit. It makes no call, so that what other processes took since is not in
+// it. A lease that is [Lease.Degraded], and the zero value, have none.
+func (le *Lease) Statuses() zlimit.Statuses {
+	return le.core.Statuses()
+}
