@@ -14,9 +14,14 @@ func (le *Lease) Statuses() Statuses {
 	now := le.limiter.now().UnixMilli()
 	for i := range le.links {
 		k := link{bucket: le.links[i].bucket, limits: le.links[i].limits} // which asks nothing
-		level := k.statuses(k.bucket.states(nil), now)
+		states := k.bucket.states(nil)
+		level := k.statuses(states, now)
 		for j := range level {
-			level[j].Requested = tokensOf(le.links[i].demand.Amounts, level[j].Limit.Name) / millis
+			s := &level[j]
+			s.Requested = tokensOf(le.links[i].demand.Amounts, s.Limit.Name) / millis
+			if len(states) == 0 { // the bucket was created with others in a transaction, which returns no images
+				s.Available -= s.Requested
+			}
 		}
 		if statuses == nil {
 			statuses = level

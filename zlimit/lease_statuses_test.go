@@ -20,22 +20,19 @@ func TestLeaseStatuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	request := zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1, "tpm": 30}}
-	for range 2 {
-		if _, err := limiter.Acquire(t.Context(), request); err != nil {
+	for n := int64(1); n <= 3; n++ {
+		lease, err := limiter.Acquire(t.Context(), request)
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	lease, err := limiter.Acquire(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := zlimit.Statuses{
-		{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("rpm", 60), Available: 57, Requested: 1},
-		{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("tpm", 1000), Available: 910, Requested: 30},
-		{Entity: "team", Resource: "api", Limit: zlimit.PerMinute("rpm", 100), Available: 97, Requested: 1},
-	}
-	if diff := cmp.Diff(want, lease.Statuses()); diff != "" {
-		t.Errorf("Statuses() (-want +got):\n%s", diff)
+		want := zlimit.Statuses{
+			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("rpm", 60), Available: 60 - n, Requested: 1},
+			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("tpm", 1000), Available: 1000 - 30*n, Requested: 30},
+			{Entity: "team", Resource: "api", Limit: zlimit.PerMinute("rpm", 100), Available: 100 - n, Requested: 1},
+		}
+		if diff := cmp.Diff(want, lease.Statuses()); diff != "" {
+			t.Errorf("Statuses() of request %d (-want +got):\n%s", n, diff)
+		}
 	}
 	if got := new(zlimit.Lease).Statuses(); got != nil {
 		t.Errorf("Statuses() of the zero value = %v, want none", got)
