@@ -120,7 +120,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 			m.logger.ErrorContext(s.Context, "httplimit: a lease could not be settled", "op", op, "error", err)
 		}
 	}()
-	next.ServeHTTP(w, r.WithContext(s))
+	next.ServeHTTP(w, r.WithContext(s)) //nolint:contextcheck // it is made from the request's
 	done = true
 }
 
@@ -135,7 +135,7 @@ func (m *middleware) acquire(r *http.Request) (*zlimit.Lease, error) {
 // A scope is the context of an admitted request. It has the values of its response's fields, too, which saves their
 // allocation.
 type scope struct {
-	context.Context
+	context.Context //nolint:containedctx // it is a context
 	lease  *zlimit.Lease
 	values [2]string
 }

@@ -36,7 +36,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		base = http.DefaultTransport
 	}
 	ctx := r.Context()
-	request := r.WithContext(&scope{Context: ctx, lease: lease})
+	request := r.WithContext(&scope{Context: ctx, lease: lease}) //nolint:contextcheck // it is made from the request's
 	response, err := base.RoundTrip(request)
 	if err != nil {
 		_ = lease.Rollback(ctx) // the error of the request counts; the outcome is in the limiter's Stats

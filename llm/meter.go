@@ -70,7 +70,7 @@ func (m *Meter) Read(p []byte) (int, error) {
 	if err != nil {
 		m.stop()
 	}
-	if err == io.EOF { //nolint:errorlint // readers return it as it is
+	if err == io.EOF {
 		m.mu.Lock()
 		m.atEnd = true
 		m.mu.Unlock()

@@ -50,7 +50,8 @@ func answers(t testing.TB) []answer {
 		}},
 		{
 			"Converse of Claude, streamed", "application/vnd.amazon.eventstream",
-			llm.Call{API: llm.BedrockConverse, Model: "anthropic.claude-sonnet-4"}, events(t, read(t, "bedrock.events")),
+			llm.Call{API: llm.BedrockConverse, Model: "anthropic.claude-sonnet-4"},
+			events(t, read(t, "bedrock.events")),
 			llm.Usage{Model: "anthropic.claude-sonnet-4", Input: 25, CacheRead: 70, CacheWrite: 20, Output: 31, Complete: true},
 		},
 		{

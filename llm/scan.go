@@ -163,6 +163,7 @@ func (s *scanner) byte(b byte) {
 			return
 		}
 		s.end() // and the byte is what follows
+	default:
 	}
 	if b == ' ' || b == '\t' || b == '\n' || b == '\r' {
 		return

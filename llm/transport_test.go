@@ -392,7 +392,7 @@ func TestEntityPanics(t *testing.T) {
 func TestRequestsThatAreNoCalls(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 1), zlimit.PerMinute("tpm", 1))
 	sent := 0
-	transport, _ := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+	transport, _ := newTransport(t, limiter, roundTripper(func(*http.Request) (*http.Response, error) {
 		sent++
 		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 	}))
@@ -630,7 +630,7 @@ func TestDrain(t *testing.T) {
 			r, w := io.Pipe()
 			var outbound context.Context
 			transport, reports := newTransport(t, limiter, roundTripper(func(r2 *http.Request) (*http.Response, error) {
-				outbound = r2.Context()
+				outbound = r2.Context() //nolint:fatcontext // it is what the transport sends
 				return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, r)(r2)
 			}), llm.WithDrain(50_000, time.Minute))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -705,8 +705,10 @@ func TestRules(t *testing.T) {
 		return nil, errors.New("no answer")
 	}), llm.WithModels(llm.Rule{"gpt-4o-mini", "small"}, llm.Rule{"gpt-4o*", "gpt-4o"}, llm.Rule{"*-latest", "latest"},
 		llm.Rule{"*.claude-*-v*", "claude"}, llm.Rule{"o*", ""}, llm.Rule{"aa*aa", "wide"}, llm.Rule{"*", "other"}))
-	for model, want := range map[string]string{"gpt-4o-mini": "small", "gpt-4o-mini-2024": "gpt-4o", "x-latest": "latest", "o3": "o3",
-		"eu.anthropic.claude-sonnet-4-20250514-v1:0": "claude", "anthropic.claude-v2": "other", "aaa": "other", "aaaa": "wide", "gpt-4o": "gpt-4o"} {
+	for model, want := range map[string]string{
+		"gpt-4o-mini": "small", "gpt-4o-mini-2024": "gpt-4o", "x-latest": "latest", "o3": "o3",
+		"eu.anthropic.claude-sonnet-4-20250514-v1:0": "claude", "anthropic.claude-v2": "other", "aaa": "other", "aaaa": "wide", "gpt-4o": "gpt-4o",
+	} {
 		reports.all = nil
 		_, _ = transport.RoundTrip(newRequest(t, chatPath, `{"model":"`+model+`"}`))
 		if got := reports.one(t).Resource; got != want {
