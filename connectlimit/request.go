@@ -37,7 +37,7 @@ const longestKey = 256
 // there several times, or longer than 256 bytes fails the call with unauthenticated.
 func ByHeader(name string) Key {
 	return func(header http.Header) (string, error) {
-		reason := ""
+		var reason string
 		switch values := header.Values(name); {
 		case len(values) == 0 || len(values) == 1 && values[0] == "":
 			reason = "is missing"

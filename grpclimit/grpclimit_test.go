@@ -174,7 +174,7 @@ func TestKeysAndErrors(t *testing.T) {
 	conn := dial(t, []grpc.ServerOption{grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(limiter, byKey))})
 	for _, test := range []struct {
 		name string
-		ctx  context.Context
+		ctx  context.Context //nolint:containedctx // each case has one
 		want string
 	}{
 		{"no key", t.Context(), "rpc error: code = Unauthenticated desc = the key in the metadata x-api-key is missing"},

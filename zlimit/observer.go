@@ -154,6 +154,7 @@ func (e *Event) level() slog.Level {
 		return slog.LevelWarn
 	case ResultRejected:
 		return slog.LevelInfo
+	default:
 	}
 	if e.Kind == EventShards || e.Kind == EventConfig {
 		return slog.LevelInfo
