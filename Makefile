@@ -33,6 +33,9 @@ WITH_ENGINE := ZLIMIT_REQUIRE_ENGINE=1 ZLIMIT_ENGINE="$(ZLIMIT_ENGINE)"
 
 GOLANGCI_LINT := .cache/bin/golangci-lint
 
+# The modules below the root's are tested with it, unless PKG narrows the tests down.
+ALL_MODULES = test '$(PKG)' != ./...
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test race mean generate api check-generate lint fuzz mutate soak explore bench check build engine clean
@@ -45,12 +48,15 @@ demo: ## run the guided tour: a limiter, a rejection, a refill
 
 test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down
 	$(WITH_ENGINE) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
+	@$(ALL_MODULES) || $(WITH_ENGINE) GO="$(GO)" scripts/modules.sh test -timeout $(TIMEOUT) $(TESTFLAGS)
 
 race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
+	@$(ALL_MODULES) || $(WITH_ENGINE) GO="$(GO)" scripts/modules.sh test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS)
 
 generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit
 	$(GO) generate ./...
+	$(GO) generate -C examples ./...
 
 api: ## list what the packages for users export in docs/api.txt; a test fails when that is stale
 	$(GO) run ./gen/api
@@ -60,6 +66,7 @@ check-generate: ## fail if a generated file is stale
 
 lint: $(GOLANGCI_LINT) ## check style, layering and formatting
 	$(GOLANGCI_LINT) run ./...
+	@LINT="$(CURDIR)/$(GOLANGCI_LINT)" scripts/modules.sh lint
 	$(GO) vet -C quota/bench ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (5s)

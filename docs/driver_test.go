@@ -5,23 +5,47 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 	"text/template"
 )
 
-// run compiles all programs into one binary and runs it. Errors name the lines of the pages.
+// run compiles the programs, those of each module into one binary, and runs them. Errors name the lines of the pages.
 func run(t *testing.T, programs []program) (map[string]result, error) {
 	t.Helper()
-	sources, err := files(programs)
+	homes := map[string][]program{}
+	for _, p := range programs {
+		home := "."
+		if beyond[p.page] != nil {
+			home = "examples"
+		}
+		homes[home] = append(homes[home], p)
+	}
+	all := map[string]result{}
+	for home, programs := range homes {
+		got, err := runIn(t, home, programs)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, got)
+	}
+	return all, nil
+}
+
+// runIn is run for the programs of the module in a directory of the repository.
+func runIn(t *testing.T, home string, programs []program) (map[string]result, error) {
+	t.Helper()
+	sources, err := files(path.Join(module, home), programs)
 	if err != nil {
 		return nil, err
 	}
 	dir := t.TempDir()
-	module, err := filepath.Abs(root)
+	moduleDir, err := filepath.Abs(filepath.Join(root, home))
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +56,7 @@ func run(t *testing.T, programs []program) (map[string]result, error) {
 		if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 			return nil, err
 		}
-		replace[filepath.Join(module, path)] = file
+		replace[filepath.Join(moduleDir, path)] = file
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
@@ -43,7 +67,7 @@ func run(t *testing.T, programs []program) (map[string]result, error) {
 		return nil, err
 	}
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", binary, "./docs/run")
-	build.Dir = module
+	build.Dir = moduleDir
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("compile the blocks: %w\n%s", err, output)
 	}
@@ -107,8 +131,8 @@ func TestPages(t *testing.T) {
 }
 `))
 
-// files returns the source files of all programs, by their path in the module.
-func files(programs []program) (map[string]string, error) {
+// files returns the source files of programs, by their path in a module.
+func files(home string, programs []program) (map[string]string, error) {
 	type pageCalls struct {
 		Name  string
 		Calls []string
@@ -121,14 +145,14 @@ func files(programs []program) (map[string]string, error) {
 		dir := "docs/run/" + name
 		if sources[dir+"/page.go"] == "" {
 			sources[dir+"/page.go"] = fmt.Sprintf("package %s\n\nconst Path = %q\n", name, p.page)
-			imports = append(imports, fmt.Sprintf("%q", module+"/"+dir))
+			imports = append(imports, fmt.Sprintf("%q", home+"/"+dir))
 			pages = append(pages, &pageCalls{Name: name})
 		}
 		var calls []string
 		if p.kind == whole {
 			dir += "/" + p.name
 			alias := name + p.name
-			imports = append(imports, fmt.Sprintf("%s %q", alias, module+"/"+dir))
+			imports = append(imports, fmt.Sprintf("%s %q", alias, home+"/"+dir))
 			sources[dir+"/page.go"] = "package program\n\nconst Path = 0\n"
 			calls = append(calls, "_ = "+alias+".Path")
 			if p.run {

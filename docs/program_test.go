@@ -22,7 +22,7 @@ var packages = map[string]string{
 	"http":       "net/http",
 	"httptest":   "net/http/httptest",
 	"json":       "encoding/json",
-	"llm":        module + "/examples/typed/llm",
+	"httplimit":  module + "/httplimit",
 	"log":        "log",
 	"quota":      module + "/quota",
 	"slog":       "log/slog",
@@ -36,6 +36,21 @@ var packages = map[string]string{
 }
 
 const module = "github.com/zlimit/zlimit-go"
+
+// beyond are the pages that use more than the module of the SDK: they are compiled in the module of the examples, which
+// requires all that there is.
+var beyond = map[string]map[string]string{
+	"docs/grpc.md": {
+		"connect": "connectrpc.com/connect", "connectlimit": module + "/connectlimit",
+		"grpc": "google.golang.org/grpc", "grpclimit": module + "/grpclimit",
+	},
+	"docs/models.md": {
+		"io": "io", "llm": module + "/llm",
+		"openai": "github.com/openai/openai-go/v3", "option": "github.com/openai/openai-go/v3/option",
+	},
+	"docs/telemetry.md": {"noop": "go.opentelemetry.io/otel/metric/noop", "otelzlimit": module + "/otelzlimit"},
+	"docs/typed.md":     {"llm": module + "/examples/typed/llm"},
+}
 
 // A program is a block of Go, ready to be compiled.
 type program struct {
@@ -72,7 +87,7 @@ func newProgram(b block) (program, error) {
 	}
 	p.want = output(file)
 	p.run = !needsAWS(file)
-	head := "package " + packageOf(b.page) + "\n" + importsOf(file)
+	head := "package " + packageOf(b.page) + "\n" + importsOf(b.page, file)
 	switch p.kind {
 	case whole:
 		p.source = strings.Replace(numbered(b), "\nfunc main()", "\nfunc Main()", 1)
@@ -169,8 +184,10 @@ func needsAWS(file *ast.File) (needs bool) {
 	return needs
 }
 
-// importsOf returns the imports that a file needs and does not have.
-func importsOf(file *ast.File) string {
+// importsOf returns the imports that a file of a page needs and does not have.
+func importsOf(page string, file *ast.File) string {
+	packages := maps.Clone(packages)
+	maps.Copy(packages, beyond[page])
 	paths := map[string]bool{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {

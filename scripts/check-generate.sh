@@ -20,6 +20,7 @@ snapshot() {
 
 snapshot >"$work/before"
 "${GO:-go}" generate ./...
+"${GO:-go}" generate -C examples ./...
 snapshot >"$work/after"
 
 if ! cmp -s "$work/before" "$work/after"; then

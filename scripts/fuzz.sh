@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every fuzz target of the module for a while, one after another: go test
+# Runs every fuzz target of the modules for a while, one after another: go test
 # takes one target at a time. A failing input is left in the package's testdata.
 #
 # Usage: scripts/fuzz.sh [FUZZTIME]   a duration or a count such as 1000x; 5s if not given
@@ -18,7 +18,7 @@ git ls-files --cached --others --exclude-standard -- '*_test.go' ':!tools' |
 	done | sort >"$work/targets"
 
 fuzz() {
-	"${GO:-go}" test -run '^$' -fuzz "^$2\$" -fuzztime "$fuzztime" -fuzzminimizetime 10x "$1" </dev/null >"$work/out" 2>&1
+	"${GO:-go}" test -C "$1" -run '^$' -fuzz "^$2\$" -fuzztime "$fuzztime" -fuzzminimizetime 10x . </dev/null >"$work/out" 2>&1
 }
 
 failed=0

@@ -34,13 +34,16 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if lease.amounts, err = r.validate(lease.amountSpace[:0]); err != nil {
 		return nil, err
 	}
+	watch := l.watch()
 	request := l.request(&r)
 	request.Amounts = lease.amounts
-	if err = l.engine.Take(ctx, &request, &lease.receipt); err != nil {
-		return l.admitOrFail(ctx, OpAcquire, &r, err)
+	if err = l.engine.Take(ctx, &request, &lease.receipt); err == nil {
+		l.stats.admitted.Add(1)
+	} else {
+		lease, err = l.admitOrFail(ctx, OpAcquire, &r, err)
 	}
-	l.stats.admitted.Add(1)
-	return lease, nil
+	l.tellDecision(ctx, watch, OpAcquire, &request, lease, err)
+	return lease, err
 }
 
 // request returns a request in the form of the engine, without its amounts.

@@ -87,21 +87,22 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	if err != nil {
 		return publicError(OpConsume, err)
 	}
+	watch := le.limiter.watch()
 	request := le.receipt.Request(amounts)
 	more := new(protocol.Receipt)
 	if err = le.limiter.engine.Take(ctx, &request, more); err == nil {
 		if err = le.receipt.Add(more); err == nil {
 			le.amounts = total
-			return nil
+		} else {
+			back := more.Return()
+			err = errors.Join(err, le.limiter.engine.Settle(ctx, &back))
 		}
-		back := more.Return()
-		err = errors.Join(err, le.limiter.engine.Settle(ctx, &back))
 	}
 	err = publicError(OpConsume, err)
-	var exceeded *ExceededError
-	if errors.As(err, &exceeded) {
+	if errors.As(err, new(*ExceededError)) {
 		le.limiter.stats.rejected.Add(1)
 	}
+	le.limiter.tellDecision(ctx, watch, OpConsume, &request, le, err)
 	return err
 }
 
@@ -196,7 +197,24 @@ func (le *Lease) settle(ctx context.Context, op string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
-	err := le.limiter.engine.Settle(ctx, &le.settlement)
+	watch := le.limiter.watch()
+	err := publicError(op, le.limiter.engine.Settle(ctx, &le.settlement))
 	le.closed = le.settlement.Done()
-	return publicError(op, err)
+	le.tellSettled(ctx, watch, op, err)
+	return err
+}
+
+// tellSettled tells of corrections that were written, or failed.
+func (le *Lease) tellSettled(ctx context.Context, s stopwatch, op string, err error) {
+	if le.limiter.options.observer == nil {
+		return
+	}
+	corrections := le.pending
+	if op == OpRollback {
+		corrections = bucket.Negated(le.amounts)
+	}
+	le.limiter.tell(ctx, s, Event{
+		Kind: EventSettle, Operation: op, Entity: le.receipt.Entity(), Resource: le.receipt.Resource(),
+		Amounts: tokensOf(corrections), Err: err,
+	})
 }

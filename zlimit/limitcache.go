@@ -190,6 +190,11 @@ func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*p
 		}
 		next.readAt, next.epoch = now, epoch
 		before := levels[at]
+		if before != nil && before.version != next.version {
+			l.tell(ctx, stopwatch{}, Event{
+				Kind: EventConfig, Operation: "read limits", Entity: configs[at].entity, Resource: configs[at].resource,
+			})
+		}
 		levels[at], _ = l.configs.Compute(configs[at].key, func(latest *level, _ bool) (*level, otter.ComputeOp) {
 			if latest != before && latest != nil { // read, or written through this limiter, while the read was under way
 				return latest, otter.CancelOp

@@ -113,8 +113,12 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 		common:  c,
 		store:   s,
 		options: o,
-		table:   table.New(s, table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN}),
 	}
+	calls := s
+	if o.observer != nil {
+		calls = observedStore{s, l}
+	}
+	l.table = table.New(calls, table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN})
 	l.cache = &limitCache{l: l}
 	if clock, ok := s.(store.Clock); ok && !o.ownClock {
 		l.storeClock = clock
@@ -156,6 +160,9 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 		SettleLimit:  settleTimeout,
 		Epoch:        &c.epoch,
 		Logger:       o.logger,
+		Resized: func(ctx context.Context, entity, resource string, shards int) {
+			l.tell(ctx, stopwatch{}, Event{Kind: EventShards, Operation: "resize", Entity: entity, Resource: resource, Shards: shards})
+		},
 	})
 	return l, nil
 }

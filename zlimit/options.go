@@ -33,6 +33,7 @@ type options struct {
 	setup          bool
 	principal      string
 	logger         *slog.Logger
+	observer       Observer      // nil for none
 	intN           func(int) int // a source of random numbers in [0, n); nil for that of the system
 }
 
@@ -183,6 +184,10 @@ func WithSetup() Option { return func(o *options) { o.setup = true } }
 // the store knows it: of a DynamoDB table opened by [Open] the ARN of the AWS identity, asked of STS at the first
 // change; of a database file or memory the user of the operating system; of a store made by [DynamoDB] nobody.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
+
+// WithObserver has an observer told of what the limiter does: decisions, settlements, calls of the store, buckets that are
+// divided, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs nothing.
+func WithObserver(o Observer) Option { return func(opts *options) { opts.observer = o } }
 
 // WithLogger sets where the limiter reports what an operator should know, such as a config that cannot be refreshed; by
 // default nowhere.

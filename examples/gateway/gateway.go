@@ -1,118 +1,124 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A gateway asks a model on behalf of tenants, as far as their limits allow.
+// A provider is where calls of models go, with the field of the key that the organization has there.
+type provider struct {
+	base   string
+	header string
+	key    string
+}
+
+// providers are those that are known, by the first segment of the gateway's paths. Their keys come from the environment.
+func providers(env func(string) string) map[string]provider {
+	return map[string]provider{
+		"openai":    {"https://api.openai.com", "Authorization", "Bearer " + env("OPENAI_API_KEY")},
+		"anthropic": {"https://api.anthropic.com", "X-Api-Key", env("ANTHROPIC_API_KEY")},
+		"gemini":    {"https://generativelanguage.googleapis.com", "X-Goog-Api-Key", env("GEMINI_API_KEY")},
+	}
+}
+
+// A gateway passes calls of models on, as far as the limits of teams allow.
 type gateway struct {
-	limiter *zlimit.RateLimiter
-	model   model
-	logger  *slog.Logger
+	http.Handler
+	models *llm.Transport
 }
 
-// ServeHTTP answers POST /v1/chat, GET /stats and GET /ready.
-func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch r.Method + " " + r.URL.Path {
-	case "POST /v1/chat":
-		g.chat(w, r)
-	case "GET /stats":
-		g.reply(w, http.StatusOK, g.limiter.Stats())
-	case "GET /ready":
-		if err := g.limiter.Ping(r.Context()); err != nil {
-			g.refuse(w, err)
-			return
-		}
-		w.WriteHeader(http.StatusNoContent)
-	default:
-		http.NotFound(w, r)
-	}
-}
-
-func (g *gateway) chat(w http.ResponseWriter, r *http.Request) {
-	var q question
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&q); err != nil || q.MaxTokens < 0 {
-		g.reply(w, http.StatusBadRequest, problem{"bad_request"})
-		return
-	}
-	if !slices.Contains(models, q.Model) {
-		g.reply(w, http.StatusNotFound, problem{"unknown_model"})
-		return
-	}
-	a, err := g.ask(r.Context(), r.Header.Get("X-Tenant"), q)
+// newGateway returns a gateway before providers. A key that is known takes one request for each call, and tokens of the
+// model that is called; so does its team.
+func newGateway(limiter *zlimit.RateLimiter, to map[string]provider, logger *slog.Logger) (*gateway, error) {
+	registry := prometheus.NewRegistry()
+	metrics, err := exporter.New(exporter.WithRegisterer(registry))
 	if err != nil {
-		g.refuse(w, err)
-		return
+		return nil, err
 	}
-	g.reply(w, http.StatusOK, a)
-}
-
-// ask asks the model within the limits of a tenant and of its organisation.
-func (g *gateway) ask(ctx context.Context, tenant string, q question) (answer, error) {
-	estimate := q.estimate()
-	request := zlimit.Request{
-		Entity: tenant, Resource: q.Model, Consume: zlimit.Amounts{requests: 1, tokens: estimate},
+	usage, err := otelzlimit.Usage(metric.NewMeterProvider(metric.WithReader(metrics)))
+	if err != nil {
+		return nil, err
 	}
-	var a answer
-	answered := false
-	err := g.limiter.Do(ctx, request, func(ctx context.Context, lease *zlimit.Lease) (err error) {
-		if lease.Degraded() {
-			g.logger.Warn("admitted uncounted", "tenant", tenant)
+	transport, err := llm.NewTransport(limiter, llm.FromContext,
+		llm.WithLimit("tokens", llm.PerToken), llm.WithModels(models...),
+		llm.WithIncludeUsage(), llm.WithDrain(1<<20, 30*time.Second),
+		llm.WithObserver(usage), llm.WithLogger(logger))
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, r *http.Request) {
+		if err := limiter.Ping(r.Context()); err != nil {
+			httplimit.Refuse(w, r, err)
 		}
-		if a, err = g.model(ctx, q); err != nil {
-			return err // and what was taken is given back
-		}
-		answered = true
-		return lease.Adjust(zlimit.Amounts{tokens: a.Tokens - estimate})
 	})
-	if answered && err != nil { // the settlement failed, which is no reason to keep the answer back
-		g.logger.Error("settle", "tenant", tenant, "error", err)
-		err = nil
+	limit := httplimit.New(limiter, httplimit.Requests("gateway", "requests", tenant), httplimit.WithLogger(logger))
+	for name, p := range to {
+		proxy, err := newProxy(p, transport, logger)
+		if err != nil {
+			return nil, err
+		}
+		mux.Handle("POST /"+name+"/", limit(http.StripPrefix("/"+name, proxy)))
 	}
-	return a, err
+	return &gateway{mux, transport}, nil
 }
 
-// A problem is the body of an answer that says what is wrong.
-type problem struct {
-	Error string `json:"error"`
+// newProxy returns what passes requests on to a provider, event by event.
+func newProxy(p provider, transport http.RoundTripper, logger *slog.Logger) (http.Handler, error) {
+	base, err := url.Parse(p.base)
+	if err != nil {
+		return nil, err
+	}
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(base)
+			r.Out.Header.Del("Authorization") // the key of the tenant is none of the provider's business
+			r.Out.Header.Set(p.header, p.key)
+			entity, _ := tenant(r.In) // which the middleware has found before
+			r.Out = r.Out.WithContext(llm.ContextWithEntity(r.Out.Context(), entity))
+		},
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if httplimit.ProblemOf(err).Status == http.StatusInternalServerError {
+				logger.Error("the provider did not answer", "path", r.URL.Path, "error", err)
+				http.Error(w, "the provider did not answer", http.StatusBadGateway)
+				return
+			}
+			httplimit.Refuse(w, r, err)
+		},
+	}, nil
 }
 
-// refuse answers a request that came to nothing.
-func (g *gateway) refuse(w http.ResponseWriter, err error) {
-	var exceeded *zlimit.ExceededError
-	var invalid *zlimit.ValidationError
-	var unavailable *zlimit.UnavailableError
-	switch {
-	case errors.As(err, &exceeded) && exceeded.Possible():
-		w.Header().Set("Retry-After", exceeded.RetryAfterHeader())
-		g.reply(w, http.StatusTooManyRequests, exceeded)
-	case errors.As(err, &exceeded):
-		g.reply(w, http.StatusRequestEntityTooLarge, exceeded)
-	case errors.As(err, &invalid):
-		g.reply(w, http.StatusBadRequest, problem{"invalid_" + invalid.Field})
-	case errors.Is(err, zlimit.ErrNoLimits):
-		g.reply(w, http.StatusForbidden, problem{"unknown_tenant"})
-	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended):
-		g.reply(w, http.StatusServiceUnavailable, problem{"try_again_later"})
-	case errors.Is(err, errBroken):
-		g.reply(w, http.StatusBadGateway, problem{"model_failed"})
-	default:
-		g.logger.Error("chat", "error", err)
-		g.reply(w, http.StatusInternalServerError, problem{"internal_error"})
+// tenant finds who asks, by the key that the request brings.
+func tenant(r *http.Request) (string, error) {
+	_, key, _ := strings.Cut(r.Header.Get("Authorization"), "Bearer ")
+	if t, ok := keys[key]; ok && key != "" {
+		return t, nil
 	}
+	return "", &httplimit.KeyError{Source: "header Authorization", Reason: "is not known"}
 }
 
-func (g *gateway) reply(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	if err := json.NewEncoder(w).Encode(body); err != nil {
-		g.logger.Error("reply", "error", err)
+// ignore returns nil in place of an error that does no harm.
+func ignore(err, harmless error) error {
+	if errors.Is(err, harmless) {
+		return nil
 	}
+	return err
 }

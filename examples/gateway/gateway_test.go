@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -24,39 +24,122 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
-	"github.com/zlimit/zlimit-go/zlimit/blocking"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
 
-// A clock is a time that a test sets.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
+// A world is a gateway before a provider that repeats a recorded stream.
+type world struct {
+	*gateway
+	limiter *zlimit.RateLimiter
+	url     string
+	client  *http.Client
+	clock   *zlimittest.Clock
+	gate    chan struct{} // where it is not nil, the provider waits for it after each event
 }
 
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
+// newWorld starts a gateway whose limits are in a store.
+func newWorld(t *testing.T, dsn string, opts ...zlimit.Option) *world {
+	t.Helper()
+	w := &world{clock: zlimittest.NewClock()}
+	limiter, err := open(t.Context(), dsn, append(opts, zlimit.WithClock(w.clock.Now))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	provider1 := httptest.NewServer(http.HandlerFunc(w.answer))
+	to := map[string]provider{
+		"openai": {provider1.URL, "Authorization", "Bearer provider-key"}, "anthropic": {provider1.URL, "X-Api-Key", "provider-key"},
+		"nobody": {"http://127.0.0.1:1", "X-Api-Key", ""},
+	}
+	if w.gateway, err = newGateway(limiter, to, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(w.gateway)
+	w.limiter, w.url, w.client = limiter, server.URL, server.Client()
+	t.Cleanup(func() {
+		server.Close()
+		if err := w.models.Wait(context.Background()); err != nil {
+			t.Error(err)
+		}
+		provider1.Close()
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		if err := limiter.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
+	return w
 }
 
-func (c *clock) sleep(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
+// answer is the provider: it checks the key, and sends a recorded stream.
+func (w *world) answer(rw http.ResponseWriter, r *http.Request) {
+	name := "chat.sse"
+	if strings.HasSuffix(r.URL.Path, "/messages") {
+		name = "anthropic.sse"
+	}
+	if r.Header.Get("Authorization") != "Bearer provider-key" && r.Header.Get("X-Api-Key") != "provider-key" {
+		http.Error(rw, "wrong key", http.StatusUnauthorized)
+		return
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	stream, err := os.ReadFile(filepath.Join("..", "..", "llm", "testdata", "streams", name))
+	if err != nil {
+		panic(err)
+	}
+	rw.Header().Set("Content-Type", "text/event-stream")
+	for event := range strings.SplitAfterSeq(string(stream), "\n\n") {
+		_, _ = io.WriteString(rw, event)
+		rw.(http.Flusher).Flush()
+		if w.gate != nil {
+			<-w.gate
+		}
+	}
+}
+
+// post sends a call with a key.
+func (w *world) post(ctx context.Context, t *testing.T, path, key, body string) *http.Response {
+	t.Helper()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if key != "" {
+		r.Header.Set("Authorization", "Bearer "+key)
+	}
+	response, err := w.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = response.Body.Close() })
+	return response
+}
+
+// chat calls a model and returns the status and the whole answer.
+func (w *world) chat(t *testing.T, key, model string) (int, string) {
+	t.Helper()
+	r := w.post(t.Context(), t, "/openai/v1/chat/completions", key, `{"stream":true,"max_tokens":3000,"model":"`+model+`"}`)
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(body)
+}
+
+func (w *world) left(t *testing.T, tenant, resource string) int64 {
+	t.Helper()
+	statuses, err := w.limiter.Available(t.Context(), tenant, resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return statuses[0].Available
 }
 
 // forEachStore runs a test in memory and on a DynamoDB engine: the data source name is all that differs.
-func forEachStore(t *testing.T, test func(t *testing.T, g *gateway, c *clock)) {
-	run := func(t *testing.T, dsn string) {
-		c := &clock{now: time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)}
-		test(t, newGateway(t, dsn, zlimit.WithClock(c.Now)), c)
-	}
-	t.Run("memory", func(t *testing.T) { run(t, "memory:") })
+func forEachStore(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Run("memory", func(t *testing.T) { test(t, newWorld(t, "memory:")) })
 	t.Run("dynamodb", func(t *testing.T) {
 		engine := enginetest.Start(t)
-		run(t, dsnOf(engine.Table(t), engine.Endpoint()))
+		test(t, newWorld(t, dsnOf(engine.Table(t), engine.Endpoint())))
 	})
 }
 
@@ -64,176 +147,138 @@ func dsnOf(table, endpoint string) string {
 	return fmt.Sprintf("dynamodb:%s?region=%s&endpoint=%s", table, enginetest.Region, endpoint)
 }
 
-func newGateway(t *testing.T, dsn string, opts ...zlimit.Option) *gateway {
-	t.Helper()
-	limiter, err := open(t.Context(), dsn, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := limiter.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
+func TestStreamsAreSettled(t *testing.T) {
+	forEachStore(t, func(t *testing.T, w *world) {
+		r := w.post(t.Context(), t, "/openai/v1/chat/completions", "search-key", `{"stream":true,"max_tokens":3000,"model":"gpt-4o-mini"}`)
+		body, err := io.ReadAll(r.Body)
+		if r.StatusCode != http.StatusOK || err != nil || strings.Contains(string(body), `"choices":[]`) || !strings.HasSuffix(string(body), "data: [DONE]\n\n") {
+			t.Errorf("the answer is %d %s, %v", r.StatusCode, body, err)
 		}
-	})
-	return &gateway{limiter: limiter, model: fakeModel, logger: slog.New(slog.DiscardHandler)}
-}
-
-// chat asks a gateway and returns its answer, the body as JSON.
-func chat(t *testing.T, g *gateway, tenant string, q question) (*http.Response, map[string]any) {
-	t.Helper()
-	body, err := json.Marshal(q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat", bytes.NewReader(body))
-	r.Header.Set("X-Tenant", tenant)
-	w := httptest.NewRecorder()
-	g.ServeHTTP(w, r)
-	var answer map[string]any
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
-		t.Fatalf("chat() = %d %s: %v", w.Code, w.Body, err)
-	}
-	return w.Result(), answer
-}
-
-func available(t *testing.T, g *gateway, tenant, limit string) int64 {
-	t.Helper()
-	statuses, err := g.limiter.Available(t.Context(), tenant, "small")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, ok := statuses.Limit(limit)
-	if !ok {
-		t.Fatalf("Available() = %v, want %s", statuses, limit)
-	}
-	return s.Available
-}
-
-func TestAnswersAreSettled(t *testing.T) {
-	forEachStore(t, func(t *testing.T, g *gateway, _ *clock) {
-		got, answer := chat(t, g, "acme-search", question{Model: "small", Prompt: "Why is the sky blue?", MaxTokens: 500})
-		if got.StatusCode != http.StatusOK || answer["tokens"] != 12.0 {
-			t.Fatalf("chat() = %d %v, want 200 with 12 tokens", got.StatusCode, answer)
+		if got, want := r.Header.Get("RateLimit"), `"requests";r=59;t=1, "requests";r=99;t=1`; got != want {
+			t.Errorf("RateLimit = %s, want %s", got, want)
 		}
-		for tenant, want := range map[string][2]int64{"acme-search": {59, 9_988}, "acme": {99, 19_988}} {
-			if got := [2]int64{available(t, g, tenant, requests), available(t, g, tenant, tokens)}; got != want {
+		for tenant, want := range map[string][2]int64{"acme-search": {59, 10_000 - 2306}, "acme": {99, 20_000 - 2306}} {
+			if got := [2]int64{w.left(t, tenant, "gateway"), w.left(t, tenant, "small")}; got != want {
 				t.Errorf("%s has %v left, want %v", tenant, got, want)
 			}
 		}
+		metrics, err := w.client.Get(w.url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer metrics.Body.Close()
+		if text, _ := io.ReadAll(metrics.Body); !strings.Contains(string(text), `gen_ai_token_type="output"`) {
+			t.Errorf("the metrics are %s", text)
+		}
 	})
+}
+
+func TestOtherProviders(t *testing.T) {
+	w := newWorld(t, "memory:")
+	r := w.post(t.Context(), t, "/anthropic/v1/messages", "search-key", `{"stream":true,"max_tokens":3000,"model":"claude-sonnet-4-5"}`)
+	if body, err := io.ReadAll(r.Body); r.StatusCode != http.StatusOK || err != nil || !strings.Contains(string(body), "message_stop") {
+		t.Errorf("the answer is %d %s, %v", r.StatusCode, body, err)
+	}
+	if got := w.left(t, "acme-search", "large"); got != 10_000-1800 {
+		t.Errorf("%d tokens are left, want 8200", got)
+	}
+}
+
+// TestClientLeaves ends a call after its first event: the gateway reads on, and charges all of it.
+func TestClientLeaves(t *testing.T) {
+	w := newWorld(t, "memory:")
+	w.gate = make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	r := w.post(ctx, t, "/openai/v1/chat/completions", "search-key", `{"stream":true,"max_tokens":3000,"model":"gpt-4o-mini"}`)
+	if _, err := bufio.NewReader(r.Body).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	_ = r.Body.Close()
+	close(w.gate)
+	if err := w.models.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.left(t, "acme-search", "small"); got != 10_000-2306 {
+		t.Errorf("%d tokens are left, want 7694", got)
+	}
 }
 
 func TestTenantsAreLimited(t *testing.T) {
-	forEachStore(t, func(t *testing.T, g *gateway, c *clock) {
-		q := question{Model: "small", Prompt: "hello", MaxTokens: 10}
+	forEachStore(t, func(t *testing.T, w *world) {
 		for range 10 {
-			if got, answer := chat(t, g, "acme-batch", q); got.StatusCode != http.StatusOK {
-				t.Fatalf("chat() = %d %v, want 200", got.StatusCode, answer)
+			if got, answer := w.chat(t, "batch-key", "gpt-4o-nothing"); got != http.StatusOK && got != http.StatusTooManyRequests {
+				t.Fatalf("chat() = %d %s", got, answer)
 			}
 		}
-		got, answer := chat(t, g, "acme-batch", q)
-		if got.StatusCode != http.StatusTooManyRequests || answer["error"] != "rate_limit_exceeded" {
-			t.Errorf("chat() = %d %v, want 429 with the error", got.StatusCode, answer)
+		r := w.post(t.Context(), t, "/openai/v1/chat/completions", "batch-key", `{"model":"gpt-4o"}`)
+		body, _ := io.ReadAll(r.Body)
+		if r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") != "6" || !strings.Contains(string(body), `"violated-policies":["requests"]`) {
+			t.Errorf("the answer is %d %v %s, want 429 for 6 seconds", r.StatusCode, r.Header, body)
 		}
-		if after := got.Header.Get("Retry-After"); after != "6" {
-			t.Errorf("Retry-After = %q, want 6", after)
+		if got, _ := w.chat(t, "search-key", "gpt-4o-mini"); got != http.StatusOK {
+			t.Errorf("chat() of another tenant = %d, want 200", got)
 		}
-		if got, _ := chat(t, g, "acme-search", q); got.StatusCode != http.StatusOK {
-			t.Errorf("chat() of another tenant = %d, want 200", got.StatusCode)
-		}
-		c.sleep(6 * time.Second)
-		if got, _ := chat(t, g, "acme-batch", q); got.StatusCode != http.StatusOK {
-			t.Errorf("chat() after the wait = %d, want 200", got.StatusCode)
+		w.clock.Advance(6 * time.Second)
+		if got := w.post(t.Context(), t, "/openai/v1/chat/completions", "batch-key", `{"model":"gpt-4o-mini"}`); got.StatusCode != http.StatusOK {
+			t.Errorf("the answer after the wait = %d, want 200", got.StatusCode)
 		}
 	})
 }
 
-// TestOrganisationsAreLimited has two tenants take what the limits of each allow, and those of both together do not.
-func TestOrganisationsAreLimited(t *testing.T) {
-	forEachStore(t, func(t *testing.T, g *gateway, _ *clock) {
-		g.model = func(_ context.Context, q question) (answer, error) { return answer{Tokens: q.estimate()}, nil }
-		if got, answer := chat(t, g, "acme-batch", question{Model: "small", MaxTokens: 14_000}); got.StatusCode != http.StatusOK {
-			t.Fatalf("chat() = %d %v, want 200", got.StatusCode, answer)
-		}
-		got, answer := chat(t, g, "acme-search", question{Model: "small", MaxTokens: 9_000})
-		if got.StatusCode != http.StatusTooManyRequests {
-			t.Fatalf("chat() = %d %v, want 429", got.StatusCode, answer)
-		}
-		strictest := answer["limits"].([]any)[0].(map[string]any)
-		if strictest["entity"] != "acme" || strictest["limit"] != tokens {
-			t.Errorf("the strictest limit is %v, want the tokens of acme", strictest)
-		}
-		if got := available(t, g, "acme-search", requests); got != 60 {
-			t.Errorf("acme-search has %d requests left, want all 60", got)
-		}
-	})
+// TestOrganizationsAreLimited has two teams take what the limits of each allow, and those of both together do not.
+func TestOrganizationsAreLimited(t *testing.T) {
+	w := newWorld(t, "memory:")
+	take := func(tenant string, n int64) error {
+		_, err := w.limiter.Acquire(t.Context(), zlimit.Request{Entity: tenant, Resource: "small", Consume: zlimit.Amounts{"tokens": n}})
+		return err
+	}
+	if err := take("acme-batch", 14_000); err != nil {
+		t.Fatal(err)
+	}
+	if err := take("acme-search", 4_000); err != nil {
+		t.Fatal(err)
+	}
+	got, answer := w.chat(t, "search-key", "gpt-4o-mini")
+	if got != http.StatusTooManyRequests || !strings.Contains(answer, `"violated-policies":["tokens"]`) {
+		t.Errorf("chat() = %d %s, want 429 for tokens", got, answer)
+	}
+	if got := w.left(t, "acme-search", "gateway"); got != 59 {
+		t.Errorf("acme-search has %d requests left, want 59: the call was one", got)
+	}
 }
 
 func TestRefusals(t *testing.T) {
-	forEachStore(t, func(t *testing.T, g *gateway, _ *clock) {
-		for _, test := range []struct {
-			name, tenant string
-			q            question
-			status       int
-			problem      string
-		}{
-			{"a tenant that nobody knows", "globex", question{Model: "small"}, http.StatusForbidden, "unknown_tenant"},
-			{"no tenant", "", question{Model: "small"}, http.StatusBadRequest, "invalid_entity"},
-			{"a model that is not there", "acme-search", question{Model: "huge"}, http.StatusNotFound, "unknown_model"},
-			{"less than nothing", "acme-search", question{Model: "small", MaxTokens: -1}, http.StatusBadRequest, "bad_request"},
-			{"more than a limit holds", "acme-search", question{Model: "small", MaxTokens: 10_000}, http.StatusRequestEntityTooLarge, "rate_limit_exceeded"},
-			{"a model that fails", "acme-search", question{Model: "small", Prompt: "break"}, http.StatusBadGateway, "model_failed"},
-		} {
-			t.Run(test.name, func(t *testing.T) {
-				got, answer := chat(t, g, test.tenant, test.q)
-				if got.StatusCode != test.status || answer["error"] != test.problem {
-					t.Errorf("chat() = %d %v, want %d %s", got.StatusCode, answer["error"], test.status, test.problem)
-				}
-			})
-		}
-		if got := available(t, g, "acme-search", tokens); got != 10_000 {
-			t.Errorf("acme-search has %d tokens left, want all 10000", got)
-		}
-	})
-}
-
-func TestOtherPaths(t *testing.T) {
-	g := newGateway(t, "memory:")
-	for path, want := range map[string]int{"/ready": http.StatusNoContent, "/stats": http.StatusOK, "/nothing": http.StatusNotFound} {
-		w := httptest.NewRecorder()
-		g.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
-		if w.Code != want {
-			t.Errorf("GET %s = %d, want %d", path, w.Code, want)
+	w := newWorld(t, "memory:")
+	for _, test := range []struct {
+		name, path, key, body string
+		status                int
+	}{
+		{"no key", "/openai/v1/chat/completions", "", `{"model":"gpt-4o"}`, 401},
+		{"a key that is not known", "/openai/v1/chat/completions", "globex", `{"model":"gpt-4o"}`, 401},
+		{"a model that is not there", "/openai/v1/chat/completions", "search-key", `{"model":"made-up"}`, 400},
+		{"no model", "/openai/v1/chat/completions", "search-key", `hello`, 400},
+		{"a provider that does not answer", "/nobody/v1/messages", "search-key", `{"model":"claude-haiku","max_tokens":5}`, 502},
+		{"a provider that is not there", "/other/v1/messages", "search-key", `{}`, 404},
+	} {
+		if got := w.post(t.Context(), t, test.path, test.key, test.body); got.StatusCode != test.status {
+			t.Errorf("%s: %d, want %d", test.name, got.StatusCode, test.status)
 		}
 	}
-}
-
-// TestRestart starts a gateway again after an operator has changed limits.
-func TestRestart(t *testing.T) {
-	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	g := newGateway(t, dsn)
-	err := g.limiter.Limits.SetEntity(t.Context(), "acme-search", zlimit.DefaultResource, []zlimit.Limit{
-		zlimit.PerMinute(requests, 7), zlimit.PerMinute(tokens, 70),
-	})
-	if err != nil {
-		t.Fatal(err)
+	if got := w.left(t, "acme-search", "small"); got != 10_000 {
+		t.Errorf("%d tokens are left, want all", got)
 	}
-	if got := available(t, newGateway(t, dsn), "acme-search", requests); got != 7 {
-		t.Errorf("acme-search has %d requests, want the 7 of the operator", got)
+	ready, err := w.client.Get(w.url + "/ready")
+	if err != nil || ready.StatusCode != http.StatusOK {
+		t.Errorf("GET /ready = %v, %v", ready, err)
 	}
+	_ = ready.Body.Close()
 }
 
 // TestOutage takes the network away between a gateway and DynamoDB.
 func TestOutage(t *testing.T) {
-	for _, test := range []struct {
-		policy   zlimit.FailurePolicy
-		status   int
-		degraded uint64
-	}{
-		{zlimit.Allow, http.StatusOK, 1},
-		{zlimit.Block, http.StatusServiceUnavailable, 0},
-	} {
-		t.Run(test.policy.String(), func(t *testing.T) {
+	for policy, status := range map[zlimit.FailurePolicy]int{zlimit.Allow: http.StatusOK, zlimit.Block: http.StatusServiceUnavailable} {
+		t.Run(policy.String(), func(t *testing.T) {
 			engine := enginetest.Start(t)
 			target, err := url.Parse(engine.Endpoint())
 			if err != nil {
@@ -248,95 +293,72 @@ func TestOutage(t *testing.T) {
 				}
 				forward.ServeHTTP(w, r)
 			}))
-			defer network.Close()
-			g := newGateway(t, dsnOf(engine.Table(t), network.URL), zlimit.WithFailurePolicy(test.policy))
-
-			q := question{Model: "small", Prompt: "hello", MaxTokens: 10}
-			if got, answer := chat(t, g, "acme-search", q); got.StatusCode != http.StatusOK {
-				t.Fatalf("chat() = %d %v, want 200", got.StatusCode, answer)
-			}
-			down.Store(true)
-			if got, answer := chat(t, g, "acme-search", q); got.StatusCode != test.status {
-				t.Errorf("chat() during the outage = %d %v, want %d", got.StatusCode, answer, test.status)
-			}
-			if got := g.limiter.Stats().Degraded; got != test.degraded {
-				t.Errorf("Degraded = %d, want %d", got, test.degraded)
-			}
-			down.Store(false)
-			if got, answer := chat(t, g, "acme-search", q); got.StatusCode != http.StatusOK {
-				t.Errorf("chat() after the outage = %d %v, want 200", got.StatusCode, answer)
+			t.Cleanup(network.Close)
+			w := newWorld(t, dsnOf(engine.Table(t), network.URL), zlimit.WithFailurePolicy(policy))
+			for i, want := range []int{http.StatusOK, status, http.StatusOK} {
+				down.Store(i == 1)
+				if got, answer := w.chat(t, "search-key", "gpt-4o-mini"); got != want {
+					t.Errorf("chat() %d of before, during and after the outage = %d %s, want %d", i, got, answer, want)
+				}
 			}
 		})
 	}
 }
 
-// TestAnswersAreDelivered closes the limiter while the model thinks: the answer cannot be settled, and is delivered.
-func TestAnswersAreDelivered(t *testing.T) {
-	g := newGateway(t, "memory:")
-	g.model = func(context.Context, question) (answer, error) {
-		if err := g.limiter.Close(); err != nil {
-			t.Errorf("Close() = %v", err)
-		}
-		return answer{Text: "blue", Tokens: 3}, nil
-	}
-	got, answer := chat(t, g, "acme-search", question{Model: "small", MaxTokens: 10})
-	if got.StatusCode != http.StatusOK || answer["text"] != "blue" {
-		t.Errorf("chat() = %d %v, want the answer", got.StatusCode, answer)
-	}
-}
-
-func TestSummarizerWaits(t *testing.T) {
-	forEachStore(t, func(t *testing.T, g *gateway, c *clock) {
-		var waited time.Duration
-		s := summarizer{
-			limiter: blocking.Wrap(g.limiter),
-			model:   func(context.Context, question) (answer, error) { return answer{Text: "short", Tokens: 7_500}, nil },
-			sleep:   func(d time.Duration) { waited += d; c.sleep(d) },
-		}
-		for range 3 { // 15,000 tokens a minute are there for two, and 1,001 are asked for the third
-			if got, err := s.summarize(question{Model: "small", MaxTokens: 1_000}); err != nil || got != "short" {
-				t.Fatalf("summarize() = %q, %v", got, err)
-			}
-		}
-		if want := 4004 * time.Millisecond; waited != want {
-			t.Errorf("waited %v, want %v", waited, want)
-		}
-	})
-}
-
-func TestRunSummarizes(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "monday.txt")
-	if err := os.WriteFile(file, []byte("all is well"), 0o600); err != nil {
+// TestRestart starts a gateway again after an operator has changed limits.
+func TestRestart(t *testing.T) {
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	w := newWorld(t, dsn)
+	if err := w.limiter.Limits.SetEntity(t.Context(), "acme-search", "gateway", []zlimit.Limit{zlimit.PerMinute("requests", 7)}); err != nil {
 		t.Fatal(err)
 	}
-	var stdout bytes.Buffer
-	err := run(t.Context(), []string{"-store", "sqlite:" + filepath.Join(dir, "limits.db"), "-summarize", file}, &stdout, io.Discard)
-	if got, want := stdout.String(), "You said: all is well\n"; err != nil || got != want {
-		t.Errorf("run() = %q, %v, want %q", got, err, want)
+	if got := newWorld(t, dsn).left(t, "acme-search", "gateway"); got != 7 {
+		t.Errorf("acme-search has %d requests, want the 7 of the operator", got)
 	}
 }
 
 func TestServe(t *testing.T) {
-	g := newGateway(t, "memory:")
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	w := newWorld(t, "memory:")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "localhost:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- serve(ctx, listener, g) }()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Post("http://"+listener.Addr().String()+"/v1/chat", "application/json", strings.NewReader("{"))
-	if err != nil {
-		t.Fatal(err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	var served error
+	group.Go(func() { served = w.serve(ctx, listener) })
+	r, err := http.Get("http://" + listener.Addr().String() + "/ready")
+	if err != nil || r.StatusCode != http.StatusOK {
+		t.Errorf("GET /ready = %v, %v", r, err)
 	}
-	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("POST /v1/chat = %d, want 400", resp.StatusCode)
+	_ = r.Body.Close()
+	cancel()
+	group.Wait()
+	if served != nil {
+		t.Errorf("serve() = %v", served)
 	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("serve() = %v", err)
+}
+
+func TestRun(t *testing.T) {
+	env := func(string) string { return "" }
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"help", []string{"-h"}, ""},
+		{"a flag that is not there", []string{"-x"}, "flag provided but not defined: -x"},
+		{"a policy that is not there", []string{"-on-unavailable", "perhaps"}, `invalid value "perhaps" for flag -on-unavailable: zlimit: invalid failure policy "perhaps": must be inherit, block or allow`},
+		{"an address that is none", []string{"-listen", "nowhere:x"}, "listen tcp: lookup tcp/x: unknown port"},
+	} {
+		err := run(t.Context(), test.args, env, io.Discard)
+		if (err == nil) != (test.want == "") || err != nil && err.Error() != test.want {
+			t.Errorf("%s: run() = %v, want %s", test.name, err, test.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := run(ctx, []string{"-listen", "localhost:0"}, env, io.Discard); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("run() = %v", err)
 	}
 }

@@ -1,14 +1,5 @@
-// Command gateway stands between tenants and a language model, and keeps each of them within its limits: an estimate is
-// taken before the model is asked, and settled by what the answer took. It is an example of package zlimit; its model is
-// made up.
-//
-//	go run ./examples/gateway
-//	curl -H 'X-Tenant: acme-search' -d '{"model":"small","prompt":"Why is the sky blue?","max_tokens":50}' localhost:8080/v1/chat
-//
-// With -store sqlite:limits.db or -store dynamodb:limits several of them share the limits. With -summarize it is a batch
-// job that goes by the same limits:
-//
-//	go run ./examples/gateway -store sqlite:limits.db -summarize monday.txt tuesday.txt
+// Command gateway stands between the teams of an organization and several providers of language models. README.md beside
+// it says what it does, and how to try it.
 package main
 
 import (
@@ -26,12 +17,11 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
-	"github.com/zlimit/zlimit-go/zlimit/blocking"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
@@ -39,19 +29,14 @@ func main() {
 	}
 }
 
-// run serves until the context ends, or summarizes files.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+// run serves until the context ends.
+func run(ctx context.Context, args []string, env func(string) string, stderr io.Writer) (err error) {
 	flags := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	listen := flags.String("listen", "localhost:8080", "`address` to serve on")
 	store := flags.String("store", "memory:", "`data source name` of the limits")
-	batch := flags.Bool("summarize", false, "summarize the files that are named, and end")
 	policy := zlimit.Allow
-	flags.Func("on-unavailable", "`policy` while the store is unavailable, block or allow (default allow)",
-		func(name string) (err error) {
-			policy, err = zlimit.ParseFailurePolicy(name)
-			return err
-		})
+	flags.TextVar(&policy, "on-unavailable", policy, "`policy` while the store is unavailable, block or allow")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return nil
@@ -59,26 +44,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
-
 	limiter, err := open(ctx, *store, zlimit.WithFailurePolicy(policy), zlimit.WithLogger(logger))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, limiter.Close()) }()
-	if *batch {
-		s := summarizer{limiter: blocking.Wrap(limiter), model: fakeModel, sleep: time.Sleep}
-		return s.run(flags.Args(), stdout) //nolint:contextcheck // it knows none
+	g, err := newGateway(limiter, providers(env), logger)
+	if err != nil {
+		return err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *listen)
 	if err != nil {
 		return err
 	}
-	return serve(ctx, listener, &gateway{limiter: limiter, model: fakeModel, logger: logger})
+	return g.serve(ctx, listener)
 }
 
 // serve serves until the context ends, and until requests under way are answered and settled.
-func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute}
+func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{Handler: g, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
@@ -88,5 +72,5 @@ func serve(ctx context.Context, listener net.Listener, handler http.Handler) err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return server.Shutdown(ctx)
+	return errors.Join(server.Shutdown(ctx), g.models.Wait(ctx))
 }

@@ -29,6 +29,9 @@ type Options struct {
 	SettleLimit  time.Duration // of writes that outlive the caller's context
 	Epoch        *atomic.Int64 // shared by the engines that share a Source
 	Logger       *slog.Logger
+
+	// Resized is told of a bucket that this process has divided or joined, with the number of items that it has more.
+	Resized func(ctx context.Context, entity, resource string, shards int)
 }
 
 // Limits are the limits that hold for the bucket of an entity and resource. They are never changed.

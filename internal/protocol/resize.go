@@ -112,6 +112,9 @@ func (e *Engine) split(ctx context.Context, o layout.Owner, s *shard, i *image) 
 		if err != nil {
 			return err
 		}
+		if applied {
+			e.options.Resized(ctx, s.Entity, s.Resource, 1)
+		}
 		if i, err = e.readShard(ctx, s); err != nil || applied || !i.exists || i.Count() != before {
 			return err
 		}
@@ -139,6 +142,7 @@ func (e *Engine) merge(ctx context.Context, low, high *shard) error {
 	}
 	applied, err := e.table.Transact(ctx, writes)
 	if applied {
+		e.options.Resized(ctx, low.Entity, low.Resource, -1)
 		_, err = e.readShards(ctx, []*shard{low, high})
 	}
 	return err

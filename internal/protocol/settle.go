@@ -52,6 +52,14 @@ func (r *Receipt) Limits() *Limits {
 	return r.takings[0].limits
 }
 
+// Entity returns the entity of the request, "" for a receipt of nothing.
+func (r *Receipt) Entity() string {
+	if len(r.takings) == 0 {
+		return ""
+	}
+	return r.takings[0].bucket.Entity
+}
+
 // Resource returns the resource of the request, "" for a receipt of nothing.
 func (r *Receipt) Resource() string {
 	if len(r.takings) == 0 {

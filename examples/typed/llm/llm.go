@@ -2,4 +2,4 @@
 // limits.yaml.
 package llm
 
-//go:generate go run github.com/zlimit/zlimit-go/gen/zlimitgen -limits limits.yaml -out limits_gen.go
+//go:generate go tool zlimitgen -limits limits.yaml -out limits_gen.go

@@ -1,0 +1,219 @@
+package connectlimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An Option changes how an interceptor works.
+type Option func(*interceptor)
+
+// PerMessage has streams acquire for each message that comes in at a handler, or goes out of a client, in place of once for
+// each stream. What it acquires is not settled: the messages of a stream have no lease. A message that is refused fails the
+// stream. Unary calls are not changed.
+func PerMessage() Option { return func(i *interceptor) { i.perMessage = true } }
+
+// WithLogger sets where leases are reported that cannot be settled; by default nowhere.
+func WithLogger(l *slog.Logger) Option {
+	return func(i *interceptor) {
+		if l == nil {
+			panic("connectlimit: the logger is nil")
+		}
+		i.logger = l
+	}
+}
+
+type interceptor struct {
+	limiter    *zlimit.RateLimiter
+	request    RequestFunc
+	perMessage bool
+	logger     *slog.Logger
+}
+
+// New returns an interceptor for handlers and clients. It acquires before a call is handled or sent, and commits when it was,
+// with an error or without. A handler that panics gives everything back, and so does a client's call that fails with
+// unavailable. A stream acquires once: that of a handler when it is opened, that of a client at its first message. A call
+// that is refused is neither handled nor sent; it fails with the error of [Error].
+//
+// It panics for a limiter or function that is nil. A call costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit]
+// cost.
+func New(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) connect.Interceptor {
+	if l == nil {
+		panic("connectlimit: the limiter is nil")
+	}
+	if request == nil {
+		panic("connectlimit: the request function is nil")
+	}
+	i := &interceptor{limiter: l, request: request, logger: slog.New(slog.DiscardHandler)}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("connectlimit: an option is nil")
+		}
+		opt(i)
+	}
+	return i
+}
+
+type leaseKey struct{}
+
+// Lease returns the lease of a call from the context of its handler, to correct what it consumes; nil where no interceptor
+// of this package is in use. The interceptor settles it.
+func Lease(ctx context.Context) *zlimit.Lease {
+	lease, _ := ctx.Value(leaseKey{}).(*zlimit.Lease)
+	return lease
+}
+
+func (i *interceptor) acquire(ctx context.Context, spec connect.Spec, header http.Header) (*zlimit.Lease, error) {
+	request, err := i.request(ctx, spec, header)
+	if err != nil {
+		return nil, Error(err)
+	}
+	lease, err := i.limiter.Acquire(ctx, request)
+	return lease, Error(err)
+}
+
+// settle commits a lease, or gives it back. The handler may have settled it itself.
+func (i *interceptor) settle(ctx context.Context, lease *zlimit.Lease, keep bool) {
+	settle := lease.Commit
+	if !keep {
+		settle = lease.Rollback
+	}
+	if err := settle(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
+		i.logger.ErrorContext(ctx, "connectlimit: a lease could not be settled", "error", err)
+	}
+}
+
+// taken reports whether a server may have taken a call that ended with an error.
+func taken(err error) bool { return err == nil || connect.CodeOf(err) != connect.CodeUnavailable }
+
+// WrapUnary implements [connect.Interceptor].
+func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		lease, err := i.acquire(ctx, r.Spec(), r.Header())
+		if err != nil {
+			return nil, err
+		}
+		keep := false
+		defer func() { i.settle(ctx, lease, keep) }()
+		answer, err := next(context.WithValue(ctx, leaseKey{}, lease), r)
+		keep = !r.Spec().IsClient || taken(err)
+		return answer, err
+	}
+}
+
+// WrapStreamingHandler implements [connect.Interceptor].
+func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		if i.perMessage {
+			return next(ctx, &handlerConn{conn, ctx, i})
+		}
+		lease, err := i.acquire(ctx, conn.Spec(), conn.RequestHeader())
+		if err != nil {
+			return err
+		}
+		done := false
+		defer func() { i.settle(ctx, lease, done) }()
+		err = next(context.WithValue(ctx, leaseKey{}, lease), conn)
+		done = true
+		return err
+	}
+}
+
+// A handlerConn acquires for each message that comes in.
+type handlerConn struct {
+	connect.StreamingHandlerConn
+	ctx         context.Context //nolint:containedctx // it is the stream's, whose Receive takes none
+	interceptor *interceptor
+}
+
+// Receive receives a message, and acquires for it.
+func (c *handlerConn) Receive(m any) error {
+	if err := c.StreamingHandlerConn.Receive(m); err != nil {
+		return err
+	}
+	_, err := c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
+	return err
+}
+
+// WrapStreamingClient implements [connect.Interceptor].
+func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		return &clientConn{StreamingClientConn: next(ctx, spec), ctx: ctx, interceptor: i}
+	}
+}
+
+// A clientConn acquires before its first message, or before each, and settles at its end.
+type clientConn struct {
+	connect.StreamingClientConn
+	ctx         context.Context //nolint:containedctx // it is the stream's, whose Send takes none
+	interceptor *interceptor
+
+	mu      sync.Mutex
+	lease   *zlimit.Lease
+	refused error
+	settled bool
+	stop    func() bool
+}
+
+// Send sends a message, and acquires before.
+func (c *clientConn) Send(m any) error {
+	if err := c.admit(); err != nil {
+		return err
+	}
+	return c.StreamingClientConn.Send(m)
+}
+
+func (c *clientConn) admit() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused != nil || c.lease != nil && !c.interceptor.perMessage {
+		return c.refused
+	}
+	c.lease, c.refused = c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
+	if c.refused == nil && c.stop == nil && !c.interceptor.perMessage {
+		c.stop = context.AfterFunc(c.ctx, func() { c.end(c.ctx.Err()) })
+	}
+	return c.refused
+}
+
+// Receive receives a message. A stream that was refused has its error here as well, since what generated clients return for
+// one that cannot be sent is that of Receive.
+func (c *clientConn) Receive(m any) error {
+	c.mu.Lock()
+	refused := c.refused
+	c.mu.Unlock()
+	if refused != nil {
+		return refused
+	}
+	err := c.StreamingClientConn.Receive(m)
+	if err != nil {
+		c.end(err)
+	}
+	return err
+}
+
+// CloseResponse closes the receiving side.
+func (c *clientConn) CloseResponse() error {
+	err := c.StreamingClientConn.CloseResponse()
+	c.end(nil)
+	return err
+}
+
+// end settles once.
+func (c *clientConn) end(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lease == nil || c.settled || c.interceptor.perMessage {
+		return
+	}
+	c.settled = true
+	c.stop()
+	c.interceptor.settle(c.ctx, c.lease, taken(err))
+}

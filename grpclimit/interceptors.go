@@ -1,0 +1,236 @@
+package grpclimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An Option changes how an interceptor works.
+type Option func(*interceptor)
+
+// PerMessage has streams acquire for each message that comes in at a server, or goes out of a client, in place of once for
+// each stream. What it acquires is not settled: the messages of a stream have no lease. A message that is refused fails the
+// stream. Unary calls are not changed.
+func PerMessage() Option { return func(i *interceptor) { i.perMessage = true } }
+
+// WithLogger sets where leases are reported that cannot be settled; by default nowhere.
+func WithLogger(l *slog.Logger) Option {
+	return func(i *interceptor) {
+		if l == nil {
+			panic("grpclimit: the logger is nil")
+		}
+		i.logger = l
+	}
+}
+
+// An interceptor is what the interceptors of this package share.
+type interceptor struct {
+	limiter    *zlimit.RateLimiter
+	request    RequestFunc
+	perMessage bool
+	logger     *slog.Logger
+}
+
+func newInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts []Option) *interceptor {
+	if l == nil {
+		panic("grpclimit: the limiter is nil")
+	}
+	if request == nil {
+		panic("grpclimit: the request function is nil")
+	}
+	i := &interceptor{limiter: l, request: request, logger: slog.New(slog.DiscardHandler)}
+	for _, opt := range opts {
+		if opt == nil {
+			panic("grpclimit: an option is nil")
+		}
+		opt(i)
+	}
+	return i
+}
+
+type leaseKey struct{}
+
+// Lease returns the lease of a call from the context of its handler, to correct what it consumes; nil where no interceptor
+// of this package is in use. The interceptor settles it.
+func Lease(ctx context.Context) *zlimit.Lease {
+	lease, _ := ctx.Value(leaseKey{}).(*zlimit.Lease)
+	return lease
+}
+
+// acquire returns the lease of a call, and a context that has it. Its errors have a status.
+func (i *interceptor) acquire(ctx context.Context, method string) (context.Context, *zlimit.Lease, error) {
+	request, err := i.request(ctx, method)
+	if err != nil {
+		return ctx, nil, Error(err)
+	}
+	lease, err := i.limiter.Acquire(ctx, request)
+	if err != nil {
+		return ctx, nil, Error(err)
+	}
+	return context.WithValue(ctx, leaseKey{}, lease), lease, nil
+}
+
+// settle commits a lease, or gives it back. The handler may have settled it itself.
+func (i *interceptor) settle(ctx context.Context, lease *zlimit.Lease, keep bool) {
+	settle := lease.Commit
+	if !keep {
+		settle = lease.Rollback
+	}
+	if err := settle(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
+		i.logger.ErrorContext(ctx, "grpclimit: a lease could not be settled", "error", err)
+	}
+}
+
+// UnaryServerInterceptor returns an interceptor that acquires before a unary call is handled, and commits when it was, with
+// an error or without. A handler that panics gives everything back. It panics for a limiter or function that is nil. A call
+// costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost.
+func UnaryServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryServerInterceptor {
+	i := newInterceptor(l, request, opts)
+	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		ctx, lease, err := i.acquire(ctx, info.FullMethod)
+		if err != nil {
+			_ = grpc.SetTrailer(ctx, pushback(err)) // which fails for a call that has ended
+			return nil, err
+		}
+		done := false
+		defer func() { i.settle(ctx, lease, done) }()
+		answer, err := handler(ctx, message)
+		done = true
+		return answer, err
+	}
+}
+
+// StreamServerInterceptor is [UnaryServerInterceptor] for streams, which acquire once when they are opened, or with
+// [PerMessage] for each message that comes in.
+func StreamServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.StreamServerInterceptor {
+	i := newInterceptor(l, request, opts)
+	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		s := &serverStream{ServerStream: stream, ctx: stream.Context(), interceptor: i, method: info.FullMethod}
+		if i.perMessage {
+			return handler(server, s)
+		}
+		ctx, lease, err := i.acquire(s.ctx, info.FullMethod)
+		if err != nil {
+			stream.SetTrailer(pushback(err))
+			return err
+		}
+		s.ctx = ctx
+		done := false
+		defer func() { i.settle(ctx, lease, done) }()
+		err = handler(server, s)
+		done = true
+		return err
+	}
+}
+
+// A serverStream has the lease in its context, or acquires for each message.
+type serverStream struct {
+	grpc.ServerStream
+	ctx         context.Context //nolint:containedctx // it is the stream's, which has a method for it
+	interceptor *interceptor
+	method      string
+}
+
+// Context returns the context of the stream.
+func (s *serverStream) Context() context.Context { return s.ctx }
+
+// RecvMsg receives a message, and acquires for it.
+func (s *serverStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil || !s.interceptor.perMessage {
+		return err
+	}
+	if _, _, err := s.interceptor.acquire(s.ctx, s.method); err != nil {
+		s.SetTrailer(pushback(err))
+		return err
+	}
+	return nil
+}
+
+// UnaryClientInterceptor returns an interceptor that acquires before a unary call is sent. A call that is refused is not
+// sent, and fails with the error of [Error]. A call that no server took, which fails with UNAVAILABLE, gives back what it
+// took; every other outcome commits.
+func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryClientInterceptor {
+	i := newInterceptor(l, request, opts)
+	return func(
+		ctx context.Context, method string, message, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, callOptions ...grpc.CallOption,
+	) error {
+		ctx, lease, err := i.acquire(ctx, method)
+		if err != nil {
+			return err
+		}
+		err = invoke(ctx, method, message, answer, conn, callOptions...)
+		i.settle(ctx, lease, status.Code(err) != codes.Unavailable)
+		return err
+	}
+}
+
+// StreamClientInterceptor is [UnaryClientInterceptor] for streams, which acquire once when they are opened, or with
+// [PerMessage] for each message that goes out. The lease is settled when the stream ends: RecvMsg has returned an error, or
+// the context has ended.
+func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.StreamClientInterceptor {
+	i := newInterceptor(l, request, opts)
+	return func(
+		ctx context.Context, description *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, callOptions ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		if i.perMessage {
+			stream, err := open(ctx, description, conn, method, callOptions...)
+			if err != nil {
+				return nil, err
+			}
+			return &clientStream{ClientStream: stream, interceptor: i, method: method, end: func(error) {}}, nil
+		}
+		ctx, lease, err := i.acquire(ctx, method)
+		if err != nil {
+			return nil, err
+		}
+		stream, err := open(ctx, description, conn, method, callOptions...)
+		if err != nil {
+			i.settle(ctx, lease, status.Code(err) != codes.Unavailable)
+			return nil, err
+		}
+		var once sync.Once
+		end := func(err error) {
+			once.Do(func() { i.settle(ctx, lease, status.Code(err) != codes.Unavailable) })
+		}
+		stop := context.AfterFunc(ctx, func() { end(ctx.Err()) })
+		return &clientStream{ClientStream: stream, interceptor: i, method: method, end: func(err error) {
+			stop()
+			end(err)
+		}}, nil
+	}
+}
+
+// A clientStream settles at its end, or acquires for each message.
+type clientStream struct {
+	grpc.ClientStream
+	interceptor *interceptor
+	method      string
+	end         func(error)
+}
+
+// SendMsg sends a message, and acquires for it before.
+func (s *clientStream) SendMsg(m any) error {
+	if s.interceptor.perMessage {
+		if _, _, err := s.interceptor.acquire(s.Context(), s.method); err != nil {
+			return err
+		}
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// RecvMsg receives a message.
+func (s *clientStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err != nil {
+		s.end(err)
+	}
+	return err
+}

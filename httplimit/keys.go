@@ -1,0 +1,167 @@
+package httplimit
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Key finds the entity that a request is charged to.
+type Key func(*http.Request) (entity string, err error)
+
+// A KeyError says that a request has no key, or none that can be one. It does not hold the key, which may be secret.
+type KeyError struct {
+	Source string // where it was looked for, such as "header X-API-Key"
+	Reason string // the rule that it breaks
+}
+
+// Error returns where the key was looked for, and what is wrong.
+func (e *KeyError) Error() string { return "httplimit: the key in the " + e.Source + " " + e.Reason }
+
+// longestKey is the most bytes of a key that are looked at. Entities have at most 256 bytes; bearer tokens, which are
+// hashed, may be longer.
+const (
+	longestKey    = 256
+	longestBearer = 8192
+)
+
+// Requests returns a request function for limits of requests: each takes one of a limit of a resource, from the entity that
+// a key finds.
+func Requests(resource, limit string, key Key) func(*http.Request) (zlimit.Request, error) {
+	if key == nil {
+		panic("httplimit: the key function is nil")
+	}
+	var one zlimit.Consumption = consumeOne(limit) // made once, since it is allocated
+	return func(r *http.Request) (zlimit.Request, error) {
+		entity, err := key(r)
+		return zlimit.Request{Entity: entity, Resource: resource, Consume: one}, err
+	}
+}
+
+// consumeOne is the consumption of one token of a limit.
+type consumeOne string
+
+// AppendAmounts implements [zlimit.Consumption].
+func (limit consumeOne) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
+	return append(to, zlimit.Amount{Limit: string(limit), Tokens: 1})
+}
+
+// ByHeader finds the entity in a header field, as it is. Use it for what something trusted has set, such as the gateway
+// before this server: a client can send what it likes. The field must be there once, and have 1 to 256 bytes; otherwise the
+// error is a [*KeyError].
+func ByHeader(name string) Key {
+	name = http.CanonicalHeaderKey(name)
+	source := "header " + name
+	return func(r *http.Request) (string, error) {
+		return single(source, r.Header[name], longestKey)
+	}
+}
+
+// single returns the only value.
+func single(source string, values []string, longest int) (string, error) {
+	switch {
+	case len(values) == 0 || len(values) == 1 && values[0] == "":
+		return "", &KeyError{source, "is missing"}
+	case len(values) > 1:
+		return "", &KeyError{source, "is there " + strconv.Itoa(len(values)) + " times"}
+	case len(values[0]) > longest:
+		return "", &KeyError{source, fmt.Sprintf("has %d bytes; it must have at most %d", len(values[0]), longest)}
+	}
+	return values[0], nil
+}
+
+// ByBearer finds the entity in the token of the field Authorization: Bearer. The token is a secret, so that the entity is
+// not the token but the HMAC-SHA-256 of it with a key of the server, in base64 for URLs, behind "bearer-". Who reads the
+// table learns no token. The key must have at least 16 bytes, which is a panic otherwise; another key makes other entities.
+// A token that is missing, or has more than 8192 bytes, is a [*KeyError]. It is not checked whether it is valid.
+func ByBearer(key []byte) Key {
+	if len(key) < 16 {
+		panic(fmt.Sprintf("httplimit: the key of bearer tokens has %d bytes; it must have at least 16", len(key)))
+	}
+	key = append([]byte(nil), key...)
+	const source = "header Authorization"
+	return func(r *http.Request) (string, error) {
+		value, err := single(source, r.Header["Authorization"], longestBearer)
+		if err != nil {
+			return "", err
+		}
+		scheme, token, _ := strings.Cut(value, " ")
+		token = strings.Trim(token, " ")
+		if !strings.EqualFold(scheme, "Bearer") || token == "" {
+			return "", &KeyError{source, "is no bearer token"}
+		}
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(token))
+		return "bearer-" + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), nil
+	}
+}
+
+// ByClientIP finds the entity in the address of the client. Proxies that are trusted, by their addresses, are believed what
+// they add to X-Forwarded-For: the entity is the last address there that is not of a trusted proxy. Without trusted proxies
+// it is the address of the connection, and the field is not looked at, since anybody can send it.
+//
+// An IPv6 address stands for its network of 64 bits, which one client has to itself. The entity is written as the address,
+// without brackets and zones, such as 192.0.2.7 or 2001:db8:0:0::. An address that cannot be read is a [*KeyError]; what
+// stands before it in the field is not believed.
+func ByClientIP(trusted ...netip.Prefix) Key {
+	trusted = append([]netip.Prefix(nil), trusted...)
+	isTrusted := func(a netip.Addr) bool {
+		for _, p := range trusted {
+			if p.Contains(a) {
+				return true
+			}
+		}
+		return false
+	}
+	return func(r *http.Request) (string, error) {
+		remote, err := parseAddress(r.RemoteAddr)
+		if err != nil {
+			return "", &KeyError{"address of the connection", "cannot be read"}
+		}
+		if !isTrusted(remote) {
+			return entityOf(remote), nil
+		}
+		hops := strings.Split(strings.Join(r.Header["X-Forwarded-For"], ","), ",")
+		for i := len(hops) - 1; i >= 0; i-- {
+			hop := strings.TrimSpace(hops[i])
+			if hop == "" && i == len(hops)-1 && len(hops) == 1 { // the proxy asks for itself
+				break
+			}
+			address, err := parseAddress(hop)
+			if err != nil {
+				return "", &KeyError{"header X-Forwarded-For", "cannot be read"}
+			}
+			remote = address
+			if !isTrusted(address) {
+				break
+			}
+		}
+		return entityOf(remote), nil
+	}
+}
+
+// parseAddress reads an address with or without a port.
+func parseAddress(text string) (netip.Addr, error) {
+	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+		return a.Unmap().WithZone(""), nil
+	}
+	p, err := netip.ParseAddrPort(text)
+	return p.Addr().Unmap().WithZone(""), err
+}
+
+// entityOf writes an address as an entity. Entities start with a letter or digit, so that an address that begins with
+// colons is written with its zeros.
+func entityOf(a netip.Addr) string {
+	if a.Is4() {
+		return a.String()
+	}
+	network := netip.PrefixFrom(a, 64).Masked().Addr()
+	return network.StringExpanded()[:19] + "::"
+}

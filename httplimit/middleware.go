@@ -1,0 +1,158 @@
+package httplimit
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An Option changes how the middleware works.
+type Option func(*middleware)
+
+// WithLegacyHeaders adds the fields that were deployed before the draft: X-RateLimit-Limit, -Remaining and -Reset, in
+// seconds, of the limit of which least is left. They are off by default.
+func WithLegacyHeaders() Option { return func(m *middleware) { m.legacy = true } }
+
+// WithoutHeaders leaves out what says where the limits stand; Retry-After remains. It is for servers that do not tell their
+// limits.
+func WithoutHeaders() Option { return func(m *middleware) { m.silent = true } }
+
+// WithPartitionKey adds the parameter pk to the fields, by which a client tells the limits of several entities apart: the
+// first 12 bytes of HMAC-SHA-256 of the entity with the key. The key must be secret and have at least 16 bytes. The default
+// is no such parameter.
+func WithPartitionKey(key []byte) Option {
+	return func(m *middleware) {
+		if len(key) < 16 {
+			panic("httplimit: the partition key has " + strconv.Itoa(len(key)) + " bytes; it must have at least 16")
+		}
+		m.partition = append([]byte(nil), key...)
+	}
+}
+
+// WithErrorHandler sets what answers a request that is not admitted; the default is [Refuse]. The fields that say where the
+// limits stand are set before it is called.
+func WithErrorHandler(handle func(http.ResponseWriter, *http.Request, error)) Option {
+	return func(m *middleware) {
+		if handle == nil {
+			panic("httplimit: the error handler is nil")
+		}
+		m.refuse = handle
+	}
+}
+
+// WithLogger sets where leases are reported that cannot be settled, and errors that are answered with status 500; by
+// default nowhere.
+func WithLogger(l *slog.Logger) Option {
+	return func(m *middleware) {
+		if l == nil {
+			panic("httplimit: the logger is nil")
+		}
+		m.logger = l
+	}
+}
+
+// A middleware is what the handlers of one call of New share.
+type middleware struct {
+	limiter   *zlimit.RateLimiter
+	request   func(*http.Request) (zlimit.Request, error)
+	legacy    bool
+	silent    bool
+	partition []byte
+	refuse    func(http.ResponseWriter, *http.Request, error)
+	logger    *slog.Logger
+}
+
+// New returns middleware that acquires what a request consumes before the handler is called, and settles when it returns:
+// what the handler corrected on the lease is committed, and a handler that panics gives everything back, while the panic
+// goes on. The handler finds its lease with [Lease].
+//
+// The function says who asks, and for what; it may be [Requests]. An error of it answers the request as one of Acquire does;
+// [WithErrorHandler] tells them apart. A panic of it goes on before anything is acquired.
+//
+// The fields of the response are set before the handler is called, so that it may change them. The ResponseWriter is passed
+// on as it is: flushing, hijacking and [http.ResponseController] work as without the middleware. A response that ends long
+// after its handler has returned, such as that of a hijacked connection, is settled when the handler returns.
+//
+// It panics when the limiter or the function is nil, or an option is wrong. A request costs what
+// [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost.
+func New(l *zlimit.RateLimiter, request func(*http.Request) (zlimit.Request, error), opts ...Option) func(http.Handler) http.Handler {
+	if l == nil {
+		panic("httplimit: the limiter is nil")
+	}
+	if request == nil {
+		panic("httplimit: the request function is nil")
+	}
+	m := &middleware{limiter: l, request: request, logger: slog.New(slog.DiscardHandler)}
+	for i, opt := range opts {
+		if opt == nil {
+			panic("httplimit: option " + strconv.Itoa(i+1) + " is nil")
+		}
+		opt(m)
+	}
+	return func(next http.Handler) http.Handler {
+		if next == nil {
+			panic("httplimit: the handler is nil")
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+	}
+}
+
+func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	lease, err := m.acquire(r)
+	if err != nil {
+		m.reject(w, r, err)
+		return
+	}
+	s := &scope{Context: r.Context(), lease: lease}
+	if !m.silent {
+		m.describe(w.Header(), lease.Statuses(), &s.values)
+	}
+	done := false
+	defer func() {
+		settle, op := lease.Commit, "commit"
+		if !done { // the handler panics, or ends its goroutine
+			settle, op = lease.Rollback, "roll back"
+		}
+		if err := settle(s.Context); err != nil && !isClosed(err) { // by the handler itself
+			m.logger.ErrorContext(s.Context, "httplimit: a lease could not be settled", "op", op, "error", err)
+		}
+	}()
+	next.ServeHTTP(w, r.WithContext(s)) //nolint:contextcheck // it is made from the request's
+	done = true
+}
+
+func (m *middleware) acquire(r *http.Request) (*zlimit.Lease, error) {
+	request, err := m.request(r)
+	if err != nil {
+		return nil, err
+	}
+	return m.limiter.Acquire(r.Context(), request)
+}
+
+// A scope is the context of an admitted request. It has the values of its response's fields, too, which saves their
+// allocation.
+type scope struct {
+	context.Context //nolint:containedctx // it is a context
+	lease  *zlimit.Lease
+	values [2]string
+}
+
+type leaseKey struct{}
+
+// Value returns the lease for its key.
+func (s *scope) Value(key any) any {
+	if key == (leaseKey{}) {
+		return s.lease
+	}
+	return s.Context.Value(key)
+}
+
+// Lease returns the lease of a request from the context of its handler, to correct what it consumes; nil where the
+// middleware is not in use. The middleware settles it.
+func Lease(ctx context.Context) *zlimit.Lease {
+	lease, _ := ctx.Value(leaseKey{}).(*zlimit.Lease)
+	return lease
+}

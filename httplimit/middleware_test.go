@@ -1,0 +1,464 @@
+package httplimit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+var byKey = httplimit.Requests("api", "rpm", httplimit.ByHeader("X-API-Key"))
+
+// get sends a request with a key through a handler.
+func get(t testing.TB, h http.Handler, key string) *http.Response {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	if key != "" {
+		r.Header.Set("X-API-Key", key)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+// ok answers with status 200.
+var ok = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+func TestRequestsAreLimited(t *testing.T) {
+	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 2), zlimit.PerDay("rpd", 100))
+	h := httplimit.New(limiter, byKey)(ok)
+	for i, want := range []http.Header{
+		{"Ratelimit-Policy": {`"rpd";q=100;w=86400, "rpm";q=2;w=60`}, "Ratelimit": {`"rpd";r=100, "rpm";r=1;t=30`}},
+		{"Ratelimit-Policy": {`"rpd";q=100;w=86400, "rpm";q=2;w=60`}, "Ratelimit": {`"rpd";r=100, "rpm";r=0;t=30`}},
+	} {
+		got := get(t, h, "alice")
+		if diff := cmp.Diff(want, got.Header); got.StatusCode != http.StatusOK || diff != "" {
+			t.Errorf("response %d = %d (-want +got):\n%s", i, got.StatusCode, diff)
+		}
+	}
+	got := get(t, h, "alice")
+	want := http.Header{
+		"Ratelimit-Policy": {`"rpm";q=2;w=60, "rpd";q=100;w=86400`}, "Ratelimit": {`"rpm";r=0;t=30, "rpd";r=100`},
+		"Retry-After": {"30"}, "Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "Content-Length": {"139"},
+	}
+	if diff := cmp.Diff(want, got.Header); got.StatusCode != http.StatusTooManyRequests || diff != "" {
+		t.Errorf("response = %d (-want +got):\n%s", got.StatusCode, diff)
+	}
+	var problem httplimit.Problem
+	if err := json.NewDecoder(got.Body).Decode(&problem); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(httplimit.Problem{
+		Type: "https://iana.org/assignments/http-problem-types#quota-exceeded", Title: "Quota exceeded", Status: 429,
+		ViolatedPolicies: []string{"rpm"},
+	}, problem); diff != "" {
+		t.Errorf("problem (-want +got):\n%s", diff)
+	}
+	if got := get(t, h, "bob"); got.StatusCode != http.StatusOK {
+		t.Errorf("response to another entity = %d, want 200", got.StatusCode)
+	}
+	clock.Advance(29*time.Second + 999*time.Millisecond)
+	if got := get(t, h, "alice"); got.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("response before Retry-After = %d, want 429", got.StatusCode)
+	}
+	clock.Advance(time.Millisecond)
+	if got := get(t, h, "alice"); got.StatusCode != http.StatusOK {
+		t.Errorf("response after Retry-After = %d, want 200", got.StatusCode)
+	}
+}
+
+func TestMoreThanALimitHolds(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 2))
+	h := httplimit.New(limiter, func(*http.Request) (zlimit.Request, error) {
+		return zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 3}}, nil
+	})(ok)
+	got := get(t, h, "")
+	if got.StatusCode != 429 || got.Header.Get("Retry-After") != "" || got.Header.Get("X-Should-Retry") != "false" {
+		t.Errorf("response = %d %v, want 429 that says not to retry", got.StatusCode, got.Header)
+	}
+}
+
+func TestHandlersCorrectTheirLease(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
+	for _, test := range []struct {
+		name    string
+		handler func(w http.ResponseWriter, r *http.Request)
+		left    int64
+	}{
+		{"more", func(_ http.ResponseWriter, r *http.Request) {
+			if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 4}); err != nil {
+				t.Error(err)
+			}
+		}, 5},
+		{"rolled back by the handler", func(_ http.ResponseWriter, r *http.Request) {
+			if err := httplimit.Lease(r.Context()).Rollback(r.Context()); err != nil {
+				t.Error(err)
+			}
+		}, 10},
+		{"a client that has gone", func(_ http.ResponseWriter, r *http.Request) {
+			if err := httplimit.Lease(r.Context()).Release(zlimit.Amounts{"rpm": 1}); err != nil {
+				t.Error(err)
+			}
+			r.Context().Value(cancelKey{}).(context.CancelFunc)()
+		}, 10},
+		{"a panic", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 10},
+	} {
+		h := httplimit.New(limiter, httplimit.Requests(strings.ReplaceAll(test.name, " ", "-"), "rpm", httplimit.ByHeader("X-API-Key")))(http.HandlerFunc(test.handler))
+		func() {
+			defer func() {
+				if got := recover(); (got != nil) != (test.name == "a panic") {
+					t.Errorf("%s: recover() = %v", test.name, got)
+				}
+			}()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r := httptest.NewRequestWithContext(context.WithValue(ctx, cancelKey{}, cancel), http.MethodGet, "/", http.NoBody)
+			r.Header.Set("X-API-Key", "alice")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		statuses, err := limiter.Available(t.Context(), "alice", strings.ReplaceAll(test.name, " ", "-"))
+		if err != nil || statuses[0].Available != test.left {
+			t.Errorf("%s: %v, %v left, want %d", test.name, statuses, err, test.left)
+		}
+	}
+	if got := httplimit.Lease(t.Context()); got != nil {
+		t.Errorf("Lease() outside = %v, want nil", got)
+	}
+}
+
+type cancelKey struct{}
+
+func TestPanicOfTheKey(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
+	h := httplimit.New(limiter, func(*http.Request) (zlimit.Request, error) { panic("key") })(ok)
+	func() {
+		defer func() {
+			if got := recover(); got != "key" {
+				t.Errorf("recover() = %v, want the panic", got)
+			}
+		}()
+		get(t, h, "alice")
+	}()
+	if got := limiter.Stats().Admitted; got != 0 {
+		t.Errorf("%d leases are taken", got)
+	}
+}
+
+// TestTheWriterIsPassedOn looks at the ResponseWriter that the handler gets: it is the server's own.
+func TestTheWriterIsPassedOn(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	r.Header.Set("X-API-Key", "alice")
+	httplimit.New(limiter, byKey)(http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
+		if got != http.ResponseWriter(w) {
+			t.Errorf("the handler gets %T, want the writer of the server", got)
+		}
+	})).ServeHTTP(w, r)
+}
+
+func TestErrors(t *testing.T) {
+	limiter, _ := zlimittest.New(t)
+	if err := limiter.Limits.SetEntity(t.Context(), "alice", "api", []zlimit.Limit{zlimit.PerMinute("rpm", 10)}); err != nil {
+		t.Fatal(err)
+	}
+	closed, err := zlimit.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close()
+	failing := func(err error) func(*http.Request) (zlimit.Request, error) {
+		return func(*http.Request) (zlimit.Request, error) { return zlimit.Request{}, err }
+	}
+	for _, test := range []struct {
+		name    string
+		h       http.Handler
+		key     string
+		status  int
+		problem string
+	}{
+		{"no key", httplimit.New(limiter, byKey)(ok), "", 401, `{"title":"No valid key","status":401,"detail":"httplimit: the key in the header X-Api-Key is missing"}`},
+		{"a key of a thousand bytes", httplimit.New(limiter, byKey)(ok), strings.Repeat("k", 1000), 401, `{"title":"No valid key","status":401,"detail":"httplimit: the key in the header X-Api-Key has 1000 bytes; it must have at most 256"}`},
+		{"a key that cannot be an entity", httplimit.New(limiter, byKey)(ok), "a b", 400, `{"title":"Invalid request","status":400,"detail":"The entity must start with a letter or digit and hold only ASCII letters, digits and _.-:@."}`},
+		{"an entity without limits", httplimit.New(limiter, byKey)(ok), "globex", 403, `{"title":"No quota","status":403}`},
+		{"a closed limiter", httplimit.New(closed, byKey)(ok), "alice", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
+		{"an outage", httplimit.New(limiter, failing(&zlimit.UnavailableError{Op: "acquire", Err: errors.New("secret")}))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
+		{"any other error", httplimit.New(limiter, failing(errors.New("secret")))(ok), "", 500, `{"title":"Internal error","status":500}`},
+		{"a client that has gone", httplimit.New(limiter, failing(context.Canceled))(ok), "", 200, ``},
+		{"a handler of one's own", httplimit.New(limiter, byKey, httplimit.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), http.StatusTeapot)
+		}))(ok), "", 418, "httplimit: the key in the header X-Api-Key is missing\n"},
+	} {
+		got := get(t, test.h, test.key)
+		body, err := io.ReadAll(got.Body)
+		if got.StatusCode != test.status || string(body) != test.problem || err != nil {
+			t.Errorf("%s: response = %d %s, want %d %s", test.name, got.StatusCode, body, test.status, test.problem)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerDay("rpd", 1000))
+	got := get(t, httplimit.New(limiter, byKey, httplimit.WithLegacyHeaders())(ok), "alice").Header
+	for name, want := range map[string]string{"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9", "X-RateLimit-Reset": "6"} {
+		if got.Get(name) != want {
+			t.Errorf("%s = %q, want %s", name, got.Get(name), want)
+		}
+	}
+	if got := get(t, httplimit.New(limiter, byKey, httplimit.WithoutHeaders())(ok), "alice").Header; len(got) != 0 {
+		t.Errorf("the header without fields is %v", got)
+	}
+	partition := httplimit.WithPartitionKey([]byte("0123456789abcdef"))
+	got = get(t, httplimit.New(limiter, byKey, partition)(ok), "alice").Header
+	other := get(t, httplimit.New(limiter, byKey, partition)(ok), "bob").Header
+	if state := got.Get("RateLimit"); strings.Count(state, ";pk=:") != 2 || state == other.Get("RateLimit") || strings.Contains(state, "alice") {
+		t.Errorf("RateLimit = %s and %s", state, other.Get("RateLimit"))
+	}
+	for name, wrong := range map[string]func(){
+		"no limiter":   func() { httplimit.New(nil, byKey) },
+		"no function":  func() { httplimit.New(limiter, nil) },
+		"no handler":   func() { httplimit.New(limiter, byKey)(nil) },
+		"no option":    func() { httplimit.New(limiter, byKey, nil) },
+		"no key":       func() { httplimit.Requests("api", "rpm", nil) },
+		"short key":    func() { httplimit.New(limiter, byKey, httplimit.WithPartitionKey(nil)) },
+		"short bearer": func() { httplimit.ByBearer([]byte("short")) },
+		"no error":     func() { httplimit.New(limiter, byKey, httplimit.WithErrorHandler(nil)) },
+		"nil logger":   func() { httplimit.New(limiter, byKey, httplimit.WithLogger(nil)) },
+	} {
+		func() {
+			defer func() {
+				if text, ok := recover().(string); !ok || !strings.HasPrefix(text, "httplimit: ") {
+					t.Errorf("%s: recover() = %q, want a panic of this package", name, text)
+				}
+			}()
+			wrong()
+		}()
+	}
+}
+
+// TestRetryAfterIsNeverBeforeTheRoom refuses requests of random limits in random states, waits as long as the response says,
+// and asks again. It also holds Retry-After against every t.
+func TestRetryAfterIsNeverBeforeTheRoom(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	limiter, clock := zlimittest.New(t)
+	refused := 0
+	for i := range 300 {
+		resource := "r" + strconv.Itoa(i)
+		amounts := zlimit.Amounts{}
+		var limits []zlimit.Limit
+		for j := range 1 + random.IntN(3) {
+			name := "l" + strconv.Itoa(j)
+			limits = append(limits, zlimit.Limit{
+				Name: name, Capacity: 1 + random.Int64N(1000), RefillAmount: 1 + random.Int64N(1000),
+				RefillPeriod: time.Duration(1+random.Int64N(100)) * time.Second,
+			})
+			amounts[name] = 1 + random.Int64N(limits[j].Capacity)
+		}
+		if err := limiter.Limits.SetResource(t.Context(), resource, limits); err != nil {
+			t.Fatal(err)
+		}
+		h := httplimit.New(limiter, func(*http.Request) (zlimit.Request, error) {
+			return zlimit.Request{Entity: "alice", Resource: resource, Consume: amounts}, nil
+		})(ok)
+		got := get(t, h, "")
+		for got.StatusCode == http.StatusOK {
+			clock.Advance(time.Duration(random.IntN(2000)) * time.Millisecond)
+			got = get(t, h, "")
+			if random.IntN(20) == 0 {
+				break
+			}
+		}
+		if got.StatusCode == http.StatusOK {
+			continue
+		}
+		refused++
+		after, err := strconv.ParseInt(got.Header.Get("Retry-After"), 10, 64)
+		if err != nil || after < 1 {
+			t.Fatalf("Retry-After = %q", got.Header.Get("Retry-After"))
+		}
+		for _, item := range strings.Split(got.Header.Get("RateLimit"), ", ") {
+			_, wait, there := strings.Cut(item, ";t=")
+			if n, _ := strconv.ParseInt(wait, 10, 64); there && n > after {
+				t.Errorf("Retry-After = %d, before the time of %s", after, item)
+			}
+		}
+		clock.Advance(time.Duration(after) * time.Second)
+		if got := get(t, h, ""); got.StatusCode != http.StatusOK {
+			t.Errorf("%v of %v: response %d seconds later = %d, want 200", amounts, limits, after, got.StatusCode)
+		}
+	}
+	if refused < 100 {
+		t.Errorf("only %d requests were refused", refused)
+	}
+}
+
+func TestTransport(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 3))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }))
+	defer server.Close()
+	transport := &httplimit.Transport{Limiter: limiter, Request: httplimit.Requests("api", "rpm", httplimit.ByHeader("X-API-Key"))}
+	client := &http.Client{Transport: transport}
+	send := func(url string) error {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-API-Key", "alice")
+		response, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		lease := httplimit.Lease(response.Request.Context())
+		if err := lease.Adjust(zlimit.Amounts{"rpm": 1}); err != nil {
+			t.Errorf("Adjust() = %v", err)
+		}
+		_, err = io.Copy(io.Discard, response.Body)
+		if again := lease.Adjust(zlimit.Amounts{"rpm": 1}); !errors.Is(again, zlimit.ErrLeaseClosed) {
+			t.Errorf("Adjust() after the end = %v, want that the lease is closed", again)
+		}
+		return err
+	}
+	if err := send(server.URL); err != nil { // two of three
+		t.Fatal(err)
+	}
+	if err := send("http://127.0.0.1:1"); err == nil { // given back
+		t.Error("a request to nobody has no error")
+	}
+	if err := send(server.URL); err != nil { // one, and one in debt
+		t.Fatal(err)
+	}
+	var exceeded *zlimit.ExceededError
+	if err := send(server.URL); !errors.As(err, &exceeded) {
+		t.Errorf("Do() = %v, want a rejection", err)
+	}
+	client.Transport = &httplimit.Transport{}
+	var invalid *zlimit.ValidationError
+	if err := send(server.URL); !errors.As(err, &invalid) {
+		t.Errorf("Do() of a transport without a limiter = %v", err)
+	}
+}
+
+// TestAllocations bounds what the middleware allocates for a request more than the calls that it makes.
+func TestAllocations(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1_000_000_000))
+	request, err := byKey(keyed(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare := testing.AllocsPerRun(1000, func() {
+		lease, err := limiter.Acquire(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = lease.Statuses()
+		_ = lease.Commit(t.Context())
+	})
+	r, w := keyed(t), httptest.NewRecorder()
+	h := httplimit.New(limiter, byKey)(ok)
+	through := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) })
+	t.Logf("%v allocations of the calls, %v through the middleware", bare, through)
+	if through > bare+3 {
+		t.Errorf("%v allocations through the middleware, %v without, want 3 more at most", through, bare)
+	}
+}
+
+func keyed(t testing.TB) *http.Request {
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	r.Header.Set("X-API-Key", "alice")
+	return r
+}
+
+func BenchmarkMiddleware(b *testing.B) {
+	limiter, _ := zlimittest.New(b, zlimit.PerDay("rpm", 1_000_000_000))
+	request, err := byKey(keyed(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("acquire", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := limiter.Acquire(b.Context(), request); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("acquire and commit", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			lease, err := limiter.Acquire(b.Context(), request)
+			if err != nil {
+				b.Fatal(err)
+			}
+			_ = lease.Commit(b.Context())
+		}
+	})
+	r, w := keyed(b), httptest.NewRecorder()
+	for name, opts := range map[string][]httplimit.Option{"middleware": nil, "middleware without fields": {httplimit.WithoutHeaders()}} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			h := httplimit.New(limiter, byKey, opts...)(ok)
+			for b.Loop() {
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+func ExampleNew() {
+	limiter, err := zlimit.Open(context.Background(), "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 1)}
+	if err := limiter.Limits.SetResource(context.Background(), "api", limits); err != nil {
+		panic(err)
+	}
+
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+	limit := httplimit.New(limiter, httplimit.Requests("api", "rpm", httplimit.ByHeader("X-API-Key")))
+	server := httptest.NewServer(limit(hello))
+	defer server.Close()
+
+	for range 2 {
+		r, _ := http.NewRequest(http.MethodGet, server.URL, http.NoBody)
+		r.Header.Set("X-API-Key", "alice")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			panic(err)
+		}
+		_ = response.Body.Close()
+		fmt.Println(response.Status)
+		for _, name := range slices.Sorted(maps.Keys(response.Header)) {
+			if strings.Contains(name, "Ratelimit") || name == "Retry-After" {
+				fmt.Println(name, response.Header.Get(name))
+			}
+		}
+	}
+
+	// Output:
+	// 200 OK
+	// Ratelimit "rpm";r=0;t=60
+	// Ratelimit-Policy "rpm";q=1;w=60
+	// 429 Too Many Requests
+	// Ratelimit "rpm";r=0;t=60
+	// Ratelimit-Policy "rpm";q=1;w=60
+	// Retry-After 60
+}

@@ -1,0 +1,12 @@
+// Package llm limits calls of language models by what they take: requests, and tokens of the prompt, of caches and of the
+// answer. It speaks the protocols of OpenAI (chat completions and responses), Anthropic, Gemini and Amazon Bedrock
+// (Converse), streamed or not.
+//
+// A [Transport] goes into the http.Client of a provider's SDK, or into a reverse proxy. It takes an estimate before a
+// request is sent, passes the answer through unchanged, and settles the lease by what the answer reports:
+//
+//	transport, err := llm.NewTransport(limiter, llm.For("team-a"))
+//	client := openai.NewClient(option.WithHTTPClient(&http.Client{Transport: transport}))
+//
+// A [Meter] finds the usage in an answer that something else has asked for.
+package llm

@@ -1,0 +1,82 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
+)
+
+// A messageReader takes the payloads out of an AWS event stream. It keeps one message, up to a bound; larger ones, which
+// Converse does not send, are passed over.
+type messageReader struct {
+	data *scanner
+
+	message []byte
+	skip    int // bytes of a message that is too large
+	broken  bool
+	decoder *eventstream.Decoder
+}
+
+// The lengths of a message's beginning, which has its length in the first four bytes; of the shortest message; and of the
+// longest that is read.
+const (
+	messagePrelude = 12
+	messageLeast   = 16
+	messageMost    = 1 << 20
+)
+
+// write takes a piece of the stream.
+func (r *messageReader) write(p []byte) {
+	for len(p) > 0 && !r.broken {
+		if r.skip > 0 {
+			n := min(r.skip, len(p))
+			r.skip -= n
+			p = p[n:]
+			continue
+		}
+		n := min(r.missing(), len(p))
+		r.message = append(r.message, p[:n]...)
+		p = p[n:]
+		if len(r.message) >= messagePrelude {
+			r.check()
+		}
+	}
+}
+
+// missing returns how many bytes have to come before more is known of the message, or before it is there.
+func (r *messageReader) missing() int {
+	if len(r.message) < messagePrelude {
+		return messagePrelude - len(r.message)
+	}
+	return r.length() - len(r.message)
+}
+
+func (r *messageReader) length() int { return int(binary.BigEndian.Uint32(r.message)) }
+
+// check decodes a message that is there, and passes over one that is too large.
+func (r *messageReader) check() {
+	switch length := r.length(); {
+	case length < messageLeast:
+		r.broken = true
+	case length > messageMost:
+		r.skip = length - len(r.message)
+		r.message = r.message[:0]
+	case length == len(r.message):
+		r.decode()
+		r.message = r.message[:0]
+	}
+}
+
+func (r *messageReader) decode() {
+	if r.decoder == nil {
+		r.decoder = eventstream.NewDecoder()
+	}
+	m, err := r.decoder.Decode(bytes.NewReader(r.message), nil)
+	if err != nil { // a checksum that is wrong, and what follows cannot be trusted
+		r.broken = true
+		return
+	}
+	r.data.reset()
+	r.data.write(m.Payload)
+}

@@ -1,0 +1,174 @@
+package llm
+
+import (
+	"context"
+	"math"
+	"math/bits"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// learnEvery is how long what was learned of a resource holds in a process.
+const learnEvery = 5 * time.Second
+
+// longestWait is the longest wait that a response is believed to ask for.
+const longestWait = time.Hour
+
+// A learner remembers when something was last learned of a resource. Its zero value has learned nothing.
+type learner struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+// due reports whether something may be learned of a resource, and takes it that it is.
+func (l *learner) due(resource string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last, ok := l.last[resource]; ok && now.Sub(last) < learnEvery && now.Sub(last) >= 0 {
+		return false
+	}
+	if l.last == nil || len(l.last) == 10_000 { // which are more resources than have limits
+		l.last = map[string]time.Time{}
+	}
+	l.last[resource] = now
+	return true
+}
+
+// learn brings the bucket of the account down to what a response says. What cannot be learned is logged.
+func (t *Transport) learn(ctx context.Context, resource string, r *http.Response, delay time.Duration) {
+	if t.config.account == "" {
+		return
+	}
+	now := t.config.clock()
+	told := t.told(r, delay, now)
+	if len(told) == 0 || !t.learner.due(resource, now) {
+		return
+	}
+	if err := t.lower(ctx, resource, told); err != nil {
+		t.config.logger.Warn("llm: the limits that a provider tells were not learned", "account", t.config.account, "resource", resource, "error", err)
+	}
+}
+
+// A claim is what a provider says of a limit: how much is left, or that nothing is before a wait is over.
+type claim struct {
+	remaining int64
+	wait      time.Duration
+}
+
+// told returns what a response says of the limits, by their names.
+func (t *Transport) told(r *http.Response, delay time.Duration, now time.Time) map[string]claim {
+	told, empty := map[string]claim{}, false
+	for _, c := range t.config.charges {
+		kind := c.weights.kind()
+		if remaining, ok := remainingOf(r.Header, kind); ok {
+			told[c.limit] = claim{remaining: remaining}
+			empty = empty || remaining == 0
+		}
+	}
+	if r.StatusCode != http.StatusTooManyRequests { // not 529 either: an overload of Anthropic says nothing of limits
+		return told
+	}
+	wait := min(max(delay, retryAfter(r.Header, now)), longestWait)
+	if wait <= 0 {
+		return told
+	}
+	for _, c := range t.config.charges {
+		said, ok := told[c.limit]
+		if c.weights.kind() != "" && (!empty || ok && said.remaining == 0) { // those that are named, or all of them
+			told[c.limit] = claim{wait: wait}
+		}
+	}
+	return told
+}
+
+// lower charges what a bucket of the account has more than a provider says.
+func (t *Transport) lower(ctx context.Context, resource string, told map[string]claim) error {
+	statuses, err := t.limiter.Available(ctx, t.config.account, resource)
+	if err != nil {
+		return err
+	}
+	nothing, excess := zlimit.Amounts{}, zlimit.Amounts{}
+	for _, s := range statuses {
+		claim, ok := told[s.Limit.Name]
+		if !ok {
+			continue
+		}
+		if over := s.Available - (claim.remaining - refill(s.Limit, claim.wait)); over > 0 {
+			nothing[s.Limit.Name], excess[s.Limit.Name] = 0, min(over, maxAmount)
+		}
+	}
+	if len(excess) == 0 {
+		return nil
+	}
+	lease, err := t.limiter.Acquire(ctx, zlimit.Request{Entity: t.config.account, Resource: resource, Consume: nothing})
+	if err != nil {
+		return err
+	}
+	if err := lease.Adjust(excess); err != nil {
+		return err
+	}
+	return lease.Commit(ctx)
+}
+
+// refill returns how many whole tokens flow into a limit in a time.
+func refill(l zlimit.Limit, d time.Duration) int64 {
+	high, low := bits.Mul64(uint64(l.RefillAmount), uint64(d))
+	if high >= uint64(l.RefillPeriod) {
+		return maxAmount
+	}
+	n, _ := bits.Div64(high, low, uint64(l.RefillPeriod))
+	return int64(min(n, maxAmount))
+}
+
+// kind returns what providers call the limit that the weights are of; "" for one that they do not have.
+func (w Weights) kind() string {
+	if max(w.Request, w.Input, w.CacheRead, w.CacheWrite, w.Output) != 1 {
+		return ""
+	}
+	switch tokens := max(w.Input, w.CacheRead, w.CacheWrite, w.Output); {
+	case w.Request == 1 && tokens == 0:
+		return "requests"
+	case w.Request == 1:
+		return ""
+	case w.Input == 1 && w.Output == 1:
+		return "tokens"
+	case w.Input == 1:
+		return "input-tokens"
+	case w.Output == 1:
+		return "output-tokens"
+	default:
+		return ""
+	}
+}
+
+// remainingOf returns what a response says is left of a kind of limit, in the headers of OpenAI or Anthropic.
+func remainingOf(h http.Header, kind string) (int64, bool) {
+	if kind == "" {
+		return 0, false
+	}
+	for _, name := range []string{"X-Ratelimit-Remaining-" + kind, "Anthropic-Ratelimit-" + kind + "-Remaining"} {
+		if n, err := strconv.ParseInt(h.Get(name), 10, 64); err == nil && n >= 0 {
+			return min(n, maxAmount), true
+		}
+	}
+	return 0, false
+}
+
+// retryAfter returns how long a response asks to wait; 0 when it does not.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	if ms, err := strconv.ParseFloat(h.Get("Retry-After-Ms"), 64); err == nil && ms > 0 {
+		return time.Duration(math.Ceil(min(ms, 1e9))) * time.Millisecond
+	}
+	value := h.Get("Retry-After")
+	if s, err := strconv.ParseFloat(value, 64); err == nil && s > 0 {
+		return time.Duration(math.Ceil(min(s, 1e6)*1000)) * time.Millisecond
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return at.Sub(now)
+	}
+	return 0
+}

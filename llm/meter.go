@@ -1,0 +1,114 @@
+package llm
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Meter is the body of a model's answer that finds the usage while it is read. What is read from it is what came, byte
+// by byte and as early. It keeps some hundred bytes of an answer of any length. A body that is compressed with gzip is
+// metered too, by a goroutine that ends with Close or at the end of the body; other compressions are passed through and
+// not understood.
+//
+// Read must be called by one goroutine at a time; Close and Usage may be called at any time.
+type Meter struct {
+	tally *tally
+	body  io.ReadCloser
+	feed  io.Writer
+
+	unzip     *io.PipeWriter // what is compressed goes here; nil for a body that is not
+	unzipped  chan struct{}  // closed when all of it was taken
+	stopUnzip sync.Once
+
+	mu    sync.Mutex
+	atEnd bool
+}
+
+// NewMeter returns the body of the answer to a call as a Meter. The header tells how the answer is framed: Content-Type
+// text/event-stream or application/vnd.amazon.eventstream, and JSON otherwise; Content-Encoding gzip. The Meter closes the
+// body when it is closed.
+func NewMeter(call Call, header http.Header, body io.ReadCloser) *Meter {
+	m := &Meter{body: body, feed: io.Discard}
+	t := &tally{call: call, format: &format{}}
+	if call.API > 0 && int(call.API) < len(formats) {
+		t.format = formats[call.API]
+	}
+	m.tally = t
+	sink := lockedWriter{t, t.newWriter(header.Get("Content-Type"))}
+	switch strings.ToLower(header.Get("Content-Encoding")) {
+	case "", "identity":
+		m.feed = sink
+	case "gzip", "x-gzip":
+		m.decompress(sink)
+	}
+	return m
+}
+
+// decompress has a goroutine unpack what is read.
+func (m *Meter) decompress(to io.Writer) {
+	r, w := io.Pipe()
+	m.feed, m.unzip, m.unzipped = w, w, make(chan struct{})
+	go func() {
+		defer close(m.unzipped)
+		if z, err := gzip.NewReader(r); err == nil {
+			_, _ = io.Copy(to, z) // as far as it can be unpacked
+		}
+		_, _ = io.Copy(io.Discard, r) // what is not gzip must not hold up the reader
+	}()
+}
+
+// Read reads the body.
+func (m *Meter) Read(p []byte) (int, error) {
+	n, err := m.body.Read(p)
+	if n > 0 {
+		_, _ = m.feed.Write(p[:n]) // a closed pipe takes no more
+	}
+	if err != nil {
+		m.stop()
+	}
+	if err == io.EOF {
+		m.mu.Lock()
+		m.atEnd = true
+		m.mu.Unlock()
+	}
+	return n, err
+}
+
+// Close closes the body. What was not read by then is not metered.
+func (m *Meter) Close() error {
+	err := m.body.Close()
+	m.stop()
+	return err
+}
+
+// stop ends the unpacking, and waits for what is under way.
+func (m *Meter) stop() {
+	if m.unzip == nil {
+		return
+	}
+	m.stopUnzip.Do(func() { _ = m.unzip.Close() })
+	<-m.unzipped
+}
+
+// Usage returns what the call has taken as far as the answer was read. It is final after Read has returned an error, and
+// after Close. What the provider has not reported is estimated: the prompt by [Call.Input], the answer by the text so far,
+// or by [Call.Output] where the answer has ended and nothing of it was understood.
+func (m *Meter) Usage() Usage {
+	m.mu.Lock()
+	atEnd := m.atEnd
+	m.mu.Unlock()
+	m.tally.mu.Lock()
+	defer m.tally.mu.Unlock()
+	return m.tally.usage(atEnd)
+}
+
+// retryDelay returns how long an error asks to wait, as far as it was read.
+func (m *Meter) retryDelay() time.Duration {
+	m.tally.mu.Lock()
+	defer m.tally.mu.Unlock()
+	return m.tally.delay
+}

@@ -1,0 +1,290 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// A scanner finds values in JSON that comes in pieces of any size. It keeps the path of the place where it is and the
+// scalar that it was asked for, and nothing else: neither memory nor time depends on how a document is cut.
+//
+// A path joins the names of members with dots. Arrays do not appear in it: the elements of an array have its path. What is
+// not JSON breaks the scanner until its next reset.
+type scanner struct {
+	// interest says what a scalar at a path is for.
+	interest func(path []byte) interest
+	// scalar takes a scalar that was asked for, as it is written. It must not keep raw.
+	scalar func(path, raw []byte)
+	// text takes the length in bytes of a piece of a string that is counted.
+	text func(bytes int)
+	// document is called at the end of an object that is in no other object.
+	document func()
+
+	state   scanState
+	open    []byte // the brackets that are open
+	marks   []int  // for each of them, how long the path was before it
+	path    []byte
+	key     []byte // of a member, or a scalar that was asked for, as far as it is there
+	escaped bool   // the key has an escape
+	tooLong bool   // the key or scalar is longer than is kept
+	hex     int    // digits that an escape still has
+	want    interest
+}
+
+// An interest is what a scalar is for.
+type interest uint8
+
+const (
+	ignored interest = iota
+	kept             // to be handed over as it is written
+	counted          // a string whose length counts
+	opaque           // a string that stands for something else, such as a picture: it counts once
+)
+
+type scanState uint8
+
+const (
+	scanValue  scanState = iota // a value may begin
+	scanMember                  // a key or the end of an object
+	scanKey
+	scanKeyEscape
+	scanColon
+	scanString
+	scanStringEscape
+	scanStringHex
+	scanLiteral // a number, true, false or null
+	scanAfter   // a comma or the end of what is open
+	scanBroken
+)
+
+// Bounds of what a scanner keeps. No name or number that it is asked for comes near them.
+const (
+	scanDepth  = 256
+	scanScalar = 256
+)
+
+// opaqueText is the length that the string of a picture or a file counts as.
+const opaqueText = 4 * opaqueTokens
+
+// reset makes the scanner ready for another document.
+func (s *scanner) reset() {
+	s.state, s.open, s.marks, s.path, s.key = scanValue, s.open[:0], s.marks[:0], s.path[:0], s.key[:0]
+}
+
+// write scans a piece.
+func (s *scanner) write(p []byte) {
+	for len(p) > 0 {
+		switch s.state {
+		case scanBroken:
+			return
+		case scanString:
+			p = s.string(p)
+		default:
+			s.byte(p[0])
+			p = p[1:]
+		}
+	}
+}
+
+// string scans the inside of a string up to its end or an escape.
+func (s *scanner) string(p []byte) []byte {
+	n := bytes.IndexAny(p, "\"\\")
+	rest := []byte(nil)
+	if n < 0 {
+		n = len(p)
+	} else {
+		rest = p[n+1:]
+	}
+	s.take(p[:n], n)
+	switch {
+	case n == len(p):
+	case p[n] == '\\':
+		s.state = scanStringEscape
+		s.keep(p[n])
+	default:
+		s.keep(p[n])
+		s.end()
+	}
+	return rest
+}
+
+// take notes a piece of a string, and how many bytes of text it is.
+func (s *scanner) take(piece []byte, length int) {
+	switch s.want {
+	case counted:
+		s.text(length)
+	case kept:
+		for _, b := range piece {
+			s.keep(b)
+		}
+	case ignored, opaque:
+	}
+}
+
+// keep adds a byte to the key or the scalar, unless it is too long to be one that was asked for.
+func (s *scanner) keep(b byte) {
+	switch {
+	case s.want != kept && s.state != scanKey && s.state != scanKeyEscape:
+	case len(s.key) == scanScalar:
+		s.tooLong = true
+	default:
+		s.key = append(s.key, b)
+	}
+}
+
+// byte scans a byte outside of strings, or one of a key or an escape.
+func (s *scanner) byte(b byte) {
+	switch s.state {
+	case scanKey:
+		s.keep(b)
+		switch b {
+		case '\\':
+			s.escaped, s.state = true, scanKeyEscape
+		case '"':
+			s.name()
+		}
+		return
+	case scanKeyEscape:
+		s.keep(b)
+		s.state = scanKey
+		return
+	case scanStringEscape:
+		s.escape(b)
+		return
+	case scanStringHex:
+		s.keep(b)
+		if s.hex--; s.hex == 0 {
+			s.state = scanString
+		}
+		return
+	case scanLiteral:
+		if !delimits(b) {
+			s.keep(b)
+			return
+		}
+		s.end() // and the byte is what follows
+	default:
+	}
+	if b == ' ' || b == '\t' || b == '\n' || b == '\r' {
+		return
+	}
+	s.token(b)
+}
+
+// delimits reports whether a byte ends a number or a word.
+func delimits(b byte) bool {
+	return b == ',' || b == '}' || b == ']' || b == ' ' || b == '\t' || b == '\n' || b == '\r'
+}
+
+// escape scans the byte after a backslash in a string.
+func (s *scanner) escape(b byte) {
+	s.keep(b)
+	s.state = scanString
+	length := 1
+	if b == 'u' {
+		s.state, s.hex, length = scanStringHex, 4, 3 // most of what is written so takes three bytes
+	}
+	if s.want == counted {
+		s.text(length)
+	}
+}
+
+// token scans a byte that is not space, between keys and scalars.
+func (s *scanner) token(b byte) {
+	switch {
+	case s.state == scanMember && b == '"':
+		s.state, s.escaped, s.tooLong, s.key = scanKey, false, false, append(s.key[:0], b)
+	case s.state == scanColon && b == ':':
+		s.state = scanValue
+	case s.state == scanAfter && b == ',' && len(s.open) > 0:
+		s.next()
+	case (b == '}' || b == ']') && len(s.open) > 0 && s.open[len(s.open)-1] == b-2: // the brackets of ASCII are two apart
+		s.close(b)
+	case s.state == scanAfter && len(s.open) == 0: // documents may follow one another
+		s.state = scanValue
+		s.token(b)
+	case s.state != scanValue:
+		s.state = scanBroken
+	case b == '{', b == '[':
+		s.enter(b)
+	default:
+		s.begin(b)
+	}
+}
+
+// enter opens an object or an array.
+func (s *scanner) enter(b byte) {
+	if len(s.open) == scanDepth {
+		s.state = scanBroken
+		return
+	}
+	s.open, s.marks = append(s.open, b), append(s.marks, len(s.path))
+	if b == '{' {
+		s.state = scanMember
+	}
+}
+
+// next goes on to the next member or element.
+func (s *scanner) next() {
+	last := len(s.open) - 1
+	s.path = s.path[:s.marks[last]]
+	s.state = scanValue
+	if s.open[last] == '{' {
+		s.state = scanMember
+	}
+}
+
+// close ends an object or an array.
+func (s *scanner) close(b byte) {
+	last := len(s.open) - 1
+	s.path = s.path[:s.marks[last]]
+	s.open, s.marks = s.open[:last], s.marks[:last]
+	s.state = scanAfter
+	if b == '}' && bytes.IndexByte(s.open, '{') < 0 {
+		s.document()
+	}
+}
+
+// name takes the key of a member into the path.
+func (s *scanner) name() {
+	s.state = scanColon
+	if len(s.path) > 0 {
+		s.path = append(s.path, '.')
+	}
+	switch name := ""; {
+	case s.tooLong:
+		s.path = append(s.path, '"') // no name that is asked for
+	case !s.escaped:
+		s.path = append(s.path, s.key[1:len(s.key)-1]...)
+	case json.Unmarshal(s.key, &name) != nil:
+		s.state = scanBroken
+	default:
+		s.path = append(s.path, name...)
+	}
+}
+
+// begin starts a scalar.
+func (s *scanner) begin(b byte) {
+	s.want, s.tooLong, s.key = s.interest(s.path), false, s.key[:0]
+	s.state = scanLiteral
+	switch {
+	case b == '"':
+		s.state = scanString
+		if s.want == opaque {
+			s.text(opaqueText)
+		}
+	case b != '-' && (b < '0' || b > '9') && b != 't' && b != 'f' && b != 'n':
+		s.state = scanBroken
+		return
+	}
+	s.keep(b)
+}
+
+// end hands over a scalar.
+func (s *scanner) end() {
+	s.state = scanAfter
+	if s.want == kept && !s.tooLong {
+		s.scalar(s.path, s.key)
+	}
+	s.want = ignored
+}

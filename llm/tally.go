@@ -1,0 +1,160 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A tally adds up what an answer says of its usage. Providers report totals, some of them more than once: the last report
+// of each field counts, and reports are never added.
+type tally struct {
+	format *format
+	call   Call
+
+	mu       sync.Mutex
+	reported [fieldCount]int64
+	has      [fieldCount]bool
+	streamed int64 // bytes of text
+	settled  int64 // how many of them the last report of the output knows
+	finished bool
+	model    string
+	delay    time.Duration // that an error asks to wait
+
+	// What the document under way says; it counts once that is whole.
+	pending      [fieldCount]int64
+	hasPending   [fieldCount]bool
+	pendingEnd   bool
+	pendingModel string
+	bad          bool // it has a number that cannot be true
+}
+
+// maxReported is the most tokens that are believed of one call.
+const maxReported = 1_000_000_000
+
+// newScanner returns a scanner that reports to the tally. The tally must be locked while the scanner writes.
+func (t *tally) newScanner() *scanner {
+	return &scanner{
+		interest: t.format.interest,
+		scalar:   t.scalar,
+		text:     func(bytes int) { t.streamed += int64(bytes) },
+		document: t.document,
+	}
+}
+
+func (t *tally) scalar(path, raw []byte) {
+	if string(raw) == "null" {
+		return
+	}
+	if t.format.delay[string(path)] {
+		var text string
+		if json.Unmarshal(raw, &text) == nil {
+			t.delay, _ = time.ParseDuration(text) // 0 for what is no duration
+		}
+		return
+	}
+	if t.format.finish[string(path)] {
+		t.pendingEnd = true
+	}
+	if t.format.model[string(path)] {
+		_ = json.Unmarshal(raw, &t.pendingModel) // what is no string names no model
+	}
+	f, ok := t.format.fields[string(path)]
+	if !ok {
+		return
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || n < 0 || n > maxReported {
+		t.bad = true
+		return
+	}
+	t.pending[f], t.hasPending[f] = n, true
+}
+
+// document takes over what a whole document says. One with a number that cannot be true reports nothing.
+func (t *tally) document() {
+	if !t.bad {
+		for f, has := range t.hasPending {
+			if has {
+				t.reported[f], t.has[f] = t.pending[f], true
+			}
+		}
+		if t.hasPending[fieldOutput] || t.hasPending[fieldReasoning] {
+			t.settled = t.streamed
+		}
+	}
+	if t.pendingModel != "" {
+		t.model = t.pendingModel
+	}
+	t.finished = t.finished || t.pendingEnd
+	t.hasPending, t.pendingEnd, t.pendingModel, t.bad = [fieldCount]bool{}, false, "", false
+}
+
+// usage returns what the call took as far as it is known; atEnd says that the answer came to its end. The tally is locked.
+func (t *tally) usage(atEnd bool) Usage {
+	n := &t.reported
+	u := Usage{
+		Model:      t.model,
+		Input:      n[fieldInput],
+		CacheRead:  n[fieldCacheRead],
+		CacheWrite: n[fieldCacheWrite],
+		Output:     n[fieldOutput],
+		Reasoning:  n[fieldReasoning],
+	}
+	if u.Model == "" {
+		u.Model = t.call.Model
+	}
+	switch {
+	case t.call.API == GeminiContent:
+		u.Input = max(0, u.Input-u.CacheRead) + n[fieldToolInput]
+		u.Output += u.Reasoning
+	case t.call.API == OpenAIChat, t.call.API == OpenAIResponses, t.call.API == BedrockConverse && inclusive(u.Model):
+		u.Input = max(0, u.Input-u.CacheRead-u.CacheWrite)
+	}
+	if !t.has[fieldInput] {
+		u.Input = t.call.Input
+	}
+	outputReported := t.has[fieldOutput] || t.has[fieldReasoning]
+	u.Complete = t.has[fieldInput] && outputReported && t.settled == t.streamed && (t.finished || atEnd)
+	switch {
+	case u.Complete:
+	case atEnd && !outputReported && t.streamed == 0: // nothing of it was understood, so that the estimate stands
+		u.Output = t.call.Output
+	default:
+		u.Output += tokensOf(t.streamed - t.settled)
+	}
+	return u
+}
+
+// inclusive reports whether a model of Bedrock counts cached tokens among those of the input: OpenAI's do, Anthropic's and
+// Amazon's do not.
+func inclusive(model string) bool { return strings.Contains(model, "openai.") }
+
+// A lockedWriter writes to what feeds a tally.
+type lockedWriter struct {
+	tally *tally
+	to    writer
+}
+
+func (w lockedWriter) Write(p []byte) (int, error) {
+	w.tally.mu.Lock()
+	defer w.tally.mu.Unlock()
+	w.to.write(p)
+	return len(p), nil
+}
+
+// newWriter returns what takes a body of a content type apart.
+func (t *tally) newWriter(contentType string) writer {
+	mediaType, _, _ := bytes.Cut([]byte(contentType), []byte{';'})
+	switch strings.ToLower(strings.TrimSpace(string(mediaType))) {
+	case "text/event-stream":
+		return &eventReader{data: t.newScanner()}
+	case "application/vnd.amazon.eventstream":
+		return &messageReader{data: t.newScanner()}
+	default: // one document, or several, such as the array of streamGenerateContent
+		return t.newScanner()
+	}
+}

@@ -1,0 +1,332 @@
+package llm
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Transport is an [http.RoundTripper] that limits the calls of models among the requests that it sends. It takes an
+// estimate before it sends a call, and settles the lease once: at the end of the answer, when the answer is closed, or
+// when the request's context ends. What the caller reads is what the provider sent.
+//
+// A call that is refused is not sent, and fails with the error of [zlimit.RateLimiter.Acquire]. Requests that are no calls
+// of a model are sent as they are, without a limit. An answer of an error status, and a request that could not be sent,
+// take no tokens; a request that was sent and not answered takes its prompt.
+//
+// An estimate that is above what a limit can hold is cut to that, so that a generous bound of a request does not make it
+// impossible; what the call takes in the end is charged all the same.
+//
+// A Transport is made by [NewTransport] and is safe for concurrent use.
+type Transport struct {
+	limiter *zlimit.RateLimiter
+	entity  func(*http.Request) (string, error)
+	config  config
+	learner learner
+	drains  sync.WaitGroup
+}
+
+// A Report says what became of a call that was admitted.
+type Report struct {
+	Call     Call
+	Entity   string
+	Resource string
+	// Status is that of the response; 0 when there was none.
+	Status int
+	Usage  Usage
+	// Charged is what the call took of each limit in the end, in tokens.
+	Charged zlimit.Amounts
+	// Err is why the lease could not be settled; its estimate stays charged.
+	Err error
+}
+
+// NewTransport returns a transport that charges calls to the entity that a function finds, such as [For] and [FromContext].
+// An error of that function fails the request.
+func NewTransport(l *zlimit.RateLimiter, entity func(*http.Request) (string, error), opts ...Option) (*Transport, error) {
+	if l == nil {
+		return nil, invalid("limiter", "nil", "must not be nil")
+	}
+	if entity == nil {
+		return nil, invalid("entity", "nil", "must not be nil")
+	}
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Transport{limiter: l, entity: entity, config: c}, nil
+}
+
+// For charges every call to one entity.
+func For(entity string) func(*http.Request) (string, error) {
+	return func(*http.Request) (string, error) { return entity, nil }
+}
+
+type entityKey struct{}
+
+// ContextWithEntity returns a context whose requests are charged to an entity by [FromContext].
+func ContextWithEntity(ctx context.Context, entity string) context.Context {
+	return context.WithValue(ctx, entityKey{}, entity)
+}
+
+// FromContext charges a call to the entity that [ContextWithEntity] put into its context. A call without one fails with a
+// [*zlimit.ValidationError].
+func FromContext(r *http.Request) (string, error) {
+	entity, ok := r.Context().Value(entityKey{}).(string)
+	if !ok {
+		return "", invalid("entity", "", "the context must hold one, from ContextWithEntity")
+	}
+	return entity, nil
+}
+
+// Wait returns when the answers that callers have left are read and settled, or with the error of the context. Call it
+// before the limiter is closed, when there are no more requests. Without [WithDrain] there is nothing to wait for.
+func (t *Transport) Wait(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		t.drains.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// RoundTrip implements [http.RoundTripper]. It costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost, and
+// another Acquire for an estimate that is above what a limit can hold.
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	x, err := t.admit(r)
+	switch {
+	case err != nil && t.config.respond:
+		if response := refusal(r, err); response != nil {
+			return response, nil
+		}
+		return nil, err
+	case err != nil:
+		return nil, err
+	case x == nil:
+		return t.config.base.RoundTrip(r)
+	}
+	return x.send(r)
+}
+
+// An exchange is a call that was admitted.
+type exchange struct {
+	transport *Transport
+	call      Call
+	body      *peekedBody
+	entity    string
+	resource  string
+	lease     *zlimit.Lease
+	taken     zlimit.Amounts
+	filter    bool // the caller did not ask for the chunk with the usage
+	settled   sync.Once
+}
+
+// admit acquires what a call is estimated to take. It returns nil for a request that is no call. When it fails the body of
+// the request is closed.
+func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
+	admitted := false
+	defer func() {
+		if !admitted && r.Body != nil {
+			_ = r.Body.Close() // as a transport must; also when the entity's function panics
+		}
+	}()
+	call, body, err := inspect(r, t.config.peek, t.config.output)
+	if err != nil {
+		return nil, err
+	}
+	if call.API == 0 {
+		admitted = true
+		return nil, nil //nolint:nilnil // no call
+	}
+	x = &exchange{transport: t, call: call, body: body}
+	if x.resource, err = t.config.resource(call.Model); err != nil {
+		return nil, err
+	}
+	if x.entity, err = t.entity(r); err != nil {
+		return nil, err
+	}
+	if err := x.acquire(r.Context()); err != nil {
+		return nil, err
+	}
+	admitted = true
+	return x, nil
+}
+
+// acquire takes the estimate, cut to what the limits can hold.
+func (x *exchange) acquire(ctx context.Context) (err error) {
+	x.taken = x.amounts(Usage{Input: x.call.Input, Output: x.call.Output})
+	for range 2 {
+		x.lease, err = x.transport.limiter.Acquire(ctx, zlimit.Request{Entity: x.entity, Resource: x.resource, Consume: x.taken})
+		var exceeded *zlimit.ExceededError
+		if !errors.As(err, &exceeded) || exceeded.Possible() {
+			return err
+		}
+		for _, s := range exceeded.Statuses {
+			if asked, ok := x.taken[s.Limit.Name]; ok {
+				x.taken[s.Limit.Name] = min(asked, s.Limit.Capacity)
+			}
+		}
+	}
+	return err
+}
+
+// amounts returns what a usage takes of each limit.
+func (x *exchange) amounts(u Usage) zlimit.Amounts {
+	amounts := make(zlimit.Amounts, len(x.transport.config.charges))
+	for _, c := range x.transport.config.charges {
+		amounts[c.limit] = c.weights.Of(u)
+	}
+	return amounts
+}
+
+// send sends the call, and has the answer settle it.
+func (x *exchange) send(r *http.Request) (*http.Response, error) {
+	ctx := r.Context()
+	outbound, wrote, cancel := x.outbound(r)
+	stop := context.AfterFunc(ctx, cancel)
+	response, err := x.transport.config.base.RoundTrip(outbound)
+	stop()
+	if err != nil {
+		cancel()
+		usage := Usage{Model: x.call.Model}
+		if wrote.Load() {
+			usage.Input = x.call.Input
+		}
+		x.settle(ctx, outcome{unsent: !wrote.Load(), usage: usage})
+		return nil, err
+	}
+	answered := *response // a copy, since bases may keep theirs
+	answered.Request = r
+	answered.Body = x.answer(ctx, response, cancel)
+	if x.filter && isEventStream(response.Header) {
+		answered.Body, answered.ContentLength = newUsageFilter(answered.Body), -1
+		answered.Header = response.Header.Clone()
+		answered.Header.Del("Content-Length")
+	}
+	return &answered, nil
+}
+
+// outbound returns the request as it is sent; whether it was written, as far as the base traces it; and what ends it.
+func (x *exchange) outbound(r *http.Request) (*http.Request, *atomic.Bool, context.CancelFunc) {
+	ctx, cancel := r.Context(), context.CancelFunc(func() {})
+	if x.transport.draining() { // the caller's end is not that of the request
+		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	}
+	wrote := new(atomic.Bool)
+	trace := &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
+		wrote.Store(info.Err == nil)
+	}}
+	outbound := r.Clone(httptrace.WithClientTrace(ctx, trace))
+	outbound.Body = x.body
+	if x.transport.config.includeUsage {
+		x.filter = x.askForUsage(outbound)
+	}
+	if accepted := outbound.Header.Get("Accept-Encoding"); accepted != "" && accepted != "identity" {
+		outbound.Header.Set("Accept-Encoding", "gzip") // which a meter understands
+	}
+	return outbound, wrote, cancel
+}
+
+// answer returns the body of a response, which settles the call at its end.
+func (x *exchange) answer(ctx context.Context, response *http.Response, cancel context.CancelFunc) io.ReadCloser {
+	meter := NewMeter(x.call, response.Header, response.Body)
+	settle := func() {
+		usage := meter.Usage()
+		if response.StatusCode < 200 || response.StatusCode > 299 {
+			usage = Usage{Model: usage.Model}
+		}
+		x.settle(ctx, outcome{response: response, usage: usage, delay: meter.retryDelay()})
+	}
+	if x.transport.draining() {
+		return x.transport.drain(ctx, meter, settle, cancel)
+	}
+	a := &answer{Meter: meter, settle: settle}
+	a.stop = context.AfterFunc(ctx, settle)
+	return a
+}
+
+// An outcome is what became of a call.
+type outcome struct {
+	unsent   bool
+	response *http.Response // nil when there was none
+	usage    Usage
+	delay    time.Duration // that the body of the response asks for
+}
+
+// settle writes what a call took, tells the observer, and learns from the response. It does so once; who comes later waits
+// until it is done.
+func (x *exchange) settle(ctx context.Context, o outcome) {
+	x.settled.Do(func() {
+		ctx := context.WithoutCancel(ctx)
+		c := &x.transport.config
+		report := Report{Call: x.call, Entity: x.entity, Resource: x.resource, Usage: o.usage}
+		report.Charged, report.Err = x.correct(ctx, o)
+		if report.Err != nil {
+			c.logger.Error("llm: a call could not be settled", "entity", x.entity, "resource", x.resource, "error", report.Err)
+		}
+		if o.response != nil {
+			report.Status = o.response.StatusCode
+		}
+		c.observe(ctx, report)
+		if o.response != nil {
+			x.transport.learn(ctx, x.resource, o.response, o.delay)
+		}
+	})
+}
+
+// correct settles the lease, and returns what is charged.
+func (x *exchange) correct(ctx context.Context, o outcome) (zlimit.Amounts, error) {
+	if o.unsent {
+		return zlimit.Amounts{}, x.lease.Rollback(ctx)
+	}
+	charged := x.amounts(o.usage)
+	correction := make(zlimit.Amounts, len(charged))
+	for limit, n := range charged {
+		correction[limit] = n - x.taken[limit]
+	}
+	if err := x.lease.Adjust(correction); err != nil {
+		return x.taken, err
+	}
+	return charged, x.lease.Commit(ctx)
+}
+
+// An answer is a body that settles its call.
+type answer struct {
+	*Meter
+	settle func()
+	stop   func() bool // waiting for the end of the context
+}
+
+// Read reads the answer, and settles before it returns the end or an error.
+func (a *answer) Read(p []byte) (int, error) {
+	n, err := a.Meter.Read(p)
+	if err != nil {
+		a.stop()
+		a.settle()
+	}
+	return n, err
+}
+
+// Close closes the answer and settles.
+func (a *answer) Close() error {
+	err := a.Meter.Close()
+	a.stop()
+	a.settle()
+	return err
+}
+
+func isEventStream(h http.Header) bool {
+	return strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "text/event-stream")
+}

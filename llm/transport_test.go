@@ -1,0 +1,718 @@
+package llm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+// reports are those of a transport.
+type reports struct {
+	mu  sync.Mutex
+	all []llm.Report
+}
+
+func (r *reports) observe(_ context.Context, report llm.Report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, report)
+}
+
+// one returns the only report.
+func (r *reports) one(t testing.TB) llm.Report {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.all) != 1 {
+		t.Fatalf("%d settlements, want 1: %+v", len(r.all), r.all)
+	}
+	return r.all[0]
+}
+
+// roundTripper is a function as a transport.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// respond returns a base that reads the request and answers with a body.
+func respond(status int, header http.Header, body io.ReadCloser) roundTripper {
+	return func(r *http.Request) (*http.Response, error) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return nil, err
+		}
+		return &http.Response{StatusCode: status, Header: header, Body: body, ContentLength: -1, Request: r}, r.Body.Close()
+	}
+}
+
+func newTransport(t testing.TB, l *zlimit.RateLimiter, base http.RoundTripper, opts ...llm.Option) (*llm.Transport, *reports) {
+	t.Helper()
+	r := &reports{}
+	transport, err := llm.NewTransport(l, llm.For("alice"), append([]llm.Option{llm.WithBase(base), llm.WithObserver(r.observe)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return transport, r
+}
+
+func newRequest(t testing.TB, path, body string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+const chatPath = "/v1/chat/completions"
+
+// left returns what is left of each limit of alice and a resource.
+func left(t testing.TB, l *zlimit.RateLimiter, resource string) map[string]int64 {
+	t.Helper()
+	statuses, err := l.Available(t.Context(), "alice", resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	balances := map[string]int64{}
+	for _, s := range statuses {
+		balances[s.Limit.Name] = s.Available
+	}
+	return balances
+}
+
+func TestCallsAreSettled(t *testing.T) {
+	paths := map[llm.API]string{
+		llm.OpenAIChat: chatPath, llm.OpenAIResponses: "/v1/responses", llm.AnthropicMessages: "/v1/messages",
+		llm.GeminiContent: "/v1beta/models/m:streamGenerateContent", llm.BedrockConverse: "/model/MODEL/converse-stream",
+	}
+	for _, a := range answers(t) {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000), zlimit.PerMinute("out", 100_000))
+		body := &pieces{rest: a.body, lengths: func(int) int { return 5 }}
+		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {a.contentType}}, body),
+			llm.WithLimit("rpm", llm.PerRequest), llm.WithLimit("tpm", llm.PerBedrockToken), llm.WithLimit("out", llm.PerOutput),
+			llm.WithModels(llm.Rule{Pattern: "*", Resource: "models"}))
+		path := strings.ReplaceAll(paths[a.call.API], "MODEL", a.call.Model)
+		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m","max_tokens":500}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(response.Body); err != nil || !bytes.Equal(got, a.body) {
+			t.Errorf("%s: the body is changed, or %v", a.name, err)
+		}
+		if err := response.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := reports.one(t).Usage; got != a.want {
+			t.Errorf("%s: Usage = %+v, want %+v", a.name, got, a.want)
+		}
+		want := map[string]int64{"rpm": 9, "tpm": 100_000 - a.want.Input - a.want.CacheWrite - 5*a.want.Output, "out": 100_000 - a.want.Output}
+		if got := left(t, limiter, "models"); !maps.Equal(got, want) {
+			t.Errorf("%s: left are %v, want %v", a.name, got, want)
+		}
+	}
+}
+
+// TestEstimates looks at the estimate while a call is under way.
+func TestEstimates(t *testing.T) {
+	picture := strings.Repeat("A", 100_000)
+	for _, test := range []struct {
+		name, path, body string
+		want             int64
+	}{
+		{"a bound of the answer", chatPath, `{"model":"m","messages":[{"content":"12345678"}],"max_tokens":500}`, 2 + 500},
+		{"the newer bound", chatPath, `{"max_completion_tokens":300,"model":"m","max_tokens":500}`, 300},
+		{"the newer bound, last", chatPath, `{"max_tokens":500,"model":"m","max_completion_tokens":300}`, 300},
+		{"several choices", chatPath, `{"model":"m","max_tokens":500,"n":3}`, 1500},
+		{"no bound", chatPath, `{"model":"m"}`, 1024},
+		{"a bound that is none", chatPath, `{"model":"m","max_tokens":-5}`, 1024},
+		{"a picture", chatPath, `{"model":"m","messages":[{"content":[{"image_url":{"url":"data:` + picture + `"}}]}],"max_tokens":1}`, 1001},
+		{"responses", "/v1/responses", `{"model":"m","input":"1234","max_output_tokens":7}`, 8},
+		{"messages", "/v1/messages", `{"model":"m","max_tokens":7,"system":"1234"}`, 8},
+		{"Gemini", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"1234"},{"inlineData":{"data":"` + picture + `"}}]}],"generationConfig":{"maxOutputTokens":7,"candidateCount":2}}`, 1015},
+		{"Converse", "/model/m/converse", `{"inferenceConfig":{"maxTokens":7},"system":[{"text":"1234"}]}`, 8},
+		{"a body that is no JSON", "/model/m/converse", `hello`, 1024},
+		{"an estimate above the capacity", chatPath, `{"model":"m","max_tokens":10000000}`, 100_000},
+		{"an absurd one", chatPath, `{"model":"m","max_tokens":9223372036854775807,"n":9}`, 100_000},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000))
+		var taken int64
+		transport, _ := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+			taken = 100_000 - left(t, limiter, "m")["tpm"]
+			if got, err := io.ReadAll(r.Body); err != nil || string(got) != test.body {
+				t.Errorf("%s: the request is changed: %q, %v", test.name, got, err)
+			}
+			return nil, errors.New("no answer")
+		}))
+		if _, err := transport.RoundTrip(newRequest(t, test.path, test.body)); err == nil {
+			t.Errorf("%s: RoundTrip() = nil, want the error of the base", test.name)
+		}
+		if taken != test.want {
+			t.Errorf("%s: %d tokens are taken, want %d", test.name, taken, test.want)
+		}
+		if got := left(t, limiter, "m"); got["tpm"] != 100_000 || got["rpm"] != 10 {
+			t.Errorf("%s: left are %v, want all after a request that was not sent", test.name, got)
+		}
+	}
+}
+
+func TestEndings(t *testing.T) {
+	const stream = `data: {"choices":[{"delta":{"content":"eight ch"}}]}` + "\n\n"
+	sse := http.Header{"Content-Type": {"text/event-stream"}}
+	long := "12345678901234567890123456789012345678901234567890" // a prompt of 13 tokens
+	for _, test := range []struct {
+		name   string
+		status int
+		act    func(t *testing.T, cancel context.CancelFunc, body io.ReadCloser)
+		want   zlimit.Amounts
+	}{
+		{"closed before the first token", 200, func(*testing.T, context.CancelFunc, io.ReadCloser) {}, zlimit.Amounts{"rpm": 1, "tpm": 13}},
+		{"closed after the first token", 200, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
+			if _, err := io.ReadFull(body, make([]byte, len(stream))); err != nil {
+				t.Error(err)
+			}
+		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
+		{"cancelled after the first token", 200, func(t *testing.T, cancel context.CancelFunc, body io.ReadCloser) {
+			if _, err := io.ReadFull(body, make([]byte, len(stream))); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
+		{"read to an end without usage", 200, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
+			if _, err := io.ReadAll(body); err != nil {
+				t.Error(err)
+			}
+		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
+		{"an error of the provider", 500, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
+			if _, err := io.ReadAll(body); err != nil {
+				t.Error(err)
+			}
+		}, zlimit.Amounts{"rpm": 1, "tpm": 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
+			body := &pieces{rest: []byte(stream), lengths: func(left int) int { return left }}
+			transport, reports := newTransport(t, limiter, respond(test.status, sse, body))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			request := newRequest(t, chatPath, `{"stream":true,"model":"m","messages":[{"content":"`+long+`"}],"max_tokens":500}`)
+			response, err := transport.RoundTrip(request.WithContext(ctx))
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.act(t, cancel, response.Body)
+			for range 2 {
+				if err := response.Body.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if got := reports.one(t); !maps.Equal(got.Charged, test.want) || got.Err != nil || got.Usage.Complete {
+				t.Errorf("Report = %+v, want charged %v", got, test.want)
+			}
+			if got := left(t, limiter, "m"); got["rpm"] != 9 || got["tpm"] != 1000-test.want["tpm"] {
+				t.Errorf("left are %v", got)
+			}
+		})
+	}
+}
+
+// TestForgotten drops an answer without reading or closing it: the end of the context settles it.
+func TestForgotten(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
+	settled := make(chan llm.Report, 2)
+	body := &pieces{rest: []byte("data: "), lengths: func(left int) int { return left }}
+	transport, _ := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {"text/event-stream"}}, body),
+		llm.WithObserver(func(_ context.Context, r llm.Report) { settled <- r }))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if _, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`).WithContext(ctx)); err != nil { //nolint:bodyclose // it is what is tested
+		t.Fatal(err)
+	}
+	cancel()
+	if got := <-settled; got.Err != nil || got.Charged["tpm"] != 0 {
+		t.Errorf("Report = %+v, want one without tokens", got)
+	}
+}
+
+// TestRaces ends calls in all ways at once; each settles once.
+func TestRaces(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 100_000), zlimit.PerMinute("tpm", 10_000_000))
+	var settlements, total atomic.Int64
+	for _, a := range answers(t)[:4] {
+		for _, opt := range []llm.Option{llm.WithDrain(1<<20, time.Minute), llm.WithPeek(1 << 20)} {
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				body := &pieces{rest: a.body, lengths: func(int) int { return 50 }}
+				return respond(200, http.Header{"Content-Type": {a.contentType}}, body)(r)
+			})
+			transport, _ := newTransport(t, limiter, base, opt, llm.WithModels(llm.Rule{Pattern: "*", Resource: "m"}),
+				llm.WithObserver(func(_ context.Context, r llm.Report) {
+					settlements.Add(1)
+					total.Add(r.Charged["tpm"])
+					if r.Err != nil {
+						t.Error(r.Err)
+					}
+				}))
+			var group sync.WaitGroup
+			for i := range 50 {
+				group.Go(func() {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					path := map[llm.API]string{llm.OpenAIChat: chatPath, llm.OpenAIResponses: "/responses", llm.AnthropicMessages: "/messages", llm.GeminiContent: "/models/m:streamGenerateContent"}[a.call.API]
+					response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m"}`).WithContext(ctx))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					var ends sync.WaitGroup
+					ends.Go(func() { _, _ = io.CopyN(io.Discard, response.Body, int64(40*i)) })
+					ends.Go(func() { cancel() })
+					ends.Go(func() { _ = response.Body.Close() })
+					ends.Wait()
+				})
+			}
+			group.Wait()
+			if err := transport.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	eventually(t, func() bool { return settlements.Load() >= 400 })
+	if got := settlements.Load(); got != 400 {
+		t.Errorf("%d settlements of 400 calls", got)
+	}
+	if got := left(t, limiter, "m"); got["tpm"] != 10_000_000-total.Load() || got["rpm"] != 100_000-400 {
+		t.Errorf("left are %v, and %d tokens are reported", got, total.Load())
+	}
+}
+
+// eventually waits for what the ends of contexts start.
+func eventually(t *testing.T, done func() bool) {
+	t.Helper()
+	for range 1000 {
+		if done() {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A closer notes that a body was closed.
+type closer struct {
+	io.Reader
+	closed atomic.Bool
+}
+
+func (c *closer) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+// brokenReader is a body whose client has gone.
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
+
+func TestBadRequests(t *testing.T) {
+	noEntity := func(*http.Request) (string, error) { return "", errors.New("no key") }
+	for _, test := range []struct {
+		name, body string
+		entity     func(*http.Request) (string, error)
+		want       string
+	}{
+		{"no model", `{"max_tokens":5}`, llm.For("alice"), `zlimit: invalid model "": the request must name it, within its first 200 bytes`},
+		{"a model behind the peek", `{"messages":"` + strings.Repeat("x", 200) + `","model":"gpt-4o"}`, llm.For("alice"), `zlimit: invalid model "": the request must name it, within its first 200 bytes`},
+		{"a model that no rule is for", `{"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
+		{"a model that is no string", `{"model":{"a":1}}`, llm.For("alice"), `zlimit: invalid model "": the request must name it, within its first 200 bytes`},
+		{"no key", `{"model":"gpt-4o"}`, noEntity, "no key"},
+		{"an entity that is empty", `{"model":"gpt-4o"}`, llm.For(""), `zlimit: invalid entity "": must not be empty`},
+		{"no entity in the context", `{"model":"gpt-4o"}`, llm.FromContext, `zlimit: invalid entity "": the context must hold one, from ContextWithEntity`},
+		{"an entity of a thousand bytes", `{"model":"gpt-4o"}`, llm.For(strings.Repeat("k", 1000)), `zlimit: invalid entity "` + strings.Repeat("k", 1000) + `": must have at most 256 characters`},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
+		transport, err := llm.NewTransport(limiter, test.entity, llm.WithPeek(200), llm.WithModels(llm.Rule{"gpt-*", ""}),
+			llm.WithBase(roundTripper(func(*http.Request) (*http.Response, error) {
+				t.Errorf("%s: the request is sent", test.name)
+				return nil, errors.New("sent")
+			})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := &closer{Reader: strings.NewReader(test.body)}
+		r := newRequest(t, chatPath, "")
+		r.Body = body
+		if _, err := transport.RoundTrip(r); err == nil || err.Error() != test.want {
+			t.Errorf("%s: RoundTrip() = %v, want %s", test.name, err, test.want)
+		}
+		if !body.closed.Load() {
+			t.Errorf("%s: the body is not closed", test.name)
+		}
+		if stats := limiter.Stats(); stats.Admitted != 0 {
+			t.Errorf("%s: %d leases are taken", test.name, stats.Admitted)
+		}
+	}
+}
+
+func TestEntityPanics(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
+	transport, err := llm.NewTransport(limiter, func(*http.Request) (string, error) { panic("key") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := &closer{Reader: strings.NewReader(`{"model":"m"}`)}
+	r := newRequest(t, chatPath, "")
+	r.Body = body
+	func() {
+		defer func() {
+			if got := recover(); got != "key" {
+				t.Errorf("recover() = %v, want the panic", got)
+			}
+		}()
+		_, _ = transport.RoundTrip(r)
+	}()
+	if !body.closed.Load() || limiter.Stats().Admitted != 0 {
+		t.Error("the body is not closed, or a lease is taken")
+	}
+}
+
+func TestRequestsThatAreNoCalls(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 1), zlimit.PerMinute("tpm", 1))
+	sent := 0
+	transport, _ := newTransport(t, limiter, roundTripper(func(*http.Request) (*http.Response, error) {
+		sent++
+		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+	}))
+	for _, path := range []string{"/v1/models", "/v1/messages/count_tokens", "/v1/messages/batches", "/v1/chat/completions/x", "/model/m/invoke", "/v1beta/models/m:countTokens"} {
+		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m"}`))
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		_ = response.Body.Close()
+	}
+	if sent != 6 || limiter.Stats().Admitted != 0 {
+		t.Errorf("%d are sent and %d admitted, want 6 and 0", sent, limiter.Stats().Admitted)
+	}
+	r := newRequest(t, chatPath, "")
+	r.Body = io.NopCloser(brokenReader{})
+	if _, err := transport.RoundTrip(r); err == nil || err.Error() != "llm: read the request: connection reset" {
+		t.Errorf("RoundTrip() of a body that cannot be read = %v", err)
+	}
+}
+
+// TestLongRequests sends a body that is longer than the peek: it arrives whole, and its rest counts by its length.
+func TestLongRequests(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000))
+	body := `{"model":"m","max_tokens":1,"messages":[{"content":"` + strings.Repeat("word", 10_000) + `"}]}`
+	var taken int64
+	transport, _ := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+		taken = 100_000 - left(t, limiter, "m")["tpm"]
+		if got, err := io.ReadAll(r.Body); err != nil || string(got) != body || r.ContentLength != int64(len(body)) {
+			t.Errorf("the request has %d bytes and says %d, want %d", len(got), r.ContentLength, len(body))
+		}
+		return nil, errors.New("no answer")
+	}), llm.WithPeek(100), llm.WithIncludeUsage())
+	_, _ = transport.RoundTrip(newRequest(t, chatPath, body))
+	if taken < 10_000 || taken > 10_010 {
+		t.Errorf("%d tokens are taken, want 10000 and some", taken)
+	}
+}
+
+// TestSentAndNotAnswered breaks the connection of a server: what was sent takes its prompt, what was not takes nothing.
+func TestSentAndNotAnswered(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		panic(http.ErrAbortHandler)
+	}))
+	defer server.Close()
+	base := &http.Transport{DisableKeepAlives: true}
+	transport, reports := newTransport(t, limiter, base)
+	const body = `{"model":"m","messages":"12345678","max_tokens":50}`
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+chatPath, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := transport.RoundTrip(r); err == nil {
+		t.Error("RoundTrip() = nil")
+	}
+	if got := reports.one(t); !maps.Equal(got.Charged, zlimit.Amounts{"rpm": 1, "tpm": 2}) {
+		t.Errorf("Charged = %v, want the prompt", got.Charged)
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.Close()
+	r, err = http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+listener.Addr().String()+chatPath, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := transport.RoundTrip(r); err == nil {
+		t.Error("RoundTrip() = nil")
+	}
+	if got := left(t, limiter, "m"); got["rpm"] != 9 || got["tpm"] != 998 {
+		t.Errorf("left are %v, want one request and its prompt less than all", got)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 1), zlimit.PerMinute("tpm", 1000))
+	ok := func() roundTripper { return respond(200, http.Header{}, io.NopCloser(strings.NewReader(""))) }
+	transport, _ := newTransport(t, limiter, ok())
+	send := func(tr http.RoundTripper) (*http.Response, error) {
+		return tr.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":5}`))
+	}
+	response, err := send(transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	var exceeded *zlimit.ExceededError
+	if _, err := send(transport); !errors.As(err, &exceeded) || exceeded.RetryAfter() != time.Minute {
+		t.Errorf("RoundTrip() = %v, want a rejection for a minute", err)
+	}
+	transport, _ = newTransport(t, limiter, ok(), llm.WithResponses())
+	response, err = send(transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var body struct {
+		Error struct{ Type, Message string }
+	}
+	if err := json.NewDecoder(response.Body).Decode(&body); err != nil || body.Error.Type != "rate_limit_error" {
+		t.Errorf("the body is %+v, %v", body, err)
+	}
+	if response.StatusCode != 429 || response.Header.Get("Retry-After") != "60" || response.Header.Get("Retry-After-Ms") != "60000" {
+		t.Errorf("RoundTrip() = %d %v", response.StatusCode, response.Header)
+	}
+}
+
+func TestIncludeUsage(t *testing.T) {
+	stream := string(read(t, "chat.sse"))
+	usage := stream[strings.LastIndex(stream, `data: {"id"`):strings.Index(stream, "data: [DONE]")]
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		for _, test := range []struct {
+			name, body, sent string
+			filtered         bool
+		}{
+			{"a stream that does not ask", `{"stream":true,"model":"m","x":1.50,"user":"<a>"}`, `{"model":"m","stream":true,"stream_options":{"include_usage":true},"user":"<a>","x":1.50}` + "\n", true},
+			{"a stream with other options", `{"stream":true,"model":"m","stream_options":{"include_obfuscation":false}}`, `{"model":"m","stream":true,"stream_options":{"include_obfuscation":false,"include_usage":true}}` + "\n", true},
+			{"a stream that declines", `{"stream":true,"model":"m","stream_options":{"include_usage":false}}`, `{"model":"m","stream":true,"stream_options":{"include_usage":true}}` + "\n", true},
+			{"a stream that asks", `{"stream":true,"stream_options":{"include_usage":true},"model":"m"}`, `{"stream":true,"stream_options":{"include_usage":true},"model":"m"}`, false},
+			{"no stream", `{"model":"m"}`, `{"model":"m"}`, false},
+		} {
+			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
+			for size := range 20 {
+				var sent string
+				transport, reports := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+					b, _ := io.ReadAll(r.Body)
+					sent = string(b)
+					if r.ContentLength != int64(len(b)) {
+						t.Errorf("ContentLength = %d, want %d", r.ContentLength, len(b))
+					}
+					body := &pieces{rest: []byte(strings.ReplaceAll(stream, "\n", end)), lengths: func(int) int { return 1 + 17*size }}
+					return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, body)(r)
+				}), llm.WithIncludeUsage(), llm.WithModels(llm.Rule{"*", "m" + fmt.Sprint(size)}))
+				response, err := transport.RoundTrip(newRequest(t, chatPath, test.body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(response.Body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = response.Body.Close()
+				want := stream
+				if test.filtered {
+					want = strings.Replace(stream, usage, "", 1)
+				}
+				if plain := strings.ReplaceAll(string(got), end, "\n"); plain != want {
+					t.Fatalf("%s: the answer is\n%q\nwant\n%q", test.name, plain, want)
+				}
+				if sent != test.sent {
+					t.Fatalf("%s: the request is %s, want %s", test.name, sent, test.sent)
+				}
+				if r := reports.one(t); !r.Usage.Complete || r.Usage.Output != 300 {
+					t.Errorf("%s: Usage = %+v", test.name, r.Usage)
+				}
+			}
+		}
+	}
+}
+
+func TestLearning(t *testing.T) {
+	date := func(h string) http.Header { return http.Header{"Retry-After": {h}} }
+	for _, test := range []struct {
+		name   string
+		status int
+		header http.Header
+		body   string
+		want   map[string]int64 // left right after
+	}{
+		{"OpenAI has less", 200, http.Header{"X-Ratelimit-Remaining-Requests": {"4"}, "X-Ratelimit-Remaining-Tokens": {"123"}, "X-Ratelimit-Reset-Tokens": {"6m0s"}}, "", map[string]int64{"rpm": 4, "tpm": 123}},
+		{"OpenAI has more", 200, http.Header{"X-Ratelimit-Remaining-Requests": {"4000"}, "X-Ratelimit-Remaining-Tokens": {"99999"}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
+		{"Anthropic has less", 200, http.Header{"Anthropic-Ratelimit-Tokens-Remaining": {"50"}, "Anthropic-Ratelimit-Requests-Remaining": {"3"}}, "", map[string]int64{"rpm": 3, "tpm": 50}},
+		{"numbers that are none", 200, http.Header{"X-Ratelimit-Remaining-Requests": {"-4"}, "X-Ratelimit-Remaining-Tokens": {"many"}}, "", map[string]int64{"rpm": 9, "tpm": 994}},
+		{"a wait of a minute", 429, date("60"), "", map[string]int64{"rpm": -10, "tpm": -1000}},
+		{"a wait in milliseconds", 429, http.Header{"Retry-After-Ms": {"30000"}, "Retry-After": {"99"}}, "", map[string]int64{"rpm": -5, "tpm": -500}},
+		{"a date", 429, date("Thu, 01 Jan 2026 00:01:00 GMT"), "", map[string]int64{"rpm": -10, "tpm": -1000}},
+		{"a wait for one of them", 429, http.Header{"Retry-After": {"60"}, "X-Ratelimit-Remaining-Requests": {"7"}, "X-Ratelimit-Remaining-Tokens": {"0"}}, "", map[string]int64{"rpm": 7, "tpm": -1000}},
+		{"a wait in the body of Gemini", 429, http.Header{}, `[{"error":{"code":429,"details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"30s"}]}}]`, map[string]int64{"rpm": -5, "tpm": -500}},
+		{"a wait without end", 429, date("1e300"), "", map[string]int64{"rpm": -600, "tpm": -60_000}},
+		{"no wait", 429, http.Header{}, "", map[string]int64{"rpm": 9, "tpm": 1000}},
+		{"an overload", 529, date("60"), "", map[string]int64{"rpm": 9, "tpm": 1000}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
+			test.header.Set("Content-Type", "application/json")
+			body := test.body
+			if body == "" {
+				body = `{"usageMetadata":{"promptTokenCount":2,"candidatesTokenCount":4}}`
+			}
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				return respond(test.status, test.header, io.NopCloser(strings.NewReader(body)))(r)
+			})
+			transport, _ := newTransport(t, limiter, base, llm.WithLearning("alice"), llm.WithClock(clock.Now))
+			call := func() {
+				response, err := transport.RoundTrip(newRequest(t, "/v1/models/m:generateContent", `{"generationConfig":{"maxOutputTokens":9}}`))
+				if err != nil {
+					return // while there is debt
+				}
+				_, _ = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+			}
+			call()
+			if got := left(t, limiter, "m"); !maps.Equal(got, test.want) {
+				t.Fatalf("left are %v, want %v", got, test.want)
+			}
+			if test.want["tpm"] < 0 {
+				return
+			}
+			call() // too soon to learn again: one request less
+			if got := left(t, limiter, "m")["rpm"]; got != test.want["rpm"]-1 {
+				t.Errorf("%d requests are left after another call, want %d", got, test.want["rpm"]-1)
+			}
+		})
+	}
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := answers(t)[0]
+		for _, test := range []struct {
+			name  string
+			leave func(cancel context.CancelFunc, body io.Closer)
+			send  []byte
+			hang  bool
+			whole bool
+		}{
+			{"closed", func(_ context.CancelFunc, body io.Closer) { _ = body.Close() }, a.body, false, true},
+			{"cancelled", func(cancel context.CancelFunc, _ io.Closer) { cancel() }, a.body, false, true},
+			{"a provider that hangs", func(_ context.CancelFunc, body io.Closer) { _ = body.Close() }, a.body[:600], true, false},
+			{"an answer that is too long", func(_ context.CancelFunc, body io.Closer) { _ = body.Close() }, append(bytes.Repeat([]byte(": comment\n"), 10_000), a.body...), false, false},
+		} {
+			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
+			r, w := io.Pipe()
+			var outbound context.Context
+			transport, reports := newTransport(t, limiter, roundTripper(func(r2 *http.Request) (*http.Response, error) {
+				outbound = r2.Context() //nolint:fatcontext // it is what the transport sends
+				return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, r)(r2)
+			}), llm.WithDrain(50_000, time.Minute))
+			ctx, cancel := context.WithCancel(t.Context())
+			response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","stream":true}`).WithContext(ctx))
+			if err != nil {
+				t.Fatal(err)
+			}
+			context.AfterFunc(outbound, func() { _ = w.CloseWithError(outbound.Err()) })
+			go func() {
+				_, _ = w.Write(test.send[:10])
+				_, _ = w.Write(test.send[10:])
+				if !test.hang {
+					_ = w.Close()
+				}
+			}()
+			if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
+				t.Fatal(err)
+			}
+			test.leave(cancel, response.Body)
+			synctest.Wait()
+			if test.name == "cancelled" {
+				if _, err := response.Body.Read(make([]byte, 10)); !errors.Is(err, context.Canceled) {
+					t.Errorf("Read() after the end of the context = %v, want its error", err)
+				}
+			}
+			if err := transport.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := reports.one(t).Usage; got.Complete != test.whole || test.whole && got != a.want {
+				t.Errorf("%s: Usage = %+v, want complete %v", test.name, got, test.whole)
+			}
+			_ = response.Body.Close()
+			cancel()
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	limiter, _ := zlimittest.New(t)
+	for _, test := range []struct {
+		name string
+		opt  llm.Option
+		want string
+	}{
+		{"no option", nil, `zlimit: invalid option 1 "nil": must not be nil`},
+		{"no base", llm.WithBase(nil), `zlimit: invalid base "nil": must not be nil`},
+		{"no peek", llm.WithPeek(0), `zlimit: invalid peek "0": must be at least 1 byte`},
+		{"less than no output", llm.WithDefaultOutput(-1), `zlimit: invalid default output "-1": must be 0 to 1000000000 tokens`},
+		{"a negative weight", llm.WithLimit("tpm", llm.Weights{Input: -1}), `zlimit: invalid weights[tpm] "-1": must be 0 to 1000000`},
+		{"a heavy weight", llm.WithLimit("tpm", llm.Weights{Output: 1_000_001}), `zlimit: invalid weights[tpm] "1000001": must be 0 to 1000000`},
+		{"a rule for nothing", llm.WithModels(llm.Rule{Resource: "m"}), `zlimit: invalid pattern of rule 1 "": must not be empty`},
+		{"less than no drain", llm.WithDrain(-1, 0), `zlimit: invalid drain "-1": must not be negative`},
+		{"no logger", llm.WithLogger(nil), `zlimit: invalid logger "nil": must not be nil`},
+		{"no clock", llm.WithClock(nil), `zlimit: invalid clock "nil": must not be nil`},
+		{"no observer", llm.WithObserver(nil), `zlimit: invalid observer "nil": must not be nil`},
+	} {
+		if _, err := llm.NewTransport(limiter, llm.For("alice"), test.opt); err == nil || err.Error() != test.want {
+			t.Errorf("%s: NewTransport() = %v, want %s", test.name, err, test.want)
+		}
+	}
+	if _, err := llm.NewTransport(nil, llm.For("alice")); err == nil {
+		t.Error("NewTransport() without a limiter = nil")
+	}
+	if _, err := llm.NewTransport(limiter, nil); err == nil {
+		t.Error("NewTransport() without an entity = nil")
+	}
+}
+
+func TestRules(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
+	transport, reports := newTransport(t, limiter, roundTripper(func(*http.Request) (*http.Response, error) {
+		return nil, errors.New("no answer")
+	}), llm.WithModels(llm.Rule{"gpt-4o-mini", "small"}, llm.Rule{"gpt-4o*", "gpt-4o"}, llm.Rule{"*-latest", "latest"},
+		llm.Rule{"*.claude-*-v*", "claude"}, llm.Rule{"o*", ""}, llm.Rule{"aa*aa", "wide"}, llm.Rule{"*", "other"}))
+	for model, want := range map[string]string{
+		"gpt-4o-mini": "small", "gpt-4o-mini-2024": "gpt-4o", "x-latest": "latest", "o3": "o3",
+		"eu.anthropic.claude-sonnet-4-20250514-v1:0": "claude", "anthropic.claude-v2": "other", "aaa": "other", "aaaa": "wide", "gpt-4o": "gpt-4o",
+	} {
+		reports.all = nil
+		_, _ = transport.RoundTrip(newRequest(t, chatPath, `{"model":"`+model+`"}`))
+		if got := reports.one(t).Resource; got != want {
+			t.Errorf("the resource of %s is %s, want %s", model, got, want)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package llm
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Usage is what one call of a model took, in tokens. Every token is in exactly one of Input, CacheRead, CacheWrite and
+// Output, whatever the provider's own fields include.
+type Usage struct {
+	// Model is the model that answered, as the answer names it; otherwise the one that was asked.
+	Model string
+	// Input are the tokens of the prompt that were neither read from a cache nor written to one.
+	Input int64
+	// CacheRead are the tokens of the prompt that came from a cache.
+	CacheRead int64
+	// CacheWrite are the tokens of the prompt that were written to a cache.
+	CacheWrite int64
+	// Output are the tokens of the answer, with those that the model used to think.
+	Output int64
+	// Reasoning is the part of Output that the provider reports as thinking.
+	Reasoning int64
+	// Complete says that all of it is what the provider reported at the end of the answer. Otherwise the provider has
+	// reported nothing, or the answer was cut off, and at least a part is an estimate: a token for each four bytes of text.
+	Complete bool
+}
+
+// Total returns all tokens of the call.
+func (u Usage) Total() int64 {
+	return plus(plus(u.Input, u.CacheRead), plus(u.CacheWrite, u.Output))
+}
+
+// Weights say how much of a limit a call takes: a fixed amount, and an amount for each token of a class. Fractions are
+// expressed by larger limits: with a limit in tenths of a token, a token weighs 10 and a cached one 1. None may be negative
+// or above 1,000,000.
+type Weights struct {
+	Request    int64 // of the call itself
+	Input      int64 // of a token of the prompt that no cache was involved in
+	CacheRead  int64 // of a token that came from a cache
+	CacheWrite int64 // of a token that was written to a cache
+	Output     int64 // of a token of the answer, thinking included
+}
+
+// Weights of common limits.
+var (
+	// PerRequest counts calls.
+	PerRequest = Weights{Request: 1}
+	// PerToken counts every token alike, as OpenAI's limits of tokens per minute do.
+	PerToken = Weights{Input: 1, CacheRead: 1, CacheWrite: 1, Output: 1}
+	// PerInput counts the prompt without what a cache served, as Anthropic's limits of input tokens per minute do for
+	// current models.
+	PerInput = Weights{Input: 1, CacheWrite: 1}
+	// PerOutput counts the answer.
+	PerOutput = Weights{Output: 1}
+	// PerBedrockToken counts as the quotas of Amazon Bedrock do for Anthropic's models since Claude 3.7: a token of the answer
+	// takes five, and one from a cache none.
+	PerBedrockToken = Weights{Input: 1, CacheWrite: 1, Output: 5}
+)
+
+// maxWeight is the most that a token may weigh.
+const maxWeight = 1_000_000
+
+// Of returns what a call takes of a limit with these weights.
+func (w Weights) Of(u Usage) int64 {
+	sum := w.Request
+	sum = plus(sum, times(w.Input, u.Input))
+	sum = plus(sum, times(w.CacheRead, u.CacheRead))
+	sum = plus(sum, times(w.CacheWrite, u.CacheWrite))
+	return plus(sum, times(w.Output, u.Output))
+}
+
+// maxAmount is the most that a limit can be asked for.
+const maxAmount = math.MaxInt64 / 1000
+
+// plus returns a + b of numbers that are not negative, saturated.
+func plus(a, b int64) int64 { return min(min(a, maxAmount)+min(b, maxAmount), maxAmount) }
+
+// times returns a · b of numbers that are not negative, saturated.
+func times(a, b int64) int64 {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	if high > 0 || low > maxAmount {
+		return maxAmount
+	}
+	return int64(low)
+}
+
+// tokensOf estimates how many tokens a text has: four bytes make one.
+func tokensOf(bytes int64) int64 { return (bytes + 3) / 4 }
+
+// opaqueTokens is what a picture or a file in a prompt is estimated at.
+const opaqueTokens = 1000

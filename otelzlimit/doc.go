@@ -1,0 +1,11 @@
+// Package otelzlimit reports what a limiter does as metrics of OpenTelemetry, and what calls of language models take as
+// those of its conventions for generative AI.
+//
+//	observer, err := otelzlimit.New(provider)
+//	limiter, err := zlimit.Open(ctx, "dynamodb:limits", zlimit.WithObserver(observer))
+//	usage, err := otelzlimit.Usage(provider)
+//	transport, err := llm.NewTransport(limiter, llm.For("team-a"), llm.WithObserver(usage))
+//
+// Entities are no attributes of metrics, unless they are listed: however many there are, the number of series is that of the
+// resources, limits and results. docs/telemetry.md in the repository lists the metrics, with a dashboard and alerts.
+package otelzlimit

@@ -1,0 +1,127 @@
+package otelzlimit
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// scope is the name of the instrumentation.
+const scope = "github.com/zlimit/zlimit-go/otelzlimit"
+
+// An Option changes what [New] reports.
+type Option func(*observer)
+
+// WithEntities adds the attribute zlimit.entity to what these entities do. Each entity is as many series more; list few.
+func WithEntities(entities ...string) Option {
+	return func(o *observer) {
+		for _, e := range entities {
+			o.entities[e] = true
+		}
+	}
+}
+
+// observer holds the instruments.
+type observer struct {
+	entities   map[string]bool
+	requests   metric.Int64Counter
+	duration   metric.Float64Histogram
+	tokens     metric.Int64Counter
+	operations metric.Int64Counter
+	units      metric.Float64Counter
+	shards     metric.Int64UpDownCounter
+}
+
+// durations are the bounds of the histogram, in seconds: a call of DynamoDB takes milliseconds, one in memory microseconds.
+var durations = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
+
+// New returns an observer that reports events as metrics of a provider, for [zlimit.WithObserver]. It is safe for concurrent
+// use.
+func New(provider metric.MeterProvider, opts ...Option) (zlimit.Observer, error) {
+	if provider == nil {
+		return nil, &zlimit.ValidationError{Field: "meter provider", Value: "nil", Reason: "must not be nil"}
+	}
+	o := &observer{entities: map[string]bool{}}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, &zlimit.ValidationError{Field: "option", Value: "nil", Reason: "must not be nil"}
+		}
+		opt(o)
+	}
+	m := provider.Meter(scope)
+	var errs [6]error
+	o.requests, errs[0] = m.Int64Counter(metricRequests, metric.WithUnit("{request}"),
+		metric.WithDescription("Requests that were decided."))
+	o.duration, errs[1] = m.Float64Histogram(metricDuration, metric.WithUnit("s"),
+		metric.WithDescription("How long a decision or a settlement took."), metric.WithExplicitBucketBoundaries(durations...))
+	o.tokens, errs[2] = m.Int64Counter(metricTokens, metric.WithUnit("{token}"),
+		metric.WithDescription("Tokens that admitted requests took when they were admitted."))
+	o.operations, errs[3] = m.Int64Counter(metricOperations, metric.WithUnit("{call}"),
+		metric.WithDescription("Calls of the store."))
+	o.units, errs[4] = m.Float64Counter(metricUnits, metric.WithUnit("{unit}"),
+		metric.WithDescription("Read and write units that the store reports."))
+	o.shards, errs[5] = m.Int64UpDownCounter(metricShards, metric.WithUnit("{item}"),
+		metric.WithDescription("Items that this process has added to buckets by dividing them, less those that it has joined."))
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, err
+	}
+	return o.observe, nil
+}
+
+func (o *observer) observe(ctx context.Context, e zlimit.Event) {
+	switch e.Kind {
+	case zlimit.EventDecision:
+		o.decision(ctx, &e)
+	case zlimit.EventSettle:
+		o.duration.Record(ctx, e.Duration.Seconds(), o.attributes(&e, attribute.String(attributeOperation, e.Operation)))
+	case zlimit.EventStore:
+		call := attribute.String(attributeStoreCall, e.Operation)
+		o.operations.Add(ctx, 1, metric.WithAttributes(call, attribute.String(attributeOutcome, string(e.Result))))
+		if e.ReadUnits > 0 {
+			o.units.Add(ctx, e.ReadUnits, metric.WithAttributes(call, attribute.String(attributeUnit, "read")))
+		}
+		if e.WriteUnits > 0 {
+			o.units.Add(ctx, e.WriteUnits, metric.WithAttributes(call, attribute.String(attributeUnit, "write")))
+		}
+	case zlimit.EventShards:
+		o.shards.Add(ctx, int64(e.Shards), metric.WithAttributes(attribute.String(attributeResource, e.Resource)))
+	case zlimit.EventConfig: // for logs
+	}
+}
+
+func (o *observer) decision(ctx context.Context, e *zlimit.Event) {
+	o.requests.Add(ctx, 1, o.attributes(e, attribute.String(attributeLimit, e.Limit)))
+	o.duration.Record(ctx, e.Duration.Seconds(), o.attributes(e, attribute.String(attributeOperation, e.Operation)))
+	if e.Result != zlimit.ResultOK {
+		return
+	}
+	for _, a := range e.Amounts {
+		o.tokens.Add(ctx, a.Tokens, metric.WithAttributeSet(o.set(e, attribute.String(attributeLimit, a.Limit))))
+	}
+}
+
+// attributes are those of what became of something, with one more. A resource is left out where no limits are for it, since
+// clients may make such up.
+func (o *observer) attributes(e *zlimit.Event, more attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(o.set(e, attribute.String(attributeResult, string(e.Result)), more))
+}
+
+func (o *observer) set(e *zlimit.Event, more ...attribute.KeyValue) attribute.Set {
+	all := make([]attribute.KeyValue, 0, 4)
+	if e.Result != zlimit.ResultNoLimits && e.Result != zlimit.ResultInvalid {
+		all = append(all, attribute.String(attributeResource, e.Resource))
+	}
+	if o.entities[e.Entity] {
+		all = append(all, attribute.String(attributeEntity, e.Entity))
+	}
+	for _, a := range more {
+		if a.Value.AsString() != "" {
+			all = append(all, a)
+		}
+	}
+	return attribute.NewSet(all...)
+}

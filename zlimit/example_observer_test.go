@@ -1,0 +1,39 @@
+package zlimit_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A limiter warns before a limit is reached, and counts what it decides.
+func ExampleWithObserver() {
+	ctx := context.Background()
+	decisions := map[zlimit.Result]int{}
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithObserver(zlimit.Observers(
+		zlimit.OnLevel("rpd", 0.8, func(_ context.Context, s zlimit.Status) {
+			fmt.Println(s.Entity, "has", s.Available, "of", s.Limit.Capacity, "left")
+		}),
+		func(_ context.Context, e zlimit.Event) { // called by one goroutine here; guard it where there are more
+			if e.Kind == zlimit.EventDecision {
+				decisions[e.Result]++
+			}
+		},
+	)))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	for range 7 {
+		_, _ = limiter.Acquire(ctx, zlimit.Request{
+			Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpd": 2},
+			Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)},
+		})
+	}
+	fmt.Println(decisions)
+	// Output:
+	// alice has 2 of 10 left
+	// map[ok:5 rejected:2]
+}

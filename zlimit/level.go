@@ -1,0 +1,84 @@
+package zlimit
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// OnLevel returns an observer that warns before a limit is reached: it calls f when at least a share of the limit's capacity
+// is used, such as 0.8, once for each bucket in each refill period of the limit, by this process. It makes no call, and goes
+// by what the limiter knows of a bucket after a request: a rejected request that finds the limit used up is told as well.
+// Levels of limits that are named alike are told for all resources.
+//
+// It remembers the last 65,536 buckets that it told of, and may tell of one again when there are more within a period. It
+// panics when the limit is empty, the share is not above 0 and at most 1, or f is nil.
+func OnLevel(limit string, share float64, f func(context.Context, Status)) Observer {
+	switch {
+	case limit == "":
+		panic("zlimit: OnLevel: the limit must not be empty")
+	case !(share > 0 && share <= 1): // which NaN is not either
+		panic(fmt.Sprintf("zlimit: OnLevel: the share is %v; it must be above 0 and at most 1", share))
+	case f == nil:
+		panic("zlimit: OnLevel: the function must not be nil")
+	}
+	told := &levels{until: map[bucketName]time.Time{}}
+	return func(ctx context.Context, e Event) {
+		for _, s := range e.Statuses {
+			if s.Limit.Name == limit && s.used() >= share && told.once(bucketName{s.Entity, s.Resource}, e.Time, s.Limit.RefillPeriod) {
+				f(ctx, s)
+			}
+		}
+	}
+}
+
+// used returns the share of the capacity that is not available; above 1 in debt.
+func (s *Status) used() float64 {
+	if s.Limit.Capacity <= 0 {
+		return math.Inf(1)
+	}
+	return float64(s.Limit.Capacity-s.Available) / float64(s.Limit.Capacity)
+}
+
+// A bucketName is an entity and a resource.
+type bucketName struct{ entity, resource string }
+
+// maxLevels bounds the buckets that are remembered.
+const maxLevels = 1 << 16
+
+// levels remembers until when buckets were told of.
+type levels struct {
+	mu    sync.Mutex
+	until map[bucketName]time.Time
+}
+
+// once reports whether a bucket is to be told of, and remembers it for a period.
+func (l *levels) once(b bucketName, now time.Time, period time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until, ok := l.until[b]; ok && now.Before(until) {
+		return false
+	}
+	if len(l.until) >= maxLevels {
+		l.forget(now)
+	}
+	l.until[b] = now.Add(period)
+	return true
+}
+
+// forget drops what is over, and where that is not enough half of the rest.
+func (l *levels) forget(now time.Time) {
+	for b, until := range l.until {
+		if !now.Before(until) {
+			delete(l.until, b)
+		}
+	}
+	for b := range l.until {
+		if len(l.until) <= maxLevels/2 {
+			return
+		}
+		delete(l.until, b)
+	}
+}

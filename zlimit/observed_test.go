@@ -1,0 +1,69 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestObserver has an observer told of a day in the life of a limiter, in its order.
+func TestObserver(t *testing.T) {
+	var mu sync.Mutex
+	var told []string
+	observe := func(_ context.Context, e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		line := fmt.Sprintf("%v %s %s %s", e.Kind, e.Operation, e.Entity, e.Result)
+		if e.Kind == EventDecision && e.Result != ResultDegraded {
+			line += fmt.Sprintf(" %s %d statuses", e.Limit, len(e.Statuses))
+		}
+		if e.Kind == EventDecision || e.Kind == EventSettle {
+			line += fmt.Sprint(" ", e.Amounts)
+		}
+		if e.Time.IsZero() || e.Kind != EventConfig && e.Duration <= 0 {
+			t.Errorf("%s: time %v, duration %v", line, e.Time, e.Duration)
+		}
+		told = append(told, line)
+	}
+	h := hook(newMemory(t))
+	c := newClock()
+	other := newLimiter(t, Store{impl: h.Store}, WithClock(c.now))
+	setSystem(t, other, PerDay("rpd", 10))
+	l := newLimiter(t, Store{impl: h}, WithClock(c.now), WithObserver(observe), WithFailurePolicy(Allow))
+	told = nil
+	lease := acquire(t, l, ask(Amounts{"rpd": 4}))
+	if err := errors.Join(lease.Consume(t.Context(), Amounts{"rpd": 2}), lease.Adjust(Amounts{"rpd": -1}), lease.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	reject(t, l, ask(Amounts{"rpd": 6}))
+	setSystem(t, other, PerDay("rpd", 20))
+	c.sleep(time.Hour)
+	if err := acquire(t, l, ask(Amounts{"rpd": 1})).Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	h.set(times(100, &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("gone")}))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	want := []string{
+		"store read  ok", "store write  ok", "decision acquire key-1 ok  1 statuses [{rpd 4}]",
+		"store write  ok", "decision consume key-1 ok  1 statuses [{rpd 2}]",
+		"store write  ok", "settle commit key-1 ok [{rpd -1}]",
+		"decision acquire key-1 rejected rpd 1 statuses [{rpd 6}]",
+		"config read limits  ok", "decision acquire key-1 ok  1 statuses [{rpd 1}]", "settle rollback key-1 ok [{rpd -1}]",
+		"store write  unavailable", "decision acquire key-1 degraded [{rpd 1}]",
+	}
+	for _, line := range told { // in this order, among other calls of the store
+		if len(want) > 0 && line == want[0] {
+			want = slices.Delete(want, 0, 1)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not told: %q, of\n%s", want[0], strings.Join(told, "\n"))
+	}
+}

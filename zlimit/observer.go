@@ -1,0 +1,195 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+)
+
+// An Observer is told of what a limiter does. It is called by the goroutine that does it, once it is done, and must be safe
+// for concurrent use; the time that it takes is added to every request.
+type Observer func(context.Context, Event)
+
+// An Event is something that a limiter did. Which fields are set depends on the kind; the others are zero.
+type Event struct {
+	Kind EventKind
+	// Operation is what it was part of: [OpAcquire], [OpConsume], [OpCommit] or [OpRollback]; of EventStore the call, such as
+	// "write".
+	Operation string
+	// Time is when it was done, by the limiter's clock.
+	Time time.Time
+	// Duration is how long it took, by the clock of the machine.
+	Duration time.Duration
+	Entity   string
+	Resource string
+	// Result is what became of it.
+	Result Result
+	// Limit is the strictest limit of a rejection.
+	Limit string
+	// Amounts are what was asked or corrected, in tokens. They must not be kept or changed.
+	Amounts []Amount
+	// Statuses are where the limits stand afterwards, as far as the limiter knows without a call. They must not be kept or
+	// changed.
+	Statuses Statuses
+	// ReadUnits and WriteUnits are the units that the store reports for a call.
+	ReadUnits, WriteUnits float64
+	// Shards is how many more items a bucket has after EventShards; negative when items were joined.
+	Shards int
+	// Err is why it failed; nil for a rejection, which is a result.
+	Err error
+}
+
+// An EventKind says what an [Event] is about.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	// EventDecision is a request that was decided, by Acquire or [Lease.Consume]: one for each call. Entity, Resource, Result,
+	// Amounts, Statuses and Duration are set, and Limit for a rejection.
+	EventDecision EventKind = iota + 1
+	// EventSettle is a lease that was committed or rolled back; Amounts are the corrections.
+	EventSettle
+	// EventStore is one call of the store, with the units that it took.
+	EventStore
+	// EventShards is a bucket that was divided or joined.
+	EventShards
+	// EventConfig is a change of stored limits that this process has seen.
+	EventConfig
+)
+
+var eventKinds = [...]string{
+	EventDecision: "decision", EventSettle: "settle", EventStore: "store", EventShards: "shards", EventConfig: "config",
+}
+
+// String returns the name of the kind, such as "decision".
+func (k EventKind) String() string {
+	if int(k) < len(eventKinds) && k > 0 {
+		return eventKinds[k]
+	}
+	return "unknown"
+}
+
+// A Result says what became of what an [Event] is about. There are few of them, so that they can be the attributes of
+// metrics.
+type Result string
+
+// The results of events.
+const (
+	ResultOK          Result = "ok"          // done; of a decision: admitted
+	ResultRejected    Result = "rejected"    // by a limit
+	ResultDegraded    Result = "degraded"    // admitted uncounted, during an outage
+	ResultUnavailable Result = "unavailable" // the store did not answer, or could not serve
+	ResultContended   Result = "contended"   // other writers came first, too often
+	ResultInvalid     Result = "invalid"     // the request breaks a rule
+	ResultNoLimits    Result = "no_limits"   // no level has limits for it
+	ResultCanceled    Result = "canceled"    // the caller's context ended
+	ResultClosed      Result = "closed"      // the limiter or the lease was closed
+	ResultError       Result = "error"       // anything else
+)
+
+// ResultOf returns the result that an error of this package stands for; ResultOK for nil.
+func ResultOf(err error) Result {
+	var exceeded *ExceededError
+	var invalid *ValidationError
+	var unavailable *UnavailableError
+	switch {
+	case err == nil:
+		return ResultOK
+	case errors.As(err, &exceeded):
+		return ResultRejected
+	case errors.As(err, &unavailable):
+		return ResultUnavailable
+	case errors.Is(err, ErrContended):
+		return ResultContended
+	case errors.As(err, &invalid):
+		return ResultInvalid
+	case errors.Is(err, ErrNoLimits):
+		return ResultNoLimits
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return ResultCanceled
+	case errors.Is(err, ErrClosed), errors.Is(err, ErrLeaseClosed):
+		return ResultClosed
+	default:
+		return ResultError
+	}
+}
+
+// Observers returns an observer that tells all of several, in their order. Those that are nil are left out.
+func Observers(observers ...Observer) Observer {
+	var all []Observer
+	for _, o := range observers {
+		if o != nil {
+			all = append(all, o)
+		}
+	}
+	return func(ctx context.Context, e Event) {
+		for _, o := range all {
+			o(ctx, e)
+		}
+	}
+}
+
+// LogTo returns an observer that logs: failures as errors, what an operator should know, such as outages, as warnings,
+// rejections and changes of buckets and limits as information, and everything else for debugging. Entities are logged.
+// Nothing is allocated for a level that the logger does not take. A nil logger is [slog.Default].
+func LogTo(l *slog.Logger) Observer {
+	if l == nil {
+		l = slog.Default()
+	}
+	return func(ctx context.Context, e Event) {
+		level := e.level()
+		if !l.Enabled(ctx, level) {
+			return
+		}
+		l.LogAttrs(ctx, level, "zlimit: "+e.Kind.String(), e.attributes()...)
+	}
+}
+
+func (e *Event) level() slog.Level {
+	switch e.Result {
+	case ResultError:
+		return slog.LevelError
+	case ResultUnavailable, ResultDegraded, ResultContended:
+		return slog.LevelWarn
+	case ResultRejected:
+		return slog.LevelInfo
+	default:
+	}
+	if e.Kind == EventShards || e.Kind == EventConfig {
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug
+}
+
+// attributes returns those of the fields that are set.
+func (e *Event) attributes() []slog.Attr {
+	attributes := []slog.Attr{slog.String("result", string(e.Result))}
+	for _, a := range []struct{ name, value string }{
+		{"operation", e.Operation}, {"entity", e.Entity}, {"resource", e.Resource}, {"limit", e.Limit},
+	} {
+		if a.value != "" {
+			attributes = append(attributes, slog.String(a.name, a.value))
+		}
+	}
+	if len(e.Amounts) > 0 {
+		amounts := make([]slog.Attr, len(e.Amounts))
+		for i, a := range e.Amounts {
+			amounts[i] = slog.Int64(a.Limit, a.Tokens)
+		}
+		attributes = append(attributes, slog.GroupAttrs("amounts", amounts...))
+	}
+	if e.Duration > 0 {
+		attributes = append(attributes, slog.Duration("duration", e.Duration))
+	}
+	if e.Shards != 0 {
+		attributes = append(attributes, slog.Int("shards", e.Shards))
+	}
+	if e.ReadUnits != 0 || e.WriteUnits != 0 {
+		attributes = append(attributes, slog.Float64("read_units", e.ReadUnits), slog.Float64("write_units", e.WriteUnits))
+	}
+	if e.Err != nil {
+		attributes = append(attributes, slog.Any("error", e.Err))
+	}
+	return attributes
+}
