@@ -36,7 +36,7 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	}
 	request := l.request(&r)
 	request.Amounts = lease.amounts
-	if lease.receipt, err = l.engine.Take(ctx, &request); err != nil {
+	if err = l.engine.Take(ctx, &request, &lease.receipt); err != nil {
 		return l.admitOrFail(ctx, OpAcquire, &r, err)
 	}
 	l.stats.admitted.Add(1)

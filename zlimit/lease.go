@@ -88,8 +88,8 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 		return publicError(OpConsume, err)
 	}
 	request := le.receipt.Request(amounts)
-	more, err := le.limiter.engine.Take(ctx, &request)
-	if err == nil {
+	more := new(protocol.Receipt)
+	if err = le.limiter.engine.Take(ctx, &request, more); err == nil {
 		if err = le.receipt.Add(more); err == nil {
 			le.amounts = total
 			return nil

@@ -41,7 +41,10 @@ type RateLimiter struct {
 	policy   atomic.Uint32 // the stored system-wide failure policy last seen
 	retained atomic.Pointer[retention]
 	closed   atomic.Bool // no new work
-	stats    stats
+
+	storeClock store.Clock // nil where the limiter goes by its own
+	warned     atomic.Bool // of a clock that differs from the store's
+	stats      stats
 }
 
 // common is what a limiter shares with those that it makes for other namespaces.
@@ -113,6 +116,9 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 		table:   table.New(s, table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN}),
 	}
 	l.cache = &limitCache{l: l}
+	if clock, ok := s.(store.Clock); ok && !o.ownClock {
+		l.storeClock = clock
+	}
 	l.Limits = &LimitService{l}
 	l.Entities = &EntityService{l}
 	l.Namespaces = &NamespaceService{l}
@@ -205,8 +211,29 @@ func (l *RateLimiter) Close() error {
 	return l.store.Close()
 }
 
-// now returns the time by the limiter's clock.
-func (l *RateLimiter) now() time.Time { return l.options.clock() }
+// maxSilentSkew is the difference between the limiter's clock and the store's beyond which the limiter warns.
+const maxSilentSkew = 2 * time.Second
+
+// now returns the time by the limiter's clock, or by the store's where the two differ by more than [WithClockSkew] allows. A
+// clock that [WithClock] set is taken as it is.
+func (l *RateLimiter) now() time.Time {
+	now := l.options.clock()
+	if l.storeClock == nil {
+		return now
+	}
+	offset, known := l.storeClock.Offset()
+	if !known || offset.Abs() <= maxSilentSkew {
+		return now
+	}
+	if l.warned.CompareAndSwap(false, true) {
+		l.options.logger.Warn("zlimit: the clock of this machine differs from the store's", "offset", offset,
+			"corrected", offset.Abs() > l.options.clockSkew)
+	}
+	if offset.Abs() <= l.options.clockSkew {
+		return now
+	}
+	return now.Add(offset)
+}
 
 // query yields the items of a query, page by page, and names the operation in its error.
 func (l *RateLimiter) query(ctx context.Context, op string, q store.Query) iter.Seq2[expr.Item, error] {

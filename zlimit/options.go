@@ -18,6 +18,7 @@ type Option func(*options)
 type options struct {
 	namespace      string
 	clock          func() time.Time
+	ownClock       bool // it was set by WithClock
 	configTTL      time.Duration
 	freshness      time.Duration // or defaultFreshness
 	policy         FailurePolicy
@@ -103,7 +104,9 @@ func WithNamespace(name string) Option { return func(o *options) { o.namespace =
 
 // WithClock sets where the limiter takes the time from; the default is [time.Now]. The function must be safe for
 // concurrent use. It is for tests and simulations: processes that share a table must agree about the time.
-func WithClock(now func() time.Time) Option { return func(o *options) { o.clock = now } }
+func WithClock(now func() time.Time) Option {
+	return func(o *options) { o.clock, o.ownClock = now, true }
+}
 
 // WithConfigTTL sets how long stored limits are kept in memory, which bounds how long a change of limits takes to reach
 // every process; the default is a minute. 0 reads them again for every request.

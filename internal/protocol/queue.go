@@ -180,7 +180,7 @@ func (e *Engine) takeBatch(ctx context.Context, waiters []*waiter) {
 	}
 	for _, w := range waiters {
 		if err == nil {
-			*w.taking = w.level.taken(nil, nil)
+			w.taking.took(w.level, nil, nil)
 			for i, amounts := range bucket.Portion(parts, w.level.demand.Amounts) {
 				if len(amounts) > 0 {
 					w.taking.parts = append(w.taking.parts, shardAmounts{to.parts[i].shard, amounts})

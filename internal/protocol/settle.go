@@ -11,14 +11,22 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A Receipt is a ledger of what was taken: per level, shard and limit. Its zero value is one of nothing.
-type Receipt struct{ takings []taking }
+// A Receipt is a ledger of what was taken: per level, shard and limit. Its zero value is one of nothing. It must not be
+// copied while a take is under way.
+type Receipt struct {
+	takings []taking
+
+	levelSpace  [1]level // for the most frequent case: one level, one shard
+	takingSpace [1]taking
+}
 
 // A taking is what was taken of one level.
 type taking struct {
 	bucket *Bucket
 	limits *Limits // by which it was taken
 	parts  []shardAmounts
+
+	partSpace [1]shardAmounts
 }
 
 // shardAmounts are amounts taken of one shard, or to be taken of it.
@@ -27,13 +35,13 @@ type shardAmounts struct {
 	amounts []bucket.Amount
 }
 
-// taken returns what was taken of a shard of the level; of none so far when that is nil.
-func (l *level) taken(s *shard, amounts []bucket.Amount) taking {
-	t := taking{bucket: l.bucket, limits: l.limits}
+// took notes what was taken of a shard of a level; of none so far when that is nil.
+func (t *taking) took(l *level, s *shard, amounts []bucket.Amount) {
+	t.bucket, t.limits, t.parts = l.bucket, l.limits, nil
 	if s != nil {
-		t.parts = []shardAmounts{{s, amounts}}
+		t.partSpace[0] = shardAmounts{s, amounts}
+		t.parts = t.partSpace[:]
 	}
-	return t
 }
 
 // Limits returns the limits of the entity itself by which the request was taken, nil for a receipt of nothing.
@@ -64,7 +72,7 @@ func (r *Receipt) Request(amounts []bucket.Amount) Request {
 
 // Add adds what was taken by a later request of the same entity and resource, and the levels that it has more. It returns
 // [bucket.ErrOverflow] when that is more than can be counted, and leaves the receipt as it is.
-func (r *Receipt) Add(more Receipt) error {
+func (r *Receipt) Add(more *Receipt) error {
 	total := slices.Clone(r.takings)
 	for _, m := range more.takings {
 		at := slices.IndexFunc(total, func(t taking) bool { return t.bucket == m.bucket })

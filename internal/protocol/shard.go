@@ -158,7 +158,7 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 			return latest, false, nil
 		}
 	}
-	w, err := s.Write(plan, o)
+	w, err := s.WriteAt(s.key, plan, o)
 	if err != nil {
 		return nil, false, err
 	}

@@ -115,7 +115,7 @@ func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error
 			}
 			err := e.takeFromShard(ctx, l, s)
 			if err == nil {
-				*to = l.taken(s, l.demand.Amounts)
+				to.took(l, s, l.demand.Amounts)
 			}
 			return err == nil, unlessMoved(err)
 		}
@@ -147,7 +147,7 @@ func (e *Engine) writeParts(ctx context.Context, l *level, shards []*shard, part
 	if !done || err != nil {
 		return false, err
 	}
-	*to = l.taken(nil, nil)
+	to.took(l, nil, nil)
 	for i := range parts {
 		s := shards[parts[i].At]
 		s.image.Store(nil) // a transaction returns no images

@@ -15,7 +15,7 @@ import (
 // A Request asks for tokens of the limits of one entity and resource, and of the parents that the entity cascades to.
 type Request struct {
 	Entity, Resource string
-	Amounts          []bucket.Amount // millitokens, each limit once; not kept
+	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
 	Own              *Limits         // in place of the stored ones; nil for those
 }
 
@@ -35,26 +35,33 @@ const MaxDepth = 8
 // came back.
 const maxRestarts = 8
 
-// Take takes what a request asks of all its levels, or of none. It returns a [*RejectedError] when a limit falls short, a
+// Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. It returns a [*RejectedError] when a limit falls short, a
 // [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided,
 // [ErrContended], and errors of the store or the context.
-func (e *Engine) Take(ctx context.Context, r *Request) (Receipt, error) {
+func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 	began := e.NextEpoch()
 	for attempt := range maxRestarts {
-		var space [1]level
-		levels, err := e.levels(ctx, r, began, space[:0])
+		levels, err := e.levels(ctx, r, began, to.levelSpace[:0])
 		if err != nil {
-			return Receipt{}, err
+			return err
 		}
-		receipt, err := e.takeLevels(ctx, levels)
-		if err == nil || !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
-			return receipt, err
+		takings := to.takingSpace[:]
+		if len(levels) > 1 {
+			takings = make([]taking, len(levels))
+		}
+		err = e.takeLevels(ctx, levels, takings)
+		if err == nil {
+			to.takings = takings
+			return nil
+		}
+		if !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
+			return err
 		}
 		if err := e.table.Pause(ctx, attempt); err != nil {
-			return Receipt{}, err
+			return err
 		}
 	}
-	return Receipt{}, ErrContended
+	return ErrContended
 }
 
 // levels appends the levels of a request: its entity's, and as long as entities cascade, their parents'. A parent is
@@ -129,22 +136,21 @@ func (l *Limits) only(amounts []bucket.Amount) []bucket.Amount {
 
 // takeLevels takes from every level, or from none: what was taken of some is given back when another one falls short.
 // Levels are taken from side by side, and none cancels another on its way, whose outcome would be unknown then.
-func (e *Engine) takeLevels(ctx context.Context, levels []level) (Receipt, error) {
-	takings := make([]taking, len(levels))
+func (e *Engine) takeLevels(ctx context.Context, levels []level, takings []taking) error {
 	if len(levels) == 1 {
 		err := e.take(ctx, &levels[0], &takings[0])
 		if errors.Is(err, errShort) {
 			err = e.refuse(ctx, levels, true)
 		}
-		return Receipt{takings}, err
+		return err
 	}
 	if e.foreseen(levels) {
 		if err := e.refuse(ctx, levels, false); !errors.Is(err, errRoom) {
-			return Receipt{}, err
+			return err
 		}
 	}
 	if done, err := e.createLevels(ctx, levels, takings); done || err != nil {
-		return Receipt{takings}, err
+		return err
 	}
 	errs := make([]error, len(levels))
 	var group errgroup.Group // the zero group cancels nobody
@@ -155,10 +161,10 @@ func (e *Engine) takeLevels(ctx context.Context, levels []level) (Receipt, error
 		})
 	}
 	if group.Wait() == nil {
-		return Receipt{takings}, nil
+		return nil
 	}
 	e.compensate(ctx, takings, errs)
-	return Receipt{}, e.failure(ctx, levels, errs)
+	return e.failure(ctx, levels, errs)
 }
 
 // failure returns why levels were not taken from. A level that falls short rejects the request, whatever became of the
@@ -234,7 +240,7 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 		created := plans[i].Item
 		created.Limits = slices.Clone(created.Limits) // the plan's own
 		first.remember(&image{State: created, exists: true, seenAt: now, asked: asked, arrived: e.NextEpoch()}, nil)
-		takings[i] = levels[i].taken(first, levels[i].demand.Amounts)
+		takings[i].took(&levels[i], first, levels[i].demand.Amounts)
 	}
 	return true, nil
 }
@@ -243,7 +249,7 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 // short, as it was seen since the request came, or within the age of a rejection from memory.
 func (e *Engine) take(ctx context.Context, l *level, to *taking) error {
 	if l.demand.Empty() {
-		*to = l.taken(nil, l.demand.Amounts)
+		to.took(l, nil, l.demand.Amounts)
 		return nil
 	}
 	if !e.options.Coalesce {
@@ -264,7 +270,7 @@ func (e *Engine) takeDirect(ctx context.Context, l *level, to *taking) error {
 		err := e.takeFromShard(ctx, l, s)
 		switch {
 		case err == nil:
-			*to = l.taken(s, l.demand.Amounts)
+			to.took(l, s, l.demand.Amounts)
 			return nil
 		case errors.Is(err, errNoShard):
 		case errors.Is(err, errShort) && l.bucket.divided():

@@ -25,6 +25,9 @@ func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.
 		return err
 	}
 	defer func() { <-g.turns }()
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= timeout {
+		return call(ctx) // which ends before the timeout does
+	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := call(bounded)

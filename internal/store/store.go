@@ -145,6 +145,12 @@ type Expirer interface {
 	Expire(ctx context.Context, now int64) error
 }
 
+// An Immediate store answers every call at once: it waits for no network, no file and no other process, so that nothing is
+// gained by a bound on the time of its calls or on their number.
+type Immediate interface {
+	Immediate()
+}
+
 // A Store keeps items. It is safe for concurrent use. The items that it returns must not be changed: a store may give out
 // the one that it keeps. Appending to one leaves it as it is. Every method returns an error of package store, as [Error]
 // says, or the context's error when the context ended before the call did anything.

@@ -21,6 +21,7 @@ type Table struct {
 	gate    *store.Gate
 	timeout time.Duration
 	intN    func(int) int
+	direct  bool // calls wait for nothing
 	unknown atomic.Uint64
 }
 
@@ -36,7 +37,8 @@ func New(s store.Store, o Options) *Table {
 	if o.IntN == nil {
 		o.IntN = rand.IntN
 	}
-	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN}
+	_, direct := s.(store.Immediate)
+	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN, direct: direct}
 }
 
 // Store returns the store.
@@ -54,6 +56,9 @@ func (t *Table) Unknown() uint64 { return t.unknown.Load() }
 // Call makes one call of the store when it is its turn, within the table's timeout, and counts it when its outcome is
 // unknown. The end of the timeout is an outage; the end of the caller's context is the caller's.
 func (t *Table) Call(ctx context.Context, do func(context.Context) error) error {
+	if t.direct {
+		return do(ctx)
+	}
 	err := t.gate.Do(ctx, t.timeout, do)
 	if store.OutcomeOf(err) == store.Unknown {
 		t.unknown.Add(1)

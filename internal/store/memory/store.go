@@ -127,3 +127,6 @@ func failure(op string, err error) error {
 func invalid(op string, err error) error {
 	return &store.Error{Op: "memory " + op, Invalid: true, Err: err}
 }
+
+// Immediate says that no call waits.
+func (s *Store) Immediate() {}
