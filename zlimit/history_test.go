@@ -15,8 +15,9 @@ import (
 // A history is what the users of a bucket say that they did, each by the watch on the wall: nobody knows in which order
 // the writes came, and nobody has to. It knows nothing of items.
 type history struct {
-	skew time.Duration // between the clock that is furthest ahead and the one that is furthest behind
-	acts []act
+	skew   time.Duration // between the clock that is furthest ahead and the one that is furthest behind
+	memory time.Duration // how old what a refusal is decided from may be
+	acts   []act
 }
 
 // An act is one call and what came of it.
@@ -198,7 +199,8 @@ func counted(acts []act, limit string) func(*act) int64 {
 //	N(a, x) − rate·(x − a) > capacity − n
 //
 // Here N takes the most that is possible: consumption counts when it may be in the interval, and a return only when its
-// whole call is. That is the bound of overAdmitted turned around, and found in the same way. It holds for a bucket of one
+// whole call is, and came before the image that the refusal may be decided from. That is the bound of overAdmitted turned
+// around, and found in the same way. It holds for a bucket of one
 // item: a divided one may have a full shard and an empty one. A refusal of one of several limits is enough.
 func (h *history) wronglyRefused(entity string, limits ...Limit) error {
 	acts := h.of(entity)
@@ -208,9 +210,9 @@ func (h *history) wronglyRefused(entity string, limits ...Limit) error {
 		s := scaleOf(&l)
 		best := peaks(acts, &l)
 		consumed, returned := tallyOf(acts, from, took, forced), tallyOf(acts, to, gave)
-		back := map[*act]int64{} // returned before a refusal began
+		back := map[*act]int64{} // returned before the image of a refusal
 		for _, x := range refusals {
-			back[x] = returned.upTo(x.From, l.Name)
+			back[x] = returned.upTo(x.From-h.memory.Microseconds(), l.Name)
 		}
 		bound := s.token*l.Capacity - s.rate*(h.skew+clockTick).Microseconds() - s.token/millis
 		for _, x := range tallyOf(acts, to, refused).acts {
@@ -292,9 +294,9 @@ func TestHistoryChecker(t *testing.T) {
 		return a
 	}
 	for name, test := range map[string]struct {
-		skew, delta time.Duration
-		acts        []act
-		want        string // of the error
+		skew, delta, memory time.Duration
+		acts                []act
+		want                string // of the error
 	}{
 		"a full bucket and its refill":                       {acts: []act{at(took, 10, 0, 0), at(took, 1, 99, 99)}},
 		"a millisecond before the refill":                    {acts: []act{at(took, 10, 0, 0), at(took, 1, 98, 98)}, want: "I1"},
@@ -328,11 +330,14 @@ func TestHistoryChecker(t *testing.T) {
 		"refused after an overflow":                          {acts: []act{at(took, 2, 0, 0), at(took, 10, 9000, 9000), at(refused, 1, 9050, 9050)}},
 		"refused although the clocks agree":                  {skew: 10 * time.Millisecond, acts: []act{at(took, 10, 0, 0), at(refused, 1, 112, 112)}, want: "I2"},
 		"refused as late as a clock behind lets it":          {skew: 10 * time.Millisecond, acts: []act{at(took, 10, 0, 0), at(refused, 1, 111, 111)}},
+		"refused although it was just given back":            {acts: []act{at(took, 10, 0, 0), at(gave, 5, 10, 11), at(refused, 4, 20, 20)}, want: "I2"},
+		"refused from memory":                                {memory: 10 * time.Millisecond, acts: []act{at(took, 10, 0, 0), at(gave, 5, 10, 11), at(refused, 4, 20, 20)}},
+		"refused from memory that is too old":                {memory: 8 * time.Millisecond, acts: []act{at(took, 10, 0, 0), at(gave, 5, 10, 11), at(refused, 4, 20, 20)}, want: "I2"},
 		"refused by another level":                           {acts: []act{at(took, 1, 0, 0), chained(1, 5, 6)}},
 		"refused at a debt":                                  {acts: []act{at(took, 1, 0, 0), at(forced, 19, 1, 2), at(refused, 1, 1010, 1011)}},
 		"refused by nothing but the request being above all": {acts: []act{at(refused, 11, 0, 0)}},
 	} {
-		h := &history{skew: test.skew, acts: test.acts}
+		h := &history{skew: test.skew, memory: test.memory, acts: test.acts}
 		over, lost := h.overAdmitted("key-1", &rpm, test.delta, 1), h.wronglyRefused("key-1", rpm)
 		switch got := fmt.Sprint(over, lost); {
 		case test.want == "" && (over != nil || lost != nil):

@@ -152,7 +152,7 @@ func joinAt(ctx context.Context, l *RateLimiter, entity string, s *bucket.State)
 		return err
 	}
 	b, err := layout.ReadState(items[1])
-	if err != nil || !a.Joins(&b) || a.Shards == 1 {
+	if err != nil || !a.Joins(&b) {
 		return err
 	}
 	writes, err := low.Merge(high, &a, &b, l.now().UnixMilli())

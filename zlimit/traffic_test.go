@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +22,8 @@ const trafficEnv = "ZLIMIT_TEST_TRAFFIC"
 
 // traffic is what one process does to the buckets of a history.
 type traffic struct {
+	binary string // of the tests of this package, in another version; "" for this one
+
 	DSN        string
 	Seed       uint64
 	Skew       time.Duration // of its clock
@@ -177,13 +179,29 @@ func TestHistories(t *testing.T) {
 		"clocks disagree": {0, 40 * time.Millisecond, -40 * time.Millisecond, 15 * time.Millisecond},
 	} {
 		t.Run(name+"/file", func(t *testing.T) {
-			testHistory(t, "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"), skews)
+			testHistory(t, "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"), lanesOf(skews))
 		})
-		t.Run(name+"/dynamodb", func(t *testing.T) { testHistory(t, newDSN(t), skews) })
+		t.Run(name+"/dynamodb", func(t *testing.T) { testHistory(t, newDSN(t), lanesOf(skews)) })
 	}
 }
 
-func testHistory(t *testing.T, dsn string, skews []time.Duration) {
+// A lane is a place where one process follows another.
+type lane []traffic
+
+// lanesOf returns a lane of one process for each skew.
+func lanesOf(skews []time.Duration) (lanes []lane) {
+	rounds := 6
+	if testing.Short() {
+		rounds = 2
+	}
+	for _, skew := range skews {
+		lanes = append(lanes, lane{{Skew: skew, Rounds: rounds}})
+	}
+	return lanes
+}
+
+// testHistory runs the lanes side by side on a table or a file, and checks what their processes say that they did.
+func testHistory(t *testing.T, dsn string, lanes []lane) {
 	l := openHistory(t, dsn)
 	created := l.now().UnixMilli()
 	l.options.clock = func() time.Time { return time.UnixMilli(created) }
@@ -191,22 +209,32 @@ func testHistory(t *testing.T, dsn string, skews []time.Duration) {
 	acquire(t, l, most)
 	l.options.clock = time.Now
 
-	h := &history{skew: slices.Max(skews) - slices.Min(skews), acts: []act{{Deed: took, Entity: most.Entity, Amounts: Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
-	rounds := 6
-	if testing.Short() {
-		rounds = 2
+	h := &history{memory: l.options.rejectionCache, acts: []act{{Deed: took, Entity: most.Entity, Amounts: Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
+	var first, last time.Duration // of the clocks
+	rounds := 0
+	for _, lane := range lanes {
+		sum := 0
+		for _, tr := range lane {
+			first, last = min(first, tr.Skew), max(last, tr.Skew)
+			sum += tr.Rounds
+		}
+		rounds = max(rounds, sum)
 	}
+	h.skew = last - first
 	var mu sync.Mutex
 	var group sync.WaitGroup
-	for i, skew := range skews {
+	for i, lane := range lanes {
 		group.Go(func() {
-			acts, err := observe(&traffic{DSN: dsn, Seed: uint64(i), Skew: skew, Coalesce: i%2 == 1, Goroutines: 8, Rounds: rounds, Asks: 9})
-			if err != nil {
-				t.Error(err)
+			for j, tr := range lane {
+				tr.DSN, tr.Seed, tr.Coalesce, tr.Goroutines, tr.Asks = dsn, uint64(i+100*j), i%2 == 1, 8, 9
+				acts, err := observe(&tr)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				h.acts = append(h.acts, acts...)
+				mu.Unlock()
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			h.acts = append(h.acts, acts...)
 		})
 	}
 	shards := 1
@@ -254,7 +282,7 @@ func observe(tr *traffic) ([]act, error) {
 	if err != nil {
 		return nil, err
 	}
-	process := exec.Command(os.Args[0], "-test.run=^$")
+	process := exec.Command(cmp.Or(tr.binary, os.Args[0]), "-test.run=^$")
 	process.Env = append(os.Environ(), trafficEnv+"="+string(job))
 	process.Stderr = os.Stderr
 	out, err := process.Output()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -15,9 +16,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
+// farAhead is by how much a refill stamp is ahead of a clock that may set it back.
+const farAhead = 5 * time.Second
+
 // A witness stands before a store and holds every physical write of a bucket item against the ideal bucket in exact
 // rationals: what flowed in since the last write, what the write counts as consumed, and nothing else (I1, I2, I9). It
-// sees refill stamps go forward only (I6), balances within the share of the item, and splits and merges that neither
+// sees refill stamps go forward only, but for those that no clock should have written (I6), balances within the share of the item, and splits and merges that neither
 // mint nor lose (I7). It knows items, and nothing of how the limiter decides.
 type witness struct {
 	store.Store
@@ -205,11 +209,23 @@ func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, appli
 func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layout.BucketKey]*layout.Bucket) error {
 	latest := int64(0)
 	for _, k := range keys {
-		if after[k].RefilledAt < before[k].RefilledAt {
-			return fmt.Errorf("the refill stamp went back from %d to %d", before[k].RefilledAt, after[k].RefilledAt)
+		if err := judgeStamp(before[k], after[k]); err != nil {
+			return err
 		}
-		latest = max(latest, before[k].RefilledAt)
+		latest = max(latest, min(before[k].RefilledAt, after[k].RefilledAt))
 	}
+	var alike []layout.BucketKey // those whose limits stay the same
+	for _, k := range keys {
+		if sameLimits(before[k], after[k]) && sameLimits(before[keys[0]], before[k]) {
+			alike = append(alike, k)
+		} else if err := w.judgeUpdate(k, before[k], after[k]); err != nil {
+			return fmt.Errorf("shard %d: %w", k.Shard, err)
+		}
+	}
+	if len(alike) == 0 {
+		return nil
+	}
+	keys = alike
 	for _, of := range after[keys[0]].Limits {
 		if of.Name == bucket.WriteUnits {
 			continue
@@ -218,9 +234,6 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 		for _, k := range keys {
 			old, next := before[k], after[k]
 			was, l := find(old, of.Name), find(next, of.Name)
-			if was == nil || l == nil {
-				return fmt.Errorf("shard %d has no %s before or after all of them change", k.Shard, of.Name)
-			}
 			consumed := rational(l.Consumed - was.Consumed)
 			w.enter(k.Entity, l.Name, l.Consumed-was.Consumed)
 			share := shareOf(k, next, l)
@@ -254,10 +267,29 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 	return nil
 }
 
+// judgeStamp returns an error for a refill stamp that went back, unless it was far ahead.
+func judgeStamp(old, next *layout.Bucket) error {
+	if back := old.RefilledAt - next.RefilledAt; 0 < back && back <= farAhead.Milliseconds() {
+		return fmt.Errorf("the refill stamp went back from %d to %d (I6)", old.RefilledAt, next.RefilledAt)
+	}
+	return nil
+}
+
+// sameLimits reports whether two items have the same limits with the same parameters.
+func sameLimits(a, b *layout.Bucket) bool {
+	for _, l := range a.Limits {
+		other := find(b, l.Name)
+		if other == nil || other.Capacity != l.Capacity || other.RefillAmount != l.RefillAmount || other.RefillPeriod != l.RefillPeriod {
+			return false
+		}
+	}
+	return len(a.Limits) == len(b.Limits)
+}
+
 // judgeUpdate holds one item against its ideal buckets.
 func (w *witness) judgeUpdate(k layout.BucketKey, old, next *layout.Bucket) error {
-	if next.RefilledAt < old.RefilledAt {
-		return fmt.Errorf("the refill stamp went back from %d to %d", old.RefilledAt, next.RefilledAt)
+	if err := judgeStamp(old, next); err != nil {
+		return err
 	}
 	ideals := w.ideals[k.Key()]
 	for _, l := range next.Limits {
@@ -365,8 +397,9 @@ func refillOf(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit) int64 {
 	return bucket.Share(l.RefillAmount, k.Shard, int(item.ShardCount))
 }
 
-// flow returns what flows into a limit of an item up to a time, exactly.
+// flow returns what flows into a limit of an item up to a time, exactly: nothing to a stamp that was set back.
 func flow(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit, until int64) *big.Rat {
+	until = max(until, item.RefilledAt)
 	amount := new(big.Int).Mul(big.NewInt(until-item.RefilledAt), big.NewInt(refillOf(k, item, l)))
 	return new(big.Rat).SetFrac(amount, big.NewInt(l.RefillPeriod))
 }

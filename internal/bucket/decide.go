@@ -163,23 +163,27 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 	return true
 }
 
-// advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now.
+// advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now. Limits beyond
+// maxDrops that the item is to lose are refilled like others, and go with later writes.
 func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	p.reset(Advance, s.RefilledAt, now)
 	from := c.since(s, now)
 	life := lifetime{config: c}
-	kept := 0
+	kept, dropped := 0, 0
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		params := c.of(l.Name)
 		if params == nil {
 			own := l.params()
 			params = &own
-			if !c.Partial || kept >= maxOthers && s.full(l, from, now) {
+			switch goes := !c.Partial || kept >= maxOthers && s.full(l, from, now); {
+			case goes && dropped < maxDrops:
 				p.step(Drop, l.Name)
+				dropped++
 				continue
+			case !goes:
+				kept++
 			}
-			kept++
 		}
 		level, ok := p.balance(s, l, params, d, from, now)
 		if !ok {

@@ -231,3 +231,41 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 		t.Fatalf("crowded %v, the item has %d limits", crowded, got)
 	}
 }
+
+// TestPiledUpLimitsGo configures an item that has more limits than one write can take from it: they go one part after
+// another, and none of those that stay loses refill.
+func TestPiledUpLimitsGo(t *testing.T) {
+	for _, partial := range []bool{false, true} {
+		it := &item{state: &State{RefilledAt: 0, Shards: 1}}
+		for i := range 100 {
+			it.state.Limits = append(it.state.Limits, Limit{Name: string(rune('a'+i%26)) + string(rune('a'+i/26)), Tokens: 500, Capacity: 1000, RefillAmount: 100, RefillPeriod: 1000})
+		}
+		c := Config{Params: []Params{{"rpm", 1000, 1000, 1000}}, Partial: partial}
+		want := []int{76, 52, 28, 4, 0}
+		if partial {
+			want = []int{76, 52, 28, maxOthers, maxOthers}
+		}
+		for write, others := range want {
+			now := int64(5000 + 1000*write) // when all of them are full
+			var plan Plan
+			plan.Align(it.image(), &c, now)
+			if plan.Writes() && !it.apply(&plan) {
+				t.Fatalf("write %d: %v was not applied", write, plan.Kind)
+			}
+			got := 0
+			for _, l := range it.state.Limits {
+				if l.Name != WriteUnits && l.Name != "rpm" {
+					if got++; l.Tokens != l.Capacity {
+						t.Errorf("write %d: %s has %d, want %d", write, l.Name, l.Tokens, l.Capacity)
+					}
+				}
+			}
+			if got != others {
+				t.Errorf("write %d: the item has %d other limits, want %d; partial %v", write, got, others, partial)
+			}
+		}
+		if !c.InLine(it.state, 10_000) {
+			t.Errorf("the item is not in line, partial %v", partial)
+		}
+	}
+}

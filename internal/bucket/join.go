@@ -17,10 +17,12 @@ func (s *State) Params() (params []Params) {
 	return params
 }
 
-// Joins reports whether two items are shards of one size with the same limits, so that their tokens may be added up.
+// Joins reports whether two items came from one split, the lower one first, have not split since, and have the same
+// limits, so that their tokens may be added up. Shards that were siblings before both of them split are not any more.
 func (s *State) Joins(other *State) bool {
+	low, high := Sibling(s.Shard, s.Count())
 	c := Config{Params: s.Params()}
-	return s.Shards == other.Shards && c.Matches(other)
+	return s.Count() > 1 && s.Shards == other.Shards && s.Shard == low && other.Shard == high && c.Matches(other)
 }
 
 // When a shard is quiet.

@@ -95,6 +95,10 @@ const MaxLimits = 24
 // maxOthers is the number of limits outside a partial config that an item keeps once they are full.
 const maxOthers = 8
 
+// maxDrops is the number of limits that one write takes from an item. An item to which another version of this program
+// added limits without bound has more of them than one expression can name.
+const maxDrops = MaxLimits
+
 // Equal reports whether two configs make the same of every item.
 func (c *Config) Equal(other *Config) bool {
 	return c == other || slices.Equal(c.Params, other.Params) && c.Partial == other.Partial &&

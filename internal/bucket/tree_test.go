@@ -38,3 +38,32 @@ func TestTreeOfShards(t *testing.T) {
 		t.Errorf("Sibling(6, 8) = %d, %d, want 2, 6", low, high)
 	}
 }
+
+// TestJoins joins shards that one split made, and no others.
+func TestJoins(t *testing.T) {
+	shard := func(number, count int, names ...string) *State {
+		s := &State{Shard: number, Shards: count}
+		for _, name := range append([]string{WriteUnits}, names...) {
+			s.Limits = append(s.Limits, Limit{Name: name, Capacity: 10, RefillAmount: 10, RefillPeriod: 1000})
+		}
+		s.Limits[0].Capacity, s.Limits[0].RefillAmount = WriteCapacity, WriteCapacity
+		return s
+	}
+	for _, test := range []struct {
+		what       string
+		low, other *State
+		want       bool
+	}{
+		{"two shards of two", shard(0, 2, "rpm"), shard(1, 2, "rpm"), true},
+		{"siblings of four", shard(1, 4, "rpm"), shard(3, 4, "rpm"), true},
+		{"siblings of four that both split again", shard(1, 8, "rpm"), shard(3, 8, "rpm"), false},
+		{"siblings, one of which split again", shard(1, 4, "rpm"), shard(3, 8, "rpm"), false},
+		{"the higher one first", shard(3, 4, "rpm"), shard(1, 4, "rpm"), false},
+		{"other limits", shard(1, 4, "rpm"), shard(3, 4, "tpm"), false},
+		{"a whole bucket", shard(0, 1, "rpm"), shard(0, 1, "rpm"), false},
+	} {
+		if got := test.low.Joins(test.other); got != test.want {
+			t.Errorf("Joins() of %s = %v, want %v", test.what, got, test.want)
+		}
+	}
+}

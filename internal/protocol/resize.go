@@ -133,7 +133,7 @@ func (e *Engine) merge(ctx context.Context, low, high *shard) error {
 	}
 	a, b := images[0], images[1]
 	now := e.now()
-	if !a.exists || !b.exists || a.Count() == 1 || !a.Joins(&b.State) || a.Pressed(now) || b.Pressed(now) {
+	if !a.exists || !b.exists || !a.Joins(&b.State) || a.Pressed(now) || b.Pressed(now) {
 		return nil
 	}
 	writes, err := low.Merge(high.BucketKey, &a.State, &b.State, now)
