@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -214,4 +215,24 @@ func TestPurgeAsksForTheState(t *testing.T) {
 	if err != nil || readErr != nil || items[0] == nil {
 		t.Errorf("Purge() = %v, and the record is %v, want it to stay", err, items)
 	}
+}
+
+// TestCountOfWritesIsSeeded has another program replace the item by one that does not count its writes, which this layout
+// allows. A process that saw the count before must not charge it: the write would fail on every store.
+func TestCountOfWritesIsSeeded(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		l := newLimiter(t, s, WithClock(newClock().now))
+		setSystem(t, l, PerDay("rpd", 100))
+		acquire(t, l, ask(Amounts{"rpd": 1}))
+		edit(t, l, 0, func(it *layout.Bucket) {
+			it.Limits = slices.DeleteFunc(it.Limits, func(limit bucket.Limit) bool { return limit.Name == bucket.WriteUnits })
+		})
+		acquire(t, l, ask(Amounts{"rpd": 1}))
+		if got := limit(t, l, "rpd").Consumed; got != 2000 {
+			t.Errorf("the item counts %d of rpd, want 2000", got)
+		}
+		if writes := limit(t, l, bucket.WriteUnits); writes.Capacity != bucket.WriteCapacity || writes.Consumed != 1000 {
+			t.Errorf("the item counts %d writes of %d, want 1000 of %d", writes.Consumed, writes.Capacity, bucket.WriteCapacity)
+		}
+	})
 }
