@@ -3,7 +3,8 @@
 //
 // The tests are built once. The terms of that build are all in place, and the environment of a test says which of them is
 // true; the source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant last:
-// that test is tried first, then the short tests without an engine, and all tests only on what those miss.
+// that test is tried first, then the short tests on the store in memory, and all tests only on what
+// those miss.
 package main
 
 import (

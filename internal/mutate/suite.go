@@ -106,20 +106,16 @@ func build(ctx context.Context, dir, file string, source []byte) (suites, error)
 	return all, nil
 }
 
-// run runs tests with a mutant alive, -1 for none. Without all only the short ones run, and those that need no engine.
+// run runs tests with a mutant alive, -1 for none. Without all only the short ones run, on the store in memory where tests
+// run on every store.
 func (s suite) run(ctx context.Context, number int, all bool, tests string, flags ...string) (output []byte, err error) {
 	args := []string{"-test.failfast", "-test.run", tests, "-test.timeout", "20m"}
 	if !all {
-		args = append(args, "-test.short")
+		args = append(args, "-test.short", "-test.skip", ".*/^(dynamodb|sqlite)$")
 	}
 	cmd := exec.CommandContext(ctx, s.program, append(append(args, s.flags...), flags...)...)
 	cmd.Dir = s.dir
-	for _, variable := range os.Environ() {
-		if all || !strings.HasPrefix(variable, "ZLIMIT_REQUIRE_ENGINE=") && !strings.HasPrefix(variable, "ZLIMIT_ENGINE=") {
-			cmd.Env = append(cmd.Env, variable)
-		}
-	}
-	cmd.Env = append(cmd.Env, env+"="+strconv.Itoa(number))
+	cmd.Env = append(os.Environ(), env+"="+strconv.Itoa(number))
 	return cmd.CombinedOutput()
 }
 
