@@ -78,12 +78,12 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 		} else {
 			known[m.name] = by
 		}
+		if err := writeNoticed(c.noticed, mutants, known); err != nil {
+			return err
+		}
 		if _, err := fmt.Fprintf(out, "%-60s %s\n", m.name, text); err != nil {
 			return err
 		}
-	}
-	if err := writeNoticed(c.noticed, mutants, known); err != nil {
-		return err
 	}
 	if survivors > 0 {
 		return fmt.Errorf("%d terms are missed by every test", survivors)
