@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -233,6 +234,23 @@ func TestCountOfWritesIsSeeded(t *testing.T) {
 		}
 		if writes := limit(t, l, bucket.WriteUnits); writes.Capacity != bucket.WriteCapacity || writes.Consumed != 1000 {
 			t.Errorf("the item counts %d writes of %d, want 1000 of %d", writes.Consumed, writes.Capacity, bucket.WriteCapacity)
+		}
+	})
+}
+
+// TestAdvanceAsksForTheBalance has a process that takes a stamp of a minute for fresh empty the bucket, by a spend that
+// leaves the stamp alone. Another process, which asks for the present, may not advance from the balance that it saw before.
+func TestAdvanceAsksForTheBalance(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		c := newClock()
+		exact, lax := newLimiter(t, s, WithClock(c.now), WithFreshness(0)), newLimiter(t, s, WithClock(c.now), WithFreshness(time.Minute))
+		setSystem(t, exact, PerDay("rpd", 10))
+		acquire(t, exact, ask(Amounts{"rpd": 1}))
+		c.sleep(time.Second)
+		acquire(t, lax, ask(Amounts{"rpd": 9}))
+		var exceeded *ExceededError
+		if _, err := exact.Acquire(context.Background(), ask(Amounts{"rpd": 5})); !errors.As(err, &exceeded) {
+			t.Errorf("Acquire() of an empty bucket = %v, want an ExceededError", err)
 		}
 	})
 }

@@ -1,5 +1,6 @@
 // Command mutate makes each term of each condition of the schema's operations always true, one at a time, and runs the
-// tests of the packages that use them on it. It prints which test noticed, and fails when none did.
+// tests of the packages that use them on it. It prints which test noticed, and fails when none did, or when one that did
+// fails without the mutant too.
 //
 // The tests are built once. The terms of that build are all in place, and the environment of a test says which of them is
 // true; the source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant last:
@@ -62,20 +63,23 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 	if err != nil {
 		return err
 	}
-	survivors := 0
+	failed := 0
 	for i, m := range mutants {
 		if !wanted.MatchString(m.name) {
 			continue
 		}
 		by, err := suites.notice(ctx, i, known[m.name])
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
-		}
 		text := by.String()
-		if by == (witness{}) {
-			survivors++
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			failed++
+			text = err.Error()
+		case by == (witness{}):
+			failed++
 			text = "NOTHING"
-		} else {
+		default:
 			known[m.name] = by
 		}
 		if err := writeNoticed(c.noticed, mutants, known); err != nil {
@@ -85,8 +89,8 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 			return err
 		}
 	}
-	if survivors > 0 {
-		return fmt.Errorf("%d terms are missed by every test", survivors)
+	if failed > 0 {
+		return fmt.Errorf("no test tells %d terms from true", failed)
 	}
 	return nil
 }
