@@ -32,13 +32,20 @@ endif
 WITH_ENGINE := ZLIMIT_REQUIRE_ENGINE=1 ZLIMIT_ENGINE="$(ZLIMIT_ENGINE)"
 
 GOLANGCI_LINT := .cache/bin/golangci-lint
+GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
-# The modules below the root's are tested with it, unless PKG narrows the tests down.
-ALL_MODULES = test '$(PKG)' != ./...
+# Modules below the root but tools, each with the command after it. They are run where PKG is everything.
+MODULES := scripts/modules.sh
+ifneq ($(PKG),./...)
+MODULES := true
+endif
+
+# What make quick leaves out: what is slow, and the stores that write to a disk or an engine.
+QUICK := -short -skip '.*/^(dynamodb|sqlite)$$'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test race mean generate api check-generate lint fuzz mutate soak explore bench check build engine clean
+.PHONY: help demo quick test race mean generate api check-generate tidy lint vuln fuzz mutate soak explore bench check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -46,13 +53,16 @@ help: ## print this list
 demo: ## run the guided tour: a limiter, a rejection, a refill
 	$(GO) run ./cmd/zlimit demo
 
+quick: ## test what a change touches, in about half a minute: short tests, on the store in memory
+	$(GO) test $(QUICK) -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
+
 test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down
 	$(WITH_ENGINE) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
-	@$(ALL_MODULES) || $(WITH_ENGINE) GO="$(GO)" scripts/modules.sh test -timeout $(TIMEOUT) $(TESTFLAGS)
+	$(WITH_ENGINE) $(MODULES) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
-	@$(ALL_MODULES) || $(WITH_ENGINE) GO="$(GO)" scripts/modules.sh test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS)
+	$(WITH_ENGINE) $(MODULES) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
 generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit
 	$(GO) generate ./...
@@ -64,10 +74,18 @@ api: ## list what the packages for users export in docs/api.txt; a test fails wh
 check-generate: ## fail if a generated file is stale
 	@GO="$(GO)" scripts/check-generate.sh
 
+# -e, since tests of dependencies import modules that a proxy may lack.
+tidy: ## fail if a go.mod or go.sum is not as go mod tidy leaves it
+	$(GO) mod tidy -e -diff
+	$(MODULES) $(GO) mod tidy -e -diff
+
+vuln: ## look for known vulnerabilities in what the code calls; asks vuln.go.dev
+	$(GO) run $(GOVULNCHECK) ./...
+	$(MODULES) $(GO) run $(GOVULNCHECK) ./...
+
 lint: $(GOLANGCI_LINT) ## check style, layering and formatting
 	$(GOLANGCI_LINT) run ./...
-	@LINT="$(CURDIR)/$(GOLANGCI_LINT)" scripts/modules.sh lint
-	$(GO) vet -C quota/bench ./...
+	$(MODULES) $(CURDIR)/$(GOLANGCI_LINT) run ./...
 
 fuzz: ## run every fuzz target for FUZZTIME (5s)
 	@GO="$(GO)" scripts/fuzz.sh $(FUZZTIME)
@@ -88,7 +106,9 @@ bench: engine ## compare with the bare SDK, and quota with other limiters; BENCH
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
 	$(GO) test -C quota/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
 
-check: check-generate lint fuzz race ## everything a change must pass, as CI runs it
+# What is slow has run in test, and is left out with the race detector.
+check: ## everything a change must pass, as CI runs it
+	scripts/check.sh test check-generate tidy lint fuzz 'race TESTFLAGS=-short'
 
 build: ## build bin/zlimit
 	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit

@@ -11,15 +11,14 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/table"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // An Aggregator works on the changes of a table, those of all its namespaces. It is safe for concurrent use, holds
 // nothing that must be closed, and any number of them may work on the same changes: nothing is counted twice.
 type Aggregator struct {
-	store   store.Store
-	sleep   func(context.Context, time.Duration) error // between attempts
+	table   *table.Table
 	options options
 	// consumer reads the changes for Run; nil where the store tells none.
 	consumer *stream.Consumer
@@ -34,9 +33,22 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	if s.Internal() == nil {
 		return nil, invalid("store", "", "must come from DynamoDB with a client, SQLite or Memory")
 	}
-	a := &Aggregator{store: s.Internal(), sleep: wait.For, options: o}
+	a := &Aggregator{options: o}
+	a.table = a.tableOf(s.Internal())
 	a.consumer = a.newConsumer()
 	return a, nil
+}
+
+// How calls of the store are made. What fails for longer is tried again with its batch.
+const (
+	callTimeout = 5 * time.Second // of one call
+	patience    = 4               // tries of a write that may be done twice
+	resizeTries = 3               // at a split or a merge, where others write
+)
+
+// tableOf returns a store as the aggregator calls it.
+func (a *Aggregator) tableOf(s store.Store) *table.Table {
+	return table.New(s, table.Options{Timeout: callTimeout, Patience: patience, Races: resizeTries, Sleep: a.options.sleep})
 }
 
 // apply does what follows from changes. It returns nil when all of it is done, and otherwise the error of each change

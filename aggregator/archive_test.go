@@ -9,20 +9,17 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/google/go-cmp/cmp"
-	"github.com/johannesboyne/gofakes3"
-	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -76,41 +73,43 @@ func forEachSink(t *testing.T, test func(t *testing.T, s Sink, objects func() ma
 		})
 	})
 	t.Run("s3", func(t *testing.T) {
-		server := httptest.NewServer(gofakes3.New(s3mem.New()).Server())
-		t.Cleanup(server.Close)
-		client := s3.New(s3.Options{
-			BaseEndpoint: aws.String(server.URL), Region: "us-east-1", UsePathStyle: true, HTTPClient: server.Client(),
-			Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
-		})
-		ctx := context.Background()
-		if _, err := client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String("archive")}); err != nil {
-			t.Fatal(err)
-		}
+		client := &bucketRecorder{t: t, objects: map[string][]byte{}}
 		test(t, S3(client, "archive", "some/prefix"), func() map[string][]byte {
 			found := map[string][]byte{}
-			list, err := client.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: aws.String("archive")})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, o := range list.Contents {
-				out, err := client.GetObject(ctx, &s3.GetObjectInput{Bucket: aws.String("archive"), Key: o.Key})
-				if err != nil {
-					t.Fatal(err)
-				}
-				content, err := io.ReadAll(out.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				out.Body.Close()
-				name, ok := strings.CutPrefix(aws.ToString(o.Key), "some/prefix/")
+			for key, content := range client.objects {
+				name, ok := strings.CutPrefix(key, "some/prefix/")
 				if !ok {
-					t.Errorf("object %s is not under the prefix", aws.ToString(o.Key))
+					t.Errorf("object %s is not under the prefix", key)
 				}
 				found[name] = content
 			}
 			return found
 		})
 	})
+}
+
+// A bucketRecorder is a client of S3 that keeps what is put into the bucket "archive".
+type bucketRecorder struct {
+	t       *testing.T
+	mu      sync.Mutex
+	objects map[string][]byte
+}
+
+func (r *bucketRecorder) PutObject(_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (*s3.PutObjectOutput, error) {
+	content, err := io.ReadAll(in.Body)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := in.Body.(io.Seeker); !ok {
+		r.t.Errorf("the body of %s cannot be sent again", aws.ToString(in.Key))
+	}
+	if bucket, kind := aws.ToString(in.Bucket), aws.ToString(in.ContentType); bucket != "archive" || kind != "application/gzip" {
+		r.t.Errorf("%s goes to bucket %q as %q, want archive and application/gzip", aws.ToString(in.Key), bucket, kind)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.objects[aws.ToString(in.Key)] = content
+	return &s3.PutObjectOutput{}, nil
 }
 
 // linesOf returns the lines of an object.

@@ -74,7 +74,7 @@ func TestFilters(t *testing.T) {
 	}
 	mustApply(t, g.Aggregator, store.Change{Key: g.shard.Key(), New: g.item(0), Sequence: sequence(1), At: noon})
 	kinds := map[string]int{}
-	for _, ns := range append(namespaces(t, g.store), "_") {
+	for _, ns := range append(namespaces(t, g.table.Store()), "_") {
 		page, err := s.Internal().Query(t.Context(), store.Query{Index: "GSI4", PK: ns})
 		if err != nil {
 			t.Fatal(err)

@@ -97,7 +97,7 @@ func TestSnapshotItem(t *testing.T) {
 		second := store.Change{Key: keyOf(shard(31)), Sequence: sequence(5), At: noon, New: item(shard(31), map[string]int64{"rpm": -333})}
 		mustApply(t, a, first, second)
 		key := store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-03-31T12:00:00Z"}
-		items, err := a.store.Read(t.Context(), []store.Key{key}, true)
+		items, err := a.table.Store().Read(t.Context(), []store.Key{key}, true)
 		if err != nil {
 			t.Fatal(err)
 		}

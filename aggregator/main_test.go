@@ -104,11 +104,11 @@ func newTable(tb testing.TB) (s zlimit.Store, table string, faults *enginetest.F
 func newAggregator(tb rapid.TB, s zlimit.Store, opts ...Option) *Aggregator {
 	tb.Helper()
 	later := func() time.Time { return noon.AddDate(10, 0, 0) }
-	a, err := New(s, append([]Option{WithClock(later)}, opts...)...)
+	restless := func(o *options) { o.sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() } }
+	a, err := New(s, append([]Option{WithClock(later), restless}, opts...)...)
 	if err != nil {
 		tb.Fatalf("New() = %v", err)
 	}
-	a.sleep = func(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 	return a
 }
 
@@ -195,16 +195,16 @@ type faulty struct {
 
 // beneath returns the store of an aggregator without faults.
 func beneath(a *Aggregator) store.Store {
-	if f, ok := a.store.(*faulty); ok {
+	if f, ok := a.table.Store().(*faulty); ok {
 		return f.Store
 	}
-	return a.store
+	return a.table.Store()
 }
 
 // inject puts a faulty store under an aggregator.
 func inject(a *Aggregator, fault func(n int) (done bool, err error)) *faulty {
 	f := &faulty{Store: beneath(a), fault: fault}
-	a.store = f
+	a.table = a.tableOf(f)
 	return f
 }
 

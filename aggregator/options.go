@@ -1,12 +1,14 @@
 package aggregator
 
 import (
+	"context"
 	"log/slog"
 	"math/bits"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -16,6 +18,7 @@ type Option func(*options)
 // options is the configuration of an aggregator.
 type options struct {
 	clock       func() time.Time
+	sleep       func(context.Context, time.Duration) error // between tries
 	concurrency int
 	logger      *slog.Logger
 	retention   map[zlimit.Window]time.Duration
@@ -39,6 +42,7 @@ func newOptions(opts []Option) (options, error) {
 	o := options{
 		clock:       time.Now, //nolint:forbidigo // the default of WithClock
 		concurrency: 8,
+		sleep:       wait.For,
 		logger:      slog.New(slog.DiscardHandler),
 		tending:     true,
 		maxShards:   32,

@@ -22,13 +22,13 @@ var ErrNoStream = store.ErrNoStream
 
 // newConsumer returns the consumer of the stream of the table, nil where the store tells no changes.
 func (a *Aggregator) newConsumer() *stream.Consumer {
-	source, ok := a.store.(store.Streamer)
+	source, ok := a.table.Store().(store.Streamer)
 	if !ok {
 		return nil
 	}
 	c := stream.Config{
 		Source: source,
-		Leases: leases.In(a.store),
+		Leases: leases.In(a.table),
 		Apply:  a.apply,
 		Name:   a.options.name,
 		Poll:   a.options.poll,

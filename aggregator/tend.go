@@ -4,15 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // Limiters refill, divide and join buckets themselves, on their way. Tending does it before they have to, for shards that
@@ -20,9 +19,8 @@ import (
 
 // When a shard is tended.
 const (
-	recent      = time.Minute              // age of the last change, above which a batch tells nothing of the present
-	scarce      = bucket.WriteCapacity / 5 // write units, below which a shard is divided
-	resizeTries = 3                        // at a split or a merge, where others write
+	recent = time.Minute              // age of the last change, above which a batch tells nothing of the present
+	scarce = bucket.WriteCapacity / 5 // write units, below which a shard is divided
 )
 
 // A shift is what a batch shows of one shard.
@@ -123,7 +121,7 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 		if err != nil {
 			return what, false, err
 		}
-		r, err := a.writeOnce(ctx, w) // one that comes too late is not needed
+		r, err := a.table.Write(ctx, w) // one that comes too late is not needed
 		return what, r.Applied, err
 	case split:
 		done, err = a.split(ctx, s.shard, s.state.Shards, now)
@@ -163,7 +161,7 @@ const (
 
 // need returns what a shard needs, by what the batch shows of it.
 func (a *Aggregator) need(s *shift, now int64) string {
-	partitioned := a.store.Partitioned()
+	partitioned := a.table.Partitioned()
 	switch {
 	case s.state == nil:
 		if partitioned && s.was.Shards > 1 && s.shard.Shard >= s.was.Shards/2 {
@@ -211,8 +209,8 @@ func (a *Aggregator) merge(ctx context.Context, low layout.BucketKey, shards int
 	})
 }
 
-// resize reads shards and does the writes that are planned from what they hold and whose they are, in one transaction; none where nothing is
-// planned. It tries again when others write them.
+// resize reads shards and does the writes that are planned from what they hold and whose they are, in one transaction. It
+// does none where nothing is planned. When others write the shards, resize tries again, and leaves them alone in the end.
 func (a *Aggregator) resize(
 	ctx context.Context, shards []layout.BucketKey, plan func([]*bucket.State, layout.Owner) ([]store.Write, error),
 ) (done bool, err error) {
@@ -220,8 +218,8 @@ func (a *Aggregator) resize(
 	for i, s := range shards {
 		keys[i] = s.Key()
 	}
-	for range resizeTries {
-		items, err := a.read(ctx, keys)
+	err = a.table.Optimistic(ctx, func() (bool, error) {
+		items, err := a.table.Read(ctx, keys...)
 		if err != nil {
 			return false, err
 		}
@@ -240,29 +238,13 @@ func (a *Aggregator) resize(
 		}
 		writes, err := plan(states, owner)
 		if err != nil || len(writes) == 0 {
-			return false, err
+			return true, err
 		}
-		if done, err := a.transact(ctx, writes); done || err != nil {
-			return done, err
-		}
+		done, err = a.table.Transact(ctx, writes)
+		return done, err
+	})
+	if errors.Is(err, table.ErrContended) {
+		err = nil // others are at it
 	}
-	return false, nil
-}
-
-func (a *Aggregator) read(ctx context.Context, keys []store.Key) ([]expr.Item, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return a.store.Read(ctx, keys, true)
-}
-
-// transact does writes, all or none; false when a condition failed, or another transaction was in the way.
-func (a *Aggregator) transact(ctx context.Context, writes []store.Write) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	results, err := a.store.Transact(ctx, writes)
-	if errors.Is(err, store.ErrConflict) {
-		return false, nil
-	}
-	applied := !slices.ContainsFunc(results, func(r store.Result) bool { return !r.Applied })
-	return applied && err == nil, err
+	return done, err
 }

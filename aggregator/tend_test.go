@@ -55,9 +55,9 @@ func newGarden(t *testing.T, s zlimit.Store, opts ...Option) *garden {
 	})
 	g.Aggregator = newAggregator(t, s, append([]Option{WithClock(clock), WithLogger(logger), observer}, opts...)...)
 	q := store.Query{Index: "GSI2", PK: "", Prefix: "BUCKET#"}
-	for _, ns := range namespaces(t, g.store) {
+	for _, ns := range namespaces(t, g.table.Store()) {
 		q.PK = ns + "/RESOURCE#r"
-		if page, err := g.store.Query(t.Context(), q); err != nil {
+		if page, err := g.table.Store().Query(t.Context(), q); err != nil {
 			t.Fatal(err)
 		} else if len(page.Items) > 0 {
 			g.shard = layout.BucketKey{NS: ns, Entity: "e", Resource: "r"}
@@ -88,7 +88,7 @@ func (g *garden) number(n int) layout.BucketKey {
 
 func (g *garden) item(n int) expr.Item {
 	g.Helper()
-	items, err := g.store.Read(context.Background(), []store.Key{g.number(n).Key()}, true)
+	items, err := g.table.Store().Read(context.Background(), []store.Key{g.number(n).Key()}, true)
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func (g *garden) set(n int, attribute string, v int64) store.Change {
 	if err != nil {
 		g.Fatal(err)
 	}
-	if _, err := g.store.Write(context.Background(), store.Write{Key: c.Key, Expr: bound}); err != nil {
+	if _, err := g.table.Store().Write(context.Background(), store.Write{Key: c.Key, Expr: bound}); err != nil {
 		g.Fatal(err)
 	}
 	c.New = g.item(n)
@@ -281,15 +281,15 @@ func TestLostShard(t *testing.T) {
 	g.seen(lost)
 	g.want("while the shard is there,", 0, 2, 1, 2)
 	kept, _ := g.item(0).Get("b_rpm_tk").Int()
-	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
+	if err := g.table.Store().Delete(t.Context(), []store.Key{lost.Key}); err != nil {
 		t.Fatal(err)
 	}
-	sound := g.store
-	g.store = &restored{sound, lost}
+	sound := g.table.Store()
+	g.table = g.tableOf(&restored{sound, lost})
 	g.seen(lost)
 	g.want("when somebody brings the shard back meanwhile,", 0, 2, 1, 2)
-	g.store = sound
-	if err := g.store.Delete(t.Context(), []store.Key{lost.Key}); err != nil {
+	g.table = g.tableOf(sound)
+	if err := g.table.Store().Delete(t.Context(), []store.Key{lost.Key}); err != nil {
 		t.Fatal(err)
 	}
 	g.seen(lost)
@@ -300,7 +300,7 @@ func TestLostShard(t *testing.T) {
 	g.seen(lost)
 	g.want("when the batch comes again,", 0, 1)
 	low := store.Change{Key: g.shard.Key(), Old: g.item(0), At: g.now}
-	if err := g.store.Delete(t.Context(), []store.Key{low.Key}); err != nil {
+	if err := g.table.Store().Delete(t.Context(), []store.Key{low.Key}); err != nil {
 		t.Fatal(err)
 	}
 	g.seen(low)

@@ -2,10 +2,7 @@ package aggregator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -94,7 +91,7 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 			return left, err
 		}
 		b.note(func(r *Batch) { r.Writes++ })
-		r, err := a.write(ctx, w)
+		r, err := a.table.PatientWrite(ctx, w)
 		switch {
 		case err != nil:
 			return left, fmt.Errorf("aggregator: count usage in %s %s: %w", w.Key.PK, w.Key.SK, err)
@@ -108,37 +105,4 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 		left = rest
 	}
 	return nil, nil
-}
-
-// How calls of the store are made.
-const (
-	callTimeout = 5 * time.Second        // of one call
-	attempts    = 4                      // at a write that may be done twice
-	firstPause  = 100 * time.Millisecond // at most, before the second; each later one is twice as long
-)
-
-// write does a write that does no harm when it is done twice, and waits outages out for a moment.
-func (a *Aggregator) write(ctx context.Context, w store.Write) (store.Result, error) {
-	for attempt := 1; ; attempt++ {
-		r, err := a.writeOnce(ctx, w)
-		if err == nil || attempt == attempts || !passing(err) {
-			return r, err
-		}
-		longest := firstPause << (attempt - 1)
-		if err := a.sleep(ctx, longest/2+rand.N(longest/2)); err != nil {
-			return r, err
-		}
-	}
-}
-
-func (a *Aggregator) writeOnce(ctx context.Context, w store.Write) (store.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return a.store.Write(ctx, w)
-}
-
-// passing reports whether an error of a call may be gone when it is made again.
-func passing(err error) bool {
-	var failed *store.Error
-	return errors.As(err, &failed) && (failed.Unavailable || failed.Unknown) || errors.Is(err, context.DeadlineExceeded)
 }

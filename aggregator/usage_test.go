@@ -208,8 +208,8 @@ func TestUnknownOutcome(t *testing.T) {
 		t.Errorf("snapshots (-want +got):\n%s", diff)
 	}
 	f.writes, f.fault = 0, func(int) (bool, error) { return false, errLost }
-	if errs := a.apply(context.Background(), busy(1)); !errors.Is(errs[0], errLost.Err) || f.writes != 3*attempts {
-		t.Errorf("apply() = %v after %d writes, want %v after %d", errs, f.writes, errLost, 3*attempts)
+	if errs := a.apply(context.Background(), busy(1)); !errors.Is(errs[0], errLost.Err) || f.writes != 3*patience {
+		t.Errorf("apply() = %v after %d writes, want %v after %d", errs, f.writes, errLost, 3*patience)
 	}
 }
 
@@ -271,7 +271,7 @@ func TestForeignSequence(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := store.Key{PK: "n/ENTITY#e", SK: "#USAGE#r#2026-03"}
-	if _, err := a.store.Write(t.Context(), store.Write{Key: key, Expr: bound}); err != nil {
+	if _, err := a.table.Store().Write(t.Context(), store.Write{Key: key, Expr: bound}); err != nil {
 		t.Fatal(err)
 	}
 	errs := a.apply(context.Background(), busy(2)[1:])
@@ -286,7 +286,7 @@ func TestRetention(t *testing.T) {
 	for window, want := range map[string]int64{
 		"2026-03-31T12:00:00Z": time.Date(2026, 4, 2, 13, 0, 0, 0, time.UTC).Unix(), "2026-03-31": 0, "2026-03": 0,
 	} {
-		items, err := a.store.Read(t.Context(), []store.Key{{PK: "n/ENTITY#e", SK: "#USAGE#r#" + window}}, true)
+		items, err := a.table.Store().Read(t.Context(), []store.Key{{PK: "n/ENTITY#e", SK: "#USAGE#r#" + window}}, true)
 		if err != nil {
 			t.Fatal(err)
 		}

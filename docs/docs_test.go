@@ -77,6 +77,9 @@ func TestPermissions(t *testing.T) {
 var actions = regexp.MustCompile(`"dynamodb:(\w+)"`)
 
 func TestGo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs every block of Go")
+	}
 	var programs []program
 	for _, p := range readPages(t) {
 		for _, b := range p.blocks {

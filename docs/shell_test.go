@@ -15,6 +15,9 @@ import (
 
 // TestShell runs the blocks of sh, those of a page in one directory and with one environment.
 func TestShell(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the command")
+	}
 	command := filepath.Join(t.TempDir(), "zlimit")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", command, "./cmd/zlimit")
 	build.Dir = root

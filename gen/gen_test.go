@@ -87,6 +87,9 @@ func isInput(name string) bool {
 // TestGoldenCompiles compiles the golden outputs with the primitives that they call, vets them, and runs the tests that
 // hold for every schema and those that the archives have.
 func TestGoldenCompiles(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds what is generated")
+	}
 	dir, err := os.MkdirTemp("testdata", "build-") //nolint:usetesting // the outputs import internal packages of the module
 	if err != nil {
 		t.Fatal(err)
@@ -293,6 +296,9 @@ func (o *overlay) run(t *testing.T, verb string, args ...string) (string, error)
 // TestChange adds an attribute, a record with an index entry and a family, a query and an operation to the schema, renames
 // an index, and compiles the module with the result.
 func TestChange(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the layout")
+	}
 	text := string(readFile(t, specFile))
 	insert := func(after, addition string) {
 		t.Helper()

@@ -1,23 +1,17 @@
 #!/bin/sh
-# Runs the tests or the linter in every module below the root's: those of integrations and of examples, which have
-# dependencies that users of the SDK do not pay for. quota/bench and tools have targets of their own.
+# Runs a command in each nested module but tools, whose dependencies are not ours:
+# those with a go.mod below the root. The command runs in the module's directory.
 #
-# Usage: scripts/modules.sh test [FLAG...] | lint
+# Usage: scripts/modules.sh COMMAND [ARGUMENT...]
 set -eu
 cd "$(dirname "$0")/.."
-command=$1
-shift
 
-git ls-files --cached --others --exclude-standard -- '*/go.mod' ':!tools' ':!quota/bench' ':!**/testdata/**' | sort |
+git ls-files --cached --others --exclude-standard -- '*/go.mod' | sort -u |
 	while IFS= read -r file; do
 		module=$(dirname "$file")
-		echo "module $module"
-		case $command in
-		test) "${GO:-go}" test -C "$module" "$@" ./... </dev/null ;;
-		lint) (cd "$module" && "$LINT" run ./... </dev/null) ;;
-		*)
-			echo "modules: $command is neither test nor lint" >&2
-			exit 2
-			;;
-		esac
+		if [ "$module" = tools ] || [ ! -f "$file" ]; then
+			continue
+		fi
+		echo "modules: $module: $*"
+		(cd "$module" && "$@" </dev/null) || exit 1
 	done

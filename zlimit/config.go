@@ -12,7 +12,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
@@ -496,32 +495,25 @@ func (s *LimitService) change(
 	if s.l.closed.Load() {
 		return ErrClosed
 	}
-	for attempt := range table.MaxAttempts {
+	return s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, by, err := s.l.readToChange(ctx, c.key)
 		if err != nil {
-			return err
+			return false, err
 		}
 		next, writes, err := plan(items[0], by)
 		if err != nil {
-			return err
+			return false, err
 		}
 		epoch := s.l.epoch.Add(1)
-		applied, err := s.l.table.Transact(ctx, writes)
-		if err != nil {
-			return err
+		if done, err = s.l.table.Transact(ctx, writes); !done || err != nil {
+			return false, err
 		}
-		if applied {
-			if c.source == SourceSystem {
-				s.l.retained.Store(nil)
-			}
-			s.l.learn(c.key, next, epoch)
-			return nil
+		if c.source == SourceSystem {
+			s.l.retained.Store(nil)
 		}
-		if err := s.l.table.Pause(ctx, attempt); err != nil {
-			return err
-		}
-	}
-	return ErrContended
+		s.l.learn(c.key, next, epoch)
+		return true, nil
+	})
 }
 
 // learn makes a level the one in memory that was written after an epoch.

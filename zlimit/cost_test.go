@@ -15,6 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 var updateDocs = flag.Bool("update", false, "rewrite docs/costs.md from what is measured")
@@ -192,7 +193,7 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("A consumer of the change stream")
-	consumers := leases.In(s.impl)
+	consumers := leases.In(table.New(s.impl, table.Options{Timeout: time.Minute}))
 	const partition = "2026-03-01T12:00:00.000/shardId-00000001772366400000-4f9e2a6c"
 	save := func(beats int64) func() error {
 		return func() error {

@@ -121,30 +121,32 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		}
 		writes = append(writes, w)
 	}
-	for attempt := range table.MaxAttempts {
+	err = s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		all, err := by.with(change{action: ActionEntityCreated, entity: e.ID, details: e.details()}, writes...)
 		if err != nil {
-			return Entity{}, err
+			return false, err
 		}
 		epoch := s.l.epoch.Add(1)
 		results, err := s.l.table.TryTransact(ctx, all)
 		switch {
 		case err != nil:
-			return Entity{}, err
+			return false, err
 		case results == nil: // another transaction was in the way
+			return false, nil
 		case !results[0].Applied:
-			return Entity{}, fmt.Errorf("%w: %q", ErrEntityExists, e.ID)
+			return false, fmt.Errorf("%w: %q", ErrEntityExists, e.ID)
 		case e.ParentID != "" && !results[1].Applied:
-			return Entity{}, noParent(e.ParentID)
-		case table.Applied(results):
-			s.l.learn(item.Key.Key(), &level{owner: layout.Owner{Cascade: e.Cascade, Parent: e.ParentID}}, epoch)
-			return e, nil
+			return false, noParent(e.ParentID)
+		case !table.Applied(results): // the audit event has an id that was taken
+			return false, nil
 		}
-		if err := s.l.table.Pause(ctx, attempt); err != nil {
-			return Entity{}, err
-		}
+		s.l.learn(item.Key.Key(), &level{owner: layout.Owner{Cascade: e.Cascade, Parent: e.ParentID}}, epoch)
+		return true, nil
+	})
+	if err != nil {
+		return Entity{}, err
 	}
-	return Entity{}, ErrContended
+	return e, nil
 }
 
 func noParent(id string) error { return fmt.Errorf("%w: parent %q", ErrEntityNotFound, id) }
@@ -310,29 +312,27 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	for attempt := range table.MaxAttempts {
+	return s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		writes, err := by.with(change{action: ActionEntityDeleted, entity: id, details: e.details()},
 			store.Write{Kind: store.Delete, Key: key, Expr: remove})
 		if err != nil {
-			return err
+			return false, err
 		}
 		epoch := s.l.epoch.Add(1)
 		results, err := s.l.table.TryTransact(ctx, writes)
 		switch {
 		case err != nil:
-			return err
+			return false, err
 		case results == nil: // another transaction was in the way
+			return false, nil
 		case !results[0].Applied: // another Delete was first
-			return fmt.Errorf("%w: %q", ErrEntityNotFound, id)
-		case table.Applied(results):
-			s.l.learn(key, &level{}, epoch)
-			return nil
+			return false, fmt.Errorf("%w: %q", ErrEntityNotFound, id)
+		case !table.Applied(results): // the audit event has an id that was taken
+			return false, nil
 		}
-		if err := s.l.table.Pause(ctx, attempt); err != nil {
-			return err
-		}
-	}
-	return ErrContended
+		s.l.learn(key, &level{}, epoch)
+		return true, nil
+	})
 }
 
 // childless returns ErrEntityHasChildren unless an entity has none. What the index says is looked up, since it may tell

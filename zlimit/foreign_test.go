@@ -2,6 +2,8 @@ package zlimit
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -214,4 +216,41 @@ func TestPurgeAsksForTheState(t *testing.T) {
 	if err != nil || readErr != nil || items[0] == nil {
 		t.Errorf("Purge() = %v, and the record is %v, want it to stay", err, items)
 	}
+}
+
+// TestCountOfWritesIsSeeded has another program replace the item by one that does not count its writes, which this layout
+// allows. A process that saw the count before must not charge it: the write would fail on every store.
+func TestCountOfWritesIsSeeded(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		l := newLimiter(t, s, WithClock(newClock().now))
+		setSystem(t, l, PerDay("rpd", 100))
+		acquire(t, l, ask(Amounts{"rpd": 1}))
+		edit(t, l, 0, func(it *layout.Bucket) {
+			it.Limits = slices.DeleteFunc(it.Limits, func(limit bucket.Limit) bool { return limit.Name == bucket.WriteUnits })
+		})
+		acquire(t, l, ask(Amounts{"rpd": 1}))
+		if got := limit(t, l, "rpd").Consumed; got != 2000 {
+			t.Errorf("the item counts %d of rpd, want 2000", got)
+		}
+		if writes := limit(t, l, bucket.WriteUnits); writes.Capacity != bucket.WriteCapacity || writes.Consumed != 1000 {
+			t.Errorf("the item counts %d writes of %d, want 1000 of %d", writes.Consumed, writes.Capacity, bucket.WriteCapacity)
+		}
+	})
+}
+
+// TestAdvanceAsksForTheBalance has a process that takes a stamp of a minute for fresh empty the bucket, by a spend that
+// leaves the stamp alone. Another process, which asks for the present, may not advance from the balance that it saw before.
+func TestAdvanceAsksForTheBalance(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		c := newClock()
+		exact, lax := newLimiter(t, s, WithClock(c.now), WithFreshness(0)), newLimiter(t, s, WithClock(c.now), WithFreshness(time.Minute))
+		setSystem(t, exact, PerDay("rpd", 10))
+		acquire(t, exact, ask(Amounts{"rpd": 1}))
+		c.sleep(time.Second)
+		acquire(t, lax, ask(Amounts{"rpd": 9}))
+		var exceeded *ExceededError
+		if _, err := exact.Acquire(context.Background(), ask(Amounts{"rpd": 5})); !errors.As(err, &exceeded) {
+			t.Errorf("Acquire() of an empty bucket = %v, want an ExceededError", err)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // TestLeases writes a lease as consumers do: whoever has not seen the last write is refused, and told of it.
@@ -18,7 +19,7 @@ func TestLeases(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		records := leases.In(s.impl)
+		records := leases.In(table.New(s.impl, table.Options{Timeout: time.Minute}))
 		list := func() []stream.Lease {
 			t.Helper()
 			all, err := records.List(ctx)
@@ -80,7 +81,7 @@ func TestLeases(t *testing.T) {
 func TestLeasesOfMany(t *testing.T) {
 	s := newMemory(t)
 	newLimiter(t, s)
-	records := leases.In(s.impl)
+	records := leases.In(table.New(s.impl, table.Options{Timeout: time.Minute}))
 	for range 1100 {
 		if _, saved, err := records.Save(t.Context(), stream.Lease{Partition: newNamespaceID() + "x", Beats: 1}); !saved || err != nil {
 			t.Fatalf("Save() = %t, %v", saved, err)
@@ -94,7 +95,7 @@ func TestLeasesOfMany(t *testing.T) {
 
 func TestHolds(t *testing.T) {
 	s := newMemory(t)
-	records := leases.In(s.impl)
+	records := leases.In(table.New(s.impl, table.Options{Timeout: time.Minute}))
 	for _, test := range []struct {
 		key  store.Key
 		want bool

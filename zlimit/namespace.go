@@ -11,7 +11,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // DefaultNamespace is the namespace of limiters that are opened without [WithNamespace]. It cannot be deleted: the next
@@ -133,20 +132,21 @@ func (s *NamespaceService) Delete(ctx context.Context, name string) (Namespace, 
 }
 
 func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, error) {
-	for attempt := range table.MaxAttempts {
+	var ns Namespace
+	err := s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		found, err := s.l.named(ctx, name)
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
-		ns := namespaceOf(&found)
+		ns = namespaceOf(&found)
 		ns.Status, ns.DeletedAt = NamespaceDeleted, s.l.now().UTC().Truncate(time.Second)
 		release, err := layout.ReleaseName(ns.ID)
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
 		retire, err := layout.RetireNamespace(string(NamespaceActive), string(NamespaceDeleted), layout.FormatTime(ns.DeletedAt))
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
 		results, err := s.l.table.TryTransact(ctx, []store.Write{
 			{Kind: store.Delete, Key: found.Key.Key(), Expr: release},
@@ -154,19 +154,20 @@ func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, 
 		})
 		switch {
 		case err != nil:
-			return Namespace{}, err
+			return false, err
 		case results == nil: // another transaction was in the way
 		case !results[0].Applied: // the name has gone, or leads elsewhere
 		case !results[1].Applied:
-			return Namespace{}, fmt.Errorf("%w: the record of %s, %q, is missing or not active", ErrNamespaceState, ns.ID, name)
+			return false, fmt.Errorf("%w: the record of %s, %q, is missing or not active", ErrNamespaceState, ns.ID, name)
 		default:
-			return ns, nil
+			return true, nil
 		}
-		if err := s.l.table.Pause(ctx, attempt); err != nil {
-			return Namespace{}, err
-		}
+		return false, nil
+	})
+	if err != nil {
+		return Namespace{}, err
 	}
-	return Namespace{}, ErrContended
+	return ns, nil
 }
 
 // Recover gives a deleted namespace its name back, with everything in it. It returns [ErrNamespaceNotFound] for an ID
@@ -182,21 +183,22 @@ func (s *NamespaceService) Recover(ctx context.Context, id string) (Namespace, e
 }
 
 func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, error) {
-	for attempt := range table.MaxAttempts {
+	var ns Namespace
+	err := s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, err := s.l.table.Read(ctx, layout.NamespaceIDKey{ID: id}.Key())
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
 		if items[0] == nil {
-			return Namespace{}, missing(id)
+			return false, missing(id)
 		}
 		found, err := layout.DecodeNamespaceID(items[0])
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
-		ns := retiredNamespace(&found)
+		ns = retiredNamespace(&found)
 		if ns.Status != NamespaceDeleted {
-			return Namespace{}, fmt.Errorf("%w: %s is %s, not deleted", ErrNamespaceState, id, ns.Status)
+			return false, fmt.Errorf("%w: %s is %s, not deleted", ErrNamespaceState, id, ns.Status)
 		}
 		ns.Status, ns.DeletedAt = NamespaceActive, time.Time{}
 		forward := layout.Namespace{
@@ -204,11 +206,11 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 		}
 		absent, err := layout.Insert()
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
 		restore, err := layout.RestoreNamespace(string(NamespaceDeleted), string(NamespaceActive))
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
 		results, err := s.l.table.TryTransact(ctx, []store.Write{
 			{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode(), Expr: absent},
@@ -216,19 +218,20 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 		})
 		switch {
 		case err != nil:
-			return Namespace{}, err
+			return false, err
 		case results == nil: // another transaction was in the way
 		case !results[1].Applied: // recovered or condemned meanwhile
 		case !results[0].Applied:
-			return Namespace{}, fmt.Errorf("%w: the name %q of %s is taken", ErrNamespaceState, ns.Name, id)
+			return false, fmt.Errorf("%w: the name %q of %s is taken", ErrNamespaceState, ns.Name, id)
 		default:
-			return ns, nil
+			return true, nil
 		}
-		if err := s.l.table.Pause(ctx, attempt); err != nil {
-			return Namespace{}, err
-		}
+		return false, nil
+	})
+	if err != nil {
+		return Namespace{}, err
 	}
-	return Namespace{}, ErrContended
+	return ns, nil
 }
 
 // Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and
@@ -313,14 +316,16 @@ func (l *RateLimiter) named(ctx context.Context, name string) (item layout.Names
 
 // register registers a namespace, or finds it registered.
 func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, error) {
-	for attempt := range table.MaxAttempts {
+	var ns Namespace
+	err := l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, err := l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
 		if items[0] != nil {
 			found, err := layout.DecodeNamespace(items[0])
-			return namespaceOf(&found), err
+			ns = namespaceOf(&found)
+			return true, err
 		}
 		now := l.now().UTC().Format(layout.TimeFormat)
 		status := string(NamespaceActive)
@@ -329,20 +334,18 @@ func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, err
 		reverse := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: id}, ID: id, Name: name, Status: status, CreatedAt: now}
 		absent, err := layout.Insert()
 		if err != nil {
-			return Namespace{}, err
+			return false, err
 		}
-		applied, err := l.table.Transact(ctx, []store.Write{
+		ns = namespaceOf(&forward)
+		return l.table.Transact(ctx, []store.Write{
 			{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode(), Expr: absent},
 			{Kind: store.Put, Key: reverse.Key.Key(), Item: reverse.Encode(), Expr: absent},
 		})
-		if applied || err != nil {
-			return namespaceOf(&forward), err
-		}
-		if err := l.table.Pause(ctx, attempt); err != nil {
-			return Namespace{}, err
-		}
+	})
+	if err != nil {
+		return Namespace{}, err
 	}
-	return Namespace{}, ErrContended
+	return ns, nil
 }
 
 func namespaceOf(it *layout.Namespace) Namespace {

@@ -61,11 +61,11 @@ func (l *RateLimiter) writeVersion(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	result, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode(), Expr: absent})
+	result, err := l.table.Write(ctx, store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode(), Expr: absent})
 	if err != nil || result.Applied {
 		return err
 	}
-	return checkVersion(result.Item) // somebody else was first
+	return checkVersion(result.Item) // another process was first
 }
 
 // A version is a version number as its parts: major, minor, patch. What follows a hyphen or a plus does not count.

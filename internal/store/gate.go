@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Gate bounds how many calls of a store are under way at once. It is safe for concurrent use.
+// A Gate bounds how many calls of a store are under way at once; a nil one does not. It is safe for concurrent use.
 //
 // A call that waits for its turn has not been sent: when its context ends, nothing was read or written. Its own time runs
 // from the moment when it is sent, so that a crowd of callers is slow, and no outage.
@@ -21,10 +21,12 @@ func NewGate(inFlight int) *Gate { return &Gate{make(chan struct{}, inFlight)} }
 // ends first, and otherwise what the call returns. A call that takes longer than the timeout is an outage: an [*Error] that
 // is Unavailable, and Unknown where the call is.
 func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
-	if err := g.enter(ctx); err != nil {
-		return err
+	if g != nil {
+		if err := g.enter(ctx); err != nil {
+			return err
+		}
+		defer func() { <-g.turns }()
 	}
-	defer func() { <-g.turns }()
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= timeout {
 		return call(ctx) // which ends before the timeout does
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 func expectTold(t *testing.T, what string, w *world, want ...int64) {
@@ -465,7 +466,7 @@ func TestThief(t *testing.T) {
 		l := w.lease("log")
 		l.Owner = "thief"
 		l.Beats++
-		if _, saved, err := leases.In(w.store).Save(t.Context(), l); !saved || err != nil {
+		if _, saved, err := leases.In(table.New(w.store, table.Options{Timeout: time.Minute})).Save(t.Context(), l); !saved || err != nil {
 			t.Fatalf("Save() = %t, %v", saved, err)
 		}
 		time.Sleep(15 * time.Second)

@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store/storetest"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
+	"github.com/zlimit/zlimit-go/internal/table"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -109,7 +110,7 @@ type running struct {
 // start runs a consumer that notes what it is told. change may change its configuration.
 func (w *world) start(name string, change func(*stream.Config)) *running {
 	w.t.Helper()
-	c := stream.Config{Source: w.source, Leases: leases.In(w.store), Name: name, Apply: w.note(name)}
+	c := stream.Config{Source: w.source, Leases: leases.In(table.New(w.store, table.Options{Timeout: time.Minute})), Name: name, Apply: w.note(name)}
 	c.Report = func(e stream.Event) { w.report(name, e) }
 	if change != nil {
 		change(&c)
@@ -179,7 +180,7 @@ func (w *world) count(kind stream.Kind) (n int) {
 // lease returns the lease of a partition.
 func (w *world) lease(partition string) stream.Lease {
 	w.t.Helper()
-	records, err := leases.In(w.store).List(w.t.Context())
+	records, err := leases.In(table.New(w.store, table.Options{Timeout: time.Minute})).List(w.t.Context())
 	if err != nil {
 		w.t.Fatalf("List() = %v", err)
 	}
@@ -327,7 +328,7 @@ func (m *mortal) Save(ctx context.Context, next stream.Lease) (found stream.Leas
 
 // mortal returns the way of a process that can be killed; its Apply does nothing once it is dead.
 func (w *world) mortal(name string, killAt int, late bool) (*mortal, func(*stream.Config)) {
-	m := &mortal{Streamer: w.source, Leases: leases.In(w.store), killAt: killAt, late: late}
+	m := &mortal{Streamer: w.source, Leases: leases.In(table.New(w.store, table.Options{Timeout: time.Minute})), killAt: killAt, late: late}
 	note := w.note(name)
 	return m, func(c *stream.Config) {
 		c.Source, c.Leases = m, m

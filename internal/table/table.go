@@ -12,7 +12,6 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 // A Table is a store as limiters call it. It is safe for concurrent use.
@@ -22,14 +21,21 @@ type Table struct {
 	timeout time.Duration
 	intN    func(int) int
 	direct  bool // calls wait for nothing
+	tries   tries
 	unknown atomic.Uint64
 }
 
-// Options are the configuration of a table.
+// Options are the configuration of a table. What is left out has its default.
 type Options struct {
-	Timeout time.Duration // of one call
-	Gate    *store.Gate   // which calls wait at; tables may share one
+	Timeout time.Duration // of one call; required
+	Gate    *store.Gate   // which calls wait at; tables may share one; nil lets any number through
 	IntN    func(int) int // a source of random numbers in [0, n); nil for that of the system
+	// Races is the number of tries of [Table.Optimistic]; 0 for [MaxAttempts].
+	Races int
+	// Patience is the number of tries of [Table.Patiently]; 0 for 7, which is up to 13 s.
+	Patience int
+	// Sleep waits between tries; nil for [wait.For].
+	Sleep func(context.Context, time.Duration) error
 }
 
 // New returns a table on a store.
@@ -38,7 +44,7 @@ func New(s store.Store, o Options) *Table {
 		o.IntN = rand.IntN
 	}
 	_, direct := s.(store.Immediate)
-	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN, direct: direct}
+	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN, direct: direct, tries: newTries(&o)}
 }
 
 // Store returns the store.
@@ -138,69 +144,6 @@ func (t *Table) Expire(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	return t.Call(ctx, func(ctx context.Context) error { return s.Expire(ctx, now.Unix()) })
-}
-
-// MaxAttempts bounds the tries of what other writers may come first to. Only lost races take more than a few.
-const MaxAttempts = 64
-
-// ErrContended says that other writers came first in all of [MaxAttempts] tries. Nothing was written.
-var ErrContended = errors.New("other writers came first in every try")
-
-// Optimistic tries something until it is done, fails, or other writers came first MaxAttempts times, which is
-// [ErrContended]. It pauses between the tries.
-func (t *Table) Optimistic(ctx context.Context, try func() (done bool, err error)) error {
-	for attempt := range MaxAttempts {
-		if done, err := try(); done || err != nil {
-			return err
-		}
-		if err := t.Pause(ctx, attempt); err != nil {
-			return err
-		}
-	}
-	return ErrContended
-}
-
-// Pause waits after lost races, with full jitter: not after the first two, up to 64 ms after many.
-func (t *Table) Pause(ctx context.Context, attempt int) error {
-	if attempt < 2 {
-		return ctx.Err()
-	}
-	return wait.For(ctx, t.upTo(time.Millisecond<<min(attempt-2, 6)))
-}
-
-// upTo returns a random part of a time.
-func (t *Table) upTo(longest time.Duration) time.Duration {
-	return time.Duration(t.intN(int(longest/time.Microsecond))) * time.Microsecond
-}
-
-// Tries of calls that may be repeated, and the first pause between them; each later one is twice as long.
-const (
-	patience      = 6
-	firstPatience = 100 * time.Millisecond
-)
-
-// Patiently makes a call that does no harm when it is made twice, and waits throttles and other outages out for a while.
-func (t *Table) Patiently(ctx context.Context, do func(context.Context) error) error {
-	for attempt := 0; ; attempt++ {
-		err := t.Call(ctx, do)
-		var failed *store.Error
-		if attempt == patience || !errors.As(err, &failed) || !failed.Unavailable {
-			return err
-		}
-		longest := firstPatience << attempt
-		if err := wait.For(ctx, longest/2+t.upTo(longest/2)); err != nil {
-			return err
-		}
-	}
-}
-
-// PatientWrite is [Table.Patiently] for a write that does no harm when it is made twice.
-func (t *Table) PatientWrite(ctx context.Context, w store.Write) (result store.Result, err error) {
-	err = t.Patiently(ctx, func(ctx context.Context) error {
-		result, err = t.store.Write(ctx, w)
-		return err
-	})
-	return result, err
 }
 
 // Delete deletes items, whatever they hold, a call for every [store.MaxDelete] of them.

@@ -33,3 +33,28 @@ func TestFor(t *testing.T) {
 		}
 	})
 }
+
+func TestBackoff(t *testing.T) {
+	longest := func(n time.Duration) time.Duration { return n - 1 }
+	b := wait.Backoff{First: time.Millisecond, Longest: 50 * time.Millisecond, Random: longest}
+	for _, test := range []struct {
+		try  int
+		want time.Duration
+	}{
+		{0, time.Millisecond}, {1, 2 * time.Millisecond}, {5, 32 * time.Millisecond},
+		{6, 50 * time.Millisecond}, {62, 50 * time.Millisecond}, {1000, 50 * time.Millisecond},
+	} {
+		if got := b.Pause(test.try); got != test.want-1 {
+			t.Errorf("Pause(%d) = %v, want %v, the end of its range", test.try, got, test.want-1)
+		}
+	}
+	b.Random = nil
+	shortest, widest := b.Longest, time.Duration(0)
+	for range 1000 {
+		pause := b.Pause(6)
+		shortest, widest = min(shortest, pause), max(widest, pause)
+	}
+	if shortest < 0 || shortest > 5*time.Millisecond || widest < 45*time.Millisecond || widest >= b.Longest {
+		t.Errorf("1000 pauses are from %v to %v, want a spread over [0, %v)", shortest, widest, b.Longest)
+	}
+}

@@ -48,7 +48,7 @@ func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
 		} else if fruitless++; fruitless == maxAttempts {
 			return &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("%d deletions unprocessed", len(rest))}
 		}
-		if err := wait.For(ctx, backoff(fruitless+1)); err != nil {
+		if err := wait.For(ctx, backoff.Pause(fruitless)); err != nil {
 			return &store.Error{Op: op, Err: err}
 		}
 		request = rest

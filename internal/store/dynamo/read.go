@@ -70,7 +70,7 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 		} else if fruitless++; fruitless == maxAttempts {
 			return nil, &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("%d keys unprocessed", len(rest))}
 		}
-		if err := wait.For(ctx, backoff(fruitless+1)); err != nil {
+		if err := wait.For(ctx, backoff.Pause(fruitless)); err != nil {
 			return nil, &store.Error{Op: op, Err: err}
 		}
 		request.Keys = rest

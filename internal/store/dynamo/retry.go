@@ -3,24 +3,18 @@ package dynamo
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
-const (
-	maxAttempts = 3
-	// firstBackoff is the longest pause after the first attempt; each later one is twice as long.
-	firstBackoff = 50 * time.Millisecond
-)
+const maxAttempts = 3
 
-// backoff returns the pause after the attempt of that number, from 1: uniform between nothing and the exponential bound,
-// so that callers who failed together do not come again together.
-func backoff(attempt int) time.Duration {
-	return rand.N(firstBackoff << (attempt - 1))
-}
+// backoff is how long a call pauses between attempts.
+var backoff = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
 
 // A retryer decides for the SDK which attempts to repeat. It has no quota of tokens: with three attempts at most, and no
 // more than one call per acquire, there is no storm to contain.
@@ -62,7 +56,7 @@ func (*retryer) MaxAttempts() int { return maxAttempts }
 
 // RetryDelay implements [aws.Retryer].
 func (*retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
-	return backoff(max(attempt, 1)), nil
+	return backoff.Pause(max(attempt, 1) - 1), nil
 }
 
 // GetRetryToken implements [aws.Retryer].

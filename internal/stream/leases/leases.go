@@ -10,38 +10,33 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A Table is the leases in the table of a store. It is safe for concurrent use.
-type Table struct{ store store.Store }
+// A Table is the leases in a table. It is safe for concurrent use.
+type Table struct{ table *table.Table }
 
 var _ stream.Leases = Table{}
 
-// In returns the leases in the table of a store.
-func In(s store.Store) Table { return Table{s} }
+// In returns the leases in a table.
+func In(t *table.Table) Table { return Table{t} }
 
 // List makes a consistent query: a read unit for every twenty leases or so.
 func (t Table) List(ctx context.Context) ([]stream.Lease, error) {
 	q := layout.QueryStreamLeases()
 	q.Consistent = true
 	var all []stream.Lease
-	for {
-		page, err := t.store.Query(ctx, q)
+	for item, err := range t.table.Items(ctx, q) {
 		if err != nil {
 			return nil, err
 		}
-		for _, item := range page.Items {
-			decoded, err := layout.DecodeStreamLease(item)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, lease(&decoded))
+		decoded, err := layout.DecodeStreamLease(item)
+		if err != nil {
+			return nil, err
 		}
-		if page.Next == nil {
-			return all, nil
-		}
-		q.Continue = page.Next
+		all = append(all, lease(&decoded))
 	}
+	return all, nil
 }
 
 // Save makes one write: a write unit, and one more for the index when the record is new.
@@ -63,7 +58,7 @@ func (t Table) Save(ctx context.Context, next stream.Lease) (found stream.Lease,
 	if err != nil {
 		return found, false, err
 	}
-	result, err := t.store.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: condition})
+	result, err := t.table.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: condition})
 	if err != nil || result.Item == nil {
 		return found, false, err
 	}

@@ -1,0 +1,105 @@
+package table
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
+)
+
+// MaxAttempts bounds the tries of what other writers may come first to. Only lost races take more than a few.
+const MaxAttempts = 64
+
+// ErrContended says that other writers came first in every try. Nothing was written.
+var ErrContended = errors.New("other writers came first in every try")
+
+// Pauses between tries. A lost race is over in milliseconds; an outage takes its time.
+const (
+	firstRacePause, longestRacePause     = time.Millisecond, 64 * time.Millisecond
+	firstOutagePause, longestOutagePause = 200 * time.Millisecond, 6400 * time.Millisecond
+)
+
+// tries are how often a table tries, and how it pauses between the tries.
+type tries struct {
+	races, patience int
+	sleep           func(context.Context, time.Duration) error
+	race, outage    wait.Backoff
+}
+
+func newTries(o *Options) tries {
+	random := func(n time.Duration) time.Duration {
+		return time.Duration(o.IntN(int(n/time.Microsecond))) * time.Microsecond
+	}
+	t := tries{
+		races:    cmp.Or(o.Races, MaxAttempts),
+		patience: cmp.Or(o.Patience, 7),
+		sleep:    o.Sleep,
+		race:     wait.Backoff{First: firstRacePause, Longest: longestRacePause, Random: random},
+		outage:   wait.Backoff{First: firstOutagePause, Longest: longestOutagePause, Random: random},
+	}
+	if t.sleep == nil {
+		t.sleep = wait.For
+	}
+	return t
+}
+
+// Optimistic tries something until it is done, fails, or other writers came first in every try, which is [ErrContended].
+// A try reads, plans and writes; it returns false when another writer came between. Optimistic pauses between the tries.
+func (t *Table) Optimistic(ctx context.Context, try func() (done bool, err error)) error {
+	for attempt := range t.tries.races {
+		if done, err := try(); done || err != nil {
+			return err
+		}
+		if attempt == t.tries.races-1 {
+			break
+		}
+		if err := t.Pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return ErrContended
+}
+
+// Pause waits after a lost race, with full jitter: not after the first two, up to 64 ms after many.
+func (t *Table) Pause(ctx context.Context, attempt int) error {
+	if attempt < 2 {
+		return ctx.Err()
+	}
+	return t.tries.sleep(ctx, t.tries.race.Pause(attempt-2))
+}
+
+// Patiently makes a call that does no harm when it is made twice. It waits throttles and other outages out for some
+// seconds, and repeats a write that may have happened.
+func (t *Table) Patiently(ctx context.Context, do func(context.Context) error) error {
+	for attempt := 0; ; attempt++ {
+		err := t.Call(ctx, do)
+		if attempt == t.tries.patience-1 || ctx.Err() != nil || !passes(err) {
+			return err
+		}
+		if err := t.tries.sleep(ctx, t.tries.outage.Pause(attempt)); err != nil {
+			return err
+		}
+	}
+}
+
+// passes reports whether what a call met may be over when it is made again.
+func passes(err error) bool {
+	switch store.OutcomeOf(err) {
+	case store.Conflicted, store.Throttled, store.Unavailable, store.Unknown:
+		return true
+	default:
+		return false
+	}
+}
+
+// PatientWrite is [Table.Patiently] for a write that does no harm when it is made twice.
+func (t *Table) PatientWrite(ctx context.Context, w store.Write) (result store.Result, err error) {
+	err = t.Patiently(ctx, func(ctx context.Context) error {
+		result, err = t.store.Write(ctx, w)
+		return err
+	})
+	return result, err
+}

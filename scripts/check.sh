@@ -1,0 +1,17 @@
+#!/bin/sh
+# Runs make targets one after another, and says how long each took. The first that
+# fails ends it.
+#
+# Usage: scripts/check.sh TARGET...   each with variables behind it, in one argument
+set -eu
+cd "$(dirname "$0")/.."
+
+began=$(date +%s)
+for target; do
+	from=$(date +%s)
+	echo "check: $target"
+	# shellcheck disable=SC2086 # a target and its variables are words
+	"${MAKE:-make}" --no-print-directory $target
+	echo "check: $target took $(($(date +%s) - from))s"
+done
+echo "check: passed in $(($(date +%s) - began))s"
