@@ -58,7 +58,7 @@ func isRefusal(err error) bool {
 // Any number of processes may run aggregators of one table: they share the partitions of its stream, and what one leaves
 // behind when it crashes another takes over within 40 seconds. It starts one goroutine, and two for each partition. In a
 // SQLite file the first Run turns the log of changes on, which about doubles the time of a write, and which goes off
-// again when nobody has read for a day.
+// again when no aggregator has run for a day.
 //
 // Reading costs two GetRecords calls a second and shard at most while there is little to read, and five when there is
 // much; each partition one write unit in ten seconds, each process one read unit in that time.
