@@ -101,6 +101,8 @@ func (a *Aggregator) report(e stream.Event) {
 		level, text = slog.LevelError, "aggregator: a partition of the stream stands still at a change that cannot be applied"
 	case stream.Skipped:
 		level, text = slog.LevelError, "aggregator: a change that cannot be applied is left out"
+	case stream.Unreadable:
+		level, text = slog.LevelError, "aggregator: the lease of a partition cannot be read, and its changes are not"
 	case stream.Trouble:
 		level, text = slog.LevelWarn, "aggregator: a call to the store failed, and is tried again"
 	}
