@@ -5,6 +5,8 @@ package aggregator
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,6 +23,8 @@ type Aggregator struct {
 	store   store.Store
 	sleep   func(context.Context, time.Duration) error // between attempts
 	options options
+	// admitted says that the table is for this client, as the last read of its version has found.
+	admitted atomic.Bool
 	// consumer reads the changes for Run; nil where the store tells none.
 	consumer *stream.Consumer
 }
@@ -37,6 +41,14 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	a := &Aggregator{store: s.Internal(), sleep: wait.For, options: o}
 	a.consumer = a.newConsumer()
 	return a, nil
+}
+
+// applyAdmitted is [Aggregator.apply] for a table that is for this client; otherwise every change fails.
+func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) []error {
+	if err := a.admit(ctx); err != nil {
+		return slices.Repeat([]error{err}, len(changes))
+	}
+	return a.apply(ctx, changes)
 }
 
 // apply does what follows from changes. It returns nil when all of it is done, and otherwise the error of each change
@@ -69,6 +81,7 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 		})
 	}
 	_ = group.Wait() // what failed is in the batch
+	a.forget(ctx, b)
 	errs := b.outcome()
 	if errs == nil && a.options.tending {
 		a.tend(ctx, changes, b)

@@ -28,6 +28,13 @@ type snapshot struct {
 	events []event // by shard and sequence; the same one may be there twice
 }
 
+// key returns the key of the item.
+func (s *snapshot) key() store.Key {
+	return layout.UsageKey{
+		NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, WindowKey: layout.WindowKey(string(s.window), s.start),
+	}.Key()
+}
+
 // snapshotID tells snapshots apart.
 type snapshotID struct {
 	bucket layout.BucketKey

@@ -29,7 +29,7 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 	c := stream.Config{
 		Source: source,
 		Leases: leases.In(a.store),
-		Apply:  a.apply,
+		Apply:  a.applyAdmitted,
 		Name:   a.options.name,
 		Poll:   a.options.poll,
 		Now:    a.options.clock,
@@ -52,8 +52,8 @@ func isRefusal(err error) bool {
 }
 
 // Run works on the changes of the table until ctx ends, then finishes what is under way, for up to 20 seconds, and returns
-// nil. It returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when there is nothing to read; other failures are
-// logged, and tried again. Call it once.
+// nil. It returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when there is nothing to read, and a
+// [*zlimit.VersionError] when the table is not for this client; other failures are logged, and tried again. Call it once.
 //
 // Any number of processes may run aggregators of one table: they share the partitions of its stream, and what one leaves
 // behind when it crashes another takes over within 40 seconds. It starts one goroutine, and two for each partition. In a
@@ -65,6 +65,10 @@ func isRefusal(err error) bool {
 func (a *Aggregator) Run(ctx context.Context) error {
 	if a.consumer == nil {
 		return fmt.Errorf("aggregator: %w", ErrNoStream)
+	}
+	var refused *zlimit.VersionError
+	if err := a.admit(ctx); errors.As(err, &refused) { // what else fails is tried again with the first changes
+		return fmt.Errorf("aggregator: %w", err)
 	}
 	err := a.consumer.Run(ctx)
 	switch {

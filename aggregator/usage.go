@@ -99,8 +99,12 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 		case err != nil:
 			return left, fmt.Errorf("aggregator: count usage in %s %s: %w", w.Key.PK, w.Key.SK, err)
 		case r.Applied:
+			if layout.CountedEvents(r.Item) == u.Events {
+				b.start(s)
+			}
 			return nil, nil
 		}
+		b.start(s) // an earlier try may have written it and gone no further
 		rest := newer(left, layout.CountedChanges(r.Item))
 		if len(rest) == len(left) {
 			return left, fmt.Errorf("aggregator: count usage in %s %s: the item does not tell what it contains", w.Key.PK, w.Key.SK)

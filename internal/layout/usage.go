@@ -77,6 +77,12 @@ func CountedChanges(snapshot expr.Item) map[int]store.Sequence {
 	return counted
 }
 
+// CountedEvents returns the number of changes that a snapshot contains.
+func CountedEvents(snapshot expr.Item) int64 {
+	decoded, _ := DecodeUsage(snapshot) // what can be read of it
+	return decoded.TotalEvents
+}
+
 // HasUsage reports whether a snapshot can have a figure for a limit: for every one but [bucket.WriteUnits] and those that
 // other programs named as an attribute of the snapshot.
 func HasUsage(limit string) bool { return limit != bucket.WriteUnits && !UsageReserves(limit) }
