@@ -57,6 +57,8 @@ func (d *UsageDelta) Write() (store.Write, error) {
 	}
 	if d.ExpiresAt > 0 {
 		call.Expire(d.ExpiresAt)
+	} else {
+		call.Persist()
 	}
 	bound, err := call.Bind()
 	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
