@@ -5,6 +5,8 @@ package aggregator
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -20,6 +22,8 @@ import (
 type Aggregator struct {
 	table   *table.Table
 	options options
+	// admitted says that the table is for this client, as the last read of its version has found.
+	admitted atomic.Bool
 	// consumer reads the changes for Run; nil where the store tells none.
 	consumer *stream.Consumer
 }
@@ -49,6 +53,14 @@ const (
 // tableOf returns a store as the aggregator calls it.
 func (a *Aggregator) tableOf(s store.Store) *table.Table {
 	return table.New(s, table.Options{Timeout: callTimeout, Patience: patience, Races: resizeTries, Sleep: a.options.sleep})
+}
+
+// applyAdmitted is [Aggregator.apply] for a table that is for this client; otherwise every change fails.
+func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) []error {
+	if err := a.admit(ctx); err != nil {
+		return slices.Repeat([]error{err}, len(changes))
+	}
+	return a.apply(ctx, changes)
 }
 
 // apply does what follows from changes. It returns nil when all of it is done, and otherwise the error of each change
@@ -81,6 +93,7 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 		})
 	}
 	_ = group.Wait() // what failed is in the batch
+	a.forget(ctx, b)
 	errs := b.outcome()
 	if errs == nil && a.options.tending {
 		a.tend(ctx, changes, b)

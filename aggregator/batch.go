@@ -28,7 +28,8 @@ func WithObserver(observe func(Batch)) Option { return func(o *options) { o.obse
 type batch struct {
 	mu sync.Mutex
 	Batch
-	errs []error // by the index of the change
+	errs    []error     // by the index of the change
+	started []*snapshot // that this batch has begun, or that an earlier try of it may have begun
 }
 
 func newBatch(changes int) *batch {
@@ -50,6 +51,13 @@ func (b *batch) fail(index int, err error) {
 		b.Failed++
 	}
 	b.errs[index] = errors.Join(b.errs[index], err)
+}
+
+// start notes a snapshot that may be a new one.
+func (b *batch) start(s *snapshot) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.started = append(b.started, s)
 }
 
 // archived notes an event that was archived, unless there is an error.

@@ -28,6 +28,13 @@ type snapshot struct {
 	events []event // by shard and sequence; the same one may be there twice
 }
 
+// key returns the key of the item.
+func (s *snapshot) key() store.Key {
+	return layout.UsageKey{
+		NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, WindowKey: layout.WindowKey(string(s.window), s.start),
+	}.Key()
+}
+
 // snapshotID tells snapshots apart.
 type snapshotID struct {
 	bucket layout.BucketKey
@@ -94,9 +101,10 @@ func newer(events []event, counted map[int]store.Sequence) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.sequence <= counted[e.shard] })
 }
 
-// usage returns the sum of events of the snapshot, each once.
-func (s *snapshot) usage(events []event) *layout.UsageDelta {
-	u := &layout.UsageDelta{
+// usage returns the sum of events of the snapshot, each once, and the events that are left when a sum would not fit 64
+// bits: the item has room for it, which a write does not.
+func (s *snapshot) usage(events []event) (u *layout.UsageDelta, rest []event) {
+	u = &layout.UsageDelta{
 		NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, Window: string(s.window), Start: s.start,
 	}
 	for i := range events {
@@ -104,11 +112,12 @@ func (s *snapshot) usage(events []event) *layout.UsageDelta {
 		if i > 0 && e.shard == events[i-1].shard && e.sequence == events[i-1].sequence {
 			continue
 		}
+		if overflows(u.Consumed, e.consumed) {
+			return u, events[i:]
+		}
 		u.Events++
 		for _, c := range e.consumed {
-			at, found := slices.BinarySearchFunc(u.Consumed, c.Limit, func(a bucket.Amount, limit string) int {
-				return strings.Compare(a.Limit, limit)
-			})
+			at, found := find(u.Consumed, c.Limit)
 			if !found {
 				u.Consumed = slices.Insert(u.Consumed, at, bucket.Amount{Limit: c.Limit})
 			}
@@ -119,5 +128,18 @@ func (s *snapshot) usage(events []event) *layout.UsageDelta {
 		}
 		u.Shards[len(u.Shards)-1].Last = e.sequence
 	}
-	return u
+	return u, nil
+}
+
+// find returns where a limit is, or belongs, in amounts that are sorted by name.
+func find(amounts []bucket.Amount, limit string) (at int, found bool) {
+	return slices.BinarySearchFunc(amounts, limit, func(a bucket.Amount, limit string) int { return strings.Compare(a.Limit, limit) })
+}
+
+// overflows reports whether a sum with more would not fit 64 bits.
+func overflows(sums, more []bucket.Amount) bool {
+	return slices.ContainsFunc(more, func(a bucket.Amount) bool {
+		at, found := find(sums, a.Limit)
+		return found && (sums[at].Tokens+a.Tokens > sums[at].Tokens) != (a.Tokens > 0)
+	})
 }

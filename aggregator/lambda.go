@@ -17,7 +17,8 @@ import (
 // Handler returns the function that AWS Lambda calls with changes of the table, for lambda.Start. Its event source is the
 // table's stream, with new and old images, and it must be told to report batch item failures: the function answers with
 // the first change that could not be applied, from which Lambda goes on. It answers before the time of the call is over;
-// what is not done by then counts as failed.
+// what is not done by then counts as failed. It returns an error for all changes, which come again, when the table is not
+// for this client: a [*zlimit.VersionError].
 func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 	return a.handle
 }
@@ -30,6 +31,9 @@ func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (ev
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(reserve, time.Until(deadline)/4)))
 		defer cancel()
+	}
+	if err := a.admit(ctx); err != nil {
+		return events.DynamoDBEventResponse{}, fmt.Errorf("aggregator: %w", err)
 	}
 	changes := make([]store.Change, len(event.Records))
 	for i := range event.Records {

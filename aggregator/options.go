@@ -93,7 +93,7 @@ func (o *options) validate() error {
 
 // WithRetention sets how long the snapshots of a window are kept after its end: at least 48 hours, since changes may come
 // again for a day; 0 keeps them for ever. The default is 90 days for hours, 400 days for days, and for ever for months.
-// It holds for snapshots that are written from then on.
+// It holds for snapshots that are written from then on, those that are there already included.
 func WithRetention(w zlimit.Window, d time.Duration) Option {
 	return func(o *options) { o.retention[w] = d }
 }

@@ -29,7 +29,7 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 	c := stream.Config{
 		Source: source,
 		Leases: leases.In(a.table),
-		Apply:  a.apply,
+		Apply:  a.applyAdmitted,
 		Name:   a.options.name,
 		Poll:   a.options.poll,
 		Now:    a.options.clock,
@@ -52,19 +52,23 @@ func isRefusal(err error) bool {
 }
 
 // Run works on the changes of the table until ctx ends, then finishes what is under way, for up to 20 seconds, and returns
-// nil. It returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when there is nothing to read; other failures are
-// logged, and tried again. Call it once.
+// nil. It returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when there is nothing to read, and a
+// [*zlimit.VersionError] when the table is not for this client; other failures are logged, and tried again. Call it once.
 //
 // Any number of processes may run aggregators of one table: they share the partitions of its stream, and what one leaves
 // behind when it crashes another takes over within 40 seconds. It starts one goroutine, and two for each partition. In a
 // SQLite file the first Run turns the log of changes on, which about doubles the time of a write, and which goes off
-// again when nobody has read for a day.
+// again when no aggregator has run for a day.
 //
 // Reading costs two GetRecords calls a second and shard at most while there is little to read, and five when there is
 // much; each partition one write unit in ten seconds, each process one read unit in that time.
 func (a *Aggregator) Run(ctx context.Context) error {
 	if a.consumer == nil {
 		return fmt.Errorf("aggregator: %w", ErrNoStream)
+	}
+	var refused *zlimit.VersionError
+	if err := a.admit(ctx); errors.As(err, &refused) { // what else fails is tried again with the first changes
+		return fmt.Errorf("aggregator: %w", err)
 	}
 	err := a.consumer.Run(ctx)
 	switch {
@@ -101,6 +105,8 @@ func (a *Aggregator) report(e stream.Event) {
 		level, text = slog.LevelError, "aggregator: a partition of the stream stands still at a change that cannot be applied"
 	case stream.Skipped:
 		level, text = slog.LevelError, "aggregator: a change that cannot be applied is left out"
+	case stream.Unreadable:
+		level, text = slog.LevelError, "aggregator: the lease of a partition cannot be read, and its changes are not"
 	case stream.Trouble:
 		level, text = slog.LevelWarn, "aggregator: a call to the store failed, and is tried again"
 	}

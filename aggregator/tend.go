@@ -67,19 +67,10 @@ func (a *Aggregator) shifts(changes []store.Change) []*shift {
 
 // short reports whether a limit of the shard has less than the batch took of it, and a refill would change that.
 func (s *shift) short(now int64) bool {
-	var c bucket.Config
-	for _, l := range s.state.Limits {
-		if n := s.consumed[l.Name]; n > 0 && l.Tokens < n {
-			c.Params = append(c.Params, bucket.Params{
-				Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod,
-			})
-		}
-	}
-	for _, status := range c.Statuses(nil, []*bucket.State{s.state}, &bucket.Demand{}, now) {
-		for _, l := range s.state.Limits {
-			if l.Name == status.Name && status.Available > l.Tokens {
-				return true
-			}
+	for i := range s.state.Limits {
+		l := &s.state.Limits[i]
+		if n := s.consumed[l.Name]; n > 0 && l.Tokens < n && s.state.Available(l, now) > l.Tokens {
+			return true
 		}
 	}
 	return false
@@ -114,7 +105,7 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 	switch what := a.need(s, now); what {
 	case refill:
 		var plan bucket.Plan
-		if plan.Decide(s.state, refillConfig(s.state), &bucket.Demand{}, now); plan.Kind != bucket.Advance {
+		if plan.Align(s.state, s.state.Own(), now); plan.Kind != bucket.Advance {
 			return what, false, nil
 		}
 		w, err := s.shard.Write(&plan, layout.Owner{})
@@ -131,24 +122,11 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 		if seen == nil {
 			seen, lost = s.was, true
 		}
-		low := s.shard
-		if low.Shard >= seen.Shards/2 {
-			low.Shard -= seen.Shards / 2
-		}
-		done, err = a.merge(ctx, low, seen.Shards, lost, now)
+		done, err = a.merge(ctx, s.shard, seen.Shards, lost, now)
 		return what, done, err
 	default:
 		return what, false, nil
 	}
-}
-
-// refillConfig is the config of a bucket that a refill leaves as it is.
-func refillConfig(s *bucket.State) *bucket.Config {
-	c := bucket.Config{Params: s.Params()}
-	if s.ExpiresAt > 0 {
-		c.Lifetime = bucket.DefaultLifetime
-	}
-	return &c
 }
 
 // What a shard may need.
@@ -189,11 +167,11 @@ func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, 
 	})
 }
 
-// merge joins a shard, if it is still one of so many, with the one that it split off last, or where that is lost takes it
-// over.
-func (a *Aggregator) merge(ctx context.Context, low layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
-	high := low
-	high.Shard += shards / 2
+// merge joins a shard, if it is still one of so many, with its sibling; where the higher one of the two is lost, the other
+// takes its share over.
+func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
+	low, high := of, of
+	low.Shard, high.Shard = bucket.Sibling(of.Shard, shards)
 	return a.resize(ctx, []layout.BucketKey{low, high}, func(states []*bucket.State, _ layout.Owner) ([]store.Write, error) {
 		switch {
 		case states[0] == nil || states[0].Shards != shards || lost != (states[1] == nil):

@@ -29,9 +29,15 @@ type garden struct {
 
 func newGarden(t *testing.T, s zlimit.Store, opts ...Option) *garden {
 	t.Helper()
+	return newGardenOf(t, s, nil, opts...)
+}
+
+// newGardenOf is newGarden with options of the limiter.
+func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...Option) *garden {
+	t.Helper()
 	g := &garden{T: t, now: noon}
 	clock := func() time.Time { return g.now }
-	l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithClock(clock))
+	l, err := zlimit.New(t.Context(), s, append(limiter, zlimit.WithSetup(), zlimit.WithClock(clock))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,6 +223,21 @@ func TestRefill(t *testing.T) {
 			t.Errorf("an aggregator that does not tend leaves %d rpm, want 50000", rpm)
 		}
 	})
+}
+
+// TestRefillKeepsTheLifetime refills the bucket of a limiter with a lifetime of its own: it expires as if the limiter had
+// refilled it.
+func TestRefillKeepsTheLifetime(t *testing.T) {
+	for _, times := range []int{1, 7, 60} {
+		g := newGardenOf(t, newMemory(t), []zlimit.Option{zlimit.WithBucketTTL(times)})
+		created := store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now}
+		g.now = g.now.Add(6 * time.Second)
+		g.seen(created)
+		want := g.now.Add(time.Duration(times)*time.Minute).Unix() + 1
+		if got := g.state(0).ExpiresAt; got != want || g.batches.Refills != 1 {
+			t.Errorf("a lifetime of %d minutes: after %d refills the bucket expires at %d, want %d", times, g.batches.Refills, got, want)
+		}
+	}
 }
 
 // partitioned returns a store that has hot keys.

@@ -82,7 +82,7 @@ func (a *Aggregator) countable(c *store.Change, amounts []bucket.Amount) []bucke
 func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event, error) {
 	left := s.events
 	for len(left) > 0 {
-		u := s.usage(left)
+		u, rest := s.usage(left)
 		if d := a.options.retention[s.window]; d > 0 {
 			u.ExpiresAt = s.window.End(s.start).Add(d).Unix()
 		}
@@ -96,9 +96,14 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 		case err != nil:
 			return left, fmt.Errorf("aggregator: count usage in %s %s: %w", w.Key.PK, w.Key.SK, err)
 		case r.Applied:
-			return nil, nil
+			if layout.CountedEvents(r.Item) == u.Events {
+				b.start(s)
+			}
+			left = rest
+			continue
 		}
-		rest := newer(left, layout.CountedChanges(r.Item))
+		b.start(s) // an earlier try may have written it and gone no further
+		rest = newer(left, layout.CountedChanges(r.Item))
 		if len(rest) == len(left) {
 			return left, fmt.Errorf("aggregator: count usage in %s %s: the item does not tell what it contains", w.Key.PK, w.Key.SK)
 		}

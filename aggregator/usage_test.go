@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -45,9 +47,9 @@ func TestUsageCosts(t *testing.T) {
 		calls        int
 		table, index float64
 	}{
-		{"the first batch creates three items, each with two index entries", changes[:100], 3, 3, 6},
+		{"the first batch creates three items, each with two index entries, and reads the registry", changes[:100], 4, 3, 6},
 		{"a batch of 100 changes with two limits", changes[100:], 3, 3, 0},
-		{"a batch that has been counted", changes[100:], 3, 3, 0},
+		{"a batch that has been counted reads the registry as well", changes[100:], 4, 3, 0},
 	} {
 		faults.Reset()
 		mustApply(t, a, batch.changes...)
@@ -57,7 +59,7 @@ func TestUsageCosts(t *testing.T) {
 			index += units.Write
 		}
 		failed := 0.0 // charged all the same, but the reply does not tell
-		if batch.calls == 3 && used.Table.Write == 0 {
+		if used.Table.Write == 0 {
 			failed = 3
 		}
 		if calls := faults.Calls(""); calls != batch.calls || used.Table.Write+failed != batch.table || index != batch.index {
@@ -316,5 +318,98 @@ func TestInvalidOptions(t *testing.T) {
 	}
 	if _, err := New(zlimit.Store{}); err == nil {
 		t.Error("New() takes a store that is none")
+	}
+}
+
+// TestRetentionIsTakenBack keeps snapshots for some time, and then for ever: those that are written again stay.
+func TestRetentionIsTakenBack(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		expiries := func(a *Aggregator) (times []int64) {
+			page, err := a.table.Store().Query(t.Context(), store.Query{PK: "n/ENTITY#e", Prefix: "#USAGE#", Consistent: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, it := range page.Items {
+				at, _ := it.Get("ttl").Int()
+				times = append(times, at)
+			}
+			return times
+		}
+		changes := busy(3)
+		for i, retention := range []time.Duration{100 * time.Hour, 0, 50 * time.Hour} {
+			a := newAggregator(t, s, WithRetention(zlimit.Hourly, retention), WithRetention(zlimit.Daily, retention))
+			mustApply(t, a, changes[i])
+			want := []int64{0, 0, 0} // the month, the day and the hour
+			if retention > 0 {
+				want = []int64{0, noon.Truncate(24 * time.Hour).Add(24*time.Hour + retention).Unix(), noon.Truncate(time.Hour).Add(time.Hour + retention).Unix()}
+			}
+			if diff := cmp.Diff(want, expiries(a)); diff != "" {
+				t.Errorf("times of expiry with a retention of %v (-want +got):\n%s", retention, diff)
+			}
+		}
+	})
+}
+
+// TestHugeTotals counts more than 64 bits hold, within one batch and over several: the table has the exact total, and a
+// query tells the most that it can, and the snapshots of others.
+func TestHugeTotals(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		a := newAggregator(t, s)
+		const step = int64(1) << 62
+		huge := make([]store.Change, 6)
+		for i := range huge {
+			n := uint64(i) * uint64(step) // modulo 2^64, as the item counts
+			huge[i] = change(i+1, noon, map[string]int64{"tpm": int64(n)}, map[string]int64{"tpm": int64(n + uint64(step))})
+		}
+		mustApply(t, a, huge[:5]...)
+		mustApply(t, a, huge...)
+		want := figuresOf(figures{"tpm": "27670116110564327.424", "total_events": "6"}) // 6·2^62 thousandths
+		if diff := cmp.Diff(want, snapshotsOf(t, a, "e")); diff != "" {
+			t.Errorf("snapshots (-want +got):\n%s", diff)
+		}
+		other := shard(0)
+		other.Entity = "other"
+		mustApply(t, a, store.Change{Key: keyOf(other), Sequence: sequence(100), At: noon, New: item(other, map[string]int64{"tpm": 1000})})
+
+		register(t, s)
+		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithNamespace("n"), zlimit.WithClock(func() time.Time { return noon }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		told := map[string]zlimit.Quantity{}
+		for snapshot, err := range l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.Daily}) {
+			if err != nil {
+				t.Fatalf("Snapshots() = %v", err)
+			}
+			told[snapshot.Entity] = snapshot.Consumed["tpm"]
+		}
+		if diff := cmp.Diff(map[string]zlimit.Quantity{"e": math.MaxInt64, "other": 1000}, told); diff != "" {
+			t.Errorf("consumption (-want +got):\n%s", diff)
+		}
+		sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.Daily})
+		if err != nil || sum.Limits[0].Total != math.MaxInt64 {
+			t.Errorf("Summary() = %+v, %v; want the most that a total can be", sum, err)
+		}
+	})
+}
+
+// register registers the namespace of ID n under that name.
+func register(t *testing.T, s zlimit.Store) {
+	t.Helper()
+	active := string(zlimit.NamespaceActive)
+	forward := layout.Namespace{Key: layout.NamespaceKey{Name: "n"}, ID: "n", Name: "n", Status: active}
+	reverse := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: "n"}, ID: "n", Name: "n", Status: active}
+	for _, w := range []store.Write{
+		{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode()},
+		{Kind: store.Put, Key: reverse.Key.Key(), Item: reverse.Encode()},
+	} {
+		if _, err := s.Internal().Write(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

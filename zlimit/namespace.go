@@ -26,8 +26,8 @@ const registryNamespace = "_"
 // A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
 // items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
 // in a namespace has its ID and is not disturbed by any of that: it goes on to read and write, and what it writes is
-// there after a recovery. It should be closed before a purge: what it writes afterwards stays, under an ID that nothing
-// leads to. Audit events belong to a namespace; what happens to namespaces themselves has none.
+// there after a recovery. It should be closed before a purge: what it writes afterwards stays, until the ID is purged
+// again. Audit events belong to a namespace; what happens to namespaces themselves has none.
 type NamespaceService struct{ l *RateLimiter }
 
 // A NamespaceStatus says where a namespace stands.

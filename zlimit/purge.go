@@ -23,12 +23,14 @@ const maxSweeps = 8
 // Purge deletes every item of a deleted namespace, and then its record; nothing of another namespace, nor of the
 // registry. It tells progress after every 25 items, if that is not nil. There is no way back from its first moment.
 //
-// A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. It returns
-// [ErrNamespaceNotFound] for an ID that is not registered, or not any more, and [ErrNamespaceState] for a namespace
-// that is not deleted, or that a limiter keeps writing to.
+// A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. An ID that is
+// not registered any more is purged as well, of what a limiter wrote that was still open: [ErrNamespaceNotFound] says that
+// nothing was there. It returns [ErrNamespaceState] for a namespace that is not deleted, or that a limiter keeps writing
+// to.
 //
 // It costs what deleting each item by itself does, a write unit per KB and one for each index that has the item, and
-// half a read unit per 4 KB of keys. A bucket costs four, most others two. Throttles and other outages are waited out
+// half a read unit per 4 KB of keys, twice; for an ID that is not registered, a read unit per 4 KB of the names of all
+// namespaces. A bucket costs four, most others two. On DynamoDB it takes a second at least, since indexes lag. Throttles and other outages are waited out
 // for some seconds: an index holds all keys of a namespace in one partition, which takes about 1,000 deletions per
 // second.
 func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
@@ -49,25 +51,12 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 	case err != nil:
 		return err
 	case !result.Applied && result.Item == nil:
-		return missing(id)
+		return s.purgeForgotten(ctx, id, progress)
 	case !result.Applied:
 		return fmt.Errorf("%w: %s is not deleted", ErrNamespaceState, id)
 	}
-	var done PurgeProgress
-	for sweep := 0; ; sweep++ {
-		before := done.Deleted
-		if err := s.sweep(ctx, id, &done, progress); err != nil {
-			return err
-		}
-		if done.Deleted == before {
-			break
-		}
-		if sweep == maxSweeps-1 {
-			return fmt.Errorf("%w: %s is still written to", ErrNamespaceState, id)
-		}
-		if err := wait.For(ctx, time.Duration(sweep)*sweepPause); err != nil { // the index may be moments behind
-			return err
-		}
+	if _, err := s.empty(ctx, id, progress); err != nil {
+		return err
 	}
 	forget, err := layout.ForgetNamespace(string(NamespacePurging))
 	if err != nil {
@@ -77,8 +66,59 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 	return err
 }
 
-// sweepPause grows from sweep to sweep.
-const sweepPause = 50 * time.Millisecond
+// purgeForgotten purges an ID that has no record, unless a name leads to it: other programs may register it by its name
+// alone.
+func (s *NamespaceService) purgeForgotten(ctx context.Context, id string, progress func(PurgeProgress)) error {
+	q := layout.QueryNamespaces()
+	q.Consistent = true
+	for item, err := range s.l.table.Items(ctx, q) {
+		if err != nil {
+			return err
+		}
+		found, err := layout.DecodeNamespace(item)
+		if err != nil {
+			return err
+		}
+		if found.ID == id {
+			return fmt.Errorf("%w: %s is not deleted", ErrNamespaceState, id)
+		}
+	}
+	deleted, err := s.empty(ctx, id, progress)
+	if err == nil && deleted == 0 {
+		err = missing(id)
+	}
+	return err
+}
+
+// Pauses between sweeps: one that grows from sweep to sweep, and the least one where indexes lag.
+const (
+	sweepPause = 50 * time.Millisecond
+	indexLag   = time.Second
+)
+
+// empty deletes the items of a namespace, and returns how many. It ends with a sweep that finds none, which on a store
+// whose indexes lag is not the first.
+func (s *NamespaceService) empty(ctx context.Context, id string, progress func(PurgeProgress)) (deleted int, err error) {
+	var done PurgeProgress
+	lags := s.l.table.Partitioned()
+	for sweep := range maxSweeps {
+		before := done.Deleted
+		if err := s.sweep(ctx, id, &done, progress); err != nil {
+			return done.Deleted, err
+		}
+		if done.Deleted == before && (sweep > 0 || !lags) {
+			return done.Deleted, nil
+		}
+		pause := time.Duration(sweep) * sweepPause
+		if lags {
+			pause = max(pause, indexLag)
+		}
+		if err := wait.For(ctx, pause); err != nil {
+			return done.Deleted, err
+		}
+	}
+	return done.Deleted, fmt.Errorf("%w: %s is still written to", ErrNamespaceState, id)
+}
 
 // sweep goes once through the items of a namespace.
 func (s *NamespaceService) sweep(ctx context.Context, id string, done *PurgeProgress, progress func(PurgeProgress)) error {

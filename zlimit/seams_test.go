@@ -446,7 +446,7 @@ func TestGatherKeepsLaterLimits(t *testing.T) {
 // another does not undo the change.
 func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	c := newClock()
-	lag := &lagging{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}
+	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}
 	l := newLimiter(t, Store{impl: lag}, WithClock(c.now))
 	other := newLimiter(t, Store{impl: lag.Store}, WithClock(c.now))
 	setSystem(t, other, PerDay("rpd", 100))
@@ -461,21 +461,21 @@ func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	}
 }
 
-// A lagging store answers eventual reads, once it is frozen, by what the reads before found.
-type lagging struct {
+// A lagged store answers eventual reads, once it is frozen, by what the reads before found.
+type lagged struct {
 	store.Store
 	mu     sync.Mutex
 	frozen bool
 	items  map[store.Key]expr.Item
 }
 
-func (s *lagging) freeze() {
+func (s *lagged) freeze() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.frozen = true
 }
 
-func (s *lagging) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+func (s *lagged) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	items, err := s.Store.Read(ctx, keys, consistent)

@@ -27,7 +27,8 @@ type Snapshot struct {
 	Start    time.Time `json:"start"` // of the window, in UTC
 	End      time.Time `json:"end"`   // the start of the next one
 	// Consumed is the net consumption of each limit, by its name: what was taken less what was given back. It is negative
-	// when requests that were admitted in an earlier window were corrected in this one.
+	// when requests that were admitted in an earlier window were corrected in this one. Beyond 9.2 quadrillion tokens it is
+	// the largest Quantity; the table has the exact figure.
 	Consumed map[string]Quantity `json:"consumed"`
 	// Events is the number of changes of the bucket that the snapshot sums up.
 	Events int64 `json:"events"`

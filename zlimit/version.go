@@ -3,9 +3,6 @@ package zlimit
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -26,7 +23,7 @@ type VersionError struct {
 
 // Error says which of the two it is.
 func (e *VersionError) Error() string {
-	if !sameMajor(e.Schema, SchemaVersion) {
+	if !layout.SameMajor(e.Schema, SchemaVersion) {
 		return fmt.Sprintf("zlimit: the table has layout %s, this client is for layout %s", e.Schema, SchemaVersion)
 	}
 	return fmt.Sprintf("zlimit: the table is for clients from version %s, this is %s", e.ClientMin, e.Client)
@@ -43,7 +40,7 @@ func checkVersion(item expr.Item) error {
 	if err != nil {
 		return err
 	}
-	if sameMajor(found.SchemaVersion, SchemaVersion) && reaches(Version, found.ClientMinVersion) {
+	if found.Admits(SchemaVersion, Version) {
 		return nil
 	}
 	return &VersionError{Schema: found.SchemaVersion, ClientMin: found.ClientMinVersion, Client: Version}
@@ -66,44 +63,4 @@ func (l *RateLimiter) writeVersion(ctx context.Context) error {
 		return err
 	}
 	return checkVersion(result.Item) // another process was first
-}
-
-// A version is a version number as its parts: major, minor, patch. What follows a hyphen or a plus does not count.
-type version [3]uint64
-
-// parseVersion returns the version that a text stands for; false when it is none.
-func parseVersion(text string) (v version, ok bool) {
-	text = strings.TrimPrefix(text, "v")
-	if end := strings.IndexAny(text, "-+"); end >= 0 {
-		text = text[:end]
-	}
-	parts := strings.Split(text, ".")
-	if len(parts) > len(v) {
-		return v, false
-	}
-	for i, part := range parts {
-		n, err := strconv.ParseUint(part, 10, 32)
-		if err != nil {
-			return v, false
-		}
-		v[i] = n
-	}
-	return v, true
-}
-
-// sameMajor reports whether two versions are compatible.
-func sameMajor(a, b string) bool {
-	first, ok := parseVersion(a)
-	second, okay := parseVersion(b)
-	return ok && okay && first[0] == second[0]
-}
-
-// reaches reports whether a version is at least another one, which may be "" for any.
-func reaches(have, least string) bool {
-	if least == "" {
-		return true
-	}
-	first, ok := parseVersion(have)
-	second, okay := parseVersion(least)
-	return ok && okay && slices.Compare(first[:], second[:]) >= 0
 }

@@ -143,7 +143,8 @@ func TestConcurrentSetups(t *testing.T) {
 
 // TestVersionIsOneOfTheLayout asks that this client may use the tables that it creates.
 func TestVersionIsOneOfTheLayout(t *testing.T) {
-	if !sameMajor(Version, SchemaVersion) || !reaches(Version, ClientMinVersion) {
+	own := layout.Version{SchemaVersion: SchemaVersion, ClientMinVersion: ClientMinVersion}
+	if !own.Admits(SchemaVersion, Version) {
 		t.Errorf("Version %s does not suit layout %s for clients from %s", Version, SchemaVersion, ClientMinVersion)
 	}
 }

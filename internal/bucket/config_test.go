@@ -3,6 +3,7 @@ package bucket
 import (
 	"math/big"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -213,4 +214,60 @@ func TestConfigChangesAmongStaleClients(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestOwnKeepsTheLifetime lets an item be refilled again and again under the config that it tells of itself: it expires as
+// under the config that it was made by, whatever that is, also when others would have set it otherwise.
+func TestOwnKeepsTheLifetime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Config{Lifetime: rapid.Int64Range(0, 1000).Draw(t, "lifetime")}
+		for i := range rapid.IntRange(1, 3).Draw(t, "limits") {
+			capacity, amount := rapid.Int64Range(1, 1e9).Draw(t, "capacity"), rapid.Int64Range(1, 1e9).Draw(t, "refill")
+			// At least a second to fill, since expiry is in whole seconds.
+			period := max(1000, 1000*amount/capacity+1) + rapid.Int64Range(0, 1e8).Draw(t, "period")
+			c.Params = append(c.Params, Params{strconv.Itoa(i), capacity, amount, period})
+		}
+		now := rapid.Int64Range(0, 2e12).Draw(t, "now")
+		d := Demand{Amounts: []Amount{{"0", rapid.Int64Range(0, 2e9).Draw(t, "demand")}}, Unchecked: true}
+		var p Plan
+		p.Create(&c, &d, 0, 1, now)
+		s := p.Item
+		s.Limits = slices.Clone(s.Limits)
+		for range 5 {
+			if s.ExpiresAt == maxExpiry {
+				return // which tells no lifetime
+			}
+			if got := s.Own().Lifetime; got != c.Lifetime {
+				t.Fatalf("Own() of %+v at %d has lifetime %d, want %d", s, now, got, c.Lifetime)
+			}
+			now += rapid.Int64Range(1, 1e7).Draw(t, "elapsed")
+			p.Align(&s, s.Own(), now)
+			var want Plan
+			want.Align(&s, &c, now)
+			if diff := cmp.Diff(want.Steps, p.Steps); diff != "" {
+				t.Fatalf("a refill by the item's own config (-want +got):\n%s", diff)
+			}
+			s = after(&s, &p)
+		}
+	})
+}
+
+// after returns an item as a plan to refill it leaves it.
+func after(s *State, p *Plan) State {
+	next := *s
+	next.Limits, next.RefilledAt = slices.Clone(s.Limits), p.Now
+	for _, step := range p.Steps {
+		switch l := next.find(step.Limit); step.Kind {
+		case Credit:
+			l.Tokens += step.Values[1]
+		case Fill:
+			l.Tokens = step.Values[1]
+		case Count:
+			l.Consumed += step.Values[0]
+		case Expire:
+			next.ExpiresAt = step.Values[0]
+		default:
+		}
+	}
+	return next
 }

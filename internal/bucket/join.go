@@ -1,6 +1,9 @@
 package bucket
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // DefaultLifetime is the default of [Config.Lifetime] for buckets that expire.
 const DefaultLifetime = 7
@@ -15,6 +18,32 @@ func (s *State) Params() (params []Params) {
 		}
 	}
 	return params
+}
+
+// Own returns the config under which an item stays what it is: its limits, and the lifetime by which it expires.
+func (s *State) Own() *Config { return &Config{Params: s.Params(), Lifetime: s.lifetime()} }
+
+// lifetime returns the [Config.Lifetime] by which the time of expiry was set, 0 for an item that does not expire. It is at
+// least 1, and follows from the refill stamp that was written with the time. Where the limits fill up in less than the
+// second to which that is rounded, so is the lifetime.
+func (s *State) lifetime() int64 {
+	if s.ExpiresAt <= 0 {
+		return 0
+	}
+	life := lifetime{config: &Config{Lifetime: 1}}
+	for i := range s.Limits {
+		p := s.Limits[i].params()
+		life.cover(&p, s.Limits[i].Tokens)
+	}
+	if life.fill == 0 {
+		return DefaultLifetime
+	}
+	// The exact time is in the second before the time of expiry: at most half of one from the middle.
+	kept := sub(min(s.ExpiresAt, maxExpiry)*1000-500, s.RefilledAt)
+	if kept <= life.fill/2 || kept > math.MaxInt64/4 {
+		return 1
+	}
+	return max(1, (2*kept+life.fill-1)/(2*life.fill))
 }
 
 // Joins reports whether two items came from one split, the lower one first, have not split since, and have the same

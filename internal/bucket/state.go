@@ -66,7 +66,12 @@ func (s *State) Writable(now int64) int64 {
 	if l == nil {
 		return WriteCapacity
 	}
-	return min(add(l.Tokens, s.flow(l, s.RefilledAt, now)), WriteCapacity)
+	return s.Available(l, now)
+}
+
+// Available returns what the item has of one of its limits after a refill up to now, in millitokens; negative in debt.
+func (s *State) Available(l *Limit, now int64) int64 {
+	return min(add(l.Tokens, s.flow(l, s.RefilledAt, now)), s.share(l.Name, l.Capacity))
 }
 
 // flow returns what flows into a limit from one time up to another, at the parameters that the item has.

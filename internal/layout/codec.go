@@ -3,6 +3,7 @@ package layout
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,14 +50,22 @@ func (d *decoder) notInt(a *expr.Attribute) {
 	d.failf("attribute %s: want an integer of 64 bits, got %s", a.Name, a.Value.Number())
 }
 
-// decimal reads a number with up to so many decimal places, in units of the last one.
+// decimal reads a number with up to so many decimal places, in units of the last one. Sums may have grown beyond what 64
+// bits hold: they are read as the largest or the smallest number.
 func (d *decoder) decimal(a *expr.Attribute, places int) int64 {
 	n, ok := a.Value.Decimal(places)
-	if !ok {
-		d.want(a, expr.KindN)
-		d.failf("attribute %s: want a number of 64 bits with up to %d decimal places, got %s", a.Name, places, a.Value.Number())
+	if ok {
+		return n
 	}
-	return n
+	d.want(a, expr.KindN)
+	integer, fraction, _ := strings.Cut(a.Value.Number(), ".")
+	switch {
+	case len(fraction) > places:
+		d.failf("attribute %s: want a number with up to %d decimal places, got %s", a.Name, places, a.Value.Number())
+	case strings.HasPrefix(integer, "-"):
+		return math.MinInt64
+	}
+	return math.MaxInt64
 }
 
 // wrapped reads an integer of any size modulo 2^64.

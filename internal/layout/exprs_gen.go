@@ -393,6 +393,7 @@ const (
 	countUsageConsume = iota
 	countUsageFollow
 	countUsageExpire
+	countUsagePersist
 )
 
 var countUsageOperation = expr.Operation{
@@ -425,6 +426,10 @@ var countUsageOperation = expr.Operation{
 			Name:   "expire",
 			Slots:  1,
 			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+		},
+		countUsagePersist: {
+			Name:   "persist",
+			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
 		},
 	},
 }
@@ -472,6 +477,11 @@ func (c CountUsageCall) Follow(source, first, last string) {
 //   - expiresAt: epoch seconds
 func (c CountUsageCall) Expire(expiresAt int64) {
 	c.Pick(countUsageExpire, "", expr.N(expiresAt))
+}
+
+// Persist takes the time of expiry away.
+func (c CountUsageCall) Persist() {
+	c.Pick(countUsagePersist, "")
 }
 
 var requireEntityOperation = expr.Operation{

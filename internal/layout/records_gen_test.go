@@ -200,6 +200,11 @@ var calls = []operationCall{
 		c.Expire(1)
 		return c.Bind()
 	}},
+	{"CountUsage Persist", func() (expr.Bound, error) {
+		c := CountUsage(UsageKey{}, "x", "x", 1)
+		c.Persist()
+		return c.Bind()
+	}},
 	{"RequireEntity", RequireEntity},
 	{"RemoveEntity", RemoveEntity},
 	{"ReplaceStreamLease", func() (expr.Bound, error) {

@@ -57,6 +57,8 @@ func (d *UsageDelta) Write() (store.Write, error) {
 	}
 	if d.ExpiresAt > 0 {
 		call.Expire(d.ExpiresAt)
+	} else {
+		call.Persist()
 	}
 	bound, err := call.Bind()
 	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
@@ -75,6 +77,12 @@ func CountedChanges(snapshot expr.Item) map[int]store.Sequence {
 		}
 	}
 	return counted
+}
+
+// CountedEvents returns the number of changes that a snapshot contains.
+func CountedEvents(snapshot expr.Item) int64 {
+	decoded, _ := DecodeUsage(snapshot) // what can be read of it
+	return decoded.TotalEvents
 }
 
 // HasUsage reports whether a snapshot can have a figure for a limit: for every one but [bucket.WriteUnits] and those that

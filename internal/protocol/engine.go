@@ -135,10 +135,7 @@ func (e *Engine) now() int64 { return e.options.Now().UnixMilli() }
 // keep returns the config under which an item stays what it is: settling leaves its limits alone. An item that expires is
 // kept until it would be full again: before, it must not be taken for a new, full one.
 func (e *Engine) keep(s *bucket.State) *bucket.Config {
-	c := &bucket.Config{Params: s.Params(), Lead: e.options.MaxLead.Milliseconds()}
-	c.Freshness = e.options.Freshness(c.Params)
-	if s.ExpiresAt > 0 {
-		c.Lifetime = bucket.DefaultLifetime
-	}
+	c := s.Own()
+	c.Lead, c.Freshness = e.options.MaxLead.Milliseconds(), e.options.Freshness(c.Params)
 	return c
 }

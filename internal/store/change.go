@@ -67,7 +67,8 @@ type Streamer interface {
 	// otherwise. A stream that nobody reads for a day may be turned off again.
 	StartStream(ctx context.Context) error
 
-	// Partitions returns the partitions that can be read. It returns [ErrNoStream] when the stream is off.
+	// Partitions returns the partitions that can be read. It returns [ErrNoStream] when the stream is off. A call counts as
+	// reading: a stream whose consumer stands still stays on.
 	Partitions(ctx context.Context) ([]Partition, error)
 
 	// Changes returns the changes of a partition that follow a position, at most limit of them, which is positive. A

@@ -45,6 +45,11 @@ func (c *Consumer) balance(ctx, work context.Context) error {
 		return err
 	}
 	c.seen.see(leases, now)
+	for i := range leases {
+		if l := &leases[i]; l.Broken != "" {
+			c.Report(Event{Kind: Unreadable, Partition: l.Partition, Err: errors.New(l.Broken)})
+		}
+	}
 
 	open := c.open(leases, partitions)
 	share := c.share(leases, len(open), now)
@@ -70,8 +75,9 @@ func (c *Consumer) balance(ctx, work context.Context) error {
 }
 
 // open returns the leases, existing or new ones, of the partitions that are to be read: those that are not finished and
-// whose parent is. A lease whose partition is not listed any more is among them, since somebody has to notice what was
-// lost with it.
+// whose parent is. A lease whose partition is not listed any more is among them, since a consumer has to notice what was
+// lost with it. A partition whose lease cannot be read is not, and neither are its children: nothing says how far it is
+// applied.
 func (c *Consumer) open(leases []Lease, partitions []store.Partition) (open []Lease) {
 	known, finished, parents := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for i := range leases {
@@ -89,7 +95,7 @@ func (c *Consumer) open(leases []Lease, partitions []store.Partition) (open []Le
 	for _, l := range all {
 		parent := parents[l.Partition]
 		ready := !known[parent] || finished[parent] // nobody knows a parent that ended long ago
-		if !l.Finished && ready && !strings.HasPrefix(l.Partition, waitingMark) {
+		if l.Broken == "" && !l.Finished && ready && !strings.HasPrefix(l.Partition, waitingMark) {
 			open = append(open, l)
 		}
 	}
@@ -155,19 +161,27 @@ func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
 
 // announce writes a record that tells the others that this consumer waits for partitions, so that they leave it some;
 // those that have partitions are known by their leases.
+//
+// The record of a process of the same name that has ended is there from the beginning, perhaps withdrawn: the first write
+// finds it, and the second takes it over.
 func (c *Consumer) announce(ctx context.Context, waiting bool) error {
 	if !waiting {
 		return nil
 	}
-	next := c.waiting
-	next.Partition, next.Owner = waitingMark+c.Name, c.Name
-	next.ExpiresAt = c.Now().Add(keepWaiting)
-	next.Beats++
-	found, _, err := c.Leases.Save(ctx, next)
-	if err == nil {
-		c.waiting = found
+	for range 2 {
+		next := c.waiting
+		next.Partition, next.Owner = waitingMark+c.Name, c.Name
+		next.Finished, next.ExpiresAt = false, c.Now().Add(keepWaiting)
+		next.Beats++
+		found, saved, err := c.Leases.Save(ctx, next)
+		if err != nil {
+			return err
+		}
+		if c.waiting = found; saved {
+			return nil
+		}
 	}
-	return err
+	return nil // another process has the same name
 }
 
 // leave withdraws the record of announce. Nobody minds if that fails.

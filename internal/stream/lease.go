@@ -16,6 +16,7 @@ type Lease struct {
 	Beats     int64          // writes of the record: each counts one on
 	Finished  bool           // the partition has ended, and all of it is applied
 	ExpiresAt time.Time      // when the record may be deleted; zero for never
+	Broken    string         // why the record cannot be read, in which case it has its partition alone; "" for one that can
 }
 
 // matches reports whether two leases say the same of a partition.
@@ -26,7 +27,7 @@ func (l Lease) matches(other Lease) bool {
 
 // Leases keeps leases where all consumers of a table find them. It is safe for concurrent use.
 type Leases interface {
-	// List returns all leases.
+	// List returns all leases, with those whose records cannot be read.
 	List(ctx context.Context) ([]Lease, error)
 
 	// Save writes a lease if the record has been written Beats-1 times, which for the first time means that there is

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 )
@@ -121,6 +123,66 @@ func TestBalance(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.audit()
 		a.stop(t)
+		c.stop(t)
+	})
+}
+
+// TestNamedAgain stops a consumer in good order, which had to wait for its share, and starts it again under its name: it
+// waits for its share as it did the first time.
+func TestNamedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := sharded(t)
+		for i := range 6 {
+			w.shards.Open(fmt.Sprint("shard", i), "")
+		}
+		a := w.start("a", nil)
+		time.Sleep(time.Second)
+		for start := range 3 {
+			b := w.start("b", nil)
+			time.Sleep(time.Minute)
+			if of := [2]int{len(a.Status().Partitions), len(b.Status().Partitions)}; of != [2]int{3, 3} {
+				t.Errorf("start %d: partitions = %v, want 3 each", start+1, of)
+			}
+			b.stop(t)
+			time.Sleep(time.Minute)
+		}
+		a.stop(t)
+	})
+}
+
+// TestUnreadableLease spoils the lease of one partition: the others are read, also by a consumer that comes later, and the
+// partition itself once the record is deleted.
+func TestUnreadableLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := sharded(t)
+		for i := range 2 {
+			w.shards.Open(fmt.Sprint("shard", i), "")
+		}
+		spoilt := layout.StreamLeaseKey{Partition: w.shards.Partition("shard0")}.Key()
+		put := store.Write{Kind: store.Put, Key: spoilt, Item: expr.Item{{Name: "beats", Value: expr.S("many")}}}
+		if _, err := w.store.Write(t.Context(), put); err != nil {
+			t.Fatal(err)
+		}
+		w.put("shard0", "held up")
+		w.put("shard1", "free")
+		for range 2 {
+			c := w.start("a", nil)
+			time.Sleep(time.Minute)
+			if s := c.Status(); len(s.Partitions) != 1 || !s.Healthy() {
+				t.Errorf("Status() = %+v, want one partition, and healthy", s)
+			}
+			c.stop(t)
+		}
+		expectTold(t, "with a lease that cannot be read", w, 2)
+		if w.count(stream.Unreadable) == 0 {
+			t.Error("nothing tells of the lease that cannot be read")
+		}
+		if err := w.store.Delete(t.Context(), []store.Key{spoilt}); err != nil {
+			t.Fatal(err)
+		}
+		c := w.start("a", nil)
+		time.Sleep(time.Minute)
+		expectTold(t, "without it", w, 1)
 		c.stop(t)
 	})
 }

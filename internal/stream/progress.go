@@ -22,6 +22,9 @@ const (
 	Stuck    Kind = "stuck"    // the same, and for so long that somebody should look
 	Skipped  Kind = "skipped"  // a change is left out for good, as Config.Skip decided
 	Trouble  Kind = "trouble"  // a call to the store failed, and is tried again
+
+	// Unreadable: the lease of a partition cannot be read, so that no consumer has the partition.
+	Unreadable Kind = "unreadable"
 )
 
 // An Event is something that an operator may want to know.

@@ -15,8 +15,8 @@ import (
 // A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
 // items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
 // in a namespace has its ID and is not disturbed by any of that: it goes on to read and write, and what it writes is
-// there after a recovery. It should be closed before a purge: what it writes afterwards stays, under an ID that nothing
-// leads to. Audit events belong to a namespace; what happens to namespaces themselves has none.
+// there after a recovery. It should be closed before a purge: what it writes afterwards stays, until the ID is purged
+// again. Audit events belong to a namespace; what happens to namespaces themselves has none.
 type NamespaceService struct {
 	core    *zlimit.NamespaceService
 	timeout callTimeout
@@ -92,14 +92,16 @@ func (s *NamespaceService) Recover(id string) (zlimit.Namespace, error) {
 // Purge deletes every item of a deleted namespace, and then its record; nothing of another namespace, nor of the
 // registry. It tells progress after every 25 items, if that is not nil. There is no way back from its first moment.
 //
-// A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. It returns
-// [zlimit.ErrNamespaceNotFound] for an ID that is not registered, or not any more, and [zlimit.ErrNamespaceState] for a
-// namespace that is not deleted, or that a limiter keeps writing to.
+// A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. An ID that
+// is not registered any more is purged as well, of what a limiter wrote that was still open:
+// [zlimit.ErrNamespaceNotFound] says that nothing was there. It returns [zlimit.ErrNamespaceState] for a namespace that
+// is not deleted, or that a limiter keeps writing to.
 //
 // It costs what deleting each item by itself does, a write unit per KB and one for each index that has the item, and
-// half a read unit per 4 KB of keys. A bucket costs four, most others two. Throttles and other outages are waited out
-// for some seconds: an index holds all keys of a namespace in one partition, which takes about 1,000 deletions per
-// second.
+// half a read unit per 4 KB of keys, twice; for an ID that is not registered, a read unit per 4 KB of the names of all
+// namespaces. A bucket costs four, most others two. On DynamoDB it takes a second at least, since indexes lag.
+// Throttles and other outages are waited out for some seconds: an index holds all keys of a namespace in one partition,
+// which takes about 1,000 deletions per second.
 func (s *NamespaceService) Purge(id string, progress func(zlimit.PurgeProgress)) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

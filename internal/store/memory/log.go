@@ -128,15 +128,21 @@ func (s *Store) StartStream(ctx context.Context) error {
 	return nil
 }
 
-// Partitions returns the one partition of the log.
+// Partitions returns the one partition of the log, and notes that it is being read: a consumer that stands at a change
+// which it cannot apply reads no others, and must find them when it goes on.
 func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
+	const op = "partitions"
 	t, err := s.begin(ctx)
-	if err == nil && !t.log.on.Load() {
-		err = store.ErrNoStream
-	}
 	if err != nil {
-		return nil, failure("partitions", err)
+		return nil, failure(op, err)
 	}
+	l := &t.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.on.Load() {
+		return nil, failure(op, store.ErrNoStream)
+	}
+	l.readAt = s.now()
 	return []store.Partition{{ID: partitionID}}, nil
 }
 

@@ -127,16 +127,35 @@ func (s *Store) start(ctx context.Context, c *conn) error {
 	return on.exec(ctx, s.now().UnixMilli())
 }
 
-// Partitions returns the one partition of the log.
+// Partitions returns the one partition of the log. Once an hour it notes that the log is being read, which is a write: a
+// consumer that stands at a change which it cannot apply reads no others, and must find them when it goes on.
 func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
-	err := s.view(ctx, "partitions", func(ctx context.Context, c *conn) error {
-		_, _, err := c.logState(ctx)
+	const op = "partitions"
+	var readAt int64
+	err := s.view(ctx, op, func(ctx context.Context, c *conn) (err error) {
+		_, readAt, err = c.logState(ctx)
 		return err
 	})
+	if err == nil {
+		err = s.noteReading(ctx, op, readAt)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return []store.Partition{{ID: partition}}, nil
+}
+
+// noteReading notes that the log is being read, unless the last note is younger than readMark.
+func (s *Store) noteReading(ctx context.Context, op string, readAt int64) error {
+	if s.now().Sub(time.UnixMilli(readAt)) <= readMark {
+		return nil
+	}
+	return s.update(ctx, op, true, func(ctx context.Context, c *conn) (bool, error) {
+		if _, _, err := c.logState(ctx); err != nil { // turned off meanwhile
+			return false, err
+		}
+		return true, s.start(ctx, c)
+	})
 }
 
 // logs reports whether changes are to be logged.
@@ -197,15 +216,7 @@ func (s *Store) Changes(ctx context.Context, id string, at store.Position, limit
 	if err != nil {
 		return store.ChangePage{}, err
 	}
-	if s.now().Sub(time.UnixMilli(readAt)) > readMark {
-		err = s.update(ctx, op, true, func(ctx context.Context, c *conn) (bool, error) {
-			if _, _, err := c.logState(ctx); err != nil { // turned off meanwhile
-				return false, err
-			}
-			return true, s.start(ctx, c)
-		})
-	}
-	return page, err
+	return page, s.noteReading(ctx, op, readAt)
 }
 
 // readLog returns the changes after an id.

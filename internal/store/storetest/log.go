@@ -28,6 +28,7 @@ func RunLog(t *testing.T, open func(t *testing.T, c *Clock) store.Store) {
 		"Trim":      testTrim,
 		"Unread":    testUnread,
 		"Read":      testReadingKeepsOn,
+		"Stuck":     testStuck,
 		"Positions": testPositions,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,6 +202,23 @@ func testReadingKeepsOn(t *testing.T, l *log) {
 	if _, err := l.stream.Partitions(t.Context()); err != nil {
 		t.Errorf("Partitions() = %v", err)
 	}
+}
+
+// testStuck has a consumer look at the partitions as it does while it stands at a change that it cannot apply, for more
+// than a day: what was changed within the last day is there when it goes on.
+func testStuck(t *testing.T, l *log) {
+	l.start(t)
+	l.count(t, 1)
+	l.expect(t, "", 1, 1, false)
+	for hour := range 26 {
+		l.clock.At = l.clock.At.Add(time.Hour)
+		if _, err := l.stream.Partitions(t.Context()); err != nil {
+			t.Fatalf("Partitions() after %d hours = %v", hour+1, err)
+		}
+		l.count(t, 100)
+	}
+	// The change of number 2,560 trimmed up to 512 that were older than a day by then.
+	l.expect(t, "", 102, 2601, false)
 }
 
 // testPositions reads after a change that is still to come, and after what is no sequence of a log.

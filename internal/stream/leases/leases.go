@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
@@ -30,11 +31,7 @@ func (t Table) List(ctx context.Context) ([]stream.Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		decoded, err := layout.DecodeStreamLease(item)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, lease(&decoded))
+		all = append(all, listed(item))
 	}
 	return all, nil
 }
@@ -70,6 +67,20 @@ func (t Table) Save(ctx context.Context, next stream.Lease) (found stream.Lease,
 func (Table) Holds(k store.Key) bool {
 	q := layout.QueryStreamLeases()
 	return k.PK == q.PK && strings.HasPrefix(k.SK, q.Prefix)
+}
+
+// listed returns the lease that an item holds, or that it is broken.
+func listed(item expr.Item) stream.Lease {
+	decoded, err := layout.DecodeStreamLease(item)
+	if err == nil {
+		return lease(&decoded)
+	}
+	key := store.KeyOf(item)
+	parsed, ok := layout.ParseStreamLeaseKey(key)
+	if !ok {
+		parsed.Partition = key.SK
+	}
+	return stream.Lease{Partition: parsed.Partition, Broken: err.Error()}
 }
 
 // lease returns the lease that an item holds.

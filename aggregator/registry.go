@@ -1,0 +1,108 @@
+package aggregator
+
+import (
+	"context"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// The registry of a table says which clients may use it, and which namespaces it has. Changes lag behind both: a table may
+// have been given to later clients, and a namespace may have been purged, since an item was changed.
+
+// admit returns a [*zlimit.VersionError] when the table is not for this client. It makes one read, until that says that it
+// is; the reads of [Aggregator.forget] tell when that changes.
+func (a *Aggregator) admit(ctx context.Context) error {
+	if a.admitted.Load() {
+		return nil
+	}
+	_, err := a.purged(ctx, nil)
+	return err
+}
+
+// forget deletes the snapshots that a batch has begun in namespaces which are purged, or are being purged. A snapshot that
+// was there before is none of them: the purge deletes it, now or later. So does a purge that begins after this. It makes
+// one consistent batch read, of the version and of each namespace with new snapshots; none for a batch without.
+func (a *Aggregator) forget(ctx context.Context, b *batch) {
+	if len(b.started) == 0 {
+		return
+	}
+	ids := map[string]bool{}
+	for _, s := range b.started {
+		ids[s.bucket.NS] = true
+	}
+	purged, err := a.purged(ctx, ids)
+	gone := b.started
+	if err == nil {
+		gone = slices.DeleteFunc(gone, func(s *snapshot) bool { return !purged[s.bucket.NS] })
+	}
+	for chunk := range slices.Chunk(gone, store.MaxDelete) {
+		if err == nil {
+			err = a.delete(ctx, chunk)
+		}
+		if err == nil {
+			continue
+		}
+		for _, s := range chunk { // they come again
+			for _, e := range s.events {
+				b.fail(e.index, err)
+			}
+		}
+	}
+}
+
+// purged returns which of the namespaces the registry has no more, or has with a purge under way; none where the table has
+// no registry. It makes one consistent batch read for every hundred, together with the version of the table, and returns a
+// [*zlimit.VersionError] when that is not for this client.
+func (a *Aggregator) purged(ctx context.Context, ids map[string]bool) (map[string]bool, error) {
+	keys := []store.Key{layout.VersionKey{}.Key()}
+	for id := range ids {
+		keys = append(keys, layout.NamespaceIDKey{ID: id}.Key())
+	}
+	purged := map[string]bool{}
+	for chunk := range slices.Chunk(keys, store.MaxRead) {
+		items, err := a.table.Read(ctx, chunk...)
+		if err != nil {
+			return nil, err
+		}
+		for i, item := range items {
+			if chunk[i] == keys[0] {
+				if item == nil { // the layout of a program that keeps no registry
+					a.admitted.Store(true)
+					return nil, nil
+				}
+				record, err := layout.DecodeVersion(item)
+				if err != nil {
+					return nil, err
+				}
+				admits := record.Admits(zlimit.SchemaVersion, zlimit.Version)
+				if a.admitted.Store(admits); !admits {
+					return nil, &zlimit.VersionError{Schema: record.SchemaVersion, ClientMin: record.ClientMinVersion, Client: zlimit.Version}
+				}
+				continue
+			}
+			id, _ := layout.ParseNamespaceIDKey(chunk[i])
+			if item == nil {
+				purged[id.ID] = true
+				continue
+			}
+			record, err := layout.DecodeNamespaceID(item)
+			if err != nil {
+				return nil, err
+			}
+			purged[id.ID] = record.Status == string(zlimit.NamespacePurging)
+		}
+	}
+	return purged, nil
+}
+
+// delete deletes the items of snapshots.
+func (a *Aggregator) delete(ctx context.Context, snapshots []*snapshot) error {
+	keys := make([]store.Key, len(snapshots))
+	for i, s := range snapshots {
+		keys[i] = s.key()
+	}
+	return a.table.Delete(ctx, keys)
+}

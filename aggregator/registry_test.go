@@ -1,0 +1,206 @@
+package aggregator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-lambda-go/events"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// doomed lets a limiter consume in a namespace that is then deleted, and returns a limiter of the same table, the
+// namespace, and the changes.
+func doomed(t *testing.T, s zlimit.Store) (l *zlimit.RateLimiter, ns zlimit.Namespace, changes []store.Change) {
+	t.Helper()
+	ctx := t.Context()
+	stream := s.Internal().(store.Streamer)
+	if err := stream.StartStream(ctx); err != nil {
+		t.Fatal(err)
+	}
+	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope, err := l.Namespace(ctx, "doomed", zlimit.WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(scope.Close(), l.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	for range 3 {
+		lease, err := scope.Acquire(ctx, zlimit.Request{
+			Entity: "alice", Resource: "search", Consume: zlimit.Amounts{"calls": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("calls", 10)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ns, err = l.Namespaces.Delete(ctx, "doomed"); err != nil {
+		t.Fatal(err)
+	}
+	return l, ns, readAll(t, stream)
+}
+
+// itemsOf returns the keys of the items of a namespace.
+func itemsOf(t *testing.T, s zlimit.Store, id string) (keys []string) {
+	t.Helper()
+	q := layout.QueryNamespaceItems(id)
+	for {
+		page, err := s.Internal().Query(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range page.Items {
+			k := store.KeyOf(it)
+			keys = append(keys, k.PK+" "+k.SK)
+		}
+		if q.Continue = page.Next; page.Next == nil {
+			return keys
+		}
+	}
+}
+
+// TestChangesBehindAPurge applies the changes of a namespace once it is purged: nothing comes back under its ID.
+func TestChangesBehindAPurge(t *testing.T) {
+	forEachStream(t, func(t *testing.T, s zlimit.Store) {
+		ctx := t.Context()
+		l, ns, changes := doomed(t, s)
+		a := newAggregator(t, s)
+		mustApply(t, a, changes...)
+		if got := itemsOf(t, s, ns.ID); len(got) != 1+3 {
+			t.Errorf("a deleted namespace, which may be recovered, has %q, want the bucket and three snapshots", got)
+		}
+		if err := l.Namespaces.Purge(ctx, ns.ID, nil); err != nil {
+			t.Fatalf("Purge() = %v", err)
+		}
+		for range 2 {
+			mustApply(t, a, changes...)
+			if got := itemsOf(t, s, ns.ID); len(got) != 0 {
+				t.Errorf("after the purge there are %q", got)
+			}
+		}
+		if err := l.Namespaces.Purge(ctx, ns.ID, nil); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
+			t.Errorf("Purge() again = %v, want ErrNamespaceNotFound", err)
+		}
+	})
+}
+
+// TestPurgeAmidABatch purges a namespace while its snapshots are written, before or after each of them; the reply of one is
+// lost.
+func TestPurgeAmidABatch(t *testing.T) {
+	for at := 1; at <= 3; at++ {
+		for _, late := range []bool{false, true} {
+			s := newMemory(t)
+			l, ns, changes := doomed(t, s)
+			a := newAggregator(t, s, WithConcurrency(1), WithoutTending())
+			purge := func() {
+				if err := l.Namespaces.Purge(context.Background(), ns.ID, nil); err != nil {
+					t.Errorf("Purge() = %v", err)
+				}
+			}
+			inject(a, func(n int) (bool, error) {
+				switch {
+				case n == at && !late:
+					purge()
+				case n == at+1 && late:
+					purge()
+				case n == 3 && late:
+					return true, errLost
+				}
+				return false, nil
+			})
+			mustApply(t, a, changes...)
+			if got := itemsOf(t, s, ns.ID); len(got) != 0 {
+				t.Errorf("a purge at write %d, late %t, leaves %q", at, late, got)
+			}
+		}
+	}
+}
+
+// TestVersionGate gives a table to clients of another version: neither the process nor the function works on it.
+func TestVersionGate(t *testing.T) {
+	forEachStream(t, func(t *testing.T, s zlimit.Store) {
+		ctx := t.Context()
+		_, ns, changes := doomed(t, s)
+		put := func(record layout.Version) {
+			t.Helper()
+			w := store.Write{Kind: store.Put, Key: layout.VersionKey{}.Key(), Item: record.Encode()}
+			if _, err := s.Internal().Write(ctx, w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		event := lambdaEvent(t, changes)
+		for _, theirs := range []layout.Version{
+			{SchemaVersion: "1.0.0", ClientMinVersion: "1.0.0"},
+			{SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: "0.99.0"},
+		} {
+			put(theirs)
+			a := newAggregator(t, s)
+			var refused *zlimit.VersionError
+			if err := a.Run(ctx); !errors.As(err, &refused) || refused.Schema != theirs.SchemaVersion || refused.ClientMin != theirs.ClientMinVersion {
+				t.Errorf("Run() = %v, want a VersionError", err)
+			}
+			if _, err := Handler(a)(ctx, event); !errors.As(err, &refused) {
+				t.Errorf("Handler() = %v, want a VersionError", err)
+			}
+			if got := itemsOf(t, s, ns.ID); len(got) != 1 {
+				t.Errorf("a refused client leaves %q, want the bucket alone", got)
+			}
+			// The same process works once the table is for it.
+			put(layout.Version{SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion})
+			if response, err := Handler(a)(ctx, event); err != nil || len(response.BatchItemFailures) > 0 {
+				t.Errorf("Handler() = %+v, %v", response, err)
+			}
+			// And it notices with the next new snapshot when the table is not any more.
+			put(theirs)
+			forgetUsage(t, s, ns.ID)
+			for range 2 {
+				if errs := a.applyAdmitted(ctx, changes); errs == nil || !errors.As(errors.Join(errs...), &refused) {
+					t.Errorf("applyAdmitted() = %v, want a VersionError", errs)
+				}
+			}
+			forgetUsage(t, s, ns.ID)
+		}
+	})
+}
+
+// forgetUsage deletes the snapshots of a namespace.
+func forgetUsage(t *testing.T, s zlimit.Store, id string) {
+	t.Helper()
+	for _, k := range itemsOf(t, s, id) {
+		pk, sk, _ := strings.Cut(k, " ")
+		if !strings.HasPrefix(sk, "#USAGE#") {
+			continue
+		}
+		if err := s.Internal().Delete(t.Context(), []store.Key{{PK: pk, SK: sk}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lambdaEvent returns the event of the bucket's changes.
+func lambdaEvent(t *testing.T, changes []store.Change) (event events.DynamoDBEvent) {
+	t.Helper()
+	var buckets []store.Change
+	for _, c := range changes {
+		if _, ok := layout.ParseBucketKey(c.Key); ok {
+			buckets = append(buckets, c)
+		}
+	}
+	if err := json.Unmarshal(eventOf(t, buckets...), &event); err != nil {
+		t.Fatal(err)
+	}
+	return event
+}

@@ -1,0 +1,53 @@
+package layout
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Admits reports whether a client of a version, which reads and writes a layout, may use the table: the layout of the
+// table has the same major version, and the table asks for no later client.
+func (it *Version) Admits(schema, client string) bool {
+	return SameMajor(it.SchemaVersion, schema) && reaches(client, it.ClientMinVersion)
+}
+
+// A versionNumber is a version number as its parts: major, minor, patch. What follows a hyphen or a plus does not count.
+type versionNumber [3]uint64
+
+// parseVersion returns the version that a text stands for; false when it is none.
+func parseVersion(text string) (v versionNumber, ok bool) {
+	text = strings.TrimPrefix(text, "v")
+	if end := strings.IndexAny(text, "-+"); end >= 0 {
+		text = text[:end]
+	}
+	parts := strings.Split(text, ".")
+	if len(parts) > len(v) {
+		return v, false
+	}
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 10, 32)
+		if err != nil {
+			return v, false
+		}
+		v[i] = n
+	}
+	return v, true
+}
+
+// SameMajor reports whether two versions are compatible.
+func SameMajor(a, b string) bool {
+	first, ok := parseVersion(a)
+	second, okay := parseVersion(b)
+	return ok && okay && first[0] == second[0]
+}
+
+// reaches reports whether a version is at least another one, which may be "" for any.
+func reaches(have, least string) bool {
+	if least == "" {
+		return true
+	}
+	first, ok := parseVersion(have)
+	second, okay := parseVersion(least)
+	return ok && okay && slices.Compare(first[:], second[:]) >= 0
+}
