@@ -441,6 +441,13 @@ func (f *flaky) ended() bool {
 	return f.dead
 }
 
+// clear reports whether the process has not ended, and no fault is to come.
+func (f *flaky) clear() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.dead && !slices.ContainsFunc(f.faults, func(next fault) bool { return next != none })
+}
+
 // A fault is what happens to a write.
 type fault uint8
 
