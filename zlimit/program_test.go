@@ -167,7 +167,7 @@ func (w *world) step(opts []Option) {
 		return
 	}
 	entity := rapid.SampledFrom(programEntities).Draw(t, "entity")
-	before, unreturned := map[string]Amounts{}, p.limiter.Stats().Unreturned
+	before, lost := map[string]Amounts{}, lostBy(p.limiter)
 	for _, e := range append([]string{entity}, programParents...) {
 		before[e] = w.counted(e)
 	}
@@ -186,7 +186,7 @@ func (w *world) step(opts []Option) {
 		if err == nil {
 			w.leases = append(w.leases, &held{lease, entity})
 		}
-		if p.limiter.Stats().Unreturned == unreturned {
+		if lostBy(p.limiter) == lost {
 			w.checkTaken(what, entity, before, consume, err)
 		}
 		var exceeded *ExceededError
@@ -261,6 +261,12 @@ func (w *world) step(opts []Option) {
 		}
 	}
 	w.check(what)
+}
+
+// lostBy counts what a limiter could not give back, or does not know to have taken: a rejected request may have left that.
+func lostBy(l *RateLimiter) uint64 {
+	stats := l.Stats()
+	return stats.Unreturned + stats.UnknownOutcomes
 }
 
 // checkTaken checks that an acquire took what was asked of the entity and of at most one parent, all of it, or nothing of

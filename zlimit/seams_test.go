@@ -561,3 +561,24 @@ func TestRejectionsFromMemory(t *testing.T) {
 		t.Error("a rejection without the cache asked nobody")
 	}
 }
+
+// TestDividedBucketIsDeleted has another process delete a divided bucket whose shards are to be made even.
+func TestDividedBucketIsDeleted(t *testing.T) {
+	c := newClock()
+	s := Store{impl: partitioned{newMemory(t).impl}}
+	l := newLimiter(t, s, WithClock(c.now))
+	other := newLimiter(t, s, WithClock(c.now))
+	putEntity(t, l, "key-1", "")
+	setSystem(t, l, PerSecond("rpm", 1000, Burst(10_000)))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	divide(t, l)
+	c.sleep(time.Minute)
+	available(t, l, "rpm") // both shards are known to be full
+	if err := other.Entities.Delete(t.Context(), "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, ask(Amounts{"rpm": 4900}))
+	if got := available(t, l, "rpm"); got != 5100 {
+		t.Errorf("%d are available, want 5100", got)
+	}
+}

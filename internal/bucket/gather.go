@@ -15,9 +15,9 @@ type Part struct {
 // Gather plans how shards give a demand together, in one transaction: each what it has above a level that is the same
 // part of every share. With even, or where they have the demand only together with refill that full shards could not
 // hold, all shards are left with the same part of every limit, and such refill flows to those that have room. It returns
-// false when they fall short.
+// false when they fall short, or when there are none.
 func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts []Part, ok bool) {
-	if !c.Covers(shards, d, now) {
+	if len(shards) == 0 || !c.Covers(shards, d, now) {
 		return nil, false
 	}
 	left := make([][]Amount, len(shards)) // balances, where they do not follow from the shard alone
