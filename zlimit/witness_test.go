@@ -253,6 +253,7 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 			w.ideals[k.Key()][of.Name] = rational(l.Tokens)
 		}
 		atMost(most, capacity)
+		atMost(least, capacity)
 		slack := rational(int64(len(keys)))
 		if tokens.Cmp(most.Add(most, slack)) > 0 || tokens.Cmp(least.Sub(least, slack)) < 0 {
 			return fmt.Errorf("%d shards have %s of %s together, want from %s to %s",
