@@ -23,7 +23,9 @@ type world struct {
 	witness *witness
 	procs   []*process
 	leases  []*held
-	faulty  bool // something was lost: what is counted may be more than what is held
+
+	remembers bool      // processes reject from memory
+	disturbed time.Time // when limits or parents changed last
 }
 
 // A process is a limiter with a clock and a network of its own.
@@ -39,7 +41,14 @@ type held struct {
 	entity string
 }
 
-var programEntities = []string{"alone", "child-1", "child-2"}
+// programTTL is how long a process goes by limits that it has read.
+const programTTL = time.Minute
+
+// The entities that programs take from, and those that may be charged with them.
+var (
+	programEntities = []string{"alone", "child-1", "child-2"}
+	programParents  = []string{"parent", "parent-2"}
+)
 
 func (w *world) start(skew int64, opts ...Option) *process {
 	p := &process{network: &flaky{Store: w.witness}, skew: skew}
@@ -95,9 +104,9 @@ func drawLimits(t *rapid.T, names ...string) (limits []Limit) {
 }
 
 // TestPrograms runs random programs of several processes on one table: acquires of children and parents, corrections,
-// rollbacks, changes of limits, splits and merges, with clocks that disagree, memories that are old, replies that are
-// lost and processes that end in the middle. A witness judges every write; where nothing was lost, what the buckets
-// count is what the leases hold (I4, I5, I9).
+// rollbacks, changes of limits and parents by any of them, splits and merges, with clocks that disagree, memories that are old, replies that are
+// lost and processes that end in the middle. A witness judges every write; a request takes all or nothing, and what a
+// rejection tells is what happens (I4, I5, I8, I9).
 func TestPrograms(t *testing.T) {
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue && !testing.Short() {
 		defer flag.Set("rapid.checks", checks.DefValue)
@@ -112,9 +121,12 @@ func TestPrograms(t *testing.T) {
 		}
 		defer memory.Close()
 		w := &world{t: t, clock: newClock(), witness: newWitness(memory.impl)}
-		opts := []Option{WithBucketTTL(rapid.SampledFrom([]int{0, 7}).Draw(t, "lifetime")), WithConfigTTL(time.Minute), WithCallTimeout(time.Minute)}
+		opts := []Option{WithBucketTTL(rapid.SampledFrom([]int{0, 7}).Draw(t, "lifetime")), WithConfigTTL(programTTL), WithCallTimeout(time.Minute)}
 		if rapid.Bool().Draw(t, "exact") {
 			opts = append(opts, WithFreshness(0))
+		}
+		if w.remembers = rapid.Bool().Draw(t, "remembers"); !w.remembers {
+			opts = append(opts, WithRejectionCache(0))
 		}
 		for i := range rapid.IntRange(1, 3).Draw(t, "processes") {
 			w.procs = append(w.procs, w.start(int64(i)*rapid.Int64Range(-1500, 1500).Draw(t, "skew"), opts...))
@@ -125,12 +137,12 @@ func TestPrograms(t *testing.T) {
 			}
 		}()
 		first := w.procs[0].limiter
-		for _, child := range programEntities[1:] {
-			if _, err := first.Entities.Get(context.Background(), "parent"); errors.Is(err, ErrEntityNotFound) {
-				if _, err := first.Entities.Create(context.Background(), Entity{ID: "parent"}); err != nil {
-					t.Fatal(err)
-				}
+		for _, parent := range programParents {
+			if _, err := first.Entities.Create(context.Background(), Entity{ID: parent}); err != nil {
+				t.Fatal(err)
 			}
+		}
+		for _, child := range programEntities[1:] {
 			if _, err := first.Entities.Create(context.Background(), Entity{ID: child, ParentID: "parent", Cascade: true}); err != nil {
 				t.Fatal(err)
 			}
@@ -141,6 +153,7 @@ func TestPrograms(t *testing.T) {
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			w.step(opts)
 		}
+		w.finish(opts)
 	})
 }
 
@@ -154,13 +167,11 @@ func (w *world) step(opts []Option) {
 		return
 	}
 	entity := rapid.SampledFrom(programEntities).Draw(t, "entity")
-	lost := func(err error) {
-		if errors.Is(err, errLost) {
-			w.faulty = true
-		}
+	before, lost := map[string]Amounts{}, lostBy(p.limiter)
+	for _, e := range append([]string{entity}, programParents...) {
+		before[e] = w.counted(e)
 	}
-	before := map[string]Amounts{entity: w.counted(entity), "parent": w.counted("parent")}
-	op := rapid.IntRange(0, 13).Draw(t, "operation")
+	op := rapid.IntRange(0, 16).Draw(t, "operation")
 	what := fmt.Sprintf("operation %d", op)
 	switch op {
 	case 0, 1, 2, 3, 4:
@@ -171,12 +182,17 @@ func (w *world) step(opts []Option) {
 			}
 		}
 		lease, err := p.limiter.Acquire(ctx, Request{Entity: entity, Resource: "gpt-4", Consume: consume})
-		lost(err)
 		what = fmt.Sprintf("acquire %v for %s: %v", consume, entity, err)
 		if err == nil {
 			w.leases = append(w.leases, &held{lease, entity})
 		}
-		w.checkTaken(what, entity, before, consume, err)
+		if lostBy(p.limiter) == lost {
+			w.checkTaken(what, entity, before, consume, err)
+		}
+		var exceeded *ExceededError
+		if w.check(what); errors.As(err, &exceeded) {
+			w.checkRejection(p, entity, consume, exceeded)
+		}
 	case 5, 6, 7:
 		if len(w.leases) == 0 {
 			return
@@ -195,11 +211,11 @@ func (w *world) step(opts []Option) {
 			err = lease.Adjust(delta) // may be refused
 			err = errors.Join(err, lease.Commit(ctx))
 		}
-		lost(err)
 		what = fmt.Sprintf("settle %s: %v", lease.entity, err)
 	case 8:
 		limits := drawLimits(t, []string{"rpm", "tpm", "x"}[:rapid.IntRange(1, 3).Draw(t, "limits")]...)
-		lost(p.limiter.Limits.SetEntity(ctx, rapid.SampledFrom(append([]string{"parent"}, programEntities...)).Draw(t, "of"), "gpt-4", limits))
+		_ = p.limiter.Limits.SetEntity(ctx, rapid.SampledFrom(append(programParents, programEntities...)).Draw(t, "of"), "gpt-4", limits) // may be lost
+		w.disturb()
 	case 9, 10:
 		shards, err := shardsIn(ctx, w.witness, p.limiter.ns, entity)
 		if err != nil || len(shards) == 0 {
@@ -208,11 +224,10 @@ func (w *world) step(opts []Option) {
 		i := shards[rapid.IntRange(0, len(shards)-1).Draw(t, "shard")%len(shards)]
 		switch {
 		case op == 9 && i.Shards < maxShards:
-			_, err := divideAt(ctx, p.limiter, entity, i)
-			lost(err)
+			_, _ = divideAt(ctx, p.limiter, entity, i) // may be lost
 		case op == 10 && i.Shards > 1:
 			i.Shard &^= i.Shards / 2
-			lost(joinAt(ctx, p.limiter, entity, i))
+			_ = joinAt(ctx, p.limiter, entity, i)
 		}
 	case 11:
 		w.clock.ms.Add(rapid.SampledFrom([]int64{0, 1, 50, 900, 30_000, 70_000, 4_000_000}).Draw(t, "elapsed"))
@@ -220,6 +235,25 @@ func (w *world) step(opts []Option) {
 		for range rapid.IntRange(1, 3).Draw(t, "writes") {
 			p.network.add(fault(rapid.IntRange(int(none), int(endFirst)).Draw(t, "fault")))
 		}
+	case 13:
+		_ = p.limiter.Limits.DeleteEntity(ctx, rapid.SampledFrom(append(programParents, programEntities...)).Draw(t, "of"), "gpt-4")
+		w.disturb()
+	case 14:
+		_ = p.limiter.Limits.SetSystem(ctx, SystemConfig{Limits: drawLimits(t, "rpm", "tpm")})
+		w.disturb()
+	case 15:
+		if entity == "alone" || !p.network.clear() {
+			return
+		}
+		e := Entity{ID: entity, ParentID: rapid.SampledFrom(append([]string{""}, programParents...)).Draw(t, "parent")}
+		e.Cascade = e.ParentID != ""
+		if err := p.limiter.Entities.Delete(ctx, entity); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.limiter.Entities.Create(ctx, e); err != nil {
+			t.Fatal(err)
+		}
+		w.disturb()
 	default:
 		w.procs[at] = w.start(p.skew, opts...)
 		if err := p.limiter.Close(); err != nil {
@@ -229,24 +263,34 @@ func (w *world) step(opts []Option) {
 	w.check(what)
 }
 
-// checkTaken checks that an acquire took what was asked of child and parent, or nothing of either (I4, I3).
+// lostBy counts what a limiter could not give back, or does not know to have taken: a rejected request may have left that.
+func lostBy(l *RateLimiter) uint64 {
+	stats := l.Stats()
+	return stats.Unreturned + stats.UnknownOutcomes
+}
+
+// checkTaken checks that an acquire took what was asked of the entity and of at most one parent, all of it, or nothing of
+// any (I4, I3). A parent may lack a limit.
 func (w *world) checkTaken(what, entity string, before map[string]Amounts, consume Amounts, err error) {
 	if errors.Is(err, errLost) {
 		return
 	}
-	for _, e := range []string{entity, "parent"} {
-		if e == "parent" && entity == "alone" {
-			continue
-		}
+	charged := ""
+	for e := range before {
 		after := w.counted(e)
 		for _, name := range slices.Sorted(maps.Keys(consume)) {
-			n := consume[name]
-			got := after[name] - before[e][name]
-			if _, known := after[name]; !known {
-				continue // the parent has no such limit
+			got, want := after[name]-before[e][name], int64(0)
+			if err == nil && (e == entity || got != 0) {
+				want = consume[name] * millis
 			}
-			if err != nil && got != 0 || err == nil && got != n*millis && (e == entity || got != 0) {
-				w.t.Fatalf("%s: %s counts %d more of %s", what, e, got, name)
+			if _, known := after[name]; known && got != want {
+				w.t.Fatalf("%s: %s counts %d more of %s, want %d", what, e, got, name, want)
+			}
+			if got != 0 && e != entity {
+				if charged != "" && charged != e {
+					w.t.Fatalf("%s: both %s and %s are charged", what, charged, e)
+				}
+				charged = e
 			}
 		}
 	}

@@ -253,6 +253,7 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 			w.ideals[k.Key()][of.Name] = rational(l.Tokens)
 		}
 		atMost(most, capacity)
+		atMost(least, capacity)
 		slack := rational(int64(len(keys)))
 		if tokens.Cmp(most.Add(most, slack)) > 0 || tokens.Cmp(least.Sub(least, slack)) < 0 {
 			return fmt.Errorf("%d shards have %s of %s together, want from %s to %s",
@@ -439,6 +440,13 @@ func (f *flaky) ended() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.dead
+}
+
+// clear reports whether the process has not ended, and no fault is to come.
+func (f *flaky) clear() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.dead && !slices.ContainsFunc(f.faults, func(next fault) bool { return next != none })
 }
 
 // A fault is what happens to a write.

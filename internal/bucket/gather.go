@@ -15,9 +15,9 @@ type Part struct {
 // Gather plans how shards give a demand together, in one transaction: each what it has above a level that is the same
 // part of every share. With even, or where they have the demand only together with refill that full shards could not
 // hold, all shards are left with the same part of every limit, and such refill flows to those that have room. It returns
-// false when they fall short.
+// false when they fall short, or when there are none.
 func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts []Part, ok bool) {
-	if !c.Covers(shards, d, now) {
+	if len(shards) == 0 || !c.Covers(shards, d, now) {
 		return nil, false
 	}
 	left := make([][]Amount, len(shards)) // balances, where they do not follow from the shard alone
@@ -64,20 +64,26 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 
 // Spread plans how shards pay a demand that is not checked, in one transaction, each by the limits that it has: what they
 // have is taken as [Config.Gather] takes it, and what is missing from all of them together is a debt of each according to
-// its share. A debt of one alone would keep the others from nothing. What is given back goes to the shard at index home.
+// its share. A debt of one alone would keep the others from nothing. What is given back goes to the shard at index home,
+// and what that has no room for to the others.
 func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amount, now int64) (parts []Part, ok bool) {
 	taken := make([][]Amount, len(shards))
 	for _, a := range amounts {
-		if a.Tokens <= 0 {
-			taken[home] = append(taken[home], a)
-			continue
-		}
-		levels, shares := make([]int64, len(shards)), make([]int64, len(shards))
+		levels, shares, rooms := make([]int64, len(shards)), make([]int64, len(shards)), make([]int64, len(shards))
 		for at, s := range shards {
 			c := keep(s)
 			if p := c.of(a.Limit); p != nil {
-				levels[at], shares[at] = c.standing(s, p, now, now).level, s.share(p.Name, p.Capacity)
+				one := c.standing(s, p, now, now)
+				levels[at], shares[at], rooms[at] = one.level, s.share(p.Name, p.Capacity), one.room
 			}
+		}
+		if a.Tokens <= 0 {
+			for at, back := range intoRooms(rooms, home, -a.Tokens) {
+				if back > 0 {
+					taken[at] = append(taken[at], Amount{a.Limit, -back})
+				}
+			}
+			continue
 		}
 		for at, take := range fromFullest(levels, shares, a.Tokens) {
 			if take > 0 {
@@ -102,6 +108,25 @@ func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amou
 		parts = append(parts, part)
 	}
 	return parts, true
+}
+
+// intoRooms divides an amount that is given back among shards: the one at index home gets what it has room for, and what no
+// other one has room for.
+func intoRooms(rooms []int64, home int, amount int64) []int64 {
+	parts := make([]int64, len(rooms))
+	give := func(at int, most int64) {
+		n := min(amount, most)
+		parts[at] += n
+		amount -= n
+	}
+	give(home, rooms[home])
+	for at, room := range rooms {
+		if at != home {
+			give(at, room)
+		}
+	}
+	give(home, amount)
+	return parts
 }
 
 // Roomiest returns the shard that has all of a demand and is left with the largest part of its share; false when none has

@@ -1,0 +1,114 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// disturb notes that limits, or who is charged with an entity, changed: processes may go by what was before for a while.
+func (w *world) disturb() { w.disturbed = w.clock.now() }
+
+// settled reports whether every process knows the limits that are stored, and what it is told holds: nothing is lost on
+// its way to the store, and it rejects nothing from memory.
+func (w *world) settled(p *process) bool {
+	return !w.remembers && w.clock.now().Sub(w.disturbed) > programTTL+time.Second && p.network.clear()
+}
+
+// checkRejection checks what a rejection tells: against the items, and where all is settled by waiting as long as it says.
+func (w *world) checkRejection(p *process, entity string, consume Amounts, e *ExceededError) {
+	t := w.t
+	if len(e.Violations()) == 0 {
+		t.Fatalf("%v has no violations", e)
+	}
+	possible := true
+	for _, s := range e.Statuses {
+		possible = possible && s.Requested <= s.Limit.Capacity
+		if s.Exceeded != (s.Requested > 0 && s.Requested > s.Available) || s.Exceeded && s.Possible() != (s.RetryAfter > 0) {
+			t.Fatalf("%v: %s of %s says %+v", e, s.Limit.Name, s.Entity, s)
+		}
+		if consume[s.Limit.Name] != s.Requested {
+			t.Fatalf("%v: %s of %s asks for %d, want %d", e, s.Limit.Name, s.Entity, s.Requested, consume[s.Limit.Name])
+		}
+	}
+	if e.Possible() != possible || possible != (e.RetryAfter() > 0) {
+		t.Fatalf("%v: Possible() = %v, RetryAfter() = %v, want %v", e, e.Possible(), e.RetryAfter(), possible)
+	}
+	if !w.settled(p) {
+		return
+	}
+	for _, s := range e.Statuses {
+		w.checkStatus(p, s)
+	}
+	if !possible {
+		return
+	}
+	w.clock.ms.Add(e.RetryAfter().Milliseconds())
+	lease, err := p.limiter.Acquire(context.Background(), Request{Entity: entity, Resource: "gpt-4", Consume: consume})
+	if err != nil {
+		t.Fatalf("acquire %v for %s after %v, which was told by %v: %v", consume, entity, e.RetryAfter(), e, err)
+	}
+	w.leases = append(w.leases, &held{lease, entity})
+	w.check("acquire after a wait")
+}
+
+// checkStatus holds the status of a limit against the items, when the bucket is not divided: it is what an advance would
+// leave. A limit that falls short has the configured parameters by then.
+func (w *world) checkStatus(p *process, s Status) {
+	states, err := shardsIn(context.Background(), w.witness, p.limiter.ns, s.Entity)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(states) != 1 || states[0].Shards > 1 {
+		return
+	}
+	at := slices.IndexFunc(states[0].Limits, func(l bucket.Limit) bool { return l.Name == s.Limit.Name })
+	inLine := false
+	if at >= 0 {
+		l := &states[0].Limits[at]
+		inLine = l.Capacity == s.Limit.Capacity*millis && l.RefillAmount == s.Limit.RefillAmount*millis && l.RefillPeriod == s.Limit.RefillPeriod.Milliseconds()
+		refilled := min(l.Tokens+bucket.Refill(states[0].RefilledAt, p.limiter.now().UnixMilli(), l.RefillAmount, l.RefillPeriod), l.Capacity)
+		if want := thousands(refilled); inLine && s.Available != want {
+			w.t.Fatalf("%s of %s: %d are available as told, and %d by the item", s.Limit.Name, s.Entity, s.Available, want)
+		}
+	}
+	if s.Exceeded && !inLine {
+		w.t.Fatalf("%s of %s is rejected, and its item not in line with %+v: %+v", s.Limit.Name, s.Entity, s.Limit, states[0])
+	}
+}
+
+// finish lets every process know all limits, and asks for all that those of each entity can hold.
+func (w *world) finish(opts []Option) {
+	w.clock.ms.Add((2 * programTTL).Milliseconds())
+	for i, p := range w.procs {
+		if !p.network.clear() {
+			w.procs[i] = w.start(p.skew, opts...)
+			_ = p.limiter.Close()
+			p = w.procs[i]
+		}
+		for _, entity := range programEntities {
+			statuses, err := p.limiter.Available(context.Background(), entity, "gpt-4")
+			if err != nil {
+				w.t.Fatalf("Available(%s) = %v", entity, err)
+			}
+			consume := Amounts{}
+			for _, s := range statuses {
+				consume[s.Limit.Name] = s.Limit.Capacity
+			}
+			lease, err := p.limiter.Acquire(context.Background(), Request{Entity: entity, Resource: "gpt-4", Consume: consume})
+			var exceeded *ExceededError
+			switch {
+			case errors.As(err, &exceeded):
+				w.checkRejection(p, entity, consume, exceeded)
+			case err != nil:
+				w.t.Fatalf("acquire %v for %s: %v", consume, entity, err)
+			default:
+				w.leases = append(w.leases, &held{lease, entity})
+			}
+			w.check("the last requests")
+		}
+	}
+}
