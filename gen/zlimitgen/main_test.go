@@ -22,11 +22,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
-	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/gentest"
 	"github.com/zlimit/zlimit-go/gen/internal/limits"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
+	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
