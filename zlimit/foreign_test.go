@@ -254,3 +254,49 @@ func TestAdvanceAsksForTheBalance(t *testing.T) {
 		}
 	})
 }
+
+// TestDeletionOfANamespaceAsksForItsName has a namespace deleted, and its name registered again, between the look of a
+// deletion and its write: the deletion looks again, and deletes the namespace that has the name now.
+func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
+	ctx := context.Background()
+	m := &interlude{Store: newMemory(t).impl}
+	l := newLimiter(t, Store{impl: m})
+	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
+		t.Fatal(err)
+	}
+	var next Namespace
+	m.set(func() {
+		_, err := l.Namespaces.Delete(ctx, "victim")
+		if err == nil {
+			next, err = l.Namespaces.Register(ctx, "victim")
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if deleted, err := l.Namespaces.Delete(ctx, "victim"); err != nil || deleted.ID != next.ID {
+		t.Errorf("Delete() = %+v, %v, want the namespace of the id %s", deleted, err, next.ID)
+	}
+}
+
+// TestRecoveryAsksForTheState has a namespace purged between the look of a recovery and its write: it does not come back.
+func TestRecoveryAsksForTheState(t *testing.T) {
+	ctx := context.Background()
+	m := &interlude{Store: newMemory(t).impl}
+	l := newLimiter(t, Store{impl: m})
+	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
+		t.Fatal(err)
+	}
+	victim, err := l.Namespaces.Delete(ctx, "victim")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.set(func() {
+		if err := l.Namespaces.Purge(ctx, victim.ID, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	if back, err := l.Namespaces.Recover(ctx, victim.ID); !errors.Is(err, ErrNamespaceNotFound) {
+		t.Errorf("Recover() = %+v, %v, want ErrNamespaceNotFound", back, err)
+	}
+}

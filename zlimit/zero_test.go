@@ -1,40 +1,50 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestZeroValuesAndNil passes nothing where something is asked for: errors, no panics.
 func TestZeroValuesAndNil(t *testing.T) {
 	ctx := context.Background()
-	l := newLimiter(t, newMemory(t))
-	setSystem(t, l, PerDay("rpd", 5))
+	l, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}); err != nil {
+		t.Fatal(err)
+	}
+	one := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}}
 	for name, call := range map[string]func() error{
-		"no store":    func() error { _, err := New(ctx, Store{}); return err },
-		"no client":   func() error { _, err := New(ctx, DynamoDB(nil, "limits")); return err },
-		"no option":   func() error { _, err := Open(ctx, "memory:", nil); return err },
-		"no function": func() error { return l.Do(ctx, ask(Amounts{"rpd": 1}), nil) },
-		"no request":  func() error { _, err := l.Acquire(ctx, Request{}); return err },
+		"no store":    func() error { _, err := zlimit.New(ctx, zlimit.Store{}); return err },
+		"no client":   func() error { _, err := zlimit.New(ctx, zlimit.DynamoDB(nil, "limits")); return err },
+		"no option":   func() error { _, err := zlimit.Open(ctx, "memory:", nil); return err },
+		"no function": func() error { return l.Do(ctx, one, nil) },
+		"no request":  func() error { _, err := l.Acquire(ctx, zlimit.Request{}); return err },
 	} {
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if err := call(); !errors.As(err, &invalid) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}
-	if got := available(t, l, "rpd"); got != 5 {
-		t.Errorf("Available() = %d, want 5: nothing was charged", got)
+	statuses, err := l.Available(ctx, "key-1", "gpt-4")
+	if err != nil || len(statuses) != 1 || statuses[0].Available != 5 {
+		t.Errorf("Available() = %+v, %v, want 5 of rpd: nothing was charged", statuses, err)
 	}
-	var lease Lease
+	var lease zlimit.Lease
 	for name, err := range map[string]error{
-		"Consume":  lease.Consume(ctx, Amounts{"rpd": 1}),
-		"Adjust":   lease.Adjust(Amounts{"rpd": 1}),
-		"Release":  lease.Release(Amounts{"rpd": 1}),
+		"Consume":  lease.Consume(ctx, zlimit.Amounts{"rpd": 1}),
+		"Adjust":   lease.Adjust(zlimit.Amounts{"rpd": 1}),
+		"Release":  lease.Release(zlimit.Amounts{"rpd": 1}),
 		"Commit":   lease.Commit(ctx),
 		"Rollback": lease.Rollback(ctx),
 	} {
-		if !errors.Is(err, ErrLeaseClosed) {
+		if !errors.Is(err, zlimit.ErrLeaseClosed) {
 			t.Errorf("%s() of no lease = %v, want ErrLeaseClosed", name, err)
 		}
 	}

@@ -39,7 +39,7 @@ var apart = map[string][]string{
 	"examples":                         {"zlimit", "zlimit/blocking", "quota"},
 	"docs":                             nil,
 	"internal/enginetest":              nil,
-	"internal/mutate":                  nil,
+	"internal/mutate":                  {"internal/atomicfile"},
 	"internal/expr/difftest":           nil,
 	"internal/store/storetest":         {"internal/expr", "internal/store"},
 	"internal/store/dynamo/dynamotest": {"internal/store", "internal/store/storetest"},
