@@ -148,7 +148,7 @@ func meet(t *testing.T, s setting, first, second string) {
 	skew := time.Duration(0)
 	start := func(opts ...Option) *party {
 		p := &party{before: &interlude{Store: w, amid: ofBuckets}}
-		p.limiter, err = New(ctx, Store{impl: p.before}, append([]Option{WithSetup()}, opts...)...)
+		p.limiter, err = New(ctx, Store{impl: p.before}, append([]Option{WithSetup(), WithClockSkew(24 * time.Hour)}, opts...)...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -484,24 +484,34 @@ func (c CountUsageCall) Persist() {
 	c.Pick(countUsagePersist, "")
 }
 
-var requireEntityOperation = expr.Operation{
-	Name:  "require_entity",
-	Where: []expr.Condition{expr.Exists(expr.Attr("PK"))},
+var addChildOperation = expr.Operation{
+	Name:   "add_child",
+	Slots:  2,
+	Where:  []expr.Condition{expr.Exists(expr.Attr("PK"))},
+	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0), expr.Set(expr.Attr("last_child"), 1)},
 }
 
-// RequireEntity asks that an entity is there.
-func RequireEntity() (expr.Bound, error) {
-	return requireEntityOperation.Call().Bind()
+// AddChild counts a child that is created, and asks that the parent is there.
+//   - children: 1
+//   - child: entity id of the child
+func AddChild(children int64, child string) (expr.Bound, error) {
+	return addChildOperation.Call(expr.N(children), expr.S(child)).Bind()
 }
 
 var removeEntityOperation = expr.Operation{
 	Name:  "remove_entity",
-	Where: []expr.Condition{expr.Exists(expr.Attr("PK"))},
+	Slots: 1,
+	Where: []expr.Condition{
+		expr.Exists(expr.Attr("PK")),
+		expr.Any(expr.Absent(expr.Attr("children_added")), expr.EQ(expr.Attr("children_added"), 0)),
+	},
 }
 
-// RemoveEntity deletes the record of an entity.
-func RemoveEntity() (expr.Bound, error) {
-	return removeEntityOperation.Call().Bind()
+// RemoveEntity deletes the record of an entity that got no child since it was read. Without the count, a parent could
+// go in the moment in which its child comes.
+//   - children: children that were created at the time of reading
+func RemoveEntity(children int64) (expr.Bound, error) {
+	return removeEntityOperation.Call(expr.N(children)).Bind()
 }
 
 var replaceStreamLeaseOperation = expr.Operation{

@@ -15,11 +15,13 @@ import (
 type Entity struct {
 	Key EntityKey
 
-	Name      string    // name: display name; the id unless another was given
-	Parent    string    // parent_id: entity id of the parent
-	Cascade   bool      // cascade: whether what the entity consumes is charged to its parent as well
-	Metadata  expr.Item // metadata: strings that the application keeps with the entity
-	CreatedAt string    // created_at: time of creation, 2006-01-02T15:04:05Z
+	Name          string    // name: display name; the id unless another was given
+	Parent        string    // parent_id: entity id of the parent
+	Cascade       bool      // cascade: whether what the entity consumes is charged to its parent as well
+	Metadata      expr.Item // metadata: strings that the application keeps with the entity
+	CreatedAt     string    // created_at: time of creation, 2006-01-02T15:04:05Z
+	ChildrenAdded int64     // children_added: children that were created so far; absent when there were none
+	LastChild     string    // last_child: entity id of the child that was created last; absent when there was none
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -27,7 +29,7 @@ type Entity struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *Entity) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 10+len(it.unknown))
+	item := make(expr.Item, 0, 12+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "name", Value: expr.S(it.Name)},
@@ -38,6 +40,12 @@ func (it *Entity) Encode() expr.Item {
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
 		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
 	)
+	if it.ChildrenAdded != 0 {
+		item = append(item, expr.Attribute{Name: "children_added", Value: expr.N(it.ChildrenAdded)})
+	}
+	if it.LastChild != "" {
+		item = append(item, expr.Attribute{Name: "last_child", Value: expr.S(it.LastChild)})
+	}
 	if it.Parent != "" {
 		pk, sk := it.Key.GSI1(it.Parent)
 		item = append(item,
@@ -72,6 +80,10 @@ func DecodeEntity(item expr.Item) (Entity, error) {
 			it.Metadata = d.fields(a)
 		case "created_at":
 			it.CreatedAt = d.text(a)
+		case "children_added":
+			it.ChildrenAdded = d.number(a)
+		case "last_child":
+			it.LastChild = d.text(a)
 		case "entity_id", "GSI1PK", "GSI1SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)

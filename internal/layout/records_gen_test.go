@@ -205,8 +205,12 @@ var calls = []operationCall{
 		c.Persist()
 		return c.Bind()
 	}},
-	{"RequireEntity", RequireEntity},
-	{"RemoveEntity", RemoveEntity},
+	{"AddChild", func() (expr.Bound, error) {
+		return AddChild(1, "x")
+	}},
+	{"RemoveEntity", func() (expr.Bound, error) {
+		return RemoveEntity(1)
+	}},
 	{"ReplaceStreamLease", func() (expr.Bound, error) {
 		return ReplaceStreamLease(1)
 	}},

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -123,6 +124,17 @@ func (e *Engine) Bucket(entity, resource string) *Bucket {
 	}
 	b, _ := e.buckets.SetIfAbsent(id, newBucket(e.options.Namespace, entity, resource))
 	return b
+}
+
+// ResourcesOf yields the resources of the buckets of an entity that the engine remembers.
+func (e *Engine) ResourcesOf(entity string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for id := range e.buckets.Keys() {
+			if id.entity == entity && !yield(id.resource) {
+				return
+			}
+		}
+	}
 }
 
 // NextEpoch returns a number greater than all that were drawn before. Epochs order what a process learns: what a call

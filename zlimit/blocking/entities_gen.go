@@ -26,8 +26,8 @@ type EntityService struct {
 // It returns [zlimit.ErrEntityExists] for an ID that has a record, [zlimit.ErrEntityNotFound] when the parent has none,
 // and a [*zlimit.ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two
 // write units per KB each, and one for the index of each; with a parent one write unit for an index more, two write
-// units that make sure of the parent, and a consistent read of each entity of the chain. The first change within
-// [zlimit.WithConfigTTL] reads one item more.
+// units per KB of the parent's record, which counts its children, and a consistent read of each entity of the chain.
+// The first change within [zlimit.WithConfigTTL] reads one item more.
 func (s *EntityService) Create(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -61,14 +61,16 @@ func (s *EntityService) ChildrenSeq(id string) iter.Seq2[zlimit.Entity, error] {
 // events stay. An entity without a record is deleted in the same way; [zlimit.ErrEntityNotFound] says that nothing was
 // there at all.
 //
-// An entity with children is not deleted: [zlimit.ErrEntityHasChildren]. What is deleted goes in an order that leaves
-// the record for last, so that a deletion that was interrupted is finished by calling Delete again. A request that
-// comes meanwhile, or later, starts a new bucket of full limits: revoke what lets the entity in first.
+// An entity with children is not deleted: [zlimit.ErrEntityHasChildren]. A deletion and the creation of a child do not
+// both succeed, whichever is first. What is deleted goes in an order that leaves the record for last, so that a
+// deletion that was interrupted is finished by calling Delete again. A request that comes meanwhile, or later, starts a
+// new bucket of full limits: revoke what lets the entity in first.
 //
 // It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
-// limits of its own, see [LimitService], and a write unit per KB and index entry of each bucket and usage snapshot, 25
-// to a call; then a transaction of the record and its event. Indexes, of children and of buckets, may be moments
-// behind: a child or a bucket that is created in that moment may stay.
+// limits of its own, see [LimitService], a consistent read of the bucket of each resource that has limits, that the
+// entity has limits or usage of, or that this process has seen it use, and a write unit per KB and index entry of each
+// bucket and usage snapshot, 25 to a call; then a transaction of the record and its event. A bucket of another
+// resource, and a child that was not the last one, are found by an index, which may be moments behind.
 func (s *EntityService) Delete(id string) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,12 +66,13 @@ func TestPurgeFindsWhatIsLeft(t *testing.T) {
 type lagging struct {
 	partitioned
 	lag     time.Duration
+	mu      sync.Mutex
 	written map[store.Key]time.Time
 }
 
 func newLagging(t *testing.T, lag time.Duration) *lagging {
 	t.Helper()
-	return &lagging{partitioned{newMemory(t).impl}, lag, map[store.Key]time.Time{}}
+	return &lagging{partitioned: partitioned{newMemory(t).impl}, lag: lag, written: map[store.Key]time.Time{}}
 }
 
 func (s *lagging) Write(ctx context.Context, w store.Write) (store.Result, error) {
@@ -86,6 +88,8 @@ func (s *lagging) Transact(ctx context.Context, writes []store.Write) ([]store.R
 }
 
 func (s *lagging) note(writes ...store.Write) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i := range writes {
 		if _, ok := s.written[writes[i].Key]; !ok && writes[i].Kind != store.Check {
 			s.written[writes[i].Key] = time.Now()
@@ -95,6 +99,8 @@ func (s *lagging) note(writes ...store.Write) {
 
 func (s *lagging) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	page, err := s.Store.Query(ctx, q)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if q.Index != "" {
 		page.Items = slices.DeleteFunc(slices.Clone(page.Items), func(item expr.Item) bool {
 			return time.Since(s.written[store.KeyOf(item)]) < s.lag
@@ -124,4 +130,110 @@ func TestPurgeWaitsForTheIndex(t *testing.T) {
 			t.Errorf("the purge leaves %v", got)
 		}
 	})
+}
+
+// TestParentOrChild deletes a parent and creates its child at the same time, in every order of their calls: either the
+// parent stays, or the child does not come.
+func TestParentOrChild(t *testing.T) {
+	for _, lag := range []time.Duration{0, time.Minute} {
+		for at := 1; at <= 8; at++ {
+			s := newLagging(t, lag)
+			l := newLimiter(t, Store{impl: s})
+			create(t, l, Entity{ID: "p"})
+			var created error
+			m := &meddler{Store: s, at: at, do: func() {
+				_, created = l.Entities.Create(context.Background(), Entity{ID: "c", ParentID: "p"})
+			}}
+			deleted := newLimiter(t, Store{impl: m}).Entities.Delete(context.Background(), "p")
+			if m.calls < at {
+				break
+			}
+			if (created == nil) == (deleted == nil) {
+				t.Errorf("a child before call %d, with a lag of %v: Create() = %v, Delete() = %v", at, lag, created, deleted)
+			}
+			if created == nil && !errors.Is(deleted, ErrEntityHasChildren) {
+				t.Errorf("a child before call %d, with a lag of %v: Delete() = %v, want ErrEntityHasChildren", at, lag, deleted)
+			}
+		}
+	}
+}
+
+// A meddler is a store on which something happens before a call of a number, once it is opened.
+type meddler struct {
+	store.Store
+	at, calls int
+	do        func()
+}
+
+func (m *meddler) next(ofEntity bool) {
+	if !ofEntity {
+		return
+	}
+	if m.calls++; m.calls == m.at {
+		m.do()
+	}
+}
+
+func (m *meddler) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	_, opening := layout.ParseVersionKey(keys[0])
+	m.next(!opening)
+	return m.Store.Read(ctx, keys, consistent)
+}
+
+func (m *meddler) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	m.next(true)
+	return m.Store.Query(ctx, q)
+}
+
+func (m *meddler) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	m.next(true)
+	return m.Store.Transact(ctx, writes)
+}
+
+// TestDeletionBeforeTheIndex deletes an entity whose buckets the index does not tell of yet: they are found by the
+// resources that have limits, and those that the process has seen the entity use, shards included.
+func TestDeletionBeforeTheIndex(t *testing.T) {
+	ctx := context.Background()
+	s := newLagging(t, time.Minute)
+	l := newLimiter(t, Store{impl: s})
+	create(t, l, Entity{ID: "e"})
+	if err := l.Limits.SetResource(ctx, "listed", []Limit{PerMinute("rpm", 100)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Limits.SetEntity(ctx, "e", "own", []Limit{PerMinute("rpm", 100)}); err != nil {
+		t.Fatal(err)
+	}
+	other := newLimiter(t, Store{impl: s})
+	for resource, by := range map[string]*RateLimiter{"listed": other, "own": other, "seen": l} {
+		r := ask(Amounts{"rpm": 1})
+		r.Entity, r.Resource = "e", resource
+		if resource == "seen" {
+			r.Limits = []Limit{PerMinute("rpm", 100)}
+		}
+		acquire(t, by, r)
+		shard := layout.BucketKey{NS: l.ns, Entity: "e", Resource: resource}
+		items, err := s.Read(ctx, []store.Key{shard.Key()}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state, err := layout.ReadState(items[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		writes, err := shard.Split(&state, layout.Owner{}, state.RefilledAt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if results, err := s.Transact(ctx, writes); err != nil || !results[1].Applied {
+			t.Fatalf("Transact() = %v, %v", results, err)
+		}
+	}
+	if err := l.Entities.Delete(ctx, "e"); err != nil {
+		t.Fatalf("Delete() = %v", err)
+	}
+	for key := range dump(t, s.Store, l.ns) {
+		if belongsTo(l.ns, "e")(key) {
+			t.Errorf("the deletion leaves %s", key)
+		}
+	}
 }
