@@ -87,7 +87,7 @@ func (o *options) validate() error {
 		{o.bucketTTL >= 0, "bucket TTL", "must not be negative", strconv.Itoa(o.bucketTTL)},
 		{bits.OnesCount(uint(o.maxShards)) == 1 && o.maxShards <= maxShards, "max shards", "must be 1, 2, 4, 8, 16 or 32", strconv.Itoa(o.maxShards)},
 		{o.rejectionCache >= 0, "rejection cache", "must not be negative", o.rejectionCache.String()},
-		{o.clockSkew > 0, "clock skew", "must be positive", o.clockSkew.String()},
+		{o.clockSkew > 0 && o.clockSkew <= math.MaxInt64/2, "clock skew", "must be positive, and at most 146 years", o.clockSkew.String()},
 		{o.callTimeout >= 0, "call timeout", "must not be negative", o.callTimeout.String()},
 		{o.maxInFlight > 0, "max in flight", "must be positive", strconv.Itoa(o.maxInFlight)},
 		{o.cacheSize > 0, "cache size", "must be positive", strconv.Itoa(o.cacheSize)},

@@ -120,7 +120,7 @@ func (r *demoRun) open(ctx context.Context) error {
 	for range replicaCount + 1 {
 		// With a freshness of 0 the limiter is exact, and what is admitted does not hang on who comes first.
 		l, err := zlimit.New(ctx, r.store,
-			zlimit.WithClock(r.clock.now(nil)), zlimit.WithFreshness(0), zlimit.WithCallTimeout(patience))
+			zlimit.WithClock(r.clock.now(nil)), zlimit.WithFreshness(0), zlimit.WithRejectionCache(0), zlimit.WithCallTimeout(patience))
 		if err != nil {
 			return err
 		}

@@ -60,6 +60,7 @@ a trace is never written to a table by accident.`,
 				// The trace may be older than any lifetime of a bucket, which DynamoDB measures on its own clock.
 				zlimit.WithBucketTTL(0),
 				zlimit.WithCallTimeout(patience),
+				zlimit.WithClockSkew(anySkew), // a trace may go back
 			}
 			if cmd.Flags().Changed("freshness") {
 				if freshness < 0 {
@@ -294,3 +295,6 @@ func (a *app) progress() func(done, of int) {
 		}
 	}
 }
+
+// anySkew is a clock skew that no trace exceeds.
+const anySkew = 100 * 365 * 24 * time.Hour
