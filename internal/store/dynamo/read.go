@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
@@ -86,6 +88,12 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 	const op = "GetItem"
 	if err := s.begin(ctx, op); err != nil {
 		return nil, err
+	}
+	if s.path.Open() {
+		item, err := s.getByWire(ctx, k, consistent)
+		if !errors.Is(err, wire.ErrUnused) {
+			return item, err
+		}
 	}
 	sent := time.Now()
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{

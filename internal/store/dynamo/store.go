@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
 )
 
 // A Client makes the calls of the DynamoDB API that a [Store] needs. A *dynamodb.Client is one.
@@ -42,7 +43,8 @@ type Store struct {
 	identity func(context.Context) (string, error) // of the caller; nil where nobody is asked
 	stream   stream
 	clock    clock
-	release  func() // of what Open opened
+	path     *wire.Path // nil where all calls are the SDK's
+	release  func()     // of what Open opened
 	closed   atomic.Bool
 }
 
@@ -61,10 +63,17 @@ func ConsumedCapacity() Option {
 	return func(s *Store) { s.capacity = types.ReturnConsumedCapacityIndexes }
 }
 
+// WithoutWire has the SDK make all calls. By default the store makes those of the hot path itself, where the client leaves
+// that open: see [Store.Path].
+func WithoutWire() Option { return func(s *Store) { s.path = nil } }
+
 // New returns a store on the table called name, whose keys and indexes are those of schema; create returns the input that
 // [Store.Setup] creates it with. It makes no call. The client stays the caller's to close.
 func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
 	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}}
+	if sdk, ok := client.(*dynamodb.Client); ok && sdk != nil { // a wrapper may do more
+		s.path = wire.New(sdk, name)
+	}
 	for _, option := range options {
 		option(s)
 	}

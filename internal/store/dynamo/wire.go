@@ -1,0 +1,171 @@
+package dynamo
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
+)
+
+// A Path says who makes the calls of the hot path: UpdateItem, PutItem and GetItem.
+type Path struct {
+	// Own says that the store makes them itself. It stands for the client, whose settings it keeps to.
+	Own bool
+	// Reason is why the SDK makes them, "" where Own is set.
+	Reason string
+}
+
+// Path returns who makes the calls of the hot path. It may change once: the first call shows whether the store can make
+// requests like the client's.
+func (s *Store) Path() Path {
+	if s.path == nil {
+		return Path{Reason: "turned off, or a client that is no *dynamodb.Client"}
+	}
+	reason := s.path.Refusal()
+	return Path{Own: reason == "", Reason: reason}
+}
+
+// updateByWire makes an UpdateItem call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning types.ReturnValue) (store.Result, error) {
+	const op = wire.UpdateItem
+	buffer := wire.NewBuffer()
+	defer buffer.Free()
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b = wire.AppendKey(append(b, `,"Key":`...), w.Key)
+	b = s.appendWrite(b, w.Expr)
+	b = wire.AppendMember(b, "ReturnValues", string(returning))
+	buffer.Bytes = append(b, '}')
+
+	ctx, sent := trace(ctx)
+	out := &updated{}
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, writeRetryer, out)
+	if err != nil {
+		return s.rejectedByWire(ctx, op, sent, err)
+	}
+	s.clock.learnReply(sent.start, reply)
+	if out.err != nil {
+		return store.Result{}, &store.Error{Op: op.String(), Err: out.err, Unknown: true}
+	}
+	return store.Result{Applied: true, Item: out.item}, nil
+}
+
+// putByWire makes a PutItem call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) putByWire(ctx context.Context, w *store.Write) (store.Result, error) {
+	const op = wire.PutItem
+	buffer := wire.NewBuffer()
+	defer buffer.Free()
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b = wire.AppendItem(append(b, `,"Item":`...), w.Key, w.Item)
+	buffer.Bytes = append(s.appendWrite(b, w.Expr), '}')
+
+	ctx, sent := trace(ctx)
+	if _, err := s.path.Do(ctx, op, buffer.Bytes, writeRetryer, &written{}); err != nil {
+		return s.rejectedByWire(ctx, op, sent, err)
+	}
+	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
+}
+
+// appendWrite appends the members of a write that all kinds of it have.
+func (s *Store) appendWrite(b []byte, e expr.Bound) []byte {
+	b = wire.AppendExpression(b, e)
+	b = append(b, `,"ReturnValuesOnConditionCheckFailure":"ALL_OLD"`...)
+	return s.appendCapacity(b)
+}
+
+func (s *Store) appendCapacity(b []byte) []byte {
+	if s.capacity == "" {
+		return b
+	}
+	return wire.AppendMember(b, "ReturnConsumedCapacity", string(s.capacity))
+}
+
+// rejectedByWire is [Store.rejected], but for calls that were not made.
+func (s *Store) rejectedByWire(ctx context.Context, op wire.Operation, sent *trail, err error) (store.Result, error) {
+	if err == wire.ErrUnused { //nolint:errorlint // it is never wrapped
+		return store.Result{}, err
+	}
+	return s.rejected(ctx, op.String(), sent, err)
+}
+
+// getByWire makes a GetItem call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (expr.Item, error) {
+	const op = wire.GetItem
+	buffer := wire.NewBuffer()
+	defer buffer.Free()
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b = wire.AppendKey(append(b, `,"Key":`...), k)
+	b = strconv.AppendBool(append(b, `,"ConsistentRead":`...), consistent)
+	buffer.Bytes = append(s.appendCapacity(b), '}')
+
+	sent := time.Now()
+	out := &found{}
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, readRetryer, out)
+	switch {
+	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
+		return nil, err
+	case err != nil:
+		return nil, failure(ctx, op.String(), err, false, false)
+	}
+	s.clock.learnReply(sent, reply)
+	if out.err != nil {
+		return nil, &store.Error{Op: op.String(), Err: out.err}
+	}
+	return out.item, nil
+}
+
+// updated is the output of an UpdateItem call: the item as it was left.
+type updated struct {
+	item expr.Item
+	err  error
+}
+
+// Scan implements [wire.Output].
+func (u *updated) Scan(body string) (ok bool) {
+	u.item, ok = wire.OnlyItem(body, "Attributes")
+	return ok
+}
+
+// Deserialize implements [smithy.Deserializable].
+func (u *updated) Deserialize(d smithy.ShapeDeserializer) error {
+	var out dynamodb.UpdateItemOutput
+	if err := out.Deserialize(d); err != nil {
+		return err
+	}
+	u.item, u.err = decodeItem(out.Attributes)
+	return nil
+}
+
+// found is the output of a GetItem call.
+type found struct {
+	item expr.Item
+	err  error
+}
+
+// Scan implements [wire.Output].
+func (f *found) Scan(body string) (ok bool) {
+	f.item, ok = wire.OnlyItem(body, "Item")
+	return ok
+}
+
+// Deserialize implements [smithy.Deserializable].
+func (f *found) Deserialize(d smithy.ShapeDeserializer) error {
+	var out dynamodb.GetItemOutput
+	if err := out.Deserialize(d); err != nil {
+		return err
+	}
+	f.item, f.err = decodeItem(out.Item)
+	return nil
+}
+
+// written is the output of a PutItem call, which says nothing.
+type written struct{ dynamodb.PutItemOutput }
+
+// Scan implements [wire.Output].
+func (*written) Scan(body string) bool { return body == "{}" }
