@@ -33,13 +33,6 @@ type Output interface {
 	smithy.Deserializable
 }
 
-// A Retryer is the part of [aws.Retryer] that a [Path] asks.
-type Retryer interface {
-	IsErrorRetryable(error) bool
-	MaxAttempts() int
-	RetryDelay(attempt int, err error) (time.Duration, error)
-}
-
 // A Reply is what is known of a successful call besides its output.
 type Reply struct {
 	Received time.Time
@@ -49,7 +42,7 @@ type Reply struct {
 // Do makes one call with a body, which it is done with when it returns. Its errors are those of the SDK for the same
 // outcome, except that a reply with a wrong checksum is an error. It returns ErrUnused, and nothing was sent, where the
 // SDK is to make the call.
-func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer Retryer, out Output) (Reply, error) {
+func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Retryer, out Output) (Reply, error) {
 	if !p.Open() {
 		return Reply{}, ErrUnused
 	}
@@ -60,9 +53,9 @@ func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer Retrye
 	hash := sha256.Sum256(body)
 	c := call{
 		path: p, op: op, body: body, hash: hex.EncodeToString(hash[:]), out: out,
-		invocation: newInvocation(), trace: trace, max: retryer.MaxAttempts(), skew: p.correction(),
+		invocation: newInvocation(), trace: trace, retryer: retryer, max: retryer.MaxAttempts(), skew: p.correction(),
 	}
-	reply, err := c.try(ctx, retryer)
+	reply, err := c.try(ctx)
 	if errors.Is(err, ErrUnused) {
 		return Reply{}, ErrUnused
 	}
@@ -80,12 +73,13 @@ type call struct {
 	hash              string // of the body, in hexadecimal
 	out               Output
 	invocation, trace string
+	retryer           aws.Retryer
 	max               int
 	skew              time.Duration // by which the next attempt corrects the time of its signature
 }
 
 // try makes attempts until one succeeds, or fails for good.
-func (c *call) try(ctx context.Context, retryer Retryer) (Reply, error) {
+func (c *call) try(ctx context.Context) (Reply, error) {
 	for attempt := 1; ; attempt++ {
 		if err := ctx.Err(); err != nil {
 			return Reply{}, err
@@ -100,7 +94,7 @@ func (c *call) try(ctx context.Context, retryer Retryer) (Reply, error) {
 		if seen.known && !c.path.options.DisableClockSkewCorrection && skewed(err, used, seen.skew) {
 			err = &skewError{err}
 		}
-		if !retryer.IsErrorRetryable(err) {
+		if !c.retryer.IsErrorRetryable(err) {
 			c.path.learnSkew(seen)
 			return Reply{}, err
 		}
@@ -108,7 +102,7 @@ func (c *call) try(ctx context.Context, retryer Retryer) (Reply, error) {
 			c.path.learnSkew(seen)
 			return Reply{}, &retry.MaxAttemptsError{Attempt: attempt, Err: err}
 		}
-		delay, err := retryer.RetryDelay(attempt, err)
+		delay, err := c.retryer.RetryDelay(attempt, err)
 		if err == nil {
 			err = wait.For(ctx, delay)
 		}
@@ -125,7 +119,7 @@ func (c *call) attempt(ctx context.Context, number int) (reply Reply, seen sight
 	if err != nil {
 		return reply, seen, fmt.Errorf("get identity: %w", fmt.Errorf("get credentials: %w", err))
 	}
-	model, err := c.path.prototype(ctx, c.op, &credentials)
+	model, err := c.path.prototype(ctx, c.op, c.retryer, &credentials)
 	if err != nil {
 		return reply, seen, err
 	}

@@ -103,7 +103,7 @@ var ofOneRequest = []string{headerAuthorization, headerDate, headerToken, header
 
 // prototype returns the prototype for an operation with credentials, and has the client build it where there is none yet.
 // It returns ErrUnused where there is none to be had now.
-func (p *Path) prototype(ctx context.Context, op Operation, credentials *aws.Credentials) (*prototype, error) {
+func (p *Path) prototype(ctx context.Context, op Operation, retryer aws.Retryer, credentials *aws.Credentials) (*prototype, error) {
 	known := p.prototypes[op].Load()
 	if known != nil && known.identity == identityOf(credentials) {
 		return known, nil
@@ -112,7 +112,7 @@ func (p *Path) prototype(ctx context.Context, op Operation, credentials *aws.Cre
 		return nil, ErrUnused
 	}
 	defer p.learning.Unlock()
-	learned, err := p.learn(ctx, op)
+	learned, err := p.learn(ctx, op, retryer)
 	switch {
 	case err != nil:
 		var refusal unfit
@@ -134,13 +134,13 @@ func (u unfit) Error() string { return string(u) }
 
 // learn has the client build two requests, which are to differ in nothing that a path does not know, and repeats the
 // second one to the byte.
-func (p *Path) learn(ctx context.Context, op Operation) (*prototype, error) {
-	first, err := p.catch(ctx, op)
+func (p *Path) learn(ctx context.Context, op Operation, retryer aws.Retryer) (*prototype, error) {
+	first, err := p.catch(ctx, op, retryer)
 	if err != nil {
 		return nil, err
 	}
 	for range 2 { // the credentials may change in between
-		caught, err := p.catch(ctx, op)
+		caught, err := p.catch(ctx, op, retryer)
 		if err != nil {
 			return nil, err
 		}
@@ -232,9 +232,9 @@ type catcher struct {
 }
 
 // catch has the client build a request.
-func (p *Path) catch(ctx context.Context, op Operation) (*catcher, error) {
+func (p *Path) catch(ctx context.Context, op Operation, retryer aws.Retryer) (*catcher, error) {
 	c := &catcher{}
-	if err := specs[op].build(ctx, p.client, &p.table, func(o *dynamodb.Options) { o.HTTPClient = c }); err != nil {
+	if err := specs[op].build(ctx, p.client, &p.table, func(o *dynamodb.Options) { o.HTTPClient, o.Retryer = c, retryer }); err != nil {
 		return nil, err
 	}
 	return c, nil
