@@ -50,9 +50,8 @@ func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Re
 	if !ok {
 		return Reply{}, ErrUnused
 	}
-	hash := sha256.Sum256(body)
 	c := call{
-		path: p, op: op, body: body, hash: hex.EncodeToString(hash[:]), out: out,
+		path: p, op: op, body: body, sum: sha256.Sum256(body), out: out,
 		invocation: newInvocation(), trace: trace, retryer: retryer, max: retryer.MaxAttempts(), skew: p.correction(),
 	}
 	reply, err := c.try(ctx)
@@ -70,7 +69,7 @@ type call struct {
 	path              *Path
 	op                Operation
 	body              []byte
-	hash              string // of the body, in hexadecimal
+	sum               [sha256.Size]byte // of the body
 	out               Output
 	invocation, trace string
 	retryer           aws.Retryer
@@ -125,7 +124,7 @@ func (c *call) attempt(ctx context.Context, number int) (reply Reply, seen sight
 	}
 	x := &exchange{invocation: c.invocation, trace: c.trace, attempt: attemptHeader(ctx, number, c.max, c.skew), body: requestBody{data: c.body}}
 	x.prepare(ctx, model, &x.body, int64(len(c.body)))
-	if err := x.sign(ctx, c.path, &credentials, c.hash, time.Now().Add(c.skew)); err != nil {
+	if err := x.sign(ctx, c.path, &credentials, &c.sum, time.Now().Add(c.skew)); err != nil {
 		return reply, seen, fmt.Errorf("sign request: %w", err)
 	}
 	sent := time.Now()
@@ -244,14 +243,15 @@ type exchange struct {
 	request http.Request
 	url     url.URL
 	body    requestBody
-	values  [5][1]string // of headers
-	scope   *scope
+	values  [6][1]string // of headers
+	model   *prototype
 
 	attempt, invocation, trace string
 }
 
 // prepare makes the request like its prototype.
 func (x *exchange) prepare(ctx context.Context, model *prototype, body io.ReadCloser, length int64) {
+	x.model = model
 	x.request = *model.request.WithContext(ctx)
 	x.url = *model.request.URL // which the SDK's signer writes
 	x.request.URL = &x.url
@@ -265,7 +265,6 @@ func (x *exchange) prepare(ctx context.Context, model *prototype, body io.ReadCl
 	if x.trace != "" {
 		x.set(2, headerTrace, x.trace)
 	}
-	x.scope = &model.scope
 }
 
 // set sets a header to the value with an index.

@@ -31,8 +31,9 @@ type Path struct {
 	prototypes [operations]atomic.Pointer[prototype]
 	refusal    atomic.Pointer[string] // why calls are left to the SDK; nil where they are not
 
-	skew atomic.Int64 // of the server's clock, in nanoseconds, by the last reply
-	date atomic.Pointer[date]
+	skew  atomic.Int64 // of the server's clock, in nanoseconds, by the last reply
+	date  atomic.Pointer[date]
+	stamp atomic.Pointer[stamp]
 }
 
 // A date is the Date header of a reply, which changes once a second.

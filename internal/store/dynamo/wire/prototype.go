@@ -3,9 +3,7 @@ package wire
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"maps"
@@ -68,6 +66,7 @@ type prototype struct {
 	request  http.Request // without body, and without the headers of one request
 	headers  []header     // that all requests have alike
 	scope    scope
+	signer   *signer // nil where the SDK's signer signs
 }
 
 // A header is one of the requests. Its only value is a slice as [http.Header] takes it.
@@ -176,21 +175,27 @@ func (p *Path) repeat(ctx context.Context, model *prototype, caught *catcher, cr
 	if skew := signed.Sub(caught.at); skew.Abs() > 2*time.Second { // which the client has learned
 		p.skew.CompareAndSwap(0, int64(skew))
 	}
-	hash := sha256.Sum256(caught.body)
+	want := caught.request
 	x := &exchange{
-		attempt:    caught.request.Header.Get(headerAttempt),
-		invocation: caught.request.Header.Get(headerInvocation),
-		trace:      caught.request.Header.Get(headerTrace),
+		attempt:    want.Header.Get(headerAttempt),
+		invocation: want.Header.Get(headerInvocation),
+		trace:      want.Header.Get(headerTrace),
 	}
-	x.prepare(ctx, model, &requestBody{data: caught.body}, int64(len(caught.body)))
-	if err := x.sign(ctx, p, credentials, hex.EncodeToString(hash[:]), signed); err != nil {
-		return unfit(fmt.Sprintf("a request that cannot be signed: %v", err))
+	sum := sha256.Sum256(caught.body)
+	same := func() bool {
+		x.prepare(ctx, model, http.NoBody, int64(len(caught.body)))
+		err := x.sign(ctx, p, credentials, &sum, signed)
+		return err == nil && maps.EqualFunc(x.request.Header, want.Header, slices.Equal)
 	}
-	switch want := caught.request; {
-	case !maps.EqualFunc(x.request.Header, want.Header, slices.Equal):
-		return unfit("requests that are signed in another way")
-	case *x.request.URL != *want.URL, x.request.Host != want.Host, x.request.ContentLength != want.ContentLength,
-		x.request.Method != want.Method, len(want.TransferEncoding) != 0:
+	model.signer = newSigner(want, model.scope)
+	if !same() {
+		model.signer = nil
+		if !same() {
+			return unfit("requests that are signed in another way")
+		}
+	}
+	if *x.request.URL != *want.URL || x.request.Host != want.Host || x.request.ContentLength != want.ContentLength ||
+		x.request.Method != want.Method || len(want.TransferEncoding) != 0 {
 		return unfit("requests of another form")
 	}
 	return nil
