@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
 )
 
-// A Path says who makes the calls of the hot path: UpdateItem, PutItem and GetItem.
+// A Path says who makes the calls of the hot path: UpdateItem, PutItem, GetItem and BatchGetItem.
 type Path struct {
 	// Own says that the store makes them itself. It stands for the client, whose settings it keeps to.
 	Own bool
@@ -120,6 +120,38 @@ func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (ex
 	return out.item, nil
 }
 
+// batchByWire makes a BatchGetItem call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bool) (*batch, error) {
+	const op = wire.BatchGetItem
+	buffer := wire.NewBuffer()
+	defer buffer.Free()
+	b := wire.AppendString(append(buffer.Bytes, `{"RequestItems":{`...), s.name)
+	b = append(b, `:{"Keys":[`...)
+	for i, k := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = wire.AppendKey(b, k)
+	}
+	b = strconv.AppendBool(append(b, `],"ConsistentRead":`...), consistent)
+	buffer.Bytes = append(s.appendCapacity(append(b, "}}"...)), '}')
+
+	sent := time.Now()
+	out := &batch{table: s.name}
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, readRetryer, out)
+	switch {
+	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
+		return nil, err
+	case err != nil:
+		return nil, failure(ctx, op.String(), err, false, false)
+	}
+	s.clock.learnReply(sent, reply)
+	if out.err != nil {
+		return nil, &store.Error{Op: op.String(), Err: out.err}
+	}
+	return out, nil
+}
+
 // updated is the output of an UpdateItem call: the item as it was left.
 type updated struct {
 	item expr.Item
@@ -169,3 +201,82 @@ type written struct{ dynamodb.PutItemOutput }
 
 // Scan implements [wire.Output].
 func (*written) Scan(body string) bool { return body == "{}" }
+
+// batch is the output of a BatchGetItem call on a table: the items found, and the keys that are to be asked for again.
+type batch struct {
+	table string
+	items []expr.Item
+	left  []store.Key
+	err   error
+}
+
+// Scan implements [wire.Output].
+func (b *batch) Scan(body string) bool {
+	b.items, b.left = nil, nil
+	s := wire.Scan(body)
+	return s.Object(func(name string) bool {
+		switch name {
+		case "Responses":
+			return s.Object(func(table string) bool {
+				return table == b.table && s.Array(func() bool {
+					item, ok := s.Item()
+					b.items = append(b.items, item)
+					return ok
+				})
+			})
+		case "UnprocessedKeys":
+			return s.Object(func(table string) bool { return table == b.table && b.scanLeft(&s) })
+		default:
+			return false
+		}
+	}) && s.End()
+}
+
+// scanLeft reads the keys that were left.
+func (b *batch) scanLeft(s *wire.Scanner) bool {
+	return s.Object(func(name string) bool {
+		switch name {
+		case "Keys":
+			return s.Array(func() bool {
+				k, ok := s.Key()
+				b.left = append(b.left, k)
+				return ok
+			})
+		case "ConsistentRead":
+			_, ok := s.Bool()
+			return ok
+		default:
+			return false
+		}
+	})
+}
+
+// Deserialize implements [smithy.Deserializable].
+func (b *batch) Deserialize(d smithy.ShapeDeserializer) error {
+	b.items, b.left = nil, nil
+	var out dynamodb.BatchGetItemOutput
+	if err := out.Deserialize(d); err != nil {
+		return err
+	}
+	b.err = b.decode(&out)
+	return nil
+}
+
+// decode takes an output of the SDK.
+func (b *batch) decode(out *dynamodb.BatchGetItemOutput) error {
+	for _, m := range out.Responses[b.table] {
+		item, err := decodeItem(m)
+		if err != nil {
+			return err
+		}
+		b.items = append(b.items, item)
+	}
+	for _, m := range out.UnprocessedKeys[b.table].Keys {
+		k, err := decodeItem(m)
+		if err != nil {
+			return err
+		}
+		b.left = append(b.left, store.KeyOf(k))
+	}
+	return nil
+}

@@ -111,6 +111,10 @@ func calls(t *testing.T) map[string]func(context.Context, *dynamo.Store) error {
 			_, err := s.Read(ctx, []store.Key{odd}, true)
 			return err
 		},
+		"a batch": func(ctx context.Context, s *dynamo.Store) error {
+			_, err := s.Read(ctx, []store.Key{one, odd, one}, true)
+			return err
+		},
 		"a check": write(store.Write{Kind: store.Check, Key: one, Expr: storetest.Bind(t, []expr.Condition{expr.Exists(expr.Attr("n"))}, nil)}),
 	}
 }
@@ -322,6 +326,9 @@ func repliesAreReadAlike(t *testing.T) {
 		"nulls":                               {ok(item(`{"NULL":true}`)), ok(item(`null`))},
 		"a value without a kind":              {ok(item(`{}`))},
 		"a value of two kinds":                {ok(item(`{"N":"1","S":"x"}`))},
+		"a batch":                             {ok(`{"Responses":{"table":[{"PK":{"S":"p"},"SK":{"S":"one"}},{"PK":{"S":"p"},"SK":{"S":"\u0031"}}]},"UnprocessedKeys":{}}`)},
+		"a batch with keys that are left":     {ok(`{"Responses":{"table":[{"PK":{"S":"p"},"SK":{"S":"one"}}]},"UnprocessedKeys":{"table":{"ConsistentRead":true,"Keys":[{"PK":{"S":"p"},"SK":{"S":"two"}}]}}}`), ok(`{}`)},
+		"a batch of another table":            {ok(`{"Responses":{"chairs":[{"PK":{"S":"p"},"SK":{"S":"one"}}]},"UnprocessedKeys":{}}`)},
 		"other members":                       {ok(`{"ConsumedCapacity":{"CapacityUnits":1.0,"TableName":"table"},"Attributes":{"a":{"N":"1"}}}`)},
 		"what follows":                        {ok(plain + "{}")},
 		"an error page":                       {ok("<html>")},

@@ -131,15 +131,17 @@ type unfit string
 
 func (u unfit) Error() string { return string(u) }
 
-// learn has the client build two requests, which are to differ in nothing that a path does not know, and repeats the
-// second one to the byte.
-func (p *Path) learn(ctx context.Context, op Operation, retryer aws.Retryer) (*prototype, error) {
-	first, err := p.catch(ctx, op, retryer)
-	if err != nil {
-		return nil, err
-	}
-	for range 2 { // the credentials may change in between
-		caught, err := p.catch(ctx, op, retryer)
+// errRotated says that the credentials changed between two requests.
+var errRotated = unfit("requests that are signed with other credentials than the client's")
+
+// learn has the client build requests for a prototype.
+func (p *Path) learn(ctx context.Context, op Operation, retryer aws.Retryer) (model *prototype, err error) {
+	for range 2 { // where the credentials change in between
+		first, err := p.catch(ctx, op, retryer)
+		if err != nil {
+			return nil, err
+		}
+		second, err := p.catch(ctx, op, retryer)
 		if err != nil {
 			return nil, err
 		}
@@ -147,23 +149,30 @@ func (p *Path) learn(ctx context.Context, op Operation, retryer aws.Retryer) (*p
 		if err != nil {
 			return nil, err
 		}
-		model, signedBy, err := newPrototype(caught.request)
-		if err != nil {
-			return nil, err
+		if model, err = p.model(ctx, first, second, &credentials); err != errRotated { //nolint:errorlint // never wrapped
+			return model, err
 		}
-		if !maps.EqualFunc(withoutOwn(first.request.Header), withoutOwn(caught.request.Header), slices.Equal) || *first.request.URL != *caught.request.URL {
-			return nil, unfit("requests of the client that differ")
-		}
-		if signedBy != credentials.AccessKeyID {
-			continue
-		}
-		model.identity = identityOf(&credentials)
-		if err := p.repeat(ctx, model, caught, &credentials); err != nil {
-			return nil, err
-		}
-		return model, nil
 	}
-	return nil, unfit("requests that are signed with other credentials than the client's")
+	return nil, errRotated
+}
+
+// model returns the prototype of two requests that the client built, which must differ in nothing that a path does not
+// know. The path has to be able to make the second one to the byte.
+func (p *Path) model(ctx context.Context, first, second *catcher, credentials *aws.Credentials) (*prototype, error) {
+	model, key, err := newPrototype(second.request)
+	switch {
+	case err != nil:
+		return nil, err
+	case key != credentials.AccessKeyID:
+		return nil, errRotated
+	case !maps.EqualFunc(withoutOwn(first.request.Header), withoutOwn(second.request.Header), slices.Equal), *first.request.URL != *second.request.URL:
+		return nil, unfit("requests of the client that differ")
+	}
+	model.identity = identityOf(credentials)
+	if err := p.repeat(ctx, model, second, credentials); err != nil {
+		return nil, err
+	}
+	return model, nil
 }
 
 // repeat makes a request again that the client built, and returns an error if it is another one.

@@ -69,6 +69,12 @@ func (s *Scanner) End() bool {
 	return s.at == len(s.text)
 }
 
+// Bool reads a truth value.
+func (s *Scanner) Bool() (truth, ok bool) {
+	truth = s.word("true")
+	return truth, truth || s.word("false")
+}
+
 // Item reads an item, nil for one without attributes.
 func (s *Scanner) Item() (expr.Item, bool) { return s.item(16, maxDepth) }
 
@@ -140,8 +146,8 @@ func (s *Scanner) value(depth int) (v expr.Value, ok bool) {
 		text, ok = s.string()
 		v = expr.S(text)
 	case "BOOL":
-		truth := s.word("true")
-		ok = truth || s.word("false")
+		var truth bool
+		truth, ok = s.Bool()
 		v = expr.Bool(truth)
 	case "NULL":
 		ok = s.word("true")
