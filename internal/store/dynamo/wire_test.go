@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -269,7 +270,9 @@ func TestClientsOfTheSDK(t *testing.T) {
 		{"a signer that is inherited", inherited, "AuthSchemes"},
 		{"no credentials", plain(func(o *dynamodb.Options) { o.Credentials = aws.AnonymousCredentials{} }), "no credentials"},
 	} {
-		s := dynamo.New(test.client, "table", storetest.Table, nil)
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		s := dynamo.New(test.client, "table", storetest.Table, nil, dynamo.Logger(logger))
 		_, err := s.Write(t.Context(), count(t, one))
 		if err != nil {
 			t.Errorf("%s: Write = %v", test.name, err)
@@ -277,6 +280,9 @@ func TestClientsOfTheSDK(t *testing.T) {
 		path := s.Path()
 		if path.Own != (test.reason == "") || !strings.Contains(path.Reason, test.reason) || path.Own && path.Reason != "" {
 			t.Errorf("%s: Path() = %+v, want the reason %q", test.name, path, test.reason)
+		}
+		if _, wrapped := test.client.(wrapper); !wrapped && strings.Count(log.String(), "\n") != 1 || path.Own != strings.Contains(log.String(), "without the AWS SDK") {
+			t.Errorf("%s: the log is %q", test.name, &log)
 		}
 	}
 }

@@ -9,6 +9,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type Path struct {
 	options dynamodb.Options
 	table   string
 	lambda  bool // where each call tells the trace that it belongs to
+	logger  *slog.Logger
 
 	learning   sync.Mutex
 	prototypes [operations]atomic.Pointer[prototype]
@@ -43,10 +45,11 @@ type date struct {
 }
 
 // New returns a path for the calls of a client on a table. It makes no call; the first one has the client build a
-// request that is not sent. A path for a client that it cannot stand in for makes no calls: see [Path.Refusal].
-func New(client *dynamodb.Client, table string) *Path {
+// request that is not sent. A path for a client that it cannot stand in for makes no calls: see [Path.Refusal]. The path
+// tells the logger who makes the calls, at the debug level.
+func New(client *dynamodb.Client, table string, logger *slog.Logger) *Path {
 	_, lambda := os.LookupEnv("AWS_LAMBDA_FUNCTION_NAME")
-	p := &Path{client: client, options: client.Options(), table: table, lambda: lambda}
+	p := &Path{client: client, options: client.Options(), table: table, lambda: lambda, logger: logger}
 	if reason := unsuited(p.options); reason != "" {
 		p.refuse(reason)
 	}
@@ -61,7 +64,11 @@ func (p *Path) Refusal() string {
 	return ""
 }
 
-func (p *Path) refuse(reason string) { p.refusal.CompareAndSwap(nil, &reason) }
+func (p *Path) refuse(reason string) {
+	if p.refusal.CompareAndSwap(nil, &reason) {
+		p.logger.Debug("zlimit: the AWS SDK makes all calls of DynamoDB", "table", p.table, "reason", reason)
+	}
+}
 
 // Open reports whether the path makes calls, as far as it knows yet.
 func (p *Path) Open() bool { return p != nil && p.refusal.Load() == nil }

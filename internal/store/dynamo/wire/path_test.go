@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func TestWhoSigns(t *testing.T) {
 		{"a plain client", func(*dynamodb.Options) {}, true, ""},
 		{"a path to escape", func(o *dynamodb.Options) { o.BaseEndpoint = aws.String("http://dynamodb.test/a%20b") }, false, ""},
 	} {
-		p := New(client(t, test.option), "table")
+		p := New(client(t, test.option), "table", slog.New(slog.DiscardHandler))
 		for op := range operations {
 			_, err := p.Do(t.Context(), op, []byte("{}"), aws.NopRetryer{}, nothing{})
 			if err != nil {
@@ -89,7 +90,7 @@ func TestSelfTest(t *testing.T) {
 		{"another host", func(r *http.Request) { r.Host = "elsewhere" }, "signed in another way"},
 		{"chunks", func(r *http.Request) { r.TransferEncoding = []string{"chunked"} }, "another form"},
 	} {
-		p := New(client(t), "table")
+		p := New(client(t), "table", slog.New(slog.DiscardHandler))
 		var caught [2]*catcher
 		for i := range caught {
 			var err error
@@ -107,7 +108,7 @@ func TestSelfTest(t *testing.T) {
 
 // TestSignatures signs requests of any credentials, time and body, and compares them with the SDK's.
 func TestSignatures(t *testing.T) {
-	p := New(client(t), "table")
+	p := New(client(t), "table", slog.New(slog.DiscardHandler))
 	if _, err := p.Do(t.Context(), UpdateItem, []byte("{}"), aws.NopRetryer{}, nothing{}); err != nil {
 		t.Fatal(err)
 	}

@@ -122,6 +122,9 @@ func (p *Path) prototype(ctx context.Context, op Operation, retryer aws.Retryer,
 	case learned.identity != identityOf(credentials): // they have changed since
 		return nil, ErrUnused
 	}
+	if known == nil {
+		p.logger.DebugContext(ctx, "zlimit: makes calls of DynamoDB without the AWS SDK", "table", p.table, "operation", op.String(), "signs", learned.signer != nil)
+	}
 	p.prototypes[op].Store(learned)
 	return learned, nil
 }
