@@ -21,7 +21,7 @@ func FuzzScan(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, ` {"Attributes" : { } } `, `{"Attributes":{"PK":{"S":"p"},"n":{"N":"-1"},"b":{"BOOL":true},"z":{"NULL":true}}}`,
 		`{"Attributes":{"l":{"L":[{"N":"1.5"},{"SS":["b","a","b"]},{"M":{"x":{"L":[]},"y":{"M":{}}}}]}}}`,
-		`{"Attributes":{"s":{"S":"\u00e9"},"b":{"B":"aGk="},"ns":{"NS":["1"]}}}`, `{"Attributes":null}`, `{"Attributes":{"a":{"S":null}}}`,
+		`{"Attributes":{"s":{"S":"\u00e9"},"b":{"B":"aGk="},"ns":{"NS":["1"]}}}`, `{"Attributes":null}`, `{"Attributes":{"s":{"S":"\u00e9"}}}`, `{"Attributes":{"\n":{"NULL":true}}}`, `{"Attributes":{"a":{"S":null}}}`,
 		`{"Attributes":{"a":{"N":"1E+3"}},"ConsumedCapacity":{"TableName":"t"}}`, `{"Attributes":{"a":{"N":"01"}}}x`, "{\"Attributes\":{\"a\":{\"S\":\"\xff\"}}}",
 		`{"Attributes":{"a":{"SS":[]},"b":{"N":"-0"},"c":{"BOOL":false,"N":"1"}},}`, `{"Attributes":{"":{"L":[{"M":{"":{"L":[]},"":{"M":{}}}}]}}}`, `{"Attributes":{"a":{"__type":"x","N":"1"}}}`,
 	} {

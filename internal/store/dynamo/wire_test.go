@@ -408,7 +408,7 @@ func TestResultsAreReadAlike(t *testing.T) {
 	value := `{"L":[{"M":{"x":{"S":"\u00e9"},"y":{"BOOL":false}}},{"NULL":true},{"B":"aGk="},{"SS":["b","a"]},{"N":"1.50"},{"N":"-0"}]}`
 	item := `{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"1"},"big":{"S":"` + strings.Repeat("x", 20<<10) + `"},"m":{"M":{}},"o":` + value + `}`
 	for name, body := range map[string]string{
-		"escapes": item, "none": strings.ReplaceAll(strings.ReplaceAll(item, `\u00e9`, "é"), `{"B":"aGk="},`, ""), "small": `{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"1"}}`,
+		"escapes": item, "none": strings.ReplaceAll(strings.ReplaceAll(item, `\u00e9`, "é"), `{"B":"aGk="},`, ""), "an escape alone": `{"PK":{"S":"p\u0041\\"},"SK":{"S":"one"}}`, "small": `{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"1"}}`,
 	} {
 		for _, test := range []reply{
 			{status: 200, body: `{"Attributes":` + body + `}`},
@@ -616,6 +616,9 @@ func TestTraceOfLambda(t *testing.T) {
 			if _, err := s.Write(t.Context(), count(t, one)); err != nil {
 				t.Fatal(err)
 			}
+		}
+		if path := s.Path(); path.Own != (i == 1) {
+			t.Errorf("Path() = %+v", path)
 		}
 		for _, r := range requests.requests {
 			heads[i] = append(heads[i], r.Header.Get("X-Amzn-Trace-Id"))
