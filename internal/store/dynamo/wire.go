@@ -41,7 +41,8 @@ func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning type
 	b = wire.AppendKey(append(b, `,"Key":`...), w.Key)
 	b = s.appendWrite(b, w.Expr)
 	b = wire.AppendMember(b, "ReturnValues", string(returning))
-	buffer.Bytes = append(b, '}')
+	b = append(b, '}')
+	buffer.Bytes = b
 
 	ctx, sent := trace(ctx)
 	out := &updated{}

@@ -571,7 +571,7 @@ func TestHTTP2(t *testing.T) {
 					k := store.Key{PK: fmt.Sprint(i, " ", j), SK: "s"}
 					result, err := s.Write(t.Context(), count(t, k))
 					if err != nil || result.Item.Get("PK").Text() != k.PK {
-						return fmt.Errorf("a write of %v = %v, %v", k, result, err)
+						return fmt.Errorf("a write of %v = %v, %w", k, result, err) // err may be nil
 					}
 				}
 				return nil

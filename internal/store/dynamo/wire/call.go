@@ -175,7 +175,7 @@ type broken struct {
 // Read implements [io.Reader].
 func (b *broken) Read(to []byte) (int, error) {
 	n, err := b.Reader.Read(to)
-	if err == io.EOF && b.err != nil {
+	if errors.Is(err, io.EOF) && b.err != nil {
 		err = b.err
 	}
 	return n, err

@@ -100,7 +100,7 @@ func TestSelfTest(t *testing.T) {
 			test.change(caught[i].request)
 		}
 		_, err := p.model(t.Context(), caught[0], caught[1], &aws.Credentials{AccessKeyID: "AKID", SecretAccessKey: "secret"})
-		if want := (unfit)(""); !errors.As(err, &want) || !strings.Contains(err.Error(), test.want) {
+		if want := unfit(""); !errors.As(err, &want) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: model = %v, want %q", test.name, err, test.want)
 		}
 	}

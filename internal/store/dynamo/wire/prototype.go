@@ -260,7 +260,7 @@ func (p *Path) catch(ctx context.Context, op Operation, retryer aws.Retryer) (*c
 // Do implements [dynamodb.HTTPClient].
 func (c *catcher) Do(request *http.Request) (_ *http.Response, err error) {
 	c.at = time.Now()
-	c.request = request.Clone(context.Background()) //nolint:contextcheck // kept for longer than the call
+	c.request = request.Clone(context.Background()) // kept for longer than the call
 	if c.body, err = io.ReadAll(request.Body); err != nil {
 		return nil, err
 	}
