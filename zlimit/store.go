@@ -53,6 +53,14 @@ type DynamoDBOption = dynamo.Option
 // store that is opened by a data source name makes its own.
 func WithStreams(client DynamoDBStreamsClient) DynamoDBOption { return dynamo.Streams(client) }
 
+// WithoutWirePath has the AWS SDK make every call of a store. By default a store makes the frequent ones itself (GetItem,
+// BatchGetItem, PutItem, UpdateItem), which takes a fraction of the SDK's time: with the credentials, the endpoint, the
+// headers and the HTTP client of the client that it was made with. A client that carries middleware, interceptors or a
+// tracer makes all calls anyway, and so does a type that is not [*dynamodb.Client] itself.
+//
+// [*dynamodb.Client]: https://pkg.go.dev/github.com/aws/aws-sdk-go-v2/service/dynamodb#Client
+func WithoutWirePath() DynamoDBOption { return dynamo.WithoutWire() }
+
 // DynamoDB returns a store on a DynamoDB table. The store brings its own retryer for the calls that it makes: it tries
 // again only after errors that prove that nothing was written.
 func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store {

@@ -1,11 +1,13 @@
 package expr
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 )
 
@@ -23,6 +25,7 @@ type Template struct {
 	condition string
 	updates   string
 	names     map[string]string
+	members   func() string
 }
 
 // test is a condition on resolved attributes.
@@ -71,6 +74,11 @@ func (t *Template) Update() string { return t.updates }
 
 // Names returns the attribute names by placeholder. The map is shared and must not be changed.
 func (t *Template) Names() map[string]string { return t.names }
+
+// Members returns the template as members of the JSON object of a request to DynamoDB: ConditionExpression,
+// UpdateExpression and ExpressionAttributeNames, each as far as the template has one, without the braces. The text is
+// made at the first call.
+func (t *Template) Members() string { return t.members() }
 
 // Changes returns the names of the attributes that the update may change, each once. The slice is shared and must not be
 // changed.
@@ -261,6 +269,23 @@ func (t *Template) render() {
 	if len(r.names) > 0 {
 		t.names = r.names
 	}
+	t.members = sync.OnceValue(t.marshal)
+}
+
+// marshal returns the text of [Template.Members].
+func (t *Template) marshal() string {
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // "<=" stays two bytes
+	err := encoder.Encode(struct {
+		ConditionExpression      string            `json:",omitempty"`
+		UpdateExpression         string            `json:",omitempty"`
+		ExpressionAttributeNames map[string]string `json:",omitempty"`
+	}{t.condition, t.updates, t.names})
+	if err != nil {
+		panic(err) // strings can be encoded
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(text.String(), "{"), "}\n")
 }
 
 func (r *renderer) name(attr string) string {

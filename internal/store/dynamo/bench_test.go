@@ -95,8 +95,8 @@ func BenchmarkUpdate(b *testing.B) {
 		b.Fatal(err)
 	}
 	tuned = dynamodb.New(tuned.Options(), func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: canned(image)} })
-	onStore := func(b *testing.B, client *dynamodb.Client) {
-		s := dynamo.New(client, "table", storetest.Table, dynamotest.CreateTable)
+	onStore := func(b *testing.B, client *dynamodb.Client, options ...dynamo.Option) {
+		s := dynamo.New(client, "table", storetest.Table, dynamotest.CreateTable, options...)
 		w := store.Write{Key: key, Expr: bind()}
 		b.ReportAllocs()
 		for b.Loop() {
@@ -107,4 +107,5 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 	b.Run("store", func(b *testing.B) { onStore(b, client) })
 	b.Run("store on a tuned client", func(b *testing.B) { onStore(b, tuned) })
+	b.Run("store without the wire path", func(b *testing.B) { onStore(b, tuned, dynamo.WithoutWire()) })
 }

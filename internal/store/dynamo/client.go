@@ -146,6 +146,9 @@ func (e *fixedEndpoint) ResolveEndpoint(context.Context, dynamodb.EndpointParame
 	return smithyendpoints.Endpoint(*e), nil
 }
 
+// Constant marks the endpoint as one that depends on no call, for [wire.New].
+func (*fixedEndpoint) Constant() {}
+
 // resolveEndpoint asks the SDK's rules for the endpoint once.
 func resolveEndpoint(ctx context.Context, cfg aws.Config) (*fixedEndpoint, error) {
 	var options dynamodb.Options

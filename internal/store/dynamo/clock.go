@@ -10,6 +10,8 @@ import (
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
 )
 
 const (
@@ -60,6 +62,13 @@ func (c *clock) learn(sent time.Time, metadata middleware.Metadata) {
 	received, ok := awsmiddleware.GetResponseAt(metadata)
 	if dated && ok {
 		c.observe(sent, received, date)
+	}
+}
+
+// learnReply takes the time from a reply to a request that was sent after a time.
+func (c *clock) learnReply(sent time.Time, reply wire.Reply) {
+	if !reply.Date.IsZero() {
+		c.observe(sent, reply.Received, reply.Date)
 	}
 }
 

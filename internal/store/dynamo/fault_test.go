@@ -53,10 +53,10 @@ func expectVerdict(t *testing.T, name string, err error, want verdict) {
 
 // faulty returns a store whose calls pass through faults, on a table with two items that count in n. Its client has the
 // SDK's own retryer, which would repeat what must not be repeated.
-func faulty(t *testing.T) (*dynamo.Store, *enginetest.Faults) {
+func faulty(t *testing.T, options ...dynamo.Option) (*dynamo.Store, *enginetest.Faults) {
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
-	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, dynamotest.CreateTable)
+	s := dynamo.New(engine.Client(faults.Attach), engine.Table(t), storetest.Table, dynamotest.CreateTable, options...)
 	if err := s.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,13 @@ func counted(t *testing.T, s store.Store, faults *enginetest.Faults, k store.Key
 // TestFaults hits each kind of call with each fault, once and for good, and pins what the error says, how many requests
 // were made, and how often the write happened.
 func TestFaults(t *testing.T) {
-	s, faults := faulty(t)
+	for way, options := range ways {
+		t.Run(way, func(t *testing.T) { testFaults(t, options...) })
+	}
+}
+
+func testFaults(t *testing.T, options ...dynamo.Option) {
+	s, faults := faulty(t, options...)
 	type outcome struct {
 		verdict
 		calls int
@@ -183,7 +189,13 @@ func TestTransactionRemembersDoubt(t *testing.T) {
 
 // TestContextEndsMidFlight ends the caller's context while a call waits for its reply, and between two attempts.
 func TestContextEndsMidFlight(t *testing.T) {
-	s, faults := faulty(t)
+	for way, options := range ways {
+		t.Run(way, func(t *testing.T) { testContextEndsMidFlight(t, options...) })
+	}
+}
+
+func testContextEndsMidFlight(t *testing.T, options ...dynamo.Option) {
+	s, faults := faulty(t, options...)
 	for _, test := range []struct {
 		name  string
 		fault enginetest.Kind

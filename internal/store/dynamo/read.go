@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
@@ -32,48 +34,38 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 		return nil, err
 	}
 	places := make(map[store.Key]int, len(keys)) // of the first item of a key
-	request := types.KeysAndAttributes{Keys: make([]map[string]types.AttributeValue, 0, len(keys)), ConsistentRead: &consistent}
+	wanted := make([]store.Key, 0, len(keys))
 	for i, k := range keys {
 		if _, repeated := places[k]; !repeated {
 			places[k] = i
-			request.Keys = append(request.Keys, encodeKey(k))
+			wanted = append(wanted, k)
 		}
 	}
-	if len(request.Keys) > store.MaxRead {
-		return nil, &store.Error{Op: op, Err: fmt.Errorf("%d keys: at most %d", len(request.Keys), store.MaxRead)}
+	if len(wanted) > store.MaxRead {
+		return nil, &store.Error{Op: op, Err: fmt.Errorf("%d keys: at most %d", len(wanted), store.MaxRead)}
 	}
 	items := make([]expr.Item, len(keys))
 	fruitless := 0
 	for {
-		sent := time.Now()
-		out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
-			RequestItems:           map[string]types.KeysAndAttributes{s.name: request},
-			ReturnConsumedCapacity: s.capacity,
-		}, reading...)
+		batch, err := s.batch(ctx, wanted, consistent)
 		if err != nil {
-			return nil, failure(ctx, op, err, false, false)
+			return nil, err
 		}
-		s.clock.learn(sent, out.ResultMetadata)
-		for _, found := range out.Responses[s.name] {
-			item, err := decodeItem(found)
-			if err != nil {
-				return nil, &store.Error{Op: op, Err: err}
-			}
+		for _, item := range batch.items {
 			items[places[store.KeyOf(item)]] = item
 		}
-		rest := out.UnprocessedKeys[s.name].Keys
-		if len(rest) == 0 {
+		if len(batch.left) == 0 {
 			break
 		}
-		if len(rest) < len(request.Keys) {
+		if len(batch.left) < len(wanted) {
 			fruitless = 0
 		} else if fruitless++; fruitless == maxAttempts {
-			return nil, &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("%d keys unprocessed", len(rest))}
+			return nil, &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("%d keys unprocessed", len(batch.left))}
 		}
 		if err := wait.For(ctx, backoff.Pause(fruitless)); err != nil {
 			return nil, &store.Error{Op: op, Err: err}
 		}
-		request.Keys = rest
+		wanted = batch.left
 	}
 	for i, k := range keys {
 		items[i] = items[places[k]]
@@ -81,11 +73,46 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 	return items, nil
 }
 
+// batch makes one BatchGetItem call.
+func (s *Store) batch(ctx context.Context, keys []store.Key, consistent bool) (*batch, error) {
+	const op = "BatchGetItem"
+	if s.path.Open() {
+		found, err := s.batchByWire(ctx, keys, consistent)
+		if !errors.Is(err, wire.ErrUnused) {
+			return found, err
+		}
+	}
+	request := types.KeysAndAttributes{Keys: make([]map[string]types.AttributeValue, len(keys)), ConsistentRead: &consistent}
+	for i, k := range keys {
+		request.Keys[i] = encodeKey(k)
+	}
+	sent := time.Now()
+	out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
+		RequestItems:           map[string]types.KeysAndAttributes{s.name: request},
+		ReturnConsumedCapacity: s.capacity,
+	}, reading...)
+	if err != nil {
+		return nil, failure(ctx, op, err, false, false)
+	}
+	s.clock.learn(sent, out.ResultMetadata)
+	found := &batch{table: s.name}
+	if err := found.decode(out); err != nil {
+		return nil, &store.Error{Op: op, Err: err}
+	}
+	return found, nil
+}
+
 // get makes one GetItem call.
 func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Item, error) {
 	const op = "GetItem"
 	if err := s.begin(ctx, op); err != nil {
 		return nil, err
+	}
+	if s.path.Open() {
+		item, err := s.getByWire(ctx, k, consistent)
+		if !errors.Is(err, wire.ErrUnused) {
+			return item, err
+		}
 	}
 	sent := time.Now()
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{

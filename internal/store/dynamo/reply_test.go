@@ -29,6 +29,7 @@ type reply struct {
 	status int
 	body   string
 	date   time.Time // of the server's clock
+	header []string  // names and values of other headers
 	cut    int       // the connection breaks after that many bytes of the body; -1 for none, 0 for a whole body
 }
 
@@ -60,6 +61,9 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	header := http.Header{}
 	if !answer.date.IsZero() {
 		header.Set("Date", answer.date.UTC().Format(http.TimeFormat))
+	}
+	for i := 0; i < len(answer.header); i += 2 {
+		header.Set(answer.header[i], answer.header[i+1])
 	}
 	return &http.Response{
 		StatusCode: answer.status, Status: http.StatusText(answer.status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

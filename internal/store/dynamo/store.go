@@ -8,12 +8,14 @@ package dynamo
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
 )
 
 // A Client makes the calls of the DynamoDB API that a [Store] needs. A *dynamodb.Client is one.
@@ -42,6 +44,9 @@ type Store struct {
 	identity func(context.Context) (string, error) // of the caller; nil where nobody is asked
 	stream   stream
 	clock    clock
+	path     *wire.Path // nil where all calls are the SDK's
+	sdkOnly  bool
+	logger   *slog.Logger
 	release  func() // of what Open opened
 	closed   atomic.Bool
 }
@@ -61,12 +66,22 @@ func ConsumedCapacity() Option {
 	return func(s *Store) { s.capacity = types.ReturnConsumedCapacityIndexes }
 }
 
+// WithoutWire has the SDK make all calls. By default the store makes those of the hot path itself, where the client leaves
+// that open: see [Store.Path].
+func WithoutWire() Option { return func(s *Store) { s.sdkOnly = true } }
+
+// Logger is told, at the debug level, who makes the calls of the hot path. By default nobody is.
+func Logger(l *slog.Logger) Option { return func(s *Store) { s.logger = l } }
+
 // New returns a store on the table called name, whose keys and indexes are those of schema; create returns the input that
 // [Store.Setup] creates it with. It makes no call. The client stays the caller's to close.
 func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
-	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}}
+	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}, logger: slog.New(slog.DiscardHandler)}
 	for _, option := range options {
 		option(s)
+	}
+	if sdk, ok := client.(*dynamodb.Client); ok && sdk != nil && !s.sdkOnly { // a wrapper may do more
+		s.path = wire.New(sdk, name, s.logger)
 	}
 	return s
 }
@@ -82,7 +97,11 @@ func Open(ctx context.Context, config ClientConfig, name string, schema store.Ta
 		return nil, err
 	}
 	streams := config.streams(cfg, client.Options().HTTPClient)
-	s := New(client, name, schema, create, append([]Option{Streams(streams)}, options...)...)
+	own := []Option{Streams(streams)}
+	if config.Logger != nil {
+		own = append(own, Logger(config.Logger))
+	}
+	s := New(client, name, schema, create, append(own, options...)...)
 	if !isLoopback(config.Endpoint) { // an engine, which knows no identities
 		s.identity = callerIdentity(cfg)
 	}

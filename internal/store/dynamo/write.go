@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
 )
 
 // Write makes one UpdateItem, PutItem or DeleteItem call, and for a Check one consistent GetItem. A write costs one unit
@@ -47,7 +48,12 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 	if err := s.begin(ctx, op); err != nil {
 		return store.Result{}, err
 	}
-	// This is the path of an acquire: what the input points to is allocated with it.
+	if s.path.Open() {
+		result, err := s.updateByWire(ctx, &w, returning)
+		if !errors.Is(err, wire.ErrUnused) {
+			return result, err
+		}
+	}
 	call := &struct {
 		in   dynamodb.UpdateItemInput
 		key  keyMembers
@@ -81,6 +87,12 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 	const op = "PutItem"
 	if err := s.begin(ctx, op); err != nil {
 		return store.Result{}, err
+	}
+	if s.path.Open() {
+		result, err := s.putByWire(ctx, &w)
+		if !errors.Is(err, wire.ErrUnused) {
+			return result, err
+		}
 	}
 	e := text(w.Expr)
 	ctx, sent := trace(ctx)

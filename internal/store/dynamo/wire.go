@@ -1,0 +1,283 @@
+package dynamo
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
+)
+
+// A Path says who makes the calls of the hot path: UpdateItem, PutItem, GetItem and BatchGetItem.
+type Path struct {
+	// Own says that the store makes them itself. It stands for the client, whose settings it keeps to.
+	Own bool
+	// Reason is why the SDK makes them, "" where Own is set.
+	Reason string
+}
+
+// Path returns who makes the calls of the hot path. It may change once: the first call shows whether the store can make
+// requests like the client's.
+func (s *Store) Path() Path {
+	if s.path == nil {
+		return Path{Reason: "turned off, or a client that is no *dynamodb.Client"}
+	}
+	reason := s.path.Refusal()
+	return Path{Own: reason == "", Reason: reason}
+}
+
+// updateByWire makes an UpdateItem call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning types.ReturnValue) (store.Result, error) {
+	const op = wire.UpdateItem
+	buffer := wire.NewBuffer()
+	defer buffer.Free()
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b = wire.AppendKey(append(b, `,"Key":`...), w.Key)
+	b = s.appendWrite(b, w.Expr)
+	b = wire.AppendMember(b, "ReturnValues", string(returning))
+	b = append(b, '}')
+	buffer.Bytes = b
+
+	ctx, sent := trace(ctx)
+	out := &updated{}
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, writeRetryer, out)
+	if err != nil {
+		return s.rejectedByWire(ctx, op, sent, err)
+	}
+	s.clock.learnReply(sent.start, reply)
+	if out.err != nil {
+		return store.Result{}, &store.Error{Op: op.String(), Err: out.err, Unknown: true}
+	}
+	return store.Result{Applied: true, Item: out.item}, nil
+}
+
+// putByWire makes a PutItem call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) putByWire(ctx context.Context, w *store.Write) (store.Result, error) {
+	const op = wire.PutItem
+	buffer := wire.NewBuffer()
+	defer buffer.Free()
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b = wire.AppendItem(append(b, `,"Item":`...), w.Key, w.Item)
+	buffer.Bytes = append(s.appendWrite(b, w.Expr), '}')
+
+	ctx, sent := trace(ctx)
+	if _, err := s.path.Do(ctx, op, buffer.Bytes, writeRetryer, &written{}); err != nil {
+		return s.rejectedByWire(ctx, op, sent, err)
+	}
+	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
+}
+
+// appendWrite appends the members of a write that all kinds of it have.
+func (s *Store) appendWrite(b []byte, e expr.Bound) []byte {
+	b = wire.AppendExpression(b, e)
+	b = append(b, `,"ReturnValuesOnConditionCheckFailure":"ALL_OLD"`...)
+	return s.appendCapacity(b)
+}
+
+func (s *Store) appendCapacity(b []byte) []byte {
+	if s.capacity == "" {
+		return b
+	}
+	return wire.AppendMember(b, "ReturnConsumedCapacity", string(s.capacity))
+}
+
+// rejectedByWire is [Store.rejected], but for calls that were not made.
+func (s *Store) rejectedByWire(ctx context.Context, op wire.Operation, sent *trail, err error) (store.Result, error) {
+	if err == wire.ErrUnused { //nolint:errorlint // it is never wrapped
+		return store.Result{}, err
+	}
+	return s.rejected(ctx, op.String(), sent, err)
+}
+
+// getByWire makes a GetItem call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (expr.Item, error) {
+	const op = wire.GetItem
+	buffer := wire.NewBuffer()
+	defer buffer.Free()
+	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
+	b = wire.AppendKey(append(b, `,"Key":`...), k)
+	b = strconv.AppendBool(append(b, `,"ConsistentRead":`...), consistent)
+	buffer.Bytes = append(s.appendCapacity(b), '}')
+
+	sent := time.Now()
+	out := &found{}
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, readRetryer, out)
+	switch {
+	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
+		return nil, err
+	case err != nil:
+		return nil, failure(ctx, op.String(), err, false, false)
+	}
+	s.clock.learnReply(sent, reply)
+	if out.err != nil {
+		return nil, &store.Error{Op: op.String(), Err: out.err}
+	}
+	return out.item, nil
+}
+
+// batchByWire makes a BatchGetItem call by the wire path, or returns [wire.ErrUnused].
+func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bool) (*batch, error) {
+	const op = wire.BatchGetItem
+	buffer := wire.NewBuffer()
+	defer buffer.Free()
+	b := wire.AppendString(append(buffer.Bytes, `{"RequestItems":{`...), s.name)
+	b = append(b, `:{"Keys":[`...)
+	for i, k := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = wire.AppendKey(b, k)
+	}
+	b = strconv.AppendBool(append(b, `],"ConsistentRead":`...), consistent)
+	buffer.Bytes = append(s.appendCapacity(append(b, "}}"...)), '}')
+
+	sent := time.Now()
+	out := &batch{table: s.name}
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, readRetryer, out)
+	switch {
+	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
+		return nil, err
+	case err != nil:
+		return nil, failure(ctx, op.String(), err, false, false)
+	}
+	s.clock.learnReply(sent, reply)
+	if out.err != nil {
+		return nil, &store.Error{Op: op.String(), Err: out.err}
+	}
+	return out, nil
+}
+
+// updated is the output of an UpdateItem call: the item as it was left.
+type updated struct {
+	item expr.Item
+	err  error
+}
+
+// Scan implements [wire.Output].
+func (u *updated) Scan(body string) (ok bool) {
+	u.item, ok = wire.OnlyItem(body, "Attributes")
+	return ok
+}
+
+// Deserialize implements [smithy.Deserializable].
+func (u *updated) Deserialize(d smithy.ShapeDeserializer) error {
+	var out dynamodb.UpdateItemOutput
+	if err := out.Deserialize(d); err != nil {
+		return err
+	}
+	u.item, u.err = decodeItem(out.Attributes)
+	return nil
+}
+
+// found is the output of a GetItem call.
+type found struct {
+	item expr.Item
+	err  error
+}
+
+// Scan implements [wire.Output].
+func (f *found) Scan(body string) (ok bool) {
+	f.item, ok = wire.OnlyItem(body, "Item")
+	return ok
+}
+
+// Deserialize implements [smithy.Deserializable].
+func (f *found) Deserialize(d smithy.ShapeDeserializer) error {
+	var out dynamodb.GetItemOutput
+	if err := out.Deserialize(d); err != nil {
+		return err
+	}
+	f.item, f.err = decodeItem(out.Item)
+	return nil
+}
+
+// written is the output of a PutItem call, which says nothing.
+type written struct{ dynamodb.PutItemOutput }
+
+// Scan implements [wire.Output].
+func (*written) Scan(body string) bool { return body == "{}" }
+
+// batch is the output of a BatchGetItem call on a table: the items found, and the keys that are to be asked for again.
+type batch struct {
+	table string
+	items []expr.Item
+	left  []store.Key
+	err   error
+}
+
+// Scan implements [wire.Output].
+func (b *batch) Scan(body string) bool {
+	b.items, b.left = nil, nil
+	s := wire.Scan(body)
+	return s.Object(func(name string) bool {
+		switch name {
+		case "Responses":
+			return s.Object(func(table string) bool {
+				return table == b.table && s.Array(func() bool {
+					item, ok := s.Item()
+					b.items = append(b.items, item)
+					return ok
+				})
+			})
+		case "UnprocessedKeys":
+			return s.Object(func(table string) bool { return table == b.table && b.scanLeft(&s) })
+		default:
+			return false
+		}
+	}) && s.End()
+}
+
+// scanLeft reads the keys that were left.
+func (b *batch) scanLeft(s *wire.Scanner) bool {
+	return s.Object(func(name string) bool {
+		switch name {
+		case "Keys":
+			return s.Array(func() bool {
+				k, ok := s.Key()
+				b.left = append(b.left, k)
+				return ok
+			})
+		case "ConsistentRead":
+			_, ok := s.Bool()
+			return ok
+		default:
+			return false
+		}
+	})
+}
+
+// Deserialize implements [smithy.Deserializable].
+func (b *batch) Deserialize(d smithy.ShapeDeserializer) error {
+	b.items, b.left = nil, nil
+	var out dynamodb.BatchGetItemOutput
+	if err := out.Deserialize(d); err != nil {
+		return err
+	}
+	b.err = b.decode(&out)
+	return nil
+}
+
+// decode takes an output of the SDK.
+func (b *batch) decode(out *dynamodb.BatchGetItemOutput) error {
+	for _, m := range out.Responses[b.table] {
+		item, err := decodeItem(m)
+		if err != nil {
+			return err
+		}
+		b.items = append(b.items, item)
+	}
+	for _, m := range out.UnprocessedKeys[b.table].Keys {
+		k, err := decodeItem(m)
+		if err != nil {
+			return err
+		}
+		b.left = append(b.left, store.KeyOf(k))
+	}
+	return nil
+}

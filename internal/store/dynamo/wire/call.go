@@ -1,0 +1,305 @@
+package wire
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/zlimit/zlimit-go/internal/wait"
+)
+
+// An Output takes what a successful reply says. A reply without a body says nothing.
+type Output interface {
+	// Scan reads the body, and returns false where it is to be read by the SDK's deserializer.
+	Scan(body string) bool
+	// Deserialize reads the body by the SDK's deserializer.
+	smithy.Deserializable
+}
+
+// A Reply is what is known of a successful call besides its output.
+type Reply struct {
+	Received time.Time
+	Date     time.Time // by the server's clock; zero where it did not tell
+}
+
+// Do makes one call with a body, which it is done with when it returns. Its errors are those of the SDK for the same
+// outcome, except that a reply with a wrong checksum is an error. It returns ErrUnused, and nothing was sent, where the
+// SDK is to make the call.
+func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Retryer, out Output) (Reply, error) {
+	if !p.Open() {
+		return Reply{}, ErrUnused
+	}
+	trace, ok := p.traceID()
+	if !ok {
+		return Reply{}, ErrUnused
+	}
+	c := call{
+		path: p, op: op, body: body, sum: sha256.Sum256(body), out: out,
+		invocation: newInvocation(), trace: trace, retryer: retryer, max: retryer.MaxAttempts(), skew: p.correction(),
+	}
+	reply, err := c.try(ctx)
+	if errors.Is(err, ErrUnused) {
+		return Reply{}, ErrUnused
+	}
+	if err != nil {
+		err = &smithy.OperationError{ServiceID: dynamodb.ServiceID, OperationName: op.String(), Err: err}
+	}
+	return reply, err
+}
+
+// A call is one call of an operation.
+type call struct {
+	path              *Path
+	op                Operation
+	body              []byte
+	sum               [sha256.Size]byte // of the body
+	out               Output
+	invocation, trace string
+	retryer           aws.Retryer
+	max               int
+	skew              time.Duration // by which the next attempt corrects the time of its signature
+}
+
+// try makes attempts until one succeeds, or fails for good.
+func (c *call) try(ctx context.Context) (Reply, error) {
+	for attempt := 1; ; attempt++ {
+		if err := ctx.Err(); err != nil {
+			return Reply{}, err
+		}
+		reply, seen, err := c.attempt(ctx, attempt)
+		used := c.skew
+		c.skew = seen.skew
+		if err == nil || errors.Is(err, ErrUnused) {
+			c.path.learnSkew(seen)
+			return reply, err
+		}
+		if seen.known && !c.path.options.DisableClockSkewCorrection && skewed(err, used, seen.skew) {
+			err = &skewError{err}
+		}
+		if !c.retryer.IsErrorRetryable(err) {
+			c.path.learnSkew(seen)
+			return Reply{}, err
+		}
+		if attempt >= c.max {
+			c.path.learnSkew(seen)
+			return Reply{}, &retry.MaxAttemptsError{Attempt: attempt, Err: err}
+		}
+		delay, err := c.retryer.RetryDelay(attempt, err)
+		if err == nil {
+			err = wait.For(ctx, delay)
+		}
+		if err != nil {
+			c.path.learnSkew(seen)
+			return Reply{}, &aws.RequestCanceledError{Err: err}
+		}
+	}
+}
+
+// attempt sends the request once. It returns what the reply shows of the server's clock, whatever else it says.
+func (c *call) attempt(ctx context.Context, number int) (reply Reply, seen sighting, err error) {
+	credentials, err := c.path.options.Credentials.Retrieve(ctx)
+	if err != nil {
+		return reply, seen, fmt.Errorf("get identity: %w", fmt.Errorf("get credentials: %w", err))
+	}
+	model, err := c.path.prototype(ctx, c.op, c.retryer, &credentials)
+	if err != nil {
+		return reply, seen, err
+	}
+	x := &exchange{invocation: c.invocation, trace: c.trace, attempt: attemptHeader(ctx, number, c.max, c.skew), body: requestBody{data: c.body}}
+	x.prepare(ctx, model, &x.body, int64(len(c.body)))
+	if err := x.sign(ctx, c.path, &credentials, &c.sum, time.Now().Add(c.skew)); err != nil {
+		return reply, seen, fmt.Errorf("sign request: %w", err)
+	}
+	sent := time.Now()
+	response, err := c.path.options.HTTPClient.Do(&x.request)
+	_ = x.body.Close() // cannot fail
+	if err != nil {
+		err = &smithyhttp.RequestSendError{Err: err}
+		if ctx.Err() != nil {
+			err = &smithy.CanceledError{Err: ctx.Err()}
+		}
+		return reply, seen, responseError(&http.Response{Header: http.Header{}, Body: http.NoBody}, err)
+	}
+	reply.Received = time.Now()
+	reply.Date = c.path.dateOf(response.Header)
+	seen = sightingOf(sent, reply, response.Header)
+	if err := c.read(ctx, response); err != nil {
+		return Reply{}, seen, responseError(response, err)
+	}
+	return reply, seen, nil
+}
+
+// read reads the body of a reply into the output.
+func (c *call) read(ctx context.Context, response *http.Response) error {
+	buffer := NewBuffer()
+	defer buffer.Free()
+	err := buffer.readFrom(response.Body, response.ContentLength)
+	_ = response.Body.Close() // of no consequence once it is read
+	if err == nil && !c.path.options.DisableValidateResponseChecksum {
+		if err := check(response.Header, buffer.Bytes); err != nil {
+			return &smithy.DeserializationError{Err: err}
+		}
+	}
+	text := string(buffer.Bytes)
+	if err == nil && response.StatusCode >= 200 && response.StatusCode < 300 && (text == "" || c.out.Scan(text)) {
+		return nil
+	}
+	again := *response
+	again.Body = io.NopCloser(&broken{*strings.NewReader(text), err})
+	return c.path.options.Protocol.DeserializeResponse(ctx, specs[c.op].schema, dynamodb.TypeRegistry, &smithyhttp.Response{Response: &again}, c.out)
+}
+
+// A broken reader ends with an error, as the body did that it has the text of, or in order where the error is nil.
+type broken struct {
+	strings.Reader
+	err error
+}
+
+// Read implements [io.Reader].
+func (b *broken) Read(to []byte) (int, error) {
+	n, err := b.Reader.Read(to)
+	if errors.Is(err, io.EOF) && b.err != nil {
+		err = b.err
+	}
+	return n, err
+}
+
+// WriteTo implements [io.WriterTo].
+func (b *broken) WriteTo(to io.Writer) (int64, error) {
+	n, err := b.Reader.WriteTo(to)
+	if err == nil {
+		err = b.err
+	}
+	return n, err
+}
+
+// readFrom reads all of a body.
+func (b *Buffer) readFrom(body io.Reader, length int64) error {
+	if length > int64(cap(b.Bytes)) && length <= 16<<20 { // the longest reply of DynamoDB
+		b.Bytes = make([]byte, 0, length+1)
+	}
+	for {
+		if len(b.Bytes) == cap(b.Bytes) {
+			b.Bytes = append(b.Bytes, 0)[:len(b.Bytes)]
+		}
+		n, err := body.Read(b.Bytes[len(b.Bytes):cap(b.Bytes)])
+		b.Bytes = b.Bytes[:len(b.Bytes)+n]
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// check compares a body with its checksum, if the reply has one.
+func check(header http.Header, body []byte) error {
+	text := header.Get("X-Amz-Crc32")
+	if text == "" {
+		return nil
+	}
+	want, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return fmt.Errorf("unable to parse checksum header %v, %w", text, err)
+	}
+	if got := crc32.ChecksumIEEE(body); got != uint32(want) {
+		return fmt.Errorf("response did not match expected checksum, %d, %d", want, got)
+	}
+	return nil
+}
+
+// responseError returns an error with the reply that it came with, as the SDK does.
+func responseError(response *http.Response, err error) error {
+	id := response.Header.Get("X-Amzn-Requestid")
+	if id == "" {
+		id = response.Header.Get("X-Amz-RequestId")
+	}
+	return &awshttp.ResponseError{
+		ResponseError: &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: response}, Err: err},
+		RequestID:     id,
+	}
+}
+
+// An exchange is one request, and what it points to.
+type exchange struct {
+	request http.Request
+	url     url.URL
+	body    requestBody
+	values  [6][1]string // of headers
+	model   *prototype
+
+	attempt, invocation, trace string
+}
+
+// prepare makes the request like its prototype.
+func (x *exchange) prepare(ctx context.Context, model *prototype, body io.ReadCloser, length int64) {
+	x.model = model
+	x.request = *model.request.WithContext(ctx)
+	x.url = *model.request.URL // which the SDK's signer writes
+	x.request.URL = &x.url
+	x.request.Body, x.request.ContentLength = body, length
+	x.request.Header = make(http.Header, len(model.headers)+len(ofOneRequest))
+	for i := range model.headers {
+		x.request.Header[model.headers[i].name] = model.headers[i].value
+	}
+	x.set(0, headerInvocation, x.invocation)
+	x.set(1, headerAttempt, x.attempt)
+	if x.trace != "" {
+		x.set(2, headerTrace, x.trace)
+	}
+}
+
+// set sets a header to the value with an index.
+func (x *exchange) set(i int, name, value string) {
+	x.values[i][0] = value
+	x.request.Header[name] = x.values[i][:]
+}
+
+// newInvocation returns a random id.
+func newInvocation() string {
+	var random [16]byte
+	_, _ = rand.Read(random[:]) // never fails
+	random[6] = random[6]&0x0f | 0x40
+	random[8] = random[8]&0x3f | 0x80
+	var text [36]byte
+	hex.Encode(text[0:8], random[0:4])
+	hex.Encode(text[9:13], random[4:6])
+	hex.Encode(text[14:18], random[6:8])
+	hex.Encode(text[19:23], random[8:10])
+	hex.Encode(text[24:36], random[10:16])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return string(text[:])
+}
+
+// attemptHeader returns what an attempt tells of itself.
+func attemptHeader(ctx context.Context, number, most int, skew time.Duration) string {
+	text := "attempt=1; max=3"
+	if number != 1 || most != 3 {
+		text = "attempt=" + strconv.Itoa(number)
+		if most != 0 {
+			text += "; max=" + strconv.Itoa(most)
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok && skew > 0 {
+		text += "; ttl=" + deadline.Add(skew).Format(timeFormat)
+	}
+	return text
+}

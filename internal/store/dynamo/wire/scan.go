@@ -1,0 +1,248 @@
+package wire
+
+import (
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Scanner reads the reply of DynamoDB as DynamoDB usually writes it: without escapes in strings, without nulls, without
+// members that it does not know. Its methods return false for everything else, valid or not, which is then for the
+// SDK's deserializer to judge. What the Scanner takes, that deserializer takes for the same.
+type Scanner struct {
+	text  string
+	at    int
+	large bool
+}
+
+// largeText is the length of a reply whose strings are copied out of it. Those of a smaller one share its text, which one
+// of them keeps alive.
+const largeText = 8 << 10
+
+// maxDepth is how deep lists and maps may be nested in what a [Scanner] takes. DynamoDB's own bound is 32.
+const maxDepth = 32
+
+// Scan returns a scanner of a reply.
+func Scan(text string) Scanner { return Scanner{text: text, large: len(text) > largeText} }
+
+// Object reads an object. member reads the value of each member, and returns false for a name that it does not know.
+func (s *Scanner) Object(member func(name string) bool) bool {
+	if !s.skip('{') {
+		return false
+	}
+	if s.skip('}') {
+		return true
+	}
+	for {
+		name, ok := s.raw()
+		if !ok || !s.skip(':') || !member(name) {
+			return false
+		}
+		if !s.skip(',') {
+			return s.skip('}')
+		}
+	}
+}
+
+// Array reads an array, whose elements element reads.
+func (s *Scanner) Array(element func() bool) bool {
+	if !s.skip('[') {
+		return false
+	}
+	if s.skip(']') {
+		return true
+	}
+	for {
+		if !element() {
+			return false
+		}
+		if !s.skip(',') {
+			return s.skip(']')
+		}
+	}
+}
+
+// End reports whether nothing is left to read.
+func (s *Scanner) End() bool {
+	s.space()
+	return s.at == len(s.text)
+}
+
+// Bool reads a truth value.
+func (s *Scanner) Bool() (truth, ok bool) {
+	truth = s.word("true")
+	return truth, truth || s.word("false")
+}
+
+// Item reads an item, nil for one without attributes.
+func (s *Scanner) Item() (expr.Item, bool) { return s.item(16, maxDepth) }
+
+// OnlyItem reads a reply that holds at most one item, as the member of that name.
+func OnlyItem(text, member string) (item expr.Item, ok bool) {
+	s := Scan(text)
+	if !s.skip('{') {
+		return nil, false
+	}
+	if !s.skip('}') {
+		name, ok := s.raw()
+		if !ok || name != member || !s.skip(':') {
+			return nil, false
+		}
+		// Each attribute is an object, in two others.
+		if item, ok = s.item(strings.Count(text, "{")-2, maxDepth); !ok || !s.skip('}') {
+			return nil, false
+		}
+	}
+	return item, s.End()
+}
+
+// Key reads the key attributes of an item that has no others.
+func (s *Scanner) Key() (k store.Key, ok bool) {
+	item, ok := s.item(2, 1)
+	k = store.KeyOf(item)
+	return k, ok && len(item) == 2 && k.PK != "" && k.SK != ""
+}
+
+// item reads an item of about size attributes.
+func (s *Scanner) item(size, depth int) (expr.Item, bool) {
+	if !s.skip('{') {
+		return nil, false
+	}
+	if s.skip('}') {
+		return nil, true
+	}
+	item := make(expr.Item, 0, max(size, 1))
+	for {
+		name, ok := s.string()
+		if !ok || !s.skip(':') {
+			return nil, false
+		}
+		v, ok := s.value(depth)
+		if !ok {
+			return nil, false
+		}
+		item = append(item, expr.Attribute{Name: name, Value: v})
+		if !s.skip(',') {
+			return item, s.skip('}')
+		}
+	}
+}
+
+// value reads an attribute value.
+func (s *Scanner) value(depth int) (v expr.Value, ok bool) {
+	if depth == 0 || !s.skip('{') {
+		return v, false
+	}
+	kind, ok := s.raw()
+	if !ok || !s.skip(':') {
+		return v, false
+	}
+	switch kind {
+	case "N":
+		v, ok = s.number()
+	case "S":
+		var text string
+		text, ok = s.string()
+		v = expr.S(text)
+	case "BOOL":
+		var truth bool
+		truth, ok = s.Bool()
+		v = expr.Bool(truth)
+	case "NULL":
+		ok = s.word("true")
+		v = expr.Null()
+	case "SS":
+		var elements []string
+		ok = s.Array(func() bool {
+			text, ok := s.string()
+			elements = append(elements, text)
+			return ok
+		})
+		v = expr.Strings(elements...)
+	case "L":
+		var elements []expr.Value
+		ok = s.Array(func() bool {
+			e, ok := s.value(depth - 1)
+			elements = append(elements, e)
+			return ok
+		})
+		v = expr.List(elements...)
+	case "M":
+		var m expr.Item
+		m, ok = s.item(4, depth-1)
+		v = expr.Map(m)
+	default: // a kind that no record of zlimit has
+		return v, false
+	}
+	return v, ok && s.skip('}')
+}
+
+// number reads the text of a number.
+func (s *Scanner) number() (expr.Value, bool) {
+	text, ok := s.raw()
+	if !ok {
+		return expr.Value{}, false
+	}
+	v, err := expr.ParseNumber(text)
+	return v, err == nil
+}
+
+// string reads a string that outlives the scanner.
+func (s *Scanner) string() (string, bool) {
+	text, ok := s.raw()
+	if s.large {
+		text = strings.Clone(text)
+	}
+	return text, ok
+}
+
+// raw reads a string as a part of the text.
+func (s *Scanner) raw() (string, bool) {
+	if !s.skip('"') {
+		return "", false
+	}
+	for i := s.at; i < len(s.text); i++ {
+		switch c := s.text[i]; {
+		case c == '"':
+			text := s.text[s.at:i]
+			s.at = i + 1
+			return text, true
+		case c < ' ' || c == '\\':
+			return "", false
+		}
+	}
+	return "", false
+}
+
+// word reads a word if it comes next.
+func (s *Scanner) word(word string) bool {
+	s.space()
+	if !strings.HasPrefix(s.text[s.at:], word) {
+		return false
+	}
+	s.at += len(word)
+	return true
+}
+
+// skip reads a byte if it comes next.
+func (s *Scanner) skip(c byte) bool {
+	s.space()
+	if s.at == len(s.text) || s.text[s.at] != c {
+		return false
+	}
+	s.at++
+	return true
+}
+
+// space reads white space.
+func (s *Scanner) space() {
+	for s.at < len(s.text) {
+		switch s.text[s.at] {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return
+		}
+	}
+}
