@@ -3,6 +3,8 @@ package zlimit_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"os"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -36,4 +38,34 @@ func ExampleWithObserver() {
 	// Output:
 	// alice has 2 of 10 left
 	// map[ok:5 rejected:2]
+}
+
+// A limiter logs what an operator should know, without the time here.
+func ExampleLogTo() {
+	ctx := context.Background()
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == "duration" {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithObserver(zlimit.LogTo(logger)))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	_, err = limiter.Acquire(ctx, zlimit.Request{
+		Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpd": 11},
+		Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)},
+	})
+	fmt.Println(zlimit.ResultOf(err))
+	// Output:
+	// level=INFO msg="zlimit: decision" result=rejected operation=acquire entity=alice resource=api limit=rpd amounts.rpd=11
+	// rejected
+}
+
+func ExampleResultOf() {
+	fmt.Println(zlimit.ResultOf(nil), zlimit.ResultOf(zlimit.ErrNoLimits), zlimit.ResultOf(context.Canceled))
+	// Output: ok no_limits canceled
 }
