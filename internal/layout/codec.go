@@ -1,7 +1,6 @@
 package layout
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -95,11 +94,10 @@ func (d *decoder) clamped(a *expr.Attribute) int64 {
 }
 
 func (d *decoder) nearest(a *expr.Attribute) int64 {
-	number := a.Value.Number()
-	n, err := strconv.ParseInt(number, 10, 64) // saturates beyond its range
-	if err != nil && !errors.Is(err, strconv.ErrRange) {
+	if _, ok := a.Value.Low64(); !ok {
 		return d.notInteger(a)
 	}
+	n, _ := strconv.ParseInt(a.Value.Number(), 10, 64) // saturates beyond its range
 	return n
 }
 
