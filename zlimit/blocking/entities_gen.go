@@ -26,8 +26,8 @@ type EntityService struct {
 // It returns [zlimit.ErrEntityExists] for an ID that has a record, [zlimit.ErrEntityNotFound] when the parent has none,
 // and a [*zlimit.ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two
 // write units per KB each, and one for the index of each; with a parent one write unit for an index more, two write
-// units per KB of the parent's record, which counts its children, and a consistent read of each entity of the chain.
-// The first change within [zlimit.WithConfigTTL] reads one item more.
+// units per KB of the parent's record, which counts its children, one for its index where it has a parent, and a
+// consistent read of each entity of the chain. The first change within [zlimit.WithConfigTTL] reads one item more.
 func (s *EntityService) Create(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
