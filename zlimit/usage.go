@@ -52,7 +52,8 @@ type UsageQuery struct {
 //   - Hourly windows of an entity: half a read unit per 4 KB of snapshots, some ten of them, at most 1 MB to a call.
 //     Without a resource one call more for each resource of the entity, and one.
 //   - Daily and monthly windows of an entity: half a read unit for each window, whether there is a snapshot or not, 100
-//     windows to a call. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a
+//     windows to a call. With a Limit below that, the first call reads as many, and each later one twice as many, up to
+//     100. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a
 //     unit find the first and the last. Without a resource all of that for each resource, which are found as above.
 //   - Windows of a resource, over all entities: half a read unit per 4 KB of an index, some 20 entries, and half a unit
 //     for each snapshot; two calls for each 100. Daily and monthly windows take one call of half a unit at least for each

@@ -3,7 +3,6 @@ package zlimit
 import (
 	"context"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -53,7 +52,10 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 			yield(nil, err)
 			return
 		}
-		for chunk := range slices.Chunk(starts, q.Limit) {
+		// As many windows at first as snapshots are wanted, which dense windows have; sparse ones take more and more of them.
+		for size := q.Limit; len(starts) > 0; size = min(2*size, store.MaxRead) {
+			chunk := starts[:min(size, len(starts))]
+			starts = starts[len(chunk):]
 			keys := make([]store.Key, len(chunk))
 			for i, start := range chunk {
 				keys[i] = layout.UsageKey{NS: s.l.ns, Entity: entity, Resource: resource, WindowKey: s.window.key(start)}.Key()

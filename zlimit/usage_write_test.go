@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -67,4 +68,54 @@ func TestCountUsage(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A reads store counts batch reads, and their keys.
+type reads struct {
+	store.Store
+	calls, keys int
+}
+
+func (s *reads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	s.calls++
+	s.keys += len(keys)
+	return s.Store.Read(ctx, keys, consistent)
+}
+
+// TestLimitOverSparseWindows asks for few snapshots of many days. It takes a call per 100 days where there are none, and
+// reads no more than is wanted where each day has one.
+func TestLimitOverSparseWindows(t *testing.T) {
+	s := &reads{Store: newMemory(t).impl}
+	l := newLimiter(t, Store{impl: s})
+	first := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	const days = 1500
+	for day := range days {
+		if day < 50 || day == days-1 {
+			record(t, l, usage("e", "r", Daily, first.AddDate(0, 0, day), 1))
+		}
+	}
+	for _, test := range []struct {
+		limit       int
+		calls, keys int // at most
+	}{
+		{1, 1, 1}, {50, 1, 50}, {51, 2 + days/100, days}, {0, days / 100, days},
+	} {
+		s.calls, s.keys = 0, 0
+		got := snapshots(t, l, UsageQuery{Entity: "e", Resource: "r", Window: Daily, Limit: test.limit})
+		if want := test.limit; want > 0 && len(got) != want || len(got) > 51 {
+			t.Errorf("Limit %d yields %d snapshots", test.limit, len(got))
+		}
+		if s.calls > test.calls || s.keys > test.keys {
+			t.Errorf("Limit %d takes %d calls for %d windows, want at most %d for %d", test.limit, s.calls, s.keys, test.calls, test.keys)
+		}
+	}
+	s.calls = 0
+	q := UsageQuery{Entity: "e", Resource: "r", Window: Daily, From: first.AddDate(0, 0, 50), Limit: 1}
+	if got := snapshots(t, l, q); len(got) != 1 || s.calls > 1 {
+		t.Errorf("the last day alone: %d snapshots in %d calls, want one in one", len(got), s.calls)
+	}
+	q.To = first.AddDate(0, 0, 149) // 99 days without any
+	if s.calls = 0; len(snapshots(t, l, q)) != 0 || s.calls > 7 {
+		t.Errorf("days without usage take %d calls, want at most 7", s.calls)
+	}
 }

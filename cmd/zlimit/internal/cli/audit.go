@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,13 +70,10 @@ changed, and is named by flags:
 			if err != nil {
 				return err
 			}
-			found, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.AuditEvent, error) {
-				return collect(l.Audit.Events(ctx, subject, q))
-			})
-			if err != nil {
-				return err
+			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.AuditEvent, error] {
+				return l.Audit.Events(ctx, subject, q)
 			}
-			return a.printEvents(found)
+			return lookThrough(cmd.Context(), a, dsn, rows, auditEvents())
 		},
 	}
 	cmd.Flags().BoolVar(&system, "system", false, "changes of the limits of last resort")
@@ -88,12 +86,11 @@ changed, and is named by flags:
 	return cmd
 }
 
-func (a *app) printEvents(found []zlimit.AuditEvent) error {
+// auditEvents is the list of audit events.
+func auditEvents() *stream[zlimit.AuditEvent] {
 	seconds := func(t time.Time) string { return t.Format(time.DateTime) }
-	l := listing[zlimit.AuditEvent]{
-		value: map[string][]zlimit.AuditEvent{"events": append([]zlimit.AuditEvent{}, found...)},
-		rows:  found, none: "no changes",
-		columns: []column[zlimit.AuditEvent]{
+	columns := func([]string) []column[zlimit.AuditEvent] {
+		return []column[zlimit.AuditEvent]{
 			instant("time", seconds, func(e zlimit.AuditEvent) time.Time { return e.Time }),
 			text("action", func(e zlimit.AuditEvent) string { return string(e.Action) }),
 			text("resource", func(e zlimit.AuditEvent) string { return e.Resource }),
@@ -105,7 +102,7 @@ func (a *app) printEvents(found []zlimit.AuditEvent) error {
 				}
 				return string(details)
 			}),
-		},
+		}
 	}
-	return l.print(a)
+	return &stream[zlimit.AuditEvent]{head: struct{}{}, key: "events", columns: columns, none: "no changes"}
 }

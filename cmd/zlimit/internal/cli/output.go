@@ -84,6 +84,9 @@ type column[T any] struct {
 	shown func(T) string // for people
 }
 
+// title returns the name of the column for people.
+func (c column[T]) title() string { return strings.ReplaceAll(c.name, "_", " ") }
+
 // text is a column of names and the like.
 func text[T any](name string, of func(T) string) column[T] { return column[T]{name, false, of, of} }
 
@@ -152,7 +155,7 @@ func (l *listing[T]) print(a *app) error {
 		}
 		var header []string
 		for _, c := range l.columns {
-			name := strings.ReplaceAll(c.name, "_", " ")
+			name := c.title()
 			if c.right {
 				name += ">"
 			}

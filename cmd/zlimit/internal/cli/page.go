@@ -36,18 +36,33 @@ func (p *page) table(header []string, rows [][]string) {
 		}
 	}
 	for _, row := range all {
-		var line strings.Builder
+		cells := make([]cellOf, len(row))
 		for i, cell := range row {
-			space := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			if right[i] {
-				cell = space + cell
-			} else {
-				cell += space
-			}
-			line.WriteString(cell + "  ")
+			cells[i] = cellOf{cell, width[i], right[i]}
 		}
-		p.linef("%s", strings.TrimRight(line.String(), " "))
+		p.row(cells)
 	}
+}
+
+// A cellOf is a cell of a table whose column has a width, and may be aligned to the right.
+type cellOf struct {
+	text  string
+	width int
+	right bool
+}
+
+// row writes one row of a table.
+func (p *page) row(cells []cellOf) {
+	var line strings.Builder
+	for _, c := range cells {
+		space := strings.Repeat(" ", max(0, c.width-utf8.RuneCountInString(c.text)))
+		if c.right {
+			line.WriteString(space + c.text + "  ")
+		} else {
+			line.WriteString(c.text + space + "  ")
+		}
+	}
+	p.linef("%s", strings.TrimRight(line.String(), " "))
 }
 
 // grouped returns a number with commas between groups of three digits.

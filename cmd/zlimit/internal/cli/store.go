@@ -57,16 +57,24 @@ func rehearse[T any](ctx context.Context, a *app, do operation[T], opts ...zlimi
 
 // look does an operation that changes nothing, as on does. It does not create a file where there is none.
 func look[T any](ctx context.Context, a *app, dsn string, do operation[T], opts ...zlimit.Option) (T, error) {
-	var none T
-	if err := rehearse(ctx, a, do, opts...); err != nil {
+	if err := prepare(ctx, a, dsn, do, opts...); err != nil {
+		var none T
 		return none, err
+	}
+	return perform(ctx, a, dsn, do, opts...)
+}
+
+// prepare returns the rule that the input of an operation breaks, or that the file of the store is missing.
+func prepare[T any](ctx context.Context, a *app, dsn string, do operation[T], opts ...zlimit.Option) error {
+	if err := rehearse(ctx, a, do, opts...); err != nil {
+		return err
 	}
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return none, a.advise(fmt.Errorf("%w: %w", zlimit.ErrTableNotFound, err), dsn)
+			return a.advise(fmt.Errorf("%w: %w", zlimit.ErrTableNotFound, err), dsn)
 		}
 	}
-	return perform(ctx, a, dsn, do, opts...)
+	return nil
 }
 
 // perform does an operation on a store. A store in memory has every namespace, since nobody could register one before.

@@ -3,8 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -137,13 +137,10 @@ and what range it is, zlimit usage --help explains.`,
 			if err != nil {
 				return err
 			}
-			found, err := look(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Snapshot, error) {
-				return collect(l.Usage.Snapshots(ctx, q))
-			})
-			if err != nil {
-				return err
+			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Snapshot, error] {
+				return l.Usage.Snapshots(ctx, q)
 			}
-			return a.printSnapshots(q, found)
+			return lookThrough(cmd.Context(), a, dsn, rows, snapshotsOf(q))
 		},
 	}
 	f.flags(cmd)
@@ -152,34 +149,30 @@ and what range it is, zlimit usage --help explains.`,
 	return cmd
 }
 
-func (a *app) printSnapshots(q zlimit.UsageQuery, found []zlimit.Snapshot) error {
-	type result struct {
-		Window    zlimit.Window     `json:"window"`
-		From      time.Time         `json:"from"`
-		To        time.Time         `json:"to"`
-		Snapshots []zlimit.Snapshot `json:"snapshots"`
+// snapshotsOf is the list of the snapshots of a query.
+func snapshotsOf(q zlimit.UsageQuery) *stream[zlimit.Snapshot] {
+	type head struct {
+		Window zlimit.Window `json:"window"`
+		From   time.Time     `json:"from"`
+		To     time.Time     `json:"to"`
 	}
-	columns := []column[zlimit.Snapshot]{
-		instant("start", formatWindow(q.Window), func(s zlimit.Snapshot) time.Time { return s.Start }),
-		text("entity", func(s zlimit.Snapshot) string { return s.Entity }),
-		text("resource", func(s zlimit.Snapshot) string { return s.Resource }),
-	}
-	limits := map[string]bool{}
-	for _, s := range found {
-		for name := range s.Consumed {
-			limits[name] = true
+	columns := func(limits []string) []column[zlimit.Snapshot] {
+		columns := []column[zlimit.Snapshot]{
+			instant("start", formatWindow(q.Window), func(s zlimit.Snapshot) time.Time { return s.Start }),
+			text("entity", func(s zlimit.Snapshot) string { return s.Entity }),
+			text("resource", func(s zlimit.Snapshot) string { return s.Resource }),
 		}
+		for _, name := range limits {
+			there := func(s zlimit.Snapshot) bool { _, ok := s.Consumed[name]; return ok }
+			columns = append(columns, quantity(name, func(s zlimit.Snapshot) zlimit.Quantity { return s.Consumed[name] }).where(there))
+		}
+		return append(columns, number("events", func(s zlimit.Snapshot) int64 { return s.Events }))
 	}
-	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		there := func(s zlimit.Snapshot) bool { _, ok := s.Consumed[name]; return ok }
-		columns = append(columns, quantity(name, func(s zlimit.Snapshot) zlimit.Quantity { return s.Consumed[name] }).where(there))
+	return &stream[zlimit.Snapshot]{
+		head: head{q.Window, q.From, q.To}, key: "snapshots", columns: columns,
+		limits: func(s zlimit.Snapshot) iter.Seq[string] { return maps.Keys(s.Consumed) },
+		none:   noUsage(q),
 	}
-	columns = append(columns, number("events", func(s zlimit.Snapshot) int64 { return s.Events }))
-	l := listing[zlimit.Snapshot]{
-		value: result{q.Window, q.From, q.To, append([]zlimit.Snapshot{}, found...)},
-		rows:  found, columns: columns, none: noUsage(q),
-	}
-	return l.print(a)
 }
 
 func (a *app) usageSummaryCommand() *cobra.Command {
