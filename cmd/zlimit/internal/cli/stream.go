@@ -9,6 +9,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -106,7 +107,7 @@ func (s *stream[T]) printJSON(a *app, p *page, rows iter.Seq2[T, error]) error {
 	if len(head) > len("{}") {
 		p.WriteString(",")
 	}
-	fmt.Fprintf(p, "%q:[", s.key)
+	p.WriteString(strconv.Quote(s.key) + ":[")
 	between := ""
 	if err := s.each(a, p, rows, func(row T) error {
 		element, err := encodeJSON(row)
