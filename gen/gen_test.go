@@ -537,7 +537,7 @@ func TestMutants(t *testing.T) {
 	loaded, fset := known{}, token.NewFileSet()
 	source := importer.ForCompiler(fset, "source", nil)
 	for _, path := range []string{
-		"fmt", "slices", "strconv", "strings",
+		"fmt", "math", "slices", "strconv", "strings",
 		"github.com/zlimit/zlimit-go/internal/bucket",
 		"github.com/zlimit/zlimit-go/internal/expr",
 		"github.com/zlimit/zlimit-go/internal/store",

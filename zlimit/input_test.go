@@ -120,6 +120,7 @@ func TestWarningsOfTheSDK(t *testing.T) {
 	defer server.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	t.Setenv("AWS_NEW_RETRIES_2026", "true") // with which the SDK makes all calls
 	var logged bytes.Buffer
 	_, err := Open(context.Background(), "dynamodb:table?region=us-east-1&endpoint="+server.URL, WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 	if !errors.Is(err, ErrNamespaceNotFound) {

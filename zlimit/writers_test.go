@@ -237,6 +237,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"change":       "limits and their audit events; no bucket",
 		"register":     "records of namespaces; no bucket",
 		"clear":        "deletion of entities",
+		"clearBuckets": "deletion of entities",
 		"delete":       "records of namespaces; no bucket",
 		"recover":      "records of namespaces; no bucket",
 		"purge":        "records of namespaces; no bucket",
