@@ -597,3 +597,40 @@ func TestCorrectionsOfDividedBuckets(t *testing.T) {
 		t.Errorf("%d of rpd and %d of tpd are available, want -51 and 100", rpd, tpd)
 	}
 }
+
+// TestUnknownSettlementsAreWrittenOnce loses the reply of a commit for one level, and throttles that for the other: the
+// next commit writes the second alone.
+func TestUnknownSettlementsAreWrittenOnce(t *testing.T) {
+	for op, settle := range map[string]func(*Lease) error{
+		"commit":    func(lease *Lease) error { return lease.Commit(context.Background()) },
+		"roll back": func(lease *Lease) error { return lease.Rollback(context.Background()) },
+	} {
+		h := hook(newMemory(t))
+		l := newLimiter(t, Store{impl: h}, WithClock(newClock().now))
+		putEntity(t, l, "key-1", "team")
+		setSystem(t, l, PerDay("rpd", 100))
+		lease := acquire(t, l, ask(Amounts{"rpd": 10}))
+		if err := lease.Adjust(Amounts{"rpd": 5}); err != nil {
+			t.Fatal(err)
+		}
+		var calls atomic.Int64
+		h.set(func(...store.Write) error {
+			return &store.Error{Op: "UpdateItem", Unavailable: true, Unknown: calls.Add(1) == 1, Err: errors.New("no reply")}
+		})
+		var outage *UnavailableError
+		if err := settle(lease); !errors.As(err, &outage) || !outage.Unknown {
+			t.Fatalf("%s = %v, want an unknown outcome", op, err)
+		}
+		h.set(times(0, nil))
+		writes := h.writes.Load()
+		if err := settle(lease); err != nil {
+			t.Fatalf("%s again = %v", op, err)
+		}
+		if n := h.writes.Load() - writes; n != 1 {
+			t.Errorf("%s again makes %d writes, want 1", op, n)
+		}
+		if err := settle(lease); !errors.Is(err, ErrLeaseClosed) {
+			t.Errorf("%s of a closed lease = %v", op, err)
+		}
+	}
+}
