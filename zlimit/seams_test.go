@@ -634,3 +634,32 @@ func TestUnknownSettlementsAreWrittenOnce(t *testing.T) {
 		}
 	}
 }
+
+// A behind store has not heard of any item yet when it is not asked for consistency.
+type behind struct{ store.Store }
+
+func (b behind) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	if !consistent {
+		return make([]expr.Item, len(keys)), nil
+	}
+	return b.Store.Read(ctx, keys, consistent)
+}
+
+// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: that there are none is only told
+// when it is so.
+func TestLimitsThatWereJustStored(t *testing.T) {
+	s := newMemory(t)
+	h := hook(Store{impl: behind{s.impl}})
+	l := newLimiter(t, Store{impl: h}, WithClock(newClock().now))
+	for _, reads := range []int64{2, 0} {
+		before := h.reads.Load()
+		if _, err := l.Acquire(t.Context(), ask(Amounts{"rpm": 1})); !errors.Is(err, ErrNoLimits) {
+			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
+		}
+		if got := h.reads.Load() - before; got != reads {
+			t.Errorf("%d reads tell it, want %d", got, reads)
+		}
+	}
+	setSystem(t, newLimiter(t, s, WithClock(newClock().now)), PerDay("rpm", 10))
+	acquire(t, newLimiter(t, Store{impl: behind{s.impl}}, WithClock(newClock().now)), ask(Amounts{"rpm": 1}))
+}
