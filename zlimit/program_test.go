@@ -232,6 +232,7 @@ func (w *world) step(opts []Option) {
 		if err := p.limiter.Entities.Delete(ctx, entity); err != nil {
 			t.Fatal(err)
 		}
+		w.clock.sleep(10 * time.Second) // a stamp stands for one state of an item; a deleted one that comes back gets another
 		if _, err := p.limiter.Entities.Create(ctx, e); err != nil {
 			t.Fatal(err)
 		}
