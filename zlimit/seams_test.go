@@ -663,3 +663,42 @@ func TestLimitsThatWereJustStored(t *testing.T) {
 	setSystem(t, newLimiter(t, s, WithClock(newClock().now)), PerDay("rpm", 10))
 	acquire(t, newLimiter(t, Store{impl: behind{s.impl}}, WithClock(newClock().now)), ask(Amounts{"rpm": 1}))
 }
+
+// TestTimeUntilBringsInLine changes limits, and asks for the wait alone: it is the wait that there is.
+func TestTimeUntilBringsInLine(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), WithClock(c.now), WithFreshness(0))
+	setSystem(t, l, PerMinute("rpm", 60))
+	acquire(t, l, ask(Amounts{"rpm": 60}))
+	setSystem(t, l, PerSecond("rpm", 60))
+	c.sleep(100 * time.Millisecond)
+	told, err := l.TimeUntil(t.Context(), ask(Amounts{"rpm": 60}))
+	if err != nil || told <= 0 {
+		t.Fatalf("TimeUntil() = %v, %v, want a wait", told, err)
+	}
+	c.sleep(told)
+	acquire(t, l, ask(Amounts{"rpm": 60}))
+}
+
+// TestOwnersThatChanged gives an entity a parent, which a process learns as it finds the item with other limits: the
+// parent is charged at once.
+func TestOwnersThatChanged(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+	putEntity(t, other, "key-1", "")
+	setSystem(t, l, PerDay("rpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	if err := other.Entities.Delete(t.Context(), "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	putEntity(t, other, "key-1", "team")
+	c.sleep(2 * time.Second)
+	r := ask(Amounts{"rpd": 2})
+	r.Limits = []Limit{PerDay("rpd", 200)}
+	acquire(t, newLimiter(t, s, WithClock(c.now)), r)
+	acquire(t, l, ask(Amounts{"rpd": 5}))
+	if _, consumed := left(t, l, "team", "rpd"); consumed != 7_000 {
+		t.Errorf("the parent counts %d, want 7000", consumed)
+	}
+}
