@@ -597,3 +597,108 @@ func TestCorrectionsOfDividedBuckets(t *testing.T) {
 		t.Errorf("%d of rpd and %d of tpd are available, want -51 and 100", rpd, tpd)
 	}
 }
+
+// TestUnknownSettlementsAreWrittenOnce loses the reply of a commit for one level, and throttles that for the other: the
+// next commit writes the second alone.
+func TestUnknownSettlementsAreWrittenOnce(t *testing.T) {
+	for op, settle := range map[string]func(*Lease) error{
+		"commit":    func(lease *Lease) error { return lease.Commit(context.Background()) },
+		"roll back": func(lease *Lease) error { return lease.Rollback(context.Background()) },
+	} {
+		h := hook(newMemory(t))
+		l := newLimiter(t, Store{impl: h}, WithClock(newClock().now))
+		putEntity(t, l, "key-1", "team")
+		setSystem(t, l, PerDay("rpd", 100))
+		lease := acquire(t, l, ask(Amounts{"rpd": 10}))
+		if err := lease.Adjust(Amounts{"rpd": 5}); err != nil {
+			t.Fatal(err)
+		}
+		var calls atomic.Int64
+		h.set(func(...store.Write) error {
+			return &store.Error{Op: "UpdateItem", Unavailable: true, Unknown: calls.Add(1) == 1, Err: errors.New("no reply")}
+		})
+		var outage *UnavailableError
+		if err := settle(lease); !errors.As(err, &outage) || !outage.Unknown {
+			t.Fatalf("%s = %v, want an unknown outcome", op, err)
+		}
+		h.set(times(0, nil))
+		writes := h.writes.Load()
+		if err := settle(lease); err != nil {
+			t.Fatalf("%s again = %v", op, err)
+		}
+		if n := h.writes.Load() - writes; n != 1 {
+			t.Errorf("%s again makes %d writes, want 1", op, n)
+		}
+		if err := settle(lease); !errors.Is(err, ErrLeaseClosed) {
+			t.Errorf("%s of a closed lease = %v", op, err)
+		}
+	}
+}
+
+// A behind store has not heard of any item yet when it is not asked for consistency.
+type behind struct{ store.Store }
+
+func (b behind) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	if !consistent {
+		return make([]expr.Item, len(keys)), nil
+	}
+	return b.Store.Read(ctx, keys, consistent)
+}
+
+// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: that there are none is only told
+// when it is so.
+func TestLimitsThatWereJustStored(t *testing.T) {
+	s := newMemory(t)
+	h := hook(Store{impl: behind{s.impl}})
+	l := newLimiter(t, Store{impl: h}, WithClock(newClock().now))
+	for _, reads := range []int64{2, 0} {
+		before := h.reads.Load()
+		if _, err := l.Acquire(t.Context(), ask(Amounts{"rpm": 1})); !errors.Is(err, ErrNoLimits) {
+			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
+		}
+		if got := h.reads.Load() - before; got != reads {
+			t.Errorf("%d reads tell it, want %d", got, reads)
+		}
+	}
+	setSystem(t, newLimiter(t, s, WithClock(newClock().now)), PerDay("rpm", 10))
+	acquire(t, newLimiter(t, Store{impl: behind{s.impl}}, WithClock(newClock().now)), ask(Amounts{"rpm": 1}))
+}
+
+// TestTimeUntilBringsInLine changes limits, and asks for the wait alone: it is the wait that there is.
+func TestTimeUntilBringsInLine(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), WithClock(c.now), WithFreshness(0))
+	setSystem(t, l, PerMinute("rpm", 60))
+	acquire(t, l, ask(Amounts{"rpm": 60}))
+	setSystem(t, l, PerSecond("rpm", 60))
+	c.sleep(100 * time.Millisecond)
+	told, err := l.TimeUntil(t.Context(), ask(Amounts{"rpm": 60}))
+	if err != nil || told <= 0 {
+		t.Fatalf("TimeUntil() = %v, %v, want a wait", told, err)
+	}
+	c.sleep(told)
+	acquire(t, l, ask(Amounts{"rpm": 60}))
+}
+
+// TestOwnersThatChanged gives an entity a parent, which a process learns as it finds the item with other limits: the
+// parent is charged at once.
+func TestOwnersThatChanged(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+	putEntity(t, other, "key-1", "")
+	setSystem(t, l, PerDay("rpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	if err := other.Entities.Delete(t.Context(), "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	putEntity(t, other, "key-1", "team")
+	c.sleep(2 * time.Second)
+	r := ask(Amounts{"rpd": 2})
+	r.Limits = []Limit{PerDay("rpd", 200)}
+	acquire(t, newLimiter(t, s, WithClock(c.now)), r)
+	acquire(t, l, ask(Amounts{"rpd": 5}))
+	if _, consumed := left(t, l, "team", "rpd"); consumed != 7_000 {
+		t.Errorf("the parent counts %d, want 7000", consumed)
+	}
+}

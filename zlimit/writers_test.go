@@ -84,8 +84,10 @@ func (p *party) change(ctx context.Context, limits ...Limit) error {
 
 // expire deletes what has expired, as the store would.
 func (p *party) expire(ctx context.Context) error {
-	s, _ := p.before.Store.(*witness).Store.(store.Expirer)
-	return s.Expire(ctx, thousands(p.limiter.now().UnixMilli()))
+	w := p.before.Store.(*witness)
+	w.mu.Lock() // so that no write that the witness looks at meets it
+	defer w.mu.Unlock()
+	return w.Store.(store.Expirer).Expire(ctx, thousands(p.limiter.now().UnixMilli()))
 }
 
 // A setting is the state in which two writers meet.

@@ -33,7 +33,12 @@ func (m *mean) forward(request *http.Request, call Call, about *subject) (*http.
 	if err != nil || reply.StatusCode != http.StatusOK {
 		return reply, err
 	}
-	return m.age(reply, call)
+	switch call.Operation {
+	case "GetItem", "Query", "BatchGetItem":
+		return m.age(reply, call)
+	default:
+		return reply, nil
+	}
 }
 
 // keep reads an item before it is written.

@@ -101,7 +101,8 @@ func (e *Engine) firstLevel(ctx context.Context, r *Request, began int64) (level
 	return level{b, limits, bucket.Demand{Amounts: r.Amounts}, began}, nil
 }
 
-// limitsOf returns the limits that hold for a request: its own, with the stored owner, or the stored ones.
+// limitsOf returns the limits that hold for a request: its own, with the stored owner, or the stored ones. That there are
+// none is told from a consistent read alone.
 func (e *Engine) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, error) {
 	stored, err := e.options.Source.For(ctx, b)
 	switch {
@@ -113,6 +114,14 @@ func (e *Engine) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, 
 		own := *r.Own
 		own.Owner = stored.Owner
 		return &own, nil
+	case len(stored.Config.Params) == 0 && stored.Epoch == 0: // by a read that may be moments behind
+		if stored, err = e.options.Source.After(ctx, b, e.NextEpoch()); err != nil {
+			return nil, err
+		}
+		if len(stored.Config.Params) > 0 {
+			return stored, nil
+		}
+		return nil, &NoLimitsError{b.Entity, b.Resource}
 	case len(stored.Config.Params) == 0:
 		return nil, &NoLimitsError{b.Entity, b.Resource}
 	default:
