@@ -136,8 +136,8 @@ func (m *middleware) acquire(r *http.Request) (*zlimit.Lease, error) {
 // allocation.
 type scope struct {
 	context.Context //nolint:containedctx // it is a context
-	lease  *zlimit.Lease
-	values [2]string
+	lease           *zlimit.Lease
+	values          [2]string
 }
 
 type leaseKey struct{}

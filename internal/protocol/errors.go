@@ -79,6 +79,16 @@ func IsUnknown(err error) bool {
 // IsThrottled reports whether an error says that the store is asked too often.
 func IsThrottled(err error) bool { return store.OutcomeOf(err) == store.Throttled }
 
+// isOutage reports whether an error says that the store did not answer, or could not serve.
+func isOutage(err error) bool {
+	switch store.OutcomeOf(err) {
+	case store.Throttled, store.Unavailable, store.Unknown:
+		return true
+	default:
+		return false
+	}
+}
+
 // storeErrors returns the errors of the store in an error, which may be several joined.
 func storeErrors(err error) (found []*store.Error) {
 	switch e := err.(type) { //nolint:errorlint // every error of the tree is looked at

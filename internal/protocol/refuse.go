@@ -45,10 +45,11 @@ func (e *Engine) covered(l *level) bool {
 // configured limits is brought in line, so that what is told is what will happen. It returns errRoom when the view shows
 // enough tokens after all.
 //
-// When a level was proven to fall short, the request stays rejected if the others cannot be read.
+// An outage changes no rejection: a level that was proven to fall short rejects the request though the others cannot be
+// read, and a level that falls short by its configured limits does though its item cannot be brought in line.
 func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error {
 	if err := e.refresh(ctx, levels); err != nil {
-		if proven && ctx.Err() == nil && (len(levels) > 1 || IsThrottled(err)) || IsThrottled(err) && e.foreseen(levels) {
+		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && e.foreseen(levels)) {
 			return e.rejection(levels)
 		}
 		return err
@@ -61,7 +62,7 @@ func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error 
 		}
 		v := l.bucket.view(e.seenFor(l))
 		err := e.bringInLine(ctx, l, &v)
-		if err != nil && !IsThrottled(err) { // a change of limits that cannot be written takes effect later
+		if err != nil && (!isOutage(err) || ctx.Err() != nil) {
 			return err
 		}
 		rejected = rejected || err != nil || !e.covered(l)

@@ -15,17 +15,17 @@ import (
 var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 
 // takeFromShard takes the demand of a level from one shard: it decides from the last image, sends the write, and on a
-// failed condition decides again from the image that came back.
+// failed condition decides again from the image that came back. It returns errShort when the shard falls short, by the
+// level's limits; an item that differs from them is brought in line before the rejection is told, see refuse.
 //
 // Freshness is judged against the time the call began. Judged against each attempt, every lost race would make the stamp
 // stale again, and N writers would cost N attempts.
 func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
-	image, limits, aligned := s.image.Load(), l.limits, false
+	image, limits := s.image.Load(), l.limits
 	began := e.now()
 	for attempt := range table.MaxAttempts {
-		aligning := false // this attempt changes the limits alone
 		if image == nil {
 			var err error
 			if image, err = e.loadShard(ctx, l.bucket, s, attempt > 0); err != nil {
@@ -47,50 +47,35 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			now = e.now()
 			plan.Decide(image.state(), &limits.Config, &l.demand, now)
 		}
-		switch plan.Kind {
-		case bucket.Crowded:
+		switch {
+		case plan.Kind == bucket.Crowded:
 			return &CrowdedError{s.Entity, s.Resource}
-		case bucket.Reject:
-			switch {
-			case !e.recent(image, l.began, now): // a read costs a fifth of a write that is bound to fail
-				next, err := e.readShard(ctx, s)
-				if IsThrottled(err) {
-					return errShort // as far as is known, and asking again would make it worse
-				}
-				if err != nil {
-					return err
-				}
-				image = next
-				continue
-			case aligned || !image.exists || limits.Config.InLine(&image.State, now):
-				return errShort
+		case plan.Kind == bucket.Reject && e.recent(image, l.began, now):
+			return errShort
+		case plan.Kind == bucket.Reject: // a read costs a fifth of a write that is bound to fail
+			next, err := e.readShard(ctx, s)
+			if IsThrottled(err) {
+				return errShort // as far as is known, and asking again would make it worse
 			}
-			plan.Align(image.state(), &limits.Config, now) // the change of limits takes effect though nothing is taken
-			aligned, aligning = true, true
-			if !plan.Writes() {
-				return &CrowdedError{s.Entity, s.Resource}
+			if err != nil {
+				return err
 			}
+			image = next
+			continue
 		}
 		next, applied, err := e.write(ctx, s, limits.Owner, image, plan)
 		if err != nil {
-			if aligning && IsThrottled(err) {
-				return errShort
-			}
 			e.splitIfThrottled(ctx, l, s, image, err)
 			return err
 		}
-		image = next
-		switch {
-		case applied && aligning:
-			continue // what is taken now is decided from the item as it is configured
-		case applied:
+		if applied {
 			if plan.Kind == bucket.Create {
 				e.expire(ctx)
 			}
 			e.rebalance(ctx, l, s, next)
 			return nil
 		}
-		aligned = false
+		image = next
 		if err := e.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
