@@ -1,0 +1,281 @@
+package llm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+func TestCallsAreSettled(t *testing.T) {
+	paths := map[llm.API]string{
+		llm.OpenAIChat: chatPath, llm.OpenAIResponses: "/v1/responses", llm.AnthropicMessages: "/v1/messages",
+		llm.GeminiContent: "/v1beta/models/m:streamGenerateContent", llm.BedrockConverse: "/model/MODEL/converse-stream",
+	}
+	for _, a := range answers(t) {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000), zlimit.PerMinute("out", 100_000))
+		body := &pieces{rest: a.body, lengths: func(int) int { return 5 }}
+		transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {a.contentType}}, body),
+			llm.WithLimit("rpm", llm.PerRequest), llm.WithLimit("tpm", llm.PerBedrockToken), llm.WithLimit("out", llm.PerOutput),
+			llm.WithModels(llm.Rule{Pattern: "*", Resource: "models"}))
+		path := strings.ReplaceAll(paths[a.call.API], "MODEL", a.call.Model)
+		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m","max_tokens":500}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(response.Body); err != nil || !bytes.Equal(got, a.body) {
+			t.Errorf("%s: the body is changed, or %v", a.name, err)
+		}
+		if err := response.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := reports.one(t).Usage; got != a.want {
+			t.Errorf("%s: Usage = %+v, want %+v", a.name, got, a.want)
+		}
+		want := map[string]int64{"rpm": 9, "tpm": 100_000 - a.want.Input - a.want.CacheWrite - 5*a.want.Output, "out": 100_000 - a.want.Output}
+		if got := left(t, limiter, "models"); !maps.Equal(got, want) {
+			t.Errorf("%s: left are %v, want %v", a.name, got, want)
+		}
+	}
+}
+
+// TestEstimates looks at the estimate while a call is under way.
+func TestEstimates(t *testing.T) {
+	picture := strings.Repeat("A", 100_000)
+	for _, test := range []struct {
+		name, path, body string
+		want             int64
+	}{
+		{"a bound of the answer", chatPath, `{"model":"m","messages":[{"content":"12345678"}],"max_tokens":500}`, 2 + 500},
+		{"the newer bound", chatPath, `{"max_completion_tokens":300,"model":"m","max_tokens":500}`, 300},
+		{"the newer bound, last", chatPath, `{"max_tokens":500,"model":"m","max_completion_tokens":300}`, 300},
+		{"several choices", chatPath, `{"model":"m","max_tokens":500,"n":3}`, 1500},
+		{"no bound", chatPath, `{"model":"m"}`, 1024},
+		{"a bound that is none", chatPath, `{"model":"m","max_tokens":-5}`, 1024},
+		{"a picture", chatPath, `{"model":"m","messages":[{"content":[{"image_url":{"url":"data:` + picture + `"}}]}],"max_tokens":1}`, 1001},
+		{"responses", "/v1/responses", `{"model":"m","input":"1234","max_output_tokens":7}`, 8},
+		{"messages", "/v1/messages", `{"model":"m","max_tokens":7,"system":"1234"}`, 8},
+		{"Gemini", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"1234"},{"inlineData":{"data":"` + picture + `"}}]}],"generationConfig":{"maxOutputTokens":7,"candidateCount":2}}`, 1015},
+		{"Converse", "/model/m/converse", `{"inferenceConfig":{"maxTokens":7},"system":[{"text":"1234"}]}`, 8},
+		{"a body that is no JSON", "/model/m/converse", `hello`, 1024},
+		{"an estimate above the capacity", chatPath, `{"model":"m","max_tokens":10000000}`, 100_000},
+		{"an absurd one", chatPath, `{"model":"m","max_tokens":9223372036854775807,"n":9}`, 100_000},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000))
+		var taken int64
+		transport, _ := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+			taken = 100_000 - left(t, limiter, "m")["tpm"]
+			if got, err := io.ReadAll(r.Body); err != nil || string(got) != test.body {
+				t.Errorf("%s: the request is changed: %q, %v", test.name, got, err)
+			}
+			return nil, errors.New("no answer")
+		}))
+		if _, err := transport.RoundTrip(newRequest(t, test.path, test.body)); err == nil {
+			t.Errorf("%s: RoundTrip() = nil, want the error of the base", test.name)
+		}
+		if taken != test.want {
+			t.Errorf("%s: %d tokens are taken, want %d", test.name, taken, test.want)
+		}
+		if got := left(t, limiter, "m"); got["tpm"] != 100_000 || got["rpm"] != 10 {
+			t.Errorf("%s: left are %v, want all after a request that was not sent", test.name, got)
+		}
+	}
+}
+
+func TestEndings(t *testing.T) {
+	const stream = `data: {"choices":[{"delta":{"content":"eight ch"}}]}` + "\n\n"
+	sse := http.Header{"Content-Type": {"text/event-stream"}}
+	long := "12345678901234567890123456789012345678901234567890" // a prompt of 13 tokens
+	for _, test := range []struct {
+		name   string
+		status int
+		act    func(t *testing.T, cancel context.CancelFunc, body io.ReadCloser)
+		want   zlimit.Amounts
+	}{
+		{"closed before the first token", 200, func(*testing.T, context.CancelFunc, io.ReadCloser) {}, zlimit.Amounts{"rpm": 1, "tpm": 13}},
+		{"closed after the first token", 200, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
+			if _, err := io.ReadFull(body, make([]byte, len(stream))); err != nil {
+				t.Error(err)
+			}
+		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
+		{"cancelled after the first token", 200, func(t *testing.T, cancel context.CancelFunc, body io.ReadCloser) {
+			if _, err := io.ReadFull(body, make([]byte, len(stream))); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
+		{"read to an end without usage", 200, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
+			if _, err := io.ReadAll(body); err != nil {
+				t.Error(err)
+			}
+		}, zlimit.Amounts{"rpm": 1, "tpm": 15}},
+		{"an error of the provider", 500, func(t *testing.T, _ context.CancelFunc, body io.ReadCloser) {
+			if _, err := io.ReadAll(body); err != nil {
+				t.Error(err)
+			}
+		}, zlimit.Amounts{"rpm": 1, "tpm": 0}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
+			body := &pieces{rest: []byte(stream), lengths: func(left int) int { return left }}
+			transport, reports := newTransport(t, limiter, respond(test.status, sse, body))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			request := newRequest(t, chatPath, `{"stream":true,"model":"m","messages":[{"content":"`+long+`"}],"max_tokens":500}`)
+			response, err := transport.RoundTrip(request.WithContext(ctx))
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.act(t, cancel, response.Body)
+			for range 2 {
+				if err := response.Body.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if got := reports.one(t); !maps.Equal(got.Charged, test.want) || got.Err != nil || got.Usage.Complete {
+				t.Errorf("Report = %+v, want charged %v", got, test.want)
+			}
+			if got := left(t, limiter, "m"); got["rpm"] != 9 || got["tpm"] != 1000-test.want["tpm"] {
+				t.Errorf("left are %v", got)
+			}
+		})
+	}
+}
+
+// TestForgotten drops an answer without reading or closing it: the end of the context settles it.
+func TestForgotten(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
+	settled := make(chan llm.Report, 2)
+	body := &pieces{rest: []byte("data: "), lengths: func(left int) int { return left }}
+	transport, _ := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {"text/event-stream"}}, body),
+		llm.WithObserver(func(_ context.Context, r llm.Report) { settled <- r }))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if _, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`).WithContext(ctx)); err != nil { //nolint:bodyclose // it is what is tested
+		t.Fatal(err)
+	}
+	cancel()
+	if got := <-settled; got.Err != nil || got.Charged["tpm"] != 0 {
+		t.Errorf("Report = %+v, want one without tokens", got)
+	}
+}
+
+// TestRaces ends calls in all ways at once; each settles once.
+func TestRaces(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 100_000), zlimit.PerMinute("tpm", 10_000_000))
+	var settlements, total atomic.Int64
+	for _, a := range answers(t)[:4] {
+		for _, opt := range []llm.Option{llm.WithDrain(1<<20, time.Minute), llm.WithPeek(1 << 20)} {
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				body := &pieces{rest: a.body, lengths: func(int) int { return 50 }}
+				return respond(200, http.Header{"Content-Type": {a.contentType}}, body)(r)
+			})
+			transport, _ := newTransport(t, limiter, base, opt, llm.WithModels(llm.Rule{Pattern: "*", Resource: "m"}),
+				llm.WithObserver(func(_ context.Context, r llm.Report) {
+					settlements.Add(1)
+					total.Add(r.Charged["tpm"])
+					if r.Err != nil {
+						t.Error(r.Err)
+					}
+				}))
+			var group sync.WaitGroup
+			for i := range 50 {
+				group.Go(func() {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					path := map[llm.API]string{llm.OpenAIChat: chatPath, llm.OpenAIResponses: "/responses", llm.AnthropicMessages: "/messages", llm.GeminiContent: "/models/m:streamGenerateContent"}[a.call.API]
+					response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m"}`).WithContext(ctx))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					var ends sync.WaitGroup
+					ends.Go(func() { _, _ = io.CopyN(io.Discard, response.Body, int64(40*i)) })
+					ends.Go(func() { cancel() })
+					ends.Go(func() { _ = response.Body.Close() })
+					ends.Wait()
+				})
+			}
+			group.Wait()
+			if err := transport.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	eventually(t, func() bool { return settlements.Load() >= 400 })
+	if got := settlements.Load(); got != 400 {
+		t.Errorf("%d settlements of 400 calls", got)
+	}
+	if got := left(t, limiter, "m"); got["tpm"] != 10_000_000-total.Load() || got["rpm"] != 100_000-400 {
+		t.Errorf("left are %v, and %d tokens are reported", got, total.Load())
+	}
+}
+
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := answers(t)[0]
+		for _, test := range []struct {
+			name  string
+			leave func(cancel context.CancelFunc, body io.Closer)
+			send  []byte
+			hang  bool
+			whole bool
+		}{
+			{"closed", func(_ context.CancelFunc, body io.Closer) { _ = body.Close() }, a.body, false, true},
+			{"cancelled", func(cancel context.CancelFunc, _ io.Closer) { cancel() }, a.body, false, true},
+			{"a provider that hangs", func(_ context.CancelFunc, body io.Closer) { _ = body.Close() }, a.body[:600], true, false},
+			{"an answer that is too long", func(_ context.CancelFunc, body io.Closer) { _ = body.Close() }, append(bytes.Repeat([]byte(": comment\n"), 10_000), a.body...), false, false},
+		} {
+			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
+			r, w := io.Pipe()
+			var outbound context.Context
+			transport, reports := newTransport(t, limiter, roundTripper(func(r2 *http.Request) (*http.Response, error) {
+				outbound = r2.Context() //nolint:fatcontext // it is what the transport sends
+				return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, r)(r2)
+			}), llm.WithDrain(50_000, time.Minute))
+			ctx, cancel := context.WithCancel(t.Context())
+			response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","stream":true}`).WithContext(ctx))
+			if err != nil {
+				t.Fatal(err)
+			}
+			context.AfterFunc(outbound, func() { _ = w.CloseWithError(outbound.Err()) })
+			go func() {
+				_, _ = w.Write(test.send[:10])
+				_, _ = w.Write(test.send[10:])
+				if !test.hang {
+					_ = w.Close()
+				}
+			}()
+			if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil {
+				t.Fatal(err)
+			}
+			test.leave(cancel, response.Body)
+			synctest.Wait()
+			if test.name == "cancelled" {
+				if _, err := response.Body.Read(make([]byte, 10)); !errors.Is(err, context.Canceled) {
+					t.Errorf("Read() after the end of the context = %v, want its error", err)
+				}
+			}
+			if err := transport.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if got := reports.one(t).Usage; got.Complete != test.whole || test.whole && got != a.want {
+				t.Errorf("%s: Usage = %+v, want complete %v", test.name, got, test.whole)
+			}
+			_ = response.Body.Close()
+			cancel()
+		}
+	})
+}

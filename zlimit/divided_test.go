@@ -1,0 +1,85 @@
+package zlimit
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestMergedShardsDoNotCount has another process merge the shards of a bucket: their images count no more.
+func TestMergedShardsDoNotCount(t *testing.T) {
+	c := newClock()
+	s := Store{impl: partitioned{newMemory(t).impl}}
+	l := newLimiter(t, s, WithClock(c.now), WithRejectionCache(0))
+	setSystem(t, l, PerDay("rpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	divide(t, l)
+	acquire(t, l, ask(Amounts{"rpd": 90})) // of both shards
+	available(t, l, "rpd")                 // both are known
+	other := newLimiter(t, s, WithClock(c.now))
+	if err := joinAt(t.Context(), other, "key-1", shardsOf(t, l)[0]); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, other, ask(Amounts{"rpd": 9}))
+	for range 3 {
+		e := reject(t, l, ask(Amounts{"rpd": 5}))
+		if e.RetryAfter() < time.Hour || len(e.Violations()) != 1 || e.Statuses[0].Available != 0 {
+			t.Errorf("rejected by %v, retry after %v; want one violation with nothing available", e.Statuses, e.RetryAfter())
+		}
+	}
+}
+
+// TestFullShardsKeepRefill takes half of a divided bucket from one shard, and waits: the refill that the other one cannot
+// hold is not lost.
+func TestFullShardsKeepRefill(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(c.now), WithFreshness(0))
+	setSystem(t, l, PerSecond("rpm", 1000, Burst(10_000)))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	divide(t, l)
+	c.sleep(time.Minute)
+	acquire(t, l, ask(Amounts{"rpm": 4900}))
+	c.sleep(4 * time.Second)
+	if got := available(t, l, "rpm"); got < 9099 || got > 9100 {
+		t.Errorf("%d are available, want 9100", got)
+	}
+	reject(t, l, ask(Amounts{"rpm": 9101}))
+	acquire(t, l, ask(Amounts{"rpm": 9098})) // each shard rounds down
+	reject(t, l, ask(Amounts{"rpm": 3}))
+}
+
+// TestDividedBucketIsDeleted has another process delete a divided bucket whose shards are to be made even.
+func TestDividedBucketIsDeleted(t *testing.T) {
+	c := newClock()
+	s := Store{impl: partitioned{newMemory(t).impl}}
+	l := newLimiter(t, s, WithClock(c.now))
+	other := newLimiter(t, s, WithClock(c.now))
+	putEntity(t, l, "key-1", "")
+	setSystem(t, l, PerSecond("rpm", 1000, Burst(10_000)), PerDay("rpd", 10))
+	acquire(t, l, ask(Amounts{"rpm": 1}))
+	divide(t, l)
+	c.sleep(time.Minute)
+	available(t, l, "rpm") // both shards are known to be full
+	if err := other.Entities.Delete(t.Context(), "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, ask(Amounts{"rpm": 4900}))
+	if got := available(t, l, "rpm"); got != 5100 {
+		t.Errorf("%d are available, want 5100", got)
+	}
+}
+
+// TestCorrectionsOfDividedBuckets gives back of one limit what its shard has no room for, together with a debt of another.
+func TestCorrectionsOfDividedBuckets(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(c.now))
+	setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 100))
+	lease := acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 80}))
+	divide(t, l) // 10 of tpd for each
+	if err := errors.Join(lease.Adjust(Amounts{"rpd": 150, "tpd": -80}), lease.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if rpd, tpd := available(t, l, "rpd"), available(t, l, "tpd"); rpd != -51 || tpd != 100 {
+		t.Errorf("%d of rpd and %d of tpd are available, want -51 and 100", rpd, tpd)
+	}
+}

@@ -1,0 +1,112 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A hooked store asks a hook before each call that writes; an error of the hook takes the place of the call.
+type hooked struct {
+	store.Store
+	hook   atomic.Pointer[func(writes ...store.Write) error]
+	reads  atomic.Int64
+	writes atomic.Int64
+}
+
+func hook(s Store) *hooked { return &hooked{Store: s.impl} }
+
+func (h *hooked) set(f func(writes ...store.Write) error) { h.hook.Store(&f) }
+
+func (h *hooked) ask(writes ...store.Write) error {
+	h.writes.Add(1)
+	if f := h.hook.Load(); f != nil {
+		return (*f)(writes...)
+	}
+	return nil
+}
+
+func (h *hooked) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if err := h.ask(w); err != nil {
+		return store.Result{}, err
+	}
+	return h.Store.Write(ctx, w)
+}
+
+func (h *hooked) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	if err := h.ask(writes...); err != nil {
+		return nil, err
+	}
+	return h.Store.Transact(ctx, writes)
+}
+
+func (h *hooked) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	h.reads.Add(1)
+	return h.Store.Read(ctx, keys, consistent)
+}
+
+// times returns a hook that returns an error so many times.
+func times(n int64, err error) func(...store.Write) error {
+	var calls atomic.Int64
+	return func(...store.Write) error {
+		if calls.Add(1) <= n {
+			return err
+		}
+		return nil
+	}
+}
+
+// A throttledReads is a store that is asked to read too often.
+type throttledReads struct {
+	*hooked
+	on atomic.Bool
+}
+
+func (r *throttledReads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	if r.on.Load() {
+		return nil, &store.Error{Op: "BatchGetItem", Unavailable: true, Throttled: true, Err: errors.New("slow down")}
+	}
+	return r.hooked.Read(ctx, keys, consistent)
+}
+
+// A lagged store answers eventual reads, once it is frozen, by what the reads before found.
+type lagged struct {
+	store.Store
+	mu     sync.Mutex
+	frozen bool
+	items  map[store.Key]expr.Item
+}
+
+func (s *lagged) freeze() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.frozen = true
+}
+
+func (s *lagged) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	items, err := s.Store.Read(ctx, keys, consistent)
+	for i, key := range keys {
+		if old, ok := s.items[key]; ok && s.frozen && !consistent {
+			items[i] = old
+		} else if err == nil && !s.frozen {
+			s.items[key] = items[i]
+		}
+	}
+	return items, err
+}
+
+// A behind store has not heard of any item yet when it is not asked for consistency.
+type behind struct{ store.Store }
+
+func (b behind) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	if !consistent {
+		return make([]expr.Item, len(keys)), nil
+	}
+	return b.Store.Read(ctx, keys, consistent)
+}

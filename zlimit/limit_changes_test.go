@@ -1,0 +1,265 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestRejectionsBringInLine changes limits of a bucket that rejects: the change takes effect by the first request that
+// meets it, at the cost of one write, and the wait that is told is the wait that there is.
+func TestRejectionsBringInLine(t *testing.T) {
+	own := func(r Request, limits ...Limit) Request {
+		r.Limits = limits
+		return r
+	}
+	child := Request{Entity: "key-1", Resource: "gpt-4", Consume: Amounts{"rpm": 60}}
+	for name, test := range map[string]struct {
+		before []Limit
+		take   int64
+		owe    int64
+		after  func(t *testing.T, l *RateLimiter)
+		ask    Request
+	}{
+		"a raised rate": {
+			before: []Limit{PerMinute("rpm", 60)}, take: 60, ask: child,
+			after: func(t *testing.T, l *RateLimiter) { setSystem(t, l, PerSecond("rpm", 60)) },
+		},
+		"a lowered rate": {
+			before: []Limit{PerSecond("rpm", 60)}, take: 60, ask: child,
+			after: func(t *testing.T, l *RateLimiter) { setSystem(t, l, PerMinute("rpm", 60)) },
+		},
+		"a raised burst": {
+			before: []Limit{PerSecond("rpm", 10)}, take: 10, ask: ask(Amounts{"rpm": 500}),
+			after: func(t *testing.T, l *RateLimiter) { setSystem(t, l, PerSecond("rpm", 1000)) },
+		},
+		"a bucket in debt": {
+			before: []Limit{PerMinute("rpm", 60)}, take: 60, owe: 300, ask: child,
+			after: func(t *testing.T, l *RateLimiter) { setSystem(t, l, PerSecond("rpm", 60)) },
+		},
+		"a parent's limit": {
+			before: []Limit{PerMinute("rpm", 60)}, take: 60, ask: child,
+			after: func(t *testing.T, l *RateLimiter) {
+				putEntity(t, l, "key-1", "team")
+				l.Limits.Invalidate()
+				setSystem(t, l, PerSecond("rpm", 60))
+			},
+		},
+		"limits of the request": {
+			before: []Limit{PerMinute("rpm", 60)}, take: 60, ask: own(child, PerSecond("rpm", 60)),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClock()
+			h := hook(newMemory(t))
+			l := newLimiter(t, Store{impl: h}, WithClock(c.now), WithFreshness(0), WithRejectionCache(0))
+			setSystem(t, l, test.before...)
+			lease := acquire(t, l, ask(Amounts{"rpm": test.take}))
+			if err := errors.Join(lease.Adjust(Amounts{"rpm": test.owe}), lease.Commit(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			if test.after != nil {
+				test.after(t, l)
+			}
+			c.sleep(100 * time.Millisecond)
+			wait := reject(t, l, test.ask).RetryAfter()
+			writes := h.writes.Load()
+			if again := reject(t, l, test.ask).RetryAfter(); again != wait || h.writes.Load() != writes {
+				t.Errorf("a second rejection tells %v after %d more writes, want %v after none", again, h.writes.Load()-writes, wait)
+			}
+			if told, err := l.TimeUntil(t.Context(), test.ask); err != nil || told != wait {
+				t.Errorf("TimeUntil() = %v, %v, want %v", told, err, wait)
+			}
+			c.sleep(wait - time.Millisecond)
+			reject(t, l, test.ask)
+			c.sleep(time.Millisecond)
+			acquire(t, l, test.ask)
+		})
+	}
+}
+
+// TestParentGainsALimit adds a limit to a parent while a lease is open: the lease gives back what it took, and no more.
+func TestParentGainsALimit(t *testing.T) {
+	for name, settle := range map[string]func(*Lease) error{
+		"roll back": func(lease *Lease) error { return lease.Rollback(context.Background()) },
+		"release": func(lease *Lease) error {
+			return errors.Join(lease.Release(Amounts{"rpd": 20, "tpd": 20}), lease.Commit(context.Background()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClock()
+			s := newMemory(t)
+			l := newLimiter(t, s, WithClock(c.now))
+			putEntity(t, l, "key-1", "team")
+			setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 100))
+			limitsOfTeam := func(limits ...Limit) {
+				if err := l.Limits.SetEntity(t.Context(), "team", "gpt-4", limits); err != nil {
+					t.Fatal(err)
+				}
+			}
+			limitsOfTeam(PerDay("rpd", 100))
+			lease := acquire(t, l, ask(Amounts{"rpd": 20, "tpd": 20}))
+			limitsOfTeam(PerDay("rpd", 100), PerDay("tpd", 100))
+			acquire(t, l, Request{Entity: "team", Resource: "gpt-4", Consume: Amounts{"tpd": 50}})
+			if err := settle(lease); err != nil {
+				t.Fatal(err)
+			}
+			if tokens, consumed := left(t, l, "team", "tpd"); tokens != 50_000 || consumed != 50_000 {
+				t.Errorf("the parent has %d and counts %d, want 50000 each", tokens, consumed)
+			}
+			if tokens, _ := left(t, l, "team", "rpd"); tokens != 100_000 {
+				t.Errorf("the parent has %d of rpd, want 100000", tokens)
+			}
+		})
+	}
+}
+
+// TestParentLosesALimit takes a limit away from a parent while the process remembers it, and while a request is on its way.
+func TestParentLosesALimit(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	h := hook(s)
+	l := newLimiter(t, Store{impl: h}, WithClock(c.now))
+	other := newLimiter(t, s, WithClock(c.now))
+	putEntity(t, l, "key-1", "team")
+	setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 1}))
+	for _, limits := range [][]Limit{{PerDay("rpd", 50)}, {PerDay("tpd", 50)}, {PerDay("x", 50)}} {
+		c.sleep(2 * time.Second)
+		if err := other.Limits.SetEntity(t.Context(), "team", "gpt-4", limits); err != nil {
+			t.Fatal(err)
+		}
+		acquire(t, other, Request{Entity: "team", Resource: "gpt-4", Consume: Amounts{limits[0].Name: 1}})
+		acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 1}))
+	}
+	if err := other.Limits.DeleteEntity(t.Context(), "team", "gpt-4"); err != nil {
+		t.Fatal(err)
+	}
+	c.sleep(2 * time.Second)
+	acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 1}))
+	if got := available(t, l, "rpd"); got != 95 {
+		t.Errorf("%d are left, want 95", got)
+	}
+}
+
+// TestForgottenNamesLeaveTheItem names another limit with each request: those that are full leave the item.
+func TestForgottenNamesLeaveTheItem(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		c := newClock()
+		l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(time.Hour))
+		for i := range 120 {
+			r := ask(Amounts{fmt.Sprintf("limit-of-a-long-and-telling-name-%d", i): 1})
+			r.Limits = []Limit{PerSecond(r.Consume.AppendAmounts(nil)[0].Limit, 10)}
+			acquire(t, l, r)
+			c.sleep(2 * time.Second)
+		}
+		if got := len(shardsOf(t, l)[0].Limits); got > 12 {
+			t.Errorf("the item has %d limits, want a few", got)
+		}
+	})
+}
+
+// TestGatherKeepsLaterLimits takes from several shards by limits that another process has changed: the change stays.
+func TestGatherKeepsLaterLimits(t *testing.T) {
+	c := newClock()
+	s := Store{impl: partitioned{newMemory(t).impl}}
+	l := newLimiter(t, s, WithClock(c.now))
+	other := newLimiter(t, s, WithClock(c.now))
+	setSystem(t, l, PerDay("rpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	divide(t, l)
+	available(t, l, "rpd")
+	c.sleep(time.Second / 2)
+	setSystem(t, other, PerDay("rpd", 200))
+	acquire(t, other, ask(Amounts{"rpd": 80})) // of both shards
+	acquire(t, other, ask(Amounts{"rpd": 1}))
+	acquire(t, l, ask(Amounts{"rpd": 10}))
+	if _, err := l.Acquire(t.Context(), ask(Amounts{"rpd": 15})); err != nil && !errors.As(err, new(*ExceededError)) {
+		t.Fatal(err)
+	}
+	if _, _, capacity := total(shardsOf(t, l), "rpd"); capacity != 200_000 {
+		t.Errorf("the shards have a capacity of %d, want the 200000 of the later limits", capacity)
+	}
+}
+
+// TestLaggingReadsKeepLaterLimits has eventual reads of limits lag behind: a process whose item was changed already by
+// another does not undo the change.
+func TestLaggingReadsKeepLaterLimits(t *testing.T) {
+	c := newClock()
+	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}
+	l := newLimiter(t, Store{impl: lag}, WithClock(c.now))
+	other := newLimiter(t, Store{impl: lag.Store}, WithClock(c.now))
+	setSystem(t, other, PerDay("rpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	lag.freeze()
+	setSystem(t, other, PerDay("rpd", 200))
+	acquire(t, other, ask(Amounts{"rpd": 1}))
+	c.sleep(59 * time.Second)
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	if got := limit(t, other, "rpd").Capacity; got != 200_000 {
+		t.Errorf("the bucket has a capacity of %d, want 200000", got)
+	}
+}
+
+// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: that there are none is only told
+// when it is so.
+func TestLimitsThatWereJustStored(t *testing.T) {
+	s := newMemory(t)
+	h := hook(Store{impl: behind{s.impl}})
+	l := newLimiter(t, Store{impl: h}, WithClock(newClock().now))
+	for _, reads := range []int64{2, 0} {
+		before := h.reads.Load()
+		if _, err := l.Acquire(t.Context(), ask(Amounts{"rpm": 1})); !errors.Is(err, ErrNoLimits) {
+			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
+		}
+		if got := h.reads.Load() - before; got != reads {
+			t.Errorf("%d reads tell it, want %d", got, reads)
+		}
+	}
+	setSystem(t, newLimiter(t, s, WithClock(newClock().now)), PerDay("rpm", 10))
+	acquire(t, newLimiter(t, Store{impl: behind{s.impl}}, WithClock(newClock().now)), ask(Amounts{"rpm": 1}))
+}
+
+// TestTimeUntilBringsInLine changes limits, and asks for the wait alone: it is the wait that there is.
+func TestTimeUntilBringsInLine(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), WithClock(c.now), WithFreshness(0))
+	setSystem(t, l, PerMinute("rpm", 60))
+	acquire(t, l, ask(Amounts{"rpm": 60}))
+	setSystem(t, l, PerSecond("rpm", 60))
+	c.sleep(100 * time.Millisecond)
+	told, err := l.TimeUntil(t.Context(), ask(Amounts{"rpm": 60}))
+	if err != nil || told <= 0 {
+		t.Fatalf("TimeUntil() = %v, %v, want a wait", told, err)
+	}
+	c.sleep(told)
+	acquire(t, l, ask(Amounts{"rpm": 60}))
+}
+
+// TestOwnersThatChanged gives an entity a parent, which a process learns as it finds the item with other limits: the
+// parent is charged at once.
+func TestOwnersThatChanged(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+	putEntity(t, other, "key-1", "")
+	setSystem(t, l, PerDay("rpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	if err := other.Entities.Delete(t.Context(), "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	putEntity(t, other, "key-1", "team")
+	c.sleep(2 * time.Second)
+	r := ask(Amounts{"rpd": 2})
+	r.Limits = []Limit{PerDay("rpd", 200)}
+	acquire(t, newLimiter(t, s, WithClock(c.now)), r)
+	acquire(t, l, ask(Amounts{"rpd": 5}))
+	if _, consumed := left(t, l, "team", "rpd"); consumed != 7_000 {
+		t.Errorf("the parent counts %d, want 7000", consumed)
+	}
+}
