@@ -207,7 +207,7 @@ func checkTable(name string) string {
 func (d dsn) open(ctx context.Context, logger *slog.Logger) (Store, error) {
 	switch d.scheme {
 	case "memory":
-		return Memory() //nolint:contextcheck // a new database in memory has nothing to wait for
+		return Memory()
 	case "sqlite":
 		return SQLite(d.path)
 	default:

@@ -41,8 +41,12 @@ func TestBackoff(t *testing.T) {
 		try  int
 		want time.Duration
 	}{
-		{0, time.Millisecond}, {1, 2 * time.Millisecond}, {5, 32 * time.Millisecond},
-		{6, 50 * time.Millisecond}, {62, 50 * time.Millisecond}, {1000, 50 * time.Millisecond},
+		{0, time.Millisecond},
+		{1, 2 * time.Millisecond},
+		{5, 32 * time.Millisecond},
+		{6, 50 * time.Millisecond},
+		{62, 50 * time.Millisecond},
+		{1000, 50 * time.Millisecond},
 	} {
 		if got := b.Pause(test.try); got != test.want-1 {
 			t.Errorf("Pause(%d) = %v, want %v, the end of its range", test.try, got, test.want-1)

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
@@ -31,7 +30,12 @@ func (t Table) List(ctx context.Context) ([]stream.Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, listed(item))
+		decoded, err := layout.DecodeStreamLease(item)
+		if err != nil {
+			all = append(all, broken(store.KeyOf(item), err))
+			continue
+		}
+		all = append(all, lease(&decoded))
 	}
 	return all, nil
 }
@@ -69,13 +73,8 @@ func (Table) Holds(k store.Key) bool {
 	return k.PK == q.PK && strings.HasPrefix(k.SK, q.Prefix)
 }
 
-// listed returns the lease that an item holds, or that it is broken.
-func listed(item expr.Item) stream.Lease {
-	decoded, err := layout.DecodeStreamLease(item)
-	if err == nil {
-		return lease(&decoded)
-	}
-	key := store.KeyOf(item)
+// broken returns the lease whose item cannot be read.
+func broken(key store.Key, err error) stream.Lease {
 	parsed, ok := layout.ParseStreamLeaseKey(key)
 	if !ok {
 		parsed.Partition = key.SK

@@ -105,7 +105,7 @@ func openDemo(ctx context.Context, seed uint64, length time.Duration) (*demoRun,
 	run := &demoRun{seed: seed, length: length}
 	run.clock.set(demoStart)
 	var err error
-	run.store, err = zlimit.Memory() //nolint:contextcheck // opens nothing that could keep it waiting
+	run.store, err = zlimit.Memory()
 	if err != nil {
 		return nil, err
 	}
