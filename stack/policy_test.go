@@ -187,7 +187,7 @@ func export(t *testing.T, name string, asked []question) {
 	if dir == "" {
 		return
 	}
-	var policies = map[string]any{}
+	policies := map[string]any{}
 	s := evaluate(t, stack.Template, nil)
 	unique := map[string]question{}
 	for _, q := range asked {

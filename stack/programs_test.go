@@ -138,7 +138,7 @@ func (w *world) until(entity string, shards int, try func()) {
 
 // acquires is a program that acquires: new and known buckets, parents, corrections, rejections, a bucket that divides and
 // joins.
-func acquires(t *testing.T, w *world) {
+func acquires(_ *testing.T, w *world) {
 	acquireWith(w, w.limiter(w.client))
 }
 

@@ -104,7 +104,7 @@ func (t *Template) Evaluate(name string, given map[string]string) (s *Stack, err
 	s = &Stack{Name: name, Template: t, Given: map[string]string{}, Resources: map[string]Resource{}, Outputs: map[string]string{}}
 	for p, value := range given {
 		if _, known := t.Parameters[p]; !known {
-			return nil, fmt.Errorf("Parameters: [%s] do not exist in the template", p)
+			return nil, fmt.Errorf("parameter %s is not in the template", p)
 		}
 		s.Given[p] = value
 	}
@@ -113,7 +113,7 @@ func (t *Template) Evaluate(name string, given map[string]string) (s *Stack, err
 			continue
 		}
 		if declared.Default == nil {
-			return nil, fmt.Errorf("Parameters: [%s] must have values", p)
+			return nil, fmt.Errorf("parameter %s has no value", p)
 		}
 		s.Given[p] = text(declared.Default)
 	}
