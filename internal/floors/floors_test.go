@@ -26,7 +26,7 @@ var floors = [][]string{
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},
 	{"internal/protocol", "internal/stream/leases", "zlimit/sqlite"},
 	{"zlimit"},
-	{"zlimit/blocking", "zlimit/zlimittest", "aggregator", "httplimit"},
+	{"zlimit/blocking", "zlimit/zlimittest", "aggregator", "httplimit", "internal/rpc"},
 	{"quota"},
 	{"quota/quotasqlite"},
 	{"cmd/zlimit/internal/cli"},
