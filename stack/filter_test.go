@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/aggregator"
+	"github.com/zlimit/zlimit-go/internal/cfn"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/stack"
-	"github.com/zlimit/zlimit-go/stack/internal/cfn"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/zlimit/zlimit-go/internal/iam"
 	"github.com/zlimit/zlimit-go/stack"
-	"github.com/zlimit/zlimit-go/stack/internal/iam"
 )
 
 const tenantTag = "aws:PrincipalTag/zlimit-namespace"

@@ -21,7 +21,7 @@ import (
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
-	"github.com/zlimit/zlimit-go/stack/internal/iam"
+	"github.com/zlimit/zlimit-go/internal/iam"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 

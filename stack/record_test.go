@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/zlimit/zlimit-go/stack/internal/cfn"
-	"github.com/zlimit/zlimit-go/stack/internal/iam"
+	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/iam"
 )
 
 // A recorder is a transport that writes down what the SDK asks, as IAM sees it.

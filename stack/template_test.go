@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/cfn"
 	"github.com/zlimit/zlimit-go/stack"
-	"github.com/zlimit/zlimit-go/stack/internal/cfn"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 

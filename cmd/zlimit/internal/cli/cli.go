@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -48,7 +49,8 @@ type app struct {
 	env            func(string) string
 	now            func() time.Time
 	sleep          func(context.Context, time.Duration) error
-	live, watch    bool // stdout, stderr is a terminal that can be redrawn
+	live, watch    bool                  // stdout, stderr is a terminal that can be redrawn
+	manage         func() *stack.Manager // of stacks, in place of the one that the flags say; for tests
 
 	store     string
 	namespace string
@@ -62,7 +64,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	err := root.ExecuteContext(ctx)
-	if err != nil && ctx.Err() != nil {
+	var detached *stack.DetachedError
+	if err != nil && ctx.Err() != nil && !errors.As(err, &detached) {
 		err = errors.New("interrupted")
 	}
 	var usage *usageError
@@ -93,8 +96,8 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(f
 
 // complain writes an error as one line, with zlimit named once.
 func (a *app) complain(err error) {
-	text := strings.TrimPrefix(err.Error(), "zlimit: ")
-	a.note("zlimit: " + strings.NewReplacer("\n", "; ", ": zlimit: ", ": ").Replace(text))
+	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "zlimit: "), "stack: ")
+	a.note("zlimit: " + strings.NewReplacer("\nzlimit: ", "; ", "\nstack: ", "; ", "\n", "; ", ": zlimit: ", ": ", ": stack: ", ": ").Replace(text))
 }
 
 // note writes a line to stderr. There is nowhere to report that this failed.
@@ -144,6 +147,9 @@ Exit codes: 0 admitted or done, 3 rejected, 2 bad input, 1 failure.`,
 		a.capacityCommand(),
 		a.auditCommand(),
 		a.aggregateCommand(),
+		a.deployCommand(),
+		a.templateCommand(),
+		a.lambdaExportCommand(),
 		a.quotaCommand(),
 		a.versionCommand(),
 	)

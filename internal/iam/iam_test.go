@@ -3,7 +3,7 @@ package iam_test
 import (
 	"testing"
 
-	"github.com/zlimit/zlimit-go/stack/internal/iam"
+	"github.com/zlimit/zlimit-go/internal/iam"
 )
 
 func TestAllows(t *testing.T) {

@@ -308,6 +308,9 @@ func (s *Stack) ref(name string) any {
 // ID returns the physical ID of a resource, by the properties that name it.
 func (s *Stack) ID(name string) string {
 	r := s.Template.Resources[name]
+	if r.Type == "AWS::Logs::MetricFilter" {
+		return s.Name + "-" + name
+	}
 	for _, property := range []string{"TableName", "FunctionName", "LogGroupName", "AlarmName", "RoleName", "ManagedPolicyName"} {
 		if v, ok := r.Properties[property]; ok {
 			if named := s.resolve(v); named != (none{}) {

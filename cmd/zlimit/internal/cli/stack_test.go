@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/stack"
+)
+
+// TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads, and
+// `fail RESOURCE REASON` has a resource fail from then on; `fail RESOURCE` has it succeed again.
+func TestScriptsOnStacks(t *testing.T) {
+	p := scripts("testdata/stack", "")
+	setup := p.Setup
+	type service struct{}
+	type input struct{}
+	p.Setup = func(env *testscript.Env) error {
+		if err := setup(env); err != nil {
+			return err
+		}
+		env.Values[service{}] = cfn.NewService()
+		env.Values[input{}] = new(string)
+		code, err := stack.Pack(cfn.Executable())
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(env.WorkDir+"/function.zip", code.Zip, 0o600)
+	}
+	p.Cmds["zlimit"] = func(ts *testscript.TestScript, neg bool, args []string) {
+		s, stdin := ts.Value(service{}).(*cfn.Service), ts.Value(input{}).(*string)
+		now := func() time.Time { return historyNow }
+		a := &app{
+			stdin: strings.NewReader(*stdin), stdout: ts.Stdout(), stderr: ts.Stderr(), env: ts.Getenv, now: now, sleep: wait.For,
+			live: ts.Getenv("TERM") == "color",
+			manage: func() *stack.Manager {
+				return stack.New(s.Clients(), stack.WithPoll(0), stack.WithClock(now))
+			},
+		}
+		*stdin = ""
+		code := a.run(context.Background(), args)
+		*ts.Value(lastCode{}).(*int) = code
+		if neg == (code == exitOK) {
+			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
+		}
+	}
+	p.Cmds["answer"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		*ts.Value(input{}).(*string) = strings.Join(args, " ") + "\n"
+	}
+	p.Cmds["fail"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Value(service{}).(*cfn.Service).Fail[args[0]] = strings.Join(args[1:], " ")
+	}
+	p.UpdateScripts = os.Getenv("ZLIMIT_UPDATE") != ""
+	testscript.Run(t, p)
+}

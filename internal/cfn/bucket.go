@@ -1,0 +1,119 @@
+package cfn
+
+import (
+	"context"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"github.com/zlimit/zlimit-go/stack"
+)
+
+// HeadObject tells whether an object is there.
+func (s *Service) HeadObject(_ context.Context, in *s3.HeadObjectInput, _ ...func(*s3.Options)) (out *s3.HeadObjectOutput, err error) {
+	leave, err := s.enter("HeadObject")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	if _, ok := s.Objects[*in.Bucket+"/"+*in.Key]; !ok {
+		return nil, Fault("NotFound", "Not Found")
+	}
+	return &s3.HeadObjectOutput{}, nil
+}
+
+// PutObject stores an object.
+func (s *Service) PutObject(_ context.Context, in *s3.PutObjectInput, _ ...func(*s3.Options)) (out *s3.PutObjectOutput, err error) {
+	leave, err := s.enter("PutObject")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	body, err := io.ReadAll(in.Body)
+	if err != nil {
+		return nil, err
+	}
+	s.Objects[*in.Bucket+"/"+*in.Key] = body
+	return &s3.PutObjectOutput{}, nil
+}
+
+// ListObjectsV2 lists the objects of a bucket, two to a page.
+func (s *Service) ListObjectsV2(_ context.Context, in *s3.ListObjectsV2Input, _ ...func(*s3.Options)) (out *s3.ListObjectsV2Output, err error) {
+	leave, err := s.enter("ListObjectsV2")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	out = &s3.ListObjectsV2Output{}
+	for _, name := range slices.Sorted(maps.Keys(s.Objects)) {
+		key, ok := strings.CutPrefix(name, *in.Bucket+"/")
+		if !ok {
+			continue
+		}
+		if len(out.Contents) == 2 {
+			more := true
+			out.IsTruncated, out.NextContinuationToken = &more, &key
+			break
+		}
+		if in.ContinuationToken == nil || key >= *in.ContinuationToken {
+			out.Contents = append(out.Contents, types.Object{Key: &key})
+		}
+	}
+	return out, nil
+}
+
+// DeleteObjects deletes objects.
+func (s *Service) DeleteObjects(_ context.Context, in *s3.DeleteObjectsInput, _ ...func(*s3.Options)) (out *s3.DeleteObjectsOutput, err error) {
+	leave, err := s.enter("DeleteObjects")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	for _, o := range in.Delete.Objects {
+		delete(s.Objects, *in.Bucket+"/"+*o.Key)
+	}
+	return &s3.DeleteObjectsOutput{}, nil
+}
+
+// DeleteBucket deletes a bucket that a stack has left behind, once it is empty.
+func (s *Service) DeleteBucket(_ context.Context, in *s3.DeleteBucketInput, _ ...func(*s3.Options)) (out *s3.DeleteBucketOutput, err error) {
+	leave, err := s.enter("DeleteBucket")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	for name := range s.Objects {
+		if strings.HasPrefix(name, *in.Bucket+"/") {
+			return nil, Fault("BucketNotEmpty", "The bucket you tried to delete is not empty")
+		}
+	}
+	return &s3.DeleteBucketOutput{}, s.forget("AWS::S3::Bucket", *in.Bucket, "NoSuchBucket")
+}
+
+// forget removes what a stack has left behind.
+func (s *Service) forget(kind, physical, code string) error {
+	if !slices.Contains(s.Kept[kind], physical) {
+		return Fault(code, physical+" does not exist")
+	}
+	s.Kept[kind] = slices.DeleteFunc(s.Kept[kind], func(id string) bool { return id == physical })
+	return nil
+}
+
+// identity is an STS that knows one account.
+type identity struct{}
+
+// GetCallerIdentity returns a user of the account.
+func (identity) GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput, ...func(*sts.Options)) (*sts.GetCallerIdentityOutput, error) {
+	account, arn := Account, "arn:aws-cn:iam::"+Account+":user/test"
+	return &sts.GetCallerIdentityOutput{Account: &account, Arn: &arn}, nil
+}
+
+// Clients returns the service as the clients of package stack.
+func (s *Service) Clients() stack.Clients {
+	return stack.Clients{CloudFormation: s, S3: s, STS: identity{}}
+}

@@ -1,0 +1,668 @@
+package cfn
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/smithy-go"
+)
+
+// A Service is a CloudFormation in memory, with the bucket service that it takes code from. It works on one resource with
+// each look at a stack. It is safe for concurrent use.
+type Service struct {
+	mu sync.Mutex
+
+	// Fail says which resources cannot be made or changed, with the reason.
+	Fail map[string]string
+	// Call is asked before each call is carried out, and after. An error is the call's result.
+	Call func(n int, name string, after bool) error
+
+	// Objects are the objects of buckets, by bucket and key with a slash between them.
+	Objects map[string][]byte
+	// Kept are physical IDs of resources that a stack has left behind, by their type.
+	Kept map[string][]string
+	// Drifted are logical IDs of resources that somebody has changed, with the property.
+	Drifted map[string]string
+	// Replaced counts resources that were made anew, by logical ID.
+	Replaced map[string]int
+
+	calls, events int
+	stacks        map[string]*kept
+	changeSets    map[string]*changeSet
+}
+
+// NewService returns a service without stacks.
+func NewService() *Service {
+	return &Service{
+		Fail: map[string]string{}, Objects: map[string][]byte{}, Kept: map[string][]string{}, Drifted: map[string]string{},
+		Replaced: map[string]int{}, stacks: map[string]*kept{}, changeSets: map[string]*changeSet{},
+	}
+}
+
+// A kept is a stack that the service keeps.
+type kept struct {
+	name, id   string
+	status     types.StackStatus
+	parameters map[string]string
+	tags       []types.Tag
+	now        *Stack // what it has
+	events     []types.StackEvent
+	pending    []operation
+	begun      *changeSet // that is being executed
+	deleting   bool
+	made       []string // since begun
+}
+
+// An operation is what is to be done with a resource.
+type operation struct {
+	id     string
+	action types.ChangeAction
+	old    Resource
+	new    Resource
+	change types.ResourceChange
+}
+
+// A changeSet is a change set.
+type changeSet struct {
+	id, name, stack string
+	status          types.ChangeSetStatus
+	reason          string
+	kind            types.ChangeSetType
+	onFailure       types.OnStackFailure
+	next            *Stack
+	parameters      map[string]string
+	tags            []types.Tag
+	operations      []operation
+}
+
+// Fault is an error of a service of AWS.
+func Fault(code, message string) error {
+	return &smithy.GenericAPIError{Code: code, Message: message}
+}
+
+// enter counts a call, and returns what should become of it.
+func (s *Service) enter(name string) (leave func(*error), err error) {
+	s.mu.Lock()
+	s.calls++
+	n := s.calls
+	if s.Call != nil {
+		if err := s.Call(n, name, false); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+	}
+	return func(err *error) {
+		if s.Call != nil {
+			if after := s.Call(n, name, true); after != nil {
+				*err = after
+			}
+		}
+		s.mu.Unlock()
+	}, nil
+}
+
+// Calls returns how many calls the service has got.
+func (s *Service) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// Stack returns what a stack has, nil when there is none.
+func (s *Service) Stack(name string) *Stack {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found := s.stacks[name]; found != nil {
+		return found.now
+	}
+	return nil
+}
+
+// Status returns the status of a stack, "" when there is none.
+func (s *Service) Status(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found := s.stacks[name]; found != nil {
+		return string(found.status)
+	}
+	return ""
+}
+
+func (s *Service) find(name *string) (*kept, error) {
+	for _, found := range s.stacks {
+		if name != nil && (found.name == *name || found.id == *name) {
+			return found, nil
+		}
+	}
+	text := ""
+	if name != nil {
+		text = *name
+	}
+	return nil, Fault("ValidationError", "Stack with id "+text+" does not exist")
+}
+
+// CreateChangeSet compares a template with what a stack has.
+func (s *Service) CreateChangeSet(_ context.Context, in *cloudformation.CreateChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.CreateChangeSetOutput, err error) {
+	leave, err := s.enter("CreateChangeSet")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	found, missing := s.find(in.StackName)
+	switch {
+	case in.ChangeSetType == types.ChangeSetTypeCreate && found == nil:
+		found = &kept{name: *in.StackName, status: types.StackStatusReviewInProgress, now: &Stack{Resources: map[string]Resource{}}, parameters: map[string]string{}}
+		found.id = fmt.Sprintf("arn:aws:cloudformation:%s:%s:stack/%s/%d", Region, Account, found.name, s.calls)
+		s.stacks[found.name] = found
+	case in.ChangeSetType == types.ChangeSetTypeCreate && found.status != types.StackStatusReviewInProgress:
+		return nil, Fault("ValidationError", "Stack ["+found.name+"] already exists and cannot be created again with the changeSet")
+	case found == nil:
+		return nil, missing
+	case strings.HasSuffix(string(found.status), "_IN_PROGRESS") && found.status != types.StackStatusReviewInProgress:
+		return nil, Fault("ValidationError", "Stack:"+found.id+" is in "+string(found.status)+" state and can not be updated.")
+	}
+	template, err := Parse(*in.TemplateBody)
+	if err != nil {
+		return nil, Fault("ValidationError", err.Error())
+	}
+	given := map[string]string{}
+	for _, p := range in.Parameters {
+		if p.UsePreviousValue != nil && *p.UsePreviousValue {
+			old, ok := found.parameters[*p.ParameterKey]
+			if !ok {
+				return nil, Fault("ValidationError", "Invalid input for parameter key "+*p.ParameterKey+". Cannot specify usePreviousValue as true for a parameter key not in the previous template")
+			}
+			given[*p.ParameterKey] = old
+			continue
+		}
+		given[*p.ParameterKey] = *p.ParameterValue
+	}
+	next, err := template.Evaluate(found.name, given)
+	if err != nil {
+		return nil, Fault("ValidationError", err.Error())
+	}
+	c := &changeSet{
+		id: "arn:aws:cloudformation:" + Region + ":" + Account + ":changeSet/" + *in.ChangeSetName, name: *in.ChangeSetName, stack: found.name,
+		kind: in.ChangeSetType, onFailure: in.OnStackFailure, next: next, parameters: next.Given, tags: in.Tags, status: types.ChangeSetStatusCreatePending,
+	}
+	c.operations = s.compare(found.now, next, in.ImportExistingResources != nil && *in.ImportExistingResources)
+	s.changeSets[c.id] = c
+	return &cloudformation.CreateChangeSetOutput{Id: &c.id, StackId: &found.id}, nil
+}
+
+// fixed are properties whose change makes a resource anew.
+var fixed = []string{"TableName", "FunctionName", "KeySchema", "LocalSecondaryIndexes", "RoleName", "ManagedPolicyName"}
+
+// compare returns what leads from one state to another, in the order of logical IDs, removals last.
+func (s *Service) compare(old, next *Stack, adopt bool) (all []operation) {
+	for _, id := range next.IDs() {
+		r := next.Resources[id]
+		was, there := old.Resources[id]
+		o := operation{id: id, new: r, old: was}
+		physical := next.ID(id)
+		switch {
+		case !there && adopt && slices.Contains(s.Kept[r.Type], physical):
+			o.action = types.ChangeActionImport
+		case !there:
+			o.action = types.ChangeActionAdd
+		default:
+			properties := differing(was.Properties, r.Properties)
+			if len(properties) == 0 {
+				continue
+			}
+			o.action, physical = types.ChangeActionModify, old.ID(id)
+			o.change.Replacement = types.ReplacementFalse
+			for _, p := range properties {
+				target := &types.ResourceTargetDefinition{Attribute: types.ResourceAttributeProperties, Name: &p, RequiresRecreation: types.RequiresRecreationNever}
+				if slices.Contains(fixed, p) {
+					o.change.Replacement, target.RequiresRecreation = types.ReplacementTrue, types.RequiresRecreationAlways
+				}
+				o.change.Details = append(o.change.Details, types.ResourceChangeDetail{Target: target})
+			}
+		}
+		all = append(all, o.described(physical))
+	}
+	for _, id := range slices.Backward(old.IDs()) {
+		if _, stays := next.Resources[id]; !stays {
+			all = append(all, operation{id: id, action: types.ChangeActionRemove, old: old.Resources[id]}.described(old.ID(id)))
+		}
+	}
+	return all
+}
+
+func (o operation) described(physical string) operation {
+	kind := o.new.Type
+	if o.action == types.ChangeActionRemove {
+		kind = o.old.Type
+	}
+	o.change.Action, o.change.LogicalResourceId, o.change.ResourceType = o.action, &o.id, &kind
+	if o.action != types.ChangeActionAdd {
+		o.change.PhysicalResourceId = &physical
+	}
+	return o
+}
+
+// differing returns the names of properties that differ.
+func differing(a, b map[string]any) (names []string) {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		before, _ := json.Marshal(a[name])
+		after, _ := json.Marshal(b[name])
+		if string(before) != string(after) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// DescribeChangeSet returns a change set, which is ready at the second look.
+func (s *Service) DescribeChangeSet(_ context.Context, in *cloudformation.DescribeChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeChangeSetOutput, err error) {
+	leave, err := s.enter("DescribeChangeSet")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	c := s.changeSets[*in.ChangeSetName]
+	if c == nil {
+		return nil, Fault("ChangeSetNotFound", "ChangeSet ["+*in.ChangeSetName+"] does not exist")
+	}
+	switch {
+	case c.status == types.ChangeSetStatusCreatePending:
+		c.status = types.ChangeSetStatusCreateInProgress
+	case c.status == types.ChangeSetStatusCreateInProgress && len(c.operations) == 0 && !s.retagged(c):
+		c.status, c.reason = types.ChangeSetStatusFailed, "The submitted information didn't contain changes. Submit different information to create a change set."
+	case c.status == types.ChangeSetStatusCreateInProgress:
+		c.status = types.ChangeSetStatusCreateComplete
+	}
+	out = &cloudformation.DescribeChangeSetOutput{ChangeSetId: &c.id, Status: c.status, StatusReason: &c.reason}
+	for i := range c.operations {
+		out.Changes = append(out.Changes, types.Change{Type: types.ChangeTypeResource, ResourceChange: &c.operations[i].change})
+	}
+	return out, nil
+}
+
+// retagged reports whether a change set changes tags of the stack.
+func (s *Service) retagged(c *changeSet) bool {
+	a, _ := json.Marshal(c.tags)
+	b, _ := json.Marshal(s.stacks[c.stack].tags)
+	return string(a) != string(b)
+}
+
+// DeleteChangeSet deletes a change set.
+func (s *Service) DeleteChangeSet(_ context.Context, in *cloudformation.DeleteChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DeleteChangeSetOutput, err error) {
+	leave, err := s.enter("DeleteChangeSet")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	delete(s.changeSets, *in.ChangeSetName)
+	return &cloudformation.DeleteChangeSetOutput{}, nil
+}
+
+// ExecuteChangeSet begins with what a change set says.
+func (s *Service) ExecuteChangeSet(_ context.Context, in *cloudformation.ExecuteChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.ExecuteChangeSetOutput, err error) {
+	leave, err := s.enter("ExecuteChangeSet")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	c := s.changeSets[*in.ChangeSetName]
+	if c == nil || c.status != types.ChangeSetStatusCreateComplete {
+		return nil, Fault("InvalidChangeSetStatus", "ChangeSet ["+*in.ChangeSetName+"] cannot be executed")
+	}
+	found := s.stacks[c.stack]
+	if in.DisableRollback != nil && *in.DisableRollback {
+		c.onFailure = types.OnStackFailureDoNothing
+	}
+	for id, other := range s.changeSets { // they are obsolete
+		if other.stack == c.stack {
+			delete(s.changeSets, id)
+		}
+	}
+	found.begun, found.pending, found.made = c, slices.Clone(c.operations), nil
+	found.status = types.StackStatusUpdateInProgress
+	if c.kind == types.ChangeSetTypeCreate {
+		found.status = types.StackStatusCreateInProgress
+	}
+	s.event(found, found.name, stackType, found.id, string(found.status), "User Initiated")
+	return &cloudformation.ExecuteChangeSetOutput{}, nil
+}
+
+const stackType = "AWS::CloudFormation::Stack"
+
+func (s *Service) event(found *kept, logical, kind, physical, status, reason string) {
+	s.events++
+	id := fmt.Sprint(s.events)
+	at := time.Date(2026, 3, 1, 12, 0, s.events, 0, time.UTC)
+	e := types.StackEvent{
+		EventId: &id, StackId: &found.id, StackName: &found.name, LogicalResourceId: &logical, ResourceType: &kind, PhysicalResourceId: &physical,
+		ResourceStatus: types.ResourceStatus(status), Timestamp: &at,
+	}
+	if reason != "" {
+		e.ResourceStatusReason = &reason
+	}
+	found.events = append(found.events, e)
+}
+
+// verbs name what becomes of a resource, as statuses do.
+var verbs = map[types.ChangeAction]string{
+	types.ChangeActionAdd: "CREATE", types.ChangeActionModify: "UPDATE", types.ChangeActionRemove: "DELETE", types.ChangeActionImport: "IMPORT",
+}
+
+// advance works on the next resource of a stack.
+func (s *Service) advance(found *kept) {
+	switch {
+	case found.deleting:
+		s.advanceDeletion(found)
+		return
+	case found.begun == nil:
+		return
+	case len(found.pending) == 0:
+		s.complete(found)
+		return
+	}
+	o := found.pending[0]
+	found.pending = found.pending[1:]
+	verb, kind, physical := verbs[o.action], *o.change.ResourceType, ""
+	if o.change.PhysicalResourceId != nil {
+		physical = *o.change.PhysicalResourceId
+	}
+	s.event(found, o.id, kind, physical, verb+"_IN_PROGRESS", "")
+	if reason := s.refusal(found, &o); reason != "" {
+		s.event(found, o.id, kind, physical, verb+"_FAILED", reason)
+		for _, other := range found.pending {
+			s.event(found, other.id, *other.change.ResourceType, "", verbs[other.action]+"_FAILED", "Resource "+strings.ToLower(verbs[other.action])+" cancelled")
+		}
+		s.fail(found)
+		return
+	}
+	if o.change.Replacement == types.ReplacementTrue {
+		s.Replaced[o.id]++
+	}
+	s.event(found, o.id, kind, found.begun.next.idOr(o.id, physical), verb+"_COMPLETE", "")
+	found.now = found.now.with(found.begun.next, o.id, o.action != types.ChangeActionRemove)
+	if o.action == types.ChangeActionAdd {
+		found.made = append(found.made, o.id)
+	}
+	if o.action == types.ChangeActionRemove && o.old.DeletionPolicy == "Retain" {
+		s.Kept[kind] = append(s.Kept[kind], physical)
+	}
+}
+
+func (t *Stack) idOr(id, other string) string {
+	if _, ok := t.Resources[id]; ok {
+		return t.ID(id)
+	}
+	return other
+}
+
+// with returns a stack that has, or has not, a resource of another one.
+func (t *Stack) with(next *Stack, id string, there bool) *Stack {
+	n := *next
+	n.Resources = maps.Clone(t.Resources)
+	if delete(n.Resources, id); there {
+		n.Resources[id] = next.Resources[id]
+	}
+	return &n
+}
+
+// refusal returns why a resource cannot be made or changed.
+func (s *Service) refusal(found *kept, o *operation) string {
+	if reason := s.Fail[o.id]; reason != "" {
+		return reason
+	}
+	if o.action == types.ChangeActionAdd && slices.Contains(s.Kept[o.new.Type], found.begun.next.ID(o.id)) {
+		return found.begun.next.ID(o.id) + " already exists"
+	}
+	if code, ok := o.new.Properties["Code"].(map[string]any); ok && o.action != types.ChangeActionRemove {
+		if _, there := s.Objects[fmt.Sprint(code["S3Bucket"], "/", code["S3Key"])]; !there {
+			return "Error occurred while GetObject. S3 Error Code: NoSuchKey. S3 Error Message: The specified key does not exist."
+		}
+	}
+	return ""
+}
+
+// complete ends an operation that succeeded.
+func (s *Service) complete(found *kept) {
+	c := found.begun
+	found.begun, found.now, found.parameters, found.tags = nil, c.next, c.parameters, c.tags
+	if found.status = types.StackStatusUpdateComplete; c.kind == types.ChangeSetTypeCreate {
+		found.status = types.StackStatusCreateComplete
+	}
+	s.event(found, found.name, stackType, found.id, string(found.status), "")
+}
+
+// fail ends an operation that failed: it is undone, unless what was done should stay.
+func (s *Service) fail(found *kept) {
+	c := found.begun
+	found.begun, found.pending = nil, nil
+	create := c.kind == types.ChangeSetTypeCreate
+	switch {
+	case c.onFailure == types.OnStackFailureDoNothing:
+		found.parameters, found.tags = c.parameters, c.tags
+		if found.status = types.StackStatusUpdateFailed; create {
+			found.status = types.StackStatusCreateFailed
+		}
+	case create:
+		found.status = types.StackStatusRollbackComplete
+		found.now = &Stack{Resources: map[string]Resource{}}
+	default:
+		found.status = types.StackStatusUpdateRollbackComplete
+		for _, id := range found.made {
+			found.now = found.now.with(found.now, id, false)
+		}
+	}
+	s.event(found, found.name, stackType, found.id, string(found.status), "")
+}
+
+// DescribeStacks returns one stack, or all of them, after a little work on each.
+func (s *Service) DescribeStacks(_ context.Context, in *cloudformation.DescribeStacksInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStacksOutput, err error) {
+	leave, err := s.enter("DescribeStacks")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	out = &cloudformation.DescribeStacksOutput{}
+	if in.StackName != nil {
+		found, err := s.find(in.StackName)
+		if err != nil {
+			return nil, err
+		}
+		s.advance(found)
+		if s.stacks[found.name] != found {
+			return nil, Fault("ValidationError", "Stack with id "+*in.StackName+" does not exist")
+		}
+		out.Stacks = []types.Stack{found.described()}
+		return out, nil
+	}
+	names := slices.Sorted(maps.Keys(s.stacks))
+	from := 0
+	if in.NextToken != nil {
+		from, _ = slices.BinarySearch(names, *in.NextToken)
+	}
+	const size = 2
+	for _, name := range names[from:min(from+size, len(names))] {
+		out.Stacks = append(out.Stacks, s.stacks[name].described())
+	}
+	if from+size < len(names) {
+		out.NextToken = &names[from+size]
+	}
+	return out, nil
+}
+
+func (found *kept) described() types.Stack {
+	created := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	d := types.Stack{StackName: &found.name, StackId: &found.id, StackStatus: found.status, Tags: found.tags, CreationTime: &created}
+	for _, key := range slices.Sorted(maps.Keys(found.parameters)) {
+		value := found.parameters[key]
+		d.Parameters = append(d.Parameters, types.Parameter{ParameterKey: &key, ParameterValue: &value})
+	}
+	for _, key := range slices.Sorted(maps.Keys(found.now.Outputs)) {
+		value := found.now.Outputs[key]
+		d.Outputs = append(d.Outputs, types.Output{OutputKey: &key, OutputValue: &value})
+	}
+	return d
+}
+
+// DescribeStackEvents returns the events of a stack, the newest first, in pages.
+func (s *Service) DescribeStackEvents(_ context.Context, in *cloudformation.DescribeStackEventsInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackEventsOutput, err error) {
+	leave, err := s.enter("DescribeStackEvents")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	found, err := s.find(in.StackName)
+	if err != nil {
+		return nil, err
+	}
+	newest := slices.Clone(found.events)
+	slices.Reverse(newest)
+	from := 0
+	if in.NextToken != nil {
+		_, _ = fmt.Sscan(*in.NextToken, &from)
+	}
+	const size = 20
+	out = &cloudformation.DescribeStackEventsOutput{StackEvents: newest[from:min(from+size, len(newest))]}
+	if from+size < len(newest) {
+		token := fmt.Sprint(from + size)
+		out.NextToken = &token
+	}
+	return out, nil
+}
+
+// DescribeStackResources returns what a stack has.
+func (s *Service) DescribeStackResources(_ context.Context, in *cloudformation.DescribeStackResourcesInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackResourcesOutput, err error) {
+	leave, err := s.enter("DescribeStackResources")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	found, err := s.find(in.StackName)
+	if err != nil {
+		return nil, err
+	}
+	out = &cloudformation.DescribeStackResourcesOutput{}
+	for _, id := range found.now.IDs() {
+		physical, kind := found.now.ID(id), found.now.Resources[id].Type
+		out.StackResources = append(out.StackResources, types.StackResource{
+			LogicalResourceId: &id, PhysicalResourceId: &physical, ResourceType: &kind, ResourceStatus: types.ResourceStatusCreateComplete,
+		})
+	}
+	return out, nil
+}
+
+// DeleteStack begins to delete a stack.
+func (s *Service) DeleteStack(_ context.Context, in *cloudformation.DeleteStackInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DeleteStackOutput, err error) {
+	leave, err := s.enter("DeleteStack")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	found, missing := s.find(in.StackName)
+	switch {
+	case missing != nil: // there is nothing to delete
+	case found.status == types.StackStatusReviewInProgress:
+		delete(s.stacks, found.name)
+	case !found.deleting:
+		found.status, found.deleting, found.begun = types.StackStatusDeleteInProgress, true, nil
+		s.event(found, found.name, stackType, found.id, string(found.status), "User Initiated")
+	}
+	return &cloudformation.DeleteStackOutput{}, nil
+}
+
+// advanceDeletion deletes the next resource of a stack.
+func (s *Service) advanceDeletion(found *kept) {
+	ids := found.now.IDs()
+	if len(ids) == 0 {
+		delete(s.stacks, found.name)
+		return
+	}
+	id := ids[len(ids)-1]
+	r, physical := found.now.Resources[id], found.now.ID(id)
+	if reason := s.Fail[id]; reason != "" {
+		s.event(found, id, r.Type, physical, "DELETE_FAILED", reason)
+		found.status, found.deleting = types.StackStatusDeleteFailed, false
+		s.event(found, found.name, stackType, found.id, string(found.status), "")
+		return
+	}
+	status := "DELETE_COMPLETE"
+	if r.DeletionPolicy == "Retain" {
+		status = "DELETE_SKIPPED"
+		s.Kept[r.Type] = append(s.Kept[r.Type], physical)
+	}
+	s.event(found, id, r.Type, physical, status, "")
+	found.now = found.now.with(found.now, id, false)
+}
+
+// DetectStackDrift begins to look for drift, which is found at once.
+func (s *Service) DetectStackDrift(_ context.Context, in *cloudformation.DetectStackDriftInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DetectStackDriftOutput, err error) {
+	leave, err := s.enter("DetectStackDrift")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	found, err := s.find(in.StackName)
+	if err != nil {
+		return nil, err
+	}
+	return &cloudformation.DetectStackDriftOutput{StackDriftDetectionId: &found.id}, nil
+}
+
+// DescribeStackDriftDetectionStatus returns what a look for drift has found.
+func (s *Service) DescribeStackDriftDetectionStatus(_ context.Context, in *cloudformation.DescribeStackDriftDetectionStatusInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackDriftDetectionStatusOutput, err error) {
+	leave, err := s.enter("DescribeStackDriftDetectionStatus")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	status := types.StackDriftStatusInSync
+	if len(s.Drifted) > 0 {
+		status = types.StackDriftStatusDrifted
+	}
+	return &cloudformation.DescribeStackDriftDetectionStatusOutput{
+		DetectionStatus: types.StackDriftDetectionStatusDetectionComplete, StackDriftStatus: status, StackId: in.StackDriftDetectionId,
+	}, nil
+}
+
+// DescribeStackResourceDrifts returns the resources that differ.
+func (s *Service) DescribeStackResourceDrifts(context.Context, *cloudformation.DescribeStackResourceDriftsInput, ...func(*cloudformation.Options)) (out *cloudformation.DescribeStackResourceDriftsOutput, err error) {
+	leave, err := s.enter("DescribeStackResourceDrifts")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	out = &cloudformation.DescribeStackResourceDriftsOutput{}
+	for _, id := range slices.Sorted(maps.Keys(s.Drifted)) {
+		path := "/" + s.Drifted[id]
+		out.StackResourceDrifts = append(out.StackResourceDrifts, types.StackResourceDrift{
+			LogicalResourceId: &id, StackResourceDriftStatus: types.StackResourceDriftStatusModified,
+			PropertyDifferences: []types.PropertyDifference{{PropertyPath: &path}},
+		})
+	}
+	return out, nil
+}
+
+// SetTag sets a tag of a stack.
+func (s *Service) SetTag(name, key, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.stacks[name]
+	found.tags = slices.DeleteFunc(slices.Clone(found.tags), func(t types.Tag) bool { return *t.Key == key })
+	found.tags = append(found.tags, types.Tag{Key: &key, Value: &value})
+}
+
+// SetStatus sets the status of a stack.
+func (s *Service) SetStatus(name, status string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stacks[name].status = types.StackStatus(status)
+}

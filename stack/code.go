@@ -1,0 +1,166 @@
+package stack
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+)
+
+// Code is the program of the aggregator as Lambda takes it: a zip with an executable named bootstrap.
+type Code struct {
+	Zip          []byte
+	Architecture string // arm64 or x86_64
+}
+
+// Key is where the code is in the bucket: the same code is there once, and other code never takes its place.
+func (c *Code) Key() string {
+	sum := sha256.Sum256(c.Zip)
+	return "code/" + hex.EncodeToString(sum[:]) + ".zip"
+}
+
+// Pack returns the code of an executable for Linux. The same executable gives the same bytes.
+func Pack(executable []byte) (*Code, error) {
+	file, err := elf.NewFile(bytes.NewReader(executable))
+	if err != nil {
+		return nil, fmt.Errorf("stack: the program of the function is not an executable for Linux: %w", err)
+	}
+	c := &Code{}
+	switch file.Machine {
+	case elf.EM_AARCH64:
+		c.Architecture = "arm64"
+	case elf.EM_X86_64:
+		c.Architecture = "x86_64"
+	default:
+		return nil, fmt.Errorf("stack: the program of the function is for %s; Lambda has arm64 and x86_64", file.Machine)
+	}
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	header := &zip.FileHeader{Name: "bootstrap", Method: zip.Deflate, Modified: time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)}
+	header.SetMode(0o755)
+	entry, err := w.CreateHeader(header)
+	if err == nil {
+		_, err = entry.Write(executable)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, fmt.Errorf("stack: pack the program of the function: %w", err)
+	}
+	c.Zip = b.Bytes()
+	return c, nil
+}
+
+// Unpack returns the code of a zip, and refuses one that Lambda could not start.
+func Unpack(content []byte) (*Code, error) {
+	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		return nil, fmt.Errorf("stack: the code is no zip: %w", err)
+	}
+	entry, err := r.Open("bootstrap")
+	if err != nil {
+		return nil, errors.New("stack: the zip has no file bootstrap")
+	}
+	defer func() { _ = entry.Close() }() // it was only read
+	executable, err := io.ReadAll(entry)
+	if err != nil {
+		return nil, fmt.Errorf("stack: read the zip: %w", err)
+	}
+	if info, err := entry.Stat(); err == nil && info.Mode()&0o111 == 0 {
+		return nil, errors.New("stack: bootstrap is not executable in the zip")
+	}
+	packed, err := Pack(executable)
+	if err != nil {
+		return nil, err
+	}
+	return &Code{Zip: content, Architecture: packed.Architecture}, nil
+}
+
+// Self returns the code of this program: the running executable on Linux, which must be the command zlimit, and elsewhere
+// one that the go command builds of the same version, from what is on this machine or in the module cache.
+func Self(ctx context.Context) (*Code, error) {
+	if runtime.GOOS == "linux" {
+		path, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("stack: find the running program: %w", err)
+		}
+		executable, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("stack: read the running program: %w", err)
+		}
+		return Pack(executable)
+	}
+	return build(ctx)
+}
+
+const command = "github.com/zlimit/zlimit-go/cmd/zlimit"
+
+// build builds the function of this version for arm64.
+func build(ctx context.Context) (*Code, error) {
+	dir, err := os.MkdirTemp("", "zlimit-build-")
+	if err != nil {
+		return nil, fmt.Errorf("stack: build the function: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "bootstrap")
+	target := command
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		target += "@" + info.Main.Version
+	}
+	args := []string{"build", "-trimpath", "-tags", "lambda.norpc", "-o", path, target}
+	if target != command { // of another module than the one around
+		module := filepath.Join(dir, "go.mod")
+		text := "module build\n\nrequire github.com/zlimit/zlimit-go " + target[len(command)+1:] + "\n"
+		if err := os.WriteFile(module, []byte(text), 0o600); err != nil {
+			return nil, fmt.Errorf("stack: build the function: %w", err)
+		}
+		args = []string{"build", "-mod=mod", "-modfile", module, "-trimpath", "-tags", "lambda.norpc", "-o", path, command}
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0", "GOPROXY=off")
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("stack: build the function: %w: %s; give its zip instead", err, bytes.TrimSpace(output))
+	}
+	executable, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("stack: build the function: %w", err)
+	}
+	return Pack(executable)
+}
+
+// upload puts the code into the bucket of the stack, unless it is there.
+func (m *Manager) upload(ctx context.Context, bucket string, c *Code) error {
+	key := c.Key()
+	_, err := call(ctx, m, func(ctx context.Context) (*s3.HeadObjectOutput, error) {
+		return m.clients.S3.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &bucket, Key: &key})
+	})
+	var api smithy.APIError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &api) || api.ErrorCode() != "NotFound" && api.ErrorCode() != "NoSuchKey":
+		return fmt.Errorf("look for the code in the bucket: %w", err)
+	}
+	_, err = call(ctx, m, func(ctx context.Context) (*s3.PutObjectOutput, error) {
+		return m.clients.S3.PutObject(ctx, &s3.PutObjectInput{
+			Bucket: &bucket, Key: &key, Body: bytes.NewReader(c.Zip), ContentType: aws.String("application/zip"),
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("upload the code: %w", err)
+	}
+	return nil
+}

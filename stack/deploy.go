@@ -1,0 +1,414 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Hooks are told how a deployment goes on. Nil ones are left out.
+type Hooks struct {
+	// Confirm is asked whether a plan may be executed. Without, every plan is.
+	Confirm func(*Plan) (bool, error)
+	// Watch is told what CloudFormation does.
+	Watch func(Event)
+	// Join is told that CloudFormation is at work on the stack already, and that the deployment waits for that first.
+	Join func(status string)
+}
+
+func (h *Hooks) watch(e Event) {
+	if h.Watch != nil {
+		h.Watch(e)
+	}
+}
+
+// ErrDeclined says that [Hooks.Confirm] did not agree to a plan, which was not executed.
+var ErrDeclined = errors.New("stack: the plan was not executed")
+
+// A Deployment is what [Manager.Deploy] has achieved.
+type Deployment struct {
+	Stack   string            `json:"stack"`
+	Status  string            `json:"status"`
+	Changed bool              `json:"changed"`
+	Outputs map[string]string `json:"outputs"`
+}
+
+// Deploy brings a stack to what the options say, with the template and, where they have code, the code of this version. It
+// asks CloudFormation for a change set, has it confirmed, executes it and follows what happens. A new stack with an
+// aggregator takes two change sets: the bucket must be there before the code.
+//
+// Every step can be the last one: the next Deploy begins where this one ended, be it an error, a crash or a caller that gave
+// up, and waits for what CloudFormation is doing meanwhile. Bad options are [*zlimit.ValidationError]s, joined, before any
+// call. When CloudFormation fails, the error is a [*FailedError]. A plan that would remove or replace the table or the bucket
+// is refused with [ErrData].
+func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, error) {
+	if err := errors.Join(o.Validate()...); err != nil {
+		return nil, err
+	}
+	settings, err := m.resolve(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	o.Settings = settings
+	d := &Deployment{Stack: o.Name}
+	confirmed := false // a new stack's second step belongs to the plan of the first one
+	for {
+		s, err := m.settled(ctx, o.Name, h)
+		if err != nil {
+			return d, err
+		}
+		plan, err := m.plan(ctx, &o, s)
+		switch {
+		case err != nil:
+			return d, err
+		case plan == nil:
+			return m.deployed(ctx, d)
+		}
+		if err := m.confirm(ctx, plan, &h, confirmed); err != nil {
+			return d, err
+		}
+		d.Changed, confirmed = true, plan.aim.twice
+		if s, err = m.execute(ctx, plan, &o, &h); err != nil {
+			return d, err
+		}
+		if s != nil && !plan.aim.twice {
+			return m.deployed(ctx, d)
+		}
+	}
+}
+
+// deployed sets the table up, and returns what a deployment came to.
+func (m *Manager) deployed(ctx context.Context, d *Deployment) (*Deployment, error) {
+	s, err := m.describe(ctx, d.Stack)
+	if err != nil {
+		return d, err
+	}
+	d.Status, d.Outputs = string(s.StackStatus), map[string]string{}
+	for _, o := range s.Outputs {
+		d.Outputs[value(o.OutputKey)] = value(o.OutputValue)
+	}
+	if m.clients.Setup != nil {
+		err = m.clients.Setup(ctx, tableOf(s))
+	}
+	return d, err
+}
+
+// tableOf returns the table of a stack.
+func tableOf(s *types.Stack) string { return cmp.Or(parameters(s)["TableName"], value(s.StackName)) }
+
+// resolve returns the settings of options as the template takes them: a boundary by its name becomes an ARN.
+func (m *Manager) resolve(ctx context.Context, o Options) (map[string]string, error) {
+	settings := maps.Clone(o.Settings)
+	name := settings["permissions-boundary"]
+	if name == "" || strings.HasPrefix(name, "arn:") {
+		return settings, nil
+	}
+	out, err := call(ctx, m, func(ctx context.Context) (*sts.GetCallerIdentityOutput, error) {
+		return m.clients.STS.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stack: find the account of the permissions boundary: %w", err)
+	}
+	partition := strings.Split(value(out.Arn)+"::", ":")[1]
+	settings["permissions-boundary"] = "arn:" + partition + ":iam::" + value(out.Account) + ":policy/" + name
+	return settings, nil
+}
+
+// settled returns a stack that can be changed, nil when there is none. It waits for what CloudFormation is doing.
+func (m *Manager) settled(ctx context.Context, name string, h Hooks) (*types.Stack, error) {
+	s, err := m.describe(ctx, name)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	if busy(s.StackStatus) {
+		if h.Join != nil {
+			h.Join(string(s.StackStatus))
+		}
+		deleting := s.StackStatus == types.StackStatusDeleteInProgress
+		if s, err = m.follow(ctx, name, h.watch); err != nil {
+			return nil, err
+		}
+		if s == nil && !deleting {
+			return nil, &FailedError{Stack: name, Status: string(types.StackStatusDeleteComplete)}
+		}
+	}
+	if s == nil {
+		return nil, nil
+	}
+	switch s.StackStatus {
+	case types.StackStatusReviewInProgress:
+		return nil, nil // a change set that nobody executed
+	case types.StackStatusRollbackComplete, types.StackStatusRollbackFailed, types.StackStatusDeleteFailed:
+		return nil, fmt.Errorf("stack: %s is %s, and can only be deleted; that keeps table and bucket, and a new deployment takes the table over", name, s.StackStatus)
+	case types.StackStatusUpdateRollbackFailed:
+		return nil, fmt.Errorf("stack: %s is %s: continue its rollback in CloudFormation first", name, s.StackStatus)
+	default:
+		return s, m.newer(s)
+	}
+}
+
+// newer returns an error when a stack was deployed by a later version.
+func (m *Manager) newer(s *types.Stack) error {
+	if deployed := tags(s)[tagVersion]; deployed != "" && compareVersions(deployed, zlimit.Version) > 0 {
+		return fmt.Errorf("stack: %s was deployed by version %s, this is %s: take the later one", value(s.StackName), deployed, zlimit.Version)
+	}
+	return nil
+}
+
+// An aim is what a step of a deployment is after.
+type aim struct {
+	parameters []types.Parameter
+	code       *Code // to be uploaded; nil for none
+	twice      bool  // another step follows
+	aggregator bool
+	alarms     bool
+}
+
+// aim returns what the next step is after, by the options and the stack as it is.
+func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, error) {
+	had := parameters(s)
+	effective := func(st Setting) string {
+		if v, ok := o.Settings[st.Name]; ok {
+			return v
+		}
+		if v, ok := had[st.Parameter]; ok && !slices.Contains(o.Reset, st.Name) {
+			return v
+		}
+		return st.Default
+	}
+	a := aim{}
+	for _, st := range settings {
+		switch _, given := o.Settings[st.Name]; {
+		case given:
+			a.set(st.Parameter, o.Settings[st.Name])
+		case slices.Contains(o.Reset, st.Name):
+			a.set(st.Parameter, st.Default)
+		default:
+			a.keep(st.Parameter, had)
+		}
+		switch st.Name {
+		case "aggregator":
+			a.aggregator = effective(st) == "true"
+		case "alarms":
+			a.alarms = effective(st) == "true"
+		}
+	}
+	a.keep("CodeBucket", had)
+	if o.Code == nil || !a.aggregator {
+		if a.aggregator && had["CodeKey"] == "" {
+			return a, errors.New("stack: the aggregator has no code: give some, or do without the aggregator")
+		}
+		a.keep("CodeKey", had)
+		a.keep("Architecture", had)
+		return a, nil
+	}
+	bucket := ""
+	if s != nil {
+		ids, err := m.resources(ctx, o.Name)
+		if err != nil {
+			return a, err
+		}
+		bucket = ids["Bucket"]
+	}
+	a.set("Architecture", o.Code.Architecture)
+	if a.twice = bucket == ""; !a.twice {
+		a.set("CodeKey", o.Code.Key())
+		a.code = o.Code
+	}
+	return a, nil
+}
+
+func (a *aim) set(parameter, value string) {
+	a.parameters = append(a.parameters, types.Parameter{ParameterKey: &parameter, ParameterValue: &value})
+}
+
+// keep keeps the value that a parameter has; in a stack that has none it gets its default.
+func (a *aim) keep(parameter string, had map[string]string) {
+	if _, ok := had[parameter]; ok {
+		keep := true
+		a.parameters = append(a.parameters, types.Parameter{ParameterKey: &parameter, UsePreviousValue: &keep})
+	}
+}
+
+// keeps reports whether the step changes no parameter.
+func (a *aim) keeps(had map[string]string) bool {
+	return !slices.ContainsFunc(a.parameters, func(p types.Parameter) bool {
+		old, ok := had[value(p.ParameterKey)]
+		return p.ParameterValue != nil && (!ok || old != *p.ParameterValue)
+	})
+}
+
+// plan asks CloudFormation for a change set; it returns nil when there is nothing to change.
+func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, error) {
+	a, err := m.aim(ctx, o, s)
+	if err != nil {
+		return nil, err
+	}
+	random := make([]byte, 8)
+	_, _ = rand.Read(random) // never fails
+	name := "zlimit-" + hex.EncodeToString(random)
+	adopt := true
+	in := &cloudformation.CreateChangeSetInput{
+		StackName: &o.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &Template, Parameters: a.parameters, Tags: stackTags(o, s),
+		Capabilities: []types.Capability{types.CapabilityCapabilityNamedIam}, ChangeSetType: types.ChangeSetTypeUpdate,
+	}
+	plan := &Plan{Stack: o.Name, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.aggregator, a.alarms)}
+	if plan.create {
+		// What failed stays, and the next deployment goes on from there: a rollback would leave a table that is in its way.
+		in.ChangeSetType, in.OnStackFailure = types.ChangeSetTypeCreate, types.OnStackFailureDoNothing
+		in.ImportExistingResources = &adopt // a table that an earlier stack has kept
+	} else if s.StackStatus == types.StackStatusCreateFailed || s.StackStatus == types.StackStatusUpdateFailed {
+		plan.resume = true
+	}
+	out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.CreateChangeSetOutput, error) {
+		return m.clients.CloudFormation.CreateChangeSet(ctx, in)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stack: create a change set of %s: %w", o.Name, err)
+	}
+	plan.changeSet = value(out.Id)
+	empty, err := m.changeSetReady(ctx, plan.changeSet)
+	if err == nil && !empty {
+		plan.Changes, err = m.changes(ctx, plan.changeSet)
+	}
+	if err == nil {
+		err = lost(plan.Changes)
+	}
+	// Values that no resource depends on at present are changes too.
+	empty = empty || len(plan.Changes) == 0 && a.keeps(parameters(s)) && maps.Equal(tagsOf(in.Tags), tags(s))
+	if err != nil || empty {
+		return nil, errors.Join(err, m.discard(ctx, plan))
+	}
+	if a.twice {
+		for _, later := range afterCode {
+			if later.setting == "" || a.alarms {
+				plan.Changes = append(plan.Changes, Change{Action: Add, Resource: later.resource, Type: later.kind, Later: true})
+			}
+		}
+	}
+	return plan, nil
+}
+
+// stackTags returns the tags of a stack: those that it has, those of the options, and ours.
+func stackTags(o *Options, s *types.Stack) (all []types.Tag) {
+	merged := map[string]string{}
+	if !slices.Contains(o.Reset, "tags") {
+		maps.Copy(merged, tags(s))
+	}
+	maps.Copy(merged, o.Tags)
+	merged[tagStack], merged[tagVersion] = o.Name, zlimit.Version
+	for _, key := range slices.Sorted(maps.Keys(merged)) {
+		value := merged[key]
+		all = append(all, types.Tag{Key: &key, Value: &value})
+	}
+	return all
+}
+
+// changeSetReady waits for a change set; empty says that it has no changes.
+func (m *Manager) changeSetReady(ctx context.Context, id string) (empty bool, err error) {
+	for {
+		out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeChangeSetOutput, error) {
+			return m.clients.CloudFormation.DescribeChangeSet(ctx, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id})
+		})
+		if err != nil {
+			return false, fmt.Errorf("stack: wait for the change set: %w", err)
+		}
+		reason := value(out.StatusReason)
+		switch out.Status { //nolint:exhaustive // the others are on the way
+		case types.ChangeSetStatusCreateComplete:
+			return false, nil
+		case types.ChangeSetStatusFailed:
+			if strings.Contains(reason, "didn't contain changes") || strings.Contains(reason, "No updates are to be performed") {
+				return true, nil
+			}
+			return false, fmt.Errorf("stack: CloudFormation refuses the change set: %s", reason)
+		}
+		if err := m.sleep(ctx, m.poll); err != nil {
+			return false, err
+		}
+	}
+}
+
+// discard deletes a change set, and the shell of a new stack that was made for it.
+func (m *Manager) discard(ctx context.Context, p *Plan) error {
+	ctx = context.WithoutCancel(ctx)
+	_, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DeleteChangeSetOutput, error) {
+		return m.clients.CloudFormation.DeleteChangeSet(ctx, &cloudformation.DeleteChangeSetInput{ChangeSetName: &p.changeSet})
+	})
+	if err != nil || !p.create {
+		return discarded(err)
+	}
+	// Another deployment may have made a stack of it meanwhile.
+	if s, err := m.describe(ctx, p.Stack); err == nil && s.StackStatus == types.StackStatusReviewInProgress {
+		_, err = call(ctx, m, func(ctx context.Context) (*cloudformation.DeleteStackOutput, error) {
+			return m.clients.CloudFormation.DeleteStack(ctx, &cloudformation.DeleteStackInput{StackName: s.StackId})
+		})
+		return discarded(err)
+	}
+	return nil
+}
+
+func discarded(err error) error {
+	if err != nil {
+		return fmt.Errorf("stack: discard the change set: %w", err)
+	}
+	return nil
+}
+
+// confirm asks whether a plan may be executed, and discards it otherwise.
+func (m *Manager) confirm(ctx context.Context, p *Plan, h *Hooks, confirmed bool) error {
+	if confirmed || h.Confirm == nil {
+		return nil
+	}
+	yes, err := h.Confirm(p)
+	if err == nil && yes {
+		return nil
+	}
+	if err == nil {
+		err = ErrDeclined
+	}
+	return errors.Join(err, m.discard(ctx, p))
+}
+
+// execute uploads the code, executes a plan and follows it.
+func (m *Manager) execute(ctx context.Context, p *Plan, o *Options, h *Hooks) (*types.Stack, error) {
+	if p.aim.code != nil {
+		ids, err := m.resources(ctx, o.Name)
+		if err == nil {
+			err = m.upload(ctx, ids["Bucket"], p.aim.code)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	in := &cloudformation.ExecuteChangeSetInput{ChangeSetName: &p.changeSet}
+	if p.resume {
+		in.DisableRollback = &p.resume
+	}
+	_, err := call(ctx, m, func(ctx context.Context) (*cloudformation.ExecuteChangeSetOutput, error) {
+		return m.clients.CloudFormation.ExecuteChangeSet(ctx, in)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stack: execute the change set: %w", err)
+	}
+	s, err := m.follow(ctx, p.Stack, h.watch)
+	if err == nil && s == nil {
+		err = &FailedError{Stack: p.Stack, Status: string(types.StackStatusDeleteComplete)}
+	}
+	return s, err
+}

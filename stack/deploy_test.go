@@ -1,0 +1,442 @@
+package stack_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/stack"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func manager(s *cfn.Service) *stack.Manager {
+	return stack.New(s.Clients(), stack.WithPoll(0))
+}
+
+var code = &stack.Code{Zip: []byte("a zip"), Architecture: "arm64"}
+
+// fresh are the options of a new stack.
+func fresh() stack.Options { return stack.Options{Name: "limits", Code: code} }
+
+// deploy deploys, and fails the test when that fails.
+func deploy(t *testing.T, s *cfn.Service, o stack.Options, h stack.Hooks) *stack.Deployment {
+	t.Helper()
+	d, err := manager(s).Deploy(t.Context(), o, h)
+	if err != nil {
+		t.Fatalf("Deploy(%+v) = %v", o, err)
+	}
+	return d
+}
+
+// TestDeploy goes through the life of a stack: new, as it is, changed, reset, with other code.
+func TestDeploy(t *testing.T) {
+	s := cfn.NewService()
+	var plans []*stack.Plan
+	h := stack.Hooks{Confirm: func(p *stack.Plan) (bool, error) { plans = append(plans, p); return true, nil }}
+	o := fresh()
+	o.Settings = map[string]string{"memory": "1024", "log-days": "30"}
+	o.Tags = map[string]string{"team": "platform"}
+	d := deploy(t, s, o, h)
+	if len(plans) != 1 || !plans[0].New || plans[0].Cost != 170 || !d.Changed || d.Status != "UPDATE_COMPLETE" || d.Outputs["TableName"] != "limits" {
+		t.Errorf("%d plans, %+v; deployment %+v", len(plans), plans, d)
+	}
+	has := s.Stack("limits")
+	promised := []string{}
+	for _, c := range plans[0].Changes {
+		if c.Action != stack.Add {
+			t.Errorf("the plan of a new stack has %+v", c)
+		}
+		promised = append(promised, c.Resource)
+	}
+	slices.Sort(promised)
+	if diff := cmp.Diff(has.IDs(), promised); diff != "" {
+		t.Errorf("the plan (-there +planned):\n%s", diff)
+	}
+	function := func() map[string]any { return s.Stack("limits").Resources["AggregatorFunction"].Properties }
+	if got := fmt.Sprint(function()["MemorySize"]); got != "1024" {
+		t.Errorf("memory = %s", got)
+	}
+
+	if d := deploy(t, s, fresh(), h); d.Changed || len(plans) != 1 {
+		t.Errorf("deploying again changed something: %+v, %d plans", d, len(plans))
+	}
+
+	deploy(t, s, stack.Options{Name: "limits", Settings: map[string]string{"timeout": "30"}}, h)
+	if got := fmt.Sprintln(function()["MemorySize"], function()["Timeout"], at(s.Stack("limits").Resources["Log"].Properties, "RetentionInDays")); got != "1024 30 30\n" || len(plans) != 2 {
+		t.Errorf("memory, timeout and retention = %s, want those that were given last", got)
+	}
+	if c := plans[1].Changes; len(c) != 1 || c[0].Action != stack.Modify || c[0].Resource != "AggregatorFunction" || !slices.Equal(c[0].Properties, []string{"Timeout"}) {
+		t.Errorf("the plan of a changed timeout = %+v", c)
+	}
+
+	deploy(t, s, stack.Options{Name: "limits", Reset: []string{"memory"}}, h)
+	if got := fmt.Sprintln(function()["MemorySize"], function()["Timeout"]); got != "512 30\n" {
+		t.Errorf("memory and timeout after a reset = %s", got)
+	}
+
+	before := fmt.Sprint(function()["Code"])
+	other := stack.Options{Name: "limits", Code: &stack.Code{Zip: []byte("another zip"), Architecture: "x86_64"}}
+	deploy(t, s, other, h)
+	if got := fmt.Sprint(function()["Code"]); got == before || len(s.Objects) != 2 || fmt.Sprint(function()["Architectures"]) != "[x86_64]" {
+		t.Errorf("code %s, %d objects, %v", got, len(s.Objects), function()["Architectures"])
+	}
+
+	d = deploy(t, s, stack.Options{Name: "limits", Settings: map[string]string{"aggregator": "false"}}, h)
+	if slices.Contains(s.Stack("limits").IDs(), "AggregatorFunction") || !slices.Contains(s.Stack("limits").IDs(), "Bucket") {
+		t.Errorf("without an aggregator the stack has %v", s.Stack("limits").IDs())
+	}
+	if _, there := d.Outputs["FunctionArn"]; there {
+		t.Error("there is still an output of the function")
+	}
+}
+
+// TestDeployWithoutAggregator takes one change set.
+func TestDeployWithoutAggregator(t *testing.T) {
+	s := cfn.NewService()
+	d := deploy(t, s, stack.Options{Name: "limits", Settings: map[string]string{"aggregator": "false", "permissions-boundary": "bound", "roles": "true"}}, stack.Hooks{})
+	if d.Status != "CREATE_COMPLETE" || len(s.Objects) > 0 {
+		t.Errorf("deployment %+v, objects %v", d, s.Objects)
+	}
+	if got := s.Stack("limits").Resources["AppRole"].Properties["PermissionsBoundary"]; got != "arn:aws-cn:iam::"+cfn.Account+":policy/bound" {
+		t.Errorf("boundary = %v", got)
+	}
+	if _, err := manager(s).Deploy(t.Context(), stack.Options{Name: "limits", Settings: map[string]string{"aggregator": "true"}}, stack.Hooks{}); err == nil || !strings.Contains(err.Error(), "no code") {
+		t.Errorf("Deploy() of an aggregator without code = %v", err)
+	}
+}
+
+// TestPlanOnly declines a plan: nothing is left of it.
+func TestPlanOnly(t *testing.T) {
+	s := cfn.NewService()
+	no := stack.Hooks{Confirm: func(*stack.Plan) (bool, error) { return false, nil }}
+	if _, err := manager(s).Deploy(t.Context(), fresh(), no); !errors.Is(err, stack.ErrDeclined) {
+		t.Errorf("Deploy() = %v, want ErrDeclined", err)
+	}
+	if s.Status("limits") != "" || len(s.Objects) > 0 {
+		t.Errorf("a plan leaves a stack that is %s, and %v", s.Status("limits"), s.Objects)
+	}
+	deploy(t, s, fresh(), stack.Hooks{})
+	o := stack.Options{Name: "limits", Settings: map[string]string{"memory": "256"}}
+	if _, err := manager(s).Deploy(t.Context(), o, no); !errors.Is(err, stack.ErrDeclined) || s.Status("limits") != "UPDATE_COMPLETE" {
+		t.Errorf("Deploy() = %v, %s", err, s.Status("limits"))
+	}
+}
+
+// TestDataIsKept refuses plans that would remove or replace what holds data.
+func TestDataIsKept(t *testing.T) {
+	for name, change := range map[string]map[string]string{
+		"another table": {"table": "others"},
+		"no bucket":     {"aggregator": "false", "archive": "false"},
+	} {
+		s := cfn.NewService()
+		deploy(t, s, fresh(), stack.Hooks{})
+		before := s.Stack("limits")
+		confirm := stack.Hooks{Confirm: func(*stack.Plan) (bool, error) { t.Errorf("%s: the plan is to be confirmed", name); return true, nil }}
+		_, err := manager(s).Deploy(t.Context(), stack.Options{Name: "limits", Settings: change}, confirm)
+		if !errors.Is(err, stack.ErrData) || s.Stack("limits") != before {
+			t.Errorf("%s: Deploy() = %v, want ErrData and nothing done", name, err)
+		}
+	}
+}
+
+// TestFailure has a resource fail: the first reason is told, what was there stays, and the next deployment succeeds.
+func TestFailure(t *testing.T) {
+	for _, id := range []string{"Table", "AcquirePolicy", "AggregatorFunction", "Stream"} {
+		s := cfn.NewService()
+		s.Fail[id] = "no capacity for you"
+		var events []stack.Event
+		_, err := manager(s).Deploy(t.Context(), fresh(), stack.Hooks{Watch: func(e stack.Event) { events = append(events, e) }})
+		var failed *stack.FailedError
+		if !errors.As(err, &failed) || failed.Resource != id || failed.Reason != "no capacity for you" || len(events) == 0 {
+			t.Errorf("%s fails: Deploy() = %v after %d events", id, err, len(events))
+			continue
+		}
+		delete(s.Fail, id)
+		if d := deploy(t, s, fresh(), stack.Hooks{}); d.Status != "UPDATE_COMPLETE" || !slices.Contains(s.Stack("limits").IDs(), "Stream") {
+			t.Errorf("%s failed before: deployment %+v with %v", id, d, s.Stack("limits").IDs())
+		}
+		if len(s.Replaced) > 0 {
+			t.Errorf("%s failed before: replaced %v", id, s.Replaced)
+		}
+	}
+}
+
+// TestRollback has an update fail: the code and the settings are those from before.
+func TestRollback(t *testing.T) {
+	s := cfn.NewService()
+	deploy(t, s, fresh(), stack.Hooks{})
+	s.Fail["Stream"] = "wrong batch"
+	s.Fail["AggregatorLag"] = "wrong threshold"
+	o := stack.Options{Name: "limits", Settings: map[string]string{"alarm-lag": "60"}, Code: &stack.Code{Zip: []byte("bad"), Architecture: "arm64"}}
+	_, err := manager(s).Deploy(t.Context(), o, stack.Hooks{})
+	var failed *stack.FailedError
+	if !errors.As(err, &failed) || failed.Status != "UPDATE_ROLLBACK_COMPLETE" || failed.Resource != "AggregatorLag" {
+		t.Fatalf("Deploy() = %v", err)
+	}
+	if d := deploy(t, s, stack.Options{Name: "limits"}, stack.Hooks{}); d.Status != "UPDATE_ROLLBACK_COMPLETE" && !d.Changed {
+		t.Errorf("deployment after a rollback: %+v", d)
+	}
+}
+
+// errKilled is what calls of a process that is dead come to.
+var errKilled = errors.New("killed")
+
+// life deploys, changes and deploys again, as a test of crashes does.
+var life = []stack.Options{
+	{Name: "limits", Code: code},
+	{Name: "limits", Settings: map[string]string{"memory": "1024"}},
+	{Name: "limits", Code: &stack.Code{Zip: []byte("another zip"), Architecture: "arm64"}},
+}
+
+// TestCrashes kills the process at every call, before and after the call is carried out. The next process comes to the same
+// stack, and neither table nor bucket was replaced.
+func TestCrashes(t *testing.T) {
+	want := cfn.NewService()
+	for _, o := range life {
+		deploy(t, want, o, stack.Hooks{})
+	}
+	total := want.Calls()
+	if total < 50 {
+		t.Fatalf("%d calls", total)
+	}
+	for kill := 1; kill <= total; kill++ {
+		for _, after := range []bool{false, true} {
+			s := cfn.NewService()
+			dead := false
+			s.Call = func(n int, _ string, then bool) error {
+				if n >= kill && (then || !after || n > kill) {
+					dead = true
+				}
+				if dead {
+					return errKilled
+				}
+				return nil
+			}
+			for _, o := range life {
+				_, err := manager(s).Deploy(t.Context(), o, stack.Hooks{})
+				if errors.Is(err, errKilled) { // the next process
+					s.Call, dead = nil, false
+					_, err = manager(s).Deploy(t.Context(), o, stack.Hooks{})
+				}
+				if err != nil {
+					t.Fatalf("killed at call %d (after it: %t): the next Deploy() = %v", kill, after, err)
+				}
+			}
+			if diff := cmp.Diff(want.Stack("limits").Resources, s.Stack("limits").Resources); diff != "" || len(s.Replaced) > 0 {
+				t.Fatalf("killed at call %d (after it: %t), replaced %v (-want +got):\n%s", kill, after, s.Replaced, diff)
+			}
+			if diff := cmp.Diff(slices.Sorted(maps.Keys(want.Objects)), slices.Sorted(maps.Keys(s.Objects))); diff != "" {
+				t.Fatalf("killed at call %d: objects (-want +got):\n%s", kill, diff)
+			}
+		}
+	}
+	t.Logf("killed at %d calls, before and after", total)
+}
+
+// TestThrottles has every call throttled some times: nothing fails.
+func TestThrottles(t *testing.T) {
+	s := cfn.NewService()
+	throttled := 0
+	s.Call = func(n int, name string, after bool) error {
+		if !after && n%4 != 0 {
+			throttled++
+			code := "Throttling"
+			if strings.Contains(name, "Object") {
+				code = "SlowDown"
+			}
+			return cfn.Fault(code, "Rate exceeded")
+		}
+		return nil
+	}
+	for _, o := range life {
+		deploy(t, s, o, stack.Hooks{})
+	}
+	if throttled < 100 {
+		t.Errorf("%d calls were throttled", throttled)
+	}
+	s.Call = func(int, string, bool) error { return cfn.Fault("Throttling", "Rate exceeded") }
+	if _, err := manager(s).Deploy(t.Context(), fresh(), stack.Hooks{}); err == nil || !strings.Contains(err.Error(), "Rate exceeded") {
+		t.Errorf("Deploy() while everything is throttled = %v", err)
+	}
+}
+
+// TestJoins begins a deployment, gives up waiting, and joins it.
+func TestJoins(t *testing.T) {
+	s := cfn.NewService()
+	ctx, cancel := context.WithCancel(t.Context())
+	events := 0
+	_, err := manager(s).Deploy(ctx, fresh(), stack.Hooks{Watch: func(stack.Event) {
+		if events++; events == 5 {
+			cancel()
+		}
+	}})
+	var detached *stack.DetachedError
+	if !errors.As(err, &detached) || !errors.Is(err, context.Canceled) || s.Status("limits") != "CREATE_IN_PROGRESS" {
+		t.Fatalf("Deploy() = %v, the stack is %s", err, s.Status("limits"))
+	}
+	joined := ""
+	d := deploy(t, s, fresh(), stack.Hooks{Join: func(status string) { joined = status }})
+	if joined != "CREATE_IN_PROGRESS" || d.Status != "UPDATE_COMPLETE" {
+		t.Errorf("joined at %q, deployment %+v", joined, d)
+	}
+}
+
+// TestAdopts deploys where an earlier stack has left its table.
+func TestAdopts(t *testing.T) {
+	s := cfn.NewService()
+	s.Kept["AWS::DynamoDB::Table"] = []string{"limits"}
+	var plan *stack.Plan
+	deploy(t, s, fresh(), stack.Hooks{Confirm: func(p *stack.Plan) (bool, error) { plan = p; return true, nil }})
+	i := slices.IndexFunc(plan.Changes, func(c stack.Change) bool { return c.Resource == "Table" })
+	if plan.Changes[i].Action != stack.Import {
+		t.Errorf("the table is to be %s, want import", plan.Changes[i].Action)
+	}
+}
+
+// TestStuck deploys on stacks that cannot be changed.
+func TestStuck(t *testing.T) {
+	s := cfn.NewService()
+	deploy(t, s, fresh(), stack.Hooks{})
+	newer := stack.Options{Name: "limits"}
+	s.SetTag("limits", "zlimit:version", "99.0.0")
+	if _, err := manager(s).Deploy(t.Context(), newer, stack.Hooks{}); err == nil || !strings.Contains(err.Error(), "deployed by version 99.0.0") {
+		t.Errorf("Deploy() on a stack of a later version = %v", err)
+	}
+	for status, want := range map[string]string{"ROLLBACK_COMPLETE": "can only be deleted", "UPDATE_ROLLBACK_FAILED": "continue its rollback"} {
+		s.SetStatus("limits", status)
+		if _, err := manager(s).Deploy(t.Context(), fresh(), stack.Hooks{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Deploy() on a stack that is %s = %v", status, err)
+		}
+	}
+}
+
+// TestValidate tells all that is wrong at once, before any call.
+func TestValidate(t *testing.T) {
+	s := cfn.NewService()
+	tags := map[string]string{"aws:x": "", "zlimit:y": "", strings.Repeat("k", 129): ""}
+	for i := range 46 {
+		tags[fmt.Sprint("tag", i)] = ""
+	}
+	long := strings.Repeat("x", 60) + "{}"
+	o := stack.Options{Name: "1", Reset: []string{"memory", "nothing"}, Tags: tags, Settings: map[string]string{
+		"memory": "64", "timeout": "soon", "log-days": "4", "point-in-time-days": "36", "kms-key": "my-key", "iam": "false", "alarms": "yes",
+		"role-names": long, "policy-names": "a{}b{}", "usage-hourly": "1h", "permissions-boundary": "a b", "warm-read-units": "1", "colour": "red",
+		"alarm-topic": "arn:aws:sqs:eu-central-1:123456789012:q", "table": "a b",
+	}}
+	_, err := manager(s).Deploy(t.Context(), o, stack.Hooks{})
+	var invalid *zlimit.ValidationError
+	if !errors.As(err, &invalid) || s.Calls() > 0 {
+		t.Fatalf("Deploy() = %v after %d calls", err, s.Calls())
+	}
+	for _, want := range []string{
+		`name "1"`, `memory "64": must be from 128 to 10240`, `timeout "soon": must be a whole number`, `log-days "4": must be one of 1 3 5`,
+		`point-in-time-days "36": must be from 1 to 35`, `kms-key "my-key": must be an ARN of kms`, `iam "false": needs aggregator-role`,
+		`alarms "yes": must be true or false`, `with 74 characters, of at most 64`, `policy-names "a{}b{}": must have {} once`,
+		`usage-hourly "1h": must be 0`, `permissions-boundary "a b"`, `warm-read-units "1": must be from 12000`, `setting "colour": there is no such`,
+		`reset "memory": is also given`, `reset "nothing": there is no such`, `alarm-topic "arn:aws:sqs`, `table "a b"`,
+		`tag "aws:x": aws: begins`, `tag "zlimit:y": zlimit: begins`, `must have 1 to 128`, `tags "49": must be at most 48`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Deploy() = %v, want %q in it", err, want)
+		}
+	}
+}
+
+// TestSettings holds the settings against the parameters of the template.
+func TestSettings(t *testing.T) {
+	parameters := parse(t, stack.Template).Parameters
+	unset := maps.Clone(parameters)
+	for _, s := range stack.Settings() {
+		p, ok := parameters[s.Parameter]
+		if !ok || fmt.Sprint(p.Default) != s.Default {
+			t.Errorf("setting %s has default %q, the parameter %s %v", s.Name, s.Default, s.Parameter, p.Default)
+		}
+		delete(unset, s.Parameter)
+	}
+	if got := slices.Sorted(maps.Keys(unset)); !slices.Equal(got, []string{"Architecture", "CodeBucket", "CodeKey"}) {
+		t.Errorf("parameters without a setting: %v", got)
+	}
+}
+
+// TestAfterCode holds what a plan promises for its second step against the template.
+func TestAfterCode(t *testing.T) {
+	without, with := evaluate(t, stack.Template, nil), evaluate(t, stack.Template, map[string]string{"CodeKey": "k"})
+	var later []string
+	for _, id := range with.IDs() {
+		if _, there := without.Resources[id]; !there {
+			later = append(later, id)
+		}
+	}
+	got := stack.AfterCode()
+	slices.Sort(got)
+	if !slices.Equal(got, later) {
+		t.Errorf("afterCode = %v, want %v", got, later)
+	}
+	cents := func(s *cfn.Stack) (sum int64) {
+		for _, r := range s.Resources {
+			switch r.Type {
+			case "AWS::CloudWatch::Alarm":
+				metrics, _ := r.Properties["Metrics"].([]any)
+				sum += 10 * int64(max(1, len(metrics)-1)) // all but the expression
+			case "AWS::Logs::MetricFilter":
+				sum += 30
+			}
+		}
+		return sum
+	}
+	none := evaluate(t, stack.Template, map[string]string{"CodeKey": "k", "Alarms": "false"})
+	if stack.FixedCost(true, true) != cents(with) || stack.FixedCost(false, true) != cents(without) || stack.FixedCost(true, false) != cents(none) {
+		t.Errorf("fixed cost = %d and %d, want %d and %d", stack.FixedCost(true, true), stack.FixedCost(false, true), cents(with), cents(without))
+	}
+}
+
+// TestPack packs an executable twice: the same bytes, which Unpack takes.
+func TestPack(t *testing.T) {
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	executable, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := stack.Pack(executable)
+	if err != nil {
+		t.Skip(err) // of another system than Linux
+	}
+	b, err := stack.Pack(executable)
+	if err != nil || !bytes.Equal(a.Zip, b.Zip) {
+		t.Errorf("Pack() differs from run to run: %v", err)
+	}
+	if c, err := stack.Unpack(a.Zip); err != nil || c.Architecture != a.Architecture {
+		t.Errorf("Unpack(Pack()) = %v", err)
+	}
+	for _, bad := range [][]byte{nil, []byte("no zip")} {
+		if _, err := stack.Unpack(bad); err == nil {
+			t.Errorf("Unpack(%q) = nil, want an error", bad)
+		}
+		if _, err := stack.Pack(bad); err == nil {
+			t.Errorf("Pack(%q) = nil, want an error", bad)
+		}
+	}
+}
+
+func TestCompareVersions(t *testing.T) {
+	for _, test := range []struct {
+		a, b string
+		want int
+	}{{"0.10.0", "0.9.0", 1}, {"0.9.0", "0.10.0", -1}, {"1.0", "1.0.0", 0}, {"v1.2.3", "1.2.4", -1}} {
+		if got := stack.CompareVersions(test.a, test.b); got != test.want {
+			t.Errorf("compareVersions(%s, %s) = %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
+}

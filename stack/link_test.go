@@ -1,0 +1,25 @@
+package stack_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestProgramsDoNotLinkDeployment asks what a program with a limiter links: nothing that only deployments need.
+func TestProgramsDoNotLinkDeployment(t *testing.T) {
+	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "../zlimit", "../aggregator").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range strings.FieldsSeq(string(output)) {
+		for _, service := range []string{"cloudformation", "cloudwatch", "lambda", "sqs"} {
+			if strings.HasPrefix(path, "github.com/aws/aws-sdk-go-v2/service/"+service) {
+				t.Errorf("a program with a limiter or an aggregator links %s", path)
+			}
+		}
+	}
+	if !strings.Contains(string(output), "service/dynamodb") {
+		t.Error("the list has no client of DynamoDB")
+	}
+}

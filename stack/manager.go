@@ -1,0 +1,146 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/zlimit/zlimit-go/internal/wait"
+)
+
+// A Manager deploys stacks and looks at them. It keeps nothing of its own: whatever it does can be begun anew by another
+// one, on another machine. It is safe for concurrent use.
+type Manager struct {
+	clients Clients
+	poll    time.Duration
+	now     func() time.Time
+}
+
+// An Option changes how a manager works.
+type Option func(*Manager)
+
+// WithPoll sets the pause between two looks at what is under way, and the first pause after a throttled call; the default
+// is two seconds.
+func WithPoll(d time.Duration) Option { return func(m *Manager) { m.poll = d } }
+
+// WithClock sets where a manager takes the time from; the default is [time.Now].
+func WithClock(now func() time.Time) Option { return func(m *Manager) { m.now = now } }
+
+// New returns a manager of the stacks of one account and region.
+func New(c Clients, opts ...Option) *Manager {
+	m := &Manager{clients: c, poll: 2 * time.Second, now: time.Now}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// sleep waits, and returns the error of a context that has ended.
+func (m *Manager) sleep(ctx context.Context, d time.Duration) error { return wait.For(ctx, d) }
+
+// ErrNotFound says that there is no such stack.
+var ErrNotFound = errors.New("stack: there is no such stack")
+
+// attempts is how often one call is made while it is throttled.
+const attempts = 8
+
+// call makes a call of AWS, again where the service throttled it and has therefore not done it.
+func call[T any](ctx context.Context, m *Manager, do func(context.Context) (T, error)) (T, error) {
+	for attempt := 1; ; attempt++ {
+		result, err := do(ctx)
+		if err == nil || !isThrottle(err) || attempt == attempts {
+			return result, err
+		}
+		if err := m.sleep(ctx, time.Duration(attempt)*m.poll); err != nil {
+			return result, err
+		}
+	}
+}
+
+// isThrottle reports whether a service refused a call because there were too many.
+func isThrottle(err error) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	switch api.ErrorCode() {
+	case "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException", "RequestLimitExceeded", "SlowDown", "RequestThrottled":
+		return true
+	default:
+		return false
+	}
+}
+
+// describe returns a stack, [ErrNotFound] when there is none.
+func (m *Manager) describe(ctx context.Context, name string) (*types.Stack, error) {
+	out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStacksOutput, error) {
+		return m.clients.CloudFormation.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{StackName: &name})
+	})
+	var api smithy.APIError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode() == "ValidationError" && strings.Contains(api.ErrorMessage(), "does not exist"):
+		return nil, ErrNotFound
+	case err != nil:
+		return nil, fmt.Errorf("stack: describe %s: %w", name, err)
+	case len(out.Stacks) == 0 || out.Stacks[0].StackStatus == types.StackStatusDeleteComplete:
+		return nil, ErrNotFound
+	}
+	return &out.Stacks[0], nil
+}
+
+// parameters returns the parameters of a stack.
+func parameters(s *types.Stack) map[string]string {
+	all := map[string]string{}
+	if s != nil {
+		for _, p := range s.Parameters {
+			all[value(p.ParameterKey)] = value(p.ParameterValue)
+		}
+	}
+	return all
+}
+
+// tags returns the tags of a stack.
+func tags(s *types.Stack) map[string]string {
+	if s == nil {
+		return map[string]string{}
+	}
+	return tagsOf(s.Tags)
+}
+
+func tagsOf(list []types.Tag) map[string]string {
+	all := map[string]string{}
+	for _, t := range list {
+		all[value(t.Key)] = value(t.Value)
+	}
+	return all
+}
+
+// resources returns the physical IDs of a stack's resources by their logical ones.
+func (m *Manager) resources(ctx context.Context, name string) (map[string]string, error) {
+	out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStackResourcesOutput, error) {
+		return m.clients.CloudFormation.DescribeStackResources(ctx, &cloudformation.DescribeStackResourcesInput{StackName: &name})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("stack: list the resources of %s: %w", name, err)
+	}
+	all := map[string]string{}
+	for _, r := range out.StackResources {
+		if r.ResourceStatus != types.ResourceStatusDeleteComplete {
+			all[value(r.LogicalResourceId)] = value(r.PhysicalResourceId)
+		}
+	}
+	return all, nil
+}
+
+func value(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}

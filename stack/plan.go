@@ -1,0 +1,159 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+)
+
+// A Plan is what a deployment is about to do.
+type Plan struct {
+	Stack   string   `json:"stack"`
+	New     bool     `json:"new"` // there is no such stack yet
+	Changes []Change `json:"changes"`
+	// Cost is what the stack costs a month whatever is done with it, in cents of a US dollar at the prices of us-east-1.
+	Cost int64 `json:"fixed_cost_cents"`
+
+	changeSet string // its ARN
+	create    bool
+	resume    bool // what failed before stays where it is, and goes on from there
+	aim       aim
+}
+
+// A Change is what happens to one resource.
+type Change struct {
+	Action      Action   `json:"action"`
+	Resource    string   `json:"resource"` // logical ID
+	Type        string   `json:"type"`
+	ID          string   `json:"id,omitempty"`          // physical ID
+	Replacement string   `json:"replacement,omitempty"` // True, False or Conditional, where CloudFormation says so
+	Properties  []string `json:"properties,omitempty"`  // that change
+	Later       bool     `json:"later,omitempty"`       // in a second step, once the code is in the bucket
+}
+
+// An Action is what is done to a resource.
+type Action string
+
+// The actions.
+const (
+	Add     Action = "add"
+	Modify  Action = "change"
+	Replace Action = "replace"
+	Remove  Action = "remove"
+	Import  Action = "import"
+)
+
+// ErrData says that a plan would delete, or make anew, what holds data.
+var ErrData = errors.New("would remove or replace what holds data")
+
+// keepers are the types of resources that hold data.
+var keepers = []string{"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
+
+// afterCode are the resources that wait for the code of the function, each with the setting that it needs beside the
+// aggregator.
+var afterCode = []struct{ resource, kind, setting string }{
+	{"AggregatorFunction", "AWS::Lambda::Function", ""},
+	{"Stream", "AWS::Lambda::EventSourceMapping", ""},
+	{"AggregatorErrors", "AWS::CloudWatch::Alarm", "alarms"},
+	{"AggregatorLag", "AWS::CloudWatch::Alarm", "alarms"},
+	{"LoggedErrors", "AWS::Logs::MetricFilter", "alarms"},
+	{"AggregatorLoggedErrors", "AWS::CloudWatch::Alarm", "alarms"},
+	{"DeadLettersWaiting", "AWS::CloudWatch::Alarm", "alarms"},
+}
+
+// Prices of us-east-1 a month, in cents.
+const (
+	priceAlarm     = 10 // for each metric that an alarm looks at
+	priceMetric    = 30 // of our own
+	throttleAlarms = 2 * 5
+)
+
+// fixedCost returns what a stack costs a month that nobody uses. An alarm about throttles looks at the table and at each of
+// its four indexes.
+func fixedCost(aggregator, alarms bool) int64 {
+	if !alarms {
+		return 0
+	}
+	cents := int64(throttleAlarms * priceAlarm)
+	if aggregator {
+		cents += 4*priceAlarm + priceMetric
+	}
+	return cents
+}
+
+// changes returns the changes of a change set, page by page.
+func (m *Manager) changes(ctx context.Context, id string) (all []Change, err error) {
+	var next *string
+	for {
+		page, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeChangeSetOutput, error) {
+			return m.clients.CloudFormation.DescribeChangeSet(ctx, &cloudformation.DescribeChangeSetInput{ChangeSetName: &id, NextToken: next})
+		})
+		if err != nil {
+			return nil, fmt.Errorf("stack: read the change set: %w", err)
+		}
+		for _, c := range page.Changes {
+			if r := c.ResourceChange; r != nil {
+				all = append(all, changeOf(r))
+			}
+		}
+		if next = page.NextToken; next == nil {
+			return all, nil
+		}
+	}
+}
+
+func changeOf(r *types.ResourceChange) Change {
+	c := Change{
+		Resource: value(r.LogicalResourceId), Type: value(r.ResourceType), ID: value(r.PhysicalResourceId), Replacement: string(r.Replacement),
+	}
+	always := false
+	for _, d := range r.Details {
+		if d.Target == nil {
+			continue
+		}
+		always = always || d.Target.RequiresRecreation == types.RequiresRecreationAlways
+		name := value(d.Target.Name)
+		if name == "" {
+			name = string(d.Target.Attribute)
+		}
+		if !slices.Contains(c.Properties, name) {
+			c.Properties = append(c.Properties, name)
+		}
+	}
+	slices.Sort(c.Properties)
+	switch r.Action {
+	case types.ChangeActionAdd:
+		c.Action = Add
+	case types.ChangeActionRemove:
+		c.Action = Remove
+	case types.ChangeActionImport:
+		c.Action = Import
+	default:
+		if c.Action = Modify; r.Replacement == types.ReplacementTrue || r.Replacement == types.ReplacementConditional && always {
+			c.Action = Replace
+		}
+	}
+	return c
+}
+
+// lost returns an error when changes would remove or replace what holds data.
+func lost(changes []Change) error {
+	for _, c := range changes {
+		if slices.Contains(keepers, c.Type) && (c.Action == Remove || c.Action == Replace) {
+			why := string(c.Action)
+			if len(c.Properties) > 0 {
+				why += ", since " + strings.Join(c.Properties, ", ") + " would change"
+			}
+			if c.Type == "AWS::S3::Bucket" && c.Action == Remove {
+				why += "; its objects stay where they are: delete the stack's parts one by one if that is meant"
+			}
+			return fmt.Errorf("stack: the plan %w: %s %s: %s", ErrData, c.Resource, c.ID, why)
+		}
+	}
+	return nil
+}
