@@ -232,6 +232,7 @@ func TestConfigCache(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(10*time.Second))
 	setSystem(t, l, PerDay("rpm", 1000))
+	enginetest.CatchUp()
 	l.Limits.Invalidate()
 
 	faults.Reset()
