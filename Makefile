@@ -12,6 +12,7 @@ PROGRAMS  ?= 1000000
 MEAN      ?= 1
 MUTANTS   ?=
 BUDGET    ?= 10m
+SCALE     ?=
 
 # How the benchmarks run.
 BENCH      ?= .
@@ -45,7 +46,7 @@ QUICK := -short -skip '.*/^(dynamodb|sqlite)$$'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test race mean generate api check-generate tidy lint vuln fuzz mutate soak explore bench check build engine clean
+.PHONY: help demo quick test race mean generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -102,9 +103,15 @@ soak: engine ## run random programs against the witness for long; PROGRAMS says 
 explore: ## run small programs in every order of their calls, for BUDGET (10m); 0 goes through all of them
 	$(GO) test ./internal/explore -run 'Known|Grammars' -v -timeout 0 $(TESTFLAGS) -explore.all -explore.budget $(BUDGET)
 
+scale: ## run fleets against a model of DynamoDB, and draw docs/scale.md; SCALE chooses cases by name
+	$(GO) test ./internal/scale -run 'Scenarios|Page' -v -timeout 0 $(TESTFLAGS) -scale.all -scale.only '$(SCALE)'
+
 bench: engine ## compare with the bare SDK, and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
 	$(GO) test -C quota/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
+
+size: ## print the size of programs on DynamoDB and SQLite beside one with the bare SDK
+	@GO="$(GO)" scripts/size.sh
 
 # What is slow has run in test, and is left out with the race detector.
 check: ## everything a change must pass, as CI runs it
