@@ -304,7 +304,7 @@ func TestListOfEntities(t *testing.T) {
 		}
 		limits := []Limit{PerDay("rpd", 5)}
 		var want []string
-		for i := range leastListPage + 20 {
+		for i := range LeastListPage + 20 {
 			id := fmt.Sprintf("e%03d", i)
 			create(t, l, Entity{ID: id, Metadata: map[string]string{"n": fmt.Sprint(i)}})
 			want = append(want, id)
@@ -332,8 +332,8 @@ func TestListOfEntities(t *testing.T) {
 			{EntityQuery{Prefix: "e01", After: "e017"}, want[18:20]},
 			{EntityQuery{Prefix: "e01", After: "e02"}, nil},
 			{EntityQuery{Limit: 3}, want[:3]},
-			{EntityQuery{After: "e050", Limit: leastListPage}, want[51:]},
-			{EntityQuery{Limit: leastListPage + 1}, want[:leastListPage+1]},
+			{EntityQuery{After: "e050", Limit: LeastListPage}, want[51:]},
+			{EntityQuery{Limit: LeastListPage + 1}, want[:LeastListPage+1]},
 			{EntityQuery{Prefix: "f"}, nil},
 		} {
 			if diff := cmp.Diff(test.want, ids(test.q)); diff != "" {

@@ -250,8 +250,7 @@ func TestConfigCache(t *testing.T) {
 		faults.Reset()
 		acquire(t, l, ask(Amounts{"rpm": 1}))
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); { // a refresh is in the background
-			r := l.engine.Bucket("key-1", "gpt-4").Limits.Load().Detail.(*resolved)
-			if elapsed < 8*time.Second || r.readAt.Equal(c.now()) {
+			if elapsed < 8*time.Second || l.LimitsReadAt("key-1", "gpt-4").Equal(c.now()) {
 				break
 			}
 			time.Sleep(time.Millisecond)
