@@ -259,10 +259,7 @@ func (f *Faults) RoundTrip(request *http.Request) (*http.Response, error) {
 			return nil, netError("read", os.NewSyscallError("read", syscall.ECONNRESET))
 		})
 	case Hang:
-		return f.forwardInVain(request, call, fault, func(*http.Response) (*http.Response, error) {
-			<-request.Context().Done()
-			return nil, context.Cause(request.Context())
-		})
+		return f.forwardInVain(request, call, fault, hang)
 	case TruncatedReply:
 		return f.forwardInVain(request, call, fault, truncate)
 	case Slow:
@@ -353,6 +350,13 @@ func (f *Faults) forwardInVain(
 		_ = reply.Body.Close() // nobody reads it
 	}
 	return lost, err
+}
+
+// hang returns when the context of a call ends, whose reply never comes.
+func hang(reply *http.Response) (*http.Response, error) {
+	ctx := reply.Request.Context()
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
 }
 
 // wait returns when a Slow fault lets its call go, or with the context's error.

@@ -77,6 +77,28 @@ func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 	})
 }
 
+// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
+// events stay. An entity without a record is deleted in the same way; [zlimit.ErrEntityNotFound] says that nothing was
+// there at all.
+//
+// An entity with children is not deleted: [zlimit.ErrEntityHasChildren]. A deletion and the creation of a child do not
+// both succeed, whichever is first. What is deleted goes in an order that leaves the record for last, so that a
+// deletion that was interrupted is finished by calling Delete again. A request that comes meanwhile, or later, starts a
+// new bucket of full limits: revoke what lets the entity in first.
+//
+// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
+// limits of its own, see [LimitService], a consistent read of the bucket of each resource that has limits, that the
+// entity has limits or usage of, or that this process has seen it use, and a write unit per KB and index entry of each
+// bucket and usage snapshot, 25 to a call; then a transaction of the record and its event, and with a parent of the
+// item that says so under the parent's key, two write units and one for an index. Children are looked for by a
+// consistent query under the entity's key, and twice by one of an index. The index, which may be moments behind, finds
+// a bucket of another resource, and a child that another program created.
+func (s *EntityService) Delete(id string) error {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Delete(ctx, id)
+}
+
 // List returns the entities of the namespace that have a record, in the order of their IDs. It costs what a loop over
 // [EntityService.ListSeq] costs; an error leaves nothing of the list.
 func (s *EntityService) List(q zlimit.EntityQuery) ([]zlimit.Entity, error) {
@@ -124,26 +146,4 @@ func (s *EntityService) Ensure(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Ensure(ctx, e)
-}
-
-// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
-// events stay. An entity without a record is deleted in the same way; [zlimit.ErrEntityNotFound] says that nothing was
-// there at all.
-//
-// An entity with children is not deleted: [zlimit.ErrEntityHasChildren]. A deletion and the creation of a child do not
-// both succeed, whichever is first. What is deleted goes in an order that leaves the record for last, so that a
-// deletion that was interrupted is finished by calling Delete again. A request that comes meanwhile, or later, starts a
-// new bucket of full limits: revoke what lets the entity in first.
-//
-// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
-// limits of its own, see [LimitService], a consistent read of the bucket of each resource that has limits, that the
-// entity has limits or usage of, or that this process has seen it use, and a write unit per KB and index entry of each
-// bucket and usage snapshot, 25 to a call; then a transaction of the record and its event, and with a parent of the
-// item that says so under the parent's key, two write units and one for an index. Children are looked for by a
-// consistent query under the entity's key, and twice by one of an index. The index, which may be moments behind, finds
-// a bucket of another resource, and a child that another program created.
-func (s *EntityService) Delete(id string) error {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Delete(ctx, id)
 }
