@@ -20,7 +20,7 @@ const module = "github.com/zlimit/zlimit-go/"
 // floors are the packages of the module, from the ground up. A package imports packages of lower floors alone, never one
 // of its own floor.
 var floors = [][]string{
-	{"internal/wait", "internal/expr", "internal/bucket", "internal/document", "internal/atomicfile"},
+	{"internal/wait", "internal/expr", "internal/bucket", "internal/document", "internal/atomicfile", "internal/grammar"},
 	{"internal/store"},
 	{"internal/store/dynamo/wire", "internal/door"},
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},
@@ -36,7 +36,7 @@ var floors = [][]string{
 // apart are trees that no package of the floors imports, with what they may import of the floors. Inside a tree all
 // imports are allowed.
 var apart = map[string][]string{
-	"gen":                              {"internal/document"},
+	"gen":                              {"internal/document", "internal/grammar"},
 	"examples":                         {"zlimit", "zlimit/blocking", "quota"},
 	"docs":                             nil,
 	"internal/enginetest":              nil,
