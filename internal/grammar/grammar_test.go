@@ -16,7 +16,7 @@ func TestParseLimit(t *testing.T) {
 		"a=1/hours":             {"a", 1, 1, time.Hour},
 		"a=1/days":              {"a", 1, 1, 24 * time.Hour},
 		"tpm=10_000:4_000/30s":  {"tpm", 10_000, 4_000, 30 * time.Second},
-		" tpm = 5 : 6 / 1ms ":   {"tpm", 5, 6, time.Millisecond},
+		"\ttpm = 5 : 6 / 1ms\n": {"tpm", 5, 6, time.Millisecond},
 		"a=9223372036854775/2m": {"a", MaxTokens, MaxTokens, 2 * time.Minute},
 		"a=007/1h0m":            {"a", 7, 7, time.Hour},
 	} {
