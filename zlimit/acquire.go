@@ -19,8 +19,8 @@ import (
 // of one is given back when the other falls short. A parent is charged for those limits of the request that its own limits
 // name, which may be none.
 //
-// A bucket that this process used before costs one conditional write: one call, one write unit; requests that wait for a
-// write of it share the next one under [WithCoalescing]. A lost race costs one more. A bucket seen for the first time
+// A bucket that this process used before costs one conditional write: one call, one write unit; where many
+// requests of it come at once they share writes, see [WithCoalescing]. A lost race costs one more. A bucket seen for the first time
 // costs a batch read before, of three read units. A rejection costs nothing when this process has seen the buckets
 // within the time of [WithRejectionCache]; otherwise the failed write, or a consistent read where the last image of the
 // bucket foretold it. A change of limits costs one write more, by the first request that meets a bucket with the old ones,
