@@ -486,16 +486,15 @@ func (c CountUsageCall) Persist() {
 
 var addChildOperation = expr.Operation{
 	Name:   "add_child",
-	Slots:  2,
+	Slots:  1,
 	Where:  []expr.Condition{expr.Exists(expr.Attr("PK"))},
-	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0), expr.Set(expr.Attr("last_child"), 1)},
+	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0)},
 }
 
 // AddChild counts a child that is created, and asks that the parent is there.
 //   - children: 1
-//   - child: entity id of the child
-func AddChild(children int64, child string) (expr.Bound, error) {
-	return addChildOperation.Call(expr.N(children), expr.S(child)).Bind()
+func AddChild(children int64) (expr.Bound, error) {
+	return addChildOperation.Call(expr.N(children)).Bind()
 }
 
 var removeEntityOperation = expr.Operation{
@@ -512,6 +511,71 @@ var removeEntityOperation = expr.Operation{
 //   - children: children that were created at the time of reading
 func RemoveEntity(children int64) (expr.Bound, error) {
 	return removeEntityOperation.Call(expr.N(children)).Bind()
+}
+
+// The clauses of UpdateEntity.
+const (
+	updateEntityFirst = iota
+	updateEntityLater
+	updateEntitySince
+)
+
+var updateEntityOperation = expr.Operation{
+	Name:  "update_entity",
+	Slots: 3,
+	Where: []expr.Condition{expr.Exists(expr.Attr("PK"))},
+	Update: []expr.Action{
+		expr.Set(expr.Attr("name"), 0),
+		expr.Set(expr.Attr("metadata"), 1),
+		expr.Add(expr.Attr("version"), 2),
+	},
+	Clauses: []expr.Clause{
+		updateEntityFirst: {
+			Name:  "first",
+			Where: []expr.Condition{expr.Absent(expr.Attr("version"))},
+		},
+		updateEntityLater: {
+			Name:  "later",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("version"), 0)},
+		},
+		updateEntitySince: {
+			Name:  "since",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("created_at"), 0)},
+		},
+	},
+}
+
+// UpdateEntityCall collects the clauses of a call of UpdateEntity. Bind ends it.
+type UpdateEntityCall struct {
+	*expr.Call
+}
+
+// UpdateEntity changes what may change of an entity. It asks for the record that was read: one that was deleted and
+// created again has another time of creation.
+//   - name: display name
+//   - metadata: strings that the application keeps with the entity
+//   - updates: 1
+func UpdateEntity(name string, metadata expr.Item, updates int64) UpdateEntityCall {
+	return UpdateEntityCall{updateEntityOperation.Call(expr.S(name), expr.Map(metadata), expr.N(updates))}
+}
+
+// First asks that there was no update yet.
+func (c UpdateEntityCall) First() {
+	c.Pick(updateEntityFirst, "")
+}
+
+// Later asks that there was no update since.
+//   - version: updates at the time of reading
+func (c UpdateEntityCall) Later(version int64) {
+	c.Pick(updateEntityLater, "", expr.N(version))
+}
+
+// Since asks for the time of creation.
+//   - createdAt: time of creation, 2006-01-02T15:04:05Z
+func (c UpdateEntityCall) Since(createdAt string) {
+	c.Pick(updateEntitySince, "", expr.S(createdAt))
 }
 
 var replaceStreamLeaseOperation = expr.Operation{

@@ -15,6 +15,7 @@ var readOnly = map[string]bool{"Burst": true}
 
 var keyKinds = []keyKind{
 	keysOf("entity", ParseEntityKey),
+	keysOf("child", ParseChildKey),
 	keysOf("bucket", ParseBucketKey),
 	keysOf("entity config", ParseEntityConfigKey),
 	keysOf("resource config", ParseResourceConfigKey),
@@ -32,6 +33,9 @@ var keyKinds = []keyKind{
 
 var itemKinds = []itemKind{
 	itemsOf("entity", DecodeEntity, func(it *Entity) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("child", DecodeChild, func(it *Child) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("bucket", DecodeBucket, func(it *Bucket) store.Key {
@@ -206,10 +210,28 @@ var calls = []operationCall{
 		return c.Bind()
 	}},
 	{"AddChild", func() (expr.Bound, error) {
-		return AddChild(1, "x")
+		return AddChild(1)
 	}},
 	{"RemoveEntity", func() (expr.Bound, error) {
 		return RemoveEntity(1)
+	}},
+	{"UpdateEntity", func() (expr.Bound, error) {
+		return UpdateEntity("x", expr.Item{}, 1).Bind()
+	}},
+	{"UpdateEntity First", func() (expr.Bound, error) {
+		c := UpdateEntity("x", expr.Item{}, 1)
+		c.First()
+		return c.Bind()
+	}},
+	{"UpdateEntity Later", func() (expr.Bound, error) {
+		c := UpdateEntity("x", expr.Item{}, 1)
+		c.Later(1)
+		return c.Bind()
+	}},
+	{"UpdateEntity Since", func() (expr.Bound, error) {
+		c := UpdateEntity("x", expr.Item{}, 1)
+		c.Since("x")
+		return c.Bind()
 	}},
 	{"ReplaceStreamLease", func() (expr.Bound, error) {
 		return ReplaceStreamLease(1)
