@@ -9,9 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A writeQueue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way each
-// caller has a write of its own, and waits for nobody. Callers that come when there are as many as allowed wait, and go
-// together in one write, and so do those who come meanwhile. The zero value is ready.
+// A writeQueue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way,
+// each caller writes at once by itself. Callers that come later wait, and share the next write. The zero value is ready.
 type writeQueue struct {
 	mu      sync.Mutex
 	alone   int       // writes under way, each of one caller
@@ -20,8 +19,8 @@ type writeQueue struct {
 	waiting []*waiter // in the order in which their requests came
 }
 
-// crowd is the number of callers of one shared write after which the next callers wait for the first write that is under
-// way: that many concurrent callers are served by two writes rather than by one each.
+// crowd is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
+// write is under way: two writes serve them all, where each would have its own.
 const crowd = 8
 
 // A waiter is a caller that waits for a write that it shares.
@@ -72,8 +71,8 @@ func (q *writeQueue) mayBegin(most int) bool {
 	return true
 }
 
-// join lets a waiter wait behind those whose requests came before its own; false when it need not wait any more, and has a
-// write of its own. A request that begins anew keeps its place, so that none is passed again and again.
+// join puts a waiter into the queue, in the order in which requests came. A request that begins anew thus keeps its place,
+// and is not passed again and again. join returns false when the waiter need not wait any more, and may write by itself.
 func (q *writeQueue) join(w *waiter, most int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,9 +94,9 @@ func (w *waiter) began() int64 {
 	return w.level.began
 }
 
-// shareWrite lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the others:
-// it leaves the queue, or if the write is under way what it took is given back. A correction, which may not be written
-// twice, waits for the outcome then.
+// shareWrite lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the
+// others. Before the write begins, the caller leaves the queue. After that, what it took is given back; a correction waits
+// for the outcome instead, since it may not be written twice.
 func (e *Engine) shareWrite(ctx context.Context, w *waiter) error {
 	q := w.queue
 	w.done = make(chan error, 1)
@@ -124,7 +123,7 @@ func (e *Engine) direct(ctx context.Context, w *waiter) error {
 	return e.takeDirect(ctx, w.level, w.taking)
 }
 
-// leave lets a waiter give up; false when the outcome is known or has to be waited for.
+// leave lets a waiter give up. It returns false when the outcome is known or has to be waited for.
 func (q *writeQueue) leave(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,7 +158,7 @@ func (e *Engine) finish(ctx context.Context, q *writeQueue) {
 	}()
 }
 
-// end counts a write of one caller as done, and claims those who wait unless they are served already.
+// end counts a write of one caller as done, and claims the waiters of the queue unless they are served already.
 func (q *writeQueue) end() []*waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -170,7 +169,7 @@ func (q *writeQueue) end() []*waiter {
 	return q.claim()
 }
 
-// takeWaiting claims those who wait. When there are none, nobody is served any more.
+// takeWaiting claims the waiters of the queue. Without any, the queue is not served any more.
 func (q *writeQueue) takeWaiting() []*waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -218,10 +217,9 @@ func (l *Limits) sameAs(other *Limits) bool {
 // moreWrites bounds the writes after the first one of a batch that does not fit.
 const moreWrites = 2
 
-// takeBatch takes for waiters of equal limits in one write. When they ask for more than there is, the next write is for
-// those that fit, first come first served; and one more is when another process came first. The others fall short by what
-// the bucket was seen to have after they came. Where it has room for one of them after all, [Engine.Take] begins anew, and
-// the request keeps its place before those that came later.
+// takeBatch takes for waiters of equal limits in one write. When they ask for more than the bucket has, the next write is
+// for those that fit, first come first served. When another process comes first, one more write follows. The others fall
+// short by what the bucket was seen to have after they came. [Engine.Take] begins anew for one that fits after all.
 func (e *Engine) takeBatch(ctx context.Context, waiters []*waiter) {
 	var short []*waiter
 	err := e.takeTogether(ctx, waiters)
