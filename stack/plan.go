@@ -54,9 +54,12 @@ var ErrData = errors.New("would remove or replace what holds data")
 // keepers are the types of resources that hold data.
 var keepers = []string{"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
 
+// A laterResource is one that waits for the code of the function.
+type laterResource struct{ resource, kind, setting string }
+
 // afterCode are the resources that wait for the code of the function, each with the setting that it needs beside the
 // aggregator.
-var afterCode = []struct{ resource, kind, setting string }{
+var afterCode = []laterResource{
 	{"AggregatorFunction", "AWS::Lambda::Function", ""},
 	{"Stream", "AWS::Lambda::EventSourceMapping", ""},
 	{"AggregatorErrors", "AWS::CloudWatch::Alarm", "alarms"},

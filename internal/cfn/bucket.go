@@ -80,7 +80,7 @@ func (s *Service) DeleteObjects(_ context.Context, in *s3.DeleteObjectsInput, _ 
 	return &s3.DeleteObjectsOutput{}, nil
 }
 
-// DeleteBucket deletes a bucket that a stack has left behind, once it is empty.
+// DeleteBucket deletes a bucket, once it is empty.
 func (s *Service) DeleteBucket(_ context.Context, in *s3.DeleteBucketInput, _ ...func(*s3.Options)) (out *s3.DeleteBucketOutput, err error) {
 	leave, err := s.enter("DeleteBucket")
 	if err != nil {
@@ -92,16 +92,11 @@ func (s *Service) DeleteBucket(_ context.Context, in *s3.DeleteBucketInput, _ ..
 			return nil, Fault("BucketNotEmpty", "The bucket you tried to delete is not empty")
 		}
 	}
-	return &s3.DeleteBucketOutput{}, s.forget("AWS::S3::Bucket", *in.Bucket, "NoSuchBucket")
-}
-
-// forget removes what a stack has left behind.
-func (s *Service) forget(kind, physical, code string) error {
-	if !slices.Contains(s.Kept[kind], physical) {
-		return Fault(code, physical+" does not exist")
+	if s.Deleted[*in.Bucket] {
+		return nil, Fault("NoSuchBucket", "The specified bucket does not exist")
 	}
-	s.Kept[kind] = slices.DeleteFunc(s.Kept[kind], func(id string) bool { return id == physical })
-	return nil
+	s.Deleted[*in.Bucket] = true
+	return &s3.DeleteBucketOutput{}, nil
 }
 
 // identity is an STS that knows one account.
@@ -115,5 +110,5 @@ func (identity) GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput, 
 
 // Clients returns the service as the clients of package stack.
 func (s *Service) Clients() stack.Clients {
-	return stack.Clients{CloudFormation: s, S3: s, STS: identity{}}
+	return stack.Clients{CloudFormation: s, CloudWatch: Watch{s}, DynamoDB: Tables{s}, Lambda: Watch{s}, S3: s, SQS: Watch{s}, STS: identity{}}
 }

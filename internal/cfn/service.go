@@ -31,6 +31,10 @@ type Service struct {
 	Kept map[string][]string
 	// Drifted are logical IDs of resources that somebody has changed, with the property.
 	Drifted map[string]string
+	// Deleted are tables and buckets that were deleted past a stack, Unprotected tables that may be.
+	Deleted, Unprotected map[string]bool
+	// Ringing are alarms that are not well.
+	Ringing map[string]bool
 	// Replaced counts resources that were made anew, by logical ID.
 	Replaced map[string]int
 
@@ -43,6 +47,7 @@ type Service struct {
 func NewService() *Service {
 	return &Service{
 		Fail: map[string]string{}, Objects: map[string][]byte{}, Kept: map[string][]string{}, Drifted: map[string]string{},
+		Deleted: map[string]bool{}, Unprotected: map[string]bool{}, Ringing: map[string]bool{},
 		Replaced: map[string]int{}, stacks: map[string]*kept{}, changeSets: map[string]*changeSet{},
 	}
 }

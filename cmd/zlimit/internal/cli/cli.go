@@ -75,6 +75,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitOK
 	case errors.Is(err, errRejected):
 		return exitRejected
+	case errors.Is(err, errUpgrade):
+		return exitUpgrade
 	case errors.As(err, &usage), errors.As(err, &invalid):
 		a.complain(err)
 		return exitUsage
@@ -148,6 +150,11 @@ Exit codes: 0 admitted or done, 3 rejected, 2 bad input, 1 failure.`,
 		a.auditCommand(),
 		a.aggregateCommand(),
 		a.deployCommand(),
+		a.statusCommand(),
+		a.listCommand(),
+		a.checkCommand(),
+		a.upgradeCommand(),
+		a.deleteCommand(),
 		a.templateCommand(),
 		a.lambdaExportCommand(),
 		a.quotaCommand(),

@@ -48,9 +48,9 @@ func (a *app) deployCommand() *cobra.Command {
 		Use:   "deploy --name NAME",
 		Short: "Deploy table, aggregator, alarms and policies",
 		Long: `Deploy brings a CloudFormation stack to this version of zlimit, with the
-settings that the flags give. Settings that no flag names keep the value that the stack
-has; --reset brings a default back. It shows what would change, asks, and then
-shows what CloudFormation does.
+settings that the flags give. Settings that no flag names keep the value that
+the stack has; --reset brings a default back. It shows what would change, asks,
+and then shows what CloudFormation does.
 
 It can be repeated: where nothing changes nothing is done, and where another run
 ended too early it goes on. An interrupt ends the waiting, not the work.
@@ -221,14 +221,20 @@ func (a *app) deploy(ctx context.Context, f *stackFlags, o stack.Options, yes, p
 
 // ask asks a question on the standard error; the answer is yes only if it begins with a y.
 func (a *app) ask(question string) (bool, error) {
+	answer, err := a.read(question)
+	return strings.HasPrefix(strings.ToLower(answer), "y"), err
+}
+
+// read asks for a line of the standard input; it is empty where nobody is there.
+func (a *app) read(question string) (string, error) {
 	if _, err := fmt.Fprint(a.stderr, question); err != nil {
-		return false, fmt.Errorf("ask: %w", err)
+		return "", fmt.Errorf("ask: %w", err)
 	}
 	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // nothing where nobody is there
 	if answer == "" {
 		a.note("")
 	}
-	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y"), nil
+	return strings.TrimSpace(answer), nil
 }
 
 // marks stand before changes, as diffs have them.

@@ -14,8 +14,8 @@ func (a *app) templateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cfn-template",
 		Short: "Print the CloudFormation template of a deployment",
-		Long: `Cfn-template prints the template that deploy uses, for a pipeline of your own. It
-is the same for every deployment: the parameters say what differs.
+		Long: `Cfn-template prints the template that deploy uses, for a pipeline of your own.
+It is the same for every deployment: the parameters say what differs.
 
   cfn        the template itself
   cdk        a construct in TypeScript that includes it

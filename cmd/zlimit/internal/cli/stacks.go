@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/stack"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// find returns a stack as it is, and what to do when there is none.
+func find(err error, name string) error {
+	if errors.Is(err, stack.ErrNotFound) {
+		return fmt.Errorf("there is no stack %s; zlimit list shows those that there are", name)
+	}
+	return err
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	var f stackFlags
+	var drift bool
+	cmd := &cobra.Command{
+		Use:   "status --name NAME",
+		Short: "Show how a deployment does",
+		Long: `Status shows a stack, its table, how far the aggregator is behind, dead letters,
+alarms and versions. With --drift CloudFormation looks for what was changed past
+it, which may take minutes. A look-up that fails is said, and the others go on;
+then the exit code is 1.`,
+		Example: `  zlimit status --name limits
+  zlimit status --name limits --drift -o json`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := a.stacks(cmd.Context(), &f)
+			if err != nil {
+				return err
+			}
+			st, err := m.Status(cmd.Context(), f.name, drift)
+			if err != nil {
+				return find(err, f.name)
+			}
+			if err := a.print(st, func(p *page) { statusPage(p, st, drift) }); err != nil {
+				return err
+			}
+			if len(st.Failed) > 0 {
+				return errors.New("look-ups failed: " + strings.Join(st.Failed, "; "))
+			}
+			return nil
+		},
+	}
+	f.named(cmd)
+	cmd.Flags().BoolVar(&drift, "drift", false, "look for changes past CloudFormation")
+	return cmd
+}
+
+// statusPage writes a status for people.
+func statusPage(p *page, st *stack.Status, drift bool) {
+	line := func(what, text string) { p.linef("%-13s %s", what, text) }
+	line("Stack", st.Stack+"  "+st.Status)
+	line("Version", st.Deployed+" is deployed, this is "+st.Version)
+	if t := st.Table; t != nil {
+		protected := "not protected"
+		if t.Protected {
+			protected = "protected"
+		}
+		line("Table", fmt.Sprintf("%s  %s, %s, about %s items, %s bytes", t.Name, t.Status, protected, grouped(t.Items), grouped(t.Bytes)))
+	}
+	if s := st.Stream; s != nil {
+		lag := "no changes of late"
+		if s.Known {
+			lag = "behind by " + s.Lag.Round(100*time.Millisecond).String() + " at most"
+		}
+		line("Aggregator", strings.TrimSpace(s.State+"  "+lag))
+	}
+	if st.Dead != nil {
+		line("Dead letters", grouped(*st.Dead))
+	}
+	for _, a := range st.Alarms {
+		line("Alarm", a.Name+"  "+a.State)
+	}
+	for _, d := range st.Drift {
+		line("Drift", strings.TrimSpace(d.Resource+"  "+d.Status+"  "+strings.Join(d.Properties, ", ")))
+	}
+	if drift && len(st.Drift) == 0 && len(st.Failed) == 0 {
+		line("Drift", "none")
+	}
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var f stackFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the deployments of a region",
+		Long: `List shows the stacks of zlimit in an account and region, by their tag, and
+those of early releases of zae-limiter, by the prefix of their names.`,
+		Example: `  zlimit list --region eu-central-1`,
+		Args:    takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := a.stacks(cmd.Context(), &f)
+			if err != nil {
+				return err
+			}
+			stacks, err := m.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			l := listing[stack.Listed]{value: stacks, rows: stacks, none: "there are no stacks", columns: []column[stack.Listed]{
+				text("name", func(s stack.Listed) string { return s.Name }),
+				text("status", func(s stack.Listed) string { return s.Status }),
+				text("version", func(s stack.Listed) string { return s.Version }),
+				text("table", func(s stack.Listed) string { return s.Table }),
+				instant("created", func(t time.Time) string { return t.UTC().Format(time.DateTime) }, func(s stack.Listed) time.Time { return s.Created }),
+			}}
+			return l.print(a)
+		},
+	}
+	f.where(cmd)
+	a.listFlag(cmd)
+	return cmd
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var f stackFlags
+	var yes, data bool
+	var confirmed string
+	cmd := &cobra.Command{
+		Use:   "delete --name NAME",
+		Short: "Delete a deployment; its table and archive stay",
+		Long: `Delete deletes a stack. The table and the bucket stay, and a later deploy of the
+same name takes the table over. With --delete-data they go too, with all limits,
+balances, usage and archived events: then the name must be typed, or given by
+--confirm. It can be repeated after an interrupt.`,
+		Example: `  zlimit delete --name limits
+  zlimit delete --name limits --delete-data --confirm limits`,
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if confirmed != "" && (!data || confirmed != f.name) {
+				return usagef("--confirm %s: goes with --delete-data, and repeats --name", confirmed)
+			}
+			m, err := a.stacks(cmd.Context(), &f)
+			if err != nil {
+				return err
+			}
+			confirm := func(d *stack.Deletion) (bool, error) { return a.agree(d, yes, confirmed) }
+			d, err := m.Delete(cmd.Context(), f.name, data, confirm, func(e stack.Event) {
+				if !a.output.json {
+					_ = a.write(eventPage(e)) // what cannot be shown is done all the same
+				}
+			})
+			switch {
+			case errors.Is(err, stack.ErrDeclined):
+				return errors.New("nothing was deleted")
+			case err != nil:
+				return find(err, f.name)
+			}
+			return a.print(d, func(p *page) {
+				p.linef("%s is deleted", d.Stack)
+				if !data && d.Table != "" {
+					p.linef("its table %s stays; zlimit deploy takes it over", d.Table)
+				}
+				if !data && d.Bucket != "" {
+					p.linef("its bucket %s stays", d.Bucket)
+				}
+			})
+		},
+	}
+	f.named(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&yes, "yes", false, "do not ask, but for --delete-data")
+	flags.BoolVar(&data, "delete-data", false, "delete table and bucket too")
+	flags.StringVar(&confirmed, "confirm", "", "`name` of the stack, in place of typing it")
+	return cmd
+}
+
+// agree asks whether something may be deleted; for data the name of the stack is to be typed.
+func (a *app) agree(d *stack.Deletion, yes bool, confirmed string) (bool, error) {
+	what := "Delete stack " + d.Stack
+	if !d.Data {
+		if yes {
+			return true, nil
+		}
+		return a.ask(fmt.Sprintf("%s, and keep its table with about %s items? [y/N] ", what, grouped(d.Items)))
+	}
+	if confirmed != "" {
+		return true, nil
+	}
+	typed, err := a.read(fmt.Sprintf("%s, table %s with about %s items, and bucket %s with all that is in it.\nType the name of the stack: ",
+		what, d.Table, grouped(d.Items), d.Bucket))
+	return typed == d.Stack, err
+}
+
+const exitUpgrade = 4 // there is a later version
+
+// errUpgrade ends a check that found an older version.
+var errUpgrade = errors.New("an upgrade is available")
+
+func (a *app) checkCommand() *cobra.Command {
+	var f stackFlags
+	cmd := &cobra.Command{
+		Use:   "check --name NAME",
+		Short: "Tell whether this version fits a deployment",
+		Long: `Check compares this version with the one that deployed a stack. Exit codes: 0
+they are the same, 4 this one is later and zlimit upgrade brings it there, 1
+this one is too old, or there is no such stack.`,
+		Example: `  zlimit check --name limits`,
+		Args:    takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := a.stacks(cmd.Context(), &f)
+			if err != nil {
+				return err
+			}
+			c, err := m.Check(cmd.Context(), f.name)
+			if err != nil {
+				return find(err, f.name)
+			}
+			if err := a.print(c, func(p *page) { p.linef("%s has version %s, this is %s: %s", c.Stack, c.Deployed, c.Version, c.Verdict) }); err != nil {
+				return err
+			}
+			switch c.Verdict {
+			case stack.Compatible:
+				return nil
+			case stack.Upgradable:
+				return errUpgrade
+			default:
+				return fmt.Errorf("version %s is too old for %s", zlimit.Version, f.name)
+			}
+		},
+	}
+	f.named(cmd)
+	return cmd
+}
+
+func (a *app) upgradeCommand() *cobra.Command {
+	var f stackFlags
+	var yes bool
+	var code string
+	cmd := &cobra.Command{
+		Use:   "upgrade --name NAME",
+		Short: "Bring a deployment to this version, with its settings",
+		Long: `Upgrade brings the template and the function's code of a stack to this version,
+and changes no setting. It never goes
+back: a stack of a later version is refused.
+Upgrade the stack before the programs that use it.`,
+		Example: `  zlimit upgrade --name limits --yes`,
+		Args:    takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			m, err := a.stacks(ctx, &f)
+			if err != nil {
+				return err
+			}
+			c, err := m.Check(ctx, f.name)
+			if err != nil {
+				return find(err, f.name)
+			}
+			o := stack.Options{Name: f.name}
+			if c.Aggregator {
+				if o.Code, err = a.codeOf(ctx, code); err != nil {
+					return err
+				}
+			}
+			return a.deploy(ctx, &f, o, yes, false)
+		},
+	}
+	f.named(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().StringVar(&code, "code", "", "zip `file` of the function")
+	return cmd
+}

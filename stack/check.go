@@ -1,0 +1,45 @@
+package stack
+
+import (
+	"context"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Verdict says whether a version fits a stack.
+type Verdict string
+
+// The verdicts.
+const (
+	Compatible Verdict = "compatible"        // the same version
+	Upgradable Verdict = "upgrade available" // this version is later
+	TooOld     Verdict = "too old"           // this version is earlier
+)
+
+// A Check is what [Manager.Check] found.
+type Check struct {
+	Stack      string  `json:"stack"`
+	Deployed   string  `json:"deployed"` // version that deployed the stack last
+	Version    string  `json:"version"`  // of this package
+	Verdict    Verdict `json:"verdict"`
+	Aggregator bool    `json:"aggregator"` // whether the stack has one
+}
+
+// Check compares the version that deployed a stack with this one. It costs one call of CloudFormation.
+func (m *Manager) Check(ctx context.Context, name string) (*Check, error) {
+	if err := validateName(name); err != nil {
+		return nil, err
+	}
+	s, err := m.describe(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	c := &Check{Stack: name, Deployed: tags(s)[tagVersion], Version: zlimit.Version, Verdict: Compatible, Aggregator: parameters(s)["Aggregator"] == "true"}
+	switch order := compareVersions(c.Deployed, c.Version); {
+	case order < 0:
+		c.Verdict = Upgradable
+	case order > 0:
+		c.Verdict = TooOld
+	}
+	return c, nil
+}

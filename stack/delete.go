@@ -1,0 +1,163 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	cfntypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+)
+
+// A Deletion is what [Manager.Delete] is about to delete.
+type Deletion struct {
+	Stack  string `json:"stack"`
+	Table  string `json:"table,omitempty"`  // "" when there is none
+	Items  int64  `json:"items"`            // of the table, as DynamoDB counted them some hours ago
+	Bucket string `json:"bucket,omitempty"` // "" when there is none
+	Data   bool   `json:"data"`             // whether table and bucket are deleted, with all that they hold
+}
+
+// Delete deletes a stack. Table and bucket stay, unless data says otherwise: then they go first, so that a deletion that ended
+// too early can be repeated. confirm is asked before anything is deleted; watch is told what CloudFormation does. A stack that
+// is not there is [ErrNotFound]; a deletion under way is joined.
+func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm func(*Deletion) (bool, error), watch func(Event)) (*Deletion, error) {
+	if err := validateName(name); err != nil {
+		return nil, err
+	}
+	s, err := m.describe(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if busy(s.StackStatus) && s.StackStatus != cfntypes.StackStatusDeleteInProgress {
+		return nil, fmt.Errorf("stack: %s is %s: delete it when that is over", name, s.StackStatus)
+	}
+	d, err := m.deletion(ctx, name, data)
+	if err != nil {
+		return nil, err
+	}
+	switch yes, err := confirm(d); {
+	case err != nil:
+		return nil, err
+	case !yes:
+		return nil, ErrDeclined
+	}
+	if data {
+		if err := m.deleteData(ctx, d); err != nil {
+			return d, err
+		}
+	}
+	_, err = call(ctx, m, func(ctx context.Context) (*cloudformation.DeleteStackOutput, error) {
+		return m.clients.CloudFormation.DeleteStack(ctx, &cloudformation.DeleteStackInput{StackName: s.StackId})
+	})
+	if err != nil {
+		return d, fmt.Errorf("stack: delete %s: %w", name, err)
+	}
+	left, err := m.follow(ctx, name, watch)
+	if err == nil && left != nil {
+		err = &FailedError{Stack: name, Status: string(left.StackStatus)}
+	}
+	return d, err
+}
+
+// deletion returns what there is to delete.
+func (m *Manager) deletion(ctx context.Context, name string, data bool) (*Deletion, error) {
+	ids, err := m.resources(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	d := &Deletion{Stack: name, Table: ids["Table"], Bucket: ids["Bucket"], Data: data}
+	if d.Table == "" {
+		return d, nil
+	}
+	table, err := m.tableStatus(ctx, d.Table)
+	switch {
+	case hasCode(err, "ResourceNotFoundException"):
+		d.Table = ""
+	case err != nil:
+		return nil, fmt.Errorf("stack: count the items of %s: %w", d.Table, err)
+	default:
+		d.Items = table.Items
+	}
+	return d, nil
+}
+
+func hasCode(err error, codes ...string) bool {
+	var api smithy.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	for _, code := range codes {
+		if api.ErrorCode() == code {
+			return true
+		}
+	}
+	return false
+}
+
+// deleteData deletes table and bucket. What is gone already is left at that.
+func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
+	if d.Table != "" {
+		off := false
+		_, err := call(ctx, m, func(ctx context.Context) (*dynamodb.UpdateTableOutput, error) {
+			return m.clients.DynamoDB.UpdateTable(ctx, &dynamodb.UpdateTableInput{TableName: &d.Table, DeletionProtectionEnabled: &off})
+		})
+		if err == nil {
+			_, err = call(ctx, m, func(ctx context.Context) (*dynamodb.DeleteTableOutput, error) {
+				return m.clients.DynamoDB.DeleteTable(ctx, &dynamodb.DeleteTableInput{TableName: &d.Table})
+			})
+		}
+		if err != nil && !hasCode(err, "ResourceNotFoundException") {
+			return fmt.Errorf("stack: delete table %s: %w", d.Table, err)
+		}
+	}
+	if d.Bucket == "" {
+		return nil
+	}
+	for {
+		if err := m.empty(ctx, d.Bucket); err != nil && !hasCode(err, "NoSuchBucket") {
+			return fmt.Errorf("stack: empty bucket %s: %w", d.Bucket, err)
+		}
+		_, err := call(ctx, m, func(ctx context.Context) (*s3.DeleteBucketOutput, error) {
+			return m.clients.S3.DeleteBucket(ctx, &s3.DeleteBucketInput{Bucket: &d.Bucket})
+		})
+		switch {
+		case err == nil, hasCode(err, "NoSuchBucket"):
+			return nil
+		case !hasCode(err, "BucketNotEmpty"): // the aggregator has archived meanwhile
+			return fmt.Errorf("stack: delete bucket %s: %w", d.Bucket, err)
+		}
+		if err := m.sleep(ctx, m.poll); err != nil {
+			return err
+		}
+	}
+}
+
+// empty deletes the objects of a bucket, page by page.
+func (m *Manager) empty(ctx context.Context, bucket string) error {
+	for {
+		page, err := call(ctx, m, func(ctx context.Context) (*s3.ListObjectsV2Output, error) {
+			return m.clients.S3.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket})
+		})
+		if err != nil || len(page.Contents) == 0 {
+			return err
+		}
+		var gone []s3types.ObjectIdentifier
+		for _, o := range page.Contents {
+			gone = append(gone, s3types.ObjectIdentifier{Key: o.Key})
+		}
+		out, err := call(ctx, m, func(ctx context.Context) (*s3.DeleteObjectsOutput, error) {
+			return m.clients.S3.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &s3types.Delete{Objects: gone}})
+		})
+		if err != nil {
+			return err
+		}
+		if len(out.Errors) > 0 {
+			return fmt.Errorf("object %s: %s", value(out.Errors[0].Key), value(out.Errors[0].Message))
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
+	cfntypes "github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
+	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Status is how a stack does. What could not be found out is nil, and Failed says why.
+type Status struct {
+	Stack    string        `json:"stack"`
+	Status   string        `json:"status"`
+	Deployed string        `json:"deployed"` // version that deployed it last
+	Version  string        `json:"version"`  // of this package
+	Table    *TableStatus  `json:"table,omitempty"`
+	Stream   *StreamStatus `json:"stream,omitempty"`       // nil without an aggregator
+	Dead     *int64        `json:"dead_letters,omitempty"` // messages in the queue
+	Alarms   []AlarmStatus `json:"alarms"`
+	Drift    []Drift       `json:"drift"`            // what was changed past CloudFormation; only where it was asked for
+	Failed   []string      `json:"failed,omitempty"` // look-ups that failed
+}
+
+// A TableStatus is how the table does.
+type TableStatus struct {
+	Name      string `json:"name"`
+	Status    string `json:"status"`
+	Items     int64  `json:"items"` // as DynamoDB counted them some hours ago
+	Bytes     int64  `json:"bytes"`
+	Protected bool   `json:"protected"`
+	Stream    bool   `json:"stream"` // whether it has a stream of changes
+}
+
+// A StreamStatus is how the aggregator keeps up.
+type StreamStatus struct {
+	State  string        `json:"state"`            // Enabled, when all is well
+	Result string        `json:"result,omitempty"` // of the last batch
+	Lag    time.Duration `json:"lag_nanoseconds"`  // the most of the last quarter of an hour
+	Known  bool          `json:"lag_known"`        // whether there were changes to tell it by
+}
+
+// An AlarmStatus is that of an alarm.
+type AlarmStatus struct {
+	Name  string `json:"name"`
+	State string `json:"state"` // OK, ALARM or INSUFFICIENT_DATA
+}
+
+// A Drift is a resource that somebody changed past CloudFormation.
+type Drift struct {
+	Resource   string   `json:"resource"`
+	Status     string   `json:"status"`
+	Properties []string `json:"properties,omitempty"`
+}
+
+// Status looks at a stack: a call to each service that it uses, and with drift some more, which may take minutes. A look-up
+// that fails is told in the result; an error is only that there is no such stack, or that it cannot be described.
+func (m *Manager) Status(ctx context.Context, name string, drift bool) (*Status, error) {
+	if err := validateName(name); err != nil {
+		return nil, err
+	}
+	s, err := m.describe(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	st := &Status{
+		Stack: name, Status: string(s.StackStatus), Deployed: tags(s)[tagVersion], Version: zlimit.Version, Alarms: []AlarmStatus{}, Drift: []Drift{},
+	}
+	ids, err := m.resources(ctx, name)
+	if err != nil {
+		st.Failed = append(st.Failed, err.Error())
+		return st, nil
+	}
+	look := func(what string, there bool, do func() error) {
+		if !there {
+			return
+		}
+		if err := do(); err != nil {
+			st.Failed = append(st.Failed, what+": "+err.Error())
+		}
+	}
+	look("table", ids["Table"] != "", func() (err error) { st.Table, err = m.tableStatus(ctx, ids["Table"]); return err })
+	look("stream", ids["AggregatorFunction"] != "", func() (err error) {
+		st.Stream, err = m.streamStatus(ctx, ids["AggregatorFunction"])
+		return err
+	})
+	look("dead letters", ids["DeadLetters"] != "", func() (err error) { st.Dead, err = m.deadLetters(ctx, ids["DeadLetters"]); return err })
+	look("alarms", true, func() (err error) { st.Alarms, err = m.alarms(ctx, ids); return err })
+	look("drift", drift, func() (err error) { st.Drift, err = m.drift(ctx, name); return err })
+	return st, nil
+}
+
+func (m *Manager) tableStatus(ctx context.Context, table string) (*TableStatus, error) {
+	out, err := call(ctx, m, func(ctx context.Context) (*dynamodb.DescribeTableOutput, error) {
+		return m.clients.DynamoDB.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := out.Table
+	return &TableStatus{
+		Name: table, Status: string(t.TableStatus), Items: aws.ToInt64(t.ItemCount), Bytes: aws.ToInt64(t.TableSizeBytes),
+		Protected: aws.ToBool(t.DeletionProtectionEnabled), Stream: t.StreamSpecification != nil && aws.ToBool(t.StreamSpecification.StreamEnabled),
+	}, nil
+}
+
+func (m *Manager) streamStatus(ctx context.Context, function string) (*StreamStatus, error) {
+	out, err := call(ctx, m, func(ctx context.Context) (*lambda.ListEventSourceMappingsOutput, error) {
+		return m.clients.Lambda.ListEventSourceMappings(ctx, &lambda.ListEventSourceMappingsInput{FunctionName: &function})
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(out.EventSourceMappings) == 0:
+		return nil, errors.New("the function has no event source")
+	}
+	mapping := out.EventSourceMappings[0]
+	st := &StreamStatus{State: value(mapping.State), Result: value(mapping.LastProcessingResult)}
+	now := m.now()
+	metric, err := call(ctx, m, func(ctx context.Context) (*cloudwatch.GetMetricStatisticsOutput, error) {
+		return m.clients.CloudWatch.GetMetricStatistics(ctx, &cloudwatch.GetMetricStatisticsInput{
+			Namespace: aws.String("AWS/Lambda"), MetricName: aws.String("IteratorAge"), Period: aws.Int32(300),
+			Dimensions: []cwtypes.Dimension{{Name: aws.String("FunctionName"), Value: &function}}, Statistics: []cwtypes.Statistic{cwtypes.StatisticMaximum},
+			StartTime: aws.Time(now.Add(-15 * time.Minute)), EndTime: &now,
+		})
+	})
+	if err != nil {
+		return st, fmt.Errorf("lag: %w", err)
+	}
+	for _, p := range metric.Datapoints {
+		st.Lag, st.Known = max(st.Lag, time.Duration(aws.ToFloat64(p.Maximum))*time.Millisecond), true
+	}
+	return st, nil
+}
+
+func (m *Manager) deadLetters(ctx context.Context, url string) (*int64, error) {
+	const count = sqstypes.QueueAttributeNameApproximateNumberOfMessages
+	out, err := call(ctx, m, func(ctx context.Context) (*sqs.GetQueueAttributesOutput, error) {
+		return m.clients.SQS.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []sqstypes.QueueAttributeName{count}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.ParseInt(out.Attributes[string(count)], 10, 64)
+	return &n, err
+}
+
+// alarms returns the alarms of a stack, by name.
+func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmStatus, error) {
+	all := []AlarmStatus{}
+	var names []string
+	for id, physical := range ids {
+		if strings.HasPrefix(id, "Throttled") || slices.ContainsFunc(afterCode, func(r laterResource) bool {
+			return r.resource == id && r.kind == "AWS::CloudWatch::Alarm"
+		}) {
+			names = append(names, physical)
+		}
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	slices.Sort(names)
+	out, err := call(ctx, m, func(ctx context.Context) (*cloudwatch.DescribeAlarmsOutput, error) {
+		return m.clients.CloudWatch.DescribeAlarms(ctx, &cloudwatch.DescribeAlarmsInput{AlarmNames: names})
+	})
+	if err != nil {
+		return all, err
+	}
+	for _, a := range out.MetricAlarms {
+		all = append(all, AlarmStatus{value(a.AlarmName), string(a.StateValue)})
+	}
+	return all, nil
+}
+
+// drift has CloudFormation look for drift, and returns what it found.
+func (m *Manager) drift(ctx context.Context, name string) ([]Drift, error) {
+	all := []Drift{}
+	begun, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DetectStackDriftOutput, error) {
+		return m.clients.CloudFormation.DetectStackDrift(ctx, &cloudformation.DetectStackDriftInput{StackName: &name})
+	})
+	if err != nil {
+		return all, err
+	}
+	for {
+		out, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStackDriftDetectionStatusOutput, error) {
+			return m.clients.CloudFormation.DescribeStackDriftDetectionStatus(ctx, &cloudformation.DescribeStackDriftDetectionStatusInput{
+				StackDriftDetectionId: begun.StackDriftDetectionId,
+			})
+		})
+		switch {
+		case err != nil:
+			return all, err
+		case out.DetectionStatus == cfntypes.StackDriftDetectionStatusDetectionFailed:
+			return all, errors.New(value(out.DetectionStatusReason))
+		case out.DetectionStatus == cfntypes.StackDriftDetectionStatusDetectionComplete:
+			return m.drifted(ctx, name, all)
+		}
+		if err := m.sleep(ctx, m.poll); err != nil {
+			return all, err
+		}
+	}
+}
+
+// drifted appends the resources that differ from what CloudFormation made.
+func (m *Manager) drifted(ctx context.Context, name string, all []Drift) ([]Drift, error) {
+	var next *string
+	for {
+		page, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStackResourceDriftsOutput, error) {
+			return m.clients.CloudFormation.DescribeStackResourceDrifts(ctx, &cloudformation.DescribeStackResourceDriftsInput{
+				StackName: &name, NextToken: next,
+				StackResourceDriftStatusFilters: []cfntypes.StackResourceDriftStatus{cfntypes.StackResourceDriftStatusModified, cfntypes.StackResourceDriftStatusDeleted},
+			})
+		})
+		if err != nil {
+			return all, err
+		}
+		for i := range page.StackResourceDrifts {
+			r := &page.StackResourceDrifts[i]
+			d := Drift{Resource: value(r.LogicalResourceId), Status: string(r.StackResourceDriftStatus)}
+			for _, p := range r.PropertyDifferences {
+				d.Properties = append(d.Properties, strings.TrimPrefix(value(p.PropertyPath), "/"))
+			}
+			all = append(all, d)
+		}
+		if next = page.NextToken; next == nil {
+			return all, nil
+		}
+	}
+}
+
+// A Listed is a stack in a list.
+type Listed struct {
+	Name    string    `json:"name"`
+	Status  string    `json:"status"`
+	Version string    `json:"version"` // that deployed it last; "" for one of zae-limiter
+	Table   string    `json:"table"`
+	Created time.Time `json:"created"`
+}
+
+// oldPrefix begins the names of stacks of the first releases of zae-limiter, which have no tag.
+const oldPrefix = "ZAEL-"
+
+// List returns the stacks of zlimit in the account and region, and those of zae-limiter by the prefix of their names. It reads
+// all stacks, page by page.
+func (m *Manager) List(ctx context.Context) ([]Listed, error) {
+	all := []Listed{}
+	var next *string
+	for {
+		page, err := call(ctx, m, func(ctx context.Context) (*cloudformation.DescribeStacksOutput, error) {
+			return m.clients.CloudFormation.DescribeStacks(ctx, &cloudformation.DescribeStacksInput{NextToken: next})
+		})
+		if err != nil {
+			return all, fmt.Errorf("stack: list stacks: %w", err)
+		}
+		for i := range page.Stacks {
+			s := &page.Stacks[i]
+			name := value(s.StackName)
+			if s.StackStatus == cfntypes.StackStatusDeleteComplete || tags(s)[tagStack] == "" && !strings.HasPrefix(name, oldPrefix) {
+				continue
+			}
+			listed := Listed{Name: name, Status: string(s.StackStatus), Version: tags(s)[tagVersion], Table: tableOf(s)}
+			if s.CreationTime != nil {
+				listed.Created = s.CreationTime.UTC()
+			}
+			all = append(all, listed)
+		}
+		if next = page.NextToken; next == nil {
+			return all, nil
+		}
+	}
+}
