@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestRejectionsBringInLine changes limits of a bucket that rejects: the change takes effect by the first request that
-// meets it, at the cost of one write, and the wait that is told is the wait that there is.
+// TestRejectionsBringInLine changes limits of a bucket that rejects. The change takes effect by the first request that
+// meets it, at the cost of one write, and the wait that is told holds.
 func TestRejectionsBringInLine(t *testing.T) {
 	own := func(r Request, limits ...Limit) Request {
 		r.Limits = limits
@@ -207,8 +207,8 @@ func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	}
 }
 
-// TestEveryRequestReadsLimits turns the memory of limits off: each request goes by what was stored when it came, however
-// long eventual reads lag, and though another request began to read before.
+// TestEveryRequestReadsLimits turns the memory of limits off. Each request goes by what was stored when it came,
+// however long eventual reads lag, and though another request began to read before.
 func TestEveryRequestReadsLimits(t *testing.T) {
 	c := newClock()
 	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}

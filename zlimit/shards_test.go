@@ -166,7 +166,7 @@ func shardKey(l *RateLimiter, entity string, shard int) layout.BucketKey {
 	return layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: shard}
 }
 
-// TestPressureDivides writes one bucket more often than a key can bear, from many goroutines: it splits, nothing is
+// TestPressureDivides writes one bucket more often than a key can bear, from many goroutines. It splits, nothing is
 // admitted twice, and the shares add up to the limit (I1, I7).
 func TestPressureDivides(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s Store) {
@@ -268,7 +268,7 @@ func TestDividedBucketAdmitsAsMuch(t *testing.T) {
 	})
 }
 
-// TestDividedBucketOwes settles more than a shard has, and more than all of them have: a debt keeps every shard from
+// TestDividedBucketOwes settles more than a shard has, and more than all of them have. A debt keeps every shard from
 // admitting what the whole bucket would not (I1).
 func TestDividedBucketOwes(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s Store) {
@@ -358,7 +358,7 @@ func TestDividedBucketWaitsExactly(t *testing.T) {
 	}
 }
 
-// TestCalmJoins has the traffic of a divided bucket die down: its shards join again, nothing is lost, and a lease of a
+// TestCalmJoins lets the traffic of a divided bucket die down. Its shards join again, nothing is lost, and a lease of a
 // shard that is gone is settled on the one that has its tokens.
 func TestCalmJoins(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s Store) {
@@ -415,8 +415,8 @@ func TestLimitChangesReachShards(t *testing.T) {
 	reject(t, l, ask(Amounts{"tpm": 1}))
 }
 
-// TestThrottlesDivide has DynamoDB throttle the writes of one key, and of one key alone: its write units do not fall
-// short, since what is throttled is not written.
+// TestThrottlesDivide throttles the writes of one key, and of one key alone. Its write units do not fall short, since a
+// throttled write is not done.
 func TestThrottlesDivide(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s, WithClock(newClock().now))

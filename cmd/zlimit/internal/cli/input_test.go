@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestBadInput shows that bad input of every kind is one line that says what is wrong, exits with 2, and leaves no trace
-// of having been here.
+// TestBadInput shows that bad input of every kind is one line that says what is wrong, exits with 2, and leaves no
+// trace.
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	db := filepath.Join(dir, "limits.db")
