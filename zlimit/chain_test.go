@@ -261,8 +261,8 @@ func TestManyChildren(t *testing.T) {
 	})
 }
 
-// TestChildrenAtOnce has each of 1,000 children of one parent ask once, all at the same time: as many are admitted as the
-// parent has, and the others have what they had (I4).
+// TestChildrenAtOnce lets each of 1,000 children of one parent ask once, all at the same time. As many are admitted as
+// the parent has tokens, and the others keep what they had (I4).
 func TestChildrenAtOnce(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
 		children := int64(1000)

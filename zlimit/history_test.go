@@ -122,17 +122,19 @@ const clockTick = time.Millisecond
 //
 //	N(a, b) ≥ (c(b) − C(a)) − (G(b) − g(a))
 //
-// where b is included and a is not; the difference are calls that span all of the interval, which do not count. Each term
-// depends on a or on b alone. So the largest N(a, b) − rate·(b − a) is found in one pass over b in the order of time,
-// which remembers the smallest C(a) − g(a) − rate·a so far: the largest sum of a stretch, with two ends for each act.
+// where b is included and a is not; the difference are calls that span all of the interval, which do not count. Each
+// term depends on a or on b alone. So the largest N(a, b) − rate·(b − a) is found in one pass over b in the order of
+// time, which remembers the smallest C(a) − g(a) − rate·a so far. It is the largest sum of a stretch, with two ends for
+// each act.
 //
-// Three things refine that. What is consumed unchecked may leave a debt, so that the bound holds only at the next checked
-// consumption after it: an unchecked act ends for c where the first checked one ends that began after it. In a divided
-// bucket it does not count: all shards owe together, but one that is given something back pays none of the others. A call
-// that was refused by one level of a chain may have taken and given back on the others; of that, the return alone may be in
-// an interval which begins within the call, so it counts for g from where it ends and against it from where it begins.
-// The clocks: readings of the calls in [a, b] are between a − tick + slowest and b + fastest; the stamp that the first of
-// them found, or made, is at most δ behind its reading, and the bucket had at most its capacity then.
+// Three things refine that. What is consumed unchecked may leave a debt, so that the bound holds only at the next
+// checked consumption after it. An unchecked act therefore ends for c where the first checked one ends that began after
+// it. In a divided bucket it does not count: all shards owe together, but one that is given something back pays none of
+// the others. A call that was refused by one level of a chain may have taken and given back on the others. Of that, the
+// return alone may be in an interval which begins within the call. So it counts for g from where it ends, and against
+// it from where it begins. The clocks: readings of the calls in [a, b] are between a − tick + slowest and b + fastest.
+// The stamp that the first of them found, or made, is at most δ behind its reading. The bucket had at most its capacity
+// then.
 func (h *history) overAdmitted(entity string, l *Limit, delta time.Duration, shards int) error {
 	acts := h.of(entity)
 	if shards > 1 {
@@ -244,7 +246,7 @@ func peaks(acts []act, l *Limit) func(int64) int64 {
 	}
 }
 
-// miscounted returns an error when the items of a bucket do not count exactly what was consumed (I9), or when their shares
+// miscounted returns an error when the items of a bucket do not count exactly what was consumed (I9), or their shares
 // do not add up to the limit (I7).
 func (h *history) miscounted(entity string, l *Limit, items []*bucket.State) error {
 	_, consumed, capacity := total(items, l.Name)

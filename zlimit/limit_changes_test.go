@@ -238,7 +238,7 @@ func TestEveryRequestReadsLimits(t *testing.T) {
 	group.Wait()
 }
 
-// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: that there are none is only told
+// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: a lack of limits is only told
 // when it is so.
 func TestLimitsThatWereJustStored(t *testing.T) {
 	s := newMemory(t)
@@ -257,7 +257,7 @@ func TestLimitsThatWereJustStored(t *testing.T) {
 	acquire(t, newLimiter(t, Store{impl: behind{s.impl}}, WithClock(newClock().now)), ask(Amounts{"rpm": 1}))
 }
 
-// TestTimeUntilBringsInLine changes limits, and asks for the wait alone: it is the wait that there is.
+// TestTimeUntilBringsInLine changes limits, and asks for the wait alone, which is right.
 func TestTimeUntilBringsInLine(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), WithClock(c.now), WithFreshness(0))

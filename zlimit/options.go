@@ -154,8 +154,8 @@ func (o *options) maxLead() time.Duration { return 2 * o.clockSkew }
 // byStore stands for the writes at once that follow from the store.
 const byStore = -1
 
-// sharedAfter is the number of writes of one bucket that a process has under way before requests share them by default:
-// up to there sharing would only make requests wait.
+// sharedAfter is the number of writes of one bucket that a process has under way before requests share them by default.
+// Up to there sharing would only make requests wait.
 const sharedAfter = 8
 
 // WithCoalescing makes the requests of this process share writes as early as possible. A request that comes while a

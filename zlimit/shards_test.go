@@ -127,8 +127,8 @@ func divideBucket(tb testing.TB, l *RateLimiter, entity string) {
 	}
 }
 
-// divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure; false when it is
-// in another state now.
+// divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure. It returns
+// false when the shard is in another state now.
 func divideAt(ctx context.Context, l *RateLimiter, entity string, s *bucket.State) (done bool, err error) {
 	writes, err := shardKey(l, entity, s.Shard).Split(s, layout.Owner{}, l.now().UnixMilli())
 	if err != nil {
@@ -451,7 +451,7 @@ func TestThrottlesDivide(t *testing.T) {
 	}
 }
 
-// TestDebtWithoutAShard has one of two shards deleted by somebody: a debt is that of the one that is left.
+// TestDebtWithoutAShard deletes one of two shards, as another program would: a debt is that of the one that is left.
 func TestDebtWithoutAShard(t *testing.T) {
 	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(newClock().now))
 	setSystem(t, l, PerDay("rpm", 100))

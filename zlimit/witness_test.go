@@ -22,7 +22,7 @@ const farAhead = 5 * time.Second
 // A witness stands before a store and compares every physical write of a bucket item with the ideal bucket in exact
 // rationals. The balance changes by what flowed in since the last write, by what the write counts as consumed, and by
 // nothing else (I1, I2, I9). It sees refill stamps go forward only, but for those that no clock should have written
-// (I6), balances within the share of the item, and splits and merges that neither mint nor lose (I7). It knows items,
+// (I6). Balances are within the share of the item, and splits and merges neither mint nor lose (I7). It knows items,
 // and nothing of how the limiter decides.
 type witness struct {
 	store.Store

@@ -41,7 +41,7 @@ type world struct {
 // partition from there on, perhaps once more.
 type delivery struct {
 	consumer  string
-	partition string // "" where nobody says which
+	partition string // "" where it is not told
 	item      string
 	n         int64 // the value of the item, which counts up
 }

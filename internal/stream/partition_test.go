@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/stream"
 )
 
-// TestParentsFirst has shards that split and end. A child waits for its parent, and not for one that nobody knows.
+// TestParentsFirst has shards that split and end. A child waits for its parent, and not for an unknown one.
 func TestParentsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)

@@ -585,7 +585,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestLateReader has a transport go on to read a request after its reply: it must not see the next one.
+// TestLateReader lets a transport go on to read a request after its reply. It must not see the next one.
 func TestLateReader(t *testing.T) {
 	var kept []io.Reader
 	s := dynamo.New(storeClient(roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -168,7 +168,7 @@ func TestHelp(t *testing.T) {
 	walk((&app{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}).root())
 }
 
-// brokenPipe is a writer that nobody reads.
+// brokenPipe is a writer without a reader.
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
