@@ -89,7 +89,7 @@ func mergeShard(ctx context.Context, l *RateLimiter, s *bucket.State) error {
 	return joinAt(ctx, l, "key-1", s)
 }
 
-// total adds up a limit over shards: the tokens that are there, those that were consumed, and the shares of capacity.
+// total adds up a limit over shards: the tokens that they have, those that were consumed, and the shares of capacity.
 func total(states []*bucket.State, limit string) (tokens, consumed, capacity int64) {
 	for _, s := range states {
 		for _, l := range s.Limits {
