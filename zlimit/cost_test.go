@@ -42,7 +42,7 @@ func TestCosts(t *testing.T) {
 	}
 	s, faults := newTable(t)
 	c := newClock()
-	l := newLimiter(t, s, WithClock(c.now))
+	l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(time.Hour)) // limits are not read again meanwhile
 	setSystem(t, l, PerMinute("rpm", 100), PerMinute("tpm", 10_000))
 	ctx := context.Background()
 	var page strings.Builder
@@ -90,7 +90,7 @@ func TestCosts(t *testing.T) {
 	}
 
 	section("Acquire")
-	other := newLimiter(t, s, WithClock(c.now))
+	other := newLimiter(t, s, WithClock(c.now), WithConfigTTL(time.Hour))
 	measure("first use of a bucket that does not exist", other, take(other, request))
 	c.sleep(45 * time.Second) // it is seldom used, as far as can be told
 	measure("first use of a bucket by a process", l, take(l, request))
