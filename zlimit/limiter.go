@@ -111,6 +111,11 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 	if o.callTimeout == 0 {
 		o.callTimeout = defaultCallTimeout(s)
 	}
+	if _, immediate := s.(store.Immediate); o.writesAtOnce == byStore && immediate {
+		o.writesAtOnce = 0
+	} else if o.writesAtOnce == byStore {
+		o.writesAtOnce = sharedAfter
+	}
 	l := &RateLimiter{
 		common:  c,
 		store:   s,
@@ -156,7 +161,7 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 		Freshness:    l.options.freshnessOf,
 		MaxShards:    o.maxShards,
 		RejectionAge: o.rejectionCache,
-		Coalesce:     o.coalescing,
+		WritesAtOnce: o.writesAtOnce,
 		Buckets:      o.cacheSize,
 		MaxLead:      o.maxLead(),
 		SettleLimit:  settleTimeout,
