@@ -207,15 +207,12 @@ func (b *Bucket) view(seen func(*image) bool) (v view) {
 	return v
 }
 
-// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen recently enough.
-// That is one consistent batch read, and one more for each level of the tree that was not known.
+// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
 func (e *Engine) viewInLine(ctx context.Context, l *level, seen func(*image) bool) (view, error) {
-	v := l.bucket.view(seen)
-	for ; len(v.stale) > 0; v = l.bucket.view(seen) {
-		if _, err := e.readShards(ctx, v.stale); err != nil {
-			return view{}, err
-		}
+	if err := e.readStale(ctx, []level{*l}, seen); err != nil {
+		return view{}, err
 	}
+	v := l.bucket.view(seen)
 	return v, e.bringInLine(ctx, l, &v)
 }
 
@@ -238,9 +235,10 @@ func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
 	return nil
 }
 
-// alignTogether brings the shards of a divided bucket in line in one transaction, and leaves them even; false when there is
-// nothing to do, or other writers came first. Aligned one by one, a shard moves its stamp, and with it the time from which
-// on the refill that full shards could not hold belongs to the others: the bucket would lose what it was told to have.
+// alignTogether brings the shards of a divided bucket in line in one transaction, and leaves them even. It returns
+// false when no shard needs it, or other writers came first. Aligned one by one, a shard moves its stamp. With it moves
+// the time from which on the refill that full shards could not hold belongs to the others. The bucket would lose tokens
+// that it was told to have.
 func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
 	now, differs := e.now(), false
 	for _, i := range v.images {
