@@ -150,6 +150,9 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 	}
 	known, asked := s.image.Load(), e.NextEpoch()
 	result, err := e.table.Write(ctx, w)
+	if err == nil {
+		w.Expr.Release()
+	}
 	if errors.Is(err, store.ErrConflict) {
 		e.LostRaces.Add(1)
 		return nil, false, nil
