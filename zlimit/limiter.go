@@ -323,9 +323,8 @@ func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (S
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an [*ExceededError].
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, and the
-// limits of a bucket changed since the bucket was last used, it brings the bucket in line by one write, so that the
-// wait holds.
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
+// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)
 	if err != nil {

@@ -116,9 +116,8 @@ func (l *RateLimiter) Available(entity, resource string) (zlimit.Statuses, error
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an
 // [*zlimit.ExceededError].
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, and the
-// limits of a bucket changed since the bucket was last used, it brings the bucket in line by one write, so that the
-// wait holds.
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
+// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
 func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
