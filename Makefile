@@ -113,8 +113,9 @@ explore: ## run small programs in every order of their calls, for BUDGET (10m); 
 scale: ## run fleets against a model of DynamoDB, and draw docs/scale.md; SCALE chooses cases by name
 	$(GO) test ./internal/scale -run 'Scenarios|Page' -v -timeout 0 $(TESTFLAGS) -scale.all -scale.only '$(SCALE)'
 
-bench: engine ## compare with the bare SDK, and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
+bench: engine ## compare with the bare SDK, and memory and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
+	$(GO) test -C zlimit/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
 	$(GO) test -C quota/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
 
 size: ## print the size of programs on DynamoDB and SQLite beside one with the bare SDK

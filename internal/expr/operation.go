@@ -159,7 +159,8 @@ type pick struct {
 
 // Call starts a call of the operation with the values of its own slots.
 func (op *Operation) Call(values ...Value) *Call {
-	c := &Call{op: op}
+	c := calls.Get().(*Call)
+	c.op = op
 	c.shape = c.shapeSpace[:0]
 	c.values = append(c.valuesSpace[:0], values...)
 	return c
@@ -186,6 +187,23 @@ func (c *Call) picks() (picks []pick) {
 type Bound struct {
 	*Template
 	Values []Value
+
+	call *Call
+}
+
+// calls are reused: see [Bound.Release].
+var calls = sync.Pool{New: func() any { return new(Call) }}
+
+// Release allows a later call to reuse the values, which nothing may look at any more. A Bound need not be released.
+func (b *Bound) Release() {
+	c := b.call
+	b.Values, b.call = nil, nil
+	if c == nil {
+		return
+	}
+	clear(c.values) // which may hold large maps
+	c.op, c.shape, c.values = nil, nil, nil
+	calls.Put(c)
 }
 
 // Bind returns the call's template, compiled at the first call of this shape, and the call's values. Its errors are
@@ -199,7 +217,7 @@ func (c *Call) Bind() (Bound, error) {
 	if err := t.accept(c.values); err != nil {
 		return Bound{}, fmt.Errorf("expr: %s %w", c.op.Name, err)
 	}
-	return Bound{t, c.values}, nil
+	return Bound{t, c.values, c}, nil
 }
 
 // template returns the template for the clauses picked.

@@ -160,6 +160,9 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 	if !result.Applied && !IsUnknown(err) {
 		s.traffic.refused()
 	}
+	if err == nil {
+		w.Expr.Release()
+	}
 	if errors.Is(err, store.ErrConflict) {
 		e.LostRaces.Add(1)
 		return nil, false, nil

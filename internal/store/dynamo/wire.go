@@ -163,12 +163,21 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 	return out, nil
 }
 
-// updated is the output of an UpdateItem call: the item as it was left.
-type updated struct {
+// oneItem is what a call returns that is about one item.
+type oneItem struct {
 	item  expr.Item
 	units float64
 	err   error
 }
+
+// set notes what the SDK has read.
+func (o *oneItem) set(item map[string]types.AttributeValue, units *types.ConsumedCapacity) {
+	o.units = unitsOfOne(units)
+	o.item, o.err = decodeItem(item)
+}
+
+// updated is the output of an UpdateItem call: the item as it was left.
+type updated struct{ oneItem }
 
 // Scan implements [wire.Output].
 func (u *updated) Scan(body string) (ok bool) {
@@ -179,20 +188,15 @@ func (u *updated) Scan(body string) (ok bool) {
 // Deserialize implements [smithy.Deserializable].
 func (u *updated) Deserialize(d smithy.ShapeDeserializer) error {
 	var out dynamodb.UpdateItemOutput
-	if err := out.Deserialize(d); err != nil {
-		return err
+	err := out.Deserialize(d)
+	if err == nil {
+		u.set(out.Attributes, out.ConsumedCapacity)
 	}
-	u.units = unitsOfOne(out.ConsumedCapacity)
-	u.item, u.err = decodeItem(out.Attributes)
-	return nil
+	return err
 }
 
 // found is the output of a GetItem call.
-type found struct {
-	item  expr.Item
-	units float64
-	err   error
-}
+type found struct{ oneItem }
 
 // Scan implements [wire.Output].
 func (f *found) Scan(body string) (ok bool) {
@@ -203,12 +207,11 @@ func (f *found) Scan(body string) (ok bool) {
 // Deserialize implements [smithy.Deserializable].
 func (f *found) Deserialize(d smithy.ShapeDeserializer) error {
 	var out dynamodb.GetItemOutput
-	if err := out.Deserialize(d); err != nil {
-		return err
+	err := out.Deserialize(d)
+	if err == nil {
+		f.set(out.Item, out.ConsumedCapacity)
 	}
-	f.units = unitsOfOne(out.ConsumedCapacity)
-	f.item, f.err = decodeItem(out.Item)
-	return nil
+	return err
 }
 
 // written is the output of a PutItem call, which returns no item.

@@ -1,0 +1,74 @@
+package zlimit
+
+import (
+	"context"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A readyStore answers every write of a bucket at once with the same image, once it has one.
+type readyStore struct {
+	store.Store
+	item expr.Item
+}
+
+// Immediate implements [store.Immediate].
+func (s *readyStore) Immediate() {}
+
+func (s *readyStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if s.item == nil {
+		return s.Store.Write(ctx, w)
+	}
+	return store.Result{Applied: true, Item: s.item}, nil
+}
+
+// newReady returns a limiter on a store that answers at once, and knows the bucket of key-1.
+func newReady(tb testing.TB) *RateLimiter {
+	tb.Helper()
+	ready := &readyStore{Store: newMemory(tb).impl}
+	l := newLimiter(tb, Store{impl: ready}, WithClock(benchClock))
+	setSystem(tb, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	acquire(tb, l, benchRequest)
+	ready.item = item(tb, l)
+	return l
+}
+
+// TestAllocations pins what a request allocates beside its store: a lease, the image that the store returned and its
+// limits. A lease that has nothing to correct allocates nothing more.
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ctx := context.Background()
+	l := newReady(t)
+	check := func(name string, want float64, call func() error) {
+		t.Helper()
+		got := testing.AllocsPerRun(1000, func() {
+			if err := call(); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got > want {
+			t.Errorf("%s: %v allocations, want %v at most", name, got, want)
+		}
+	}
+	check("acquire", 3, func() error { _, err := l.Acquire(ctx, benchRequest); return err })
+	typed := Request{Entity: "key-1", Consume: gpt4{1, 50}}
+	check("acquire of a type", 3, func() error { _, err := l.Acquire(ctx, typed); return err })
+	tokens := int64(50)
+	check("acquire of a type that is made for the request", 4, func() error {
+		tokens++
+		_, err := l.Acquire(ctx, Request{Entity: "key-1", Consume: gpt4{1, tokens}})
+		return err
+	})
+	check("acquire, and commit with nothing to correct", 3, func() error {
+		lease, err := l.Acquire(ctx, benchRequest)
+		if err != nil {
+			return err
+		}
+		return lease.Commit(ctx)
+	})
+	check("do", 3, func() error { return l.Do(ctx, benchRequest, func(context.Context, *Lease) error { return nil }) })
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package zlimit
+
+const raceEnabled = false
