@@ -382,6 +382,7 @@ func TestHugeTotals(t *testing.T) {
 			}
 		}()
 		told := map[string]zlimit.Quantity{}
+		enginetest.CatchUp()
 		for snapshot, err := range l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.Daily}) {
 			if err != nil {
 				t.Fatalf("Snapshots() = %v", err)

@@ -18,7 +18,9 @@ import (
 // have limits of its own. It needs one to have a parent. The parent of an entity never changes. It is safe for
 // concurrent use.
 //
-// A process that has used an entity before learns of a record that another one writes within its [WithConfigTTL].
+// A process that has used an entity before learns of a record that another one writes within its [WithConfigTTL]. On
+// DynamoDB the same holds for a process that first uses the entity in the moment after: its read may still be behind. Until
+// then the parent is not charged.
 type EntityService struct{ l *RateLimiter }
 
 // An Entity is a user, key, team or other party that is limited.

@@ -14,7 +14,8 @@ import (
 // concurrent use.
 //
 // A process that has used an entity before learns of a record that another one writes within its
-// [zlimit.WithConfigTTL].
+// [zlimit.WithConfigTTL]. On DynamoDB the same holds for a process that first uses the entity in the moment after: its
+// read may still be behind. Until then the parent is not charged.
 type EntityService struct {
 	core    *zlimit.EntityService
 	timeout callTimeout
