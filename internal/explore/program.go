@@ -27,8 +27,9 @@ type World struct {
 	Limits map[string][]zlimit.Limit
 	// Family gives the entities c and d the parent p, to which they cascade. Without it every entity stands alone.
 	Family bool
-	// Coalescing lets the actors of a process share writes.
+	// Coalescing lets the actors of a process share writes, from the second one on, or when AtOnce are under way.
 	Coalescing bool
+	AtOnce     int
 }
 
 // chain returns an entity and those that it cascades to.
@@ -59,7 +60,7 @@ const (
 	Split                // divides the bucket of an entity, as another process would
 	Merge                // joins the two shards of the bucket of an entity, as another process would
 	Delete               // deletes an entity
-	Rest                 // lets time pass for everybody
+	Rest                 // lets time pass for all processes
 )
 
 // An Op is one operation of an actor.

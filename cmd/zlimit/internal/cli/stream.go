@@ -15,9 +15,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A stream is a list of things alike of which there may be very many: it is printed as it is read. JSON needs no more than
-// that. A table needs the widths of its columns first, and CSV the columns where they depend on the rows: a list of more
-// than held rows is read twice for them.
+// A stream is a list of things alike of which there may be very many: it is printed as it is read. JSON needs no more
+// than that. A table needs the widths of its columns first, and CSV the columns where they depend on the rows. A list
+// of more than held rows is therefore read twice.
 type stream[T any] struct {
 	head    any                               // the fields before the list in JSON, a struct
 	key     string                            // the field of the list
@@ -34,8 +34,8 @@ const (
 // A rowsOf reads a list.
 type rowsOf[T any] func(context.Context, *zlimit.RateLimiter) iter.Seq2[T, error]
 
-// lookThrough prints a list of a store. It is to look what looking at a list is to looking at one thing: input that breaks
-// a rule is found first, and no file is created.
+// lookThrough prints a list of a store. As look does for one thing, it finds input that breaks a rule first, and
+// creates no file.
 func lookThrough[T any](ctx context.Context, a *app, dsn string, rows rowsOf[T], s *stream[T]) error {
 	first := func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 		for _, err := range rows(ctx, l) {
