@@ -19,7 +19,7 @@ func (e *Engine) rebalance(ctx context.Context, l *level, s *shard, i *image) {
 	}
 	now := e.now()
 	switch {
-	case e.mayDivide(i) && (i.Pressed(now) || s.traffic.isBusy() && e.table.IntN(crowd) == 0):
+	case e.mayDivide(i) && (i.Pressed(now) || s.traffic.isBusy() && e.table.IntN(beginners) == 0):
 		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
@@ -29,9 +29,9 @@ func (e *Engine) rebalance(ctx context.Context, l *level, s *shard, i *image) {
 	}
 }
 
-// crowd is among how many writes of a busy shard one divides it. All processes find it busy at once, and a transaction of
+// beginners is among how many writes of a busy shard one divides it. All processes find it busy at once, and a transaction of
 // each would only add to what its key bears.
-const crowd = 32
+const beginners = 32
 
 func (e *Engine) mayDivide(i *image) bool { return 2*i.Count() <= e.options.MaxShards }
 
