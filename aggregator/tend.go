@@ -29,8 +29,34 @@ type shift struct {
 	state       *bucket.State // after the last change; nil when the item is gone
 	was         *bucket.State // before the last change
 	consumed    map[string]int64
-	writes      int64 // of the item
+	writes      int64 // of the item, as one of so many shards
 	first, last time.Time
+	atFirst     int64 // of the writes, in the first second
+	atLast      int64 // in the last one
+}
+
+// isBusy reports whether the item was written so often that it is to be divided, by the seconds that the batch shows as a
+// whole: streams tell the time of a change in seconds.
+func (s *shift) isBusy() bool {
+	over := s.last.Truncate(time.Second).Sub(s.first.Truncate(time.Second)) - time.Second
+	return bucket.IsBusy(float64(s.writes-s.atFirst-s.atLast), over)
+}
+
+// count counts a change of the item. A shard that was divided or joined meanwhile is another one from then on.
+func (s *shift) count(at time.Time, before, after *bucket.State) {
+	if s.writes > 0 && before.Count() != after.Count() {
+		s.writes, s.atFirst, s.atLast, s.first = 0, 0, 0, at
+	}
+	second := at.Truncate(time.Second)
+	if !second.Equal(s.last.Truncate(time.Second)) {
+		s.atLast = 0
+	}
+	if second.Equal(s.first.Truncate(time.Second)) {
+		s.atFirst++
+	}
+	s.atLast++
+	s.writes++
+	s.last = at
 }
 
 // shifts returns what changes show of each shard, in the order in which they come last.
@@ -53,8 +79,7 @@ func (a *Aggregator) shifts(changes []store.Change) []*shift {
 			byShard[shard] = s
 			all = append(all, s)
 		}
-		s.last = c.At
-		s.writes++
+		s.count(c.At, &before, &after)
 		if s.state, s.was = &after, &before; c.New == nil {
 			s.state = nil
 		}
@@ -115,7 +140,7 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 		r, err := a.table.Write(ctx, w) // one that comes too late is not needed
 		return what, r.Applied, err
 	case split:
-		done, err = a.split(ctx, s.shard, s.state.Shards, now)
+		done, err = a.split(ctx, s.shard, s.state.Shards, s.isBusy(), now)
 		return what, done, err
 	case merge:
 		seen, lost := s.state, false
@@ -146,7 +171,7 @@ func (a *Aggregator) need(s *shift, now int64) string {
 			return merge // its origin takes its share over, unless a merge deleted it
 		}
 		return nothing
-	case partitioned && s.state.Writable(now) < scarce && 2*max(s.state.Shards, 1) <= a.options.maxShards:
+	case partitioned && (s.state.Writable(now) < scarce || s.isBusy()) && 2*max(s.state.Shards, 1) <= a.options.maxShards:
 		return split
 	case partitioned && s.state.Shards > 1 && bucket.IsQuiet(s.writes, s.last.Sub(s.first)):
 		return merge
@@ -157,10 +182,10 @@ func (a *Aggregator) need(s *shift, now int64) string {
 	}
 }
 
-// split divides a shard that is still one of so many, unless it has recovered.
-func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, now int64) (bool, error) {
+// split divides a shard, if it is still one of so many, unless it has recovered: what is busy is divided before it is scarce.
+func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, busy bool, now int64) (bool, error) {
 	return a.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Owner) ([]store.Write, error) {
-		if states[0] == nil || states[0].Shards != shards || states[0].Writable(now) >= scarce {
+		if states[0] == nil || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarce {
 			return nil, nil
 		}
 		return s.Split(states[0], o, now)

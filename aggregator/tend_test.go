@@ -358,3 +358,47 @@ func TestTendingFails(t *testing.T) {
 		t.Errorf("log = %s, want the refill that failed", g.log.String())
 	}
 }
+
+// TestSplitBusy divides a shard that is written more than six hundred times a second before its write units run short. The
+// stream tells whole seconds, so that only the seconds between the first and the last one count.
+func TestSplitBusy(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		perSecond []int // writes
+		want      bool
+	}{
+		{"two seconds, of which each may be cut short", []int{900, 900}, false},
+		{"a second of 700 between two others", []int{10, 700, 10}, true},
+		{"a second of 500 between two others", []int{900, 500, 900}, false},
+		{"500 and 800", []int{1, 500, 800, 1}, true},
+	} {
+		s := &shift{first: noon}
+		whole := &bucket.State{}
+		for second, writes := range test.perSecond {
+			for range writes {
+				s.count(noon.Add(time.Duration(second)*time.Second), whole, whole)
+			}
+		}
+		if got := s.isBusy(); got != test.want {
+			t.Errorf("%s: isBusy() = %v, want %v", test.name, got, test.want)
+		}
+		half := &bucket.State{Shards: 2}
+		s.count(s.last, whole, half)
+		if s.isBusy() || s.writes != 1 {
+			t.Errorf("%s: after a split isBusy() = %v, by %d writes", test.name, s.isBusy(), s.writes)
+		}
+	}
+	g := newGarden(t, partitioned(t))
+	change := g.set(0, "rf", g.now.UnixMilli())
+	var changes []store.Change
+	for second, writes := range []int{1, 700, 1} {
+		for range writes {
+			c := change
+			c.At = g.now.Add(time.Duration(second) * time.Second)
+			changes = append(changes, c)
+		}
+	}
+	g.now = g.now.Add(3 * time.Second)
+	g.seen(changes...)
+	g.want("written 700 times in a second,", 0, 2, 1, 2)
+}

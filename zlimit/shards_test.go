@@ -422,8 +422,8 @@ func TestThrottlesDivide(t *testing.T) {
 	l := newLimiter(t, s, WithClock(newClock().now))
 	setSystem(t, l, PerDay("rpm", 1000))
 	acquire(t, l, ask(Amounts{"rpm": 1}))
-	throttle := func(times int) {
-		faults.Inject(enginetest.Fault{Kind: enginetest.ThroughputExceeded, Operation: "UpdateItem"})
+	throttle := func(kind enginetest.Kind, times int) {
+		faults.Inject(enginetest.Fault{Kind: kind, Operation: "UpdateItem"})
 		var group sync.WaitGroup
 		for range times {
 			group.Go(func() {
@@ -437,11 +437,15 @@ func TestThrottlesDivide(t *testing.T) {
 		l.engine.Quiesce()
 		faults.Clear()
 	}
-	throttle(7)
+	throttle(enginetest.Throttled, 20)
+	if states := shardsOf(t, l); len(states) != 1 {
+		t.Errorf("%d shards after throttles that are not said to be of the key, want 1", len(states))
+	}
+	throttle(enginetest.ThroughputExceeded, 7)
 	if states := shardsOf(t, l); len(states) != 1 {
 		t.Errorf("%d shards after a few throttled writes, want 1", len(states))
 	}
-	throttle(1)
+	throttle(enginetest.ThroughputExceeded, 1)
 	states := shardsOf(t, l)
 	if tokens, consumed, _ := total(states, "rpm"); len(states) != 2 || tokens != 999_000 || consumed != 1000 {
 		t.Errorf("%d shards with %d that count %d, want 2 with 999000 and 1000", len(states), tokens, consumed)

@@ -65,3 +65,15 @@ const (
 func IsQuiet(writes int64, over time.Duration) bool {
 	return over >= quietTime && writes*1000 < quietWrites*over.Milliseconds()
 }
+
+// When a shard is busy.
+const (
+	busyTime  = time.Second // least time over which the rate of writes is measured
+	busyUnits = 600         // write units per second, of the thousand that DynamoDB serves
+)
+
+// IsBusy reports whether a shard is to be divided, by the write units that were spent on its item over a time: more than six
+// hundred a second, measured over a second or more. It is divided before its key throttles.
+func IsBusy(units float64, over time.Duration) bool {
+	return over >= busyTime && units > busyUnits*over.Seconds()
+}

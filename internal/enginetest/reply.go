@@ -68,6 +68,13 @@ func refusal(request *http.Request, kind Kind, call Call) (*http.Response, error
 		return nil, fmt.Errorf("enginetest: unknown kind of fault %q", kind)
 	}
 	content := map[string]any{"__type": known.typeName, "message": known.message}
+	if kind == ThroughputExceeded {
+		reason := "TableWriteKeyRangeThroughputExceeded"
+		if call.Operation == "GetItem" || call.Operation == "BatchGetItem" || call.Operation == "Query" {
+			reason = "TableReadKeyRangeThroughputExceeded"
+		}
+		content["ThrottlingReasons"] = []map[string]string{{"reason": reason, "resource": "arn:aws:dynamodb:" + Region + ":000000000000:table/t"}}
+	}
 	if kind == Conflict && strings.HasPrefix(call.Operation, "Transact") {
 		var err error
 		content, err = cancellation(call, func(i int) (string, string) {

@@ -79,6 +79,11 @@ func IsUnknown(err error) bool {
 // IsThrottled reports whether an error says that the store is asked too often.
 func IsThrottled(err error) bool { return store.OutcomeOf(err) == store.Throttled }
 
+// isKeyThrottled reports whether an error says that the keys of a call are asked for too often.
+func isKeyThrottled(err error) bool {
+	return IsThrottled(err) && slices.ContainsFunc(storeErrors(err), (*store.Error).KeyThrottled)
+}
+
 // isOutage reports whether an error says that the store did not answer, or could not serve.
 func isOutage(err error) bool {
 	switch store.OutcomeOf(err) {

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,7 @@ type shard struct {
 type image struct {
 	bucket.State
 	exists  bool
+	size    int   // bytes, where keys have a limited write rate
 	missed  bool  // it was missing at the look before, too
 	seenAt  int64 // epoch milliseconds
 	asked   int64 // epoch before the call that returned it; 0 for a read that may be moments behind
@@ -108,6 +110,9 @@ func (e *Engine) decode(s *shard, item expr.Item, asked int64) (*image, error) {
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
 	next.exists, next.State = true, state
+	if e.table.Partitioned() {
+		next.size = store.Size(item)
+	}
 	return next, nil
 }
 
@@ -151,6 +156,9 @@ func (i *image) state() *bucket.State {
 	}
 	return &i.State
 }
+
+// units returns the write units of a write of the item.
+func (i *image) units() float64 { return math.Ceil(float64(max(i.size, 1)) / 1024) }
 
 // newer reports whether an image shows a later state of the same item than another. It goes by the count of writes,
 // which every write of this program raises, then by the refill stamp, which writes of other programs move.

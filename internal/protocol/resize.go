@@ -19,7 +19,7 @@ func (e *Engine) rebalance(ctx context.Context, l *level, s *shard, i *image) {
 	}
 	now := e.now()
 	switch {
-	case i.Pressed(now) && e.mayDivide(i):
+	case e.mayDivide(i) && (i.Pressed(now) || s.traffic.isBusy() && e.table.IntN(beginners) == 0):
 		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
@@ -29,29 +29,37 @@ func (e *Engine) rebalance(ctx context.Context, l *level, s *shard, i *image) {
 	}
 }
 
+// beginners is among how many writes of a busy shard one divides it. All processes find it busy at once, and a transaction of
+// each would only add to what its key bears.
+const beginners = 32
+
 func (e *Engine) mayDivide(i *image) bool { return 2*i.Count() <= e.options.MaxShards }
 
-// A throttleCount counts how often DynamoDB throttled the writes of a shard in a second.
+// A throttleCount counts how often DynamoDB throttled the writes of a shard of late.
 type throttleCount struct {
 	since atomic.Int64 // epoch milliseconds
 	times atomic.Int64
 }
 
-// sustained is how often a shard is throttled within a second, after all retries, before it is divided.
-const sustained = 8
+// sustained is how often a shard is throttled within a while, after all retries, before it is divided. In a large fleet each
+// process is throttled seldom.
+const (
+	sustained = 8
+	while     = 30 * time.Second
+)
 
 // hit counts one throttled write, and reports whether throttling is sustained.
 func (t *throttleCount) hit(now int64) bool {
-	if since := t.since.Load(); now-since >= 1000 && t.since.CompareAndSwap(since, now) {
+	if since := t.since.Load(); now-since >= while.Milliseconds() && t.since.CompareAndSwap(since, now) {
 		t.times.Store(0)
 	}
 	return t.times.Add(1) >= sustained
 }
 
-// splitIfThrottled divides a shard whose writes DynamoDB throttles again and again. Its write units need not fall short
-// then, since they count only the writes that were done.
+// splitIfThrottled divides a shard whose key DynamoDB throttles again and again: its write units may not fall short then,
+// since they count the writes that were done. Where the table, an index or the account is throttled, more items would not help.
 func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *image, err error) {
-	if !e.table.Partitioned() || !i.exists || !IsThrottled(err) {
+	if !e.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return
 	}
 	if s.throttled.hit(e.now()) && e.mayDivide(i) {

@@ -158,7 +158,7 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 	s.traffic.sent()
 	result, err := e.table.Write(ctx, w)
 	if !result.Applied && !IsUnknown(err) {
-		s.traffic.refused()
+		s.traffic.refused(err == nil)
 	}
 	if err == nil {
 		w.Expr.Release()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -30,19 +31,34 @@ type tally struct {
 
 	others float64 // writes of other processes in the time, of which what is long ago counts less
 	span   float64 // the time, milliseconds
+
+	from        int64   // since when writes are measured, epoch milliseconds
+	base        int64   // writes that the item had counted then
+	tries, lost float64 // writes that this process sent, and those whose condition failed, of late
+	busy        bool    // as it was measured last
 }
 
 // memory is the time after which what was seen counts half, milliseconds. Where images are further apart, each counts as
 // much as all before it.
 const memory = 1000
 
-// sent notes a write of this process before it is sent, refused that it was not done.
-func (t *traffic) sent()    { t.add(1) }
-func (t *traffic) refused() { t.add(-1) }
-
-func (t *traffic) add(n int64) {
+// sent notes a write of this process before it is sent.
+func (t *traffic) sent() {
 	t.mu.Lock()
-	t.own += n
+	t.own++
+	t.tries++
+	t.mu.Unlock()
+}
+
+// refused notes that a write was not done; lost, that it was charged, since its condition failed.
+func (t *traffic) refused(lost bool) {
+	t.mu.Lock()
+	t.own--
+	if lost {
+		t.lost++
+	} else {
+		t.tries--
+	}
 	t.mu.Unlock()
 }
 
@@ -58,7 +74,7 @@ func (t *traffic) see(i *image, at int64) {
 	writes := i.Writes() / millis
 	if !t.known || t.count != i.Count() || writes < t.writes { // fewer writes are those of another item of the key
 		first := !t.known && t.own == 0
-		t.tally = tally{known: true, count: i.Count(), at: at, writes: writes}
+		t.tally = tally{known: true, count: i.Count(), at: at, writes: writes, from: at, base: writes}
 		if age := at - i.RefilledAt; first && age >= 0 {
 			t.guess, t.others, t.span = true, 1, float64(age)
 		}
@@ -72,6 +88,33 @@ func (t *traffic) see(i *image, at int64) {
 	t.others = t.others*kept + float64(writes-t.writes-t.own)
 	t.span = t.span*kept + elapsed
 	t.guess, t.at, t.writes, t.own = false, at, writes, 0
+	if over := time.Duration(at-t.from) * time.Millisecond; over >= measured {
+		t.busy = bucket.IsBusy(float64(writes-t.base)*t.charged()*i.units(), over)
+		t.from, t.base = at, writes
+		if t.tries > 8*few {
+			t.tries, t.lost = t.tries/2, t.lost/2
+		}
+	}
+}
+
+// few is the number of writes that tell nothing of how many are lost.
+const few = 8
+
+// measured is the time over which the rate of writes is measured.
+const measured = time.Second
+
+// charged returns how many writes are charged for one that is done, as far as this process can tell: those whose condition
+// fails are, and are not counted by the item.
+func (t *tally) charged() float64 {
+	return min((t.tries+few)/(t.tries+few-t.lost), 2)
+}
+
+// isBusy reports whether an item was written so often, by all processes together, that it is to be divided. Without a clock
+// that moves nothing is busy.
+func (t *traffic) isBusy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.busy
 }
 
 // perMillisecond returns the writes of other processes in a millisecond.

@@ -58,7 +58,7 @@ func TestTrafficInFlight(t *testing.T) {
 		tr.sent()
 		tr.sent()
 		tr.see(seen(1+2*at, 0), at) // the third is under way, or was refused
-		tr.refused()
+		tr.refused(true)
 	}
 	tr.see(seen(199, 0), 99)
 	if tr.isOutdated(200) {
@@ -122,6 +122,47 @@ func TestTrafficBeginsAnew(t *testing.T) {
 		tr.see(next, 1001)
 		if tr.isOutdated(61_000) {
 			t.Errorf("%s: the writes of the one before count", name)
+		}
+	}
+}
+
+// TestTrafficIsBusy finds an item busy that is written more than six hundred times a second, and none without a clock that
+// moves. A write whose condition failed, and each further KB, is a unit as well.
+func TestTrafficIsBusy(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		perSecond int64 // writes that the item counts
+		lost      int   // of ten writes of this process, those whose condition fails
+		size      int   // bytes
+		frozen    bool
+		want      bool
+	}{
+		{"500 a second", 500, 0, 500, false, false},
+		{"700 a second", 700, 0, 500, false, true},
+		{"500 a second, beside as many failed ones", 500, 5, 500, false, true},
+		{"400 a second of 1.5 KB", 400, 0, 1500, false, true},
+		{"any number at one time", 100_000, 0, 500, true, false},
+	} {
+		var tr traffic
+		writes, at := int64(1), int64(0)
+		tr.see(seen(writes, at), at)
+		for range 50 {
+			for i := range 10 {
+				tr.sent()
+				if i < test.lost {
+					tr.refused(true)
+				}
+			}
+			writes += test.perSecond / 10
+			if !test.frozen {
+				at += 100
+			}
+			next := seen(writes, at)
+			next.size = test.size
+			tr.see(next, at)
+		}
+		if got := tr.isBusy(); got != test.want {
+			t.Errorf("%s: isBusy() = %v, want %v", test.name, got, test.want)
 		}
 	}
 }
