@@ -21,12 +21,13 @@ const module = "github.com/zlimit/zlimit-go/"
 // of its own floor.
 var floors = [][]string{
 	{"internal/wait", "internal/expr", "internal/bucket", "internal/document", "internal/atomicfile"},
-	{"internal/store"},
+	{"internal/store", "internal/declaration"},
 	{"internal/store/dynamo/wire", "internal/door"},
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},
 	{"internal/protocol", "internal/stream/leases"},
 	{"zlimit"},
-	{"zlimit/blocking", "zlimit/zlimittest", "aggregator", "httplimit"},
+	{"zlimit/blocking", "zlimit/zlimittest", "internal/provision", "httplimit"},
+	{"aggregator"},
 	{"quota"},
 	{"quota/quotasqlite"},
 	{"cmd/zlimit/internal/cli"},
@@ -36,7 +37,7 @@ var floors = [][]string{
 // apart are trees that no package of the floors imports, with what they may import of the floors. Inside a tree all
 // imports are allowed.
 var apart = map[string][]string{
-	"gen":                              {"internal/document"},
+	"gen":                              {"internal/declaration", "internal/document"},
 	"examples":                         {"zlimit", "zlimit/blocking", "quota"},
 	"docs":                             nil,
 	"internal/enginetest":              nil,

@@ -1,4 +1,4 @@
-package limits
+package declaration
 
 import (
 	"regexp"
@@ -11,13 +11,15 @@ import (
 // What package zlimit allows as names; a test holds the two together.
 var (
 	resourceName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.\-/:]*$`)
+	entityID     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.\-:@]*$`)
 	limitName    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.\-]*$`)
 	indexKey     = regexp.MustCompile(`^(GSI[1-4]PK|(GSI[1-4]|LSI[1-5])SK)$`)
 )
 
-// maxName and maxLimits are what package zlimit allows.
+// maxName, maxEntity and maxLimits are what package zlimit allows.
 const (
 	maxName   = 64
+	maxEntity = 256
 	maxLimits = 16
 )
 
@@ -35,6 +37,15 @@ func (l *loader) resourceName(pos document.Pos, name string) {
 		l.Errorf(pos, "resource %q must have at most %d characters", name, maxName)
 	case slices.Contains(reservedResources, name) || indexKey.MatchString(name):
 		l.Errorf(pos, "resource %q is reserved", name)
+	}
+}
+
+func (l *loader) entityID(pos document.Pos, id string) {
+	switch {
+	case !entityID.MatchString(id):
+		l.Errorf(pos, "entity %q must start with a letter or digit and hold only ASCII letters, digits and _.-:@", id)
+	case len(id) > maxEntity:
+		l.Errorf(pos, "entity %q must have at most %d characters", id, maxEntity)
 	}
 }
 
@@ -81,14 +92,14 @@ func Exported(name string) string {
 // goName is what a name of the user's own in Go must look like.
 var goName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
-// A namespace is a set of Go names that must differ.
-type namespace struct {
+// goNames are a set of Go names that must differ.
+type goNames struct {
 	*loader
 	taken map[string]string // by what
 }
 
 // add takes a name; false when it is taken by something else, which is reported.
-func (ns *namespace) add(pos document.Pos, name, what string) bool {
+func (ns *goNames) add(pos document.Pos, name, what string) bool {
 	if other, ok := ns.taken[name]; ok {
 		ns.Errorf(pos, "%s: Go name %s is taken by %s; go: says another one", what, name, other)
 		return false
@@ -105,14 +116,14 @@ func (l *Limit) LimitConst() string { return "Limit" + l.Go }
 
 // checkNames reports names that lead to Go names that are taken.
 func (l *loader) checkNames(d *Declaration) {
-	pkg := &namespace{l, map[string]string{"Declared": "the function that returns the declaration"}}
+	pkg := &goNames{l, map[string]string{"Declared": "the function that returns the declaration"}}
 	first := map[string]*Limit{}
 	for _, r := range d.Resources {
 		what := "resource " + r.Name
 		if pkg.add(r.Pos, r.Go, what) {
 			pkg.add(r.Pos, r.ResourceConst(), what)
 		}
-		fields := &namespace{l, map[string]string{"Resource": "a method", "AppendAmounts": "a method"}}
+		fields := &goNames{l, map[string]string{"Resource": "a method", "AppendAmounts": "a method"}}
 		for _, limit := range r.Limits {
 			what := what + ": limit " + limit.Name
 			if !fields.add(limit.Pos, limit.Go, what) {
