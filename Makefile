@@ -45,7 +45,7 @@ QUICK := -short -skip '.*/^(dynamodb|sqlite)$$'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test race mean generate api check-generate tidy lint vuln fuzz mutate soak explore bench check build engine clean
+.PHONY: help demo quick test race mean generate api check-generate tidy lint vuln fuzz mutate soak explore bench size check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -105,6 +105,9 @@ explore: ## run small programs in every order of their calls, for BUDGET (10m); 
 bench: engine ## compare with the bare SDK, and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
 	$(GO) test -C quota/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
+
+size: ## print the size of programs on DynamoDB and SQLite beside one with the bare SDK
+	@GO="$(GO)" scripts/size.sh
 
 # What is slow has run in test, and is left out with the race detector.
 check: ## everything a change must pass, as CI runs it

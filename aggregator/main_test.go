@@ -22,6 +22,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }

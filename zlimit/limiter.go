@@ -65,6 +65,8 @@ type common struct {
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
+// A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
+//
 // A file is created and set up as needed, with the default namespace. A table is not, nor is another namespace registered,
 // unless [WithSetup] is given: Open then returns [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*VersionError] for a
 // table that is not for this client.

@@ -13,7 +13,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
-	"github.com/zlimit/zlimit-go/internal/store/sqlite"
 )
 
 // A Store is where the state of limiters lives. [DynamoDB], [SQLite] and [Memory] make one. It is safe for concurrent
@@ -70,20 +69,27 @@ func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store
 	return Store{impl: dynamo.New(client, table, layout.Table, CreateTableInput, opts...)}
 }
 
-// SQLite returns a store on a database file, which any number of processes on one machine may share. The file is
-// created if it does not exist, for its owner alone to read and write. What a power failure may lose is the last moments of admissions; a crash of a process
-// loses nothing. While the file is open, its last writes are in files beside it, named PATH-wal and PATH-shm; after the
-// last Close the file is whole by itself.
+// SQLite returns a store on a database file, which any number of processes on one machine may share. The program has to
+// import [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect; without it SQLite returns a [*ValidationError] that
+// says so. The file is created if it does not exist, for its owner alone to read and write. A power failure may lose the
+// last moments of admissions; a crash of a process loses nothing. While the file is open, its last writes are in files
+// beside it, named PATH-wal and PATH-shm; after the last Close the file is whole by itself.
 func SQLite(path string) (Store, error) {
+	if store.OpenFile == nil {
+		return Store{}, &ValidationError{Field: "store", Value: path, Reason: sqliteMissing}
+	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return Store{}, &ValidationError{Field: "store", Value: path, Reason: "must be the path of a file, not of a directory or a device"}
 	}
-	s, err := sqlite.Open(path, layout.Table)
+	s, err := store.OpenFile(path, layout.Table)
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open %s: %w", path, err)
 	}
 	return Store{s, true}, nil
 }
+
+// sqliteMissing is what is wrong with a path in a program that does not link the SQLite store.
+const sqliteMissing = `the program does not link the SQLite store: add import _ "github.com/zlimit/zlimit-go/zlimit/sqlite"`
 
 // Memory returns a store in the memory of this process.
 func Memory() (Store, error) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // for -store sqlite:PATH
 )
 
 func main() {

@@ -15,6 +15,8 @@ import (
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
+// A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
+//
 // A file is created and set up as needed, with the default namespace. A table is not, nor is another namespace
 // registered, unless [zlimit.WithSetup] is given: Open then returns [zlimit.ErrTableNotFound] or
 // [zlimit.ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*zlimit.VersionError] for a table

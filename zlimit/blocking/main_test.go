@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
 )
 
 func TestMain(m *testing.M) {

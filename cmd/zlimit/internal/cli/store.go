@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // stores named sqlite:PATH
 )
 
 const memoryDSN = "memory:"
