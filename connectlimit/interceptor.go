@@ -2,40 +2,32 @@ package connectlimit
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
 
 	"connectrpc.com/connect"
 
+	"github.com/zlimit/zlimit-go/internal/rpc"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // An Option changes how an interceptor works.
-type Option func(*interceptor)
+type Option func(*rpc.Interceptor)
+
+// An interceptor is what the interceptors of this package share.
+type interceptor struct {
+	rpc.Interceptor
+	request RequestFunc
+}
 
 // PerMessage has streams acquire for each message that comes in at a handler, or goes out of a client, in place of once for
 // each stream. What it acquires is not settled: the messages of a stream have no lease. A message that is refused fails the
 // stream. Unary calls are not changed.
-func PerMessage() Option { return func(i *interceptor) { i.perMessage = true } }
+func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
-func WithLogger(l *slog.Logger) Option {
-	return func(i *interceptor) {
-		if l == nil {
-			panic("connectlimit: the logger is nil")
-		}
-		i.logger = l
-	}
-}
-
-type interceptor struct {
-	limiter    *zlimit.RateLimiter
-	request    RequestFunc
-	perMessage bool
-	logger     *slog.Logger
-}
+func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.LogTo(l) } }
 
 // New returns an interceptor for handlers and clients. It acquires before a call is handled or sent, and commits when it was,
 // with an error or without. A handler that panics gives everything back, and so does a client's call that fails with
@@ -45,49 +37,23 @@ type interceptor struct {
 // It panics for a limiter or function that is nil. A call costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit]
 // cost.
 func New(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) connect.Interceptor {
-	if l == nil {
-		panic("connectlimit: the limiter is nil")
-	}
 	if request == nil {
 		panic("connectlimit: the request function is nil")
 	}
-	i := &interceptor{limiter: l, request: request, logger: slog.New(slog.DiscardHandler)}
-	for _, opt := range opts {
-		if opt == nil {
-			panic("connectlimit: an option is nil")
-		}
-		opt(i)
-	}
-	return i
+	return &interceptor{rpc.New("connectlimit", l, opts), request}
 }
-
-type leaseKey struct{}
 
 // Lease returns the lease of a call from the context of its handler, to correct what it consumes; nil where no interceptor
 // of this package is in use. The interceptor settles it.
-func Lease(ctx context.Context) *zlimit.Lease {
-	lease, _ := ctx.Value(leaseKey{}).(*zlimit.Lease)
-	return lease
-}
+func Lease(ctx context.Context) *zlimit.Lease { return rpc.Lease(ctx) }
 
 func (i *interceptor) acquire(ctx context.Context, spec connect.Spec, header http.Header) (*zlimit.Lease, error) {
 	request, err := i.request(ctx, spec, header)
 	if err != nil {
 		return nil, Error(err)
 	}
-	lease, err := i.limiter.Acquire(ctx, request)
+	lease, err := i.Limiter.Acquire(ctx, request)
 	return lease, Error(err)
-}
-
-// settle commits a lease, or gives it back. The handler may have settled it itself.
-func (i *interceptor) settle(ctx context.Context, lease *zlimit.Lease, keep bool) {
-	settle := lease.Commit
-	if !keep {
-		settle = lease.Rollback
-	}
-	if err := settle(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
-		i.logger.ErrorContext(ctx, "connectlimit: a lease could not be settled", "error", err)
-	}
 }
 
 // taken reports whether a server may have taken a call that ended with an error.
@@ -101,8 +67,8 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			return nil, err
 		}
 		keep := false
-		defer func() { i.settle(ctx, lease, keep) }()
-		answer, err := next(context.WithValue(ctx, leaseKey{}, lease), r)
+		defer func() { i.Settle(ctx, lease, keep) }()
+		answer, err := next(rpc.WithLease(ctx, lease), r)
 		keep = !r.Spec().IsClient || taken(err)
 		return answer, err
 	}
@@ -111,7 +77,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 // WrapStreamingHandler implements [connect.Interceptor].
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		if i.perMessage {
+		if i.PerMessage {
 			return next(ctx, &handlerConn{conn, ctx, i})
 		}
 		lease, err := i.acquire(ctx, conn.Spec(), conn.RequestHeader())
@@ -119,8 +85,8 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 			return err
 		}
 		done := false
-		defer func() { i.settle(ctx, lease, done) }()
-		err = next(context.WithValue(ctx, leaseKey{}, lease), conn)
+		defer func() { i.Settle(ctx, lease, done) }()
+		err = next(rpc.WithLease(ctx, lease), conn)
 		done = true
 		return err
 	}
@@ -173,11 +139,11 @@ func (c *clientConn) Send(m any) error {
 func (c *clientConn) admit() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.refused != nil || c.lease != nil && !c.interceptor.perMessage {
+	if c.refused != nil || c.lease != nil && !c.interceptor.PerMessage {
 		return c.refused
 	}
 	c.lease, c.refused = c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
-	if c.refused == nil && c.stop == nil && !c.interceptor.perMessage {
+	if c.refused == nil && c.stop == nil && !c.interceptor.PerMessage {
 		c.stop = context.AfterFunc(c.ctx, func() { c.end(c.ctx.Err()) })
 	}
 	return c.refused
@@ -210,10 +176,10 @@ func (c *clientConn) CloseResponse() error {
 func (c *clientConn) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lease == nil || c.settled || c.interceptor.perMessage {
+	if c.lease == nil || c.settled || c.interceptor.PerMessage {
 		return
 	}
 	c.settled = true
 	c.stop()
-	c.interceptor.settle(c.ctx, c.lease, taken(err))
+	c.interceptor.Settle(c.ctx, c.lease, taken(err))
 }

@@ -1,11 +1,7 @@
 package grpclimit
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"strconv"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -14,6 +10,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/zlimit/zlimit-go/internal/rpc"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -54,44 +51,22 @@ func Error(err error) error {
 }
 
 func statusOf(err error) *status.Status {
+	code, text := rpc.Classify(err)
+	s := status.New(codes.Code(code), text)
 	var exceeded *zlimit.ExceededError
-	var invalid *zlimit.ValidationError
-	var unavailable *zlimit.UnavailableError
-	switch {
-	case errors.As(err, &exceeded):
-		return exhausted(exceeded)
-	case errors.As(err, &invalid):
-		return status.New(codes.InvalidArgument, "the "+invalid.Field+" "+invalid.Reason)
-	case errors.Is(err, zlimit.ErrNoLimits):
-		return status.New(codes.PermissionDenied, "no quota")
-	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
-		return status.New(codes.Unavailable, "the limits are temporarily unavailable")
-	case errors.Is(err, context.Canceled):
-		return status.New(codes.Canceled, "the call was cancelled")
-	case errors.Is(err, context.DeadlineExceeded):
-		return status.New(codes.DeadlineExceeded, "the deadline of the call has passed")
-	default:
-		return status.New(codes.Internal, "the call could not be limited")
+	if !errors.As(err, &exceeded) {
+		return s
 	}
-}
-
-// exhausted returns the status of a rejection.
-func exhausted(err *zlimit.ExceededError) *status.Status {
 	quota := &errdetails.QuotaFailure{}
-	for _, s := range err.Violations() {
+	for _, v := range rpc.Violations(exceeded) {
 		quota.Violations = append(quota.Violations, &errdetails.QuotaFailure_Violation{
-			Subject:     "resource:" + s.Resource,
-			Description: fmt.Sprintf("%d requested, %d of %d available", s.Requested, max(0, s.Available), s.Limit.Capacity),
-			QuotaMetric: s.Limit.Name,
-			QuotaId:     s.Resource + "/" + s.Limit.Name,
-			QuotaValue:  s.Limit.Capacity,
+			Subject: v.Subject, Description: v.Description, QuotaMetric: v.QuotaMetric, QuotaId: v.QuotaID, QuotaValue: v.QuotaValue,
 		})
 	}
 	details := []protoadapt.MessageV1{quota}
-	if err.Possible() {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(err.RetryAfter())})
+	if exceeded.Possible() {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(exceeded.RetryAfter())})
 	}
-	s := status.New(codes.ResourceExhausted, "quota exceeded")
 	if detailed, failed := s.WithDetails(details...); failed == nil {
 		return detailed
 	}
@@ -105,10 +80,5 @@ func pushback(err error) metadata.MD {
 	if !errors.As(err, &exceeded) {
 		return nil
 	}
-	wait := "-1"
-	if exceeded.Possible() {
-		milliseconds := (exceeded.RetryAfter() + time.Millisecond - 1) / time.Millisecond
-		wait = strconv.FormatInt(int64(milliseconds), 10)
-	}
-	return metadata.Pairs("grpc-retry-pushback-ms", wait)
+	return metadata.Pairs("grpc-retry-pushback-ms", rpc.Pushback(exceeded))
 }

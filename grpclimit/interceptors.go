@@ -2,7 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 
@@ -10,60 +9,37 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/zlimit/zlimit-go/internal/rpc"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // An Option changes how an interceptor works.
-type Option func(*interceptor)
+type Option func(*rpc.Interceptor)
+
+// An interceptor is what the interceptors of this package share.
+type interceptor struct {
+	rpc.Interceptor
+	request RequestFunc
+}
 
 // PerMessage has streams acquire for each message that comes in at a server, or goes out of a client, in place of once for
 // each stream. What it acquires is not settled: the messages of a stream have no lease. A message that is refused fails the
 // stream. Unary calls are not changed.
-func PerMessage() Option { return func(i *interceptor) { i.perMessage = true } }
+func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
-func WithLogger(l *slog.Logger) Option {
-	return func(i *interceptor) {
-		if l == nil {
-			panic("grpclimit: the logger is nil")
-		}
-		i.logger = l
-	}
-}
-
-// An interceptor is what the interceptors of this package share.
-type interceptor struct {
-	limiter    *zlimit.RateLimiter
-	request    RequestFunc
-	perMessage bool
-	logger     *slog.Logger
-}
+func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.LogTo(l) } }
 
 func newInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts []Option) *interceptor {
-	if l == nil {
-		panic("grpclimit: the limiter is nil")
-	}
 	if request == nil {
 		panic("grpclimit: the request function is nil")
 	}
-	i := &interceptor{limiter: l, request: request, logger: slog.New(slog.DiscardHandler)}
-	for _, opt := range opts {
-		if opt == nil {
-			panic("grpclimit: an option is nil")
-		}
-		opt(i)
-	}
-	return i
+	return &interceptor{rpc.New("grpclimit", l, opts), request}
 }
-
-type leaseKey struct{}
 
 // Lease returns the lease of a call from the context of its handler, to correct what it consumes; nil where no interceptor
 // of this package is in use. The interceptor settles it.
-func Lease(ctx context.Context) *zlimit.Lease {
-	lease, _ := ctx.Value(leaseKey{}).(*zlimit.Lease)
-	return lease
-}
+func Lease(ctx context.Context) *zlimit.Lease { return rpc.Lease(ctx) }
 
 // acquire returns the lease of a call, and a context that has it. Its errors have a status.
 func (i *interceptor) acquire(ctx context.Context, method string) (context.Context, *zlimit.Lease, error) {
@@ -71,22 +47,11 @@ func (i *interceptor) acquire(ctx context.Context, method string) (context.Conte
 	if err != nil {
 		return ctx, nil, Error(err)
 	}
-	lease, err := i.limiter.Acquire(ctx, request)
+	lease, err := i.Limiter.Acquire(ctx, request)
 	if err != nil {
 		return ctx, nil, Error(err)
 	}
-	return context.WithValue(ctx, leaseKey{}, lease), lease, nil
-}
-
-// settle commits a lease, or gives it back. The handler may have settled it itself.
-func (i *interceptor) settle(ctx context.Context, lease *zlimit.Lease, keep bool) {
-	settle := lease.Commit
-	if !keep {
-		settle = lease.Rollback
-	}
-	if err := settle(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
-		i.logger.ErrorContext(ctx, "grpclimit: a lease could not be settled", "error", err)
-	}
+	return rpc.WithLease(ctx, lease), lease, nil
 }
 
 // UnaryServerInterceptor returns an interceptor that acquires before a unary call is handled, and commits when it was, with
@@ -101,7 +66,7 @@ func UnaryServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 			return nil, err
 		}
 		done := false
-		defer func() { i.settle(ctx, lease, done) }()
+		defer func() { i.Settle(ctx, lease, done) }()
 		answer, err := handler(ctx, message)
 		done = true
 		return answer, err
@@ -114,7 +79,7 @@ func StreamServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 	i := newInterceptor(l, request, opts)
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		s := &serverStream{ServerStream: stream, ctx: stream.Context(), interceptor: i, method: info.FullMethod}
-		if i.perMessage {
+		if i.PerMessage {
 			return handler(server, s)
 		}
 		ctx, lease, err := i.acquire(s.ctx, info.FullMethod)
@@ -124,7 +89,7 @@ func StreamServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 		}
 		s.ctx = ctx
 		done := false
-		defer func() { i.settle(ctx, lease, done) }()
+		defer func() { i.Settle(ctx, lease, done) }()
 		err = handler(server, s)
 		done = true
 		return err
@@ -144,7 +109,7 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 
 // RecvMsg receives a message, and acquires for it.
 func (s *serverStream) RecvMsg(m any) error {
-	if err := s.ServerStream.RecvMsg(m); err != nil || !s.interceptor.perMessage {
+	if err := s.ServerStream.RecvMsg(m); err != nil || !s.interceptor.PerMessage {
 		return err
 	}
 	if _, _, err := s.interceptor.acquire(s.ctx, s.method); err != nil {
@@ -167,7 +132,7 @@ func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 			return err
 		}
 		err = invoke(ctx, method, message, answer, conn, callOptions...)
-		i.settle(ctx, lease, status.Code(err) != codes.Unavailable)
+		i.Settle(ctx, lease, status.Code(err) != codes.Unavailable)
 		return err
 	}
 }
@@ -180,7 +145,7 @@ func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 	return func(
 		ctx context.Context, description *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, callOptions ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
-		if i.perMessage {
+		if i.PerMessage {
 			stream, err := open(ctx, description, conn, method, callOptions...)
 			if err != nil {
 				return nil, err
@@ -193,12 +158,12 @@ func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 		}
 		stream, err := open(ctx, description, conn, method, callOptions...)
 		if err != nil {
-			i.settle(ctx, lease, status.Code(err) != codes.Unavailable)
+			i.Settle(ctx, lease, status.Code(err) != codes.Unavailable)
 			return nil, err
 		}
 		var once sync.Once
 		end := func(err error) {
-			once.Do(func() { i.settle(ctx, lease, status.Code(err) != codes.Unavailable) })
+			once.Do(func() { i.Settle(ctx, lease, status.Code(err) != codes.Unavailable) })
 		}
 		stop := context.AfterFunc(ctx, func() { end(ctx.Err()) })
 		return &clientStream{ClientStream: stream, interceptor: i, method: method, end: func(err error) {
@@ -218,7 +183,7 @@ type clientStream struct {
 
 // SendMsg sends a message, and acquires for it before.
 func (s *clientStream) SendMsg(m any) error {
-	if s.interceptor.perMessage {
+	if s.interceptor.PerMessage {
 		if _, _, err := s.interceptor.acquire(s.Context(), s.method); err != nil {
 			return err
 		}

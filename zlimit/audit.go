@@ -37,6 +37,7 @@ type AuditAction string
 // The actions of events that this package writes. Other programs may write others.
 const (
 	ActionEntityCreated AuditAction = "entity_created"
+	ActionEntityUpdated AuditAction = "entity_updated"
 	ActionEntityDeleted AuditAction = "entity_deleted"
 	ActionLimitsSet     AuditAction = "limits_set"
 	ActionLimitsDeleted AuditAction = "limits_deleted"

@@ -36,7 +36,7 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 		for i, do := range []func() error{
 			func() error { _, err := l.Entities.Create(ctx, Entity{ID: "p", Name: "Parent"}); return err },
 			func() error {
-				_, err := l.Entities.Create(ctx, Entity{ID: "e", ParentID: "p", Cascade: true, Metadata: map[string]string{"secret": "x"}})
+				_, err := l.Entities.Create(ctx, Entity{ID: "e", ParentID: "p", Cascade: true, Metadata: map[string]string{"plan": "gold"}})
 				return err
 			},
 			func() error {
@@ -89,13 +89,13 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			return details
 		}
 		want := map[string][]AuditEvent{
-			"p": {{Time: start.Add(time.Minute), Action: ActionEntityCreated, Details: map[string]any{"name": "Parent"}}},
+			"p": {{Time: start.Add(time.Minute), Action: ActionEntityCreated, Details: map[string]any{"name": "Parent", "parent_id": nil, "cascade": false, "metadata": map[string]any{}}}},
 			"e": {
-				{Time: start.Add(2 * time.Minute), Action: ActionEntityCreated, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true}},
+				{Time: start.Add(2 * time.Minute), Action: ActionEntityCreated, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
 				{Time: start.Add(3 * time.Minute), Action: ActionLimitsSet, Resource: DefaultResource, Details: config(1, limit("a.b-c", 9, 3, 60), limit("rpd", 5, 5, 86400))},
 				{Time: start.Add(4 * time.Minute), Action: ActionLimitsSet, Resource: DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
 				{Time: start.Add(5 * time.Minute), Action: ActionLimitsDeleted, Resource: DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
-				{Time: start.Add(11 * time.Minute), Action: ActionEntityDeleted, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true}},
+				{Time: start.Add(11 * time.Minute), Action: ActionEntityDeleted, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
 			},
 			AuditResource("gpt-4"): {
 				{Time: start.Add(6 * time.Minute), Action: ActionLimitsSet, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},

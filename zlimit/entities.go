@@ -25,15 +25,16 @@ type EntityService struct{ l *RateLimiter }
 
 // An Entity is somebody or something that is limited.
 type Entity struct {
-	ID   string
-	Name string // for people; the ID unless another is given
+	ID   string `json:"id"`
+	Name string `json:"name"` // for people; the ID unless another is given
 	// ParentID is the entity above this one; "" for none.
-	ParentID string
+	ParentID string `json:"parent_id,omitempty"`
 	// Cascade says that what the entity consumes is charged to its parent as well.
-	Cascade bool
+	Cascade bool `json:"cascade"`
 	// Metadata is what the application keeps with the entity: up to 16 KB in all. Limits do not depend on it.
-	Metadata  map[string]string
-	CreatedAt time.Time // set by Create, whole seconds
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	CreatedAt time.Time         `json:"created_at,omitzero"` // set by Create, whole seconds
+	Version   int64             `json:"version"`             // counts the calls of Update that changed the entity
 }
 
 const (
@@ -103,13 +104,10 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 	if e.Name == "" {
 		e.Name = e.ID
 	}
-	e.CreatedAt = s.l.now().UTC().Truncate(time.Second)
+	e.CreatedAt, e.Version = s.l.now().UTC().Truncate(time.Second), 0
 	item := layout.Entity{
 		Key: layout.EntityKey{NS: s.l.ns, Entity: e.ID}, Name: e.Name, Parent: e.ParentID, Cascade: e.Cascade,
-		CreatedAt: layout.FormatTime(e.CreatedAt),
-	}
-	for key, value := range e.Metadata {
-		item.Metadata = append(item.Metadata, expr.Attribute{Name: key, Value: expr.S(value)})
+		Metadata: e.metadata(), CreatedAt: layout.FormatTime(e.CreatedAt),
 	}
 	absent, err := layout.Insert()
 	if err != nil {
@@ -153,15 +151,18 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 
 func noParent(id string) error { return fmt.Errorf("%w: parent %q", ErrEntityNotFound, id) }
 
-// details returns what an audit event tells of an entity. Metadata is the application's own, and may have to go with
-// the entity, which its events outlive.
+// details returns what an audit event tells of an entity.
 func (e *Entity) details() expr.Item {
-	details := expr.Item{{Name: "name", Value: expr.S(e.Name)}}
+	parent := expr.Null()
 	if e.ParentID != "" {
-		details.Set("parent_id", expr.S(e.ParentID))
-		details.Set("cascade", expr.Bool(e.Cascade))
+		parent = expr.S(e.ParentID)
 	}
-	return details
+	return expr.Item{
+		{Name: "name", Value: expr.S(e.Name)},
+		{Name: "parent_id", Value: parent},
+		{Name: "cascade", Value: expr.Bool(e.Cascade)},
+		{Name: "metadata", Value: expr.Map(e.metadata())},
+	}
 }
 
 // ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent is
@@ -200,15 +201,19 @@ func (s *EntityService) Get(ctx context.Context, id string) (Entity, error) {
 	if err := s.check(id); err != nil {
 		return Entity{}, err
 	}
+	e, err := s.get(ctx, id)
+	return e, publicError("get the entity", err)
+}
+
+func (s *EntityService) get(ctx context.Context, id string) (Entity, error) {
 	items, err := s.l.table.Read(ctx, layout.EntityKey{NS: s.l.ns, Entity: id}.Key())
 	if err != nil {
-		return Entity{}, publicError("get the entity", err)
+		return Entity{}, err
 	}
 	if items[0] == nil {
 		return Entity{}, fmt.Errorf("%w: %q", ErrEntityNotFound, id)
 	}
-	e, err := entityOf(items[0])
-	return e, publicError("get the entity", err)
+	return entityOf(items[0])
 }
 
 // Children yields the entities whose parent is the one given, in the order of their IDs. It reads an index page by page
@@ -248,7 +253,7 @@ func entityOf(item expr.Item) (Entity, error) {
 	}
 	e := Entity{
 		ID: decoded.Key.Entity, Name: decoded.Name, ParentID: decoded.Parent, Cascade: decoded.Cascade,
-		CreatedAt: layout.ParseTime(decoded.CreatedAt),
+		CreatedAt: layout.ParseTime(decoded.CreatedAt), Version: decoded.Version,
 	}
 	if e.Name == "" {
 		e.Name = e.ID

@@ -33,6 +33,8 @@ var (
 	ErrEntityExists = errors.New("zlimit: entity exists")
 	// ErrEntityNotFound says that the entity, or its parent, was not created.
 	ErrEntityNotFound = errors.New("zlimit: entity not found")
+	// ErrEntityChanged says that an entity was updated since it was read, or deleted and created again.
+	ErrEntityChanged = errors.New("zlimit: entity changed since it was read")
 	// ErrEntityHasChildren says that an entity is the parent of others, which have to be deleted first.
 	ErrEntityHasChildren = errors.New("zlimit: entity has children")
 	// ErrContended says that other writers kept changing the item first, more often than the limiter tries. Nothing was
@@ -181,7 +183,7 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 func isPublic(err error) bool {
 	for _, sentinel := range []error{
 		ErrNoLimits, ErrContended, ErrClosed, ErrNamespaceNotFound, ErrNamespaceState,
-		ErrEntityExists, ErrEntityNotFound, ErrEntityHasChildren,
+		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren,
 	} {
 		if errors.Is(err, sentinel) {
 			return true

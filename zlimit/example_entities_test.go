@@ -61,6 +61,70 @@ func ExampleEntityService_Create() {
 	// acme 96 <nil>
 }
 
+// An update is of the state that was read, so that nobody's update is lost.
+func ExampleEntityService_Update() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	created, _ := limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme", Metadata: map[string]string{"plan": "free"}})
+	mine, yours := created, created
+	mine.Metadata = map[string]string{"plan": "gold"}
+	yours.Name = "Acme Inc."
+	mine, err = limiter.Entities.Update(ctx, mine)
+	fmt.Println(mine.Metadata["plan"], mine.Version, err)
+	_, err = limiter.Entities.Update(ctx, yours)
+	fmt.Println(err)
+	// Output:
+	// gold 1 <nil>
+	// zlimit: entity changed since it was read: "acme"
+}
+
+func ExampleEntityService_Ensure() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	for range 2 { // such as two processes that start
+		_, err := limiter.Entities.Ensure(ctx, zlimit.Entity{ID: "acme", Name: "Acme Inc."})
+		fmt.Println(err)
+	}
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+// A page of a list starts after the last entity of the page before.
+func ExampleEntityService_List() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	for _, id := range []string{"team-a", "team-b", "team-c", "user-1"} {
+		_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: id})
+	}
+	page := zlimit.EntityQuery{Prefix: "team-", Limit: 2}
+	for range 2 {
+		for e, err := range limiter.Entities.List(ctx, page) {
+			fmt.Println(e.ID, err)
+			page.After = e.ID
+		}
+	}
+	// Output:
+	// team-a <nil>
+	// team-b <nil>
+	// team-c <nil>
+}
+
 func ExampleEntityService_Buckets() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

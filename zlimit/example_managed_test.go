@@ -2,6 +2,7 @@ package zlimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,6 +23,10 @@ func ExampleManagedService() {
 	if err != nil {
 		panic(err) // a *zlimit.LockedError while another program is at it
 	}
+	var locked *zlimit.LockedError
+	if _, err := managed.Lock(ctx, time.Minute); errors.As(err, &locked) {
+		fmt.Println(errors.Is(locked.Unwrap(), zlimit.ErrLocked), locked.Lock.ExpiresAt.Equal(lock.ExpiresAt))
+	}
 	level := zlimit.ConfigLevel{Resource: "gpt-4"}
 	before, err := managed.Read(ctx, level)
 	if err != nil {
@@ -40,6 +45,7 @@ func ExampleManagedService() {
 	fmt.Println("managed:", set.Levels, err)
 	fmt.Println(level.Source(), level.Compare(zlimit.ConfigLevel{}), before[0].IsZero(), after.Same(&want))
 	// Output:
+	// true true
 	// resource gpt-4 version 1 <nil>
 	// renewed: <nil>
 	// recorded: <nil>

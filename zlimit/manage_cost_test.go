@@ -43,6 +43,11 @@ func TestCostsOfManagement(t *testing.T) {
 	measure("Create, with a parent", 2, 1, 6, 3, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "c", ParentID: "p"})) })
 	measure("Create, with a grandparent", 3, 2, 6, 3+1, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "g", ParentID: "c"})) })
 	measure("Get", 1, 1, 0, 0, func() error { return entity(l.Entities.Get(ctx, "p")) })
+	measure("Update", 2, 1, 4, 1, func() error { return entity(l.Entities.Update(ctx, Entity{ID: "p", Name: "P"})) })
+	measure("Update of a child", 2, 1, 4, 1+1, func() error { return entity(l.Entities.Update(ctx, Entity{ID: "c", ParentID: "p", Name: "C"})) })
+	measure("Update to the same", 1, 1, 0, 0, func() error { return entity(l.Entities.Update(ctx, Entity{ID: "p", Name: "P", Version: 1})) })
+	measure("Ensure", 1, 1, 0, 0, func() error { return entity(l.Entities.Ensure(ctx, Entity{ID: "p"})) })
+	measure("List", 2, 0.5+4*0.5, 0, 0, func() error { return endOf(l.Entities.List(ctx, EntityQuery{})) })
 	measure("Children", 1, 0.5, 0, 0, func() error { return endOf(l.Entities.Children(ctx, "p")) })
 	measure("Buckets of none", 1, 0.5, 0, 0, func() error { return endOf(l.Entities.Buckets(ctx, "p")) })
 

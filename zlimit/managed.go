@@ -190,8 +190,8 @@ func (e *LockedError) Error() string {
 		e.Lock.Acquired.UTC().Format(time.RFC3339), e.Lock.ExpiresAt.UTC().Format(time.RFC3339))
 }
 
-// Is reports whether the target is [ErrLocked].
-func (e *LockedError) Is(target error) bool { return target == ErrLocked }
+// Unwrap returns [ErrLocked].
+func (e *LockedError) Unwrap() error { return ErrLocked }
 
 // Read returns what is stored at levels, in their order, consistently. It costs a batch read of an item for each level,
 // 100 to a call, a read unit per 4 KB of each.
@@ -452,7 +452,9 @@ func (s *ManagedService) write(ctx context.Context, lock ManagedLock, writes ...
 // before, or has another version, and [ErrLockLost] when another program has the lock; then nothing was written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
-func (s *ManagedService) Replace(ctx context.Context, lock ManagedLock, before, want StoredConfig) (StoredConfig, error) {
+func (s *ManagedService) Replace(
+	ctx context.Context, lock ManagedLock, before, want StoredConfig,
+) (after StoredConfig, err error) {
 	if s.l.closed.Load() {
 		return StoredConfig{}, ErrClosed
 	}
@@ -463,8 +465,8 @@ func (s *ManagedService) Replace(ctx context.Context, lock ManagedLock, before, 
 		return StoredConfig{}, err
 	}
 	c := s.l.ref(want.Level)
-	after := StoredConfig{Level: want.Level}
-	err := s.l.table.Optimistic(ctx, func() (done bool, err error) {
+	after = StoredConfig{Level: want.Level}
+	err = s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, by, err := s.l.readToChange(ctx, c.key, s.lockKey())
 		if err == nil {
 			err = s.held(lock, items[1])
@@ -514,4 +516,3 @@ func (s *LimitService) managed(c configRef, item expr.Item, open configItem, wan
 	}
 	return s.replace(c, item, open, next, by)
 }
-

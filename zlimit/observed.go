@@ -77,42 +77,59 @@ type observedStore struct {
 	l *RateLimiter
 }
 
-func (s observedStore) tell(ctx context.Context, w stopwatch, op string, err error) {
-	s.l.tell(ctx, w, Event{Kind: EventStore, Operation: op, Err: publicError(op, err)})
+// An observedCall is one call of an observed store.
+type observedCall struct {
+	l     *RateLimiter
+	op    string
+	watch stopwatch
+	units store.Units
+}
+
+// begin starts a call. It returns the context to make the call with.
+func (s observedStore) begin(ctx context.Context, op string) (context.Context, *observedCall) {
+	c := &observedCall{l: s.l, op: op, watch: s.l.watch()}
+	return store.CountUnits(ctx, &c.units), c
+}
+
+// end tells of the call.
+func (c *observedCall) end(ctx context.Context, err error) {
+	c.l.tell(ctx, c.watch, Event{
+		Kind: EventStore, Operation: c.op, Err: publicError(c.op, err), ReadUnits: c.units.Read, WriteUnits: c.units.Write,
+	})
 }
 
 func (s observedStore) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	w := s.l.watch()
-	items, err := s.Store.Read(ctx, keys, consistent)
-	s.tell(ctx, w, "read", err)
+	counted, call := s.begin(ctx, "read")
+	items, err := s.Store.Read(counted, keys, consistent)
+	call.end(ctx, err)
 	return items, err
 }
 
 func (s observedStore) Write(ctx context.Context, write store.Write) (store.Result, error) {
-	w := s.l.watch()
-	result, err := s.Store.Write(ctx, write)
-	s.tell(ctx, w, "write", err)
+	counted, call := s.begin(ctx, "write")
+	result, err := s.Store.Write(counted, write)
+	call.end(ctx, err)
 	return result, err
 }
 
 func (s observedStore) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	w := s.l.watch()
-	results, err := s.Store.Transact(ctx, writes)
-	s.tell(ctx, w, "transact", err)
+	counted, call := s.begin(ctx, "transact")
+	results, err := s.Store.Transact(counted, writes)
+	call.end(ctx, err)
 	return results, err
 }
 
 func (s observedStore) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	w := s.l.watch()
-	page, err := s.Store.Query(ctx, q)
-	s.tell(ctx, w, "query", err)
+	counted, call := s.begin(ctx, "query")
+	page, err := s.Store.Query(counted, q)
+	call.end(ctx, err)
 	return page, err
 }
 
 func (s observedStore) Delete(ctx context.Context, keys []store.Key) error {
-	w := s.l.watch()
-	err := s.Store.Delete(ctx, keys)
-	s.tell(ctx, w, "delete", err)
+	counted, call := s.begin(ctx, "delete")
+	err := s.Store.Delete(counted, keys)
+	call.end(ctx, err)
 	return err
 }
 

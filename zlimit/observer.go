@@ -32,7 +32,8 @@ type Event struct {
 	// Statuses are where the limits stand afterwards, as far as the limiter knows without a call. They must not be kept or
 	// changed.
 	Statuses Statuses
-	// ReadUnits and WriteUnits are the units that the store reports for a call.
+	// ReadUnits and WriteUnits are the capacity units that DynamoDB reports for a call. It reports none for a write whose
+	// condition failed, nor for a canceled transaction, although it charges for both. Embedded stores have none.
 	ReadUnits, WriteUnits float64
 	// Shards is how many more items a bucket has after EventShards; negative when items were joined.
 	Shards int

@@ -236,6 +236,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"merge":        "merge",
 		"expire":       "deletion of what has expired",
 		"create":       "entities and their audit events; no bucket",
+		"update":       "name and metadata of entities, and their audit events; no bucket",
 		"change":       "limits and their audit events; no bucket",
 		"register":     "records of namespaces; no bucket",
 		"clear":        "deletion of entities",
@@ -245,6 +246,8 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"purge":        "records of namespaces; no bucket",
 		"sweep":        "deletion of namespaces",
 		"writeVersion": "the version; no bucket",
+		"writeLock":    "the lock of managed limits; no bucket",
+		"Unlock":       "the lock of managed limits; no bucket",
 	}
 	found := map[string]string{}
 	fset := token.NewFileSet()

@@ -50,7 +50,7 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 		return err
 	}
 	defer func() { err = errors.Join(err, limiter.Close()) }()
-	g, err := newGateway(limiter, providers(env), logger)
+	g, err := newGateway(limiter, providers(env), logger) //nolint:contextcheck // its handlers have the context of each request
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,12 @@ var keys = map[string]string{"search-key": "acme-search", "batch-key": "acme-bat
 
 // models says which models are limited together. A model that none of the rules is for is refused.
 var models = []llm.Rule{
-	{Pattern: "*mini*", Resource: "small"}, {Pattern: "*haiku*", Resource: "small"}, {Pattern: "*flash*", Resource: "small"},
-	{Pattern: "gpt-*", Resource: "large"}, {Pattern: "claude-*", Resource: "large"}, {Pattern: "gemini-*", Resource: "large"},
+	{Pattern: "*mini*", Resource: "small"},
+	{Pattern: "*haiku*", Resource: "small"},
+	{Pattern: "*flash*", Resource: "small"},
+	{Pattern: "gpt-*", Resource: "large"},
+	{Pattern: "claude-*", Resource: "large"},
+	{Pattern: "gemini-*", Resource: "large"},
 }
 
 // A team has limits of its own, and those of its organization.

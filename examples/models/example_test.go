@@ -55,7 +55,7 @@ func Example_openAI() {
 		option.WithBaseURL(server.URL+"/v1/"), option.WithAPIKey("secret"),
 	)
 	stream := client.Chat.Completions.NewStreaming(ctx, openai.ChatCompletionNewParams{
-		Model:    openai.ChatModelGPT4oMini,
+		Model:    "gpt-4o-mini",
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Why is the sky blue?")},
 	})
 	text := ""

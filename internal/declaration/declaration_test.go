@@ -2,6 +2,7 @@ package declaration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -46,8 +47,8 @@ func TestErrors(t *testing.T) {
 		{"entities: {a: {limits: {rpm: {rate: 1}}}}", `1:37: entity a: limit rpm: rate "1" must be TOKENS/PERIOD`},
 	} {
 		_, err := declaration.Load("limits.yaml", []byte(c.text))
-		all, ok := err.(document.Errors)
-		if !ok || len(all) != 1 || !strings.Contains(err.Error(), "limits.yaml:") || !strings.Contains(err.Error(), c.want) {
+		var all document.Errors
+		if !errors.As(err, &all) || len(all) != 1 || !strings.Contains(err.Error(), "limits.yaml:") || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Load(%q) = %v, want one error with %q", c.text, err, c.want)
 		}
 	}

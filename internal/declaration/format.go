@@ -106,6 +106,7 @@ func FormatPeriod(d time.Duration) string {
 		return "h"
 	case 24 * time.Hour:
 		return "d"
+	default:
 	}
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

@@ -563,6 +563,71 @@ func RemoveEntity(children int64) (expr.Bound, error) {
 	return removeEntityOperation.Call(expr.N(children)).Bind()
 }
 
+// The clauses of UpdateEntity.
+const (
+	updateEntityFirst = iota
+	updateEntityLater
+	updateEntitySince
+)
+
+var updateEntityOperation = expr.Operation{
+	Name:  "update_entity",
+	Slots: 3,
+	Where: []expr.Condition{expr.Exists(expr.Attr("PK"))},
+	Update: []expr.Action{
+		expr.Set(expr.Attr("name"), 0),
+		expr.Set(expr.Attr("metadata"), 1),
+		expr.Add(expr.Attr("version"), 2),
+	},
+	Clauses: []expr.Clause{
+		updateEntityFirst: {
+			Name:  "first",
+			Where: []expr.Condition{expr.Absent(expr.Attr("version"))},
+		},
+		updateEntityLater: {
+			Name:  "later",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("version"), 0)},
+		},
+		updateEntitySince: {
+			Name:  "since",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("created_at"), 0)},
+		},
+	},
+}
+
+// UpdateEntityCall collects the clauses of a call of UpdateEntity. Bind ends it.
+type UpdateEntityCall struct {
+	*expr.Call
+}
+
+// UpdateEntity changes what may change of an entity. It asks for the record that was read: one that was deleted and
+// created again has another time of creation.
+//   - name: display name
+//   - metadata: strings that the application keeps with the entity
+//   - updates: 1
+func UpdateEntity(name string, metadata expr.Item, updates int64) UpdateEntityCall {
+	return UpdateEntityCall{updateEntityOperation.Call(expr.S(name), expr.Map(metadata), expr.N(updates))}
+}
+
+// First asks that there was no update yet.
+func (c UpdateEntityCall) First() {
+	c.Pick(updateEntityFirst, "")
+}
+
+// Later asks that there was no update since.
+//   - version: updates at the time of reading
+func (c UpdateEntityCall) Later(version int64) {
+	c.Pick(updateEntityLater, "", expr.N(version))
+}
+
+// Since asks for the time of creation.
+//   - createdAt: time of creation, 2006-01-02T15:04:05Z
+func (c UpdateEntityCall) Since(createdAt string) {
+	c.Pick(updateEntitySince, "", expr.S(createdAt))
+}
+
 var replaceStreamLeaseOperation = expr.Operation{
 	Name:  "replace_stream_lease",
 	Slots: 1,

@@ -22,6 +22,7 @@ type Entity struct {
 	CreatedAt     string    // created_at: time of creation, 2006-01-02T15:04:05Z
 	ChildrenAdded int64     // children_added: children that were created so far; absent when there were none
 	LastChild     string    // last_child: entity id of the child that was created last; absent when there was none
+	Version       int64     // version: updates of name and metadata so far; absent when there were none
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -29,7 +30,7 @@ type Entity struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *Entity) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 12+len(it.unknown))
+	item := make(expr.Item, 0, 13+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "name", Value: expr.S(it.Name)},
@@ -45,6 +46,9 @@ func (it *Entity) Encode() expr.Item {
 	}
 	if it.LastChild != "" {
 		item = append(item, expr.Attribute{Name: "last_child", Value: expr.S(it.LastChild)})
+	}
+	if it.Version != 0 {
+		item = append(item, expr.Attribute{Name: "version", Value: expr.N(it.Version)})
 	}
 	if it.Parent != "" {
 		pk, sk := it.Key.GSI1(it.Parent)
@@ -84,6 +88,8 @@ func DecodeEntity(item expr.Item) (Entity, error) {
 			it.ChildrenAdded = d.number(a)
 		case "last_child":
 			it.LastChild = d.text(a)
+		case "version":
+			it.Version = d.number(a)
 		case "entity_id", "GSI1PK", "GSI1SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
@@ -529,7 +535,7 @@ type Audit struct {
 	Key AuditKey
 
 	Timestamp string    // timestamp: time of the change, 2006-01-02T15:04:05Z
-	Action    string    // action: entity_created, entity_deleted, limits_set, limits_deleted, …
+	Action    string    // action: entity_created, entity_updated, entity_deleted, limits_set, limits_deleted, …
 	Principal string    // principal: who made the change
 	Resource  string    // resource: resource that the change is about
 	Details   expr.Item // details: the change itself

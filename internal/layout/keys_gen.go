@@ -547,6 +547,19 @@ func QueryNamespaceItems(ns string) store.Query {
 	}
 }
 
+// QueryEntities asks for everything under the keys of entities but their buckets, in the order of the entities. It is
+// narrowed by entity unless that is empty.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = {ns}/ENTITY#{entity}…
+func QueryEntities(ns, entity string) store.Query {
+	return store.Query{
+		Index:  "GSI4",
+		PK:     ns,
+		Prefix: keyPrefix("", ns, "/ENTITY#", entity),
+	}
+}
+
 // QueryChildren asks for the children of a parent.
 //
 //	GSI1PK = {ns}/PARENT#{parent}

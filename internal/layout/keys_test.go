@@ -81,6 +81,8 @@ func TestKeyStrings(t *testing.T) {
 			QueryUsageOfResource("n", "r", "2026-01"),
 			store.Query{Index: "GSI2", PK: "n/RESOURCE#r", Prefix: "USAGE#2026-01#"},
 		},
+		{"entities", QueryEntities("n", ""), store.Query{Index: "GSI4", PK: "n", Prefix: "n/ENTITY#"}},
+		{"entities of a prefix", QueryEntities("n", "e"), store.Query{Index: "GSI4", PK: "n", Prefix: "n/ENTITY#e"}},
 		{"a namespace", QueryNamespaceItems("n"), store.Query{Index: "GSI4", PK: "n"}},
 	} {
 		if diff := cmp.Diff(c.want, c.got, cmp.AllowUnexported(index{})); diff != "" {

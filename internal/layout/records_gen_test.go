@@ -227,6 +227,24 @@ var calls = []operationCall{
 	{"RemoveEntity", func() (expr.Bound, error) {
 		return RemoveEntity(1)
 	}},
+	{"UpdateEntity", func() (expr.Bound, error) {
+		return UpdateEntity("x", expr.Item{}, 1).Bind()
+	}},
+	{"UpdateEntity First", func() (expr.Bound, error) {
+		c := UpdateEntity("x", expr.Item{}, 1)
+		c.First()
+		return c.Bind()
+	}},
+	{"UpdateEntity Later", func() (expr.Bound, error) {
+		c := UpdateEntity("x", expr.Item{}, 1)
+		c.Later(1)
+		return c.Bind()
+	}},
+	{"UpdateEntity Since", func() (expr.Bound, error) {
+		c := UpdateEntity("x", expr.Item{}, 1)
+		c.Since("x")
+		return c.Bind()
+	}},
 	{"ReplaceStreamLease", func() (expr.Bound, error) {
 		return ReplaceStreamLease(1)
 	}},

@@ -74,7 +74,7 @@ type Provisioner struct {
 	name    string // of the namespace
 	lease   time.Duration
 	now     func() time.Time
-	planned func(*Plan)  // nil for nobody, and so is the next
+	planned func(*Plan) // nil for nobody, and so is the next
 	told    func(Change)
 }
 

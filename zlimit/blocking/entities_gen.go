@@ -95,3 +95,52 @@ func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 		return s.core.Buckets(ctx, id)
 	})
 }
+
+// List returns the entities of the namespace that have a record, in the order of their IDs. It costs what a loop over
+// [EntityService.ListSeq] costs; an error leaves nothing of the list.
+func (s *EntityService) List(q zlimit.EntityQuery) ([]zlimit.Entity, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return collect(s.core.List(ctx, q))
+}
+
+// ListSeq yields the entities of the namespace that have a record, in the order of their IDs. A list that was left goes
+// on with [zlimit.EntityQuery.After], the ID of the last entity that it yielded.
+//
+// It reads as the loop goes on, and may be moments behind: half a read unit per 4 KB of an index, some 30 entries,
+// which has an entry for each record, for each level of limits and for each usage snapshot of an entity; and half a
+// unit per 4 KB of each record, 100 to a call. The loop ends with an error, if there is one.
+func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, error] {
+	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Entity, error] {
+		return s.core.List(ctx, q)
+	})
+}
+
+// Update replaces the name and the metadata of an entity, and returns the entity as it is then. It takes an entity as
+// [EntityService.Get] returned it, with another name or other metadata: Version and CreatedAt say which state of the
+// entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
+// entity.
+//
+// It returns [zlimit.ErrEntityChanged] when the entity was updated since, or was deleted and created again; read it
+// again and start over. It returns [zlimit.ErrEntityNotFound] for an entity without a record, and a
+// [*zlimit.ValidationError] for what breaks a rule. It costs a consistent read, and a transaction of the record and an
+// audit event: two write units per KB each, one for the index of the event, and one per KB of the record for its index
+// where it has a parent. Where nothing is to change it costs the read. The first change within [zlimit.WithConfigTTL]
+// reads one item more.
+func (s *EntityService) Update(e zlimit.Entity) (zlimit.Entity, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Update(ctx, e)
+}
+
+// Ensure returns the entity of an ID, and creates it when it has no record: what an application calls for the entities
+// that it cannot do without. An entity that is there keeps its name and metadata; [EntityService.Update] changes them.
+//
+// It returns [zlimit.ErrEntityExists] when the entity is there with another parent, or cascades otherwise, and the
+// other errors of [EntityService.Create]. It costs a consistent read, and what Create costs when the entity was not
+// there.
+func (s *EntityService) Ensure(e zlimit.Entity) (zlimit.Entity, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Ensure(ctx, e)
+}

@@ -73,7 +73,11 @@ func (s *ManagedService) Record(lock zlimit.ManagedLock, set zlimit.ManagedSet) 
 // written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
-func (s *ManagedService) Replace(lock zlimit.ManagedLock, before, want zlimit.StoredConfig) (zlimit.StoredConfig, error) {
+func (s *ManagedService) Replace(
+	lock zlimit.ManagedLock,
+	before zlimit.StoredConfig,
+	want zlimit.StoredConfig,
+) (after zlimit.StoredConfig, err error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Replace(ctx, lock, before, want)

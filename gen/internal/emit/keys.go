@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"slices"
 	"strings"
 
 	. "github.com/dave/jennifer/jen"
@@ -184,7 +185,7 @@ func query(f *file, q *schema.Query) {
 		index, skName = q.Entry.Index.Name, q.Entry.Index.SK
 		pkName = q.Entry.Index.PK
 	}
-	prefix, prefixText := queryPrefix(q, sk)
+	prefix, prefixText := queryPrefix(q, pk, sk)
 	f.doc(doc + "\n\n\t" + pkName + " = " + pk.Text + prefixDoc(skName, prefixText))
 	parts := []Code{}
 	if index != "" {
@@ -214,33 +215,36 @@ func prefixDoc(skName, text string) string {
 	return "\n\t" + skName + " = " + text + "…"
 }
 
-// queryPrefix returns the expression of the sort key's prefix, nil for none, and its form.
-func queryPrefix(q *schema.Query, sk *schema.Template) (expression *Statement, form string) {
-	switch {
-	case q.Whole:
+// queryPrefix returns the expression of the sort key's prefix, nil for none, and its form. Fields of the partition key are
+// known, and are part of it.
+func queryPrefix(q *schema.Query, pk, sk *schema.Template) (expression *Statement, form string) {
+	if q.Whole {
 		return nil, ""
-	case len(q.Narrow) == 0 && sk.Prefix() == "":
+	}
+	known := append(pk.Fields(), q.Narrow...)
+	parts := sk.Parts
+	if end := slices.IndexFunc(parts, func(p schema.Part) bool { return p.Field != nil && !slices.Contains(known, p.Field) }); end >= 0 {
+		parts = parts[:end]
+	}
+	for _, p := range parts {
+		if p.Field == nil {
+			form += p.Literal
+		} else {
+			form += "{" + p.Field.Name + "}"
+		}
+	}
+	switch {
+	case form == "":
 		return nil, ""
 	case len(q.Narrow) == 0:
-		return Lit(sk.Prefix()), sk.Prefix()
+		return concat(&schema.Template{Parts: parts}, param), form
 	}
-	var args []Code
-	if sk.Prefix() == "" {
+	var args []Code // literal text and fields take turns
+	if parts[0].Field != nil {
 		args = append(args, Lit(""))
 	}
-	left := len(q.Narrow)
-	for _, p := range sk.Parts {
-		if p.Field == nil {
-			args = append(args, Lit(p.Literal))
-			form += p.Literal
-			continue
-		}
-		if left == 0 {
-			break
-		}
-		left--
-		args = append(args, param(p.Field))
-		form += "{" + p.Field.Name + "}"
+	for _, p := range parts {
+		args = append(args, part(p, param))
 	}
 	return Id("keyPrefix").Call(args...), form
 }

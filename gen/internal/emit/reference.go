@@ -136,7 +136,7 @@ func queryTable(p *page, s *schema.Schema) {
 		if q.Entry != nil {
 			index = q.Entry.Index.Name
 		}
-		_, prefix := queryPrefix(q, sk)
+		_, prefix := queryPrefix(q, pk, sk)
 		if prefix != "" {
 			prefix += "…"
 		}

@@ -47,20 +47,17 @@ func (l *loader) query(p document.Pair) {
 	if q.Whole && len(narrow) > 0 {
 		l.Errorf(document.At(narrow[0]), "%s: the whole partition is not narrowed", what)
 	}
+	unknown := slices.DeleteFunc(sk.Fields(), func(f *Field) bool { return slices.Contains(pk.Fields(), f) })
 	for i, n := range narrow {
 		name := l.Text(n, what+": narrow")
-		if i >= len(sk.Fields()) || sk.Fields()[i].Name != name {
+		if i >= len(unknown) || unknown[i].Name != name {
 			l.Errorf(document.At(n), "%s: %q is not the next field of sort key %q", what, name, sk.Text)
 			continue
 		}
-		f := sk.Fields()[i]
-		if f.Int {
+		if unknown[i].Int {
 			l.Errorf(document.At(n), "%s: field %s is an int, which has no empty value", what, name)
 		}
-		if slices.Contains(pk.Fields(), f) {
-			l.Errorf(document.At(n), "%s: field %s is in the partition key already", what, name)
-		}
-		q.Narrow = append(q.Narrow, f)
+		q.Narrow = append(q.Narrow, unknown[i])
 	}
 	l.schema.Queries = append(l.schema.Queries, q)
 }

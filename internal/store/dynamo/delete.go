@@ -30,15 +30,16 @@ func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
 	if len(request) > store.MaxDelete {
 		return &store.Error{Op: op, Err: fmt.Errorf("%d keys: at most %d", len(request), store.MaxDelete)}
 	}
-	fruitless := 0
+	m, fruitless := s.meter(ctx), 0
 	for {
 		out, err := s.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
 			RequestItems:           map[string][]types.WriteRequest{s.name: request},
-			ReturnConsumedCapacity: s.capacity,
+			ReturnConsumedCapacity: m.ask,
 		}, reading...) // a deletion may be repeated like a read
 		if err != nil {
 			return failure(ctx, op, err, false, false)
 		}
+		m.write(unitsOf(out.ConsumedCapacity...))
 		rest := out.UnprocessedItems[s.name]
 		if len(rest) == 0 {
 			return nil

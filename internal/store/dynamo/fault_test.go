@@ -70,8 +70,9 @@ func faulty(t *testing.T, options ...dynamo.Option) (*dynamo.Store, *enginetest.
 }
 
 var (
-	one = store.Key{PK: "p", SK: "one"}
-	two = store.Key{PK: "p", SK: "two"}
+	one   = store.Key{PK: "p", SK: "one"}
+	two   = store.Key{PK: "p", SK: "two"}
+	three = store.Key{PK: "p", SK: "three"} // has no item
 )
 
 func count(t *testing.T, k store.Key) store.Write {

@@ -32,7 +32,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if !satisfiable {
 		return store.Page{}, nil
 	}
-	forward := !q.Reverse
+	forward, m := !q.Reverse, s.meter(ctx)
 	in := &dynamodb.QueryInput{
 		TableName:                 &s.name,
 		KeyConditionExpression:    &condition,
@@ -40,7 +40,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		ExpressionAttributeValues: values,
 		ScanIndexForward:          &forward,
 		ConsistentRead:            &q.Consistent,
-		ReturnConsumedCapacity:    s.capacity,
+		ReturnConsumedCapacity:    m.ask,
 	}
 	if q.Index != "" {
 		in.IndexName = &q.Index
@@ -59,6 +59,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err != nil {
 		return store.Page{}, failure(ctx, op, err, false, false)
 	}
+	m.read(unitsOfOne(out.ConsumedCapacity))
 	page := store.Page{Items: make([]expr.Item, len(out.Items))}
 	for i := range out.Items {
 		if page.Items[i], err = decodeItem(out.Items[i]); err != nil {

@@ -86,10 +86,10 @@ func (s *Store) batch(ctx context.Context, keys []store.Key, consistent bool) (*
 	for i, k := range keys {
 		request.Keys[i] = encodeKey(k)
 	}
-	sent := time.Now()
+	m, sent := s.meter(ctx), time.Now()
 	out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
 		RequestItems:           map[string]types.KeysAndAttributes{s.name: request},
-		ReturnConsumedCapacity: s.capacity,
+		ReturnConsumedCapacity: m.ask,
 	}, reading...)
 	if err != nil {
 		return nil, failure(ctx, op, err, false, false)
@@ -99,6 +99,7 @@ func (s *Store) batch(ctx context.Context, keys []store.Key, consistent bool) (*
 	if err := found.decode(out); err != nil {
 		return nil, &store.Error{Op: op, Err: err}
 	}
+	m.read(found.units)
 	return found, nil
 }
 
@@ -114,17 +115,18 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 			return item, err
 		}
 	}
-	sent := time.Now()
+	m, sent := s.meter(ctx), time.Now()
 	out, err := s.client.GetItem(ctx, &dynamodb.GetItemInput{
 		TableName:              &s.name,
 		Key:                    encodeKey(k),
 		ConsistentRead:         &consistent,
-		ReturnConsumedCapacity: s.capacity,
+		ReturnConsumedCapacity: m.ask,
 	}, reading...)
 	if err != nil {
 		return nil, failure(ctx, op, err, false, false)
 	}
 	s.clock.learn(sent, out.ResultMetadata)
+	m.read(unitsOfOne(out.ConsumedCapacity))
 	item, err := decodeItem(out.Item)
 	if err != nil {
 		return nil, &store.Error{Op: op, Err: err}

@@ -16,13 +16,15 @@ import (
 )
 
 // FuzzScan compares what the wire path reads itself with what the SDK's deserializer makes of the same reply. It may leave
-// a reply to the SDK, but must not read another item.
+// a reply to the SDK, but must not read another
+// item, nor other units.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, ` {"Attributes" : { } } `, `{"Attributes":{"PK":{"S":"p"},"n":{"N":"-1"},"b":{"BOOL":true},"z":{"NULL":true}}}`,
 		`{"Attributes":{"l":{"L":[{"N":"1.5"},{"SS":["b","a","b"]},{"M":{"x":{"L":[]},"y":{"M":{}}}}]}}}`,
 		`{"Attributes":{"s":{"S":"\u00e9"},"b":{"B":"aGk="},"ns":{"NS":["1"]}}}`, `{"Attributes":null}`, `{"Attributes":{"s":{"S":"\u00e9"}}}`, `{"Attributes":{"\n":{"NULL":true}}}`, `{"Attributes":{"a":{"S":null}}}`,
-		`{"Attributes":{"a":{"N":"1E+3"}},"ConsumedCapacity":{"TableName":"t"}}`, `{"Attributes":{"a":{"N":"01"}}}x`, "{\"Attributes\":{\"a\":{\"S\":\"\xff\"}}}",
+		`{"Attributes":{"a":{"N":"1E+3"}},"ConsumedCapacity":{"TableName":"t"}}`, `{"Attributes":{"a":{"N":"01"}}}x`,
+		`{"ConsumedCapacity":{"CapacityUnits":0.5,"TableName":"t"}}`, `{"ConsumedCapacity":{"CapacityUnits":01}}`, `{"ConsumedCapacity":{"CapacityUnits":1.},"Attributes":{}}`, "{\"Attributes\":{\"a\":{\"S\":\"\xff\"}}}",
 		`{"Attributes":{"a":{"SS":[]},"b":{"N":"-0"},"c":{"BOOL":false,"N":"1"}},}`, `{"Attributes":{"":{"L":[{"M":{"":{"L":[]},"":{"M":{}}}}]}}}`, `{"Attributes":{"a":{"__type":"x","N":"1"}}}`,
 	} {
 		f.Add(seed)
@@ -38,8 +40,8 @@ func FuzzScan(f *testing.F) {
 		if err := protocol.DeserializeResponse(context.Background(), schema, dynamodb.TypeRegistry, reply, &sdk); err != nil || sdk.err != nil {
 			t.Fatalf("%q is read as %v, and refused by the SDK: %v, %v", body, own.item, err, sdk.err)
 		}
-		if !own.item.Equal(sdk.item) {
-			t.Errorf("%q is read as %v, by the SDK as %v", body, own.item, sdk.item)
+		if !own.item.Equal(sdk.item) || own.units != sdk.units {
+			t.Errorf("%q is read as %v and %v units, by the SDK as %v and %v", body, own.item, own.units, sdk.item, sdk.units)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package dynamo_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -186,63 +187,88 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestConsumedCapacity pins what the methods cost in capacity units, as their comments state it.
+// TestConsumedCapacity pins what the methods cost in capacity units, as their comments state it. A store that counts the
+// units of a call finds the same, whoever makes the call.
 func TestConsumedCapacity(t *testing.T) {
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
 	table := engine.Table(t)
-	s := dynamo.New(engine.Client(faults.Attach), table, storetest.Table, dynamotest.CreateTable, dynamo.ConsumedCapacity())
-	silent := dynamo.New(engine.Client(faults.Attach), table, storetest.Table, dynamotest.CreateTable)
-	if err := s.Setup(t.Context()); err != nil {
+	open := func(options ...dynamo.Option) *dynamo.Store {
+		return dynamo.New(engine.Client(faults.Attach), table, storetest.Table, dynamotest.CreateTable, options...)
+	}
+	asking, own, sdk := open(dynamo.ConsumedCapacity()), open(), open(dynamo.WithoutWire())
+	if err := asking.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	fill := storetest.Item("n", 0, "owner", "o", "since", "s")
 	for k, item := range map[store.Key]expr.Item{one: fill, two: fill[:1]} {
-		if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: item}); err != nil {
+		if _, err := asking.Write(t.Context(), store.Write{Kind: store.Put, Key: k, Item: item}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write := func(s *dynamo.Store, writes ...store.Write) func() error {
-		return func() error {
+	type call func(context.Context, *dynamo.Store) error
+	write := func(writes ...store.Write) call {
+		return func(ctx context.Context, s *dynamo.Store) error {
 			if len(writes) == 1 {
-				_, err := s.Write(t.Context(), writes[0])
+				_, err := s.Write(ctx, writes[0])
 				return err
 			}
-			_, err := s.Transact(t.Context(), writes)
+			_, err := s.Transact(ctx, writes)
 			return err
 		}
 	}
-	read := func(consistent bool, keys ...store.Key) func() error {
-		return func() error { _, err := s.Read(t.Context(), keys, consistent); return err }
+	read := func(consistent bool, keys ...store.Key) call {
+		return func(ctx context.Context, s *dynamo.Store) error { _, err := s.Read(ctx, keys, consistent); return err }
 	}
+	query := func(ctx context.Context, s *dynamo.Store) error {
+		_, err := s.Query(ctx, store.Query{PK: "p"})
+		return err
+	}
+	ping := func(ctx context.Context, s *dynamo.Store) error { return s.Ping(ctx) }
+	remove := func(ctx context.Context, s *dynamo.Store) error { return s.Delete(ctx, []store.Key{three}) }
 	check := store.Write{Kind: store.Check, Key: one, Expr: storetest.Bind(t, []expr.Condition{expr.Exists(expr.Attr("n"))}, nil)}
 	for _, test := range []struct {
 		name string
-		do   func() error
+		do   call
 		want enginetest.Units
 	}{
 		// ByOwner projects all attributes: the entry is written with every count.
-		{"Update of what an index projects", write(s, count(t, one)), enginetest.Units{Write: 2}},
-		{"Update", write(s, count(t, two)), enginetest.Units{Write: 1}},
-		{"Check", write(s, check), enginetest.Units{Read: 1}},
-		{"Transact", write(s, check, count(t, two)), enginetest.Units{Write: 4}},
+		{"Update of what an index projects", write(count(t, one)), enginetest.Units{Write: 2}},
+		{"Update", write(count(t, two)), enginetest.Units{Write: 1}},
+		{"Put", write(store.Write{Kind: store.Put, Key: two, Item: fill[:1]}), enginetest.Units{Write: 1}},
+		{"Delete", write(store.Write{Kind: store.Delete, Key: three}), enginetest.Units{Write: 1}},
+		{"Check", write(check), enginetest.Units{Read: 1}},
+		{"Transact", write(check, count(t, two)), enginetest.Units{Write: 4}},
 		{"Read", read(false, one), enginetest.Units{Read: 0.5}},
 		{"Read, consistent", read(true, one), enginetest.Units{Read: 1}},
-		{"Read of nothing", read(false, store.Key{PK: "p", SK: "none"}), enginetest.Units{Read: 0.5}},
+		{"Read of nothing", read(false, three), enginetest.Units{Read: 0.5}},
 		{"Read of two, one of them twice", read(false, one, two, one), enginetest.Units{Read: 1}},
-		{"Query", func() error { _, err := s.Query(t.Context(), store.Query{PK: "p"}); return err }, enginetest.Units{Read: 0.5}},
-		{"Ping", func() error { return s.Ping(t.Context()) }, enginetest.Units{Read: 0.5}},
-		{"Update by a store that does not ask", write(silent, count(t, one)), enginetest.Units{}},
+		{"Query", query, enginetest.Units{Read: 0.5}},
+		{"Ping", ping, enginetest.Units{Read: 0.5}},
+		{"Delete of many", remove, enginetest.Units{Write: 1}},
 	} {
-		faults.Reset()
-		if err := test.do(); err != nil {
-			t.Errorf("%s = %v", test.name, err)
-		}
-		if got := faults.Capacity("").Units; got != test.want {
-			t.Errorf("%s consumed %+v, want %+v", test.name, got, test.want)
-		}
-		if calls := faults.Calls(""); calls != 1 {
-			t.Errorf("%s made %d calls, want 1", test.name, calls)
+		for by, s := range map[string]*dynamo.Store{"a store that asks": asking, "the wire path": own, "the SDK": sdk} {
+			faults.Reset()
+			if err := test.do(t.Context(), s); err != nil {
+				t.Errorf("%s by %s = %v", test.name, by, err)
+			}
+			want := test.want
+			if s != asking {
+				want = enginetest.Units{}
+			}
+			if got := faults.Capacity("").Units; got != want {
+				t.Errorf("%s by %s consumed %+v, want %+v", test.name, by, got, want)
+			}
+			if calls := faults.Calls(""); calls != 1 {
+				t.Errorf("%s by %s made %d calls, want 1", test.name, by, calls)
+			}
+			var units store.Units
+			if err := test.do(store.CountUnits(t.Context(), &units), s); err != nil {
+				t.Errorf("%s by %s, counted = %v", test.name, by, err)
+			}
+			if got := enginetest.Units(units); got != test.want {
+				t.Errorf("%s by %s counted %+v, want %+v", test.name, by, got, test.want)
+			}
 		}
 	}
 }

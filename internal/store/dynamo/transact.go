@@ -38,14 +38,16 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 		}
 		items[i] = s.transactItem(&writes[i])
 	}
+	m := s.meter(ctx)
 	ctx, sent := trace(ctx)
 	own := &retryer{repeatable: true, transaction: true}
-	_, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
+	out, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
 		TransactItems:          items,
-		ReturnConsumedCapacity: s.capacity,
+		ReturnConsumedCapacity: m.ask,
 	}, own.use)
 	results := make([]store.Result, len(writes))
 	if err == nil {
+		m.write(unitsOf(out.ConsumedCapacity...))
 		for i := range results {
 			results[i].Applied = true
 		}

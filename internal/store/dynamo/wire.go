@@ -39,7 +39,8 @@ func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning type
 	defer buffer.Free()
 	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
 	b = wire.AppendKey(append(b, `,"Key":`...), w.Key)
-	b = s.appendWrite(b, w.Expr)
+	m := s.meter(ctx)
+	b = m.appendWrite(b, w.Expr)
 	b = wire.AppendMember(b, "ReturnValues", string(returning))
 	b = append(b, '}')
 	buffer.Bytes = b
@@ -51,6 +52,7 @@ func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning type
 		return s.rejectedByWire(ctx, op, sent, err)
 	}
 	s.clock.learnReply(sent.start, reply)
+	m.write(out.units)
 	if out.err != nil {
 		return store.Result{}, &store.Error{Op: op.String(), Err: out.err, Unknown: true}
 	}
@@ -64,27 +66,31 @@ func (s *Store) putByWire(ctx context.Context, w *store.Write) (store.Result, er
 	defer buffer.Free()
 	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
 	b = wire.AppendItem(append(b, `,"Item":`...), w.Key, w.Item)
-	buffer.Bytes = append(s.appendWrite(b, w.Expr), '}')
+	m := s.meter(ctx)
+	buffer.Bytes = append(m.appendWrite(b, w.Expr), '}')
 
 	ctx, sent := trace(ctx)
-	if _, err := s.path.Do(ctx, op, buffer.Bytes, writeRetryer, &written{}); err != nil {
+	out := &written{}
+	if _, err := s.path.Do(ctx, op, buffer.Bytes, writeRetryer, out); err != nil {
 		return s.rejectedByWire(ctx, op, sent, err)
 	}
+	m.write(out.units)
 	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
 }
 
 // appendWrite appends the members of a write that all kinds of it have.
-func (s *Store) appendWrite(b []byte, e expr.Bound) []byte {
+func (m meter) appendWrite(b []byte, e expr.Bound) []byte {
 	b = wire.AppendExpression(b, e)
 	b = append(b, `,"ReturnValuesOnConditionCheckFailure":"ALL_OLD"`...)
-	return s.appendCapacity(b)
+	return m.appendTo(b)
 }
 
-func (s *Store) appendCapacity(b []byte) []byte {
-	if s.capacity == "" {
+// appendTo appends the member of a call that asks for its units.
+func (m meter) appendTo(b []byte) []byte {
+	if m.ask == "" {
 		return b
 	}
-	return wire.AppendMember(b, "ReturnConsumedCapacity", string(s.capacity))
+	return wire.AppendMember(b, "ReturnConsumedCapacity", string(m.ask))
 }
 
 // rejectedByWire is [Store.rejected], but for calls that were not made.
@@ -103,7 +109,8 @@ func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (ex
 	b := wire.AppendString(append(buffer.Bytes, `{"TableName":`...), s.name)
 	b = wire.AppendKey(append(b, `,"Key":`...), k)
 	b = strconv.AppendBool(append(b, `,"ConsistentRead":`...), consistent)
-	buffer.Bytes = append(s.appendCapacity(b), '}')
+	m := s.meter(ctx)
+	buffer.Bytes = append(m.appendTo(b), '}')
 
 	sent := time.Now()
 	out := &found{}
@@ -115,6 +122,7 @@ func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (ex
 		return nil, failure(ctx, op.String(), err, false, false)
 	}
 	s.clock.learnReply(sent, reply)
+	m.read(out.units)
 	if out.err != nil {
 		return nil, &store.Error{Op: op.String(), Err: out.err}
 	}
@@ -135,7 +143,8 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 		b = wire.AppendKey(b, k)
 	}
 	b = strconv.AppendBool(append(b, `],"ConsistentRead":`...), consistent)
-	buffer.Bytes = append(s.appendCapacity(append(b, "}}"...)), '}')
+	m := s.meter(ctx)
+	buffer.Bytes = append(m.appendTo(append(b, "}}"...)), '}')
 
 	sent := time.Now()
 	out := &batch{table: s.name}
@@ -147,6 +156,7 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 		return nil, failure(ctx, op.String(), err, false, false)
 	}
 	s.clock.learnReply(sent, reply)
+	m.read(out.units)
 	if out.err != nil {
 		return nil, &store.Error{Op: op.String(), Err: out.err}
 	}
@@ -155,13 +165,14 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 
 // updated is the output of an UpdateItem call: the item as it was left.
 type updated struct {
-	item expr.Item
-	err  error
+	item  expr.Item
+	units float64
+	err   error
 }
 
 // Scan implements [wire.Output].
 func (u *updated) Scan(body string) (ok bool) {
-	u.item, ok = wire.OnlyItem(body, "Attributes")
+	u.item, u.units, ok = wire.OnlyItem(body, "Attributes")
 	return ok
 }
 
@@ -171,19 +182,21 @@ func (u *updated) Deserialize(d smithy.ShapeDeserializer) error {
 	if err := out.Deserialize(d); err != nil {
 		return err
 	}
+	u.units = unitsOfOne(out.ConsumedCapacity)
 	u.item, u.err = decodeItem(out.Attributes)
 	return nil
 }
 
 // found is the output of a GetItem call.
 type found struct {
-	item expr.Item
-	err  error
+	item  expr.Item
+	units float64
+	err   error
 }
 
 // Scan implements [wire.Output].
 func (f *found) Scan(body string) (ok bool) {
-	f.item, ok = wire.OnlyItem(body, "Item")
+	f.item, f.units, ok = wire.OnlyItem(body, "Item")
 	return ok
 }
 
@@ -193,27 +206,42 @@ func (f *found) Deserialize(d smithy.ShapeDeserializer) error {
 	if err := out.Deserialize(d); err != nil {
 		return err
 	}
+	f.units = unitsOfOne(out.ConsumedCapacity)
 	f.item, f.err = decodeItem(out.Item)
 	return nil
 }
 
-// written is the output of a PutItem call, which says nothing.
-type written struct{ dynamodb.PutItemOutput }
+// written is the output of a PutItem call, which returns no item.
+type written struct{ units float64 }
 
 // Scan implements [wire.Output].
-func (*written) Scan(body string) bool { return body == "{}" }
+func (w *written) Scan(body string) (ok bool) {
+	_, w.units, ok = wire.OnlyItem(body, "")
+	return ok
+}
+
+// Deserialize implements [smithy.Deserializable].
+func (w *written) Deserialize(d smithy.ShapeDeserializer) error {
+	var out dynamodb.PutItemOutput
+	if err := out.Deserialize(d); err != nil {
+		return err
+	}
+	w.units = unitsOfOne(out.ConsumedCapacity)
+	return nil
+}
 
 // batch is the output of a BatchGetItem call on a table: the items found, and the keys that are to be asked for again.
 type batch struct {
 	table string
 	items []expr.Item
 	left  []store.Key
+	units float64
 	err   error
 }
 
 // Scan implements [wire.Output].
 func (b *batch) Scan(body string) bool {
-	b.items, b.left = nil, nil
+	b.items, b.left, b.units = nil, nil, 0
 	s := wire.Scan(body)
 	return s.Object(func(name string) bool {
 		switch name {
@@ -227,6 +255,12 @@ func (b *batch) Scan(body string) bool {
 			})
 		case "UnprocessedKeys":
 			return s.Object(func(table string) bool { return table == b.table && b.scanLeft(&s) })
+		case "ConsumedCapacity":
+			return s.Array(func() bool {
+				units, ok := s.Consumed()
+				b.units += units
+				return ok
+			})
 		default:
 			return false
 		}
@@ -254,7 +288,7 @@ func (b *batch) scanLeft(s *wire.Scanner) bool {
 
 // Deserialize implements [smithy.Deserializable].
 func (b *batch) Deserialize(d smithy.ShapeDeserializer) error {
-	b.items, b.left = nil, nil
+	b.items, b.left, b.units = nil, nil, 0
 	var out dynamodb.BatchGetItemOutput
 	if err := out.Deserialize(d); err != nil {
 		return err
@@ -265,6 +299,7 @@ func (b *batch) Deserialize(d smithy.ShapeDeserializer) error {
 
 // decode takes an output of the SDK.
 func (b *batch) decode(out *dynamodb.BatchGetItemOutput) error {
+	b.units = unitsOf(out.ConsumedCapacity...)
 	for _, m := range out.Responses[b.table] {
 		item, err := decodeItem(m)
 		if err != nil {

@@ -54,6 +54,7 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 			return result, err
 		}
 	}
+	m := s.meter(ctx)
 	call := &struct {
 		in   dynamodb.UpdateItemInput
 		key  keyMembers
@@ -68,7 +69,7 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 		ExpressionAttributeValues:           call.text.values,
 		ReturnValues:                        returning,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-		ReturnConsumedCapacity:              s.capacity,
+		ReturnConsumedCapacity:              m.ask,
 	}
 	ctx, sent := trace(ctx)
 	out, err := s.client.UpdateItem(ctx, &call.in, writing...)
@@ -76,6 +77,7 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 		return s.rejected(ctx, op, sent, err)
 	}
 	s.clock.learn(sent.start, out.ResultMetadata)
+	m.write(unitsOfOne(out.ConsumedCapacity))
 	item, err := decodeItem(out.Attributes)
 	if err != nil {
 		return store.Result{}, &store.Error{Op: op, Err: err, Unknown: true}
@@ -94,20 +96,21 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 			return result, err
 		}
 	}
-	e := text(w.Expr)
+	e, m := text(w.Expr), s.meter(ctx)
 	ctx, sent := trace(ctx)
-	_, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
+	out, err := s.client.PutItem(ctx, &dynamodb.PutItemInput{
 		TableName:                           &s.name,
 		Item:                                encodeItem(w.Key, w.Item),
 		ConditionExpression:                 optional(&e.condition),
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-		ReturnConsumedCapacity:              s.capacity,
+		ReturnConsumedCapacity:              m.ask,
 	}, writing...)
 	if err != nil {
 		return s.rejected(ctx, op, sent, err)
 	}
+	m.write(unitsOfOne(out.ConsumedCapacity))
 	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
 }
 
@@ -116,20 +119,21 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 	if err := s.begin(ctx, op); err != nil {
 		return store.Result{}, err
 	}
-	e := text(w.Expr)
+	e, m := text(w.Expr), s.meter(ctx)
 	ctx, sent := trace(ctx)
-	_, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
+	out, err := s.client.DeleteItem(ctx, &dynamodb.DeleteItemInput{
 		TableName:                           &s.name,
 		Key:                                 encodeKey(w.Key),
 		ConditionExpression:                 optional(&e.condition),
 		ExpressionAttributeNames:            e.names,
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
-		ReturnConsumedCapacity:              s.capacity,
+		ReturnConsumedCapacity:              m.ask,
 	}, writing...)
 	if err != nil {
 		return s.rejected(ctx, op, sent, err)
 	}
+	m.write(unitsOfOne(out.ConsumedCapacity))
 	return store.Result{Applied: true}, nil
 }
 

@@ -33,7 +33,7 @@ type limitsFile struct {
 }
 
 func (f *limitsFile) flag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.path, "file", "f", "", "`FILE` that declares the limits; - for the standard input")
+	cmd.Flags().StringVarP(&f.path, "file", "f", "", "`FILE` of limits; - for the standard input")
 }
 
 // load reads the file. The namespace that it names is the one to work in.
@@ -97,9 +97,9 @@ func (a *app) limitsPlanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE [--out PLAN]",
 		Short: "Show what applying a file would change",
-		Long: `Plan compares a file with what is stored, and shows what zlimit limits apply would
-change: each limit as it is and as it will be, and who has changed what the file
-manages by other means. Levels that the file never had are listed, and stay as
+		Long: `Plan compares a file with what is stored, and shows what zlimit limits apply
+would change: each limit as it is and as it will be, and who has changed what the
+file manages by other means. Levels that the file never had are listed, and stay as
 they are. It writes nothing but PLAN, which apply takes.
 
 Exit codes: 0 nothing is to change, 4 something is, 2 bad input, 1 failure.`,
@@ -202,8 +202,8 @@ of a file. Levels that the file has had and has no more are deleted; levels that
 it never had stay. One apply at a time works on a namespace: another one fails,
 or waits with --lock-timeout.
 
-With --plan it applies what zlimit limits plan --out has written, without asking,
-and refuses when anything that the plan is about has changed since.
+With --plan it applies what zlimit limits plan --out has written, without
+asking, and refuses when anything that the plan is about has changed since.
 
 An apply that was interrupted is finished by running it again. What it had done
 is recorded; where it was killed, its lock expires after a minute.`,
@@ -320,8 +320,8 @@ func (a *app) limitsDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff -f FILE",
 		Short: "Show how the stored limits differ from a file",
-		Long: `Diff shows where what is stored differs from a file, and who has changed it since
-the file was applied: "-" is what the file says, "+" what is stored. Levels that
+		Long: `Diff shows where what is stored differs from a file, and who has changed it
+since the file was applied: "-" is what the file says, "+" what is stored. Levels that
 the file never had are listed, and make no difference.
 
 Exit codes: 0 the same, 4 different, 2 bad input, 1 failure.`,

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -78,23 +79,49 @@ func (s *Scanner) Bool() (truth, ok bool) {
 // Item reads an item, nil for one without attributes.
 func (s *Scanner) Item() (expr.Item, bool) { return s.item(16, maxDepth) }
 
-// OnlyItem reads a reply that holds at most one item, as the member of that name.
-func OnlyItem(text, member string) (item expr.Item, ok bool) {
+// OnlyItem reads a reply that holds at most one item, as the member of that name, and at most the capacity units that
+// the call consumed.
+func OnlyItem(text, member string) (item expr.Item, units float64, ok bool) {
 	s := Scan(text)
-	if !s.skip('{') {
-		return nil, false
-	}
-	if !s.skip('}') {
-		name, ok := s.raw()
-		if !ok || name != member || !s.skip(':') {
-			return nil, false
+	ok = s.Object(func(name string) (ok bool) {
+		switch {
+		case name == member && item == nil:
+			item, ok = s.item(strings.Count(text, "{")-2, maxDepth) // each attribute is an object, in two others
+		case name == "ConsumedCapacity" && units == 0:
+			units, ok = s.Consumed()
 		}
-		// Each attribute is an object, in two others.
-		if item, ok = s.item(strings.Count(text, "{")-2, maxDepth); !ok || !s.skip('}') {
-			return nil, false
+		return ok
+	}) && s.End()
+	return item, units, ok
+}
+
+// Consumed reads the capacity units that a call consumed in all. It returns false where they are told by index.
+func (s *Scanner) Consumed() (units float64, ok bool) {
+	ok = s.Object(func(name string) (ok bool) {
+		switch name {
+		case "TableName":
+			_, ok = s.raw()
+		case "CapacityUnits":
+			units, ok = s.decimal()
 		}
+		return ok
+	})
+	return units, ok
+}
+
+// decimal reads a number without sign and exponent.
+func (s *Scanner) decimal() (float64, bool) {
+	s.space()
+	from := s.at
+	for s.at < len(s.text) && (s.text[s.at] == '.' || '0' <= s.text[s.at] && s.text[s.at] <= '9') {
+		s.at++
 	}
-	return item, s.End()
+	text := s.text[from:s.at]
+	if whole, _, _ := strings.Cut(text, "."); whole == "" || len(whole) > 1 && whole[0] == '0' || text[len(text)-1] == '.' {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	return n, err == nil
 }
 
 // Key reads the key attributes of an item that has no others.

@@ -1,0 +1,81 @@
+// Package rpc is what the interceptors of gRPC and of Connect share: how an error of the limiter reads to the peer, and how
+// a lease ends.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Code is a status code, which gRPC and Connect number alike.
+type Code uint32
+
+// The codes of failures, by https://grpc.io/docs/guides/status-codes/.
+const (
+	Canceled          Code = 1
+	InvalidArgument   Code = 3
+	DeadlineExceeded  Code = 4
+	PermissionDenied  Code = 7
+	ResourceExhausted Code = 8
+	Internal          Code = 13
+	Unavailable       Code = 14
+)
+
+// Classify returns the code and the text with which an error of the limiter goes over the wire. The text names no entity
+// and no cause.
+func Classify(err error) (Code, string) {
+	var exceeded *zlimit.ExceededError
+	var invalid *zlimit.ValidationError
+	var unavailable *zlimit.UnavailableError
+	switch {
+	case errors.As(err, &exceeded):
+		return ResourceExhausted, "quota exceeded"
+	case errors.As(err, &invalid):
+		return InvalidArgument, "the " + invalid.Field + " " + invalid.Reason
+	case errors.Is(err, zlimit.ErrNoLimits):
+		return PermissionDenied, "no quota"
+	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
+		return Unavailable, "the limits are temporarily unavailable"
+	case errors.Is(err, context.Canceled):
+		return Canceled, "the call was canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return DeadlineExceeded, "the deadline of the call has passed"
+	default:
+		return Internal, "the call could not be limited"
+	}
+}
+
+// A Violation is a limit that a rejection names, in the members of google.rpc.QuotaFailure.Violation.
+type Violation struct {
+	Subject, Description, QuotaMetric, QuotaID string
+	QuotaValue                                 int64
+}
+
+// Violations returns the limits that a rejection names.
+func Violations(err *zlimit.ExceededError) []Violation {
+	var all []Violation
+	for _, s := range err.Violations() {
+		all = append(all, Violation{
+			Subject:     "resource:" + s.Resource,
+			Description: fmt.Sprintf("%d requested, %d of %d available", s.Requested, max(0, s.Available), s.Limit.Capacity),
+			QuotaMetric: s.Limit.Name,
+			QuotaID:     s.Resource + "/" + s.Limit.Name,
+			QuotaValue:  s.Limit.Capacity,
+		})
+	}
+	return all
+}
+
+// Pushback returns the value of grpc-retry-pushback-ms for a rejection, by gRFC A6: the milliseconds after which a client
+// may try again, or -1 where no time helps.
+func Pushback(err *zlimit.ExceededError) string {
+	if !err.Possible() {
+		return "-1"
+	}
+	return strconv.FormatInt(int64((err.RetryAfter()+time.Millisecond-1)/time.Millisecond), 10)
+}

@@ -1,0 +1,57 @@
+package dynamo
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A meter adds the capacity units of one call to the [store.Units] of its context.
+type meter struct {
+	units *store.Units // nil where nothing counts them
+	ask   types.ReturnConsumedCapacity
+}
+
+// meter returns the meter of a call.
+func (s *Store) meter(ctx context.Context) meter {
+	m := meter{store.UnitsOf(ctx), s.capacity}
+	if m.ask == "" && m.units != nil {
+		m.ask = types.ReturnConsumedCapacityTotal
+	}
+	return m
+}
+
+// read adds the units of a reading call.
+func (m meter) read(units float64) {
+	if m.units != nil {
+		m.units.Read += units
+	}
+}
+
+// write adds the units of a writing call.
+func (m meter) write(units float64) {
+	if m.units != nil {
+		m.units.Write += units
+	}
+}
+
+// unitsOf returns the units that a reply tells.
+func unitsOf(told ...types.ConsumedCapacity) float64 {
+	sum := 0.0
+	for i := range told {
+		if told[i].CapacityUnits != nil {
+			sum += *told[i].CapacityUnits
+		}
+	}
+	return sum
+}
+
+// unitsOfOne returns the units that the reply of a call for one item tells.
+func unitsOfOne(told *types.ConsumedCapacity) float64 {
+	if told == nil {
+		return 0
+	}
+	return unitsOf(*told)
+}

@@ -1,0 +1,23 @@
+package store
+
+import "context"
+
+// Units are the capacity units that calls consumed, as far as the store tells them: DynamoDB does for each call that it
+// carries out, and neither for a condition that failed nor for a canceled transaction. Embedded stores have none.
+type Units struct {
+	Read, Write float64
+}
+
+// unitsKey finds the units in a context.
+type unitsKey struct{}
+
+// CountUnits returns a context for one call, whose units the store adds to u before the call returns.
+func CountUnits(ctx context.Context, u *Units) context.Context {
+	return context.WithValue(ctx, unitsKey{}, u)
+}
+
+// UnitsOf returns what the units of a call are added to, nil where nothing counts them.
+func UnitsOf(ctx context.Context) *Units {
+	u, _ := ctx.Value(unitsKey{}).(*Units)
+	return u
+}
