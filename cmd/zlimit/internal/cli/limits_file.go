@@ -98,9 +98,9 @@ func (a *app) limitsPlanCommand() *cobra.Command {
 		Use:   "plan -f FILE [--out PLAN]",
 		Short: "Show what applying a file would change",
 		Long: `Plan compares a file with what is stored, and shows what zlimit limits apply
-would change: each limit as it is and as it will be, and who has changed what the
-file manages by other means. Levels that the file never had are listed, and stay as
-they are. It writes nothing but PLAN, which apply takes.
+would change: each limit as it is and as it will be, and who has changed what
+the file manages by other means. Levels that the file never had are listed, and
+stay as they are. It writes nothing but PLAN, which apply takes.
 
 Exit codes: 0 nothing is to change, 4 something is, 2 bad input, 1 failure.`,
 		Example: `  zlimit limits plan -f limits.yaml
@@ -321,8 +321,8 @@ func (a *app) limitsDiffCommand() *cobra.Command {
 		Use:   "diff -f FILE",
 		Short: "Show how the stored limits differ from a file",
 		Long: `Diff shows where what is stored differs from a file, and who has changed it
-since the file was applied: "-" is what the file says, "+" what is stored. Levels that
-the file never had are listed, and make no difference.
+since the file was applied: "-" is what the file says, "+" what is stored. Levels
+that the file never had are listed, and make no difference.
 
 Exit codes: 0 the same, 4 different, 2 bad input, 1 failure.`,
 		Example: `  zlimit limits diff -f limits.yaml`,
