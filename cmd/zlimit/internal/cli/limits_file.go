@@ -321,8 +321,8 @@ func (a *app) limitsDiffCommand() *cobra.Command {
 		Use:   "diff -f FILE",
 		Short: "Show how the stored limits differ from a file",
 		Long: `Diff shows where what is stored differs from a file, and who has changed it
-since the file was applied: "-" is what the file says, "+" what is stored. Levels
-that the file never had are listed, and make no difference.
+since the file was applied: "-" is what the file says, "+" what is stored.
+Levels that the file never had are listed, and make no difference.
 
 Exit codes: 0 the same, 4 different, 2 bad input, 1 failure.`,
 		Example: `  zlimit limits diff -f limits.yaml`,
