@@ -34,7 +34,7 @@ Plan, apply, diff and import keep all limits of a namespace as a file.`,
 			return usagef("limits: a command such as set, get or plan is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(a.limitsSetCommand(), a.limitsGetCommand(), a.limitsDeleteCommand(), a.limitsListCommand(),
+	cmd.AddCommand(a.limitsSetCommand(), a.limitsGetCommand(), a.limitsDeleteCommand(), a.limitsListCommand(), a.limitsResolveCommand(),
 		a.limitsPlanCommand(), a.limitsApplyCommand(), a.limitsDiffCommand(), a.limitsImportCommand(), a.limitsSchemaCommand())
 	return cmd
 }
@@ -141,12 +141,17 @@ func (a *app) printLevel(l level) error {
 			p.linef("no limits")
 			return
 		}
-		var rows [][]string
-		for _, limit := range l.config.Limits {
-			rows = append(rows, []string{limit.Name, grouped(limit.Capacity), formatRefill(limit)})
-		}
-		p.table([]string{"limit", "capacity>", "refill>"}, rows)
+		p.limits(l.config.Limits)
 	})
+}
+
+// limits writes limits as they are configured.
+func (p *page) limits(limits []zlimit.Limit) {
+	var rows [][]string
+	for _, limit := range limits {
+		rows = append(rows, []string{limit.Name, grouped(limit.Capacity), formatRefill(limit)})
+	}
+	p.table([]string{"limit", "capacity>", "refill>"}, rows)
 }
 
 // read returns what is stored at the place.
