@@ -95,9 +95,7 @@ func (e *Engine) refresh(ctx context.Context, levels []level) error {
 	for range maxRounds {
 		var stale []*shard
 		for i := range levels {
-			if l := &levels[i]; !l.demand.Empty() {
-				stale = append(stale, l.bucket.view(e.seenFor(l)).stale...)
-			}
+			stale = append(stale, levels[i].bucket.view(e.seenFor(&levels[i])).stale...)
 		}
 		if len(stale) == 0 {
 			return nil
