@@ -162,7 +162,7 @@ func TestKeysAndErrors(t *testing.T) {
 	for key, want := range map[string]string{
 		"":                        "unauthenticated: the key in the header X-API-Key is missing",
 		strings.Repeat("k", 1000): "unauthenticated: the key in the header X-API-Key has 1000 bytes; it must have at most 256",
-		"a b":                     "invalid_argument: the entity must start with a letter or digit and hold only ASCII letters, digits and _.-:@",
+		"a b":                     "invalid_argument: the entity must hold only ASCII letters, digits and _.-:@/+|=~%",
 		"globex":                  "permission_denied: no quota",
 	} {
 		p.key = key

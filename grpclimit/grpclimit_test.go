@@ -180,7 +180,7 @@ func TestKeysAndErrors(t *testing.T) {
 		{"no key", t.Context(), "rpc error: code = Unauthenticated desc = the key in the metadata x-api-key is missing"},
 		{"two keys", metadata.AppendToOutgoingContext(as(t, "alice"), "x-api-key", "bob"), "rpc error: code = Unauthenticated desc = the key in the metadata x-api-key is there 2 times"},
 		{"a key of a thousand bytes", as(t, strings.Repeat("k", 1000)), "rpc error: code = Unauthenticated desc = the key in the metadata x-api-key has 1000 bytes; it must have at most 256"},
-		{"a key that cannot be an entity", as(t, "a b"), "rpc error: code = InvalidArgument desc = the entity must start with a letter or digit and hold only ASCII letters, digits and _.-:@"},
+		{"a key that cannot be an entity", as(t, "a b"), "rpc error: code = InvalidArgument desc = the entity must hold only ASCII letters, digits and _.-:@/+|=~%"},
 		{"an entity without limits", as(t, "globex"), "rpc error: code = PermissionDenied desc = no quota"},
 	} {
 		if err := once(test.ctx, conn, "hello"); err == nil || err.Error() != test.want {

@@ -54,8 +54,8 @@ func (limit consumeOne) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
 }
 
 // ByHeader finds the entity in a header field, as it is. Use it for what something trusted has set, such as the gateway
-// before this server: a client can send what it likes. The field must be there once, and have 1 to 256 bytes; otherwise the
-// error is a [*KeyError].
+// before this server: a client can send what it likes. What is no name of an entity is refused; a key of your own can return
+// the [zlimit.Name] of it. The field must be there once, and have 1 to 256 bytes; otherwise the error is a [*KeyError].
 func ByHeader(name string) Key {
 	name = http.CanonicalHeaderKey(name)
 	source := "header " + name

@@ -195,7 +195,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"no key", httplimit.New(limiter, byKey)(ok), "", 401, `{"title":"No valid key","status":401,"detail":"httplimit: the key in the header X-Api-Key is missing"}`},
 		{"a key of a thousand bytes", httplimit.New(limiter, byKey)(ok), strings.Repeat("k", 1000), 401, `{"title":"No valid key","status":401,"detail":"httplimit: the key in the header X-Api-Key has 1000 bytes; it must have at most 256"}`},
-		{"a key that cannot be an entity", httplimit.New(limiter, byKey)(ok), "a b", 400, `{"title":"Invalid request","status":400,"detail":"The entity must start with a letter or digit and hold only ASCII letters, digits and _.-:@."}`},
+		{"a key that cannot be an entity", httplimit.New(limiter, byKey)(ok), "a b", 400, `{"title":"Invalid request","status":400,"detail":"The entity must hold only ASCII letters, digits and _.-:@/+|=~%."}`},
 		{"an entity without limits", httplimit.New(limiter, byKey)(ok), "globex", 403, `{"title":"No quota","status":403}`},
 		{"a closed limiter", httplimit.New(closed, byKey)(ok), "alice", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
 		{"an outage", httplimit.New(limiter, failing(&zlimit.UnavailableError{Op: "acquire", Err: errors.New("secret")}))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},

@@ -189,7 +189,7 @@ func TestValidation(t *testing.T) {
 	}{
 		{"an empty entity", Request{Resource: "gpt-4", Consume: Amounts{"rpm": 1}}, "entity"},
 		{"an entity with the key separator", Request{Entity: "a#b", Resource: "gpt-4", Consume: Amounts{"rpm": 1}}, "entity"},
-		{"a resource that starts with a digit", Request{Entity: "a", Resource: "4", Consume: Amounts{"rpm": 1}}, "resource"},
+		{"a resource that is no name", Request{Entity: "a", Resource: "4 ", Consume: Amounts{"rpm": 1}}, "resource"},
 		{"the resource of entity defaults", Request{Entity: "a", Resource: "_default_", Consume: Amounts{"rpm": 1}}, "resource"},
 		{"a resource named like an attribute", Request{Entity: "a", Resource: "GSI4PK", Consume: Amounts{"rpm": 1}}, "resource"},
 		{"nothing to consume", Request{Entity: "a", Resource: "gpt-4"}, "consume"},

@@ -106,8 +106,8 @@ func TestConsumptionsAreValidated(t *testing.T) {
 	}
 	checkInvalid(t, "a negative release", lease.Release(modelUse{"gpt-4", 0, -1}), `invalid release[tpm] "-1": must be from 0`)
 	checkInvalid(t, "an unknown limit", lease.Adjust(listed{{"tmp", 0}}), `invalid adjust[tmp] "0": no limit of that name`)
-	_, err := l.Acquire(context.Background(), Request{Entity: "key-2", Consume: modelUse{"4", 1, 1}})
-	checkInvalid(t, "a consumption of a resource that cannot be", err, `invalid resource "4": must start with a letter`)
+	_, err := l.Acquire(context.Background(), Request{Entity: "key-2", Consume: modelUse{"4 ", 1, 1}})
+	checkInvalid(t, "a consumption of a resource that cannot be", err, `invalid resource "4 ": must hold only`)
 	_, err = l.Acquire(context.Background(), Request{Entity: "key-2", Consume: listed{{"rpm", 1}}})
 	checkInvalid(t, "a resource that nobody names", err, `invalid resource "": must not be empty`)
 	_, err = l.Acquire(context.Background(), ask(Amounts(nil)))

@@ -167,7 +167,7 @@ func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 		bad  Declaration
 		want string
 	}{
-		{"a resource that cannot be", Declaration{"4", good.Limits}, `invalid resource "4"`},
+		{"a resource that cannot be", Declaration{"4 ", good.Limits}, `invalid resource "4 "`},
 		{"entity defaults", Declaration{DefaultResource, good.Limits}, `invalid resource "_default_"`},
 		{"a resource twice", good, `invalid declarations "gpt-4": is there twice`},
 		{"no limits", Declaration{"gpt-5", nil}, `invalid limits of gpt-5 "": must hold at least one`},
@@ -192,7 +192,7 @@ func TestApplyReportsWhatItCannotRead(t *testing.T) {
 	if err := l.Limits.SetResource(ctx, "gpt-5", []Limit{PerDay("rpd", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	key := l.resourceLevel("gpt-5").key
+	key := l.ResourceKey("gpt-5")
 	items, err := l.table.Read(ctx, key)
 	if err != nil {
 		t.Fatal(err)

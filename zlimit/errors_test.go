@@ -45,10 +45,10 @@ func TestLimitConstructors(t *testing.T) {
 		got  Limit
 		want string
 	}{
-		{PerSecond("a", 5), "a=5:5/1s"},
-		{PerMinute("a", 5, Burst(8)), "a=8:5/1m0s"},
-		{PerHour("a", 5), "a=5:5/1h0m0s"},
-		{PerDay("a", 5), "a=5:5/24h0m0s"},
+		{PerSecond("a", 5), "a=5/s"},
+		{PerMinute("a", 5, Burst(8)), "a=8:5/min"},
+		{PerHour("a", 5), "a=5/h"},
+		{PerDay("a", 5), "a=5/d"},
 	} {
 		if test.got.String() != test.want {
 			t.Errorf("String() = %s, want %s", test.got, test.want)

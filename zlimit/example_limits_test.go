@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -18,11 +19,63 @@ func ExampleLimit() {
 	fmt.Println(zlimit.PerDay("rpd", 1_000, zlimit.Burst(5_000))) // makes up for four idle days
 	fmt.Println(zlimit.Limit{Name: "tpm", Capacity: 400_000, RefillAmount: 200_000, RefillPeriod: 30 * time.Second})
 	// Output:
-	// rps=10:10/1s
-	// rpm=10:60/1m0s
-	// rph=1000:1000/1h0m0s
-	// rpd=5000:1000/24h0m0s
+	// rps=10/s
+	// rpm=10:60/min
+	// rph=1000/h
+	// rpd=5000:1000/d
 	// tpm=400000:200000/30s
+}
+
+func ExampleLimit_UnmarshalText() {
+	var limit zlimit.Limit
+	flag.TextVar(&limit, "limit", zlimit.PerMinute("rpm", 10), "NAME=CAPACITY[:REFILL]/PERIOD")
+	fmt.Println(limit)
+	fmt.Println(limit.UnmarshalText([]byte("tpm=400_000:100_000/m")), limit)
+	fmt.Println(limit.UnmarshalText([]byte("tpm=many/m")))
+	// Output:
+	// rpm=10/min
+	// <nil> tpm=400000:100000/min
+	// zlimit: invalid limit "tpm=many/m": capacity "many" must be a whole number from 1 to 9223372036854775
+}
+
+func ExampleLimit_MarshalText() {
+	text, err := zlimit.PerDay("rpd", 1000, zlimit.Burst(5000)).MarshalText()
+	fmt.Println(string(text), err)
+	// Output: rpd=5000:1000/d <nil>
+}
+
+func ExampleLimit_MarshalJSON() {
+	text, err := json.Marshal(zlimit.PerMinute("rpm", 60))
+	fmt.Println(string(text), err)
+	// Output: {"name":"rpm","capacity":60,"refill_amount":60,"refill_period_seconds":60} <nil>
+}
+
+func ExampleLimit_UnmarshalJSON() {
+	var limits []zlimit.Limit
+	err := json.Unmarshal([]byte(`["rpm=60/m", {"name": "tpm", "capacity": 1000, "refill_period_seconds": 30}]`), &limits)
+	fmt.Println(limits, err)
+	// Output: [rpm=60/min tpm=1000/30s] <nil>
+}
+
+// Any text becomes a name; most texts are their own.
+func ExampleName() {
+	fmt.Println(zlimit.Name("arn:aws:iam::1:user/alice"))
+	fmt.Println(zlimit.Name("Zoë & Co."))
+	fmt.Println(len(zlimit.Name(strings.Repeat("a very long text ", 100))))
+	// Output:
+	// arn:aws:iam::1:user/alice
+	// Zo%C3%AB%20%26%20Co.
+	// 256
+}
+
+func ExampleOriginalName() {
+	fmt.Println(zlimit.OriginalName("Zo%C3%AB%20%26%20Co."))
+	fmt.Println(zlimit.OriginalName("alice"))
+	fmt.Println(zlimit.OriginalName("50%")) // which Name returns for no text
+	// Output:
+	// Zoë & Co. true
+	// alice true
+	//  false
 }
 
 // Of four levels the first one that has limits holds.
@@ -67,10 +120,10 @@ func ExampleLimitService() {
 	_, err = limiter.Limits.Resolve(ctx, "alice", "gpt-4")
 	fmt.Println(err)
 	// Output:
-	// entity [rpm=40:40/1m0s] allow
-	// entity_default [rpm=30:30/1m0s] allow
-	// resource [rpm=20:20/1m0s] allow
-	// system [rpm=10:10/1m0s] allow
+	// entity [rpm=40/min] allow
+	// entity_default [rpm=30/min] allow
+	// resource [rpm=20/min] allow
+	// system [rpm=10/min] allow
 	// zlimit: no limits configured: entity "alice", resource "gpt-4"
 }
 
@@ -110,8 +163,8 @@ func ExampleLimitService_levels() {
 		}
 	}
 	// Output:
-	// [rpm=10:10/1m0s] <nil>
-	// [rpm=20:20/1m0s] <nil>
+	// [rpm=10/min] <nil>
+	// [rpm=20/min] <nil>
 	// zlimit: no limits configured: entity "alice", resource "gpt-4"
 	// resource: gpt-4 <nil>
 	// entity: alice whisper <nil>
@@ -166,9 +219,9 @@ func ExampleLimitService_Invalidate() {
 	fmt.Println(found.Limits)
 	fmt.Println(here.Limits.CacheStats().Misses, "reads")
 	// Output:
-	// [rpm=60:60/1m0s]
-	// [rpm=60:60/1m0s] from memory
-	// [rpm=90:90/1m0s]
+	// [rpm=60/min]
+	// [rpm=60/min] from memory
+	// [rpm=90/min]
 	// 2 reads
 }
 

@@ -255,8 +255,8 @@ func ExampleRateLimiter_Available() {
 		fmt.Println(s.Limit)
 	}
 	// Output:
-	// bytes=1000000:1000000/24h0m0s
-	// calls=10:60/1h0m0s
+	// bytes=1000000/d
+	// calls=10:60/h
 }
 
 func ExampleStatuses() {

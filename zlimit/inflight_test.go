@@ -52,7 +52,7 @@ func queued(t *testing.T, takes time.Duration, test func(l *RateLimiter, q *queu
 			t.Fatal(err)
 		}
 		q := &queue{Store: memory.impl, line: make(chan struct{}, 1)}
-		l, err := New(context.Background(), Store{impl: q, embedded: true}, opts...)
+		l, err := New(context.Background(), EmbeddedStoreOn(q), opts...)
 		if err != nil {
 			t.Fatal(err)
 		}

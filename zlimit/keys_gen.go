@@ -19,6 +19,15 @@ func EntityKey(ns, entity string) Key {
 	return Key{PK: ns + "/ENTITY#" + entity, SK: "#META"}
 }
 
+// ChildKey returns the key of a child item: that an entity has a child, kept beside the record of the parent, where a
+// consistent read finds it.
+//
+//	PK = {ns}/ENTITY#{entity}
+//	SK = #CHILD#{child}
+func ChildKey(ns, entity, child string) Key {
+	return Key{PK: ns + "/ENTITY#" + entity, SK: "#CHILD#" + child}
+}
+
 // BucketKey returns the key of a bucket item: the token buckets of one entity, resource and shard, one for each limit.
 //
 //	PK = {ns}/BUCKET#{entity}#{resource}#{shard}

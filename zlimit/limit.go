@@ -53,11 +53,6 @@ func per(period time.Duration, name string, rate int64, opts []LimitOption) Limi
 	return l
 }
 
-// String returns the limit in the form NAME=CAPACITY:REFILL/PERIOD, such as "tpm=10000:10000/1m0s".
-func (l Limit) String() string {
-	return fmt.Sprintf("%s=%d:%d/%v", l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod)
-}
-
 // A Request asks to consume tokens of one resource on behalf of one entity.
 type Request struct {
 	// Entity is who consumes, such as a user, a project or an API key.

@@ -81,7 +81,7 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 		}
 	}
 	l.stats.misses.Add(1)
-	limits, err := c.load(ctx, b, reload{maxAge: l.options.renewal()})
+	limits, err := c.again(ctx, b)
 	if err != nil {
 		var failed *store.Error
 		if known != nil && errors.As(err, &failed) && failed.Unavailable {
@@ -93,6 +93,15 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 		return nil, err
 	}
 	return limits, nil
+}
+
+// again reads the limits of a bucket again. Without a time in memory every request goes by the limits that were stored
+// when it came: a read that may be moments behind, or that another request began before, does not do.
+func (c *limitCache) again(ctx context.Context, b *protocol.Bucket) (*protocol.Limits, error) {
+	if c.l.options.configTTL == 0 {
+		return c.After(ctx, b, c.l.engine.NextEpoch())
+	}
+	return c.load(ctx, b, reload{maxAge: c.l.options.renewal()})
 }
 
 // After returns the stored limits of a bucket as they were read, or written by this process, after an epoch.

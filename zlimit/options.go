@@ -110,7 +110,11 @@ func WithClock(now func() time.Time) Option {
 }
 
 // WithConfigTTL sets how long stored limits are kept in memory, which bounds how long a change of limits takes to reach
-// every process; the default is a minute. 0 reads them again for every request.
+// every process; the default is a minute. The bound is longer by the time that eventual reads of DynamoDB may be behind,
+// mostly well below a second.
+//
+// With 0 every request goes by what was stored when it came. It costs a consistent batch read: a read unit for each of
+// the four levels and for the entity's record, and so for each parent.
 func WithConfigTTL(d time.Duration) Option { return func(o *options) { o.configTTL = d } }
 
 // WithFreshness sets δ, the age that a bucket's refill stamp may have for a write that does not move it. Such writes of

@@ -204,12 +204,12 @@ func lanesOf(skews []time.Duration) (lanes []lane) {
 func testHistory(t *testing.T, dsn string, lanes []lane) {
 	l := openHistory(t, dsn)
 	created := l.now().UnixMilli()
-	l.options.clock = func() time.Time { return time.UnixMilli(created) }
+	l.SetClock(func() time.Time { return time.UnixMilli(created) })
 	most := Request{Entity: "steady", Resource: "gpt-4", Consume: Amounts{"rpm": 78_000}} // so that it is never full again
 	acquire(t, l, most)
-	l.options.clock = time.Now
+	l.SetClock(time.Now)
 
-	h := &history{memory: l.options.rejectionCache, acts: []act{{Deed: took, Entity: most.Entity, Amounts: Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
+	h := &history{memory: l.RejectionCache(), acts: []act{{Deed: took, Entity: most.Entity, Amounts: Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
 	var first, last time.Duration // of the clocks
 	rounds := 0
 	for _, lane := range lanes {
@@ -315,7 +315,7 @@ func checkHistory(t *testing.T, l *RateLimiter, h *history, created int64, shard
 		items := storedShards(t, l, entity)
 		merged := entity == "steady" && len(items) < shards
 		for i := range of {
-			delta := time.Duration(l.options.configOf(of, SourceEntity).Freshness) * time.Millisecond
+			delta := l.FreshnessOf(of)
 			errs := []error{h.overAdmitted(entity, &of[i], delta, max(shards, len(items)))}
 			if !merged {
 				errs = append(errs, h.miscounted(entity, &of[i], items))

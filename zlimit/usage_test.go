@@ -65,7 +65,7 @@ func recordItem(tb rapid.TB, l *RateLimiter, item *layout.Usage) {
 
 func usageItemOf(l *RateLimiter, s Snapshot) layout.Usage {
 	item := layout.Usage{
-		Key:    layout.UsageKey{NS: l.ns, Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.key(s.Start)},
+		Key:    layout.UsageKey{NS: l.ns, Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.Key(s.Start)},
 		Window: string(s.Window), WindowStart: layout.FormatTime(s.Start), TotalEvents: s.Events,
 	}
 	for name, consumed := range s.Consumed {
@@ -322,12 +322,12 @@ func TestUsageOutOfOrder(t *testing.T) {
 	}
 	for want, q := range map[string]UsageQuery{
 		`zlimit: invalid entity "": must be given, or a resource`:              {Window: Daily},
-		`zlimit: invalid entity "a#": must start with a letter or digit`:       {Entity: "a#", Window: Daily},
-		`zlimit: invalid resource "_default_": must start with a letter`:       {Resource: DefaultResource, Window: Daily},
+		`zlimit: invalid entity "a#": must hold only ASCII letters, digits`:    {Entity: "a#", Window: Daily},
+		`zlimit: invalid resource "_default_": is reserved`:                    {Resource: DefaultResource, Window: Daily},
 		`zlimit: invalid window "": must be hourly, daily or monthly`:          {Entity: "e"},
 		`zlimit: invalid window "weekly": must be hourly, daily or monthly`:    {Entity: "e", Window: "weekly"},
 		`zlimit: invalid limit "-1": must not be negative`:                     {Entity: "e", Window: Daily, Limit: -1},
-		`zlimit: invalid resource "4o": must start with a letter and hold onl`: {Entity: "e", Resource: "4o", Window: Daily},
+		`zlimit: invalid resource "4 o": must hold only ASCII letters, digits`: {Entity: "e", Resource: "4 o", Window: Daily},
 	} {
 		var invalid *ValidationError
 		if err := endOf(l.Usage.Snapshots(cancelled, q)); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {

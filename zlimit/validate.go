@@ -2,12 +2,12 @@ package zlimit
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
@@ -15,74 +15,23 @@ import (
 const DefaultResource = "_default_"
 
 // maxTokens is the largest number of tokens whose millitokens fit an int64.
-const maxTokens = math.MaxInt64 / millis
+const maxTokens = grammar.MaxTokens
 
-// A charset says which bytes a name may hold: letters and digits, and what is listed.
-type charset struct {
-	max        int
-	digitFirst bool   // it may start with a digit
-	extra      string // bytes allowed after the first besides letters and digits
-}
-
-var (
-	entityChars   = charset{max: 256, digitFirst: true, extra: "_.-:@"}
-	resourceChars = charset{max: 64, extra: "_.-/:"}
-	limitChars    = charset{max: 64, extra: "_.-"}
-)
-
-func (c *charset) check(field, value string) error {
-	reason := ""
-	switch {
-	case value == "":
-		reason = "must not be empty"
-	case len(value) > c.max:
-		reason = fmt.Sprintf("must have at most %d characters", c.max)
-	default:
-		for i := range len(value) {
-			if !c.allows(i, value[i]) {
-				reason = c.rule()
-				break
-			}
-		}
-	}
-	if reason == "" {
+// invalid returns the error of a value that breaks a rule, nil when there is none.
+func invalid(field, value, rule string) error {
+	if rule == "" {
 		return nil
 	}
-	return &ValidationError{Field: field, Value: value, Reason: reason}
+	return &ValidationError{Field: field, Value: value, Reason: rule}
 }
 
-func (c *charset) allows(at int, b byte) bool {
-	switch {
-	case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z':
-		return true
-	case '0' <= b && b <= '9':
-		return at > 0 || c.digitFirst
-	case at == 0:
-		return false
-	}
-	for i := range len(c.extra) {
-		if c.extra[i] == b {
-			return true
-		}
-	}
-	return false
-}
-
-func (c *charset) rule() string {
-	first := "a letter"
-	if c.digitFirst {
-		first = "a letter or digit"
-	}
-	return fmt.Sprintf("must start with %s and hold only ASCII letters, digits and %s", first, c.extra)
-}
-
-func validateEntity(field, id string) error { return entityChars.check(field, id) }
+func validateEntity(field, id string) error { return invalid(field, id, grammar.CheckName(id)) }
 
 func validateResource(name string) error {
-	if layout.EntityConfigRegistryReserves(name) {
+	if reservedName(name) {
 		return &ValidationError{Field: "resource", Value: name, Reason: "is reserved"}
 	}
-	return resourceChars.check("resource", name)
+	return invalid("resource", name, grammar.CheckName(name))
 }
 
 // validateConfigResource allows DefaultResource too.
@@ -97,7 +46,7 @@ func validateLimitName(field, name string) error {
 	if name == bucket.WriteUnits || layout.UsageReserves(name) {
 		return &ValidationError{Field: field, Value: name, Reason: "is reserved"}
 	}
-	return limitChars.check(field, name)
+	return invalid(field, name, grammar.CheckLimitName(name))
 }
 
 func validateNamespace(name string) error {

@@ -24,8 +24,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/gentest"
-	"github.com/zlimit/zlimit-go/internal/declaration"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
+	"github.com/zlimit/zlimit-go/internal/declaration"
 	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/zlimit"
 )

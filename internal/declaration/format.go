@@ -3,10 +3,10 @@ package declaration
 import (
 	"bytes"
 	"strconv"
-	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // Format returns a declaration as YAML that [Load] reads. Comments, docs and Go names of a document are not in it.
@@ -84,36 +84,8 @@ func resourcesNode(resources []*Resource) *yaml.Node {
 func limitsNode(limits []*Limit) *yaml.Node {
 	all := mapping()
 	for _, l := range limits {
-		limit := mapping()
-		limit.Style = yaml.FlowStyle
-		add(limit, "rate", scalar(strconv.FormatInt(l.Refill, 10)+"/"+FormatPeriod(l.Period)))
-		if l.Capacity != l.Refill {
-			add(limit, "burst", number(l.Capacity))
-		}
-		add(all, l.Name, limit)
+		limit := grammar.Limit{Capacity: l.Capacity, Refill: l.Refill, Period: l.Period}
+		add(all, l.Name, scalar(limit.Rate()))
 	}
 	return all
-}
-
-// FormatPeriod returns a period of whole seconds in the shortest form that a rate takes.
-func FormatPeriod(d time.Duration) string {
-	switch d {
-	case time.Second:
-		return "s"
-	case time.Minute:
-		return "min"
-	case time.Hour:
-		return "h"
-	case 24 * time.Hour:
-		return "d"
-	default:
-	}
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }

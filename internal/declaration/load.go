@@ -1,15 +1,14 @@
 package declaration
 
 import (
-	"math"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/zlimit/zlimit-go/internal/document"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // loader turns nodes into a declaration.
@@ -73,8 +72,8 @@ func (l *loader) namespace(n *yaml.Node) string {
 	case n.Kind != yaml.ScalarNode:
 	case name == "" || document.IsNull(n):
 		l.Errorf(document.At(n), "namespace is empty")
-	case len(name) > maxName:
-		l.Errorf(document.At(n), "namespace %q must have at most %d bytes", name, maxName)
+	case len(name) > maxNamespace:
+		l.Errorf(document.At(n), "namespace %q must have at most %d bytes", name, maxNamespace)
 	case name == "_":
 		l.Errorf(document.At(n), "namespace %q is reserved", name)
 	case strings.ContainsFunc(name, func(c rune) bool { return c == '#' || c < ' ' || c == 0x7f }):
@@ -168,15 +167,19 @@ func (l *loader) limit(owner string, p document.Pair) *Limit {
 	what := owner + ": limit " + p.Key
 	limit := &Limit{Pos: p.Pos, Name: p.Key, Go: Exported(p.Key), Unit: "tokens"}
 	l.limitName(p.Pos, what, p.Key)
+	if document.Follow(p.Value).Kind == yaml.ScalarNode {
+		l.rate(p.Value, what, limit)
+		return limit
+	}
 	var burst int64
 	l.Object(p.Value, p.Pos, what, document.Keys{
 		"doc":   func(n *yaml.Node) { limit.Doc = l.Doc(n, what) },
 		"go":    func(n *yaml.Node) { limit.Go = l.goName(n, what) },
-		"rate":  func(n *yaml.Node) { l.rate(n, what, limit) },
-		"burst": func(n *yaml.Node) { burst = l.tokens(n, what+": burst", l.Text(n, what+": burst")) },
+		"rate":  func(n *yaml.Node) { l.rate(n, what+": rate", limit) },
+		"burst": func(n *yaml.Node) { burst = l.tokens(n, what+": burst") },
 		"unit":  func(n *yaml.Node) { limit.Unit = l.unit(n, what) },
 	}, "rate")
-	if limit.Capacity = limit.Refill; burst > 0 {
+	if burst > 0 {
 		limit.Capacity = burst
 	}
 	return limit
@@ -201,50 +204,33 @@ func (l *loader) unit(n *yaml.Node, what string) string {
 	return unit
 }
 
-// rate reads what flows into a limit, such as 500/min.
+// rate reads what flows into a limit, such as 500/min, or the whole of it, such as 1000:500/min.
 func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
-	text := l.Text(n, what+": rate")
+	text := l.Text(n, what)
 	n = document.Follow(n)
 	if n.Kind != yaml.ScalarNode {
 		return
 	}
-	tokens, period, ok := strings.Cut(text, "/")
-	if !ok {
-		l.Errorf(document.At(n), "%s: rate %q must be TOKENS/PERIOD, such as 500/min", what, text)
-		return
+	rate, err := grammar.ParseRate(text)
+	switch {
+	case err != nil:
+		l.Errorf(document.At(n), "%s: %q: %v", what, text, err)
+	case rate.Period%time.Second != 0:
+		l.Errorf(document.At(n), "%s: %q: the period must be whole seconds", what, text)
 	}
-	limit.Refill = l.tokens(n, what+": rate", strings.TrimSpace(tokens))
-	period = strings.TrimSpace(period)
-	if limit.Period, ok = periods[period]; !ok {
-		var err error
-		if limit.Period, err = time.ParseDuration(period); err != nil || limit.Period < time.Second || limit.Period%time.Second != 0 {
-			l.Errorf(document.At(n), "%s: period %q must be s, min, h, d or a duration of whole seconds such as 90s", what, period)
-		}
-	}
+	limit.Capacity, limit.Refill, limit.Period = rate.Capacity, rate.Refill, rate.Period
 }
 
-// periods are the names of periods, those that the command knows.
-var periods = map[string]time.Duration{
-	"s": time.Second, "sec": time.Second, "second": time.Second,
-	"min": time.Minute, "minute": time.Minute,
-	"h": time.Hour, "hour": time.Hour,
-	"d": 24 * time.Hour, "day": 24 * time.Hour,
-}
-
-var tokensForm = regexp.MustCompile(`^\d+(_\d+)*$`)
-
-// maxTokens is the largest number of tokens that package zlimit allows.
-const maxTokens = math.MaxInt64 / 1000
-
-// tokens returns a positive number, whose digits may be in groups: 10_000.
-func (l *loader) tokens(n *yaml.Node, what, text string) int64 {
+// tokens reads a positive number, whose digits may be in groups: 10_000.
+func (l *loader) tokens(n *yaml.Node, what string) int64 {
+	text := l.Text(n, what)
 	n = document.Follow(n)
 	if n.Kind != yaml.ScalarNode {
 		return 0
 	}
-	tokens, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
-	if err != nil || !tokensForm.MatchString(text) || tokens < 1 || tokens > maxTokens {
-		l.Errorf(document.At(n), "%s: %q must be a whole number from 1 to %d", what, text, int64(maxTokens))
+	tokens, err := grammar.ParseTokens(text, 1)
+	if err != nil {
+		l.Errorf(document.At(n), "%s: %v", what, err)
 	}
 	return tokens
 }

@@ -6,55 +6,42 @@ import (
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/document"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
-// What package zlimit allows as names; a test holds the two together.
-var (
-	resourceName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.\-/:]*$`)
-	entityID     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.\-:@]*$`)
-	limitName    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.\-]*$`)
-	indexKey     = regexp.MustCompile(`^(GSI[1-4]PK|(GSI[1-4]|LSI[1-5])SK)$`)
-)
-
-// maxName, maxEntity and maxLimits are what package zlimit allows.
+// maxLimits and maxNamespace are what package zlimit allows.
 const (
-	maxName   = 64
-	maxEntity = 256
-	maxLimits = 16
+	maxLimits    = 16
+	maxNamespace = 64 // bytes
 )
 
-// Names that mean something else in a table.
+// Names that mean something else in a table; a test holds them and package zlimit together.
 var (
-	reservedResources = []string{"PK", "SK", "ttl"}
-	reservedLimits    = append(reservedResources, "entity_id", "resource", "total_events", "wcu", "window", "window_start")
+	indexKey          = regexp.MustCompile(`^(GSI[1-4]PK|(GSI[1-4]|LSI[1-5])SK)$`)
+	reservedNames     = []string{"PK", "SK", "ttl"}
+	reservedResources = append(reservedNames, "_default_")
+	reservedLimits    = append(reservedNames, "entity_id", "resource", "total_events", "wcu", "window", "window_start")
 )
 
 func (l *loader) resourceName(pos document.Pos, name string) {
-	switch {
-	case !resourceName.MatchString(name):
-		l.Errorf(pos, "resource %q must start with a letter and hold only ASCII letters, digits and _.-/:", name)
-	case len(name) > maxName:
-		l.Errorf(pos, "resource %q must have at most %d characters", name, maxName)
+	switch rule := grammar.CheckName(name); {
+	case rule != "":
+		l.Errorf(pos, "resource %q %s", name, rule)
 	case slices.Contains(reservedResources, name) || indexKey.MatchString(name):
 		l.Errorf(pos, "resource %q is reserved", name)
 	}
 }
 
 func (l *loader) entityID(pos document.Pos, id string) {
-	switch {
-	case !entityID.MatchString(id):
-		l.Errorf(pos, "entity %q must start with a letter or digit and hold only ASCII letters, digits and _.-:@", id)
-	case len(id) > maxEntity:
-		l.Errorf(pos, "entity %q must have at most %d characters", id, maxEntity)
+	if rule := grammar.CheckName(id); rule != "" {
+		l.Errorf(pos, "entity %q %s", id, rule)
 	}
 }
 
 func (l *loader) limitName(pos document.Pos, what, name string) {
-	switch {
-	case !limitName.MatchString(name):
-		l.Errorf(pos, "%s must start with a letter and hold only ASCII letters, digits and _.-", what)
-	case len(name) > maxName:
-		l.Errorf(pos, "%s must have at most %d characters", what, maxName)
+	switch rule := grammar.CheckLimitName(name); {
+	case rule != "":
+		l.Errorf(pos, "%s %s", what, rule)
 	case slices.Contains(reservedLimits, name) || indexKey.MatchString(name):
 		l.Errorf(pos, "%s is reserved", what)
 	}
@@ -120,6 +107,10 @@ func (l *loader) checkNames(d *Declaration) {
 	first := map[string]*Limit{}
 	for _, r := range d.Resources {
 		what := "resource " + r.Name
+		if r.Go == Exported(r.Name) && !goName.MatchString(r.Go) {
+			l.Errorf(r.Pos, "%s has no name in Go that starts with a letter; go: says one", what)
+			continue
+		}
 		if pkg.add(r.Pos, r.Go, what) {
 			pkg.add(r.Pos, r.ResourceConst(), what)
 		}

@@ -1,6 +1,19 @@
 package declaration
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
+)
+
+// Forms of names and of rates, as editors check them. Package grammar has the rules.
+const (
+	nameForm      = `^[A-Za-z0-9_.\-:@/+|=~%]+$`
+	limitNameForm = `^[A-Za-z][A-Za-z0-9_.\-]*$`
+	tokensForm    = `\d+(_\d+)*`
+	rateForm      = `^ *` + tokensForm + ` *(: *` + tokensForm + ` *)?/ *[0-9.]*[a-z][a-z0-9.]* *$`
+	maxLimitName  = 64
+)
 
 // JSONSchema returns a JSON Schema of declarations, by which editors check and complete a document. What a document may
 // not do beyond that, such as a key twice, is for [Load] to say.
@@ -22,32 +35,33 @@ func JSONSchema() ([]byte, error) {
 	ref := func(name string) object { return object{"$ref": "#/$defs/" + name} }
 	text := func(doc string) object { return object{"type": "string", "description": doc} }
 	tokens := object{"anyOf": []object{
-		{"type": "integer", "minimum": 1, "maximum": int64(maxTokens)},
-		{"type": "string", "pattern": tokensForm.String()},
-	}, "description": "the capacity: the most that can be taken at once, in tokens; without it, the tokens of rate"}
-	limits := named("the limits of the level", limitName.String(), maxName, ref("limit"))
+		{"type": "integer", "minimum": 1, "maximum": int64(grammar.MaxTokens)},
+		{"type": "string", "pattern": "^" + tokensForm + "$"},
+	}, "description": "the capacity: the most that can be taken at once, in tokens; without it, that of rate"}
+	limits := named("the limits of the level", limitNameForm, maxLimitName, ref("limit"))
 	limits["maxProperties"] = maxLimits
 	schema := closed("Limits of a namespace", object{
-		"namespace": object{"type": "string", "minLength": 1, "maxLength": maxName, "description": "the namespace that the limits are for"},
+		"namespace": object{"type": "string", "minLength": 1, "maxLength": maxNamespace, "description": "the namespace that the limits are for"},
 		"system":    ref("system"),
-		"resources": named("resources, with the limits of entities without limits of their own", resourceName.String(), maxName, ref("resource")),
-		"entities":  named("entities with limits of their own", entityID.String(), maxEntity, ref("entity")),
+		"resources": named("resources, with the limits of entities without limits of their own", nameForm, grammar.MaxName, ref("resource")),
+		"entities":  named("entities with limits of their own", nameForm, grammar.MaxName, ref("entity")),
 	})
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	schema["title"] = "zlimit limits"
 	schema["anyOf"] = []object{{"required": []string{"system"}}, {"required": []string{"resources"}}, {"required": []string{"entities"}}}
 	schema["$defs"] = object{
 		"limits": limits,
-		"limit": closed("a token bucket", object{
-			"rate": object{
-				"type": "string", "pattern": `^\d+(_\d+)* */ *(s|sec|second|min|minute|h|hour|d|day|[0-9.]+[a-z].*)$`,
-				"description": "what flows in, TOKENS/PERIOD, such as 500/min",
-			},
+		"rate": object{
+			"type": "string", "pattern": rateForm,
+			"description": "what a bucket holds and what flows in, CAPACITY[:REFILL]/PERIOD, such as 500/min or 60000:30000/min",
+		},
+		"limit": object{"anyOf": []object{ref("rate"), closed("a token bucket", object{
+			"rate":  ref("rate"),
 			"burst": tokens,
 			"unit":  text("what its tokens are, for the comment of a Go field"),
 			"doc":   text("one line for the comment of a Go field"),
 			"go":    object{"type": "string", "pattern": goName.String(), "description": "name of the Go field"},
-		}, "rate"),
+		}, "rate")}},
 		"system": closed("the limits of last resort, and settings of the namespace", object{
 			"limits":               ref("limits"),
 			"on_unavailable":       object{"enum": []string{"block", "allow"}, "description": "what happens to requests while the store is unavailable"},
@@ -60,7 +74,7 @@ func JSONSchema() ([]byte, error) {
 		}, "limits"),
 		"entity": closed("somebody with limits of its own", object{
 			"limits":    ref("limits"),
-			"resources": named("limits for single resources", resourceName.String(), maxName, closed("the limits for one resource", object{"limits": ref("limits")}, "limits")),
+			"resources": named("limits for single resources", nameForm, grammar.MaxName, closed("the limits for one resource", object{"limits": ref("limits")}, "limits")),
 		}),
 	}
 	return json.MarshalIndent(schema, "", "  ")

@@ -20,7 +20,7 @@ const module = "github.com/zlimit/zlimit-go/"
 // floors are the packages of the module, from the ground up. A package imports packages of lower floors alone, never one
 // of its own floor.
 var floors = [][]string{
-	{"internal/wait", "internal/expr", "internal/bucket", "internal/document", "internal/atomicfile"},
+	{"internal/wait", "internal/expr", "internal/bucket", "internal/document", "internal/atomicfile", "internal/grammar"},
 	{"internal/store", "internal/declaration"},
 	{"internal/store/dynamo/wire", "internal/door"},
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},

@@ -535,16 +535,15 @@ func (c CountUsageCall) Persist() {
 
 var addChildOperation = expr.Operation{
 	Name:   "add_child",
-	Slots:  2,
+	Slots:  1,
 	Where:  []expr.Condition{expr.Exists(expr.Attr("PK"))},
-	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0), expr.Set(expr.Attr("last_child"), 1)},
+	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0)},
 }
 
 // AddChild counts a child that is created, and asks that the parent is there.
 //   - children: 1
-//   - child: entity id of the child
-func AddChild(children int64, child string) (expr.Bound, error) {
-	return addChildOperation.Call(expr.N(children), expr.S(child)).Bind()
+func AddChild(children int64) (expr.Bound, error) {
+	return addChildOperation.Call(expr.N(children)).Bind()
 }
 
 var removeEntityOperation = expr.Operation{

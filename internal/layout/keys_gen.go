@@ -48,6 +48,42 @@ func ParseEntityKey(key store.Key) (EntityKey, bool) {
 	return k, pk.done() && key.SK == "#META"
 }
 
+// ChildKey addresses a child item: that an entity has a child, kept beside the record of the parent, where a consistent
+// read finds it.
+//
+//	PK = {ns}/ENTITY#{entity}
+//	SK = #CHILD#{child}
+type ChildKey struct {
+	NS     string // namespace id, opaque; _ for the registry and the version record
+	Entity string // entity id, or the audit id of a configuration level
+	Child  string // entity id of a child
+}
+
+// Key returns the primary key.
+func (k ChildKey) Key() store.Key {
+	return store.Key{PK: k.NS + "/ENTITY#" + k.Entity, SK: "#CHILD#" + k.Child}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = {ns}/ENTITY#{entity}
+func (k ChildKey) GSI4() (pk, sk string) {
+	return k.NS, k.NS + "/ENTITY#" + k.Entity
+}
+
+// ParseChildKey returns the fields of a key; false when it is not that of a child item.
+func ParseChildKey(key store.Key) (ChildKey, bool) {
+	pk := readKey(key.PK, "")
+	sk := readKey(key.SK, "#CHILD#")
+	k := ChildKey{
+		NS:     pk.text("/ENTITY#", '/'),
+		Entity: pk.text(""),
+		Child:  sk.text(""),
+	}
+	return k, pk.done() && sk.done()
+}
+
 // BucketKey addresses a bucket item: the token buckets of one entity, resource and shard, one for each limit.
 //
 //	PK = {ns}/BUCKET#{entity}#{resource}#{shard}
@@ -569,6 +605,17 @@ func QueryChildren(ns, parent string) store.Query {
 		Index:  "GSI1",
 		PK:     ns + "/PARENT#" + parent,
 		Prefix: "CHILD#",
+	}
+}
+
+// QueryChildrenOfEntity asks for the children of a parent, as kept beside its record.
+//
+//	PK = {ns}/ENTITY#{entity}
+//	SK = #CHILD#…
+func QueryChildrenOfEntity(ns, entity string) store.Query {
+	return store.Query{
+		PK:     ns + "/ENTITY#" + entity,
+		Prefix: "#CHILD#",
 	}
 }
 

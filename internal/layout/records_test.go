@@ -51,7 +51,7 @@ func drawKey(t *rapid.T, key reflect.Value) {
 		case field.Kind() == reflect.Int:
 			field.SetInt(rapid.Int64Range(0, 1<<40).Draw(t, name))
 		default:
-			text := rapid.StringMatching(`([a-z0-9_.:$/|-]|CONFIG|USAGE|BUCKET|é){1,3}`).Draw(t, name)
+			text := rapid.StringMatching(`([a-z0-9_.:$/|@+=~%-]|CONFIG|USAGE|BUCKET|/ENTITY|/RESOURCE|_default_|é){1,3}`).Draw(t, name)
 			for _, c := range forbidden[name] {
 				text = strings.ReplaceAll(text, string(c), "_")
 			}

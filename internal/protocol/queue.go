@@ -9,8 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A writeQueue lets callers of one process share writes of one bucket, or of one shard: those that come while a write is
-// under way wait for it, and go together in the next one. A caller that finds no write under way does not wait. The zero
+// A writeQueue lets callers of one process share writes of one bucket, or of one shard. Callers that come while a write
+// is under way wait for it, and share the next one. A caller that finds no write under way does not wait. The zero
 // value is ready.
 type writeQueue struct {
 	mu      sync.Mutex
@@ -47,9 +47,9 @@ func (q *writeQueue) length() int {
 	return len(q.waiting)
 }
 
-// do writes what a caller wants alone when no write is under way, or waits to share one. A caller whose context ends does
-// not disturb the others: it leaves the queue, or if the write is under way what it took is given back. A correction,
-// which may not be written twice, waits for the outcome then.
+// do writes what a caller wants alone when no write is under way, or waits to share one. A caller whose context ends
+// does not disturb the others. Before the write begins, the caller leaves the queue. After that, what it took is given
+// back; a correction waits for the outcome instead, since it may not be written twice.
 func (e *Engine) do(ctx context.Context, w *waiter) error {
 	q := w.queue
 	q.mu.Lock()
@@ -81,7 +81,7 @@ func (e *Engine) direct(ctx context.Context, w *waiter) error {
 	return e.takeDirect(ctx, w.level, w.taking)
 }
 
-// leave lets a waiter give up; false when the outcome is known or has to be waited for.
+// leave lets a waiter give up. It returns false when the outcome is known or has to be waited for.
 func (q *writeQueue) leave(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,7 +116,7 @@ func (e *Engine) finish(ctx context.Context, q *writeQueue) {
 	}()
 }
 
-// takeWaiting claims those who wait. When there are none, the queue is idle.
+// takeWaiting claims the waiters of the queue. Without any, the queue becomes idle.
 func (q *writeQueue) takeWaiting() []*waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,8 +154,8 @@ func (l *Limits) sameAs(other *Limits) bool {
 	return l == other || l.Config.Equal(&other.Config) && l.Owner == other.Owner && l.Own == other.Own
 }
 
-// takeBatch takes for waiters of equal limits in one write. When they ask for more than there is, those that fit are
-// served together, first come first served, and the others by what the bucket was seen to have then.
+// takeBatch takes for waiters of equal limits in one write. When they ask for more than the bucket has, those that fit
+// are served together, first come first served. The others are served by what the bucket was seen to have then.
 func (e *Engine) takeBatch(ctx context.Context, waiters []*waiter) {
 	whole, err := joined(waiters)
 	if len(waiters) == 1 || err != nil {

@@ -230,8 +230,8 @@ func TestPlanAndApply(t *testing.T) {
 	const other = "system: { audit_retention_days: 30 }\n"
 	expect("gone from the file", other, "create system", "delete resource a", "forget resource b")
 	apply(other)
-	const want = "namespace: default\nsystem:\n  audit_retention_days: 30\nresources:\n  c:\n    limits:\n      rpm: {rate: 1/s}\n" +
-		"entities:\n  acme:\n    resources:\n      a:\n        limits:\n          rpm: {rate: 1/s}\n"
+	const want = "namespace: default\nsystem:\n  audit_retention_days: 30\nresources:\n  c:\n    limits:\n      rpm: 1/s\n" +
+		"entities:\n  acme:\n    resources:\n      a:\n        limits:\n          rpm: 1/s\n"
 	if diff := cmp.Diff(want, w.stored()); diff != "" {
 		t.Errorf("what is stored differs (-want +got):\n%s", diff)
 	}
@@ -488,14 +488,14 @@ func TestKilledAnywhere(t *testing.T) {
 				stored := w.stored()
 				want := "namespace: default\n"
 				if then == second {
-					want += "system:\n  on_unavailable: allow\nresources:\n  b:\n    limits:\n      rpm: {rate: 3/s}\n  c:\n    limits:\n      rpm: {rate: 4/s}\n" +
-						"  keep:\n    limits:\n      rpm: {rate: 1/min, burst: 7}\nentities:\n  x:\n    limits:\n      rpm: {rate: 5/s}\n"
+					want += "system:\n  on_unavailable: allow\nresources:\n  b:\n    limits:\n      rpm: 3/s\n  c:\n    limits:\n      rpm: 4/s\n" +
+						"  keep:\n    limits:\n      rpm: 7:1/min\nentities:\n  x:\n    limits:\n      rpm: 5/s\n"
 				} else {
 					want += "resources:\n"
 					if strings.Contains(stored, "  c:\n") { // the victim did not come to it, and olga's stays
-						want += "  c:\n    limits:\n      rpm: {rate: 1/min, burst: 7}\n"
+						want += "  c:\n    limits:\n      rpm: 7:1/min\n"
 					}
-					want += "  d:\n    limits:\n      rpm: {rate: 1/s}\n  keep:\n    limits:\n      rpm: {rate: 1/min, burst: 7}\n"
+					want += "  d:\n    limits:\n      rpm: 1/s\n  keep:\n    limits:\n      rpm: 7:1/min\n"
 				}
 				if diff := cmp.Diff(want, stored); diff != "" {
 					t.Fatalf("killed at call %d, after %v, then:\n%s\nwhat is stored differs (-want +got):\n%s", at, after, then, diff)

@@ -3,6 +3,8 @@ package cli
 import (
 	"strconv"
 	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // A cost is what a row of a trace consumes of one limit: a sum of columns and numbers.
@@ -15,7 +17,7 @@ type cost struct {
 // parseCost parses NAME=EXPR, where EXPR is a column, a number, or a sum of them such as ContextTokens+GeneratedTokens.
 // What starts like a number is one.
 func parseCost(text string) (cost, error) {
-	name, expression, ok := cut(text, "=")
+	name, expression, ok := grammar.Cut(text, "=")
 	if !ok || name == "" || expression == "" {
 		return cost{}, usagef("cost %q: must be NAME=EXPR, such as tpm=ContextTokens+GeneratedTokens", text)
 	}
@@ -29,7 +31,7 @@ func parseCost(text string) (cost, error) {
 			c.columns = append(c.columns, term)
 			continue
 		}
-		n, err := parseTokens(term, 0)
+		n, err := grammar.ParseTokens(term, 0)
 		if err != nil {
 			return cost{}, usagef("cost %q: %v", text, err)
 		}

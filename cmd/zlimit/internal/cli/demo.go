@@ -325,7 +325,7 @@ func (r *demoReport) text(p *page) {
 	for _, k := range r.Keys {
 		for _, c := range k.Audit {
 			rows = append(rows, []string{
-				k.Key, formatLimit(c.limit), fmt.Sprintf("%.1f s", c.To-c.From),
+				k.Key, c.limit.String(), fmt.Sprintf("%.1f s", c.To-c.From),
 				grouped(c.Spent), decimal(c.Allowed), decimal(c.Excess),
 			})
 		}

@@ -26,7 +26,8 @@ wins as a whole. A LEVEL is named by flags:
 
 A limit is written NAME=CAPACITY[:REFILL]/PERIOD. It holds CAPACITY tokens, and
 REFILL of them flow in per PERIOD, evenly; CAPACITY of them where REFILL is left
-out. PERIOD is s, min, h, d, or a duration such as 90s or 1h30m.
+out, and digits may be in groups: 10_000. PERIOD is s, min, h, d, or a duration
+such as 90s or 1h30m.
 
 Plan, apply, diff and import keep all limits of a namespace as a file.`,
 		Args: noSuchCommand,
@@ -98,14 +99,6 @@ func (p *place) String() string {
 	}
 }
 
-// A limitJSON is a limit in JSON.
-type limitJSON struct {
-	Name         string  `json:"name"`
-	Capacity     int64   `json:"capacity"`
-	RefillAmount int64   `json:"refill_amount"`
-	RefillPeriod float64 `json:"refill_period_seconds"`
-}
-
 // A level is a place with what is stored there.
 type level struct {
 	place
@@ -115,16 +108,13 @@ type level struct {
 // MarshalJSON returns the level as an object. Limits that were not read are left out.
 func (l level) MarshalJSON() ([]byte, error) {
 	type body struct {
-		Level         zlimit.Source `json:"level"`
-		Resource      string        `json:"resource,omitempty"`
-		Entity        string        `json:"entity,omitempty"`
-		Limits        []limitJSON   `json:"limits,omitempty"`
-		OnUnavailable string        `json:"on_unavailable,omitempty"`
+		Level         zlimit.Source  `json:"level"`
+		Resource      string         `json:"resource,omitempty"`
+		Entity        string         `json:"entity,omitempty"`
+		Limits        []zlimit.Limit `json:"limits,omitempty"`
+		OnUnavailable string         `json:"on_unavailable,omitempty"`
 	}
-	b := body{Level: l.source(), Resource: l.resource, Entity: l.entity}
-	for _, limit := range l.config.Limits {
-		b.Limits = append(b.Limits, limitJSON{limit.Name, limit.Capacity, limit.RefillAmount, limit.RefillPeriod.Seconds()})
-	}
+	b := body{Level: l.source(), Resource: l.resource, Entity: l.entity, Limits: l.config.Limits}
 	if l.system && (len(b.Limits) > 0 || l.config.OnUnavailable != zlimit.Inherit) {
 		b.OnUnavailable = l.config.OnUnavailable.String()
 	}
@@ -446,7 +436,7 @@ func (a *app) printLevels(levels []level, details bool) error {
 		columns = append(columns, text("limits", func(l level) string {
 			var limits []string
 			for _, limit := range l.config.Limits {
-				limits = append(limits, formatLimit(limit))
+				limits = append(limits, limit.String())
 			}
 			return strings.Join(limits, " ")
 		}))

@@ -18,6 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/atomicfile"
 	"github.com/zlimit/zlimit-go/internal/declaration"
 	"github.com/zlimit/zlimit-go/internal/document"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/provision"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -505,7 +506,7 @@ type setting struct{ name, value string }
 func settings(l *provision.Level) []setting {
 	var all []setting
 	for _, limit := range l.Limits {
-		value := grouped(limit.Refill) + "/" + formatPeriod(time.Duration(limit.Period)*time.Second)
+		value := grouped(limit.Refill) + "/" + grammar.FormatPeriod(time.Duration(limit.Period)*time.Second)
 		if limit.Capacity != limit.Refill {
 			value += ", burst " + grouped(limit.Capacity)
 		}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // timeColumn is the column that every trace has.
@@ -129,7 +131,7 @@ func (t *traceReader) next(into *trace) (at int64, err error) {
 	for i, c := range t.costs {
 		sum := c.fixed
 		for _, index := range t.indexes[i] {
-			n, err := parseTokens(strings.TrimSpace(t.record[index]), 0)
+			n, err := grammar.ParseTokens(strings.TrimSpace(t.record[index]), 0)
 			if err != nil {
 				return 0, t.failf(index, "must be a whole number from 0 to %d", int64(maxTokens))
 			}

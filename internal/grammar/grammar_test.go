@@ -1,0 +1,120 @@
+package grammar
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseLimit(t *testing.T) {
+	for text, want := range map[string]Limit{
+		"rpm=60/m":              {"rpm", 60, 60, time.Minute},
+		"rpm=60/min":            {"rpm", 60, 60, time.Minute},
+		"rpm=60/minutes":        {"rpm", 60, 60, time.Minute},
+		"a=1/s":                 {"a", 1, 1, time.Second},
+		"a=1/seconds":           {"a", 1, 1, time.Second},
+		"a=1/hours":             {"a", 1, 1, time.Hour},
+		"a=1/days":              {"a", 1, 1, 24 * time.Hour},
+		"tpm=10_000:4_000/30s":  {"tpm", 10_000, 4_000, 30 * time.Second},
+		"\ttpm = 5 : 6 / 1ms\n": {"tpm", 5, 6, time.Millisecond},
+		"a=9223372036854775/2m": {"a", MaxTokens, MaxTokens, 2 * time.Minute},
+		"a=007/1h0m":            {"a", 7, 7, time.Hour},
+	} {
+		got, err := ParseLimit(text)
+		if err != nil || got != want {
+			t.Errorf("ParseLimit(%q) = %+v, %v, want %+v", text, got, err, want)
+		}
+		if again, err := ParseLimit(got.String()); err != nil || again != got {
+			t.Errorf("ParseLimit(%q) = %+v, %v, want what it is the text of", got, again, err)
+		}
+	}
+	for text, rule := range map[string]string{
+		"":                            "must be NAME=CAPACITY[:REFILL]/PERIOD",
+		"60/m":                        "must be NAME=",
+		"=60/m":                       "must be NAME=",
+		"rpm=60":                      "must be NAME=",
+		"a=/m":                        `capacity "" must be a whole number from 1`,
+		"a=0/m":                       `capacity "0"`,
+		"a=-1/m":                      `capacity "-1"`,
+		"a=1.5/m":                     `capacity "1.5"`,
+		"a=_1/m":                      `capacity "_1"`,
+		"a=1_/m":                      `capacity "1_"`,
+		"a=1__0/m":                    `capacity "1__0"`,
+		"a=9223372036854776/m":        "to 9223372036854775",
+		"a=99999999999999999999":      "must be NAME=",
+		"a=99999999999999999999999/m": "to 9223372036854775",
+		"a=1:/m":                      `refill ""`,
+		"a=1:2:3/m":                   `refill "2:3"`,
+		"a=1/":                        `period ""`,
+		"a=1/month":                   `period "month" must be s, min, h, d or a duration`,
+		"a=1/0s":                      "period",
+		"a=1/-1s":                     "period",
+		"a=1/1us":                     "whole milliseconds",
+	} {
+		if l, err := ParseLimit(text); err == nil || !strings.Contains(err.Error(), rule) {
+			t.Errorf("ParseLimit(%q) = %+v, %v, want an error that says %q", text, l, err, rule)
+		}
+	}
+}
+
+// FuzzParseLimit checks that a limit that is accepted is written in a form that says the same.
+func FuzzParseLimit(f *testing.F) {
+	for _, seed := range []string{"rpm=300/m", "tpm=10_000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := ParseLimit(text)
+		if err != nil {
+			return
+		}
+		if l.Name == "" || l.Capacity < 1 || l.Capacity > MaxTokens || l.Refill < 1 || l.Refill > MaxTokens || l.Period < time.Millisecond {
+			t.Fatalf("ParseLimit(%q) = %+v, which is no limit", text, l)
+		}
+		if again, err := ParseLimit(l.String()); err != nil || again != l {
+			t.Errorf("ParseLimit(%q) = %+v, %v, want %+v", l, again, err, l)
+		}
+	})
+}
+
+func TestEncodeName(t *testing.T) {
+	reserved := func(name string) bool { return name == "PK" || name == "_default_" }
+	for text, want := range map[string]string{
+		"":           "",
+		"alice":      "alice",
+		"01-ai/yi":   "01-ai/yi",
+		"auth0|5f7c": "auth0|5f7c",
+		"+49 30":     "+49%2030",
+		"100%":       "100%25",
+		"%41":        "%2541",
+		"a#b":        "a%23b",
+		"é":          "%C3%A9",
+		"\x00\xff":   "%00%FF",
+		"PK":         "%50K",
+		"_default_":  "%5Fdefault_",
+		"PKs":        "PKs",
+	} {
+		got := EncodeName(text, reserved)
+		if got != want {
+			t.Errorf("EncodeName(%q) = %q, want %q", text, got, want)
+		}
+		if back, ok := DecodeName(got, reserved); !ok || back != text {
+			t.Errorf("DecodeName(%q) = %q, %t, want %q", got, back, ok, text)
+		}
+	}
+	for _, name := range []string{"%", "%4", "50%", "%41", "%c3", "%zz", "a%20b%2", "PK", "a b", "a%2fb"} {
+		if text, ok := DecodeName(name, reserved); ok {
+			t.Errorf("DecodeName(%q) = %q, want none, since no text has that name", name, text)
+		}
+	}
+	long := strings.Repeat("ab é", 100)
+	name, want := EncodeName(long, reserved), strings.Repeat("ab%20%C3%A9", 17)+"ab%~efe5483a689b03b5"
+	if !strings.HasPrefix(name, want) || len(name) > MaxName {
+		t.Errorf("EncodeName(%q) = %q, want it to begin with %q", long, name, want)
+	}
+	if back, ok := DecodeName(name, reserved); ok {
+		t.Errorf("DecodeName(%q) = %q, want none", name, back)
+	}
+	if a, b := EncodeName(long+"x", reserved), EncodeName(long+"y", reserved); a == b {
+		t.Errorf("two long texts have the name %q", a)
+	}
+}

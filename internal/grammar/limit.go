@@ -1,0 +1,143 @@
+// Package grammar is what limits and names look like as text: for the SDK, the command, and files of limits alike.
+package grammar
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MaxTokens is the largest number of tokens: its millitokens fit an int64.
+const MaxTokens = math.MaxInt64 / 1000
+
+// A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It
+// holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds.
+type Limit struct {
+	Name     string
+	Capacity int64 // tokens
+	Refill   int64 // tokens per period
+	Period   time.Duration
+}
+
+// ParseLimit parses a limit. White space around its parts is left out. Which names are allowed is not for it to say.
+func ParseLimit(text string) (Limit, error) {
+	name, rate, ok := Cut(text, "=")
+	if !ok || name == "" || !strings.Contains(rate, "/") {
+		return Limit{}, errors.New("must be NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400000/min")
+	}
+	l, err := ParseRate(rate)
+	l.Name = name
+	return l, err
+}
+
+// ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD.
+func ParseRate(text string) (Limit, error) {
+	var l Limit
+	amounts, period, ok := Cut(text, "/")
+	if !ok {
+		return l, errors.New("must be CAPACITY[:REFILL]/PERIOD, such as 400000/min")
+	}
+	capacity, refill, hasRefill := Cut(amounts, ":")
+	var err error
+	if l.Capacity, err = ParseTokens(capacity, 1); err != nil {
+		return l, fmt.Errorf("capacity %w", err)
+	}
+	l.Refill = l.Capacity
+	if hasRefill {
+		if l.Refill, err = ParseTokens(refill, 1); err != nil {
+			return l, fmt.Errorf("refill %w", err)
+		}
+	}
+	l.Period, err = ParsePeriod(period)
+	return l, err
+}
+
+// Rate returns what follows the name, in the shortest form that ParseRate reads.
+func (l Limit) Rate() string {
+	refill := ""
+	if l.Refill != l.Capacity {
+		refill = ":" + strconv.FormatInt(l.Refill, 10)
+	}
+	return strconv.FormatInt(l.Capacity, 10) + refill + "/" + FormatPeriod(l.Period)
+}
+
+// String returns the limit in the shortest form that ParseLimit reads.
+func (l Limit) String() string { return l.Name + "=" + l.Rate() }
+
+// Cut divides a text at the first separator, without the white space around the parts.
+func Cut(text, separator string) (before, after string, found bool) {
+	before, after, found = strings.Cut(text, separator)
+	return strings.TrimSpace(before), strings.TrimSpace(after), found
+}
+
+// periods are the names of periods. The first of each length is the one that is written.
+var periods = []struct {
+	length time.Duration
+	names  []string
+}{
+	{time.Second, []string{"s", "sec", "second", "seconds"}},
+	{time.Minute, []string{"min", "m", "minute", "minutes"}},
+	{time.Hour, []string{"h", "hour", "hours"}},
+	{24 * time.Hour, []string{"d", "day", "days"}},
+}
+
+// ParsePeriod parses the name of a period, or a Go duration of whole milliseconds.
+func ParsePeriod(text string) (time.Duration, error) {
+	for _, p := range periods {
+		for _, name := range p.names {
+			if name == text {
+				return p.length, nil
+			}
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 || d%time.Millisecond != 0 {
+		return 0, fmt.Errorf("period %q must be s, min, h, d or a duration of whole milliseconds such as 90s or 1h30m", text)
+	}
+	return d, nil
+}
+
+// FormatPeriod returns a period in the shortest form that ParsePeriod reads.
+func FormatPeriod(d time.Duration) string {
+	for _, p := range periods {
+		if p.length == d {
+			return p.names[0]
+		}
+	}
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// ParseTokens parses a number of tokens in decimal digits, which may be in groups: 10_000.
+func ParseTokens(text string, least int64) (int64, error) {
+	var n int64
+	grouping := true // no "_" may come next
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '_' && !grouping:
+			grouping = true
+		case isDigit(c) && n <= MaxTokens/10:
+			n = n*10 + int64(c-'0')
+			grouping = false
+		default:
+			return 0, notTokens(text, least)
+		}
+	}
+	if grouping || n < least || n > MaxTokens {
+		return 0, notTokens(text, least)
+	}
+	return n, nil
+}
+
+func notTokens(text string, least int64) error {
+	return fmt.Errorf("%q must be a whole number from %d to %d", text, least, int64(MaxTokens))
+}

@@ -1,0 +1,98 @@
+package zlimit
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
+)
+
+// text returns the limit as the grammar has it.
+func (l Limit) text() grammar.Limit {
+	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod}
+}
+
+// String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s": the one
+// of [Limit.MarshalText], of the command and of files of limits.
+func (l Limit) String() string { return l.text().String() }
+
+// MarshalText returns the limit as [Limit.String] does, and a [*ValidationError] for a limit that breaks a rule.
+func (l Limit) MarshalText() ([]byte, error) {
+	if err := l.validate("limit", time.Millisecond); err != nil {
+		return nil, err
+	}
+	return []byte(l.String()), nil
+}
+
+// UnmarshalText sets the limit to the one that a text says, for configuration and [flag.TextVar]: NAME=CAPACITY[:REFILL]/PERIOD.
+// The limit holds CAPACITY tokens, and REFILL of them flow in per PERIOD; CAPACITY of them where REFILL is left out. A
+// number may have its digits in groups, as in 10_000. PERIOD is s, min, h or d, such a word as second or minutes, or a
+// duration such as 90s or 1h30m. Anything else is a [*ValidationError], and leaves the limit as it is.
+func (l *Limit) UnmarshalText(text []byte) error {
+	parsed, err := grammar.ParseLimit(string(text))
+	if err != nil {
+		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
+	}
+	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period}
+	if err := next.validate("limit", time.Millisecond); err != nil {
+		return err
+	}
+	*l = next
+	return nil
+}
+
+// limitJSON is a limit in JSON: what audit events hold, too.
+type limitJSON struct {
+	Name         string      `json:"name"`
+	Capacity     int64       `json:"capacity"`
+	RefillAmount *int64      `json:"refill_amount"`
+	RefillPeriod json.Number `json:"refill_period_seconds"`
+}
+
+// MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
+// event has it.
+func (l Limit) MarshalJSON() ([]byte, error) {
+	return json.Marshal(limitJSON{l.Name, l.Capacity, &l.RefillAmount, secondsOf(l.RefillPeriod)})
+}
+
+// secondsOf returns a duration in seconds, exactly.
+func secondsOf(d time.Duration) json.Number {
+	return json.Number(strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
+}
+
+// UnmarshalJSON sets the limit to the one of an object like that of [Limit.MarshalJSON], or of a string like that of
+// [Limit.MarshalText]. Without refill_amount the capacity flows in per period. Anything else is a [*ValidationError], and
+// leaves the limit as it is.
+func (l *Limit) UnmarshalJSON(text []byte) error {
+	switch {
+	case string(text) == "null":
+		return nil // as all of encoding/json has it
+	case bytes.HasPrefix(text, []byte(`"`)):
+		var form string
+		if err := json.Unmarshal(text, &form); err != nil {
+			return err
+		}
+		return l.UnmarshalText([]byte(form))
+	}
+	var body limitJSON
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&body); err != nil {
+		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
+	}
+	next := Limit{Name: body.Name, Capacity: body.Capacity, RefillAmount: body.Capacity}
+	if body.RefillAmount != nil {
+		next.RefillAmount = *body.RefillAmount
+	}
+	var err error
+	if next.RefillPeriod, err = time.ParseDuration(body.RefillPeriod.String() + "s"); err != nil {
+		return &ValidationError{Field: "limit refill period", Value: body.RefillPeriod.String(), Reason: "must be a number of seconds"}
+	}
+	if err := next.validate("limit", time.Millisecond); err != nil {
+		return err
+	}
+	*l = next
+	return nil
+}

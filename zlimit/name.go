@@ -1,0 +1,29 @@
+package zlimit
+
+import (
+	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/layout"
+)
+
+// Name returns the name of an entity or of a resource that stands for any text, such as a path, an e-mail address or a
+// model of somebody else's: two texts never have the same name.
+//
+// A text that may be a name, and holds no "%", is its own name. Otherwise each byte that names do not hold, and each "%",
+// becomes "%" and two hexadecimal digits, as in URLs; so does the first byte of a name that is reserved. What is longer
+// than 256 bytes then is cut, and ends in the SHA-256 hash of the text. [OriginalName] gives a text back that was not
+// cut. The name of "" is "", which every call refuses: a caller that is not known must not share the limits of others.
+func Name(text string) string { return grammar.EncodeName(text, reservedName) }
+
+// OriginalName returns the text whose [Name] a name is; false when that is not known: of a text that was cut, and of a
+// name that Name does not return.
+func OriginalName(name string) (text string, ok bool) {
+	if name == "" {
+		return "", false
+	}
+	return grammar.DecodeName(name, reservedName)
+}
+
+// reservedName reports whether a name means something else where resources stand.
+func reservedName(name string) bool {
+	return name == DefaultResource || layout.EntityConfigRegistryReserves(name)
+}

@@ -1,0 +1,217 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// real are names of entities and resources as they are met.
+var real = []string{
+	"publishers/google/models/gemini-1.5-pro@001",
+	"arn:aws:bedrock:us-east-1::foundation-model/anthropic.claude-3",
+	"auth0|5f7c8ec7c33c6c004bbafe82",
+	"+491701234567",
+	"/v1/chat/completions",
+	"01-ai/yi-34b",
+	"a/BUCKET",
+	"user+tag@example.com",
+	"~me",
+	"-x",
+	"=1",
+	"50%",
+	strings.Repeat("x", 65),
+	strings.Repeat("y", 256),
+}
+
+// TestNamesOfTheRealWorld goes through everything that is done with an entity and a resource.
+func TestNamesOfTheRealWorld(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s)
+		limits := []Limit{PerDay("rpd", 100)}
+		create(t, l, Entity{ID: "org/1"})
+		for _, name := range real {
+			create(t, l, Entity{ID: name, ParentID: "org/1", Cascade: true})
+			if err := l.Limits.SetResource(ctx, name, limits); err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Limits.SetEntity(ctx, name, name, []Limit{PerDay("rpd", 50)}); err != nil {
+				t.Fatal(err)
+			}
+			acquire(t, l, Request{Entity: name, Resource: name, Consume: Amounts{"rpd": 3}})
+		}
+		sorted := slices.Sorted(slices.Values(real))
+		if diff := cmp.Diff(sorted, collect(t, "Resources", l.Limits.Resources(ctx))); diff != "" {
+			t.Errorf("Resources() (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(sorted, collect(t, "ResourcesWith", l.Limits.ResourcesWith(ctx))); diff != "" {
+			t.Errorf("ResourcesWith() (-want +got):\n%s", diff)
+		}
+		var children []string
+		for _, e := range collect(t, "Children", l.Entities.Children(ctx, "org/1")) {
+			children = append(children, e.ID)
+		}
+		if diff := cmp.Diff(sorted, children); diff != "" {
+			t.Errorf("Children() (-want +got):\n%s", diff)
+		}
+		fresh := newLimiter(t, s) // which knows nothing from memory
+		for _, name := range real {
+			statuses, err := fresh.Available(ctx, name, name)
+			if err != nil || len(statuses) != 1 || statuses[0].Available != 47 || statuses[0].Entity != name || statuses[0].Resource != name {
+				t.Errorf("Available(%s) = %+v, %v, want 47 of 50", name, statuses, err)
+			}
+			if parent, err := fresh.Available(ctx, "org/1", name); err != nil || len(parent) != 1 || parent[0].Available != 97 {
+				t.Errorf("Available(org/1, %s) = %+v, %v, want 97 of 100", name, parent, err)
+			}
+			if got := collect(t, "EntitiesWith", l.Limits.EntitiesWith(ctx, name)); !slices.Equal(got, []string{name}) {
+				t.Errorf("EntitiesWith(%s) = %v, want itself", name, got)
+			}
+			buckets := collect(t, "Buckets", fresh.Entities.Buckets(ctx, name))
+			if len(buckets) != 1 || buckets[0].Entity != name || buckets[0].Resource != name {
+				t.Errorf("Buckets(%s) = %+v, want one", name, buckets)
+			}
+			if got := actions(t, l, name); !slices.Equal(got, []AuditAction{ActionEntityCreated, ActionLimitsSet}) {
+				t.Errorf("events of %s: %v", name, got)
+			}
+			if got := actions(t, l, AuditResource(name)); !slices.Equal(got, []AuditAction{ActionLimitsSet}) {
+				t.Errorf("events of resource %s: %v", name, got)
+			}
+		}
+		for _, name := range real {
+			if err := errors.Join(fresh.Entities.Delete(ctx, name), fresh.Limits.DeleteResource(ctx, name)); err != nil {
+				t.Errorf("deletion of %s = %v", name, err)
+			}
+			if buckets := collect(t, "Buckets", fresh.Entities.Buckets(ctx, name)); len(buckets) > 0 {
+				t.Errorf("after the deletion of %s: %+v", name, buckets)
+			}
+		}
+	})
+}
+
+func TestNamesThatAreRefused(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	rule := "must hold only ASCII letters, digits and _.-:@/+|=~%"
+	for name, reason := range map[string]string{
+		"":                       "must not be empty",
+		"a#b":                    rule,
+		"a b":                    rule,
+		"é":                      rule,
+		"a\x00":                  rule,
+		"a\\b":                   rule,
+		"$SYSTEM":                rule,
+		strings.Repeat("x", 257): "must have at most 256 characters",
+	} {
+		var invalid *ValidationError
+		_, err := l.Available(ctx, name, "gpt-4")
+		if !errors.As(err, &invalid) || invalid.Field != "entity" || invalid.Reason != reason {
+			t.Errorf("entity %q: %v, want %q", name, err, reason)
+		}
+		if name == "" { // Resource may be empty, and the consumption says it
+			continue
+		}
+		_, err = l.Available(ctx, "alice", name)
+		if !errors.As(err, &invalid) || invalid.Field != "resource" || invalid.Reason != reason {
+			t.Errorf("resource %q: %v, want %q", name, err, reason)
+		}
+	}
+	for _, name := range []string{"PK", "ttl", "GSI1PK", DefaultResource} {
+		var invalid *ValidationError
+		if _, err := l.Available(ctx, "alice", name); !errors.As(err, &invalid) || invalid.Reason != "is reserved" {
+			t.Errorf("resource %s: %v, want it reserved", name, err)
+		}
+		if _, err := l.Available(ctx, name, Name(name)); !errors.Is(err, ErrNoLimits) { // entities are not attributes
+			t.Errorf("entity %s: %v, want none but ErrNoLimits", name, err)
+		}
+	}
+}
+
+// FuzzName asks of two texts that their names are valid, differ as they do, and are read as they were written from every
+// kind of key.
+func FuzzName(f *testing.F) {
+	for _, name := range real {
+		f.Add(name, name, 1)
+	}
+	f.Add("", "PK", 0)
+	f.Add("a#b/ENTITY#", DefaultResource, 31)
+	f.Add("%", "%25", 7)
+	f.Add(strings.Repeat("é", 200), strings.Repeat("é", 200)+"x", 3)
+	f.Fuzz(func(t *testing.T, a, b string, shard int) {
+		x, y := Name(a), Name(b)
+		for text, name := range map[string]string{a: x, b: y} {
+			if text == "" {
+				if name != "" {
+					t.Fatalf("Name(%q) = %q", text, name)
+				}
+				return
+			}
+			if err := errors.Join(validateEntity("entity", name), validateResource(name)); err != nil {
+				t.Fatalf("Name(%q) = %q: %v", text, name, err)
+			}
+			back, ok := OriginalName(name)
+			if ok && back != text || !ok && !strings.Contains(name, "%~") {
+				t.Fatalf("OriginalName(%q) = %q, %t, want %q", name, back, ok, text)
+			}
+			if !strings.Contains(text, "%") && validateResource(text) == nil && name != text {
+				t.Fatalf("Name(%q) = %q, want it as it is", text, name)
+			}
+		}
+		if (a == b) != (x == y) {
+			t.Fatalf("the names of %q and %q are %q and %q", a, b, x, y)
+		}
+		shard &= 31
+		checkKeys(t, x, y, shard)
+	})
+}
+
+// checkKeys asks of every key that has an entity or a resource that it is read as it was written, and by no other parser.
+func checkKeys(t *testing.T, entity, resource string, shard int) {
+	t.Helper()
+	parsers := map[string]func(store.Key) (any, bool){
+		"entity":   func(k store.Key) (any, bool) { p, ok := layout.ParseEntityKey(k); return p, ok },
+		"bucket":   func(k store.Key) (any, bool) { p, ok := layout.ParseBucketKey(k); return p, ok },
+		"config":   func(k store.Key) (any, bool) { p, ok := layout.ParseEntityConfigKey(k); return p, ok },
+		"resource": func(k store.Key) (any, bool) { p, ok := layout.ParseResourceConfigKey(k); return p, ok },
+		"usage":    func(k store.Key) (any, bool) { p, ok := layout.ParseUsageKey(k); return p, ok },
+		"audit":    func(k store.Key) (any, bool) { p, ok := layout.ParseAuditKey(k); return p, ok },
+		"system":   func(k store.Key) (any, bool) { p, ok := layout.ParseSystemConfigKey(k); return p, ok },
+	}
+	const ns = "n"
+	keys := map[string]interface{ Key() store.Key }{
+		"entity":   layout.EntityKey{NS: ns, Entity: entity},
+		"bucket":   layout.BucketKey{NS: ns, Entity: entity, Resource: resource, Shard: shard},
+		"config":   layout.EntityConfigKey{NS: ns, Entity: entity, Resource: resource},
+		"resource": layout.ResourceConfigKey{NS: ns, Resource: resource},
+		"usage":    layout.UsageKey{NS: ns, Entity: entity, Resource: resource, WindowKey: "2026-01-02T15:00:00Z"},
+		"audit":    layout.AuditKey{NS: ns, Entity: AuditResource(resource), EventID: "01J"},
+	}
+	for _, kind := range slices.Sorted(maps.Keys(keys)) {
+		key := keys[kind].Key()
+		if len(key.PK) > 2048 || len(key.SK) > 1024 {
+			t.Fatalf("%s: %q is longer than DynamoDB allows", kind, key)
+		}
+		for other, parse := range parsers {
+			got, ok := parse(key)
+			if ok != (other == kind) || ok && fmt.Sprint(got) != fmt.Sprint(keys[kind]) {
+				t.Fatalf("%s: parse %q as %s = %+v, %t, want %+v", kind, key, other, got, ok, keys[kind])
+			}
+		}
+	}
+}
+
+// TestNameInKeys does it for names as they are met.
+func TestNameInKeys(t *testing.T) {
+	for _, name := range real {
+		checkKeys(t, name, name, 3)
+	}
+}
