@@ -204,8 +204,8 @@ func TestManagedInput(t *testing.T) {
 	rpm := []Limit{PerMinute("rpm", 1)}
 	gpt := ConfigLevel{Resource: "gpt-4"}
 	for want, config := range map[string]StoredConfig{
-		`invalid resource "4": must start with a letter`:                         {Level: ConfigLevel{Resource: "4"}, Limits: rpm},
-		`invalid entity "#": must start with`:                                    {Level: ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
+		`invalid resource "4 4": must hold only`:                         {Level: ConfigLevel{Resource: "4 4"}, Limits: rpm},
+		`invalid entity "#": must hold only`:                                    {Level: ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
 		`invalid on unavailable "allow": must be`:                                {Level: gpt, Limits: rpm, OnUnavailable: Allow},
 		`invalid audit retention "24h0m0s": is for the system`:                   {Level: gpt, Limits: rpm, AuditRetention: day},
 		`invalid limits of system[rpm] capacity "0"`:                             {Limits: []Limit{{Name: "rpm", RefillAmount: 1, RefillPeriod: time.Second}}},
@@ -222,7 +222,7 @@ func TestManagedInput(t *testing.T) {
 	if _, err := l.Managed.Lock(ctx, time.Millisecond); err == nil || !strings.Contains(err.Error(), `invalid lease "1ms"`) {
 		t.Errorf("Lock(1ms) = %v", err)
 	}
-	if _, err := l.Managed.Read(ctx, ConfigLevel{Resource: "4"}); err == nil {
+	if _, err := l.Managed.Read(ctx, ConfigLevel{Resource: "4 4"}); err == nil {
 		t.Error("Read() of an invalid level = nil")
 	}
 	if err := l.Close(); err != nil {

@@ -161,16 +161,13 @@ asks no bucket; zlimit available does.`,
 				return err
 			}
 			type result struct {
-				Entity        string        `json:"entity"`
-				Resource      string        `json:"resource"`
-				Source        zlimit.Source `json:"source"`
-				OnUnavailable string        `json:"on_unavailable"`
-				Limits        []limitJSON   `json:"limits"`
+				Entity        string         `json:"entity"`
+				Resource      string         `json:"resource"`
+				Source        zlimit.Source  `json:"source"`
+				OnUnavailable string         `json:"on_unavailable"`
+				Limits        []zlimit.Limit `json:"limits"`
 			}
-			r := result{args[0], args[1], found.Source, found.OnUnavailable.String(), []limitJSON{}}
-			for _, limit := range found.Limits {
-				r.Limits = append(r.Limits, limitJSON{limit.Name, limit.Capacity, limit.RefillAmount, limit.RefillPeriod.Seconds()})
-			}
+			r := result{args[0], args[1], found.Source, found.OnUnavailable.String(), found.Limits}
 			return a.print(r, func(p *page) {
 				p.linef("%s/%s, limits of the level %s", r.Entity, r.Resource, r.Source)
 				p.linef("on unavailable: %s", r.OnUnavailable)

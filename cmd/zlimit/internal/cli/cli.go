@@ -148,6 +148,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 	root.AddCommand(
 		a.demoCommand(),
 		a.simulateCommand(),
+		a.benchCommand(),
 		a.setupCommand(),
 		a.acquireCommand(),
 		a.availableCommand(),
