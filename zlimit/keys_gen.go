@@ -11,7 +11,7 @@ type Key struct {
 	PK, SK string
 }
 
-// EntityKey returns the key of an entity item: somebody or something that is limited.
+// EntityKey returns the key of an entity item: a user, key, team or other party that is limited.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #META
@@ -92,8 +92,8 @@ func ResourceRegistryKey(ns string) Key {
 	return Key{PK: ns + "/SYSTEM#", SK: "#RESOURCES"}
 }
 
-// EntityConfigRegistryKey returns the key of an entity config registry item: how many entities have limits of their
-// own, for each resource.
+// EntityConfigRegistryKey returns the key of an entity config registry item: for each resource, how many entities have
+// limits of their own.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #ENTITY_CONFIG_RESOURCES
@@ -143,8 +143,8 @@ func NamespaceIDKey(id string) Key {
 	return Key{PK: "_/SYSTEM#", SK: "#NSID#" + id}
 }
 
-// StreamLeaseKey returns the key of a stream lease item: how far the consumers of the change stream have come in one
-// partition, and which of them has it.
+// StreamLeaseKey returns the key of a stream lease item: how far one partition of the change stream is applied, and
+// which consumer has it.
 //
 //	PK = _/SYSTEM#
 //	SK = #STREAM#{partition}

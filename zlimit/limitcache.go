@@ -95,8 +95,8 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 	return limits, nil
 }
 
-// again reads the limits of a bucket again. Without a time in memory every request goes by the limits that were stored
-// when it came: a read that may be moments behind, or that another request began before, does not do.
+// again reads the limits of a bucket again. Without a time in memory, every request goes by the limits that were stored
+// when it came. A read that may be moments behind, or that another request began before, does not tell those.
 func (c *limitCache) again(ctx context.Context, b *protocol.Bucket) (*protocol.Limits, error) {
 	if c.l.options.configTTL == 0 {
 		return c.After(ctx, b, c.l.engine.NextEpoch())
@@ -119,7 +119,8 @@ func (c *limitCache) After(ctx context.Context, b *protocol.Bucket, epoch int64)
 // renewal returns the age at which limits are read again in the background.
 func (o *options) renewal() time.Duration { return o.configTTL - o.configTTL/5 }
 
-// A reload says which levels to read again: those of an age, or those not known to be as new as an epoch, consistently.
+// A reload says which levels to read again: those of an age, or consistently those that are not known to be as new as
+// an epoch.
 type reload struct {
 	maxAge time.Duration
 	after  int64 // 0 for levels of an age

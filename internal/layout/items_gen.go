@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Entity is an entity item. Somebody or something that is limited.
+// Entity is an entity item. A user, key, team or other party that is limited.
 type Entity struct {
 	Key EntityKey
 
@@ -699,8 +699,8 @@ func DecodeResourceRegistry(item expr.Item) (ResourceRegistry, error) {
 	return it, d.err
 }
 
-// EntityConfigRegistry is an entity config registry item. How many entities have limits of their own, for each
-// resource.
+// EntityConfigRegistry is an entity config registry item. For each resource, how many entities have limits of their
+// own.
 type EntityConfigRegistry struct {
 	Key EntityConfigRegistryKey
 
@@ -1132,8 +1132,7 @@ func DecodeNamespaceID(item expr.Item) (NamespaceID, error) {
 	return it, d.err
 }
 
-// StreamLease is a stream lease item. How far the consumers of the change stream have come in one partition, and which
-// of them has it.
+// StreamLease is a stream lease item. How far one partition of the change stream is applied, and which consumer has it.
 type StreamLease struct {
 	Key StreamLeaseKey
 

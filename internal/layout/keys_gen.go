@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// EntityKey addresses an entity item: somebody or something that is limited.
+// EntityKey addresses an entity item: a user, key, team or other party that is limited.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #META
@@ -358,8 +358,8 @@ func ParseResourceRegistryKey(key store.Key) (ResourceRegistryKey, bool) {
 	return k, pk.done() && key.SK == "#RESOURCES"
 }
 
-// EntityConfigRegistryKey addresses an entity config registry item: how many entities have limits of their own, for
-// each resource.
+// EntityConfigRegistryKey addresses an entity config registry item: for each resource, how many entities have limits of
+// their own.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #ENTITY_CONFIG_RESOURCES
@@ -535,8 +535,8 @@ func ParseNamespaceIDKey(key store.Key) (NamespaceIDKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
-// StreamLeaseKey addresses a stream lease item: how far the consumers of the change stream have come in one partition,
-// and which of them has it.
+// StreamLeaseKey addresses a stream lease item: how far one partition of the change stream is applied, and which
+// consumer has it.
 //
 //	PK = _/SYSTEM#
 //	SK = #STREAM#{partition}
@@ -712,7 +712,7 @@ func QueryNamespaces() store.Query {
 	}
 }
 
-// QueryNamespaceIDs asks for the namespaces, with those that have lost their name.
+// QueryNamespaceIDs asks for the namespaces, including those that have lost their name.
 //
 //	PK = _/SYSTEM#
 //	SK = #NSID#…
