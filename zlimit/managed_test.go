@@ -204,8 +204,8 @@ func TestManagedInput(t *testing.T) {
 	rpm := []Limit{PerMinute("rpm", 1)}
 	gpt := ConfigLevel{Resource: "gpt-4"}
 	for want, config := range map[string]StoredConfig{
-		`invalid resource "4 4": must hold only`:                         {Level: ConfigLevel{Resource: "4 4"}, Limits: rpm},
-		`invalid entity "#": must hold only`:                                    {Level: ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
+		`invalid resource "4 4": must hold only`:                                 {Level: ConfigLevel{Resource: "4 4"}, Limits: rpm},
+		`invalid entity "#": must hold only`:                                     {Level: ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
 		`invalid on unavailable "allow": must be`:                                {Level: gpt, Limits: rpm, OnUnavailable: Allow},
 		`invalid audit retention "24h0m0s": is for the system`:                   {Level: gpt, Limits: rpm, AuditRetention: day},
 		`invalid limits of system[rpm] capacity "0"`:                             {Limits: []Limit{{Name: "rpm", RefillAmount: 1, RefillPeriod: time.Second}}},
