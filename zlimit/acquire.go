@@ -23,8 +23,8 @@ import (
 // limits name, which may be none.
 //
 // Its cost, for each bucket:
-//   - A bucket that this process used before costs one conditional write: one call, one write unit. Under
-//     [WithCoalescing], requests that wait for a write of a bucket share the next one.
+//   - A bucket that this process used before costs one conditional write: one call, one write unit. Where many
+//     requests of one bucket come at once, they share writes, see [WithCoalescing].
 //   - A lost race costs one write more.
 //   - A bucket seen for the first time costs a batch read before, of three read units.
 //   - A rejection costs nothing when this process has seen the buckets within the time of [WithRejectionCache].

@@ -74,8 +74,8 @@ type AuditQuery struct {
 }
 
 // Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop
-// goes on, consistently: a read unit per 4 KB of events, 100 events to a page, or [AuditQuery.Limit] if that is less.
-// An event past its retention is left out. An error ends the loop.
+// goes on, consistently. A page has 100 events, or [AuditQuery.Limit] if that is less, and costs a read unit per 4 KB
+// of events. An event past its retention is left out. An error ends the loop.
 func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) iter.Seq2[AuditEvent, error] {
 	return func(yield func(AuditEvent, error) bool) {
 		query, err := s.query(entity, &q)

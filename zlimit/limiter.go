@@ -113,6 +113,11 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 	if o.callTimeout == 0 {
 		o.callTimeout = defaultCallTimeout(s)
 	}
+	if _, immediate := s.(store.Immediate); o.writesAtOnce == byStore && immediate {
+		o.writesAtOnce = 0
+	} else if o.writesAtOnce == byStore {
+		o.writesAtOnce = sharedAfter
+	}
 	l := &RateLimiter{
 		common:  c,
 		store:   s,
@@ -159,7 +164,7 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 		Freshness:    l.options.freshnessOf,
 		MaxShards:    o.maxShards,
 		RejectionAge: o.rejectionCache,
-		Coalesce:     o.coalescing,
+		WritesAtOnce: o.writesAtOnce,
 		Buckets:      o.cacheSize,
 		MaxLead:      o.maxLead(),
 		SettleLimit:  settleTimeout,
@@ -321,9 +326,8 @@ func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (S
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an [*ExceededError].
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, and the
-// limits of a bucket changed since the bucket was last used, it brings the bucket in line by one write, so that the
-// wait holds.
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
+// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)
 	if err != nil {

@@ -27,7 +27,8 @@ type traffic struct {
 	DSN        string
 	Seed       uint64
 	Skew       time.Duration // of its clock
-	Coalesce   bool          // its goroutines share writes
+	Coalesce   bool          // its goroutines share writes early
+	Each       bool          // or not at all
 	Goroutines int
 	Rounds     int // bursts, with pauses in which buckets fill up
 	Asks       int // of each goroutine in a round
@@ -59,6 +60,9 @@ func (tr *traffic) run() int {
 	opts := []Option{WithClock(clock), WithBucketTTL(0), WithCallTimeout(time.Minute)}
 	if tr.Coalesce {
 		opts = append(opts, WithCoalescing())
+	}
+	if tr.Each {
+		opts = append(opts, WithoutCoalescing())
 	}
 	l, err := Open(ctx, tr.DSN, opts...)
 	if err != nil {
@@ -226,7 +230,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 	for i, lane := range lanes {
 		group.Go(func() {
 			for j, tr := range lane {
-				tr.DSN, tr.Seed, tr.Coalesce, tr.Goroutines, tr.Asks = dsn, uint64(i+100*j), i%2 == 1, 8, 9
+				tr.DSN, tr.Seed, tr.Coalesce, tr.Each, tr.Goroutines, tr.Asks = dsn, uint64(i+100*j), i%2 == 1, i%4 == 2, 12, 6
 				acts, err := observe(&tr)
 				if err != nil {
 					t.Error(err)

@@ -51,10 +51,11 @@ type UsageQuery struct {
 // It reads as the loop goes on, and may be moments behind. What it costs depends on what is asked for:
 //   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, some ten of them, at most 1 MB to a
 //     call. Without a resource they cost one call more for each resource of the entity, and one.
-//   - Daily and monthly windows of an entity: half a read unit for each window, whether there is a snapshot or not, 100
+//   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot, 100
 //     windows to a call. With a Limit below that, the first call reads as many, and each later one twice as many, up to
-//     100. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a
-//     unit find the first and the last. Without a resource all of that for each resource, which are found as above.
+//     100. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a unit find the
+//     first and the last window. Without a resource all of that is paid for each resource of the entity, which are found
+//     as above.
 //   - Windows of a resource, over all entities, cost half a read unit per 4 KB of an index, some 20 entries, and half a
 //     unit for each snapshot, with two calls for each 100. Daily and monthly windows take at least one call of half a
 //     unit for each window.

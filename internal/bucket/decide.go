@@ -66,12 +66,20 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case s == nil:
 		p.Create(c, d, 0, 1, now)
-	case c.leads(s, now):
-		p.advance(s, c, d, now) // nothing flows in, and the stamp is set back
-	case !c.Matches(s):
-		p.advance(s, c, d, max(now, s.RefilledAt+1)) // a new stamp, so that plans for the old parameters fail
-	case len(d.levels) > 0 || !p.spend(s, c, d, now):
-		p.advance(s, c, d, max(now, s.RefilledAt)) // a stamp does not move back for clocks that differ a little
+	case !c.InLine(s, now) || len(d.levels) > 0 || !p.spend(s, c, d, now):
+		p.advance(s, c, d, c.stamp(s, now))
+	}
+}
+
+// stamp returns the refill stamp that an advance of an item at a time writes.
+func (c *Config) stamp(s *State, now int64) int64 {
+	switch {
+	case c.leads(s, now): // nothing flows in, and the stamp is set back
+		return now
+	case !c.Matches(s): // a new stamp, so that plans for the old parameters fail
+		return max(now, s.RefilledAt+1)
+	default: // a stamp does not move back for clocks that differ a little
+		return max(now, s.RefilledAt)
 	}
 }
 

@@ -269,3 +269,35 @@ func TestPiledUpLimitsGo(t *testing.T) {
 		}
 	}
 }
+
+// TestStampsAheadGiveNothing has one of two shards with a refill stamp ahead of the time: what flows into the other one
+// until then is not there yet.
+func TestStampsAheadGiveNothing(t *testing.T) {
+	const now = 1_000_000
+	c := &Config{Params: []Params{{"rpm", 100_000, 1000, 1}}, Lead: 10_000}
+	shards := divided(c, 2, now).images()
+	shards[0].RefilledAt = now + 5
+	for _, s := range shards {
+		s.find("rpm").Tokens = 0
+	}
+	status := c.Statuses(nil, shards, &Demand{}, now)[0]
+	if status.Available != 0 {
+		t.Errorf("%d are available, want 0", status.Available)
+	}
+	shards[1].find("rpm").Capacity++ // the shard is brought in line a millisecond later, with a new stamp
+	parts, ok := c.Gather(shards, &Demand{}, true, now)
+	if !ok || len(parts) != 2 || parts[0].Plan.Now != now+5 || parts[1].Plan.Now != now+1 {
+		t.Fatalf("Gather() = %+v, %t, want stamps at %d and %d", parts, ok, now+5, now+1)
+	}
+	left := int64(0)
+	for _, p := range parts {
+		for _, step := range p.Plan.Steps {
+			if step.Kind == Credit && step.Limit == "rpm" {
+				left += step.Values[1]
+			}
+		}
+	}
+	if left != 500 {
+		t.Errorf("the shards are left with %d, want the refill of one of them in a millisecond, 500", left)
+	}
+}

@@ -75,14 +75,13 @@ func (c *Config) whole(shards []*State, p *Params, now int64) (sum standing) {
 	return sum
 }
 
-// latest returns the time from which on a full shard's refill belongs to the others: the latest refill stamp, and now at
-// most.
+// latest returns the time from which on a full shard's refill belongs to the others: the latest refill stamp.
 func (c *Config) latest(shards []*State, now int64) int64 {
 	latest := int64(math.MinInt64)
 	for _, s := range shards {
 		latest = max(latest, c.since(s, now))
 	}
-	return min(latest, now)
+	return latest
 }
 
 // standing returns where a limit stands in one shard, when the configured parameters take the place of others. A limit
@@ -95,6 +94,7 @@ func (c *Config) standing(s *State, p *Params, latest, now int64) standing {
 	}
 	capacity = min(capacity, s.share(p.Name, l.Capacity)) // what flowed in so far did so below the old one
 	from := c.since(s, now)
+	latest = min(latest, now)
 	held := min(add(l.Tokens, s.flow(l, from, latest)), capacity)
 	refilled := add(held, s.flow(l, max(from, latest), now))
 	level := min(refilled, capacity)

@@ -71,9 +71,9 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// leash is a shell script that becomes the command in its arguments, after it
-// has left a watcher behind that ends the command once standard input closes. A
-// line there lets the watcher go. The test process holds the other end, so the
+// leash is a shell script that becomes the command in its arguments. Before, it
+// starts a watcher that ends the command once standard input closes. A line
+// there lets the watcher go. The test process holds the other end, so the
 // engine cannot outlive it, whether it returns, panics or is killed. The leash
 // needs no goroutine, which a test for leaks would count, and no system call of
 // one platform.

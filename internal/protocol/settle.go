@@ -228,10 +228,16 @@ func (e *Engine) settle(ctx context.Context, c *correction) error {
 	if s == nil {
 		s = e.draw(c.bucket)
 	}
-	if !e.options.Coalesce {
+	q := &s.queue
+	switch {
+	case e.options.WritesAtOnce == 0:
 		return e.settleDirect(ctx, c, s, c.amounts)
+	case q.begin(e.options.WritesAtOnce):
+		defer e.finish(ctx, q)
+		return e.settleDirect(ctx, c, s, c.amounts)
+	default:
+		return e.shareWrite(ctx, &waiter{queue: q, correction: c, shard: s})
 	}
-	return e.do(ctx, &waiter{queue: &s.queue, correction: c, shard: s})
 }
 
 // settleDirect writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a

@@ -264,10 +264,16 @@ func (e *Engine) take(ctx context.Context, l *level, to *taking) error {
 		to.took(l, nil, l.demand.Amounts)
 		return nil
 	}
-	if !e.options.Coalesce {
+	q := &l.bucket.queue
+	switch {
+	case e.options.WritesAtOnce == 0:
 		return e.takeDirect(ctx, l, to)
+	case q.begin(e.options.WritesAtOnce):
+		defer e.finish(ctx, q)
+		return e.takeDirect(ctx, l, to)
+	default:
+		return e.shareWrite(ctx, &waiter{queue: q, level: l, taking: to})
 	}
-	return e.do(ctx, &waiter{queue: &l.bucket.queue, level: l, taking: to})
 }
 
 // takeDirect takes the demand of a level from a shard drawn at random, or where that falls short from several.

@@ -29,8 +29,8 @@ func (s *AuditService) Events(entity string, q zlimit.AuditQuery) ([]zlimit.Audi
 }
 
 // EventsSeq yields the events of an entity, of [zlimit.AuditSystem], or of an [zlimit.AuditResource]. It reads page by
-// page as the loop goes on, consistently: a read unit per 4 KB of events, 100 events to a page, or
-// [zlimit.AuditQuery.Limit] if that is less. An event past its retention is left out. An error ends the loop.
+// page as the loop goes on, consistently. A page has 100 events, or [zlimit.AuditQuery.Limit] if that is less, and
+// costs a read unit per 4 KB of events. An event past its retention is left out. An error ends the loop.
 func (s *AuditService) EventsSeq(entity string, q zlimit.AuditQuery) iter.Seq2[zlimit.AuditEvent, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.AuditEvent, error] {
 		return s.core.Events(ctx, entity, q)

@@ -119,9 +119,8 @@ func (l *RateLimiter) Available(entity, resource string) (zlimit.Statuses, error
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an
 // [*zlimit.ExceededError].
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, and the
-// limits of a bucket changed since the bucket was last used, it brings the bucket in line by one write, so that the
-// wait holds.
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
+// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
 func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -144,8 +143,8 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 // limits name, which may be none.
 //
 // Its cost, for each bucket:
-//   - A bucket that this process used before costs one conditional write: one call, one write unit. Under
-//     [zlimit.WithCoalescing], requests that wait for a write of a bucket share the next one.
+//   - A bucket that this process used before costs one conditional write: one call, one write unit. Where many requests
+//     of one bucket come at once, they share writes, see [zlimit.WithCoalescing].
 //   - A lost race costs one write more.
 //   - A bucket seen for the first time costs a batch read before, of three read units.
 //   - A rejection costs nothing when this process has seen the buckets within the time of [zlimit.WithRejectionCache].
