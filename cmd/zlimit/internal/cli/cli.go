@@ -141,7 +141,6 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 	flags.StringVar(&a.store, "store", "", "`DSN` of the store (default $ZLIMIT_STORE)")
 	flags.StringVar(&a.namespace, "namespace", zlimit.DefaultNamespace, "`name` of the namespace to work in")
 	flags.VarP(&a.output, "output", "o", "`form` of the result, table or json")
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
@@ -161,8 +160,10 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 		a.auditCommand(),
 		a.aggregateCommand(),
 		a.quotaCommand(),
+		a.manCommand(),
 		a.versionCommand(),
 	)
+	a.completeNames(root)
 	hideFlags(root)
 	return root
 }
