@@ -157,6 +157,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 		a.bucketCommand(),
 		a.usageCommand(),
 		a.capacityCommand(),
+		a.topCommand(),
 		a.auditCommand(),
 		a.aggregateCommand(),
 		a.quotaCommand(),

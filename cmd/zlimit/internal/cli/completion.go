@@ -25,7 +25,7 @@ type completion func(ctx context.Context, l *zlimit.RateLimiter, typed string) (
 // completeNames has all commands offer names from the store: for the words ENTITY, RESOURCE and NAME of their lines of use,
 // and for the flags of those names.
 func (a *app) completeNames(cmd *cobra.Command) {
-	offers := map[string]completion{"ENTITY": completeEntities, "RESOURCE": completeResources}
+	offers := map[string]completion{"ENTITY": completeEntities, "RESOURCE": completeResources, "[RESOURCE]": completeResources}
 	if cmd.HasParent() && cmd.Parent().Name() == "namespace" {
 		offers["NAME"] = completeNamespaces
 	}
