@@ -91,7 +91,7 @@ func facadeFiles(core string) (map[string][]byte, error) {
 	return emit.Blocking(f)
 }
 
-// generate writes those outputs that differ from what is there.
+// generate writes those outputs that differ from the files.
 func generate(root string, outputs func() (map[string][]byte, error)) error {
 	files, err := outputs()
 	if err != nil {

@@ -146,7 +146,7 @@ type trip struct {
 	sent   int64
 	closed costs // of the model's calls when the request was sent
 	own    costs // of the call itself
-	loose  bool  // nobody reserved it
+	loose  bool  // it has no reservation
 	id     uint64
 }
 

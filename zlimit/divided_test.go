@@ -48,7 +48,7 @@ func TestFullShardsKeepRefill(t *testing.T) {
 	reject(t, l, ask(Amounts{"rpm": 3}))
 }
 
-// TestDividedBucketIsDeleted has another process delete a divided bucket whose shards are to be made even.
+// TestDividedBucketIsDeleted deletes a divided bucket, from another process, whose shards are to be made even.
 func TestDividedBucketIsDeleted(t *testing.T) {
 	c := newClock()
 	s := Store{impl: partitioned{newMemory(t).impl}}

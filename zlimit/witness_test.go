@@ -19,10 +19,11 @@ import (
 // farAhead is by how much a refill stamp is ahead of a clock that may set it back.
 const farAhead = 5 * time.Second
 
-// A witness stands before a store and holds every physical write of a bucket item against the ideal bucket in exact
-// rationals: what flowed in since the last write, what the write counts as consumed, and nothing else (I1, I2, I9). It
-// sees refill stamps go forward only, but for those that no clock should have written (I6), balances within the share of the item, and splits and merges that neither
-// mint nor lose (I7). It knows items, and nothing of how the limiter decides.
+// A witness stands before a store and compares every physical write of a bucket item with the ideal bucket in exact
+// rationals. The balance changes by what flowed in since the last write, by what the write counts as consumed, and by
+// nothing else (I1, I2, I9). It sees refill stamps go forward only, but for those that no clock should have written
+// (I6). Balances are within the share of the item, and splits and merges neither mint nor lose (I7). It knows items,
+// and nothing of how the limiter decides.
 type witness struct {
 	store.Store
 	mu     sync.Mutex
@@ -204,7 +205,7 @@ func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, appli
 	return nil
 }
 
-// judgeTogether holds shards that one transaction updates against their ideal buckets: refill that a full one could not
+// judgeTogether compares shards that one transaction updates with their ideal buckets. Refill that a full one could not
 // hold since the latest stamp of all may have moved to another one, and tokens may have moved among them. Where limits
 // change with it, refill comes by the old ones, below the lower of both capacities.
 func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layout.BucketKey]*layout.Bucket) error {

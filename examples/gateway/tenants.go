@@ -28,7 +28,7 @@ type team struct {
 	limits map[string][]zlimit.Limit
 }
 
-// teams are those that there are when the gateway starts for the first time; organizations come before their members.
+// teams are those that the gateway creates when it starts for the first time; organizations come before their members.
 var teams = []team{
 	{"acme", "", limitsOf(zlimit.PerMinute("requests", 100), zlimit.PerMinute("tokens", 20_000))},
 	{"acme-search", "acme", limitsOf(zlimit.PerMinute("requests", 60), zlimit.PerMinute("tokens", 10_000))},

@@ -55,9 +55,9 @@ func (shards tree) take(t *rapid.T, c *Config, at int, d *Demand, now int64) boo
 	return shards.gather(t, c, d, false, now)
 }
 
-// TestDividedIsWhole runs random programs on the shards of a bucket beside the ideal bucket that is whole: the shards
-// admit nothing that the ideal bucket would not, whatever of it they have together they admit, and as long as they are
-// kept even they never have less than seven eighths of the capacity below it.
+// TestDividedIsWhole runs random programs on the shards of a bucket beside the ideal bucket that is whole. The shards
+// admit nothing that the ideal bucket would not. They admit whatever of it they have together. As long as they are kept
+// even, they never have less than seven eighths of the capacity below it.
 func TestDividedIsWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{
@@ -112,8 +112,8 @@ func TestDividedIsWhole(t *testing.T) {
 	})
 }
 
-// TestGatherMovesRefill takes from one of two shards and waits: what the full shard could not hold is there for a demand
-// of all that the whole bucket has.
+// TestGatherMovesRefill takes from one of two shards and waits. A demand of all that the whole bucket has gets what the
+// full shard could not hold.
 func TestGatherMovesRefill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000}}}
@@ -232,7 +232,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPiledUpLimitsGo configures an item that has more limits than one write can take from it: they go one part after
+// TestPiledUpLimitsGo configures an item that has more limits than one write can take from it. They go one part after
 // another, and none of those that stay loses refill.
 func TestPiledUpLimitsGo(t *testing.T) {
 	for _, partial := range []bool{false, true} {

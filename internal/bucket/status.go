@@ -7,7 +7,7 @@ type Status struct {
 	Params
 	Available int64 // balance after a refill up to now, millitokens; negative in debt
 	Requested int64 // what the demand asks, millitokens
-	Wait      int64 // milliseconds until that much is there if nothing else happens; 0 when it is, Never when never
+	Wait      int64 // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
 }
 
 // Never is the wait for more than a limit can hold.

@@ -347,7 +347,7 @@ func (f *Faults) forwardInVain(
 	}
 	lost, err := lose(reply)
 	if err != nil {
-		_ = reply.Body.Close() // nobody reads it
+		_ = reply.Body.Close() // it is not read
 	}
 	return lost, err
 }

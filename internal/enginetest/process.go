@@ -25,8 +25,8 @@ const (
 	stopTimeout   = 5 * time.Second  // From SIGTERM to SIGKILL.
 )
 
-// errNotInstalled says that there is no engine on this machine, and none was
-// asked for by name.
+// errNotInstalled says that no engine is on this machine, and none was asked
+// for by name.
 var errNotInstalled = errors.New("no DynamoDB engine: run `make engine` or set " + envEndpoint)
 
 // errDied says that an engine ended before it answered, as it does when another

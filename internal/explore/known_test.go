@@ -13,7 +13,7 @@ import (
 // may break another rule.
 var open []string
 
-// lenient is the rule that the programs of the grammars may break: limits that a process read within the config TTL may
+// lenient is the rule that the programs of the grammars may break. Limits that a process read within the config TTL may
 // take the place of newer ones.
 const lenient = "back"
 

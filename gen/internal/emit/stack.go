@@ -286,7 +286,7 @@ func (w word) Program() string { return w.Lower() }
 // Throttles are the kinds of calls that DynamoDB throttles.
 func (d *stackData) Throttles() []word { return []word{"Read", "Write"} }
 
-// Policies are the programs that there are policies for.
+// Policies are the programs that have policies.
 func (d *stackData) Policies() []word { return []word{"Acquire", "Full", "Read"} }
 
 // A role is one that programs and people of the account take on.
