@@ -20,6 +20,9 @@ type Bucket struct {
 	Resource string
 	Shards   int // items over which the bucket is spread
 	Statuses Statuses
+	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is what was
+	// consumed between them, unless items of the bucket were joined or a bucket that had expired was made anew.
+	Consumed map[string]Quantity
 }
 
 // A spread is a bucket as its items have it.
@@ -73,8 +76,14 @@ func (b *spread) levels(now time.Time) []bucket.Status {
 // bucket returns the bucket as it stands at a time.
 func (b *spread) bucket(now time.Time) Bucket {
 	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: statusesOf(b.entity, b.resource, b.levels(now))}
+	found.Consumed = make(map[string]Quantity, len(found.Statuses))
 	for _, s := range b.shards {
 		found.Shards = max(found.Shards, s.Shards)
+		for _, l := range s.Limits {
+			if l.Name != bucket.WriteUnits {
+				found.Consumed[l.Name] += Quantity(l.Consumed)
+			}
+		}
 	}
 	return found
 }

@@ -266,6 +266,7 @@ type configItem struct {
 	limits   *[]layout.ConfigLimit
 	version  *int64
 	declared *int64  // the version that Apply wrote last; nil where it does not write
+	managed  *int64  // the version that a file of limits wrote last
 	policy   *string // nil where the level has none
 	days     *int64  // that audit events are kept; nil where the level does not say
 	encode   func() expr.Item
@@ -283,8 +284,8 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 			}
 		}
 		return configItem{
-			limits: &system.Limits, version: &system.ConfigVersion, policy: &system.OnUnavailable, days: &system.AuditRetentionDays,
-			encode: system.Encode,
+			limits: &system.Limits, version: &system.ConfigVersion, managed: &system.ManagedVersion,
+			policy: &system.OnUnavailable, days: &system.AuditRetentionDays, encode: system.Encode,
 		}, nil
 	case SourceResource:
 		resource := layout.ResourceConfig{Key: layout.ResourceConfigKey{NS: c.ns, Resource: c.resource}}
@@ -295,7 +296,8 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 			}
 		}
 		return configItem{
-			limits: &resource.Limits, version: &resource.ConfigVersion, declared: &resource.DeclaredVersion, encode: resource.Encode,
+			limits: &resource.Limits, version: &resource.ConfigVersion, managed: &resource.ManagedVersion,
+			declared: &resource.DeclaredVersion, encode: resource.Encode,
 		}, nil
 	default:
 		entity := layout.EntityConfig{Key: layout.EntityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
@@ -305,7 +307,9 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 				return configItem{}, err
 			}
 		}
-		return configItem{limits: &entity.Limits, version: &entity.ConfigVersion, encode: entity.Encode}, nil
+		return configItem{
+			limits: &entity.Limits, version: &entity.ConfigVersion, managed: &entity.ManagedVersion, encode: entity.Encode,
+		}, nil
 	}
 }
 
@@ -443,24 +447,27 @@ func (s *LimitService) replace(
 
 // delete deletes a level, if it exists.
 func (s *LimitService) delete(ctx context.Context, c configRef) error {
-	return s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
-		if item == nil {
-			return &level{}, nil, nil
-		}
-		open, err := c.open(item)
-		if err != nil {
-			return nil, nil, err
-		}
-		w := store.Write{Kind: store.Delete, Key: c.key}
-		if w.Expr, err = layout.RemoveConfig(*open.version); err != nil {
-			return nil, nil, err
-		}
-		writes, err := s.withRegistry(c, w, -1)
-		if err == nil {
-			writes, err = by.with(c.change(ActionLimitsDeleted, open), writes...)
-		}
-		return &level{}, writes, err
-	})
+	return s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) { return s.remove(c, item, by) })
+}
+
+// remove returns the writes that delete a level whose item this is; none where there is no item.
+func (s *LimitService) remove(c configRef, item expr.Item, by author) (*level, []store.Write, error) {
+	if item == nil {
+		return &level{}, nil, nil
+	}
+	open, err := c.open(item)
+	if err != nil {
+		return nil, nil, err
+	}
+	w := store.Write{Kind: store.Delete, Key: c.key}
+	if w.Expr, err = layout.RemoveConfig(*open.version); err != nil {
+		return nil, nil, err
+	}
+	writes, err := s.withRegistry(c, w, -1)
+	if err == nil {
+		writes, err = by.with(c.change(ActionLimitsDeleted, open), writes...)
+	}
+	return &level{}, writes, err
 }
 
 // withRegistry adds to a write that creates (difference 1) or deletes (-1) a config what its registry says of it.

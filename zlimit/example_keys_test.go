@@ -21,6 +21,7 @@ func ExampleKey() {
 		zlimit.ResourceRegistryKey(ns),
 		zlimit.EntityConfigRegistryKey(ns),
 		zlimit.ProvisionerKey(ns),
+		zlimit.ProvisionerLockKey(ns),
 
 		// Those of the table, whatever the namespace.
 		zlimit.VersionKey(),
@@ -42,6 +43,7 @@ func ExampleKey() {
 	// Zm9vYmFyYmF/SYSTEM#              #RESOURCES
 	// Zm9vYmFyYmF/SYSTEM#              #ENTITY_CONFIG_RESOURCES
 	// Zm9vYmFyYmF/SYSTEM#              #PROVISIONER
+	// Zm9vYmFyYmF/SYSTEM#              #PROVISIONER_LOCK
 	// _/SYSTEM#                        #VERSION
 	// _/SYSTEM#                        #NAMESPACE#staging
 	// _/SYSTEM#                        #NSID#Zm9vYmFyYmF

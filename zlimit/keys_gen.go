@@ -109,6 +109,15 @@ func ProvisionerKey(ns string) Key {
 	return Key{PK: ns + "/SYSTEM#", SK: "#PROVISIONER"}
 }
 
+// ProvisionerLockKey returns the key of a provisioner lock item: the right to change what a declarative provisioner
+// manages. Its owner alone writes.
+//
+//	PK = {ns}/SYSTEM#
+//	SK = #PROVISIONER_LOCK
+func ProvisionerLockKey(ns string) Key {
+	return Key{PK: ns + "/SYSTEM#", SK: "#PROVISIONER_LOCK"}
+}
+
 // VersionKey returns the key of a version item: version of the layout, and the oldest client that may use it.
 //
 //	PK = _/SYSTEM#

@@ -26,6 +26,8 @@ type RateLimiter struct {
 	Namespaces *NamespaceService
 	// Audit tells who changed entities and limits.
 	Audit *AuditService
+	// Managed changes stored limits for programs that keep them as code.
+	Managed *ManagedService
 	// Usage tells what entities consumed, and what they may.
 	Usage *UsageService
 
@@ -134,6 +136,7 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 	l.Entities = &EntityService{l}
 	l.Namespaces = &NamespaceService{l}
 	l.Audit = &AuditService{l}
+	l.Managed = &ManagedService{l}
 	l.Usage = &UsageService{l}
 	var err error
 	switch {

@@ -21,7 +21,7 @@ import (
 	"path/filepath"
 
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
-	"github.com/zlimit/zlimit-go/gen/internal/limits"
+	"github.com/zlimit/zlimit-go/internal/declaration"
 )
 
 func main() {
@@ -94,11 +94,11 @@ func (c *command) generate() error {
 	if err != nil {
 		return err
 	}
-	declaration, err := limits.Load(c.limits, text)
+	declared, err := declaration.LoadForGo(c.limits, text)
 	if err != nil {
 		return err
 	}
-	want, err := emit.Typed(declaration, c.pkg, filepath.Base(c.limits))
+	want, err := emit.Typed(declared, c.pkg, filepath.Base(c.limits))
 	if err != nil {
 		return err
 	}

@@ -24,8 +24,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/gentest"
-	"github.com/zlimit/zlimit-go/gen/internal/limits"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
+	"github.com/zlimit/zlimit-go/internal/declaration"
 	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -39,7 +39,7 @@ func isInput(name string) bool {
 // generated returns the output for a declaration.
 func generated(t *testing.T, pkg, text string) string {
 	t.Helper()
-	d, err := limits.Load("limits.yaml", []byte(text))
+	d, err := declaration.LoadForGo("limits.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestGoldenCompiles(t *testing.T) {
 func TestErrors(t *testing.T) {
 	gentest.Errors(t, "errors", *update, isInput, func(_ *testing.T, archive *txtar.Archive) error {
 		text, _ := gentest.File(archive, "limits.yaml")
-		_, err := limits.Load("limits.yaml", []byte(text))
+		_, err := declaration.LoadForGo("limits.yaml", []byte(text))
 		return err
 	})
 }
@@ -157,8 +157,8 @@ func TestRulesOfNames(t *testing.T) {
 	})
 	check := func(resource, limit string) {
 		t.Helper()
-		declaration := fmt.Sprintf("resources: { %q: { go: R, limits: { %q: { rate: 1/s, go: L } } } }", resource, limit)
-		_, got := limits.Load("limits.yaml", []byte(declaration))
+		text := fmt.Sprintf("resources: { %q: { go: R, limits: { %q: { rate: 1/s, go: L } } } }", resource, limit)
+		_, got := declaration.LoadForGo("limits.yaml", []byte(text))
 		_, want := limiter.Limits.Apply(ctx, zlimit.Declaration{Resource: resource, Limits: []zlimit.Limit{zlimit.PerSecond(limit, 1)}})
 		if (got == nil) != (want == nil) {
 			t.Errorf("resource %q with limit %q: Load() = %v, but Apply() = %v", resource, limit, got, want)
@@ -276,7 +276,7 @@ func FuzzGenerate(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		d, err := limits.Load("limits.yaml", text)
+		d, err := declaration.LoadForGo("limits.yaml", text)
 		if err != nil {
 			var all document.Errors
 			if !errors.As(err, &all) || len(all) == 0 {

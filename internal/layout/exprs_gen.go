@@ -326,6 +326,55 @@ func RemoveConfig(version int64) (expr.Bound, error) {
 	return removeConfigOperation.Call(expr.N(version)).Bind()
 }
 
+var takeProvisionerLockOperation = expr.Operation{
+	Name:  "take_provisioner_lock",
+	Slots: 1,
+	Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("PK")), expr.LE(expr.Attr("ttl"), 0))},
+}
+
+// TakeProvisionerLock takes a lock that nobody has, or that has expired.
+//   - now: epoch seconds
+func TakeProvisionerLock(now int64) (expr.Bound, error) {
+	return takeProvisionerLockOperation.Call(expr.N(now)).Bind()
+}
+
+var keepProvisionerLockOperation = expr.Operation{
+	Name:  "keep_provisioner_lock",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
+}
+
+// KeepProvisionerLock prolongs a lock that the run has.
+//   - lock: id of the run
+func KeepProvisionerLock(lock string) (expr.Bound, error) {
+	return keepProvisionerLockOperation.Call(expr.S(lock)).Bind()
+}
+
+var holdProvisionerLockOperation = expr.Operation{
+	Name:  "hold_provisioner_lock",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
+}
+
+// HoldProvisionerLock asks that the run has the lock. Every write of a run asks it in its transaction, so that no two
+// runs write by turns.
+//   - lock: id of the run
+func HoldProvisionerLock(lock string) (expr.Bound, error) {
+	return holdProvisionerLockOperation.Call(expr.S(lock)).Bind()
+}
+
+var releaseProvisionerLockOperation = expr.Operation{
+	Name:  "release_provisioner_lock",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("lock_id"), 0)},
+}
+
+// ReleaseProvisionerLock gives a lock back.
+//   - lock: id of the run
+func ReleaseProvisionerLock(lock string) (expr.Bound, error) {
+	return releaseProvisionerLockOperation.Call(expr.S(lock)).Bind()
+}
+
 var listResourceOperation = expr.Operation{
 	Name:  "list_resource",
 	Slots: 3,

@@ -237,8 +237,9 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 type EntityConfig struct {
 	Key EntityConfigKey
 
-	ConfigVersion int64         // config_version: number of writes so far
-	Limits        []ConfigLimit // l_{limit}_{field}, sorted by name
+	ConfigVersion  int64         // config_version: number of writes so far
+	ManagedVersion int64         // managed_version: config_version of the last write of limits that a file declares
+	Limits         []ConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -247,7 +248,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 8+3*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -257,6 +258,9 @@ func (it *EntityConfig) Encode() expr.Item {
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
 		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
 	)
+	if it.ManagedVersion != 0 {
+		item = append(item, expr.Attribute{Name: "managed_version", Value: expr.N(it.ManagedVersion)})
+	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
 	}
@@ -281,6 +285,8 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 			key.SK = d.text(a)
 		case "config_version":
 			it.ConfigVersion = d.number(a)
+		case "managed_version":
+			it.ManagedVersion = d.number(a)
 		case "entity_id", "resource", "GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
@@ -305,7 +311,8 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 type ResourceConfig struct {
 	Key ResourceConfigKey
 
-	ConfigVersion int64 // config_version: number of writes so far
+	ConfigVersion  int64 // config_version: number of writes so far
+	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
 	// declared_version: config_version of the last write of limits that an application declares
 	DeclaredVersion int64
 	Limits          []ConfigLimit // l_{limit}_{field}, sorted by name
@@ -316,13 +323,16 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 5+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 6+3*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
 		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
 	)
+	if it.ManagedVersion != 0 {
+		item = append(item, expr.Attribute{Name: "managed_version", Value: expr.N(it.ManagedVersion)})
+	}
 	if it.DeclaredVersion != 0 {
 		item = append(item, expr.Attribute{Name: "declared_version", Value: expr.N(it.DeclaredVersion)})
 	}
@@ -350,6 +360,8 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 			key.SK = d.text(a)
 		case "config_version":
 			it.ConfigVersion = d.number(a)
+		case "managed_version":
+			it.ManagedVersion = d.number(a)
 		case "declared_version":
 			it.DeclaredVersion = d.number(a)
 		case "resource", "GSI4PK", "GSI4SK": // follow from the key
@@ -376,7 +388,8 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 type SystemConfig struct {
 	Key SystemConfigKey
 
-	ConfigVersion int64 // config_version: number of writes so far
+	ConfigVersion  int64 // config_version: number of writes so far
+	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
 	// on_unavailable: what happens to requests while the store is unavailable: allow or block
 	OnUnavailable      string
 	AuditRetentionDays int64         // audit_retention_days: days that audit events are kept
@@ -388,12 +401,15 @@ type SystemConfig struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *SystemConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 5+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 6+3*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
 		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
 	)
+	if it.ManagedVersion != 0 {
+		item = append(item, expr.Attribute{Name: "managed_version", Value: expr.N(it.ManagedVersion)})
+	}
 	if it.OnUnavailable != "" {
 		item = append(item, expr.Attribute{Name: "on_unavailable", Value: expr.S(it.OnUnavailable)})
 	}
@@ -424,6 +440,8 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 			key.SK = d.text(a)
 		case "config_version":
 			it.ConfigVersion = d.number(a)
+		case "managed_version":
+			it.ManagedVersion = d.number(a)
 		case "on_unavailable":
 			it.OnUnavailable = d.text(a)
 		case "audit_retention_days":
@@ -756,6 +774,9 @@ type Provisioner struct {
 	ManagedEntities  expr.Item    // managed_entities: managed resources of each entity
 	LastApplied      string       // last_applied: time of the last run, 2006-01-02T15:04:05Z
 	AppliedHash      string       // applied_hash: hash of what was applied
+	// pending: levels that a run which has not ended may have written: $SYSTEM, $RESOURCE:{resource} or
+	// {entity}#{resource}
+	Pending []expr.Value
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -763,7 +784,7 @@ type Provisioner struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *Provisioner) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+len(it.unknown))
+	item := make(expr.Item, 0, 8+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "managed_system", Value: expr.Bool(it.ManagedSystem)},
 		expr.Attribute{Name: "managed_resources", Value: expr.List(it.ManagedResources...)},
@@ -773,6 +794,9 @@ func (it *Provisioner) Encode() expr.Item {
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
 		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
 	)
+	if len(it.Pending) != 0 {
+		item = append(item, expr.Attribute{Name: "pending", Value: expr.List(it.Pending...)})
+	}
 	return append(item, it.unknown...)
 }
 
@@ -804,6 +828,8 @@ func DecodeProvisioner(item expr.Item) (Provisioner, error) {
 		case "applied_hash":
 			it.AppliedHash = d.text(a)
 			d.found++
+		case "pending":
+			it.Pending = d.list(a)
 		case "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
@@ -814,6 +840,75 @@ func DecodeProvisioner(item expr.Item) (Provisioner, error) {
 	}
 	var ok bool
 	if it.Key, ok = ParseProvisionerKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.err
+}
+
+// ProvisionerLock is a provisioner lock item. The right to change what a declarative provisioner manages. Its owner
+// alone writes.
+type ProvisionerLock struct {
+	Key ProvisionerLockKey
+
+	Lock       string // lock_id: id of the run that has the lock
+	Holder     string // holder: who started the run
+	AcquiredAt string // acquired_at: time at which the run took the lock, 2006-01-02T15:04:05Z
+	ExpiresAt  int64  // ttl: time from which another run may take the lock, epoch seconds
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item but for its primary key.
+func (it *ProvisionerLock) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 6+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "lock_id", Value: expr.S(it.Lock)},
+		expr.Attribute{Name: "holder", Value: orNull(it.Holder == "", expr.S(it.Holder))},
+		expr.Attribute{Name: "acquired_at", Value: expr.S(it.AcquiredAt)},
+		expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	return append(item, it.unknown...)
+}
+
+// DecodeProvisionerLock returns a provisioner lock item, key included. Its errors name the attribute or the member that
+// is wrong.
+func DecodeProvisionerLock(item expr.Item) (ProvisionerLock, error) {
+	var key store.Key
+	var it ProvisionerLock
+	d := decoder{record: "provisioner lock"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "lock_id":
+			it.Lock = d.text(a)
+			d.found++
+		case "holder":
+			if a.Value.Kind() != expr.KindNull {
+				it.Holder = d.text(a)
+			}
+		case "acquired_at":
+			it.AcquiredAt = d.text(a)
+			d.found++
+		case "ttl":
+			it.ExpiresAt = d.number(a)
+			d.found++
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 3 {
+		d.needs(item, "lock_id", "acquired_at", "ttl")
+	}
+	var ok bool
+	if it.Key, ok = ParseProvisionerLockKey(key); !ok {
 		d.misplaced(key)
 	}
 	return it, d.err

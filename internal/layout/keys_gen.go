@@ -420,6 +420,37 @@ func ParseProvisionerKey(key store.Key) (ProvisionerKey, bool) {
 	return k, pk.done() && key.SK == "#PROVISIONER"
 }
 
+// ProvisionerLockKey addresses a provisioner lock item: the right to change what a declarative provisioner manages. Its
+// owner alone writes.
+//
+//	PK = {ns}/SYSTEM#
+//	SK = #PROVISIONER_LOCK
+type ProvisionerLockKey struct {
+	NS string // namespace id, opaque; _ for the registry and the version record
+}
+
+// Key returns the primary key.
+func (k ProvisionerLockKey) Key() store.Key {
+	return store.Key{PK: k.NS + "/SYSTEM#", SK: "#PROVISIONER_LOCK"}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = {ns}/SYSTEM#
+func (k ProvisionerLockKey) GSI4() (pk, sk string) {
+	return k.NS, k.NS + "/SYSTEM#"
+}
+
+// ParseProvisionerLockKey returns the fields of a key; false when it is not that of a provisioner lock item.
+func ParseProvisionerLockKey(key store.Key) (ProvisionerLockKey, bool) {
+	pk := readKey(key.PK, "")
+	k := ProvisionerLockKey{
+		NS: pk.text("/SYSTEM#", '/'),
+	}
+	return k, pk.done() && key.SK == "#PROVISIONER_LOCK"
+}
+
 // VersionKey addresses a version item: version of the layout, and the oldest client that may use it.
 //
 //	PK = _/SYSTEM#

@@ -25,6 +25,7 @@ var keyKinds = []keyKind{
 	keysOf("resource registry", ParseResourceRegistryKey),
 	keysOf("entity config registry", ParseEntityConfigRegistryKey),
 	keysOf("provisioner", ParseProvisionerKey),
+	keysOf("provisioner lock", ParseProvisionerLockKey),
 	keysOf("version", ParseVersionKey),
 	keysOf("namespace", ParseNamespaceKey),
 	keysOf("namespace id", ParseNamespaceIDKey),
@@ -63,6 +64,9 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("provisioner", DecodeProvisioner, func(it *Provisioner) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("provisioner lock", DecodeProvisionerLock, func(it *ProvisionerLock) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("version", DecodeVersion, func(it *Version) store.Key {
@@ -171,6 +175,18 @@ var calls = []operationCall{
 	}},
 	{"RemoveConfig", func() (expr.Bound, error) {
 		return RemoveConfig(1)
+	}},
+	{"TakeProvisionerLock", func() (expr.Bound, error) {
+		return TakeProvisionerLock(1)
+	}},
+	{"KeepProvisionerLock", func() (expr.Bound, error) {
+		return KeepProvisionerLock("x")
+	}},
+	{"HoldProvisionerLock", func() (expr.Bound, error) {
+		return HoldProvisionerLock("x")
+	}},
+	{"ReleaseProvisionerLock", func() (expr.Bound, error) {
+		return ReleaseProvisionerLock("x")
 	}},
 	{"ListResource", func() (expr.Bound, error) {
 		return ListResource(ResourceRegistryKey{}, []string{"x"})

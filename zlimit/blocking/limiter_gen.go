@@ -54,6 +54,8 @@ type RateLimiter struct {
 	Namespaces *NamespaceService
 	// Audit tells who changed entities and limits.
 	Audit *AuditService
+	// Managed changes stored limits for programs that keep them as code.
+	Managed *ManagedService
 	// Usage tells what entities consumed, and what they may.
 	Usage *UsageService
 
@@ -68,6 +70,7 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 		Entities:   &EntityService{core.Entities, timeout},
 		Namespaces: &NamespaceService{core.Namespaces, timeout},
 		Audit:      &AuditService{core.Audit, timeout},
+		Managed:    &ManagedService{core.Managed, timeout},
 		Usage:      &UsageService{core.Usage, timeout},
 		core:       core,
 		timeout:    timeout,

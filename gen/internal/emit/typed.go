@@ -8,12 +8,12 @@ import (
 
 	. "github.com/dave/jennifer/jen"
 
-	"github.com/zlimit/zlimit-go/gen/internal/limits"
+	"github.com/zlimit/zlimit-go/internal/declaration"
 )
 
 // Typed returns a Go file of an application's package, generated from a declaration of the name given. The file has a
 // type for what is consumed of each resource, constants for the names, and the limits as they are declared.
-func Typed(d *limits.Declaration, pkg, source string) ([]byte, error) {
+func Typed(d *declaration.Declaration, pkg, source string) ([]byte, error) {
 	f := &file{NewFile(pkg)}
 	f.HeaderComment("// " + header(source))
 	names(f, d)
@@ -29,7 +29,7 @@ func Typed(d *limits.Declaration, pkg, source string) ([]byte, error) {
 }
 
 // names declares the constants.
-func names(f *file, d *limits.Declaration) {
+func names(f *file, d *declaration.Declaration) {
 	f.doc("The names of the resources.")
 	f.Const().DefsFunc(func(g *Group) {
 		for _, r := range d.Resources {
@@ -45,7 +45,7 @@ func names(f *file, d *limits.Declaration) {
 }
 
 // consumption declares the type of what is consumed of a resource, with its methods.
-func consumption(f *file, r *limits.Resource) {
+func consumption(f *file, r *declaration.Resource) {
 	about := ""
 	if r.Doc != "" {
 		about = " " + upper(sentence(r.Doc))
@@ -76,13 +76,13 @@ func consumption(f *file, r *limits.Resource) {
 }
 
 // declared writes the function that returns the limits.
-func declared(f *file, d *limits.Declaration) {
+func declared(f *file, d *declaration.Declaration) {
 	f.doc("Declared returns the limits as they are declared, for [zlimit.LimitService.Apply].")
 	declarations := Index().Qual(sdkPkg, "Declaration")
 	f.Func().Id("Declared").Params().Add(declarations).Block(Return(Add(declarations).Add(fields(resources(d)...))))
 }
 
-func resources(d *limits.Declaration) (list []Code) {
+func resources(d *declaration.Declaration) (list []Code) {
 	for _, r := range d.Resources {
 		var limits []Code
 		for _, l := range r.Limits {
@@ -102,7 +102,7 @@ var constructors = map[time.Duration]string{
 }
 
 // limit writes the value of a limit.
-func limit(l *limits.Limit) Code {
+func limit(l *declaration.Limit) Code {
 	name := Id(l.LimitConst())
 	constructor, ok := constructors[l.Period]
 	if !ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/zlimit/zlimit-go/internal/document"
 	"github.com/zlimit/zlimit-go/internal/wait"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -24,6 +25,7 @@ const (
 	exitFailure  = 1 // the command did not get to do what it was asked
 	exitUsage    = 2 // bad input; nothing was written
 	exitRejected = 3 // a limit was exceeded
+	exitDiffers  = 4 // what was compared is not the same
 )
 
 // Main runs one zlimit command with its arguments, without the name of the program, and returns its exit code. Results
@@ -38,6 +40,7 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		sleep:  wait.For,
 		live:   isTerminal(stdout) && env("TERM") != "dumb",
 		watch:  isTerminal(stderr) && env("TERM") != "dumb",
+		asks:   isTerminal(stdin),
 	}
 	return a.run(ctx, args)
 }
@@ -50,6 +53,7 @@ type app struct {
 	now            func() time.Time
 	sleep          func(context.Context, time.Duration) error
 	live, watch    bool                  // stdout, stderr is a terminal that can be redrawn
+	asks           bool                  // stdin is a terminal, where somebody answers
 	manage         func() *stack.Manager // of stacks, in place of the one that the flags say; for tests
 
 	store     string
@@ -70,6 +74,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	var usage *usageError
 	var invalid *zlimit.ValidationError
+	var wrong document.Errors
 	switch {
 	case err == nil:
 		return exitOK
@@ -77,6 +82,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitRejected
 	case errors.Is(err, errUpgrade):
 		return exitUpgrade
+	case errors.Is(err, errDiffers):
+		return exitDiffers
+	case errors.As(err, &wrong):
+		for _, e := range wrong {
+			a.note(e.Error())
+		}
+		return exitUsage
 	case errors.As(err, &usage), errors.As(err, &invalid):
 		a.complain(err)
 		return exitUsage
@@ -120,7 +132,7 @@ ZLIMIT_STORE gives:
   dynamodb:TABLE?region=R&endpoint=URL&profile=P
                                a DynamoDB table; every parameter is optional
 
-Exit codes: 0 admitted or done, 3 rejected, 2 bad input, 1 failure.`,
+Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.`,
 		Example: `  zlimit demo
   zlimit limits set --store sqlite:limits.db --resource gpt --limit rpm=300/min
   zlimit acquire --store sqlite:limits.db acme gpt --consume rpm=1
@@ -134,19 +146,23 @@ Exit codes: 0 admitted or done, 3 rejected, 2 bad input, 1 failure.`,
 	flags.StringVar(&a.store, "store", "", "`DSN` of the store (default $ZLIMIT_STORE)")
 	flags.StringVar(&a.namespace, "namespace", zlimit.DefaultNamespace, "`name` of the namespace to work in")
 	flags.VarP(&a.output, "output", "o", "`form` of the result, table or json")
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
 		a.demoCommand(),
 		a.simulateCommand(),
+		a.benchCommand(),
 		a.setupCommand(),
 		a.acquireCommand(),
 		a.availableCommand(),
 		a.limitsCommand(),
+		a.entityCommand(),
+		a.namespaceCommand(),
+		a.bucketCommand(),
 		a.usageCommand(),
 		a.capacityCommand(),
+		a.topCommand(),
 		a.auditCommand(),
 		a.aggregateCommand(),
 		a.deployCommand(),
@@ -158,8 +174,10 @@ Exit codes: 0 admitted or done, 3 rejected, 2 bad input, 1 failure.`,
 		a.templateCommand(),
 		a.lambdaExportCommand(),
 		a.quotaCommand(),
+		a.manCommand(),
 		a.versionCommand(),
 	)
+	a.completeNames(root)
 	hideFlags(root)
 	return root
 }
@@ -207,9 +225,9 @@ func (a *app) write(p *page) error {
 	return nil
 }
 
-// isTerminal reports whether a writer is a terminal.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
+// isTerminal reports whether a reader or a writer is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

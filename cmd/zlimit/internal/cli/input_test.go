@@ -43,7 +43,7 @@ func TestBadInput(t *testing.T) {
 		{"no such command", []string{"setups"}, `no command "setups"; did you mean setup?`},
 		{"no such command at all", []string{"frobnicate"}, `no command "frobnicate"; see zlimit --help`},
 		{"no such command of limits", []string{"limits", "sett"}, `no command "sett"; did you mean get or set?`},
-		{"no command of limits", []string{"limits"}, "limits: set, get, delete or list is missing; see zlimit limits --help"},
+		{"no command of limits", []string{"limits"}, "limits: a command such as set, get or plan is missing; see zlimit limits --help"},
 		{"no such flag", []string{"version", "--verbose"}, "unknown flag: --verbose; see zlimit version --help"},
 		{"an output form that is none", []string{"version", "-o", "yaml"}, `invalid argument "yaml" for "-o, --output" flag: must be table or json`},
 		{"csv of what is no list", []string{"version", "-o", "csv"}, `invalid argument "csv" for "-o, --output" flag: must be table or json`},

@@ -15,7 +15,7 @@ import (
 func (a *app) limitsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limits",
-		Short: "Keep the stored limits: set, get, delete, list",
+		Short: "Keep the stored limits: by level, or as a file",
 		Long: `Limits are stored at four levels. For a request the first level that has limits
 wins as a whole. A LEVEL is named by flags:
 
@@ -27,13 +27,16 @@ wins as a whole. A LEVEL is named by flags:
 A limit is written NAME=CAPACITY[:REFILL]/PERIOD. It holds CAPACITY tokens, and
 REFILL of them flow in per PERIOD, evenly; CAPACITY of them where REFILL is left
 out, and digits may be in groups: 10_000. PERIOD is s, min, h, d, or a duration
-such as 90s or 1h30m.`,
+such as 90s or 1h30m.
+
+Plan, apply, diff and import keep all limits of a namespace as a file.`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usagef("limits: set, get, delete or list is missing; see %s --help", cmd.CommandPath())
+			return usagef("limits: a command such as set, get or plan is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(a.limitsSetCommand(), a.limitsGetCommand(), a.limitsDeleteCommand(), a.limitsListCommand())
+	cmd.AddCommand(a.limitsSetCommand(), a.limitsGetCommand(), a.limitsDeleteCommand(), a.limitsListCommand(), a.limitsResolveCommand(),
+		a.limitsPlanCommand(), a.limitsApplyCommand(), a.limitsDiffCommand(), a.limitsImportCommand(), a.limitsSchemaCommand())
 	return cmd
 }
 
@@ -128,12 +131,17 @@ func (a *app) printLevel(l level) error {
 			p.linef("no limits")
 			return
 		}
-		var rows [][]string
-		for _, limit := range l.config.Limits {
-			rows = append(rows, []string{limit.Name, grouped(limit.Capacity), formatRefill(limit)})
-		}
-		p.table([]string{"limit", "capacity>", "refill>"}, rows)
+		p.limits(l.config.Limits)
 	})
+}
+
+// limits writes limits as they are configured.
+func (p *page) limits(limits []zlimit.Limit) {
+	var rows [][]string
+	for _, limit := range limits {
+		rows = append(rows, []string{limit.Name, grouped(limit.Capacity), formatRefill(limit)})
+	}
+	p.table([]string{"limit", "capacity>", "refill>"}, rows)
 }
 
 // read returns what is stored at the place.

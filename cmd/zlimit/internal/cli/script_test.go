@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,7 +14,7 @@ import (
 )
 
 // TestScripts runs every command in this process, as a shell would: `zlimit` must succeed, `! zlimit` must fail, and
-// `exits N` asks for the code of the last one.
+// `exits N` asks for the code of the last one, and `idof NAME` sets $ID to the ID of a deleted namespace.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, scripts("testdata/script", ""))
 }
@@ -60,6 +62,17 @@ func scripts(dir, store string) testscript.Params {
 				*ts.Value(lastCode{}).(*int) = code
 				if neg == (code == exitOK) {
 					ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
+				}
+			},
+			"idof": func(ts *testscript.TestScript, _ bool, args []string) {
+				var list struct{ Namespaces []namespaceJSON }
+				var stdout bytes.Buffer
+				Main(context.Background(), []string{"namespace", "orphans", "-o", "json"}, strings.NewReader(""), &stdout, ts.Stderr(), ts.Getenv)
+				ts.Check(json.Unmarshal(stdout.Bytes(), &list))
+				for _, ns := range list.Namespaces {
+					if ns.Name == args[0] {
+						ts.Setenv("ID", ns.ID)
+					}
 				}
 			},
 			"exits": func(ts *testscript.TestScript, neg bool, args []string) {

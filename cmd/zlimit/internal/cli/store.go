@@ -70,6 +70,11 @@ func prepare[T any](ctx context.Context, a *app, dsn string, do operation[T], op
 	if err := rehearse(ctx, a, do, opts...); err != nil {
 		return err
 	}
+	return a.checkFile(dsn)
+}
+
+// checkFile returns that the file of the store is missing, where the store has one.
+func (a *app) checkFile(dsn string) error {
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return a.advise(fmt.Errorf("%w: %w", zlimit.ErrTableNotFound, err), dsn)

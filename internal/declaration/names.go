@@ -1,4 +1,4 @@
-package limits
+package declaration
 
 import (
 	"regexp"
@@ -9,8 +9,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
-// maxLimits is what package zlimit allows.
-const maxLimits = 16
+// maxLimits and maxNamespace are what package zlimit allows.
+const (
+	maxLimits    = 16
+	maxNamespace = 64 // bytes
+)
 
 // Names that mean something else in a table; a test holds them and package zlimit together.
 var (
@@ -26,6 +29,12 @@ func (l *loader) resourceName(pos document.Pos, name string) {
 		l.Errorf(pos, "resource %q %s", name, rule)
 	case slices.Contains(reservedResources, name) || indexKey.MatchString(name):
 		l.Errorf(pos, "resource %q is reserved", name)
+	}
+}
+
+func (l *loader) entityID(pos document.Pos, id string) {
+	if rule := grammar.CheckName(id); rule != "" {
+		l.Errorf(pos, "entity %q %s", id, rule)
 	}
 }
 
@@ -70,14 +79,14 @@ func Exported(name string) string {
 // goName is what a name of the user's own in Go must look like.
 var goName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
-// A namespace is a set of Go names that must differ.
-type namespace struct {
+// goNames are a set of Go names that must differ.
+type goNames struct {
 	*loader
 	taken map[string]string // by what
 }
 
 // add takes a name; false when it is taken by something else, which is reported.
-func (ns *namespace) add(pos document.Pos, name, what string) bool {
+func (ns *goNames) add(pos document.Pos, name, what string) bool {
 	if other, ok := ns.taken[name]; ok {
 		ns.Errorf(pos, "%s: Go name %s is taken by %s; go: says another one", what, name, other)
 		return false
@@ -94,7 +103,7 @@ func (l *Limit) LimitConst() string { return "Limit" + l.Go }
 
 // checkNames reports names that lead to Go names that are taken.
 func (l *loader) checkNames(d *Declaration) {
-	pkg := &namespace{l, map[string]string{"Declared": "the function that returns the declaration"}}
+	pkg := &goNames{l, map[string]string{"Declared": "the function that returns the declaration"}}
 	first := map[string]*Limit{}
 	for _, r := range d.Resources {
 		what := "resource " + r.Name
@@ -105,7 +114,7 @@ func (l *loader) checkNames(d *Declaration) {
 		if pkg.add(r.Pos, r.Go, what) {
 			pkg.add(r.Pos, r.ResourceConst(), what)
 		}
-		fields := &namespace{l, map[string]string{"Resource": "a method", "AppendAmounts": "a method"}}
+		fields := &goNames{l, map[string]string{"Resource": "a method", "AppendAmounts": "a method"}}
 		for _, limit := range r.Limits {
 			what := what + ": limit " + limit.Name
 			if !fields.add(limit.Pos, limit.Go, what) {

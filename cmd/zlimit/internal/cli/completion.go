@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Bounds of what a shell is offered: it waits for each word.
+const (
+	completionTimeout = 2 * time.Second
+	maxCompletions    = 100
+)
+
+// A completion offers names that begin with what is typed.
+type completion func(ctx context.Context, l *zlimit.RateLimiter, typed string) ([]string, error)
+
+// completeNames has all commands offer names from the store: for the words ENTITY, RESOURCE and NAME of their lines of use,
+// and for the flags of those names.
+func (a *app) completeNames(cmd *cobra.Command) {
+	offers := map[string]completion{"ENTITY": completeEntities, "RESOURCE": completeResources, "[RESOURCE]": completeResources}
+	if cmd.HasParent() && cmd.Parent().Name() == "namespace" {
+		offers["NAME"] = completeNamespaces
+	}
+	words := strings.Fields(cmd.Use)[1:]
+	if len(words) > 0 && offers[words[0]] != nil {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+			if len(args) >= len(words) || offers[words[len(args)]] == nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.complete(cmd.Context(), offers[words[len(args)]], typed)
+		}
+	}
+	for flag, offer := range map[string]completion{
+		"entity": completeEntities, "parent": completeEntities, "resource": completeResources, "namespace": completeNamespaces,
+	} {
+		if cmd.Flag(flag) == nil || flag == "namespace" && cmd.HasParent() {
+			continue
+		}
+		err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+			return a.complete(cmd.Context(), offer, typed)
+		})
+		if err != nil {
+			panic(err) // the flag is there, and is registered once
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		a.completeNames(sub)
+	}
+}
+
+// complete asks the store for names. A store that does not answer in time, or at all, has none.
+func (a *app) complete(ctx context.Context, offer completion, typed string) ([]string, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp
+	dsn, err := a.dsn()
+	if err != nil || a.checkFile(dsn) != nil {
+		return nil, directive
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	names, err := perform(ctx, a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]string, error) { return offer(ctx, l, typed) })
+	if err != nil {
+		return nil, directive
+	}
+	var matching []string
+	for _, name := range names {
+		if strings.HasPrefix(name, typed) && len(matching) < maxCompletions {
+			matching = append(matching, name)
+		}
+	}
+	return matching, directive
+}
+
+func completeEntities(ctx context.Context, l *zlimit.RateLimiter, typed string) (names []string, err error) {
+	for e, err := range l.Entities.List(ctx, zlimit.EntityQuery{Prefix: typed, Limit: maxCompletions}) {
+		if err != nil {
+			return names, err
+		}
+		names = append(names, e.ID)
+	}
+	return names, nil
+}
+
+func completeResources(ctx context.Context, l *zlimit.RateLimiter, _ string) ([]string, error) {
+	return collect(l.Limits.Resources(ctx))
+}
+
+func completeNamespaces(ctx context.Context, l *zlimit.RateLimiter, _ string) (names []string, err error) {
+	for ns, err := range l.Namespaces.List(ctx) {
+		if err != nil {
+			return names, err
+		}
+		names = append(names, ns.Name)
+	}
+	return names, nil
+}
+
+func (a *app) manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "man DIR",
+		Short: "Write manual pages",
+		Long: `Man writes a manual page for each command to a directory, which it makes where
+it is missing.`,
+		Example: `  zlimit man /usr/local/share/man/man1`,
+		Args:    takes("DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := args[0]
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			date := a.now()
+			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "zlimit", Manual: "zlimit", Date: &date}, dir); err != nil {
+				return fmt.Errorf("write the manual pages: %w", err)
+			}
+			pages, err := os.ReadDir(dir)
+			if err != nil {
+				return err
+			}
+			n := 0
+			for _, p := range pages {
+				if strings.HasPrefix(p.Name(), "zlimit") && strings.HasSuffix(p.Name(), ".1") {
+					n++
+				}
+			}
+			return a.print(map[string]any{"directory": dir, "pages": n}, func(p *page) { p.linef("%s: %s", dir, counted(n, "page")) })
+		},
+	}
+}

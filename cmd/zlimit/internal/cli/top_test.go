@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestTop watches two buckets of which one is used between the looks.
+func TestTop(t *testing.T) {
+	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
+	now := time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time { return now }
+	l, err := zlimit.Open(t.Context(), dsn, zlimit.WithClock(clock))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	limits := []zlimit.Limit{zlimit.PerDay("rpd", 1000)}
+	ask := func(entity string, n int64) {
+		t.Helper()
+		if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: entity, Resource: "gpt", Consume: zlimit.Amounts{"rpd": n}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Limits.SetResource(t.Context(), "gpt", limits); err != nil {
+		t.Fatal(err)
+	}
+	ask("acme", 100)
+	ask("bolt", 200)
+	run := func(live bool, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: func(string) string { return "" }, now: clock, live: live}
+		a.sleep = func(_ context.Context, d time.Duration) error {
+			ask("bolt", 30)
+			now = now.Add(d)
+			return nil
+		}
+		if code := a.run(t.Context(), append([]string{"top", "--store", dsn, "--interval", "10s"}, args...)); code != exitOK {
+			t.Fatalf("top %v: code %d, %s", args, code, &errs)
+		}
+		return out.String()
+	}
+	const want = `2026-02-20 12:00:00  2 buckets, resource gpt; this look: 2 calls, 0.0 read units
+entity  resource  limit  available  capacity  left        consumed/s  shards
+acme    gpt       rpd          900     1,000  █████████░         0.0       1
+bolt    gpt       rpd          800     1,000  ████████░░         0.0       1
+2026-02-20 12:00:10  2 buckets, resource gpt; this look: 2 calls, 0.0 read units
+entity  resource  limit  available  capacity  left        consumed/s  shards
+bolt    gpt       rpd          770     1,000  ████████░░         3.0       1
+acme    gpt       rpd          900     1,000  █████████░         0.0       1
+`
+	if got := run(false, "gpt", "--count", "2"); got != want {
+		t.Errorf("top prints\n%swant\n%s", got, want)
+	}
+	got := run(true, "--count", "2", "--max", "1")
+	if strings.Count(got, hideCursor) != 1 || !strings.HasSuffix(got, showCursor) || strings.Count(got, "\x1b[4A") != 1 ||
+		!strings.Contains(got, "every resource with limits of its own") || !strings.Contains(got, "and 1 more limits that consume less") {
+		t.Errorf("top on a terminal prints %q", got)
+	}
+	var look topLook
+	if err := json.Unmarshal([]byte(strings.Split(run(false, "gpt", "--count", "2", "-o", "json"), "\n")[1]), &look); err != nil {
+		t.Fatal(err)
+	}
+	if r := look.Rows[0]; r.Entity != "bolt" || r.PerSecond != 3 || r.Consumed.String() != "30" || look.Buckets != 2 {
+		t.Errorf("top tells %+v", look)
+	}
+}
+
+func TestTopInput(t *testing.T) {
+	for want, args := range map[string][]string{
+		"top: --interval 1ms must be from 500ms to 1h": {"--interval", "1ms"},
+		"top: --max 0 must be at least 1":              {"--max", "0"},
+		"top: --count -1 must not be negative":         {"--count", "-1"},
+		`top: one argument too many, "b"`:              {"a", "b"},
+		`invalid resource "a b"`:                       {"a b", "--count", "1"},
+	} {
+		got := command(t, "", append([]string{"top", "--store", "memory:"}, args...)...)
+		if got.code != exitUsage || !strings.Contains(got.stderr, want) {
+			t.Errorf("top %v: code %d, %q, want %q", args, got.code, got.stderr, want)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+// Package declaration is a file of limits as a checked data model: the limits that an application declares for its
+// resources, and those that an operator keeps for the system and for entities. [Load] and [LoadForGo] read it from YAML and
+// report everything that is wrong with it at once. The grammar is described in docs/typed.md and docs/limits-file.md.
+package declaration
+
+import (
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/document"
+)
+
+// A Declaration is a valid declaration. Slices are in the order of the document.
+type Declaration struct {
+	File         string
+	Namespace    string // "" where the file does not say
+	NamespacePos document.Pos
+	System       *System // nil for none
+	Resources    []*Resource
+	Entities     []*Entity
+}
+
+// A System is the limits of last resort, and settings of the namespace.
+type System struct {
+	Pos           document.Pos
+	Limits        []*Limit
+	OnUnavailable string // "block", "allow", or "" for neither
+	RetentionDays int64  // of audit events; 0 for the default
+}
+
+// A Resource is what an application consumes.
+type Resource struct {
+	Pos    document.Pos
+	Name   string
+	Go     string // the name of its type
+	Doc    string // may be empty
+	Limits []*Limit
+}
+
+// An Entity is somebody with limits of its own.
+type Entity struct {
+	Pos       document.Pos
+	ID        string
+	Limits    []*Limit // for every resource that it has no limits for; none where the file has none
+	Resources []*Resource
+}
+
+// A Limit is a token bucket that is declared.
+type Limit struct {
+	Pos      document.Pos
+	Name     string
+	Go       string // the name of its field
+	Unit     string // what its tokens are, such as "requests"
+	Doc      string // may be empty
+	Capacity int64  // tokens
+	Refill   int64  // tokens that flow in per period
+	Period   time.Duration
+}
+
+// LimitNames returns the limits of all resources by the Go name that they share, each once, in the order in which they
+// occur first.
+func (d *Declaration) LimitNames() []*Limit {
+	var names []*Limit
+	seen := map[string]bool{}
+	for _, r := range d.Resources {
+		for _, l := range r.Limits {
+			if !seen[l.Name] {
+				seen[l.Name] = true
+				names = append(names, l)
+			}
+		}
+	}
+	return names
+}

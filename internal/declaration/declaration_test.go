@@ -1,0 +1,245 @@
+package declaration_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.yaml.in/yaml/v3"
+	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/declaration"
+	"github.com/zlimit/zlimit-go/internal/document"
+)
+
+func TestErrors(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"{}", "1:1: the declaration has neither system nor resources nor entities"},
+		{"namespace: a", "1:1: the declaration has neither system nor resources nor entities"},
+		{"namespace: ''\nsystem: {on_unavailable: block}", "1:12: namespace is empty"},
+		{"namespace: ~\nsystem: {on_unavailable: block}", "1:12: namespace is empty"},
+		{"namespace: [a]\nsystem: {on_unavailable: block}", "1:12: namespace is not a text"},
+		{"namespace: _\nsystem: {on_unavailable: block}", `1:12: namespace "_" is reserved`},
+		{"namespace: 'a#b'\nsystem: {on_unavailable: block}", `1:12: namespace "a#b" must not hold #`},
+		{"namespace: " + strings.Repeat("n", 65) + "\nsystem: {on_unavailable: block}", "must have at most 64 bytes"},
+		{"system: {}", "1:9: system is empty"},
+		{"system: {limits: {}}", "1:18: system: limits is empty"},
+		{"system: {on_unavailable: inherit}", `1:26: system: on_unavailable is "inherit", want block or allow`},
+		{"system: {audit_retention_days: 0}", "1:32: system: audit_retention_days 0 must be from 1 to 36500"},
+		{"system: {audit_retention_days: 36501}", "must be from 1 to 36500"},
+		{"system: {audit_retention_days: 7d}", "must be a whole number"},
+		{"system: {limit: {}}", "1:10: system has an unknown key limit"},
+		{"entities: {}", "1:11: entities is empty"},
+		{"entities: {'#': {limits: {rpm: {rate: 1/s}}}}", `1:12: entity "#" must hold only ASCII letters`},
+		{"entities: {a: {}}", "1:12: entity a has neither limits nor resources"},
+		{"entities: {a: {resources: {}}}", "1:27: entity a: resources is empty"},
+		{"entities: {a: {resources: {gpt: {}}}}", "1:28: entity a: resource gpt has no limits"},
+		{"entities: {a: {resources: {_default_: {limits: {rpm: {rate: 1/s}}}}}}", `1:28: resource "_default_" is reserved`},
+		{"entities: {a: {resources: {gpt: {doc: x, limits: {rpm: {rate: 1/s}}}}}}", "1:34: entity a: resource gpt has an unknown key doc"},
+		{"entities: {a: {limits: {rpm: {rate: 1/s}}}, a: {limits: {rpm: {rate: 1/s}}}}", "1:45: entities has a twice; the first is in line 1"},
+		{"entities: {a: {limits: {rpm: {rate: 1}}}}", `1:37: entity a: limit rpm: rate: "1": must be CAPACITY[:REFILL]/PERIOD`},
+	} {
+		_, err := declaration.Load("limits.yaml", []byte(c.text))
+		var all document.Errors
+		if !errors.As(err, &all) || len(all) != 1 || !strings.Contains(err.Error(), "limits.yaml:") || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Load(%q) = %v, want one error with %q", c.text, err, c.want)
+		}
+	}
+}
+
+// draw draws a declaration.
+func draw(t *rapid.T) *declaration.Declaration {
+	name := func(label string) string {
+		return rapid.SampledFrom([]string{"gpt-4o", "yes", "null", "on", "e1", "a:b", "n", "True", "x.y"}).Draw(t, label)
+	}
+	limits := func(label string, least int) []*declaration.Limit {
+		var all []*declaration.Limit
+		seen := map[string]bool{}
+		for range rapid.IntRange(least, 3).Draw(t, label+" limits") {
+			l := &declaration.Limit{
+				Name:     rapid.SampledFrom([]string{"rpm", "tpm", "y", "no", "null"}).Draw(t, label+" limit"),
+				Refill:   rapid.Int64Range(1, 1_000_000).Draw(t, label+" refill"),
+				Period:   time.Duration(rapid.SampledFrom([]int{1, 60, 90, 3600, 5400, 86400, 90061}).Draw(t, label+" period")) * time.Second,
+				Capacity: rapid.Int64Range(1, 1_000_000).Draw(t, label+" capacity"),
+			}
+			if !seen[l.Name] {
+				seen[l.Name] = true
+				all = append(all, l)
+			}
+		}
+		return all
+	}
+	resources := func(label string) []*declaration.Resource {
+		var all []*declaration.Resource
+		seen := map[string]bool{}
+		for i := range rapid.IntRange(0, 3).Draw(t, label+" resources") {
+			r := &declaration.Resource{Name: name(label + " resource"), Limits: limits(fmt.Sprint(label, i), 1)}
+			if !seen[r.Name] {
+				seen[r.Name] = true
+				all = append(all, r)
+			}
+		}
+		return all
+	}
+	d := &declaration.Declaration{Namespace: rapid.SampledFrom([]string{"", "default", "~", "007", "a: b", " "}).Draw(t, "namespace")}
+	if rapid.Bool().Draw(t, "system") {
+		d.System = &declaration.System{
+			Limits: limits("system", 0), OnUnavailable: rapid.SampledFrom([]string{"", "block", "allow"}).Draw(t, "policy"),
+			RetentionDays: rapid.Int64Range(1, 36500).Draw(t, "days"),
+		}
+	}
+	d.Resources = resources("")
+	for i, id := range []string{"acme", "1:30", "0x1F", "12", "~"}[:rapid.IntRange(0, 4).Draw(t, "entities")] {
+		e := &declaration.Entity{ID: id, Limits: limits(id, 0), Resources: resources(id)}
+		if len(e.Limits)+len(e.Resources) > 0 && i < 4 {
+			d.Entities = append(d.Entities, e)
+		}
+	}
+	if d.System == nil && d.Resources == nil && d.Entities == nil {
+		d.System = &declaration.System{OnUnavailable: "block"}
+	}
+	return d
+}
+
+// TestFormat: what is written reads as what it was, and its JSON Schema takes it.
+func TestFormat(t *testing.T) {
+	schema := resolve(t)
+	rapid.Check(t, func(t *rapid.T) {
+		want := draw(t)
+		text, err := declaration.Format(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := declaration.Load("limits.yaml", text)
+		if err != nil {
+			t.Fatalf("Load() of\n%s\n= %v", text, err)
+		}
+		ignore := cmp.Options{
+			cmpopts.EquateEmpty(), cmpopts.IgnoreFields(declaration.Declaration{}, "File", "NamespacePos"),
+			cmpopts.IgnoreFields(declaration.System{}, "Pos"), cmpopts.IgnoreFields(declaration.Entity{}, "Pos"),
+			cmpopts.IgnoreFields(declaration.Resource{}, "Pos", "Go"), cmpopts.IgnoreFields(declaration.Limit{}, "Pos", "Go", "Unit"),
+		}
+		if diff := cmp.Diff(want, got, ignore); diff != "" {
+			t.Fatalf("Load() of what Format() wrote differs (-want +got):\n%s\n%s", diff, text)
+		}
+		if err := validate(schema, text); err != nil {
+			t.Fatalf("the schema refuses\n%s%v", text, err)
+		}
+	})
+}
+
+func resolve(t *testing.T) *jsonschema.Resolved {
+	t.Helper()
+	text, err := declaration.JSONSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(text, &schema); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resolved
+}
+
+// validate holds a document against the schema, its values as an editor sees them.
+func validate(schema *jsonschema.Resolved, text []byte) error {
+	var document any
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return err
+	}
+	return schema.Validate(named(document))
+}
+
+// named returns a value whose mappings have texts as keys.
+func named(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, value := range v {
+			v[key] = named(value)
+		}
+		return v
+	case map[any]any:
+		m := map[string]any{}
+		for key, value := range v {
+			m[fmt.Sprint(key)] = named(value)
+		}
+		return m
+	case int:
+		return float64(v)
+	default:
+		return v
+	}
+}
+
+// TestJSONSchema: what the schema can say it says as the loader does.
+func TestJSONSchema(t *testing.T) {
+	schema := resolve(t)
+	for _, text := range []string{
+		"resources: {gpt: {limits: {rpm: {rate: 500/min, unit: requests, doc: x, go: RPM}}, doc: x, go: GPT}}",
+		"resources: {gpt: {limits: {rpm: {rate: 30_000 / min, burst: 60_000}}}}",
+		"resources: {gpt: {limits: {rpm: {rate: 1/90s}}}}",
+		"resources: {gpt: {limits: {rpm: 500/min, tpm: 10_000:500/90s, x: 1 : 2 / h}}}",
+		"resources: {gpt: {limits: {rpm: 500}}}",
+		"resources: {gpt: {limits: {rpm: [500/min]}}}",
+		"resources: {gpt: {limits: {4rpm: 500/min}}}",
+		"resources: {4gpt: {limits: {rpm: {rate: 1/s}}}}",
+		"resources: {'4 gpt': {limits: {rpm: {rate: 1/s}}}}",
+		"resources: {gpt: {limits: {rpm: {rate: 1}}}}",
+		"resources: {gpt: {limits: {rpm: {rate: -1/s}}}}",
+		"resources: {gpt: {limits: {rpm: {rate: 1/s, burst: 0}}}}",
+		"resources: {gpt: {limits: {rpm: {rate: 1/s, bust: 1}}}}",
+		"resources: {gpt: {limits: {rpm: {burst: 1}}}}",
+		"resources: {gpt: {limits: {}}}",
+		"resources: {gpt: {}}",
+		"resources: {}",
+		"entities: {a: {}}",
+		"entities: {a: {limits: {rpm: {rate: 1/s}}}}",
+		"entities: {a#b: {limits: {rpm: {rate: 1/s}}}}",
+		"system: {}",
+		"system: {on_unavailable: never}",
+		"system: {audit_retention_days: 36501}",
+		"system: {audit_retention_days: 1}",
+		"limits: {}",
+		"namespace: a",
+		"[]",
+	} {
+		_, want := declaration.Load("limits.yaml", []byte(text))
+		if got := validate(schema, []byte(text)); (got == nil) != (want == nil) {
+			t.Errorf("%s: the schema says %v, Load() %v", text, got, want)
+		}
+	}
+}
+
+// TestDocs loads what docs/limits-file.md shows, which is the file that its commands take.
+func TestDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/limits-file.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile("../../docs/testdata/files/limits.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```yaml\n"+string(file)+"```\n") {
+		t.Error("docs/limits-file.md does not show docs/testdata/files/limits.yaml")
+	}
+	if _, err := declaration.Load("limits.yaml", file); err != nil {
+		t.Error(err)
+	}
+	broken := strings.Replace(string(file), "rpm: 500/min", "rpm: 500", 1)
+	_, err = declaration.Load("limits.yaml", []byte(broken))
+	if err == nil || !strings.Contains(string(page), err.Error()) {
+		t.Errorf("docs/limits-file.md does not show the error %v", err)
+	}
+}

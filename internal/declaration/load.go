@@ -1,0 +1,236 @@
+package declaration
+
+import (
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/zlimit/zlimit-go/internal/document"
+	"github.com/zlimit/zlimit-go/internal/grammar"
+)
+
+// loader turns nodes into a declaration.
+type loader struct{ *document.Reader }
+
+// Load reads a declaration. file is its name for messages. The error, if any, is a [document.Errors].
+func Load(file string, text []byte) (*Declaration, error) {
+	l, d := load(file, text)
+	return d, l.Err()
+}
+
+// LoadForGo is [Load] for the generator of types: the declaration must have resources, whose names in Go differ.
+func LoadForGo(file string, text []byte) (*Declaration, error) {
+	l, d := load(file, text, "resources")
+	l.checkNames(d)
+	return d, l.Err()
+}
+
+func load(file string, text []byte, required ...string) (*loader, *Declaration) {
+	l := &loader{document.New(file)}
+	d := &Declaration{File: file}
+	const what = "the declaration"
+	root := l.Parse(text, what)
+	if root == nil {
+		return l, d
+	}
+	failed := l.Failed()
+	l.Object(root, document.At(root), what, document.Keys{
+		"namespace": func(n *yaml.Node) { d.Namespace, d.NamespacePos = l.namespace(n), document.At(document.Follow(n)) },
+		"system":    func(n *yaml.Node) { d.System = l.system(n) },
+		"resources": func(n *yaml.Node) {
+			for _, p := range l.entries(n, "resources") {
+				d.Resources = append(d.Resources, l.resource(p))
+			}
+		},
+		"entities": func(n *yaml.Node) {
+			for _, p := range l.entries(n, "entities") {
+				d.Entities = append(d.Entities, l.entity(p))
+			}
+		},
+	}, required...)
+	if l.Failed() == failed && d.System == nil && d.Resources == nil && d.Entities == nil {
+		l.Errorf(document.At(root), "%s has neither system nor resources nor entities", what)
+	}
+	return l, d
+}
+
+// entries returns what a mapping holds, which must be something.
+func (l *loader) entries(n *yaml.Node, what string) []document.Pair {
+	pairs := l.Pairs(n, what)
+	if n = document.Follow(n); n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		l.Errorf(document.At(n), "%s is empty", what)
+	}
+	return pairs
+}
+
+func (l *loader) namespace(n *yaml.Node) string {
+	name := l.Text(n, "namespace")
+	n = document.Follow(n)
+	switch {
+	case n.Kind != yaml.ScalarNode:
+	case name == "" || document.IsNull(n):
+		l.Errorf(document.At(n), "namespace is empty")
+	case len(name) > maxNamespace:
+		l.Errorf(document.At(n), "namespace %q must have at most %d bytes", name, maxNamespace)
+	case name == "_":
+		l.Errorf(document.At(n), "namespace %q is reserved", name)
+	case strings.ContainsFunc(name, func(c rune) bool { return c == '#' || c < ' ' || c == 0x7f }):
+		l.Errorf(document.At(n), "namespace %q must not hold # or control characters", name)
+	}
+	return name
+}
+
+// maxRetentionDays is the longest time for which package zlimit keeps audit events.
+const maxRetentionDays = 36_500
+
+func (l *loader) system(n *yaml.Node) *System {
+	const what = "system"
+	s := &System{Pos: document.At(n)}
+	l.Object(n, document.At(n), what, document.Keys{
+		"limits":         func(n *yaml.Node) { s.Limits = l.limits(n, what) },
+		"on_unavailable": func(n *yaml.Node) { s.OnUnavailable = l.Choice(n, what+": on_unavailable", "block", "allow") },
+		"audit_retention_days": func(n *yaml.Node) {
+			const what = what + ": audit_retention_days"
+			failed := l.Failed()
+			s.RetentionDays = l.Count(n, what)
+			if l.Failed() == failed && (s.RetentionDays < 1 || s.RetentionDays > maxRetentionDays) {
+				l.Errorf(document.At(document.Follow(n)), "%s %d must be from 1 to %d", what, s.RetentionDays, maxRetentionDays)
+			}
+		},
+	})
+	if f := document.Follow(n); f.Kind == yaml.MappingNode && len(f.Content) == 0 {
+		l.Errorf(document.At(f), "system is empty")
+	}
+	return s
+}
+
+func (l *loader) entity(p document.Pair) *Entity {
+	what := "entity " + p.Key
+	e := &Entity{Pos: p.Pos, ID: p.Key}
+	l.entityID(p.Pos, p.Key)
+	failed := l.Failed()
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"limits": func(n *yaml.Node) { e.Limits = l.limits(n, what) },
+		"resources": func(n *yaml.Node) {
+			for _, p := range l.entries(n, what+": resources") {
+				e.Resources = append(e.Resources, l.entityResource(what, p))
+			}
+		},
+	})
+	if l.Failed() == failed && e.Limits == nil && e.Resources == nil {
+		l.Errorf(p.Pos, "%s has neither limits nor resources", what)
+	}
+	return e
+}
+
+// entityResource reads the limits of an entity for one resource.
+func (l *loader) entityResource(owner string, p document.Pair) *Resource {
+	what := owner + ": resource " + p.Key
+	r := &Resource{Pos: p.Pos, Name: p.Key}
+	l.resourceName(p.Pos, p.Key)
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"limits": func(n *yaml.Node) { r.Limits = l.limits(n, what) },
+	}, "limits")
+	return r
+}
+
+func (l *loader) resource(p document.Pair) *Resource {
+	what := "resource " + p.Key
+	r := &Resource{Pos: p.Pos, Name: p.Key, Go: Exported(p.Key)}
+	l.resourceName(p.Pos, p.Key)
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"doc":    func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
+		"go":     func(n *yaml.Node) { r.Go = l.goName(n, what) },
+		"limits": func(n *yaml.Node) { r.Limits = l.limits(n, what) },
+	}, "limits")
+	return r
+}
+
+// limits reads the limits of a level.
+func (l *loader) limits(n *yaml.Node, what string) (limits []*Limit) {
+	pairs := l.Pairs(n, what+": limits")
+	for _, p := range pairs {
+		limits = append(limits, l.limit(what, p))
+	}
+	switch n = document.Follow(n); {
+	case len(pairs) > maxLimits:
+		l.Errorf(document.At(n), "%s has %d limits, want at most %d", what, len(pairs), maxLimits)
+	case n.Kind == yaml.MappingNode && len(n.Content) == 0:
+		l.Errorf(document.At(n), "%s: limits is empty", what)
+	}
+	return limits
+}
+
+func (l *loader) limit(owner string, p document.Pair) *Limit {
+	what := owner + ": limit " + p.Key
+	limit := &Limit{Pos: p.Pos, Name: p.Key, Go: Exported(p.Key), Unit: "tokens"}
+	l.limitName(p.Pos, what, p.Key)
+	if document.Follow(p.Value).Kind == yaml.ScalarNode {
+		l.rate(p.Value, what, limit)
+		return limit
+	}
+	var burst int64
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"doc":   func(n *yaml.Node) { limit.Doc = l.Doc(n, what) },
+		"go":    func(n *yaml.Node) { limit.Go = l.goName(n, what) },
+		"rate":  func(n *yaml.Node) { l.rate(n, what+": rate", limit) },
+		"burst": func(n *yaml.Node) { burst = l.tokens(n, what+": burst") },
+		"unit":  func(n *yaml.Node) { limit.Unit = l.unit(n, what) },
+	}, "rate")
+	if burst > 0 {
+		limit.Capacity = burst
+	}
+	return limit
+}
+
+// goName returns a name of the user's own in Go.
+func (l *loader) goName(n *yaml.Node, what string) string {
+	name := l.Text(n, what+": go")
+	if document.Follow(n).Kind == yaml.ScalarNode && !goName.MatchString(name) {
+		l.Errorf(document.At(document.Follow(n)), "%s: go %q is not an exported name of letters and digits", what, name)
+	}
+	return name
+}
+
+var unitForm = regexp.MustCompile(`^\pL[\pL\pN -]*$`)
+
+func (l *loader) unit(n *yaml.Node, what string) string {
+	unit := l.Text(n, what+": unit")
+	if document.Follow(n).Kind == yaml.ScalarNode && !unitForm.MatchString(unit) {
+		l.Errorf(document.At(document.Follow(n)), "%s: unit %q is not made of words", what, unit)
+	}
+	return unit
+}
+
+// rate reads what flows into a limit, such as 500/min, or the whole of it, such as 1000:500/min.
+func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
+	text := l.Text(n, what)
+	n = document.Follow(n)
+	if n.Kind != yaml.ScalarNode {
+		return
+	}
+	rate, err := grammar.ParseRate(text)
+	switch {
+	case err != nil:
+		l.Errorf(document.At(n), "%s: %q: %v", what, text, err)
+	case rate.Period%time.Second != 0:
+		l.Errorf(document.At(n), "%s: %q: the period must be whole seconds", what, text)
+	}
+	limit.Capacity, limit.Refill, limit.Period = rate.Capacity, rate.Refill, rate.Period
+}
+
+// tokens reads a positive number, whose digits may be in groups: 10_000.
+func (l *loader) tokens(n *yaml.Node, what string) int64 {
+	text := l.Text(n, what)
+	n = document.Follow(n)
+	if n.Kind != yaml.ScalarNode {
+		return 0
+	}
+	tokens, err := grammar.ParseTokens(text, 1)
+	if err != nil {
+		l.Errorf(document.At(n), "%s: %v", what, err)
+	}
+	return tokens
+}

@@ -1,0 +1,81 @@
+package declaration
+
+import (
+	"encoding/json"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
+)
+
+// Forms of names and of rates, as editors check them. Package grammar has the rules.
+const (
+	nameForm      = `^[A-Za-z0-9_.\-:@/+|=~%]+$`
+	limitNameForm = `^[A-Za-z][A-Za-z0-9_.\-]*$`
+	tokensForm    = `\d+(_\d+)*`
+	rateForm      = `^ *` + tokensForm + ` *(: *` + tokensForm + ` *)?/ *[0-9.]*[a-z][a-z0-9.]* *$`
+	maxLimitName  = 64
+)
+
+// JSONSchema returns a JSON Schema of declarations, by which editors check and complete a document. What a document may
+// not do beyond that, such as a key twice, is for [Load] to say.
+func JSONSchema() ([]byte, error) {
+	type object = map[string]any
+	closed := func(doc string, properties object, required ...string) object {
+		o := object{"type": "object", "description": doc, "additionalProperties": false, "properties": properties, "minProperties": 1}
+		if len(required) > 0 {
+			o["required"] = required
+		}
+		return o
+	}
+	named := func(doc, pattern string, longest int, of any) object {
+		return object{
+			"type": "object", "description": doc, "minProperties": 1,
+			"propertyNames": object{"pattern": pattern, "maxLength": longest}, "additionalProperties": of,
+		}
+	}
+	ref := func(name string) object { return object{"$ref": "#/$defs/" + name} }
+	text := func(doc string) object { return object{"type": "string", "description": doc} }
+	tokens := object{"anyOf": []object{
+		{"type": "integer", "minimum": 1, "maximum": int64(grammar.MaxTokens)},
+		{"type": "string", "pattern": "^" + tokensForm + "$"},
+	}, "description": "the capacity: the most that can be taken at once, in tokens; without it, that of rate"}
+	limits := named("the limits of the level", limitNameForm, maxLimitName, ref("limit"))
+	limits["maxProperties"] = maxLimits
+	schema := closed("Limits of a namespace", object{
+		"namespace": object{"type": "string", "minLength": 1, "maxLength": maxNamespace, "description": "the namespace that the limits are for"},
+		"system":    ref("system"),
+		"resources": named("resources, with the limits of entities without limits of their own", nameForm, grammar.MaxName, ref("resource")),
+		"entities":  named("entities with limits of their own", nameForm, grammar.MaxName, ref("entity")),
+	})
+	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	schema["title"] = "zlimit limits"
+	schema["anyOf"] = []object{{"required": []string{"system"}}, {"required": []string{"resources"}}, {"required": []string{"entities"}}}
+	schema["$defs"] = object{
+		"limits": limits,
+		"rate": object{
+			"type": "string", "pattern": rateForm,
+			"description": "what a bucket holds and what flows in, CAPACITY[:REFILL]/PERIOD, such as 500/min or 60000:30000/min",
+		},
+		"limit": object{"anyOf": []object{ref("rate"), closed("a token bucket", object{
+			"rate":  ref("rate"),
+			"burst": tokens,
+			"unit":  text("what its tokens are, for the comment of a Go field"),
+			"doc":   text("one line for the comment of a Go field"),
+			"go":    object{"type": "string", "pattern": goName.String(), "description": "name of the Go field"},
+		}, "rate")}},
+		"system": closed("the limits of last resort, and settings of the namespace", object{
+			"limits":               ref("limits"),
+			"on_unavailable":       object{"enum": []string{"block", "allow"}, "description": "what happens to requests while the store is unavailable"},
+			"audit_retention_days": object{"type": "integer", "minimum": 1, "maximum": maxRetentionDays, "description": "days that audit events are kept; 90 by default"},
+		}),
+		"resource": closed("what an application consumes", object{
+			"limits": ref("limits"),
+			"doc":    text("one line for the comment of the Go type"),
+			"go":     object{"type": "string", "pattern": goName.String(), "description": "name of the Go type"},
+		}, "limits"),
+		"entity": closed("somebody with limits of its own", object{
+			"limits":    ref("limits"),
+			"resources": named("limits for single resources", nameForm, grammar.MaxName, closed("the limits for one resource", object{"limits": ref("limits")}, "limits")),
+		}),
+	}
+	return json.MarshalIndent(schema, "", "  ")
+}

@@ -1,0 +1,152 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// ErrStale says that a plan is not what would be planned now: what is stored, or what is managed, has changed since.
+var ErrStale = errors.New("the plan is out of date")
+
+// releaseTimeout bounds what a run writes after it was interrupted.
+const releaseTimeout = 5 * time.Second
+
+// Apply plans and does what is to change. It returns the plan, and with an error the changes that were done. What it did
+// is recorded in any case; a run that could not even do that is finished by the next one.
+//
+// While it runs no other run does: that is a [zlimit.LockedError]. saved, if not nil, is a plan that must be the one of
+// now, else nothing is written and the error is [ErrStale].
+func (p *Provisioner) Apply(ctx context.Context, declared []Level, saved *Plan) (plan *Plan, done []Change, err error) {
+	lock, err := p.limiter.Managed.Lock(ctx, p.lease)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := &run{Provisioner: p, lock: lock, renewed: p.now()}
+	defer func() {
+		err = errors.Join(err, r.late(ctx, func(ctx context.Context) error { return p.limiter.Managed.Unlock(ctx, r.lock) }))
+	}()
+	plan, r.set, err = p.plan(ctx, declared, false)
+	if err == nil && saved != nil {
+		err = saved.check(plan)
+	}
+	if err == nil && p.planned != nil {
+		p.planned(plan)
+	}
+	if err != nil || plan.Empty() {
+		return plan, nil, err
+	}
+	err = r.do(ctx, plan)
+	return plan, r.done, err
+}
+
+// A run is one application of a plan.
+type run struct {
+	*Provisioner
+	lock    zlimit.ManagedLock
+	renewed time.Time
+	set     zlimit.ManagedSet // of what is managed
+	done    []Change
+}
+
+// do does the changes of a plan. Before the first it records which levels will be managed, after the last which are.
+func (r *run) do(ctx context.Context, plan *Plan) error {
+	r.set.Pending = nil
+	for _, c := range plan.Changes {
+		if c.Action == Create || c.Action == Update || c.Action == Adopt {
+			r.set.Pending = append(r.set.Pending, c.After.Level)
+		}
+	}
+	if err := r.limiter.Managed.Record(ctx, r.lock, r.set); err != nil {
+		return err
+	}
+	var failed error
+	for _, c := range plan.Changes {
+		if failed = r.change(ctx, c); failed != nil {
+			failed = fmt.Errorf("%v: %w", c.After.Level, failed)
+			break
+		}
+		r.done = append(r.done, c)
+		if r.told != nil {
+			r.told(c)
+		}
+	}
+	if failed == nil {
+		r.set.Pending, r.set.Hash = nil, plan.Hash
+	}
+	if errors.Is(failed, zlimit.ErrLockLost) { // and with it the right to record anything
+		return failed
+	}
+	r.set.LastApplied = r.now().UTC()
+	return errors.Join(failed, r.late(ctx, func(ctx context.Context) error { return r.limiter.Managed.Record(ctx, r.lock, r.set) }))
+}
+
+// late does what is left to do when the caller's context has ended, for a bounded time.
+func (r *run) late(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// change does one change. The level then is in the managed set, or is not any more; it stays pending until all are done,
+// since a write may happen that was not answered.
+func (r *run) change(ctx context.Context, c Change) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if r.now().Sub(r.renewed) >= r.lease/3 {
+		lock, err := r.limiter.Managed.Renew(ctx, r.lock, r.lease)
+		if err != nil {
+			return err
+		}
+		r.lock, r.renewed = lock, r.now()
+	}
+	written := c.Action == Forget || c.Action == Adopt && c.Before.managedVersion
+	if !written {
+		if _, err := r.limiter.Managed.Replace(ctx, r.lock, c.Before.stored(), c.After.stored()); err != nil {
+			return err
+		}
+	}
+	r.set.Levels = slices.DeleteFunc(r.set.Levels, func(l zlimit.ConfigLevel) bool { return l == c.After.Level })
+	if c.Action != Delete && c.Action != Forget {
+		r.set.Levels = append(r.set.Levels, c.After.Level)
+	}
+	return nil
+}
+
+// check returns ErrStale, with what has changed, unless the plan is the one of now.
+func (p *Plan) check(now *Plan) error {
+	if p.ID != now.ID {
+		return fmt.Errorf("%w: it is for namespace %s (%s), not for %s (%s)", ErrStale, p.Namespace, p.ID, now.Namespace, now.ID)
+	}
+	for _, c := range now.Changes {
+		old := p.of(c.After.Level)
+		switch {
+		case old == nil:
+			return fmt.Errorf("%w: %v was not to change, and is stored as version %d now", ErrStale, c.After.Level, c.Before.Version)
+		case old.Before.Version != c.Before.Version || !old.Before.same(&c.Before):
+			return fmt.Errorf("%w: %v was version %d, and is version %d now", ErrStale, c.After.Level, old.Before.Version, c.Before.Version)
+		case old.Action != c.Action || !old.After.same(&c.After):
+			return fmt.Errorf("%w: %v was to %s, and is to %s now", ErrStale, c.After.Level, old.Action, c.Action)
+		}
+	}
+	for _, c := range p.Changes {
+		if now.of(c.After.Level) == nil {
+			return fmt.Errorf("%w: %v has nothing to change any more", ErrStale, c.After.Level)
+		}
+	}
+	return nil
+}
+
+// of returns the change of a level, nil for none.
+func (p *Plan) of(level zlimit.ConfigLevel) *Change {
+	i := slices.IndexFunc(p.Changes, func(c Change) bool { return c.After.Level == level })
+	if i < 0 {
+		return nil
+	}
+	return &p.Changes[i]
+}

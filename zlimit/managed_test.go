@@ -1,0 +1,275 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+func TestManagedLevels(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		clock := newClock()
+		l := newLimiter(t, s, WithClock(clock.now), WithPrincipal("deploy"))
+		other := newLimiter(t, s, WithClock(clock.now), WithPrincipal("olga"))
+		limits := func(n int64) []Limit { return []Limit{PerMinute("tpm", n), PerMinute("rpm", n)} }
+		lock, err := l.Managed.Lock(ctx, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		levels := []ConfigLevel{{}, {Resource: "gpt-4"}, {Entity: "acme", Resource: DefaultResource}, {Entity: "acme", Resource: "gpt-4"}}
+		wants := []StoredConfig{
+			{Level: levels[0], OnUnavailable: Allow, AuditRetention: 30 * day},
+			{Level: levels[1], Limits: limits(1)},
+			{Level: levels[2], Limits: limits(2)},
+			{Level: levels[3], Limits: limits(3)},
+		}
+		read := func() []StoredConfig {
+			t.Helper()
+			found, err := l.Managed.Read(ctx, levels...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return found
+		}
+		for i, before := range read() {
+			if before.Version != 0 || before.Managed || !before.IsZero() {
+				t.Errorf("before = %+v, want nothing", before)
+			}
+			after, err := l.Managed.Replace(ctx, lock, before, wants[i])
+			if err != nil || after.Version != 1 || !after.Managed {
+				t.Errorf("Replace(%v) = %+v, %v, want version 1", levels[i], after, err)
+			}
+			if _, err := l.Managed.Replace(ctx, lock, before, wants[i]); !errors.Is(err, ErrLevelChanged) {
+				t.Errorf("Replace(%v) of what was before = %v, want ErrLevelChanged", levels[i], err)
+			}
+		}
+		for i, found := range read() {
+			if !found.Same(&wants[i]) || found.Version != 1 || !found.Managed {
+				t.Errorf("Read(%v) = %+v, want %+v", levels[i], found, wants[i])
+			}
+		}
+		if got, err := l.Limits.Resource(ctx, "gpt-4"); err != nil || len(got) != 2 {
+			t.Errorf("Resource() = %v, %v", got, err)
+		}
+		// A change by other means takes the mark away, and a second one that restores the limits does not bring it back.
+		for _, n := range []int64{9, 1} {
+			if err := other.Limits.SetResource(ctx, "gpt-4", limits(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if found := read()[1]; !found.Same(&wants[1]) || found.Version != 3 || found.Managed {
+			t.Errorf("Read() after changes by hand = %+v, want version 3, not managed", found)
+		}
+		// Deleting, and what is gone already.
+		for _, before := range read() {
+			gone := StoredConfig{Level: before.Level}
+			if after, err := l.Managed.Replace(ctx, lock, before, gone); err != nil || after.Version != 0 || after.Managed {
+				t.Errorf("Replace(%v) by nothing = %+v, %v", before.Level, after, err)
+			}
+			if _, err := l.Managed.Replace(ctx, lock, gone, gone); err != nil {
+				t.Errorf("Replace(%v) of nothing by nothing = %v", before.Level, err)
+			}
+		}
+		for r, err := range l.Limits.Resources(ctx) {
+			t.Errorf("Resources() yields %v, %v, want none", r, err)
+		}
+		for r, err := range l.Limits.ResourcesWith(ctx) {
+			t.Errorf("ResourcesWith() yields %v, %v, want none", r, err)
+		}
+	})
+}
+
+func TestManagedLock(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		clock := newClock()
+		l := newLimiter(t, s, WithClock(clock.now), WithPrincipal("deploy"))
+		other := newLimiter(t, s, WithClock(clock.now), WithPrincipal("olga"))
+		lock, err := l.Managed.Lock(ctx, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = other.Managed.Lock(ctx, time.Minute)
+		var locked *LockedError
+		if !errors.As(err, &locked) || !errors.Is(err, ErrLocked) || locked.Lock.Holder != "deploy" || !locked.Lock.ExpiresAt.Equal(lock.ExpiresAt) {
+			t.Errorf("Lock() by another = %v, want a LockedError of deploy until %v", err, lock.ExpiresAt)
+		}
+		clock.sleep(50 * time.Second)
+		if lock, err = l.Managed.Renew(ctx, lock, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		clock.sleep(50 * time.Second)
+		if _, err := other.Managed.Lock(ctx, time.Minute); !errors.Is(err, ErrLocked) {
+			t.Errorf("Lock() of a lock that was renewed = %v, want ErrLocked", err)
+		}
+		clock.sleep(10 * time.Second)
+		stolen, err := other.Managed.Lock(ctx, time.Minute)
+		if err != nil {
+			t.Fatalf("Lock() of one that has expired = %v", err)
+		}
+		want := StoredConfig{Level: ConfigLevel{Resource: "gpt-4"}, Limits: []Limit{PerMinute("rpm", 1)}}
+		_, err = l.Managed.Replace(ctx, lock, StoredConfig{Level: want.Level}, want)
+		_, renewed := l.Managed.Renew(ctx, lock, time.Minute)
+		for call, err := range map[string]error{"Replace": err, "Renew": renewed, "Record": l.Managed.Record(ctx, lock, ManagedSet{})} {
+			if !errors.Is(err, ErrLockLost) {
+				t.Errorf("%s() with a lock that another has taken = %v, want ErrLockLost", call, err)
+			}
+		}
+		if err := l.Managed.Unlock(ctx, lock); err != nil { // and leaves the other's alone
+			t.Errorf("Unlock() of a lock that another has taken = %v", err)
+		}
+		if _, err := other.Managed.Replace(ctx, stolen, StoredConfig{Level: want.Level}, want); err != nil {
+			t.Error(err)
+		}
+		if err := other.Managed.Unlock(ctx, stolen); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Managed.Lock(ctx, time.Minute); err != nil {
+			t.Errorf("Lock() after Unlock() = %v", err)
+		}
+	})
+}
+
+// TestManagedRecord reads what another program has written, in its form, and writes it back with its own attributes.
+func TestManagedRecord(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s)
+		if set, err := l.Managed.Set(ctx); err != nil || len(set.Levels) != 0 || !set.LastApplied.IsZero() {
+			t.Fatalf("Set() of none = %+v, %v", set, err)
+		}
+		foreign := expr.Item{
+			{Name: "managed_system", Value: expr.Bool(true)},
+			{Name: "managed_resources", Value: expr.List(expr.S("gpt-4"), expr.S("claude"))},
+			{Name: "managed_entities", Value: expr.Map(expr.Item{{Name: "acme", Value: expr.List(expr.S("gpt-4"), expr.S(DefaultResource))}})},
+			{Name: "last_applied", Value: expr.S("2026-02-20T12:00:00Z")},
+			{Name: "applied_hash", Value: expr.S("sha256:1")},
+			{Name: "tool", Value: expr.S("another")},
+		}
+		key := layout.ProvisionerKey{NS: l.ns}.Key()
+		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: foreign}); err != nil {
+			t.Fatal(err)
+		}
+		set, err := l.Managed.Set(ctx)
+		want := ManagedSet{
+			Levels:      []ConfigLevel{{}, {Resource: "claude"}, {Resource: "gpt-4"}, {"acme", DefaultResource}, {"acme", "gpt-4"}},
+			LastApplied: time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC), Hash: "sha256:1",
+		}
+		if diff := cmp.Diff(want, set); diff != "" || err != nil {
+			t.Fatalf("Set() differs: %v (-want +got):\n%s", err, diff)
+		}
+		lock, err := l.Managed.Lock(ctx, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Levels = append(want.Levels[1:], ConfigLevel{"zed", "gpt-4"})
+		want.Pending = []ConfigLevel{{}, {Resource: "new"}, {"acme", "new"}}
+		if err := l.Managed.Record(ctx, lock, want); err != nil {
+			t.Fatal(err)
+		}
+		set, err = l.Managed.Set(ctx)
+		if diff := cmp.Diff(want, set); diff != "" || err != nil {
+			t.Errorf("Set() after Record() differs: %v (-want +got):\n%s", err, diff)
+		}
+		items, err := l.table.Read(ctx, key)
+		if err != nil || items[0].Get("tool").Text() != "another" {
+			t.Errorf("an attribute of another program is lost: %v, %v", items, err)
+		}
+		var many ManagedSet
+		for i := range 10_000 {
+			many.Levels = append(many.Levels, ConfigLevel{fmt.Sprintf("%064d", i), "gpt-4"})
+		}
+		var invalid *ValidationError
+		if err := l.Managed.Record(ctx, lock, many); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 409600") {
+			t.Errorf("Record() of too much = %v, want a ValidationError", err)
+		}
+	})
+}
+
+func TestManagedInput(t *testing.T) {
+	ctx := context.Background()
+	s := newMemory(t)
+	l := newLimiter(t, s)
+	rpm := []Limit{PerMinute("rpm", 1)}
+	gpt := ConfigLevel{Resource: "gpt-4"}
+	for want, config := range map[string]StoredConfig{
+		`invalid resource "4 4": must hold only`:                                 {Level: ConfigLevel{Resource: "4 4"}, Limits: rpm},
+		`invalid entity "#": must hold only`:                                     {Level: ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
+		`invalid on unavailable "allow": must be`:                                {Level: gpt, Limits: rpm, OnUnavailable: Allow},
+		`invalid audit retention "24h0m0s": is for the system`:                   {Level: gpt, Limits: rpm, AuditRetention: day},
+		`invalid limits of system[rpm] capacity "0"`:                             {Limits: []Limit{{Name: "rpm", RefillAmount: 1, RefillPeriod: time.Second}}},
+		`invalid level "resource gpt-4": must be the one before, resource gpt-5`: {Level: gpt, Limits: rpm},
+	} {
+		before := StoredConfig{Level: config.Level}
+		if strings.Contains(want, "gpt-5") {
+			before.Level.Resource = "gpt-5"
+		}
+		if _, err := l.Managed.Replace(ctx, ManagedLock{}, before, config); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Replace(%+v) = %v, want %q in it", config, err, want)
+		}
+	}
+	if _, err := l.Managed.Lock(ctx, time.Millisecond); err == nil || !strings.Contains(err.Error(), `invalid lease "1ms"`) {
+		t.Errorf("Lock(1ms) = %v", err)
+	}
+	if _, err := l.Managed.Read(ctx, ConfigLevel{Resource: "4 4"}); err == nil {
+		t.Error("Read() of an invalid level = nil")
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, locked := l.Managed.Lock(ctx, time.Minute)
+	_, read := l.Managed.Read(ctx, gpt)
+	_, set := l.Managed.Set(ctx)
+	for _, err := range []error{locked, read, set, l.Managed.Unlock(ctx, ManagedLock{}), l.Managed.Record(ctx, ManagedLock{}, ManagedSet{})} {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("after Close(): %v, want ErrClosed", err)
+		}
+	}
+}
+
+// TestCostsOfManaged measures what the comments of the service state.
+func TestCostsOfManaged(t *testing.T) {
+	if enginetest.IsMean() {
+		t.Skip("it counts every call, and what becomes of it")
+	}
+	ctx := context.Background()
+	s, faults := newTable(t)
+	l := newLimiter(t, s, WithClock(newClock().now))
+	measure := func(name string, calls int, read, write, index float64, do func() error) {
+		t.Helper()
+		faults.Reset()
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		used := faults.Capacity("")
+		indexed := used.Write - used.Table.Write
+		if faults.Calls("") != calls || used.Read != read || used.Table.Write != write || indexed != index {
+			t.Errorf("%s costs %d calls, %v read units, %v write units and %v of indexes, want %d, %v, %v and %v",
+				name, faults.Calls(""), used.Read, used.Table.Write, indexed, calls, read, write, index)
+		}
+	}
+	var lock ManagedLock
+	var err error
+	gpt := ConfigLevel{Resource: "gpt-4"}
+	want := StoredConfig{Level: gpt, Limits: []Limit{PerMinute("rpm", 10)}}
+	measure("Lock", 1, 0, 1, 1, func() error { lock, err = l.Managed.Lock(ctx, time.Minute); return err })
+	measure("Renew", 1, 0, 1, 0, func() error { _, err = l.Managed.Renew(ctx, lock, time.Minute); return err })
+	measure("Replace, new, with the registry and the retention", 2, 3, 6+2, 3, func() error { _, err = l.Managed.Replace(ctx, lock, StoredConfig{Level: gpt}, want); return err })
+	want.Version = 1
+	measure("Replace", 2, 2, 4+2, 1, func() error { _, err = l.Managed.Replace(ctx, lock, want, want); return err })
+	measure("Read", 1, 2, 0, 0, func() error { _, err = l.Managed.Read(ctx, ConfigLevel{}, gpt); return err })
+	measure("Record", 2, 2, 2+2, 1, func() error { return l.Managed.Record(ctx, lock, ManagedSet{Levels: []ConfigLevel{gpt}}) })
+	measure("Set", 1, 1, 0, 0, func() error { _, err = l.Managed.Set(ctx); return err })
+	measure("Unlock", 1, 0, 1, 1, func() error { return l.Managed.Unlock(ctx, lock) })
+}
