@@ -33,6 +33,9 @@ const (
 	longestField  = 2 * longestBearer // of the field that holds the token, with the scheme and spaces
 )
 
+// bearerSource is where bearer tokens are.
+const bearerSource = "header Authorization"
+
 // Requests returns a request function for limits of requests: each takes one of a limit of a resource, from the entity that
 // a key finds.
 func Requests(resource, limit string, key Key) func(*http.Request) (zlimit.Request, error) {
@@ -88,7 +91,7 @@ func ByBearer(key []byte) Key {
 		panic(fmt.Sprintf("httplimit: the key of bearer tokens has %d bytes; it must have at least 16", len(key)))
 	}
 	key = append([]byte(nil), key...)
-	const source = "header Authorization"
+	const source = bearerSource
 	return func(r *http.Request) (string, error) {
 		value, err := single(source, r.Header["Authorization"], longestField)
 		if err != nil {

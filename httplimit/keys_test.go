@@ -68,3 +68,18 @@ func TestTheLongestBearerToken(t *testing.T) {
 		t.Errorf("the key of a token of 8192 bytes: %v", err)
 	}
 }
+
+// TestChallenge finds the scheme in refusals for want of a bearer token, and in no others.
+func TestChallenge(t *testing.T) {
+	for key, want := range map[*httplimit.Key]string{
+		new(httplimit.ByBearer([]byte("0123456789abcdef"))): "Bearer",
+		new(httplimit.ByHeader("X-API-Key")):                "",
+	} {
+		r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), httptest.NewRecorder()
+		_, err := (*key)(r)
+		httplimit.Refuse(w, r, err)
+		if got := w.Header().Get("WWW-Authenticate"); w.Code != http.StatusUnauthorized || got != want {
+			t.Errorf("%v is answered by %d with WWW-Authenticate %q, want 401 with %q", err, w.Code, got, want)
+		}
+	}
+}
