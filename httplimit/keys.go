@@ -30,7 +30,11 @@ func (e *KeyError) Error() string { return "httplimit: the key in the " + e.Sour
 const (
 	longestKey    = 256
 	longestBearer = 8192
+	longestField  = 2 * longestBearer // of the field that holds the token, with the scheme and spaces
 )
+
+// bearerSource is where bearer tokens are.
+const bearerSource = "header Authorization"
 
 // Requests returns a request function for limits of requests: each takes one of a limit of a resource, from the entity that
 // a key finds.
@@ -82,23 +86,27 @@ func single(source string, values []string, longest int) (string, error) {
 // therefore the HMAC-SHA-256 of the token with a key of the server, in base64 for URLs, behind "bearer-". A reader of
 // the table learns no token.
 //
-// ByBearer panics when the key has less than 16 bytes. Another key makes other entities. A token that is missing, or
-// has more than 8192 bytes, is a [*KeyError]. ByBearer does not check whether the token is valid.
+// ByBearer panics when the key has less than 16 bytes. Another key makes other entities. A token that is missing, has
+// more than 8192 bytes, or has spaces in it, is a [*KeyError]. ByBearer does not check whether the token is valid: the
+// code that checks it must read the same token out of the field.
 func ByBearer(key []byte) Key {
 	if len(key) < 16 {
 		panic(fmt.Sprintf("httplimit: the key of bearer tokens has %d bytes; it must have at least 16", len(key)))
 	}
 	key = append([]byte(nil), key...)
-	const source = "header Authorization"
+	const source = bearerSource
 	return func(r *http.Request) (string, error) {
-		value, err := single(source, r.Header["Authorization"], longestBearer)
+		value, err := single(source, r.Header["Authorization"], longestField)
 		if err != nil {
 			return "", err
 		}
 		scheme, token, _ := strings.Cut(value, " ")
 		token = strings.Trim(token, " ")
-		if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		switch {
+		case !strings.EqualFold(scheme, "Bearer"), token == "", strings.ContainsAny(token, " \t"):
 			return "", &KeyError{source, "is no bearer token"}
+		case len(token) > longestBearer:
+			return "", &KeyError{source, fmt.Sprintf("has %d bytes; it must have at most %d", len(token), longestBearer)}
 		}
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(token))
@@ -110,9 +118,9 @@ func ByBearer(key []byte) Key {
 // last address in X-Forwarded-For that is not of a trusted proxy. Without trusted proxies it is the address of the
 // connection, and the field is not looked at, since any client can send it.
 //
-// An IPv6 address stands for its network of 64 bits, which one client has to itself. The entity is written as the
-// address, without brackets and zones, such as 192.0.2.7 or 2001:db8:0:0::. An address that cannot be read is a
-// [*KeyError]; addresses before it in the field are not trusted.
+// An IPv6 address stands for its network of 64 bits, which one client has to itself. The entity is written without
+// brackets and zones; that of a network has all of its digits, such as 192.0.2.7 or 2001:0db8:0000:0000::. An address
+// that cannot be read is a [*KeyError]; addresses before it in the field are not trusted.
 func ByClientIP(trusted ...netip.Prefix) Key {
 	trusted = append([]netip.Prefix(nil), trusted...)
 	isTrusted := func(a netip.Addr) bool {

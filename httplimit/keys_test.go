@@ -29,7 +29,10 @@ func TestKeys(t *testing.T) {
 		{"a bearer token in small letters", bearer, "", http.Header{"Authorization": {"bearer  secret "}}, "bearer-WfpqTczEQaLOs9VjKWJ2oKIpPZJ9KU1pXMoMo8NVazU"},
 		{"basic authentication", bearer, "", http.Header{"Authorization": {"Basic c2VjcmV0"}}, "httplimit: the key in the header Authorization is no bearer token"},
 		{"no token", bearer, "", http.Header{"Authorization": {"Bearer "}}, "httplimit: the key in the header Authorization is no bearer token"},
-		{"a long token", bearer, "", http.Header{"Authorization": {"Bearer " + strings.Repeat("x", 9000)}}, "httplimit: the key in the header Authorization has 9007 bytes; it must have at most 8192"},
+		{"a long token", bearer, "", http.Header{"Authorization": {"Bearer " + strings.Repeat("x", 8193)}}, "httplimit: the key in the header Authorization has 8193 bytes; it must have at most 8192"},
+		{"a field that is long", bearer, "", http.Header{"Authorization": {"Bearer " + strings.Repeat(" ", 17000)}}, "httplimit: the key in the header Authorization has 17007 bytes; it must have at most 16384"},
+		{"a token with spaces in it", bearer, "", http.Header{"Authorization": {"Bearer secret x"}}, "httplimit: the key in the header Authorization is no bearer token"},
+		{"two tokens", bearer, "", http.Header{"Authorization": {"Bearer secret, Bearer x"}}, "httplimit: the key in the header Authorization is no bearer token"},
 		{"an address", alone, "192.0.2.7:1234", nil, "192.0.2.7"},
 		{"an address that claims another", alone, "192.0.2.7:1234", http.Header{"X-Forwarded-For": {"198.51.100.1"}}, "192.0.2.7"},
 		{"an IPv6 address", alone, "[2001:db8::1:2:3:4]:80", nil, "2001:0db8:0000:0000::"},
@@ -53,6 +56,30 @@ func TestKeys(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%s: key = %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// TestTheLongestBearerToken counts the token alone, without its scheme.
+func TestTheLongestBearerToken(t *testing.T) {
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+	r.Header.Set("Authorization", "Bearer "+strings.Repeat("x", 8192))
+	if _, err := httplimit.ByBearer([]byte("0123456789abcdef"))(r); err != nil {
+		t.Errorf("the key of a token of 8192 bytes: %v", err)
+	}
+}
+
+// TestChallenge finds the scheme in refusals for want of a bearer token, and in no others.
+func TestChallenge(t *testing.T) {
+	for key, want := range map[*httplimit.Key]string{
+		new(httplimit.ByBearer([]byte("0123456789abcdef"))): "Bearer",
+		new(httplimit.ByHeader("X-API-Key")):                "",
+	} {
+		r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), httptest.NewRecorder()
+		_, err := (*key)(r)
+		httplimit.Refuse(w, r, err)
+		if got := w.Header().Get("WWW-Authenticate"); w.Code != http.StatusUnauthorized || got != want {
+			t.Errorf("%v is answered by %d with WWW-Authenticate %q, want 401 with %q", err, w.Code, got, want)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -352,6 +354,70 @@ func TestTransport(t *testing.T) {
 	var invalid *zlimit.ValidationError
 	if err := send(server.URL); !errors.As(err, &invalid) {
 		t.Errorf("Do() of a transport without a limiter = %v", err)
+	}
+}
+
+// TestTransportSwitchesProtocols talks over a connection that a response of status 101 has opened, directly and through a
+// reverse proxy. The lease stays open until the connection is closed.
+func TestTransportSwitchesProtocols(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, both, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.Copy(conn, both)
+	}))
+	defer echo.Close()
+	target, err := url.Parse(echo.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(*http.Request) (zlimit.Request, error) {
+		return zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}}, nil
+	}
+	limited := &httplimit.Transport{Limiter: limiter, Request: request}
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: limited})
+	defer proxy.Close()
+	for address, transport := range map[string]http.RoundTripper{echo.URL: limited, proxy.URL: http.DefaultTransport} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "echo")
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, ok := response.Body.(io.ReadWriteCloser)
+		if !ok || response.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("the answer of status %d has a body %T, want one to write to", response.StatusCode, response.Body)
+		}
+		if _, err := io.WriteString(conn, "hello"); err != nil {
+			t.Error(err)
+		}
+		got := make([]byte, 5)
+		if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
+			t.Errorf("the echo is %q, %v", got, err)
+		}
+		lease := httplimit.Lease(response.Request.Context())
+		if lease != nil {
+			if err := lease.Adjust(zlimit.Amounts{"rpm": 1}); err != nil {
+				t.Errorf("Adjust() of an open connection = %v", err)
+			}
+		}
+		if err := conn.Close(); err != nil {
+			t.Error(err)
+		}
+		if lease != nil {
+			if err := lease.Adjust(zlimit.Amounts{"rpm": 1}); !errors.Is(err, zlimit.ErrLeaseClosed) {
+				t.Errorf("Adjust() of a closed connection = %v, want that the lease is closed", err)
+			}
+		}
 	}
 }
 

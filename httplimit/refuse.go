@@ -71,8 +71,8 @@ func ProblemOf(err error) Problem {
 
 // Refuse answers a request that failed with an error with the status and body of [ProblemOf]. A rejection that waiting
 // helps also has Retry-After, in seconds, rounded up. A request that asks for more than a limit can hold has
-// x-should-retry: false instead, which clients made with Stainless obey. Refuse writes nothing for a client that went
-// away.
+// x-should-retry: false instead, which clients made with Stainless obey. WWW-Authenticate asks for a bearer token that is
+// missing or wrong. Refuse writes nothing for a client that went away.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	p := ProblemOf(err)
 	if p.Status == statusClientClosedRequest {
@@ -85,6 +85,10 @@ func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	}
 	header := w.Header()
 	setRetryAfter(header, err)
+	var key *KeyError
+	if errors.As(err, &key) && key.Source == bearerSource {
+		header.Set("WWW-Authenticate", "Bearer") // a status 401 must name a scheme, and other keys have none
+	}
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("Cache-Control", "no-store")

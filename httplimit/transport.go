@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -11,8 +12,9 @@ import (
 // A Transport is an [http.RoundTripper] that acquires before it sends a request, so that a client keeps within limits
 // that it shares with others. A request that is not admitted is not sent, and fails with the error of
 // [zlimit.RateLimiter.Acquire]. A lease is committed when the response has been read to its end or closed, and rolled
-// back when no response comes. The zero value is not usable, since Limiter and Request must be set. A Transport is safe
-// for concurrent use once it is in use.
+// back when no response comes. A connection that switches to another protocol can be written to, and its lease is
+// settled when it is closed. The zero value is not usable, since Limiter and Request must be set. A Transport is safe for
+// concurrent use once it is in use.
 type Transport struct {
 	Limiter *zlimit.RateLimiter
 	// Request says who asks, and for what.
@@ -43,7 +45,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	response.Request = request
-	response.Body = &settlingBody{ReadCloser: response.Body, settle: sync.OnceFunc(func() { _ = lease.Commit(ctx) })}
+	body := &settlingBody{ReadCloser: response.Body, settle: sync.OnceFunc(func() { _ = lease.Commit(ctx) })}
+	response.Body = body
+	if w, ok := body.ReadCloser.(io.Writer); ok { // of a protocol that was switched to, such as WebSocket
+		response.Body = &settlingConn{settlingBody: body, w: w}
+	}
 	return response, nil
 }
 
@@ -81,4 +87,21 @@ func (b *settlingBody) Close() error {
 	err := b.ReadCloser.Close()
 	b.settle()
 	return err
+}
+
+// A settlingConn is the body of a response of status 101, which is written to as well.
+type settlingConn struct {
+	*settlingBody
+	w io.Writer
+}
+
+// Write writes to the connection.
+func (c *settlingConn) Write(p []byte) (int, error) { return c.w.Write(p) }
+
+// CloseWrite ends what is written, where the connection can tell.
+func (c *settlingConn) CloseWrite() error {
+	if w, ok := c.w.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }

@@ -41,7 +41,7 @@ func route(u *url.URL) (api API, model string, stream bool) {
 		return OpenAIChat, "", false
 	case strings.HasSuffix(path, "/responses"):
 		return OpenAIResponses, "", false
-	case strings.HasSuffix(path, "/messages"):
+	case strings.HasSuffix(path, "/messages") && !strings.Contains(path, "/threads/"): // which hold messages of OpenAI's assistants
 		return AnthropicMessages, "", false
 	}
 	if _, rest, ok := cutLast(path, "/models/"); ok {

@@ -67,6 +67,7 @@ type usageFilter struct {
 	source  *bufio.Reader
 	event   []byte // to be returned
 	err     error  // after the event
+	dropped bool   // the event before was taken out
 	afterCR bool   // a line feed that comes next belongs to the last line
 }
 
@@ -81,7 +82,7 @@ func newUsageFilter(body io.ReadCloser) io.ReadCloser {
 func (f *usageFilter) Read(p []byte) (int, error) {
 	for len(f.event) == 0 && f.err == nil {
 		f.event, f.err = f.next()
-		if isUsageChunk(f.event) {
+		if f.dropped = isUsageChunk(f.event); f.dropped {
 			f.event = nil
 		}
 	}
@@ -105,6 +106,11 @@ func (f *usageFilter) next() (event []byte, err error) {
 		second := b == '\n' && f.afterCR
 		f.afterCR = b == '\r'
 		switch {
+		case second && len(event) == 1: // of the event before, which has been returned or taken out
+			if !f.dropped {
+				return event, nil
+			}
+			f.dropped, event = false, event[:0]
 		case second:
 		case b != '\n' && b != '\r':
 			empty = false

@@ -194,6 +194,8 @@ func TestForms(t *testing.T) {
 				text = "\xef\xbb\xbf" + text
 			}
 			a.body = []byte(strings.ReplaceAll(text, "\n", end))
+		} else if a.contentType == "application/json" && rapid.Bool().Draw(rt, "byte order mark") {
+			a.body = append([]byte("\xef\xbb\xbf"), a.body...)
 		}
 		encoding := ""
 		if rapid.Bool().Draw(rt, "gzip") {
@@ -306,6 +308,9 @@ func TestInspect(t *testing.T) {
 	}
 	if left, err := io.ReadAll(r.Body); err != nil || string(left) != body {
 		t.Errorf("the body is %q, %v after Inspect", left, err)
+	}
+	if got, err := llm.Inspect(newRequest(t, chatPath, "\xef\xbb\xbf"+body)); err != nil || got != want {
+		t.Errorf("Inspect() after a byte order mark = %+v, %v, want %+v", got, err, want)
 	}
 	if got, err := llm.Inspect(newRequest(t, "/v1/models", body)); err != nil || got != (llm.Call{}) {
 		t.Errorf("Inspect() of no call = %+v, %v", got, err)

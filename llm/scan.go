@@ -20,6 +20,7 @@ type scanner struct {
 	// document is called at the end of an object that is in no other object.
 	document func()
 
+	start   start
 	state   scanState
 	open    []byte // the brackets that are open
 	marks   []int  // for each of them, how long the path was before it
@@ -165,7 +166,7 @@ func (s *scanner) byte(b byte) {
 		s.end() // and the byte is what follows
 	default:
 	}
-	if b == ' ' || b == '\t' || b == '\n' || b == '\r' {
+	if b == ' ' || b == '\t' || b == '\n' || b == '\r' || s.start.skips(b) {
 		return
 	}
 	s.token(b)

@@ -16,15 +16,30 @@ type eventReader struct {
 	skip    bool   // the rest of the line is of no interest
 	space   bool   // a space may come between the name of the field and the data
 	afterCR bool   // a line feed belongs to the line before
-	begun   bool   // there was a byte that is not of the byte order mark
-	mark    int    // bytes of the byte order mark so far
-	written bool   // the event has data
+	start   start
+	written bool // the event has data
 }
 
 const (
 	byteOrderMark = "\xef\xbb\xbf"
 	dataField     = "data:"
 )
+
+// A start finds the byte order mark that a text may begin with.
+type start struct {
+	begun bool // there was a byte that is not of the mark
+	mark  int  // bytes of the mark so far
+}
+
+// skips reports whether a byte, the next one of the text, belongs to the mark.
+func (s *start) skips(b byte) bool {
+	if !s.begun && s.mark < len(byteOrderMark) && b == byteOrderMark[s.mark] {
+		s.mark++
+		return true
+	}
+	s.begun = true
+	return false
+}
 
 // write takes a piece of the stream.
 func (r *eventReader) write(p []byte) {
@@ -57,12 +72,8 @@ func (r *eventReader) rest(p []byte) []byte {
 
 // byte takes a byte of the beginning of a line, or of its end.
 func (r *eventReader) byte(b byte) {
-	if !r.begun {
-		if r.mark < len(byteOrderMark) && b == byteOrderMark[r.mark] {
-			r.mark++
-			return
-		}
-		r.begun = true
+	if r.start.skips(b) {
+		return
 	}
 	switch {
 	case b == '\n' && r.afterCR:

@@ -190,15 +190,15 @@ func TestRequestsThatAreNoCalls(t *testing.T) {
 		sent++
 		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 	}))
-	for _, path := range []string{"/v1/models", "/v1/messages/count_tokens", "/v1/messages/batches", "/v1/chat/completions/x", "/model/m/invoke", "/v1beta/models/m:countTokens"} {
+	for _, path := range []string{"/v1/models", "/v1/messages/count_tokens", "/v1/messages/batches", "/v1/threads/thread_1/messages", "/v1/chat/completions/x", "/model/m/invoke", "/v1beta/models/m:countTokens"} {
 		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m"}`))
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 		_ = response.Body.Close()
 	}
-	if sent != 6 || limiter.Stats().Admitted != 0 {
-		t.Errorf("%d are sent and %d admitted, want 6 and 0", sent, limiter.Stats().Admitted)
+	if sent != 7 || limiter.Stats().Admitted != 0 {
+		t.Errorf("%d are sent and %d admitted, want 7 and 0", sent, limiter.Stats().Admitted)
 	}
 	r := newRequest(t, chatPath, "")
 	r.Body = io.NopCloser(brokenReader{})
@@ -343,6 +343,42 @@ func TestIncludeUsage(t *testing.T) {
 				}
 				if r := reports.one(t); !r.Usage.Complete || r.Usage.Output != 300 {
 					t.Errorf("%s: Usage = %+v", test.name, r.Usage)
+				}
+			}
+		}
+	}
+}
+
+// TestIncludeUsageAtTheEnd takes the chunk out of streams that end with it, whole or cut off, and among comments.
+func TestIncludeUsageAtTheEnd(t *testing.T) {
+	const (
+		content = "data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}],\"usage\":null}\n\n"
+		usage   = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"completion_tokens\":22}}"
+	)
+	for _, end := range []string{"\n", "\r\n", "\r"} {
+		for body, want := range map[string]string{
+			content + usage + "\n\n":                        content,
+			content + usage:                                 content,
+			content + usage + "\n\n: over\n\n":              content + ": over\n\n",
+			content + ": wait\n\n" + usage + "\n\n\n: over": content + ": wait\n\n\n: over",
+			"\xef\xbb\xbf" + content + usage:                "\xef\xbb\xbf" + content,
+		} {
+			body, want = strings.ReplaceAll(body, "\n", end), strings.ReplaceAll(want, "\n", end)
+			for cut := range len(body) {
+				limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
+				answer := &pieces{rest: []byte(body), lengths: func(left int) int { return left - len(body) + cut }}
+				transport, reports := newTransport(t, limiter, respond(200, http.Header{"Content-Type": {"text/event-stream"}}, answer), llm.WithIncludeUsage())
+				response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m"}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(response.Body)
+				if err != nil || string(got) != want {
+					t.Fatalf("cut at %d: the answer is %q, %v, want %q", cut, got, err, want)
+				}
+				_ = response.Body.Close()
+				if r := reports.one(t); !r.Usage.Complete || r.Usage.Total() != 33 {
+					t.Errorf("cut at %d: Usage = %+v", cut, r.Usage)
 				}
 			}
 		}
