@@ -339,9 +339,9 @@ func ExampleRateLimiter_Namespace() {
 	if err := limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
 		panic(err)
 	}
-	_, err = staging.Limits.System(ctx) // a world of its own
-	fmt.Println(err)
-	// Output: zlimit: no limits configured
+	system, err := staging.Limits.System(ctx) // a world of its own
+	fmt.Println(system.Limits, err)
+	// Output: [] <nil>
 }
 
 func ExampleExceededError() {

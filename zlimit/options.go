@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +23,7 @@ type options struct {
 	configTTL      time.Duration
 	freshness      time.Duration // or defaultFreshness
 	policy         FailurePolicy
+	defaults       []Limit // of last resort, where none are stored
 	bucketTTL      int
 	maxShards      int
 	rejectionCache time.Duration
@@ -96,6 +98,9 @@ func (o *options) validate() error {
 			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
 		}
 	}
+	if err := validateLimits("default limits", o.defaults, time.Millisecond); err != nil {
+		return err
+	}
 	return validatePrincipal(o.principal)
 }
 
@@ -121,9 +126,17 @@ func WithFreshness(d time.Duration) Option {
 	return func(o *options) { o.freshness = d }
 }
 
-// WithFailurePolicy sets what happens to requests while the store is unavailable, for requests that do not say it
-// themselves. By default the stored system config says it, and where it does not, such requests fail.
+// WithFailurePolicy sets what happens to requests while the store is unavailable, where neither the request nor the stored
+// limits say it: see [LevelConfig]. The default is [Block]. What is stored counts as this process last saw it; one that has
+// not seen the store yet goes by the option.
 func WithFailurePolicy(p FailurePolicy) Option { return func(o *options) { o.policy = p } }
+
+// WithDefaultLimits sets the limits of entities and resources for which no level has some: the level after the system's, as
+// [SourceDefault]. They hold for the requests of this process, and for parents too; processes that share a table should
+// have the same. By default a request without limits fails with [ErrNoLimits].
+func WithDefaultLimits(limits ...Limit) Option {
+	return func(o *options) { o.defaults = slices.Clone(limits) }
+}
 
 // WithBucketTTL sets how long buckets are kept that nobody uses and whose limits are not the entity's own: that many
 // times the time in which they fill up; the default is 7. 0 keeps them for ever.
@@ -172,7 +185,7 @@ func defaultCallTimeout(s store.Store) time.Duration {
 	return time.Minute
 }
 
-// WithCacheSize sets how many buckets, and how many stored configs, a limiter remembers; the default is 100,000. A
+// WithCacheSize sets how many buckets a limiter remembers, together with the stored limits of each; the default is 100,000. A
 // bucket that is forgotten costs a read at its next request.
 func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize = entries } }
 
