@@ -12,6 +12,7 @@ PROGRAMS  ?= 1000000
 MEAN      ?= 1
 MUTANTS   ?=
 BUDGET    ?= 10m
+SCALE     ?=
 
 # How the benchmarks run.
 BENCH      ?= .
@@ -31,6 +32,9 @@ ENGINE_FILE := $(filter $(ENGINE_CACHED),$(ZLIMIT_ENGINE))
 endif
 WITH_ENGINE := ZLIMIT_REQUIRE_ENGINE=1 ZLIMIT_ENGINE="$(ZLIMIT_ENGINE)"
 
+# The tools of make infra, pinned in scripts/infra.
+INFRA := $(CURDIR)/.cache/infra
+
 GOLANGCI_LINT := .cache/bin/golangci-lint
 GOVULNCHECK   := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 
@@ -45,7 +49,7 @@ QUICK := -short -skip '.*/^(dynamodb|sqlite)$$'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test race mean generate api check-generate tidy lint vuln fuzz mutate soak explore bench size check build engine clean
+.PHONY: help demo quick infra test race mean generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +67,10 @@ test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow 
 race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
 	$(WITH_ENGINE) $(MODULES) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+
+infra: engine ## check the template of a deployment with cfn-lint, checkov and another evaluator of policies, installed below .cache
+	scripts/infra/install.sh $(INFRA)
+	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' $(TESTFLAGS) ./stack
 
 generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and the methods of package zlimit
 	$(GO) generate ./...
@@ -102,6 +110,9 @@ soak: engine ## run random programs against the witness for long; PROGRAMS says 
 explore: ## run small programs in every order of their calls, for BUDGET (10m); 0 goes through all of them
 	$(GO) test ./internal/explore -run 'Known|Grammars' -v -timeout 0 $(TESTFLAGS) -explore.all -explore.budget $(BUDGET)
 
+scale: ## run fleets against a model of DynamoDB, and draw docs/scale.md; SCALE chooses cases by name
+	$(GO) test ./internal/scale -run 'Scenarios|Page' -v -timeout 0 $(TESTFLAGS) -scale.all -scale.only '$(SCALE)'
+
 bench: engine ## compare with the bare SDK, and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
 	$(GO) test -C quota/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
@@ -111,7 +122,7 @@ size: ## print the size of programs on DynamoDB and SQLite beside one with the b
 
 # What is slow has run in test, and is left out with the race detector.
 check: ## everything a change must pass, as CI runs it
-	scripts/check.sh test check-generate tidy lint fuzz 'race TESTFLAGS=-short'
+	scripts/check.sh test check-generate infra tidy lint fuzz 'race TESTFLAGS=-short'
 
 build: ## build bin/zlimit
 	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit

@@ -1,6 +1,9 @@
-// Package aggregator does what follows from the changes of a table: it sums up what entities consumed into snapshots of
-// usage, refills, divides and joins buckets ahead of the limiters, and archives audit events that have expired. It runs as
-// a Lambda function, see [Handler] and [Serve], or in any process, see [Aggregator.Run].
+// Package aggregator works on the changes of a table:
+//   - It sums up what entities consumed into snapshots of usage.
+//   - It refills, divides and joins buckets ahead of the limiters.
+//   - It archives audit events that have expired.
+//
+// It runs as a Lambda function, see [Handler] and [Serve], or in any process, see [Aggregator.Run].
 package aggregator
 
 import (
@@ -17,12 +20,12 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An Aggregator works on the changes of a table, those of all its namespaces. It is safe for concurrent use, holds
-// nothing that must be closed, and any number of them may work on the same changes: nothing is counted twice.
+// An Aggregator works on the changes of a table, those of all its namespaces. It is safe for concurrent use, and holds
+// nothing that must be closed. Any number of aggregators may work on the same changes: nothing is counted twice.
 type Aggregator struct {
 	table   *table.Table
 	options options
-	// admitted says that the table is for this client, as the last read of its version has found.
+	// admitted says that this client may use the table, as the last read of its version has found.
 	admitted atomic.Bool
 	// consumer reads the changes for Run; nil where the store tells none.
 	consumer *stream.Consumer
@@ -55,7 +58,7 @@ func (a *Aggregator) tableOf(s store.Store) *table.Table {
 	return table.New(s, table.Options{Timeout: callTimeout, Patience: patience, Races: resizeTries, Sleep: a.options.sleep})
 }
 
-// applyAdmitted is [Aggregator.apply] for a table that is for this client; otherwise every change fails.
+// applyAdmitted is [Aggregator.apply] for a table that this client may use; otherwise every change fails.
 func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) []error {
 	if err := a.admit(ctx); err != nil {
 		return slices.Repeat([]error{err}, len(changes))
@@ -63,12 +66,12 @@ func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) 
 	return a.apply(ctx, changes)
 }
 
-// apply does what follows from changes. It returns nil when all of it is done, and otherwise the error of each change
-// for which something is not, nil for the others.
+// apply does what follows from changes. It returns nil when all of it is done. Otherwise it returns an error for each
+// change with something left to do, nil for the others.
 //
-// The changes of one item must come in the order of their sequences, none left out: one that follows a change which
-// failed must not be applied before that is, nor in a later batch. Apart from that changes may come in any batches, and
-// may come again.
+// The changes of one item must come in the order of their sequences, none left out. A change that follows a failed one
+// must not be applied before that one, not even in a later batch. Otherwise changes may come in any batches, and may
+// come again.
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
 	began := a.options.clock()
 	b := newBatch(len(changes))

@@ -36,7 +36,7 @@ type S3Client interface {
 	PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options)) (*s3.PutObjectOutput, error)
 }
 
-// S3 returns a sink that stores objects in a bucket, under a prefix unless that is empty. One PutObject for each.
+// S3 returns a sink that stores objects in a bucket, under a prefix unless that is empty, with one PutObject for each.
 func S3(client S3Client, bucket, prefix string) Sink { return s3Sink{client, bucket, prefix} }
 
 type s3Sink struct {
@@ -54,7 +54,7 @@ func (s s3Sink) Put(ctx context.Context, name string, content []byte) error {
 	return err
 }
 
-// Directory returns a sink that stores objects as files in a directory, which is created as needed. A file is there as a
+// Directory returns a sink that stores objects as files in a directory, which is created as needed. A file exists as a
 // whole or not at all.
 func Directory(path string) Sink { return directory(path) }
 
@@ -64,13 +64,13 @@ func (d directory) Put(_ context.Context, name string, content []byte) error {
 	return atomicfile.Write(filepath.Join(string(d), filepath.FromSlash(name)), content)
 }
 
-// WithArchive keeps audit events that have expired, by default they are lost. The events of a batch that happened on one
-// day (in UTC) become an object of gzipped lines, each the JSON of an event:
+// WithArchive keeps audit events that have expired; by default they are lost. The events of a batch that happened on
+// one day (in UTC) become an object of gzipped lines, each the JSON of an event:
 //
 //	audit/year=2026/month=03/day=31/01KN…-5f0c….jsonl.gz
 //
-// Its name has the id of its first event, and a hash of the ids of all of them. So a batch that comes again replaces its
-// objects; one that is cut in another way may store an event twice, and readers must go by event_id.
+// Its name has the id of its first event, and a hash of the ids of all of them. So a batch that comes again replaces
+// its objects. A batch that is cut in another way may store an event twice, so readers must go by event_id.
 func WithArchive(s Sink) Option { return func(o *options) { o.archive = s } }
 
 // An entry is an audit event on its way to the archive.

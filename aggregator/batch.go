@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Batch tells what became of changes that were applied together. Its counts are meant to be added up.
+// A Batch tells what became of changes that were applied together. Callers may add up its counts.
 type Batch struct {
 	Changes    int // of all items
 	Counted    int // changes of buckets by which something was consumed, those counted before included

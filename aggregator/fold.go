@@ -25,7 +25,7 @@ type snapshot struct {
 	bucket layout.BucketKey // of shard 0
 	window zlimit.Window
 	start  time.Time
-	events []event // by shard and sequence; the same one may be there twice
+	events []event // by shard and sequence; may hold an event twice
 }
 
 // key returns the key of the item.
@@ -78,9 +78,9 @@ func (f *fold) finish() []*snapshot {
 	return f.order
 }
 
-// consumption returns what a change of a bucket item consumed of each limit, what is not zero, given the limits before
-// and after it. An item counts what it has consumed since it was created, modulo 2^64: a new item, or a new limit, counts
-// from zero, and what is gone has been counted before.
+// consumption returns what a change of a bucket item consumed of each limit, without zeros, given the limits before and
+// after it. An item counts what it has consumed since it was created, modulo 2^64. A new item, or a new limit, counts
+// from zero. What an item or a limit that is gone had consumed was counted before.
 func consumption(before, after []bucket.Limit) []bucket.Amount {
 	var consumed []bucket.Amount
 	for i := range after {
@@ -102,7 +102,7 @@ func newer(events []event, counted map[int]store.Sequence) []event {
 }
 
 // usage returns the sum of events of the snapshot, each once, and the events that are left when a sum would not fit 64
-// bits: the item has room for it, which a write does not.
+// bits. The item could hold such a sum, but one write cannot add it.
 func (s *snapshot) usage(events []event) (u *layout.UsageDelta, rest []event) {
 	u = &layout.UsageDelta{
 		NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, Window: string(s.window), Start: s.start,

@@ -14,11 +14,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Handler returns the function that AWS Lambda calls with changes of the table, for lambda.Start. Its event source is the
-// table's stream, with new and old images, and it must be told to report batch item failures: the function answers with
-// the first change that could not be applied, from which Lambda goes on. It answers before the time of the call is over;
-// what is not done by then counts as failed. It returns an error for all changes, which come again, when the table is not
-// for this client: a [*zlimit.VersionError].
+// Handler returns the function that AWS Lambda calls with changes of the table, for lambda.Start. Its event source is
+// the table's stream, with new and old images. The event source must report batch item failures: the function answers
+// with the first change that could not be applied, from which Lambda goes on.
+//
+// The function answers before the time of the call is over. What is not done by then counts as failed. When this client
+// may not use the table, the function returns a [*zlimit.VersionError] for all changes, and they come again.
 func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 	return a.handle
 }

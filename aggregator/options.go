@@ -26,7 +26,7 @@ type options struct {
 	observer    func(Batch) // nil for none
 	tending     bool
 	maxShards   int
-	name        string        // "" for one of the consumer's making
+	name        string        // "" for one that the consumer makes
 	poll        time.Duration // 0 for the consumer's default
 	skipping    bool
 }
@@ -34,8 +34,8 @@ type options struct {
 // windows are the windows that usage is summed up over.
 var windows = [...]zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly}
 
-// minRetention is the shortest time that a snapshot is kept after its window. A change may come again for as long as the
-// stream of the table has it, which is a day: a snapshot that was gone by then would be started afresh by it.
+// minRetention is the shortest time that a snapshot is kept after its window. A change may come again for as long as
+// the stream of the table has it, which is a day. It would start a snapshot that was gone by then afresh.
 const minRetention = 48 * time.Hour
 
 func newOptions(opts []Option) (options, error) {
@@ -91,9 +91,9 @@ func (o *options) validate() error {
 	return nil
 }
 
-// WithRetention sets how long the snapshots of a window are kept after its end: at least 48 hours, since changes may come
-// again for a day; 0 keeps them for ever. The default is 90 days for hours, 400 days for days, and for ever for months.
-// It holds for snapshots that are written from then on, those that are there already included.
+// WithRetention sets how long the snapshots of a window are kept after its end. It is at least 48 hours, since changes
+// may come again for a day; 0 keeps them for ever. The default is 90 days for hours, 400 days for days, and for ever
+// for months. It holds for every snapshot that is written from then on, existing ones included.
 func WithRetention(w zlimit.Window, d time.Duration) Option {
 	return func(o *options) { o.retention[w] = d }
 }
@@ -105,21 +105,23 @@ func WithConcurrency(n int) Option { return func(o *options) { o.concurrency = n
 // it sees at work, before the limiters have to; nothing depends on it.
 func WithoutTending() Option { return func(o *options) { o.tending = false } }
 
-// WithMaxShards sets into how many items the bucket of one entity and resource may be divided; it should be what the
-// limiters are told, see [zlimit.WithMaxShards]. The default is 32.
+// WithMaxShards sets into how many items the bucket of one entity and resource may be divided. It should be what the
+// limiters have, see [zlimit.WithMaxShards]. The default is 32.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
 // WithName sets the name by which other processes know this one in [Aggregator.Run]; no two may have the same at any
 // time. The default is made from the name of the host and a random part.
 func WithName(name string) Option { return func(o *options) { o.name = name } }
 
-// WithPoll sets the pause of [Aggregator.Run] once all changes are read; the default is a second. A longer one makes
-// batches larger: a bucket at constant work costs one write of each snapshot per batch.
+// WithPoll sets the pause of [Aggregator.Run] once all changes are read; the default is a second. A longer pause makes
+// batches larger, and a bucket at constant work costs one write of each snapshot per batch.
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
-// WithSkipping makes [Aggregator.Run] leave out a change whose snapshot the store finds invalid again and again, such as one
-// that is too large, and log it as an error; an outage, or a permission that is missing, does not count. By default it stands still there, logs that once a minute and is not healthy, since
-// what is left out is missing in the usage for good.
+// WithSkipping makes [Aggregator.Run] leave out a change whose snapshot the store finds invalid again and again, such
+// as one that is too large. It logs the change as an error. An outage, or a permission that is missing, does not count.
+//
+// By default the aggregator stands still at such a change, logs that once a minute and is not healthy. What is left out
+// is missing in the usage for good.
 func WithSkipping() Option { return func(o *options) { o.skipping = true } }
 
 // WithClock sets where the aggregator takes the time from; the default is [time.Now]. Usage does not depend on it: it

@@ -9,11 +9,11 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// The registry of a table says which clients may use it, and which namespaces it has. Changes lag behind both: a table may
-// have been given to later clients, and a namespace may have been purged, since an item was changed.
+// The registry of a table says which clients may use it, and which namespaces it has. Changes lag behind both. Since an
+// item was changed, the table may have been given to later clients, and the namespace may have been purged.
 
-// admit returns a [*zlimit.VersionError] when the table is not for this client. It makes one read, until that says that it
-// is; the reads of [Aggregator.forget] tell when that changes.
+// admit returns a [*zlimit.VersionError] when this client may not use the table. It makes one read at each call, until
+// one admits the client. After that, the reads of [Aggregator.forget] tell when the table changes.
 func (a *Aggregator) admit(ctx context.Context) error {
 	if a.admitted.Load() {
 		return nil
@@ -22,9 +22,10 @@ func (a *Aggregator) admit(ctx context.Context) error {
 	return err
 }
 
-// forget deletes the snapshots that a batch has begun in namespaces which are purged, or are being purged. A snapshot that
-// was there before is none of them: the purge deletes it, now or later. So does a purge that begins after this. It makes
-// one consistent batch read, of the version and of each namespace with new snapshots; none for a batch without.
+// forget deletes the snapshots that a batch has begun in namespaces which are purged, or are being purged. A snapshot
+// that existed before the batch is left to the purge, which deletes it now or later. A purge that begins after this
+// deletes all of them. forget makes one consistent batch read, of the version and of each namespace with new snapshots.
+// It makes none for a batch without new snapshots.
 func (a *Aggregator) forget(ctx context.Context, b *batch) {
 	if len(b.started) == 0 {
 		return
@@ -53,9 +54,9 @@ func (a *Aggregator) forget(ctx context.Context, b *batch) {
 	}
 }
 
-// purged returns which of the namespaces the registry has no more, or has with a purge under way; none where the table has
-// no registry. It makes one consistent batch read for every hundred, together with the version of the table, and returns a
-// [*zlimit.VersionError] when that is not for this client.
+// purged returns which of the namespaces the registry has no more, or has with a purge under way. It returns none where
+// the table has no registry. It makes one consistent batch read for every hundred, together with the version of the
+// table. It returns a [*zlimit.VersionError] when the version does not admit this client.
 func (a *Aggregator) purged(ctx context.Context, ids map[string]bool) (map[string]bool, error) {
 	keys := []store.Key{layout.VersionKey{}.Key()}
 	for id := range ids {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -56,6 +57,7 @@ func doomed(t *testing.T, s zlimit.Store) (l *zlimit.RateLimiter, ns zlimit.Name
 // itemsOf returns the keys of the items of a namespace.
 func itemsOf(t *testing.T, s zlimit.Store, id string) (keys []string) {
 	t.Helper()
+	enginetest.CatchUp()
 	q := layout.QueryNamespaceItems(id)
 	for {
 		page, err := s.Internal().Query(t.Context(), q)

@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// ErrNoStream says that the table has no stream of old and new images, or that the store cannot read it: one that
+// ErrNoStream says that the table has no stream of old and new images, or that the store cannot read it. A store that
 // [zlimit.DynamoDB] made needs [zlimit.WithStreams].
 var ErrNoStream = store.ErrNoStream
 
@@ -41,8 +41,8 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 	return stream.New(c)
 }
 
-// isRefusal reports whether the store takes a write at no time. Outages pass, and permissions and tables that are missing
-// can be given; where several writes failed, all must be refused.
+// isRefusal reports whether the store will never take a write. An outage passes, and a missing permission or table can
+// be given. Where several writes failed, all must be refused.
 func isRefusal(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !isRefusal(err) })
@@ -51,17 +51,21 @@ func isRefusal(err error) bool {
 	return errors.As(err, &e) && e.Invalid
 }
 
-// Run works on the changes of the table until ctx ends, then finishes what is under way, for up to 20 seconds, and returns
-// nil. It returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when there is nothing to read, and a
-// [*zlimit.VersionError] when the table is not for this client; other failures are logged, and tried again. Call it once.
+// Run works on the changes of the table until ctx ends. It then finishes what is under way, for up to 20 seconds, and
+// returns nil. Call it once.
 //
-// Any number of processes may run aggregators of one table: they share the partitions of its stream, and what one leaves
-// behind when it crashes another takes over within 40 seconds. It starts one goroutine, and two for each partition. In a
-// SQLite file the first Run turns the log of changes on, which about doubles the time of a write, and which goes off
+// Run returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when the table has no changes to read. It returns a
+// [*zlimit.VersionError] when this client may not use the table. Other failures are logged, and tried again.
+//
+// Any number of processes may run aggregators of one table. They share the partitions of its stream, and what one
+// leaves behind when it crashes another takes over within 40 seconds. Run starts one goroutine, and two for each
+// partition.
+//
+// In a SQLite file the first Run turns the log of changes on, which about doubles the time of a write. The log goes off
 // again when no aggregator has run for a day.
 //
-// Reading costs two GetRecords calls a second and shard at most while there is little to read, and five when there is
-// much; each partition one write unit in ten seconds, each process one read unit in that time.
+// Reading costs at most two GetRecords calls a second and shard while the stream has few changes, and five while it has
+// many. Each partition costs one write unit in ten seconds, and each process one read unit in that time.
 func (a *Aggregator) Run(ctx context.Context) error {
 	if a.consumer == nil {
 		return fmt.Errorf("aggregator: %w", ErrNoStream)
@@ -180,5 +184,5 @@ func (a *Aggregator) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if !s.Healthy {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(s) // whoever asked is gone
+	_ = json.NewEncoder(w).Encode(s) // the caller is gone
 }

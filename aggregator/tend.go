@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// Limiters refill, divide and join buckets themselves, on their way. Tending does it before they have to, for shards that
-// a batch shows at work; nothing depends on it, and what goes wrong with it is left.
+// Limiters refill, divide and join buckets themselves, on their way. Tending does it before they have to, for shards
+// that a batch shows at work. Nothing depends on it, so a failure is only logged.
 
 // When a shard is tended.
 const (
@@ -143,7 +143,7 @@ func (a *Aggregator) need(s *shift, now int64) string {
 	switch {
 	case s.state == nil:
 		if partitioned && s.was.Shards > 1 && s.shard.Shard >= s.was.Shards/2 {
-			return merge // unless that is how it went, its origin takes its share over
+			return merge // its origin takes its share over, unless a merge deleted it
 		}
 		return nothing
 	case partitioned && s.state.Writable(now) < scarce && 2*max(s.state.Shards, 1) <= a.options.maxShards:
@@ -157,7 +157,7 @@ func (a *Aggregator) need(s *shift, now int64) string {
 	}
 }
 
-// split divides a shard, if it is still one of so many, unless it has recovered.
+// split divides a shard that is still one of so many, unless it has recovered.
 func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, now int64) (bool, error) {
 	return a.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Owner) ([]store.Write, error) {
 		if states[0] == nil || states[0].Shards != shards || states[0].Writable(now) >= scarce {
@@ -167,7 +167,7 @@ func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, 
 	})
 }
 
-// merge joins a shard, if it is still one of so many, with its sibling; where the higher one of the two is lost, the other
+// merge joins a shard that is still one of so many with its sibling. Where the higher one of the two is lost, the other
 // takes its share over.
 func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
 	low, high := of, of
@@ -187,8 +187,8 @@ func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int,
 	})
 }
 
-// resize reads shards and does the writes that are planned from what they hold and whose they are, in one transaction. It
-// does none where nothing is planned. When others write the shards, resize tries again, and leaves them alone in the end.
+// resize reads shards, and does in one transaction the writes that are planned from their states and owners. It does
+// none where nothing is planned. When others write the shards, resize tries again, and leaves them alone in the end.
 func (a *Aggregator) resize(
 	ctx context.Context, shards []layout.BucketKey, plan func([]*bucket.State, layout.Owner) ([]store.Write, error),
 ) (done bool, err error) {
@@ -222,7 +222,7 @@ func (a *Aggregator) resize(
 		return done, err
 	})
 	if errors.Is(err, table.ErrContended) {
-		err = nil // others are at it
+		err = nil // other writers came first
 	}
 	return done, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -60,6 +61,7 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 		g.batches.Merges += b.Merges
 	})
 	g.Aggregator = newAggregator(t, s, append([]Option{WithClock(clock), WithLogger(logger), observer}, opts...)...)
+	enginetest.CatchUp()
 	q := store.Query{Index: "GSI2", PK: "", Prefix: "BUCKET#"}
 	for _, ns := range namespaces(t, g.table.Store()) {
 		q.PK = ns + "/RESOURCE#r"

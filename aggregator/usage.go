@@ -9,12 +9,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Each snapshot of usage knows the last change of each shard that it contains, and is written on condition that it
-// contains none of those that are added. When it contains some, the failed write returns the item, and the rest follows.
-// So a write whose outcome is unknown is done again, and whoever else does the same work does no harm.
+// Each snapshot of usage knows the last change of each shard that it contains. It is written on condition that it
+// contains none of the changes that are added. When it contains some, the failed write returns the item, and the rest
+// is added then. A write whose outcome is unknown can therefore be done again, and several aggregators may do the same
+// work.
 
-// fold sorts the changes of buckets into snapshots. What it cannot read it reports and leaves out, since trying again
-// would not help, and would hold up all that follows.
+// fold sorts the changes of buckets into snapshots. It reports and leaves out what it cannot read. Trying again would
+// not help, and would hold up all that follows.
 func (a *Aggregator) fold(changes []store.Change, b *batch) []*snapshot {
 	var f fold
 	for i := range changes {
@@ -43,8 +44,8 @@ func (a *Aggregator) fold(changes []store.Change, b *batch) []*snapshot {
 	return f.finish()
 }
 
-// place returns what orders the changes of an item over all streams: one that is turned off and on again, or that of a
-// table that was restored, may begin with low sequences.
+// place returns what orders the changes of an item over all streams. A stream that is turned off and on again, or that
+// of a restored table, may begin with low sequences.
 func place(c *store.Change) store.Sequence {
 	if c.Stream == "" {
 		return c.Sequence
@@ -52,7 +53,7 @@ func place(c *store.Change) store.Sequence {
 	return store.Sequence(c.Stream+"/") + c.Sequence
 }
 
-// states returns the state of an item before and after a change; the zero state where there is none.
+// states returns the state of an item before and after a change; the zero state where the item did not exist.
 func (a *Aggregator) states(c *store.Change) (before, after bucket.State, err error) {
 	if c.Old != nil {
 		before, err = layout.ReadState(c.Old)

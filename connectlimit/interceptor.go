@@ -21,18 +21,18 @@ type interceptor struct {
 	request RequestFunc
 }
 
-// PerMessage has streams acquire for each message that comes in at a handler, or goes out of a client, in place of once for
-// each stream. What it acquires is not settled: the messages of a stream have no lease. A message that is refused fails the
-// stream. Unary calls are not changed.
+// PerMessage makes streams acquire for each message that comes in at a handler, or goes out of a client, in place of
+// once for each stream. What it acquires is not settled, since the messages of a stream have no lease. A message that
+// is refused fails the stream. Unary calls are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
 func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.LogTo(l) } }
 
-// New returns an interceptor for handlers and clients. It acquires before a call is handled or sent, and commits when it was,
-// with an error or without. A handler that panics gives everything back, and so does a client's call that fails with
-// unavailable. A stream acquires once: that of a handler when it is opened, that of a client at its first message. A call
-// that is refused is neither handled nor sent; it fails with the error of [Error].
+// New returns an interceptor for handlers and clients. It acquires before a call is handled or sent, and commits when
+// it was, with an error or without. A handler that panics gives everything back, and so does a client's call that fails
+// with unavailable. A stream acquires once: that of a handler when it is opened, that of a client at its first message.
+// A refused call is neither handled nor sent, and fails with the error of [Error].
 //
 // It panics for a limiter or function that is nil. A call costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit]
 // cost.
@@ -43,8 +43,8 @@ func New(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) connect.Int
 	return &interceptor{rpc.New("connectlimit", l, opts), request}
 }
 
-// Lease returns the lease of a call from the context of its handler, to correct what it consumes; nil where no interceptor
-// of this package is in use. The interceptor settles it.
+// Lease returns the lease of a call from the context of its handler, to correct what the call consumes. It is nil where
+// no interceptor of this package is in use. The interceptor settles it.
 func Lease(ctx context.Context) *zlimit.Lease { return rpc.Lease(ctx) }
 
 func (i *interceptor) acquire(ctx context.Context, spec connect.Spec, header http.Header) (*zlimit.Lease, error) {
@@ -149,8 +149,8 @@ func (c *clientConn) admit() error {
 	return c.refused
 }
 
-// Receive receives a message. A stream that was refused has its error here as well, since what generated clients return for
-// one that cannot be sent is that of Receive.
+// Receive receives a message. A refused stream has its error here as well, since generated clients return the error of
+// Receive for a stream that cannot be sent.
 func (c *clientConn) Receive(m any) error {
 	c.mu.Lock()
 	refused := c.refused

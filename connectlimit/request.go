@@ -33,8 +33,8 @@ func Requests(resource, limit string, key Key) RequestFunc {
 // longestKey is the most bytes of an entity.
 const longestKey = 256
 
-// ByHeader finds the entity in a header field, as it is. Use it for what something trusted has set. A key that is missing,
-// there several times, or longer than 256 bytes fails the call with unauthenticated.
+// ByHeader finds the entity in a header field, as it is. Use it for a field that a trusted party has set. A key that is
+// missing, repeated, or longer than 256 bytes fails the call with unauthenticated.
 func ByHeader(name string) Key {
 	return func(header http.Header) (string, error) {
 		var reason string

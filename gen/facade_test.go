@@ -32,10 +32,11 @@ func facadeOf(t *testing.T, dir string) (map[string]string, error) {
 	return outputs, err
 }
 
-// everything returns the outputs of the schema and of package zlimit.
+// everything returns the outputs of the schema, of the calls and of package zlimit.
 func everything(t *testing.T) map[string]string {
 	t.Helper()
 	outputs := generated(t, specFile, readFile(t, specFile))
+	outputs["stack/template.yaml"] = templateOf(t, string(readFile(t, specFile)))
 	blocking, err := facadeOf(t, coreDir)
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-const specFile = "../spec/schema.yaml"
+const (
+	specFile  = "../spec/schema.yaml"
+	callsSpec = "../spec/calls.yaml"
+)
 
 // generated returns the outputs of a schema.
 func generated(t *testing.T, name string, text []byte) map[string]string {
@@ -397,7 +400,7 @@ func TestRun(t *testing.T) {
 	t.Run("a valid schema is written, and left alone when nothing changed", func(t *testing.T) {
 		dir := t.TempDir()
 		var stderr bytes.Buffer
-		if code := run([]string{"-spec", specFile, "-core", coreDir, "-root", dir}, &stderr); code != 0 || stderr.Len() > 0 {
+		if code := run([]string{"-spec", specFile, "-calls", callsSpec, "-core", coreDir, "-root", dir}, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Fatalf("run = %d, %s", code, &stderr)
 		}
 		keys := filepath.Join(dir, "zlimit", "keys_gen.go")
@@ -411,7 +414,7 @@ func TestRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code := run([]string{"-spec", specFile, "-core", coreDir, "-root", dir}, &stderr); code != 0 {
+		if code := run([]string{"-spec", specFile, "-calls", callsSpec, "-core", coreDir, "-root", dir}, &stderr); code != 0 {
 			t.Fatalf("second run = %d, %s", code, &stderr)
 		}
 		if after, err := os.Stat(keys); err != nil || !after.ModTime().Equal(before.ModTime()) {
@@ -441,7 +444,7 @@ func TestRun(t *testing.T) {
 		core := filepath.Join(unpack(t, gentest.Archives(t, "facade-errors")["shapes"], isCore), "zlimit")
 		out := t.TempDir()
 		var stderr bytes.Buffer
-		if code := run([]string{"-spec", specFile, "-core", core, "-root", out}, &stderr); code != 1 {
+		if code := run([]string{"-spec", specFile, "-calls", callsSpec, "-core", core, "-root", out}, &stderr); code != 1 {
 			t.Errorf("run = %d, want 1", code)
 		}
 		if !strings.HasPrefix(stderr.String(), core) || !strings.Contains(stderr.String(), ": Limiter.Give ") {

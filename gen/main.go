@@ -1,6 +1,6 @@
 // Command gen writes the files that follow from the schema: keys, codecs and expressions of package layout, key builders
-// and the table definition of package zlimit, and docs/schema.md. When anything is wrong with the schema it reports everything that is, with file,
-// line and column, and writes nothing.
+// and the table definition of package zlimit, and docs/schema.md; and with the calls, the template of package stack. When
+// anything is wrong with the schema or the calls it reports everything that is, with file, line and column, and writes nothing.
 //
 // Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.
 // It does not matter what is there of that package.
@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/zlimit/zlimit-go/gen/internal/calls"
 	"github.com/zlimit/zlimit-go/gen/internal/emit"
 	"github.com/zlimit/zlimit-go/gen/internal/facade"
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
@@ -33,12 +34,13 @@ func run(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("gen", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	spec := flags.String("spec", "spec/schema.yaml", "the schema")
+	asked := flags.String("calls", "spec/calls.yaml", "what programs ask of AWS")
 	core := flags.String("core", "zlimit", "the directory of package zlimit")
 	root := flags.String("root", ".", "the directory of the module, which the output goes to")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	err := generate(*root, func() (map[string][]byte, error) { return schemaFiles(*spec) })
+	err := generate(*root, func() (map[string][]byte, error) { return schemaFiles(*spec, *asked) })
 	if err == nil {
 		err = generate(*root, func() (map[string][]byte, error) { return facadeFiles(*core) })
 	}
@@ -49,8 +51,8 @@ func run(args []string, stderr io.Writer) int {
 	return 0
 }
 
-// schemaFiles returns the outputs of a schema.
-func schemaFiles(spec string) (map[string][]byte, error) {
+// schemaFiles returns the outputs of a schema, and of it and the calls.
+func schemaFiles(spec, asked string) (map[string][]byte, error) {
 	text, err := os.ReadFile(spec)
 	if err != nil {
 		return nil, err
@@ -59,7 +61,20 @@ func schemaFiles(spec string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return emit.Files(s)
+	files, err := emit.Files(s)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = os.ReadFile(asked); err != nil {
+		return nil, err
+	}
+	c, err := calls.Load(asked, text)
+	if err != nil {
+		return nil, err
+	}
+	more, err := emit.Stack(s, c)
+	maps.Copy(files, more)
+	return files, err
 }
 
 // facadeFiles returns the outputs of package zlimit.

@@ -6,6 +6,7 @@
 //		grpc.StreamInterceptor(grpclimit.StreamServerInterceptor(limiter, request)),
 //	)
 //
-// A refused call fails with RESOURCE_EXHAUSTED, with the details RetryInfo and QuotaFailure, and with the trailer
-// grpc-retry-pushback-ms, which the retry policy of a client obeys. docs/grpc.md in the repository has the whole of it.
+// A refused call fails with RESOURCE_EXHAUSTED, and has the details RetryInfo and QuotaFailure. Its trailer has
+// grpc-retry-pushback-ms, which the retry policy of a client obeys. The page docs/grpc.md in the repository describes
+// all of it.
 package grpclimit

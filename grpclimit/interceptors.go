@@ -22,9 +22,9 @@ type interceptor struct {
 	request RequestFunc
 }
 
-// PerMessage has streams acquire for each message that comes in at a server, or goes out of a client, in place of once for
-// each stream. What it acquires is not settled: the messages of a stream have no lease. A message that is refused fails the
-// stream. Unary calls are not changed.
+// PerMessage makes streams acquire for each message that comes in at a server, or goes out of a client, in place of
+// once for each stream. What it acquires is not settled, since the messages of a stream have no lease. A message that
+// is refused fails the stream. Unary calls are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
@@ -37,8 +37,8 @@ func newInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts []Option) *
 	return &interceptor{rpc.New("grpclimit", l, opts), request}
 }
 
-// Lease returns the lease of a call from the context of its handler, to correct what it consumes; nil where no interceptor
-// of this package is in use. The interceptor settles it.
+// Lease returns the lease of a call from the context of its handler, to correct what the call consumes. It is nil where
+// no interceptor of this package is in use. The interceptor settles it.
 func Lease(ctx context.Context) *zlimit.Lease { return rpc.Lease(ctx) }
 
 // acquire returns the lease of a call, and a context that has it. Its errors have a status.

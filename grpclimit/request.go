@@ -34,8 +34,8 @@ func Requests(resource, limit string, key Key) RequestFunc {
 // longestKey is the most bytes of an entity.
 const longestKey = 256
 
-// ByMetadata finds the entity of a server's call in its metadata, as it is. Use it for what something trusted has set. A
-// key that is missing, there several times, or longer than 256 bytes fails the call with UNAUTHENTICATED.
+// ByMetadata finds the entity of a server's call in its metadata, as it is. Use it for metadata that a trusted party
+// has set. A key that is missing, repeated, or longer than 256 bytes fails the call with UNAUTHENTICATED.
 func ByMetadata(name string) Key {
 	return func(ctx context.Context) (string, error) {
 		switch values := metadata.ValueFromIncomingContext(ctx, name); {

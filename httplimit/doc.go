@@ -5,6 +5,6 @@
 //	http.ListenAndServe(":8080", limit(mux))
 //
 // Responses say where the limits stand, in the fields RateLimit and RateLimit-Policy of
-// draft-ietf-httpapi-ratelimit-headers-10; refusals have status 429 with Retry-After and a body of
-// application/problem+json. docs/http.md in the repository has the whole of it.
+// draft-ietf-httpapi-ratelimit-headers-10. Refusals have status 429 with Retry-After and a body of
+// application/problem+json. The page docs/http.md in the repository describes all of it.
 package httplimit

@@ -49,7 +49,7 @@ func (m *middleware) appendPolicies(b []byte, statuses zlimit.Statuses) []byte {
 	return b
 }
 
-// appendStates appends the value of RateLimit: for each limit what is left, and after how long there is more.
+// appendStates appends the value of RateLimit: for each limit what is left, and after how long it has more.
 func (m *middleware) appendStates(b []byte, statuses zlimit.Statuses) []byte {
 	refused := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Exceeded })
 	for i, s := range statuses {
@@ -63,9 +63,9 @@ func (m *middleware) appendStates(b []byte, statuses zlimit.Statuses) []byte {
 	return b
 }
 
-// waitFor returns in how many seconds there is more of a limit: until it is full, or where nothing is left until there is a
-// token. Of a refused request only the limits that refused it have a time, that of Retry-After at most: until the request
-// fits.
+// waitFor returns in how many seconds a limit has more: until it is full, or where nothing is left until it has a
+// token. Of a refused request only the limits that refused it have a time: until the request fits, at most that of
+// Retry-After.
 func waitFor(s zlimit.Status, refused bool) int64 {
 	switch {
 	case refused:

@@ -16,9 +16,9 @@ import (
 // A Key finds the entity that a request is charged to.
 type Key func(*http.Request) (entity string, err error)
 
-// A KeyError says that a request has no key, or none that can be one. It does not hold the key, which may be secret.
+// A KeyError says that a request has no key, or one that breaks a rule. It does not hold the key, which may be secret.
 type KeyError struct {
-	Source string // where it was looked for, such as "header X-API-Key"
+	Source string // the place of the key, such as "header X-API-Key"
 	Reason string // the rule that it breaks
 }
 
@@ -53,9 +53,10 @@ func (limit consumeOne) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
 	return append(to, zlimit.Amount{Limit: string(limit), Tokens: 1})
 }
 
-// ByHeader finds the entity in a header field, as it is. Use it for what something trusted has set, such as the gateway
-// before this server: a client can send what it likes. What is no name of an entity is refused; a key of your own can return
-// the [zlimit.Name] of it. The field must be there once, and have 1 to 256 bytes; otherwise the error is a [*KeyError].
+// ByHeader finds the entity in a header field, as it is. Use it for a field that a trusted party has set, such as the
+// gateway before this server, since a client can send any value. A value that is no name of an entity is refused; a key
+// of your own can return the [zlimit.Name] of it. A field that is missing, repeated, or not of 1 to 256 bytes is a
+// [*KeyError].
 func ByHeader(name string) Key {
 	name = http.CanonicalHeaderKey(name)
 	source := "header " + name
@@ -77,10 +78,12 @@ func single(source string, values []string, longest int) (string, error) {
 	return values[0], nil
 }
 
-// ByBearer finds the entity in the token of the field Authorization: Bearer. The token is a secret, so that the entity is
-// not the token but the HMAC-SHA-256 of it with a key of the server, in base64 for URLs, behind "bearer-". Who reads the
-// table learns no token. The key must have at least 16 bytes, which is a panic otherwise; another key makes other entities.
-// A token that is missing, or has more than 8192 bytes, is a [*KeyError]. It is not checked whether it is valid.
+// ByBearer finds the entity in the token of the field Authorization: Bearer. The token is a secret. The entity is
+// therefore the HMAC-SHA-256 of the token with a key of the server, in base64 for URLs, behind "bearer-". A reader of
+// the table learns no token.
+//
+// ByBearer panics when the key has less than 16 bytes. Another key makes other entities. A token that is missing, or
+// has more than 8192 bytes, is a [*KeyError]. ByBearer does not check whether the token is valid.
 func ByBearer(key []byte) Key {
 	if len(key) < 16 {
 		panic(fmt.Sprintf("httplimit: the key of bearer tokens has %d bytes; it must have at least 16", len(key)))
@@ -103,13 +106,13 @@ func ByBearer(key []byte) Key {
 	}
 }
 
-// ByClientIP finds the entity in the address of the client. Proxies that are trusted, by their addresses, are believed what
-// they add to X-Forwarded-For: the entity is the last address there that is not of a trusted proxy. Without trusted proxies
-// it is the address of the connection, and the field is not looked at, since anybody can send it.
+// ByClientIP finds the entity in the address of the client. Proxies are trusted by their addresses. The entity is the
+// last address in X-Forwarded-For that is not of a trusted proxy. Without trusted proxies it is the address of the
+// connection, and the field is not looked at, since any client can send it.
 //
-// An IPv6 address stands for its network of 64 bits, which one client has to itself. The entity is written as the address,
-// without brackets and zones, such as 192.0.2.7 or 2001:db8:0:0::. An address that cannot be read is a [*KeyError]; what
-// stands before it in the field is not believed.
+// An IPv6 address stands for its network of 64 bits, which one client has to itself. The entity is written as the
+// address, without brackets and zones, such as 192.0.2.7 or 2001:db8:0:0::. An address that cannot be read is a
+// [*KeyError]; addresses before it in the field are not trusted.
 func ByClientIP(trusted ...netip.Prefix) Key {
 	trusted = append([]netip.Prefix(nil), trusted...)
 	isTrusted := func(a netip.Addr) bool {

@@ -16,13 +16,13 @@ type Option func(*middleware)
 // seconds, of the limit of which least is left. They are off by default.
 func WithLegacyHeaders() Option { return func(m *middleware) { m.legacy = true } }
 
-// WithoutHeaders leaves out what says where the limits stand; Retry-After remains. It is for servers that do not tell their
-// limits.
+// WithoutHeaders leaves out the fields that say where the limits stand; Retry-After remains. It is for servers that do
+// not tell their limits.
 func WithoutHeaders() Option { return func(m *middleware) { m.silent = true } }
 
-// WithPartitionKey adds the parameter pk to the fields, by which a client tells the limits of several entities apart: the
-// first 12 bytes of HMAC-SHA-256 of the entity with the key. The key must be secret and have at least 16 bytes. The default
-// is no such parameter.
+// WithPartitionKey adds the parameter pk to the fields, by which a client tells the limits of several entities apart.
+// It is the first 12 bytes of HMAC-SHA-256 of the entity with the key. The key must be secret and have at least 16
+// bytes. The default is no such parameter.
 func WithPartitionKey(key []byte) Option {
 	return func(m *middleware) {
 		if len(key) < 16 {
@@ -65,16 +65,17 @@ type middleware struct {
 	logger    *slog.Logger
 }
 
-// New returns middleware that acquires what a request consumes before the handler is called, and settles when it returns:
-// what the handler corrected on the lease is committed, and a handler that panics gives everything back, while the panic
-// goes on. The handler finds its lease with [Lease].
+// New returns middleware that acquires what a request consumes before it calls the handler, and settles when the
+// handler returns. It commits what the handler corrected on the lease. A handler that panics gives everything back, and
+// the panic goes on. The handler finds its lease with [Lease].
 //
-// The function says who asks, and for what; it may be [Requests]. An error of it answers the request as one of Acquire does;
-// [WithErrorHandler] tells them apart. A panic of it goes on before anything is acquired.
+// The function says who asks, and for what; it may be [Requests]. An error of it answers the request as one of Acquire
+// does, and [WithErrorHandler] tells them apart. A panic of it goes on before anything is acquired.
 //
-// The fields of the response are set before the handler is called, so that it may change them. The ResponseWriter is passed
-// on as it is: flushing, hijacking and [http.ResponseController] work as without the middleware. A response that ends long
-// after its handler has returned, such as that of a hijacked connection, is settled when the handler returns.
+// The fields of the response are set before the handler is called, so that it may change them. The ResponseWriter is
+// passed on as it is, so that flushing, hijacking and [http.ResponseController] work as without the middleware. A
+// response that ends long after its handler has returned, such as that of a hijacked connection, is settled when the
+// handler returns.
 //
 // It panics when the limiter or the function is nil, or an option is wrong. A request costs what
 // [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost.
@@ -150,8 +151,8 @@ func (s *scope) Value(key any) any {
 	return s.Context.Value(key)
 }
 
-// Lease returns the lease of a request from the context of its handler, to correct what it consumes; nil where the
-// middleware is not in use. The middleware settles it.
+// Lease returns the lease of a request from the context of its handler, to correct what the request consumes. It is nil
+// where the middleware is not in use. The middleware settles it.
 func Lease(ctx context.Context) *zlimit.Lease {
 	lease, _ := ctx.Value(leaseKey{}).(*zlimit.Lease)
 	return lease

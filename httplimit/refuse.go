@@ -38,7 +38,7 @@ const statusClientClosedRequest = 499
 //	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClosed    503, temporary-reduced-capacity
 //	anything else                                500
 //
-// It names no entity and no cause, which are no business of a client.
+// It names no entity and no cause, which a client should not see.
 func ProblemOf(err error) Problem {
 	var exceeded *zlimit.ExceededError
 	var key *KeyError
@@ -69,9 +69,10 @@ func ProblemOf(err error) Problem {
 	}
 }
 
-// Refuse answers a request that failed with an error: with the status and body of [ProblemOf], and Retry-After for a
-// rejection that time can cure, in seconds, rounded up. A request that asks for more than a limit can hold gets none, but
-// x-should-retry: false, which clients made with Stainless obey. It writes nothing for a client that went away.
+// Refuse answers a request that failed with an error with the status and body of [ProblemOf]. A rejection that waiting
+// helps also has Retry-After, in seconds, rounded up. A request that asks for more than a limit can hold has
+// x-should-retry: false instead, which clients made with Stainless obey. Refuse writes nothing for a client that went
+// away.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	p := ProblemOf(err)
 	if p.Status == statusClientClosedRequest {

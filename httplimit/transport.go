@@ -8,11 +8,11 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Transport is an [http.RoundTripper] that acquires before it sends a request, so that a client keeps within limits that
-// it shares with others. A request that is not admitted is not sent and fails with the error of
-// [zlimit.RateLimiter.Acquire]. A lease is committed when the response has been read to its end or closed, and rolled back
-// when there is no response. The zero value is not usable: Limiter and Request must be set. A Transport is safe for
-// concurrent use once it is in use.
+// A Transport is an [http.RoundTripper] that acquires before it sends a request, so that a client keeps within limits
+// that it shares with others. A request that is not admitted is not sent, and fails with the error of
+// [zlimit.RateLimiter.Acquire]. A lease is committed when the response has been read to its end or closed, and rolled
+// back when no response comes. The zero value is not usable, since Limiter and Request must be set. A Transport is safe
+// for concurrent use once it is in use.
 type Transport struct {
 	Limiter *zlimit.RateLimiter
 	// Request says who asks, and for what.

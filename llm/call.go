@@ -35,9 +35,9 @@ const (
 	defaultOutput = 1024
 )
 
-// Inspect tells what a request asks, and leaves the request as it was: at most a mebibyte of the body is read, and put
-// before the rest. It returns a Call with API 0, without reading anything, for a request that is none of a model, and an
-// error for a body that cannot be read.
+// Inspect tells what a request asks, and leaves the request as it was. It reads at most a mebibyte of the body, and
+// puts that back before the rest. For a request to no model it returns a Call with API 0, without reading anything. It
+// returns an error for a body that cannot be read.
 func Inspect(r *http.Request) (Call, error) {
 	call, body, err := inspect(r, defaultPeek, defaultOutput)
 	if err == nil && call.API != 0 {
@@ -83,7 +83,7 @@ func inspect(r *http.Request, peek int64, output int64) (Call, *peekedBody, erro
 	return call, body, nil
 }
 
-// A question is what is found in the body of a request.
+// A question is what the body of a request says.
 type question struct {
 	call      *Call
 	fixed     bool // the body names neither the model nor whether to stream
@@ -139,7 +139,8 @@ func (q *question) model(raw []byte) {
 	}
 }
 
-// limit notes the most tokens of a choice. What is no number of tokens is left to the provider, which refuses it.
+// limit notes the most tokens of a choice. A value that is no number of tokens is left to the provider, which refuses
+// it.
 func (q *question) limit(raw []byte) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n >= 0 {
 		q.most = n

@@ -14,7 +14,7 @@ func (t *Transport) draining() bool { return t.config.drainBytes > 0 && t.config
 // errDrained ends an answer that is longer than is read for a caller who has left.
 var errDrained = errors.New("llm: the rest of the answer is not read")
 
-// A drained answer is handed over by a goroutine that reads on when the caller has left.
+// A drained answer comes from a goroutine that reads on when the caller has left.
 type drained struct {
 	*io.PipeReader
 	leave func(error)
@@ -26,8 +26,9 @@ func (d *drained) Close() error {
 	return d.PipeReader.Close()
 }
 
-// drain has a goroutine read an answer and settle at its end. The caller leaves by Close or with its context; from then on
-// the answer is read within the bounds of the transport, and the request is cancelled when they are reached.
+// drain starts a goroutine that reads an answer and settles at its end. The caller leaves by Close or with its context.
+// From then on the answer is read within the bounds of the transport, and the request is cancelled when it reaches
+// them.
 func (t *Transport) drain(ctx context.Context, m *Meter, settle func(), cancel context.CancelFunc) io.ReadCloser {
 	r, w := io.Pipe()
 	var once sync.Once

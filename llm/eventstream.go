@@ -18,8 +18,8 @@ type messageReader struct {
 	decoder *eventstream.Decoder
 }
 
-// The lengths of a message's beginning, which has its length in the first four bytes; of the shortest message; and of the
-// longest that is read.
+// The lengths of the beginning of a message, which has its length in the first four bytes, of the shortest message, and
+// of the longest one that is read.
 const (
 	messagePrelude = 12
 	messageLeast   = 16

@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// askForUsage has a stream of chat completions end with its usage. It reports whether it changed the request: it does not
-// when that asks already, or is too long to be read whole.
+// askForUsage asks for a stream of chat completions to end with its usage. It reports whether it changed the request.
+// It does not change a request that asks already, or is too long to be read whole.
 func (x *exchange) askForUsage(r *http.Request) bool {
 	if x.call.API != OpenAIChat || !x.call.Stream || x.call.includesUsage || !x.call.Whole {
 		return false

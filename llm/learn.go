@@ -24,7 +24,7 @@ type learner struct {
 	last map[string]time.Time
 }
 
-// due reports whether something may be learned of a resource, and takes it that it is.
+// due reports whether something may be learned of a resource, and then counts it as learned.
 func (l *learner) due(resource string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *Transport) learn(ctx context.Context, resource string, r *http.Response
 	}
 }
 
-// A claim is what a provider says of a limit: how much is left, or that nothing is before a wait is over.
+// A claim is what a provider says of a limit: how much is left, or that nothing is left before a wait is over.
 type claim struct {
 	remaining int64
 	wait      time.Duration

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// A Meter is the body of a model's answer that finds the usage while it is read. What is read from it is what came, byte
-// by byte and as early. It keeps some hundred bytes of an answer of any length. A body that is compressed with gzip is
-// metered too, by a goroutine that ends with Close or at the end of the body; other compressions are passed through and
-// not understood.
+// A Meter is the body of a model's answer that finds the usage while it is read. A Meter passes the answer on
+// unchanged, byte by byte and without delay. It keeps some hundred bytes of an answer of any length. A body that is
+// compressed with gzip is metered too, by a goroutine that ends with Close or at the end of the body. Other
+// compressions are passed through and not understood.
 //
 // Read must be called by one goroutine at a time; Close and Usage may be called at any time.
 type Meter struct {
@@ -48,7 +48,7 @@ func NewMeter(call Call, header http.Header, body io.ReadCloser) *Meter {
 	return m
 }
 
-// decompress has a goroutine unpack what is read.
+// decompress starts a goroutine that unpacks what is read.
 func (m *Meter) decompress(to io.Writer) {
 	r, w := io.Pipe()
 	m.feed, m.unzip, m.unzipped = w, w, make(chan struct{})
@@ -94,9 +94,9 @@ func (m *Meter) stop() {
 	<-m.unzipped
 }
 
-// Usage returns what the call has taken as far as the answer was read. It is final after Read has returned an error, and
-// after Close. What the provider has not reported is estimated: the prompt by [Call.Input], the answer by the text so far,
-// or by [Call.Output] where the answer has ended and nothing of it was understood.
+// Usage returns what the call has taken as far as the answer was read. It is final after Read has returned an error,
+// and after Close. What the provider has not reported is estimated. The estimate of the prompt is [Call.Input]. That of
+// the answer goes by the text so far, or is [Call.Output] where the answer has ended and nothing of it was understood.
 func (m *Meter) Usage() Usage {
 	m.mu.Lock()
 	atEnd := m.atEnd

@@ -112,15 +112,15 @@ func invalid(field, value, reason string) error {
 // WithBase sets what sends the requests; the default is [http.DefaultTransport].
 func WithBase(base http.RoundTripper) Option { return func(c *config) { c.base = base } }
 
-// WithLimit has calls take of a limit by weights. Every resource that is asked must have the limit. Given once or more,
-// it replaces the default, which is rpm by [PerRequest] and tpm by [PerToken].
+// WithLimit makes calls take tokens of a limit by weights. Every resource that is asked must have the limit. Given once
+// or more, it replaces the default, which is rpm by [PerRequest] and tpm by [PerToken].
 func WithLimit(name string, w Weights) Option {
 	return func(c *config) { c.charges = append(c.charges, charge{name, w}) }
 }
 
-// WithModels maps models to resources; the first rule that matches counts, and a model that none matches is refused with a
-// [*zlimit.ValidationError]. Without rules the resource is the name of the model, as the request has it: a client that makes
-// up models then makes up buckets.
+// WithModels maps models to resources. The first rule that matches counts. A model that none matches is refused with a
+// [*zlimit.ValidationError]. Without rules the resource is the name of the model, as the request has it, and a client
+// that makes up models makes up buckets.
 func WithModels(rules ...Rule) Option {
 	return func(c *config) { c.rules = append(c.rules, rules...) }
 }
@@ -132,29 +132,31 @@ func WithPeek(bytes int64) Option { return func(c *config) { c.peek = bytes } }
 // WithDefaultOutput sets the estimate of an answer whose request sets no bound, in tokens; the default is 1,024.
 func WithDefaultOutput(tokens int64) Option { return func(c *config) { c.output = tokens } }
 
-// WithIncludeUsage has streams of chat completions report their usage, which they do only when asked: stream_options is
-// added to the request, unless it asks already, and the chunk that comes of it is taken out of the answer again.
+// WithIncludeUsage makes streams of chat completions report their usage, which they do only when asked. It adds
+// stream_options to the request, unless that asks already, and takes the chunk that comes of it out of the answer
+// again.
 func WithIncludeUsage() Option { return func(c *config) { c.includeUsage = true } }
 
-// WithResponses has a refusal answered as a provider would: with a response of status 429 that names the time to wait,
-// which the providers' SDKs obey before they try again. The default is the error, wrapped by http.Client in a
+// WithResponses answers a refusal as a provider would, with a response of status 429 that names the time to wait. The
+// providers' SDKs wait that long before they try again. The default is the error, wrapped by http.Client in a
 // [*net/url.Error], which some SDKs try again without regard to that time.
 func WithResponses() Option { return func(c *config) { c.respond = true } }
 
-// WithLearning keeps the bucket of an account, that of the entity and of each resource asked, from being above what the
-// provider says is left: the difference is charged, and never given back. A response of status 429 empties the bucket until
-// the time that it names, an hour at most. The account should have no parent, since the parent would be charged too. It costs
-// a read and a write at most every 5 seconds for each resource. Limits learn whose weights are 0 and 1.
+// WithLearning keeps the bucket of an account, for each resource asked, from being above what the provider says is
+// left. The difference is charged, and never given back. A response of status 429 empties the bucket until the time
+// that it names, an hour at most. The account should have no parent, since the parent would be charged too. It costs a
+// read and a write at most every 5 seconds for each resource. Only limits whose weights are 0 and 1 learn.
 func WithLearning(account string) Option { return func(c *config) { c.account = account } }
 
-// WithDrain goes on reading an answer that the caller has left, to learn its usage: at most so many bytes, for at most so
-// long. The caller does not wait for it; [Transport.Wait] does. The default is to stop at once and to estimate.
+// WithDrain goes on reading an answer that the caller has left, to learn its usage. It reads at most so many bytes, for
+// at most so long. The caller does not wait for it; [Transport.Wait] does. The default is to stop at once and to
+// estimate.
 func WithDrain(bytes int64, d time.Duration) Option {
 	return func(c *config) { c.drainBytes, c.drainTime = bytes, d }
 }
 
-// WithObserver sets who is told about every call that was admitted, once it is settled. It is called by the goroutine that
-// reads the answer, and must not block.
+// WithObserver sets a function that is told of every call that was admitted, once the call is settled. The goroutine
+// that reads the answer calls it, and it must not block.
 func WithObserver(observe func(context.Context, Report)) Option {
 	return func(c *config) { c.observe = observe }
 }

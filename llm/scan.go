@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// A scanner finds values in JSON that comes in pieces of any size. It keeps the path of the place where it is and the
-// scalar that it was asked for, and nothing else: neither memory nor time depends on how a document is cut.
+// A scanner finds values in JSON that comes in pieces of any size. It keeps only the path of the place where it is and
+// the scalar that it was asked for. Neither memory nor time depends on how a document is cut.
 //
 // A path joins the names of members with dots. Arrays do not appear in it: the elements of an array have its path. What is
 // not JSON breaks the scanner until its next reset.

@@ -5,8 +5,9 @@ import "bytes"
 // A writer takes a body in pieces of any size.
 type writer interface{ write(p []byte) }
 
-// An eventReader takes the data out of server-sent events, as the HTML standard has them: lines end with LF, CR or both,
-// a byte order mark may come first, lines of other fields and comments are skipped. It keeps a field's name and no data.
+// An eventReader takes the data out of server-sent events, as the HTML standard defines them. Lines end with LF, CR or
+// both, and a byte order mark may come first. Lines of other fields and comments are skipped. The reader keeps a
+// field's name and no data.
 type eventReader struct {
 	data *scanner
 

@@ -15,15 +15,15 @@ import (
 )
 
 // A Transport is an [http.RoundTripper] that limits the calls of models among the requests that it sends. It takes an
-// estimate before it sends a call, and settles the lease once: at the end of the answer, when the answer is closed, or
+// estimate before it sends a call. It settles the lease once: at the end of the answer, when the answer is closed, or
 // when the request's context ends. What the caller reads is what the provider sent.
 //
-// A call that is refused is not sent, and fails with the error of [zlimit.RateLimiter.Acquire]. Requests that are no calls
-// of a model are sent as they are, without a limit. An answer of an error status, and a request that could not be sent,
-// take no tokens; a request that was sent and not answered takes its prompt.
+// A call that is refused is not sent, and fails with the error of [zlimit.RateLimiter.Acquire]. Requests that are no
+// calls of a model are sent as they are, without a limit. An answer of an error status, and a request that could not be
+// sent, take no tokens. A request that was sent and not answered takes its prompt.
 //
-// An estimate that is above what a limit can hold is cut to that, so that a generous bound of a request does not make it
-// impossible; what the call takes in the end is charged all the same.
+// An estimate that is above what a limit can hold is cut to that, so that a generous bound of a request does not make
+// it impossible. What the call takes in the end is charged all the same.
 //
 // A Transport is made by [NewTransport] and is safe for concurrent use.
 type Transport struct {
@@ -39,7 +39,7 @@ type Report struct {
 	Call     Call
 	Entity   string
 	Resource string
-	// Status is that of the response; 0 when there was none.
+	// Status is that of the response; 0 without one.
 	Status int
 	Usage  Usage
 	// Charged is what the call took of each limit in the end, in tokens.
@@ -87,7 +87,7 @@ func FromContext(r *http.Request) (string, error) {
 }
 
 // Wait returns when the answers that callers have left are read and settled, or with the error of the context. Call it
-// before the limiter is closed, when there are no more requests. Without [WithDrain] there is nothing to wait for.
+// after the last request, and before the limiter is closed. Without [WithDrain] it returns at once.
 func (t *Transport) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -191,7 +191,7 @@ func (x *exchange) amounts(u Usage) zlimit.Amounts {
 	return amounts
 }
 
-// send sends the call, and has the answer settle it.
+// send sends the call, whose answer will settle it.
 func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	outbound, wrote, cancel := x.outbound(r)
@@ -218,7 +218,8 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	return &answered, nil
 }
 
-// outbound returns the request as it is sent; whether it was written, as far as the base traces it; and what ends it.
+// outbound returns the request as it is sent, whether it was written, as far as the base traces that, and the function
+// that ends it.
 func (x *exchange) outbound(r *http.Request) (*http.Request, *atomic.Bool, context.CancelFunc) {
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
 	if x.transport.draining() { // the caller's end is not that of the request
@@ -265,7 +266,7 @@ type outcome struct {
 	delay    time.Duration // that the body of the response asks for
 }
 
-// settle writes what a call took, tells the observer, and learns from the response. It does so once; who comes later waits
+// settle writes what a call took, tells the observer, and learns from the response. It does so once; later callers wait
 // until it is done.
 func (x *exchange) settle(ctx context.Context, o outcome) {
 	x.settled.Do(func() {

@@ -21,7 +21,8 @@ type Usage struct {
 	// Reasoning is the part of Output that the provider reports as thinking.
 	Reasoning int64
 	// Complete says that all of it is what the provider reported at the end of the answer. Otherwise the provider has
-	// reported nothing, or the answer was cut off, and at least a part is an estimate: a token for each four bytes of text.
+	// reported nothing, or the answer was cut off. At least a part is then an estimate: a token for each four bytes of
+	// text.
 	Complete bool
 }
 
@@ -52,8 +53,8 @@ var (
 	PerInput = Weights{Input: 1, CacheWrite: 1}
 	// PerOutput counts the answer.
 	PerOutput = Weights{Output: 1}
-	// PerBedrockToken counts as the quotas of Amazon Bedrock do for Anthropic's models since Claude 3.7: a token of the answer
-	// takes five, and one from a cache none.
+	// PerBedrockToken counts as the quotas of Amazon Bedrock do for Anthropic's models since Claude 3.7. A token of the
+	// answer takes five, and one from a cache none.
 	PerBedrockToken = Weights{Input: 1, CacheWrite: 1, Output: 5}
 )
 

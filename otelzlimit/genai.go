@@ -19,10 +19,10 @@ var providers = map[llm.API]string{
 	llm.GeminiContent: "gcp.gemini", llm.BedrockConverse: "aws.bedrock",
 }
 
-// Usage returns an observer of calls of language models, for [llm.WithObserver]: it reports their tokens as
-// gen_ai.client.token.usage, of type input, with what came from a cache, and output. Calls whose usage is an estimate are
-// not reported. The model is the resource that is limited, so that models that clients make up are no series. It is safe for
-// concurrent use.
+// Usage returns an observer of calls of language models, for [llm.WithObserver]. It reports their tokens as
+// gen_ai.client.token.usage, of type input, with what came from a cache, and output. It does not report calls whose
+// usage is an estimate. The model is the resource that is limited, so that models that clients make up are no series.
+// It is safe for concurrent use.
 func Usage(provider metric.MeterProvider) (func(context.Context, llm.Report), error) {
 	if provider == nil {
 		return nil, &zlimit.ValidationError{Field: "meter provider", Value: "nil", Reason: "must not be nil"}

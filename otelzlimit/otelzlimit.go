@@ -16,7 +16,8 @@ const scope = "github.com/zlimit/zlimit-go/otelzlimit"
 // An Option changes what [New] reports.
 type Option func(*observer)
 
-// WithEntities adds the attribute zlimit.entity to what these entities do. Each entity is as many series more; list few.
+// WithEntities adds the attribute zlimit.entity to what these entities do. Each entity adds as many series as a limiter
+// has without it, so list few.
 func WithEntities(entities ...string) Option {
 	return func(o *observer) {
 		for _, e := range entities {
@@ -104,8 +105,8 @@ func (o *observer) decision(ctx context.Context, e *zlimit.Event) {
 	}
 }
 
-// attributes are those of what became of something, with one more. A resource is left out where no limits are for it, since
-// clients may make such up.
+// attributes are those of an event, with one more. They leave out a resource without limits, since clients may make up
+// such resources.
 func (o *observer) attributes(e *zlimit.Event, more attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(o.set(e, attribute.String(attributeResult, string(e.Result)), more))
 }

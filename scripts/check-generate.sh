@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 snapshot() {
-	git ls-files --cached --others --exclude-standard -- '*_gen.go' '*_gen_test.go' docs/schema.md | sort -u |
+	git ls-files --cached --others --exclude-standard -- '*_gen.go' '*_gen_test.go' docs/schema.md stack/template.yaml | sort -u |
 		while IFS= read -r file; do
 			if [ -f "$file" ]; then
 				printf '%s %s\n' "$(git hash-object -- "$file")" "$file"

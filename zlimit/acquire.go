@@ -7,24 +7,30 @@ import (
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
-// Acquire consumes what the request asks, of all limits or of none, and returns a lease to settle once the real cost is
+// Acquire consumes what the request asks, of all limits or of none. It returns a lease to settle once the real cost is
 // known. A lease that needs no settling may be dropped.
 //
-// It returns an [*ExceededError] when a limit falls short, [ErrNoLimits] when no level has limits for the request, a
-// [*ValidationError] for a request that breaks a rule or names a limit that is not configured, an [*UnavailableError]
-// during an outage unless the failure policy allows the request, [ErrContended] when other writers came first time and
-// again, and the context's error when it ended.
+// Its errors are:
+//   - an [*ExceededError] when a limit falls short;
+//   - [ErrNoLimits] when no level has limits for the request;
+//   - a [*ValidationError] for a request that breaks a rule or names a limit that is not configured;
+//   - an [*UnavailableError] during an outage, unless the failure policy allows the request;
+//   - [ErrContended] when other writers came first time and again;
+//   - the context's error when it ended.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides; what was taken
-// of one is given back when the other falls short. A parent is charged for those limits of the request that its own limits
-// name, which may be none.
+// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. What was taken
+// of one is given back when the other falls short. A parent is charged for those limits of the request that its own
+// limits name, which may be none.
 //
-// A bucket that this process used before costs one conditional write: one call, one write unit; requests that wait for a
-// write of it share the next one under [WithCoalescing]. A lost race costs one more. A bucket seen for the first time
-// costs a batch read before, of three read units. A rejection costs nothing when this process has seen the buckets
-// within the time of [WithRejectionCache]; otherwise the failed write, or a consistent read where the last image of the
-// bucket foretold it. A change of limits costs one write more, by the first request that meets a bucket with the old ones,
-// admitted or rejected.
+// Its cost, for each bucket:
+//   - A bucket that this process used before costs one conditional write: one call, one write unit. Where many
+//     requests of one bucket come at once, they share writes, see [WithCoalescing].
+//   - A lost race costs one write more.
+//   - A bucket seen for the first time costs a batch read before, of three read units.
+//   - A rejection costs nothing when this process has seen the buckets within the time of [WithRejectionCache].
+//     Otherwise it costs the failed write, or a consistent read where the last image of the bucket foretold it.
+//   - A change of limits costs one write more, by the first request that meets a bucket with the old ones, admitted or
+//     rejected.
 func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed
@@ -55,8 +61,8 @@ func (l *RateLimiter) request(r *Request) protocol.Request {
 	return request
 }
 
-// Do acquires, calls fn, and settles the lease: it commits when fn returns nil, and rolls back when it returns an error
-// or panics. The error of fn comes first in what Do returns; it can be found with [errors.Is] and [errors.As]. In an
+// Do acquires, calls fn, and settles the lease. It commits when fn returns nil, and rolls back when fn returns an error
+// or panics. The error of fn comes first in what Do returns, and can be found with [errors.Is] and [errors.As]. In an
 // outage, [UnavailableError.Op] tells a request that was not admitted ([OpAcquire]) from one whose work is done and not
 // settled ([OpCommit]). It costs what [RateLimiter.Acquire] and [Lease.Commit] or [Lease.Rollback] cost.
 func (l *RateLimiter) Do(ctx context.Context, r Request, fn func(context.Context, *Lease) error) error {
@@ -89,7 +95,7 @@ func settled(err, settling error) error {
 	return errors.Join(err, settling)
 }
 
-// admitOrFail returns what a request gets that failed with err: an outage follows the failure policy.
+// admitOrFail returns the lease or the error of a request that failed with err. An outage follows the failure policy.
 func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, err error) (*Lease, error) {
 	ended := ctx.Err()
 	err = publicError(op, err)

@@ -24,14 +24,14 @@ import (
 )
 
 // An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its
-// event in the transaction that makes the change: there is no change without an event, nor an event without its change.
-// It is safe for concurrent use.
+// event in the transaction that makes the change, so that neither exists without the other. The service is safe for
+// concurrent use.
 //
 // Events are kept for [SystemConfig.AuditRetention], as it was when they were written, and outlive the entities that
 // they are about.
 type AuditService struct{ l *RateLimiter }
 
-// An AuditAction says what kind of change an event is about.
+// An AuditAction is the kind of change that an event tells of.
 type AuditAction string
 
 // The actions of events that this package writes. Other programs may write others.
@@ -57,7 +57,7 @@ type AuditEvent struct {
 	Time      time.Time   `json:"time"`
 	Entity    string      `json:"entity"` // ID of the entity, [AuditSystem], or an [AuditResource]
 	Action    AuditAction `json:"action"`
-	Principal string      `json:"principal,omitempty"` // who made the change; "" when nobody knows
+	Principal string      `json:"principal,omitempty"` // who made the change; "" when that is not known
 	Resource  string      `json:"resource,omitempty"`  // the resource that the change is about; "" for none
 	// Details are what changed: strings, int64s, bools, nils, and slices and maps of them. A number that is no int64 is a
 	// [json.Number].
@@ -74,8 +74,8 @@ type AuditQuery struct {
 }
 
 // Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop
-// goes on, consistently: a read unit per 4 KB of events, 100 events to a page, or [AuditQuery.Limit] if that is less.
-// An event past its retention is left out. The loop ends with an error, if there is one.
+// goes on, consistently. A page has 100 events, or [AuditQuery.Limit] if that is less, and costs a read unit per 4 KB
+// of events. An event past its retention is left out. An error ends the loop.
 func (s *AuditService) Events(ctx context.Context, entity string, q AuditQuery) iter.Seq2[AuditEvent, error] {
 	return func(yield func(AuditEvent, error) bool) {
 		query, err := s.query(entity, &q)
@@ -151,7 +151,7 @@ func (q *AuditQuery) validate() error {
 	return validateConfigResource(q.Resource)
 }
 
-// validateAudited checks what events are about.
+// validateAudited checks the entity of events, or what stands in its place.
 func validateAudited(entity string) error {
 	if resource, ok := strings.CutPrefix(entity, auditResourcePrefix); ok {
 		return validateResource(resource)
@@ -162,8 +162,8 @@ func validateAudited(entity string) error {
 	return validateEntity("entity", entity)
 }
 
-// timePrefix returns how the IDs of events begin that are of a time, to the next millisecond, or later: less than those
-// IDs, and greater than all earlier ones. It is "" for the zero time.
+// timePrefix returns the prefix of the IDs of events of a time, rounded up to the millisecond. It is less than those
+// IDs and all later ones, and greater than all earlier ones. It is "" for the zero time.
 func timePrefix(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -224,7 +224,7 @@ func plainValue(v expr.Value) any {
 	}
 }
 
-// A change is what an event says of it.
+// A change is what an event tells of a change.
 type change struct {
 	action   AuditAction
 	entity   string // or what stands in its place
@@ -288,8 +288,8 @@ func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
 	return append(writes, store.Write{Kind: store.Put, Key: event.Key.Key(), Item: event.Encode(), Expr: absent}), err
 }
 
-// readToChange returns items as the store has them, and the author of the change that they are read for. The retention
-// is read along where it is not in memory.
+// readToChange returns items as the store has them, and the author of the change that they are read for. The same call
+// reads the retention where it is not in memory.
 func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (items []expr.Item, by author, err error) {
 	by = author{l: l, principal: l.principal(ctx)}
 	known, now := l.retained.Load(), l.now()
@@ -324,7 +324,7 @@ type retention struct {
 	readAt time.Time
 }
 
-// retentionOf returns what a system config says, nil for none. A config that cannot be read is no reason not to change
+// retentionOf returns what a system config says, nil for none. A config that cannot be read does not stop the change of
 // another one.
 func (l *RateLimiter) retentionOf(item expr.Item) time.Duration {
 	if item == nil {
@@ -378,18 +378,18 @@ func (e *eventIDs) next(now time.Time) string {
 	return id.String()
 }
 
-// A caller is who the process is for its store, once that is known. It is safe for concurrent use.
+// A caller is the identity of the process at its store, once that is known. It is safe for concurrent use.
 type caller struct {
 	name    atomic.Pointer[string]
 	turn    sync.Mutex
 	retryAt time.Time // after a failure
 }
 
-// retryIdentity is the time after which a store is asked again who the caller is, when it could not tell.
+// retryIdentity is the time after which a store that could not tell who the caller is is asked again.
 const retryIdentity = time.Minute
 
-// principal returns who makes the changes of this limiter, "" when nobody knows. The store is asked once; a failure
-// holds no change up but for the call itself.
+// principal returns who makes the changes of this limiter, "" when that is not known. It asks the store once. A failed
+// call does not stop the change.
 func (l *RateLimiter) principal(ctx context.Context) string {
 	if l.options.principal != "" {
 		return l.options.principal

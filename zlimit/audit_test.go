@@ -404,45 +404,6 @@ func TestEventsFollowVersions(t *testing.T) {
 	})
 }
 
-// TestEventIDs asks that IDs grow, whatever the clock says.
-func TestEventIDs(t *testing.T) {
-	var ids eventIDs
-	c := newClock()
-	last := ""
-	for i := range 5000 {
-		c.sleep(time.Duration(rand.N(5)-2) * time.Millisecond)
-		at := c.now()
-		switch i {
-		case 1000:
-			at = time.Unix(-1, 0)
-		case 4999:
-			at = time.Date(20_000, 1, 1, 0, 0, 0, 0, time.UTC)
-		}
-		id := ids.next(at)
-		if id <= last || len(id) != 26 {
-			t.Fatalf("ID %s at %v after %s", id, at, last)
-		}
-		last = id
-	}
-	var turn sync.Mutex
-	seen := map[string]bool{}
-	var group sync.WaitGroup
-	for range 8 {
-		group.Go(func() {
-			for range 200 {
-				id := ids.next(c.now())
-				turn.Lock()
-				if seen[id] {
-					t.Errorf("ID %s twice", id)
-				}
-				seen[id] = true
-				turn.Unlock()
-			}
-		})
-	}
-	group.Wait()
-}
-
 // TestEventsOfOthers reads an event as other programs may write it.
 func TestEventsOfOthers(t *testing.T) {
 	ctx := context.Background()

@@ -58,12 +58,12 @@ func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read table.Rea
 // add adds an item.
 func (b *spread) add(item *layout.Bucket) {
 	state := item.State()
-	state.Limits = slices.DeleteFunc(state.Limits, func(l bucket.Limit) bool { return l.RefillPeriod <= 0 }) // no program of ours writes it
+	state.Limits = slices.DeleteFunc(state.Limits, func(l bucket.Limit) bool { return l.RefillPeriod <= 0 }) // no program of this module writes it
 	b.shards = append(b.shards, &state)
 }
 
-// levels returns where the limits stand at a time. Limits change in one shard after another: those of the shard that was
-// refilled last hold.
+// levels returns where the limits stand at a time. Limits change in one shard after another, so those of the shard that
+// was refilled last hold.
 func (b *spread) levels(now time.Time) []bucket.Status {
 	last := slices.MaxFunc(b.shards, func(x, y *bucket.State) int { return cmp.Compare(x.RefilledAt, y.RefilledAt) })
 	config := bucket.Config{Params: last.Params()}

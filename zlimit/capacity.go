@@ -82,8 +82,8 @@ func (c *Capacity) add(level *bucket.Status) {
 // Buckets yields the buckets of a resource, in the order of their entities, as they are now. An entity that has not used
 // the resource, or whose bucket has expired, has none: its limits are full.
 //
-// It reads an index page by page as the loop goes on: half a read unit per 4 KB of the index, some 20 entries, and half
-// a unit per 4 KB of each item; two calls for each 100 items. All of it may be moments behind.
+// It reads an index page by page as the loop goes on, with two calls for each 100 items. It costs half a read unit per
+// 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
 func (s *UsageService) Buckets(ctx context.Context, resource string) iter.Seq2[Bucket, error] {
 	return func(yield func(Bucket, error) bool) {
 		if err := s.check(validateResource(resource)); err != nil {

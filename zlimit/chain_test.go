@@ -70,6 +70,7 @@ func newFamily(t *testing.T, s Store, opts ...Option) *RateLimiter {
 	if err != nil {
 		t.Fatal(err)
 	}
+	enginetest.CatchUp()
 	return l
 }
 
@@ -219,6 +220,7 @@ func TestManyChildren(t *testing.T) {
 		for i := range children {
 			putEntity(t, l, fmt.Sprintf("key-%d", i), "org")
 		}
+		enginetest.CatchUp()
 		var admitted [children]atomic.Int64
 		try := func(i int) {
 			_, err := l.Acquire(ctx, Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: Amounts{"tpd": 1}})
@@ -278,6 +280,7 @@ func TestChildrenAtOnce(t *testing.T) {
 		for i := range children {
 			putEntity(t, l, name(i), "org")
 		}
+		enginetest.CatchUp()
 		admitted := make([]bool, children)
 		start := make(chan struct{})
 		var group sync.WaitGroup

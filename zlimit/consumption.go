@@ -10,13 +10,13 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A Consumption says how many tokens are taken of which limits: [Amounts], or a type that zlimitgen writes from an
-// application's declaration of its limits, with which a misspelt limit does not compile.
+// A Consumption says how many tokens are taken of which limits. It is [Amounts], or a type that zlimitgen writes from
+// an application's declaration of its limits. With such a type, a misspelt limit does not compile.
 //
 // A Consumption that has a method Resource() string as well is one of that resource alone. The request may leave its
-// Resource empty; to name another one, or to use it with the lease of another one, is a [*ValidationError].
+// Resource empty. A request or a lease of another resource takes such a Consumption with a [*ValidationError].
 type Consumption interface {
-	// AppendAmounts appends the amount of each limit to a slice and returns it. A limit that is there twice is a
+	// AppendAmounts appends the amount of each limit to a slice and returns it. A limit that it appends twice is a
 	// [*ValidationError] of the call that takes the consumption. It must not keep the slice, and should not allocate.
 	AppendAmounts(to []Amount) []Amount
 }
@@ -56,11 +56,11 @@ func checkResource(c Consumption, resource string) error {
 	return nil
 }
 
-// amountLists are lists to hand to consumptions: an argument of a method that is not known escapes.
+// amountLists are lists to hand to consumptions. They are pooled, since an argument of an interface's method escapes.
 var amountLists = sync.Pool{New: func() any { return new([maxLimits]Amount) }}
 
-// amountsOf appends what a consumption takes to a list, in millitokens. It checks what can be checked without the limits:
-// that each is there once, with at least so many tokens. A nil consumption takes nothing.
+// amountsOf appends what a consumption takes to a list, in millitokens. It checks what can be checked without the
+// limits: that each is named once, with at least so many tokens. A nil consumption takes nothing.
 func amountsOf(to []bucket.Amount, field string, c Consumption, least int64) ([]bucket.Amount, error) {
 	if c == nil {
 		return to, nil

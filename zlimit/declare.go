@@ -18,16 +18,19 @@ type Declaration struct {
 // Applied tells what became of declarations. A resource in neither list had the declared limits already.
 type Applied struct {
 	Set  []string // resources whose limits were set
-	Kept []string // resources with other limits that somebody else has set; those were left alone
+	Kept []string // resources with limits that were set by other means; those were left alone
 }
 
-// Apply brings the stored limits of resources in line with what an application declares; applications call it when they
-// start. Resources without limits get the declared ones. Limits that Apply stored follow the declaration when it
-// changes. Limits that somebody set by other means, such as an operator with [LimitService.SetResource], are left alone
-// and reported as kept, until they are deleted. Resources that are not declared any more keep their limits.
+// Apply brings the stored limits of resources in line with what an application declares. Applications call it when they
+// start.
+//   - Resources without limits get the declared ones.
+//   - Limits that Apply stored follow the declaration when it changes.
+//   - Limits that were set by other means, such as by an operator with [LimitService.SetResource], are left alone and
+//     reported as kept, until they are deleted.
+//   - Resources that are not declared any more keep their limits.
 //
-// Where nothing is to change nothing is written, not even an audit event, at the cost of a batch read of an item for
-// each resource. A change costs what SetResource costs. Processes may call it at once; when they declare different
+// Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
+// audit event. A change costs what SetResource costs. Processes may call it at once. When they declare different
 // limits, such as two versions of an application, the last one to start prevails. An error leaves what was applied
 // before it, which is returned with it.
 func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Applied, error) {

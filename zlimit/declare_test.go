@@ -192,7 +192,7 @@ func TestApplyReportsWhatItCannotRead(t *testing.T) {
 	if err := l.Limits.SetResource(ctx, "gpt-5", []Limit{PerDay("rpd", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	key := l.resourceLevel("gpt-5").key
+	key := l.ResourceKey("gpt-5")
 	items, err := l.table.Read(ctx, key)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
 // Package zlimit limits rates that many processes share: token buckets in a DynamoDB table, in a SQLite file, or in
-// memory. A request names an entity, a resource and how much of each limit it consumes; it is admitted when every limit
+// memory. A request names an entity, a resource and how much of each limit it consumes. It is admitted when every limit
 // has room, and charged to all of them in one conditional write.
 //
 //	limiter, err := zlimit.Open(ctx, "dynamodb:limits")
@@ -10,7 +10,7 @@
 //	err = lease.Adjust(zlimit.Amounts{"tpm": 120})
 //	err = lease.Commit(ctx)
 //
-// [RateLimiter.Do] does the same around a function. Amounts and limits are tokens, whole numbers; balances are exact to a
+// [RateLimiter.Do] does the same around a function. Amounts and limits are whole tokens; balances are exact to a
 // thousandth of a token.
 //
 // # Where to start
@@ -18,10 +18,10 @@
 //   - [Open] makes a limiter from a data source name, [New] from a [Store]. One is enough for a process.
 //   - [PerMinute] and its like make a [Limit]. Limits are stored with [RateLimiter.Limits] at four levels, or come with
 //     [Request.Limits].
-//   - A [Consumption] is a map, [Amounts], or a type that zlimitgen writes from the limits that an application declares in
-//     a file; [LimitService.Apply] stores those.
-//   - [RateLimiter.Acquire] returns a [Lease] or an error: [*ExceededError] is a rejection, [*UnavailableError] an outage,
-//     and [FailurePolicy] says what becomes of requests meanwhile.
+//   - A [Consumption] is a map, [Amounts], or a type that zlimitgen writes from the limits that an application declares
+//     in a file. [LimitService.Apply] stores those limits.
+//   - [RateLimiter.Acquire] returns a [Lease] or an error. [*ExceededError] is a rejection, and [*UnavailableError] an
+//     outage. [FailurePolicy] says what becomes of requests during an outage.
 //   - [RateLimiter.Entities] gives entities parents, which are charged with them.
 //   - [RateLimiter.Usage], [RateLimiter.Audit] and [RateLimiter.Namespaces] tell what was consumed and changed, and keep
 //     tenants apart.
@@ -33,6 +33,6 @@
 //
 // [CreateTableInput] and [CloudFormation] create the table by other means than [RateLimiter.Setup]. [BucketKey] and the
 // other functions that return a [Key] address its items, for work on the table without a limiter. All of these are
-// generated from spec/schema.yaml, as is docs/schema.md, which describes every item. Package blocking is generated from
+// generated from spec/schema.yaml. So is docs/schema.md, which describes every item. Package blocking is generated from
 // the methods of this package.
 package zlimit

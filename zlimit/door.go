@@ -8,4 +8,5 @@ import (
 func init() {
 	door.Store = func(s store.Store) any { return Store{impl: s} }
 	door.Random = func(intN func(int) int) any { return Option(func(o *options) { o.intN = intN }) }
+	door.WritesAtOnce = func(n int) any { return Option(func(o *options) { o.writesAtOnce = n }) }
 }

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 	"unicode/utf8"
 
-	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
@@ -81,9 +79,9 @@ func (e *Entity) validate() error {
 //
 // It returns [ErrEntityExists] for an ID that has a record, [ErrEntityNotFound] when the parent has none, and a
 // [*ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two write units
-// per KB each, and one for the index of each; with a parent one write unit for an index more, two write units per KB of
-// the parent's record, which counts its children, one for its index where it has a parent, and a consistent read of each
-// entity of the chain. The first change within [WithConfigTTL] reads
+// per KB each, and one for the index of each; with a parent one write unit for an index more, three for the item that says
+// so under the parent's key, two write units per KB of the parent's record, which counts its children, one for its index
+// where it has a parent, and a consistent read of each entity of the chain. The first change within [WithConfigTTL] reads
 // one item more.
 func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
@@ -116,10 +114,11 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 	writes := []store.Write{{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}}
 	if e.ParentID != "" {
 		w := store.Write{Kind: store.Update, Key: layout.EntityKey{NS: s.l.ns, Entity: e.ParentID}.Key()}
-		if w.Expr, err = layout.AddChild(1, e.ID); err != nil {
+		if w.Expr, err = layout.AddChild(1); err != nil {
 			return Entity{}, err
 		}
-		writes = append(writes, w)
+		child := s.child(e.ParentID, e.ID)
+		writes = append(writes, w, store.Write{Kind: store.Put, Key: child.Key.Key(), Item: child.Encode()})
 	}
 	err = s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		all, err := by.with(change{action: ActionEntityCreated, entity: e.ID, details: e.details()}, writes...)
@@ -147,6 +146,11 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		return Entity{}, err
 	}
 	return e, nil
+}
+
+// child returns the item that says that an entity has a child.
+func (s *EntityService) child(parent, child string) layout.Child {
+	return layout.Child{Key: layout.ChildKey{NS: s.l.ns, Entity: parent, Child: child}}
 }
 
 func noParent(id string) error { return fmt.Errorf("%w: parent %q", ErrEntityNotFound, id) }
@@ -269,223 +273,6 @@ func entityOf(item expr.Item) (Entity, error) {
 		}
 	}
 	return e, nil
-}
-
-// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
-// events stay. An entity without a record is deleted in the same way; [ErrEntityNotFound] says that nothing was there
-// at all.
-//
-// An entity with children is not deleted: [ErrEntityHasChildren]. A deletion and the creation of a child do not both
-// succeed, whichever is first. What is deleted goes in an order that leaves the
-// record for last, so that a deletion that was interrupted is finished by calling Delete again. A request that comes
-// meanwhile, or later, starts a new bucket of full limits: revoke what lets the entity in first.
-//
-// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
-// limits of its own, see [LimitService], a consistent read of the bucket of each resource that has limits, that the entity
-// has limits or usage of, or that this process has seen it use, and a write unit per KB and index entry of each bucket and
-// usage snapshot, 25 to a call; then a transaction of the record and its event. A bucket of another resource, and a child
-// that was not the last one, are found by an index, which may be moments behind.
-func (s *EntityService) Delete(ctx context.Context, id string) error {
-	if err := s.check(id); err != nil {
-		return err
-	}
-	return publicError("delete the entity", s.delete(ctx, id))
-}
-
-func (s *EntityService) delete(ctx context.Context, id string) error {
-	key := layout.EntityKey{NS: s.l.ns, Entity: id}.Key()
-	items, by, err := s.l.readToChange(ctx, key, layout.ResourceRegistryKey{NS: s.l.ns}.Key())
-	if err != nil {
-		return err
-	}
-	var record layout.Entity
-	if items[0] != nil {
-		if record, err = layout.DecodeEntity(items[0]); err != nil {
-			return err
-		}
-	}
-	if err := s.childless(ctx, id, record.LastChild); err != nil {
-		return err
-	}
-	found, err := s.clear(ctx, id, items[1])
-	switch {
-	case err != nil:
-		return err
-	case items[0] == nil && found:
-		return nil
-	case items[0] == nil:
-		return fmt.Errorf("%w: %q", ErrEntityNotFound, id)
-	}
-	e, err := entityOf(items[0])
-	if err != nil {
-		return err
-	}
-	return s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		// Since the clearing, or the last attempt, the entity may have got a child.
-		if err := s.childless(ctx, id, record.LastChild); err != nil {
-			return false, err
-		}
-		remove, err := layout.RemoveEntity(record.ChildrenAdded)
-		if err != nil {
-			return false, err
-		}
-		writes, err := by.with(change{action: ActionEntityDeleted, entity: id, details: e.details()},
-			store.Write{Kind: store.Delete, Key: key, Expr: remove})
-		if err != nil {
-			return false, err
-		}
-		epoch := s.l.epoch.Add(1)
-		results, err := s.l.table.TryTransact(ctx, writes)
-		switch {
-		case err != nil:
-			return false, err
-		case results == nil: // another transaction was in the way
-			return false, nil
-		case table.Applied(results):
-			s.l.learn(key, &level{}, epoch)
-			return true, nil
-		case results[0].Applied: // the audit event has an id that was taken
-			return false, nil
-		case results[0].Item == nil: // another Delete was first
-			return false, fmt.Errorf("%w: %q", ErrEntityNotFound, id)
-		default: // a child was created
-			record, err = layout.DecodeEntity(results[0].Item)
-			return false, err
-		}
-	})
-}
-
-// childless returns ErrEntityHasChildren unless an entity has none. What the index says is looked up, since it may tell
-// of one that has just been deleted; so is the child that was created last, "" for none, of which the index may not tell
-// yet.
-func (s *EntityService) childless(ctx context.Context, id, last string) error {
-	has := fmt.Errorf("%w: %q", ErrEntityHasChildren, id)
-	for _, err := range s.l.table.LookUp(ctx, layout.QueryChildren(s.l.ns, id), s.l.table.Read) {
-		if err == nil {
-			err = has
-		}
-		return err
-	}
-	if last == "" {
-		return nil
-	}
-	items, err := s.l.table.Read(ctx, layout.EntityKey{NS: s.l.ns, Entity: last}.Key())
-	if err != nil || items[0] == nil {
-		return err
-	}
-	child, err := layout.DecodeEntity(items[0])
-	if err == nil && child.Parent == id {
-		err = has
-	}
-	return err
-}
-
-// clear deletes what belongs to an entity but for its record, and reports whether there was anything. Limits are first:
-// buckets that are created meanwhile have those of a level above, with which they expire. registry is the item of the
-// resources that have limits, nil for none.
-func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item) (found bool, err error) {
-	resources, err := s.usable(id, registry)
-	if err != nil {
-		return false, err
-	}
-	q := layout.QueryEntityItems(s.l.ns, id)
-	q.Consistent = true
-	record := layout.EntityKey{NS: s.l.ns, Entity: id}.Key()
-	for page, err := range s.l.table.Pages(ctx, q) {
-		if err != nil {
-			return found, err
-		}
-		var usage []store.Key // and what a later layout may keep here
-		for _, key := range table.Keys(page) {
-			config, isConfig := layout.ParseEntityConfigKey(key)
-			switch {
-			case key == record:
-				continue
-			case isConfig:
-				resources[config.Resource] = true
-				if err := s.l.Limits.delete(ctx, s.l.entityLevel(id, config.Resource)); err != nil {
-					return found, err
-				}
-			default:
-				if of, ok := layout.ParseUsageKey(key); ok {
-					resources[of.Resource] = true
-				}
-				usage = append(usage, key)
-			}
-			found = true
-		}
-		if err := s.l.table.Delete(ctx, usage); err != nil {
-			return found, err
-		}
-	}
-	cleared, err := s.clearBuckets(ctx, id, resources)
-	return found || cleared, err
-}
-
-// usable returns the resources of which an entity may have a bucket, as far as is known without an index: those that have
-// limits, and those that this process has seen it use.
-func (s *EntityService) usable(id string, registry expr.Item) (map[string]bool, error) {
-	resources := map[string]bool{}
-	if registry != nil {
-		listed, err := layout.DecodeResourceRegistry(registry)
-		if err != nil {
-			return nil, err
-		}
-		for _, resource := range listed.Resources {
-			resources[resource] = true
-		}
-	}
-	for resource := range s.l.engine.ResourcesOf(id) {
-		resources[resource] = true
-	}
-	return resources, nil
-}
-
-// clearBuckets deletes the buckets of an entity, and reports whether there were any: those of the resources, by their keys,
-// and all others that the index tells of.
-func (s *EntityService) clearBuckets(ctx context.Context, id string, resources map[string]bool) (found bool, err error) {
-	delete(resources, DefaultResource)
-	var shards []store.Key
-	for resource := range resources {
-		shards = append(shards, layout.BucketKey{NS: s.l.ns, Entity: id, Resource: resource}.Key())
-	}
-	for len(shards) > 0 { // the shards of one level of the tree
-		items, err := s.l.table.ReadChunks(ctx, shards)
-		if err != nil {
-			return found, err
-		}
-		var there, below []store.Key
-		for i, item := range items {
-			if item == nil {
-				continue
-			}
-			there = append(there, shards[i])
-			of, _ := layout.ParseBucketKey(shards[i])
-			state, _ := layout.ReadState(item) // what can be read of it
-			for _, of.Shard = range bucket.Branches(nil, of.Shard, state.Count()) {
-				below = append(below, of.Key())
-			}
-		}
-		found = found || len(there) > 0
-		if err := s.l.table.Delete(ctx, there); err != nil {
-			return found, err
-		}
-		shards = below
-	}
-	for page, err := range s.l.table.Pages(ctx, layout.QueryBucketsOfEntity(s.l.ns, id, "")) {
-		if err != nil {
-			return found, err
-		}
-		buckets := slices.DeleteFunc(table.Keys(page), func(key store.Key) bool { // whatever the index says
-			k, ok := layout.ParseBucketKey(key)
-			return !ok || k.NS != s.l.ns || k.Entity != id
-		})
-		found = found || len(buckets) > 0
-		if err := s.l.table.Delete(ctx, buckets); err != nil {
-			return found, err
-		}
-	}
-	return found, nil
 }
 
 // Buckets yields the buckets of an entity, in the order of their resources. A resource that the entity has not used yet

@@ -37,8 +37,8 @@ var (
 	ErrEntityChanged = errors.New("zlimit: entity changed since it was read")
 	// ErrEntityHasChildren says that an entity is the parent of others, which have to be deleted first.
 	ErrEntityHasChildren = errors.New("zlimit: entity has children")
-	// ErrContended says that other writers kept changing the item first, more often than the limiter tries. Nothing was
-	// written; no failure policy admits it.
+	// ErrContended says that other writers changed the item first, more often than the limiter tries. Nothing was written.
+	// No failure policy admits such a request.
 	ErrContended = errors.New("zlimit: too many writers at once")
 	// ErrClosed says that the limiter was closed.
 	ErrClosed = errors.New("zlimit: limiter closed")
@@ -74,19 +74,19 @@ func quoted(value string) string {
 // The values of [UnavailableError.Op] for requests and their leases. Every other call names itself in words, such as
 // "available" or "set limits".
 //
-// [RateLimiter.Do] fails with OpAcquire when the request was not admitted and its function was not called; with OpCommit
-// or OpRollback when the function has returned, and what it corrected or gave back could not be written.
+// [RateLimiter.Do] fails with OpAcquire when the request was not admitted and its function was not called. It fails
+// with OpCommit or OpRollback when the function has returned, and its corrections or its refund could not be written.
 const (
 	OpAcquire  = "acquire"
-	OpConsume  = "consume" // of a lease, for more: it keeps what it has
+	OpConsume  = "consume" // of a lease that asks for more; the lease keeps what it has
 	OpCommit   = "commit"
 	OpRollback = "rollback"
 )
 
 // An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve for now.
 type UnavailableError struct {
-	Op string // what the limiter was about, such as [OpAcquire]
-	// Unknown says that a write was sent and not answered: it counts as charged, since it may have happened.
+	Op string // the operation of the limiter, such as [OpAcquire]
+	// Unknown says that a write was sent and not answered. It may have happened, and counts as charged.
 	Unknown bool
 	Err     error // what the store said
 }
@@ -101,8 +101,8 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // An ExceededError reports a request that was rejected by at least one limit. Nothing was consumed.
 type ExceededError struct {
-	// Statuses holds the status of every limit of the request's resource, passed and exceeded, of the entity and of the
-	// parents that it cascades to, the strictest first.
+	// Statuses holds the status of every limit of the request's resource, passed and exceeded, the strictest first. They
+	// are the limits of the entity and of the parents that it cascades to.
 	Statuses Statuses
 }
 
@@ -124,8 +124,8 @@ func (e *ExceededError) Error() string {
 	return b.String()
 }
 
-// RetryAfter returns the time after which the request would be admitted if nothing else happened: the longest wait of
-// its limits. It is 0 when the request is not [ExceededError.Possible].
+// RetryAfter returns the time after which the request would be admitted if nothing else happened, which is the longest
+// wait of its limits. It is 0 when the request is not [ExceededError.Possible].
 func (e *ExceededError) RetryAfter() time.Duration {
 	if !e.Possible() {
 		return 0
@@ -179,7 +179,7 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 	return json.Marshal(body{"rate_limit_exceeded", e.Possible(), e.RetryAfter().Seconds(), e.Statuses})
 }
 
-// isPublic reports whether an error of this package says all by itself.
+// isPublic reports whether an error is one of this package that needs nothing added.
 func isPublic(err error) bool {
 	for _, sentinel := range []error{
 		ErrNoLimits, ErrContended, ErrClosed, ErrNamespaceNotFound, ErrNamespaceState,
@@ -215,8 +215,8 @@ func publicError(op string, err error) error {
 	}
 }
 
-// decisionError returns the error of this package for an error by which the engine decides about a request, and others as
-// they are.
+// decisionError returns the error of this package for an error by which the engine decides about a request. It returns
+// other errors as they are.
 func decisionError(err error) error {
 	var rejected *protocol.RejectedError
 	var none *protocol.NoLimitsError
@@ -253,7 +253,7 @@ func unknownLimit(field, limit string, known []bucket.Params) error {
 	return &ValidationError{Field: field, Value: limit, Reason: reason}
 }
 
-// noLimits returns an ErrNoLimits that names what it is about: the system where there is neither entity nor resource.
+// noLimits returns an ErrNoLimits that names the entity, the resource or both, or the system without either.
 func noLimits(entity, resource string) error {
 	switch {
 	case entity != "":
@@ -265,8 +265,8 @@ func noLimits(entity, resource string) error {
 	}
 }
 
-// exceeded returns the error of a rejection, the strictest limit first: those that can never admit the request, then
-// those that take longest.
+// exceeded returns the error of a rejection, the strictest limit first. Limits that can never admit the request come
+// before those that take longest.
 func exceeded(statuses Statuses) *ExceededError {
 	slices.SortStableFunc(statuses, func(a, b Status) int {
 		return cmp.Compare(b.strictness(), a.strictness())

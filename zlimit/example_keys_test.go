@@ -11,6 +11,7 @@ func ExampleKey() {
 	const ns = "Zm9vYmFyYmF" // as NamespaceService.Get returns it
 	for _, key := range []zlimit.Key{
 		zlimit.EntityKey(ns, "acme"),
+		zlimit.ChildKey(ns, "acme", "acme-ci"),
 		zlimit.BucketKey(ns, "acme", "gpt-4o", 0),
 		zlimit.EntityConfigKey(ns, "acme", "gpt-4o"),
 		zlimit.ResourceConfigKey(ns, "gpt-4o"),
@@ -31,6 +32,7 @@ func ExampleKey() {
 	}
 	// Output:
 	// Zm9vYmFyYmF/ENTITY#acme          #META
+	// Zm9vYmFyYmF/ENTITY#acme          #CHILD#acme-ci
 	// Zm9vYmFyYmF/BUCKET#acme#gpt-4o#0 #STATE
 	// Zm9vYmFyYmF/ENTITY#acme          #CONFIG#gpt-4o
 	// Zm9vYmFyYmF/RESOURCE#gpt-4o      #CONFIG

@@ -30,7 +30,7 @@ func TestGreatDebts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		fresh := newLimiter(t, s, WithClock(l.options.clock))
+		fresh := newLimiter(t, s, WithClock(l.Clock()))
 		if e := reject(t, fresh, ask(Amounts{"rpd": 1})); e.Statuses[0].Available > -maxTokens/2 {
 			t.Errorf("Available = %d, want a great debt", e.Statuses[0].Available)
 		}

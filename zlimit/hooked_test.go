@@ -101,6 +101,34 @@ func (s *lagged) Read(ctx context.Context, keys []store.Key, consistent bool) ([
 	return items, err
 }
 
+// A heldReads store keeps the reply of one read back when it is asked to.
+type heldReads struct {
+	store.Store
+	mu         sync.Mutex
+	read, goOn chan struct{} // nil for nothing to keep back
+}
+
+// hold keeps the reply of the next read back: it closes read when there is one, until goOn is closed.
+func (h *heldReads) hold() (read, goOn chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.read, h.goOn = make(chan struct{}), make(chan struct{})
+	return h.read, h.goOn
+}
+
+func (h *heldReads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	items, err := h.Store.Read(ctx, keys, consistent)
+	h.mu.Lock()
+	read, goOn := h.read, h.goOn
+	h.read, h.goOn = nil, nil
+	h.mu.Unlock()
+	if read != nil {
+		close(read)
+		<-goOn
+	}
+	return items, err
+}
+
 // A behind store has not heard of any item yet when it is not asked for consistency.
 type behind struct{ store.Store }
 

@@ -52,7 +52,7 @@ func queued(t *testing.T, takes time.Duration, test func(l *RateLimiter, q *queu
 			t.Fatal(err)
 		}
 		q := &queue{Store: memory.impl, line: make(chan struct{}, 1)}
-		l, err := New(context.Background(), Store{impl: q, embedded: true}, opts...)
+		l, err := New(context.Background(), EmbeddedStoreOn(q), opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestACrowdIsNoOutage(t *testing.T) {
 		if got := l.Stats(); got.Admitted != callers+1 || got.UnknownOutcomes != 0 {
 			t.Errorf("Stats() = %+v, want %d admitted and no unknown outcome", got, callers+1)
 		}
-	}, WithMaxInFlight(50), WithCallTimeout(time.Second))
+	}, WithMaxInFlight(50), WithCallTimeout(time.Second), WithoutCoalescing())
 }
 
 // TestLeavingTheLine has callers with little patience come to a store that does not answer: those whose turn does not come
@@ -120,5 +120,5 @@ func TestLeavingTheLine(t *testing.T) {
 		if got := available(t, l, "rpm"); got != 100_000-1 {
 			t.Errorf("rpm has %d, want %d: nobody was served", got, 100_000-1)
 		}
-	}, WithMaxInFlight(turns), WithCallTimeout(time.Second))
+	}, WithMaxInFlight(turns), WithCallTimeout(time.Second), WithoutCoalescing())
 }

@@ -11,12 +11,21 @@ type Key struct {
 	PK, SK string
 }
 
-// EntityKey returns the key of an entity item: somebody or something that is limited.
+// EntityKey returns the key of an entity item: a user, key, team or other party that is limited.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #META
 func EntityKey(ns, entity string) Key {
 	return Key{PK: ns + "/ENTITY#" + entity, SK: "#META"}
+}
+
+// ChildKey returns the key of a child item: that an entity has a child, kept beside the record of the parent, where a
+// consistent read finds it.
+//
+//	PK = {ns}/ENTITY#{entity}
+//	SK = #CHILD#{child}
+func ChildKey(ns, entity, child string) Key {
+	return Key{PK: ns + "/ENTITY#" + entity, SK: "#CHILD#" + child}
 }
 
 // BucketKey returns the key of a bucket item: the token buckets of one entity, resource and shard, one for each limit.
@@ -83,8 +92,8 @@ func ResourceRegistryKey(ns string) Key {
 	return Key{PK: ns + "/SYSTEM#", SK: "#RESOURCES"}
 }
 
-// EntityConfigRegistryKey returns the key of an entity config registry item: how many entities have limits of their
-// own, for each resource.
+// EntityConfigRegistryKey returns the key of an entity config registry item: for each resource, how many entities have
+// limits of their own.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #ENTITY_CONFIG_RESOURCES
@@ -125,8 +134,8 @@ func NamespaceIDKey(id string) Key {
 	return Key{PK: "_/SYSTEM#", SK: "#NSID#" + id}
 }
 
-// StreamLeaseKey returns the key of a stream lease item: how far the consumers of the change stream have come in one
-// partition, and which of them has it.
+// StreamLeaseKey returns the key of a stream lease item: how far one partition of the change stream is applied, and
+// which consumer has it.
 //
 //	PK = _/SYSTEM#
 //	SK = #STREAM#{partition}

@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -153,6 +154,76 @@ func TestParentOrChild(t *testing.T) {
 			}
 			if created == nil && !errors.Is(deleted, ErrEntityHasChildren) {
 				t.Errorf("a child before call %d, with a lag of %v: Delete() = %v, want ErrEntityHasChildren", at, lag, deleted)
+			}
+		}
+	}
+}
+
+// TestChildrenBeforeTheIndex deletes a parent of several children, one after another, while the index tells of none of
+// them: the parent stays until the last one is gone, in whatever order they go.
+func TestChildrenBeforeTheIndex(t *testing.T) {
+	ctx := context.Background()
+	s := newLagging(t, time.Hour)
+	l := newLimiter(t, Store{impl: s})
+	create(t, l, Entity{ID: "p"})
+	for _, id := range []string{"a", "b", "c"} {
+		create(t, l, Entity{ID: id, ParentID: "p"})
+	}
+	for _, id := range []string{"c", "a", "b"} {
+		if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
+			t.Errorf("Delete() of the parent = %v before %s is deleted, want ErrEntityHasChildren", err, id)
+		}
+		if err := l.Entities.Delete(ctx, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Entities.Delete(ctx, "p"); err != nil {
+		t.Errorf("Delete() of the parent = %v when all children are gone", err)
+	}
+	for key := range dump(t, s.Store, l.ns) {
+		if belongsTo(l.ns, "p")(key) {
+			t.Errorf("the deletion leaves %s", key)
+		}
+	}
+}
+
+// TestChildrenThatOthersDelete deletes a parent whose children are gone, by a program that does not know of their items
+// under the parent's key: these go too, but for that of a child that comes back meanwhile.
+func TestChildrenThatOthersDelete(t *testing.T) {
+	for at := 0; ; at++ { // the call of the deletion before which a child comes back; 0 for none
+		ctx := context.Background()
+		s := newLagging(t, time.Hour)
+		l := newLimiter(t, Store{impl: s})
+		create(t, l, Entity{ID: "p"})
+		for i := range 2*maxForgotten + 1 {
+			child := create(t, l, Entity{ID: fmt.Sprint("c", i), ParentID: "p"})
+			if err := s.Delete(ctx, []store.Key{layout.EntityKey{NS: l.ns, Entity: child.ID}.Key()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var created error
+		m := &meddler{Store: s, at: at, do: func() {
+			_, created = l.Entities.Create(ctx, Entity{ID: "c7", ParentID: "p"})
+		}}
+		err := newLimiter(t, Store{impl: m}).Entities.Delete(ctx, "p")
+		if at > m.calls {
+			break
+		}
+		if at > 0 && created == nil {
+			if !errors.Is(err, ErrEntityHasChildren) {
+				t.Errorf("a child before call %d: Delete() = %v, want ErrEntityHasChildren", at, err)
+			}
+			if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
+				t.Errorf("a child before call %d: Delete() again = %v, want ErrEntityHasChildren", at, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("Delete() = %v", err)
+		}
+		for key := range dump(t, s.Store, l.ns) {
+			if belongsTo(l.ns, "p")(key) {
+				t.Errorf("the deletion leaves %s", key)
 			}
 		}
 	}

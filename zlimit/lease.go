@@ -11,10 +11,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/protocol"
 )
 
-// A Lease is what an admitted request holds: the tokens were taken when it was admitted, and the lease corrects them
-// once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
+// A Lease is what an admitted request holds. The tokens were taken when the request was admitted. The lease corrects
+// them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
-// A lease acts once: after Commit or Rollback every method that would change something returns [ErrLeaseClosed], and so
+// A lease acts once. After Commit or Rollback every method that would change something returns [ErrLeaseClosed], and so
 // do those of the zero value. A lease that is dropped without either leaves what was taken as it is, and loses what was
 // only recorded.
 type Lease struct {
@@ -38,9 +38,10 @@ const settleTimeout = 5 * time.Second
 // Degraded reports whether the request was admitted uncounted, during an outage. Such a lease writes nothing.
 func (le *Lease) Degraded() bool { return le.degraded }
 
-// Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades to,
-// as this process last saw their buckets: for a lease that was just acquired, as its own write left them. Requested is
-// what the lease took. It makes no call, and returns none for a lease that is [Lease.Degraded].
+// Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
+// to. It goes by the buckets as this process last saw them. For a lease that was just acquired, that is how its own
+// write left them. Requested is what the lease took. It makes no call, and returns none for a lease that is
+// [Lease.Degraded].
 func (le *Lease) Statuses() Statuses {
 	le.mu.Lock()
 	defer le.mu.Unlock()
@@ -107,12 +108,12 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 }
 
 // Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
-// writes it, unchecked: it may leave a limit in debt, and never fails for lack of tokens. It returns a
+// writes it unchecked, so that it may leave a limit in debt, and never fails for lack of tokens. Adjust returns a
 // [*ValidationError] for a limit that the resource does not have, and for a correction that would leave the lease with
 // less than nothing. It does no I/O.
 func (le *Lease) Adjust(c Consumption) error { return le.adjust("adjust", c, -maxTokens, 1) }
 
-// Release records that tokens were not needed: it is [Lease.Adjust] with the signs turned around.
+// Release records that tokens were not needed. It is [Lease.Adjust] with the signs turned around.
 func (le *Lease) Release(c Consumption) error { return le.adjust("release", c, 0, -1) }
 
 func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
@@ -162,10 +163,11 @@ func (le *Lease) isFor(c Consumption) error {
 	return checkResource(c, le.receipt.Resource())
 }
 
-// Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing; otherwise one
-// write for each bucket that was charged, which goes on for up to 5 seconds after the context ends. An
-// [*UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen: the lease
-// stays open for another Commit, which does what is missing.
+// Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing. Otherwise it
+// costs one write for each bucket that was charged, which goes on for up to 5 seconds after the context ends.
+//
+// An [*UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen. The
+// lease then stays open for another Commit, which does what is missing.
 func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCommit) }
 
 // Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write for each bucket

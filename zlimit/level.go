@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// OnLevel returns an observer that warns before a limit is reached: it calls f when at least a share of the limit's capacity
-// is used, such as 0.8, once for each bucket in each refill period of the limit, by this process. It makes no call, and goes
-// by what the limiter knows of a bucket after a request: a rejected request that finds the limit used up is told as well.
-// Levels of limits that are named alike are told for all resources.
+// OnLevel returns an observer that warns before a limit is reached. It calls f when at least a share of the limit's
+// capacity, such as 0.8, is used. This process calls f once for each bucket in each refill period of the limit.
 //
-// It remembers the last 65,536 buckets that it told of, and may tell of one again when there are more within a period. It
-// panics when the limit is empty, the share is not above 0 and at most 1, or f is nil.
+// The observer makes no call of the store. It goes by what the limiter knows of a bucket after a request, also after a
+// rejected one that finds the limit used up. It tells of all limits of that name, whatever their resource.
+//
+// It remembers the last 65,536 buckets that it told of, and may tell of one again when a period has more of them.
+// OnLevel panics when the limit is empty, the share is not above 0 and at most 1, or f is nil.
 func OnLevel(limit string, share float64, f func(context.Context, Status)) Observer {
 	switch {
 	case limit == "":

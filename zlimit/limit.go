@@ -69,7 +69,7 @@ type Request struct {
 	OnUnavailable FailurePolicy
 }
 
-// A FailurePolicy says what happens to requests while the store is unavailable. Nothing but an outage follows it: denied
+// A FailurePolicy says what happens to requests while the store is unavailable. Only an outage follows it: denied
 // permission, a missing table, a cancelled context and bad input are errors under every policy.
 type FailurePolicy uint8
 
@@ -101,8 +101,8 @@ func (p FailurePolicy) MarshalText() ([]byte, error) {
 	return []byte(p.String()), err
 }
 
-// UnmarshalText sets the policy to the one of that name, like [ParseFailurePolicy]; it leaves it as it is where there is
-// none.
+// UnmarshalText sets the policy to the one of that name, like [ParseFailurePolicy]. It leaves the policy as it is when
+// the name is unknown.
 func (p *FailurePolicy) UnmarshalText(name []byte) error {
 	parsed, err := ParseFailurePolicy(string(name))
 	if err != nil {

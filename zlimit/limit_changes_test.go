@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -204,6 +205,37 @@ func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	if got := limit(t, other, "rpd").Capacity; got != 200_000 {
 		t.Errorf("the bucket has a capacity of %d, want 200000", got)
 	}
+}
+
+// TestEveryRequestReadsLimits turns the memory of limits off: each request goes by what was stored when it came, however
+// long eventual reads lag, and though another request began to read before.
+func TestEveryRequestReadsLimits(t *testing.T) {
+	c := newClock()
+	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}
+	held := &heldReads{Store: lag}
+	l := newLimiter(t, Store{impl: held}, WithClock(c.now), WithConfigTTL(0))
+	other := newLimiter(t, Store{impl: lag.Store}, WithClock(c.now))
+	setSystem(t, other, PerDay("rpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	lag.freeze()
+	setSystem(t, other, PerDay("rpd", 200))
+	if got := acquire(t, l, ask(Amounts{"rpd": 1})).Statuses()[0].Limit.Capacity; got != 200 {
+		t.Errorf("a request goes by a capacity of %d, want the 200 that are stored", got)
+	}
+
+	read, goOn := held.hold()
+	var group sync.WaitGroup
+	group.Go(func() { acquire(t, l, ask(Amounts{"rpd": 1})) })
+	<-read // what the first request goes by
+	setSystem(t, other, PerDay("rpd", 300))
+	group.Go(func() {
+		if got := acquire(t, l, ask(Amounts{"rpd": 1})).Statuses()[0].Limit.Capacity; got != 300 {
+			t.Errorf("a request that joins another goes by a capacity of %d, want the 300 that are stored", got)
+		}
+	})
+	time.Sleep(10 * time.Millisecond) // for the second request to come, as far as it can
+	close(goOn)
+	group.Wait()
 }
 
 // TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: that there are none is only told

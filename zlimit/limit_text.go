@@ -14,8 +14,8 @@ func (l Limit) text() grammar.Limit {
 	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod}
 }
 
-// String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s": the one
-// of [Limit.MarshalText], of the command and of files of limits.
+// String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s".
+// It is the form of [Limit.MarshalText], of the command and of files of limits.
 func (l Limit) String() string { return l.text().String() }
 
 // MarshalText returns the limit as [Limit.String] does, and a [*ValidationError] for a limit that breaks a rule.

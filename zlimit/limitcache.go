@@ -83,7 +83,7 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 		}
 	}
 	l.stats.misses.Add(1)
-	limits, err := c.load(ctx, b, reload{maxAge: l.options.renewal()})
+	limits, err := c.again(ctx, b)
 	if err != nil {
 		var failed *store.Error
 		if known != nil && errors.As(err, &failed) && failed.Unavailable {
@@ -95,6 +95,15 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 		return nil, err
 	}
 	return limits, nil
+}
+
+// again reads the limits of a bucket again. Without a time in memory, every request goes by the limits that were stored
+// when it came. A read that may be moments behind, or that another request began before, does not tell those.
+func (c *limitCache) again(ctx context.Context, b *protocol.Bucket) (*protocol.Limits, error) {
+	if c.l.options.configTTL == 0 {
+		return c.After(ctx, b, c.l.engine.NextEpoch())
+	}
+	return c.load(ctx, b, reload{maxAge: c.l.options.renewal()})
 }
 
 // After returns the stored limits of a bucket as they were read, or written by this process, after an epoch.
@@ -112,7 +121,8 @@ func (c *limitCache) After(ctx context.Context, b *protocol.Bucket, epoch int64)
 // renewal returns the age at which limits are read again in the background.
 func (o *options) renewal() time.Duration { return o.configTTL - o.configTTL/5 }
 
-// A reload says which levels to read again: those of an age, or those not known to be as new as an epoch, consistently.
+// A reload says which levels to read again: those of an age, or consistently those that are not known to be as new as
+// an epoch.
 type reload struct {
 	maxAge time.Duration
 	after  int64 // 0 for levels of an age

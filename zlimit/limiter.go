@@ -66,9 +66,9 @@ type common struct {
 //
 // A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
 //
-// A file is created and set up as needed, with the default namespace. A table is not, nor is another namespace registered,
-// unless [WithSetup] is given: Open then returns [ErrTableNotFound] or [ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*VersionError] for a
-// table that is not for this client.
+// A file is created and set up as needed, with the default namespace. A table is created, or another namespace
+// registered, only with [WithSetup]; without it Open returns [ErrTableNotFound] or [ErrNamespaceNotFound]. Open costs
+// one batch read of two items. It returns a [*VersionError] for a table that this client may not use.
 func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
 	parsed, err := parseDSN(dsn)
 	if err != nil {
@@ -106,11 +106,16 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 	}, s.embedded)
 }
 
-// start returns a limiter that is ready to work. An embedded store is set up, with the default namespace; another
-// namespace is registered only where the options ask for it, and not by a misspelt name.
+// start returns a limiter that is ready to work. An embedded store is set up, with the default namespace. Another
+// namespace is registered only where the options ask for it, so that a misspelt name registers none.
 func start(ctx context.Context, s store.Store, o options, c *common, embedded bool) (*RateLimiter, error) {
 	if o.callTimeout == 0 {
 		o.callTimeout = defaultCallTimeout(s)
+	}
+	if _, immediate := s.(store.Immediate); o.writesAtOnce == byStore && immediate {
+		o.writesAtOnce = 0
+	} else if o.writesAtOnce == byStore {
+		o.writesAtOnce = sharedAfter
 	}
 	l := &RateLimiter{
 		common:  c,
@@ -157,7 +162,7 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 		Freshness:    l.options.freshnessOf,
 		MaxShards:    o.maxShards,
 		RejectionAge: o.rejectionCache,
-		Coalesce:     o.coalescing,
+		WritesAtOnce: o.writesAtOnce,
 		Buckets:      o.cacheSize,
 		MaxLead:      o.maxLead(),
 		SettleLimit:  settleTimeout,
@@ -180,9 +185,9 @@ func configsOf(buckets int) int {
 func inline(task func()) { task() }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that is there, and may be called by several processes at once.
-// Where there is nothing to do it costs one batch read of two items, and on DynamoDB two calls that ask after the table.
-// It returns a [*VersionError] for a table that is not for this client.
+// namespace, where they are missing. It changes nothing that exists. Several processes may call it at once. Where
+// nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
+// returns a [*VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed
@@ -205,7 +210,7 @@ func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 	return publicError("set up", err)
 }
 
-// Ping returns nil when the table is there and the store answers. It costs one read.
+// Ping returns nil when the table exists and the store answers. It costs one read.
 func (l *RateLimiter) Ping(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed
@@ -213,8 +218,8 @@ func (l *RateLimiter) Ping(ctx context.Context) error {
 	return publicError("ping", l.table.Call(ctx, l.store.Ping))
 }
 
-// Close waits for reads in the background, and closes the store if [Open] opened it. Later calls of the limiter fail with
-// [ErrClosed]; leases should be settled before, since their adjustments cannot be written any more. Closing again does
+// Close waits for reads in the background, and closes the store if [Open] opened it. Later calls of the limiter fail
+// with [ErrClosed]. Settle leases before, since their adjustments cannot be written any more. Closing again does
 // nothing.
 func (l *RateLimiter) Close() error {
 	if l.closed.Swap(true) {
@@ -230,8 +235,8 @@ func (l *RateLimiter) Close() error {
 // maxSilentSkew is the difference between the limiter's clock and the store's beyond which the limiter warns.
 const maxSilentSkew = 2 * time.Second
 
-// now returns the time by the limiter's clock, or by the store's where the two differ by more than [WithClockSkew] allows. A
-// clock that [WithClock] set is taken as it is.
+// now returns the time by the limiter's clock, or by the store's where the two differ by more than [WithClockSkew]
+// allows. It takes a clock that [WithClock] set as it is.
 func (l *RateLimiter) now() time.Time {
 	now := l.options.clock()
 	if l.storeClock == nil {
@@ -307,8 +312,8 @@ func (l *RateLimiter) Stats() Stats {
 }
 
 // Available returns the status of every limit of an entity and resource, as the store has them, without those of its
-// parents. It costs one consistent read of each shard of the bucket, and one more read when the stored limits are not in
-// memory; a bucket that does not exist yet counts as full.
+// parents. A bucket that does not exist yet counts as full. It costs one consistent read of each shard of the bucket,
+// and one more read when the stored limits are not in memory.
 func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (Statuses, error) {
 	return l.available(ctx, entity, resource, false)
 }
@@ -333,10 +338,11 @@ func (l *RateLimiter) available(ctx context.Context, entity, resource string, fa
 	return statusesOfLevels(levels), publicError("available", err)
 }
 
-// TimeUntil returns how long it takes until the request would be admitted if nothing else happened, by the entity and the
-// parents that it cascades to; 0 when it would be now. A request for more than a limit can hold is an [*ExceededError].
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait and the limits
-// of a bucket changed since it was last used, it brings the bucket in line, by one write, so that the wait holds.
+// TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
+// nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an [*ExceededError].
+//
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
+// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -106,6 +107,7 @@ func TestLevels(t *testing.T) {
 
 func checkNames(t *testing.T, call string, names func(func(string, error) bool), want ...string) {
 	t.Helper()
+	enginetest.CatchUp()
 	var got []string
 	for name, err := range names {
 		if err != nil {
@@ -231,6 +233,7 @@ func TestConfigCache(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(10*time.Second))
 	setSystem(t, l, PerDay("rpm", 1000))
+	enginetest.CatchUp()
 	l.Limits.InvalidateAll()
 
 	faults.Reset()
@@ -248,8 +251,7 @@ func TestConfigCache(t *testing.T) {
 		faults.Reset()
 		acquire(t, l, ask(Amounts{"rpm": 1}))
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); { // a refresh is in the background
-			r := l.engine.Bucket("key-1", "gpt-4").Limits.Load().Detail.(*resolved)
-			if elapsed < 8*time.Second || r.readAt.Equal(c.now()) {
+			if elapsed < 8*time.Second || l.LimitsReadAt("key-1", "gpt-4").Equal(c.now()) {
 				break
 			}
 			time.Sleep(time.Millisecond)

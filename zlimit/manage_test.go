@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -17,6 +18,7 @@ import (
 // dump returns every item of namespaces, by its key, as text.
 func dump(tb testing.TB, s store.Store, namespaces ...string) map[string]string {
 	tb.Helper()
+	enginetest.CatchUp()
 	items := map[string]string{}
 	for _, ns := range namespaces {
 		for item, err := range table.New(s, table.Options{Timeout: time.Hour, Gate: store.NewGate(1)}).Items(context.Background(), layout.QueryNamespaceItems(ns)) {
@@ -46,6 +48,7 @@ func without(items map[string]string, belongs func(key string) bool) map[string]
 // collect returns what a sequence yields, and fails the test on an error.
 func collect[T any](tb testing.TB, call string, seq iter.Seq2[T, error]) []T {
 	tb.Helper()
+	enginetest.CatchUp()
 	var all []T
 	for v, err := range seq {
 		if err != nil {

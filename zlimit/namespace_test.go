@@ -201,11 +201,11 @@ func TestScopedLimiters(t *testing.T) {
 	}
 	a, b := open("a", WithSetup()), open("b", WithSetup(), WithNamespace("ignored"))
 	again, exact := open("a"), open("a", WithFreshness(0))
-	if a.ns == b.ns || a.ns != again.ns || a.ns == l.ns || a.options.namespace != "a" || b.options.namespace != "b" {
-		t.Fatalf("namespaces %q %q %q of %q %q", a.ns, again.ns, b.ns, l.ns, b.options.namespace)
+	if a.ns == b.ns || a.ns != again.ns || a.ns == l.ns || a.NamespaceName() != "a" || b.NamespaceName() != "b" {
+		t.Fatalf("namespaces %q %q %q of %q %q", a.ns, again.ns, b.ns, l.ns, b.NamespaceName())
 	}
-	if exact.options.freshness != 0 || a.options.freshness != defaultFreshness || again.options.setup {
-		t.Errorf("options %+v and %+v", exact.options, a.options)
+	if exact.Freshness() != 0 || a.Freshness() != DefaultFreshness || again.SetsUp() {
+		t.Errorf("freshness %v and %v, again set up: %t", exact.Freshness(), a.Freshness(), again.SetsUp())
 	}
 	if got := a.now(); !got.Equal(l.now()) {
 		t.Errorf("a scoped limiter's time is %v, want its origin's", got)
@@ -232,7 +232,7 @@ func TestScopedLimiters(t *testing.T) {
 	setSystem(t, a, PerDay("rpm", 7))
 	for scope, want := range map[*RateLimiter]int64{again: 7, exact: 7, b: 3, l: 1} {
 		if got, err := scope.Limits.Resolve(ctx, "key-2", "gpt-4"); err != nil || got.Limits[0].Capacity != want {
-			t.Errorf("Resolve() in %s = %v, %v, want %d", scope.options.namespace, got, err, want)
+			t.Errorf("Resolve() in %s = %v, %v, want %d", scope.NamespaceName(), got, err, want)
 		}
 	}
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An Observer is told of what a limiter does. It is called by the goroutine that does it, once it is done, and must be safe
-// for concurrent use; the time that it takes is added to every request.
+// An Observer is told of what a limiter does. The goroutine that does it calls the observer, once it is done. An
+// observer must be safe for concurrent use. Its time is added to every request.
 type Observer func(context.Context, Event)
 
 // An Event is something that a limiter did. Which fields are set depends on the kind; the others are zero.
@@ -41,13 +41,13 @@ type Event struct {
 	Err error
 }
 
-// An EventKind says what an [Event] is about.
+// An EventKind is the kind of an [Event].
 type EventKind uint8
 
 // The kinds of events.
 const (
-	// EventDecision is a request that was decided, by Acquire or [Lease.Consume]: one for each call. Entity, Resource, Result,
-	// Amounts, Statuses and Duration are set, and Limit for a rejection.
+	// EventDecision is a request that was decided, by Acquire or [Lease.Consume]; each call tells one. Entity, Resource,
+	// Result, Amounts, Statuses and Duration are set, and Limit for a rejection.
 	EventDecision EventKind = iota + 1
 	// EventSettle is a lease that was committed or rolled back; Amounts are the corrections.
 	EventSettle
@@ -71,8 +71,7 @@ func (k EventKind) String() string {
 	return "unknown"
 }
 
-// A Result says what became of what an [Event] is about. There are few of them, so that they can be the attributes of
-// metrics.
+// A Result says how an [Event] ended. The results are few, so that they can be the attributes of metrics.
 type Result string
 
 // The results of events.
@@ -131,9 +130,13 @@ func Observers(observers ...Observer) Observer {
 	}
 }
 
-// LogTo returns an observer that logs: failures as errors, what an operator should know, such as outages, as warnings,
-// rejections and changes of buckets and limits as information, and everything else for debugging. Entities are logged.
-// Nothing is allocated for a level that the logger does not take. A nil logger is [slog.Default].
+// LogTo returns an observer that logs each event at a level:
+//   - failures as errors;
+//   - what an operator should know, such as outages, as warnings;
+//   - rejections and changes of buckets and limits as information;
+//   - everything else for debugging.
+//
+// Entities are logged. Nothing is allocated for a level that the logger does not take. A nil logger is [slog.Default].
 func LogTo(l *slog.Logger) Observer {
 	if l == nil {
 		l = slog.Default()

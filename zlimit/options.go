@@ -28,7 +28,7 @@ type options struct {
 	maxShards      int
 	rejectionCache time.Duration
 	clockSkew      time.Duration
-	coalescing     bool
+	writesAtOnce   int // of one bucket before requests share them; 0 for no sharing
 	callTimeout    time.Duration
 	maxInFlight    int
 	cacheSize      int
@@ -58,6 +58,7 @@ func newOptions(opts []Option) (options, error) {
 		maxShards:      maxShards,
 		rejectionCache: 250 * time.Millisecond,
 		clockSkew:      5 * time.Second,
+		writesAtOnce:   byStore,
 		cacheSize:      100_000,
 		maxInFlight:    256,
 		logger:         slog.New(slog.DiscardHandler),
@@ -115,7 +116,11 @@ func WithClock(now func() time.Time) Option {
 }
 
 // WithConfigTTL sets how long stored limits are kept in memory, which bounds how long a change of limits takes to reach
-// every process; the default is a minute. 0 reads them again for every request.
+// every process; the default is a minute. The bound is longer by the time that eventual reads of DynamoDB may be behind,
+// mostly well below a second.
+//
+// With 0 every request goes by what was stored when it came. It costs a consistent batch read: a read unit for each of
+// the four levels and for the entity's record, and so for each parent.
 func WithConfigTTL(d time.Duration) Option { return func(o *options) { o.configTTL = d } }
 
 // WithFreshness sets δ, the age that a bucket's refill stamp may have for a write that does not move it. Such writes of
@@ -159,13 +164,26 @@ func WithClockSkew(d time.Duration) Option { return func(o *options) { o.clockSk
 // maxLead returns how far a refill stamp may be ahead: a clock that is ahead wrote it, and one that is behind reads it.
 func (o *options) maxLead() time.Duration { return 2 * o.clockSkew }
 
-// WithCoalescing lets the requests of this process share writes. A request that comes while a write of its bucket is under
-// way waits for it, and goes with all others that wait in the next write: one write unit for as many requests as come in
-// the time of a call, of the bucket of one busy entity, or of a parent that many children are charged to. Each request is
-// still admitted or rejected by itself, in the order in which they came as long as they fit, and settled by itself; those
-// that settle share writes, too. A request waits for two calls at most instead of one. The default is a write for each
-// request.
-func WithCoalescing() Option { return func(o *options) { o.coalescing = true } }
+// byStore stands for the writes at once that follow from the store.
+const byStore = -1
+
+// sharedAfter is the number of writes of one bucket that a process has under way before requests share them by default:
+// up to there sharing would only make requests wait.
+const sharedAfter = 8
+
+// WithCoalescing has the requests of this process share writes as early as can be. A request that comes while a write of
+// its bucket is under way waits for it, and goes with all others that wait in the next write: one write unit for as many
+// requests as come in the time of a call, of the bucket of one busy entity, or of a parent that many children are charged
+// to. A request waits for two calls at most instead of one.
+//
+// By default requests share writes when eight writes of their bucket are under way, so that a bucket that is not crowded
+// keeps nobody waiting. A crowded one is written by one call at a time as well. In either case each request is admitted or
+// rejected by itself, in the order in which they came as long as they fit, and settled by itself; those that settle share
+// writes, too. A store in memory is written at once, and shares nothing by default.
+func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
+
+// WithoutCoalescing gives each request a write of its own, however many of one bucket come at once. See [WithCoalescing].
+func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 } }
 
 // WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent; a call
 // that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, and a minute on stores

@@ -149,7 +149,7 @@ func (w *world) step(opts []Option) {
 		return
 	}
 	entity := rapid.SampledFrom(programEntities).Draw(t, "entity")
-	before, lost := map[string]Amounts{}, lostBy(p.limiter)
+	before, lost, settled := map[string]Amounts{}, lostBy(p.limiter), w.settled(p)
 	for _, e := range append([]string{entity}, programParents...) {
 		before[e] = w.counted(e)
 	}
@@ -173,7 +173,7 @@ func (w *world) step(opts []Option) {
 		}
 		var exceeded *ExceededError
 		if w.check(what); errors.As(err, &exceeded) {
-			w.checkRejection(p, entity, consume, exceeded)
+			w.checkRejection(p, entity, consume, exceeded, settled)
 		}
 	case 5, 6, 7:
 		if len(w.leases) == 0 {

@@ -18,8 +18,9 @@ func (w *world) settled(p *process) bool {
 	return !w.remembers && w.clock.now().Sub(w.disturbed) > programTTL+time.Second && p.network.clear()
 }
 
-// checkRejection checks what a rejection tells: against the items, and where all is settled by waiting as long as it says.
-func (w *world) checkRejection(p *process, entity string, consume Amounts, e *ExceededError) {
+// checkRejection checks what a rejection tells: against the items, and where all was settled when the request came by
+// waiting as long as it says.
+func (w *world) checkRejection(p *process, entity string, consume Amounts, e *ExceededError, settled bool) {
 	t := w.t
 	if len(e.Violations()) == 0 {
 		t.Fatalf("%v has no violations", e)
@@ -37,7 +38,7 @@ func (w *world) checkRejection(p *process, entity string, consume Amounts, e *Ex
 	if e.Possible() != possible || possible != (e.RetryAfter() > 0) {
 		t.Fatalf("%v: Possible() = %v, RetryAfter() = %v, want %v", e, e.Possible(), e.RetryAfter(), possible)
 	}
-	if !w.settled(p) {
+	if !settled {
 		return
 	}
 	for _, s := range e.Statuses {
@@ -102,7 +103,7 @@ func (w *world) finish(opts []Option) {
 			var exceeded *ExceededError
 			switch {
 			case errors.As(err, &exceeded):
-				w.checkRejection(p, entity, consume, exceeded)
+				w.checkRejection(p, entity, consume, exceeded, w.settled(p))
 			case err != nil:
 				w.t.Fatalf("acquire %v for %s: %v", consume, entity, err)
 			default:

@@ -20,19 +20,21 @@ type PurgeProgress struct {
 // maxSweeps bounds how often a purge goes through a namespace that never gets empty.
 const maxSweeps = 8
 
-// Purge deletes every item of a deleted namespace, and then its record; nothing of another namespace, nor of the
-// registry. It tells progress after every 25 items, if that is not nil. There is no way back from its first moment.
+// Purge deletes every item of a deleted namespace, and then its record. It deletes nothing of another namespace, nor of
+// the registry. It calls progress after every 25 items, unless progress is nil. A purge that has begun cannot be
+// undone.
 //
-// A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. An ID that is
-// not registered any more is purged as well, of what a limiter wrote that was still open: [ErrNamespaceNotFound] says that
-// nothing was there. It returns [ErrNamespaceState] for a namespace that is not deleted, or that a limiter keeps writing
-// to.
+// A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. An ID that
+// is not registered any more is purged as well, of what a limiter that was still open has written.
+// [ErrNamespaceNotFound] says that it had nothing. Purge returns [ErrNamespaceState] for a namespace that is not
+// deleted, or that a limiter keeps writing to.
 //
-// It costs what deleting each item by itself does, a write unit per KB and one for each index that has the item, and
-// half a read unit per 4 KB of keys, twice; for an ID that is not registered, a read unit per 4 KB of the names of all
-// namespaces. A bucket costs four, most others two. On DynamoDB it takes a second at least, since indexes lag. Throttles and other outages are waited out
-// for some seconds: an index holds all keys of a namespace in one partition, which takes about 1,000 deletions per
-// second.
+// It costs what deleting each item by itself does: a write unit per KB, and one for each index that has the item. A
+// bucket costs four, most others two. Reading the keys costs half a read unit per 4 KB of them, twice. An ID that is
+// not registered costs a read unit per 4 KB of the names of all namespaces.
+//
+// On DynamoDB a purge takes a second at least, since indexes lag. Throttles and other outages are waited out for some
+// seconds, since an index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
 func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return err
@@ -96,8 +98,8 @@ const (
 	indexLag   = time.Second
 )
 
-// empty deletes the items of a namespace, and returns how many. It ends with a sweep that finds none, which on a store
-// whose indexes lag is not the first.
+// empty deletes the items of a namespace, and returns how many. It ends with a sweep that finds none. On a store whose
+// indexes lag, that is never the first sweep.
 func (s *NamespaceService) empty(ctx context.Context, id string, progress func(PurgeProgress)) (deleted int, err error) {
 	var done PurgeProgress
 	lags := s.l.table.Partitioned()

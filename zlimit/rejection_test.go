@@ -47,7 +47,7 @@ func TestRejectionsSurviveOutages(t *testing.T) {
 	putEntity(t, l, "key-1", "team")
 	setSystem(t, l, PerDay("rpd", 100))
 	acquire(t, l, ask(Amounts{"rpd": 1}))
-	other := newLimiter(t, Store{impl: h.Store}, WithClock(l.options.clock))
+	other := newLimiter(t, Store{impl: h.Store}, WithClock(l.Clock()))
 	acquire(t, other, Request{Entity: "team", Resource: "gpt-4", Consume: Amounts{"rpd": 90}})
 	var calls atomic.Int64
 	h.set(func(...store.Write) error {

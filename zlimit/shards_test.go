@@ -171,7 +171,7 @@ func shardKey(l *RateLimiter, entity string, shard int) layout.BucketKey {
 func TestPressureDivides(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s Store) {
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
+		l := newLimiter(t, s, WithClock(c.now), WithoutCoalescing())
 		setSystem(t, l, PerDay("rpm", 4001))
 		var admitted atomic.Int64
 		var group sync.WaitGroup

@@ -21,7 +21,7 @@ type Status struct {
 	// Exceeded says that it asks for more than is available.
 	Exceeded bool
 	// RetryAfter is the time after which that much is available if nothing else happens; 0 when it is now, or never will
-	// be. Waits of more than 292 years are told as that.
+	// be. It is at most 292 years.
 	RetryAfter time.Duration
 }
 

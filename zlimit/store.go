@@ -22,7 +22,7 @@ type Store struct {
 	embedded bool // set up when it is opened
 }
 
-// Internal returns the store behind a Store, nil in the zero value, for the other packages of this module: its type is
+// Internal returns the store behind a Store, nil in the zero value, for the other packages of this module. Its type is
 // internal to the module, and changes from version to version.
 func (s Store) Internal() store.Store { return s.impl }
 
@@ -48,19 +48,19 @@ type DynamoDBStreamsClient = dynamo.StreamsClient
 // A DynamoDBOption changes a store that [DynamoDB] makes.
 type DynamoDBOption = dynamo.Option
 
-// WithStreams gives a store the client that an aggregator reads the changes of the table with. By default it has none; a
-// store that is opened by a data source name makes its own.
+// WithStreams gives a store the client that an aggregator reads the changes of the table with. By default it has none.
+// A store that is opened by a data source name makes its own.
 func WithStreams(client DynamoDBStreamsClient) DynamoDBOption { return dynamo.Streams(client) }
 
-// WithoutWirePath has the AWS SDK make every call of a store. By default a store makes the frequent ones itself (GetItem,
-// BatchGetItem, PutItem, UpdateItem), which takes a fraction of the SDK's time: with the credentials, the endpoint, the
-// headers and the HTTP client of the client that it was made with. A client that carries middleware, interceptors or a
-// tracer makes all calls anyway, and so does a type that is not [*dynamodb.Client] itself.
+// WithoutWirePath leaves every call of a store to the AWS SDK. By default a store makes the frequent calls itself
+// (GetItem, BatchGetItem, PutItem, UpdateItem), which takes a fraction of the SDK's time. It makes them with the
+// credentials, the endpoint, the headers and the HTTP client of the client that it was made with. A client with
+// middleware, interceptors or a tracer makes all calls anyway. So does a type that is not [*dynamodb.Client] itself.
 //
 // [*dynamodb.Client]: https://pkg.go.dev/github.com/aws/aws-sdk-go-v2/service/dynamodb#Client
 func WithoutWirePath() DynamoDBOption { return dynamo.WithoutWire() }
 
-// DynamoDB returns a store on a DynamoDB table. The store brings its own retryer for the calls that it makes: it tries
+// DynamoDB returns a store on a DynamoDB table. The store brings its own retryer for the calls that it makes. It tries
 // again only after errors that prove that nothing was written.
 func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store {
 	if client == nil {
@@ -70,10 +70,10 @@ func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store
 }
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The program has to
-// import [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect; without it SQLite returns a [*ValidationError] that
-// says so. The file is created if it does not exist, for its owner alone to read and write. A power failure may lose the
-// last moments of admissions; a crash of a process loses nothing. While the file is open, its last writes are in files
-// beside it, named PATH-wal and PATH-shm; after the last Close the file is whole by itself.
+// import [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect; without it SQLite returns a [*ValidationError]
+// that says so. A file that does not exist is created, for its owner alone to read and write. A power failure may lose
+// the last moments of admissions; a crash of a process loses nothing. While the file is open, its last writes are in
+// files beside it, named PATH-wal and PATH-shm; after the last Close the file is whole by itself.
 func SQLite(path string) (Store, error) {
 	if store.OpenFile == nil {
 		return Store{}, &ValidationError{Field: "store", Value: path, Reason: sqliteMissing}
@@ -88,7 +88,7 @@ func SQLite(path string) (Store, error) {
 	return Store{s, true}, nil
 }
 
-// sqliteMissing is what is wrong with a path in a program that does not link the SQLite store.
+// sqliteMissing is the rule that a path breaks in a program that does not link the SQLite store.
 const sqliteMissing = `the program does not link the SQLite store: add import _ "github.com/zlimit/zlimit-go/zlimit/sqlite"`
 
 // Memory returns a store in the memory of this process.
@@ -101,7 +101,8 @@ func Memory() (Store, error) {
 }
 
 // OpenStore returns the store that a data source name stands for, as [Open] takes it, without a limiter. A SQLite file
-// and memory are set up; a DynamoDB table is not looked at. What the AWS SDK would warn of is not logged. Close it.
+// and memory are set up; a DynamoDB table is not looked at. Warnings of the AWS SDK are not logged. The caller closes
+// the store.
 func OpenStore(ctx context.Context, name string) (Store, error) {
 	d, err := parseDSN(name)
 	if err != nil {
@@ -209,7 +210,7 @@ func checkTable(name string) string {
 	return ""
 }
 
-// open opens the store that a data source name stands for. The AWS SDK reports what it has to say to a logger.
+// open opens the store that a data source name stands for. The AWS SDK reports its warnings to a logger.
 func (d dsn) open(ctx context.Context, logger *slog.Logger) (Store, error) {
 	switch d.scheme {
 	case "memory":

@@ -10,61 +10,6 @@ import (
 	"time"
 )
 
-func TestDSN(t *testing.T) {
-	for text, want := range map[string]dsn{
-		"memory:":              {scheme: "memory"},
-		"sqlite:/var/lib/z.db": {scheme: "sqlite", path: "/var/lib/z.db"},
-		"sqlite:a?b.db":        {scheme: "sqlite", path: "a?b.db"},
-		"dynamodb:limits":      {scheme: "dynamodb", table: "limits"},
-		"dynamodb:limits?region=eu-west-1&endpoint=http://127.0.0.1:8000&profile=dev": func() dsn {
-			d := dsn{scheme: "dynamodb", table: "limits"}
-			d.client.Region, d.client.Endpoint, d.client.Profile = "eu-west-1", "http://127.0.0.1:8000", "dev"
-			return d
-		}(),
-	} {
-		if got, err := parseDSN(text); err != nil || got != want {
-			t.Errorf("parseDSN(%q) = %+v, %v, want %+v", text, got, err, want)
-		}
-	}
-	for text, rule := range map[string]string{
-		"":                                    "must be memory:",
-		"memory":                              "must be memory:",
-		"memory:x":                            "nothing after the colon",
-		"sqlite:":                             "path of a file",
-		"redis:x":                             "must be memory:",
-		"dynamodb:":                           "from 3 to 255",
-		"dynamodb:a/b/c":                      "letters, digits",
-		"dynamodb:limits?zone=a":              `not "zone"`,
-		"dynamodb:limits?region=":             "with a value",
-		"dynamodb:limits?region=a&region=b":   "once",
-		"dynamodb:limits?endpoint=localhost":  "http or https URL",
-		"dynamodb:limits?endpoint=ftp://host": "http or https URL",
-		"dynamodb:limits?%zz":                 "URL query",
-	} {
-		_, err := Open(context.Background(), text)
-		var invalid *ValidationError
-		if !errors.As(err, &invalid) || invalid.Field != "store" || !strings.Contains(invalid.Reason, rule) {
-			t.Errorf("Open(%q) = %v, want a ValidationError that says %q", text, err, rule)
-		}
-	}
-}
-
-func FuzzDSN(f *testing.F) {
-	for _, seed := range []string{"memory:", "sqlite:x", "dynamodb:limits?region=a&endpoint=http://h", "dynamodb:%"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		d, err := parseDSN(text)
-		var invalid *ValidationError
-		if err != nil && !errors.As(err, &invalid) {
-			t.Fatalf("parseDSN(%q) = %v, want a ValidationError", text, err)
-		}
-		if err == nil && d.scheme != "memory" && d.path == "" && checkTable(d.table) != "" {
-			t.Fatalf("parseDSN(%q) = %+v", text, d)
-		}
-	})
-}
-
 func TestOptionsValidation(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "zlimit.db")
 	for name, opt := range map[string]Option{

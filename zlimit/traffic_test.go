@@ -27,7 +27,8 @@ type traffic struct {
 	DSN        string
 	Seed       uint64
 	Skew       time.Duration // of its clock
-	Coalesce   bool          // its goroutines share writes
+	Coalesce   bool          // its goroutines share writes early
+	Each       bool          // or not at all
 	Goroutines int
 	Rounds     int // bursts, with pauses in which buckets fill up
 	Asks       int // of each goroutine in a round
@@ -59,6 +60,9 @@ func (tr *traffic) run() int {
 	opts := []Option{WithClock(clock), WithBucketTTL(0), WithCallTimeout(time.Minute)}
 	if tr.Coalesce {
 		opts = append(opts, WithCoalescing())
+	}
+	if tr.Each {
+		opts = append(opts, WithoutCoalescing())
 	}
 	l, err := Open(ctx, tr.DSN, opts...)
 	if err != nil {
@@ -204,12 +208,12 @@ func lanesOf(skews []time.Duration) (lanes []lane) {
 func testHistory(t *testing.T, dsn string, lanes []lane) {
 	l := openHistory(t, dsn)
 	created := l.now().UnixMilli()
-	l.options.clock = func() time.Time { return time.UnixMilli(created) }
+	l.SetClock(func() time.Time { return time.UnixMilli(created) })
 	most := Request{Entity: "steady", Resource: "gpt-4", Consume: Amounts{"rpm": 78_000}} // so that it is never full again
 	acquire(t, l, most)
-	l.options.clock = time.Now
+	l.SetClock(time.Now)
 
-	h := &history{memory: l.options.rejectionCache, acts: []act{{Deed: took, Entity: most.Entity, Amounts: Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
+	h := &history{memory: l.RejectionCache(), acts: []act{{Deed: took, Entity: most.Entity, Amounts: Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
 	var first, last time.Duration // of the clocks
 	rounds := 0
 	for _, lane := range lanes {
@@ -226,7 +230,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 	for i, lane := range lanes {
 		group.Go(func() {
 			for j, tr := range lane {
-				tr.DSN, tr.Seed, tr.Coalesce, tr.Goroutines, tr.Asks = dsn, uint64(i+100*j), i%2 == 1, 8, 9
+				tr.DSN, tr.Seed, tr.Coalesce, tr.Each, tr.Goroutines, tr.Asks = dsn, uint64(i+100*j), i%2 == 1, i%4 == 2, 12, 6
 				acts, err := observe(&tr)
 				if err != nil {
 					t.Error(err)
@@ -315,7 +319,7 @@ func checkHistory(t *testing.T, l *RateLimiter, h *history, created int64, shard
 		items := storedShards(t, l, entity)
 		merged := entity == "steady" && len(items) < shards
 		for i := range of {
-			delta := time.Duration(l.options.configOf(of, SourceEntity).Freshness) * time.Millisecond
+			delta := l.FreshnessOf(of)
 			errs := []error{h.overAdmitted(entity, &of[i], delta, max(shards, len(items)))}
 			if !merged {
 				errs = append(errs, h.miscounted(entity, &of[i], items))

@@ -15,8 +15,8 @@ import (
 
 // A UsageService tells what entities consumed in the past, and what they may consume now. It is safe for concurrent use.
 //
-// Consumption is summed up by an aggregator, package aggregator, which follows the changes of buckets: without one there
-// are no snapshots. They are behind by as much as it is, and are kept for as long as it says.
+// An aggregator, package aggregator, follows the changes of buckets and sums up consumption. Without one the table has
+// no snapshots. Snapshots are behind by as much as the aggregator is, and are kept for as long as it says.
 type UsageService struct{ l *RateLimiter }
 
 // A Snapshot is what one entity consumed of one resource in one window.
@@ -25,7 +25,7 @@ type Snapshot struct {
 	Resource string    `json:"resource"`
 	Window   Window    `json:"window"`
 	Start    time.Time `json:"start"` // of the window, in UTC
-	End      time.Time `json:"end"`   // the start of the next one
+	End      time.Time `json:"end"`   // the start of the next window
 	// Consumed is the net consumption of each limit, by its name: what was taken less what was given back. It is negative
 	// when requests that were admitted in an earlier window were corrected in this one. Beyond 9.2 quadrillion tokens it is
 	// the largest Quantity; the table has the exact figure.
@@ -44,20 +44,21 @@ type UsageQuery struct {
 	Limit    int       // snapshots to yield at most; 0 for all
 }
 
-// Snapshots yields snapshots in the order of time; those of the same window in the order of their entities, or of their
-// resources. A window without consumption has no snapshot, and one past its retention is left out. The loop ends with
-// an error, if there is one.
+// Snapshots yields snapshots in the order of time, those of the same window in the order of their entities, or of their
+// resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends the
+// loop.
 //
 // It reads as the loop goes on, and may be moments behind. What it costs depends on what is asked for:
-//   - Hourly windows of an entity: half a read unit per 4 KB of snapshots, some ten of them, at most 1 MB to a call.
-//     Without a resource one call more for each resource of the entity, and one.
-//   - Daily and monthly windows of an entity: half a read unit for each window, whether there is a snapshot or not, 100
+//   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, some ten of them, at most 1 MB to a
+//     call. Without a resource they cost one call more for each resource of the entity, and one.
+//   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot, 100
 //     windows to a call. With a Limit below that, the first call reads as many, and each later one twice as many, up to
-//     100. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a
-//     unit find the first and the last. Without a resource all of that for each resource, which are found as above.
-//   - Windows of a resource, over all entities: half a read unit per 4 KB of an index, some 20 entries, and half a unit
-//     for each snapshot; two calls for each 100. Daily and monthly windows take one call of half a unit at least for each
-//     window.
+//     100. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a unit find the
+//     first and the last window. Without a resource all of that is paid for each resource of the entity, which are found
+//     as above.
+//   - Windows of a resource, over all entities, cost half a read unit per 4 KB of an index, some 20 entries, and half a
+//     unit for each snapshot, with two calls for each 100. Daily and monthly windows take at least one call of half a
+//     unit for each window.
 func (s *UsageService) Snapshots(ctx context.Context, q UsageQuery) iter.Seq2[Snapshot, error] {
 	return func(yield func(Snapshot, error) bool) {
 		if err := s.check(q.validate()); err != nil {
@@ -158,7 +159,8 @@ func (s *UsageService) snapshots(q *UsageQuery, items iter.Seq2[expr.Item, error
 	}
 }
 
-// snapshotOf returns the snapshot that an item holds; false when its key is that of no window, or of another one.
+// snapshotOf returns the snapshot that an item holds. It returns false when its key is that of no window, or of another
+// one.
 func snapshotOf(it *layout.Usage) (Snapshot, bool) {
 	window, start, ok := parseWindowKey(it.Key.WindowKey)
 	if !ok || string(window) != it.Window {

@@ -11,8 +11,8 @@ import (
 )
 
 // A usageSpan is the windows that a query chooses. The keys of a partition mix windows of all lengths, in the order of
-// their starts: hours are read as a range, which has few other windows in it; days and months, of which a range has mostly
-// hours, are looked up by their keys.
+// their starts. Hours are read as a range, which has few other windows in it. Days and months are looked up by their
+// keys, since a range of them has mostly hours.
 type usageSpan struct {
 	l           *RateLimiter
 	window      Window
@@ -52,7 +52,8 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 			yield(nil, err)
 			return
 		}
-		// As many windows at first as snapshots are wanted, which dense windows have; sparse ones take more and more of them.
+		// The first call reads as many windows as snapshots are wanted, which is enough where windows are dense. Where they
+		// are sparse, later calls read more and more of them.
 		for size := q.Limit; len(starts) > 0; size = min(2*size, store.MaxRead) {
 			chunk := starts[:min(size, len(starts))]
 			starts = starts[len(chunk):]
@@ -132,8 +133,8 @@ func (s usageSpan) narrow(q store.Query) store.Query {
 	return q
 }
 
-// starts returns the starts of the windows, of which there may be many that nothing is in: unless the span is short, what
-// is before the first key of a query and behind the last is left out.
+// starts returns the starts of the windows, many of which may have no snapshot. Unless the span is short, starts leaves
+// out those before the first key of a query and after the last one.
 func (s usageSpan) starts(ctx context.Context, q store.Query) (starts []time.Time, err error) {
 	first, last := s.first, s.last
 	const short = store.MaxRead

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Summary is what the snapshots of a query come to. Its windows are those with consumption; snapshots of the same
+// A Summary is the sum of the snapshots of a query. Its windows are those with consumption. Snapshots of the same
 // window, of several entities or resources, count as one.
 type Summary struct {
 	Window  Window       `json:"window"`

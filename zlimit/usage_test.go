@@ -65,7 +65,7 @@ func recordItem(tb rapid.TB, l *RateLimiter, item *layout.Usage) {
 
 func usageItemOf(l *RateLimiter, s Snapshot) layout.Usage {
 	item := layout.Usage{
-		Key:    layout.UsageKey{NS: l.ns, Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.key(s.Start)},
+		Key:    layout.UsageKey{NS: l.ns, Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.Key(s.Start)},
 		Window: string(s.Window), WindowStart: layout.FormatTime(s.Start), TotalEvents: s.Events,
 	}
 	for name, consumed := range s.Consumed {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -59,6 +60,7 @@ func TestCountUsage(t *testing.T) {
 				t.Errorf("%s: counted (-want +got):\n%s", c.name, diff)
 			}
 		}
+		enginetest.CatchUp()
 		for snapshot, err := range l.Usage.Snapshots(context.Background(), UsageQuery{Entity: "e", Resource: "r", Window: Daily}) {
 			if err != nil {
 				t.Fatal(err)

@@ -9,11 +9,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Version is the version of this client, by which a table says who may use it. It counts as the layout does: a client
+// Version is the version of this client. A table says which versions may use it. It counts as the layout does: a client
 // of version 0.10.2 reads and writes layout 0.10.
 const Version = "0.10.0"
 
-// A VersionError reports a table that is not for this client: the major version of its layout is another one, or it
+// A VersionError reports a table that this client may not use. The major version of its layout is another one, or it
 // asks for a later client. Nothing was read from the table but its version.
 type VersionError struct {
 	Schema    string // version of the table's layout
@@ -29,9 +29,9 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("zlimit: the table is for clients from version %s, this is %s", e.ClientMin, e.Client)
 }
 
-// checkVersion returns a [*VersionError] when a version record is not for this client. A table without one is taken as
-// it is: some implementations of the layout keep it in another place, and only this layout has a registry of namespaces
-// where the record would be.
+// checkVersion returns a [*VersionError] when a version record does not admit this client. A table without one is taken
+// as it is, since some implementations of the layout keep the record in another place. Only this layout has a registry
+// of namespaces where it would be.
 func checkVersion(item expr.Item) error {
 	if item == nil {
 		return nil
@@ -46,7 +46,7 @@ func checkVersion(item expr.Item) error {
 	return &VersionError{Schema: found.SchemaVersion, ClientMin: found.ClientMinVersion, Client: Version}
 }
 
-// writeVersion writes the version record, unless it is there.
+// writeVersion writes the version record, unless it exists.
 func (l *RateLimiter) writeVersion(ctx context.Context) error {
 	record := layout.Version{
 		SchemaVersion:    SchemaVersion,

@@ -240,6 +240,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"change":       "limits and their audit events; no bucket",
 		"register":     "records of namespaces; no bucket",
 		"clear":        "deletion of entities",
+		"forget":       "deletion of entities; no bucket",
 		"clearBuckets": "deletion of entities",
 		"delete":       "records of namespaces; no bucket",
 		"recover":      "records of namespaces; no bucket",

@@ -60,8 +60,8 @@ type Plan struct {
 }
 
 // Decide plans how a demand is written at a time, in epoch milliseconds, to an item, nil for one that does not exist. A
-// plan is a guess that the conditions of its write verify, since the image it was made from may be old. Reject is as
-// good as the image.
+// plan is a guess, since the image that it was made from may be old. The conditions of its write verify the guess. A
+// plan to reject has no write, and is as good as the image.
 func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case s == nil:
@@ -75,7 +75,7 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// Align plans a write that brings an item in line at a time and takes nothing, so that a change of limits takes effect
+// Align plans a write that brings an item in line at a time and takes nothing. By it a change of limits takes effect
 // where no demand is admitted.
 func (p *Plan) Align(s *State, c *Config, now int64) {
 	p.Decide(s, c, &Demand{}, now)
@@ -124,7 +124,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	}
 }
 
-// spend plans a write that leaves the refill stamp alone; false when that takes a refill.
+// spend plans a write that leaves the refill stamp alone; it returns false when the demand takes a refill.
 func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 	p.reset(Spend, sub(now, c.Freshness), now)
 	if s.RefilledAt < p.RefilledAt || s.ExpiresAt > 0 && s.ExpiresAt <= seconds(now) {
@@ -231,8 +231,8 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
-// balance plans the steps of one limit in an advance that refills from one time to another, and returns its balance
-// afterwards as the image has it; false when the demand is not covered.
+// balance plans the steps of one limit in an advance that refills from one time to another. It returns the balance
+// afterwards, going by the image, and false when the balance does not cover the demand.
 func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
 	amount, checked := d.of(l.Name)
 	refill := s.flow(l, from, now)
@@ -271,8 +271,8 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 	return level, true
 }
 
-// A lifetime works out when an item that nobody uses may go: not before each of its limits is full again, debts
-// included, since a new item starts full.
+// A lifetime works out when an unused item may go. A new item starts full, so the old one stays until each of its
+// limits is full again, debts included.
 type lifetime struct {
 	config *Config
 	fill   int64 // longest time in which a limit fills up, milliseconds

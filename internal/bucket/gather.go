@@ -12,10 +12,14 @@ type Part struct {
 	Plan    Plan
 }
 
-// Gather plans how shards give a demand together, in one transaction: each what it has above a level that is the same
-// part of every share. With even, or where they have the demand only together with refill that full shards could not
-// hold, all shards are left with the same part of every limit, and such refill flows to those that have room. It returns
-// false when they fall short, or when there are none.
+// Gather plans how shards give a demand together, in one transaction. Each shard gives what it has above a level that
+// is the same part of every share.
+//
+// Refill that full shards could not hold belongs to the shards that have room. Gather moves it to them with even, or
+// where the shards have the demand only together with such refill. All shards are then left with the same part of the
+// limit.
+//
+// Gather returns false when the shards fall short, or when shards is empty.
 func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts []Part, ok bool) {
 	if len(shards) == 0 || !c.Covers(shards, d, now) {
 		return nil, false
@@ -62,10 +66,10 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	return parts, true
 }
 
-// Spread plans how shards pay a demand that is not checked, in one transaction, each by the limits that it has: what they
-// have is taken as [Config.Gather] takes it, and what is missing from all of them together is a debt of each according to
-// its share. A debt of one alone would keep the others from nothing. What is given back goes to the shard at index home,
-// and what that has no room for to the others.
+// Spread plans how shards pay a demand that is not checked, in one transaction. Each shard pays by the limits that it
+// has. Spread takes what the shards have as [Config.Gather] does, and divides what is missing among them by their
+// shares. A debt of one shard alone would not hold the others back. What is given back goes to the shard at index home,
+// then to others that have room.
 func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amount, now int64) (parts []Part, ok bool) {
 	taken := make([][]Amount, len(shards))
 	for _, a := range amounts {
@@ -110,8 +114,8 @@ func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amou
 	return parts, true
 }
 
-// intoRooms divides an amount that is given back among shards: the one at index home gets what it has room for, and what no
-// other one has room for.
+// intoRooms divides an amount that is given back among shards. The shard at index home is filled first, then the
+// others. What finds no room goes to the shard at home, too.
 func intoRooms(rooms []int64, home int, amount int64) []int64 {
 	parts := make([]int64, len(rooms))
 	give := func(at int, most int64) {
@@ -129,8 +133,8 @@ func intoRooms(rooms []int64, home int, amount int64) []int64 {
 	return parts
 }
 
-// Roomiest returns the shard that has all of a demand and is left with the largest part of its share; false when none has
-// all of it.
+// Roomiest returns the shard that has all of a demand and is left with the largest part of its share. It returns false
+// when no shard has all of it.
 func (c *Config) Roomiest(shards []*State, d *Demand, now int64) (at int, ok bool) {
 	most := int64(-1)
 	for i, s := range shards {
@@ -141,8 +145,8 @@ func (c *Config) Roomiest(shards []*State, d *Demand, now int64) (at int, ok boo
 	return at, most >= 0
 }
 
-// left returns the smallest part of its share, in units of wholeShare, that a limit of the demand is left with; -1 when
-// one falls short.
+// left returns the smallest part of its share, in units of wholeShare, that a limit of the demand is left with. It
+// returns -1 when a limit falls short.
 func (c *Config) left(s *State, d *Demand, now int64) int64 {
 	least := int64(math.MaxInt64)
 	for i := range c.Params {
@@ -163,9 +167,9 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 // nearlyFull is the part of its share, in units of wholeShare, that every shard keeps while another one is full.
 const nearlyFull = wholeShare / 8 * 7
 
-// Uneven reports whether one of the shards of a bucket is full while another one would be left with less than seven
-// eighths of its share, after a demand on the shard at an index. The full one loses its refill from then on, which the
-// undivided bucket would keep, so that the demand is better gathered.
+// Uneven reports whether, after a demand on the shard at an index, one shard is full and another has less than seven
+// eighths of its share. The full shard loses its refill from then on, which the undivided bucket would keep. The demand
+// is better gathered.
 func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -186,8 +190,8 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	return false
 }
 
-// Fitting reports which of several demands fit into what the shards of a bucket have together: each that fits beside
-// those before it that do.
+// Fitting reports which of several demands fit into what the shards of a bucket have together. It goes by their order:
+// a demand fits when it does so beside the fitting ones before it.
 func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 	fits := make([]bool, len(demands))
 	available := make([]int64, len(c.Params))
@@ -212,8 +216,8 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 	return fits
 }
 
-// Portion moves amounts out of what was taken of several shards to a new list: what one of those who share a transaction
-// has of each shard.
+// Portion moves amounts out of what was taken of several shards to a new list. The list says what one of the callers
+// that share a transaction has of each shard.
 func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 	portion = make([][]Amount, len(taken))
 	for _, a := range amounts {
@@ -231,8 +235,8 @@ func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 	return portion
 }
 
-// fromFullest divides an amount among shards, given their levels and shares, so that those that give are left with the
-// same part of their share; with the same part of it in debt where they have less together.
+// fromFullest divides an amount among shards, given their levels and shares. The shards that give are left with the
+// same part of their share. Where all shards together have less than the amount, that part is a debt.
 func fromFullest(levels, shares []int64, amount int64) []int64 {
 	above := func(part int64) (sum int64) {
 		for i, level := range levels {
@@ -285,8 +289,8 @@ func inProportion(shares []int64, tokens int64) []int64 {
 	return parts
 }
 
-// above divides an amount among shards: first what each has above its target, then the rest, which refill pays that moves
-// among them.
+// above divides an amount among shards. It takes first what each has above its target, then the rest, which is paid by
+// refill that moves among them.
 func above(levels, targets []int64, amount int64) []int64 {
 	takes := make([]int64, len(levels))
 	for i := range levels {

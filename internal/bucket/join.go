@@ -46,8 +46,8 @@ func (s *State) lifetime() int64 {
 	return max(1, (2*kept+life.fill-1)/(2*life.fill))
 }
 
-// Joins reports whether two items came from one split, the lower one first, have not split since, and have the same
-// limits, so that their tokens may be added up. Shards that were siblings before both of them split are not any more.
+// Joins reports whether the tokens of two items, the lower one first, may be added up. Both items came from one split,
+// have not split since, and have the same limits. Shards that were siblings before both of them split are not any more.
 func (s *State) Joins(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
 	c := Config{Params: s.Params()}
@@ -60,8 +60,8 @@ const (
 	quietWrites = 100              // writes per second
 )
 
-// IsQuiet reports whether a shard may be joined with its sibling, by the number of times that its item was written over a
-// time: less than a hundred times a second, measured over ten seconds or more.
+// IsQuiet reports whether a shard may be joined with its sibling, given how often its item was written over a time. It
+// may when that is less than a hundred times a second, measured over ten seconds or more.
 func IsQuiet(writes int64, over time.Duration) bool {
 	return over >= quietTime && writes*1000 < quietWrites*over.Milliseconds()
 }

@@ -5,10 +5,10 @@ import (
 	"math/bits"
 )
 
-// Refill returns the millitokens that flow in after from and up to to: R(to) − R(from) with R(t) = ⌊t·amount/period⌋ over
-// epoch milliseconds. The form telescopes: over any sequence of instants the refills add up to R(last) − R(first), so
-// that nothing drifts and nothing is lost however often, or for however many limits at once, a bucket is refilled. It
-// is 0 when to is not after from, and saturates at the largest int64. amount and period are positive.
+// Refill returns the millitokens that flow in after from and up to to: R(to) − R(from) with R(t) = ⌊t·amount/period⌋
+// over epoch milliseconds. The form telescopes: over any sequence of instants the refills add up to R(last) − R(first).
+// However often a bucket is refilled, and for however many limits at once, nothing drifts and nothing is lost. It is 0
+// when to is not after from, and saturates at the largest int64. amount and period are positive.
 func Refill(from, to, amount, period int64) int64 {
 	if to <= from {
 		return 0
@@ -34,8 +34,8 @@ func remainder(t, amount, period int64) uint64 {
 	return bits.Rem64(hi, lo, uint64(period))
 }
 
-// timeToRefill returns the smallest number of milliseconds after from in which at least want millitokens flow in:
-// ⌈(want·period − (from·amount mod period)) / amount⌉, the inverse of [Refill]. It saturates at the largest int64.
+// timeToRefill returns the smallest number of milliseconds after from in which at least want millitokens flow in. It is
+// the inverse of [Refill]: ⌈(want·period − (from·amount mod period)) / amount⌉. It saturates at the largest int64.
 func timeToRefill(from int64, want uint64, amount, period int64) int64 {
 	hi, lo := bits.Mul64(want, uint64(period))
 	lo, borrow := bits.Sub64(lo, remainder(from, amount, period), 0)
@@ -79,7 +79,7 @@ func sub(a, b int64) int64 {
 	}
 }
 
-// Share returns what shard number shard of shards owns of a total: the first total mod shards of them own one
+// Share returns what shard number shard of shards owns of a total. The first total mod shards of them own one
 // millitoken more, so that the shares add up to the total.
 func Share(total int64, shard, shards int) int64 {
 	if shards <= 1 {

@@ -1,7 +1,7 @@
 package bucket
 
-// Split plans the division of an item in two: the steps of the item, and with Item the new shard. The new shard number s+n
-// of 2n takes half of what shard s of n has at the moment, and neither has more than its share; together they have
+// Split plans the division of an item in two: the steps of the item, and with Item the new shard. The new shard, number
+// s+n of 2n, takes half of what shard s of n has at the moment. Neither has more than its share. Together they have
 // exactly what the item had, with the refill up to now. Both get a new stamp, so that plans for the old share fail.
 func (p *Plan) Split(s *State, now int64) {
 	n := max(s.Shards, 1)
@@ -35,7 +35,7 @@ func (p *Plan) divide(s *State, l *Limit, kept *State, now int64) int64 {
 		p.step(Fill, l.Name, sub(capacity, refill), keeps)
 		return capacity - keeps
 	}
-	gets := refilled / 2 // of a debt as well: that of one alone would keep the other from nothing
+	gets := refilled / 2 // of a debt as well: a debt of one alone would not hold the other back
 	room := min(sub(capacity, refill), add(sub(keeps, refill), gets))
 	p.step(Credit, l.Name, room, sub(refill, gets))
 	if gets > 0 {
@@ -44,9 +44,9 @@ func (p *Plan) divide(s *State, l *Limit, kept *State, now int64) int64 {
 	return gets
 }
 
-// Merge plans that a shard takes over another one, which came from it by a split and is still of the same size: the steps
-// of the first; the second is deleted on condition that it is as given. What both have, with the refill up to now, is
-// what the first has then.
+// Merge plans that a shard takes over another one, which came from it by a split and is still of the same size. The
+// plan has the steps of the first shard. The second is deleted on condition that it is as given. The first then has
+// what both have, with the refill up to now.
 func (p *Plan) Merge(s, other *State, now int64) {
 	now = max(now, s.RefilledAt+1, other.RefilledAt)
 	p.reset(Advance, s.RefilledAt, now)

@@ -51,16 +51,16 @@ func (s *State) Writes() int64 {
 	return 0
 }
 
-// sharded reports whether the item is one of several. Such items do not expire: one that went before the others would
-// be created again as the whole bucket.
+// sharded reports whether the item is one of several. Such items do not expire: an item that went before the others
+// would be created again as the whole bucket.
 func (s *State) sharded() bool { return s.Shards > 1 }
 
 // Pressed reports whether the item has been written more often than its key can bear: [WriteUnits] fall short even after
 // a refill up to now.
 func (s *State) Pressed(now int64) bool { return s.Writable(now) < 0 }
 
-// Writable returns what there is of [WriteUnits] after a refill up to now, in millitokens; all of it in an item that does
-// not count them.
+// Writable returns what the item has of [WriteUnits] after a refill up to now, in millitokens. An item that does not
+// count them has all of them.
 func (s *State) Writable(now int64) int64 {
 	l := s.find(WriteUnits)
 	if l == nil {
@@ -146,8 +146,8 @@ func (c *Config) of(name string) *Params {
 	return nil
 }
 
-// InLine reports whether an item is as configured at a time: it has the configured limits, and its refill stamp is not
-// further ahead than the config allows. An item that is not in line is changed by the next advance.
+// InLine reports whether an item is as configured at a time. Such an item has the configured limits, and a refill stamp
+// that is not further ahead than the config allows. The next advance changes an item that is not in line.
 func (c *Config) InLine(s *State, now int64) bool { return c.Matches(s) && !c.leads(s, now) }
 
 // leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.

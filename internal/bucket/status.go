@@ -13,8 +13,8 @@ type Status struct {
 // Never is the wait for more than a limit can hold.
 const Never = math.MaxInt64
 
-// Statuses appends the status of each configured limit, in the order of the config, for the shards of a bucket as an
-// advance of all of them would leave it; none for a bucket that does not exist, and is full therefore.
+// Statuses appends the status of each configured limit, in the order of the config. They are those of the shards of a
+// bucket as an advance of all of them would leave it. Without shards the bucket does not exist, and is full therefore.
 func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []Status {
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -65,8 +65,8 @@ func (s standing) plus(other standing) standing {
 }
 
 // whole returns where a limit stands in all shards together. What a full shard could not hold before the latest refill
-// stamp is lost: whether the others had room for it at that time is not known. From then on nothing was taken, as far as
-// the images tell, and the undivided bucket would have kept it as long as any shard has room.
+// stamp is lost: the images do not tell whether the others had room then. From then on nothing was taken, as far as the
+// images tell. The undivided bucket would have kept the refill as long as any shard has room.
 func (c *Config) whole(shards []*State, p *Params, now int64) (sum standing) {
 	latest := c.latest(shards, now)
 	for _, s := range shards {
@@ -114,8 +114,8 @@ func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum int64) {
 	return sum
 }
 
-// timeUntil returns the smallest positive number for which enough holds, which holds for all greater ones then; Never when
-// there is none.
+// timeUntil returns the smallest positive number for which enough holds, or Never when it holds for none. Where enough
+// holds for a number, it holds for all greater ones.
 func timeUntil(enough func(int64) bool) int64 {
 	most := int64(1)
 	for !enough(most) {

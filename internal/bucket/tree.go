@@ -2,14 +2,14 @@ package bucket
 
 import "math/bits"
 
-// The shards of a divided bucket are the leaves of a binary tree, each with a count of its own: shard s of n splits into
-// shards s and s+n of 2n, independent of the others. Shard s of n stands for the hashes that are s modulo n.
+// The shards of a divided bucket are the leaves of a binary tree, each with a count of its own. Shard s of n splits
+// into shards s and s+n of 2n, independent of the others. It stands for the hashes that are s modulo n.
 
 // Origin returns the shard that a shard, other than 0, split off from: its number without the highest bit.
 func Origin(shard int) int { return shard &^ (1 << (bits.Len(uint(shard)) - 1)) }
 
-// Branch returns the shard that split off from another one towards a hash that is not its own: the hash up to the lowest
-// bit in which they differ.
+// Branch returns the shard that split off from another one towards a hash that is not its own. The number of that shard
+// is the hash up to the lowest bit in which they differ.
 func Branch(hash, from int) int {
 	differ := uint(hash ^ from)
 	return hash & (1<<(bits.TrailingZeros(differ)+1) - 1)

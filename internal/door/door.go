@@ -1,5 +1,6 @@
 // Package door opens what package zlimit keeps closed to its users, for tests that stand below its public API: a store of
-// their own under a limiter, and the choice of its random numbers. Package zlimit sets both when it is initialized.
+// their own under a limiter, the choice of its random numbers, and when its requests share writes. Package zlimit sets them
+// when it is initialized.
 package door
 
 import "github.com/zlimit/zlimit-go/internal/store"
@@ -10,3 +11,6 @@ var Store func(s store.Store) any
 // Random returns the zlimit.Option by which a limiter draws shards, and the lengths of pauses, with a function that
 // returns a number in [0, n).
 var Random func(intN func(n int) int) any
+
+// WritesAtOnce returns the zlimit.Option by which requests share writes when so many writes of their bucket are under way.
+var WritesAtOnce func(n int) any

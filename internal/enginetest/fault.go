@@ -239,8 +239,8 @@ func (f *Faults) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	call := Call{Operation: operation(request), Body: body}
-	fault, hit := f.admit(&call)
-	if !hit {
+	fault := f.admit(&call)
+	if fault == nil {
 		return f.forward(request, call)
 	}
 	switch fault.Kind {
@@ -251,21 +251,17 @@ func (f *Faults) RoundTrip(request *http.Request) (*http.Response, error) {
 	case LostRequest:
 		return nil, netError("read", os.ErrDeadlineExceeded)
 	case LostReply:
-		return nil, f.forwardInVain(request, call, netError("read", os.ErrDeadlineExceeded))
+		return f.forwardInVain(request, call, fault, func(*http.Response) (*http.Response, error) {
+			return nil, netError("read", os.ErrDeadlineExceeded)
+		})
 	case ResetReply:
-		return nil, f.forwardInVain(request, call, netError("read", os.NewSyscallError("read", syscall.ECONNRESET)))
+		return f.forwardInVain(request, call, fault, func(*http.Response) (*http.Response, error) {
+			return nil, netError("read", os.NewSyscallError("read", syscall.ECONNRESET))
+		})
 	case Hang:
-		if err := f.forwardInVain(request, call, nil); err != nil {
-			return nil, err
-		}
-		<-request.Context().Done()
-		return nil, context.Cause(request.Context())
+		return f.forwardInVain(request, call, fault, hang)
 	case TruncatedReply:
-		reply, err := f.forward(request, call)
-		if err != nil {
-			return nil, err
-		}
-		return truncate(reply)
+		return f.forwardInVain(request, call, fault, truncate)
 	case Slow:
 		if err := fault.wait(request.Context()); err != nil {
 			return nil, err
@@ -276,8 +272,9 @@ func (f *Faults) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// admit numbers and counts a call, and returns the fault that is to hit it.
-func (f *Faults) admit(call *Call) (Fault, bool) {
+// admit numbers and counts a call, and returns the rule whose fault is to hit it, nil
+// for none.
+func (f *Faults) admit(call *Call) *rule {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[call.Operation]++
@@ -285,10 +282,10 @@ func (f *Faults) admit(call *Call) (Fault, bool) {
 	for _, r := range f.rules {
 		if r.hits(*call) {
 			f.injected[r.Kind]++
-			return r.Fault, true
+			return r
 		}
 	}
-	return Fault{}, false
+	return nil
 }
 
 // forward passes a call on to the engine and counts it and what it consumed.
@@ -331,16 +328,35 @@ func (f *Faults) forget(operation string) {
 	f.forwarded[operation]--
 }
 
-// forwardInVain passes a call on, drops the reply and returns loss in its place.
-func (f *Faults) forwardInVain(request *http.Request, call Call, loss error) error {
+// forwardInVain passes a call on, and returns what a fault makes of the reply. A call
+// that a mean engine refused had no effect whose reply could be lost: the fault waits
+// for the next one.
+func (f *Faults) forwardInVain(
+	request *http.Request, call Call, hit *rule, lose func(*http.Response) (*http.Response, error),
+) (*http.Response, error) {
 	reply, err := f.forward(request, call)
+	if errors.Is(err, errLostByMean) || err == nil && reply.Header.Get(refusedByMean) != "" {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		hit.matched--
+		f.injected[hit.Kind]--
+		return reply, err
+	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := reply.Body.Close(); err != nil {
-		return err
+	lost, err := lose(reply)
+	if err != nil {
+		_ = reply.Body.Close() // nobody reads it
 	}
-	return loss
+	return lost, err
+}
+
+// hang returns when the context of a call ends, whose reply never comes.
+func hang(reply *http.Response) (*http.Response, error) {
+	ctx := reply.Request.Context()
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
 }
 
 // wait returns when a Slow fault lets its call go, or with the context's error.

@@ -181,6 +181,24 @@ var known = []struct {
 			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
 		},
 	}},
+	{"large and small requests that share a write: one is rejected that fits", "unjustified", Program{
+		World: World{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(7)}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(2)}}},
+			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
+		},
+	}},
+	{"two writes of their own under way beside one that is shared, which takes too much", "charge", Program{
+		World: World{Coalescing: true, AtOnce: 2, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(2)}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(3)}, {Kind: Rollback}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(4)}}},
+			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(5)}}},
+		},
+	}},
 	{"what is given back to a divided bucket is lost", "lost refill", Program{
 		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{

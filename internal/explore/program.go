@@ -27,8 +27,9 @@ type World struct {
 	Limits map[string][]zlimit.Limit
 	// Family gives the entities c and d the parent p, to which they cascade. Without it every entity stands alone.
 	Family bool
-	// Coalescing lets the actors of a process share writes.
+	// Coalescing lets the actors of a process share writes, from the second one on, or when AtOnce are under way.
 	Coalescing bool
+	AtOnce     int
 }
 
 // chain returns an entity and those that it cascades to.

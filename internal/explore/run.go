@@ -34,7 +34,7 @@ func (p *Program) limiterOptions() []zlimit.Option {
 		zlimit.WithPrincipal("explorer"),
 	}
 	if p.World.Coalescing {
-		opts = append(opts, zlimit.WithCoalescing())
+		opts = append(opts, door.WritesAtOnce(max(1, p.World.AtOnce)).(zlimit.Option))
 	}
 	return opts
 }

@@ -49,8 +49,8 @@ func (d *decoder) notInt(a *expr.Attribute) {
 	d.failf("attribute %s: want an integer of 64 bits, got %s", a.Name, a.Value.Number())
 }
 
-// decimal reads a number with up to so many decimal places, in units of the last one. Sums may have grown beyond what 64
-// bits hold: they are read as the largest or the smallest number.
+// decimal reads a number with up to so many decimal places, in units of the last one. A sum that has grown beyond what
+// 64 bits hold is read as the largest or the smallest number.
 func (d *decoder) decimal(a *expr.Attribute, places int) int64 {
 	n, ok := a.Value.Decimal(places)
 	if ok {
@@ -160,8 +160,8 @@ func (d *decoder) misplaced(key store.Key) {
 	d.failf("key %q, %q is of another form", key.PK, key.SK)
 }
 
-// cutMember divides the name of a family's attribute, without its prefix, at the last underscore: into the member and the
-// field that it is about. The field is "" when the name has another form.
+// cutMember divides the name of a family's attribute, without its prefix, at the last underscore into the member and
+// its field. The field is "" when the name has another form.
 func cutMember(name string) (member, field string) {
 	i := strings.LastIndexByte(name, '_')
 	if i <= 0 {
@@ -170,7 +170,7 @@ func cutMember(name string) (member, field string) {
 	return name[:i], name[i+1:]
 }
 
-// room returns an empty slice with room for as many members of a family as the attributes may be about.
+// room returns an empty slice with room for as many members of a family as the attributes may belong to.
 func room[T any](attributes, perMember int) []T {
 	return slices.Grow[[]T](nil, max(0, attributes/perMember))
 }

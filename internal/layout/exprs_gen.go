@@ -67,8 +67,8 @@ type SpendCall struct {
 }
 
 // Spend takes tokens out of a bucket, or gives them back, and leaves the refill stamp alone. It asks for a recent
-// stamp, since the time between the stamp and now is refilled later: a bucket that had been full for that long would
-// get it on top of its capacity.
+// stamp. The time between the stamp and now is refilled later, and a bucket that was full during that time would get
+// the refill on top of its capacity.
 //   - fresh: oldest refill stamp that will do, epoch milliseconds
 //   - now: time of the write, epoch seconds
 func Spend(fresh, now int64) SpendCall {
@@ -81,14 +81,14 @@ func (c SpendCall) Take(limit string, amount int64) {
 	c.Pick(spendTake, limit, expr.N(amount))
 }
 
-// Charge takes tokens whether they are there or not, and may leave a debt.
+// Charge takes tokens without asking for them, and may leave a debt.
 //   - amount: millitokens, positive
 func (c SpendCall) Charge(limit string, amount int64) {
 	c.Pick(spendCharge, limit, expr.N(amount))
 }
 
-// Owe takes tokens of a bucket, all of it, whether they are there or not. The debt of one of several shards would keep
-// the others from nothing.
+// Owe takes tokens without asking for them, and may leave a debt. It asks for the number of shards, since the debt of
+// one of several would not hold the others back.
 //   - amount: millitokens, positive
 //   - shards: shards that the item is one of
 func (c SpendCall) Owe(limit string, amount, shards int64) {
@@ -204,7 +204,7 @@ func Advance(refilledAt, now int64) AdvanceCall {
 	return AdvanceCall{advanceOperation.Call(expr.N(refilledAt), expr.N(now))}
 }
 
-// Credit adds the refill less what is spent, where that does not fill the bucket.
+// Credit adds the refill less what is spent, where the sum does not fill the bucket.
 //   - room: highest balance that does not fill up, millitokens
 //   - delta: refill less consumption, millitokens
 func (c AdvanceCall) Credit(limit string, room, delta int64) {
@@ -440,7 +440,7 @@ type CountUsageCall struct {
 }
 
 // CountUsage adds changes of a bucket to the figures of a window, on condition that the figures contain none of them
-// yet. Those of a shard are contained up to a sequence number.
+// yet. The figures contain the changes of a shard up to a sequence number.
 //   - window: hourly, daily or monthly
 //   - windowStart: start of the window, 2006-01-02T15:04:05Z
 //   - events: changes
@@ -486,16 +486,15 @@ func (c CountUsageCall) Persist() {
 
 var addChildOperation = expr.Operation{
 	Name:   "add_child",
-	Slots:  2,
+	Slots:  1,
 	Where:  []expr.Condition{expr.Exists(expr.Attr("PK"))},
-	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0), expr.Set(expr.Attr("last_child"), 1)},
+	Update: []expr.Action{expr.Add(expr.Attr("children_added"), 0)},
 }
 
-// AddChild counts a child that is created, and asks that the parent is there.
+// AddChild counts a child that is created, and asks that the parent exists.
 //   - children: 1
-//   - child: entity id of the child
-func AddChild(children int64, child string) (expr.Bound, error) {
-	return addChildOperation.Call(expr.N(children), expr.S(child)).Bind()
+func AddChild(children int64) (expr.Bound, error) {
+	return addChildOperation.Call(expr.N(children)).Bind()
 }
 
 var removeEntityOperation = expr.Operation{
@@ -508,7 +507,7 @@ var removeEntityOperation = expr.Operation{
 }
 
 // RemoveEntity deletes the record of an entity that got no child since it was read. Without the count, a parent could
-// go in the moment in which its child comes.
+// be deleted while its child is created.
 //   - children: children that were created at the time of reading
 func RemoveEntity(children int64) (expr.Bound, error) {
 	return removeEntityOperation.Call(expr.N(children)).Bind()
@@ -553,7 +552,7 @@ type UpdateEntityCall struct {
 	*expr.Call
 }
 
-// UpdateEntity changes what may change of an entity. It asks for the record that was read: one that was deleted and
+// UpdateEntity changes name and metadata of an entity. It asks for the record that was read; one that was deleted and
 // created again has another time of creation.
 //   - name: display name
 //   - metadata: strings that the application keeps with the entity

@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Entity is an entity item. Somebody or something that is limited.
+// Entity is an entity item. A user, key, team or other party that is limited.
 type Entity struct {
 	Key EntityKey
 
@@ -21,7 +21,6 @@ type Entity struct {
 	Metadata      expr.Item // metadata: strings that the application keeps with the entity
 	CreatedAt     string    // created_at: time of creation, 2006-01-02T15:04:05Z
 	ChildrenAdded int64     // children_added: children that were created so far; absent when there were none
-	LastChild     string    // last_child: entity id of the child that was created last; absent when there was none
 	Version       int64     // version: updates of name and metadata so far; absent when there were none
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
@@ -30,7 +29,7 @@ type Entity struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *Entity) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 13+len(it.unknown))
+	item := make(expr.Item, 0, 12+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "name", Value: expr.S(it.Name)},
@@ -43,9 +42,6 @@ func (it *Entity) Encode() expr.Item {
 	)
 	if it.ChildrenAdded != 0 {
 		item = append(item, expr.Attribute{Name: "children_added", Value: expr.N(it.ChildrenAdded)})
-	}
-	if it.LastChild != "" {
-		item = append(item, expr.Attribute{Name: "last_child", Value: expr.S(it.LastChild)})
 	}
 	if it.Version != 0 {
 		item = append(item, expr.Attribute{Name: "version", Value: expr.N(it.Version)})
@@ -86,8 +82,6 @@ func DecodeEntity(item expr.Item) (Entity, error) {
 			it.CreatedAt = d.text(a)
 		case "children_added":
 			it.ChildrenAdded = d.number(a)
-		case "last_child":
-			it.LastChild = d.text(a)
 		case "version":
 			it.Version = d.number(a)
 		case "entity_id", "GSI1PK", "GSI1SK", "GSI4PK", "GSI4SK": // follow from the key
@@ -97,6 +91,51 @@ func DecodeEntity(item expr.Item) (Entity, error) {
 	}
 	var ok bool
 	if it.Key, ok = ParseEntityKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.err
+}
+
+// Child is a child item. That an entity has a child, kept beside the record of the parent, where a consistent read
+// finds it.
+type Child struct {
+	Key ChildKey
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item but for its primary key.
+func (it *Child) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 4+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
+		expr.Attribute{Name: "child_id", Value: expr.S(it.Key.Child)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	return append(item, it.unknown...)
+}
+
+// DecodeChild returns a child item, key included. Its errors name the attribute or the member that is wrong.
+func DecodeChild(item expr.Item) (Child, error) {
+	var key store.Key
+	var it Child
+	d := decoder{record: "child"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "entity_id", "child_id", "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	var ok bool
+	if it.Key, ok = ParseChildKey(key); !ok {
 		d.misplaced(key)
 	}
 	return it, d.err
@@ -659,8 +698,8 @@ func DecodeResourceRegistry(item expr.Item) (ResourceRegistry, error) {
 	return it, d.err
 }
 
-// EntityConfigRegistry is an entity config registry item. How many entities have limits of their own, for each
-// resource.
+// EntityConfigRegistry is an entity config registry item. For each resource, how many entities have limits of their
+// own.
 type EntityConfigRegistry struct {
 	Key EntityConfigRegistryKey
 
@@ -1015,8 +1054,7 @@ func DecodeNamespaceID(item expr.Item) (NamespaceID, error) {
 	return it, d.err
 }
 
-// StreamLease is a stream lease item. How far the consumers of the change stream have come in one partition, and which
-// of them has it.
+// StreamLease is a stream lease item. How far one partition of the change stream is applied, and which consumer has it.
 type StreamLease struct {
 	Key StreamLeaseKey
 

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// EntityKey addresses an entity item: somebody or something that is limited.
+// EntityKey addresses an entity item: a user, key, team or other party that is limited.
 //
 //	PK = {ns}/ENTITY#{entity}
 //	SK = #META
@@ -46,6 +46,42 @@ func ParseEntityKey(key store.Key) (EntityKey, bool) {
 		Entity: pk.text(""),
 	}
 	return k, pk.done() && key.SK == "#META"
+}
+
+// ChildKey addresses a child item: that an entity has a child, kept beside the record of the parent, where a consistent
+// read finds it.
+//
+//	PK = {ns}/ENTITY#{entity}
+//	SK = #CHILD#{child}
+type ChildKey struct {
+	NS     string // namespace id, opaque; _ for the registry and the version record
+	Entity string // entity id, or the audit id of a configuration level
+	Child  string // entity id of a child
+}
+
+// Key returns the primary key.
+func (k ChildKey) Key() store.Key {
+	return store.Key{PK: k.NS + "/ENTITY#" + k.Entity, SK: "#CHILD#" + k.Child}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = {ns}/ENTITY#{entity}
+func (k ChildKey) GSI4() (pk, sk string) {
+	return k.NS, k.NS + "/ENTITY#" + k.Entity
+}
+
+// ParseChildKey returns the fields of a key; false when it is not that of a child item.
+func ParseChildKey(key store.Key) (ChildKey, bool) {
+	pk := readKey(key.PK, "")
+	sk := readKey(key.SK, "#CHILD#")
+	k := ChildKey{
+		NS:     pk.text("/ENTITY#", '/'),
+		Entity: pk.text(""),
+		Child:  sk.text(""),
+	}
+	return k, pk.done() && sk.done()
 }
 
 // BucketKey addresses a bucket item: the token buckets of one entity, resource and shard, one for each limit.
@@ -322,8 +358,8 @@ func ParseResourceRegistryKey(key store.Key) (ResourceRegistryKey, bool) {
 	return k, pk.done() && key.SK == "#RESOURCES"
 }
 
-// EntityConfigRegistryKey addresses an entity config registry item: how many entities have limits of their own, for
-// each resource.
+// EntityConfigRegistryKey addresses an entity config registry item: for each resource, how many entities have limits of
+// their own.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #ENTITY_CONFIG_RESOURCES
@@ -468,8 +504,8 @@ func ParseNamespaceIDKey(key store.Key) (NamespaceIDKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
-// StreamLeaseKey addresses a stream lease item: how far the consumers of the change stream have come in one partition,
-// and which of them has it.
+// StreamLeaseKey addresses a stream lease item: how far one partition of the change stream is applied, and which
+// consumer has it.
 //
 //	PK = _/SYSTEM#
 //	SK = #STREAM#{partition}
@@ -538,6 +574,17 @@ func QueryChildren(ns, parent string) store.Query {
 		Index:  "GSI1",
 		PK:     ns + "/PARENT#" + parent,
 		Prefix: "CHILD#",
+	}
+}
+
+// QueryChildrenOfEntity asks for the children of a parent, as kept beside its record.
+//
+//	PK = {ns}/ENTITY#{entity}
+//	SK = #CHILD#…
+func QueryChildrenOfEntity(ns, entity string) store.Query {
+	return store.Query{
+		PK:     ns + "/ENTITY#" + entity,
+		Prefix: "#CHILD#",
 	}
 }
 
@@ -634,7 +681,7 @@ func QueryNamespaces() store.Query {
 	}
 }
 
-// QueryNamespaceIDs asks for the namespaces, with those that have lost their name.
+// QueryNamespaceIDs asks for the namespaces, including those that have lost their name.
 //
 //	PK = _/SYSTEM#
 //	SK = #NSID#…

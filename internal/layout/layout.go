@@ -1,9 +1,13 @@
-// Package layout is the layout of the table: the keys, items, conditional writes and queries of every record, and how the
-// state of a bucket becomes items and writes. It makes no call and reads no clock.
+// Package layout is the layout of the table: the keys, items, conditional writes and queries of every record. It turns
+// the state of a bucket into items and writes. It makes no call and reads no clock.
 //
-// The files that end in _gen.go are generated from spec/schema.yaml: keys_gen.go builds keys, parses them and makes
-// queries, items_gen.go encodes and decodes items, exprs_gen.go binds conditional writes, table_gen.go describes the table
-// to stores. Names of attributes stand in these files alone. docs/schema.md is the reference, from the same source.
+// The files that end in _gen.go are generated from spec/schema.yaml:
+//   - keys_gen.go builds keys, parses them and makes queries.
+//   - items_gen.go encodes and decodes items.
+//   - exprs_gen.go binds conditional writes.
+//   - table_gen.go describes the table to stores.
+//
+// Names of attributes stand in these files alone. docs/schema.md is the reference, from the same source.
 //
 // Times in items are [TimeFormat], epoch milliseconds or epoch seconds; the fields of items say which. Amounts in buckets
 // are millitokens.

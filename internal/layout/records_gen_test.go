@@ -15,6 +15,7 @@ var readOnly = map[string]bool{"Burst": true}
 
 var keyKinds = []keyKind{
 	keysOf("entity", ParseEntityKey),
+	keysOf("child", ParseChildKey),
 	keysOf("bucket", ParseBucketKey),
 	keysOf("entity config", ParseEntityConfigKey),
 	keysOf("resource config", ParseResourceConfigKey),
@@ -32,6 +33,9 @@ var keyKinds = []keyKind{
 
 var itemKinds = []itemKind{
 	itemsOf("entity", DecodeEntity, func(it *Entity) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("child", DecodeChild, func(it *Child) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("bucket", DecodeBucket, func(it *Bucket) store.Key {
@@ -206,7 +210,7 @@ var calls = []operationCall{
 		return c.Bind()
 	}},
 	{"AddChild", func() (expr.Bound, error) {
-		return AddChild(1, "x")
+		return AddChild(1)
 	}},
 	{"RemoveEntity", func() (expr.Bound, error) {
 		return RemoveEntity(1)

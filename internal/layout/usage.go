@@ -85,6 +85,6 @@ func CountedEvents(snapshot expr.Item) int64 {
 	return decoded.TotalEvents
 }
 
-// HasUsage reports whether a snapshot can have a figure for a limit: for every one but [bucket.WriteUnits] and those that
-// other programs named as an attribute of the snapshot.
+// HasUsage reports whether a snapshot can have a figure for a limit. It cannot for [bucket.WriteUnits], nor for a limit
+// that another program named as an attribute of the snapshot.
 func HasUsage(limit string) bool { return limit != bucket.WriteUnits && !UsageReserves(limit) }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Admits reports whether a client of a version, which reads and writes a layout, may use the table: the layout of the
-// table has the same major version, and the table asks for no later client.
+// Admits reports whether a client of a version, which reads and writes a layout, may use the table. It may when the
+// layout of the table has the same major version, and the table asks for no later client.
 func (it *Version) Admits(schema, client string) bool {
 	return SameMajor(it.SchemaVersion, schema) && reaches(client, it.ClientMinVersion)
 }

@@ -1,9 +1,12 @@
 // Package protocol takes tokens from buckets that other processes use at the same time, and settles what was taken. It
-// knows the levels of a request, the shards of a bucket and what this process last saw of them, and nothing of how
-// limits are stored or named to users.
+// knows the levels of a request, the shards of a bucket and what this process last saw of them. It does not know how
+// limits are stored, or named to users.
 //
-// A request takes this way: [Engine.Take] makes the levels (take.go), takes from each of them side by side, from one
-// shard (shard.go) or from several (shards.go), and tells a rejection from a view of all of them (refuse.go). What was
-// taken is a [Receipt], which a [Settlement] corrects (settle.go). Callers may share writes (queue.go), and shards divide
-// and join behind them (resize.go).
+// A request takes this way:
+//   - [Engine.Take] makes the levels (take.go).
+//   - It takes from all levels side by side, each from one shard (shard.go) or from several (shards.go).
+//   - It tells a rejection from a view of all of them (refuse.go).
+//   - What was taken is a [Receipt], which a [Settlement] corrects (settle.go).
+//
+// Callers may share writes (queue.go), and shards divide and join in the background (resize.go).
 package protocol

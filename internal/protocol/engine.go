@@ -24,7 +24,7 @@ type Options struct {
 	Freshness    func([]bucket.Params) int64 // δ of a bucket, milliseconds
 	MaxShards    int
 	RejectionAge time.Duration // of the oldest image that a rejection may be decided from; 0 for none older than the request
-	Coalesce     bool          // callers of one process share writes
+	WritesAtOnce int           // of one bucket, each of one caller, before others wait to share one; 0 for no sharing
 	Buckets      int           // that are remembered
 	MaxLead      time.Duration // of a refill stamp before it is set back
 	SettleLimit  time.Duration // of writes that outlive the caller's context

@@ -117,8 +117,8 @@ func (e *Engine) decode(s *shard, item expr.Item, asked int64) (*image, error) {
 }
 
 // observe remembers an item that a call returned, and returns its image, or a later one that came meanwhile. known is
-// the image before the call, which is earlier whatever it shows: an item that was deleted and created again counts its
-// writes anew.
+// the image before the call. It counts as the earlier one whatever it shows, since an item that was deleted and created
+// again counts its writes anew.
 func (e *Engine) observe(s *shard, item expr.Item, asked int64, known *image) (*image, error) {
 	next, err := e.decode(s, item, asked)
 	if err != nil {
@@ -128,8 +128,9 @@ func (e *Engine) observe(s *shard, item expr.Item, asked int64, known *image) (*
 	return s.remember(next, known), nil
 }
 
-// remember keeps the later of an image and the one that is remembered, and returns it. A later state was the item's after
-// the earlier one was asked for, whenever it was asked for itself.
+// remember keeps the later of an image and the one that is remembered, and returns it. A later state was the item's
+// after the call for the earlier one began, whenever its own call began. It is then remembered with the time of the
+// later call.
 func (s *shard) remember(next, known *image) *image {
 	for {
 		last, latest := s.image.Load(), next
@@ -155,8 +156,8 @@ func (i *image) state() *bucket.State {
 	return &i.State
 }
 
-// newer reports whether an image shows a later state of the same item than another: every write of this program is
-// counted, and writes of others move the refill stamp.
+// newer reports whether an image shows a later state of the same item than another. It goes by the count of writes,
+// which every write of this program raises, then by the refill stamp, which writes of other programs move.
 func (i *image) newer(than *image) bool {
 	if more := i.Writes() - than.Writes(); more != 0 {
 		return more > 0
@@ -167,8 +168,8 @@ func (i *image) newer(than *image) bool {
 // since reports whether an image shows the item after an epoch.
 func (i *image) since(epoch int64) bool { return i.asked > epoch }
 
-// count returns the number of shards that the bucket is divided into at a shard, as last seen; 0 when the shard was not
-// seen or is not there.
+// count returns the number of shards that the bucket is divided into at a shard, as last seen. It is 0 when the shard
+// was not seen or does not exist.
 func (s *shard) count() int {
 	if i := s.image.Load(); i != nil && i.exists {
 		return i.Count()
@@ -179,8 +180,8 @@ func (s *shard) count() int {
 // divided reports whether the bucket has more than one shard, as last seen.
 func (b *Bucket) divided() bool { return b.shard(0).count() > 1 }
 
-// walk calls fn for each shard of the bucket with its image, nil when it was not seen: the first one, and those that the
-// images of the others tell of. Images of other shards, which were merged, do not count.
+// walk calls fn for each shard of the bucket with its image, which is nil when the shard was not seen. The shards are
+// the first one, and those that their images tell of in turn. Images of other shards, which were merged, do not count.
 func (b *Bucket) walk(fn func(*shard, *image)) {
 	var space [32]int
 	numbers := append(space[:0], 0)
@@ -194,8 +195,8 @@ func (b *Bucket) walk(fn func(*shard, *image)) {
 	}
 }
 
-// states appends the shards of the bucket as last seen, none for one that does not exist, and reports whether all of them
-// were seen.
+// states appends the shards of the bucket as last seen, and reports whether all of them were seen. It leaves out shards
+// that do not exist.
 func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bool) {
 	complete = true
 	if first := b.shard(0).image.Load(); first == nil || first.Count() == 1 { // no closure for the most frequent case

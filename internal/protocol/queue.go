@@ -9,14 +9,19 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A writeQueue lets callers of one process share writes of one bucket, or of one shard: those that come while a write is
-// under way wait for it, and go together in the next one. A caller that finds no write under way does not wait. The zero
-// value is ready.
+// A writeQueue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way,
+// each caller writes at once by itself. Callers that come later wait, and share the next write. The zero value is ready.
 type writeQueue struct {
 	mu      sync.Mutex
-	busy    bool
-	waiting []*waiter
+	alone   int       // writes under way, each of one caller
+	serving bool      // a goroutine writes for those who wait
+	crowded bool      // the last shared write was of so many that one write under way is enough
+	waiting []*waiter // in the order in which their requests came
 }
+
+// crowd is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
+// write is under way: two writes serve them all, where each would have its own.
+const crowd = 8
 
 // A waiter is a caller that waits for a write that it shares.
 type waiter struct {
@@ -47,21 +52,58 @@ func (q *writeQueue) length() int {
 	return len(q.waiting)
 }
 
-// do writes what a caller wants alone when no write is under way, or waits to share one. A caller whose context ends does
-// not disturb the others: it leaves the queue, or if the write is under way what it took is given back. A correction,
-// which may not be written twice, waits for the outcome then.
-func (e *Engine) do(ctx context.Context, w *waiter) error {
-	q := w.queue
+// begin reports whether a caller has a write of its own, which [Engine.finish] ends.
+func (q *writeQueue) begin(most int) bool {
 	q.mu.Lock()
-	if !q.busy {
-		q.busy = true
-		q.mu.Unlock()
+	defer q.mu.Unlock()
+	return q.mayBegin(most)
+}
+
+// mayBegin is begin for a queue that is locked.
+func (q *writeQueue) mayBegin(most int) bool {
+	if q.crowded {
+		most = 1
+	}
+	if q.serving || len(q.waiting) > 0 || q.alone >= most {
+		return false
+	}
+	q.alone++
+	return true
+}
+
+// join puts a waiter into the queue, in the order in which requests came. A request that begins anew thus keeps its place,
+// and is not passed again and again. join returns false when the waiter need not wait any more, and may write by itself.
+func (q *writeQueue) join(w *waiter, most int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mayBegin(most) {
+		return false
+	}
+	at := len(q.waiting)
+	for ; at > 0 && w.began() < q.waiting[at-1].began(); at-- {
+	}
+	q.waiting = slices.Insert(q.waiting, at, w)
+	return true
+}
+
+// began returns the epoch when the request of a waiter came; 0 for a correction, all of which go together.
+func (w *waiter) began() int64 {
+	if w.level == nil {
+		return 0
+	}
+	return w.level.began
+}
+
+// shareWrite lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the
+// others. Before the write begins, the caller leaves the queue. After that, what it took is given back; a correction waits
+// for the outcome instead, since it may not be written twice.
+func (e *Engine) shareWrite(ctx context.Context, w *waiter) error {
+	q := w.queue
+	w.done = make(chan error, 1)
+	if !q.join(w, e.options.WritesAtOnce) {
 		defer e.finish(ctx, q)
 		return e.direct(ctx, w)
 	}
-	w.done = make(chan error, 1)
-	q.waiting = append(q.waiting, w)
-	q.mu.Unlock()
 	select {
 	case err := <-w.done:
 		return err
@@ -81,7 +123,7 @@ func (e *Engine) direct(ctx context.Context, w *waiter) error {
 	return e.takeDirect(ctx, w.level, w.taking)
 }
 
-// leave lets a waiter give up; false when the outcome is known or has to be waited for.
+// leave lets a waiter give up. It returns false when the outcome is known or has to be waited for.
 func (q *writeQueue) leave(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -93,10 +135,10 @@ func (q *writeQueue) leave(w *waiter) bool {
 	return w.abandoned
 }
 
-// finish ends a write, and begins the next one if callers wait for it. The next one goes on in the background, which
-// closing the engine waits for.
+// finish ends a write of one caller. When others wait and are not served yet, it begins the write that they share, in the
+// background, which closing the engine waits for.
 func (e *Engine) finish(ctx context.Context, q *writeQueue) {
-	waiters := q.takeWaiting()
+	waiters := q.end()
 	if len(waiters) == 0 {
 		return
 	}
@@ -116,13 +158,31 @@ func (e *Engine) finish(ctx context.Context, q *writeQueue) {
 	}()
 }
 
-// takeWaiting claims those who wait. When there are none, the queue is idle.
+// end counts a write of one caller as done, and claims the waiters of the queue unless they are served already.
+func (q *writeQueue) end() []*waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.alone--
+	if q.serving {
+		return nil
+	}
+	return q.claim()
+}
+
+// takeWaiting claims the waiters of the queue. Without any, the queue is not served any more.
 func (q *writeQueue) takeWaiting() []*waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.claim()
+}
+
+// claim is takeWaiting for a queue that is locked.
+func (q *writeQueue) claim() []*waiter {
 	waiters := q.waiting
-	q.waiting = nil
-	q.busy = len(waiters) > 0
+	q.waiting, q.serving = nil, len(waiters) > 0
+	if q.serving {
+		q.crowded = len(waiters) >= crowd
+	}
 	for _, w := range waiters {
 		w.claimed = true
 	}
@@ -154,47 +214,68 @@ func (l *Limits) sameAs(other *Limits) bool {
 	return l == other || l.Config.Equal(&other.Config) && l.Owner == other.Owner && l.Own == other.Own
 }
 
-// takeBatch takes for waiters of equal limits in one write. When they ask for more than there is, those that fit are
-// served together, first come first served, and the others by what the bucket was seen to have then.
+// moreWrites bounds the writes after the first one of a batch that does not fit.
+const moreWrites = 2
+
+// takeBatch takes for waiters of equal limits in one write. When they ask for more than the bucket has, the next write is
+// for those that fit, first come first served. When another process comes first, one more write follows. The others fall
+// short by what the bucket was seen to have after they came. [Engine.Take] begins anew for one that fits after all.
 func (e *Engine) takeBatch(ctx context.Context, waiters []*waiter) {
+	var short []*waiter
+	err := e.takeTogether(ctx, waiters)
+	for range moreWrites {
+		if !errors.Is(err, errShort) || len(waiters) == 1 {
+			break
+		}
+		fit, rest := e.fitting(waiters)
+		if len(fit) == 0 {
+			break
+		}
+		waiters, short = fit, append(short, rest...)
+		err = e.takeTogether(ctx, waiters)
+	}
+	e.deliverAll(ctx, waiters, err)
+	e.deliverAll(ctx, short, errShort)
+}
+
+// takeTogether takes for waiters of equal limits in one write, all or none.
+func (e *Engine) takeTogether(ctx context.Context, waiters []*waiter) error {
+	if len(waiters) == 1 {
+		return e.takeDirect(ctx, waiters[0].level, waiters[0].taking)
+	}
 	whole, err := joined(waiters)
-	if len(waiters) == 1 || err != nil {
-		e.takeEach(ctx, waiters)
-		return
+	if err != nil { // more than can be counted, and so more than there is
+		return errShort
 	}
 	var to taking
-	err = e.takeDirect(ctx, &whole, &to)
-	if errors.Is(err, errShort) {
-		fit, rest := e.fitting(&whole, waiters)
-		if len(fit) == len(waiters) || len(fit) <= 1 {
-			e.takeEach(ctx, waiters)
-			return
+	if err := e.takeDirect(ctx, &whole, &to); err != nil {
+		return err
+	}
+	if len(to.parts) == 1 {
+		for _, w := range waiters {
+			w.taking.took(w.level, to.parts[0].shard, w.level.demand.Amounts)
 		}
-		e.takeBatch(ctx, fit)
-		e.takeEach(ctx, rest)
-		return
+		return nil
 	}
 	parts := make([][]bucket.Amount, len(to.parts))
 	for i, p := range to.parts {
 		parts[i] = slices.Clone(p.amounts)
 	}
 	for _, w := range waiters {
-		if err == nil {
-			w.taking.took(w.level, nil, nil)
-			for i, amounts := range bucket.Portion(parts, w.level.demand.Amounts) {
-				if len(amounts) > 0 {
-					w.taking.parts = append(w.taking.parts, shardAmounts{to.parts[i].shard, amounts})
-				}
+		w.taking.took(w.level, nil, nil)
+		for i, amounts := range bucket.Portion(parts, w.level.demand.Amounts) {
+			if len(amounts) > 0 {
+				w.taking.parts = append(w.taking.parts, shardAmounts{to.parts[i].shard, amounts})
 			}
 		}
-		e.deliver(ctx, w, err)
 	}
+	return nil
 }
 
-// takeEach takes for waiters one by one.
-func (e *Engine) takeEach(ctx context.Context, waiters []*waiter) {
+// deliverAll tells waiters the same outcome.
+func (e *Engine) deliverAll(ctx context.Context, waiters []*waiter, err error) {
 	for _, w := range waiters {
-		e.deliver(ctx, w, e.takeDirect(ctx, w.level, w.taking))
+		e.deliver(ctx, w, err)
 	}
 }
 
@@ -212,7 +293,8 @@ func joined(waiters []*waiter) (whole level, err error) {
 }
 
 // fitting divides waiters into those whose demands fit into what the bucket was last seen to have, and the others.
-func (e *Engine) fitting(l *level, waiters []*waiter) (fit, rest []*waiter) {
+func (e *Engine) fitting(waiters []*waiter) (fit, rest []*waiter) {
+	l := waiters[0].level
 	demands := make([]*bucket.Demand, len(waiters))
 	for i, w := range waiters {
 		demands[i] = &w.level.demand

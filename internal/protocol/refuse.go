@@ -7,8 +7,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// foreseen reports whether the last images of a level, as old as they are, reject its demand: then it is cheaper to look
-// again before the other levels are taken from.
+// foreseen reports whether the last images of a level, however old, reject its demand. Then it is cheaper to look again
+// before the other levels are taken from.
 func (e *Engine) foreseen(levels []level) bool {
 	now := e.now()
 	for i := range levels {
@@ -40,13 +40,15 @@ func (e *Engine) covered(l *level) bool {
 	return l.demand.Empty() || l.limits.Config.Covers(states, &l.demand, e.now())
 }
 
-// refuse returns the rejection of levels one of which falls short, told from a view of all of them: each shard as it was
-// seen since the request came, or recently enough for a rejection from memory. What is not, is read; what differs from its
-// configured limits is brought in line, so that what is told is what will happen. It returns errRoom when the view shows
-// enough tokens after all.
+// refuse returns the rejection of levels one of which falls short, told from a view of all of them. The view has each
+// shard as it was seen since the request came, or recently enough for a rejection from memory. refuse reads the other
+// shards. It brings items in line that differ from their configured limits, so that the status it tells holds. It
+// returns errRoom when the view shows enough tokens after all.
 //
-// An outage changes no rejection: a level that was proven to fall short rejects the request though the others cannot be
-// read, and a level that falls short by its configured limits does though its item cannot be brought in line.
+// An outage does not turn a rejection into another error:
+//   - A level that was proven to fall short rejects the request, though the others cannot be read.
+//   - So do the last images, however old, when the read of the shards is throttled.
+//   - A level that falls short by its configured limits rejects it, though its item cannot be brought in line.
 func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error {
 	if err := e.refresh(ctx, levels); err != nil {
 		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && e.foreseen(levels)) {
@@ -89,15 +91,13 @@ func (e *Engine) statuses(levels []level) []LevelStatus {
 	return told
 }
 
-// refresh reads the shards of levels that were not seen recently enough, those of all levels together: one consistent
-// batch read, and one more for each level of a tree that was not known.
+// refresh reads the shards of levels that were not seen recently enough, those of all levels together. It makes one
+// consistent batch read, and one more for each level of a tree that was not known.
 func (e *Engine) refresh(ctx context.Context, levels []level) error {
 	for range maxRounds {
 		var stale []*shard
 		for i := range levels {
-			if l := &levels[i]; !l.demand.Empty() {
-				stale = append(stale, l.bucket.view(e.seenFor(l)).stale...)
-			}
+			stale = append(stale, levels[i].bucket.view(e.seenFor(&levels[i])).stale...)
 		}
 		if len(stale) == 0 {
 			return nil
@@ -112,8 +112,8 @@ func (e *Engine) refresh(ctx context.Context, levels []level) error {
 // maxRounds bounds the reads of one view: the tree has at most six levels.
 const maxRounds = 8
 
-// Status returns where the limits of an entity and resource stand, and with family those of its parents: a consistent
-// read of every shard. It writes nothing.
+// Status returns where the limits of an entity and resource stand, and with family those of its parents. It makes a
+// consistent read of every shard, and writes nothing.
 func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
 	levels, err := e.look(ctx, r, family)
 	if err != nil {

@@ -48,8 +48,8 @@ func (t *throttleCount) hit(now int64) bool {
 	return t.times.Add(1) >= sustained
 }
 
-// splitIfThrottled divides a shard whose writes DynamoDB throttles again and again: its write units may not fall short
-// then, since they count the writes that were done.
+// splitIfThrottled divides a shard whose writes DynamoDB throttles again and again. Its write units need not fall short
+// then, since they count only the writes that were done.
 func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *image, err error) {
 	if !e.table.Partitioned() || !i.exists || !IsThrottled(err) {
 		return

@@ -35,7 +35,7 @@ type shardAmounts struct {
 	amounts []bucket.Amount
 }
 
-// took notes what was taken of a shard of a level; of none so far when that is nil.
+// took notes what was taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
 func (t *taking) took(l *level, s *shard, amounts []bucket.Amount) {
 	t.bucket, t.limits, t.parts = l.bucket, l.limits, nil
 	if s != nil {
@@ -141,9 +141,9 @@ func (t *taking) returns(due []correction) []correction {
 	return due
 }
 
-// Correct returns the settlement of corrections of what the entity itself consumed: positive for more, negative for less.
-// Each level is charged for those limits that it had when it was taken from, and gets back at most what was taken of it,
-// each shard what it gave.
+// Correct returns the settlement of corrections of what the entity itself consumed: positive for more, negative for
+// less. Each level is charged for those limits that it had when it was taken from. Each shard gets back at most what it
+// gave.
 func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	var s Settlement
 	for i := range r.takings {
@@ -186,8 +186,8 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 // left returns what part at took of a limit.
 func (t *taking) left(at int, limit string) int64 { return bucket.Of(t.parts[at].amounts, limit) }
 
-// Settle writes what is due, to every shard side by side. It is bounded by the context. What provably was not written
-// stays due, and is written by the next call; the error is about all of it.
+// Settle writes what is due, to every shard side by side, bounded by the context. What provably was not written stays
+// due, and is written by the next call. The error joins those of all shards.
 func (e *Engine) Settle(ctx context.Context, s *Settlement) error {
 	if len(s.due) == 0 {
 		return nil
@@ -228,14 +228,20 @@ func (e *Engine) settle(ctx context.Context, c *correction) error {
 	if s == nil {
 		s = e.draw(c.bucket)
 	}
-	if !e.options.Coalesce {
+	q := &s.queue
+	switch {
+	case e.options.WritesAtOnce == 0:
 		return e.settleDirect(ctx, c, s, c.amounts)
+	case q.begin(e.options.WritesAtOnce):
+		defer e.finish(ctx, q)
+		return e.settleDirect(ctx, c, s, c.amounts)
+	default:
+		return e.shareWrite(ctx, &waiter{queue: q, correction: c, shard: s})
 	}
-	return e.do(ctx, &waiter{queue: &s.queue, correction: c, shard: s})
 }
 
-// settleDirect writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a shard
-// of a divided bucket falls short, all of them pay: a debt of one alone would keep the others from nothing.
+// settleDirect writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a
+// shard of a divided bucket falls short, all of them pay, since a debt of one alone would not hold the others back.
 func (e *Engine) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
 	for {
 		err := e.settleOnShard(ctx, c, s, amounts)

@@ -14,9 +14,9 @@ import (
 // plans are reused: a plan holds its steps, and nothing keeps it once its write is bound.
 var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 
-// takeFromShard takes the demand of a level from one shard: it decides from the last image, sends the write, and on a
-// failed condition decides again from the image that came back. It returns errShort when the shard falls short, by the
-// level's limits; an item that differs from them is brought in line before the rejection is told, see refuse.
+// takeFromShard takes the demand of a level from one shard. It decides from the last image and sends the write. On a
+// failed condition it decides again from the image that came back. It returns errShort when the shard falls short by
+// the level's limits. An item that differs from those is brought in line before the rejection is told, see refuse.
 //
 // Freshness is judged against the time the call began. Judged against each attempt, every lost race would make the stamp
 // stale again, and N writers would cost N attempts.
@@ -83,16 +83,16 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 	return ErrContended
 }
 
-// recent reports whether a rejection may be told from an image: it shows the item after the request came, or it is not
-// older than the age that is allowed.
+// recent reports whether a rejection may be told from an image. It may when the image shows the item after the request
+// came, or is not older than the age that is allowed.
 func (e *Engine) recent(i *image, began, now int64) bool {
 	age := now - i.seenAt
 	return i.since(began) || i.asked > 0 && age >= 0 && age < e.options.RejectionAge.Milliseconds()
 }
 
-// confirm returns the limits by which an item is brought in line that differs from those known: limits that were read
-// after the image arrived. Another process may have known of a change first, and its change must not be undone. When they
-// are not those of the level, the level is outdated.
+// confirm returns the limits by which an item that differs from the known ones is brought in line. They were read after
+// the image arrived, since another process may have known of a change first, and its change must not be undone. When
+// they are not those of the level, the level is outdated.
 func (e *Engine) confirm(ctx context.Context, l *level, known *Limits, i *image) (*Limits, error) {
 	if known.Own || known.Epoch > i.arrived || known.Config.Matches(&i.State) {
 		return known, nil
@@ -107,8 +107,8 @@ func (e *Engine) confirm(ctx context.Context, l *level, known *Limits, i *image)
 	return latest, nil
 }
 
-// loadShard reads a shard of which there is no image: the first one together with the limits, as far as they are not in
-// memory, unless it has to be read again.
+// loadShard reads a shard that this process has no image of. The first shard comes together with the limits when those
+// are not in memory, unless again says that it has to be read once more.
 func (e *Engine) loadShard(ctx context.Context, b *Bucket, s *shard, again bool) (*image, error) {
 	if s.Shard == 0 && !again {
 		if _, err := e.options.Source.For(ctx, b); err != nil {
@@ -129,9 +129,10 @@ func (e *Engine) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 	return errNoShard
 }
 
-// write sends a plan that was made from an image; it returns the image that it left, or failed on: nil when that is not
-// known. A plan that moves the refill stamp takes turns with those of other goroutines: all but one of them would fail.
-// When another one has moved it meanwhile, nothing is sent. A write that met a transaction is a lost race.
+// write sends a plan that was made from an image. It returns the image that the plan left, or failed on; nil when that
+// is not known. A plan that moves the refill stamp takes turns with those of other goroutines, since all but one of
+// them would fail. When another one has moved it meanwhile, nothing is sent. A write that met a transaction is a lost
+// race.
 func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
 		leave, err := s.enter(ctx)
@@ -196,7 +197,7 @@ func (e *Engine) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	return images, nil
 }
 
-// expire has a store without an expiry of its own delete some of the buckets that have expired, as new ones come.
+// expire deletes some of the buckets that have expired, as new ones come, in a store without an expiry of its own.
 func (e *Engine) expire(ctx context.Context) {
 	if err := e.table.Expire(ctx, e.options.Now()); err != nil {
 		e.options.Logger.Warn("zlimit: expired buckets could not be deleted", "error", err)

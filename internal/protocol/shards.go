@@ -17,8 +17,8 @@ import (
 // again.
 const rateTime = 10 * time.Second
 
-// evenTime is how old an image of a shard may be by which shards are found uneven, and how long this process does not try
-// again to make them even when other writers came first.
+// evenTime is how old an image of a shard may be by which shards are found uneven. When other writers came first, this
+// process does not try to make them even again for as long.
 const evenTime = time.Second
 
 // draw returns a shard at random: each leaf of the tree as often as its share says. A leaf that is not known yet is
@@ -70,8 +70,8 @@ func (e *Engine) isUneven(l *level, s *shard) bool {
 	return !late && at >= 0 && l.limits.Config.Uneven(states, at, &l.demand, now)
 }
 
-// takeEvenly takes the demand of a level from all its shards, and leaves them even; false when other writers came first,
-// which is left alone for a while.
+// takeEvenly takes the demand of a level from all its shards, and leaves them even. It returns false when other writers
+// came first, and this process then leaves the shards uneven for evenTime.
 func (e *Engine) takeEvenly(ctx context.Context, l *level, to *taking) (done bool, err error) {
 	v, err := e.viewInLine(ctx, l, e.seenSince(e.NextEpoch()))
 	if err != nil {
@@ -88,9 +88,9 @@ func (e *Engine) takeEvenly(ctx context.Context, l *level, to *taking) (done boo
 	return done, err
 }
 
-// takeFromShards takes the demand of a level that one shard falls short of from the shards together: what the undivided
-// bucket would admit is admitted. It looks at them all, and takes the demand from one that has all of it, or what each has
-// of it in one transaction.
+// takeFromShards takes the demand of a level that one shard falls short of from the shards together, so that it admits
+// what the undivided bucket would. It looks at them all. It takes the demand from one that has all of it, or what each
+// has of it in one transaction.
 func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error {
 	c := &l.limits.Config
 	seen := e.seenFor(l)
@@ -189,8 +189,8 @@ func (e *Engine) seenFor(l *level) func(*image) bool {
 
 // view returns what is known of the shards of a bucket, and which of them have to be read.
 //
-// Shards are not read at one moment. One that is missing where the tree has it was divided or joined meanwhile: it and its
-// origin are read again. One that is missing then as well is lost.
+// Shards are not read at one moment. A shard that is missing where the tree has it was divided or joined meanwhile. It
+// and its origin are read again. A shard that is missing then as well is lost.
 func (b *Bucket) view(seen func(*image) bool) (v view) {
 	b.walk(func(s *shard, i *image) {
 		switch {
@@ -207,8 +207,8 @@ func (b *Bucket) view(seen func(*image) bool) (v view) {
 	return v
 }
 
-// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen recently enough: one
-// consistent batch read, and one more for each level of the tree that was not known.
+// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen recently enough.
+// That is one consistent batch read, and one more for each level of the tree that was not known.
 func (e *Engine) viewInLine(ctx context.Context, l *level, seen func(*image) bool) (view, error) {
 	v := l.bucket.view(seen)
 	for ; len(v.stale) > 0; v = l.bucket.view(seen) {

@@ -35,9 +35,10 @@ const MaxDepth = 8
 // came back.
 const maxRestarts = 8
 
-// Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. It returns a [*RejectedError] when a limit falls short, a
-// [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided,
-// [ErrContended], and errors of the store or the context.
+// Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. Its errors are:
+//   - a [*RejectedError] when a limit falls short;
+//   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided;
+//   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 	began := e.NextEpoch()
 	for attempt := range maxRestarts {
@@ -101,8 +102,8 @@ func (e *Engine) firstLevel(ctx context.Context, r *Request, began int64) (level
 	return level{b, limits, bucket.Demand{Amounts: r.Amounts}, began}, nil
 }
 
-// limitsOf returns the limits that hold for a request: its own, with the stored owner, or the stored ones. That there are
-// none is told from a consistent read alone.
+// limitsOf returns the limits that hold for a request: its own, with the stored owner, or the stored ones. Only a
+// consistent read can tell that no limits are stored.
 func (e *Engine) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, error) {
 	stored, err := e.options.Source.For(ctx, b)
 	switch {
@@ -144,7 +145,8 @@ func (l *Limits) only(amounts []bucket.Amount) []bucket.Amount {
 }
 
 // takeLevels takes from every level, or from none: what was taken of some is given back when another one falls short.
-// Levels are taken from side by side, and none cancels another on its way, whose outcome would be unknown then.
+// It takes from all levels side by side. None cancels another that is under way, since the outcome of that one would be
+// unknown then.
 func (e *Engine) takeLevels(ctx context.Context, levels []level, takings []taking) error {
 	if len(levels) == 1 {
 		err := e.take(ctx, &levels[0], &takings[0])
@@ -162,7 +164,7 @@ func (e *Engine) takeLevels(ctx context.Context, levels []level, takings []takin
 		return err
 	}
 	errs := make([]error, len(levels))
-	var group errgroup.Group // the zero group cancels nobody
+	var group errgroup.Group // the zero group cancels no other goroutine
 	for i := range levels {
 		group.Go(func() error {
 			errs[i] = e.take(ctx, &levels[i], &takings[i])
@@ -177,7 +179,7 @@ func (e *Engine) takeLevels(ctx context.Context, levels []level, takings []takin
 }
 
 // failure returns why levels were not taken from. A level that falls short rejects the request, whatever became of the
-// others: it would be rejected, too, if they had answered.
+// others. The request would be rejected, too, if they had answered.
 func (e *Engine) failure(ctx context.Context, levels []level, errs []error) error {
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {
 		return e.refuse(ctx, levels, true)
@@ -209,7 +211,7 @@ func (e *Engine) compensate(ctx context.Context, takings []taking, errs []error)
 			})
 		}
 	}
-	_ = group.Wait() // nobody fails
+	_ = group.Wait() // the functions return no error
 }
 
 // giveBack returns what was taken of one level. A failure is counted and logged: it changes nothing for the request.
@@ -221,7 +223,8 @@ func (e *Engine) giveBack(ctx context.Context, t *taking) {
 	}
 }
 
-// createLevels takes from levels none of which has an item yet, in one transaction; false when that is not so.
+// createLevels takes from levels none of which has an item yet, in one transaction. It returns false when a level has
+// one.
 func (e *Engine) createLevels(ctx context.Context, levels []level, takings []taking) (done bool, err error) {
 	now := e.now()
 	writes, plans := make([]store.Write, len(levels)), make([]bucket.Plan, len(levels))
@@ -247,7 +250,7 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 	for i := range levels {
 		first := levels[i].bucket.shard(0)
 		created := plans[i].Item
-		created.Limits = slices.Clone(created.Limits) // the plan's own
+		created.Limits = slices.Clone(created.Limits) // they lie in the memory of the plan
 		first.remember(&image{State: created, exists: true, seenAt: now, asked: asked, arrived: e.NextEpoch()}, nil)
 		takings[i].took(&levels[i], first, levels[i].demand.Amounts)
 	}
@@ -261,10 +264,16 @@ func (e *Engine) take(ctx context.Context, l *level, to *taking) error {
 		to.took(l, nil, l.demand.Amounts)
 		return nil
 	}
-	if !e.options.Coalesce {
+	q := &l.bucket.queue
+	switch {
+	case e.options.WritesAtOnce == 0:
 		return e.takeDirect(ctx, l, to)
+	case q.begin(e.options.WritesAtOnce):
+		defer e.finish(ctx, q)
+		return e.takeDirect(ctx, l, to)
+	default:
+		return e.shareWrite(ctx, &waiter{queue: q, level: l, taking: to})
 	}
-	return e.do(ctx, &waiter{queue: &l.bucket.queue, level: l, taking: to})
 }
 
 // takeDirect takes the demand of a level from a shard drawn at random, or where that falls short from several.

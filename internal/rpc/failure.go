@@ -1,5 +1,5 @@
-// Package rpc is what the interceptors of gRPC and of Connect share: how an error of the limiter reads to the peer, and how
-// a lease ends.
+// Package rpc is shared by the interceptors of gRPC and of Connect. It says how an error of the limiter reads to the
+// peer, and how a lease ends.
 package rpc
 
 import (
@@ -71,8 +71,8 @@ func Violations(err *zlimit.ExceededError) []Violation {
 	return all
 }
 
-// Pushback returns the value of grpc-retry-pushback-ms for a rejection, by gRFC A6: the milliseconds after which a client
-// may try again, or -1 where no time helps.
+// Pushback returns the value of grpc-retry-pushback-ms for a rejection, by gRFC A6. It is the milliseconds after which
+// a client may try again, or -1 where no time helps.
 func Pushback(err *zlimit.ExceededError) string {
 	if !err.Possible() {
 		return "-1"

@@ -21,15 +21,15 @@ func SequenceOf(number string) Sequence {
 // A Change is one change of an item, as the change stream of a store tells it.
 type Change struct {
 	Key Key
-	// Old and New are the whole item, with its key, before and after the change; nil where there was, or is, none.
+	// Old and New are the whole item, with its key, before and after the change; nil where it did not exist.
 	Old, New expr.Item
 	Sequence Sequence
-	// Stream names the stream where a store may have several, one after another, each with sequences of its own: a later
-	// one has a greater name of the same length.
+	// Stream names the stream where a store may have several, one after another, each with sequences of its own. A later
+	// stream has a greater name of the same length.
 	Stream string
 	// At is the time of the change by the clock of the store. DynamoDB tells whole seconds.
 	At time.Time
-	// Expired tells that the store deleted the item because its time had come.
+	// Expired tells that the store deleted the item because it had expired.
 	Expired bool
 }
 
@@ -40,35 +40,36 @@ var ErrNoStream = errors.New("no change stream")
 // ends hands its items over to its children, whose changes come after its own.
 type Partition struct {
 	ID     string
-	Parent string // "" for none; a parent that the store has forgotten may be named still
+	Parent string // "" for none; may name a parent that the store has forgotten
 }
 
 // A Position is a place in a partition. The zero value is its beginning.
 type Position struct {
 	After Sequence // the change that was read last
-	// Iterator is where the store itself goes on. It may be lost, or be too old: After is enough to find the place again.
+	// Iterator is where the store itself goes on. It may be lost, or be too old, since After is enough to find the place
+	// again.
 	Iterator string
 }
 
 // A ChangePage is a part of a partition.
 type ChangePage struct {
-	Changes []Change // in the order of their sequences; none does not mean that no more are there
+	Changes []Change // in the order of their sequences; may be empty before the end
 	Next    Position // where to go on
 	End     bool     // the partition has ended, and this is the last of it
-	// Gap tells that the store had forgotten some of what followed the position, perhaps changes. The page starts with the
-	// oldest change that is left.
+	// Gap tells that the store had forgotten a part after the position, perhaps with changes in it. The page starts with
+	// the oldest change that is left.
 	Gap bool
 }
 
 // A Streamer is a store that tells the changes of its items, for about a day after they were made. A transaction yields
 // one change for each item that it changed; a write that leaves the item as it was yields none.
 type Streamer interface {
-	// StartStream turns the stream on where that is the store's own to do, and returns [ErrNoStream] where it is off
-	// otherwise. A stream that nobody reads for a day may be turned off again.
+	// StartStream turns the stream on where the store can do so itself. Elsewhere it returns [ErrNoStream] when the stream
+	// is off. A stream that is not read for a day may be turned off again.
 	StartStream(ctx context.Context) error
 
-	// Partitions returns the partitions that can be read. It returns [ErrNoStream] when the stream is off. A call counts as
-	// reading: a stream whose consumer stands still stays on.
+	// Partitions returns the partitions that can be read. It returns [ErrNoStream] when the stream is off. A call counts
+	// as reading, so that a stream whose consumer stands still stays on.
 	Partitions(ctx context.Context) ([]Partition, error)
 
 	// Changes returns the changes of a partition that follow a position, at most limit of them, which is positive. A

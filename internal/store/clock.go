@@ -2,11 +2,11 @@ package store
 
 import "time"
 
-// A Clock is a store whose replies tell the time. Stores without one are on the machine of their callers, whose clock is
-// theirs.
+// A Clock is a store whose replies tell the time. A store that is no Clock is on the machine of its callers, and shares
+// their clock.
 type Clock interface {
-	// Offset returns what to add to [time.Now] for the time by the store's clock: the least correction that agrees with
-	// the replies, and so 0 where the two clocks may be the same. It is false until a reply has told the time. It is
-	// quick, and safe for concurrent use.
+	// Offset returns what to add to [time.Now] for the time by the store's clock. It is the least correction that agrees
+	// with the replies, and so 0 where the two clocks may be the same. known is false until a reply has told the time.
+	// Offset is quick, and safe for concurrent use.
 	Offset() (offset time.Duration, known bool)
 }

@@ -32,8 +32,8 @@ type Error struct {
 	// Unknown marks writes that may have happened: sent, but not answered. Every other error of a write proves that
 	// nothing was written.
 	Unknown bool
-	// Invalid marks writes that are at fault themselves, and fail whenever they are tried on the item as it is: it would be
-	// too large, or hold what it must not.
+	// Invalid marks writes that are at fault themselves, and fail whenever they are tried on the item as it is. They would
+	// make it too large, or give it a value that it must not hold.
 	Invalid bool
 	// Err is the cause.
 	Err error
@@ -109,8 +109,8 @@ type Throttle struct {
 	Reason, Resource string
 }
 
-// KeyThrottled reports whether the store said that the keys of the call in the table itself are asked for too often, so
-// that dividing an item among several keys would help. It is false where the store told no reason.
+// KeyThrottled reports whether the store said that the keys of the call in the table itself are asked for too often.
+// Dividing an item among several keys would then help. It is false where the store told no reason.
 func (e *Error) KeyThrottled() bool {
 	return slices.ContainsFunc(e.Throttles, func(t Throttle) bool { return t.Limit == OfKey && !t.Index })
 }

@@ -8,8 +8,8 @@ import (
 
 // A Gate bounds how many calls of a store are under way at once; a nil one does not. It is safe for concurrent use.
 //
-// A call that waits for its turn has not been sent: when its context ends, nothing was read or written. Its own time runs
-// from the moment when it is sent, so that a crowd of callers is slow, and no outage.
+// A call that waits for its turn has not been sent: when its context ends, nothing was read or written. Its own time
+// runs from the moment when it is sent, so that many callers at once are slow, but are not taken for an outage.
 type Gate struct {
 	turns chan struct{}
 }
@@ -44,8 +44,8 @@ func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.
 	return late
 }
 
-// enter waits for a turn. A turn that comes when the context has ended is given back; so is one that comes after the
-// deadline, of which a context on a busy machine learns late.
+// enter waits for a turn. It gives a turn back that comes when the context has ended. It also gives one back that comes
+// after the deadline, since a context on a busy machine may end late.
 func (g *Gate) enter(ctx context.Context) error {
 	select {
 	case g.turns <- struct{}{}:

@@ -51,8 +51,8 @@ func (s *Schema) Plan(w *Write, old expr.Item) (Plan, error) {
 	return p, nil
 }
 
-// harmless reports whether an update can neither make a valid item invalid nor move it in an index: most can not, and
-// need no look at the whole item.
+// harmless reports whether an update can neither make a valid item invalid nor move it in an index. Most updates can do
+// neither, and need no look at the whole item.
 func (s *Schema) harmless(b expr.Bound) bool {
 	for _, name := range b.Changes() {
 		if name == "" || s.lengths&(1<<min(len(name), 63)) != 0 && (isKey(name) || s.keys[name]) {

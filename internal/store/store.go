@@ -1,6 +1,6 @@
-// Package store is the boundary between the rate limiter and the place where its items live. A [Store] does what it is
-// told: it reads items, and writes them under conditions that the caller states as [expr] templates. It decides
-// nothing, retries only what provably did not happen, and reports a failed condition as a result, not as an error.
+// Package store is the boundary between the rate limiter and the place where its items live. A [Store] reads items, and
+// writes them under conditions that the caller states as [expr] templates. It makes no decisions, retries only what
+// provably did not happen, and reports a failed condition as a result, not as an error.
 //
 // Three packages implement it: dynamo on a DynamoDB table, sqlite on an embedded database file, memory in the maps of a
 // process.
@@ -50,7 +50,7 @@ const (
 	Update Kind = iota // change the item by the update of Expr, creating it when there is none
 	Put                // replace the item by Item
 	Delete             // delete the item
-	Check              // nothing; in a transaction, the condition alone counts
+	Check              // write nothing; in a transaction, the condition alone counts
 )
 
 // A Write is one conditional write.
@@ -87,7 +87,7 @@ type Result struct {
 	// Applied reports whether the condition held and the write was done.
 	Applied bool
 	// Item is the whole item with its key: as an Update or a Put left it when Applied, and as the condition found it when
-	// not. It is nil where there is none, and after an applied Delete or Check.
+	// not. It is nil where the item does not exist, and after an applied Delete or Check.
 	Item expr.Item
 }
 
@@ -145,8 +145,8 @@ type Expirer interface {
 	Expire(ctx context.Context, now int64) error
 }
 
-// An Immediate store answers every call at once: it waits for no network, no file and no other process, so that nothing is
-// gained by a bound on the time of its calls or on their number.
+// An Immediate store answers every call at once: it waits for no network, no file and no other process. A bound on the
+// time of its calls, or on their number, would gain nothing.
 type Immediate interface {
 	Immediate()
 }
@@ -155,21 +155,20 @@ type Immediate interface {
 // the one that it keeps. Appending to one leaves it as it is. Every method returns an error of package store, as [Error]
 // says, or the context's error when the context ended before the call did anything.
 type Store interface {
-	// Read returns the items at keys, in their order, nil where there is none. consistent asks for a read that sees
-	// every write that returned before it. A repeated key is allowed. One call for up to MaxRead keys.
+	// Read returns the items at keys, in their order, nil where there is none. consistent asks for a read that sees every
+	// write that returned before it. A repeated key is allowed. Read makes one call for up to MaxRead keys.
 	Read(ctx context.Context, keys []Key, consistent bool) ([]expr.Item, error)
 
 	// Write does one write.
 	Write(ctx context.Context, w Write) (Result, error)
 
-	// Transact does up to 100 writes to distinct items, all or none. All results are Applied, or at least one is
-	// not; the images of writes whose condition held in a transaction that was not applied are nil. Applied writes
-	// return no image.
+	// Transact does up to 100 writes to distinct items, all or none. All results are Applied, or at least one is not. A
+	// write whose condition held in a transaction that was not applied has a nil image. Applied writes return no image.
 	Transact(ctx context.Context, writes []Write) ([]Result, error)
 
-	// Delete deletes the items at keys, whatever they hold, where there are any. It is not one write: any of them may be
-	// deleted when it fails, and no error of it is Unknown, since doing it again is safe. A repeated key is allowed. One
-	// call for up to MaxDelete keys.
+	// Delete deletes the items at keys that exist, whatever they hold. It is not one write: any of them may be deleted
+	// when it fails. No error of it is Unknown, since doing it again is safe. A repeated key is allowed. It makes one call
+	// for up to MaxDelete keys.
 	Delete(ctx context.Context, keys []Key) error
 
 	// Query returns one page. An empty page may have a next one.

@@ -6,7 +6,7 @@ type Table struct {
 	TTL     string // the attribute that holds the time of expiry, in epoch seconds
 }
 
-// An Index is a secondary index. Items without both of its attributes are not in it.
+// An Index is a secondary index. It holds only items that have both of its attributes.
 type Index struct {
 	Name     string
 	PK, SK   string // its key attributes

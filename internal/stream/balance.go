@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// look reads the leases and the partitions, takes partitions that nobody has up to a fair share, and gives back what is
-// beyond it. work is the context of what it starts.
+// look reads the leases and the partitions. It takes free partitions up to a fair share, and gives back what is beyond
+// that. work is the context of what it starts.
 func (c *Consumer) look(ctx, work context.Context) {
 	err := c.balance(ctx, work)
 	if ctx.Err() != nil {
@@ -74,10 +74,11 @@ func (c *Consumer) balance(ctx, work context.Context) error {
 	return errors.Join(err, c.announce(ctx, mine == 0))
 }
 
-// open returns the leases, existing or new ones, of the partitions that are to be read: those that are not finished and
-// whose parent is. A lease whose partition is not listed any more is among them, since a consumer has to notice what was
-// lost with it. A partition whose lease cannot be read is not, and neither are its children: nothing says how far it is
-// applied.
+// open returns the leases, existing or new ones, of the partitions that are to be read. A partition is read until it is
+// finished, and after its parent is.
+//
+// A lease whose partition is not listed any more is among them, since a consumer has to notice what was lost with it. A
+// partition whose lease cannot be read is not, and neither are its children, since nothing says how far it is applied.
 func (c *Consumer) open(leases []Lease, partitions []store.Partition) (open []Lease) {
 	known, finished, parents := map[string]bool{}, map[string]bool{}, map[string]string{}
 	for i := range leases {
@@ -94,7 +95,7 @@ func (c *Consumer) open(leases []Lease, partitions []store.Partition) (open []Le
 	}
 	for _, l := range all {
 		parent := parents[l.Partition]
-		ready := !known[parent] || finished[parent] // nobody knows a parent that ended long ago
+		ready := !known[parent] || finished[parent] // a parent that ended long ago is in neither list
 		if l.Broken == "" && !l.Finished && ready && !strings.HasPrefix(l.Partition, waitingMark) {
 			open = append(open, l)
 		}
@@ -113,8 +114,8 @@ func (c *Consumer) share(leases []Lease, open int, now time.Time) int {
 	return (open + len(consumers) - 1) / len(consumers)
 }
 
-// free reports whether a partition can be taken: nobody has it, or nobody has written its lease for a term. One that
-// carries this consumer's name although it does not have it comes from a write whose reply was lost.
+// free reports whether a partition can be taken: its lease has no owner, or was not written for a term. A lease may
+// also carry the name of this consumer, which does not have it. Such a lease comes from a write whose reply was lost.
 func (c *Consumer) free(l *Lease, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +129,7 @@ func (c *Consumer) free(l *Lease, now time.Time) bool {
 	}
 }
 
-// claim takes a partition, unless somebody else is faster.
+// claim takes a partition, unless another consumer is faster.
 func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
 	start := time.Now()
 	before := l.Owner
@@ -159,11 +160,11 @@ func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
 	return true, nil
 }
 
-// announce writes a record that tells the others that this consumer waits for partitions, so that they leave it some;
-// those that have partitions are known by their leases.
+// announce writes a record that tells the other consumers that this one waits for partitions, so that they leave it
+// some. Consumers that have partitions are known by their leases.
 //
-// The record of a process of the same name that has ended is there from the beginning, perhaps withdrawn: the first write
-// finds it, and the second takes it over.
+// An earlier process of the same name may have left its record, perhaps withdrawn. The first write finds that record,
+// and the second takes it over.
 func (c *Consumer) announce(ctx context.Context, waiting bool) error {
 	if !waiting {
 		return nil
@@ -184,7 +185,7 @@ func (c *Consumer) announce(ctx context.Context, waiting bool) error {
 	return nil // another process has the same name
 }
 
-// leave withdraws the record of announce. Nobody minds if that fails.
+// leave withdraws the record of announce. A failure is reported, and does no harm: the record expires.
 func (c *Consumer) leave(ctx context.Context) {
 	if c.waiting.Beats == 0 {
 		return

@@ -1,14 +1,15 @@
 // Package stream consumes the change stream of a store: it hands every change to a function, at least once and for each
 // item in order.
 //
-// Any number of consumers, in any number of processes, share the partitions of a stream. A consumer has a partition while
-// it has its lease, a record of the table that it writes again every third of the term; the same write tells how far it has
-// come. It stops when it could not write for nine tenths of the term, and others take over what was not written for the
-// whole of it. Each process measures by its own clock, and only for how long: clocks that disagree do no harm. Two
-// consumers apply changes of one partition at the same time only if the function goes on after its context has ended.
+// Any number of consumers, in any number of processes, share the partitions of a stream. A consumer has a partition
+// while it has its lease: a record of the table that it writes again every third of the term. The same write tells how
+// far it has come. A consumer stops when it could not write for nine tenths of the term. Others take over a lease that
+// was not written for the whole term. Each process measures durations by its own clock, so clocks that disagree do no
+// harm. Two consumers apply changes of one partition at the same time only if the function goes on after its context
+// has ended.
 //
-// What was applied since the last write is delivered again after a crash, so the function must bear repetition: up to a
-// third of a term and one batch.
+// What was applied since the last write is delivered again after a crash: up to a third of a term and one batch. The
+// function must therefore bear repetition.
 package stream
 
 import (
@@ -24,8 +25,8 @@ import (
 )
 
 // An Apply does what is to be done with changes, which are in the order of the stream. It returns nil when all were
-// applied, else an error for each change, nil where that one was applied. Those that were not are delivered again. When
-// the context ends, the partition has perhaps gone to another consumer: Apply should then return soon.
+// applied, else an error for each change, nil where that one was applied. Changes that were not applied are delivered
+// again. When the context ends, Apply should return soon, since the partition has perhaps gone to another consumer.
 type Apply func(ctx context.Context, changes []store.Change) []error
 
 // A Config says what a [Consumer] consumes and how. Zero values stand for the defaults.
@@ -47,8 +48,8 @@ type Config struct {
 	Grace time.Duration
 	// Patience is the number of times that a change may fail before it counts as stuck; 8 by default, which is some 50 s.
 	Patience int
-	// Skip is asked about a stuck change each time that it fails, and leaves it out by returning true. By default none is:
-	// the partition waits at the change, which is tried once a minute, and its position does not move.
+	// Skip is asked about a stuck change each time that it fails, and leaves it out by returning true. By default no
+	// change is left out: the partition waits at the change, which is tried once a minute, and its position does not move.
 	Skip func(c store.Change, failed error) bool
 	// Report is told what happens; it is called by several goroutines.
 	Report func(Event)

@@ -29,8 +29,8 @@ type holding struct {
 	progress Progress
 }
 
-// newHolding returns the holding of a lease. silence is for how long the lease had not been written before: changes of
-// that time may be unapplied.
+// newHolding returns the holding of a lease. silence is for how long the lease had not been written before. Changes of
+// that time may not be applied.
 func newHolding(c *Consumer, l Lease, since time.Time, silence time.Duration) *holding {
 	return &holding{
 		c: c, partition: l.Partition, since: since, stop: make(chan struct{}), lease: l, position: l.Position,
@@ -38,7 +38,7 @@ func newHolding(c *Consumer, l Lease, since time.Time, silence time.Duration) *h
 	}
 }
 
-// release has the partition given back once the batch under way is applied.
+// release tells the holding to give the partition back once the batch under way is applied.
 func (h *holding) release() { h.once.Do(func() { close(h.stop) }) }
 
 func (h *holding) releasing() bool {
@@ -50,11 +50,11 @@ func (h *holding) releasing() bool {
 	}
 }
 
-// term is for how long a consumer relies on a lease: less than others wait for it, since no two clocks run at quite the
-// same speed.
+// term is for how long a consumer relies on a lease. It is less than others wait for, since no two clocks run at quite
+// the same speed.
 func (h *holding) term() time.Duration { return h.c.Term - h.c.Term/10 }
 
-// run has the partition until its end, until it is to be given back, or until the lease is lost; it tells which.
+// run keeps the partition until its end, until it is to be given back, or until the lease is lost. It returns which.
 func (h *holding) run(ctx context.Context) Kind {
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -84,8 +84,9 @@ func (h *holding) run(ctx context.Context) Kind {
 	}
 }
 
-// save writes the lease with the position reached and a change to it. It returns errLost when the lease is somebody else's,
-// and other errors when it may try again. The write has a condition: it is safe to try even when the lease may be lost.
+// save writes the lease with the position reached and a change to it. It returns errLost when another consumer has the
+// lease, and other errors when it may try again. The write has a condition: it is safe to try even when the lease may
+// be lost.
 func (h *holding) save(ctx context.Context, change func(*Lease)) error {
 	h.mu.Lock()
 	next := h.lease
@@ -207,8 +208,8 @@ func (h *holding) reach(to place) {
 	}
 }
 
-// deliver applies a batch. Changes that fail are tried again, until they succeed or are skipped; it returns false when the
-// partition was lost or is to be given back before that.
+// deliver applies a batch. Changes that fail are tried again, until they succeed or are skipped. deliver returns false
+// when the partition was lost or is to be given back before that.
 func (h *holding) deliver(ctx context.Context, batch []store.Change) bool {
 	pause := firstPause
 	if len(batch) > 0 {

@@ -7,12 +7,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Lease is what consumers have agreed on about one partition: how far its changes are applied, and who applies them. A
-// lease whose partition starts with [waitingMark] is no partition's: it says that a consumer waits for one.
+// A Lease is what consumers have agreed on about one partition: how far its changes are applied, and who applies them.
+// A lease whose partition starts with [waitingMark] belongs to no partition: it says that a consumer waits for one.
 type Lease struct {
 	Partition string
 	Position  store.Sequence // of the last change that was applied; "" for none
-	Owner     string         // the consumer that has the partition; "" for nobody
+	Owner     string         // the consumer that has the partition; "" for none
 	Beats     int64          // writes of the record: each counts one on
 	Finished  bool           // the partition has ended, and all of it is applied
 	ExpiresAt time.Time      // when the record may be deleted; zero for never
@@ -30,11 +30,11 @@ type Leases interface {
 	// List returns all leases, with those whose records cannot be read.
 	List(ctx context.Context) ([]Lease, error)
 
-	// Save writes a lease if the record has been written Beats-1 times, which for the first time means that there is
-	// none. It returns what is there afterwards, the zero Lease for nothing, and whether it wrote.
+	// Save writes a lease if the record has been written Beats-1 times; at the first write, the record must not exist. It
+	// returns the record as it is afterwards, or the zero Lease when it does not exist, and whether it wrote.
 	Save(ctx context.Context, next Lease) (found Lease, saved bool, err error)
 
-	// Holds reports whether a key is that of a lease. Its changes are nobody's to apply.
+	// Holds reports whether a key is that of a lease. Changes of leases are not applied.
 	Holds(k store.Key) bool
 }
 
@@ -56,7 +56,7 @@ type sighting struct {
 	since time.Time
 }
 
-// see notes what was read at some time or before.
+// see notes leases that were read at a time or before.
 func (w watch) see(leases []Lease, now time.Time) {
 	known := map[string]bool{}
 	for i := range leases {

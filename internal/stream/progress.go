@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Kind is what an [Event] is about.
+// Kind is the kind of an [Event].
 type Kind string
 
 // What happens to a consumer.
@@ -19,7 +19,7 @@ const (
 	Lost     Kind = "lost"     // it could not keep the lease; another consumer goes on
 	Gap      Kind = "gap"      // the store had forgotten changes, perhaps, before they were read
 	Failing  Kind = "failing"  // changes were not applied, and are tried again
-	Stuck    Kind = "stuck"    // the same, and for so long that somebody should look
+	Stuck    Kind = "stuck"    // the same, and for so long that an operator should look
 	Skipped  Kind = "skipped"  // a change is left out for good, as Config.Skip decided
 	Trouble  Kind = "trouble"  // a call to the store failed, and is tried again
 
@@ -50,7 +50,7 @@ type Progress struct {
 	Oldest     time.Time      // when the oldest change was made that was read and is not applied; zero for none
 	Lag        time.Duration  // the age of the oldest change that is not applied, or that may not be
 	Failing    store.Sequence // the first change that fails; "" for none
-	Stuck      bool           // it has failed for so long that somebody should look
+	Stuck      bool           // it has failed for so long that an operator should look
 	Err        error          // of the last call that failed, nil once changes are applied again
 }
 
@@ -87,8 +87,9 @@ func (c *Consumer) Status() Status {
 	return s
 }
 
-// known returns the time up to which every change is applied: that of the oldest change that is not, or else the last time
-// when there was none, which the changes that were applied since have moved on.
+// known returns the time up to which every change is applied. That is the time of the oldest change that is not
+// applied. Without such a change it is the later of two times: of the last change that is applied, and when nothing
+// more was to be read.
 func (p *Progress) known() time.Time {
 	switch {
 	case !p.Oldest.IsZero():

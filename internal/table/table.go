@@ -1,5 +1,5 @@
 // Package table makes the calls of a store: with a bound for each, pauses between tries, and counts of what became of
-// them. It knows nothing of what the items mean.
+// them. It does not know what the items mean.
 package table
 
 import (
@@ -137,7 +137,8 @@ func Applied(results []store.Result) bool {
 	return !slices.ContainsFunc(results, func(r store.Result) bool { return !r.Applied })
 }
 
-// Expire has a store without an expiry of its own delete some of the items that have expired; others do nothing.
+// Expire deletes some of the items that have expired, in a store without an expiry of its own. On other stores it does
+// nothing.
 func (t *Table) Expire(ctx context.Context, now time.Time) error {
 	s, ok := t.store.(store.Expirer)
 	if !ok {

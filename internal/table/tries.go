@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
-// MaxAttempts bounds the tries of what other writers may come first to. Only lost races take more than a few.
+// MaxAttempts bounds the tries of a call that other writers may come before. Only lost races take more than a few.
 const MaxAttempts = 64
 
 // ErrContended says that other writers came first in every try. Nothing was written.
@@ -46,8 +46,8 @@ func newTries(o *Options) tries {
 	return t
 }
 
-// Optimistic tries something until it is done, fails, or other writers came first in every try, which is [ErrContended].
-// A try reads, plans and writes; it returns false when another writer came between. Optimistic pauses between the tries.
+// Optimistic calls try until it is done or fails, and pauses between the tries. A try reads, plans and writes; it
+// returns false when another writer came between. When that happens in every try, Optimistic returns [ErrContended].
 func (t *Table) Optimistic(ctx context.Context, try func() (done bool, err error)) error {
 	for attempt := range t.tries.races {
 		if done, err := try(); done || err != nil {
@@ -63,7 +63,8 @@ func (t *Table) Optimistic(ctx context.Context, try func() (done bool, err error
 	return ErrContended
 }
 
-// Pause waits after a lost race, with full jitter: not after the first two, up to 64 ms after many.
+// Pause waits after a lost race, with full jitter. It does not wait after the first two, and waits up to 64 ms after
+// many.
 func (t *Table) Pause(ctx context.Context, attempt int) error {
 	if attempt < 2 {
 		return ctx.Err()

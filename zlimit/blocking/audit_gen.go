@@ -10,8 +10,8 @@ import (
 )
 
 // An AuditService tells who changed the entities and limits of a namespace, when, and what. Every change writes its
-// event in the transaction that makes the change: there is no change without an event, nor an event without its change.
-// It is safe for concurrent use.
+// event in the transaction that makes the change, so that neither exists without the other. The service is safe for
+// concurrent use.
 //
 // Events are kept for [zlimit.SystemConfig.AuditRetention], as it was when they were written, and outlive the entities
 // that they are about.
@@ -29,9 +29,8 @@ func (s *AuditService) Events(entity string, q zlimit.AuditQuery) ([]zlimit.Audi
 }
 
 // EventsSeq yields the events of an entity, of [zlimit.AuditSystem], or of an [zlimit.AuditResource]. It reads page by
-// page as the loop goes on, consistently: a read unit per 4 KB of events, 100 events to a page, or
-// [zlimit.AuditQuery.Limit] if that is less. An event past its retention is left out. The loop ends with an error, if
-// there is one.
+// page as the loop goes on, consistently. A page has 100 events, or [zlimit.AuditQuery.Limit] if that is less, and
+// costs a read unit per 4 KB of events. An event past its retention is left out. An error ends the loop.
 func (s *AuditService) EventsSeq(entity string, q zlimit.AuditQuery) iter.Seq2[zlimit.AuditEvent, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.AuditEvent, error] {
 		return s.core.Events(ctx, entity, q)

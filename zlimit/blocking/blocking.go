@@ -9,21 +9,21 @@ import (
 )
 
 // DefaultTimeout is how long a call takes at most, [Open] and [New] included, unless [RateLimiter.WithTimeout] says
-// something else. It is the last resort: a store that does not answer is an outage before, after
-// [zlimit.WithCallTimeout], and follows the failure policy. It leaves room for creating a table.
+// something else. It is the last resort. A store that does not answer is an outage before that, after
+// [zlimit.WithCallTimeout], and follows the failure policy. The default leaves room for creating a table.
 const DefaultTimeout = time.Minute
 
 const defaultTimeout = callTimeout(DefaultTimeout)
 
-// Wrap returns the facade of a limiter that is there already, so that code with and without contexts shares it. Closing
-// either closes both.
+// Wrap returns the facade of an existing limiter, so that code with and without contexts shares it. Closing either
+// closes both.
 func Wrap(core *zlimit.RateLimiter) *RateLimiter {
 	return newRateLimiter(core, defaultTimeout)
 }
 
-// WithTimeout returns the same limiter with another timeout, which holds for its services and leases, too; 0 is none, for
-// work such as [NamespaceService.Purge] that takes as long as it takes. Closing either closes both. It does no I/O, and
-// stands in for the deadline of a context:
+// WithTimeout returns the same limiter with another timeout, which holds for its services and leases, too. A timeout of
+// 0 is none, for work without a known end such as [NamespaceService.Purge]. Closing either closes both. It does no I/O,
+// and stands in for the deadline of a context:
 //
 //	lease, err := limiter.WithTimeout(50 * time.Millisecond).Acquire(request)
 //

@@ -7,21 +7,21 @@
 //	})
 //	defer lease.Close()
 //
-// What has methods that take a context in package zlimit has the same methods here without it: the limiter, its services
-// and leases. Everything else is used from package zlimit, requests, limits, options and errors: a type has one name, and
-// code that moves to contexts keeps it. [Wrap] lets both kinds of code share a limiter.
+// The limiter, its services and leases have methods that take a context in package zlimit. Here they have the same
+// methods without it. Everything else is used from package zlimit: requests, limits, options and errors. A type has one
+// name, and code that moves to contexts keeps it. [Wrap] lets both kinds of code share a limiter.
 //
 // # Lists
 //
 // A list of package zlimit is here twice, under names like those of [strings.Split] and [strings.SplitSeq]:
 // [EntityService.Children] returns a slice, and [EntityService.ChildrenSeq] an iterator that reads as its loop goes on.
-// The timeout is for the slice as a whole, and for each step of the iterator; the time that the body of a loop takes does
-// not count.
+// The timeout is for the slice as a whole, and for each step of the iterator. The time that the body of a loop takes
+// does not count.
 //
 // # Functions
 //
-// The timeout of [RateLimiter.Do] is for acquiring. The function takes the time that it takes, since nothing could
-// interrupt it; what it calls on its lease has a timeout of its own.
+// The timeout of [RateLimiter.Do] is for acquiring. The function has no timeout, since nothing could interrupt it. Each
+// call that it makes on its lease has a timeout of its own.
 //
 // # Generated code
 //

@@ -25,9 +25,10 @@ type EntityService struct {
 //
 // It returns [zlimit.ErrEntityExists] for an ID that has a record, [zlimit.ErrEntityNotFound] when the parent has none,
 // and a [*zlimit.ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two
-// write units per KB each, and one for the index of each; with a parent one write unit for an index more, two write
-// units per KB of the parent's record, which counts its children, one for its index where it has a parent, and a
-// consistent read of each entity of the chain. The first change within [zlimit.WithConfigTTL] reads one item more.
+// write units per KB each, and one for the index of each; with a parent one write unit for an index more, three for the
+// item that says so under the parent's key, two write units per KB of the parent's record, which counts its children,
+// one for its index where it has a parent, and a consistent read of each entity of the chain. The first change within
+// [zlimit.WithConfigTTL] reads one item more.
 func (s *EntityService) Create(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -57,26 +58,6 @@ func (s *EntityService) ChildrenSeq(id string) iter.Seq2[zlimit.Entity, error] {
 	})
 }
 
-// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
-// events stay. An entity without a record is deleted in the same way; [zlimit.ErrEntityNotFound] says that nothing was
-// there at all.
-//
-// An entity with children is not deleted: [zlimit.ErrEntityHasChildren]. A deletion and the creation of a child do not
-// both succeed, whichever is first. What is deleted goes in an order that leaves the record for last, so that a
-// deletion that was interrupted is finished by calling Delete again. A request that comes meanwhile, or later, starts a
-// new bucket of full limits: revoke what lets the entity in first.
-//
-// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
-// limits of its own, see [LimitService], a consistent read of the bucket of each resource that has limits, that the
-// entity has limits or usage of, or that this process has seen it use, and a write unit per KB and index entry of each
-// bucket and usage snapshot, 25 to a call; then a transaction of the record and its event. A bucket of another
-// resource, and a child that was not the last one, are found by an index, which may be moments behind.
-func (s *EntityService) Delete(id string) error {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Delete(ctx, id)
-}
-
 // Buckets returns the buckets of an entity, in the order of their resources. It costs what a loop over
 // [EntityService.BucketsSeq] costs; an error leaves nothing of the list.
 func (s *EntityService) Buckets(id string) ([]zlimit.Bucket, error) {
@@ -94,6 +75,28 @@ func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Bucket, error] {
 		return s.core.Buckets(ctx, id)
 	})
+}
+
+// Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
+// events stay. An entity without a record is deleted in the same way; [zlimit.ErrEntityNotFound] says that nothing was
+// there at all.
+//
+// An entity with children is not deleted: [zlimit.ErrEntityHasChildren]. A deletion and the creation of a child do not
+// both succeed, whichever is first. What is deleted goes in an order that leaves the record for last, so that a
+// deletion that was interrupted is finished by calling Delete again. A request that comes meanwhile, or later, starts a
+// new bucket of full limits: revoke what lets the entity in first.
+//
+// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
+// limits of its own, see [LimitService], a consistent read of the bucket of each resource that has limits, that the
+// entity has limits or usage of, or that this process has seen it use, and a write unit per KB and index entry of each
+// bucket and usage snapshot, 25 to a call; then a transaction of the record and its event, and with a parent of the
+// item that says so under the parent's key, two write units and one for an index. Children are looked for by a
+// consistent query under the entity's key, and twice by one of an index. The index, which may be moments behind, finds
+// a bucket of another resource, and a child that another program created.
+func (s *EntityService) Delete(id string) error {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Delete(ctx, id)
 }
 
 // List returns the entities of the namespace that have a record, in the order of their IDs. It costs what a loop over

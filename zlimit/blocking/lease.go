@@ -15,13 +15,13 @@ import (
 //	}
 //	defer lease.Close()
 //
-// It commits what was recorded, also when the function returns early or panics: a limiter cannot tell how much of the
+// It commits what was recorded, also when the function returns early or panics. A limiter cannot tell how much of the
 // work was done by then, and never gives back what may have been used. Code that wants its tokens back after a failure
 // calls [Lease.Rollback] before, or is a function for [RateLimiter.Do].
 //
-// A commit or rollback that failed and can be tried again is. Close costs and fails like [Lease.Commit].
+// Close tries a failed commit or rollback again where that is possible. It costs and fails like [Lease.Commit].
 func (le *Lease) Close() error {
-	// A lease whose rollback has begun takes no commit, and a settled one neither.
+	// A lease whose rollback has begun takes no commit, nor does a settled one.
 	for _, settle := range []func() error{le.Commit, le.Rollback} {
 		if err := settle(); !errors.Is(err, zlimit.ErrLeaseClosed) {
 			return err

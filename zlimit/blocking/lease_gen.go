@@ -4,10 +4,10 @@ package blocking
 
 import "github.com/zlimit/zlimit-go/zlimit"
 
-// A Lease is what an admitted request holds: the tokens were taken when it was admitted, and the lease corrects them
-// once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
+// A Lease is what an admitted request holds. The tokens were taken when the request was admitted. The lease corrects
+// them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
-// A lease acts once: after Commit or Rollback every method that would change something returns [zlimit.ErrLeaseClosed],
+// A lease acts once. After Commit or Rollback every method that would change something returns [zlimit.ErrLeaseClosed],
 // and so do those of the zero value. A lease that is dropped without either leaves what was taken as it is, and loses
 // what was only recorded.
 type Lease struct {
@@ -21,8 +21,9 @@ func (le *Lease) Degraded() bool {
 }
 
 // Statuses returns where the limits of the request's resource stand, of the entity and of the parents that it cascades
-// to, as this process last saw their buckets: for a lease that was just acquired, as its own write left them. Requested
-// is what the lease took. It makes no call, and returns none for a lease that is [Lease.Degraded].
+// to. It goes by the buckets as this process last saw them. For a lease that was just acquired, that is how its own
+// write left them. Requested is what the lease took. It makes no call, and returns none for a lease that is
+// [Lease.Degraded].
 func (le *Lease) Statuses() zlimit.Statuses {
 	return le.core.Statuses()
 }
@@ -40,22 +41,23 @@ func (le *Lease) Consume(c zlimit.Consumption) error {
 }
 
 // Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
-// writes it, unchecked: it may leave a limit in debt, and never fails for lack of tokens. It returns a
+// writes it unchecked, so that it may leave a limit in debt, and never fails for lack of tokens. Adjust returns a
 // [*zlimit.ValidationError] for a limit that the resource does not have, and for a correction that would leave the
 // lease with less than nothing. It does no I/O.
 func (le *Lease) Adjust(c zlimit.Consumption) error {
 	return le.core.Adjust(c)
 }
 
-// Release records that tokens were not needed: it is [Lease.Adjust] with the signs turned around.
+// Release records that tokens were not needed. It is [Lease.Adjust] with the signs turned around.
 func (le *Lease) Release(c zlimit.Consumption) error {
 	return le.core.Release(c)
 }
 
-// Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing; otherwise one
-// write for each bucket that was charged, which takes up to 5 seconds, whatever the timeout. An
-// [*zlimit.UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen: the
-// lease stays open for another Commit, which does what is missing.
+// Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing. Otherwise it
+// costs one write for each bucket that was charged, which takes up to 5 seconds, whatever the timeout.
+//
+// An [*zlimit.UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen.
+// The lease then stays open for another Commit, which does what is missing.
 func (le *Lease) Commit() error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()

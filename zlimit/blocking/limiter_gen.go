@@ -17,10 +17,10 @@ import (
 //
 // A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
 //
-// A file is created and set up as needed, with the default namespace. A table is not, nor is another namespace
-// registered, unless [zlimit.WithSetup] is given: Open then returns [zlimit.ErrTableNotFound] or
-// [zlimit.ErrNamespaceNotFound]. It costs one batch read of two items, and returns a [*zlimit.VersionError] for a table
-// that is not for this client.
+// A file is created and set up as needed, with the default namespace. A table is created, or another namespace
+// registered, only with [zlimit.WithSetup]; without it Open returns [zlimit.ErrTableNotFound] or
+// [zlimit.ErrNamespaceNotFound]. Open costs one batch read of two items. It returns a [*zlimit.VersionError] for a
+// table that this client may not use.
 func Open(dsn string, opts ...zlimit.Option) (*RateLimiter, error) {
 	ctx, cancel := defaultTimeout.context()
 	defer cancel()
@@ -75,16 +75,16 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that is there, and may be called by several processes at once.
-// Where there is nothing to do it costs one batch read of two items, and on DynamoDB two calls that ask after the
-// table. It returns a [*zlimit.VersionError] for a table that is not for this client.
+// namespace, where they are missing. It changes nothing that exists. Several processes may call it at once. Where
+// nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
+// returns a [*zlimit.VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup() error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
 	return l.core.Setup(ctx)
 }
 
-// Ping returns nil when the table is there and the store answers. It costs one read.
+// Ping returns nil when the table exists and the store answers. It costs one read.
 func (l *RateLimiter) Ping() error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -92,8 +92,8 @@ func (l *RateLimiter) Ping() error {
 }
 
 // Close waits for reads in the background, and closes the store if [Open] opened it. Later calls of the limiter fail
-// with [zlimit.ErrClosed]; leases should be settled before, since their adjustments cannot be written any more. Closing
-// again does nothing.
+// with [zlimit.ErrClosed]. Settle leases before, since their adjustments cannot be written any more. Closing again does
+// nothing.
 func (l *RateLimiter) Close() error {
 	return l.core.Close()
 }
@@ -104,8 +104,8 @@ func (l *RateLimiter) Stats() zlimit.Stats {
 }
 
 // Available returns the status of every limit of an entity and resource, as the store has them, without those of its
-// parents. It costs one consistent read of each shard of the bucket, and one more read when the stored limits are not
-// in memory; a bucket that does not exist yet counts as full.
+// parents. A bucket that does not exist yet counts as full. It costs one consistent read of each shard of the bucket,
+// and one more read when the stored limits are not in memory.
 func (l *RateLimiter) Available(entity, resource string) (zlimit.Statuses, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -121,35 +121,42 @@ func (l *RateLimiter) AvailableWithParents(entity, resource string) (zlimit.Stat
 	return l.core.AvailableWithParents(ctx, entity, resource)
 }
 
-// TimeUntil returns how long it takes until the request would be admitted if nothing else happened, by the entity and
-// the parents that it cascades to; 0 when it would be now. A request for more than a limit can hold is an
-// [*zlimit.ExceededError]. It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it
-// tells a wait and the limits of a bucket changed since it was last used, it brings the bucket in line, by one write,
-// so that the wait holds.
+// TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
+// nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an
+// [*zlimit.ExceededError].
+//
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
+// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
 func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
 	return l.core.TimeUntil(ctx, r)
 }
 
-// Acquire consumes what the request asks, of all limits or of none, and returns a lease to settle once the real cost is
+// Acquire consumes what the request asks, of all limits or of none. It returns a lease to settle once the real cost is
 // known. A lease that needs no settling may be dropped.
 //
-// It returns an [*zlimit.ExceededError] when a limit falls short, [zlimit.ErrNoLimits] when no level has limits for the
-// request, a [*zlimit.ValidationError] for a request that breaks a rule or names a limit that is not configured, an
-// [*zlimit.UnavailableError] during an outage unless the failure policy allows the request, [zlimit.ErrContended] when
-// other writers came first time and again, and [context.DeadlineExceeded] when the timeout has passed.
+// Its errors are:
+//   - an [*zlimit.ExceededError] when a limit falls short;
+//   - [zlimit.ErrNoLimits] when no level has limits for the request;
+//   - a [*zlimit.ValidationError] for a request that breaks a rule or names a limit that is not configured;
+//   - an [*zlimit.UnavailableError] during an outage, unless the failure policy allows the request;
+//   - [zlimit.ErrContended] when other writers came first time and again;
+//   - [context.DeadlineExceeded] when the timeout has passed.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides; what was taken
+// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. What was taken
 // of one is given back when the other falls short. A parent is charged for those limits of the request that its own
 // limits name, which may be none.
 //
-// A bucket that this process used before costs one conditional write: one call, one write unit; requests that wait for
-// a write of it share the next one under [zlimit.WithCoalescing]. A lost race costs one more. A bucket seen for the
-// first time costs a batch read before, of three read units. A rejection costs nothing when this process has seen the
-// buckets within the time of [zlimit.WithRejectionCache]; otherwise the failed write, or a consistent read where the
-// last image of the bucket foretold it. A change of limits costs one write more, by the first request that meets a
-// bucket with the old ones, admitted or rejected.
+// Its cost, for each bucket:
+//   - A bucket that this process used before costs one conditional write: one call, one write unit. Where many requests
+//     of one bucket come at once, they share writes, see [zlimit.WithCoalescing].
+//   - A lost race costs one write more.
+//   - A bucket seen for the first time costs a batch read before, of three read units.
+//   - A rejection costs nothing when this process has seen the buckets within the time of [zlimit.WithRejectionCache].
+//     Otherwise it costs the failed write, or a consistent read where the last image of the bucket foretold it.
+//   - A change of limits costs one write more, by the first request that meets a bucket with the old ones, admitted or
+//     rejected.
 func (l *RateLimiter) Acquire(r zlimit.Request) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -160,8 +167,8 @@ func (l *RateLimiter) Acquire(r zlimit.Request) (*Lease, error) {
 	return &Lease{core, l.timeout}, nil
 }
 
-// Do acquires, calls fn, and settles the lease: it commits when fn returns nil, and rolls back when it returns an error
-// or panics. The error of fn comes first in what Do returns; it can be found with [errors.Is] and [errors.As]. In an
+// Do acquires, calls fn, and settles the lease. It commits when fn returns nil, and rolls back when fn returns an error
+// or panics. The error of fn comes first in what Do returns, and can be found with [errors.Is] and [errors.As]. In an
 // outage, [zlimit.UnavailableError.Op] tells a request that was not admitted ([zlimit.OpAcquire]) from one whose work
 // is done and not settled ([zlimit.OpCommit]). It costs what [RateLimiter.Acquire] and [Lease.Commit] or
 // [Lease.Rollback] cost.

@@ -27,8 +27,8 @@ func steps[T any](timeout callTimeout, list func(context.Context) iter.Seq2[T, e
 	}
 }
 
-// A stepContext is a context whose deadline moves, so that it has none to tell, and ends with [context.DeadlineExceeded]
-// when it is not moved in time.
+// A stepContext is a context whose deadline moves, so that it reports none. It ends with [context.DeadlineExceeded]
+// when the deadline is not moved in time.
 type stepContext struct {
 	context.Context //nolint:containedctx // it is a context
 

@@ -5,7 +5,8 @@ package blocking
 import "github.com/zlimit/zlimit-go/zlimit"
 
 // OpenStore returns the store that a data source name stands for, as [Open] takes it, without a limiter. A SQLite file
-// and memory are set up; a DynamoDB table is not looked at. What the AWS SDK would warn of is not logged. Close it.
+// and memory are set up; a DynamoDB table is not looked at. Warnings of the AWS SDK are not logged. The caller closes
+// the store.
 func OpenStore(name string) (zlimit.Store, error) {
 	ctx, cancel := defaultTimeout.context()
 	defer cancel()

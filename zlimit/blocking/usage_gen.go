@@ -12,14 +12,14 @@ import (
 // A UsageService tells what entities consumed in the past, and what they may consume now. It is safe for concurrent
 // use.
 //
-// Consumption is summed up by an aggregator, package aggregator, which follows the changes of buckets: without one
-// there are no snapshots. They are behind by as much as it is, and are kept for as long as it says.
+// An aggregator, package aggregator, follows the changes of buckets and sums up consumption. Without one the table has
+// no snapshots. Snapshots are behind by as much as the aggregator is, and are kept for as long as it says.
 type UsageService struct {
 	core    *zlimit.UsageService
 	timeout callTimeout
 }
 
-// Snapshots returns snapshots in the order of time; those of the same window in the order of their entities, or of
+// Snapshots returns snapshots in the order of time, those of the same window in the order of their entities, or of
 // their resources. It costs what a loop over [UsageService.SnapshotsSeq] costs; an error leaves nothing of the list.
 func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error) {
 	ctx, cancel := s.timeout.context()
@@ -27,20 +27,21 @@ func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error)
 	return collect(s.core.Snapshots(ctx, q))
 }
 
-// SnapshotsSeq yields snapshots in the order of time; those of the same window in the order of their entities, or of
-// their resources. A window without consumption has no snapshot, and one past its retention is left out. The loop ends
-// with an error, if there is one.
+// SnapshotsSeq yields snapshots in the order of time, those of the same window in the order of their entities, or of
+// their resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends
+// the loop.
 //
 // It reads as the loop goes on, and may be moments behind. What it costs depends on what is asked for:
-//   - Hourly windows of an entity: half a read unit per 4 KB of snapshots, some ten of them, at most 1 MB to a call.
-//     Without a resource one call more for each resource of the entity, and one.
-//   - Daily and monthly windows of an entity: half a read unit for each window, whether there is a snapshot or not, 100
+//   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, some ten of them, at most 1 MB to a
+//     call. Without a resource they cost one call more for each resource of the entity, and one.
+//   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot, 100
 //     windows to a call. With a Limit below that, the first call reads as many, and each later one twice as many, up to
 //     100. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a unit find the
-//     first and the last. Without a resource all of that for each resource, which are found as above.
-//   - Windows of a resource, over all entities: half a read unit per 4 KB of an index, some 20 entries, and half a unit
-//     for each snapshot; two calls for each 100. Daily and monthly windows take one call of half a unit at least for
-//     each window.
+//     first and the last window. Without a resource all of that is paid for each resource of the entity, which are
+//     found as above.
+//   - Windows of a resource, over all entities, cost half a read unit per 4 KB of an index, some 20 entries, and half a
+//     unit for each snapshot, with two calls for each 100. Daily and monthly windows take at least one call of half a
+//     unit for each window.
 func (s *UsageService) SnapshotsSeq(q zlimit.UsageQuery) iter.Seq2[zlimit.Snapshot, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Snapshot, error] {
 		return s.core.Snapshots(ctx, q)
@@ -66,8 +67,8 @@ func (s *UsageService) Buckets(resource string) ([]zlimit.Bucket, error) {
 // BucketsSeq yields the buckets of a resource, in the order of their entities, as they are now. An entity that has not
 // used the resource, or whose bucket has expired, has none: its limits are full.
 //
-// It reads an index page by page as the loop goes on: half a read unit per 4 KB of the index, some 20 entries, and half
-// a unit per 4 KB of each item; two calls for each 100 items. All of it may be moments behind.
+// It reads an index page by page as the loop goes on, with two calls for each 100 items. It costs half a read unit per
+// 4 KB of the index, some 20 entries, and half a unit per 4 KB of each item. All of it may be moments behind.
 func (s *UsageService) BucketsSeq(resource string) iter.Seq2[zlimit.Bucket, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Bucket, error] {
 		return s.core.Buckets(ctx, resource)

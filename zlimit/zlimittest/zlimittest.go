@@ -16,9 +16,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// New returns a limiter on a store of its own in memory, and the clock that it goes by. The limits hold for every entity
-// and resource that has none of its own; without any, they come with the request or are stored by the test. The limiter
-// is closed when the test ends. What goes wrong ends the test.
+// New returns a limiter on a store of its own in memory, and the clock that it goes by. The limits hold for every
+// entity and resource that has none of its own; without any, they come with the request or are stored by the test. The
+// limiter is closed when the test ends. An error ends the test.
 func New(tb testing.TB, limits ...zlimit.Limit) (*zlimit.RateLimiter, *Clock) {
 	tb.Helper()
 	clock := NewClock()
@@ -45,8 +45,8 @@ type Clock struct {
 	now time.Time
 }
 
-// NewClock returns a clock that stands at the beginning of 2026, for limiters that need other options than those of
-// [New] have: it goes into [zlimit.WithClock].
+// NewClock returns a clock that stands at the beginning of 2026. It is for limiters with other options than those of
+// [New], by [zlimit.WithClock].
 func NewClock() *Clock {
 	return &Clock{now: time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)}
 }

@@ -88,14 +88,23 @@ func keySchema(pk, sk string) *Statement {
 func cloudFormation(s *schema.Schema) string {
 	var b strings.Builder
 	b.WriteString("Parameters:\n  TableName:\n    Type: String\nResources:\n  Table:\n    Type: AWS::DynamoDB::Table\n" +
-		"    Properties:\n      TableName: !Ref TableName\n      BillingMode: PAY_PER_REQUEST\n      AttributeDefinitions:\n")
+		"    Properties:\n      TableName: !Ref TableName\n      BillingMode: PAY_PER_REQUEST\n")
+	tableShape(&b, s)
+	fmt.Fprintf(&b, "      StreamSpecification: { StreamViewType: NEW_AND_OLD_IMAGES }\n"+
+		"      TimeToLiveSpecification: { AttributeName: %s, Enabled: true }\n", s.TTL)
+	return b.String()
+}
+
+// tableShape writes the key of the table and its indexes as properties of a table in a template.
+func tableShape(b *strings.Builder, s *schema.Schema) {
+	b.WriteString("      AttributeDefinitions:\n")
 	for _, name := range s.KeyAttributes() {
-		fmt.Fprintf(&b, "        - { AttributeName: %s, AttributeType: S }\n", name)
+		fmt.Fprintf(b, "        - { AttributeName: %s, AttributeType: S }\n", name)
 	}
 	writeKey := func(indent, pk, sk string) {
-		fmt.Fprintf(&b, "%sKeySchema:\n", indent)
-		fmt.Fprintf(&b, "%s  - { AttributeName: %s, KeyType: HASH }\n", indent, pk)
-		fmt.Fprintf(&b, "%s  - { AttributeName: %s, KeyType: RANGE }\n", indent, sk)
+		fmt.Fprintf(b, "%sKeySchema:\n", indent)
+		fmt.Fprintf(b, "%s  - { AttributeName: %s, KeyType: HASH }\n", indent, pk)
+		fmt.Fprintf(b, "%s  - { AttributeName: %s, KeyType: RANGE }\n", indent, sk)
 	}
 	writeKey("      ", "PK", "SK")
 	for _, kind := range []struct {
@@ -105,7 +114,7 @@ func cloudFormation(s *schema.Schema) string {
 		if !slices.ContainsFunc(s.Indexes, func(x *schema.Index) bool { return x.Local == kind.local }) {
 			continue
 		}
-		fmt.Fprintf(&b, "      %s:\n", kind.name)
+		fmt.Fprintf(b, "      %s:\n", kind.name)
 		for _, x := range s.Indexes {
 			if x.Local != kind.local {
 				continue
@@ -114,12 +123,9 @@ func cloudFormation(s *schema.Schema) string {
 			if x.KeysOnly {
 				projection = "KEYS_ONLY"
 			}
-			fmt.Fprintf(&b, "        - IndexName: %s\n", x.Name)
+			fmt.Fprintf(b, "        - IndexName: %s\n", x.Name)
 			writeKey("          ", x.PK, x.SK)
-			fmt.Fprintf(&b, "          Projection: { ProjectionType: %s }\n", projection)
+			fmt.Fprintf(b, "          Projection: { ProjectionType: %s }\n", projection)
 		}
 	}
-	fmt.Fprintf(&b, "      StreamSpecification: { StreamViewType: NEW_AND_OLD_IMAGES }\n"+
-		"      TimeToLiveSpecification: { AttributeName: %s, Enabled: true }\n", s.TTL)
-	return b.String()
 }

@@ -33,7 +33,7 @@ type ClientConfig struct {
 }
 
 const (
-	// localRegion is signed for where there is an endpoint and no region is known: engines take any.
+	// localRegion is signed for where an endpoint is given and no region is known, since engines take any.
 	localRegion = "us-east-1"
 
 	dialTimeout  = 3 * time.Second
@@ -42,9 +42,9 @@ const (
 	idlePerHost  = 256
 )
 
-// NewClient returns a client tuned for many small calls: connections are kept for many callers at once, the endpoint is
-// resolved once, and replies are not checksummed a second time beside TLS. It reads configuration files, and may ask a
-// metadata service for the region, but makes no call to DynamoDB.
+// NewClient returns a client tuned for many small calls. It keeps connections for many callers at once, resolves the
+// endpoint once, and does not checksum replies a second time beside TLS. NewClient reads configuration files, and may
+// ask a metadata service for the region, but makes no call to DynamoDB.
 //
 // An engine on a loopback endpoint takes any credentials; where none are configured, dummy ones are used.
 func NewClient(ctx context.Context, c ClientConfig) (*dynamodb.Client, error) {
@@ -112,7 +112,7 @@ func (c ClientConfig) client(ctx context.Context, cfg aws.Config) (*dynamodb.Cli
 		o.HTTPClient = httpClient
 		o.EndpointResolverV2 = endpoint
 		o.DisableValidateResponseChecksum = true
-		o.Retryer = writeRetryer // of calls that others make with the client
+		o.Retryer = writeRetryer // of calls that the caller makes with the client
 	}), nil
 }
 
@@ -166,8 +166,8 @@ func resolveEndpoint(ctx context.Context, cfg aws.Config) (*fixedEndpoint, error
 	return (*fixedEndpoint)(&e), nil
 }
 
-// tunedHTTPClient returns a client with the settings of the SDK's, such as proxies and certificates, and connections for
-// many callers. How long a request takes is its context's business, as long as that has a deadline.
+// tunedHTTPClient returns a client with the settings of the SDK's, such as proxies and certificates, and connections
+// for many callers. The context of a request bounds its time, as long as that has a deadline.
 func tunedHTTPClient(configured aws.HTTPClient) *http.Client {
 	sdk, ok := configured.(*awshttp.BuildableClient)
 	if !ok {

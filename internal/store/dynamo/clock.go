@@ -23,9 +23,9 @@ const (
 	driftPart = 2000
 )
 
-// A clock learns the offset of DynamoDB's clock from the Date headers of replies. Each of them bounds the offset: the reply
-// was made after the request was sent and before it was received, and within the second that its header tells. The bounds
-// of many replies together are as close as a round trip and clockSlack.
+// A clock learns the offset of DynamoDB's clock from the Date headers of replies. Each of them bounds the offset: the
+// server made the reply between the sending of the request and its receipt, within the second that the header tells.
+// The bounds of many replies together are as close as a round trip and clockSlack.
 type clock struct {
 	mu     sync.Mutex
 	bounds span
@@ -83,8 +83,8 @@ func (c *clock) learnFrom(sent time.Time, err error) {
 	}
 }
 
-// observe narrows the bounds by a reply. A reply that contradicts them is a sign that one of the clocks was set, or comes
-// from a server whose clock is wrong: the next one decides.
+// observe narrows the bounds by a reply. A reply that contradicts them is a sign that one of the clocks was set, or
+// that the clock of one server is wrong. The next reply decides which.
 func (c *clock) observe(sent, received, date time.Time) {
 	// A time without a monotonic reading, which dates are, is compared by the wall clock.
 	seen := span{date.Sub(received) - clockSlack, date.Add(dateStep).Sub(sent) + clockSlack, true}

@@ -152,15 +152,15 @@ func isDeserialization(err error) bool {
 	return errors.As(err, &broken)
 }
 
-// isCut reports whether the body of a reply broke off. Its status line then says nothing: a failed condition and a throttle
-// have the same. A body that is something else than JSON is whole, and comes from a gateway.
+// isCut reports whether the body of a reply broke off. Its status line then says nothing, since a failed condition and
+// a throttle have the same. A body that is something else than JSON is whole, and comes from a gateway.
 func isCut(err error) bool {
 	var other *json.SyntaxError
 	return isDeserialization(err) && !errors.As(err, &other)
 }
 
 // failure returns the error of a call as package store defines it. write says whether the call may have changed
-// something; doubt, that an earlier attempt of it may have.
+// something, doubt whether an earlier attempt of it may have.
 func failure(ctx context.Context, op string, err error, write, doubt bool) error {
 	result := &store.Error{Op: op, Err: err, Unknown: write && doubt}
 	how := classify(err)

@@ -8,9 +8,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 )
 
-// Identity returns the ARN of the principal that a store made by [Open] calls AWS as: one GetCallerIdentity call of
-// STS, which takes no permission. It is "" for a store made by [New], whose client is somebody else's, and on a
-// loopback endpoint.
+// Identity returns the ARN of the principal that a store made by [Open] calls AWS as. It makes one GetCallerIdentity
+// call of STS, which takes no permission. It is "" for a store made by [New], which does not know the client's
+// credentials, and on a loopback endpoint.
 func (s *Store) Identity(ctx context.Context) (string, error) {
 	if err := s.begin(ctx, "GetCallerIdentity"); err != nil || s.identity == nil {
 		return "", err

@@ -16,10 +16,10 @@ import (
 // setupPoll is the pause between two looks at a table that is being created, at first; the longest is 16 times that.
 const setupPoll = 125 * time.Millisecond
 
-// Setup creates the table if it does not exist, waits until it and its indexes can be used, and turns on its expiry unless
-// that is on. An existing table is left as it is otherwise. It makes one DescribeTable and one DescribeTimeToLive call on
-// a finished table, and where there is none one CreateTable, some DescribeTable and one UpdateTimeToLive call more.
-// Several processes may run it at once.
+// Setup creates the table if it does not exist, waits until it and its indexes can be used, and turns on its expiry
+// unless that is on. An existing table is left as it is otherwise. It makes one DescribeTable and one
+// DescribeTimeToLive call on a finished table. Without a table it makes one CreateTable, some DescribeTable and one
+// UpdateTimeToLive call more. Several processes may run it at once.
 func (s *Store) Setup(ctx context.Context) error {
 	active, err := s.active(ctx)
 	if errors.Is(err, store.ErrTableNotFound) {
@@ -95,7 +95,7 @@ func (s *Store) expire(ctx context.Context) error {
 	case err == nil, hasCode(err, "UnknownOperationException"), hasCode(err, "ResourceInUseException"):
 		return nil // in use: another process is doing the same
 	case hasCode(err, "ValidationException"):
-		// DynamoDB's answer where it is on already, be it by another process or by an attempt of ours.
+		// DynamoDB's answer where expiry is on already, by another process or by an earlier attempt of this one.
 		now, again := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.name}, reading...)
 		if again == nil && now.TimeToLiveDescription != nil && now.TimeToLiveDescription.TimeToLiveStatus != types.TimeToLiveStatusDisabled {
 			return nil

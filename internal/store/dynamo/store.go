@@ -1,7 +1,7 @@
 // Package dynamo keeps items in a DynamoDB table.
 //
-// Every method is one call of the DynamoDB API unless its comment says otherwise. What the package adds to the SDK is the
-// translation of items and templates, and a rule for failures: a write is tried again only where the failure proves
+// Every method is one call of the DynamoDB API unless its comment says otherwise. The package adds to the SDK the
+// translation of items and templates, and a rule for failures. It tries a write again only where the failure proves
 // that nothing was written, whatever retryer the client has.
 package dynamo
 
@@ -41,7 +41,7 @@ type Store struct {
 	schema   store.Table
 	create   func(table string) *dynamodb.CreateTableInput
 	capacity types.ReturnConsumedCapacity
-	identity func(context.Context) (string, error) // of the caller; nil where nobody is asked
+	identity func(context.Context) (string, error) // of the caller; nil where it is not known
 	stream   stream
 	clock    clock
 	path     *wire.Path // nil where all calls are the SDK's
@@ -61,20 +61,21 @@ var (
 type Option func(*Store)
 
 // ConsumedCapacity asks for every reply to tell the capacity units consumed, of the table and of each index, for a
-// client that looks at replies. By default none is asked for.
+// client that looks at replies. By default no reply tells them.
 func ConsumedCapacity() Option {
 	return func(s *Store) { s.capacity = types.ReturnConsumedCapacityIndexes }
 }
 
-// WithoutWire has the SDK make all calls. By default the store makes those of the hot path itself, where the client leaves
-// that open: see [Store.Path].
+// WithoutWire leaves all calls to the SDK. By default the store makes those of the hot path itself where the settings
+// of the client allow it: see [Store.Path].
 func WithoutWire() Option { return func(s *Store) { s.sdkOnly = true } }
 
-// Logger is told, at the debug level, who makes the calls of the hot path. By default nobody is.
+// Logger sets the logger that is told, at the debug level, who makes the calls of the hot path. By default there is
+// none.
 func Logger(l *slog.Logger) Option { return func(s *Store) { s.logger = l } }
 
-// New returns a store on the table called name, whose keys and indexes are those of schema; create returns the input that
-// [Store.Setup] creates it with. It makes no call. The client stays the caller's to close.
+// New returns a store on the table called name, whose keys and indexes are those of schema. create returns the input
+// that [Store.Setup] creates the table with. New makes no call. Closing the client is left to the caller.
 func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
 	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}, logger: slog.New(slog.DiscardHandler)}
 	for _, option := range options {

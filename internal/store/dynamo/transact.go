@@ -57,8 +57,8 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 	if !errors.As(err, &canceled) {
 		return nil, failure(ctx, op, err, !sent.unsent(), own.doubt)
 	}
-	// An answer that lists reasons came from DynamoDB's look at the items, before which it recognises a token that it
-	// has carried out: no attempt of this call was.
+	// An answer that lists reasons came from DynamoDB's look at the items. DynamoDB recognises a token that it has carried
+	// out before that look, so it has carried out no attempt of this call.
 	failed, err := conditions(canceled.CancellationReasons, results, err)
 	if !failed {
 		return nil, failure(ctx, op, err, true, false)

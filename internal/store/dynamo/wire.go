@@ -22,8 +22,8 @@ type Path struct {
 	Reason string
 }
 
-// Path returns who makes the calls of the hot path. It may change once: the first call shows whether the store can make
-// requests like the client's.
+// Path returns who makes the calls of the hot path. The answer may change once: the first call shows whether the store
+// can make requests like the client's.
 func (s *Store) Path() Path {
 	if s.path == nil {
 		return Path{Reason: "turned off, or a client that is no *dynamodb.Client"}

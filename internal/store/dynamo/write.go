@@ -12,9 +12,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
 )
 
-// Write makes one UpdateItem, PutItem or DeleteItem call, and for a Check one consistent GetItem. A write costs one unit
-// per KB of the larger of the old and the new item, whether its condition held or not, and again for each index in
-// which the item's entry changes; a Check one read unit per 4 KB.
+// Write makes one UpdateItem, PutItem or DeleteItem call, and for a Check one consistent GetItem. A write costs one
+// unit per KB of the larger of the old and the new item, whether its condition held or not. Each index in which the
+// item's entry changes costs that again. A Check costs one read unit per 4 KB.
 func (s *Store) Write(ctx context.Context, w store.Write) (store.Result, error) {
 	return s.write(ctx, w, types.ReturnValueAllNew)
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // The change stream is a log of its own, which has one partition. A write adds the old and the new item to it under the
-// lock of the item's shard, so that the log has the changes of an item in their order, and a write that begins after
-// StartStream is in it.
+// lock of the item's shard. The log therefore has the changes of an item in their order, and has every write that
+// begins after StartStream.
 //
-// Writers trim the log as they go, and turn it off when nobody has read it for as long as changes are kept.
+// Writers trim the log as they go, and turn it off when it was not read for as long as changes are kept.
 const (
 	partitionID = "log"
 
@@ -24,8 +24,8 @@ const (
 	// Each trimEvery-th change trims up to trimMost of the oldest ones.
 	trimEvery = 256
 	trimMost  = 2 * trimEvery
-	// The log holds two items a change in memory, so it keeps fewer than a day's where there are many: mostRead of those
-	// that were read, for a reader that starts again, and most in all.
+	// The log holds two items a change in memory, so it keeps less than a day of many changes. mostRead bounds those that
+	// were read, which a reader that starts again needs. most bounds all of them.
 	mostRead = 1 << 16
 	most     = 1 << 20
 )
@@ -52,8 +52,8 @@ type logged struct {
 	expired  bool
 }
 
-// note adds a change to the log, if it is on, before it is made. r is the record of the old item, nil for none; next is
-// nil for a deletion.
+// note adds a change to the log, if it is on, before the change is made. r is the record of the old item, nil for none.
+// next is nil for a deletion.
 func (s *Store) note(t *table, k store.Key, r *record, next expr.Item, expired bool) {
 	if l := &t.log; l.on.Load() {
 		if old := r.image(); !next.Equal(old) {
@@ -87,13 +87,13 @@ func (l *changeLog) slot(id int64) *logged {
 	return &l.blocks[i/trimEvery][i%trimEvery]
 }
 
-// trim drops some of the changes that are older than the retention, or too many, and turns the log off when nobody reads
-// it.
+// trim drops some of the changes that are older than the retention, or too many. It turns the log off when it was not
+// read for that long.
 func (l *changeLog) trim(now time.Time) {
 	oldest := now.Add(-retention)
 	if l.readAt.Before(oldest) {
 		l.on.Store(false)
-		l.last++ // whoever stands at the last change will miss those that are not logged: they count as one more
+		l.last++ // a reader at the last change will miss those that are not logged, which count as one more
 		l.lost, l.blocks = l.last, nil
 		return
 	}
@@ -128,7 +128,7 @@ func (s *Store) StartStream(ctx context.Context) error {
 	return nil
 }
 
-// Partitions returns the one partition of the log, and notes that it is being read: a consumer that stands at a change
+// Partitions returns the one partition of the log, and notes that it is being read. A consumer that stands at a change
 // which it cannot apply reads no others, and must find them when it goes on.
 func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 	const op = "partitions"
@@ -174,7 +174,7 @@ func (s *Store) Changes(ctx context.Context, id string, at store.Position, limit
 
 // page returns the changes that follow an id.
 func (l *changeLog) page(at store.Position, after int64, limit int) store.ChangePage {
-	// A beginning is where the log begins, and nothing before it counts as lost.
+	// A reader without a position starts where the log begins, and has lost nothing before it.
 	page := store.ChangePage{Next: at, Gap: at.After != "" && after < l.lost}
 	from := max(after, l.lost)
 	for id := from + 1; id <= l.last && id-from <= int64(limit); id++ {

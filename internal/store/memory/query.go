@@ -11,7 +11,7 @@ import (
 )
 
 // A globalIndex is the items that an index of partitions of its own holds. Its lock is held while it changes, which is
-// before the item does: an item that was found in it is looked at again.
+// before the item does. A query therefore looks again at the items that it found in the index.
 type globalIndex struct {
 	mu         sync.RWMutex
 	partitions map[string]*list // by partition key of the index; none is empty
@@ -37,8 +37,8 @@ func (g *globalIndex) remove(pk string, e entry) {
 }
 
 // Query reads one page by the primary key or by an index. A page of the table or of a local index is the state of one
-// moment. A page of a global index is not, as it is not on DynamoDB: a write that is under way beside the query may be
-// seen on some of its items.
+// moment. A page of a global index is not, as on DynamoDB: the query may see a write that is under way on some of its
+// items.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	const op = "query"
 	t, err := s.begin(ctx)

@@ -76,7 +76,7 @@ func (sh *shard) find(k store.Key) *record {
 	return p.items.find(k.SK)
 }
 
-// image returns the item of a record, nil for none. Whoever appends to it gets a copy.
+// image returns the item of a record, nil for none. Appending to it makes a copy.
 func (r *record) image() expr.Item {
 	if r == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Transact locks the shards of all keys, decides all writes, and does them if all conditions hold. It meets no other
-// transaction: it waits for it.
+// Transact locks the shards of all keys, decides all writes, and does them if all conditions hold. It waits for other
+// transactions, so that it never conflicts with one.
 func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
 	const op = "transact"
 	t, err := s.begin(ctx)

@@ -15,8 +15,9 @@ import (
 // A conn is a connection with its prepared statements. It is used by one goroutine at a time, and through the driver
 // itself: database/sql would add its pool and its conversions to every statement.
 //
-// The contexts of its methods must not end: local statements are short, and a context that can end would cost each of
-// them a goroutine that watches it. Calls look at their own while they wait for their turn, which is what takes long.
+// The contexts of its methods must not end. Local statements are short, and a context that can end would cost each of
+// them a goroutine that watches it. Calls look at their own contexts while they wait for their turn, which is what
+// takes long.
 type conn struct {
 	db    driver.Conn
 	ready bool // the schema was there, and the statements are prepared
@@ -41,7 +42,7 @@ func connect(ctx context.Context, dsn string) (*conn, error) {
 		return nil, err
 	}
 	c := &conn{db: db, queries: map[string]*stmt{}}
-	// Waiting for locks is the store's own business, since SQLite's does not end with a context.
+	// The store waits for locks itself, since SQLite's wait does not end with a context.
 	if err := c.run(ctx, "PRAGMA busy_timeout = 0", "PRAGMA synchronous = NORMAL"); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -188,7 +189,7 @@ func (s *stmt) insert(ctx context.Context, args ...any) (int64, error) {
 	return result.LastInsertId()
 }
 
-// rows executes a statement and calls each with every row, whose values are each's to keep.
+// rows executes a statement and calls each with every row, whose values each may keep.
 func (s *stmt) rows(ctx context.Context, columns int, each func(row []driver.Value) error, args ...any) error {
 	rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, s.bind(args))
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// The change stream is a log of its own: a write adds the old and the new encoding of the item to the table changes, in
+// The change stream is a log of its own. A write adds the old and the new encoding of the item to the table changes, in
 // its own transaction. The one row of the table stream tells all processes that share the file whether to do so. It is
-// read in the same step as the item, so that no write after StartStream is missed, whichever process does it.
+// read in the same step as the item, so that the log misses no write after StartStream, whichever process does it.
 //
-// Writers trim the log as they go, and turn it off when nobody has read it for as long as changes are kept. While it is
-// off, a write takes 1.04 to 1.09 times as long as without any of this, and while it is on 1.7 to 1.9 times.
+// Writers trim the log as they go, and turn it off when it was not read for as long as changes are kept. While the log
+// is off, a write takes 1.04 to 1.09 times as long as without it, and while it is on 1.7 to 1.9 times.
 const (
 	partition = "log"
 
@@ -39,8 +39,8 @@ var createLog = []string{
 	"INSERT INTO stream VALUES (1, 0, 0, 0)",
 }
 
-// log adds a change to the log, before it is made. row is the rowid of the old item, 0 for none; next the encoding of
-// the new one, nil for none.
+// log adds a change to the log, before the change is made. row is the rowid of the old item, 0 for none. next is the
+// encoding of the new one, nil for none.
 func (s *Store) log(ctx context.Context, c *conn, k store.Key, row int64, next []byte, expired bool) error {
 	now := s.now()
 	var encoded any
@@ -64,7 +64,8 @@ func flag(b bool) int64 {
 	return 0
 }
 
-// trim deletes some of the changes that are older than the retention, and turns the log off when nobody reads it.
+// trim deletes some of the changes that are older than the retention, and turns the log off when it was not read for
+// that long.
 func (s *Store) trim(ctx context.Context, c *conn, now time.Time) error {
 	oldest := now.Add(-retention).UnixMilli()
 	idle, err := c.query("SELECT 1 FROM stream WHERE read_at < ?")
@@ -78,7 +79,7 @@ func (s *Store) trim(ctx context.Context, c *conn, now time.Time) error {
 	if unread {
 		s.logging = false
 		return c.run(ctx,
-			// Whoever stands at the last change will miss those that are not logged: they count as one more.
+			// A reader at the last change will miss those that are not logged, which count as one more.
 			"UPDATE stream SET logging = 0, lost = 1 + (SELECT max(id) FROM changes)",
 			"INSERT INTO changes SELECT lost, '', '', 0, 0, NULL, NULL FROM stream",
 			"DELETE FROM changes")
@@ -127,8 +128,8 @@ func (s *Store) start(ctx context.Context, c *conn) error {
 	return on.exec(ctx, s.now().UnixMilli())
 }
 
-// Partitions returns the one partition of the log. Once an hour it notes that the log is being read, which is a write: a
-// consumer that stands at a change which it cannot apply reads no others, and must find them when it goes on.
+// Partitions returns the one partition of the log. Once an hour it notes that the log is being read, which is a write.
+// A consumer that stands at a change which it cannot apply reads no others, and must find them when it goes on.
 func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 	const op = "partitions"
 	var readAt int64
@@ -207,7 +208,7 @@ func (s *Store) Changes(ctx context.Context, id string, at store.Position, limit
 			return nil
 		}
 		page, err = c.readLog(ctx, at, after, limit)
-		// A beginning is where the log begins, and nothing before it counts as lost.
+		// A reader without a position starts where the log begins, and has lost nothing before it.
 		if page.Gap = err == nil && at.After != "" && after < lost; page.Gap && len(page.Changes) == 0 {
 			page.Next = store.Position{After: sequence(lost)}
 		}

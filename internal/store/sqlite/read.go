@@ -31,8 +31,8 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, _ bool) ([]expr.Item
 	return items, nil
 }
 
-// view calls f with a connection to read with. It may call f again: a lock can stop a reader, too, when another process
-// opens or closes the database.
+// view calls f with a connection to read with. It may call f again, since a lock can stop a reader, too, when another
+// process opens or closes the database.
 func (s *Store) view(ctx context.Context, op string, f func(context.Context, *conn) error) error {
 	c, err := s.take(ctx, s.readers)
 	if err != nil {
@@ -89,8 +89,8 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 // query returns the SQL of a query, but for the limit, and its arguments. SQLite orders strings by their bytes, as
 // DynamoDB does.
 //
-// The text has at most one bound from below and one from above. Of several, SQLite seeks to the first and tests the rest
-// on every row, so that a continued query would read again what the pages before it returned.
+// The text has at most one bound from below and one from above. Of several bounds, SQLite seeks to the first and tests
+// the rest on every row. A continued query would then read again what the pages before it returned.
 func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 	pk, sk := l.column(x.PK), l.column(x.SK)
 	columns := sk + ", item"

@@ -17,9 +17,9 @@ const (
 	schemaVersion = 1
 )
 
-// A layout is what a [store.Table] means for the database. Every item is one row of the table items, with its key, the
-// encoding of its other attributes, and the key attributes of the indexes once more in columns of their own, so that a
-// write touches an index only where it changes its keys.
+// A layout is what a [store.Table] means for the database. Every item is one row of the table items, with its key and
+// the encoding of its other attributes. The key attributes of the indexes are once more in columns of their own, so
+// that a write touches an index only where it changes its keys.
 type layout struct {
 	*store.Schema
 
@@ -78,9 +78,9 @@ func (l *layout) column(attribute string) string {
 	}
 }
 
-// order returns the columns that put the items of one partition of an index in a total order: its sort key, and what
-// tells apart items that have it in common. An index of its partition key and these holds all that a query for keys asks
-// for.
+// order returns the columns that put the items of one partition of an index in a total order. They are its sort key,
+// and the columns that tell apart items with the same one. An index of its partition key and these holds all that a
+// query for keys asks for.
 func (l *layout) order(x *store.Index) []string {
 	columns := []string{l.column(x.SK)}
 	for _, c := range []string{"pk", "sk"} {
@@ -97,8 +97,8 @@ func isKey(name string) bool { return name == store.PK || name == store.SK }
 // quote returns an SQL identifier.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// check tells whether the database holds the schema: [store.ErrTableNotFound] when it is empty, another error when it
-// is not ours, or newer.
+// check tells whether the database holds the schema. It returns [store.ErrTableNotFound] when the database is empty,
+// and another error when it is one of another program, or newer.
 func (c *conn) check(ctx context.Context) error {
 	application, err := c.number(ctx, "PRAGMA application_id")
 	if err != nil {

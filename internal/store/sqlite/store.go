@@ -1,15 +1,16 @@
 // Package sqlite keeps items in an SQLite database: a file that several processes may share, or the memory of one
 // process.
 //
-// Conditions and updates are evaluated by package expr on the stored item, in a transaction that has the only right to
-// write, so that a write here does what the same write does on DynamoDB.
+// Package expr evaluates conditions and updates on the stored item, in a transaction that no other writer runs beside.
+// So a write here does what the same write does on DynamoDB.
 //
-// A file is in WAL mode with synchronous=NORMAL. A process that crashes loses nothing that was written. A power failure,
-// or a crash of the operating system, may lose the last writes, back to the last checkpoint in the worst case, but never
-// part of one, and leaves the file sound. The file must be on a local disk: WAL needs memory that all its users share.
+// A file is in WAL mode with synchronous=NORMAL. A process that crashes loses nothing that was written. A power
+// failure, or a crash of the operating system, may lose the last writes, back to the last checkpoint in the worst case.
+// It never loses part of a write, and leaves the file sound. The file must be on a local disk: WAL needs memory that
+// all its users share.
 //
-// While the file is open, its last writes are in the write-ahead log beside it, which the store keeps to a few dozen
-// megabytes however many readers there are. After the last Close the file is whole by itself.
+// While the file is open, its last writes are in the write-ahead log beside it. The store keeps that to a few dozen
+// megabytes, however many readers it has. After the last Close the file is whole by itself.
 package sqlite
 
 import (
@@ -48,15 +49,15 @@ type Store struct {
 	layout *layout
 	closed atomic.Bool
 
-	// A pool holds the connections that nobody uses, nil for those not opened yet. There is one that may write; a
-	// database in memory has no other.
+	// A pool holds the connections that are not in use, nil for those not opened yet. One connection may write; a database
+	// in memory has no other.
 	writer, readers chan *conn
 
 	now func() time.Time
 
-	// Of whoever holds the writer.
+	// The holder of the writer uses these.
 	swept   int64 // the row that Expire looked at last
-	logging bool  // the log is on; for a database in memory, where nobody else turns it on
+	logging bool  // the log is on; for a database in memory, where no other process turns it on
 	wal     walBound
 }
 
@@ -132,9 +133,9 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, "ping", func(ctx context.Context, c *conn) error { return c.check(ctx) })
 }
 
-// Close waits for the calls under way and closes the database. It writes what the store wrote to the file itself, so that
-// a file that nobody else has open is whole without its write-ahead log. A second Close does nothing; other calls fail
-// with [store.ErrClosed].
+// Close waits for the calls under way and closes the database. It writes what the store wrote to the file itself. A
+// file that no other process has open is then whole without its write-ahead log. A second Close does nothing; other
+// calls fail with [store.ErrClosed].
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
@@ -158,7 +159,7 @@ func (s *Store) Close() error {
 }
 
 // closeConn closes a connection. SQLite moves the log to the file when the last connection closes, but not when two
-// processes close theirs at once; so the writer does it first, as far as other processes let it.
+// processes close theirs at once. So the writer does it first, as far as other processes let it.
 func (s *Store) closeConn(c *conn, writer bool) error {
 	var err error
 	if writer && s.path != "" && c.ready {
@@ -241,12 +242,12 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 	return c, nil
 }
 
-// files is held while a file is created, and while a connection is opened. Closing a file of which a connection of the same
-// process has a lock would release the lock.
+// files is held while a file is created, and while a connection is opened. Closing a file would release the lock that a
+// connection of the same process has on it.
 var files sync.Mutex
 
-// createFile creates the file, if there is none, for its owner alone; the files that SQLite makes beside it get the same
-// mode. What is wrong with the path SQLite finds too.
+// createFile creates the file, unless it exists, for its owner alone. The files that SQLite makes beside it get the
+// same mode. Errors are left to SQLite, which meets them too.
 func createFile(path string) {
 	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 		_ = f.Close()

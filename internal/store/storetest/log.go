@@ -18,8 +18,8 @@ type Clock struct{ At time.Time }
 // Now returns the time.
 func (c *Clock) Now() time.Time { return c.At }
 
-// RunLog runs the part of the suite that is about change streams that the store itself keeps: as a log, which is the only
-// partition, and which is off until somebody reads it. open returns a store on a new table with a clock.
+// RunLog runs the tests of a change stream that the store itself keeps as a log. The log is the only partition, and is
+// off until it is first read. open returns a store on a new table with a clock.
 func RunLog(t *testing.T, open func(t *testing.T, c *Clock) store.Store) {
 	for name, test := range map[string]func(*testing.T, *log){
 		"Off":       testOff,
@@ -180,7 +180,7 @@ func testUnread(t *testing.T, l *log) {
 	l.count(t, 300) // the 256th change of all turns the log off
 	l.off(t)
 	l.start(t)
-	// Whoever has read up to the last change that was logged has missed those after it.
+	// A reader that has read up to the last change that was logged has missed those after it.
 	for _, after := range []store.Sequence{sequence(10), sequence(256)} {
 		l.expect(t, after, 1, 0, true)
 	}
@@ -204,8 +204,8 @@ func testReadingKeepsOn(t *testing.T, l *log) {
 	}
 }
 
-// testStuck has a consumer look at the partitions as it does while it stands at a change that it cannot apply, for more
-// than a day: what was changed within the last day is there when it goes on.
+// testStuck looks at the partitions for more than a day, as a consumer does that stands at a change which it cannot
+// apply. When it goes on, it finds what was changed within the last day.
 func testStuck(t *testing.T, l *log) {
 	l.start(t)
 	l.count(t, 1)

@@ -22,7 +22,7 @@ var Table = store.Table{
 	TTL: "ttl",
 }
 
-// Item returns an item of attributes in pairs: a name, and a value or what becomes one (int, string, bool).
+// Item returns an item of attributes in pairs: a name, and a value or an int, string or bool that becomes one.
 func Item(pairs ...any) expr.Item {
 	item := make(expr.Item, 0, len(pairs)/2)
 	for i := 0; i < len(pairs); i += 2 {
@@ -69,7 +69,7 @@ var Equal = cmp.Transformer("attributes", func(item expr.Item) map[string]string
 	}
 	attributes := make(map[string]string, len(item))
 	for _, a := range item {
-		attributes[a.Name] += a.Value.Kind().String() + " " + a.Value.String() // twice where it is there twice
+		attributes[a.Name] += a.Value.Kind().String() + " " + a.Value.String() // twice for a repeated attribute
 	}
 	return attributes
 })

@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// RunStream runs the part of the suite that is about change streams. open is as for [Run]; its table has a stream.
+// RunStream runs the tests of change streams. open is as for [Run]; its table has a stream.
 func RunStream(t *testing.T, open func(t *testing.T) store.Store) {
 	for name, test := range map[string]func(*testing.T, store.Store, *tail){
 		"Images":    testImages,
@@ -185,7 +185,7 @@ func testUnchanged(t *testing.T, s store.Store, f *tail) {
 	)
 }
 
-// testTogether has one change for each item that a transaction changed.
+// testTogether expects one change for each item that a transaction changed.
 func testTogether(t *testing.T, s store.Store, f *tail) {
 	at := func(pk string) store.Key { return store.Key{PK: pk, SK: "s"} }
 	put(t, s, at("a"), "n", 1)
@@ -237,7 +237,7 @@ func testResume(t *testing.T, s store.Store, f *tail) {
 	}
 }
 
-// testWriters has many goroutines write: the changes of each item are a chain from its first image to its last.
+// testWriters runs many goroutines that write. The changes of each item are a chain from its first image to its last.
 func testWriters(t *testing.T, s store.Store, f *tail) {
 	const writers, items, steps = 16, 5, 12
 	at := func(i int) store.Key { return store.Key{PK: fmt.Sprint("item", i%items), SK: "s"} }
@@ -279,7 +279,7 @@ func testWriters(t *testing.T, s store.Store, f *tail) {
 	}
 }
 
-// testForgotten reads a partition that there is not, or not any more.
+// testForgotten reads a partition that does not exist, or not any more.
 func testForgotten(t *testing.T, s store.Store) {
 	if err := streamer(s).StartStream(t.Context()); err != nil {
 		t.Fatalf("StartStream() = %v", err)

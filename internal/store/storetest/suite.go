@@ -305,7 +305,7 @@ func testInvalid(t *testing.T, s store.Store, lenient []string) {
 	refused(t, "Query of no partition", err)
 }
 
-// testSize has updates make an item larger, up to what is too large, and smaller again.
+// testSize makes an item larger by updates, until it is too large, and smaller again.
 func testSize(t *testing.T, s store.Store) {
 	put(t, s, key, "text", strings.Repeat("x", 300_000), "n", 1)
 	set := func(name string, size int) store.Write {

@@ -10,8 +10,8 @@ type event struct {
 }
 
 // A finding is the interval in which consumption came closest to what its limit allows, or exceeded it most. Intervals
-// start at any event and end with an admission: what was spent in between, less what was given back, may be at most what
-// the bucket holds and what flows in meanwhile.
+// start at any event and end with an admission. What was spent in between, less what was given back, may be at most
+// what the bucket holds and what flows in meanwhile.
 type finding struct {
 	intervals int64 // that were compared
 	from, to  int64 // epoch milliseconds
@@ -19,9 +19,9 @@ type finding struct {
 	excess    int64 // spent beyond what was allowed, in tokens × the refill period in milliseconds; negative below it
 }
 
-// audit compares all intervals of a record, in one pass: of all intervals that end at an event, the one with the highest
-// excess starts where tokens spent before, less what flowed in before, were lowest. It knows nothing of the limiter.
-// Events are in order of time.
+// audit compares all intervals of a record, in one pass. Of all intervals that end at an event, the one with the
+// highest excess starts where tokens spent before, less what flowed in before, were lowest. It knows nothing of the
+// limiter. Events are in order of time.
 func audit(limit zlimit.Limit, events []event) finding {
 	period, refill := limit.RefillPeriod.Milliseconds(), limit.RefillAmount
 	var worst finding

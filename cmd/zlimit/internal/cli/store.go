@@ -45,8 +45,8 @@ func on[T any](ctx context.Context, a *app, dsn string, do operation[T], opts ..
 	return perform(ctx, a, dsn, do, opts...)
 }
 
-// rehearse does an operation on an empty store in memory and returns the rule that its input breaks, so that nothing is
-// created for input that is bad. How else it comes out there means nothing.
+// rehearse does an operation on an empty store in memory, and returns the rule that its input breaks. Bad input
+// therefore creates nothing. How else it comes out there means nothing.
 func rehearse[T any](ctx context.Context, a *app, do operation[T], opts ...zlimit.Option) error {
 	_, err := perform(ctx, a, memoryDSN, do, opts...)
 	var invalid *zlimit.ValidationError

@@ -15,9 +15,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A stream is a list of things alike of which there may be very many: it is printed as it is read. JSON needs no more than
-// that. A table needs the widths of its columns first, and CSV the columns where they depend on the rows: a list of more
-// than held rows is read twice for them.
+// A stream is a list of things alike of which there may be very many: it is printed as it is read. JSON needs no more
+// than that. A table needs the widths of its columns first, and CSV the columns where they depend on the rows. A list
+// of more than held rows is therefore read twice.
 type stream[T any] struct {
 	head    any                               // the fields before the list in JSON, a struct
 	key     string                            // the field of the list

@@ -81,8 +81,8 @@ type tally struct {
 	Longest   time.Duration // wait that a rejection named
 }
 
-// A lane makes the requests of one key, and records what it sees. Its requests at one instant are alike, so that as many
-// of them are admitted in whatever order they reach the store; all else in a lane happens in order.
+// A lane makes the requests of one key, and records what it sees. Its requests at one instant are alike, so that as
+// many of them are admitted in whatever order they reach the store. All else in a lane happens in order.
 type lane struct {
 	persona
 	random   *rand.Rand

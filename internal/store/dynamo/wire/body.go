@@ -27,8 +27,8 @@ func (b *Buffer) Free() {
 	}
 }
 
-// A requestBody is the body of one request. The transport may read it until it is closed, even after the reply came: what
-// it reads may be used anew after Close returned.
+// A requestBody is the body of one request. The transport may read it until it is closed, even after the reply came.
+// What it reads may be used anew after Close returned.
 type requestBody struct {
 	mu   sync.Mutex
 	data []byte // what is left

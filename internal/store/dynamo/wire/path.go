@@ -1,9 +1,9 @@
-// Package wire makes calls of the DynamoDB API in the place of an SDK client, for a fraction of its time: it writes the
+// Package wire makes calls of the DynamoDB API in the place of an SDK client, in a fraction of its time. It writes the
 // body of a request itself, signs it, sends it by the client's HTTP client, and reads the reply.
 //
-// All else is the SDK's. Endpoint, headers and signing scope come from a request that the client builds once; credentials
-// come from the client's provider at each attempt; errors, and every reply that is not plain, are read by the SDK's
-// deserializer. A client that has been told to do more than that, by middleware for one, keeps its calls.
+// All else is the SDK's. Endpoint, headers and signing scope come from a request that the client builds once.
+// Credentials come from the client's provider at each attempt. The SDK's deserializer reads errors, and every reply
+// that is not plain. A client that does more than that, such as by middleware, keeps its calls.
 package wire
 
 import (
@@ -44,9 +44,9 @@ type date struct {
 	time time.Time
 }
 
-// New returns a path for the calls of a client on a table. It makes no call; the first one has the client build a
-// request that is not sent. A path for a client that it cannot stand in for makes no calls: see [Path.Refusal]. The path
-// tells the logger who makes the calls, at the debug level.
+// New returns a path for the calls of a client on a table. It makes no call. At the first call of the path, the client
+// builds a request that is not sent. A path that cannot stand in for its client makes no calls: see [Path.Refusal]. The
+// path tells the logger who makes the calls, at the debug level.
 func New(client *dynamodb.Client, table string, logger *slog.Logger) *Path {
 	_, lambda := os.LookupEnv("AWS_LAMBDA_FUNCTION_NAME")
 	p := &Path{client: client, options: client.Options(), table: table, lambda: lambda, logger: logger}

@@ -20,8 +20,8 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// specs hold what tells the operations apart: the schema by which the SDK reads a reply, and the call by which the client
-// builds a request on a table.
+// specs hold what tells the operations apart. Each has the schema by which the SDK reads a reply, and the call by which
+// the client builds a request on a table.
 var specs = [operations]struct {
 	name   string
 	schema *smithy.OperationSchema
@@ -100,8 +100,8 @@ const timeFormat = "20060102T150405Z" // of X-Amz-Date
 
 var ofOneRequest = []string{headerAuthorization, headerDate, headerToken, headerInvocation, headerAttempt, headerTrace}
 
-// prototype returns the prototype for an operation with credentials, and has the client build it where there is none yet.
-// It returns ErrUnused where there is none to be had now.
+// prototype returns the prototype for an operation with credentials. Where the path has none yet, it learns one from
+// the client. It returns ErrUnused where it can get none now.
 func (p *Path) prototype(ctx context.Context, op Operation, retryer aws.Retryer, credentials *aws.Credentials) (*prototype, error) {
 	known := p.prototypes[op].Load()
 	if known != nil && known.identity == identityOf(credentials) {
@@ -137,7 +137,7 @@ func (u unfit) Error() string { return string(u) }
 // errRotated says that the credentials changed between two requests.
 var errRotated = unfit("requests that are signed with other credentials than the client's")
 
-// learn has the client build requests for a prototype.
+// learn makes a prototype of requests that the client builds.
 func (p *Path) learn(ctx context.Context, op Operation, retryer aws.Retryer) (model *prototype, err error) {
 	for range 2 { // where the credentials change in between
 		first, err := p.catch(ctx, op, retryer)
@@ -248,7 +248,7 @@ type catcher struct {
 	at      time.Time
 }
 
-// catch has the client build a request.
+// catch returns a request that the client builds.
 func (p *Path) catch(ctx context.Context, op Operation, retryer aws.Retryer) (*catcher, error) {
 	c := &catcher{}
 	if err := specs[op].build(ctx, p.client, &p.table, func(o *dynamodb.Options) { o.HTTPClient, o.Retryer = c, retryer }); err != nil {

@@ -1,0 +1,310 @@
+package emit
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/zlimit/zlimit-go/gen/internal/calls"
+	"github.com/zlimit/zlimit-go/gen/internal/schema"
+)
+
+// stackText is the template of a deployment, but for what follows from the schema and the calls.
+//
+//go:embed stack.yaml
+var stackText string
+
+const callsFile = "spec/calls.yaml"
+
+// Stack returns the CloudFormation template of a deployment by its path in the module. What the table holds, which of its
+// changes the aggregator is given, and which keys and actions the policies name follows from the schema and the calls.
+func Stack(s *schema.Schema, c *calls.Calls) (map[string][]byte, error) {
+	d := stackData{schema: s, calls: c}
+	parsed, err := template.New("stack.yaml").Delims("[[", "]]").Option("missingkey=error").Parse(stackText)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	if err := parsed.Execute(&b, &d); err != nil {
+		return nil, fmt.Errorf("stack/template.yaml: %w", err)
+	}
+	return map[string][]byte{"stack/template.yaml": b.Bytes()}, nil
+}
+
+// stackData is what the template asks for.
+type stackData struct {
+	schema *schema.Schema
+	calls  *calls.Calls
+}
+
+// Header is the first line.
+func (d *stackData) Header() string { return header(schemaFile + " and " + callsFile) }
+
+// Layout is the version of the layout.
+func (d *stackData) Layout() string { return d.schema.Version }
+
+// TTL is the attribute that holds the time of expiry.
+func (d *stackData) TTL() string { return d.schema.TTL }
+
+// Table is the key of the table with its indexes, as properties of the table.
+func (d *stackData) Table() string {
+	var b strings.Builder
+	tableShape(&b, d.schema)
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// GlobalIndexes are the names of the global indexes.
+func (d *stackData) GlobalIndexes() (names []string) {
+	for _, x := range d.schema.Indexes {
+		if !x.Local {
+			names = append(names, x.Name)
+		}
+	}
+	return names
+}
+
+// Changes is the filter for changes of a record.
+func (d *stackData) Changes(record string) (string, error) {
+	return d.filter(record, nil)
+}
+
+// Expiries is the filter for items of a record that expired.
+func (d *stackData) Expiries(record string) (string, error) {
+	return d.filter(record, map[string]any{
+		"eventName":    []string{"REMOVE"},
+		"userIdentity": map[string]any{"type": []string{"Service"}, "principalId": []string{"dynamodb.amazonaws.com"}},
+	})
+}
+
+// filter returns the pattern of an event source for the changes of a record, by the literal part of its sort key: no other
+// record has a sort key that begins so.
+func (d *stackData) filter(record string, more map[string]any) (string, error) {
+	r := d.record(record)
+	if r == nil {
+		return "", fmt.Errorf("no record %s", record)
+	}
+	literal, whole := leading(r.SK)
+	for _, other := range d.schema.Records {
+		theirs, _ := leading(other.SK)
+		if other != r && (whole && theirs == literal || !whole && (strings.HasPrefix(theirs, literal) || strings.HasPrefix(literal, theirs))) {
+			return "", fmt.Errorf("the sort keys of %s and %s begin alike: a filter cannot tell them apart", r.Name, other.Name)
+		}
+	}
+	var rule any = literal
+	if !whole {
+		rule = map[string]string{"prefix": literal}
+	}
+	pattern := map[string]any{"dynamodb": map[string]any{"Keys": map[string]any{"SK": map[string]any{"S": []any{rule}}}}}
+	for key, value := range more {
+		pattern[key] = value
+	}
+	text, err := json.Marshal(pattern)
+	return string(text), err
+}
+
+func (d *stackData) record(name string) *schema.Record {
+	for _, r := range d.schema.Records {
+		if r.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// leading returns the text that a key begins with, and whether that is all of it.
+func leading(t *schema.Template) (literal string, whole bool) {
+	for _, p := range t.Parts {
+		if p.Field != nil {
+			return literal, false
+		}
+		literal += p.Literal
+	}
+	return literal, true
+}
+
+// partitionKeys returns the forms of the partition keys of the table and of all indexes.
+func (d *stackData) partitionKeys() (all []*schema.Template) {
+	for _, r := range d.schema.Records {
+		all = append(all, r.PK)
+		for _, e := range r.Entries {
+			all = append(all, e.PK)
+		}
+	}
+	return all
+}
+
+// TenantKeys are the patterns of the partition keys of one namespace, in which id stands for its ID.
+func (d *stackData) TenantKeys(id string) ([]string, error) {
+	var patterns []string
+	for _, t := range d.partitionKeys() {
+		if t.Parts[0].Field == nil {
+			continue // of the registry
+		}
+		if t.Parts[0].Field.Name != "ns" {
+			return nil, fmt.Errorf("partition key %q does not begin with a namespace", t.Text)
+		}
+		pattern := id
+		if len(t.Parts) > 1 {
+			rest := t.Parts[1].Literal
+			if rest == "" || !strings.Contains(t.Parts[0].Field.Forbid+"#", rest[:1]) {
+				return nil, fmt.Errorf("partition key %q does not part the namespace from the rest", t.Text)
+			}
+			pattern += rest[:1] + "*"
+		}
+		if !slices.Contains(patterns, pattern) {
+			patterns = append(patterns, pattern)
+		}
+	}
+	slices.Sort(patterns)
+	return patterns, nil
+}
+
+// RegistryKeys are the partition keys of the registry in the table.
+func (d *stackData) RegistryKeys() (keys []string) {
+	for _, r := range d.schema.Records {
+		if text, whole := leading(r.PK); whole && !slices.Contains(keys, text) {
+			keys = append(keys, text)
+		}
+	}
+	return keys
+}
+
+// RegistryPatterns are the patterns of the partition keys of the registry, those in indexes included.
+func (d *stackData) RegistryPatterns() (patterns []string) {
+	for _, t := range d.partitionKeys() {
+		text, whole := leading(t)
+		if !whole {
+			continue
+		}
+		if ns, _, found := strings.Cut(text, "/"); found {
+			text = ns + "/*"
+		}
+		if !slices.Contains(patterns, text) {
+			patterns = append(patterns, text)
+		}
+	}
+	slices.Sort(patterns)
+	return patterns
+}
+
+// program returns the calls of a program.
+func (d *stackData) program(name string) (*calls.Program, error) {
+	if p := d.calls.Program(name); p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("no program %s", name)
+}
+
+// A grant is what a policy allows on the table.
+type grant struct {
+	Program *calls.Program
+	Table   []string // actions that the table alone takes
+	Both    []string // actions that the table and its indexes take
+}
+
+// Grant returns what a program is allowed.
+func (d *stackData) Grant(name string) (*grant, error) {
+	p, err := d.program(name)
+	if err != nil {
+		return nil, err
+	}
+	g := &grant{Program: p}
+	for _, a := range p.Table {
+		if slices.Contains(p.Indexes, a) {
+			g.Both = append(g.Both, a)
+		} else {
+			g.Table = append(g.Table, a)
+		}
+	}
+	if len(g.Both) != len(p.Indexes) {
+		return nil, fmt.Errorf("program %s: every action on indexes must be one on the table", name)
+	}
+	return g, nil
+}
+
+// A tenancy is what a tenant is allowed.
+type tenancy struct {
+	*grant
+	Denied []string // in the registry
+}
+
+// Tenancy returns what a program of a tenant is allowed, and what it is denied in the registry: all but reading by key.
+func (d *stackData) Tenancy(name string) (*tenancy, error) {
+	g, err := d.Grant(name)
+	if err != nil {
+		return nil, err
+	}
+	t := &tenancy{grant: g, Denied: slices.Clone(d.calls.Writes)}
+	for _, a := range g.Program.Table {
+		if !slices.Contains(d.calls.Registry, a) && !slices.Contains(t.Denied, a) {
+			t.Denied = append(t.Denied, a)
+		}
+	}
+	slices.Sort(t.Denied)
+	return t, nil
+}
+
+// Registry are the actions by which a tenant finds its namespace.
+func (d *stackData) Registry() []string { return d.calls.Registry }
+
+// DynamoDB writes actions as a list of IAM.
+func (d *stackData) DynamoDB(actions []string) string { return iamActions("dynamodb", actions) }
+
+// S3 writes actions as a list of IAM.
+func (d *stackData) S3(actions []string) string { return iamActions("s3", actions) }
+
+func iamActions(service string, actions []string) string {
+	names := make([]string, len(actions))
+	for i, a := range actions {
+		names[i] = service + ":" + a
+	}
+	return "[" + strings.Join(names, ", ") + "]"
+}
+
+// List writes texts as a list of YAML.
+func (d *stackData) List(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, t := range texts {
+		quoted[i] = `"` + t + `"`
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// A word is a name in the form of logical IDs.
+type word string
+
+// Lower is the word within a name.
+func (w word) Lower() string { return strings.ToLower(string(w)) }
+
+// Program is the program that a policy is for.
+func (w word) Program() string { return w.Lower() }
+
+// Throttles are the kinds of calls that DynamoDB throttles.
+func (d *stackData) Throttles() []word { return []word{"Read", "Write"} }
+
+// Policies are the programs that there are policies for.
+func (d *stackData) Policies() []word { return []word{"Acquire", "Full", "Read"} }
+
+// A role is one that programs and people of the account take on.
+type role struct{ Name, Policy word }
+
+// Lower is the role within a name.
+func (r role) Lower() string { return r.Name.Lower() }
+
+// Roles are the roles beside the aggregator's.
+func (d *stackData) Roles() []role {
+	return []role{{"App", "Acquire"}, {"Admin", "Full"}, {"Reader", "Read"}}
+}
+
+// TenantTag is the tag of principals that holds the ID of their namespace.
+func (d *stackData) TenantTag() string { return "zlimit-namespace" }
+
+// TenantPatterns are the partition keys of a tenant, as a list of YAML.
+func (d *stackData) TenantPatterns() (string, error) {
+	patterns, err := d.TenantKeys("${aws:PrincipalTag/" + d.TenantTag() + "}")
+	return d.List(patterns), err
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/gen/internal/calls"
+	"github.com/zlimit/zlimit-go/gen/internal/emit"
+	"github.com/zlimit/zlimit-go/gen/internal/schema"
+)
+
+// templateOf returns the template that follows from a schema and the calls of the module.
+func templateOf(t *testing.T, text string) string {
+	t.Helper()
+	files, err := stackFiles(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(files["stack/template.yaml"])
+}
+
+func stackFiles(t *testing.T, text string) (map[string][]byte, error) {
+	t.Helper()
+	s, err := schema.Load(specFile, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := calls.Load(callsSpec, readFile(t, callsSpec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return emit.Stack(s, c)
+}
+
+// TestStackFollows changes the schema: filters, leading keys and what alarms watch follow.
+func TestStackFollows(t *testing.T) {
+	text := string(readFile(t, specFile))
+	for _, test := range []struct{ name, old, new, want, gone string }{
+		{"the key of buckets", `sk: "#STATE"`, `sk: "#NOW"`, `{"S":["#NOW"]}`, "#STATE"},
+		{"the key of audit events", `sk: "#AUDIT#{event_id}"`, `sk: "#EVENT#{event_id}"`, `{"prefix":"#EVENT#"}`, "#AUDIT#"},
+		{"the name of an index", "GSI3", "Owners", "Value: Owners }", "GSI3"},
+		{"the key of the registry", "_/SYSTEM#", "_/REGISTRY#", `["_/REGISTRY#"]`, "_/SYSTEM#"},
+	} {
+		changed := strings.ReplaceAll(text, test.old, test.new)
+		if got := templateOf(t, changed); !strings.Contains(got, test.want) || strings.Contains(got, test.gone) {
+			t.Errorf("%s: the template has no %s, or has %s still", test.name, test.want, test.gone)
+		}
+	}
+}
+
+// TestStackErrors asks for what a filter or a policy cannot express.
+func TestStackErrors(t *testing.T) {
+	text := string(readFile(t, specFile))
+	for _, test := range []struct{ name, old, new, want string }{
+		{"two records with keys that begin alike", `sk: "#RESOURCES"`, `sk: "#AUDIT#RESOURCES"`, "begin alike"},
+		{"a tenant's key without a namespace", `pk: "{ns}/AUDIT#{entity}"`, `pk: "{entity}#AUDIT#{ns}"`, "does not begin with a namespace"},
+	} {
+		changed := strings.Replace(text, test.old, test.new, 1)
+		if changed == text {
+			t.Fatalf("%s: %q is not in the schema", test.name, test.old)
+		}
+		if _, err := stackFiles(t, changed); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: Stack() = %v, want an error with %q", test.name, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package scale
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Scenario is cases that are shown in one table.
+type Scenario struct {
+	Name, Title string
+	Text        string // what is asked, and what to look at
+	Metrics     []Metric
+	Cases       []Case
+	Plot        func(f *Figures, s *Scenario) []Chart
+}
+
+// A Case is a load and the table that it runs against.
+type Case struct {
+	Label  string
+	Group  string // of which the tally is shown; "" for all requests
+	Load   Load
+	Params Params
+}
+
+// Name returns the name of a case of a scenario in the figures.
+func (s *Scenario) caseName(c *Case) string { return s.Name + ": " + c.Label }
+
+// roomy are limits that nothing here exhausts.
+var roomy = []zlimit.Limit{zlimit.PerMinute("rpm", 6_000_000)}
+
+// ceilingOf returns the ideal bucket of a limit.
+func ceilingOf(l zlimit.Limit) Ceiling {
+	return Ceiling{float64(l.Capacity), float64(l.RefillAmount) / l.RefillPeriod.Seconds()}
+}
+
+// Scenarios returns what `make scale` runs.
+func Scenarios() []Scenario {
+	return []Scenario{fleets(), hotKeys(), rejections(), skewed(), families(), floods(), restarts(), outages()}
+}
+
+// anyOf returns a function that draws one of so many entities.
+func anyOf(n int) func(*rand.Rand, time.Duration) string {
+	return func(r *rand.Rand, _ time.Duration) string { return "entity-" + strconv.Itoa(r.IntN(n)) }
+}
+
+// fleets are buckets of several rates in fleets of several sizes. Each process meets each bucket several times.
+func fleets() Scenario {
+	s := Scenario{
+		Name: "fleet", Title: "What a request costs in a fleet",
+		Text: "Requests go to any process, as behind a load balancer. Rates are those of one bucket; limits are read again " +
+			"once a minute by each process that meets them. The price counts the reads.",
+		Metrics: []Metric{writesPerRequest, readsPerRequest, failedPart, dollars, p99, over},
+		Plot:    plotFleets,
+	}
+	for _, rate := range fleetRates {
+		for _, processes := range fleetSizes {
+			const requests = 30_000
+			visits := 6.0 * float64(processes) / rate // time in which each process meets each bucket about six times
+			whole := max(visits, 60)
+			buckets := max(1, int(requests/(rate*whole)))
+			limit := zlimit.PerMinute("rpm", int64(max(100, rate*60*3)))
+			ceilings := map[string]Ceiling{}
+			for i := range buckets {
+				ceilings["entity-"+strconv.Itoa(i)] = ceilingOf(limit)
+			}
+			s.Cases = append(s.Cases, Case{
+				Label: fleetLabel(processes, rate),
+				Load: Load{
+					Processes: processes, Rate: rate * float64(buckets), Entity: anyOf(buckets), Limits: []zlimit.Limit{limit},
+					For: time.Duration(whole * float64(time.Second)), Settle: time.Duration(whole * float64(time.Second) / 3),
+					Ceilings: ceilings,
+				},
+				Params: Default(),
+			})
+		}
+	}
+	return s
+}
+
+var (
+	fleetRates = []float64{0.1, 1, 10, 100}
+	fleetSizes = []int{1, 10, 100, 1000}
+)
+
+func fleetLabel(processes int, rate float64) string {
+	return fmt.Sprintf("%d processes, %v/s", processes, rate)
+}
+
+// hotKeys are one bucket that is asked for more often than its key bears.
+func hotKeys() Scenario {
+	s := Scenario{
+		Name: "hot", Title: "A flash crowd on one key",
+		Text: "One bucket, whose limit has room for all, from nothing to the full rate at once. A key bears 1,000 writes a second, so " +
+			"the bucket has to divide.",
+		Metrics: []Metric{admitted, unavailable, writesPerRequest, failedPart, shards, p99, over},
+		Plot:    plotOverTime("admitted per second", func(t *Tally) float64 { return float64(t.Admitted) }),
+	}
+	for _, c := range []struct {
+		processes int
+		rate      float64
+	}{{1, 1500}, {100, 1500}, {1000, 1500}, {1000, 3000}, {1000, 30_000}} {
+		p := Default()
+		if c.rate > 10_000 {
+			p.TableWrites, p.TableReads, p.Partitions = 0, 0, 256
+		}
+		s.Cases = append(s.Cases, Case{
+			Label:  fmt.Sprintf("%d processes, %v/s", c.processes, c.rate),
+			Load:   Load{Processes: c.processes, Rate: c.rate, For: 30 * time.Second, Limits: roomy, Ceilings: map[string]Ceiling{"hot": ceilingOf(roomy[0])}},
+			Params: p,
+		})
+	}
+	return s
+}
+
+// rejections are one bucket that is exhausted.
+func rejections() Scenario {
+	s := Scenario{
+		Name: "rejections", Title: "Rejections of one bucket",
+		Text: "1,000 processes ask one bucket for far more than its limit, under the failure policy `Allow`. What is degraded was " +
+			"admitted uncounted, and should not have been.",
+		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
+	}
+	for _, c := range []struct {
+		rate  float64
+		limit zlimit.Limit
+		name  string
+		time  time.Duration
+	}{
+		{1000, zlimit.PerMinute("rpm", 600), "600 a minute", 20 * time.Second},
+		{10_000, zlimit.PerMinute("rpm", 600), "600 a minute", 20 * time.Second},
+		{100_000, zlimit.PerMinute("rpm", 600), "600 a minute", 10 * time.Second},
+		{30_000, zlimit.PerSecond("rps", 5000), "5,000 a second", 20 * time.Second},
+	} {
+		p := Default()
+		p.TableWrites, p.TableReads = 0, 0
+		s.Cases = append(s.Cases, Case{
+			Label: fmt.Sprintf("%v/s, limit %s", c.rate, c.name),
+			Load: Load{
+				Processes: 1000, Rate: c.rate, For: c.time, Limits: []zlimit.Limit{c.limit}, Policy: zlimit.Allow,
+				Ceilings: map[string]Ceiling{"hot": ceilingOf(c.limit)},
+			},
+			Params: p,
+		})
+	}
+	return s
+}
+
+// skewed are entities some of which are asked for much more often than others.
+func skewed() Scenario {
+	s := Scenario{
+		Name: "zipf", Title: "Many keys, some of them hot",
+		Text: "100 processes, 5,000 requests a second for 10,000 entities by Zipf's law with an exponent of 1.1: the first of them " +
+			"takes a seventh. Requests of an entity go to any process, or always to the same one.",
+		Metrics: []Metric{admitted, unavailable, writesPerRequest, readsPerRequest, dollars, p99},
+	}
+	for _, sticky := range []bool{false, true} {
+		label := "any process"
+		if sticky {
+			label = "always the same process"
+		}
+		zipf := rand.NewZipf(rand.New(rand.NewPCG(1, 3)), 1.1, 1, 9999)
+		s.Cases = append(s.Cases, Case{
+			Label: label,
+			Load: Load{
+				Processes: 100, Rate: 5000, For: 50 * time.Second, Settle: 20 * time.Second, Limits: roomy, Sticky: sticky,
+				Entity: func(*rand.Rand, time.Duration) string { return "entity-" + strconv.FormatUint(zipf.Uint64(), 10) },
+			},
+			Params: Default(),
+		})
+	}
+	return s
+}
+
+// families are children of one parent.
+func families() Scenario {
+	const children = 10_000
+	parents := map[string]string{}
+	for i := range children {
+		parents["entity-"+strconv.Itoa(i)] = "hot"
+	}
+	return Scenario{
+		Name: "parent", Title: "A parent of 10,000 children",
+		Text:    "100 processes, 3,000 requests a second for 10,000 children of one parent, which is charged with each of them.",
+		Metrics: []Metric{admitted, unavailable, writesPerRequest, readsPerRequest, dollars, shards, p99, over},
+		Cases: []Case{{
+			Label: "3,000/s",
+			Load: Load{
+				Processes: 100, Rate: 3000, For: 40 * time.Second, Settle: 10 * time.Second, Limits: roomy, Entity: anyOf(children),
+				Parents: parents, Ceilings: map[string]Ceiling{"hot": ceilingOf(roomy[0])},
+			},
+			Params: Default(),
+		}},
+	}
+}
+
+// floods are new keys beside known ones.
+func floods() Scenario {
+	s := Scenario{
+		Name: "flood", Title: "A flood of new keys",
+		Text: "1,000 known entities are asked for 1,000 times a second, and from the tenth second on 100,000 new ones come in a minute, " +
+			"with ids that grow, as someone makes them who is limited by a name of their choice. Each creation writes three indexes, two " +
+			"of which have one key for all. AWS does not say which writes a full index holds back: in variant A those that touch it, in " +
+			"variant B for a second all of the partition of the table that such a write went to.",
+		Metrics: []Metric{admitted, unavailable, writesPerRequest, dollars, p99},
+	}
+	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
+		for _, group := range []string{"known", "new"} {
+			p := Default()
+			p.Pressure = pressure
+			var next int
+			s.Cases = append(s.Cases, Case{
+				Label: fmt.Sprintf("variant %c, %s keys", 'A'+rune(pressure), group),
+				Group: group,
+				Load: Load{
+					Processes: 100, Rate: 1000 + 100_000/60, For: 80 * time.Second, Settle: 20 * time.Second, Limits: roomy,
+					Entity: func(r *rand.Rand, since time.Duration) string {
+						if since > 20*time.Second && r.IntN(8) < 5 {
+							next++
+							return fmt.Sprintf("new-%09d", next)
+						}
+						return "entity-" + strconv.Itoa(r.IntN(1000))
+					},
+					Group: func(entity string) string {
+						if entity[0] == 'n' {
+							return "new"
+						}
+						return "known"
+					},
+				},
+				Params: p,
+			})
+		}
+	}
+	return s
+}
+
+// restarts are processes that start all at once.
+func restarts() Scenario {
+	return Scenario{
+		Name: "restart", Title: "10,000 processes start at once",
+		Text:    "Each opens a limiter, and then 2,000 requests a second come for 1,000 entities.",
+		Metrics: []Metric{started, startTime, admitted, unavailable, p99},
+		Cases: []Case{{
+			Label: "10,000 processes",
+			Load: Load{
+				Processes: 10_000, Rate: 2000, For: 5 * time.Second, Limits: roomy, Entity: anyOf(1000), Starting: true,
+				Options: []zlimit.Option{zlimit.WithCacheSize(1000)},
+			},
+			Params: Default(),
+		}},
+	}
+}
+
+// outages are parts of the table that do not answer.
+func outages() Scenario {
+	p := Default()
+	p.Outage = Outage{From: 30 * time.Second, To: 40 * time.Second, Part: 0.25}
+	return Scenario{
+		Name: "outage", Title: "A quarter of the table does not answer",
+		Text:    "100 processes, 1,000 requests a second for 1,000 entities; for ten seconds a quarter of the table's partitions is silent.",
+		Metrics: []Metric{admitted, unavailable, writesPerRequest, p99},
+		Plot:    plotOverTime("admitted per second", func(t *Tally) float64 { return float64(t.Admitted) }),
+		Cases: []Case{{
+			Label:  "ten seconds",
+			Load:   Load{Processes: 100, Rate: 1000, For: 60 * time.Second, Settle: 5 * time.Second, Limits: roomy, Entity: anyOf(1000)},
+			Params: p,
+		}},
+	}
+}

@@ -1,0 +1,56 @@
+package scale
+
+import (
+	"math"
+	"time"
+)
+
+// A Ceiling is the most that may be admitted of an entity: an ideal bucket.
+type Ceiling struct {
+	Capacity float64
+	Rate     float64 // tokens per second
+}
+
+// A witness holds what callers were told against ideal buckets. It sees admissions when they are told, which is later than
+// they were made by the time of a call at most, and knows nothing of items and stamps.
+type witness struct {
+	ceilings map[string]*ideal
+}
+
+// An ideal bucket is refilled exactly.
+type ideal struct {
+	Ceiling
+	level, lowest float64
+	at            time.Time
+}
+
+func newWitness(ceilings map[string]Ceiling) *witness {
+	w := &witness{map[string]*ideal{}}
+	for entity, c := range ceilings {
+		w.ceilings[entity] = &ideal{Ceiling: c, level: c.Capacity}
+	}
+	return w
+}
+
+// admitted takes what was admitted of an entity.
+func (w *witness) admitted(entity string, tokens float64, now time.Time) {
+	b := w.ceilings[entity]
+	if b == nil {
+		return
+	}
+	if !b.at.IsZero() {
+		b.level = min(b.Capacity, b.level+b.Rate*now.Sub(b.at).Seconds())
+	}
+	b.at = now
+	b.level -= tokens
+	b.lowest = min(b.lowest, b.level)
+}
+
+// over returns the tokens that were admitted beyond the ceilings, more than the refill of a time explains: that of the
+// longest call, and of the freshness.
+func (w *witness) over(slack time.Duration) (tokens int64) {
+	for _, b := range w.ceilings {
+		tokens += int64(max(0, math.Ceil(-b.lowest-b.Rate*slack.Seconds())))
+	}
+	return tokens
+}

@@ -1,0 +1,225 @@
+package stack_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+	"go.uber.org/goleak"
+
+	"github.com/zlimit/zlimit-go/aggregator"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/stack"
+	"github.com/zlimit/zlimit-go/stack/internal/cfn"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
+
+// filters returns the patterns of the event source.
+func filters(text string, given map[string]string) (patterns []any, err error) {
+	parsed, err := cfn.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{"CodeKey": "k"}
+	for key, value := range given {
+		all[key] = value
+	}
+	s, err := parsed.Evaluate("limits", all)
+	if err != nil {
+		return nil, err
+	}
+	list, _ := at(s.Resources["Stream"].Properties, "FilterCriteria", "Filters").([]any)
+	for _, element := range list {
+		var pattern map[string]any
+		if err := json.Unmarshal([]byte(at(element, "Pattern").(string)), &pattern); err != nil {
+			return nil, fmt.Errorf("a filter is no JSON: %w", err)
+		}
+		patterns = append(patterns, pattern)
+	}
+	return patterns, nil
+}
+
+// matches reports whether a value matches a filter pattern of Lambda, of those rules that the template uses: a list has
+// values, or objects with the prefix of some.
+func matches(pattern, value any) bool {
+	switch p := pattern.(type) {
+	case map[string]any:
+		m, ok := value.(map[string]any)
+		for key, inner := range p {
+			ok = ok && matches(inner, m[key])
+		}
+		return ok
+	case []any:
+		return slices.ContainsFunc(p, func(rule any) bool {
+			text, ok := value.(string)
+			if object, isObject := rule.(map[string]any); isObject {
+				prefix, isPrefix := object["prefix"].(string)
+				return ok && isPrefix && len(object) == 1 && strings.HasPrefix(text, prefix)
+			}
+			return ok && rule == text
+		})
+	default:
+		return false
+	}
+}
+
+// event returns a record of the stream as Lambda passes it to filters.
+func event(r *types.Record) map[string]any {
+	key := func(name string) any {
+		if v, ok := r.Dynamodb.Keys[name].(*types.AttributeValueMemberS); ok {
+			return map[string]any{"S": v.Value}
+		}
+		return nil
+	}
+	e := map[string]any{
+		"eventName": string(r.EventName), "eventSource": "aws:dynamodb",
+		"dynamodb": map[string]any{"Keys": map[string]any{"PK": key("PK"), "SK": key("SK")}},
+	}
+	if r.UserIdentity != nil {
+		e["userIdentity"] = map[string]any{"type": *r.UserIdentity.Type, "principalId": *r.UserIdentity.PrincipalId}
+	}
+	return e
+}
+
+// TestFiltersOnTheStream uses a table in every way and evaluates the filters on the records of its stream: they let through
+// what the aggregator works on, and nothing else. Expiry is made up, since the engine does not expire items.
+func TestFiltersOnTheStream(t *testing.T) {
+	engine := enginetest.Fresh(t)
+	table := engine.Table(t)
+	streams := engine.Streams()
+	s := zlimit.DynamoDB(engine.Client(), table, zlimit.WithStreams(streams))
+	useTable(t, s)
+	patterns, err := filters(stack.Template, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := filters(stack.Template, map[string]string{"Archive": "false"})
+	if err != nil || len(alone) != 1 || len(patterns) != 2 {
+		t.Fatalf("%d filters, %d without an archive (%v), want 2 and 1", len(patterns), len(alone), err)
+	}
+	seen := map[string]int{}
+	for _, r := range records(t, streams, table) {
+		e := event(&r)
+		sk := at(e, "dynamodb", "Keys", "SK", "S").(string)
+		kind, _, _ := strings.Cut(strings.TrimPrefix(sk, "#"), "#")
+		seen[kind]++
+		passes := func(patterns []any) bool {
+			return slices.ContainsFunc(patterns, func(p any) bool { return matches(p, e) })
+		}
+		if want := sk == "#STATE"; passes(patterns) != want || passes(alone) != want {
+			t.Errorf("a change of %s passes: %t, want %t", sk, passes(patterns), want)
+		}
+		e["eventName"] = "REMOVE"
+		e["userIdentity"] = map[string]any{"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+		if want := sk == "#STATE" || kind == "AUDIT"; passes(patterns) != want || passes(alone) != (sk == "#STATE") {
+			t.Errorf("an expiry of %s passes: %t, want %t", sk, passes(patterns), want)
+		}
+	}
+	for _, kind := range []string{"STATE", "AUDIT", "USAGE", "META", "CONFIG", "NSID", "NAMESPACE", "VERSION", "RESOURCES", "STREAM"} {
+		if seen[kind] == 0 {
+			t.Errorf("the stream has no change of %s: %v", kind, seen)
+		}
+	}
+}
+
+// useTable writes items of every kind.
+func useTable(t *testing.T, s zlimit.Store) {
+	t.Helper()
+	ctx := t.Context()
+	l, err := zlimit.New(ctx, s, zlimit.WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "alice"}); err != nil {
+		t.Fatal(err)
+	}
+	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10)}
+	if err := l.Limits.SetResource(ctx, "gpt-4", limits); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Limits.SetEntity(ctx, "alice", "gpt-4", limits); err != nil {
+		t.Fatal(err)
+	}
+	request := zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}
+	if err := l.Do(ctx, request, func(context.Context, *zlimit.Lease) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	aggregate(t, s, func() bool {
+		for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Monthly}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return true
+		}
+		return false
+	})
+}
+
+// aggregate runs an aggregator until something holds.
+func aggregate(t *testing.T, s zlimit.Store, until func() bool, opts ...aggregator.Option) {
+	t.Helper()
+	a, err := aggregator.New(s, append([]aggregator.Option{aggregator.WithPoll(20 * time.Millisecond)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	for deadline := time.Now().Add(30 * time.Second); !until(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the aggregator does not get there within 30s")
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// records returns all records of a table's stream.
+func records(t *testing.T, client *dynamodbstreams.Client, table string) (all []types.Record) {
+	t.Helper()
+	ctx := t.Context()
+	list, err := client.ListStreams(ctx, &dynamodbstreams.ListStreamsInput{TableName: &table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.Streams {
+		described, err := client.DescribeStream(ctx, &dynamodbstreams.DescribeStreamInput{StreamArn: s.StreamArn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, shard := range described.StreamDescription.Shards {
+			it, err := client.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
+				StreamArn: s.StreamArn, ShardId: shard.ShardId, ShardIteratorType: types.ShardIteratorTypeTrimHorizon,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for next := it.ShardIterator; next != nil; {
+				page, err := client.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: next})
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, page.Records...)
+				if next = page.NextShardIterator; len(page.Records) == 0 {
+					break
+				}
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,417 @@
+package stack_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/zlimit/zlimit-go/aggregator"
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/stack/internal/iam"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func writeJSON(t *testing.T, path string, v any) {
+	t.Helper()
+	text, err := json.MarshalIndent(v, "", " ")
+	if err == nil {
+		err = os.WriteFile(path, text, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A world is a table that an administrator has set up, and a client of the program under test, which is recorded.
+type world struct {
+	*testing.T
+	table     string
+	raw       *dynamodb.Client // neither recorded nor disturbed
+	client    *dynamodb.Client
+	recorder  *recorder
+	faults    *enginetest.Faults
+	admin     *zlimit.RateLimiter
+	namespace string // ID of the default one
+	ms        atomic.Int64
+}
+
+var limits = []zlimit.Limit{zlimit.PerMinute("rpm", 1000), zlimit.PerDay("tpd", 10_000)}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	engine := enginetest.Start(t)
+	w := &world{T: t, table: engine.Table(t), raw: engine.Client()}
+	w.ms.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli())
+	w.faults = enginetest.NewFaults(engine.Transport())
+	w.recorder = &recorder{base: w.faults, table: w.table}
+	w.client = engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: w.recorder} })
+	w.admin = w.limiter(w.raw, zlimit.WithSetup())
+	ns, err := w.admin.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
+	w.must(err)
+	w.namespace = ns.ID
+	w.must(w.admin.Limits.SetSystem(t.Context(), zlimit.SystemConfig{Limits: limits}))
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}, {ID: "loner"}} {
+		_, err := w.admin.Entities.Create(t.Context(), e)
+		w.must(err)
+	}
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) now() time.Time        { return time.UnixMilli(w.ms.Load()).UTC() }
+func (w *world) sleep(d time.Duration) { w.ms.Add(d.Milliseconds()) }
+
+// limiter returns a limiter by a client, which the test closes.
+func (w *world) limiter(client *dynamodb.Client, opts ...zlimit.Option) *zlimit.RateLimiter {
+	w.Helper()
+	opts = append([]zlimit.Option{zlimit.WithClock(w.now), zlimit.WithPrincipal("test")}, opts...)
+	l, err := zlimit.New(w.Context(), zlimit.DynamoDB(client, w.table), opts...)
+	w.must(err)
+	w.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			w.Error(err)
+		}
+	})
+	return l
+}
+
+// isOwn reports whether a tenant of the default namespace may make a call: in its namespace all, in the registry reads by
+// key.
+func (w *world) isOwn(q iam.Request) bool {
+	for _, k := range q.Context[leadingKeys] {
+		switch {
+		case k == w.namespace, strings.HasPrefix(k, w.namespace+"/"):
+		case k == "_/SYSTEM#" && (q.Action == "dynamodb:GetItem" || q.Action == "dynamodb:BatchGetItem"):
+		default:
+			return false
+		}
+	}
+	return len(q.Context[leadingKeys]) > 0
+}
+
+// shards returns how many shards the bucket of an entity has.
+func (w *world) shards(entity string) (n int) {
+	w.Helper()
+	prefix := w.namespace + "/BUCKET#" + entity + "#gpt-4#"
+	out, err := w.raw.Scan(w.Context(), &dynamodb.ScanInput{TableName: &w.table})
+	w.must(err)
+	for _, item := range out.Items {
+		if pk, ok := item["PK"].(*types.AttributeValueMemberS); ok && strings.HasPrefix(pk.Value, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// until tries something again and again until the bucket of an entity has so many shards.
+func (w *world) until(entity string, shards int, try func()) {
+	w.Helper()
+	for range 200 {
+		if w.shards(entity) == shards {
+			return
+		}
+		try()
+		time.Sleep(5 * time.Millisecond) // resizing is done in the background
+	}
+	w.Fatalf("the bucket of %s has %d shards, want %d", entity, w.shards(entity), shards)
+}
+
+// acquires is a program that acquires: new and known buckets, parents, corrections, rejections, a bucket that divides and
+// joins.
+func acquires(_ *testing.T, w *world) {
+	acquireWith(w, w.limiter(w.client))
+}
+
+func acquireWith(w *world, l *zlimit.RateLimiter) {
+	w.Helper()
+	ctx := w.Context()
+	w.must(l.Ping(ctx))
+	for range 2 {
+		lease, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1, "tpd": 100}})
+		w.must(err)
+		w.must(errors.Join(lease.Consume(ctx, zlimit.Amounts{"tpd": 5}), lease.Adjust(zlimit.Amounts{"tpd": -50}), lease.Commit(ctx)))
+		lease, err = l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+		w.must(err)
+		w.must(lease.Rollback(ctx))
+		w.sleep(time.Hour)
+	}
+	_, err := l.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 20_000}})
+	var exceeded *zlimit.ExceededError
+	if !errors.As(err, &exceeded) {
+		w.Fatalf("Acquire() of too much = %v", err)
+	}
+	_, err = l.Available(ctx, "key", "gpt-4")
+	w.must(err)
+	_, err = l.TimeUntil(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 9_990}})
+	w.must(err)
+
+	ask := func() {
+		_, _ = l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}) // throttled or not
+	}
+	w.faults.Inject(enginetest.Fault{Kind: enginetest.Throttled, Operation: "UpdateItem"})
+	w.until("loner", 2, ask)
+	w.faults.Clear()
+	_, err = l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 9_000}}) // of both
+	w.must(err)
+	w.until("loner", 1, func() {
+		w.sleep(10 * time.Minute)
+		ask()
+	})
+}
+
+// reads is a program that shows all there is.
+func reads(t *testing.T, w *world) {
+	ctx := t.Context()
+	_, err := w.admin.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+	w.must(err)
+	w.must(w.admin.Limits.SetEntity(ctx, "key", "gpt-4", limits))
+	readWith(w, w.limiter(w.client))
+}
+
+func readWith(w *world, l *zlimit.RateLimiter) {
+	w.Helper()
+	ctx := w.Context()
+	_, err := l.Available(ctx, "key", "gpt-4")
+	w.must(err)
+	_, err = l.Entities.Get(ctx, "key")
+	w.must(err)
+	_, err = l.Limits.Resolve(ctx, "key", "gpt-4")
+	w.must(err)
+	_, err = l.Limits.System(ctx)
+	w.must(err)
+	_, err = l.Usage.Capacity(ctx, "gpt-4")
+	w.must(err)
+	_, err = l.Usage.Summary(ctx, zlimit.UsageQuery{Entity: "key", Resource: "gpt-4", Window: zlimit.Daily})
+	w.must(err)
+	_, err = l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
+	w.must(err)
+	for _, err := range l.Entities.Children(ctx, "team") {
+		w.must(err)
+	}
+	for _, err := range l.Entities.Buckets(ctx, "key") {
+		w.must(err)
+	}
+	for _, err := range l.Limits.EntitiesWith(ctx, "gpt-4") {
+		w.must(err)
+	}
+	for _, err := range l.Limits.Resources(ctx) {
+		w.must(err)
+	}
+	for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Resource: "gpt-4", Window: zlimit.Hourly}) {
+		w.must(err)
+	}
+	for _, err := range l.Audit.Events(ctx, "key", zlimit.AuditQuery{}) {
+		w.must(err)
+	}
+	for _, err := range l.Namespaces.List(ctx) {
+		w.must(err)
+	}
+	for _, err := range l.Namespaces.Orphans(ctx) {
+		w.must(err)
+	}
+}
+
+// doesAll is a program that uses every service.
+func doesAll(t *testing.T, w *world) {
+	ctx := t.Context()
+	l := w.limiter(w.client)
+	acquireWith(w, l)
+	readWith(w, l)
+	w.must(l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}))
+	w.must(l.Limits.SetResource(ctx, "gpt-4", limits))
+	w.must(l.Limits.SetEntity(ctx, "loner", "gpt-4", limits))
+	w.must(l.Limits.DeleteEntity(ctx, "loner", "gpt-4"))
+	w.must(l.Limits.DeleteResource(ctx, "gpt-4"))
+	_, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
+	w.must(err)
+	_, err = l.Entities.Create(ctx, zlimit.Entity{ID: "new", ParentID: "team"})
+	w.must(err)
+	w.must(l.Entities.Delete(ctx, "loner"))
+	ns, err := l.Namespaces.Register(ctx, "staging")
+	w.must(err)
+	other, err := l.Namespace(ctx, "staging")
+	w.must(err)
+	w.must(other.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}))
+	w.must(other.Close())
+	_, err = l.Namespaces.Delete(ctx, "staging")
+	w.must(err)
+	_, err = l.Namespaces.Recover(ctx, ns.ID)
+	w.must(err)
+	_, err = l.Namespaces.Delete(ctx, "staging")
+	w.must(err)
+	w.must(l.Namespaces.Purge(ctx, ns.ID, nil))
+}
+
+// images returns an item as a record of the stream has it.
+func (w *world) image(pk, sk string) map[string]events.DynamoDBAttributeValue {
+	w.Helper()
+	out, err := w.raw.GetItem(w.Context(), &dynamodb.GetItemInput{TableName: &w.table, Key: keyOf(pk, sk)})
+	w.must(err)
+	if out.Item == nil {
+		w.Fatalf("no item %s %s", pk, sk)
+	}
+	image := map[string]events.DynamoDBAttributeValue{}
+	for name, v := range out.Item {
+		switch v := v.(type) {
+		case *types.AttributeValueMemberS:
+			image[name] = events.NewStringAttribute(v.Value)
+		case *types.AttributeValueMemberN:
+			image[name] = events.NewNumberAttribute(v.Value)
+		case *types.AttributeValueMemberBOOL:
+			image[name] = events.NewBooleanAttribute(v.Value)
+		case *types.AttributeValueMemberNULL:
+			image[name] = events.NewNullAttribute()
+		}
+	}
+	return image
+}
+
+func keyOf(pk, sk string) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{"PK": &types.AttributeValueMemberS{Value: pk}, "SK": &types.AttributeValueMemberS{Value: sk}}
+}
+
+// aggregates is the function, called with changes that make it count, refill, divide, join, take over, clean up and
+// archive.
+func aggregates(t *testing.T, w *world) {
+	ctx := t.Context()
+	archive := &http.Client{Transport: &recorder{base: accepts{}}}
+	objects := archive.Transport.(*recorder)
+	client := s3.New(s3.Options{
+		Region: "eu-central-1", HTTPClient: archive, UsePathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
+	})
+	a, err := aggregator.New(zlimit.DynamoDB(w.client, w.table), aggregator.WithClock(w.now), aggregator.WithArchive(aggregator.S3(client, "archive", "")))
+	w.must(err)
+	handle := aggregator.Handler(a)
+	sequence := 0
+	apply := func(old, image map[string]events.DynamoDBAttributeValue, expired bool, at time.Time) {
+		t.Helper()
+		sequence++
+		either := image
+		if either == nil {
+			either = old
+		}
+		r := events.DynamoDBEventRecord{EventSourceArn: tableARN + "/stream/2026", Change: events.DynamoDBStreamRecord{
+			ApproximateCreationDateTime: events.SecondsEpochTime{Time: at},
+			Keys:                        map[string]events.DynamoDBAttributeValue{"PK": either["PK"], "SK": either["SK"]},
+			OldImage:                    old, NewImage: image, SequenceNumber: strconv.Itoa(sequence),
+		}}
+		if expired {
+			r.UserIdentity = &events.DynamoDBUserIdentity{Type: "Service", PrincipalID: "dynamodb.amazonaws.com"}
+		}
+		out, err := handle(ctx, events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{r}})
+		if err != nil || len(out.BatchItemFailures) > 0 {
+			t.Fatalf("the function answers %v, %v", out, err)
+		}
+	}
+	acquire := func(l *zlimit.RateLimiter) {
+		t.Helper()
+		_, err := l.Acquire(ctx, zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 600}})
+		w.must(err)
+	}
+	pk := func(ns string, shard int) string { return ns + "/BUCKET#loner#gpt-4#" + strconv.Itoa(shard) }
+	state := func(shard int) map[string]events.DynamoDBAttributeValue {
+		return w.image(pk(w.namespace, shard), "#STATE")
+	}
+
+	acquire(w.admin)
+	whole := state(0)
+	apply(nil, whole, false, w.now()) // a new bucket
+	w.sleep(10 * time.Second)
+	apply(whole, state(0), false, w.now())
+
+	units := "b_" + bucket.WriteUnits + "_tk"
+	_, err = w.raw.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+		TableName: &w.table, Key: keyOf(pk(w.namespace, 0), "#STATE"), UpdateExpression: aws.String("SET #u = :none, rf = :now"),
+		ExpressionAttributeNames: map[string]string{"#u": units},
+		ExpressionAttributeValues: map[string]types.AttributeValue{
+			":none": &types.AttributeValueMemberN{Value: "0"}, ":now": &types.AttributeValueMemberN{Value: strconv.FormatInt(w.now().UnixMilli(), 10)},
+		},
+	})
+	w.must(err)
+	apply(whole, state(0), false, w.now())
+	if n := w.shards("loner"); n != 2 {
+		t.Fatalf("%d shards after pressure, want 2", n)
+	}
+	w.sleep(time.Hour)
+	low, high := state(0), state(1)
+	records := []events.DynamoDBEventRecord{}
+	for i, at := range []time.Time{w.now().Add(-30 * time.Minute), w.now()} {
+		sequence++
+		records = append(records, events.DynamoDBEventRecord{EventSourceArn: tableARN + "/stream/2026", Change: events.DynamoDBStreamRecord{
+			ApproximateCreationDateTime: events.SecondsEpochTime{Time: at},
+			Keys:                        map[string]events.DynamoDBAttributeValue{"PK": low["PK"], "SK": low["SK"]},
+			OldImage:                    low, NewImage: low, SequenceNumber: strconv.Itoa(1000 + i),
+		}})
+	}
+	_, err = handle(ctx, events.DynamoDBEvent{Records: records})
+	w.must(err)
+	if n := w.shards("loner"); n != 1 {
+		t.Fatalf("%d shards after calm, want 1", n)
+	}
+	for _, item := range []map[string]events.DynamoDBAttributeValue{low} { // divided again, and one shard is lost
+		_, err = w.raw.UpdateItem(ctx, &dynamodb.UpdateItemInput{
+			TableName: &w.table, Key: keyOf(item["PK"].String(), "#STATE"), UpdateExpression: aws.String("SET shard_count = :two"),
+			ExpressionAttributeValues: map[string]types.AttributeValue{":two": &types.AttributeValueMemberN{Value: "2"}},
+		})
+		w.must(err)
+	}
+	sequence = 2000
+	apply(high, nil, false, w.now())
+
+	ns, err := w.admin.Namespaces.Register(ctx, "staging")
+	w.must(err)
+	staging, err := w.admin.Namespace(ctx, "staging")
+	w.must(err)
+	w.must(staging.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}))
+	acquire(staging)
+	last := w.image(pk(ns.ID, 0), "#STATE")
+	w.must(staging.Close())
+	_, err = w.admin.Namespaces.Delete(ctx, "staging")
+	w.must(err)
+	w.must(w.admin.Namespaces.Purge(ctx, ns.ID, nil))
+	apply(nil, last, false, w.now()) // after the purge
+
+	w.must(w.admin.Limits.SetEntity(ctx, "loner", "gpt-4", limits))
+	out, err := w.raw.Query(ctx, &dynamodb.QueryInput{
+		TableName: &w.table, KeyConditionExpression: aws.String("PK = :pk"),
+		ExpressionAttributeValues: map[string]types.AttributeValue{":pk": &types.AttributeValueMemberS{Value: w.namespace + "/AUDIT#loner"}},
+	})
+	w.must(err)
+	if len(out.Items) == 0 {
+		t.Fatal("no audit event")
+	}
+	event := w.image(w.namespace+"/AUDIT#loner", out.Items[0]["SK"].(*types.AttributeValueMemberS).Value)
+	event["details"] = events.NewMapAttribute(map[string]events.DynamoDBAttributeValue{})
+	event["ttl"] = events.NewNumberAttribute(strconv.FormatInt(w.now().Add(-time.Hour).Unix(), 10))
+	apply(event, nil, true, w.now())
+	w.recorder.requests = append(w.recorder.requests, objects.requests...)
+	w.recorder.unknown = append(w.recorder.unknown, objects.unknown...)
+}
+
+// accepts is a network in which every object is stored.
+type accepts struct{}
+
+func (accepts) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}

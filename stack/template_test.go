@@ -1,0 +1,375 @@
+package stack_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/stack"
+	"github.com/zlimit/zlimit-go/stack/internal/cfn"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// variants are values of parameters that make a difference to what the template comes to.
+var variants = map[string][]string{
+	"TableName":             {"", "Limits.v2"},
+	"MaxReadUnits":          {"0", "50000"},
+	"MaxWriteUnits":         {"0", "40000"},
+	"WarmReadUnits":         {"12000", "30000"},
+	"WarmWriteUnits":        {"4000", "8000"},
+	"KeyArn":                {"", "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"},
+	"Aggregator":            {"true", "false"},
+	"CodeKey":               {"", "code/0123.zip"},
+	"CodeBucket":            {"", "my-code"},
+	"Architecture":          {"arm64", "x86_64"},
+	"Tracing":               {"false", "true"},
+	"Archive":               {"true", "false"},
+	"ArchiveTransitionDays": {"90", "0"},
+	"ArchiveDays":           {"0", "365"},
+	"Alarms":                {"true", "false"},
+	"AlarmTopic":            {"", "arn:aws:sns:eu-central-1:123456789012:alarms"},
+	"IAM":                   {"true", "false"},
+	"Roles":                 {"false", "true"},
+	"AggregatorRole":        {"", "arn:aws:iam::123456789012:role/aggregator"},
+	"RoleNameFormat":        {"", "app-{}-role"},
+	"PolicyNameFormat":      {"", "{}"},
+	"PermissionsBoundary":   {"", "arn:aws:iam::123456789012:policy/boundary"},
+	"DeletionProtection":    {"true", "false"},
+}
+
+// combinations returns sets of parameters in which every pair of values of two parameters is together once.
+func combinations() []map[string]string {
+	names := slices.Sorted(maps.Keys(variants))
+	var all []map[string]string
+	seen := map[string]bool{}
+	pair := func(a, x, b, y string) string { return a + "=" + x + "," + b + "=" + y }
+	for i, a := range names {
+		for _, x := range variants[a] {
+			for _, b := range names[i+1:] {
+				for _, y := range variants[b] {
+					if seen[pair(a, x, b, y)] {
+						continue
+					}
+					c := map[string]string{a: x, b: y}
+					for _, n := range names { // the value with the most pairs that are new
+						if _, ok := c[n]; ok {
+							continue
+						}
+						best, most := "", -1
+						for _, v := range variants[n] {
+							fresh := 0
+							for other, w := range c {
+								if p, q := min(n, other), max(n, other); !seen[pair(p, map[bool]string{true: v, false: w}[p == n], q, map[bool]string{true: v, false: w}[q == n])] {
+									fresh++
+								}
+							}
+							if fresh > most {
+								best, most = v, fresh
+							}
+						}
+						c[n] = best
+					}
+					for j, n := range names {
+						for _, m := range names[j+1:] {
+							seen[pair(n, c[n], m, c[m])] = true
+						}
+					}
+					if c["IAM"] == "false" && c["Aggregator"] == "true" && c["AggregatorRole"] == "" {
+						c["AggregatorRole"] = variants["AggregatorRole"][1]
+					}
+					all = append(all, c)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func parse(tb testing.TB, text string) *cfn.Template {
+	tb.Helper()
+	parsed, err := cfn.Parse(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return parsed
+}
+
+// evaluate returns what the template comes to.
+func evaluate(tb testing.TB, text string, given map[string]string) *cfn.Stack {
+	tb.Helper()
+	s, err := parse(tb, text).Evaluate("limits", given)
+	if err != nil {
+		tb.Fatalf("%v: %v", given, err)
+	}
+	return s
+}
+
+// at returns a part of a value, by keys.
+func at(v any, keys ...string) any {
+	for _, key := range keys {
+		m, _ := v.(map[string]any)
+		v = m[key]
+	}
+	return v
+}
+
+// checkTable compares the table with the one that package zlimit creates.
+func checkTable(text string) error {
+	parsed, err := cfn.Parse(text)
+	if err != nil {
+		return err
+	}
+	got := map[string]any{}
+	for _, name := range []string{"AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "LocalSecondaryIndexes", "StreamSpecification", "TimeToLiveSpecification"} {
+		got[name] = parsed.Resources["Table"].Properties[name]
+	}
+	input := zlimit.CreateTableInput("limits")
+	want := map[string]any{
+		"AttributeDefinitions": input.AttributeDefinitions, "KeySchema": input.KeySchema,
+		"GlobalSecondaryIndexes": input.GlobalSecondaryIndexes, "LocalSecondaryIndexes": input.LocalSecondaryIndexes,
+		"StreamSpecification":     map[string]any{"StreamViewType": input.StreamSpecification.StreamViewType},
+		"TimeToLiveSpecification": map[string]any{"AttributeName": zlimit.TTLAttribute, "Enabled": true},
+	}
+	if diff := cmp.Diff(plain(want), plain(got)); diff != "" {
+		return fmt.Errorf("the table is not that of package zlimit (-want +got):\n%s", diff)
+	}
+	return nil
+}
+
+// plain returns a value as JSON has it, without what is null or empty.
+func plain(v any) any {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	var decoded any
+	if err := json.Unmarshal(text, &decoded); err != nil {
+		panic(err)
+	}
+	return trim(decoded)
+}
+
+func trim(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if inner = trim(inner); inner == nil {
+				delete(v, key)
+			} else {
+				v[key] = inner
+			}
+		}
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		for i := range v {
+			v[i] = trim(v[i])
+		}
+	}
+	return v
+}
+
+// checkRetained asks that what holds data is neither deleted nor replaced.
+func checkRetained(text string) error {
+	parsed, err := cfn.Parse(text)
+	if err != nil {
+		return err
+	}
+	for _, id := range []string{"Table", "Bucket"} {
+		if r := parsed.Resources[id]; r.DeletionPolicy != "Retain" || r.UpdateReplacePolicy != "Retain" {
+			return fmt.Errorf("%s is not retained", id)
+		}
+	}
+	return nil
+}
+
+// checkAlarms asks for six alarms that tell the topic, and for every index in those about throttles.
+func checkAlarms(text string) error {
+	parsed, err := cfn.Parse(text)
+	if err != nil {
+		return err
+	}
+	const topic = "arn:aws:sns:eu-central-1:123456789012:alarms"
+	s, err := parsed.Evaluate("limits", map[string]string{"AlarmTopic": topic, "CodeKey": "k"})
+	if err != nil {
+		return err
+	}
+	alarms := 0
+	for id, r := range s.Resources {
+		if r.Type != "AWS::CloudWatch::Alarm" {
+			continue
+		}
+		alarms++
+		if actions, ok := r.Properties["AlarmActions"].([]any); !ok || len(actions) != 1 || actions[0] != topic {
+			return fmt.Errorf("%s has no action", id)
+		}
+		if !strings.HasPrefix(id, "Throttled") {
+			continue
+		}
+		var missing []string
+		text := fmt.Sprint(plain(r.Properties["Metrics"]))
+		for _, x := range zlimit.CreateTableInput("").GlobalSecondaryIndexes {
+			if !strings.Contains(text, "Name:GlobalSecondaryIndexName Value:"+*x.IndexName+"]") {
+				missing = append(missing, *x.IndexName)
+			}
+		}
+		if missing != nil {
+			return fmt.Errorf("%s does not watch %v", id, missing)
+		}
+	}
+	if alarms != 6 {
+		return fmt.Errorf("%d alarms, want 6", alarms)
+	}
+	return nil
+}
+
+// checkPortable asks for a template that CloudFormation takes, in every partition of AWS.
+func checkPortable(text string) error {
+	switch {
+	case len(text) >= 51_200:
+		return fmt.Errorf("%d bytes: a template that is sent has less than 51,200", len(text))
+	case strings.Contains(text, "arn:aws:"):
+		return fmt.Errorf("the template names a partition")
+	}
+	return nil
+}
+
+// checkMapping asks that no change of the stream is skipped.
+func checkMapping(text string) error {
+	parsed, err := cfn.Parse(text)
+	if err != nil {
+		return err
+	}
+	s, err := parsed.Evaluate("limits", map[string]string{"CodeKey": "k"})
+	if err != nil {
+		return err
+	}
+	p := s.Resources["Stream"].Properties
+	want := map[string]any{
+		"StartingPosition": "TRIM_HORIZON", "FunctionResponseTypes": []any{"ReportBatchItemFailures"}, "BisectBatchOnFunctionError": true,
+		"MaximumRetryAttempts": -1, "MaximumRecordAgeInSeconds": -1,
+	}
+	for key, value := range want {
+		if diff := cmp.Diff(value, p[key]); diff != "" {
+			return fmt.Errorf("Stream.%s (-want +got):\n%s", key, diff)
+		}
+	}
+	return nil
+}
+
+var checks = map[string]func(string) error{
+	"table": checkTable, "retained": checkRetained, "alarms": checkAlarms, "portable": checkPortable, "mapping": checkMapping,
+	"filters": func(text string) error { _, err := filters(text, nil); return err },
+	"tenants": checkTenants,
+}
+
+func TestTemplate(t *testing.T) {
+	for name, check := range checks {
+		if err := check(stack.Template); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// twins are templates with one mistake, and the check that notices it.
+var twins = map[string]struct{ old, new, check string }{
+	"a sixth local index": {
+		"      LocalSecondaryIndexes:\n",
+		"      LocalSecondaryIndexes:\n        - { IndexName: LSI6, KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: LSI6SK, KeyType: RANGE }], Projection: { ProjectionType: ALL } }\n",
+		"table",
+	},
+	"an index of whole items":            {"Projection: { ProjectionType: KEYS_ONLY }", "Projection: { ProjectionType: ALL }", "table"},
+	"expiry by another attribute":        {"AttributeName: ttl", "AttributeName: expires", "table"},
+	"a table that goes with the stack":   {"    DeletionPolicy: Retain\n    UpdateReplacePolicy: Retain\n    Properties:\n      TableName:", "    UpdateReplacePolicy: Retain\n    Properties:\n      TableName:", "retained"},
+	"a bucket that is deleted":           {"    UpdateReplacePolicy: Retain\n    Properties:\n      BucketEncryption", "    UpdateReplacePolicy: Delete\n    Properties:\n      BucketEncryption", "retained"},
+	"an alarm that tells nobody":         {"AlarmActions: !If [HasTopic, [!Ref AlarmTopic], !Ref \"AWS::NoValue\"]", "InsufficientDataActions: []", "alarms"},
+	"throttles of the table alone":       {"{ Name: GlobalSecondaryIndexName, Value: GSI4 }", "{ Name: Operation, Value: Query }", "alarms"},
+	"a partition":                        {"arn:${AWS::Partition}:iam", "arn:aws:iam", "portable"},
+	"the latest changes alone":           {"StartingPosition: TRIM_HORIZON", "StartingPosition: LATEST", "mapping"},
+	"three tries":                        {"MaximumRetryAttempts: -1", "MaximumRetryAttempts: 3", "mapping"},
+	"failures that go unnoticed":         {"FunctionResponseTypes: [ReportBatchItemFailures]", "FunctionResponseTypes: []", "mapping"},
+	"a filter that is no JSON":           {`{"dynamodb":{"Keys":{"SK":{"S":["#STATE"]}}}}`, `{"dynamodb":{"Keys":{"SK":{"S":["#STATE"]}}}`, "filters"},
+	"a tenant without a key":             {"              \"Null\": { \"dynamodb:LeadingKeys\": \"false\" }\n", "", "tenants"},
+	"a tenant that writes the registry":  {"            Effect: Deny\n            Action: [dynamodb:B", "            Effect: Allow\n            Action: [dynamodb:B", "tenants"},
+	"a tenant with a prefix of another":  {`["${aws:PrincipalTag/zlimit-namespace}", "${aws:PrincipalTag/zlimit-namespace}/*"]`, `["${aws:PrincipalTag/zlimit-namespace}*"]`, "tenants"},
+	"a tenant that cannot find its name": {`["_/SYSTEM#"]`, `["_/SYSTEM"]`, "tenants"},
+}
+
+// TestBrokenTwins breaks the template, one mistake at a time: the checks of this package notice what linters do not.
+func TestBrokenTwins(t *testing.T) {
+	for name, twin := range twins {
+		for _, text := range broken(t, name, twin.old, twin.new) {
+			if err := checks[twin.check](text); err == nil {
+				t.Errorf("%s: the check of %s does not notice", name, twin.check)
+			}
+		}
+	}
+}
+
+// broken returns templates with a text replaced, each place by itself.
+func broken(t *testing.T, name, old, replacement string) (texts []string) {
+	t.Helper()
+	parts := strings.Split(stack.Template, old)
+	for i := 1; i < len(parts); i++ {
+		texts = append(texts, strings.Join(parts[:i], old)+replacement+strings.Join(parts[i:], old))
+	}
+	if texts == nil {
+		t.Errorf("%s: %q is not in the template", name, old)
+	}
+	return texts
+}
+
+// TestCombinations evaluates the template with all pairs of values of parameters.
+func TestCombinations(t *testing.T) {
+	all := combinations()
+	if len(all) < 8 || len(all) > 60 {
+		t.Fatalf("%d combinations", len(all))
+	}
+	for _, c := range all {
+		s := evaluate(t, stack.Template, c)
+		has := func(id string) bool { _, ok := s.Resources[id]; return ok }
+		function := c["Aggregator"] == "true" && c["CodeKey"] != ""
+		iam := c["IAM"] == "true"
+		for id, want := range map[string]bool{
+			"Table": true, "Bucket": c["Archive"] == "true" || c["Aggregator"] == "true", "BucketPolicy": c["Archive"] == "true" || c["Aggregator"] == "true",
+			"DeadLetters": c["Aggregator"] == "true", "Log": c["Aggregator"] == "true", "AggregatorFunction": function, "Stream": function,
+			"AggregatorLag": function && c["Alarms"] == "true", "ThrottledReads": c["Alarms"] == "true",
+			"AggregatorRoleOfStack": iam && c["Aggregator"] == "true" && c["AggregatorRole"] == "",
+			"AcquirePolicy":         iam, "TenantFullPolicy": iam, "AdminRole": iam && c["Roles"] == "true",
+		} {
+			if has(id) != want {
+				t.Errorf("%v: %s is there: %t, want %t", c, id, has(id), want)
+			}
+		}
+		table := s.Resources["Table"].Properties
+		if ceiling, want := table["OnDemandThroughput"] != nil, c["MaxReadUnits"] != "0" || c["MaxWriteUnits"] != "0"; ceiling != want {
+			t.Errorf("%v: OnDemandThroughput = %v", c, table["OnDemandThroughput"])
+		}
+		if warm, want := table["WarmThroughput"] != nil, c["WarmReadUnits"] != "12000" || c["WarmWriteUnits"] != "4000"; warm != want {
+			t.Errorf("%v: WarmThroughput = %v", c, table["WarmThroughput"])
+		}
+		if name := s.ID("AdminRole"); has("AdminRole") && c["RoleNameFormat"] != "" && name != "app-"+s.ID("Table")+"-admin-role" {
+			t.Errorf("%v: the role of administrators is %s", c, name)
+		}
+		if has("AggregatorRoleOfStack") {
+			if boundary := s.Resources["AggregatorRoleOfStack"].Properties["PermissionsBoundary"]; (boundary != nil) != (c["PermissionsBoundary"] != "") {
+				t.Errorf("%v: boundary %v", c, boundary)
+			}
+		}
+	}
+}
+
+// TestParametersSayWhatTheyAre asks for a description with each parameter.
+func TestParametersSayWhatTheyAre(t *testing.T) {
+	for name, p := range parse(t, stack.Template).Parameters {
+		if p.Description == "" || p.Default == nil {
+			t.Errorf("%s = %+v, want a description and a default", name, p)
+		}
+	}
+}

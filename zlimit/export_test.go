@@ -1,0 +1,90 @@
+package zlimit
+
+import (
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/protocol"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// What tests see beside the API: the items behind it, the engine at work, and the configuration of a limiter.
+
+// Bounds and units.
+const (
+	Millis            = millis
+	MaxTokens         = maxTokens
+	MaxLimits         = maxLimits
+	MaxShards         = maxShards
+	MaxMetadata       = maxMetadata
+	MaxRetentionDays  = maxRetentionDays
+	LeastListPage     = leastListPage
+	Day               = day
+	DefaultFreshness  = defaultFreshness
+	RegistryNamespace = registryNamespace
+)
+
+// Functions.
+var (
+	Thousands      = thousands
+	NewNamespaceID = newNamespaceID
+	PublicError    = publicError
+)
+
+// StoreOn returns a store on another one, such as one that fails.
+func StoreOn(s store.Store) Store { return Store{impl: s} }
+
+// EmbeddedStoreOn returns a store that is set up when a limiter opens it.
+func EmbeddedStoreOn(s store.Store) Store { return Store{impl: s, embedded: true} }
+
+// Embedded reports whether the store is set up when a limiter opens it.
+func (s Store) Embedded() bool { return s.embedded }
+
+// Key returns the part of a usage item's key that stands for the window which starts at a time.
+func (w Window) Key(start time.Time) string { return w.key(start) }
+
+// NS returns the id of the limiter's namespace, which its keys begin with.
+func (l *RateLimiter) NS() string { return l.ns }
+
+// Calls returns the store that the limiter calls.
+func (l *RateLimiter) Calls() store.Store { return l.store }
+
+// Table returns the table that the limiter reads and writes.
+func (l *RateLimiter) Table() *table.Table { return l.table }
+
+// Engine returns the engine of the limiter.
+func (l *RateLimiter) Engine() *protocol.Engine { return l.engine }
+
+// ResourceKey returns the key of the limits of a resource.
+func (l *RateLimiter) ResourceKey(resource string) store.Key { return l.resourceLevel(resource).key }
+
+// LimitsReadAt returns when the limits of a bucket were read that the limiter goes by.
+func (l *RateLimiter) LimitsReadAt(entity, resource string) time.Time {
+	return l.engine.Bucket(entity, resource).Limits.Load().Detail.(*resolved).readAt
+}
+
+// Now returns the time by the limiter's clock.
+func (l *RateLimiter) Now() time.Time { return l.now() }
+
+// Clock returns the limiter's clock.
+func (l *RateLimiter) Clock() func() time.Time { return l.options.clock }
+
+// SetClock replaces the limiter's clock.
+func (l *RateLimiter) SetClock(now func() time.Time) { l.options.clock = now }
+
+// NamespaceName returns the name of the limiter's namespace.
+func (l *RateLimiter) NamespaceName() string { return l.options.namespace }
+
+// SetsUp reports whether the limiter was asked to set up its table.
+func (l *RateLimiter) SetsUp() bool { return l.options.setup }
+
+// RejectionCache returns how long a rejection may be told from memory.
+func (l *RateLimiter) RejectionCache() time.Duration { return l.options.rejectionCache }
+
+// Freshness returns the freshness that the limiter was given, or [DefaultFreshness].
+func (l *RateLimiter) Freshness() time.Duration { return l.options.freshness }
+
+// FreshnessOf returns the freshness of a bucket of an entity's own limits.
+func (l *RateLimiter) FreshnessOf(limits []Limit) time.Duration {
+	return time.Duration(l.options.configOf(limits, SourceEntity).Freshness) * time.Millisecond
+}

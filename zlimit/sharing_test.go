@@ -1,0 +1,173 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// newSharing returns a limiter with options that knows the usual bucket of 100 tokens a day, of which one is taken.
+func newSharing(t *testing.T, opts ...Option) (l, other *RateLimiter, g *gate) {
+	t.Helper()
+	s, c := newMemory(t), newClock()
+	g = &gate{Store: s.impl}
+	l = newLimiter(t, Store{impl: g}, append(opts, WithClock(c.now))...)
+	other = newLimiter(t, s, WithClock(c.now))
+	setSystem(t, l, PerDay("rpd", 100))
+	acquire(t, l, ask(Amounts{"rpd": 1}))
+	return l, other, g
+}
+
+// Comers are requests that come one after the other, none of which is answered before the gate opens.
+type comers struct {
+	t       *testing.T
+	l       *RateLimiter
+	g       *gate
+	open    func()
+	writes  int64
+	group   sync.WaitGroup
+	outcome []*error
+}
+
+func newComers(t *testing.T, l *RateLimiter, g *gate) *comers {
+	return &comers{t: t, l: l, g: g, open: g.close(), writes: g.writes.Load()}
+}
+
+// come has a request of so many tokens come, and returns when it has sent its write, or waits to share one.
+func (c *comers) come(tokens int64) {
+	before := c.underWay()
+	outcome := new(error)
+	c.outcome = append(c.outcome, outcome)
+	c.group.Go(func() {
+		_, *outcome = c.l.Acquire(context.Background(), ask(Amounts{"rpd": tokens}))
+	})
+	for c.underWay() == before {
+		runtime.Gosched()
+	}
+}
+
+func (c *comers) underWay() int { return int(c.g.writes.Load()-c.writes) + waitingFor(c.l, "key-1")() }
+
+// end opens the gate, and returns which requests were admitted, and the number of writes.
+func (c *comers) end() (admitted []bool, writes int) {
+	c.open()
+	c.group.Wait()
+	for at, outcome := range c.outcome {
+		err := *outcome
+		if err != nil && !errors.As(err, new(*ExceededError)) {
+			c.t.Errorf("request %d: Acquire() = %v", at, err)
+		}
+		admitted = append(admitted, err == nil)
+	}
+	return admitted, int(c.g.writes.Load() - c.writes)
+}
+
+// TestSharing has 50 requests come at once: by default eight have writes of their own and the others share one; the
+// options share all but the first, and none. After a crowd one write at a time is enough, until it has gone.
+func TestSharing(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		opts  []Option
+		alone int
+	}{
+		{"by default", nil, 8},
+		{"early", []Option{WithCoalescing()}, 1},
+		{"never", []Option{WithoutCoalescing()}, 50},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			l, _, g := newSharing(t, test.opts...)
+			c := newComers(t, l, g)
+			for range 50 {
+				c.come(1)
+			}
+			if got := waitingFor(l, "key-1")(); got != 50-test.alone {
+				t.Errorf("%d requests wait, want %d", got, 50-test.alone)
+			}
+			if _, writes := c.end(); writes != min(test.alone+1, 50) {
+				t.Errorf("%d writes, want %d alone and one that is shared", writes, test.alone)
+			}
+			if test.alone == 50 {
+				return
+			}
+			for round, waits := range []int{6, min(7-test.alone, 6)} { // of a crowd that has gone, and when that is known
+				c := newComers(t, l, g)
+				for range 7 {
+					c.come(1)
+				}
+				if got := waitingFor(l, "key-1")(); got != max(waits, 0) && test.alone > 1 {
+					t.Errorf("round %d after the crowd: %d of 7 requests wait, want %d", round, got, max(waits, 0))
+				}
+				c.end()
+			}
+			if got := available(t, l, "rpd"); got != 100-1-50-14 {
+				t.Errorf("%d are left, want 35", got)
+			}
+		})
+	}
+}
+
+// TestMemorySharesNothing has no queue where a write is done at once.
+func TestMemorySharesNothing(t *testing.T) {
+	for want, opts := range map[int][]Option{0: nil, 1: {WithCoalescing()}} {
+		if got := newLimiter(t, newMemory(t), opts...).options.writesAtOnce; got != want {
+			t.Errorf("writes at once = %d, want %d", got, want)
+		}
+	}
+}
+
+// TestLargeRequestsAreNotPassed has a large request wait before small ones that fit and ones that do not.
+func TestLargeRequestsAreNotPassed(t *testing.T) {
+	l, _, g := newSharing(t, WithCoalescing())
+	acquire(t, l, ask(Amounts{"rpd": 48})) // 51 are left
+	c := newComers(t, l, g)
+	for _, tokens := range []int64{1, 40, 3, 9, 2, 9, 5} {
+		c.come(tokens)
+	}
+	admitted, writes := c.end()
+	for at, want := range []bool{true, true, true, false, true, false, true} {
+		if admitted[at] != want {
+			t.Errorf("request %d: admitted %v, want %v", at, admitted[at], want)
+		}
+	}
+	if writes > 3 {
+		t.Errorf("%d writes, want the one ahead, and two at most", writes)
+	}
+	if got := available(t, l, "rpd"); got != 0 {
+		t.Errorf("%d are left, want none", got)
+	}
+}
+
+// TestBatchesThatDoNotFit has another process come first before each write of a batch: after two more writes the requests
+// are decided by what the last one showed.
+func TestBatchesThatDoNotFit(t *testing.T) {
+	l, other, g := newSharing(t, WithCoalescing())
+	c := newComers(t, l, g)
+	for range 41 { // 99 are left, of which 98 when they write
+		c.come(2)
+	}
+	var steals atomic.Int64
+	takes := []int64{37, 20, 40} // 61, 41 and 1 are left when 80, 60 and 40 are asked for
+	var steal func() *store.Error
+	steal = func() *store.Error {
+		if at := int(steals.Add(1)) - 1; at < len(takes) {
+			acquire(t, other, ask(Amounts{"rpd": takes[at]}))
+			g.next.Store(&steal)
+		}
+		return nil
+	}
+	g.next.Store(&steal)
+	admitted, writes := c.end()
+	for at, ok := range admitted {
+		if ok != (at == 0) {
+			t.Errorf("request %d: admitted %v, want the first one alone", at, ok)
+		}
+	}
+	if writes != 4 || steals.Load() != 3 {
+		t.Errorf("%d writes, and another process came first %d times, want the one ahead and three, and 3 times", writes, steals.Load())
+	}
+}
