@@ -110,10 +110,7 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, er
 	}
 	policy := r.OnUnavailable
 	if policy == Inherit {
-		policy = l.options.policy
-	}
-	if policy == Inherit {
-		policy = FailurePolicy(l.policy.Load())
+		policy = l.policyOf(r.Entity, r.Resource)
 	}
 	if policy != Allow {
 		l.stats.unavailable.Add(1)
@@ -121,4 +118,19 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, er
 	}
 	l.stats.degraded.Add(1)
 	return &Lease{limiter: l, degraded: true}, nil
+}
+
+// policyOf returns the failure policy of an entity and a resource, by what is in memory: of the first level that has one, and
+// otherwise of the limiter.
+func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
+	for _, c := range l.levelsOf(entity, resource) {
+		known, ok := l.configs.GetIfPresent(c.key)
+		if !ok && c.source == SourceSystem { // forgotten, but not what it said
+			known = &level{policy: FailurePolicy(l.policy.Load())}
+		}
+		if known != nil && known.policy != Inherit {
+			return known.policy
+		}
+	}
+	return l.options.policy
 }

@@ -255,7 +255,7 @@ func (c configRef) change(action AuditAction, item configItem) change {
 		{Name: "config_version", Value: expr.N(*item.version)},
 		{Name: "limits", Value: expr.List(limits...)},
 	}
-	if item.policy != nil && *item.policy != "" {
+	if *item.policy != "" {
 		made.details.Set("on_unavailable", expr.S(*item.policy))
 	}
 	if item.days != nil && *item.days != 0 {

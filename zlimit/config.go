@@ -29,7 +29,8 @@ type LimitService struct{ l *RateLimiter }
 // A SystemConfig holds the limits of last resort, and settings of the whole namespace.
 type SystemConfig struct {
 	Limits []Limit
-	// OnUnavailable is the failure policy of limiters and requests that do not set one; Inherit stands for Block.
+	// OnUnavailable is the failure policy of requests for which no other level, nor the request, has one. Inherit leaves it
+	// to [WithFailurePolicy].
 	OnUnavailable FailurePolicy
 	// AuditRetention is how long audit events are kept that are written from now on, in whole days; 0 stands for 90 days.
 	AuditRetention time.Duration
@@ -37,15 +38,16 @@ type SystemConfig struct {
 
 // Resolved are the limits that hold for an entity and a resource.
 type Resolved struct {
-	Limits        []Limit
-	Source        Source // the level that they come from; "" when there are none
+	Limits []Limit
+	Source Source // the level that they come from; "" when there are none
+	// OnUnavailable is the failure policy that is stored for them; Inherit where no level says it.
 	OnUnavailable FailurePolicy
 }
 
 // SetSystem replaces the system config.
 func (s *LimitService) SetSystem(ctx context.Context, c SystemConfig) error {
-	if c.OnUnavailable > Allow {
-		return &ValidationError{Field: "on unavailable", Value: c.OnUnavailable.String(), Reason: "must be Inherit, Block or Allow"}
+	if err := c.OnUnavailable.validate(); err != nil {
+		return err
 	}
 	if err := validateRetention(c.AuditRetention); err != nil {
 		return err
@@ -53,7 +55,7 @@ func (s *LimitService) SetSystem(ctx context.Context, c SystemConfig) error {
 	return s.set(ctx, s.l.systemLevel(), level{limits: c.Limits, policy: c.OnUnavailable}, c.AuditRetention)
 }
 
-// System returns the system config; [ErrNoLimits] when there is none.
+// System returns the system config, an empty one where none is stored.
 func (s *LimitService) System(ctx context.Context) (SystemConfig, error) {
 	found, item, err := s.get(ctx, s.l.systemLevel())
 	if err != nil {
@@ -67,15 +69,15 @@ func (s *LimitService) DeleteSystem(ctx context.Context) error {
 	return publicError("delete limits", s.delete(ctx, s.l.systemLevel()))
 }
 
-// SetResource replaces the limits of a resource.
+// SetResource replaces the limits of a resource, and leaves its failure policy.
 func (s *LimitService) SetResource(ctx context.Context, resource string, limits []Limit) error {
 	if err := validateResource(resource); err != nil {
 		return err
 	}
-	return s.set(ctx, s.l.resourceLevel(resource), level{limits: limits}, 0)
+	return s.setLimits(ctx, s.l.resourceLevel(resource), limits)
 }
 
-// Resource returns the limits of a resource; [ErrNoLimits] when it has none.
+// Resource returns the limits that are stored for a resource, an empty list for none.
 func (s *LimitService) Resource(ctx context.Context, resource string) ([]Limit, error) {
 	if err := validateResource(resource); err != nil {
 		return nil, err
@@ -84,7 +86,7 @@ func (s *LimitService) Resource(ctx context.Context, resource string) ([]Limit, 
 	return found.limits, err
 }
 
-// DeleteResource deletes the limits of a resource, if it has some.
+// DeleteResource deletes the limits and the failure policy of a resource, if it has some.
 func (s *LimitService) DeleteResource(ctx context.Context, resource string) error {
 	if err := validateResource(resource); err != nil {
 		return err
@@ -101,15 +103,15 @@ func (s *LimitService) Resources(ctx context.Context) iter.Seq2[string, error] {
 }
 
 // SetEntity replaces the limits of an entity for a resource, or with [DefaultResource] for every resource that it has no
-// limits for. The entity need not exist.
+// limits for. It leaves the failure policy of the level. The entity need not exist.
 func (s *LimitService) SetEntity(ctx context.Context, entity, resource string, limits []Limit) error {
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
 	}
-	return s.set(ctx, s.l.entityLevel(entity, resource), level{limits: limits}, 0)
+	return s.setLimits(ctx, s.l.entityLevel(entity, resource), limits)
 }
 
-// Entity returns the limits of an entity for a resource; [ErrNoLimits] when it has none of its own.
+// Entity returns the limits that are stored for an entity and a resource, an empty list for none.
 func (s *LimitService) Entity(ctx context.Context, entity, resource string) ([]Limit, error) {
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return nil, err
@@ -118,7 +120,7 @@ func (s *LimitService) Entity(ctx context.Context, entity, resource string) ([]L
 	return found.limits, err
 }
 
-// DeleteEntity deletes the limits of an entity for a resource, if it has some.
+// DeleteEntity deletes the limits and the failure policy of an entity for a resource, if it has some.
 func (s *LimitService) DeleteEntity(ctx context.Context, entity, resource string) error {
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
@@ -183,7 +185,8 @@ func (s *LimitService) registry(
 	}
 }
 
-// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh.
+// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh; [ErrNoLimits] where no
+// level has some.
 func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Resolved, error) {
 	r := Request{Entity: entity, Resource: resource}
 	if err := r.validateNames(); err != nil {
@@ -200,10 +203,19 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	return Resolved{slices.Clone(found.limits), found.source, found.policy}, nil
 }
 
-// Invalidate forgets the stored limits that are in memory: the next request of each bucket reads them again.
-func (s *LimitService) Invalidate() {
+// Invalidate forgets what is in memory of the limits that hold for an entity and a resource, of the limits of the resource
+// and of the system too: the next request of that bucket reads them again.
+func (s *LimitService) Invalidate(entity, resource string) {
+	s.l.generation.Add(1) // before, so that a read under way is not remembered
+	for _, c := range s.l.levelsOf(entity, resource) {
+		s.l.configs.Invalidate(c.key)
+	}
+}
+
+// InvalidateAll forgets all stored limits that are in memory: the next request of each bucket reads them again.
+func (s *LimitService) InvalidateAll() {
+	s.l.generation.Add(1) // before, so that a read under way is not remembered
 	s.l.configs.InvalidateAll()
-	s.l.generation.Add(1)
 }
 
 // CacheStats returns the counts of the cache of stored limits.
@@ -265,10 +277,10 @@ func (l *RateLimiter) levelsOf(entity, resource string) []configRef {
 type configItem struct {
 	limits   *[]layout.ConfigLimit
 	version  *int64
-	declared *int64  // the version that Apply wrote last; nil where it does not write
-	managed  *int64  // the version that a file of limits wrote last
-	policy   *string // nil where the level has none
-	days     *int64  // that audit events are kept; nil where the level does not say
+	declared *int64 // the version that Apply wrote last; nil where it does not write
+	managed  *int64 // the version that a file of limits wrote last
+	policy   *string
+	days     *int64 // that audit events are kept; nil where the level does not say
 	encode   func() expr.Item
 }
 
@@ -297,7 +309,7 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 		}
 		return configItem{
 			limits: &resource.Limits, version: &resource.ConfigVersion, managed: &resource.ManagedVersion,
-			declared: &resource.DeclaredVersion, encode: resource.Encode,
+			declared: &resource.DeclaredVersion, policy: &resource.OnUnavailable, encode: resource.Encode,
 		}, nil
 	default:
 		entity := layout.EntityConfig{Key: layout.EntityConfigKey{NS: c.ns, Entity: c.entity, Resource: c.resource}}
@@ -308,7 +320,8 @@ func (c configRef) open(item expr.Item) (configItem, error) {
 			}
 		}
 		return configItem{
-			limits: &entity.Limits, version: &entity.ConfigVersion, managed: &entity.ManagedVersion, encode: entity.Encode,
+			limits: &entity.Limits, version: &entity.ConfigVersion, managed: &entity.ManagedVersion,
+			policy: &entity.OnUnavailable, encode: entity.Encode,
 		}, nil
 	}
 }
@@ -329,7 +342,7 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 		return nil, err
 	}
 	found.version = *open.version
-	if open.policy != nil && *open.policy != "" {
+	if *open.policy != "" {
 		if found.policy, err = ParseFailurePolicy(*open.policy); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.key.PK, err)
 		}
@@ -358,11 +371,9 @@ func (i configItem) fill(want level, retention time.Duration) {
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second),
 		})
 	}
-	if i.policy != nil {
-		*i.policy = ""
-		if want.policy != Inherit {
-			*i.policy = want.policy.String()
-		}
+	*i.policy = ""
+	if want.policy != Inherit {
+		*i.policy = want.policy.String()
 	}
 	if i.days != nil {
 		*i.days = int64(retention / day)
@@ -370,7 +381,7 @@ func (i configItem) fill(want level, retention time.Duration) {
 	*i.version++
 }
 
-// get returns a level as the store has it; ErrNoLimits when there is no such config.
+// get returns a level as the store has it, an empty one where there is no such config.
 func (s *LimitService) get(ctx context.Context, c configRef) (*level, configItem, error) {
 	if s.l.closed.Load() {
 		return &level{}, configItem{}, ErrClosed
@@ -378,9 +389,6 @@ func (s *LimitService) get(ctx context.Context, c configRef) (*level, configItem
 	items, err := s.l.table.Read(ctx, c.key)
 	if err != nil {
 		return &level{}, configItem{}, publicError("read limits", err)
-	}
-	if items[0] == nil {
-		return &level{}, configItem{}, noLimits(c.entity, c.resource)
 	}
 	open, err := c.open(items[0])
 	if err != nil {
@@ -390,7 +398,31 @@ func (s *LimitService) get(ctx context.Context, c configRef) (*level, configItem
 	if err != nil {
 		return &level{}, configItem{}, publicError("read limits", err)
 	}
+	if found.limits == nil {
+		found.limits = []Limit{}
+	}
 	return found, open, nil
+}
+
+// setLimits replaces the limits of a level, and leaves its failure policy.
+func (s *LimitService) setLimits(ctx context.Context, c configRef, limits []Limit) error {
+	want := level{limits: limits}
+	if err := want.check(c.source, "limits"); err != nil {
+		return err
+	}
+	return publicError("set limits", s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
+		found, err := c.decode(item)
+		if err != nil {
+			return nil, nil, err
+		}
+		open, err := c.open(item)
+		if err != nil {
+			return nil, nil, err
+		}
+		next := level{limits: want.limits, policy: found.policy}
+		open.fill(next, 0)
+		return s.replace(c, item, open, next, by)
+	}))
 }
 
 // set replaces a level.
@@ -413,7 +445,7 @@ func (s *LimitService) set(ctx context.Context, c configRef, want level, retenti
 
 // check validates limits that are to be stored, and puts them in order.
 func (v *level) check(source Source, field string) error {
-	if len(v.limits) == 0 && source != SourceSystem {
+	if len(v.limits) == 0 && v.policy == Inherit && source != SourceSystem {
 		return &ValidationError{Field: field, Value: "", Reason: "must hold at least one limit; deleting is a call of its own"}
 	}
 	if err := validateLimits(field, v.limits, time.Second); err != nil {

@@ -112,9 +112,10 @@ func (s *LimitService) apply(ctx context.Context, c configRef, want level) (last
 		if last = judged; err != nil || judged != declaredToSet {
 			return found, nil, err
 		}
-		open.fill(want, 0)
+		next := level{limits: want.limits, policy: found.policy}
+		open.fill(next, 0)
 		*open.declared = *open.version
-		return s.replace(c, item, open, want, by)
+		return s.replace(c, item, open, next, by)
 	})
 	return last, err
 }

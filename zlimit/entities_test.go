@@ -383,8 +383,8 @@ func TestEntityDeletion(t *testing.T) {
 			t.Fatalf("Delete() = %v", err)
 		}
 		checkDeleted(t, l, before, other.ID)
-		if _, err := l.Limits.Entity(ctx, "key-1", "gpt-4"); !errors.Is(err, ErrNoLimits) {
-			t.Errorf("limits of a deleted entity = %v, want ErrNoLimits", err)
+		if limits, err := l.Limits.Entity(ctx, "key-1", "gpt-4"); err != nil || limits == nil || len(limits) > 0 {
+			t.Errorf("limits of a deleted entity = %v, %v, want an empty list", limits, err)
 		}
 	})
 }

@@ -148,8 +148,8 @@ func ExampleLimitService_levels() {
 	fmt.Println(system.Limits, err)
 	resource, err := limiter.Limits.Resource(ctx, "gpt-4")
 	fmt.Println(resource, err)
-	_, err = limiter.Limits.Entity(ctx, "alice", "gpt-4")
-	fmt.Println(err)
+	entity, err := limiter.Limits.Entity(ctx, "alice", "gpt-4") // which are those of the resource
+	fmt.Println(entity, err)
 
 	for resource, err := range limiter.Limits.Resources(ctx) {
 		fmt.Println("resource:", resource, err)
@@ -165,7 +165,7 @@ func ExampleLimitService_levels() {
 	// Output:
 	// [rpm=10/min] <nil>
 	// [rpm=20/min] <nil>
-	// zlimit: no limits configured: entity "alice", resource "gpt-4"
+	// [] <nil>
 	// resource: gpt-4 <nil>
 	// entity: alice whisper <nil>
 }
@@ -188,6 +188,52 @@ func ExampleLimitService_Apply() {
 	// Output:
 	// [gpt-4] [] <nil>
 	// [] [] <nil>
+}
+
+func ExampleLimitService_InvalidateAll() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	_ = limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
+	limiter.Limits.InvalidateAll()
+	fmt.Println(limiter.Limits.CacheStats().Entries)
+	// Output: 0
+}
+
+// What happens in an outage can be said of a resource or an entity, with limits or without.
+func ExampleLimitService_SetResourceConfig() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 10)))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	err = errors.Join(
+		limiter.Limits.SetResourceConfig(ctx, "gpt-4", zlimit.LevelConfig{
+			Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, OnUnavailable: zlimit.Allow,
+		}),
+		limiter.Limits.SetEntityConfig(ctx, "trial", zlimit.DefaultResource, zlimit.LevelConfig{OnUnavailable: zlimit.Block}),
+	)
+	fmt.Println(err)
+	for _, of := range [][2]string{{"alice", "gpt-4"}, {"trial", "gpt-4"}, {"trial", "whisper"}} {
+		found, err := limiter.Limits.Resolve(ctx, of[0], of[1])
+		fmt.Println(of, found.Limits, found.Source, found.OnUnavailable, err)
+	}
+	gpt4, err := limiter.Limits.ResourceConfig(ctx, "gpt-4")
+	fmt.Println(gpt4.Limits, gpt4.OnUnavailable, err)
+	trial, err := limiter.Limits.EntityConfig(ctx, "trial", zlimit.DefaultResource)
+	fmt.Println(trial.Limits, trial.OnUnavailable, err)
+	// Output:
+	// <nil>
+	// [alice gpt-4] [rpm=60/min] resource allow <nil>
+	// [trial gpt-4] [rpm=60/min] resource block <nil>
+	// [trial whisper] [rpm=10/min] default block <nil>
+	// [rpm=60/min] allow <nil>
+	// [] block <nil>
 }
 
 func ExampleLimitService_Invalidate() {
@@ -214,7 +260,7 @@ func ExampleLimitService_Invalidate() {
 	_ = there.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 90)})
 	found, _ = here.Limits.Resolve(ctx, "alice", "gpt-4")
 	fmt.Println(found.Limits, "from memory")
-	here.Limits.Invalidate()
+	here.Limits.Invalidate("alice", "gpt-4")
 	found, _ = here.Limits.Resolve(ctx, "alice", "gpt-4")
 	fmt.Println(found.Limits)
 	fmt.Println(here.Limits.CacheStats().Misses, "reads")

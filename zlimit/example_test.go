@@ -259,6 +259,26 @@ func ExampleRateLimiter_Available() {
 	// calls=10:60/h
 }
 
+func ExampleRateLimiter_AvailableWithParents() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("calls", 100)))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme"})
+	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true})
+	_, _ = limiter.Acquire(ctx, zlimit.Request{Entity: "acme", Resource: "search", Consume: zlimit.Amounts{"calls": 30}})
+
+	statuses, err := limiter.AvailableWithParents(ctx, "alice", "search")
+	for _, s := range statuses {
+		fmt.Println(s.Entity, s.Limit, s.Available, err)
+	}
+	// Output:
+	// alice calls=100/d 100 <nil>
+	// acme calls=100/d 70 <nil>
+}
+
 func ExampleStatuses() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")
@@ -339,9 +359,9 @@ func ExampleRateLimiter_Namespace() {
 	if err := limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
 		panic(err)
 	}
-	_, err = staging.Limits.System(ctx) // a world of its own
-	fmt.Println(err)
-	// Output: zlimit: no limits configured
+	system, err := staging.Limits.System(ctx) // a world of its own
+	fmt.Println(system.Limits, err)
+	// Output: [] <nil>
 }
 
 func ExampleExceededError() {

@@ -65,7 +65,7 @@ type Request struct {
 	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; other limits that it
 	// has stay as they are.
 	Limits []Limit
-	// OnUnavailable says what happens while the store is unavailable. The zero value leaves it to the limiter.
+	// OnUnavailable says what happens while the store is unavailable. The zero value leaves it to the stored limits.
 	OnUnavailable FailurePolicy
 }
 
@@ -75,8 +75,8 @@ type FailurePolicy uint8
 
 // The failure policies.
 const (
-	// Inherit leaves the decision to the next place: from the request to [WithFailurePolicy], to the stored system config,
-	// to Block.
+	// Inherit leaves the decision to the next place: from the request to what is stored for the entity and the resource, for
+	// the entity, for the resource, for the system, to [WithFailurePolicy], to Block.
 	Inherit FailurePolicy = iota
 	// Block fails requests with an [*UnavailableError].
 	Block

@@ -47,7 +47,7 @@ func TestRejectionsBringInLine(t *testing.T) {
 			before: []Limit{PerMinute("rpm", 60)}, take: 60, ask: child,
 			after: func(t *testing.T, l *RateLimiter) {
 				putEntity(t, l, "key-1", "team")
-				l.Limits.Invalidate()
+				l.Limits.InvalidateAll()
 				setSystem(t, l, PerSecond("rpm", 60))
 			},
 		},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ const (
 	SourceEntityDefault Source = "entity_default" // the entity's limits for every resource
 	SourceResource      Source = "resource"       // the resource's limits
 	SourceSystem        Source = "system"         // the limits of last resort
+	SourceDefault       Source = "default"        // [WithDefaultLimits], where nothing is stored
 )
 
 // A level is one stored config as last seen, or the entity's own record. It is never changed.
@@ -52,7 +54,7 @@ func (v *level) age(now time.Time) time.Duration {
 type resolved struct {
 	limits     []Limit
 	source     Source
-	policy     FailurePolicy // of the system
+	policy     FailurePolicy // of the first level that has one
 	readAt     time.Time     // when the oldest of the levels was read
 	generation uint64
 }
@@ -150,7 +152,8 @@ func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*p
 
 // share starts the read of load, or joins the one under way.
 func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload) <-chan singleflight.Result {
-	key := b.Entity + "#" + b.Resource
+	// A read that began before a change, or before it was asked to forget, serves nobody who comes after that.
+	key := b.Entity + "#" + b.Resource + "#" + strconv.FormatUint(c.l.generation.Load(), 16)
 	if r.after > 0 {
 		key += "#after"
 	}
@@ -205,12 +208,18 @@ func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*p
 				Kind: EventConfig, Operation: "read limits", Entity: configs[at].entity, Resource: configs[at].resource,
 			})
 		}
-		levels[at], _ = l.configs.Compute(configs[at].key, func(latest *level, _ bool) (*level, otter.ComputeOp) {
+		latest, _ := l.configs.Compute(configs[at].key, func(latest *level, _ bool) (*level, otter.ComputeOp) {
 			if latest != before && latest != nil { // read, or written through this limiter, while the read was under way
+				return latest, otter.CancelOp
+			}
+			if l.generation.Load() != generation { // it may have been forgotten
 				return latest, otter.CancelOp
 			}
 			return next, otter.WriteOp
 		})
+		if levels[at] = next; latest != nil && latest != before {
+			levels[at] = latest
+		}
 	}
 	if unseen {
 		if err := l.engine.Observe(b, items[len(due)]); err != nil {
@@ -234,11 +243,16 @@ func (l *RateLimiter) compile(configs []configRef, levels []*level, generation u
 		if found.source == "" && len(level.limits) > 0 {
 			found.limits, found.source = level.limits, configs[i].source
 		}
-		if configs[i].source == SourceSystem {
+		if found.policy == Inherit {
 			found.policy = level.policy
 		}
+		if configs[i].source == SourceSystem {
+			l.policy.Store(uint32(level.policy))
+		}
 	}
-	l.policy.Store(uint32(found.policy))
+	if found.source == "" && len(l.options.defaults) > 0 {
+		found.limits, found.source = l.options.defaults, SourceDefault
+	}
 	found.limits = inOrder(found.limits)
 	return &protocol.Limits{
 		Config: l.options.configOf(found.limits, found.source),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +41,7 @@ type RateLimiter struct {
 	table    *table.Table
 	engine   *protocol.Engine
 	cache    *limitCache
-	policy   atomic.Uint32 // the stored system-wide failure policy last seen
+	policy   atomic.Uint32 // the failure policy of the stored system config as last seen
 	retained atomic.Pointer[retention]
 	closed   atomic.Bool // no new work
 
@@ -103,7 +104,7 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 	}
 	return start(ctx, s.impl, o, &common{
 		gate:    store.NewGate(o.maxInFlight),
-		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: o.cacheSize, Executor: inline}),
+		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: configsOf(o.cacheSize), Executor: inline}),
 	}, s.embedded)
 }
 
@@ -175,6 +176,12 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 		},
 	})
 	return l, nil
+}
+
+// configsOf returns how many configs belong to so many buckets: three of the entity's, one of the resource, which other
+// buckets share, and that of the system.
+func configsOf(buckets int) int {
+	return 4*min(buckets, math.MaxInt/4-1) + 1
 }
 
 // inline runs the maintenance of a cache where it falls due, so that caches have no goroutines.
@@ -311,6 +318,17 @@ func (l *RateLimiter) Stats() Stats {
 // parents. A bucket that does not exist yet counts as full. It costs one consistent read of each shard of the bucket,
 // and one more read when the stored limits are not in memory.
 func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (Statuses, error) {
+	return l.available(ctx, entity, resource, false)
+}
+
+// AvailableWithParents returns the status of every limit of an entity and resource, and of the parents that the entity
+// cascades to, as the store has them: what a request would be checked against. It costs what [RateLimiter.Available] costs for
+// each of them.
+func (l *RateLimiter) AvailableWithParents(ctx context.Context, entity, resource string) (Statuses, error) {
+	return l.available(ctx, entity, resource, true)
+}
+
+func (l *RateLimiter) available(ctx context.Context, entity, resource string, family bool) (Statuses, error) {
 	r := Request{Entity: entity, Resource: resource}
 	if err := r.validateNames(); err != nil {
 		return nil, err
@@ -319,7 +337,7 @@ func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (S
 		return nil, ErrClosed
 	}
 	request := l.request(&r)
-	levels, err := l.engine.Status(ctx, &request, false)
+	levels, err := l.engine.Status(ctx, &request, family)
 	return statusesOfLevels(levels), publicError("available", err)
 }
 

@@ -40,8 +40,9 @@ func TestLevels(t *testing.T) {
 		if _, err := l.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, ErrNoLimits) {
 			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
 		}
-		if _, err := l.Limits.System(ctx); !errors.Is(err, ErrNoLimits) {
-			t.Errorf("System() = %v, want ErrNoLimits", err)
+		empty, err := l.Limits.System(ctx)
+		if diff := cmp.Diff(SystemConfig{Limits: []Limit{}}, empty); err != nil || diff != "" {
+			t.Errorf("System() = %v (-want +got):\n%s", err, diff)
 		}
 		for n, step := range []struct {
 			set    func(limits []Limit) error
@@ -163,8 +164,8 @@ func TestLimitsValidation(t *testing.T) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}
-	if _, err := l.Limits.System(ctx); !errors.Is(err, ErrNoLimits) {
-		t.Errorf("System() = %v after refusals, want ErrNoLimits", err)
+	if c, err := l.Limits.System(ctx); err != nil || len(c.Limits) > 0 {
+		t.Errorf("System() = %+v, %v after refusals, want none", c, err)
 	}
 }
 
@@ -233,7 +234,7 @@ func TestConfigCache(t *testing.T) {
 	l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(10*time.Second))
 	setSystem(t, l, PerDay("rpm", 1000))
 	enginetest.CatchUp()
-	l.Limits.Invalidate()
+	l.Limits.InvalidateAll()
 
 	faults.Reset()
 	var group sync.WaitGroup

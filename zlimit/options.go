@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +23,7 @@ type options struct {
 	configTTL      time.Duration
 	freshness      time.Duration // or defaultFreshness
 	policy         FailurePolicy
+	defaults       []Limit // of last resort, where none are stored
 	bucketTTL      int
 	maxShards      int
 	rejectionCache time.Duration
@@ -97,6 +99,9 @@ func (o *options) validate() error {
 			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
 		}
 	}
+	if err := validateLimits("default limits", o.defaults, time.Millisecond); err != nil {
+		return err
+	}
 	return validatePrincipal(o.principal)
 }
 
@@ -126,9 +131,17 @@ func WithFreshness(d time.Duration) Option {
 	return func(o *options) { o.freshness = d }
 }
 
-// WithFailurePolicy sets what happens to requests while the store is unavailable, for requests that do not set it
-// themselves. By default the stored system config sets it; without that, such requests fail.
+// WithFailurePolicy sets what happens to requests while the store is unavailable, where neither the request nor the
+// stored limits say it: see [LevelConfig]. The default is [Block]. A stored policy counts as this process last saw it. A
+// process that has not seen the store yet goes by the option.
 func WithFailurePolicy(p FailurePolicy) Option { return func(o *options) { o.policy = p } }
+
+// WithDefaultLimits sets the limits of entities and resources for which no level has limits: the level after the
+// system's, as [SourceDefault]. They hold for the requests of this process, and for parents too. Processes that share a
+// table should have the same. By default a request without limits fails with [ErrNoLimits].
+func WithDefaultLimits(limits ...Limit) Option {
+	return func(o *options) { o.defaults = slices.Clone(limits) }
+}
 
 // WithBucketTTL sets how long unused buckets are kept whose limits are not the entity's own. They are kept for that
 // many times the time in which they fill up. The default is 7; 0 keeps them for ever.
@@ -190,7 +203,7 @@ func defaultCallTimeout(s store.Store) time.Duration {
 	return time.Minute
 }
 
-// WithCacheSize sets how many buckets, and how many stored configs, a limiter remembers; the default is 100,000. A
+// WithCacheSize sets how many buckets a limiter remembers, together with the stored limits of each; the default is 100,000. A
 // bucket that is forgotten costs a read at its next request.
 func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize = entries } }
 

@@ -136,8 +136,8 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.OnUnavailable > Allow {
-		return nil, &ValidationError{Field: "on unavailable", Value: r.OnUnavailable.String(), Reason: "must be Inherit, Block or Allow"}
+	if err := r.OnUnavailable.validate(); err != nil {
+		return nil, err
 	}
 	return amounts, validateLimits("limits", r.Limits, time.Millisecond)
 }

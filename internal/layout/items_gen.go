@@ -237,9 +237,12 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 type EntityConfig struct {
 	Key EntityConfigKey
 
-	ConfigVersion  int64         // config_version: number of writes so far
-	ManagedVersion int64         // managed_version: config_version of the last write of limits that a file declares
-	Limits         []ConfigLimit // l_{limit}_{field}, sorted by name
+	ConfigVersion  int64 // config_version: number of writes so far
+	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
+	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
+	// level says it
+	OnUnavailable string
+	Limits        []ConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -248,7 +251,7 @@ type EntityConfig struct {
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 8+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 9+3*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -260,6 +263,9 @@ func (it *EntityConfig) Encode() expr.Item {
 	)
 	if it.ManagedVersion != 0 {
 		item = append(item, expr.Attribute{Name: "managed_version", Value: expr.N(it.ManagedVersion)})
+	}
+	if it.OnUnavailable != "" {
+		item = append(item, expr.Attribute{Name: "on_unavailable", Value: expr.S(it.OnUnavailable)})
 	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
@@ -287,6 +293,8 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 			it.ConfigVersion = d.number(a)
 		case "managed_version":
 			it.ManagedVersion = d.number(a)
+		case "on_unavailable":
+			it.OnUnavailable = d.text(a)
 		case "entity_id", "resource", "GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
@@ -313,6 +321,9 @@ type ResourceConfig struct {
 
 	ConfigVersion  int64 // config_version: number of writes so far
 	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
+	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
+	// level says it
+	OnUnavailable string
 	// declared_version: config_version of the last write of limits that an application declares
 	DeclaredVersion int64
 	Limits          []ConfigLimit // l_{limit}_{field}, sorted by name
@@ -323,7 +334,7 @@ type ResourceConfig struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 6+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 7+3*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -332,6 +343,9 @@ func (it *ResourceConfig) Encode() expr.Item {
 	)
 	if it.ManagedVersion != 0 {
 		item = append(item, expr.Attribute{Name: "managed_version", Value: expr.N(it.ManagedVersion)})
+	}
+	if it.OnUnavailable != "" {
+		item = append(item, expr.Attribute{Name: "on_unavailable", Value: expr.S(it.OnUnavailable)})
 	}
 	if it.DeclaredVersion != 0 {
 		item = append(item, expr.Attribute{Name: "declared_version", Value: expr.N(it.DeclaredVersion)})
@@ -362,6 +376,8 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 			it.ConfigVersion = d.number(a)
 		case "managed_version":
 			it.ManagedVersion = d.number(a)
+		case "on_unavailable":
+			it.OnUnavailable = d.text(a)
 		case "declared_version":
 			it.DeclaredVersion = d.number(a)
 		case "resource", "GSI4PK", "GSI4SK": // follow from the key
@@ -390,7 +406,8 @@ type SystemConfig struct {
 
 	ConfigVersion  int64 // config_version: number of writes so far
 	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
-	// on_unavailable: what happens to requests while the store is unavailable: allow or block
+	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
+	// level says it
 	OnUnavailable      string
 	AuditRetentionDays int64         // audit_retention_days: days that audit events are kept
 	Limits             []ConfigLimit // l_{limit}_{field}, sorted by name

@@ -31,7 +31,7 @@ func (s *LimitService) SetSystem(c zlimit.SystemConfig) error {
 	return s.core.SetSystem(ctx, c)
 }
 
-// System returns the system config; [zlimit.ErrNoLimits] when there is none.
+// System returns the system config, an empty one where none is stored.
 func (s *LimitService) System() (zlimit.SystemConfig, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -45,21 +45,21 @@ func (s *LimitService) DeleteSystem() error {
 	return s.core.DeleteSystem(ctx)
 }
 
-// SetResource replaces the limits of a resource.
+// SetResource replaces the limits of a resource, and leaves its failure policy.
 func (s *LimitService) SetResource(resource string, limits []zlimit.Limit) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.SetResource(ctx, resource, limits)
 }
 
-// Resource returns the limits of a resource; [zlimit.ErrNoLimits] when it has none.
+// Resource returns the limits that are stored for a resource, an empty list for none.
 func (s *LimitService) Resource(resource string) ([]zlimit.Limit, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Resource(ctx, resource)
 }
 
-// DeleteResource deletes the limits of a resource, if it has some.
+// DeleteResource deletes the limits and the failure policy of a resource, if it has some.
 func (s *LimitService) DeleteResource(resource string) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -82,21 +82,21 @@ func (s *LimitService) ResourcesSeq() iter.Seq2[string, error] {
 }
 
 // SetEntity replaces the limits of an entity for a resource, or with [zlimit.DefaultResource] for every resource that
-// it has no limits for. The entity need not exist.
+// it has no limits for. It leaves the failure policy of the level. The entity need not exist.
 func (s *LimitService) SetEntity(entity, resource string, limits []zlimit.Limit) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.SetEntity(ctx, entity, resource, limits)
 }
 
-// Entity returns the limits of an entity for a resource; [zlimit.ErrNoLimits] when it has none of its own.
+// Entity returns the limits that are stored for an entity and a resource, an empty list for none.
 func (s *LimitService) Entity(entity, resource string) ([]zlimit.Limit, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Entity(ctx, entity, resource)
 }
 
-// DeleteEntity deletes the limits of an entity for a resource, if it has some.
+// DeleteEntity deletes the limits and the failure policy of an entity for a resource, if it has some.
 func (s *LimitService) DeleteEntity(entity, resource string) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -135,16 +135,23 @@ func (s *LimitService) ResourcesWithSeq() iter.Seq2[string, error] {
 	})
 }
 
-// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh.
+// Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh;
+// [zlimit.ErrNoLimits] where no level has some.
 func (s *LimitService) Resolve(entity, resource string) (zlimit.Resolved, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Resolve(ctx, entity, resource)
 }
 
-// Invalidate forgets the stored limits that are in memory: the next request of each bucket reads them again.
-func (s *LimitService) Invalidate() {
-	s.core.Invalidate()
+// Invalidate forgets what is in memory of the limits that hold for an entity and a resource, of the limits of the
+// resource and of the system too: the next request of that bucket reads them again.
+func (s *LimitService) Invalidate(entity, resource string) {
+	s.core.Invalidate(entity, resource)
+}
+
+// InvalidateAll forgets all stored limits that are in memory: the next request of each bucket reads them again.
+func (s *LimitService) InvalidateAll() {
+	s.core.InvalidateAll()
 }
 
 // CacheStats returns the counts of the cache of stored limits.
@@ -168,4 +175,33 @@ func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, er
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Apply(ctx, declared...)
+}
+
+// SetResourceConfig replaces the limits and the failure policy of a resource.
+func (s *LimitService) SetResourceConfig(resource string, c zlimit.LevelConfig) error {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.SetResourceConfig(ctx, resource, c)
+}
+
+// ResourceConfig returns what is stored for a resource, an empty config for nothing.
+func (s *LimitService) ResourceConfig(resource string) (zlimit.LevelConfig, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.ResourceConfig(ctx, resource)
+}
+
+// SetEntityConfig replaces the limits and the failure policy of an entity for a resource, or with
+// [zlimit.DefaultResource] for every resource for which it has none. The entity need not exist.
+func (s *LimitService) SetEntityConfig(entity, resource string, c zlimit.LevelConfig) error {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.SetEntityConfig(ctx, entity, resource, c)
+}
+
+// EntityConfig returns what is stored for an entity and a resource, an empty config for nothing.
+func (s *LimitService) EntityConfig(entity, resource string) (zlimit.LevelConfig, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.EntityConfig(ctx, entity, resource)
 }

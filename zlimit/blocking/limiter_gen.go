@@ -115,6 +115,15 @@ func (l *RateLimiter) Available(entity, resource string) (zlimit.Statuses, error
 	return l.core.Available(ctx, entity, resource)
 }
 
+// AvailableWithParents returns the status of every limit of an entity and resource, and of the parents that the entity
+// cascades to, as the store has them: what a request would be checked against. It costs what [RateLimiter.Available]
+// costs for each of them.
+func (l *RateLimiter) AvailableWithParents(entity, resource string) (zlimit.Statuses, error) {
+	ctx, cancel := l.timeout.context()
+	defer cancel()
+	return l.core.AvailableWithParents(ctx, entity, resource)
+}
+
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an
 // [*zlimit.ExceededError].

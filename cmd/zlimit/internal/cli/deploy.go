@@ -173,9 +173,6 @@ func (a *app) codeOf(ctx context.Context, path string) (*stack.Code, error) {
 	return code, nil
 }
 
-// errDeclined ends a command that was not allowed to go on.
-var errDeclined = errors.New("nothing was done; --yes does not ask")
-
 func (a *app) deploy(ctx context.Context, f *stackFlags, o stack.Options, yes, planOnly bool) error {
 	m, err := a.stacks(ctx, f)
 	if err != nil {

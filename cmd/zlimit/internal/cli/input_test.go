@@ -75,7 +75,7 @@ func TestBadInput(t *testing.T) {
 		{"an empty resource", set("--resource", "", limit), `invalid resource "": must not be empty`},
 		{"an empty entity", set("--entity", "", "--resource", "gpt", limit), "limits set: --entity must not be empty"},
 		{"the default resource without an entity", set("--resource", "_default_", limit), "limits set: resource _default_ is for entities"},
-		{"a policy without the system", set("--resource", "gpt", limit, "--on-unavailable", "allow"), "limits set: --on-unavailable is for --system"},
+		{"a policy of a resource that is none", set("--resource", "gpt", limit, "--on-unavailable", "maybe"), `invalid failure policy "maybe"`},
 		{"a policy of the system that is none", set("--system", "--on-unavailable", "maybe"), `invalid failure policy "maybe"`},
 		{"a limit name that is none", set("--resource", "gpt", "--limit", "a b=1/s"), `invalid limits name "a b"`},
 		{"a reserved limit name", set("--resource", "gpt", "--limit", "wcu=1/s"), `invalid limits name "wcu": is reserved`},

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
 	"strings"
 
@@ -111,11 +110,11 @@ func (l level) MarshalJSON() ([]byte, error) {
 		Level         zlimit.Source  `json:"level"`
 		Resource      string         `json:"resource,omitempty"`
 		Entity        string         `json:"entity,omitempty"`
-		Limits        []zlimit.Limit `json:"limits,omitempty"`
+		Limits        []zlimit.Limit `json:"limits,omitzero"`
 		OnUnavailable string         `json:"on_unavailable,omitempty"`
 	}
 	b := body{Level: l.source(), Resource: l.resource, Entity: l.entity, Limits: l.config.Limits}
-	if l.system && (len(b.Limits) > 0 || l.config.OnUnavailable != zlimit.Inherit) {
+	if l.system && len(b.Limits) > 0 || l.config.OnUnavailable != zlimit.Inherit {
 		b.OnUnavailable = l.config.OnUnavailable.String()
 	}
 	return json.Marshal(b)
@@ -124,7 +123,7 @@ func (l level) MarshalJSON() ([]byte, error) {
 func (a *app) printLevel(l level) error {
 	return a.print(l, func(p *page) {
 		p.linef("%v", &l.place)
-		if l.system {
+		if l.system || l.config.OnUnavailable != zlimit.Inherit {
 			p.linef("on unavailable: %v", l.config.OnUnavailable)
 		}
 		if len(l.config.Limits) == 0 {
@@ -146,28 +145,29 @@ func (p *page) limits(limits []zlimit.Limit) {
 
 // read returns what is stored at the place.
 func (p *place) read(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SystemConfig, error) {
-	var limits []zlimit.Limit
+	var config zlimit.LevelConfig
 	var err error
 	switch p.source() {
 	case zlimit.SourceSystem:
 		return l.Limits.System(ctx)
 	case zlimit.SourceResource:
-		limits, err = l.Limits.Resource(ctx, p.resource)
+		config, err = l.Limits.ResourceConfig(ctx, p.resource)
 	default:
-		limits, err = l.Limits.Entity(ctx, p.entity, p.resource)
+		config, err = l.Limits.EntityConfig(ctx, p.entity, p.resource)
 	}
-	return zlimit.SystemConfig{Limits: limits}, err
+	return zlimit.SystemConfig{Limits: config.Limits, OnUnavailable: config.OnUnavailable}, err
 }
 
 // write stores a config at the place.
 func (p *place) write(ctx context.Context, l *zlimit.RateLimiter, config zlimit.SystemConfig) error {
+	c := zlimit.LevelConfig{Limits: config.Limits, OnUnavailable: config.OnUnavailable}
 	switch p.source() {
 	case zlimit.SourceSystem:
 		return l.Limits.SetSystem(ctx, config)
 	case zlimit.SourceResource:
-		return l.Limits.SetResource(ctx, p.resource, config.Limits)
+		return l.Limits.SetResourceConfig(ctx, p.resource, c)
 	default:
-		return l.Limits.SetEntity(ctx, p.entity, p.resource, config.Limits)
+		return l.Limits.SetEntityConfig(ctx, p.entity, p.resource, c)
 	}
 }
 
@@ -190,23 +190,21 @@ func (a *app) limitsSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set LEVEL --limit LIMIT ...",
 		Short: "Replace the limits of a level",
-		Long: `Set replaces all limits of a level. For the system, what is not given stays as
-it is: its limits without --limit, its failure policy without --on-unavailable.
+		Long: `Set replaces all limits of a level. What is not given stays as it is: the limits
+without --limit, what happens in outages without --on-unavailable.
 Processes that use the limits take the change up within their config TTL, which
 is a minute by default. Levels and limits are explained by zlimit limits --help.`,
 		Example: `  zlimit limits set --resource gpt --limit rpm=300/min --limit tpm=400000/min
   zlimit limits set --entity acme --resource gpt --limit tpm=2000000:1000000/min
-  zlimit limits set --system --limit rpm=60/min --on-unavailable allow`,
+  zlimit limits set --system --limit rpm=60/min --on-unavailable allow
+  zlimit limits set --entity acme --on-unavailable block`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := at.check(cmd); err != nil {
 				return err
 			}
 			withPolicy := cmd.Flags().Changed("on-unavailable")
-			switch {
-			case withPolicy && !at.system:
-				return usagef("limits set: --on-unavailable is for --system")
-			case len(limits) == 0 && !withPolicy:
+			if len(limits) == 0 && !withPolicy {
 				return usagef("limits set: --limit is missing; see %s --help", cmd.CommandPath())
 			}
 			var want zlimit.SystemConfig
@@ -224,18 +222,18 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 				return err
 			}
 			stored, err := on(cmd.Context(), a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SystemConfig, error) {
-				config := want
-				if at.system {
-					before, err := l.Limits.System(ctx)
-					if err != nil && !errors.Is(err, zlimit.ErrNoLimits) {
-						return config, err
-					}
-					if len(limits) == 0 {
-						config.Limits = before.Limits
-					}
-					if !withPolicy {
-						config.OnUnavailable = before.OnUnavailable
-					}
+				config, err := at.read(ctx, l)
+				if err != nil {
+					return config, err
+				}
+				if len(limits) > 0 {
+					config.Limits = want.Limits
+				}
+				if withPolicy {
+					config.OnUnavailable = want.OnUnavailable
+				}
+				if !at.system && isEmpty(config) { // nothing is stored, and nothing is to be
+					return config, nil
 				}
 				return config, at.write(ctx, l, config)
 			})
@@ -248,7 +246,7 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 	at.flags(cmd)
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`LIMIT` to set; repeatable")
 	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.Inherit.String(),
-		"outage `policy`: block, allow")
+		"outage `policy`: block, allow, inherit")
 	return cmd
 }
 
@@ -366,11 +364,12 @@ func placesOf(ctx context.Context, l *zlimit.RateLimiter, resource string, only 
 	}
 	var places []place
 	for _, p := range candidates {
-		switch _, err := p.read(ctx, l); {
-		case err == nil:
-			places = append(places, p)
-		case !errors.Is(err, zlimit.ErrNoLimits):
+		config, err := p.read(ctx, l)
+		if err != nil {
 			return nil, err
+		}
+		if !isEmpty(config) {
+			places = append(places, p)
 		}
 	}
 	if !only {
@@ -394,6 +393,11 @@ func placesOf(ctx context.Context, l *zlimit.RateLimiter, resource string, only 
 	return places, nil
 }
 
+// isEmpty reports whether nothing is stored at a place.
+func isEmpty(config zlimit.SystemConfig) bool {
+	return len(config.Limits) == 0 && config.OnUnavailable == zlimit.Inherit && config.AuditRetention == 0
+}
+
 // collect returns all of a list.
 func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 	var all []T
@@ -414,11 +418,11 @@ func describe(ctx context.Context, l *zlimit.RateLimiter, places []place, detail
 		if details {
 			var err error
 			described.config, err = p.read(ctx, l)
-			if errors.Is(err, zlimit.ErrNoLimits) {
-				continue // deleted meanwhile
-			}
 			if err != nil {
 				return nil, err
+			}
+			if isEmpty(described.config) {
+				continue // deleted meanwhile
 			}
 		}
 		levels = append(levels, described)
