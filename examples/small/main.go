@@ -30,7 +30,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return http.ListenAndServe("localhost:8080", proxy) //nolint:gosec // an example
+	return http.ListenAndServe("localhost:8080", proxy)
 }
 
 func main() { log.Fatal(run(context.Background())) }
