@@ -24,13 +24,13 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer limiter.Close()
+	defer func() { _ = limiter.Close() }()
 	target := &url.URL{Scheme: "http", Host: "localhost:9000"}
 	proxy, err := newProxy(ctx, limiter, target, []byte("a secret of the servers, from their configuration"))
 	if err != nil {
 		return err
 	}
-	return http.ListenAndServe("localhost:8080", proxy) //nolint:gosec // an example
+	return http.ListenAndServe("localhost:8080", proxy)
 }
 
 func main() { log.Fatal(run(context.Background())) }
