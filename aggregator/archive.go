@@ -27,7 +27,7 @@ import (
 
 // A Sink keeps archived objects. It must be safe for concurrent use.
 type Sink interface {
-	// Put stores content under a name, made of parts with slashes between them, in place of what is there.
+	// Put stores content under a name, made of parts with slashes between them, in place of earlier content.
 	Put(ctx context.Context, name string, content []byte) error
 }
 

@@ -16,7 +16,7 @@ import (
 // patterns are the filters of the guide.
 var patterns = regexp.MustCompile(`(?m)^\s*- Pattern: '(.*)'$`)
 
-// matches reports whether a value matches a filter pattern of Lambda, of those rules that the guide uses: a list has
+// matches reports whether a value matches a filter pattern of Lambda, by those rules that the guide uses. A list has
 // values, or objects with the prefix of some.
 func matches(pattern, value any) bool {
 	switch p := pattern.(type) {

@@ -21,8 +21,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A history is a random past of some buckets: the changes of their items as a stream tells them, and what was consumed in
-// truth, summed up as it happened.
+// A history is a random past of some buckets. It has the changes of their items as a stream tells them, and what was
+// consumed in truth, summed up as it happened.
 type history struct {
 	t       *rapid.T
 	now     time.Time
@@ -204,8 +204,9 @@ func disorder(t *rapid.T) func(n int) (bool, error) {
 	}
 }
 
-// TestHistories cuts random histories into random batches, applies them late, again, overlapping, partition by partition
-// in any order and two at a time, on a store that fails in the middle: the figures are those of the direct sum.
+// TestHistories cuts random histories into random batches. It applies them late, again, overlapping, partition by
+// partition in any order and two at a time, on a store that fails in the middle. The figures are those of the direct
+// sum.
 func TestHistories(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		if !strings.HasSuffix(t.Name(), "/memory") {
@@ -289,8 +290,8 @@ func empty(t *rapid.T, s store.Store) {
 	}
 }
 
-// TestCrashes ends the process at each write of a run, before it and after it, and lets another one take over from where
-// the last batch was done.
+// TestCrashes ends the process at each write of a run, before it and after it. Another one takes over from where the
+// last batch was done.
 func TestCrashes(t *testing.T) {
 	changes := busy(12)
 	for i := range changes {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestLimiterToUsage lets a limiter work on each store, with parents, corrections and rollbacks, and a bucket that is
-// divided in between, and reads the usage that the store's own stream leads to: it is what the leases consumed.
+// divided in between. The usage that the store's own stream leads to is what the leases consumed.
 func TestLimiterToUsage(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { checkLimiterToUsage(t, newMemory(t)) })
 	t.Run("file", func(t *testing.T) { checkLimiterToUsage(t, newFile(t)) })

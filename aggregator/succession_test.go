@@ -37,7 +37,7 @@ func newRand(t *testing.T) *rand.Rand {
 // A death is the write of an aggregator, or of its leases, at which it ends; the first is 1, and 0 is none.
 type death struct {
 	write int
-	done  bool // the write is done, but nobody knows
+	done  bool // the write is done, but its reply is lost
 }
 
 // start runs aggregators, the n-th up to a death, until stop is called, which waits for all and returns how many have died.

@@ -330,7 +330,7 @@ func TestLostShard(t *testing.T) {
 	g.want("without the bucket")
 }
 
-// restored is a store on which somebody brings a deleted item back before a transaction.
+// restored is a store on which a deleted item comes back before a transaction.
 type restored struct {
 	store.Store
 	lost store.Change

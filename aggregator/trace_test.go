@@ -145,8 +145,9 @@ func replay(t *testing.T, l *zlimit.RateLimiter, requests []traced) tally {
 	return admitted
 }
 
-// TestTrace lets the trace pass on the clock of the bubble, while an aggregator follows it, or many one after another, which
-// are killed at any write and do everything twice. The figures are those of what was admitted, in every window.
+// TestTrace lets the trace pass on the clock of the bubble, while an aggregator follows it. Or many follow it one after
+// another, which are killed at any write and do everything twice. The figures are those of what was admitted, in every
+// window.
 func TestTrace(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		requests := readTrace(t, 0)
@@ -237,9 +238,9 @@ func TestTraceKilledAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestTraceOnDynamoDB replays a part of the trace on the engine as fast as that goes, while the aggregators that follow
-// its stream are killed at their first write, their second, and so on, and do everything twice. The n-th change by which
-// a stream tells that something was consumed is the n-th admission; the stream tells its time as well.
+// TestTraceOnDynamoDB replays a part of the trace on the engine as fast as that goes. The aggregators that follow its
+// stream are killed at their first write, their second, and so on, and do everything twice. The n-th change by which a
+// stream tells that something was consumed is the n-th admission; the stream tells its time as well.
 func TestTraceOnDynamoDB(t *testing.T) {
 	if testing.Short() {
 		t.Skip("an engine takes a while for a stream of some thousand changes")

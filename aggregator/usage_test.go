@@ -350,7 +350,7 @@ func TestRetentionIsTakenBack(t *testing.T) {
 	})
 }
 
-// TestHugeTotals counts more than 64 bits hold, within one batch and over several: the table has the exact total, and a
+// TestHugeTotals counts more than 64 bits hold, within one batch and over several. The table has the exact total. A
 // query tells the most that it can, and the snapshots of others.
 func TestHugeTotals(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {

@@ -87,8 +87,8 @@ const (
 	markError = "\x1f" // it returned an error, which follows
 )
 
-// driver is the test that runs all blocks, those of a page in their order, on one limiter in memory whose clock only
-// moves when a block sleeps.
+// driver is the test that runs all blocks, those of a page in their order. They run on one limiter in memory whose
+// clock only moves when a block sleeps.
 var driver = template.Must(template.New("driver").Parse(`package run
 
 import (

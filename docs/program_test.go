@@ -37,8 +37,8 @@ var packages = map[string]string{
 
 const module = "github.com/zlimit/zlimit-go"
 
-// beyond are the pages that use more than the module of the SDK: they are compiled in the module of the examples, which
-// requires all that there is.
+// beyond are the pages that use more than the module of the SDK. They are compiled in the module of the examples, which
+// requires all modules.
 var beyond = map[string]map[string]string{
 	"docs/grpc.md": {
 		"connect": "connectrpc.com/connect", "connectlimit": module + "/connectlimit",

@@ -74,8 +74,8 @@ func isCore(name string) bool {
 	return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_gen.go")
 }
 
-// TestFacadeGolden compares the facades of small packages with those in the archives, compiles them with the hand-written
-// files of package blocking, and runs the tests that the archives have.
+// TestFacadeGolden compares the facades of small packages with those in the archives. It compiles them with the
+// hand-written files of package blocking, and runs the tests that the archives have.
 func TestFacadeGolden(t *testing.T) {
 	for name, archive := range gentest.Archives(t, "facade") {
 		t.Run(name, func(t *testing.T) {

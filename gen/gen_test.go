@@ -87,8 +87,8 @@ func isInput(name string) bool {
 	return name == "schema.yaml" || strings.HasSuffix(name, "_check_test.go")
 }
 
-// TestGoldenCompiles compiles the golden outputs with the primitives that they call, vets them, and runs the tests that
-// hold for every schema and those that the archives have.
+// TestGoldenCompiles compiles the golden outputs with the primitives that they call, and vets them. It runs the tests
+// that hold for every schema and those that the archives have.
 func TestGoldenCompiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds what is generated")
@@ -296,8 +296,8 @@ func (o *overlay) run(t *testing.T, verb string, args ...string) (string, error)
 	return string(output), err
 }
 
-// TestChange adds an attribute, a record with an index entry and a family, a query and an operation to the schema, renames
-// an index, and compiles the module with the result.
+// TestChange adds an attribute, a record with an index entry and a family, a query and an operation to the schema, and
+// renames an index. It compiles the module with the result.
 func TestChange(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the layout")
@@ -531,8 +531,8 @@ func mutant(r *rand.Rand, text string) (mutated, what string) {
 
 var word = regexp.MustCompile(`[A-Za-z0-9_]+`)
 
-// TestMutants replaces words in schemas, and compiles what is generated from those that are still valid: whatever would
-// not compile must be an error of the schema.
+// TestMutants replaces words in schemas, and compiles what is generated from those that are still valid. A schema whose
+// output would not compile must be an error.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles hundreds of schemas")

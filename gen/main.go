@@ -1,6 +1,7 @@
-// Command gen writes the files that follow from the schema: keys, codecs and expressions of package layout, key builders
-// and the table definition of package zlimit, and docs/schema.md; and with the calls, the template of package stack. When
-// anything is wrong with the schema or the calls it reports everything that is, with file, line and column, and writes nothing.
+// Command gen writes the files that follow from the schema: keys, codecs and expressions of package layout, key
+// builders and the table definition of package zlimit, and docs/schema.md. From the schema and the calls it writes the
+// template of package stack. When anything is wrong with the schema or the calls it reports everything that is, with
+// file, line and column, and writes nothing.
 //
 // Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.
 // It does not matter what is there of that package.
@@ -90,7 +91,7 @@ func facadeFiles(core string) (map[string][]byte, error) {
 	return emit.Blocking(f)
 }
 
-// generate writes those outputs that differ from what is there.
+// generate writes those outputs that differ from the files.
 func generate(root string, outputs func() (map[string][]byte, error)) error {
 	files, err := outputs()
 	if err != nil {

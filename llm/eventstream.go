@@ -44,7 +44,7 @@ func (r *messageReader) write(p []byte) {
 	}
 }
 
-// missing returns how many bytes have to come before more is known of the message, or before it is there.
+// missing returns how many bytes have to come before more is known of the message, or before it is complete.
 func (r *messageReader) missing() int {
 	if len(r.message) < messagePrelude {
 		return messagePrelude - len(r.message)
@@ -54,7 +54,7 @@ func (r *messageReader) missing() int {
 
 func (r *messageReader) length() int { return int(binary.BigEndian.Uint32(r.message)) }
 
-// check decodes a message that is there, and passes over one that is too large.
+// check decodes a message that is complete, and passes over one that is too large.
 func (r *messageReader) check() {
 	switch length := r.length(); {
 	case length < messageLeast:

@@ -210,7 +210,7 @@ func TestForms(t *testing.T) {
 	})
 }
 
-// TestAborted ends a stream after each of its bytes: the usage is complete only once all of it was reported, and never
+// TestAborted ends a stream after each of its bytes. The usage is complete only once all of it was reported, and never
 // less than the time before.
 func TestAborted(t *testing.T) {
 	for _, a := range answers(t) {

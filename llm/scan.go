@@ -24,7 +24,7 @@ type scanner struct {
 	open    []byte // the brackets that are open
 	marks   []int  // for each of them, how long the path was before it
 	path    []byte
-	key     []byte // of a member, or a scalar that was asked for, as far as it is there
+	key     []byte // of a member, or a scalar that was asked for, as far as it was read
 	escaped bool   // the key has an escape
 	tooLong bool   // the key or scalar is longer than is kept
 	hex     int    // digits that an escape still has

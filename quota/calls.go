@@ -27,7 +27,7 @@ type amounts [4]int64
 
 func (c costs) amounts() amounts { return amounts{c.requests, c.input + c.output, c.input, c.output} }
 
-// oneRequest is what is known of a call that nobody reserved.
+// oneRequest is what is known of a call without a reservation.
 var oneRequest = costs{requests: 1}
 
 // calls are the calls of this process to one model, as far as they matter for
@@ -36,10 +36,10 @@ var oneRequest = costs{requests: 1}
 // begun later: these are taken off what it says is left.
 //
 // A call is open from its reservation until its response, its settlement or its
-// cancellation, at most for the minute for which it is in the log.
+// cancellation. It is open for at most the minute for which it is in the log.
 type calls struct {
 	open   costs  // of the open entries of the log
-	loose  costs  // of round trips in flight that nobody reserved
+	loose  costs  // of round trips in flight without a reservation
 	closed costs  // of all calls that are over, cancelled ones left out
 	next   uint64 // the next round trip claims the first open entry from this id on
 	// Calls whose round trip is over and closed, and which are still to be
@@ -146,7 +146,7 @@ type trip struct {
 	sent   int64
 	closed costs // of the model's calls when the request was sent
 	own    costs // of the call itself
-	loose  bool  // nobody reserved it
+	loose  bool  // it has no reservation
 	id     uint64
 }
 

@@ -350,8 +350,8 @@ func readTrace(t testing.TB) []traceCall {
 }
 
 // TestTraceMatchesNaiveModel replays an hour of production calls under limits
-// that refuse a part of them: reserved with a rough estimate, settled with the
-// real counts a little later.
+// that refuse a part of them. Calls are reserved with a rough estimate, and
+// settled with the real counts a little later.
 func TestTraceMatchesNaiveModel(t *testing.T) {
 	calls := readTrace(t)
 	for _, q := range []quota.ModelQuota{

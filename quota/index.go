@@ -2,8 +2,8 @@ package quota
 
 // An index finds the subjects of a shard by hash and name: open addressing with
 // linear probing, at most three quarters full. A lookup hashes once and touches
-// one cache line beside the subject's own, which is what keeps a decision among
-// many names as fast as one among few; a built-in map hashes a second time and
+// one cache line beside the subject's own. A decision among many names is
+// therefore as fast as one among few. A built-in map hashes a second time and
 // follows more pointers. The zero value is empty.
 type index struct {
 	slots []slot // length zero or a power of two

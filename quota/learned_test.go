@@ -90,7 +90,7 @@ func TestARecordedCallCountsOnce(t *testing.T) {
 		wantLeft(t, l, "after a call that was recorded", 59, 1000)
 		record()
 		wantLeft(t, l, "after a call that the transport did not see", 58, 950)
-		send(ctx, t, l, answer(429, 58, 950), nil) // nobody records it
+		send(ctx, t, l, answer(429, 58, 950), nil) // it is not recorded
 		record()
 		wantLeft(t, l, "after another such call", 57, 900)
 	})
@@ -166,7 +166,7 @@ func TestAReservationIsNamed(t *testing.T) {
 func TestAFailedRoundTripIsTriedAgain(t *testing.T) {
 	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})
 	ctx := quota.WithModel(t.Context(), "m")
-	send(ctx, t, l, nil, nil) // nobody reserved it
+	send(ctx, t, l, nil, nil) // it has no reservation
 	reserve(t, l, 100)
 	reserve(t, l, 300)
 	send(ctx, t, l, nil, nil)

@@ -55,10 +55,9 @@ func NewWithSQLite(ctx context.Context, path string) (*Limiter, error) {
 	return NewWithSQLiteConfig(ctx, path, Config{})
 }
 
-// NewWithSQLiteConfig is NewWithSQLite with a configuration, whose FilePath and
-// Backend are not looked at. The explicit quotas of the configuration are
-// written to the file, where they count for every process; default quotas are
-// not, and give way to those in the file.
+// NewWithSQLiteConfig is NewWithSQLite with a configuration, whose FilePath and Backend are not looked at. The explicit
+// quotas of the configuration are written to the file, where they count for every process. Default quotas are not, and
+// give way to those in the file.
 func NewWithSQLiteConfig(ctx context.Context, path string, c Config) (*Limiter, error) {
 	if path == "" {
 		return nil, &ValidationError{Field: "path", Value: path, Rule: "must not be empty"}

@@ -5,7 +5,7 @@ import "context"
 // A release is a model's id with the date or number of one of its releases
 // behind it, such as gpt-4o-2024-11-20 or claude-sonnet-4@20250514. Its requests
 // count as those of the model with the longest name that has a quota, unless the
-// release has a quota of its own: providers limit them together.
+// release has a quota of its own. Providers limit them together.
 //
 // modelOf returns the name under which requests count. has reports whether a
 // name has a quota.
@@ -41,8 +41,9 @@ func mayBeRelease(name string) bool {
 	return false
 }
 
-// cutRelease returns the length of what may be the model's name in that of a
-// release, the longest that is shorter than below; 0 where there is none.
+// cutRelease returns the length of the prefix of a release's name that may be
+// the name of its model. It is the longest one that is shorter than below, and
+// 0 without one.
 func cutRelease(name string, below int) int {
 	for i := below - 1; i > 0 && len(name)-i <= 1+len("2006-01-02"); i-- {
 		switch c := name[i]; {

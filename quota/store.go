@@ -7,7 +7,7 @@ import (
 )
 
 // Store keeps windows outside the process, shared with other processes. A
-// Limiter on a store decides nothing itself: every decision is one call of the
+// Limiter on a store decides nothing itself. Every decision is one call of the
 // store, which must decide and record in one transaction, with
 // [ModelQuota.Exceeded]. Package quota/quotasqlite has the one this module
 // ships.

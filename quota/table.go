@@ -10,8 +10,8 @@ import (
 
 const (
 	shardCount = 256 // a power of two
-	// Every sweepEvery-th call of a shard looks at the next shard of both tables,
-	// so that names nobody asks for any more are forgotten without a goroutine.
+	// Every sweepEvery-th call of a shard looks at the next shard of both tables.
+	// Unused names are thus forgotten without a goroutine.
 	sweepEvery = 16
 	// A call looks at no more than releaseStep names that may give memory back.
 	releaseStep = 32

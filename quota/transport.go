@@ -13,10 +13,10 @@ import (
 // maxReset bounds how far ahead a provider's reset or retry time is believed.
 const maxReset = 31 * 24 * time.Hour
 
-// Transport is an http.RoundTripper that learns from the rate limit headers of
-// a provider's responses: what is left of the provider's own limits until they
-// reset, and when to retry. From then on the limiter also refuses what the
-// provider would refuse, until the reset or the next response. It reads
+// Transport is an http.RoundTripper that learns from the rate limit headers of a
+// provider's responses. They say what is left of the provider's own limits until they
+// reset, and when to retry. From then on the limiter also refuses what the provider would
+// refuse, until the reset or the next response. It reads
 // x-ratelimit-{limit,remaining,reset}-{requests,tokens},
 // anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}
 // and, on 429, 503 and 529, retry-after and retry-after-ms.

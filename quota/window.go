@@ -15,8 +15,8 @@ const (
 )
 
 // An entry of the log is one recorded request. Ids grow by one with every entry
-// of a window, and times never fall, so that an entry's place follows from its
-// id while no entry before it was compacted.
+// of a window, and times never fall. An entry's place therefore follows from
+// its id while no entry before it was compacted.
 type entry struct {
 	at      int64 // when it was recorded, in nanoseconds of Unix time
 	id      uint64
@@ -106,9 +106,10 @@ func (w *window) forgetPast(now int64) {
 	}
 }
 
-// setBack moves what was recorded after now to now. After the clock was set back
-// an entry counts for one minute more and a day for 24 hours, instead of until
-// the clock reaches the old time again. Its cost is the entries it moves.
+// setBack moves what was recorded after now to now. After the clock was set
+// back, an entry counts for one minute more and a day for 24 hours. Without this
+// they would count until the clock reaches the old time again. Its cost is the
+// entries it moves.
 func (w *window) setBack(now int64) {
 	for i := w.n - 1; i >= 0 && w.at(i).at > now; i-- {
 		w.at(i).at = now
@@ -148,7 +149,8 @@ func (w *window) reschedule() {
 }
 
 // due returns the earliest instant at which the window can give memory back if
-// nothing else is recorded: when its log is empty, and then when its day is over.
+// nothing else is recorded. That is when its log is empty, and then when its day
+// is over.
 func (w *window) due() int64 {
 	switch {
 	case w.n > 0:

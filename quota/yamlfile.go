@@ -13,10 +13,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/atomicfile"
 )
 
-// Persist writes quotas and usage to the YAML file, making its directory where
-// it is missing. The file is replaced as a whole: after a crash it holds the
-// old or the new state, and what a killed process left beside it is removed. One process at a time should write a file; where
-// several do, the last one wins. On SQLite, where usage is always stored,
+// Persist writes quotas and usage to the YAML file, making its directory where it is missing. The file is replaced as a
+// whole. After a crash it holds the old or the new state, and what a killed process left beside it is removed. One
+// process at a time should write a file; where several do, the last one wins. On SQLite, where usage is always stored,
 // Persist stores the default quotas of models that have none stored.
 func (l *Limiter) Persist(ctx context.Context) error {
 	if l.store != nil {

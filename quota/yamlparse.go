@@ -31,9 +31,9 @@ func (e *FileError) Error() string {
 // Unwrap returns the reason.
 func (e *FileError) Unwrap() error { return e.Err }
 
-// parseState reads the layout of a state file and nothing but it: an unknown
-// field, a field given twice or a value out of range is a *FileError with its
-// place, so that nothing is dropped when the file is written again.
+// parseState reads the layout of a state file strictly. An unknown field, a
+// field given twice or a value out of range is a *FileError with its place.
+// Nothing is therefore dropped when the file is written again.
 func parseState(data []byte) (State, error) {
 	p := stateParser{document.NewPlain("")}
 	st := p.state(p.ParseOptional(data))

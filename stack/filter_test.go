@@ -47,7 +47,7 @@ func filters(text string, given map[string]string) (patterns []any, err error) {
 	return patterns, nil
 }
 
-// matches reports whether a value matches a filter pattern of Lambda, of those rules that the template uses: a list has
+// matches reports whether a value matches a filter pattern of Lambda, by those rules that the template uses. A list has
 // values, or objects with the prefix of some.
 func matches(pattern, value any) bool {
 	switch p := pattern.(type) {
@@ -89,8 +89,8 @@ func event(r *types.Record) map[string]any {
 	return e
 }
 
-// TestFiltersOnTheStream uses a table in every way and evaluates the filters on the records of its stream: they let through
-// what the aggregator works on, and nothing else. Expiry is made up, since the engine does not expire items.
+// TestFiltersOnTheStream uses a table in every way, and evaluates the filters on the records of its stream. They let
+// through what the aggregator works on, and nothing else. Expiry is made up, since the engine does not expire items.
 func TestFiltersOnTheStream(t *testing.T) {
 	engine := enginetest.Fresh(t)
 	table := engine.Table(t)

@@ -114,9 +114,9 @@ func declared(t *testing.T, program string) map[string][]string {
 	return all
 }
 
-// TestCalls runs each kind of program on an engine, and holds what the SDK sends against spec/calls.yaml and the policies:
-// nothing is missing, nothing is too much, and the policy of the program allows every call, that of the tenant those in its
-// namespace.
+// TestCalls runs each kind of program on an engine, and compares what the SDK sends with spec/calls.yaml and the
+// policies. Nothing is missing, and nothing is too much. The policy of the program allows every call, that of the
+// tenant those in its namespace.
 func TestCalls(t *testing.T) {
 	if testing.Short() {
 		t.Skip("uses a table in every way")

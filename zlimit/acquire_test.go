@@ -300,8 +300,8 @@ func TestRejectionCache(t *testing.T) {
 	}
 }
 
-// TestRacesEnd has another process move the refill stamp before each write of this one, while the clock runs on with every
-// look at it, so that no stamp is ever fresh: a call loses one race, and not one to every writer.
+// TestRacesEnd makes another process move the refill stamp before each write of this one. The clock runs on with every
+// look at it, so that no stamp is ever fresh. A call loses one race, and not one to every writer.
 func TestRacesEnd(t *testing.T) {
 	s := newMemory(t)
 	c := newClock()

@@ -117,7 +117,7 @@ func acquirer(l *RateLimiter) func() error {
 }
 
 // BenchmarkWarm compares an acquire of a known bucket with the bare SDK call that it makes, over a transport that
-// answers at once: the two take turns, so that their ratio means something on any machine. What zlimit takes longer is
+// answers at once. The two take turns, so that their ratio means something on any machine. What zlimit takes longer is
 // its own work: validation, caches, the decision, binding, and decoding the image.
 func BenchmarkWarm(b *testing.B) {
 	record := &recorder{bodies: canned{}}

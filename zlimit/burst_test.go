@@ -79,9 +79,9 @@ func (h hot) Read(ctx context.Context, keys []store.Key, consistent bool) ([]exp
 	return h.Store.Read(ctx, keys, consistent)
 }
 
-// TestBurst writes one bucket 6,000 times a second, of which DynamoDB serves 1,000 for each item: it divides until
-// everybody is served, has exactly what it should at every look, and is whole again when the traffic has died down (I1,
-// I7, I9).
+// TestBurst writes one bucket 6,000 times a second, of which DynamoDB serves 1,000 for each item. The bucket divides
+// until all requests are served, and has exactly what it should at every look. It is whole again when the traffic has
+// died down (I1, I7, I9).
 func TestBurst(t *testing.T) {
 	hotKeys := func(m *metronome) *enginetest.Partitions {
 		return enginetest.NewPartitions(enginetest.Throughput{

@@ -106,7 +106,7 @@ func TestCascade(t *testing.T) {
 	})
 }
 
-// TestCascadeRejected has a parent, a child, or both fall short: what was taken of the others comes back exactly (I4),
+// TestCascadeRejected lets a parent, a child, or both fall short. What was taken of the others comes back exactly (I4),
 // and the error tells of every level, the strictest limit first.
 func TestCascadeRejected(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
@@ -261,8 +261,8 @@ func TestManyChildren(t *testing.T) {
 	})
 }
 
-// TestChildrenAtOnce has each of 1,000 children of one parent ask once, all at the same time: as many are admitted as the
-// parent has, and the others have what they had (I4).
+// TestChildrenAtOnce lets each of 1,000 children of one parent ask once, all at the same time. As many are admitted as
+// the parent has tokens, and the others keep what they had (I4).
 func TestChildrenAtOnce(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
 		children := int64(1000)

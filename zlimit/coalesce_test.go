@@ -134,8 +134,8 @@ func TestCoalescing(t *testing.T) {
 	}
 }
 
-// TestCoalescedRejections has more requests come than there is room for: those that fit are admitted in one write, and
-// the others rejected without a call of their own, each with its own status.
+// TestCoalescedRejections sends more requests than the bucket has room for. Those that fit are admitted in one write,
+// and the others are rejected without a call of their own, each with its own status.
 func TestCoalescedRejections(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	acquire(t, l, ask(Amounts{"rpd": 69})) // 30 are left
@@ -163,8 +163,8 @@ func TestCoalescedRejections(t *testing.T) {
 	}
 }
 
-// TestCoalescedCancellation has callers give up, some while they wait and some while their write is under way: what was
-// taken for them comes back, and nobody else waits for that.
+// TestCoalescedCancellation lets callers give up, some while they wait and some while their write is under way. What
+// was taken for them comes back, and no other caller waits for that.
 func TestCoalescedCancellation(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	early, quit := context.WithCancel(context.Background())
@@ -204,7 +204,7 @@ func TestCoalescedCancellation(t *testing.T) {
 	}
 }
 
-// TestCoalescedFailures loses the reply of a shared write: everybody hears that the outcome is unknown.
+// TestCoalescedFailures loses the reply of a shared write: all callers hear that the outcome is unknown.
 func TestCoalescedFailures(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	var unknown atomic.Int64
@@ -261,8 +261,8 @@ func TestCoalescedParents(t *testing.T) {
 	}
 }
 
-// TestCoalescingUnderLoad has goroutines acquire, settle and cancel as they like, on whole and divided buckets: a witness
-// judges the writes, and in the end the bucket counts what the leases hold.
+// TestCoalescingUnderLoad lets goroutines acquire, settle and cancel as they like, on whole and divided buckets. A
+// witness judges the writes, and in the end the bucket counts what the leases hold.
 func TestCoalescingUnderLoad(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d shards", shards), func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestCloseWithRiders(t *testing.T) {
 	})
 }
 
-// TestCoalescedChangeOfLimits has somebody take away a limit that some of those ask for who share a write: they alone hear
+// TestCoalescedChangeOfLimits takes away a limit that some of the callers that share a write ask for: they alone hear
 // of it.
 func TestCoalescedChangeOfLimits(t *testing.T) {
 	s := newMemory(t)

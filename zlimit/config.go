@@ -15,15 +15,15 @@ import (
 )
 
 // A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
-// wins as a whole: the entity's for the resource, the entity's for every resource ([DefaultResource]), the resource's,
-// the system's. Changes reach every process within its [WithConfigTTL], and the process that makes them at once. It is
-// safe for concurrent use.
+// wins as a whole. The order is the entity's for the resource, the entity's for every resource ([DefaultResource]), the
+// resource's, the system's. Changes reach every process within its [WithConfigTTL], and the process that makes them at
+// once. It is safe for concurrent use.
 //
-// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read, of
-// the level and an audit event, and of a registry where a level comes or goes; a lost race costs both again. Each of
-// the two or three items costs two write units per KB, and the indexes one for the event, two more for a new level of
-// an entity and one for another new level. Deleting what is not there costs the read. Limits are validated before any
-// of it: whole seconds as periods, at most 16 limits.
+// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read. The
+// transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
+// again. Each of the two or three items costs two write units per KB. The indexes cost one for the event, two more for
+// a new level of an entity, and one for another new level. Deleting a level that does not exist costs the read. Limits
+// are validated before any of it: whole seconds as periods, at most 16 limits.
 type LimitService struct{ l *RateLimiter }
 
 // A SystemConfig holds the limits of last resort, and settings of the whole namespace.
@@ -148,7 +148,7 @@ func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.S
 	}
 }
 
-// ResourcesWith yields the resources that some entity has limits of its own for, in alphabetical order;
+// ResourcesWith yields the resources that any entity has limits of its own for, in alphabetical order.
 // [DefaultResource] is one of them where it is used. It costs one read.
 func (s *LimitService) ResourcesWith(ctx context.Context) iter.Seq2[string, error] {
 	return s.registry(ctx, layout.EntityConfigRegistryKey{NS: s.l.ns}.Key(), func(item expr.Item) ([]string, error) {
@@ -475,7 +475,7 @@ func (s *LimitService) replace(
 	return &next, writes, err
 }
 
-// delete deletes a level, if it is there.
+// delete deletes a level, if it exists.
 func (s *LimitService) delete(ctx context.Context, c configRef) error {
 	return s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
 		if item == nil {
@@ -521,8 +521,8 @@ func (s *LimitService) withRegistry(c configRef, w store.Write, difference int64
 	return []store.Write{w, r}, err
 }
 
-// change reads a level, writes what plan makes of it, and begins again when another writer came first. The new level is
-// then the one in memory.
+// change reads a level, writes what plan makes of it, and begins again when another writer came first. It then puts the
+// new level into memory.
 func (s *LimitService) change(
 	ctx context.Context, c configRef, plan func(expr.Item, author) (*level, []store.Write, error),
 ) error {

@@ -42,7 +42,7 @@ func TestCosts(t *testing.T) {
 	}
 	s, faults := newTable(t)
 	c := newClock()
-	l := newLimiter(t, s, WithClock(c.now))
+	l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(time.Hour)) // limits are not read again meanwhile
 	setSystem(t, l, PerMinute("rpm", 100), PerMinute("tpm", 10_000))
 	ctx := context.Background()
 	var page strings.Builder
@@ -90,15 +90,19 @@ func TestCosts(t *testing.T) {
 	}
 
 	section("Acquire")
-	other := newLimiter(t, s, WithClock(c.now))
+	other := newLimiter(t, s, WithClock(c.now), WithConfigTTL(time.Hour))
 	measure("first use of a bucket that does not exist", other, take(other, request))
+	c.sleep(45 * time.Second) // it is seldom used, as far as can be told
 	measure("first use of a bucket by a process", l, take(l, request))
 	measure("a known bucket", l, take(l, request))
-	c.sleep(10 * time.Second)
+	c.sleep(4 * time.Second)
 	measure("a known bucket, with its refill", l, take(l, request))
-	c.sleep(10 * time.Second)
+	c.sleep(4 * time.Second)
 	acquire(t, other, request)
 	measure("a known bucket whose stamp another process moved", l, take(l, request))
+	c.sleep(10 * time.Second)
+	acquire(t, other, request)
+	measure("a known bucket that other processes use as well, as its images tell", l, take(l, request))
 	acquire(t, other, ask(Amounts{"rpm": available(t, l, "rpm")}))
 	measure("rejected, against the last image", l, refuse(l, request))
 	measure("rejected, by what was seen of late, see `WithRejectionCache`", l, refuse(l, request))

@@ -77,9 +77,9 @@ func (c *casualty) discard(ctx context.Context, entity string) {
 	}
 }
 
-// TestCrashes kills a process at every call of every operation, before and after the call is carried out. What others see
-// afterwards is at worst too little: nothing is admitted twice, no more is charged in vain than the operation had under
-// way, shares add up, and once the bucket has filled up nothing is missing.
+// TestCrashes kills a process at every call of every operation, before and after the call is carried out. What others
+// see afterwards is at worst too little. Nothing is admitted twice, no more is charged in vain than the operation had
+// under way, and shares add up. Once the bucket has filled up, nothing is missing.
 func TestCrashes(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(operations)) {
 		for _, how := range []crash{crashBefore, crashAfter} {

@@ -48,7 +48,7 @@ func TestFullShardsKeepRefill(t *testing.T) {
 	reject(t, l, ask(Amounts{"rpm": 3}))
 }
 
-// TestDividedBucketIsDeleted has another process delete a divided bucket whose shards are to be made even.
+// TestDividedBucketIsDeleted deletes a divided bucket, from another process, whose shards are to be made even.
 func TestDividedBucketIsDeleted(t *testing.T) {
 	c := newClock()
 	s := Store{impl: partitioned{newMemory(t).impl}}
@@ -81,5 +81,34 @@ func TestCorrectionsOfDividedBuckets(t *testing.T) {
 	}
 	if rpd, tpd := available(t, l, "rpd"), available(t, l, "tpd"); rpd != -51 || tpd != 100 {
 		t.Errorf("%d of rpd and %d of tpd are available, want -51 and 100", rpd, tpd)
+	}
+}
+
+// TestDividedBucketKeepsRefillWhenLimitsChange takes from a divided bucket one of whose shards has limits of before: what
+// the bucket is told to have is there once all shards are in line. Aligned one by one, they would lose what a full shard
+// could not hold.
+func TestDividedBucketKeepsRefillWhenLimitsChange(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(c.now), WithFreshness(0))
+	setSystem(t, l, PerSecond("rps", 2))
+	acquire(t, l, ask(Amounts{"rps": 1}))
+	divide(t, l)
+	c.sleep(time.Second)
+	setSystem(t, l, Limit{Name: "rps", Capacity: 2, RefillAmount: 1, RefillPeriod: 24 * time.Hour})
+	acquire(t, l, ask(Amounts{"rps": 1})) // brings one of two in line
+	c.sleep(2 * time.Minute)
+	if got := available(t, l, "rps"); got != 2 {
+		t.Fatalf("%d are available, want what the limit of before gave", got)
+	}
+	for range 2 {
+		if wait, err := l.TimeUntil(t.Context(), ask(Amounts{"rps": 2})); err != nil || wait != 0 {
+			t.Errorf("TimeUntil() = %v, %v, want 0", wait, err)
+		}
+	}
+	acquire(t, l, ask(Amounts{"rps": 2}))
+	for _, s := range storedShards(t, l, "key-1") {
+		if at := s.Limits[0]; at.RefillPeriod != (24 * time.Hour).Milliseconds() {
+			t.Errorf("a shard has %+v, want the new limit", at)
+		}
 	}
 }

@@ -15,13 +15,13 @@ import (
 )
 
 // An EntityService keeps the records of the entities of a namespace. An entity needs no record to be limited, nor to
-// have limits of its own; it needs one to have a parent. The parent of an entity never changes. It is safe for
+// have limits of its own. It needs one to have a parent. The parent of an entity never changes. It is safe for
 // concurrent use.
 //
 // A process that has used an entity before learns of a record that another one writes within its [WithConfigTTL].
 type EntityService struct{ l *RateLimiter }
 
-// An Entity is somebody or something that is limited.
+// An Entity is a user, key, team or other party that is limited.
 type Entity struct {
 	ID   string `json:"id"`
 	Name string `json:"name"` // for people; the ID unless another is given
@@ -78,11 +78,13 @@ func (e *Entity) validate() error {
 // and with it and its own parents the entity makes a chain of at most 8.
 //
 // It returns [ErrEntityExists] for an ID that has a record, [ErrEntityNotFound] when the parent has none, and a
-// [*ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two write units
-// per KB each, and one for the index of each; with a parent one write unit for an index more, three for the item that says
-// so under the parent's key, two write units per KB of the parent's record, which counts its children, one for its index
-// where it has a parent, and a consistent read of each entity of the chain. The first change within [WithConfigTTL] reads
-// one item more.
+// [*ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event: two write units
+// per KB each, and one for the index of each. The first change within [WithConfigTTL] reads one item more. A parent
+// costs in addition:
+//   - one write unit for an index more;
+//   - three for the item that lists the child under the parent's key;
+//   - two per KB of the parent's record, which counts its children, and one for its index where it has a parent;
+//   - a consistent read of each entity of the chain.
 func (s *EntityService) Create(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
 		return Entity{}, ErrClosed
@@ -148,7 +150,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 	return e, nil
 }
 
-// child returns the item that says that an entity has a child.
+// child returns the item that lists a child of an entity.
 func (s *EntityService) child(parent, child string) layout.Child {
 	return layout.Child{Key: layout.ChildKey{NS: s.l.ns, Entity: parent, Child: child}}
 }
@@ -169,9 +171,9 @@ func (e *Entity) details() expr.Item {
 	}
 }
 
-// ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent is
-// there before its children and stays the same, so that a chain ends; only where a record was deleted under its
-// children, by other programs, could a new one of that ID close a circle.
+// ancestry reads the chain above an entity that is to be created, and returns the author of the change. A parent exists
+// before its children and stays the same, so that a chain ends. A circle needs another program that deletes a record
+// under its children, and a new record of that ID.
 func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err error) {
 	if e.ParentID == "" {
 		_, by, err = s.l.readToChange(ctx)
@@ -221,7 +223,7 @@ func (s *EntityService) get(ctx context.Context, id string) (Entity, error) {
 }
 
 // Children yields the entities whose parent is the one given, in the order of their IDs. It reads an index page by page
-// as the loop goes on, half a read unit per 4 KB; the index may be moments behind.
+// as the loop goes on, at half a read unit per 4 KB. The index may be moments behind.
 func (s *EntityService) Children(ctx context.Context, id string) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {
 		if err := s.check(id); err != nil {
@@ -278,8 +280,8 @@ func entityOf(item expr.Item) (Entity, error) {
 // Buckets yields the buckets of an entity, in the order of their resources. A resource that the entity has not used yet
 // has no bucket: [RateLimiter.Available] tells what it would have.
 //
-// It reads an index page by page as the loop goes on, half a read unit per 4 KB of keys, and 100 items at a time
-// consistently, a read unit per 4 KB of each; the index may be moments behind.
+// It reads an index page by page as the loop goes on, at half a read unit per 4 KB of keys. It reads 100 items at a
+// time consistently, at a read unit per 4 KB of each. The index may be moments behind.
 func (s *EntityService) Buckets(ctx context.Context, id string) iter.Seq2[Bucket, error] {
 	return func(yield func(Bucket, error) bool) {
 		if err := s.check(id); err != nil {

@@ -13,21 +13,25 @@ import (
 )
 
 // Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
-// events stay. An entity without a record is deleted in the same way; [ErrEntityNotFound] says that nothing was there
-// at all.
+// events stay. An entity without a record is deleted in the same way; [ErrEntityNotFound] says that it had nothing at
+// all.
 //
-// An entity with children is not deleted: [ErrEntityHasChildren]. A deletion and the creation of a child do not both
-// succeed, whichever is first. What is deleted goes in an order that leaves the record for last, so that a deletion that
-// was interrupted is finished by calling Delete again. A request that comes meanwhile, or later, starts a new bucket of
-// full limits: revoke what lets the entity in first.
+// An entity with children is not deleted, which is [ErrEntityHasChildren]. A deletion and the creation of a child do
+// not both succeed, whichever is first. Delete leaves the record for last, so that calling it again finishes an
+// interrupted deletion. A request that comes meanwhile, or later, starts a new bucket of full limits, so revoke the
+// access of the entity first.
 //
-// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
-// limits of its own, see [LimitService], a consistent read of the bucket of each resource that has limits, that the entity
-// has limits or usage of, or that this process has seen it use, and a write unit per KB and index entry of each bucket and
-// usage snapshot, 25 to a call; then a transaction of the record and its event, and with a parent of the item that says so
-// under the parent's key, two write units and one for an index. Children are looked for by a consistent query under the
-// entity's key, and twice by one of an index. The index, which may be moments behind, finds a bucket of another resource,
-// and a child that another program created.
+// It costs:
+//   - a consistent read of all items under the entity's key;
+//   - a read and a transaction for each resource with limits of its own, see [LimitService];
+//   - a consistent read of the bucket of each resource that has limits, that the entity has limits or usage of, or that
+//     this process has seen it use;
+//   - a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
+//   - a transaction of the record and its event, and with a parent also of the item that lists the entity under the
+//     parent's key, two write units and one for an index;
+//   - for the children a consistent query under the entity's key, and two queries of an index.
+//
+// The index, which may be moments behind, finds a bucket of another resource, and a child that another program created.
 func (s *EntityService) Delete(ctx context.Context, id string) error {
 	if err := s.check(id); err != nil {
 		return err
@@ -142,8 +146,9 @@ func (s *EntityService) childless(ctx context.Context, id string) (gone []store.
 	return gone, s.indexed(ctx, id)
 }
 
-// indexed returns ErrEntityHasChildren when the index has a child of an entity: one that another program created is not
-// listed under the entity's key. What the index says is looked up, since it may tell of one that has just been deleted.
+// indexed returns ErrEntityHasChildren when the index has a child of an entity. A child that another program created is
+// not listed under the entity's key. indexed looks up what the index says, since that may be a child that has just been
+// deleted.
 func (s *EntityService) indexed(ctx context.Context, id string) error {
 	for _, err := range s.l.table.LookUp(ctx, layout.QueryChildren(s.l.ns, id), s.l.table.Read) {
 		if err == nil {
@@ -168,8 +173,8 @@ func parentOf(item expr.Item) (string, error) {
 // maxForgotten is the number of items that one transaction of forget deletes; a transaction has 100 writes at most.
 const maxForgotten = 90
 
-// forget deletes the items of children that are gone, as long as the record of their parent, when there is one, got no
-// child since it was read: one of them may have come back.
+// forget deletes the items of children that are gone, unless the record of their parent, if any, got a child since it
+// was read. One of them may have come back.
 func (s *EntityService) forget(ctx context.Context, parent store.Key, recorded bool, children int64, gone []store.Key) error {
 	unchanged, err := layout.Insert()
 	if recorded {
@@ -190,7 +195,7 @@ func (s *EntityService) forget(ctx context.Context, parent store.Key, recorded b
 	return nil
 }
 
-// clear deletes what belongs to an entity but for its record, and reports whether there was anything. Limits are first:
+// clear deletes what belongs to an entity but for its record, and reports whether it found anything. Limits go first:
 // buckets that are created meanwhile have those of a level above, with which they expire. registry is the item of the
 // resources that have limits, nil for none.
 func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item) (found bool, err error) {
@@ -210,7 +215,7 @@ func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item
 			config, isConfig := layout.ParseEntityConfigKey(key)
 			_, isChild := layout.ParseChildKey(key)
 			switch {
-			case key == record, isChild: // one that was not there before, or that forget deletes
+			case key == record, isChild: // one that is new, or that forget deletes
 				continue
 			case isConfig:
 				resources[config.Resource] = true
@@ -233,8 +238,8 @@ func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item
 	return found || cleared, err
 }
 
-// usable returns the resources of which an entity may have a bucket, as far as is known without an index: those that have
-// limits, and those that this process has seen it use.
+// usable returns the resources of which an entity may have a bucket, as far as is known without an index. They are
+// those that have limits, and those that this process has seen it use.
 func (s *EntityService) usable(id string, registry expr.Item) (map[string]bool, error) {
 	resources := map[string]bool{}
 	if registry != nil {
@@ -252,8 +257,8 @@ func (s *EntityService) usable(id string, registry expr.Item) (map[string]bool, 
 	return resources, nil
 }
 
-// clearBuckets deletes the buckets of an entity, and reports whether there were any: those of the resources, by their keys,
-// and all others that the index tells of.
+// clearBuckets deletes the buckets of an entity, and reports whether it found any. They are those of the resources, by
+// their keys, and all others that the index tells of.
 func (s *EntityService) clearBuckets(ctx context.Context, id string, resources map[string]bool) (found bool, err error) {
 	delete(resources, DefaultResource)
 	var shards []store.Key

@@ -26,9 +26,9 @@ const (
 // List yields the entities of the namespace that have a record, in the order of their IDs. A list that was left goes on
 // with [EntityQuery.After], the ID of the last entity that it yielded.
 //
-// It reads as the loop goes on, and may be moments behind: half a read unit per 4 KB of an index, some 30 entries, which
-// has an entry for each record, for each level of limits and for each usage snapshot of an entity; and half a unit per 4 KB
-// of each record, 100 to a call. The loop ends with an error, if there is one.
+// It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, some 30
+// entries, and half a unit per 4 KB of each record, 100 to a call. The index has an entry for each record, for each
+// level of limits and for each usage snapshot of an entity. An error ends the loop.
 func (s *EntityService) List(ctx context.Context, q EntityQuery) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {
 		if err := s.checkList(&q); err != nil {
@@ -64,7 +64,7 @@ func (s *EntityService) checkList(q *EntityQuery) error {
 	return nil
 }
 
-// list yields what List does.
+// list yields the entities of List.
 func (s *EntityService) list(ctx context.Context, q *EntityQuery) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {
 		query := layout.QueryEntities(s.l.ns, q.Prefix)

@@ -15,14 +15,15 @@ import (
 )
 
 // Update replaces the name and the metadata of an entity, and returns the entity as it is then. It takes an entity as
-// [EntityService.Get] returned it, with another name or other metadata: Version and CreatedAt say which state of the
-// entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the entity.
+// [EntityService.Get] returned it, with another name or other metadata. Version and CreatedAt say which state of the
+// entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
+// entity.
 //
-// It returns [ErrEntityChanged] when the entity was updated since, or was deleted and created again; read it again and
-// start over. It returns [ErrEntityNotFound] for an entity without a record, and a [*ValidationError] for what breaks a
-// rule. It costs a consistent read, and a transaction of the record and an audit event: two write units per KB each, one
-// for the index of the event, and one per KB of the record for its index where it has a parent. Where nothing is to change
-// it costs the read. The first change within [WithConfigTTL] reads one item more.
+// It returns [ErrEntityChanged] when the entity was updated since, or was deleted and created again. The caller reads
+// it again and starts over. It returns [ErrEntityNotFound] for an entity without a record, and a [*ValidationError] for
+// what breaks a rule. It costs a consistent read, and a transaction of the record and an audit event. The two cost two
+// write units per KB each, and one for the index of the event. A record with a parent costs one more per KB for its
+// index. Where nothing is to change Update costs the read. The first change within [WithConfigTTL] reads one item more.
 func (s *EntityService) Update(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
 		return Entity{}, ErrClosed
@@ -124,11 +125,11 @@ func (e *Entity) metadata() expr.Item {
 	return item
 }
 
-// Ensure returns the entity of an ID, and creates it when it has no record: what an application calls for the entities
-// that it cannot do without. An entity that is there keeps its name and metadata; [EntityService.Update] changes them.
+// Ensure returns the entity of an ID, and creates it when it has no record. An application calls it for the entities
+// that it cannot do without. An existing entity keeps its name and metadata; [EntityService.Update] changes them.
 //
-// It returns [ErrEntityExists] when the entity is there with another parent, or cascades otherwise, and the other errors of
-// [EntityService.Create]. It costs a consistent read, and what Create costs when the entity was not there.
+// It returns [ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the other errors
+// of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.
 func (s *EntityService) Ensure(ctx context.Context, e Entity) (Entity, error) {
 	if s.l.closed.Load() {
 		return Entity{}, ErrClosed

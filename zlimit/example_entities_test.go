@@ -61,7 +61,7 @@ func ExampleEntityService_Create() {
 	// acme 96 <nil>
 }
 
-// An update is of the state that was read, so that nobody's update is lost.
+// An update is of the state that was read, so that no update is lost.
 func ExampleEntityService_Update() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

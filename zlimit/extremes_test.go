@@ -37,8 +37,8 @@ func TestGreatDebts(t *testing.T) {
 	})
 }
 
-// TestClockAheadStopsNobody lets a process whose clock is a day ahead write a bucket: the others set the stamp back, and go
-// on as if nothing had happened but for at most one capacity.
+// TestClockAheadStopsNobody lets a process whose clock is a day ahead write a bucket. The others set the stamp back,
+// and go on as if nothing had happened but for at most one capacity.
 func TestClockAheadStopsNobody(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)

@@ -97,7 +97,7 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 	}
 }
 
-// TestColdFaults has the first read of a bucket fail.
+// TestColdFaults lets the first read of a bucket fail.
 func TestColdFaults(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s)
@@ -222,7 +222,7 @@ func TestFailingSettle(t *testing.T) {
 	}
 }
 
-// TestWhatAnOutageStopped has requests fail at each of their steps.
+// TestWhatAnOutageStopped lets requests fail at each of their steps.
 func TestWhatAnOutageStopped(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s, WithClock(newClock().now))

@@ -32,8 +32,8 @@ func edit(tb testing.TB, l *RateLimiter, shard int, change func(*layout.Bucket))
 	}
 }
 
-// TestFreshnessIsAsked has a bucket deleted and created again by a process whose clock is behind: the first process,
-// which saw a recent stamp, may not write without the refill since the stamp that is there.
+// TestFreshnessIsAsked deletes a bucket, which a process whose clock is behind creates again. The first process, which
+// saw a recent stamp, may not write without the refill since the new stamp.
 func TestFreshnessIsAsked(t *testing.T) {
 	c := newClock()
 	behind := func() time.Time { return c.now().Add(-10 * time.Second) }
@@ -53,8 +53,8 @@ func TestFreshnessIsAsked(t *testing.T) {
 	}
 }
 
-// TestExpiredItemsAreAdvanced has the time of expiry brought forward by another program: a process with an old image must
-// not charge an item that may go at any moment.
+// TestExpiredItemsAreAdvanced brings the time of expiry forward as another program would. A process with an old image
+// must not charge an item that may go at any moment.
 func TestExpiredItemsAreAdvanced(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)
@@ -137,8 +137,8 @@ func joinAfter(ctx context.Context, l *RateLimiter, s *bucket.State, meanwhile f
 	return joinAt(ctx, l, "key-1", s)
 }
 
-// TestItemsWithoutParameters has another program leave a limit without a rate, or with one that cannot be: it counts as one
-// that does not refill, until a request sets it right.
+// TestItemsWithoutParameters finds a limit that another program left without a rate, or with an impossible one. It
+// counts as one that does not refill, until a request sets it right.
 func TestItemsWithoutParameters(t *testing.T) {
 	for _, rate := range [][2]int64{{0, 0}, {60_000, 0}, {-1, 60_000}, {60_000, -1}} {
 		c := newClock()
@@ -255,8 +255,8 @@ func TestAdvanceAsksForTheBalance(t *testing.T) {
 	})
 }
 
-// TestDeletionOfANamespaceAsksForItsName has a namespace deleted, and its name registered again, between the look of a
-// deletion and its write: the deletion looks again, and deletes the namespace that has the name now.
+// TestDeletionOfANamespaceAsksForItsName deletes a namespace, and registers its name again, between the look of a
+// deletion and its write. The deletion looks again, and deletes the namespace that has the name now.
 func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 	ctx := context.Background()
 	m := &interlude{Store: newMemory(t).impl}

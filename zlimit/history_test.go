@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// A history is what the users of a bucket say that they did, each by the watch on the wall: nobody knows in which order
-// the writes came, and nobody has to. It knows nothing of items.
+// A history is what the users of a bucket say that they did, each by the watch on the wall. The order of the writes is
+// not known, and need not be. It knows nothing of items.
 type history struct {
 	skew   time.Duration // between the clock that is furthest ahead and the one that is furthest behind
 	memory time.Duration // how old what a refusal is decided from may be
@@ -98,7 +98,7 @@ func (h *history) net(entity, limit string) (sum int64) {
 	return sum
 }
 
-// A scale counts one limit in units in which tokens and their refill are whole: one token is RefillPeriod in
+// A scale counts one limit in units in which tokens and their refill are whole. One token is RefillPeriod in
 // microseconds of them, and RefillAmount of them flow in with each microsecond.
 type scale struct {
 	token, rate int64
@@ -109,30 +109,32 @@ func scaleOf(l *Limit) scale { return scale{l.RefillPeriod.Microseconds(), l.Ref
 // clockTick is the resolution of the clock of a bucket: a reading is up to that much before the time.
 const clockTick = time.Millisecond
 
-// overAdmitted returns an error for an interval in which more was admitted of a limit, net of what was returned, than its
-// capacity and the refill of the interval, of the freshness δ and of what the clocks disagree (I1).
+// overAdmitted returns an error for an interval in which too much was admitted of a limit, net of what was returned
+// (I1). The most is its capacity and the refill of the interval, of the freshness δ and of what the clocks disagree.
 //
 // A history conforms to a capacity and a rate if for every interval [a, b]
 //
 //	N(a, b) − rate·(b − a) ≤ capacity
 //
-// where N(a, b) is what is consumed in it less what is given back in it. When an act took place is known to its call, so N
-// takes the least that is certain: consumption counts when its whole call is within [a, b], a return already when it may
-// be. With C and G for sums of consumption and returns by the beginnings of calls, and c and g by their ends,
+// where N(a, b) is what is consumed in it less what is given back in it. When an act took place is known to its call,
+// so N takes the least that is certain. Consumption counts when its whole call is within [a, b], a return already when
+// it may be. With C and G for sums of consumption and returns by the beginnings of calls, and c and g by their ends,
 //
 //	N(a, b) ≥ (c(b) − C(a)) − (G(b) − g(a))
 //
-// where b is included and a is not; the difference are calls that span all of the interval, which do not count. Each term
-// depends on a or on b alone. So the largest N(a, b) − rate·(b − a) is found in one pass over b in the order of time,
-// which remembers the smallest C(a) − g(a) − rate·a so far: the largest sum of a stretch, with two ends for each act.
+// where b is included and a is not; the difference are calls that span all of the interval, which do not count. Each
+// term depends on a or on b alone. So the largest N(a, b) − rate·(b − a) is found in one pass over b in the order of
+// time, which remembers the smallest C(a) − g(a) − rate·a so far. It is the largest sum of a stretch, with two ends for
+// each act.
 //
-// Three things refine that. What is consumed unchecked may leave a debt, so that the bound holds only at the next checked
-// consumption after it: an unchecked act ends for c where the first checked one ends that began after it. In a divided
-// bucket it does not count: all shards owe together, but one that is given something back pays none of the others. A call
-// that was refused by one level of a chain may have taken and given back on the others; of that, the return alone may be in
-// an interval which begins within the call, so it counts for g from where it ends and against it from where it begins.
-// The clocks: readings of the calls in [a, b] are between a − tick + slowest and b + fastest; the stamp that the first of
-// them found, or made, is at most δ behind its reading, and the bucket had at most its capacity then.
+// Three things refine that. What is consumed unchecked may leave a debt, so that the bound holds only at the next
+// checked consumption after it. An unchecked act therefore ends for c where the first checked one ends that began after
+// it. In a divided bucket it does not count: all shards owe together, but one that is given something back pays none of
+// the others. A call that was refused by one level of a chain may have taken and given back on the others. Of that, the
+// return alone may be in an interval which begins within the call. So it counts for g from where it ends, and against
+// it from where it begins. The clocks: readings of the calls in [a, b] are between a − tick + slowest and b + fastest.
+// The stamp that the first of them found, or made, is at most δ behind its reading. The bucket had at most its capacity
+// then.
 func (h *history) overAdmitted(entity string, l *Limit, delta time.Duration, shards int) error {
 	acts := h.of(entity)
 	if shards > 1 {
@@ -173,8 +175,8 @@ func (h *history) overAdmitted(entity string, l *Limit, delta time.Duration, sha
 	return nil
 }
 
-// counted returns the time by which an act of consumption is within the bound for certain: its end, and for one that was
-// not checked the earliest end of a checked one that began later.
+// counted returns the time by which an act of consumption is within the bound for certain. That is its end, or for an
+// unchecked act the earliest end of a checked one that began later.
 func counted(acts []act, limit string) func(*act) int64 {
 	checks := slices.DeleteFunc(tallyOf(acts, from, took).acts, func(a *act) bool { return a.Amounts[limit] == 0 })
 	earliest := make([]int64, len(checks)+1)
@@ -198,10 +200,10 @@ func counted(acts []act, limit string) func(*act) int64 {
 //
 //	N(a, x) − rate·(x − a) > capacity − n
 //
-// Here N takes the most that is possible: consumption counts when it may be in the interval, and a return only when its
-// whole call is, and came before the image that the refusal may be decided from. That is the bound of overAdmitted turned
-// around, and found in the same way. It holds for a bucket of one
-// item: a divided one may have a full shard and an empty one. A refusal of one of several limits is enough.
+// Here N takes the most that is possible. Consumption counts when it may be in the interval. A return counts only when
+// its whole call is, and came before the image that the refusal may be decided from. That is the bound of overAdmitted
+// turned around, and found in the same way. It holds for a bucket of one item: a divided one may have a full shard and
+// an empty one. A refusal of one of several limits is enough.
 func (h *history) wronglyRefused(entity string, limits ...Limit) error {
 	acts := h.of(entity)
 	refusals := tallyOf(acts, from, refused).acts
@@ -244,7 +246,7 @@ func peaks(acts []act, l *Limit) func(int64) int64 {
 	}
 }
 
-// miscounted returns an error when the items of a bucket do not count exactly what was consumed (I9), or when their shares
+// miscounted returns an error when the items of a bucket do not count exactly what was consumed (I9), or their shares
 // do not add up to the limit (I7).
 func (h *history) miscounted(entity string, l *Limit, items []*bucket.State) error {
 	_, consumed, capacity := total(items, l.Name)
@@ -265,8 +267,9 @@ type book struct {
 	resizes int   // how often it was divided and joined, at most
 }
 
-// unbalanced returns an error when the items of a bucket do not have what it had when it was created, with the refill, less
-// what was consumed: to the millitoken for each item and each time that it was divided or joined (I2, I7).
+// unbalanced returns an error when the items of a bucket do not have what it had when it was created, with the refill,
+// less what was consumed (I2, I7). They may be off by a millitoken for each item and each time that it was divided or
+// joined.
 func (b *book) unbalanced(items []*bucket.State) error {
 	l := &b.limit
 	tokens, _, _ := total(items, l.Name)

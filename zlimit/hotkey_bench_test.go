@@ -26,7 +26,7 @@ type way struct {
 	medians []time.Duration // of the calls of each round
 }
 
-// burst has callers make some calls each, one after the other.
+// burst lets callers make some calls each, one after the other.
 func (w *way) burst(b *testing.B, callers, calls int) {
 	b.Helper()
 	took := make([]time.Duration, callers*calls)
@@ -110,10 +110,10 @@ func hotWays(b *testing.B, network time.Duration) []*way {
 	return ways
 }
 
-// BenchmarkHotKey has 1 to 512 callers take from one bucket of the engine, directly and over a network of 5 ms: by the bare
-// SDK call, with a write for each, sharing writes by default, and early. The four take turns. It reports, for sharing:
-// calls per second against the bare call and against a write for each; the median duration against a write for each; and
-// calls for each write.
+// BenchmarkHotKey lets 1 to 512 callers take from one bucket of the engine, directly and over a network of 5 ms. They
+// do so by the bare SDK call, with a write for each, sharing writes by default, and early. The four take turns. It
+// reports, for sharing: calls per second against the bare call and against a write for each; the median duration
+// against a write for each; and calls for each write.
 func BenchmarkHotKey(b *testing.B) {
 	for _, network := range []time.Duration{0, 5 * time.Millisecond} {
 		for _, callers := range []int{1, 8, 64, 512} {
@@ -141,8 +141,9 @@ func BenchmarkHotKey(b *testing.B) {
 	}
 }
 
-// BenchmarkZipf has 64 callers take from 10,000 buckets, some of them much more often than others, on the engine and a file: sharing writes by default
-// and a write for each, in turns. It reports the calls per second of sharing against those without.
+// BenchmarkZipf lets 64 callers take from 10,000 buckets, some of them much more often than others, on the engine and a
+// file. They share writes by default and have a write for each, in turns. It reports the calls per second of sharing
+// against those without.
 func BenchmarkZipf(b *testing.B) {
 	const keys, callers, calls = 10_000, 64, 10
 	_, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })

@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestPurgeFindsWhatIsLeft purges an ID again, under which a limiter went on to write: what is there goes, and the ID of a
-// namespace that has its name alone is left in peace.
+// TestPurgeFindsWhatIsLeft purges an ID again, under which a limiter went on to write. The purge deletes those items,
+// and leaves the ID of a namespace alone that has only its name.
 func TestPurgeFindsWhatIsLeft(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
 		ctx := context.Background()
@@ -133,7 +133,7 @@ func TestPurgeWaitsForTheIndex(t *testing.T) {
 	})
 }
 
-// TestParentOrChild deletes a parent and creates its child at the same time, in every order of their calls: either the
+// TestParentOrChild deletes a parent and creates its child at the same time, in every order of their calls. Either the
 // parent stays, or the child does not come.
 func TestParentOrChild(t *testing.T) {
 	for _, lag := range []time.Duration{0, time.Minute} {
@@ -160,7 +160,7 @@ func TestParentOrChild(t *testing.T) {
 }
 
 // TestChildrenBeforeTheIndex deletes a parent of several children, one after another, while the index tells of none of
-// them: the parent stays until the last one is gone, in whatever order they go.
+// them. The parent stays until the last one is gone, in whatever order they go.
 func TestChildrenBeforeTheIndex(t *testing.T) {
 	ctx := context.Background()
 	s := newLagging(t, time.Hour)
@@ -187,8 +187,8 @@ func TestChildrenBeforeTheIndex(t *testing.T) {
 	}
 }
 
-// TestChildrenThatOthersDelete deletes a parent whose children are gone, by a program that does not know of their items
-// under the parent's key: these go too, but for that of a child that comes back meanwhile.
+// TestChildrenThatOthersDelete deletes a parent whose children were deleted by a program that does not know of their
+// items under the parent's key. These go too, but for that of a child that comes back meanwhile.
 func TestChildrenThatOthersDelete(t *testing.T) {
 	for at := 0; ; at++ { // the call of the deletion before which a child comes back; 0 for none
 		ctx := context.Background()
@@ -261,7 +261,7 @@ func (m *meddler) Transact(ctx context.Context, writes []store.Write) ([]store.R
 	return m.Store.Transact(ctx, writes)
 }
 
-// TestDeletionBeforeTheIndex deletes an entity whose buckets the index does not tell of yet: they are found by the
+// TestDeletionBeforeTheIndex deletes an entity whose buckets the index does not tell of yet. They are found by the
 // resources that have limits, and those that the process has seen the entity use, shards included.
 func TestDeletionBeforeTheIndex(t *testing.T) {
 	ctx := context.Background()

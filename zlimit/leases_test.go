@@ -14,7 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// TestLeases writes a lease as consumers do: whoever has not seen the last write is refused, and told of it.
+// TestLeases writes a lease as consumers do: a consumer that has not seen the last write is refused, and told of it.
 func TestLeases(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s Store) {
 		ctx := context.Background()

@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestRejectionsBringInLine changes limits of a bucket that rejects: the change takes effect by the first request that
-// meets it, at the cost of one write, and the wait that is told is the wait that there is.
+// TestRejectionsBringInLine changes limits of a bucket that rejects. The change takes effect by the first request that
+// meets it, at the cost of one write, and the wait that is told holds.
 func TestRejectionsBringInLine(t *testing.T) {
 	own := func(r Request, limits ...Limit) Request {
 		r.Limits = limits
@@ -207,8 +207,8 @@ func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	}
 }
 
-// TestEveryRequestReadsLimits turns the memory of limits off: each request goes by what was stored when it came, however
-// long eventual reads lag, and though another request began to read before.
+// TestEveryRequestReadsLimits turns the memory of limits off. Each request goes by what was stored when it came,
+// however long eventual reads lag, and though another request began to read before.
 func TestEveryRequestReadsLimits(t *testing.T) {
 	c := newClock()
 	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}
@@ -238,7 +238,7 @@ func TestEveryRequestReadsLimits(t *testing.T) {
 	group.Wait()
 }
 
-// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: that there are none is only told
+// TestLimitsThatWereJustStored asks for tokens before eventual reads show any limits: a lack of limits is only told
 // when it is so.
 func TestLimitsThatWereJustStored(t *testing.T) {
 	s := newMemory(t)
@@ -257,7 +257,7 @@ func TestLimitsThatWereJustStored(t *testing.T) {
 	acquire(t, newLimiter(t, Store{impl: behind{s.impl}}, WithClock(newClock().now)), ask(Amounts{"rpm": 1}))
 }
 
-// TestTimeUntilBringsInLine changes limits, and asks for the wait alone: it is the wait that there is.
+// TestTimeUntilBringsInLine changes limits, and asks for the wait alone, which is right.
 func TestTimeUntilBringsInLine(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, newMemory(t), WithClock(c.now), WithFreshness(0))

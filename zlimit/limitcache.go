@@ -185,7 +185,7 @@ func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*p
 			keys = append(keys, config.key)
 		}
 	}
-	first, unseen := b.Unseen()
+	first, unseen := l.engine.Unseen(b)
 	if unseen {
 		keys = append(keys, first)
 	}

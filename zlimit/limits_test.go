@@ -331,8 +331,8 @@ func TestTablesOfOthers(t *testing.T) {
 	})
 }
 
-// TestExpiredBucketsGo creates buckets that nobody uses again: what a store without an expiry of its own keeps of them is
-// bounded.
+// TestExpiredBucketsGo creates buckets that are not used again: what a store without an expiry of its own keeps of them
+// is bounded.
 func TestExpiredBucketsGo(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()

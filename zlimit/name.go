@@ -6,16 +6,17 @@ import (
 )
 
 // Name returns the name of an entity or of a resource that stands for any text, such as a path, an e-mail address or a
-// model of somebody else's: two texts never have the same name.
+// model of another provider. Two texts never have the same name.
 //
-// A text that may be a name, and holds no "%", is its own name. Otherwise each byte that names do not hold, and each "%",
-// becomes "%" and two hexadecimal digits, as in URLs; so does the first byte of a name that is reserved. What is longer
-// than 256 bytes then is cut, and ends in the SHA-256 hash of the text. [OriginalName] gives a text back that was not
-// cut. The name of "" is "", which every call refuses: a caller that is not known must not share the limits of others.
+// A text that may be a name, and holds no "%", is its own name. Otherwise each byte that names do not hold, and each
+// "%", becomes "%" and two hexadecimal digits, as in URLs. So does the first byte of a name that is reserved. A name
+// that is longer than 256 bytes then is cut, and ends in the SHA-256 hash of the text. [OriginalName] gives a text back
+// that was not cut. The name of "" is "", which every call refuses, since a caller that is not known must not share the
+// limits of others.
 func Name(text string) string { return grammar.EncodeName(text, reservedName) }
 
-// OriginalName returns the text whose [Name] a name is; false when that is not known: of a text that was cut, and of a
-// name that Name does not return.
+// OriginalName returns the text whose [Name] a name is. It returns false for a text that was cut, and for a name that
+// Name does not return.
 func OriginalName(name string) (text string, ok bool) {
 	if name == "" {
 		return "", false

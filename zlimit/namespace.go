@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// DefaultNamespace is the namespace of limiters that are opened without [WithNamespace]. It cannot be deleted: the next
-// limiter that is opened with [WithSetup] would start with an empty one of the same name.
+// DefaultNamespace is the namespace of limiters that are opened without [WithNamespace]. It cannot be deleted, since
+// the next limiter that is opened with [WithSetup] would start with an empty one of the same name.
 const DefaultNamespace = "default"
 
 // registryNamespace is the namespace id of the registry itself.
@@ -25,9 +25,9 @@ const registryNamespace = "_"
 //
 // A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
 // items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
-// in a namespace has its ID and is not disturbed by any of that: it goes on to read and write, and what it writes is
-// there after a recovery. It should be closed before a purge: what it writes afterwards stays, until the ID is purged
-// again. Audit events belong to a namespace; what happens to namespaces themselves has none.
+// in a namespace has its ID, and is not disturbed by any of that. It goes on to read and write, and a recovery keeps
+// what it writes. Close it before a purge, since what it writes afterwards stays until the ID is purged again. Audit
+// events belong to a namespace; what happens to namespaces themselves has none.
 type NamespaceService struct{ l *RateLimiter }
 
 // A NamespaceStatus says where a namespace stands.
@@ -36,7 +36,7 @@ type NamespaceStatus string
 // The statuses, in the order in which a namespace goes through them.
 const (
 	NamespaceActive  NamespaceStatus = "active"
-	NamespaceDeleted NamespaceStatus = "deleted" // it has lost its name
+	NamespaceDeleted NamespaceStatus = "deleted" // its name was taken away
 	NamespacePurging NamespaceStatus = "purging" // its items are being deleted, or were when a purge ended too early
 )
 
@@ -171,9 +171,9 @@ func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, 
 }
 
 // Recover gives a deleted namespace its name back, with everything in it. It returns [ErrNamespaceNotFound] for an ID
-// that is not registered, and [ErrNamespaceState] when the namespace is not deleted, when its purge has begun, or when
-// a new namespace has taken the name. It costs one read and a transaction of two items: four write units, and one for
-// an index.
+// that is not registered. It returns [ErrNamespaceState] when the namespace is not deleted, when its purge has begun,
+// or when a new namespace has taken the name. It costs one read and a transaction of two items: four write units, and
+// one for an index.
 func (s *NamespaceService) Recover(ctx context.Context, id string) (Namespace, error) {
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return Namespace{}, err

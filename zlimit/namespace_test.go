@@ -82,7 +82,7 @@ func TestNamespaceLife(t *testing.T) {
 				t.Errorf("%s() of a deleted or unknown namespace = %v, want ErrNamespaceNotFound", call, err)
 			}
 		}
-		acquire(t, scope, ask(Amounts{"rpm": 1})) // whoever is in goes on
+		acquire(t, scope, ask(Amounts{"rpm": 1})) // an open limiter goes on
 
 		recovered, err := l.Namespaces.Recover(ctx, want.ID)
 		want.Status, want.DeletedAt = NamespaceActive, time.Time{}
@@ -225,7 +225,7 @@ func TestScopedLimiters(t *testing.T) {
 			t.Errorf("scope %d has events %v", i, got)
 		}
 	}
-	// A change through one is known to the other at once, and to nobody else.
+	// A change through one is known to the other at once, and to no third one.
 	if _, err := again.Limits.Resolve(ctx, "key-2", "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
@@ -496,7 +496,7 @@ func TestPurgeOfManyItems(t *testing.T) {
 	checkPurged(t, l, victim.ID, others, before)
 }
 
-// TestPurgeOfANamespaceInUse has a limiter write for as long as the purge goes on.
+// TestPurgeOfANamespaceInUse lets a limiter write for as long as the purge goes on.
 func TestPurgeOfANamespaceInUse(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))

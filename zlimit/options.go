@@ -116,8 +116,8 @@ func WithClock(now func() time.Time) Option {
 }
 
 // WithConfigTTL sets how long stored limits are kept in memory, which bounds how long a change of limits takes to reach
-// every process; the default is a minute. The bound is longer by the time that eventual reads of DynamoDB may be behind,
-// mostly well below a second.
+// every process. The default is a minute. The bound is longer by the time that eventual reads of DynamoDB may be
+// behind, mostly well below a second.
 //
 // With 0 every request goes by what was stored when it came. It costs a consistent batch read: a read unit for each of
 // the four levels and for the entity's record, and so for each parent.
@@ -143,22 +143,22 @@ func WithDefaultLimits(limits ...Limit) Option {
 	return func(o *options) { o.defaults = slices.Clone(limits) }
 }
 
-// WithBucketTTL sets how long buckets are kept that nobody uses and whose limits are not the entity's own: that many
-// times the time in which they fill up; the default is 7. 0 keeps them for ever.
+// WithBucketTTL sets how long unused buckets are kept whose limits are not the entity's own. They are kept for that
+// many times the time in which they fill up. The default is 7; 0 keeps them for ever.
 func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketTTL = timesToFill } }
 
-// WithMaxShards sets into how many items the bucket of one entity and resource may be divided when it is written more
-// often than DynamoDB serves one key, 1,000 times a second: 1, 2, 4, 8, 16 or 32, which is the default.
+// WithMaxShards sets into how many items the bucket of one entity and resource may be divided: 1, 2, 4, 8, 16 or 32,
+// which is the default. It is divided when it is written more often than DynamoDB serves one key, 1,000 times a second.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
-// WithRejectionCache sets how old what this process saw of a bucket may be to reject a request by it, without asking the
-// store; the default is 250 ms. Such a rejection costs nothing, tells a wait that holds, and is at most d behind what
-// other processes gave back. It never admits. 0 decides every rejection on what the store says.
+// WithRejectionCache sets how old what this process saw of a bucket may be to reject a request by it, without asking
+// the store. The default is 250 ms. Such a rejection costs nothing, tells a wait that holds, and is at most d behind
+// what other processes gave back. It never admits. 0 decides every rejection on what the store says.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
-// WithClockSkew sets how far the clock of a process may be from the true time before the limiter goes by the time of the
-// store instead; the default is 5 seconds. A refill stamp that is ahead by more than twice as much was not written by
-// such a process. A write that takes nothing else sets it back, which may admit one capacity more than the limit.
+// WithClockSkew sets how far the clock of a process may be from the true time before the limiter goes by the time of
+// the store instead. The default is 5 seconds. A refill stamp that is ahead by more than twice as much was not written
+// by such a process. A write that takes nothing else sets it back, which may admit one capacity more than the limit.
 func WithClockSkew(d time.Duration) Option { return func(o *options) { o.clockSkew = d } }
 
 // maxLead returns how far a refill stamp may be ahead: a clock that is ahead wrote it, and one that is behind reads it.
@@ -167,33 +167,33 @@ func (o *options) maxLead() time.Duration { return 2 * o.clockSkew }
 // byStore stands for the writes at once that follow from the store.
 const byStore = -1
 
-// sharedAfter is the number of writes of one bucket that a process has under way before requests share them by default:
-// up to there sharing would only make requests wait.
+// sharedAfter is the number of writes of one bucket that a process has under way before requests share them by default.
+// Up to there sharing would only make requests wait.
 const sharedAfter = 8
 
-// WithCoalescing has the requests of this process share writes as early as can be. A request that comes while a write of
-// its bucket is under way waits for it, and goes with all others that wait in the next write: one write unit for as many
-// requests as come in the time of a call, of the bucket of one busy entity, or of a parent that many children are charged
-// to. A request waits for two calls at most instead of one.
+// WithCoalescing makes the requests of this process share writes as early as possible. A request that comes while a
+// write of its bucket is under way waits for it, and shares the next write with all others that wait. One write unit is
+// then enough for all requests of a bucket that come in the time of a call. The bucket may be that of one busy entity,
+// or of a parent that many children are charged to. A request waits for two calls at most instead of one.
 //
-// By default requests share writes when eight writes of their bucket are under way, so that a bucket that is not crowded
-// keeps nobody waiting. A crowded one is written by one call at a time as well. In either case each request is admitted or
-// rejected by itself, in the order in which they came as long as they fit, and settled by itself; those that settle share
-// writes, too. A store in memory is written at once, and shares nothing by default.
+// By default requests share writes when eight writes of their bucket are under way, so that requests of a bucket that
+// is not crowded do not wait. One call at a time writes a crowded bucket, too. In either case each request is admitted
+// or rejected by itself, in the order in which they came as long as they fit, and settled by itself. Requests that
+// settle share writes, too. A store in memory is written at once, and shares nothing by default.
 func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
 
 // WithoutCoalescing gives each request a write of its own, however many of one bucket come at once. See [WithCoalescing].
 func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 } }
 
-// WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent; a call
-// that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, and a minute on stores
-// without a network, where only other writers are waited for.
+// WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent. A
+// call that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, and a minute on
+// stores without a network, where only other writers are waited for.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
 
-// WithMaxInFlight bounds how many calls of the store the limiter has under way at once; the default is 256, which keeps the
-// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow: a request that
-// leaves before its turn was not sent, and is charged nothing. The limiters that [RateLimiter.Namespace] returns share
-// the bound of the one that made them.
+// WithMaxInFlight bounds how many calls of the store the limiter has under way at once. The default is 256, which keeps
+// the connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow. A
+// request that leaves before its turn was not sent, and is charged nothing. The limiters that [RateLimiter.Namespace]
+// returns share the bound of the one that made them.
 func WithMaxInFlight(calls int) Option { return func(o *options) { o.maxInFlight = calls } }
 
 func defaultCallTimeout(s store.Store) time.Duration {
@@ -212,8 +212,9 @@ func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize =
 func WithSetup() Option { return func(o *options) { o.setup = true } }
 
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
-// the store knows it: of a DynamoDB table opened by [Open] the ARN of the AWS identity, asked of STS at the first
-// change; of a database file or memory the user of the operating system; of a store made by [DynamoDB] nobody.
+// the store knows it. For a DynamoDB table opened by [Open] that is the ARN of the AWS identity, asked of STS at the
+// first change. For a database file or memory it is the user of the operating system. A store made by [DynamoDB] knows
+// none.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
 // WithObserver has an observer told of what the limiter does: decisions, settlements, calls of the store, buckets that are

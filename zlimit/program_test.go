@@ -85,10 +85,10 @@ func drawLimits(t *rapid.T, names ...string) (limits []Limit) {
 	return limits
 }
 
-// TestPrograms runs random programs of several processes on one table: acquires of children and parents, corrections,
-// rollbacks, changes of limits and parents by any of them, splits and merges, with clocks that disagree, memories that are old, replies that are
-// lost and processes that end in the middle. A witness judges every write; a request takes all or nothing, and what a
-// rejection tells is what happens (I4, I5, I8, I9).
+// TestPrograms runs random programs of several processes on one table. They acquire for children and parents, correct,
+// roll back, change limits and parents, split and merge. Clocks disagree, memories are old, replies are lost, and
+// processes end in the middle. A witness judges every write; a request takes all or nothing, and what a rejection tells
+// is what happens (I4, I5, I8, I9).
 func TestPrograms(t *testing.T) {
 	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue && !testing.Short() {
 		defer flag.Set("rapid.checks", checks.DefValue)

@@ -12,8 +12,8 @@ import (
 // disturb notes that limits, or who is charged with an entity, changed: processes may go by what was before for a while.
 func (w *world) disturb() { w.disturbed = w.clock.now() }
 
-// settled reports whether every process knows the limits that are stored, and what it is told holds: nothing is lost on
-// its way to the store, and it rejects nothing from memory.
+// settled reports whether every process knows the limits that are stored, and what it is told holds. It holds when
+// nothing is lost on its way to the store, and the process rejects nothing from memory.
 func (w *world) settled(p *process) bool {
 	return !w.remembers && w.clock.now().Sub(w.disturbed) > programTTL+time.Second && p.network.clear()
 }

@@ -81,7 +81,7 @@ func TestThrottledReadsAdmitNothing(t *testing.T) {
 	}
 }
 
-// TestRejectionsFromMemory rejects again and again: within the time of WithRejectionCache it costs no call, the wait is
+// TestRejectionsFromMemory rejects again and again. Within the time of WithRejectionCache it costs no call, the wait is
 // right, and what this process returns or changes counts at once.
 func TestRejectionsFromMemory(t *testing.T) {
 	c := newClock()
@@ -119,8 +119,8 @@ func TestRejectionsFromMemory(t *testing.T) {
 	}
 }
 
-// TestLaggingReadsRejectNothing has eventual reads show an empty bucket that others have filled again: a process that meets
-// it for the first time does not reject by that.
+// TestLaggingReadsRejectNothing lets eventual reads show an empty bucket that others have filled again. A process that
+// meets it for the first time does not reject by that.
 func TestLaggingReadsRejectNothing(t *testing.T) {
 	c := newClock()
 	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}

@@ -47,7 +47,7 @@ func mustMake(t *testing.T, dir string) string {
 	return dir
 }
 
-// TestRollingDeploy replaces processes of an earlier version one after another while all of them are under load: both
+// TestRollingDeploy replaces processes of an earlier version one after another while all of them are under load. Both
 // versions share a table or a file, as in TestHistories, and what they did is checked in the same way (I1, I2, I7, I9).
 func TestRollingDeploy(t *testing.T) {
 	if testing.Short() {

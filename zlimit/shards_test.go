@@ -89,7 +89,7 @@ func mergeShard(ctx context.Context, l *RateLimiter, s *bucket.State) error {
 	return joinAt(ctx, l, "key-1", s)
 }
 
-// total adds up a limit over shards: the tokens that are there, those that were consumed, and the shares of capacity.
+// total adds up a limit over shards: the tokens that they have, those that were consumed, and the shares of capacity.
 func total(states []*bucket.State, limit string) (tokens, consumed, capacity int64) {
 	for _, s := range states {
 		for _, l := range s.Limits {
@@ -127,8 +127,8 @@ func divideBucket(tb testing.TB, l *RateLimiter, entity string) {
 	}
 }
 
-// divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure; false when it is
-// in another state now.
+// divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure. It returns
+// false when the shard is in another state now.
 func divideAt(ctx context.Context, l *RateLimiter, entity string, s *bucket.State) (done bool, err error) {
 	writes, err := shardKey(l, entity, s.Shard).Split(s, layout.Owner{}, l.now().UnixMilli())
 	if err != nil {
@@ -166,7 +166,7 @@ func shardKey(l *RateLimiter, entity string, shard int) layout.BucketKey {
 	return layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: shard}
 }
 
-// TestPressureDivides writes one bucket more often than a key can bear, from many goroutines: it splits, nothing is
+// TestPressureDivides writes one bucket more often than a key can bear, from many goroutines. It splits, nothing is
 // admitted twice, and the shares add up to the limit (I1, I7).
 func TestPressureDivides(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s Store) {
@@ -268,7 +268,7 @@ func TestDividedBucketAdmitsAsMuch(t *testing.T) {
 	})
 }
 
-// TestDividedBucketOwes settles more than a shard has, and more than all of them have: a debt keeps every shard from
+// TestDividedBucketOwes settles more than a shard has, and more than all of them have. A debt keeps every shard from
 // admitting what the whole bucket would not (I1).
 func TestDividedBucketOwes(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s Store) {
@@ -358,7 +358,7 @@ func TestDividedBucketWaitsExactly(t *testing.T) {
 	}
 }
 
-// TestCalmJoins has the traffic of a divided bucket die down: its shards join again, nothing is lost, and a lease of a
+// TestCalmJoins lets the traffic of a divided bucket die down. Its shards join again, nothing is lost, and a lease of a
 // shard that is gone is settled on the one that has its tokens.
 func TestCalmJoins(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s Store) {
@@ -415,8 +415,8 @@ func TestLimitChangesReachShards(t *testing.T) {
 	reject(t, l, ask(Amounts{"tpm": 1}))
 }
 
-// TestThrottlesDivide has DynamoDB throttle the writes of one key, and of one key alone: its write units do not fall
-// short, since what is throttled is not written.
+// TestThrottlesDivide throttles the writes of one key, and of one key alone. Its write units do not fall short, since a
+// throttled write is not done.
 func TestThrottlesDivide(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s, WithClock(newClock().now))
@@ -451,7 +451,7 @@ func TestThrottlesDivide(t *testing.T) {
 	}
 }
 
-// TestDebtWithoutAShard has one of two shards deleted by somebody: a debt is that of the one that is left.
+// TestDebtWithoutAShard deletes one of two shards, as another program would: a debt is that of the one that is left.
 func TestDebtWithoutAShard(t *testing.T) {
 	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(newClock().now))
 	setSystem(t, l, PerDay("rpm", 100))

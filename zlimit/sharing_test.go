@@ -67,7 +67,7 @@ func (c *comers) end() (admitted []bool, writes int) {
 	return admitted, int(c.g.writes.Load() - c.writes)
 }
 
-// TestSharing has 50 requests come at once: by default eight have writes of their own and the others share one; the
+// TestSharing sends 50 requests at once. By default eight have writes of their own and the others share one; the
 // options share all but the first, and none. After a crowd one write at a time is enough, until it has gone.
 func TestSharing(t *testing.T) {
 	for _, test := range []struct {

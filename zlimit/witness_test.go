@@ -19,10 +19,11 @@ import (
 // farAhead is by how much a refill stamp is ahead of a clock that may set it back.
 const farAhead = 5 * time.Second
 
-// A witness stands before a store and holds every physical write of a bucket item against the ideal bucket in exact
-// rationals: what flowed in since the last write, what the write counts as consumed, and nothing else (I1, I2, I9). It
-// sees refill stamps go forward only, but for those that no clock should have written (I6), balances within the share of the item, and splits and merges that neither
-// mint nor lose (I7). It knows items, and nothing of how the limiter decides.
+// A witness stands before a store and compares every physical write of a bucket item with the ideal bucket in exact
+// rationals. The balance changes by what flowed in since the last write, by what the write counts as consumed, and by
+// nothing else (I1, I2, I9). It sees refill stamps go forward only, but for those that no clock should have written
+// (I6). Balances are within the share of the item, and splits and merges neither mint nor lose (I7). It knows items,
+// and nothing of how the limiter decides.
 type witness struct {
 	store.Store
 	mu     sync.Mutex
@@ -204,8 +205,9 @@ func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, appli
 	return nil
 }
 
-// judgeTogether holds shards that one transaction updates against their ideal buckets: refill that a full one could not
-// hold since the latest stamp of all may have moved to another one, and tokens may have moved among them.
+// judgeTogether compares shards that one transaction updates with their ideal buckets. Refill that a full one could not
+// hold since the latest stamp of all may have moved to another one, and tokens may have moved among them. Where limits
+// change with it, refill comes by the old ones, below the lower of both capacities.
 func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layout.BucketKey]*layout.Bucket) error {
 	latest := int64(0)
 	for _, k := range keys {
@@ -214,33 +216,34 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 		}
 		latest = max(latest, min(before[k].RefilledAt, after[k].RefilledAt))
 	}
-	var alike []layout.BucketKey // those whose limits stay the same
+	names := map[string]bool{}
 	for _, k := range keys {
-		if sameLimits(before[k], after[k]) && sameLimits(before[keys[0]], before[k]) {
-			alike = append(alike, k)
-		} else if err := w.judgeUpdate(k, before[k], after[k]); err != nil {
-			return fmt.Errorf("shard %d: %w", k.Shard, err)
+		for _, l := range after[k].Limits {
+			names[l.Name] = l.Name != bucket.WriteUnits
 		}
 	}
-	if len(alike) == 0 {
-		return nil
-	}
-	keys = alike
-	for _, of := range after[keys[0]].Limits {
-		if of.Name == bucket.WriteUnits {
+	for name, counts := range names {
+		if !counts {
 			continue
 		}
 		tokens, least, most, capacity := new(big.Rat), new(big.Rat), new(big.Rat), int64(0)
 		for _, k := range keys {
 			old, next := before[k], after[k]
-			was, l := find(old, of.Name), find(next, of.Name)
+			was, l := find(old, name), find(next, name)
+			if l == nil { // a settlement leaves limits as they are, and shards may differ in them
+				continue
+			}
+			if was == nil { // a new limit starts full
+				was = &bucket.Limit{Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod}
+				w.ideals[k.Key()][name] = rational(shareOf(k, next, l))
+			}
 			consumed := rational(l.Consumed - was.Consumed)
 			w.enter(k.Entity, l.Name, l.Consumed-was.Consumed)
 			share := shareOf(k, next, l)
 			if l.Tokens > share {
 				return fmt.Errorf("shard %d has %d of %s, more than its share of %d", k.Shard, l.Tokens, l.Name, share)
 			}
-			ideal := w.ideals[k.Key()][of.Name]
+			ideal := w.ideals[k.Key()][name]
 			kept := new(big.Rat).Add(ideal, flow(k, old, was, min(latest, next.RefilledAt)))
 			atMost(kept, min(shareOf(k, old, was), share))
 			kept.Add(kept, flow(k, old, was, next.RefilledAt)).Sub(kept, flow(k, old, was, min(latest, next.RefilledAt)))
@@ -250,14 +253,14 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 			least.Add(least, alone).Sub(least, consumed)
 			tokens.Add(tokens, rational(l.Tokens))
 			capacity += share
-			w.ideals[k.Key()][of.Name] = rational(l.Tokens)
+			w.ideals[k.Key()][name] = rational(l.Tokens)
 		}
 		atMost(most, capacity)
 		atMost(least, capacity)
 		slack := rational(int64(len(keys)))
 		if tokens.Cmp(most.Add(most, slack)) > 0 || tokens.Cmp(least.Sub(least, slack)) < 0 {
 			return fmt.Errorf("%d shards have %s of %s together, want from %s to %s",
-				len(keys), tokens.FloatString(0), of.Name, least.FloatString(3), most.FloatString(3))
+				len(keys), tokens.FloatString(0), name, least.FloatString(3), most.FloatString(3))
 		}
 	}
 	for _, k := range keys {
@@ -274,17 +277,6 @@ func judgeStamp(old, next *layout.Bucket) error {
 		return fmt.Errorf("the refill stamp went back from %d to %d (I6)", old.RefilledAt, next.RefilledAt)
 	}
 	return nil
-}
-
-// sameLimits reports whether two items have the same limits with the same parameters.
-func sameLimits(a, b *layout.Bucket) bool {
-	for _, l := range a.Limits {
-		other := find(b, l.Name)
-		if other == nil || other.Capacity != l.Capacity || other.RefillAmount != l.RefillAmount || other.RefillPeriod != l.RefillPeriod {
-			return false
-		}
-	}
-	return len(a.Limits) == len(b.Limits)
 }
 
 // judgeUpdate holds one item against its ideal buckets.

@@ -118,9 +118,9 @@ var settings = []setting{
 	{name: "a bucket that has expired", idle: 30 * 24 * time.Hour},
 }
 
-// TestWriters runs every operation that touches the items of a bucket against every other one: when the first is about
-// to write, the second comes first, from another process. A witness judges every write; in the end the buckets count what
-// the leases hold, and only operations that may leave a debt have left one (I1, I3, I4, I5, I7, I9).
+// TestWriters runs every operation that touches the items of a bucket against every other one. When the first is about
+// to write, the second comes first, from another process. A witness judges every write. In the end the buckets count
+// what the leases hold, and only operations that may leave a debt have left one (I1, I3, I4, I5, I7, I9).
 func TestWriters(t *testing.T) {
 	states := settings
 	if testing.Short() {

@@ -26,7 +26,7 @@ func run() int {
 }
 
 // inLambda reports whether the process is the program of a Lambda function. It goes by the name of the program, or by
-// the environment in a container image, where the name may be another. A function of somebody else's may run commands.
+// the environment in a container image, where the name may be another. A function of another program may run commands.
 func inLambda() bool {
 	return filepath.Base(os.Args[0]) == "bootstrap" || os.Getenv("AWS_LAMBDA_RUNTIME_API") != "" && len(os.Args) == 1
 }

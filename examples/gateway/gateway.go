@@ -115,10 +115,3 @@ func tenant(r *http.Request) (string, error) {
 	return "", &httplimit.KeyError{Source: "header Authorization", Reason: "is not known"}
 }
 
-// ignore returns nil in place of an error that does no harm.
-func ignore(err, harmless error) error {
-	if errors.Is(err, harmless) {
-		return nil
-	}
-	return err
-}

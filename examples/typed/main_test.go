@@ -126,7 +126,8 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 	}
 }
 
-// TestAnOperatorPrevails starts the application again after somebody has changed a limit.
+// TestAnOperatorPrevails starts the application again after an operator has changed a
+// limit.
 func TestAnOperatorPrevails(t *testing.T) {
 	c := newChat(t, parrot)
 	own := []zlimit.Limit{zlimit.PerMinute(llm.LimitRPM, 5), zlimit.PerMinute(llm.LimitTPM, 100)}

@@ -1,5 +1,5 @@
-// Command api writes docs/api.txt: what the packages for users export, a symbol to a line, so that a change of it is seen
-// where it is reviewed.
+// Command api writes docs/api.txt, which lists what the packages for users export, a symbol to a line. A review of a
+// change sees it there.
 package main
 
 import (

@@ -88,7 +88,7 @@ func (c *command) validate(rest []string) error {
 	}
 }
 
-// generate writes the output if it differs from what is there, or fails if it does.
+// generate writes the output if it differs from the file, or fails if it does.
 func (c *command) generate() error {
 	text, err := os.ReadFile(c.limits)
 	if err != nil {

@@ -57,14 +57,14 @@ func Negated(amounts []Amount) []Amount {
 // A Demand is what one write is to take. Limits that it does not name are neither asked nor charged.
 type Demand struct {
 	Amounts   []Amount // each limit at most once, all of them configured
-	Unchecked bool     // taken whether it is there or not, down into debt
+	Unchecked bool     // taken without a check, down into debt
 
 	// levels are the balances to leave, of limits to which refill of other shards flows in the same transaction.
 	levels []Amount
 }
 
 // of returns what the write takes of a limit, and whether that much must be there. Every write takes one unit of
-// [WriteUnits], there or not: a bucket that is not split goes on, and the table itself throttles it.
+// [WriteUnits] without a check. A bucket that is not split goes on, and the table itself throttles it.
 func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	if limit == WriteUnits {
 		return oneWrite, false

@@ -157,8 +157,8 @@ func TestExpiredItemsAdvance(t *testing.T) {
 	}
 }
 
-// TestConfigChangesAmongStaleClients lets clients with old images and old configs write to one item: no balance is ever
-// above the capacity that the item has, and every balance is that of an ideal bucket that sees the same changes.
+// TestConfigChangesAmongStaleClients lets clients with old images and old configs write to one item. No balance is ever
+// above the capacity that the item has. Every balance is that of an ideal bucket that sees the same changes.
 func TestConfigChangesAmongStaleClients(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		configs := []Config{drawConfig(t, []string{"rpm", "tpm"}), drawConfig(t, []string{"rpm", "tpm"})}
@@ -216,8 +216,8 @@ func TestConfigChangesAmongStaleClients(t *testing.T) {
 	})
 }
 
-// TestOwnKeepsTheLifetime lets an item be refilled again and again under the config that it tells of itself: it expires as
-// under the config that it was made by, whatever that is, also when others would have set it otherwise.
+// TestOwnKeepsTheLifetime refills an item again and again under its own config. The item expires as under the config
+// that it was made by, whatever that is, also when others would have set it otherwise.
 func TestOwnKeepsTheLifetime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{Lifetime: rapid.Int64Range(0, 1000).Draw(t, "lifetime")}

@@ -1,6 +1,9 @@
 package bucket
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Kind says how a demand is written.
 type Kind uint8
@@ -66,12 +69,20 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case s == nil:
 		p.Create(c, d, 0, 1, now)
-	case c.leads(s, now):
-		p.advance(s, c, d, now) // nothing flows in, and the stamp is set back
-	case !c.Matches(s):
-		p.advance(s, c, d, max(now, s.RefilledAt+1)) // a new stamp, so that plans for the old parameters fail
-	case len(d.levels) > 0 || !p.spend(s, c, d, now):
-		p.advance(s, c, d, max(now, s.RefilledAt)) // a stamp does not move back for clocks that differ a little
+	case !c.InLine(s, now) || len(d.levels) > 0 || !p.spend(s, c, d, now):
+		p.advance(s, c, d, c.stamp(s, now))
+	}
+}
+
+// stamp returns the refill stamp that an advance of an item at a time writes.
+func (c *Config) stamp(s *State, now int64) int64 {
+	switch {
+	case c.leads(s, now): // nothing flows in, and the stamp is set back
+		return now
+	case !c.Matches(s): // a new stamp, so that plans for the old parameters fail
+		return max(now, s.RefilledAt+1)
+	default: // a stamp does not move back for clocks that differ a little
+		return max(now, s.RefilledAt)
 	}
 }
 
@@ -121,6 +132,26 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	}
 	if shards == 1 {
 		p.Item.ExpiresAt = life.end(now)
+	}
+}
+
+// SpendUnseen plans a write that leaves the refill stamp alone, from the limits of an image that is known to be old: the
+// conditions of the write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan as it is
+// for an item that is not in line, and for a demand that is not checked.
+func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
+	returned := func(a Amount) bool { return a.Tokens < 0 }
+	if !c.InLine(s, now) || d.Unchecked || len(d.levels) > 0 || slices.ContainsFunc(d.Amounts, returned) {
+		return
+	}
+	p.reset(Spend, sub(now, c.Freshness), now)
+	for i := range s.Limits {
+		amount, checked := d.of(s.Limits[i].Name)
+		switch {
+		case checked:
+			p.step(Take, s.Limits[i].Name, amount)
+		case amount != 0: // of the write units
+			p.step(Charge, s.Limits[i].Name, amount)
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		levels, shares := make([]int64, len(shards)), make([]int64, len(shards))
 		sum := standing{}
 		for at, s := range shards {
-			one := c.standing(s, p, latest, now)
+			one := c.standing(s, p, latest, c.stamp(s, now))
 			levels[at], shares[at] = one.level, s.share(p.Name, p.Capacity)
 			sum = sum.plus(one)
 		}

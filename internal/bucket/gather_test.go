@@ -55,9 +55,9 @@ func (shards tree) take(t *rapid.T, c *Config, at int, d *Demand, now int64) boo
 	return shards.gather(t, c, d, false, now)
 }
 
-// TestDividedIsWhole runs random programs on the shards of a bucket beside the ideal bucket that is whole: the shards
-// admit nothing that the ideal bucket would not, whatever of it they have together they admit, and as long as they are
-// kept even they never have less than seven eighths of the capacity below it.
+// TestDividedIsWhole runs random programs on the shards of a bucket beside the ideal bucket that is whole. The shards
+// admit nothing that the ideal bucket would not. They admit whatever of it they have together. As long as they are kept
+// even, they never have less than seven eighths of the capacity below it.
 func TestDividedIsWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{
@@ -112,8 +112,8 @@ func TestDividedIsWhole(t *testing.T) {
 	})
 }
 
-// TestGatherMovesRefill takes from one of two shards and waits: what the full shard could not hold is there for a demand
-// of all that the whole bucket has.
+// TestGatherMovesRefill takes from one of two shards and waits. A demand of all that the whole bucket has gets what the
+// full shard could not hold.
 func TestGatherMovesRefill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000}}}
@@ -232,7 +232,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPiledUpLimitsGo configures an item that has more limits than one write can take from it: they go one part after
+// TestPiledUpLimitsGo configures an item that has more limits than one write can take from it. They go one part after
 // another, and none of those that stay loses refill.
 func TestPiledUpLimitsGo(t *testing.T) {
 	for _, partial := range []bool{false, true} {
@@ -267,5 +267,37 @@ func TestPiledUpLimitsGo(t *testing.T) {
 		if !c.InLine(it.state, 10_000) {
 			t.Errorf("the item is not in line, partial %v", partial)
 		}
+	}
+}
+
+// TestStampsAheadGiveNothing has one of two shards with a refill stamp ahead of the time: what flows into the other one
+// until then is not there yet.
+func TestStampsAheadGiveNothing(t *testing.T) {
+	const now = 1_000_000
+	c := &Config{Params: []Params{{"rpm", 100_000, 1000, 1}}, Lead: 10_000}
+	shards := divided(c, 2, now).images()
+	shards[0].RefilledAt = now + 5
+	for _, s := range shards {
+		s.find("rpm").Tokens = 0
+	}
+	status := c.Statuses(nil, shards, &Demand{}, now)[0]
+	if status.Available != 0 {
+		t.Errorf("%d are available, want 0", status.Available)
+	}
+	shards[1].find("rpm").Capacity++ // the shard is brought in line a millisecond later, with a new stamp
+	parts, ok := c.Gather(shards, &Demand{}, true, now)
+	if !ok || len(parts) != 2 || parts[0].Plan.Now != now+5 || parts[1].Plan.Now != now+1 {
+		t.Fatalf("Gather() = %+v, %t, want stamps at %d and %d", parts, ok, now+5, now+1)
+	}
+	left := int64(0)
+	for _, p := range parts {
+		for _, step := range p.Plan.Steps {
+			if step.Kind == Credit && step.Limit == "rpm" {
+				left += step.Values[1]
+			}
+		}
+	}
+	if left != 500 {
+		t.Errorf("the shards are left with %d, want the refill of one of them in a millisecond, 500", left)
 	}
 }

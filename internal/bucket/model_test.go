@@ -179,9 +179,9 @@ type client struct {
 	skew  int64
 }
 
-// TestExact runs clients with stale images and skewed clocks on one item, with δ = 0, and holds the item against ideal
-// buckets that see the same writes in the same order: never more, never less, by a millitoken (I1, I2), what was counted
-// is what was consumed (I9), and the refill stamp never moves back (I6).
+// TestExact runs clients with stale images and skewed clocks on one item, with δ = 0. It compares the item with ideal
+// buckets that see the same writes in the same order. The item has never a millitoken more or less (I1, I2). What was
+// counted is what was consumed (I9), and the refill stamp never moves back (I6).
 func TestExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawConfig(t, []string{"rpm", "tpm", "rpd"}[:rapid.IntRange(1, 3).Draw(t, "limits")])
@@ -259,9 +259,9 @@ func checkRejection(t *rapid.T, s *State, buckets map[string]*ideal, c *Config, 
 	t.Fatalf("rejected %v though every limit has as much", d.Amounts)
 }
 
-// TestIntervals runs clients with stale images and late writes on one item, with δ > 0, and adds up what was admitted
-// between any two times: at most the capacity, the refill of the time between, and the refill of δ (I1). The time of an
-// admission is the writer's clock reading, or the stamp that the write met if that is later.
+// TestIntervals runs clients with stale images and late writes on one item, with δ > 0. It adds up what was admitted
+// between any two times. That is at most the capacity, the refill of the time between, and the refill of δ (I1). The
+// time of an admission is the writer's clock reading, or the stamp that the write met if that is later.
 func TestIntervals(t *testing.T) {
 	type admission struct{ at, amount int64 }
 	rapid.Check(t, func(t *rapid.T) {

@@ -39,7 +39,7 @@ func (p *Plan) divide(s *State, l *Limit, kept *State, now int64) int64 {
 	room := min(sub(capacity, refill), add(sub(keeps, refill), gets))
 	p.step(Credit, l.Name, room, sub(refill, gets))
 	if gets > 0 {
-		p.step(Cover, l.Name, sub(gets, refill)) // the new shard gets what is there, and leaves no debt
+		p.step(Cover, l.Name, sub(gets, refill)) // the new shard gets what the item has, and leaves no debt
 	}
 	return gets
 }

@@ -21,7 +21,7 @@ func (shards tree) sum(limit string) (tokens, capacity, refill int64) {
 	return tokens, capacity, refill
 }
 
-// TestSplitsAndMergesConserve divides and joins shards in any order, on images that may be old, amid spends: the shares
+// TestSplitsAndMergesConserve divides and joins shards in any order, on images that may be old, amid spends. The shares
 // always add up to the limit, and tokens change by refill and demand alone (I7). With the clock stopped that is by the
 // demand alone, but for the millisecond by which each split moves the stamp.
 func TestSplitsAndMergesConserve(t *testing.T) {

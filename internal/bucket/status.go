@@ -7,7 +7,7 @@ type Status struct {
 	Params
 	Available int64 // balance after a refill up to now, millitokens; negative in debt
 	Requested int64 // what the demand asks, millitokens
-	Wait      int64 // milliseconds until that much is there if nothing else happens; 0 when it is, Never when never
+	Wait      int64 // milliseconds until that much is available if nothing else happens; 0 for now, Never for never
 }
 
 // Never is the wait for more than a limit can hold.
@@ -75,14 +75,13 @@ func (c *Config) whole(shards []*State, p *Params, now int64) (sum standing) {
 	return sum
 }
 
-// latest returns the time from which on a full shard's refill belongs to the others: the latest refill stamp, and now at
-// most.
+// latest returns the time from which on a full shard's refill belongs to the others: the latest refill stamp.
 func (c *Config) latest(shards []*State, now int64) int64 {
 	latest := int64(math.MinInt64)
 	for _, s := range shards {
 		latest = max(latest, c.since(s, now))
 	}
-	return min(latest, now)
+	return latest
 }
 
 // standing returns where a limit stands in one shard, when the configured parameters take the place of others. A limit
@@ -95,6 +94,7 @@ func (c *Config) standing(s *State, p *Params, latest, now int64) standing {
 	}
 	capacity = min(capacity, s.share(p.Name, l.Capacity)) // what flowed in so far did so below the old one
 	from := c.since(s, now)
+	latest = min(latest, now)
 	held := min(add(l.Tokens, s.flow(l, from, latest)), capacity)
 	refilled := add(held, s.flow(l, max(from, latest), now))
 	level := min(refilled, capacity)

@@ -1,5 +1,5 @@
-// Package document reads YAML documents strictly: nodes become texts, numbers, lists and mappings, nothing in a document is
-// passed over, and everything that is wrong with it is reported at once, with line and column.
+// Package document reads YAML documents strictly. Nodes become texts, numbers, lists and mappings, and nothing in a
+// document is passed over. It reports all errors of a document at once, with line and column.
 package document
 
 import (

@@ -1,5 +1,5 @@
-// Package door opens what package zlimit keeps closed to its users, for tests that stand below its public API: a store of
-// their own under a limiter, the choice of its random numbers, and when its requests share writes. Package zlimit sets them
+// Package door opens what package zlimit keeps closed to its users, for tests below its public API. They put a store of
+// their own under a limiter, and choose its random numbers and when its requests share writes. Package zlimit sets them
 // when it is initialized.
 package door
 

@@ -1,6 +1,6 @@
 // Package enginetest gives tests a DynamoDB engine: a process of its own that
-// speaks DynamoDB's protocol on a loopback port, and a transport that breaks
-// calls to it in the ways a network and a busy table do.
+// speaks DynamoDB's protocol on a loopback port. Its transport breaks calls to
+// the engine in the ways a network and a busy table do.
 //
 //	func TestSpend(t *testing.T) {
 //		engine := enginetest.Start(t)
@@ -131,8 +131,8 @@ func (r runner) Run() int {
 	return code
 }
 
-// giveUp ends a test that has no engine to run on: as a skip where none is
-// installed and none is required, and as a failure otherwise.
+// giveUp ends a test that has no engine to run on. It skips the test where no
+// engine is installed and none is required, and fails it otherwise.
 func giveUp(tb testing.TB, err error) {
 	tb.Helper()
 	if errors.Is(err, errNotInstalled) && os.Getenv(envRequire) != "1" {

@@ -319,8 +319,8 @@ func (f *Faults) forward(request *http.Request, call Call) (*http.Response, erro
 	return reply, nil
 }
 
-// forget takes back the count of a call that a mean engine refused: tests count
-// what they do, and not what becomes of it on a bad day.
+// forget takes back the count of a call that a mean engine refused, since tests
+// count only their own calls.
 func (f *Faults) forget(operation string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -347,7 +347,7 @@ func (f *Faults) forwardInVain(
 	}
 	lost, err := lose(reply)
 	if err != nil {
-		_ = reply.Body.Close() // nobody reads it
+		_ = reply.Body.Close() // it is not read
 	}
 	return lost, err
 }

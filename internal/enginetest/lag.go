@@ -147,8 +147,8 @@ func (m *mean) aged(body []byte, call Call) ([]byte, error) {
 }
 
 // ageAll replaces items of a list by what they were, and leaves out those that were
-// not there. An index shows what it has of an item that was there, since its
-// entry may have been another; items that were deleted do not come back.
+// not there. An index shows what it has of an item that existed, since the entry
+// may have been another one. Items that were deleted do not come back.
 func (m *mean) ageAll(table string, list json.RawMessage, index bool) (json.RawMessage, error) {
 	var items []json.RawMessage
 	if err := json.Unmarshal(list, &items); err != nil {

@@ -41,8 +41,8 @@ type Mean struct {
 }
 
 // envMean names the environment variable that makes every engine of a test binary
-// mean: a seed, and after commas other shares than those of meanDefault, such as
-// "7,lag=20ms,lostwrites=0.01".
+// mean. Its value is a seed, and after commas other shares than those of
+// meanDefault, such as "7,lag=20ms,lostwrites=0.01".
 const envMean = "ZLIMIT_MEAN"
 
 // meanDefault is what a suite of tests stands whose tests do not look for it: no

@@ -25,8 +25,8 @@ const (
 	stopTimeout   = 5 * time.Second  // From SIGTERM to SIGKILL.
 )
 
-// errNotInstalled says that there is no engine on this machine, and none was
-// asked for by name.
+// errNotInstalled says that no engine is on this machine, and none was asked
+// for by name.
 var errNotInstalled = errors.New("no DynamoDB engine: run `make engine` or set " + envEndpoint)
 
 // errDied says that an engine ended before it answered, as it does when another
@@ -71,9 +71,9 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// leash is a shell script that becomes the command in its arguments, after it
-// has left a watcher behind that ends the command once standard input closes. A
-// line there lets the watcher go. The test process holds the other end, so the
+// leash is a shell script that becomes the command in its arguments. Before, it
+// starts a watcher that ends the command once standard input closes. A line
+// there lets the watcher go. The test process holds the other end, so the
 // engine cannot outlive it, whether it returns, panics or is killed. The leash
 // needs no goroutine, which a test for leaks would count, and no system call of
 // one platform.

@@ -9,8 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// finish asks, when all actors are done and the limits are known to all, each process for all that the limits of each
-// entity can hold: first all processes by what they remember, then each one again after the wait that it is told.
+// finish asks each process for all that the limits of each entity can hold, when all actors are done and all know the
+// limits. It asks first all processes by what they remember, then each one again after the wait that it is told.
 func (o *order) finish() {
 	clock := o.begin(Op{Kind: Rest, For: configTTL + time.Second}, -1, 0, o.ports[0])
 	if o.rest(clock, configTTL+time.Second) != nil {

@@ -5,8 +5,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An ideal is the bucket that one limit of one entity should be: one balance that sees all that is taken and returned at
-// the times that the writes say, whatever the shards.
+// An ideal is the bucket that one limit of one entity should be, whatever the shards. It has one balance, which sees
+// all that is taken and returned at the times that the writes say.
 type ideal struct {
 	tokens int64 // millitokens
 	at     int64 // epoch milliseconds
@@ -87,8 +87,8 @@ func share(total int64, s *bucket.State) int64 {
 	return part
 }
 
-// level returns the balance of a limit of a shard at a time, when it has the parameters p from then on; full when it does
-// not have the limit.
+// level returns the balance of a limit of a shard at a time, when it has the parameters p from then on. A shard without
+// the limit is full.
 func level(s *bucket.State, p *bucket.Params, now int64) int64 {
 	full := share(p.Capacity, s)
 	l := limitOf(s, p.Name)

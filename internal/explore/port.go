@@ -42,7 +42,7 @@ type call struct {
 	writes   []store.Write
 	apply    func(f Fate) (reply uint64, err error) // by the scheduler; reply is a digest of what the process learns
 	answer   chan error
-	orphan   bool // nobody waits for it any more
+	orphan   bool // no process waits for it any more
 }
 
 type callKind uint8

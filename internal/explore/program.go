@@ -60,7 +60,7 @@ const (
 	Split                // divides the bucket of an entity, as another process would
 	Merge                // joins the two shards of the bucket of an entity, as another process would
 	Delete               // deletes an entity
-	Rest                 // lets time pass for everybody
+	Rest                 // lets time pass for all processes
 )
 
 // An Op is one operation of an actor.

@@ -280,8 +280,8 @@ func (s *sched) end() {
 	}
 }
 
-// digest returns a digest of the state: what the table holds, what each process has learned, what the witness holds
-// against the orders that lead on from here, the time, and the faults that are left.
+// digest returns a digest of the state: the table, the time, the faults that are left, and what each process has
+// learned. It also includes what the witness holds against the orders that lead on from here.
 func (s *sched) digest(calls []*call) uint64 {
 	d := digestOf(s.table.digest, s.left, time.Now().UnixNano(), s.witness.digest())
 	for _, p := range s.ports {

@@ -40,9 +40,9 @@ type Finding struct {
 type Bounds struct {
 	// Orders is how many of one program are run at most; 0 for all.
 	Orders int
-	// Loose takes two states for equal in which a process has had the same replies in another order. That is so for the
-	// goroutines that serve several buckets of one request side by side, and share little: an exploration that is loose is
-	// several times as fast, and may miss something.
+	// Loose takes two states for equal in which a process has had the same replies in another order. The goroutines that
+	// serve several buckets of one request side by side have replies in many orders, and share little. A loose exploration
+	// is several times as fast, and may miss something.
 	Loose bool
 	// Ignored are rules that may be broken, so that the others are seen behind them.
 	Ignored []string

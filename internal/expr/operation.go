@@ -133,7 +133,7 @@ func Minus(p Path, slot int) Action { return Action{actMinus, p, slot} }
 // Remove removes the attribute.
 func Remove(p Path) Action { return Action{kind: actRemove, path: p} }
 
-// Add adds the number in the slot to the attribute, or the elements in the slot to the set; an attribute that the item
+// Add adds the number in the slot to the attribute, or the elements in the slot to the set. An attribute that the item
 // does not have counts as zero, or as empty.
 func Add(p Path, slot int) Action { return Action{actAdd, p, slot} }
 
@@ -189,8 +189,8 @@ type Bound struct {
 }
 
 // Bind returns the call's template, compiled at the first call of this shape, and the call's values. Its errors are
-// programming errors that DynamoDB would refuse: too few values, values of a kind that the operation has no use for,
-// slots that nothing uses, or two actions on one attribute.
+// programming errors that DynamoDB would refuse. They are too few values, values of a kind that the operation has no
+// use for, slots that nothing uses, or two actions on one attribute.
 func (c *Call) Bind() (Bound, error) {
 	t, err := c.template()
 	if err != nil {

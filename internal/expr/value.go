@@ -39,7 +39,7 @@ func (k Kind) String() string {
 // A Value is one attribute value. It is immutable; the zero Value is no value at all. Values are compared with
 // [Value.Equal], not with ==.
 //
-// It is three words, since a store copies every value of an item when one of them changes: num and ref share what a
+// It is three words, since a store copies every value of an item when one of them changes. num and ref share what a
 // field for each kind would hold.
 type Value struct {
 	_    [0]func() // forbids ==
@@ -195,8 +195,8 @@ func (v Value) Int() (int64, bool) {
 	return v.num, true
 }
 
-// Decimal returns n for a KindN value of n·10^−places; false when it is of another kind, has more decimal places, or n
-// does not fit an int64. places is from 0 to 18.
+// Decimal returns n for a KindN value of n·10^−places. It returns false when the value is of another kind or has more
+// decimal places, or n does not fit an int64. places is from 0 to 18.
 func (v Value) Decimal(places int) (int64, bool) {
 	integer, fraction, _ := strings.Cut(v.Number(), ".")
 	if v.kind != KindN || len(fraction) > places {

@@ -75,8 +75,8 @@ const digest = "%~"
 
 const upperHex = "0123456789ABCDEF"
 
-// EncodeName returns the name that stands for any text: bytes that names do not hold, and "%", as "%" and two digits in
-// capitals, and so is the first byte of a reserved name. A name that gets too long ends in a hash of the text.
+// EncodeName returns the name that stands for any text. Bytes that names do not hold, "%", and the first byte of a
+// reserved name become "%" and two digits in capitals. A name that gets too long ends in a hash of the text.
 func EncodeName(text string, reserved func(string) bool) string {
 	var b strings.Builder
 	for i := range len(text) {

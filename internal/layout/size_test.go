@@ -19,7 +19,7 @@ const (
 // operator matches the operators and functions of a condition.
 var operator = regexp.MustCompile(`<=|>=| [<>=] |\b(?:AND|OR)\b|[a-z_]+\(`)
 
-// longNames returns limits with names of 64 characters, the longest that there are.
+// longNames returns limits with names of 64 characters, the most that a name may have.
 func longNames(first string, n int, scale int64) (params []bucket.Params) {
 	for i := range n {
 		name := fmt.Sprintf("%s%02d%s", first, i, strings.Repeat("x", 64-len(first)-2))

@@ -1,11 +1,10 @@
-// Command mutate makes each term of each condition of the schema's operations always true, one at a time, and runs the
-// tests of the packages that use them on it. It prints which test noticed, and fails when none did, or when one that did
-// fails without the mutant too.
+// Command mutate makes each term of each condition of the schema's operations always true, one at a time. It runs the
+// tests of the packages that use them on each. It prints which test noticed, and fails when none did, or when one that
+// did fails without the mutant too.
 //
-// The tests are built once. The terms of that build are all in place, and the environment of a test says which of them is
-// true; the source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant last:
-// that test is tried first, then the short tests on the store in memory, and all tests only on what
-// those miss.
+// The tests are built once. The terms of that build are all in place, and the environment of a test says which of them
+// is true. The source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant
+// last. That test is tried first, then the short tests on the store in memory, and all tests only on what those miss.
 package main
 
 import (

@@ -47,7 +47,7 @@ type Limits struct {
 // A Source keeps the stored limits. It is safe for concurrent use.
 type Source interface {
 	// For returns the limits of a bucket, from memory while they are fresh. It returns limits without any parameters where
-	// none are stored. It may read the bucket's first item in the same call, see [Bucket.Unseen].
+	// none are stored. It may read the bucket's first item in the same call, see [Engine.Unseen].
 	For(ctx context.Context, b *Bucket) (*Limits, error)
 	// After returns limits that were read after an epoch: if need be, it reads them again, consistently.
 	After(ctx context.Context, b *Bucket, epoch int64) (*Limits, error)

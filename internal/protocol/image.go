@@ -36,6 +36,7 @@ type shard struct {
 	turn      chan struct{}         // holds a token while a goroutine moves the refill stamp
 	resizing  atomic.Bool           // a split or merge is under way
 	throttled throttleCount
+	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
 }
 
@@ -86,18 +87,12 @@ func (b *Bucket) known(number int) *shard {
 	return nil
 }
 
-// Unseen returns the key of the bucket's first item if this process has no image of it.
-func (b *Bucket) Unseen() (store.Key, bool) {
-	first := b.shard(0)
-	return first.key, first.image.Load() == nil
-}
-
-// Observe remembers the bucket's first item as an eventual read returned it, unless the process has seen it meanwhile.
+// Observe remembers the bucket's first item as an eventual read returned it, unless a later one is remembered.
 func (e *Engine) Observe(b *Bucket, item expr.Item) error {
 	first := b.shard(0)
 	next, err := e.decode(first, item, 0)
 	if err == nil {
-		first.image.CompareAndSwap(nil, next)
+		first.glimpse(next)
 	}
 	return err
 }
@@ -143,6 +138,7 @@ func (s *shard) remember(next, known *image) *image {
 			latest = &later
 		}
 		if s.image.CompareAndSwap(last, latest) {
+			s.traffic.see(latest, next.seenAt)
 			return latest
 		}
 	}

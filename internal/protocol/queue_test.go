@@ -27,7 +27,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestOwnWrites has callers begin and end writes of their own, and others wait.
+// TestOwnWrites lets callers begin and end writes of their own, and others wait.
 func TestOwnWrites(t *testing.T) {
 	var q writeQueue
 	for range 3 {

@@ -47,6 +47,9 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			now = e.now()
 			plan.Decide(image.state(), &limits.Config, &l.demand, now)
 		}
+		if plan.Kind == bucket.Advance && attempt == 0 && s.traffic.isRefreshed(&limits.Config, now) {
+			plan.SpendUnseen(&image.State, &limits.Config, &l.demand, now)
+		}
 		switch {
 		case plan.Kind == bucket.Crowded:
 			return &CrowdedError{s.Entity, s.Resource}
@@ -143,13 +146,20 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 		if latest := s.image.Load(); latest != from && latest != nil && latest.exists && (!from.exists || latest.newer(from)) {
 			return latest, false, nil
 		}
+		if latest, err := e.lookFirst(ctx, s, from); err != nil || latest != from {
+			return latest, false, err
+		}
 	}
 	w, err := s.WriteAt(s.key, plan, o)
 	if err != nil {
 		return nil, false, err
 	}
 	known, asked := s.image.Load(), e.NextEpoch()
+	s.traffic.sent()
 	result, err := e.table.Write(ctx, w)
+	if !result.Applied && !IsUnknown(err) {
+		s.traffic.refused()
+	}
 	if errors.Is(err, store.ErrConflict) {
 		e.LostRaces.Add(1)
 		return nil, false, nil

@@ -207,20 +207,20 @@ func (b *Bucket) view(seen func(*image) bool) (v view) {
 	return v
 }
 
-// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen recently enough.
-// That is one consistent batch read, and one more for each level of the tree that was not known.
+// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
 func (e *Engine) viewInLine(ctx context.Context, l *level, seen func(*image) bool) (view, error) {
-	v := l.bucket.view(seen)
-	for ; len(v.stale) > 0; v = l.bucket.view(seen) {
-		if _, err := e.readShards(ctx, v.stale); err != nil {
-			return view{}, err
-		}
+	if err := e.readStale(ctx, []level{*l}, seen); err != nil {
+		return view{}, err
 	}
+	v := l.bucket.view(seen)
 	return v, e.bringInLine(ctx, l, &v)
 }
 
-// bringInLine brings the shards of a view in line with the limits of a level, each by a write that takes nothing.
+// bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing.
 func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
+	if done, err := e.alignTogether(ctx, l, v); done || err != nil {
+		return err
+	}
 	for at, s := range v.shards {
 		i := v.images[at]
 		if l.limits.Config.InLine(&i.State, e.now()) {
@@ -233,6 +233,45 @@ func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
 		v.images[at], v.states[at] = i, &i.State
 	}
 	return nil
+}
+
+// alignTogether brings the shards of a divided bucket in line in one transaction, and leaves them even. It returns
+// false when no shard needs it, or other writers came first. Aligned one by one, a shard moves its stamp. With it moves
+// the time from which on the refill that full shards could not hold belongs to the others. The bucket would lose tokens
+// that it was told to have.
+func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
+	now, differs := e.now(), false
+	for _, i := range v.images {
+		if l.limits.Config.InLine(&i.State, now) {
+			continue
+		}
+		differs = true
+		if _, err := e.confirm(ctx, l, l.limits, i); err != nil {
+			return false, err
+		}
+	}
+	if !differs || v.isWhole() {
+		return false, nil
+	}
+	parts, ok := l.limits.Config.Gather(v.states, &bucket.Demand{}, true, now)
+	if !ok || len(parts) < len(v.shards) {
+		return false, nil
+	}
+	var nothing taking
+	if done, err = e.writeParts(ctx, l, v.shards, parts, &nothing); !done || err != nil {
+		return false, err
+	}
+	images, err := e.readShards(ctx, v.shards)
+	if err != nil {
+		return false, err
+	}
+	for at, i := range images {
+		if !i.exists {
+			return false, errOutdated // the shards are others now
+		}
+		v.images[at], v.states[at] = i, &i.State
+	}
+	return true, nil
 }
 
 // align brings a shard in line with the limits of a level by a write that takes nothing.

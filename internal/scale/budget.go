@@ -25,8 +25,8 @@ func (b *budget) refill(now time.Time, rate float64, burst time.Duration) {
 	b.at = now
 }
 
-// A position is a place in the order in which a table or an index keeps its items: by the hash of the partition key, and in
-// an index by the sort key.
+// A position is a place in the order in which a table or an index keeps its items. The order is by the hash of the
+// partition key, and in an index by the sort key.
 type position struct {
 	hash uint64
 	sort string

@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
-// Read reads items. Keys that are throttled are left out and asked for again, as long as that gets anywhere; a read of a
-// single key is throttled as a whole.
+// Read reads items. Keys that are throttled are left out and asked for again, as long as each call reads some. A read
+// of a single key is throttled as a whole.
 func (t *Table) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
 	const op = "BatchGetItem"
 	if err := ctx.Err(); err != nil {

@@ -78,7 +78,7 @@ func (c *Chart) SVG() string {
 	return b.String()
 }
 
-// stepOf returns the distance of the lines behind a chart: 1, 2 or 5 times a power of ten, so that there are up to six.
+// stepOf returns the distance of the lines behind a chart: 1, 2 or 5 times a power of ten, for up to six lines.
 func stepOf(most float64) float64 {
 	if most <= 0 {
 		return 1

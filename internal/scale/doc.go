@@ -1,6 +1,6 @@
-// Package scale runs fleets of real limiters, each of which stands for a process, against a model of DynamoDB: one table in
-// memory whose partitions, indexes, quotas and latencies are those that AWS documents. All of it is inside a testing/synctest
-// bubble, where time is virtual: an hour of a thousand processes takes seconds.
+// Package scale runs fleets of real limiters, each of which stands for a process, against a model of DynamoDB. The
+// model is one table in memory whose partitions, indexes, quotas and latencies are those that AWS documents. All of it
+// is inside a testing/synctest bubble, where time is virtual: an hour of a thousand processes takes seconds.
 //
 // A [Table] is the model, and [Params] are its figures, with where they come from. A [Load] is a fleet and what it is asked;
 // running it gives an [Outcome]. The scenarios of `make scale` are in scenarios.go; what they measure is kept in

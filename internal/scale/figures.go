@@ -131,8 +131,8 @@ limiters in virtual time, against a table whose partitions, quotas, indexes, con
 documents. ` + "`internal/scale/params.go`" + ` has the figures of the model, and says which of them are judgement. Random numbers come
 from a seed, and the order of goroutines does not, so that figures differ by a percent or two from run to run.
 
-*Before* is the code as it was without regard to fleets: it advanced on stamps that other processes had moved, and divided
-buckets by throttles and debts alone. A write unit costs 0.625 USD a million and a read unit 0.125 (us-east-1, on demand). *Failed* are
+*Before* is the code without [what it does for fleets](../DESIGN.md#a-fleet): it advanced on stamps that other processes had
+moved, and divided buckets by throttles and debts alone. A write unit costs 0.625 USD a million and a read unit 0.125 (us-east-1, on demand). *Failed* are
 requests that got an error which is no rejection; *over-admitted* are tokens beyond the ideal bucket and the refill of the
 longest call.
 

@@ -10,8 +10,8 @@ type Params struct {
 	// Partitions is how many the table has at first. A new on-demand table serves 4,000 writes and 12,000 reads a second,
 	// which is four. (Documentation)
 	Partitions int
-	// PartitionWrites and PartitionReads are the units that a partition serves in a second, of an index as well: 1,000 and
-	// 3,000, whatever its keys. (Documentation)
+	// PartitionWrites and PartitionReads are the units that a partition, of an index as well, serves in a second. They are
+	// 1,000 and 3,000, whatever its keys. (Documentation)
 	PartitionWrites, PartitionReads float64
 	// Burst is the time whose unused units a partition keeps. AWS keeps up to 300 s of them for the table, and none beyond
 	// what the partition serves; a second is judgement.
@@ -20,11 +20,11 @@ type Params struct {
 	// one key of the table, and in an index by the sort key.
 	SplitAfter time.Duration
 
-	// TableWrites and TableReads are the quota of the account for each table and index: 40,000 units a second each until
-	// they are raised; 0 for none. (Documentation)
+	// TableWrites and TableReads are the quota of the account for each table and index; 0 for none. They are 40,000 units
+	// a second each until they are raised. (Documentation)
 	TableWrites, TableReads float64
 	// Warm is the number of writes a second that the table served before. It serves twice that, at least 4,000, and again
-	// twice as many half an hour later; 0 for a table that was warmed up to its quota. (Documentation)
+	// twice as many half an hour later. (Documentation) It is 0 for a table that was warmed up to its quota.
 	Warm float64
 
 	// Pressure says which writes a full index holds back.

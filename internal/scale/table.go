@@ -15,8 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
-// A Table is a model of a table of DynamoDB, and a [store.Store] that behaves as the one on DynamoDB does: it repeats what
-// was throttled, twice and with the same pauses, and what provably was not written. It is safe for concurrent use.
+// A Table is a model of a table of DynamoDB, and a [store.Store] that behaves as the one on DynamoDB does. It repeats
+// what was throttled, twice and with the same pauses, and what provably was not written. It is safe for concurrent use.
 type Table struct {
 	Params
 

@@ -11,8 +11,8 @@ type Ceiling struct {
 	Rate     float64 // tokens per second
 }
 
-// A witness holds what callers were told against ideal buckets. It sees admissions when they are told, which is later than
-// they were made by the time of a call at most, and knows nothing of items and stamps.
+// A witness compares what callers were told with ideal buckets. It sees admissions when they are told, at most the time
+// of a call after they were made. It does not know items and stamps.
 type witness struct {
 	ceilings map[string]*ideal
 }
@@ -46,8 +46,8 @@ func (w *witness) admitted(entity string, tokens float64, now time.Time) {
 	b.lowest = min(b.lowest, b.level)
 }
 
-// over returns the tokens that were admitted beyond the ceilings, more than the refill of a time explains: that of the
-// longest call, and of the freshness.
+// over returns the tokens that were admitted beyond the ceilings and the refill of a slack time. The slack is that of
+// the longest call, and of the freshness.
 func (w *witness) over(slack time.Duration) (tokens int64) {
 	for _, b := range w.ceilings {
 		tokens += int64(max(0, math.Ceil(-b.lowest-b.Rate*slack.Seconds())))

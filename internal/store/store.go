@@ -174,10 +174,10 @@ type Store interface {
 	// Query returns one page. An empty page may have a next one.
 	Query(ctx context.Context, q Query) (Page, error)
 
-	// Setup creates the table and its indexes, and waits until they can be used. What is there is left as it is.
+	// Setup creates the table and its indexes, and waits until they can be used. What exists is left as it is.
 	Setup(ctx context.Context) error
 
-	// Ping returns nil when the table is there and answers, ErrTableNotFound when it is not there.
+	// Ping returns nil when the table exists and answers, ErrTableNotFound when it does not exist.
 	Ping(ctx context.Context) error
 
 	// Partitioned reports whether a single key has a limited write rate, so that hot items are worth splitting.

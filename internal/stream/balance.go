@@ -36,7 +36,7 @@ func (c *Consumer) balance(ctx, work context.Context) error {
 	}
 	now := time.Now()
 	partitions, err := c.Source.Partitions(ctx)
-	if errors.Is(err, store.ErrNoStream) { // it was turned off since nobody read it
+	if errors.Is(err, store.ErrNoStream) { // it was turned off since it was not read
 		if err = c.Source.StartStream(ctx); err == nil {
 			partitions, err = c.Source.Partitions(ctx)
 		}

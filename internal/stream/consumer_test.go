@@ -447,8 +447,8 @@ func TestLostReplies(t *testing.T) {
 	})
 }
 
-// TestThief has the lease of a working consumer taken from it: its call is told to end at the next beat, and what the call
-// says then does not count.
+// TestThief takes the lease of a working consumer. The consumer's call is told to end at the next beat, and what the
+// call says then does not count.
 func TestThief(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)

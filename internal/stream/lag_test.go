@@ -22,7 +22,7 @@ func lag(t *testing.T, c *running) time.Duration {
 	return status.Partitions[0].Lag
 }
 
-// TestLagIsTheAgeOfTheOldestChange has consumers take over a partition whose first change cannot be applied.
+// TestLagIsTheAgeOfTheOldestChange lets consumers take over a partition whose first change cannot be applied.
 func TestLagIsTheAgeOfTheOldestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)

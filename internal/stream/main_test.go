@@ -41,7 +41,7 @@ type world struct {
 // partition from there on, perhaps once more.
 type delivery struct {
 	consumer  string
-	partition string // "" where nobody says which
+	partition string // "" where it is not told
 	item      string
 	n         int64 // the value of the item, which counts up
 }
@@ -198,8 +198,8 @@ func upTo(first, last int64) (values []int64) {
 	return values
 }
 
-// audit checks that every change was delivered, for each item first in order, and that between two claims of a partition
-// a consumer was told each change once, in order.
+// audit checks that every change was delivered, for each item first in order. Between two claims of a partition, a
+// consumer was told each change once, in order.
 func (w *world) audit() {
 	w.t.Helper()
 	w.mu.Lock()
@@ -234,8 +234,8 @@ func (w *world) audit() {
 // errDead is what every call of a process that was killed returns.
 var errDead = errors.New("killed")
 
-// A mortal is the way of one process to the stream and to the leases: it is killed at the call of a number, before it is
-// made or before its result is known. Each call may take some time.
+// A mortal is the way of one process to the stream and to the leases. The process is killed at the call of a number,
+// before it is made or before its result is known. Each call may take some time.
 type mortal struct {
 	store.Streamer
 	stream.Leases

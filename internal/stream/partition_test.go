@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/stream"
 )
 
-// TestParentsFirst has shards that split and end. A child waits for its parent, and not for one that nobody knows.
+// TestParentsFirst has shards that split and end. A child waits for its parent, and not for an unknown one.
 func TestParentsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)
@@ -127,8 +127,8 @@ func TestBalance(t *testing.T) {
 	})
 }
 
-// TestNamedAgain stops a consumer in good order, which had to wait for its share, and starts it again under its name: it
-// waits for its share as it did the first time.
+// TestNamedAgain stops a consumer in good order, which had to wait for its share, and starts it again under its name.
+// It waits for its share as it did the first time.
 func TestNamedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)
@@ -150,8 +150,8 @@ func TestNamedAgain(t *testing.T) {
 	})
 }
 
-// TestUnreadableLease spoils the lease of one partition: the others are read, also by a consumer that comes later, and the
-// partition itself once the record is deleted.
+// TestUnreadableLease spoils the lease of one partition. The others are read, also by a consumer that comes later. The
+// partition itself is read once the record is deleted.
 func TestUnreadableLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)

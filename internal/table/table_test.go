@@ -381,7 +381,7 @@ func TestReadsAndDeletes(t *testing.T) {
 	}
 }
 
-// TestLookUp has an item go between the query of the index and the read of the table.
+// TestLookUp deletes an item between the query of the index and the read of the table.
 func TestLookUp(t *testing.T) {
 	s := newStore(t)
 	tab := newTable(s, table.Options{})

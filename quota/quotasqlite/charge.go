@@ -70,8 +70,8 @@ func (d *db) pruneAndCheck(ctx context.Context, c quota.Charge) error {
 }
 
 // peek decides from one statement per name and without a lock. It reports
-// whether that was possible: not where rows have aged out or the clock was set
-// back, nor for two names, which it would not see at one instant.
+// whether that was possible. It is not where rows have aged out or the clock
+// was set back, nor for two names, which peek would not see at one instant.
 func (d *db) peek(ctx context.Context, c *quota.Charge) (decided bool, err error) {
 	if c.Key != "" {
 		return false, nil
@@ -85,9 +85,9 @@ func (d *db) peek(ctx context.Context, c *quota.Charge) (decided bool, err error
 	return true, w.admit(c)
 }
 
-// Reserve decides and records in one transaction. Where the last one was
-// refused it looks without the lock first: a refusal is as good from there, and
-// callers who wait for room do not hold up those who give it back.
+// Reserve decides and records in one transaction. Where the last decision was a
+// refusal, it looks without the lock first. A refusal is as good from there,
+// and callers who wait for room do not hold up those who give it back.
 func (d *db) Reserve(ctx context.Context, c quota.Charge) (quota.Ticket, error) {
 	if d.refused.Load() {
 		var refused error
@@ -206,8 +206,8 @@ func (d *db) windows(ctx context.Context, c *quota.Charge) ([]window, error) {
 	return out, nil
 }
 
-// bringTo drops the rows of a name that have aged out, and lets those of a
-// future, from before the clock was set back, count from now.
+// bringTo drops the rows of a name that have aged out. Rows in the future,
+// which come from before the clock was set back, count from now.
 func (d *db) bringTo(ctx context.Context, sc quota.Scope, name string, now int64) error {
 	for _, step := range []struct {
 		stmt int

@@ -8,10 +8,11 @@
 //
 // Several processes may share a file. Every decision and its record are one
 // transaction that takes SQLite's write lock first, so what all processes admit
-// together never exceeds a quota; a process that finds the lock taken tries
-// again until its context ends, and never reports that the file is busy. The
-// file is in WAL mode and is not synced on every commit: the crash of a process
-// loses nothing, that of the machine perhaps the last moments, and neither
+// together never exceeds a quota. A process that finds the lock taken tries
+// again until its context ends, and never reports that the file is busy.
+//
+// The file is in WAL mode and is not synced on every commit. The crash of a
+// process loses nothing, that of the machine perhaps the last moments. Neither
 // leaves a broken file. It must be on a local disk.
 package quotasqlite
 

@@ -36,8 +36,8 @@ func smallFile(tb testing.TB) []byte {
 	return data
 }
 
-// FuzzFile overwrites a part of a whole file, or cuts it: opening and using it
-// gives errors or a state within what can be, and never a panic.
+// FuzzFile overwrites a part of a whole file, or cuts it. Opening and using it
+// gives errors or a possible state, and never a panic.
 func FuzzFile(f *testing.F) {
 	whole := smallFile(f)
 	f.Add(uint32(0), []byte{}, uint32(0))

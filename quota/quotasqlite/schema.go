@@ -11,9 +11,9 @@ import (
 
 // The tables of a scope. Keys have the same tables as models under a prefix.
 // The tables quotas, requests, tokens and daily with their indexes are a layout
-// that other programs read and write; what is added to it are columns with
-// defaults, the totals, and the triggers that keep the totals right whoever
-// writes. Timestamps are nanoseconds of Unix time.
+// that other programs read and write. This package adds columns with defaults,
+// the totals, and the triggers that keep the totals right for every writer.
+// Timestamps are nanoseconds of Unix time.
 const scopeSchema = `
 CREATE TABLE IF NOT EXISTS {p}quotas (
 	model   TEXT PRIMARY KEY,

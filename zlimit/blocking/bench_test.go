@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkOverhead makes the same calls with and without a context, in turns, and reports the median of what one costs
-// more without: two calls that are decided in memory, and one that reaches the store.
+// more without. Two calls are decided in memory, and one reaches the store.
 func BenchmarkOverhead(b *testing.B) {
 	l := open(b, "memory:", zlimit.WithRejectionCache(time.Hour), zlimit.WithClock(stopped))
 	limits := []zlimit.Limit{zlimit.PerMinute("tpm", 1e12)}

@@ -10,15 +10,15 @@ import (
 )
 
 // A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
-// wins as a whole: the entity's for the resource, the entity's for every resource ([zlimit.DefaultResource]), the
-// resource's, the system's. Changes reach every process within its [zlimit.WithConfigTTL], and the process that makes
-// them at once. It is safe for concurrent use.
+// wins as a whole. The order is the entity's for the resource, the entity's for every resource
+// ([zlimit.DefaultResource]), the resource's, the system's. Changes reach every process within its
+// [zlimit.WithConfigTTL], and the process that makes them at once. It is safe for concurrent use.
 //
-// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read, of
-// the level and an audit event, and of a registry where a level comes or goes; a lost race costs both again. Each of
-// the two or three items costs two write units per KB, and the indexes one for the event, two more for a new level of
-// an entity and one for another new level. Deleting what is not there costs the read. Limits are validated before any
-// of it: whole seconds as periods, at most 16 limits.
+// Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read. The
+// transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
+// again. Each of the two or three items costs two write units per KB. The indexes cost one for the event, two more for
+// a new level of an entity, and one for another new level. Deleting a level that does not exist costs the read. Limits
+// are validated before any of it: whole seconds as periods, at most 16 limits.
 type LimitService struct {
 	core    *zlimit.LimitService
 	timeout callTimeout
@@ -119,16 +119,15 @@ func (s *LimitService) EntitiesWithSeq(resource string) iter.Seq2[string, error]
 	})
 }
 
-// ResourcesWith returns the resources that some entity has limits of its own for, in alphabetical order;
-// [zlimit.DefaultResource] is one of them where it is used. It costs what a loop over [LimitService.ResourcesWithSeq]
-// costs; an error leaves nothing of the list.
+// ResourcesWith returns the resources that any entity has limits of its own for, in alphabetical order. It costs what a
+// loop over [LimitService.ResourcesWithSeq] costs; an error leaves nothing of the list.
 func (s *LimitService) ResourcesWith() ([]string, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return collect(s.core.ResourcesWith(ctx))
 }
 
-// ResourcesWithSeq yields the resources that some entity has limits of its own for, in alphabetical order;
+// ResourcesWithSeq yields the resources that any entity has limits of its own for, in alphabetical order.
 // [zlimit.DefaultResource] is one of them where it is used. It costs one read.
 func (s *LimitService) ResourcesWithSeq() iter.Seq2[string, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[string, error] {

@@ -10,7 +10,7 @@ import (
 )
 
 // An EntityService keeps the records of the entities of a namespace. An entity needs no record to be limited, nor to
-// have limits of its own; it needs one to have a parent. The parent of an entity never changes. It is safe for
+// have limits of its own. It needs one to have a parent. The parent of an entity never changes. It is safe for
 // concurrent use.
 //
 // A process that has used an entity before learns of a record that another one writes within its
@@ -24,11 +24,13 @@ type EntityService struct {
 // and with it and its own parents the entity makes a chain of at most 8.
 //
 // It returns [zlimit.ErrEntityExists] for an ID that has a record, [zlimit.ErrEntityNotFound] when the parent has none,
-// and a [*zlimit.ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event, two
-// write units per KB each, and one for the index of each; with a parent one write unit for an index more, three for the
-// item that says so under the parent's key, two write units per KB of the parent's record, which counts its children,
-// one for its index where it has a parent, and a consistent read of each entity of the chain. The first change within
-// [zlimit.WithConfigTTL] reads one item more.
+// and a [*zlimit.ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event: two
+// write units per KB each, and one for the index of each. The first change within [zlimit.WithConfigTTL] reads one item
+// more. A parent costs in addition:
+//   - one write unit for an index more;
+//   - three for the item that lists the child under the parent's key;
+//   - two per KB of the parent's record, which counts its children, and one for its index where it has a parent;
+//   - a consistent read of each entity of the chain.
 func (s *EntityService) Create(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -51,7 +53,7 @@ func (s *EntityService) Children(id string) ([]zlimit.Entity, error) {
 }
 
 // ChildrenSeq yields the entities whose parent is the one given, in the order of their IDs. It reads an index page by
-// page as the loop goes on, half a read unit per 4 KB; the index may be moments behind.
+// page as the loop goes on, at half a read unit per 4 KB. The index may be moments behind.
 func (s *EntityService) ChildrenSeq(id string) iter.Seq2[zlimit.Entity, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Entity, error] {
 		return s.core.Children(ctx, id)
@@ -69,8 +71,8 @@ func (s *EntityService) Buckets(id string) ([]zlimit.Bucket, error) {
 // BucketsSeq yields the buckets of an entity, in the order of their resources. A resource that the entity has not used
 // yet has no bucket: [RateLimiter.Available] tells what it would have.
 //
-// It reads an index page by page as the loop goes on, half a read unit per 4 KB of keys, and 100 items at a time
-// consistently, a read unit per 4 KB of each; the index may be moments behind.
+// It reads an index page by page as the loop goes on, at half a read unit per 4 KB of keys. It reads 100 items at a
+// time consistently, at a read unit per 4 KB of each. The index may be moments behind.
 func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Bucket, error] {
 		return s.core.Buckets(ctx, id)
@@ -78,21 +80,25 @@ func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 }
 
 // Delete deletes the record of an entity and everything that belongs to it: its limits, buckets and usage. Its audit
-// events stay. An entity without a record is deleted in the same way; [zlimit.ErrEntityNotFound] says that nothing was
-// there at all.
+// events stay. An entity without a record is deleted in the same way; [zlimit.ErrEntityNotFound] says that it had
+// nothing at all.
 //
-// An entity with children is not deleted: [zlimit.ErrEntityHasChildren]. A deletion and the creation of a child do not
-// both succeed, whichever is first. What is deleted goes in an order that leaves the record for last, so that a
-// deletion that was interrupted is finished by calling Delete again. A request that comes meanwhile, or later, starts a
-// new bucket of full limits: revoke what lets the entity in first.
+// An entity with children is not deleted, which is [zlimit.ErrEntityHasChildren]. A deletion and the creation of a
+// child do not both succeed, whichever is first. Delete leaves the record for last, so that calling it again finishes
+// an interrupted deletion. A request that comes meanwhile, or later, starts a new bucket of full limits, so revoke the
+// access of the entity first.
 //
-// It costs a consistent read of all items under the entity's key, a read and a transaction for each resource with
-// limits of its own, see [LimitService], a consistent read of the bucket of each resource that has limits, that the
-// entity has limits or usage of, or that this process has seen it use, and a write unit per KB and index entry of each
-// bucket and usage snapshot, 25 to a call; then a transaction of the record and its event, and with a parent of the
-// item that says so under the parent's key, two write units and one for an index. Children are looked for by a
-// consistent query under the entity's key, and twice by one of an index. The index, which may be moments behind, finds
-// a bucket of another resource, and a child that another program created.
+// It costs:
+//   - a consistent read of all items under the entity's key;
+//   - a read and a transaction for each resource with limits of its own, see [LimitService];
+//   - a consistent read of the bucket of each resource that has limits, that the entity has limits or usage of, or that
+//     this process has seen it use;
+//   - a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
+//   - a transaction of the record and its event, and with a parent also of the item that lists the entity under the
+//     parent's key, two write units and one for an index;
+//   - for the children a consistent query under the entity's key, and two queries of an index.
+//
+// The index, which may be moments behind, finds a bucket of another resource, and a child that another program created.
 func (s *EntityService) Delete(id string) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -110,9 +116,9 @@ func (s *EntityService) List(q zlimit.EntityQuery) ([]zlimit.Entity, error) {
 // ListSeq yields the entities of the namespace that have a record, in the order of their IDs. A list that was left goes
 // on with [zlimit.EntityQuery.After], the ID of the last entity that it yielded.
 //
-// It reads as the loop goes on, and may be moments behind: half a read unit per 4 KB of an index, some 30 entries,
-// which has an entry for each record, for each level of limits and for each usage snapshot of an entity; and half a
-// unit per 4 KB of each record, 100 to a call. The loop ends with an error, if there is one.
+// It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, some 30
+// entries, and half a unit per 4 KB of each record, 100 to a call. The index has an entry for each record, for each
+// level of limits and for each usage snapshot of an entity. An error ends the loop.
 func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Entity, error] {
 		return s.core.List(ctx, q)
@@ -120,28 +126,27 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 }
 
 // Update replaces the name and the metadata of an entity, and returns the entity as it is then. It takes an entity as
-// [EntityService.Get] returned it, with another name or other metadata: Version and CreatedAt say which state of the
+// [EntityService.Get] returned it, with another name or other metadata. Version and CreatedAt say which state of the
 // entity was changed. An empty name stands for the ID. Parent and cascade stay as they are, and must be those of the
 // entity.
 //
-// It returns [zlimit.ErrEntityChanged] when the entity was updated since, or was deleted and created again; read it
-// again and start over. It returns [zlimit.ErrEntityNotFound] for an entity without a record, and a
+// It returns [zlimit.ErrEntityChanged] when the entity was updated since, or was deleted and created again. The caller
+// reads it again and starts over. It returns [zlimit.ErrEntityNotFound] for an entity without a record, and a
 // [*zlimit.ValidationError] for what breaks a rule. It costs a consistent read, and a transaction of the record and an
-// audit event: two write units per KB each, one for the index of the event, and one per KB of the record for its index
-// where it has a parent. Where nothing is to change it costs the read. The first change within [zlimit.WithConfigTTL]
-// reads one item more.
+// audit event. The two cost two write units per KB each, and one for the index of the event. A record with a parent
+// costs one more per KB for its index. Where nothing is to change Update costs the read. The first change within
+// [zlimit.WithConfigTTL] reads one item more.
 func (s *EntityService) Update(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Update(ctx, e)
 }
 
-// Ensure returns the entity of an ID, and creates it when it has no record: what an application calls for the entities
-// that it cannot do without. An entity that is there keeps its name and metadata; [EntityService.Update] changes them.
+// Ensure returns the entity of an ID, and creates it when it has no record. An application calls it for the entities
+// that it cannot do without. An existing entity keeps its name and metadata; [EntityService.Update] changes them.
 //
-// It returns [zlimit.ErrEntityExists] when the entity is there with another parent, or cascades otherwise, and the
-// other errors of [EntityService.Create]. It costs a consistent read, and what Create costs when the entity was not
-// there.
+// It returns [zlimit.ErrEntityExists] when the entity exists with another parent, or cascades otherwise, and the other
+// errors of [EntityService.Create]. It costs a consistent read, and what Create costs when it creates the entity.
 func (s *EntityService) Ensure(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

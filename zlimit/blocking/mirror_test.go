@@ -14,8 +14,8 @@ var own = map[string]bool{"RateLimiter.WithTimeout": true, "Lease.Close": true}
 // A mirror knows which type stands for which of package zlimit.
 type mirror map[reflect.Type]reflect.Type
 
-// TestMirrorsEveryMethod compares the method sets of the facade and package zlimit: for each method there is one with the
-// same parameters and results but for contexts, for each list two, and nothing else.
+// TestMirrorsEveryMethod compares the method sets of the facade and package zlimit. Each method has one with the same
+// parameters and results but for contexts, each list has two, and the facade has nothing else.
 func TestMirrorsEveryMethod(t *testing.T) {
 	m := mirror{
 		reflect.TypeFor[*zlimit.RateLimiter](): reflect.TypeFor[*RateLimiter](),

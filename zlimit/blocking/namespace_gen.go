@@ -14,9 +14,9 @@ import (
 //
 // A name leads to an ID, and every key begins with the ID. Deleting a namespace takes the name away and keeps the
 // items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
-// in a namespace has its ID and is not disturbed by any of that: it goes on to read and write, and what it writes is
-// there after a recovery. It should be closed before a purge: what it writes afterwards stays, until the ID is purged
-// again. Audit events belong to a namespace; what happens to namespaces themselves has none.
+// in a namespace has its ID, and is not disturbed by any of that. It goes on to read and write, and a recovery keeps
+// what it writes. Close it before a purge, since what it writes afterwards stays until the ID is purged again. Audit
+// events belong to a namespace; what happens to namespaces themselves has none.
 type NamespaceService struct {
 	core    *zlimit.NamespaceService
 	timeout callTimeout
@@ -80,8 +80,8 @@ func (s *NamespaceService) Delete(name string) (zlimit.Namespace, error) {
 }
 
 // Recover gives a deleted namespace its name back, with everything in it. It returns [zlimit.ErrNamespaceNotFound] for
-// an ID that is not registered, and [zlimit.ErrNamespaceState] when the namespace is not deleted, when its purge has
-// begun, or when a new namespace has taken the name. It costs one read and a transaction of two items: four write
+// an ID that is not registered. It returns [zlimit.ErrNamespaceState] when the namespace is not deleted, when its purge
+// has begun, or when a new namespace has taken the name. It costs one read and a transaction of two items: four write
 // units, and one for an index.
 func (s *NamespaceService) Recover(id string) (zlimit.Namespace, error) {
 	ctx, cancel := s.timeout.context()

@@ -70,7 +70,7 @@ func (l *loader) program(pair document.Pair) *Program {
 	return p
 }
 
-// action is the form of an action. A wildcard would allow what nobody has looked at.
+// action is the form of an action. A wildcard would allow actions without a review.
 var action = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
 
 // actions reads a list of actions in the order of the alphabet.

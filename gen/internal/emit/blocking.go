@@ -33,9 +33,9 @@ func Blocking(f *facade.Facade) (map[string][]byte, error) {
 	return files, nil
 }
 
-// blocking is a file of package blocking in the making. In its hand-written files the package has callTimeout, whose
-// method context returns the context of a call, and defaultTimeout; collect, which returns what an iterator yields; and
-// steps, which bounds the steps of one.
+// blocking is a file of package blocking in the making. The hand-written files of the package have callTimeout, whose
+// method context returns the context of a call, and defaultTimeout. They also have collect, which returns what an
+// iterator yields, and steps, which bounds the steps of one.
 type blocking struct {
 	*file
 	core *types.Package

@@ -20,8 +20,8 @@ var stackText string
 
 const callsFile = "spec/calls.yaml"
 
-// Stack returns the CloudFormation template of a deployment by its path in the module. What the table holds, which of its
-// changes the aggregator is given, and which keys and actions the policies name follows from the schema and the calls.
+// Stack returns the CloudFormation template of a deployment by its path in the module. The schema and the calls decide
+// what the table holds, which of its changes the aggregator gets, and which keys and actions the policies name.
 func Stack(s *schema.Schema, c *calls.Calls) (map[string][]byte, error) {
 	d := stackData{schema: s, calls: c}
 	parsed, err := template.New("stack.yaml").Delims("[[", "]]").Option("missingkey=error").Parse(stackText)
@@ -80,8 +80,8 @@ func (d *stackData) Expiries(record string) (string, error) {
 	})
 }
 
-// filter returns the pattern of an event source for the changes of a record, by the literal part of its sort key: no other
-// record has a sort key that begins so.
+// filter returns the pattern of an event source for the changes of a record. It matches the literal part of the
+// record's sort key, since no other record has a sort key that begins so.
 func (d *stackData) filter(record string, more map[string]any) (string, error) {
 	r := d.record(record)
 	if r == nil {
@@ -286,7 +286,7 @@ func (w word) Program() string { return w.Lower() }
 // Throttles are the kinds of calls that DynamoDB throttles.
 func (d *stackData) Throttles() []word { return []word{"Read", "Write"} }
 
-// Policies are the programs that there are policies for.
+// Policies are the programs that have policies.
 func (d *stackData) Policies() []word { return []word{"Acquire", "Full", "Read"} }
 
 // A role is one that programs and people of the account take on.

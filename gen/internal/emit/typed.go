@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/limits"
 )
 
-// Typed returns a Go file of an application's package, generated from a declaration of the name given: a type for what
-// is consumed of each resource, constants for the names, and the limits as they are declared.
+// Typed returns a Go file of an application's package, generated from a declaration of the name given. The file has a
+// type for what is consumed of each resource, constants for the names, and the limits as they are declared.
 func Typed(d *limits.Declaration, pkg, source string) ([]byte, error) {
 	f := &file{NewFile(pkg)}
 	f.HeaderComment("// " + header(source))

@@ -47,8 +47,8 @@ func docs(files []*ast.File) map[token.Pos]string {
 	return found
 }
 
-// doc returns the comment of a declaration as it reads in the facade: a paragraph to a line, links to shared types with
-// the core's name, and nothing about contexts.
+// doc returns the comment of a declaration as it reads in the facade. A paragraph is one line, links to shared types
+// have the core's name, and nothing is about contexts.
 func (a *analysis) doc(object types.Object, name string) string {
 	text := phrases.Replace(unwrap(a.docs[object.Pos()]))
 	if text == "" {

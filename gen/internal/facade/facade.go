@@ -292,8 +292,8 @@ func (a *analysis) results(f *Func, object *types.Func, name string) {
 	f.Results = object.Signature().Results()
 }
 
-// callback returns the type that a callback is about: one that takes a context and a pointer to it, and returns nothing
-// that has to be mirrored; nil for other types.
+// callback returns the type whose pointer a callback takes, after a context. It returns nil for a function of another
+// form, or one that returns something that has to be mirrored.
 func (a *analysis) callback(t types.Type) *Type {
 	signature, ok := t.(*types.Signature)
 	if !ok || signature.Params().Len() != 2 || signature.Variadic() || a.concerns(signature.Results()) {

@@ -243,8 +243,8 @@ type Operation struct {
 	Clauses []*Clause
 }
 
-// KeyAttributes returns the attributes that follow from the key of a record: those that repeat a field, and the index
-// entries whose existence depends on nothing else.
+// KeyAttributes returns the attributes that follow from the key of a record. They are those that repeat a field, and
+// the index entries whose existence depends on nothing else.
 func (r *Record) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
 	for _, a := range r.Attributes {
 		if a.From != nil {

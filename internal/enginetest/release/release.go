@@ -1,5 +1,5 @@
-// Package release pins the DynamoDB engine that the tests run against: its
-// version, the npm package that carries it on each platform, and the hash that
+// Package release pins the DynamoDB engine that the tests run against. It has
+// the engine's version, the npm package for each platform, and the hash that
 // package must have.
 package release
 

@@ -63,7 +63,7 @@ func stores(t *testing.T) (all []embedded, engine store.Store) {
 // cases is the number of sequences; each has about 25 writes.
 const cases = 300
 
-// TestInterpretersAgree does the same random writes on all stores: each is applied by all, or fails its condition on
+// TestInterpretersAgree does the same random writes on all stores. Each is applied by all, or fails its condition on
 // all, or is refused by all, with the same images, and leaves the same items.
 func TestInterpretersAgree(t *testing.T) {
 	all, engine := stores(t)

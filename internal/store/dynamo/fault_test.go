@@ -91,7 +91,7 @@ func counted(t *testing.T, s store.Store, faults *enginetest.Faults, k store.Key
 	return n
 }
 
-// TestFaults hits each kind of call with each fault, once and for good, and pins what the error says, how many requests
+// TestFaults hits each kind of call with each fault, once and for good. It pins what the error says, how many requests
 // were made, and how often the write happened.
 func TestFaults(t *testing.T) {
 	for way, options := range ways {

@@ -224,7 +224,7 @@ func TestCancellationReasons(t *testing.T) {
 		}
 	}
 
-	// The answer to a repetition while the first attempt is still at work: nobody knows yet.
+	// The answer to a repetition while the first attempt is still at work: the outcome is not known yet.
 	s, sent := scripted(reply{status: 500, body: exception("InternalServerError")}, reply{status: 400, body: exception("TransactionInProgressException")})
 	_, err := s.Transact(t.Context(), []store.Write{count(t, one), count(t, two)})
 	expectVerdict(t, "a transaction in progress", err, unknown)

@@ -120,8 +120,8 @@ func calls(t *testing.T) map[string]func(context.Context, *dynamo.Store) error {
 	}
 }
 
-// TestRequestsAreThoseOfTheSDK compares the requests of both ways, header by header, and the signature of the wire path
-// with the one that the SDK's signer makes for the same request.
+// TestRequestsAreThoseOfTheSDK compares the requests of both ways, header by header. It compares the signature of the
+// wire path with the one that the SDK's signer makes for the same request.
 func TestRequestsAreThoseOfTheSDK(t *testing.T) {
 	session := with(staticKey, func(c *aws.Credentials) { c.SessionToken = "token/+=" })
 	account := with(session, func(c *aws.Credentials) { c.AccountID = "123456789012" })
@@ -436,8 +436,8 @@ func TestResultsAreReadAlike(t *testing.T) {
 	}
 }
 
-// TestWrongChecksum has replies that were changed on their way. The SDK takes them, with a warning to its logger; the wire
-// path does not: a write may have happened, and its image is not to be trusted.
+// TestWrongChecksum has replies that were changed on their way. The SDK takes them, with a warning to its logger. The
+// wire path does not, since a write may have happened, and its image is not to be trusted.
 func TestWrongChecksum(t *testing.T) {
 	for _, test := range []reply{
 		{status: 200, body: `{"Attributes":{"n":{"N":"1"}}}`, header: []string{"X-Amz-Crc32", "1"}},
@@ -585,7 +585,7 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestLateReader has a transport go on to read a request after its reply: it must not see the next one.
+// TestLateReader lets a transport go on to read a request after its reply. It must not see the next one.
 func TestLateReader(t *testing.T) {
 	var kept []io.Reader
 	s := dynamo.New(storeClient(roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -30,7 +30,7 @@ func ready(t *testing.T) *Store {
 	return s
 }
 
-// sound checks that the parts of a table that nobody uses agree with each other.
+// sound checks that the parts of a table that is not in use agree with each other.
 func sound(t *testing.T, s *Store) {
 	t.Helper()
 	table := s.table.Load()
@@ -90,7 +90,7 @@ func sound(t *testing.T, s *Store) {
 	}
 }
 
-// TestEverythingAtOnce has goroutines do every sort of call on a few items, and then looks whether the table is sound.
+// TestEverythingAtOnce lets goroutines do every sort of call on a few items, and then looks whether the table is sound.
 func TestEverythingAtOnce(t *testing.T) {
 	s := ready(t)
 	if err := s.StartStream(t.Context()); err != nil {

@@ -73,7 +73,7 @@ func (s *Store) Setup(ctx context.Context) error {
 	return nil
 }
 
-// Ping looks whether the table is there.
+// Ping looks whether the table exists.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := s.begin(ctx)
 	return failure("ping", err)

@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestLogAndItemTogether has the write of an item fail once its change is logged: neither is there.
+// TestLogAndItemTogether lets the write of an item fail once its change is logged. Neither is kept.
 func TestLogAndItemTogether(t *testing.T) {
 	s, err := OpenMemory(store.Table{})
 	if err != nil {

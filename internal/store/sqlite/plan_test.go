@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestContinuedQueriesSeek looks at SQLite's plans of queries that continue: the search must begin where the last page
+// TestContinuedQueriesSeek looks at SQLite's plans of queries that continue. The search must begin where the last page
 // ended, or each page reads again what the pages before it returned.
 func TestContinuedQueriesSeek(t *testing.T) {
 	global := store.Index{Name: "global", PK: "gpk", SK: "gsk"}

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// work sets the store up, waits for a line of input, and counts an item up in steps that each hold only if nobody else
-// counted since. It prints a line for each step that was done.
+// work sets the store up, waits for a line of input, and counts an item up in steps. Each step holds only if no other
+// process counted since. It prints a line for each step that was done.
 func work(job string) error {
 	parts := strings.Split(job, "|")
 	steps, _ := strconv.Atoi(parts[1])

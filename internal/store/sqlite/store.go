@@ -128,7 +128,7 @@ func newStore(table store.Table, options []Option) (*Store, error) {
 // Partitioned returns false: all keys share one writer.
 func (s *Store) Partitioned() bool { return false }
 
-// Ping opens the database, if it is not open, and looks whether the schema is there.
+// Ping opens the database, if it is not open, and looks whether the schema exists.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.view(ctx, "ping", func(ctx context.Context, c *conn) error { return c.check(ctx) })
 }

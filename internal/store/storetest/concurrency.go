@@ -100,7 +100,7 @@ func testTransact(t *testing.T, s store.Store) {
 	}
 }
 
-// testCounter has goroutines count one item up, each step under the condition that nobody else has since.
+// testCounter lets goroutines count one item up, each step under the condition that no other has since.
 func testCounter(t *testing.T, s store.Store) {
 	const callers, steps = 8, 25
 	put(t, s, key, "n", 0, "all", 0)
@@ -153,7 +153,7 @@ func testCounter(t *testing.T, s store.Store) {
 	}
 }
 
-// testTransfer has goroutines move amounts between items in transactions, and a reader watch.
+// testTransfer runs goroutines that move amounts between items in transactions, and a reader that watches.
 func testTransfer(t *testing.T, s store.Store) {
 	const accounts, each, callers, steps = 4, 50, 6, 15
 	at := func(i int) store.Key { return store.Key{PK: fmt.Sprint("account", i), SK: "s"} }

@@ -1,5 +1,5 @@
-// Package cfn is as much of CloudFormation as the tests of package stack need: what a template comes to with parameters,
-// and a service that keeps stacks, with the failures that a test asks for.
+// Package cfn is as much of CloudFormation as the tests of package stack need. It resolves a template with parameters,
+// and has a service that keeps stacks, with the failures that a test asks for.
 package cfn
 
 import (

@@ -73,7 +73,7 @@ func (a *app) printCapacity(c zlimit.Capacity) error {
 	return l.print(a)
 }
 
-// noBuckets says that nobody has a bucket of a resource.
+// noBuckets says that no entity has a bucket of a resource.
 func noBuckets(resource string) string { return "no entity has a bucket of resource " + resource }
 
 // printBuckets prints one row for each limit of each bucket.

@@ -43,8 +43,8 @@ func TestScriptsOnHistory(t *testing.T) {
 	testscript.Run(t, p)
 }
 
-// fillHistory makes changes, uses limits, and writes what an aggregator would have summed up: of entity acme a curve of
-// hours, days and months, of globex a day here and there, of initech a day without requests.
+// fillHistory makes changes, uses limits, and writes what an aggregator would have summed up. Entity acme has a curve
+// of hours, days and months, globex a day here and there, and initech a day without requests.
 func fillHistory(t testscript.T, path string) (err error) {
 	ctx := context.Background()
 	s, err := zlimit.SQLite(path)

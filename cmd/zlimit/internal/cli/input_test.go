@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestBadInput shows that bad input of every kind is one line that says what is wrong, exits with 2, and leaves no trace
-// of having been here.
+// TestBadInput shows that bad input of every kind is one line that says what is wrong, exits with 2, and leaves no
+// trace.
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	db := filepath.Join(dir, "limits.db")
@@ -168,7 +168,7 @@ func TestHelp(t *testing.T) {
 	walk((&app{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}).root())
 }
 
-// brokenPipe is a writer that nobody reads.
+// brokenPipe is a writer without a reader.
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }

@@ -242,7 +242,7 @@ func TestSimulateNeedsATable(t *testing.T) {
 	}
 }
 
-// TestOutageIsAFailure asks a table on an endpoint that nobody listens to.
+// TestOutageIsAFailure asks a table on an endpoint without a listener.
 func TestOutageIsAFailure(t *testing.T) {
 	const dsn = "dynamodb:limits?region=us-east-1&endpoint=http://127.0.0.1:1"
 	for _, args := range [][]string{

@@ -34,8 +34,8 @@ const (
 // A rowsOf reads a list.
 type rowsOf[T any] func(context.Context, *zlimit.RateLimiter) iter.Seq2[T, error]
 
-// lookThrough prints a list of a store. It is to look what looking at a list is to looking at one thing: input that breaks
-// a rule is found first, and no file is created.
+// lookThrough prints a list of a store. As look does for one thing, it finds input that breaks a rule first, and
+// creates no file.
 func lookThrough[T any](ctx context.Context, a *app, dsn string, rows rowsOf[T], s *stream[T]) error {
 	first := func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 		for _, err := range rows(ctx, l) {

@@ -53,8 +53,8 @@ func (r *readout) snapshots() iter.Seq2[zlimit.Snapshot, error] {
 	}
 }
 
-// TestLongListsStream prints a list of 100,000 rows: no more than some thousands of them are read between two writes, and
-// the result is that of a short list.
+// TestLongListsStream prints a list of 100,000 rows. No more than some thousands of them are read between two writes,
+// and the result is that of a short list.
 func TestLongListsStream(t *testing.T) {
 	q := zlimit.UsageQuery{Entity: "e", Window: zlimit.Hourly}
 	for _, test := range []struct {

@@ -95,8 +95,8 @@ func TestTimeRangesThatAreNone(t *testing.T) {
 	}
 }
 
-// FuzzParseMoment parses texts: what is a time comes back from the form in which it is written, and no text is both a time
-// and an age.
+// FuzzParseMoment parses texts. A time comes back from the form in which it is written, and no text is both a time and
+// an age.
 func FuzzParseMoment(f *testing.F) {
 	for _, text := range []string{
 		"now", "today", "2026-03", "2026-03-01", "2026-03-01T15:04", "2026-03-01T15:04:05", "2026-03-01T15:04:05Z",

@@ -1,0 +1,152 @@
+package protocol
+
+import (
+	"context"
+	"math"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// An item counts its writes, so that two images tell how many came between them. What this process did not write itself,
+// others did: a plan that was made from an image, and holds for no other state of the item, is lost with the probability
+// that one of them came since.
+
+// A traffic is what images tell of the writes of one item. It is safe for concurrent use.
+type traffic struct {
+	mu sync.Mutex
+	tally
+}
+
+// A tally is what a traffic holds.
+type tally struct {
+	known  bool
+	guess  bool  // others and span are of a single image
+	count  int   // shards of the bucket, by which the item was as busy
+	at     int64 // when the item was last seen, epoch milliseconds
+	writes int64 // that it had counted then
+	own    int64 // writes that this process sent since, and that were not refused
+
+	others float64 // writes of other processes in the time, of which what is long ago counts less
+	span   float64 // the time, milliseconds
+}
+
+// memory is the time after which what was seen counts half, milliseconds. Where images are further apart, each counts as
+// much as all before it.
+const memory = 1000
+
+// sent notes a write of this process before it is sent, refused that it was not done.
+func (t *traffic) sent()    { t.add(1) }
+func (t *traffic) refused() { t.add(-1) }
+
+func (t *traffic) add(n int64) {
+	t.mu.Lock()
+	t.own += n
+	t.mu.Unlock()
+}
+
+// see notes an image, or one that was seen again. Of an item that another process made, the first image tells how long ago
+// it was written last.
+func (t *traffic) see(i *image, at int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !i.exists {
+		t.tally = tally{}
+		return
+	}
+	writes := i.Writes() / millis
+	if !t.known || t.count != i.Count() || writes < t.writes { // fewer writes are those of another item of the key
+		first := !t.known && t.own == 0
+		t.tally = tally{known: true, count: i.Count(), at: at, writes: writes}
+		if age := at - i.RefilledAt; first && age >= 0 {
+			t.guess, t.others, t.span = true, 1, float64(age)
+		}
+		return
+	}
+	if at < t.at {
+		return // by a clock that was set back
+	}
+	elapsed := float64(at - t.at)
+	kept := math.Exp2(-min(elapsed/memory, 1))
+	t.others = t.others*kept + float64(writes-t.writes-t.own)
+	t.span = t.span*kept + elapsed
+	t.guess, t.at, t.writes, t.own = false, at, writes, 0
+}
+
+// perMillisecond returns the writes of other processes in a millisecond.
+func (t *tally) perMillisecond() float64 {
+	if t.others <= 0 {
+		return 0
+	}
+	return t.others / max(t.span, 1)
+}
+
+// Bounds of a probability, as the number of writes that is expected: at 0.1 a tenth of the plans is lost. A read costs a
+// tenth of a write.
+const (
+	likelyWrites = 0.1
+	freshWrites  = 10
+	usual        = 4 // times the time over which the rate was measured
+)
+
+// isOutdated reports whether another process has probably written an item since it was last seen.
+func (t *traffic) isOutdated(now int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.perMillisecond()*float64(now-t.at) > likelyWrites
+}
+
+// isRefreshed reports whether others write an item so often that its stamp, which is not the one last seen, is probably
+// fresh: of the writes within the freshness one moves the stamp. An item that was not seen for longer than usual may have
+// become quiet meanwhile.
+func (t *traffic) isRefreshed(c *bucket.Config, now int64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rate, unseen := t.perMillisecond(), float64(now-t.at)
+	return !t.guess && rate*float64(c.Freshness) > freshWrites && rate*unseen > likelyWrites && unseen < usual*t.span
+}
+
+// lookFirst returns the last image of a shard. Before, it reads the shard when another process has probably written it
+// since: half a read unit in place of a write that is lost, which costs ten times as much. A read that is throttled tells
+// nothing.
+func (e *Engine) lookFirst(ctx context.Context, s *shard, from *image) (*image, error) {
+	if !from.exists || !s.traffic.isOutdated(e.now()) {
+		return from, nil
+	}
+	items, err := e.table.ReadEventually(ctx, s.key)
+	if IsThrottled(err) {
+		return from, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	next, err := e.decode(s, items[0], 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.glimpse(next), nil
+}
+
+// glimpse remembers an image that may be moments behind, unless a later one is remembered, and returns the later one.
+func (s *shard) glimpse(next *image) *image {
+	for {
+		last := s.image.Load()
+		if last != nil && (!next.exists || last.exists && !next.newer(last)) {
+			s.traffic.see(last, next.seenAt)
+			return last
+		}
+		if s.image.CompareAndSwap(last, next) {
+			s.traffic.see(next, next.seenAt)
+			return next
+		}
+	}
+}
+
+// Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably outdated,
+// so that whoever reads anyway can read it as well.
+func (e *Engine) Unseen(b *Bucket) (key store.Key, unseen bool) {
+	first := b.shard(0)
+	i := first.image.Load()
+	return first.key, i == nil || i.exists && first.traffic.isOutdated(e.now())
+}

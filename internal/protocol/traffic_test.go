@@ -1,0 +1,127 @@
+package protocol
+
+import (
+	"math"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// seen returns an image of an item with a number of writes and a refill stamp.
+func seen(writes, refilledAt int64) *image {
+	return &image{exists: true, State: bucket.State{
+		Limits:     []bucket.Limit{{Name: bucket.WriteUnits, Consumed: writes * millis}},
+		RefilledAt: refilledAt,
+	}}
+}
+
+// TestTraffic holds the rate that images tell of other processes against one that is known.
+func TestTraffic(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		every  int64 // milliseconds between images
+		others int64 // writes of others between two
+		own    int64 // of this process
+		want   float64
+	}{
+		{"this process alone", 10, 0, 1, 0},
+		{"this process alone, with writes under way", 10, 0, 7, 0},
+		{"others, often", 10, 5, 1, 0.5},
+		{"others, and this one seldom", 600_000, 300, 1, 0.0005},
+	} {
+		var tr traffic
+		tr.sent() // it creates the item
+		writes, at := int64(1), int64(1_000_000)
+		tr.see(seen(writes, at), at)
+		for range 2000 {
+			at += test.every
+			for range test.own {
+				tr.sent()
+			}
+			writes += test.others + test.own
+			tr.see(seen(writes, at), at)
+		}
+		if got := tr.perMillisecond(); math.Abs(got-test.want) > test.want/10 {
+			t.Errorf("%s: %v writes of others in a millisecond, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestTrafficInFlight has replies come late and out of order: what was sent counts from the moment it was sent, and what was
+// refused does not.
+func TestTrafficInFlight(t *testing.T) {
+	var tr traffic
+	tr.sent()
+	tr.see(seen(1, 0), 0)
+	for at := int64(1); at < 100; at++ {
+		tr.sent()
+		tr.sent()
+		tr.sent()
+		tr.see(seen(1+2*at, 0), at) // the third is under way, or was refused
+		tr.refused()
+	}
+	tr.see(seen(199, 0), 99)
+	if tr.isOutdated(200) {
+		t.Errorf("%v writes of others in a millisecond, and there are no others", tr.perMillisecond())
+	}
+}
+
+func TestTrafficOfTheFirstImage(t *testing.T) {
+	var tr traffic
+	tr.see(seen(40, 1000), 61_000) // was written a minute ago
+	if tr.isOutdated(62_000) || !tr.isOutdated(71_000) {
+		t.Errorf("an item that was written a minute ago is outdated after a second: %v, after ten: %v; want false and true",
+			tr.isOutdated(62_000), tr.isOutdated(71_000))
+	}
+	if c := (&bucket.Config{Freshness: 1 << 40}); tr.isRefreshed(c, 71_000) {
+		t.Error("a single image tells that a stamp is fresh")
+	}
+	tr.see(seen(41, 61_000), 121_000)
+	tr.sent()
+	tr.see(&image{}, 121_000)
+	if tr.isOutdated(1 << 50) {
+		t.Error("an item that is gone is outdated")
+	}
+}
+
+func TestTrafficIsRefreshed(t *testing.T) {
+	busy := func() *traffic {
+		var tr traffic
+		for at := int64(0); at <= 5000; at += 100 {
+			tr.see(seen(at, at), at) // a write in a millisecond
+		}
+		return &tr
+	}
+	for _, test := range []struct {
+		name      string
+		freshness int64
+		now       int64
+		want      bool
+	}{
+		{"a moment later", 600, 5100, true},
+		{"at once: the stamp is the one that was seen", 600, 5000, false},
+		{"a freshness shorter than ten writes", 9, 5100, false},
+		{"exact", 0, 5100, false},
+		{"much later: it may be quiet by now", 600, 65_000, false},
+	} {
+		if got := busy().isRefreshed(&bucket.Config{Freshness: test.freshness}, test.now); got != test.want {
+			t.Errorf("%s: isRefreshed() = %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestTrafficBeginsAnew divides an item, and puts another one in its place.
+func TestTrafficBeginsAnew(t *testing.T) {
+	for name, next := range map[string]*image{
+		"divided":     {exists: true, State: bucket.State{Shards: 2, Limits: seen(900, 0).Limits}},
+		"another one": seen(1, 0),
+	} {
+		var tr traffic
+		tr.see(seen(0, 0), 0)
+		tr.see(seen(800, 0), 1000)
+		tr.see(next, 1001)
+		if tr.isOutdated(61_000) {
+			t.Errorf("%s: the writes of the one before count", name)
+		}
+	}
+}
