@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -114,4 +113,3 @@ func tenant(r *http.Request) (string, error) {
 	}
 	return "", &httplimit.KeyError{Source: "header Authorization", Reason: "is not known"}
 }
-
