@@ -111,7 +111,7 @@ func (l *RateLimiter) ref(c ConfigLevel) configRef {
 type StoredConfig struct {
 	Level          ConfigLevel
 	Limits         []Limit
-	OnUnavailable  FailurePolicy // Inherit where the level does not say
+	OnUnavailable  FailurePolicy // of the system; Inherit where it does not say. That of another level stays as it is.
 	AuditRetention time.Duration // of the system; 0 for the default
 	// Version counts the writes of the level since it was created; 0 for a level without config. [ManagedService.Replace]
 	// sets it.
@@ -231,7 +231,10 @@ func (s *ManagedService) config(c ConfigLevel, item expr.Item) (StoredConfig, co
 	if err != nil {
 		return config, open, err
 	}
-	config.Limits, config.OnUnavailable, config.AuditRetention = found.limits, found.policy, open.auditRetention()
+	config.Limits, config.AuditRetention = found.limits, open.auditRetention()
+	if c.Source() == SourceSystem {
+		config.OnUnavailable = found.policy
+	}
 	config.Version = *open.version
 	config.Managed = item != nil && *open.managed == *open.version
 	return config, open, nil
@@ -502,10 +505,17 @@ func (s *ManagedService) Replace(
 
 // managed returns the writes that make a level what a file wants of it.
 func (s *LimitService) managed(c configRef, item expr.Item, open configItem, want *StoredConfig, by author) (*level, []store.Write, error) {
-	if want.IsZero() {
+	next := level{limits: want.Limits, policy: want.OnUnavailable}
+	if c.source != SourceSystem && *open.policy != "" {
+		policy, err := ParseFailurePolicy(*open.policy)
+		if err != nil {
+			return nil, nil, err
+		}
+		next.policy = policy
+	}
+	if want.IsZero() && next.policy == Inherit {
 		return s.remove(c, item, by)
 	}
-	next := level{limits: want.Limits, policy: want.OnUnavailable}
 	if err := next.check(c.source, "limits"); err != nil {
 		return nil, nil, err
 	}

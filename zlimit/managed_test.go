@@ -273,3 +273,30 @@ func TestCostsOfManaged(t *testing.T) {
 	measure("Set", 1, 1, 0, 0, func() error { _, err = l.Managed.Set(ctx); return err })
 	measure("Unlock", 1, 0, 1, 1, func() error { return l.Managed.Unlock(ctx, lock) })
 }
+
+// TestManagedLevelsKeepPolicies has a file of limits replace and delete the limits of a resource, whose failure policy an
+// operator has set.
+func TestManagedLevelsKeepPolicies(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	if err := l.Limits.SetResourceConfig(ctx, "gpt-4", LevelConfig{Limits: []Limit{PerMinute("rpm", 1)}, OnUnavailable: Allow}); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := l.Managed.Lock(ctx, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, limits := range [][]Limit{{PerMinute("rpm", 2)}, nil} {
+		before, err := l.Managed.Read(ctx, ConfigLevel{Resource: "gpt-4"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Managed.Replace(ctx, lock, before[0], StoredConfig{Level: before[0].Level, Limits: limits}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Limits.ResourceConfig(ctx, "gpt-4")
+		if err != nil || got.OnUnavailable != Allow || len(got.Limits) != len(limits) {
+			t.Errorf("ResourceConfig() = %+v, %v, want %v and %v", got, err, limits, Allow)
+		}
+	}
+}

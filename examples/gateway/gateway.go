@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -113,12 +112,4 @@ func tenant(r *http.Request) (string, error) {
 		return t, nil
 	}
 	return "", &httplimit.KeyError{Source: "header Authorization", Reason: "is not known"}
-}
-
-// ignore returns nil in place of an error that does no harm.
-func ignore(err, harmless error) error {
-	if errors.Is(err, harmless) {
-		return nil
-	}
-	return err
 }

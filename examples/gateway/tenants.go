@@ -56,19 +56,17 @@ func open(ctx context.Context, store string, opts ...zlimit.Option) (*zlimit.Rat
 
 // ensure stores a team and its limits where they are missing.
 func (t *team) ensure(ctx context.Context, limiter *zlimit.RateLimiter) error {
-	_, err := limiter.Entities.Create(ctx, zlimit.Entity{ID: t.id, ParentID: t.parent, Cascade: t.parent != ""})
-	if err := ignore(err, zlimit.ErrEntityExists); err != nil {
+	_, err := limiter.Entities.Ensure(ctx, zlimit.Entity{ID: t.id, ParentID: t.parent, Cascade: t.parent != ""})
+	if err != nil {
 		return err
 	}
 	for resource, limits := range t.limits {
-		switch _, err := limiter.Limits.Entity(ctx, t.id, resource); {
-		case err == nil:
-		case !errors.Is(err, zlimit.ErrNoLimits):
+		stored, err := limiter.Limits.Entity(ctx, t.id, resource)
+		if err == nil && len(stored) == 0 {
+			err = limiter.Limits.SetEntity(ctx, t.id, resource, limits)
+		}
+		if err != nil {
 			return err
-		default:
-			if err := limiter.Limits.SetEntity(ctx, t.id, resource, limits); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
