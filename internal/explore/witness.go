@@ -35,8 +35,9 @@ import (
 //     time since the request came.
 //   - Every error is of the kind that the fault calls for: no error without a fault, an outage for an outage, no error
 //     for a conflict. A rejected request is not admitted because giving back failed (I10).
-//   - A write by stored limits leaves an item in line that was (I8). This rule, "back", is stricter than the protocol,
-//     by which a process need not know of a change for the config TTL. The programs of the grammars may break it.
+//   - A write by stored limits changes those of an item to limits that were stored together with those that it has, or
+//     later (I8). A process need not know of a change for the config TTL, but it never undoes one that an item has taken
+//     on.
 //   - At the end, with nothing else going on and the config TTL past, each process asks for all that the limits can
 //     hold. It is admitted at once, or after exactly the told wait. The limits that rejected it are then those that are
 //     configured (I8), and the limiter tells that exactly what the ideal bucket has is available.
@@ -55,11 +56,21 @@ type witness struct {
 	last    []change             // what the last write did
 	wrong   *Violation
 	ignored []string // rules that may be broken
+
+	settings int             // changes of stored limits so far
+	taken    map[shardOf]int // of each item, which limits of its entity's history it has
+}
+
+// A shardOf is one item of the bucket of an entity.
+type shardOf struct {
+	entity string
+	shard  int
 }
 
 // A setting is the stored limits of an entity from a time on.
 type setting struct {
 	at     int64 // epoch milliseconds
+	number int   // of all settings
 	limits []zlimit.Limit
 }
 
@@ -88,10 +99,10 @@ func newWitness(p *Program) *witness {
 	w := &witness{
 		program: p, start: time.Now(),
 		shards: map[string]map[int]*bucket.State{}, ideals: map[account]*ideal{}, gone: map[account]int{},
-		configs: map[string][]setting{}, counted: map[account]int64{}, owed: map[account]int64{},
+		configs: map[string][]setting{}, taken: map[shardOf]int{}, counted: map[account]int64{}, owed: map[account]int64{},
 	}
 	for entity, limits := range p.World.Limits {
-		w.configs[entity] = []setting{{0, limits}}
+		w.configs[entity] = []setting{{0, 0, limits}}
 	}
 	return w
 }
@@ -193,7 +204,8 @@ func (w *witness) configure(r *running, key store.Key, there bool) {
 	if there && r != nil {
 		limits = r.Limits
 	}
-	w.configs[entity] = append(w.configs[entity], setting{time.Now().UnixMilli(), limits})
+	w.settings++
+	w.configs[entity] = append(w.configs[entity], setting{time.Now().UnixMilli(), w.settings, limits})
 }
 
 // judge holds the changes of one write, or of one transaction, against the rules.
@@ -206,10 +218,14 @@ func (w *witness) judge(r *running, changes []change) {
 			c.next == nil && c.old.Shards > 1 && len(changes) > 1 && changes[0].next != nil:
 			resized = append(resized, c)
 		case c.next == nil:
+			delete(w.taken, shardOf{c.entity, c.shard})
 			for i := range c.old.Limits {
 				w.drop(c.entity, c.old.Limits[i].Name)
 			}
 		case c.old == nil:
+			if r == nil || len(r.Own) == 0 {
+				w.judgeLimits(c)
+			}
 			w.judgeNew(r, c)
 		default:
 			w.judgeUpdate(r, c, len(changes) > 1 && changes[0].entity == changes[len(changes)-1].entity)
@@ -254,8 +270,8 @@ func (w *witness) judgeNew(r *running, c change) {
 
 func (w *witness) judgeUpdate(r *running, c change, together bool) {
 	old, next := c.old, c.next
-	if (r == nil || len(r.Own) == 0) && w.inLine(c.entity, old) && !w.inLine(c.entity, next) {
-		w.blame("back", "a write takes the configured limits from the item of %s", c.entity)
+	if r == nil || len(r.Own) == 0 {
+		w.judgeLimits(c)
 	}
 	if next.RefilledAt < old.RefilledAt {
 		w.blame("stamp", "the refill stamp of %s went back from %d to %d", c.entity, old.RefilledAt, next.RefilledAt)
@@ -310,9 +326,50 @@ func (w *witness) agree(at account, p *bucket.Params) bool {
 	return true
 }
 
-// inLine reports whether an item has the limits that are stored for its entity.
-func (w *witness) inLine(entity string, s *bucket.State) bool {
-	limits := w.effective(entity)
+// judgeLimits checks that a write changes the limits of an item to later ones than it has. Where the same limits were stored
+// more than once, the item may have got them each time.
+func (w *witness) judgeLimits(c change) {
+	has := w.taken[shardOf{c.entity, c.shard}]
+	if c.old != nil && slices.EqualFunc(c.old.Limits, c.next.Limits, func(a, b bucket.Limit) bool { return paramsOf(&a) == paramsOf(&b) }) {
+		return
+	}
+	before := false
+	for at, limits := range w.history(c.entity) {
+		switch {
+		case !hasLimits(c.next, limits):
+		case at >= has:
+			w.taken[shardOf{c.entity, c.shard}] = at
+			return
+		default:
+			before = true
+		}
+	}
+	if before {
+		w.blame("back", "a write undoes a change of limits that the item of %s has taken on", c.entity)
+	}
+}
+
+// history returns the limits that held for an entity one after another, by all settings of it and of the system.
+func (w *witness) history(entity string) (all [][]zlimit.Limit) {
+	own, system := w.configs[entity], w.configs[""]
+	var of, last []zlimit.Limit // the entity's own, and the system's
+	for len(own)+len(system) > 0 {
+		if len(system) == 0 || len(own) > 0 && own[0].number < system[0].number {
+			of, own = own[0].limits, own[1:]
+		} else {
+			last, system = system[0].limits, system[1:]
+		}
+		if len(of) > 0 {
+			all = append(all, of)
+		} else {
+			all = append(all, last)
+		}
+	}
+	return all
+}
+
+// hasLimits reports whether an item has limits, and no others.
+func hasLimits(s *bucket.State, limits []zlimit.Limit) bool {
 	for _, l := range limits {
 		if had := limitOf(s, l.Name); had == nil || paramsOf(had) != paramsOfLimit(l) {
 			return false
@@ -347,6 +404,9 @@ func (w *witness) judgeResize(changes []change) {
 	for _, c := range changes {
 		if c.next != nil {
 			now = max(now, c.next.RefilledAt)
+		}
+		if c.old == nil { // it has the limits of the shard that it split from
+			w.taken[shardOf{entity, c.shard}] = w.taken[shardOf{entity, bucket.Origin(c.shard)}]
 		}
 	}
 	before, after := map[string]int64{}, map[string]int64{}

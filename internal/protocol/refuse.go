@@ -91,13 +91,18 @@ func (e *Engine) statuses(levels []level) []LevelStatus {
 	return told
 }
 
-// refresh reads the shards of levels that were not seen recently enough, those of all levels together. It makes one
-// consistent batch read, and one more for each level of a tree that was not known.
+// refresh reads the shards of levels that were not seen recently enough for a rejection.
 func (e *Engine) refresh(ctx context.Context, levels []level) error {
+	return e.readStale(ctx, levels, e.seenFor(&levels[0])) // all of one request
+}
+
+// readStale reads the shards of levels that were not seen, those of all levels together: one consistent batch read, and one
+// more for each level of a tree that was not known.
+func (e *Engine) readStale(ctx context.Context, levels []level, seen func(*image) bool) error {
 	for range maxRounds {
 		var stale []*shard
 		for i := range levels {
-			stale = append(stale, levels[i].bucket.view(e.seenFor(&levels[i])).stale...)
+			stale = append(stale, levels[i].bucket.view(seen).stale...)
 		}
 		if len(stale) == 0 {
 			return nil
@@ -106,7 +111,7 @@ func (e *Engine) refresh(ctx context.Context, levels []level) error {
 			return err
 		}
 	}
-	return nil // all were read since the request came, and none of the reads found a tree that stands still
+	return nil // all were read, and none of the reads found a tree that stands still
 }
 
 // maxRounds bounds the reads of one view: the tree has at most six levels.
@@ -170,18 +175,5 @@ func (e *Engine) look(ctx context.Context, r *Request, family bool) (levels []le
 	if err != nil {
 		return nil, err
 	}
-	seen := e.seenSince(began)
-	for range maxRounds {
-		var stale []*shard
-		for i := range levels {
-			stale = append(stale, levels[i].bucket.view(seen).stale...)
-		}
-		if len(stale) == 0 {
-			break
-		}
-		if _, err := e.readShards(ctx, stale); err != nil {
-			return nil, err
-		}
-	}
-	return levels, nil
+	return levels, e.readStale(ctx, levels, e.seenSince(began))
 }

@@ -313,12 +313,11 @@ func (e *Engine) settleOnShard(ctx context.Context, c *correction, s *shard, amo
 func (e *Engine) settleAcrossShards(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
 	return e.table.Optimistic(ctx, func() (bool, error) {
 		l := level{bucket: c.bucket, limits: c.limits, began: e.NextEpoch()}
-		v := c.bucket.view(e.seenSince(l.began))
-		for ; len(v.stale) > 0; v = c.bucket.view(e.seenSince(l.began)) {
-			if _, err := e.readShards(ctx, v.stale); err != nil {
-				return false, err
-			}
+		seen := e.seenSince(l.began)
+		if err := e.readStale(ctx, []level{l}, seen); err != nil {
+			return false, err
 		}
+		v := c.bucket.view(seen)
 		if v.isWhole() {
 			err := e.settleOnShard(ctx, c, c.bucket.shard(0), amounts)
 			return err == nil, unlessMoved(err)

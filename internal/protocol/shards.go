@@ -207,15 +207,12 @@ func (b *Bucket) view(seen func(*image) bool) (v view) {
 	return v
 }
 
-// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen recently enough.
-// That is one consistent batch read, and one more for each level of the tree that was not known.
+// viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
 func (e *Engine) viewInLine(ctx context.Context, l *level, seen func(*image) bool) (view, error) {
-	v := l.bucket.view(seen)
-	for ; len(v.stale) > 0; v = l.bucket.view(seen) {
-		if _, err := e.readShards(ctx, v.stale); err != nil {
-			return view{}, err
-		}
+	if err := e.readStale(ctx, []level{*l}, seen); err != nil {
+		return view{}, err
 	}
+	v := l.bucket.view(seen)
 	return v, e.bringInLine(ctx, l, &v)
 }
 
