@@ -437,10 +437,6 @@ func TestThrottlesDivide(t *testing.T) {
 		l.engine.Quiesce()
 		faults.Clear()
 	}
-	throttle(enginetest.Throttled, 20)
-	if states := shardsOf(t, l); len(states) != 1 {
-		t.Errorf("%d shards after throttles that are not said to be of the key, want 1", len(states))
-	}
 	throttle(enginetest.ThroughputExceeded, 7)
 	if states := shardsOf(t, l); len(states) != 1 {
 		t.Errorf("%d shards after a few throttled writes, want 1", len(states))

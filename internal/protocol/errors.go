@@ -79,9 +79,11 @@ func IsUnknown(err error) bool {
 // IsThrottled reports whether an error says that the store is asked too often.
 func IsThrottled(err error) bool { return store.OutcomeOf(err) == store.Throttled }
 
-// isKeyThrottled reports whether an error says that the keys of a call are asked for too often.
+// isKeyThrottled reports whether an error says that the keys of a call are asked for too often, or does not say what is.
 func isKeyThrottled(err error) bool {
-	return IsThrottled(err) && slices.ContainsFunc(storeErrors(err), (*store.Error).KeyThrottled)
+	return IsThrottled(err) && slices.ContainsFunc(storeErrors(err), func(e *store.Error) bool {
+		return e.KeyThrottled() || e.Throttled && len(e.Throttles) == 0
+	})
 }
 
 // isOutage reports whether an error says that the store did not answer, or could not serve.

@@ -1,10 +1,12 @@
 package protocol
 
 import (
+	"errors"
 	"math"
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // seen returns an image of an item with a number of writes and a refill stamp.
@@ -163,6 +165,27 @@ func TestTrafficIsBusy(t *testing.T) {
 		}
 		if got := tr.isBusy(); got != test.want {
 			t.Errorf("%s: isBusy() = %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestKeyThrottled tells throttles that a division helps against from others.
+func TestKeyThrottled(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		throttled bool
+		limits    []store.Throttle
+		want      bool
+	}{
+		{"of the key", true, []store.Throttle{{Limit: store.OfKey, Write: true}}, true},
+		{"of a key in an index", true, []store.Throttle{{Limit: store.OfKey, Index: true, Write: true}}, false},
+		{"of the account", true, []store.Throttle{{Limit: store.OfAccount, Write: true}}, false},
+		{"without a reason", true, nil, true},
+		{"an outage", false, nil, false},
+	} {
+		err := &store.Error{Op: "UpdateItem", Unavailable: true, Throttled: test.throttled, Throttles: test.limits, Err: errors.New("odd")}
+		if got := isKeyThrottled(err); got != test.want {
+			t.Errorf("%s: isKeyThrottled() = %v, want %v", test.name, got, test.want)
 		}
 	}
 }
