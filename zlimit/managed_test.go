@@ -300,3 +300,44 @@ func TestManagedLevelsKeepPolicies(t *testing.T) {
 		}
 	}
 }
+
+// A preempted store is about to do a transaction when another program does something.
+type preempted struct {
+	store.Store
+	first func()
+}
+
+func (p *preempted) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	if first := p.first; first != nil {
+		p.first = nil
+		first()
+	}
+	return p.Store.Transact(ctx, writes)
+}
+
+// TestManagedWritesHoldTheLock has another program take an expired lock between a run's look at the lock and its write.
+func TestManagedWritesHoldTheLock(t *testing.T) {
+	ctx := context.Background()
+	clock := newClock()
+	p := &preempted{Store: newMemory(t).impl}
+	l := newLimiter(t, Store{impl: p}, WithClock(clock.now))
+	other := newLimiter(t, Store{impl: p.Store}, WithClock(clock.now))
+	lock, err := l.Managed.Lock(ctx, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.first = func() {
+		clock.sleep(2 * time.Minute)
+		if _, err := other.Managed.Lock(ctx, time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+	before := StoredConfig{Level: ConfigLevel{Resource: "gpt-4"}}
+	want := StoredConfig{Level: before.Level, Limits: []Limit{PerMinute("rpm", 1)}}
+	if _, err := l.Managed.Replace(ctx, lock, before, want); !errors.Is(err, ErrLockLost) {
+		t.Errorf("Replace() = %v, want ErrLockLost", err)
+	}
+	if got, err := other.Limits.Resource(ctx, "gpt-4"); err != nil || len(got) != 0 {
+		t.Errorf("Resource() = %v, %v, want nothing", got, err)
+	}
+}

@@ -18,7 +18,7 @@ import (
 func (a *app) entityCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "entity",
-		Short: "Keep the records of entities: create, get, list, children, delete",
+		Short: "Keep the records of entities: create, get, list, delete",
 		Long: `An entity needs no record to be limited, nor to have limits of its own. It needs
 one to have a parent, which is charged for what the entity consumes.`,
 		Example: `  zlimit entity create acme --name 'Acme Inc.'`,

@@ -246,7 +246,7 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 	at.flags(cmd)
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`LIMIT` to set; repeatable")
 	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.Inherit.String(),
-		"outage `policy`: block, allow, inherit")
+		"outage `policy`: block, allow")
 	return cmd
 }
 
