@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -9,22 +9,24 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestAcquireTakesAllLimitsOrNone(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
-		setSystem(t, l, PerMinute("rpm", 10), PerMinute("tpm", 1000))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
 
-		acquire(t, l, ask(Amounts{"rpm": 1, "tpm": 900}))
-		e := reject(t, l, ask(Amounts{"rpm": 1, "tpm": 200}))
-		want := Statuses{
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 900}))
+		e := reject(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 200}))
+		want := zlimit.Statuses{
 			{
-				Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("tpm", 1000), Available: 100, Requested: 200,
+				Entity: "key-1", Resource: "gpt-4", Limit: zlimit.PerMinute("tpm", 1000), Available: 100, Requested: 200,
 				Exceeded: true, RetryAfter: 6 * time.Second,
 			},
-			{Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("rpm", 10), Available: 9, Requested: 1},
+			{Entity: "key-1", Resource: "gpt-4", Limit: zlimit.PerMinute("rpm", 10), Available: 9, Requested: 1},
 		}
 		if diff := cmp.Diff(want, e.Statuses); diff != "" {
 			t.Errorf("statuses (-want +got):\n%s", diff)
@@ -37,25 +39,25 @@ func TestAcquireTakesAllLimitsOrNone(t *testing.T) {
 			t.Errorf("rpm has %d after the rejection, want 9", got)
 		}
 		c.sleep(6*time.Second - time.Millisecond)
-		reject(t, l, ask(Amounts{"rpm": 1, "tpm": 200}))
+		reject(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 200}))
 		c.sleep(time.Millisecond)
-		acquire(t, l, ask(Amounts{"rpm": 1, "tpm": 200}))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 200}))
 	})
 }
 
 // TestRejectionChangesNothing compares the item before and after (I3), for a process that knows the bucket and for one
 // that does not.
 func TestRejectionChangesNothing(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		warm := newLimiter(t, s, WithClock(c.now))
-		setSystem(t, warm, PerMinute("rpm", 10))
-		acquire(t, warm, ask(Amounts{"rpm": 10}))
+		warm := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, warm, zlimit.PerMinute("rpm", 10))
+		acquire(t, warm, ask(zlimit.Amounts{"rpm": 10}))
 		before := item(t, warm)
 		for _, elapsed := range []time.Duration{0, time.Millisecond, 5 * time.Second} {
 			c.sleep(elapsed)
-			for name, l := range map[string]*RateLimiter{"warm": warm, "cold": newLimiter(t, s, WithClock(c.now))} {
-				reject(t, l, ask(Amounts{"rpm": 2}))
+			for name, l := range map[string]*zlimit.RateLimiter{"warm": warm, "cold": newLimiter(t, s, zlimit.WithClock(c.now))} {
+				reject(t, l, ask(zlimit.Amounts{"rpm": 2}))
 				if after := item(t, warm); !after.Equal(before) {
 					t.Errorf("%s, %v later: the rejection made\n%v of\n%v", name, elapsed, after, before)
 				}
@@ -66,7 +68,7 @@ func TestRejectionChangesNothing(t *testing.T) {
 
 // TestIdleBurst asks a bucket that was idle for a minute for three times its capacity within a millisecond (I1).
 func TestIdleBurst(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		for _, cold := range []bool{false, true} {
 			name := "warm"
 			if cold {
@@ -74,14 +76,14 @@ func TestIdleBurst(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				c := newClock()
-				l := newLimiter(t, s, WithClock(c.now), WithNamespace(name))
-				setSystem(t, l, PerMinute("rpm", 100))
+				l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace(name))
+				setSystem(t, l, zlimit.PerMinute("rpm", 100))
 				if got := burst(t, l, 1); got != 1 {
 					t.Fatalf("burst(1) = %d", got)
 				}
 				c.sleep(time.Minute)
 				if cold {
-					l = newLimiter(t, s, WithClock(c.now), WithNamespace(name))
+					l = newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace(name))
 				}
 				if got := burst(t, l, 300); got != 100 {
 					t.Errorf("burst(300) after an idle minute = %d, want 100", got)
@@ -96,17 +98,17 @@ func TestIdleBurst(t *testing.T) {
 
 // TestConcurrent runs 64 goroutines on one bucket with a stopped clock: exactly the capacity is admitted.
 func TestConcurrent(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		limiters := []*RateLimiter{newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now), WithFreshness(0))}
-		setSystem(t, limiters[0], PerMinute("rpm", 1000))
+		limiters := []*zlimit.RateLimiter{newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(0))}
+		setSystem(t, limiters[0], zlimit.PerMinute("rpm", 1000))
 		var admitted, rejected atomic.Int64
 		var group sync.WaitGroup
 		for g := range 64 {
 			group.Go(func() {
 				for range 2000 / 64 {
-					_, err := limiters[g%2].Acquire(context.Background(), ask(Amounts{"rpm": 1}))
-					var exceeded *ExceededError
+					_, err := limiters[g%2].Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
+					var exceeded *zlimit.ExceededError
 					switch {
 					case err == nil:
 						admitted.Add(1)
@@ -130,12 +132,12 @@ func TestConcurrent(t *testing.T) {
 
 // TestConcurrentRefill runs goroutines while the clock goes on, so that every write competes to move the stamp.
 func TestConcurrentRefill(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		limiters := []*RateLimiter{
-			newLimiter(t, s, WithClock(c.now), WithFreshness(0)), newLimiter(t, s, WithClock(c.now), WithFreshness(0)),
+		limiters := []*zlimit.RateLimiter{
+			newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(0)), newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(0)),
 		}
-		setSystem(t, limiters[0], PerSecond("rpm", 50))
+		setSystem(t, limiters[0], zlimit.PerSecond("rpm", 50))
 		start := c.now()
 		var admitted atomic.Int64
 		var group sync.WaitGroup
@@ -143,8 +145,8 @@ func TestConcurrentRefill(t *testing.T) {
 			group.Go(func() {
 				for range 40 {
 					c.sleep(time.Millisecond)
-					_, err := limiters[g%2].Acquire(context.Background(), ask(Amounts{"rpm": 1}))
-					var exceeded *ExceededError
+					_, err := limiters[g%2].Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
+					var exceeded *zlimit.ExceededError
 					switch {
 					case err == nil:
 						admitted.Add(1)
@@ -166,45 +168,45 @@ func TestConcurrentRefill(t *testing.T) {
 
 func TestImpossibleRequests(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
-	setSystem(t, l, PerMinute("rpm", 10), PerMinute("tpm", 1000))
+	setSystem(t, l, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
 	for _, then := range []int64{500, 0} { // without an item, and with one
-		e := reject(t, l, ask(Amounts{"tpm": 1001}))
+		e := reject(t, l, ask(zlimit.Amounts{"tpm": 1001}))
 		if e.Possible() || e.RetryAfter() != 0 || e.RetryAfterHeader() != "" {
 			t.Errorf("Possible() = %v, RetryAfter() = %v, RetryAfterHeader() = %q, want never", e.Possible(), e.RetryAfter(), e.RetryAfterHeader())
 		}
-		if _, err := l.TimeUntil(context.Background(), ask(Amounts{"tpm": 1001})); !errors.As(err, &e) || e.Possible() {
+		if _, err := l.TimeUntil(context.Background(), ask(zlimit.Amounts{"tpm": 1001})); !errors.As(err, &e) || e.Possible() {
 			t.Errorf("TimeUntil() = %v, want an ExceededError that is not possible", err)
 		}
-		acquire(t, l, ask(Amounts{"tpm": then}))
+		acquire(t, l, ask(zlimit.Amounts{"tpm": then}))
 	}
 }
 
 func TestValidation(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
-	setSystem(t, l, PerMinute("rpm", 10))
+	setSystem(t, l, zlimit.PerMinute("rpm", 10))
 	for _, test := range []struct {
 		name  string
-		r     Request
+		r     zlimit.Request
 		field string
 	}{
-		{"an empty entity", Request{Resource: "gpt-4", Consume: Amounts{"rpm": 1}}, "entity"},
-		{"an entity with the key separator", Request{Entity: "a#b", Resource: "gpt-4", Consume: Amounts{"rpm": 1}}, "entity"},
-		{"a resource that is no name", Request{Entity: "a", Resource: "4 ", Consume: Amounts{"rpm": 1}}, "resource"},
-		{"the resource of entity defaults", Request{Entity: "a", Resource: "_default_", Consume: Amounts{"rpm": 1}}, "resource"},
-		{"a resource named like an attribute", Request{Entity: "a", Resource: "GSI4PK", Consume: Amounts{"rpm": 1}}, "resource"},
-		{"nothing to consume", Request{Entity: "a", Resource: "gpt-4"}, "consume"},
-		{"a negative amount", ask(Amounts{"rpm": -1}), "consume[rpm]"},
-		{"an amount that overflows millitokens", ask(Amounts{"rpm": maxTokens + 1}), "consume[rpm]"},
-		{"a limit that is not configured", ask(Amounts{"rmp": 1}), "consume"},
-		{"the reserved limit", ask(Amounts{"wcu": 1}), "consume"},
-		{"a failure policy that does not exist", Request{Entity: "a", Resource: "r", Consume: Amounts{"rpm": 1}, OnUnavailable: 9}, "on unavailable"},
-		{"an own limit without a period", Request{Entity: "a", Resource: "r", Consume: Amounts{"x": 1}, Limits: []Limit{{Name: "x", Capacity: 1, RefillAmount: 1}}}, "limits[x] refill period"},
-		{"an own limit that is reserved", Request{Entity: "a", Resource: "r", Consume: Amounts{"x": 1}, Limits: []Limit{PerDay("wcu", 1)}}, "limits name"},
-		{"an own limit twice", Request{Entity: "a", Resource: "r", Consume: Amounts{"x": 1}, Limits: []Limit{PerDay("x", 1), PerDay("x", 2)}}, "limits"},
+		{"an empty entity", zlimit.Request{Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}, "entity"},
+		{"an entity with the key separator", zlimit.Request{Entity: "a#b", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}, "entity"},
+		{"a resource that is no name", zlimit.Request{Entity: "a", Resource: "4 ", Consume: zlimit.Amounts{"rpm": 1}}, "resource"},
+		{"the resource of entity defaults", zlimit.Request{Entity: "a", Resource: "_default_", Consume: zlimit.Amounts{"rpm": 1}}, "resource"},
+		{"a resource named like an attribute", zlimit.Request{Entity: "a", Resource: "GSI4PK", Consume: zlimit.Amounts{"rpm": 1}}, "resource"},
+		{"nothing to consume", zlimit.Request{Entity: "a", Resource: "gpt-4"}, "consume"},
+		{"a negative amount", ask(zlimit.Amounts{"rpm": -1}), "consume[rpm]"},
+		{"an amount that overflows millitokens", ask(zlimit.Amounts{"rpm": zlimit.MaxTokens + 1}), "consume[rpm]"},
+		{"a limit that is not configured", ask(zlimit.Amounts{"rmp": 1}), "consume"},
+		{"the reserved limit", ask(zlimit.Amounts{"wcu": 1}), "consume"},
+		{"a failure policy that does not exist", zlimit.Request{Entity: "a", Resource: "r", Consume: zlimit.Amounts{"rpm": 1}, OnUnavailable: 9}, "on unavailable"},
+		{"an own limit without a period", zlimit.Request{Entity: "a", Resource: "r", Consume: zlimit.Amounts{"x": 1}, Limits: []zlimit.Limit{{Name: "x", Capacity: 1, RefillAmount: 1}}}, "limits[x] refill period"},
+		{"an own limit that is reserved", zlimit.Request{Entity: "a", Resource: "r", Consume: zlimit.Amounts{"x": 1}, Limits: []zlimit.Limit{zlimit.PerDay("wcu", 1)}}, "limits name"},
+		{"an own limit twice", zlimit.Request{Entity: "a", Resource: "r", Consume: zlimit.Amounts{"x": 1}, Limits: []zlimit.Limit{zlimit.PerDay("x", 1), zlimit.PerDay("x", 2)}}, "limits"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := l.Acquire(context.Background(), test.r)
-			var invalid *ValidationError
+			var invalid *zlimit.ValidationError
 			if !errors.As(err, &invalid) || invalid.Field != test.field || invalid.Reason == "" {
 				t.Errorf("Acquire() = %v, want a ValidationError about %s", err, test.field)
 			}
@@ -217,19 +219,19 @@ func TestValidation(t *testing.T) {
 
 // TestOverrides shows that the limits of a request hold on a bucket that exists, and leave its other limits.
 func TestOverrides(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
-		l := newLimiter(t, s, WithClock(newClock().now))
-		setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
-		acquire(t, l, ask(Amounts{"rpm": 1, "tpm": 10}))
-		r := ask(Amounts{"rpm": 4})
-		r.Limits = []Limit{PerDay("rpm", 5)}
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 10}))
+		r := ask(zlimit.Amounts{"rpm": 4})
+		r.Limits = []zlimit.Limit{zlimit.PerDay("rpm", 5)}
 		acquire(t, l, r)
 		reject(t, l, r)
 		if got := limit(t, l, "tpm").Tokens; got != 990_000 {
 			t.Errorf("tpm has %d, want 990000", got)
 		}
-		r = ask(Amounts{"tpm": 1})
-		r.Limits = []Limit{PerDay("rpm", 5)}
+		r = ask(zlimit.Amounts{"tpm": 1})
+		r.Limits = []zlimit.Limit{zlimit.PerDay("rpm", 5)}
 		if _, err := l.Acquire(context.Background(), r); err == nil {
 			t.Error("Acquire() admitted a limit that the request does not have")
 		}
@@ -237,21 +239,21 @@ func TestOverrides(t *testing.T) {
 }
 
 func TestTimeUntilAndAvailable(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
-		setSystem(t, l, PerMinute("rpm", 60), PerDay("rpd", 100))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerMinute("rpm", 60), zlimit.PerDay("rpd", 100))
 		if got := available(t, l, "rpm"); got != 60 {
 			t.Errorf("a bucket that does not exist has %d, want 60", got)
 		}
-		acquire(t, l, ask(Amounts{"rpm": 60, "rpd": 60}))
-		wait, err := l.TimeUntil(context.Background(), ask(Amounts{"rpm": 10, "rpd": 40}))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 60, "rpd": 60}))
+		wait, err := l.TimeUntil(context.Background(), ask(zlimit.Amounts{"rpm": 10, "rpd": 40}))
 		if err != nil || wait != 10*time.Second {
 			t.Errorf("TimeUntil() = %v, %v, want 10s", wait, err)
 		}
 		before := item(t, l)
 		c.sleep(wait - time.Millisecond)
-		if wait, err = l.TimeUntil(context.Background(), ask(Amounts{"rpm": 10})); err != nil || wait != time.Millisecond {
+		if wait, err = l.TimeUntil(context.Background(), ask(zlimit.Amounts{"rpm": 10})); err != nil || wait != time.Millisecond {
 			t.Errorf("TimeUntil() = %v, %v, want 1ms", wait, err)
 		}
 		if got := available(t, l, "rpm"); got != 9 {
@@ -261,40 +263,40 @@ func TestTimeUntilAndAvailable(t *testing.T) {
 			t.Error("looking changed the item")
 		}
 		c.sleep(time.Millisecond)
-		acquire(t, l, ask(Amounts{"rpm": 10}))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
 	})
 }
 
 // TestAmountOfZero admits without a write, even in debt, and leaves the limit to be settled.
 func TestAmountOfZero(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	setSystem(t, l, PerMinute("tpm", 100))
-	lease := acquire(t, l, ask(Amounts{"tpm": 0}))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerMinute("tpm", 100))
+	lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 0}))
 	if item(t, l) != nil {
 		t.Error("an amount of 0 wrote an item")
 	}
-	if err := errors.Join(lease.Adjust(Amounts{"tpm": 150}), lease.Commit(context.Background())); err != nil {
+	if err := errors.Join(lease.Adjust(zlimit.Amounts{"tpm": 150}), lease.Commit(context.Background())); err != nil {
 		t.Fatal(err)
 	}
 	if got := available(t, l, "tpm"); got != -50 {
 		t.Errorf("tpm has %d, want -50", got)
 	}
-	acquire(t, l, ask(Amounts{"tpm": 0}))
+	acquire(t, l, ask(zlimit.Amounts{"tpm": 0}))
 }
 
 func TestRejectionCache(t *testing.T) {
 	s, faults := newTable(t)
 	c := newClock()
-	l := newLimiter(t, s, WithClock(c.now), WithRejectionCache(time.Second))
-	setSystem(t, l, PerMinute("rpm", 10))
-	acquire(t, l, ask(Amounts{"rpm": 10}))
+	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithRejectionCache(time.Second))
+	setSystem(t, l, zlimit.PerMinute("rpm", 10))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
 	faults.Reset()
-	reject(t, l, ask(Amounts{"rpm": 1}))
+	reject(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	if got := faults.Calls(""); got != 0 {
 		t.Errorf("a rejection from memory made %d calls", got)
 	}
 	c.sleep(time.Second + time.Millisecond)
-	reject(t, l, ask(Amounts{"rpm": 2}))
+	reject(t, l, ask(zlimit.Amounts{"rpm": 2}))
 	if got := faults.Calls(""); got != 1 {
 		t.Errorf("a rejection past the time of the cache made %d calls, want 1", got)
 	}
@@ -306,21 +308,21 @@ func TestRacesEnd(t *testing.T) {
 	s := newMemory(t)
 	c := newClock()
 	running := func() time.Time { return time.UnixMilli(c.ms.Add(1)) }
-	other := newLimiter(t, s, WithClock(running), WithFreshness(0))
-	setSystem(t, other, PerMinute("rpm", 1000))
-	acquire(t, other, ask(Amounts{"rpm": 1}))
-	way := &interlude{Store: s.impl}
-	l := newLimiter(t, Store{impl: way}, WithClock(running), WithFreshness(0))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
+	other := newLimiter(t, s, zlimit.WithClock(running), zlimit.WithFreshness(0))
+	setSystem(t, other, zlimit.PerMinute("rpm", 1000))
+	acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+	way := &interlude{Store: s.Internal()}
+	l := newLimiter(t, zlimit.StoreOn(way), zlimit.WithClock(running), zlimit.WithFreshness(0))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	var first func()
 	first = func() {
-		acquire(t, other, ask(Amounts{"rpm": 1}))
+		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
 		way.set(first)
 	}
 	way.set(first)
 	for range 10 {
 		lost := l.Stats().LostRaces
-		lease := acquire(t, l, ask(Amounts{"rpm": 1}))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		if got := l.Stats().LostRaces - lost; got != 1 {
 			t.Errorf("Acquire() lost %d races, want 1", got)
 		}

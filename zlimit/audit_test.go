@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -18,38 +18,41 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // events returns the events of an entity that a query asks for.
-func events(tb testing.TB, l *RateLimiter, entity string, q AuditQuery) []AuditEvent {
+func events(tb testing.TB, l *zlimit.RateLimiter, entity string, q zlimit.AuditQuery) []zlimit.AuditEvent {
 	tb.Helper()
 	return collect(tb, "Events", l.Audit.Events(context.Background(), entity, q))
 }
 
 // TestEveryChangeHasAnEvent makes each kind of change, and refused ones, which have none.
 func TestEveryChangeHasAnEvent(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now), WithPrincipal("arn:aws:iam::1:user/Žofie"))
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithPrincipal("arn:aws:iam::1:user/Žofie"))
 		start := c.now()
 		for i, do := range []func() error{
-			func() error { _, err := l.Entities.Create(ctx, Entity{ID: "p", Name: "Parent"}); return err },
+			func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "p", Name: "Parent"}); return err },
 			func() error {
-				_, err := l.Entities.Create(ctx, Entity{ID: "e", ParentID: "p", Cascade: true, Metadata: map[string]string{"plan": "gold"}})
+				_, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e", ParentID: "p", Cascade: true, Metadata: map[string]string{"plan": "gold"}})
 				return err
 			},
 			func() error {
-				return l.Limits.SetEntity(ctx, "e", DefaultResource, []Limit{PerDay("rpd", 5), PerMinute("a.b-c", 3, Burst(9))})
+				return l.Limits.SetEntity(ctx, "e", zlimit.DefaultResource, []zlimit.Limit{zlimit.PerDay("rpd", 5), zlimit.PerMinute("a.b-c", 3, zlimit.Burst(9))})
 			},
-			func() error { return l.Limits.SetEntity(ctx, "e", DefaultResource, []Limit{PerDay("rpd", 6)}) },
-			func() error { return l.Limits.DeleteEntity(ctx, "e", DefaultResource) },
-			func() error { return l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 7)}) },
+			func() error {
+				return l.Limits.SetEntity(ctx, "e", zlimit.DefaultResource, []zlimit.Limit{zlimit.PerDay("rpd", 6)})
+			},
+			func() error { return l.Limits.DeleteEntity(ctx, "e", zlimit.DefaultResource) },
+			func() error { return l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 7)}) },
 			func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
 			func() error {
-				return l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerDay("rpd", 8)}, OnUnavailable: Allow, AuditRetention: 30 * day})
+				return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 8)}, OnUnavailable: zlimit.Allow, AuditRetention: 30 * zlimit.Day})
 			},
-			func() error { return l.Limits.SetSystem(ctx, SystemConfig{}) },
+			func() error { return l.Limits.SetSystem(ctx, zlimit.SystemConfig{}) },
 			func() error { return l.Limits.DeleteSystem(ctx) },
 			func() error { return l.Entities.Delete(ctx, "e") },
 		} {
@@ -59,8 +62,8 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			}
 		}
 		for i, do := range []func() error{
-			func() error { _, err := l.Entities.Create(ctx, Entity{ID: "p"}); return err },
-			func() error { _, err := l.Entities.Create(ctx, Entity{ID: "x", ParentID: "e"}); return err },
+			func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "p"}); return err },
+			func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "x", ParentID: "e"}); return err },
 			func() error { return l.Entities.Delete(ctx, "e") },
 			func() error { return l.Limits.SetResource(ctx, "gpt-4", nil) },
 		} {
@@ -88,28 +91,28 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			details[name] = value
 			return details
 		}
-		want := map[string][]AuditEvent{
-			"p": {{Time: start.Add(time.Minute), Action: ActionEntityCreated, Details: map[string]any{"name": "Parent", "parent_id": nil, "cascade": false, "metadata": map[string]any{}}}},
+		want := map[string][]zlimit.AuditEvent{
+			"p": {{Time: start.Add(time.Minute), Action: zlimit.ActionEntityCreated, Details: map[string]any{"name": "Parent", "parent_id": nil, "cascade": false, "metadata": map[string]any{}}}},
 			"e": {
-				{Time: start.Add(2 * time.Minute), Action: ActionEntityCreated, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
-				{Time: start.Add(3 * time.Minute), Action: ActionLimitsSet, Resource: DefaultResource, Details: config(1, limit("a.b-c", 9, 3, 60), limit("rpd", 5, 5, 86400))},
-				{Time: start.Add(4 * time.Minute), Action: ActionLimitsSet, Resource: DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
-				{Time: start.Add(5 * time.Minute), Action: ActionLimitsDeleted, Resource: DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
-				{Time: start.Add(11 * time.Minute), Action: ActionEntityDeleted, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
+				{Time: start.Add(2 * time.Minute), Action: zlimit.ActionEntityCreated, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
+				{Time: start.Add(3 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: zlimit.DefaultResource, Details: config(1, limit("a.b-c", 9, 3, 60), limit("rpd", 5, 5, 86400))},
+				{Time: start.Add(4 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: zlimit.DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
+				{Time: start.Add(5 * time.Minute), Action: zlimit.ActionLimitsDeleted, Resource: zlimit.DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
+				{Time: start.Add(11 * time.Minute), Action: zlimit.ActionEntityDeleted, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
 			},
-			AuditResource("gpt-4"): {
-				{Time: start.Add(6 * time.Minute), Action: ActionLimitsSet, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},
-				{Time: start.Add(7 * time.Minute), Action: ActionLimitsDeleted, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},
+			zlimit.AuditResource("gpt-4"): {
+				{Time: start.Add(6 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},
+				{Time: start.Add(7 * time.Minute), Action: zlimit.ActionLimitsDeleted, Resource: "gpt-4", Details: config(1, limit("rpd", 7, 7, 86400))},
 			},
-			AuditSystem: {
-				{Time: start.Add(8 * time.Minute), Action: ActionLimitsSet, Details: with(with(config(1, limit("rpd", 8, 8, 86400)), "on_unavailable", "allow"), "audit_retention_days", int64(30))},
-				{Time: start.Add(9 * time.Minute), Action: ActionLimitsSet, Details: config(2)},
-				{Time: start.Add(10 * time.Minute), Action: ActionLimitsDeleted, Details: config(2)},
+			zlimit.AuditSystem: {
+				{Time: start.Add(8 * time.Minute), Action: zlimit.ActionLimitsSet, Details: with(with(config(1, limit("rpd", 8, 8, 86400)), "on_unavailable", "allow"), "audit_retention_days", int64(30))},
+				{Time: start.Add(9 * time.Minute), Action: zlimit.ActionLimitsSet, Details: config(2)},
+				{Time: start.Add(10 * time.Minute), Action: zlimit.ActionLimitsDeleted, Details: config(2)},
 			},
 			"x": nil,
 		}
 		for entity, want := range want {
-			got := events(t, l, entity, AuditQuery{})
+			got := events(t, l, entity, zlimit.AuditQuery{})
 			for i := range got {
 				if _, err := ulid.ParseStrict(got[i].ID); err != nil {
 					t.Errorf("event ID %q: %v", got[i].ID, err)
@@ -128,22 +131,22 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 
 // TestAuditQueries compares queries with what a filter makes of all events.
 func TestAuditQueries(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		start := c.now()
 		for i := range 230 { // more than two pages; now and then several in a millisecond
-			resource := []string{"gpt-4", "gpt-5", DefaultResource}[i%3]
-			if err := l.Limits.SetEntity(ctx, "e", resource, []Limit{PerDay("rpd", int64(i)+1)}); err != nil {
+			resource := []string{"gpt-4", "gpt-5", zlimit.DefaultResource}[i%3]
+			if err := l.Limits.SetEntity(ctx, "e", resource, []zlimit.Limit{zlimit.PerDay("rpd", int64(i)+1)}); err != nil {
 				t.Fatal(err)
 			}
 			if i%4 > 0 {
 				c.sleep(time.Duration(rand.N(3000)) * time.Millisecond)
 			}
 		}
-		all := events(t, l, "e", AuditQuery{})
-		if len(all) != 230 || !slices.IsSortedFunc(all, func(a, b AuditEvent) int { return strings.Compare(a.ID, b.ID) }) {
+		all := events(t, l, "e", zlimit.AuditQuery{})
+		if len(all) != 230 || !slices.IsSortedFunc(all, func(a, b zlimit.AuditEvent) int { return strings.Compare(a.ID, b.ID) }) {
 			t.Fatalf("%d events, want 230 in order", len(all))
 		}
 		for i, e := range all {
@@ -166,11 +169,11 @@ func TestAuditQueries(t *testing.T) {
 			}
 		}
 		for range 150 {
-			q := AuditQuery{From: moment(), To: moment(), Reverse: rand.N(2) == 0, Limit: []int{0, 0, 1, 7, 100, 101, 1000}[rand.N(7)]}
+			q := zlimit.AuditQuery{From: moment(), To: moment(), Reverse: rand.N(2) == 0, Limit: []int{0, 0, 1, 7, 100, 101, 1000}[rand.N(7)]}
 			if rand.N(3) == 0 {
-				q.Resource = []string{"gpt-4", "gpt-5", DefaultResource, "o3"}[rand.N(4)]
+				q.Resource = []string{"gpt-4", "gpt-5", zlimit.DefaultResource, "o3"}[rand.N(4)]
 			}
-			want := slices.DeleteFunc(slices.Clone(all), func(e AuditEvent) bool {
+			want := slices.DeleteFunc(slices.Clone(all), func(e zlimit.AuditEvent) bool {
 				return q.Resource != "" && e.Resource != q.Resource ||
 					!q.From.IsZero() && e.Time.Before(q.From) || !q.To.IsZero() && !e.Time.Before(q.To)
 			})
@@ -185,13 +188,13 @@ func TestAuditQueries(t *testing.T) {
 				t.Fatalf("Events(%+v) = %d events, want %d", q, len(got), len(want))
 			}
 		}
-		for e := range l.Audit.Events(ctx, "e", AuditQuery{}) {
+		for e := range l.Audit.Events(ctx, "e", zlimit.AuditQuery{}) {
 			if e.ID != all[0].ID {
 				t.Errorf("the loop went on to %v", e)
 			}
 			break
 		}
-		if got := events(t, l, "other", AuditQuery{}); got != nil {
+		if got := events(t, l, "other", zlimit.AuditQuery{}); got != nil {
 			t.Errorf("events of another entity: %v", got)
 		}
 	})
@@ -199,32 +202,32 @@ func TestAuditQueries(t *testing.T) {
 
 func TestAuditValidation(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
-	for entity, q := range map[string]AuditQuery{
-		"":                  {},
-		"a#b":               {},
-		"$SYSTEMS":          {},
-		AuditResource(""):   {},
-		AuditResource("#"):  {},
-		"e":                 {Limit: -1},
-		"f":                 {Resource: "#"},
-		"$RESOURCE":         {},
-		"$RESOURCE:gpt-4#1": {},
+	for entity, q := range map[string]zlimit.AuditQuery{
+		"":                        {},
+		"a#b":                     {},
+		"$SYSTEMS":                {},
+		zlimit.AuditResource(""):  {},
+		zlimit.AuditResource("#"): {},
+		"e":                       {Limit: -1},
+		"f":                       {Resource: "#"},
+		"$RESOURCE":               {},
+		"$RESOURCE:gpt-4#1":       {},
 	} {
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if err := endOf(l.Audit.Events(context.Background(), entity, q)); !errors.As(err, &invalid) {
 			t.Errorf("Events(%q, %+v) = %v, want a ValidationError", entity, q, err)
 		}
 	}
-	for _, retention := range []time.Duration{-day, time.Hour, 25 * time.Hour, (maxRetentionDays + 1) * day} {
-		var invalid *ValidationError
-		err := l.Limits.SetSystem(context.Background(), SystemConfig{AuditRetention: retention})
+	for _, retention := range []time.Duration{-zlimit.Day, time.Hour, 25 * time.Hour, (zlimit.MaxRetentionDays + 1) * zlimit.Day} {
+		var invalid *zlimit.ValidationError
+		err := l.Limits.SetSystem(context.Background(), zlimit.SystemConfig{AuditRetention: retention})
 		if !errors.As(err, &invalid) || invalid.Field != "audit retention" {
 			t.Errorf("SetSystem() with a retention of %v = %v, want a ValidationError", retention, err)
 		}
 	}
 	for _, principal := range []string{"a\nb", "\xff", strings.Repeat("x", 257)} {
-		var invalid *ValidationError
-		if _, err := Open(context.Background(), "memory:", WithPrincipal(principal)); !errors.As(err, &invalid) {
+		var invalid *zlimit.ValidationError
+		if _, err := zlimit.Open(context.Background(), "memory:", zlimit.WithPrincipal(principal)); !errors.As(err, &invalid) {
 			t.Errorf("Open() with principal %q = %v, want a ValidationError", principal, err)
 		}
 	}
@@ -232,14 +235,14 @@ func TestAuditValidation(t *testing.T) {
 
 // TestAuditRetention has another process change the retention, and the clock go on.
 func TestAuditRetention(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 		last := func(entity string) (days int64) {
 			t.Helper()
-			last := events(t, l, entity, AuditQuery{Reverse: true, Limit: 1})[0]
-			items, err := l.store.Read(ctx, []store.Key{layout.AuditKey{NS: l.ns, Entity: last.Entity, EventID: last.ID}.Key()}, true)
+			last := events(t, l, entity, zlimit.AuditQuery{Reverse: true, Limit: 1})[0]
+			items, err := l.Calls().Read(ctx, []store.Key{layout.AuditKey{NS: l.NS(), Entity: last.Entity, EventID: last.ID}.Key()}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -251,29 +254,29 @@ func TestAuditRetention(t *testing.T) {
 		}
 		kept := func() (days int64) {
 			t.Helper()
-			if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+			if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
 				t.Fatal(err)
 			}
-			return last(AuditResource("gpt-4"))
+			return last(zlimit.AuditResource("gpt-4"))
 		}
 		if got := kept(); got != 90 {
 			t.Errorf("events are kept %d days, want 90", got)
 		}
-		set := SystemConfig{Limits: []Limit{PerDay("rpd", 1)}, AuditRetention: 10 * day}
+		set := zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}, AuditRetention: 10 * zlimit.Day}
 		if err := other.Limits.SetSystem(ctx, set); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := l.Limits.System(ctx); err != nil || got.AuditRetention != 10*day {
+		if got, err := l.Limits.System(ctx); err != nil || got.AuditRetention != 10*zlimit.Day {
 			t.Errorf("System() = %+v, %v, want a retention of 10 days", got, err)
 		}
 		c.sleep(time.Minute)
 		if got := kept(); got != 10 {
 			t.Errorf("events are kept %d days a minute after the change, want 10", got)
 		}
-		if err := l.Limits.SetSystem(ctx, SystemConfig{AuditRetention: 1000 * day}); err != nil {
+		if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{AuditRetention: 1000 * zlimit.Day}); err != nil {
 			t.Fatal(err)
 		}
-		if got := last(AuditSystem); got != 1000 {
+		if got := last(zlimit.AuditSystem); got != 1000 {
 			t.Errorf("the event of the change itself is kept %d days, want 1000", got)
 		}
 		if got := kept(); got != 1000 {
@@ -286,15 +289,15 @@ func TestAuditRetention(t *testing.T) {
 			t.Errorf("events are kept %d days without a system config, want 90", got)
 		}
 
-		shown := func() int { return len(events(t, l, AuditResource("gpt-4"), AuditQuery{})) }
+		shown := func() int { return len(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})) }
 		for _, step := range []struct {
 			sleep time.Duration
 			want  int
 		}{
 			{0, 4},
-			{10 * day, 3}, // the second event's end
-			{80 * day, 1}, // the first and the last one's
-			{910 * day, 0},
+			{10 * zlimit.Day, 3}, // the second event's end
+			{80 * zlimit.Day, 1}, // the first and the last one's
+			{910 * zlimit.Day, 0},
 		} {
 			c.sleep(step.sleep)
 			if got := shown(); got != step.want {
@@ -324,14 +327,14 @@ func (k *known) Identity(context.Context) (string, error) {
 func TestPrincipals(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	s := &known{Store: newMemory(t).impl, names: []string{"", "", "arn:aws:sts::1:assumed-role/ops/me"}}
-	l := newLimiter(t, Store{impl: s}, WithClock(c.now)) // the version record is the first change
-	last := func(l *RateLimiter) string {
+	s := &known{Store: newMemory(t).Internal(), names: []string{"", "", "arn:aws:sts::1:assumed-role/ops/me"}}
+	l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithClock(c.now)) // the version record is the first change
+	last := func(l *zlimit.RateLimiter) string {
 		t.Helper()
-		if err := l.Limits.SetSystem(ctx, SystemConfig{}); err != nil {
+		if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{}); err != nil {
 			t.Fatal(err)
 		}
-		return events(t, l, AuditSystem, AuditQuery{Reverse: true, Limit: 1})[0].Principal
+		return events(t, l, zlimit.AuditSystem, zlimit.AuditQuery{Reverse: true, Limit: 1})[0].Principal
 	}
 	for i, step := range []struct {
 		sleep time.Duration
@@ -345,14 +348,14 @@ func TestPrincipals(t *testing.T) {
 			t.Errorf("change %d was made by %q, asked %d times, want %q and %d", i, got, s.asked, step.want, step.asked)
 		}
 	}
-	scope, err := l.Namespace(ctx, "other", WithSetup())
+	scope, err := l.Namespace(ctx, "other", zlimit.WithSetup())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := last(scope); got != s.names[2] || s.asked != 3 {
 		t.Errorf("a change in another namespace was made by %q, asked %d times", got, s.asked)
 	}
-	named, err := l.Namespace(ctx, "other", WithPrincipal("deploy"))
+	named, err := l.Namespace(ctx, "other", zlimit.WithPrincipal("deploy"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,21 +381,21 @@ func TestPrincipals(t *testing.T) {
 
 // TestEventsFollowVersions has goroutines change one config: the order of the events is that of the versions.
 func TestEventsFollowVersions(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
-		l := newLimiter(t, s, WithClock(newClock().now)) // all in one millisecond
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now)) // all in one millisecond
 		var group sync.WaitGroup
 		for range 6 {
 			group.Go(func() {
 				for range 5 {
-					if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+					if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
 						t.Errorf("SetResource() = %v", err)
 					}
 				}
 			})
 		}
 		group.Wait()
-		got := events(t, l, AuditResource("gpt-4"), AuditQuery{})
+		got := events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})
 		for i, e := range got {
 			if e.Details["config_version"] != int64(i)+1 {
 				t.Errorf("event %d is of version %v", i+1, e.Details["config_version"])
@@ -412,8 +415,8 @@ func TestEventsOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := layout.AuditKey{NS: l.ns, Entity: "e", EventID: "2026-01-02T03:04:05Z"}
-	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key.Key(), Item: expr.Item{
+	key := layout.AuditKey{NS: l.NS(), Entity: "e", EventID: "2026-01-02T03:04:05Z"}
+	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key.Key(), Item: expr.Item{
 		{Name: "timestamp", Value: expr.S("2026-01-02T03:04:05Z")},
 		{Name: "action", Value: expr.S("entity_renamed")},
 		{Name: "principal", Value: expr.Null()},
@@ -428,14 +431,14 @@ func TestEventsOfOthers(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	want := []AuditEvent{{
+	want := []zlimit.AuditEvent{{
 		ID: key.EventID, Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Entity: "e", Action: "entity_renamed",
 		Details: map[string]any{
 			"ratio": json.Number("0.5"), "n": int64(1), "ok": true, "none": nil,
 			"set": []any{"a", "b"}, "list": []any{"x", map[string]any{}},
 		},
 	}}
-	if diff := cmp.Diff(want, events(t, l, "e", AuditQuery{})); diff != "" {
+	if diff := cmp.Diff(want, events(t, l, "e", zlimit.AuditQuery{})); diff != "" {
 		t.Errorf("Events() (-want +got):\n%s", diff)
 	}
 }

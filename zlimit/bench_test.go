@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A canned transport answers every call of an operation with one body.
@@ -59,20 +60,20 @@ func (rec *recorder) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // benchRequest asks two limits that never run out.
-var benchRequest = ask(Amounts{"rpm": 1, "tpm": 50})
+var benchRequest = ask(zlimit.Amounts{"rpm": 1, "tpm": 50})
 
 func benchClock() time.Time { return time.UnixMilli(1_767_225_600_000) }
 
 // benchTable returns a warm limiter on a table of the engine, whose client goes through a transport.
-func benchTable(b *testing.B, transport func(engine http.RoundTripper) http.RoundTripper) (*RateLimiter, *dynamodb.Client, string) {
+func benchTable(b *testing.B, transport func(engine http.RoundTripper) http.RoundTripper) (*zlimit.RateLimiter, *dynamodb.Client, string) {
 	b.Helper()
 	engine := enginetest.Start(b)
 	client := engine.Client(func(o *dynamodb.Options) {
 		o.HTTPClient = &http.Client{Transport: transport(engine.Transport())}
 	})
 	table := engine.Table(b)
-	l := newLimiter(b, Store{impl: dynamo.New(client, table, layout.Table, withoutStream)}, WithClock(benchClock))
-	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	l := newLimiter(b, zlimit.StoreOn(dynamo.New(client, table, layout.Table, withoutStream)), zlimit.WithClock(benchClock))
+	setSystem(b, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
 	for range 2 { // create, and spend
 		acquire(b, l, benchRequest)
 	}
@@ -108,7 +109,7 @@ func bareUpdate(client *dynamodb.Client, table, pk string) func() error {
 	}
 }
 
-func acquirer(l *RateLimiter) func() error {
+func acquirer(l *zlimit.RateLimiter) func() error {
 	return func() error {
 		_, err := l.Acquire(context.Background(), benchRequest)
 		return err
@@ -183,12 +184,12 @@ type gpt4 struct{ rpm, tpm int64 }
 
 func (gpt4) Resource() string { return "gpt-4" }
 
-func (c gpt4) AppendAmounts(to []Amount) []Amount {
+func (c gpt4) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
 	if c.rpm != 0 {
-		to = append(to, Amount{Limit: "rpm", Tokens: c.rpm})
+		to = append(to, zlimit.Amount{Limit: "rpm", Tokens: c.rpm})
 	}
 	if c.tpm != 0 {
-		to = append(to, Amount{Limit: "tpm", Tokens: c.tpm})
+		to = append(to, zlimit.Amount{Limit: "tpm", Tokens: c.tpm})
 	}
 	return to
 }
@@ -198,7 +199,7 @@ func (c gpt4) AppendAmounts(to []Amount) []Amount {
 func BenchmarkTyped(b *testing.B) {
 	l := newReady(b)
 	tokens := int64(50) // an estimate is no constant
-	run := func(r Request, correction func() Consumption) error {
+	run := func(r zlimit.Request, correction func() zlimit.Consumption) error {
 		lease, err := l.Acquire(context.Background(), r)
 		if err != nil {
 			return err
@@ -206,10 +207,10 @@ func BenchmarkTyped(b *testing.B) {
 		return lease.Adjust(correction())
 	}
 	byMap := func() error {
-		return run(ask(Amounts{"rpm": 1, "tpm": tokens}), func() Consumption { return Amounts{"tpm": tokens / 2} })
+		return run(ask(zlimit.Amounts{"rpm": 1, "tpm": tokens}), func() zlimit.Consumption { return zlimit.Amounts{"tpm": tokens / 2} })
 	}
 	byType := func() error {
-		return run(Request{Entity: "key-1", Consume: gpt4{1, tokens}}, func() Consumption { return gpt4{tpm: tokens / 2} })
+		return run(zlimit.Request{Entity: "key-1", Consume: gpt4{1, tokens}}, func() zlimit.Consumption { return gpt4{tpm: tokens / 2} })
 	}
 	var mapTime, typedTime time.Duration
 	for b.Loop() {
@@ -228,8 +229,8 @@ func BenchmarkTyped(b *testing.B) {
 
 // BenchmarkMemory is an acquire of a known bucket in memory, written and read back.
 func BenchmarkMemory(b *testing.B) {
-	l := newLimiter(b, newMemory(b), WithClock(benchClock))
-	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	l := newLimiter(b, newMemory(b), zlimit.WithClock(benchClock))
+	setSystem(b, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
 	acquire(b, l, benchRequest)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -241,13 +242,13 @@ func BenchmarkMemory(b *testing.B) {
 
 // BenchmarkFile is BenchmarkMemory on a database file.
 func BenchmarkFile(b *testing.B) {
-	s, err := SQLite(filepath.Join(b.TempDir(), "zlimit.db"))
+	s, err := zlimit.SQLite(filepath.Join(b.TempDir(), "zlimit.db"))
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	l := newLimiter(b, s, WithClock(benchClock))
-	setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	l := newLimiter(b, s, zlimit.WithClock(benchClock))
+	setSystem(b, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
 	acquire(b, l, benchRequest)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -264,7 +265,7 @@ func BenchmarkParallel(b *testing.B) {
 	bare, warm := bareUpdate(client, table, shardKey(l, "key-1", 0).Key().PK), acquirer(l)
 	var writes atomic.Int64
 	counted := countedWrites{dynamo.New(client, table, layout.Table, withoutStream), &writes}
-	sharing := newLimiter(b, Store{impl: counted}, WithClock(benchClock), WithCoalescing())
+	sharing := newLimiter(b, zlimit.StoreOn(counted), zlimit.WithClock(benchClock), zlimit.WithCoalescing())
 	shared := acquirer(sharing)
 	const goroutines, calls = 64, 10
 	burst := func(total *time.Duration, call func() error) {

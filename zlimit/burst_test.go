@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A metronome is a clock that callers move: so many calls make a second, however long they take. It ticks seldom enough
@@ -90,8 +91,8 @@ func TestBurst(t *testing.T) {
 	}
 	t.Run("memory", func(t *testing.T) {
 		m := newMetronome()
-		w := newWitness(newMemory(t).impl)
-		testBurst(t, Store{impl: hot{w, hotKeys(m)}}, Store{impl: w}, m, 2*time.Second)
+		w := newWitness(newMemory(t).Internal())
+		testBurst(t, zlimit.StoreOn(hot{w, hotKeys(m)}), zlimit.StoreOn(w), m, 2*time.Second)
 		if err := w.verdict(); err != nil {
 			t.Error(err)
 		}
@@ -103,33 +104,33 @@ func TestBurst(t *testing.T) {
 		m := newMetronome()
 		engine := enginetest.Start(t)
 		table := engine.Table(t)
-		over := func(transport http.RoundTripper) Store {
+		over := func(transport http.RoundTripper) zlimit.Store {
 			client := engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: transport} })
-			return Store{impl: dynamo.New(client, table, layout.Table, withoutStream)}
+			return zlimit.StoreOn(dynamo.New(client, table, layout.Table, withoutStream))
 		}
 		testBurst(t, over(hotKeys(m).Transport(engine.Transport())), over(engine.Transport()), m, 1200*time.Millisecond)
 	})
 }
 
 // testBurst runs the burst on a store that throttles, and looks at the bucket past the throttle.
-func testBurst(t *testing.T, s, past Store, m *metronome, length time.Duration) {
+func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Duration) {
 	const (
 		callers = 64
 		look    = 200 * time.Millisecond
 	)
-	eye := newLimiter(t, past, WithClock(m.now))
-	b := &book{limit: PerDay("rpm", 50_000), created: m.now().UnixMilli(), net: 20_000}
+	eye := newLimiter(t, past, zlimit.WithClock(m.now))
+	b := &book{limit: zlimit.PerDay("rpm", 50_000), created: m.now().UnixMilli(), net: 20_000}
 	setSystem(t, eye, b.limit)
 	// Each request is a write of its own: the test is about dividing, not about sharing.
-	l := newLimiter(t, s, WithClock(m.now), WithBucketTTL(0), WithCallTimeout(time.Minute), WithoutCoalescing())
-	acquire(t, l, ask(Amounts{"rpm": b.net})) // so that it is never full again
+	l := newLimiter(t, s, zlimit.WithClock(m.now), zlimit.WithBucketTTL(0), zlimit.WithCallTimeout(time.Minute), zlimit.WithoutCoalescing())
+	acquire(t, l, ask(zlimit.Amounts{"rpm": b.net})) // so that it is never full again
 
 	check := func() (items []*bucket.State) {
 		t.Helper()
-		l.engine.Quiesce()
+		l.Engine().Quiesce()
 		items = shardsOf(t, eye)
-		if _, _, capacity := total(items, "rpm"); capacity != b.limit.Capacity*millis {
-			t.Fatalf("the shares of %d shards add up to %d, want %d", len(items), capacity, b.limit.Capacity*millis)
+		if _, _, capacity := total(items, "rpm"); capacity != b.limit.Capacity*zlimit.Millis {
+			t.Fatalf("the shares of %d shards add up to %d, want %d", len(items), capacity, b.limit.Capacity*zlimit.Millis)
 		}
 		b.resizes = max(b.resizes, 2*len(items))
 		if err := b.unbalanced(items); err != nil {
@@ -146,8 +147,8 @@ func testBurst(t *testing.T, s, past Store, m *metronome, length time.Duration) 
 			group.Go(func() {
 				for asked.Add(1) <= int64(callRate*look/time.Second) {
 					m.call()
-					_, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
-					var outage *UnavailableError
+					_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
+					var outage *zlimit.UnavailableError
 					switch {
 					case err == nil:
 						got.Add(1)
@@ -166,12 +167,12 @@ func testBurst(t *testing.T, s, past Store, m *metronome, length time.Duration) 
 	if last := served[len(served)-1]; len(items) < 6 || len(items) > 16 || last < callRate*9/10 {
 		t.Errorf("%d shards serve %d a second in the end, want about 8 and %d", len(items), last, callRate)
 	}
-	if _, consumed, _ := total(items, "rpm"); consumed != b.net*millis {
-		t.Errorf("the shards count %d, want %d", consumed, b.net*millis)
+	if _, consumed, _ := total(items, "rpm"); consumed != b.net*zlimit.Millis {
+		t.Errorf("the shards count %d, want %d", consumed, b.net*zlimit.Millis)
 	}
 	for i := 0; i < 1000 && len(items) > 1; i++ {
 		m.sleep(2 * time.Second)
-		acquire(t, l, ask(Amounts{"rpm": 1}))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		b.net++
 		if i%8 == 0 {
 			items = check()

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -12,37 +12,38 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // putBucket stores an item of a bucket.
-func putBucket(tb testing.TB, l *RateLimiter, key layout.BucketKey, refilledAt time.Time, shards int64, limits ...bucket.Limit) {
+func putBucket(tb testing.TB, l *zlimit.RateLimiter, key layout.BucketKey, refilledAt time.Time, shards int64, limits ...bucket.Limit) {
 	tb.Helper()
 	item := layout.Bucket{Key: key, RefilledAt: refilledAt.UnixMilli(), ShardCount: shards, Limits: limits}
-	item.Key.NS = l.ns
+	item.Key.NS = l.NS()
 	w := store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}
-	if _, err := l.store.Write(context.Background(), w); err != nil {
+	if _, err := l.Calls().Write(context.Background(), w); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 // TestCapacity adds up more buckets than fit one read: whole ones, one in debt, one in shards.
 func TestCapacity(t *testing.T) {
-	forEachIndex(t, func(t *testing.T, s Store) {
+	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
-		setSystem(t, l, PerMinute("rpm", 60), PerDay("tpd", 1000))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerMinute("rpm", 60), zlimit.PerDay("tpd", 1000))
 		var want []string
 		for i := range 120 {
 			id := fmt.Sprintf("e-%03d", i)
-			acquire(t, l, Request{Entity: id, Resource: "gpt-4", Consume: Amounts{"rpm": 20}})
+			acquire(t, l, zlimit.Request{Entity: id, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 20}})
 			want = append(want, id+" 1 [rpm=42 tpd=1000]")
 		}
-		acquire(t, l, Request{Entity: "e", Resource: "gpt-4", Consume: Amounts{"tpd": 1000}})
-		acquire(t, l, Request{Entity: "e", Resource: "gpt", Consume: Amounts{"tpd": 1000}})
-		acquire(t, l, Request{Entity: "e", Resource: "gpt-4o", Consume: Amounts{"tpd": 1000}})
-		lease := acquire(t, l, Request{Entity: "late", Resource: "gpt-4", Consume: Amounts{"tpd": 900}})
-		if err := errors.Join(lease.Adjust(Amounts{"tpd": 350}), lease.Commit(ctx)); err != nil {
+		acquire(t, l, zlimit.Request{Entity: "e", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1000}})
+		acquire(t, l, zlimit.Request{Entity: "e", Resource: "gpt", Consume: zlimit.Amounts{"tpd": 1000}})
+		acquire(t, l, zlimit.Request{Entity: "e", Resource: "gpt-4o", Consume: zlimit.Amounts{"tpd": 1000}})
+		lease := acquire(t, l, zlimit.Request{Entity: "late", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 900}})
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"tpd": 350}), lease.Commit(ctx)); err != nil {
 			t.Fatal(err)
 		}
 		for shard := range 4 { // half a token in each, and a share of 4
@@ -72,9 +73,9 @@ func TestCapacity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantSum := Capacity{
+		wantSum := zlimit.Capacity{
 			Resource: "gpt-4", At: c.now(), Entities: 123, Items: 126,
-			Limits: []LimitCapacity{
+			Limits: []zlimit.LimitCapacity{
 				{Name: "rpm", Entities: 123, Capacity: 122*60_000 + 16_000, Available: 120*42_000 + 2*60_000 + 2_000},
 				{Name: "tpd", Entities: 122, Capacity: 122 * 1000_000, Available: 120*1000_000 + 23, InDebt: 1, Debt: 250_000 - 23},
 			},
@@ -91,7 +92,7 @@ func TestCapacity(t *testing.T) {
 		}
 
 		none, err := l.Usage.Capacity(ctx, "o3")
-		if diff := cmp.Diff(Capacity{Resource: "o3", At: c.now(), Limits: []LimitCapacity{}}, none); diff != "" || err != nil {
+		if diff := cmp.Diff(zlimit.Capacity{Resource: "o3", At: c.now(), Limits: []zlimit.LimitCapacity{}}, none); diff != "" || err != nil {
 			t.Errorf("Capacity(o3) = %v (-want +got):\n%s", err, diff)
 		}
 		for b := range l.Usage.Buckets(ctx, "gpt-4") {
@@ -107,7 +108,7 @@ func TestCapacity(t *testing.T) {
 // limit gone, one new.
 func TestBucketWhoseLimitsChange(t *testing.T) {
 	c := newClock()
-	l := newLimiter(t, newMemory(t), WithClock(c.now))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
 	old := c.now()
 	c.sleep(time.Second)
 	for _, later := range []int{0, 1} {

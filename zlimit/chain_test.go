@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -14,22 +14,23 @@ import (
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // putEntity puts an entity that cascades to a parent.
-func putEntity(tb testing.TB, l *RateLimiter, id, parent string) {
+func putEntity(tb testing.TB, l *zlimit.RateLimiter, id, parent string) {
 	tb.Helper()
-	e := layout.Entity{Key: layout.EntityKey{NS: l.ns, Entity: id}, Name: id, Parent: parent, Cascade: parent != ""}
-	if _, err := l.store.Write(context.Background(), store.Write{Kind: store.Put, Key: e.Key.Key(), Item: e.Encode()}); err != nil {
+	e := layout.Entity{Key: layout.EntityKey{NS: l.NS(), Entity: id}, Name: id, Parent: parent, Cascade: parent != ""}
+	if _, err := l.Calls().Write(context.Background(), store.Write{Kind: store.Put, Key: e.Key.Key(), Item: e.Encode()}); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 // left returns what a limit of an entity has and counts, in millitokens.
-func left(tb testing.TB, l *RateLimiter, entity, limit string) (tokens, consumed int64) {
+func left(tb testing.TB, l *zlimit.RateLimiter, entity, limit string) (tokens, consumed int64) {
 	tb.Helper()
-	key := layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4"}.Key()
-	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
+	key := layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4"}.Key()
+	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
 	if err != nil || items[0] == nil {
 		tb.Fatalf("Read() = %v, %v, want an item", items, err)
 	}
@@ -46,7 +47,7 @@ func left(tb testing.TB, l *RateLimiter, entity, limit string) (tokens, consumed
 	return 0, 0
 }
 
-func checkLeft(t *testing.T, l *RateLimiter, entity, limit string, tokens, consumed int64) {
+func checkLeft(t *testing.T, l *zlimit.RateLimiter, entity, limit string, tokens, consumed int64) {
 	t.Helper()
 	if gotTokens, gotConsumed := left(t, l, entity, limit); gotTokens != tokens || gotConsumed != consumed {
 		t.Errorf("%s has %d of %s and counts %d, want %d and %d", entity, gotTokens, limit, gotConsumed, tokens, consumed)
@@ -54,7 +55,7 @@ func checkLeft(t *testing.T, l *RateLimiter, entity, limit string, tokens, consu
 }
 
 // newFamily returns a limiter on which key-1 cascades to team, and team to org: 100, 150 and 1000 tokens a day.
-func newFamily(t *testing.T, s Store, opts ...Option) *RateLimiter {
+func newFamily(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.RateLimiter {
 	t.Helper()
 	ctx := context.Background()
 	l := newLimiter(t, s, opts...)
@@ -62,10 +63,10 @@ func newFamily(t *testing.T, s Store, opts ...Option) *RateLimiter {
 	putEntity(t, l, "team", "org")
 	putEntity(t, l, "key-1", "team")
 	putEntity(t, l, "key-2", "team")
-	setSystem(t, l, PerDay("tpd", 100), PerDay("rpd", 50))
+	setSystem(t, l, zlimit.PerDay("tpd", 100), zlimit.PerDay("rpd", 50))
 	err := errors.Join(
-		l.Limits.SetEntity(ctx, "team", "gpt-4", []Limit{PerDay("tpd", 150)}),
-		l.Limits.SetEntity(ctx, "org", DefaultResource, []Limit{PerDay("tpd", 1000)}),
+		l.Limits.SetEntity(ctx, "team", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 150)}),
+		l.Limits.SetEntity(ctx, "org", zlimit.DefaultResource, []zlimit.Limit{zlimit.PerDay("tpd", 1000)}),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -75,27 +76,27 @@ func newFamily(t *testing.T, s Store, opts ...Option) *RateLimiter {
 }
 
 func TestCascade(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newFamily(t, s, WithClock(c.now))
+		l := newFamily(t, s, zlimit.WithClock(c.now))
 		for range 2 { // cold, and warm
-			acquire(t, l, ask(Amounts{"tpd": 40, "rpd": 1}))
+			acquire(t, l, ask(zlimit.Amounts{"tpd": 40, "rpd": 1}))
 		}
 		checkLeft(t, l, "key-1", "tpd", 20_000, 80_000)
 		checkLeft(t, l, "key-1", "rpd", 48_000, 2000)
 		checkLeft(t, l, "team", "tpd", 70_000, 80_000)
 		checkLeft(t, l, "org", "tpd", 920_000, 80_000)
 
-		lease := acquire(t, l, ask(Amounts{"tpd": 10}))
-		if err := errors.Join(lease.Consume(ctx, Amounts{"tpd": 5}), lease.Adjust(Amounts{"tpd": 7}), lease.Commit(ctx)); err != nil {
+		lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 10}))
+		if err := errors.Join(lease.Consume(ctx, zlimit.Amounts{"tpd": 5}), lease.Adjust(zlimit.Amounts{"tpd": 7}), lease.Commit(ctx)); err != nil {
 			t.Fatal(err)
 		}
 		checkLeft(t, l, "key-1", "tpd", -2000, 102_000)
 		checkLeft(t, l, "team", "tpd", 48_000, 102_000)
 		checkLeft(t, l, "org", "tpd", 898_000, 102_000)
 
-		other := ask(Amounts{"tpd": 48})
+		other := ask(zlimit.Amounts{"tpd": 48})
 		other.Entity = "key-2"
 		if err := acquire(t, l, other).Rollback(ctx); err != nil {
 			t.Fatal(err)
@@ -109,11 +110,11 @@ func TestCascade(t *testing.T) {
 // TestCascadeRejected lets a parent, a child, or both fall short. What was taken of the others comes back exactly (I4),
 // and the error tells of every level, the strictest limit first.
 func TestCascadeRejected(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newFamily(t, s, WithClock(c.now))
-		acquire(t, l, ask(Amounts{"tpd": 90}))
-		other := ask(Amounts{"tpd": 61, "rpd": 1}) // of 100 of its own, and 60 of the team's
+		l := newFamily(t, s, zlimit.WithClock(c.now))
+		acquire(t, l, ask(zlimit.Amounts{"tpd": 90}))
+		other := ask(zlimit.Amounts{"tpd": 61, "rpd": 1}) // of 100 of its own, and 60 of the team's
 		other.Entity = "key-2"
 		for range 2 { // unknown to the process, and known
 			e := reject(t, l, other)
@@ -130,7 +131,7 @@ func TestCascadeRejected(t *testing.T) {
 				checkLeft(t, l, "key-2", "rpd", 50_000, 0)
 			}
 		}
-		e := reject(t, l, ask(Amounts{"tpd": 11}))
+		e := reject(t, l, ask(zlimit.Amounts{"tpd": 11}))
 		if v := e.Violations(); len(v) != 1 || v[0].Entity != "key-1" {
 			t.Errorf("Violations() = %v, want the child's", v)
 		}
@@ -140,7 +141,7 @@ func TestCascadeRejected(t *testing.T) {
 		if wait, err := l.TimeUntil(context.Background(), other); err != nil || wait != 576*time.Second {
 			t.Errorf("TimeUntil() = %v, %v, want 9m36s", wait, err)
 		}
-		other.Consume = Amounts{"tpd": 100}
+		other.Consume = zlimit.Amounts{"tpd": 100}
 		c.sleep(24 * time.Hour)
 		acquire(t, l, other)
 	})
@@ -152,13 +153,13 @@ func TestCascadeFaults(t *testing.T) {
 	for hit := range 3 {
 		t.Run(fmt.Sprintf("write %d", hit), func(t *testing.T) {
 			s, faults := newTable(t)
-			l := newFamily(t, s, WithClock(newClock().now))
+			l := newFamily(t, s, zlimit.WithClock(newClock().now))
 			for range 2 {
-				acquire(t, l, ask(Amounts{"tpd": 10}))
+				acquire(t, l, ask(zlimit.Amounts{"tpd": 10}))
 			}
 			faults.Inject(enginetest.Fault{Kind: enginetest.LostReply, Operation: "UpdateItem", Skip: hit, Times: 1})
-			var outage *UnavailableError
-			if _, err := l.Acquire(context.Background(), ask(Amounts{"tpd": 10})); !errors.As(err, &outage) || !outage.Unknown {
+			var outage *zlimit.UnavailableError
+			if _, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"tpd": 10})); !errors.As(err, &outage) || !outage.Unknown {
 				t.Errorf("Acquire() = %v, want an UnavailableError with an unknown outcome", err)
 			}
 			var charged int64
@@ -176,8 +177,8 @@ func TestCascadeFaults(t *testing.T) {
 // TestCascadeCosts measures a known child and parent: one round trip, that is two calls side by side, of a write unit each.
 func TestCascadeCosts(t *testing.T) {
 	s, faults := newTable(t)
-	l := newFamily(t, s, WithClock(newClock().now))
-	request := ask(Amounts{"tpd": 1})
+	l := newFamily(t, s, zlimit.WithClock(newClock().now))
+	request := ask(zlimit.Amounts{"tpd": 1})
 	request.Entity = "team" // and org
 	for range 2 {
 		acquire(t, l, request)
@@ -208,12 +209,12 @@ func TestCascadeCosts(t *testing.T) {
 // TestManyChildren runs the children of one parent at once: exactly the parent's capacity is admitted, and no child keeps
 // what the parent refused.
 func TestManyChildren(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
-		l := newLimiter(t, s, WithClock(newClock().now))
-		setSystem(t, l, PerDay("tpd", 10))
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("tpd", 10))
 		putEntity(t, l, "org", "")
-		if err := l.Limits.SetEntity(ctx, "org", "gpt-4", []Limit{PerDay("tpd", 300)}); err != nil {
+		if err := l.Limits.SetEntity(ctx, "org", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 300)}); err != nil {
 			t.Fatal(err)
 		}
 		const children = 100
@@ -223,8 +224,8 @@ func TestManyChildren(t *testing.T) {
 		enginetest.CatchUp()
 		var admitted [children]atomic.Int64
 		try := func(i int) {
-			_, err := l.Acquire(ctx, Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: Amounts{"tpd": 1}})
-			var exceeded *ExceededError
+			_, err := l.Acquire(ctx, zlimit.Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}})
+			var exceeded *zlimit.ExceededError
 			switch {
 			case err == nil:
 				admitted[i].Add(1)
@@ -264,16 +265,16 @@ func TestManyChildren(t *testing.T) {
 // TestChildrenAtOnce lets each of 1,000 children of one parent ask once, all at the same time. As many are admitted as
 // the parent has tokens, and the others keep what they had (I4).
 func TestChildrenAtOnce(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		children := int64(1000)
 		if testing.Short() {
 			children = 100
 		}
 		ctx, most := context.Background(), children/3
-		l := newLimiter(t, s, WithClock(newClock().now), WithCallTimeout(time.Minute))
-		setSystem(t, l, PerDay("tpd", 10))
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithCallTimeout(time.Minute))
+		setSystem(t, l, zlimit.PerDay("tpd", 10))
 		putEntity(t, l, "org", "")
-		if err := l.Limits.SetEntity(ctx, "org", "gpt-4", []Limit{PerDay("tpd", most)}); err != nil {
+		if err := l.Limits.SetEntity(ctx, "org", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", most)}); err != nil {
 			t.Fatal(err)
 		}
 		name := func(i int64) string { return fmt.Sprintf("key-%d", i) }
@@ -287,8 +288,8 @@ func TestChildrenAtOnce(t *testing.T) {
 		for i := range children {
 			group.Go(func() {
 				<-start
-				_, err := l.Acquire(ctx, Request{Entity: name(i), Resource: "gpt-4", Consume: Amounts{"tpd": 1}})
-				var exceeded *ExceededError
+				_, err := l.Acquire(ctx, zlimit.Request{Entity: name(i), Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}})
+				var exceeded *zlimit.ExceededError
 				if admitted[i] = err == nil; err != nil && !errors.As(err, &exceeded) {
 					t.Errorf("Acquire() = %v", err)
 				}
@@ -303,28 +304,28 @@ func TestChildrenAtOnce(t *testing.T) {
 				taken = 1
 			}
 			got += taken
-			items, err := l.table.Read(ctx, layout.BucketKey{NS: l.ns, Entity: name(i), Resource: "gpt-4"}.Key())
+			items, err := l.Table().Read(ctx, layout.BucketKey{NS: l.NS(), Entity: name(i), Resource: "gpt-4"}.Key())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if admitted[i] || items[0] != nil { // some refusals create nothing
-				checkLeft(t, l, name(i), "tpd", (10-taken)*millis, taken*millis)
+				checkLeft(t, l, name(i), "tpd", (10-taken)*zlimit.Millis, taken*zlimit.Millis)
 			}
 		}
 		if got != most {
 			t.Errorf("admitted %d, want %d", got, most)
 		}
-		checkLeft(t, l, "org", "tpd", 0, most*millis)
+		checkLeft(t, l, "org", "tpd", 0, most*zlimit.Millis)
 	})
 }
 
 // TestChainsEnd follows parents that go in a circle, which no public call makes.
 func TestChainsEnd(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	setSystem(t, l, PerDay("tpd", 100))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("tpd", 100))
 	putEntity(t, l, "key-1", "key-2")
 	putEntity(t, l, "key-2", "key-1")
-	r := ask(Amounts{"tpd": 1})
+	r := ask(zlimit.Amounts{"tpd": 1})
 	if _, err := l.Acquire(context.Background(), r); err == nil || !strings.Contains(err.Error(), "ancestors") {
 		t.Errorf("Acquire() = %v, want an error about the ancestors", err)
 	}

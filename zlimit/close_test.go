@@ -1,23 +1,25 @@
-package zlimit
+package zlimit_test
 
 import (
 	"errors"
 	"testing"
 	"testing/synctest"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestCloseWaitsForTheBackground closes a limiter while work is under way behind it (I12).
 func TestCloseWaitsForTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := Memory()
+		memory, err := zlimit.Memory()
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := New(t.Context(), memory)
+		l, err := zlimit.New(t.Context(), memory)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !l.engine.Begin() {
+		if !l.Engine().Begin() {
 			t.Fatal("an open engine begins nothing")
 		}
 		closed := make(chan error, 1)
@@ -28,10 +30,10 @@ func TestCloseWaitsForTheBackground(t *testing.T) {
 			t.Error("Close() returns before the work ends")
 		default:
 		}
-		if l.engine.Begin() {
+		if l.Engine().Begin() {
 			t.Error("a closed engine begins more")
 		}
-		l.engine.End()
+		l.Engine().End()
 		if err := errors.Join(<-closed, memory.Close()); err != nil {
 			t.Error(err)
 		}

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A gate holds the writes of buckets up until it is opened, and counts calls.
@@ -63,8 +64,8 @@ func (g *gate) Read(ctx context.Context, keys []store.Key, consistent bool) ([]e
 }
 
 // waitingFor returns how many callers wait to share a write of an entity's bucket.
-func waitingFor(l *RateLimiter, entity string) func() int {
-	return l.engine.Bucket(entity, "gpt-4").Waiting
+func waitingFor(l *zlimit.RateLimiter, entity string) func() int {
+	return l.Engine().Bucket(entity, "gpt-4").Waiting
 }
 
 // together runs callers at once: the first one's write is held up until all others wait for it, and meanwhile
@@ -93,13 +94,13 @@ func together(g *gate, waiting func() int, callers int, call func(caller int), m
 
 // newCoalescing returns a limiter that shares writes, and knows the usual bucket of 100 tokens a day, of which one is
 // taken.
-func newCoalescing(t *testing.T) (*RateLimiter, *gate, *witness) {
+func newCoalescing(t *testing.T) (*zlimit.RateLimiter, *gate, *witness) {
 	t.Helper()
-	w := newWitness(newMemory(t).impl)
+	w := newWitness(newMemory(t).Internal())
 	g := &gate{Store: w}
-	l := newLimiter(t, Store{impl: g}, WithClock(newClock().now), WithCoalescing())
-	setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 1000))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing())
+	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	t.Cleanup(func() {
 		if err := w.verdict(); err != nil {
 			t.Error(err)
@@ -111,9 +112,9 @@ func newCoalescing(t *testing.T) (*RateLimiter, *gate, *witness) {
 // TestCoalescing has 50 requests come while a write is under way: they share one, and so do their commits.
 func TestCoalescing(t *testing.T) {
 	l, g, w := newCoalescing(t)
-	leases := make([]*Lease, 51)
+	leases := make([]*zlimit.Lease, 51)
 	together(g, waitingFor(l, "key-1"), 51, func(i int) {
-		leases[i] = acquire(t, l, ask(Amounts{"rpd": 1, "tpd": int64(i % 3)}))
+		leases[i] = acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": int64(i % 3)}))
 	}, nil)
 	if writes, reads := g.writes.Load(), g.reads.Load(); writes != 1 || reads != 0 {
 		t.Errorf("%d writes and %d reads for 50 requests, want 1 and 0", writes, reads)
@@ -122,7 +123,7 @@ func TestCoalescing(t *testing.T) {
 		t.Errorf("the bucket counts %v and %v, want 52 and 51", r, p)
 	}
 	together(g, waitingFor(l, "key-1"), 51, func(i int) {
-		if err := errors.Join(leases[i].Adjust(Amounts{"tpd": int64(i%3 + 1)}), leases[i].Commit(context.Background())); err != nil {
+		if err := errors.Join(leases[i].Adjust(zlimit.Amounts{"tpd": int64(i%3 + 1)}), leases[i].Commit(context.Background())); err != nil {
 			t.Error(err)
 		}
 	}, nil)
@@ -138,11 +139,11 @@ func TestCoalescing(t *testing.T) {
 // and the others are rejected without a call of their own, each with its own status.
 func TestCoalescedRejections(t *testing.T) {
 	l, g, w := newCoalescing(t)
-	acquire(t, l, ask(Amounts{"rpd": 69})) // 30 are left
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 69})) // 30 are left
 	var admitted, rejected atomic.Int64
 	together(g, waitingFor(l, "key-1"), 61, func(int) {
-		_, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1}))
-		var exceeded *ExceededError
+		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": 1}))
+		var exceeded *zlimit.ExceededError
 		switch {
 		case err == nil:
 			admitted.Add(1)
@@ -176,7 +177,7 @@ func TestCoalescedCancellation(t *testing.T) {
 	contexts := []context.Context{context.Background(), early, late}
 	together(g, waitingFor(l, "key-1"), 16, func(i int) { // 0 goes ahead; of 1 to 15 five each
 		ctx := contexts[i%3]
-		_, err := l.Acquire(ctx, ask(Amounts{"rpd": 1}))
+		_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpd": 1}))
 		if want := ctx.Err(); !errors.Is(err, want) {
 			t.Errorf("Acquire() = %v, want %v", err, want)
 		}
@@ -198,7 +199,7 @@ func TestCoalescedCancellation(t *testing.T) {
 		}
 		g.next.Store(&next)
 	})
-	l.engine.Quiesce()
+	l.Engine().Quiesce()
 	if got := w.counted("key-1", "rpd"); got != 7 {
 		t.Errorf("the bucket counts %v, want 7: one before, one ahead, five that stayed", got)
 	}
@@ -209,8 +210,8 @@ func TestCoalescedFailures(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	var unknown atomic.Int64
 	together(g, waitingFor(l, "key-1"), 11, func(int) {
-		_, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1}))
-		var outage *UnavailableError
+		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": 1}))
+		var outage *zlimit.UnavailableError
 		if errors.As(err, &outage) && outage.Unknown {
 			unknown.Add(1)
 		} else if err != nil {
@@ -228,12 +229,12 @@ func TestCoalescedFailures(t *testing.T) {
 
 // TestCoalescedParents has children, each with a bucket of its own, share the writes of their parent's.
 func TestCoalescedParents(t *testing.T) {
-	g := &gate{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: g}, WithClock(newClock().now), WithCoalescing())
-	setSystem(t, l, PerDay("tpd", 100))
+	g := &gate{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing())
+	setSystem(t, l, zlimit.PerDay("tpd", 100))
 	putEntity(t, l, "team", "")
-	request := func(i int) Request {
-		return Request{Entity: fmt.Sprintf("child-%d", i), Resource: "gpt-4", Consume: Amounts{"tpd": 3}}
+	request := func(i int) zlimit.Request {
+		return zlimit.Request{Entity: fmt.Sprintf("child-%d", i), Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 3}}
 	}
 	for i := range 50 {
 		putEntity(t, l, request(i).Entity, "team")
@@ -244,7 +245,7 @@ func TestCoalescedParents(t *testing.T) {
 	var admitted atomic.Int64
 	together(g, waitingFor(l, "team"), 50, func(i int) {
 		_, err := l.Acquire(context.Background(), request(i))
-		var exceeded *ExceededError
+		var exceeded *zlimit.ExceededError
 		if err == nil {
 			admitted.Add(1)
 		} else if !errors.As(err, &exceeded) {
@@ -281,7 +282,7 @@ func TestCoalescingUnderLoad(t *testing.T) {
 				})
 			}
 			group.Wait()
-			l.engine.Quiesce()
+			l.Engine().Quiesce()
 			if got := w.counted("key-1", "rpd"); got != float64(held.Load()) {
 				t.Errorf("the bucket counts %v, and the leases hold %d", got, held.Load())
 			}
@@ -294,7 +295,7 @@ func TestCoalescingUnderLoad(t *testing.T) {
 }
 
 // visit acquires, and mostly gives back; it returns what it keeps of rpd.
-func visit(t *testing.T, l *RateLimiter) int64 {
+func visit(t *testing.T, l *zlimit.RateLimiter) int64 {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if rand.IntN(4) == 0 {
@@ -304,8 +305,8 @@ func visit(t *testing.T, l *RateLimiter) int64 {
 		}()
 	}
 	n := rand.Int64N(8)
-	lease, err := l.Acquire(ctx, ask(Amounts{"rpd": n, "tpd": 1}))
-	var exceeded *ExceededError
+	lease, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpd": n, "tpd": 1}))
+	var exceeded *zlimit.ExceededError
 	switch {
 	case errors.As(err, &exceeded), errors.Is(err, context.Canceled):
 		return 0
@@ -317,7 +318,7 @@ func visit(t *testing.T, l *RateLimiter) int64 {
 	case 0:
 		return n
 	case 1:
-		if err := errors.Join(lease.Adjust(Amounts{"rpd": 1 - n}), lease.Commit(ctx)); err != nil {
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 1 - n}), lease.Commit(ctx)); err != nil {
 			t.Errorf("Commit() = %v", err)
 		}
 		return 1
@@ -333,7 +334,7 @@ func visit(t *testing.T, l *RateLimiter) int64 {
 func TestCloseWithRiders(t *testing.T) {
 	l, g, _ := newCoalescing(t)
 	together(g, waitingFor(l, "key-1"), 11, func(int) {
-		if _, err := l.Acquire(context.Background(), ask(Amounts{"rpd": 1})); err != nil && !errors.Is(err, ErrClosed) {
+		if _, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": 1})); err != nil && !errors.Is(err, zlimit.ErrClosed) {
 			t.Errorf("Acquire() = %v, want ErrClosed", err)
 		}
 	}, func() {
@@ -348,22 +349,22 @@ func TestCloseWithRiders(t *testing.T) {
 func TestCoalescedChangeOfLimits(t *testing.T) {
 	s := newMemory(t)
 	c := newClock()
-	g := &gate{Store: s.impl}
-	l := newLimiter(t, Store{impl: g}, WithClock(c.now), WithCoalescing())
-	other := newLimiter(t, s, WithClock(c.now))
-	setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	g := &gate{Store: s.Internal()}
+	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(c.now), zlimit.WithCoalescing())
+	other := newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	c.sleep(2 * time.Second)
 	together(g, waitingFor(l, "key-1"), 11, func(i int) {
 		limit := []string{"rpd", "tpd"}[i%2]
-		_, err := l.Acquire(context.Background(), ask(Amounts{limit: 1}))
-		var invalid *ValidationError
+		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{limit: 1}))
+		var invalid *zlimit.ValidationError
 		if gone := errors.As(err, &invalid); gone != (limit == "tpd") || !gone && err != nil {
 			t.Errorf("Acquire() of %s = %v, want an error for tpd alone", limit, err)
 		}
 	}, func() {
-		setSystem(t, other, PerDay("rpd", 50))
-		acquire(t, other, ask(Amounts{"rpd": 1}))
+		setSystem(t, other, zlimit.PerDay("rpd", 50))
+		acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
 	})
 	if got := available(t, other, "rpd"); got != 43 {
 		t.Errorf("%d are left, want 43: of 50 one of the other process, one ahead, and five", got)

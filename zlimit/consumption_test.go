@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A listed consumption is what an application may write itself.
-type listed []Amount
+type listed []zlimit.Amount
 
-func (c listed) AppendAmounts(to []Amount) []Amount { return append(to, c...) }
+func (c listed) AppendAmounts(to []zlimit.Amount) []zlimit.Amount { return append(to, c...) }
 
 // A modelUse is a consumption of the kind that zlimitgen writes.
 type modelUse struct {
@@ -24,13 +26,13 @@ type modelUse struct {
 
 func (u modelUse) Resource() string { return u.model }
 
-func (u modelUse) AppendAmounts(to []Amount) []Amount {
-	return append(to, Amount{"rpm", u.rpm}, Amount{"tpm", u.tpm})
+func (u modelUse) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
+	return append(to, zlimit.Amount{"rpm", u.rpm}, zlimit.Amount{"tpm", u.tpm})
 }
 
 func TestAmountsAreAppendedInTheOrderOfTheirNames(t *testing.T) {
-	got := Amounts{"tpm": 3, "rpm": 2, "a": 0}.AppendAmounts([]Amount{{"z", 1}})
-	if diff := cmp.Diff([]Amount{{"z", 1}, {"a", 0}, {"rpm", 2}, {"tpm", 3}}, got); diff != "" {
+	got := zlimit.Amounts{"tpm": 3, "rpm": 2, "a": 0}.AppendAmounts([]zlimit.Amount{{"z", 1}})
+	if diff := cmp.Diff([]zlimit.Amount{{"z", 1}, {"a", 0}, {"rpm", 2}, {"tpm", 3}}, got); diff != "" {
 		t.Errorf("AppendAmounts() (-want +got):\n%s", diff)
 	}
 }
@@ -39,26 +41,26 @@ func TestConsumptionsOfAllKinds(t *testing.T) {
 	ctx := context.Background()
 	for _, test := range []struct {
 		name             string
-		r                Request
-		more, correction Consumption
+		r                zlimit.Request
+		more, correction zlimit.Consumption
 	}{
-		{"a map", ask(Amounts{"rpm": 1, "tpm": 500}), Amounts{"tpm": 30}, Amounts{"tpm": -20, "rpm": 0}},
+		{"a map", ask(zlimit.Amounts{"rpm": 1, "tpm": 500}), zlimit.Amounts{"tpm": 30}, zlimit.Amounts{"tpm": -20, "rpm": 0}},
 		{"a list", ask(listed{{"tpm", 500}, {"rpm", 1}}), listed{{"tpm", 30}}, listed{{"tpm", -20}}},
 		{"one of a resource", ask(modelUse{"gpt-4", 1, 500}), modelUse{"gpt-4", 0, 30}, modelUse{"gpt-4", 0, -20}},
-		{"one that names the resource", Request{Entity: "key-1", Consume: modelUse{"gpt-4", 1, 500}}, &modelUse{"gpt-4", 0, 30}, modelUse{"gpt-4", 0, -20}},
+		{"one that names the resource", zlimit.Request{Entity: "key-1", Consume: modelUse{"gpt-4", 1, 500}}, &modelUse{"gpt-4", 0, 30}, modelUse{"gpt-4", 0, -20}},
 		{"none, and then some", ask(listed{}), listed{{"rpm", 1}, {"tpm", 500}}, listed{{"tpm", 10}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-			setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
+			l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+			setSystem(t, l, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000))
 			lease := acquire(t, l, test.r)
 			if err := errors.Join(
-				lease.Consume(ctx, test.more), lease.Adjust(test.correction), lease.Release(Amounts{"tpm": 5}),
+				lease.Consume(ctx, test.more), lease.Adjust(test.correction), lease.Release(zlimit.Amounts{"tpm": 5}),
 				lease.Consume(ctx, nil), lease.Adjust(nil), lease.Release(nil),
 			); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(Amounts{"rpm": 1, "tpm": 505}, lease.Consumed()); diff != "" {
+			if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 505}, lease.Consumed()); diff != "" {
 				t.Errorf("Consumed() (-want +got):\n%s", diff)
 			}
 			if err := lease.Commit(ctx); err != nil {
@@ -72,22 +74,22 @@ func TestConsumptionsOfAllKinds(t *testing.T) {
 }
 
 func TestConsumptionsAreValidated(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000))
 	lease := acquire(t, l, ask(modelUse{"gpt-4", 1, 500}))
 	var many listed
-	for i := range maxLimits + 1 {
-		many = append(many, Amount{fmt.Sprint("limit", i), 1})
+	for i := range zlimit.MaxLimits + 1 {
+		many = append(many, zlimit.Amount{fmt.Sprint("limit", i), 1})
 	}
 	for _, test := range []struct {
 		name    string
-		consume Consumption
+		consume zlimit.Consumption
 		want    string // of the field a %s, value and rule
 	}{
 		{"a limit twice", listed{{"rpm", 1}, {"tpm", 1}, {"rpm", 1}}, `invalid %s "rpm": is there twice`},
 		{"a limit twice, with nothing of it", listed{{"rpm", 0}, {"rpm", 0}}, `invalid %s "rpm": is there twice`},
 		{"more limits than a resource has", many, `invalid %s "17": must name at most 16 limits`},
-		{"the first of two that are too much", Amounts{"tpm": maxTokens + 1, "rpm": maxTokens + 2}, `invalid %s[rpm] "9223372036854777"`},
+		{"the first of two that are too much", zlimit.Amounts{"tpm": zlimit.MaxTokens + 1, "rpm": zlimit.MaxTokens + 2}, `invalid %s[rpm] "9223372036854777"`},
 		{"one of another resource", modelUse{"gpt-5", 1, 1}, `invalid resource "gpt-4": the consumption is one of "gpt-5"`},
 	} {
 		for call, err := range map[string]error{
@@ -106,23 +108,23 @@ func TestConsumptionsAreValidated(t *testing.T) {
 	}
 	checkInvalid(t, "a negative release", lease.Release(modelUse{"gpt-4", 0, -1}), `invalid release[tpm] "-1": must be from 0`)
 	checkInvalid(t, "an unknown limit", lease.Adjust(listed{{"tmp", 0}}), `invalid adjust[tmp] "0": no limit of that name`)
-	_, err := l.Acquire(context.Background(), Request{Entity: "key-2", Consume: modelUse{"4 ", 1, 1}})
+	_, err := l.Acquire(context.Background(), zlimit.Request{Entity: "key-2", Consume: modelUse{"4 ", 1, 1}})
 	checkInvalid(t, "a consumption of a resource that cannot be", err, `invalid resource "4 ": must hold only`)
-	_, err = l.Acquire(context.Background(), Request{Entity: "key-2", Consume: listed{{"rpm", 1}}})
+	_, err = l.Acquire(context.Background(), zlimit.Request{Entity: "key-2", Consume: listed{{"rpm", 1}}})
 	checkInvalid(t, "a resource that nobody names", err, `invalid resource "": must not be empty`)
-	_, err = l.Acquire(context.Background(), ask(Amounts(nil)))
+	_, err = l.Acquire(context.Background(), ask(zlimit.Amounts(nil)))
 	checkInvalid(t, "a map of nothing", err, `invalid consume "": must name at least one limit`)
-	if diff := cmp.Diff(Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
+	if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
 		t.Errorf("Consumed() (-want +got):\n%s", diff)
 	}
-	if got := l.engine.Buckets(); got != 1 {
+	if got := l.Engine().Buckets(); got != 1 {
 		t.Errorf("%d buckets were looked for, want the one of the lease", got)
 	}
 }
 
 func checkInvalid(t *testing.T, name string, err error, want string) {
 	t.Helper()
-	var invalid *ValidationError
+	var invalid *zlimit.ValidationError
 	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s: %v, want a ValidationError with %q", name, err, want)
 	}
@@ -130,26 +132,26 @@ func checkInvalid(t *testing.T, name string, err error, want string) {
 
 // TestAdjustIsAllOrNothing records nothing of a correction that is refused in part.
 func TestAdjustIsAllOrNothing(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
-	lease := acquire(t, l, ask(Amounts{"rpm": 1, "tpm": 500}))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000))
+	lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1, "tpm": 500}))
 	err := lease.Adjust(listed{{"tpm", 100}, {"rpm", -2}})
 	checkInvalid(t, "a correction below nothing", err, `invalid adjust[rpm] "-2": would leave the lease with less than nothing`)
-	if diff := cmp.Diff(Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
+	if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
 		t.Errorf("Consumed() (-want +got):\n%s", diff)
 	}
 }
 
 // A selfish consumption hands out its own list instead of appending.
-type selfish struct{ amounts []Amount }
+type selfish struct{ amounts []zlimit.Amount }
 
-func (s selfish) AppendAmounts([]Amount) []Amount { return s.amounts }
+func (s selfish) AppendAmounts([]zlimit.Amount) []zlimit.Amount { return s.amounts }
 
 // TestConsumptionsKeepTheirAmounts shows that a list that a consumption returns is only read.
 func TestConsumptionsKeepTheirAmounts(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	setSystem(t, l, PerDay("rpm", 10), PerDay("tpm", 1000))
-	own := []Amount{{"tpm", 500}, {"rpm", 1}}
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000))
+	own := []zlimit.Amount{{"tpm", 500}, {"rpm", 1}}
 	before := slices.Clone(own)
 	lease := acquire(t, l, ask(selfish{own}))
 	if err := lease.Release(selfish{own}); err != nil {

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
 	"github.com/zlimit/zlimit-go/internal/table"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 var updateDocs = flag.Bool("update", false, "rewrite docs/costs.md from what is measured")
@@ -42,15 +43,15 @@ func TestCosts(t *testing.T) {
 	}
 	s, faults := newTable(t)
 	c := newClock()
-	l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(time.Hour)) // limits are not read again meanwhile
-	setSystem(t, l, PerMinute("rpm", 100), PerMinute("tpm", 10_000))
+	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(time.Hour)) // limits are not read again meanwhile
+	setSystem(t, l, zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_000))
 	ctx := context.Background()
 	var page strings.Builder
 	page.WriteString(costsHead)
 	section := func(title string) {
 		fmt.Fprintf(&page, "## %s\n\n| | Calls | Write units | of them indexes | Read units |\n|---|---|---|---|---|\n", title)
 	}
-	measure := func(name string, by *RateLimiter, path func() error) {
+	measure := func(name string, by *zlimit.RateLimiter, path func() error) {
 		t.Helper()
 		lost := by.Stats().LostRaces
 		faults.Reset()
@@ -65,32 +66,32 @@ func TestCosts(t *testing.T) {
 		failed := float64(by.Stats().LostRaces - lost)
 		fmt.Fprintf(&page, "| %s | %d | %v | %v | %v |\n", name, faults.Calls(""), used.Write+failed, indexes, used.Read)
 	}
-	request := ask(Amounts{"rpm": 1, "tpm": 100})
-	take := func(l *RateLimiter, r Request) func() error {
+	request := ask(zlimit.Amounts{"rpm": 1, "tpm": 100})
+	take := func(l *zlimit.RateLimiter, r zlimit.Request) func() error {
 		return func() error {
 			_, err := l.Acquire(ctx, r)
 			return err
 		}
 	}
-	refuse := func(l *RateLimiter, r Request) func() error {
+	refuse := func(l *zlimit.RateLimiter, r zlimit.Request) func() error {
 		return func() error {
-			var exceeded *ExceededError
+			var exceeded *zlimit.ExceededError
 			if _, err := l.Acquire(ctx, r); !errors.As(err, &exceeded) {
 				return fmt.Errorf("Acquire() = %w, want an ExceededError", err)
 			}
 			return nil
 		}
 	}
-	corrected := func(r Request, more int64) *Lease {
+	corrected := func(r zlimit.Request, more int64) *zlimit.Lease {
 		lease := acquire(t, l, r)
-		if err := lease.Adjust(Amounts{"tpm": more}); err != nil {
+		if err := lease.Adjust(zlimit.Amounts{"tpm": more}); err != nil {
 			t.Fatal(err)
 		}
 		return lease
 	}
 
 	section("Acquire")
-	other := newLimiter(t, s, WithClock(c.now), WithConfigTTL(time.Hour))
+	other := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(time.Hour))
 	measure("first use of a bucket that does not exist", other, take(other, request))
 	c.sleep(45 * time.Second) // it is seldom used, as far as can be told
 	measure("first use of a bucket by a process", l, take(l, request))
@@ -103,14 +104,14 @@ func TestCosts(t *testing.T) {
 	c.sleep(10 * time.Second)
 	acquire(t, other, request)
 	measure("a known bucket that other processes use as well, as its images tell", l, take(l, request))
-	acquire(t, other, ask(Amounts{"rpm": available(t, l, "rpm")}))
+	acquire(t, other, ask(zlimit.Amounts{"rpm": available(t, l, "rpm")}))
 	measure("rejected, against the last image", l, refuse(l, request))
 	measure("rejected, by what was seen of late, see `WithRejectionCache`", l, refuse(l, request))
 	c.sleep(300 * time.Millisecond)
 	measure("rejected, as an older image foretold", l, refuse(l, request))
 	measure("bad input", l, func() error {
-		var invalid *ValidationError
-		if _, err := l.Acquire(ctx, ask(Amounts{"rpm": -1})); !errors.As(err, &invalid) {
+		var invalid *zlimit.ValidationError
+		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": -1})); !errors.As(err, &invalid) {
 			return err
 		}
 		return nil
@@ -130,78 +131,78 @@ func TestCosts(t *testing.T) {
 
 	page.WriteString("\n")
 	section("A child and its parent")
-	family := newFamily(t, s, WithClock(c.now), WithNamespace("family"))
-	child := Request{Entity: "team", Resource: "gpt-4", Consume: Amounts{"tpd": 1}}
+	family := newFamily(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("family"))
+	child := zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 1}}
 	measure("first use, neither bucket exists", family, take(family, child))
 	acquire(t, family, child)
 	measure("both known: one round trip", family, take(family, child))
-	acquire(t, family, Request{Entity: "key-2", Resource: "gpt-4", Consume: Amounts{"tpd": 90}})
-	acquire(t, family, ask(Amounts{"tpd": 1}))
+	acquire(t, family, zlimit.Request{Entity: "key-2", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 90}})
+	acquire(t, family, ask(zlimit.Amounts{"tpd": 1}))
 	c.sleep(time.Second)
-	measure("a parent refuses, as its last image foretold", family, refuse(family, ask(Amounts{"tpd": 99})))
+	measure("a parent refuses, as its last image foretold", family, refuse(family, ask(zlimit.Amounts{"tpd": 99})))
 	lease = acquire(t, family, child)
 	measure("roll back", family, func() error { return lease.Rollback(ctx) })
 
 	page.WriteString("\n")
 	section("A bucket of several shards")
-	sharded := newLimiter(t, s, WithClock(c.now), WithNamespace("sharded"))
-	setSystem(t, sharded, PerDay("tpm", 1000))
-	acquire(t, sharded, ask(Amounts{"tpm": 1}))
+	sharded := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("sharded"))
+	setSystem(t, sharded, zlimit.PerDay("tpm", 1000))
+	acquire(t, sharded, ask(zlimit.Amounts{"tpm": 1}))
 	whole := shardsOf(t, sharded)[0]
 	low, high := shardKey(sharded, "key-1", 0).Key(), shardKey(sharded, "key-1", 1).Key()
 	measure("split a shard in two", sharded, func() error {
 		_, err := divideAt(ctx, sharded, "key-1", whole)
-		_, readErr := sharded.table.Read(ctx, low)
+		_, readErr := sharded.Table().Read(ctx, low)
 		return errors.Join(err, readErr)
 	})
 	for range 20 { // until both shards are known
-		acquire(t, sharded, ask(Amounts{"tpm": 1}))
+		acquire(t, sharded, ask(zlimit.Amounts{"tpm": 1}))
 	}
-	measure("one of two shards has it", sharded, take(sharded, ask(Amounts{"tpm": 1})))
+	measure("one of two shards has it", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 1})))
 	c.sleep(time.Second)
-	measure("two shards have it together", sharded, take(sharded, ask(Amounts{"tpm": 900})))
+	measure("two shards have it together", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 900})))
 	measure("`Available` of two shards", sharded, func() error { _, err := sharded.Available(ctx, "key-1", "gpt-4"); return err })
 	half := shardsOf(t, sharded)[0]
 	measure("merge two shards", sharded, func() error {
 		err := joinAt(ctx, sharded, "key-1", half)
-		_, readErr := sharded.table.Read(ctx, low, high)
+		_, readErr := sharded.Table().Read(ctx, low, high)
 		return errors.Join(err, readErr)
 	})
 
 	page.WriteString("\n")
 	section("Usage and capacity")
-	past := newLimiter(t, s, WithClock(c.now), WithNamespace("past"))
+	past := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("past"))
 	year := time.Date(2025, time.January, 1, 0, 0, 0, 0, time.UTC)
 	for at := year; at.Before(year.AddDate(0, 0, 31)); at = at.Add(time.Hour) { // all of January
-		for _, w := range []Window{Hourly, Daily, Monthly} {
+		for _, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly} {
 			if at.Equal(w.Start(at)) {
 				record(t, past, usage("key-1", "gpt-4", w, at, 12_345))
 			}
 		}
 	}
 	for i := range 100 {
-		r := ask(Amounts{"rpm": 1})
-		r.Entity, r.Limits = fmt.Sprint("key-", i), []Limit{PerMinute("rpm", 10)}
+		r := ask(zlimit.Amounts{"rpm": 1})
+		r.Entity, r.Limits = fmt.Sprint("key-", i), []zlimit.Limit{zlimit.PerMinute("rpm", 10)}
 		acquire(t, past, r)
 		if i != 1 {
-			record(t, past, usage(r.Entity, "gpt-4", Daily, year, 12_345))
+			record(t, past, usage(r.Entity, "gpt-4", zlimit.Daily, year, 12_345))
 		}
 	}
-	look := func(entity string, w Window, to time.Time) func() error {
+	look := func(entity string, w zlimit.Window, to time.Time) func() error {
 		return func() error {
-			return endOf(past.Usage.Snapshots(ctx, UsageQuery{Entity: entity, Resource: "gpt-4", Window: w, From: year, To: to}))
+			return endOf(past.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: entity, Resource: "gpt-4", Window: w, From: year, To: to}))
 		}
 	}
-	measure("`Snapshots` of an entity, a day of 24 hours", past, look("key-1", Hourly, year.AddDate(0, 0, 1)))
-	measure("`Snapshots` of an entity, 31 days", past, look("key-1", Daily, year.AddDate(0, 1, 0)))
-	measure("`Snapshots` of an entity, 12 months", past, look("key-1", Monthly, year.AddDate(1, 0, 0)))
-	measure("`Snapshots` of an entity, all days there are", past, look("key-1", Daily, time.Time{}))
-	measure("`Snapshots` of a resource, a day of 100 entities", past, look("", Daily, year.AddDate(0, 0, 1)))
+	measure("`Snapshots` of an entity, a day of 24 hours", past, look("key-1", zlimit.Hourly, year.AddDate(0, 0, 1)))
+	measure("`Snapshots` of an entity, 31 days", past, look("key-1", zlimit.Daily, year.AddDate(0, 1, 0)))
+	measure("`Snapshots` of an entity, 12 months", past, look("key-1", zlimit.Monthly, year.AddDate(1, 0, 0)))
+	measure("`Snapshots` of an entity, all days there are", past, look("key-1", zlimit.Daily, time.Time{}))
+	measure("`Snapshots` of a resource, a day of 100 entities", past, look("", zlimit.Daily, year.AddDate(0, 0, 1)))
 	measure("`Capacity` of 100 entities", past, func() error { _, err := past.Usage.Capacity(ctx, "gpt-4"); return err })
 
 	page.WriteString("\n")
 	section("A consumer of the change stream")
-	consumers := leases.In(table.New(s.impl, table.Options{Timeout: time.Minute}))
+	consumers := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
 	const partition = "2026-03-01T12:00:00.000/shardId-00000001772366400000-4f9e2a6c"
 	save := func(beats int64) func() error {
 		return func() error {
@@ -239,12 +240,12 @@ func TestCosts(t *testing.T) {
 func TestItemsOfManyLimits(t *testing.T) {
 	s, _ := newTable(t)
 	c := newClock()
-	l := newLimiter(t, s, WithClock(c.now))
-	var limits []Limit
-	consume := Amounts{}
-	for i := range maxLimits {
+	l := newLimiter(t, s, zlimit.WithClock(c.now))
+	var limits []zlimit.Limit
+	consume := zlimit.Amounts{}
+	for i := range zlimit.MaxLimits {
 		name := fmt.Sprintf("l%02d-%s", i, strings.Repeat("x", 60))
-		limits = append(limits, PerMinute(name, 1000))
+		limits = append(limits, zlimit.PerMinute(name, 1000))
 		consume[name] = 1
 	}
 	setSystem(t, l, limits...)

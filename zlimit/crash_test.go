@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -11,14 +11,15 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A casualty is a process that is killed in the middle of an operation.
 type casualty struct {
 	t       *testing.T
 	clock   *clock
-	limiter *RateLimiter
-	lease   *Lease // 100 tokens that it holds
+	limiter *zlimit.RateLimiter
+	lease   *zlimit.Lease // 100 tokens that it holds
 }
 
 // operations are those that the process is killed in, each with what they may leave charged too much: the tokens, of tpd,
@@ -39,37 +40,37 @@ var operations = map[string]struct {
 	"acquire, with a refill":    {leak: 10, prepare: func(_ context.Context, c *casualty) { c.clock.sleep(time.Hour) }, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
 	"acquire, refused by team":  {leak: 290, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 290) }},
 	"acquire, of several parts": {leak: 180, shards: 4, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 180) }},
-	"consume":                   {leak: 20, run: func(ctx context.Context, c *casualty) error { return c.lease.Consume(ctx, Amounts{"tpd": 20}) }},
+	"consume":                   {leak: 20, run: func(ctx context.Context, c *casualty) error { return c.lease.Consume(ctx, zlimit.Amounts{"tpd": 20}) }},
 	"commit a debit":            {leak: 30, run: func(ctx context.Context, c *casualty) error { return c.settle(ctx, 30) }},
 	"commit a refund":           {back: 40, run: func(ctx context.Context, c *casualty) error { return c.settle(ctx, -40) }},
 	"roll back":                 {back: 100, run: func(ctx context.Context, c *casualty) error { return c.lease.Rollback(ctx) }},
 	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(ctx context.Context, c *casualty) error {
-		return errors.Join(c.lease.Consume(ctx, Amounts{"tpd": 80}), c.lease.Rollback(ctx))
+		return errors.Join(c.lease.Consume(ctx, zlimit.Amounts{"tpd": 80}), c.lease.Rollback(ctx))
 	}},
 	"split": {run: func(ctx context.Context, c *casualty) error {
-		return resizeEach(ctx, c.limiter, c.limiter.store, splitShard)
+		return resizeEach(ctx, c.limiter, c.limiter.Calls(), splitShard)
 	}},
 	"merge": {shards: 4, run: func(ctx context.Context, c *casualty) error {
-		return resizeEach(ctx, c.limiter, c.limiter.store, mergeShard)
+		return resizeEach(ctx, c.limiter, c.limiter.Calls(), mergeShard)
 	}},
 	"change limits": {leak: 1, run: func(ctx context.Context, c *casualty) error {
-		return errors.Join(c.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", []Limit{PerDay("tpd", 350)}), c.acquire(ctx, 1))
+		return errors.Join(c.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 350)}), c.acquire(ctx, 1))
 	}},
 }
 
 func (c *casualty) acquire(ctx context.Context, tokens int64) error {
-	_, err := c.limiter.Acquire(ctx, ask(Amounts{"tpd": tokens}))
+	_, err := c.limiter.Acquire(ctx, ask(zlimit.Amounts{"tpd": tokens}))
 	return err
 }
 
 func (c *casualty) settle(ctx context.Context, correction int64) error {
-	return errors.Join(c.lease.Adjust(Amounts{"tpd": correction}), c.lease.Commit(ctx))
+	return errors.Join(c.lease.Adjust(zlimit.Amounts{"tpd": correction}), c.lease.Commit(ctx))
 }
 
 // discard deletes the bucket of an entity, and what the process knows of it.
 func (c *casualty) discard(ctx context.Context, entity string) {
-	key := layout.BucketKey{NS: c.limiter.ns, Entity: entity, Resource: "gpt-4"}.Key()
-	if err := c.limiter.table.Delete(ctx, []store.Key{key}); err != nil {
+	key := layout.BucketKey{NS: c.limiter.NS(), Entity: entity, Resource: "gpt-4"}.Key()
+	if err := c.limiter.Table().Delete(ctx, []store.Key{key}); err != nil {
 		c.t.Fatal(err)
 	}
 	if _, err := c.limiter.Available(ctx, entity, "gpt-4"); err != nil {
@@ -99,22 +100,22 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 	t.Helper()
 	ctx := context.Background()
 	op := operations[name]
-	w := newWitness(newMemory(t).impl)
+	w := newWitness(newMemory(t).Internal())
 	m := &mortal{Store: w}
 	clock := newClock()
-	survivor := newLimiter(t, Store{impl: w}, WithClock(clock.now))
+	survivor := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(clock.now))
 	putEntity(t, survivor, "org", "")
 	putEntity(t, survivor, "team", "org")
 	putEntity(t, survivor, "key-1", "team")
-	c := &casualty{t: t, clock: clock, limiter: newLimiter(t, Store{impl: m}, WithClock(clock.now))}
+	c := &casualty{t: t, clock: clock, limiter: newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(clock.now))}
 	err := errors.Join(
-		survivor.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerDay("tpd", 400)}}),
-		survivor.Limits.SetEntity(ctx, "team", "gpt-4", []Limit{PerDay("tpd", 300)}),
+		survivor.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 400)}}),
+		survivor.Limits.SetEntity(ctx, "team", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 300)}),
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.lease = acquire(t, c.limiter, ask(Amounts{"tpd": 100}))
+	c.lease = acquire(t, c.limiter, ask(zlimit.Amounts{"tpd": 100}))
 	for n := 1; n < op.shards; n *= 2 {
 		divide(t, c.limiter)
 	}
@@ -140,7 +141,7 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 			t.Errorf("call %d: %s counts %v, want from %v to %v", at, entity, got, least, most)
 		}
 	}
-	if _, err := survivor.Acquire(ctx, ask(Amounts{"tpd": 1})); err != nil {
+	if _, err := survivor.Acquire(ctx, ask(zlimit.Amounts{"tpd": 1})); err != nil {
 		t.Errorf("call %d: Acquire() by another process = %v", at, err)
 	}
 	clock.sleep(24 * time.Hour)
@@ -154,12 +155,12 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 }
 
 // drain acquires as much as there is, in portions.
-func drain(tb testing.TB, l *RateLimiter) (admitted int64) {
+func drain(tb testing.TB, l *zlimit.RateLimiter) (admitted int64) {
 	tb.Helper()
 	for _, portion := range []int64{100, 10, 1} {
 		for {
-			_, err := l.Acquire(context.Background(), ask(Amounts{"tpd": portion}))
-			var exceeded *ExceededError
+			_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"tpd": portion}))
+			var exceeded *zlimit.ExceededError
 			if errors.As(err, &exceeded) {
 				break
 			}

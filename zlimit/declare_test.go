@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -13,38 +13,41 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestApply is the life of a declaration: a line is something that an application or an operator does, and what that
 // makes of the limits.
 func TestApply(t *testing.T) {
-	limits := func(rpm int64) []Limit { return []Limit{PerMinute("tpm", 1000), PerMinute("rpm", rpm)} }
-	declare := func(rpm int64) func(context.Context, *LimitService) (Applied, error) {
-		return func(ctx context.Context, s *LimitService) (Applied, error) {
-			return s.Apply(ctx, Declaration{"gpt-4", limits(rpm)})
+	limits := func(rpm int64) []zlimit.Limit {
+		return []zlimit.Limit{zlimit.PerMinute("tpm", 1000), zlimit.PerMinute("rpm", rpm)}
+	}
+	declare := func(rpm int64) func(context.Context, *zlimit.LimitService) (zlimit.Applied, error) {
+		return func(ctx context.Context, s *zlimit.LimitService) (zlimit.Applied, error) {
+			return s.Apply(ctx, zlimit.Declaration{"gpt-4", limits(rpm)})
 		}
 	}
-	set := func(rpm int64) func(context.Context, *LimitService) (Applied, error) {
-		return func(ctx context.Context, s *LimitService) (Applied, error) {
-			return Applied{}, s.SetResource(ctx, "gpt-4", limits(rpm))
+	set := func(rpm int64) func(context.Context, *zlimit.LimitService) (zlimit.Applied, error) {
+		return func(ctx context.Context, s *zlimit.LimitService) (zlimit.Applied, error) {
+			return zlimit.Applied{}, s.SetResource(ctx, "gpt-4", limits(rpm))
 		}
 	}
-	remove := func(ctx context.Context, s *LimitService) (Applied, error) {
-		return Applied{}, s.DeleteResource(ctx, "gpt-4")
+	remove := func(ctx context.Context, s *zlimit.LimitService) (zlimit.Applied, error) {
+		return zlimit.Applied{}, s.DeleteResource(ctx, "gpt-4")
 	}
 	var (
-		nothing = Applied{}
-		done    = Applied{Set: []string{"gpt-4"}}
-		kept    = Applied{Kept: []string{"gpt-4"}}
+		nothing = zlimit.Applied{}
+		done    = zlimit.Applied{Set: []string{"gpt-4"}}
+		kept    = zlimit.Applied{Kept: []string{"gpt-4"}}
 	)
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		for _, step := range []struct {
 			name   string
-			do     func(context.Context, *LimitService) (Applied, error)
-			want   Applied
+			do     func(context.Context, *zlimit.LimitService) (zlimit.Applied, error)
+			want   zlimit.Applied
 			rpm    int64 // afterwards; 0 for no limits
 			events int   // that it leaves
 		}{
@@ -63,7 +66,7 @@ func TestApply(t *testing.T) {
 			{"an operator who sets the same limits takes them over", set(70), nothing, 70, 1},
 			{"so that they stay", declare(80), kept, 70, 0},
 		} {
-			before := len(events(t, l, AuditResource("gpt-4"), AuditQuery{}))
+			before := len(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{}))
 			c.sleep(time.Second)
 			got, err := step.do(ctx, l.Limits)
 			if diff := cmp.Diff(step.want, got); err != nil || diff != "" {
@@ -74,10 +77,10 @@ func TestApply(t *testing.T) {
 				if err != nil || stored == nil || len(stored) > 0 {
 					t.Fatalf("%s: Resource() = %v, %v, want an empty list", step.name, stored, err)
 				}
-			} else if diff := cmp.Diff([]Limit{PerMinute("rpm", step.rpm), PerMinute("tpm", 1000)}, stored); err != nil || diff != "" {
+			} else if diff := cmp.Diff([]zlimit.Limit{zlimit.PerMinute("rpm", step.rpm), zlimit.PerMinute("tpm", 1000)}, stored); err != nil || diff != "" {
 				t.Fatalf("%s: Resource() = %v (-want +got):\n%s", step.name, err, diff)
 			}
-			if got := len(events(t, l, AuditResource("gpt-4"), AuditQuery{})) - before; got != step.events {
+			if got := len(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})) - before; got != step.events {
 				t.Errorf("%s: %d audit events, want %d", step.name, got, step.events)
 			}
 		}
@@ -85,10 +88,10 @@ func TestApply(t *testing.T) {
 }
 
 func TestApplyIsKnownAtOnce(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
 	ctx := context.Background()
 	for _, rpm := range []int64{1, 5} {
-		if _, err := l.Limits.Apply(ctx, Declaration{"gpt-4", []Limit{PerDay("rpm", rpm)}}, Declaration{"gpt-5", []Limit{PerDay("rpm", 9)}}); err != nil {
+		if _, err := l.Limits.Apply(ctx, zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpm", rpm)}}, zlimit.Declaration{"gpt-5", []zlimit.Limit{zlimit.PerDay("rpm", 9)}}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || got.Limits[0].Capacity != rpm {
@@ -99,10 +102,10 @@ func TestApplyIsKnownAtOnce(t *testing.T) {
 }
 
 func TestApplyManyResources(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	var declared []Declaration
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	var declared []zlimit.Declaration
 	for i := range store.MaxRead + 1 {
-		declared = append(declared, Declaration{fmt.Sprint("model-", i), []Limit{PerDay("rpd", 1)}})
+		declared = append(declared, zlimit.Declaration{fmt.Sprint("model-", i), []zlimit.Limit{zlimit.PerDay("rpd", 1)}})
 	}
 	if got, err := l.Limits.Apply(context.Background(), declared...); err != nil || len(got.Set) != len(declared) {
 		t.Errorf("Apply() = %d set, %v, want %d", len(got.Set), err, len(declared))
@@ -114,15 +117,15 @@ func TestApplyManyResources(t *testing.T) {
 
 // TestApplyAtOnce starts many processes at the same time, on a store that has nothing yet.
 func TestApplyAtOnce(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
 		var group sync.WaitGroup
 		const processes = 8
 		sets := make([]int, processes)
 		for i := range processes {
-			l := newLimiter(t, s, WithClock(c.now))
+			l := newLimiter(t, s, zlimit.WithClock(c.now))
 			group.Go(func() {
-				got, err := l.Limits.Apply(context.Background(), Declaration{"gpt-4", []Limit{PerDay("rpd", 5)}})
+				got, err := l.Limits.Apply(context.Background(), zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 5)}})
 				if sets[i] = len(got.Set); err != nil || len(got.Kept) > 0 {
 					t.Errorf("Apply() = %+v, %v, want the limits set by one of them", got, err)
 				}
@@ -133,7 +136,7 @@ func TestApplyAtOnce(t *testing.T) {
 		if want := append(make([]int, processes-1), 1); !slices.Equal(sets, want) {
 			t.Errorf("resources set = %v, want %v", sets, want)
 		}
-		if got := len(events(t, newLimiter(t, s, WithClock(c.now)), AuditResource("gpt-4"), AuditQuery{})); got != 1 {
+		if got := len(events(t, newLimiter(t, s, zlimit.WithClock(c.now)), zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})); got != 1 {
 			t.Errorf("%d audit events, want 1", got)
 		}
 	})
@@ -143,15 +146,15 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	operator := newLimiter(t, s)
-	before := &interlude{Store: s.impl}
-	l := newLimiter(t, Store{impl: before})
+	before := &interlude{Store: s.Internal()}
+	l := newLimiter(t, zlimit.StoreOn(before))
 	before.set(func() {
-		if err := operator.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 7)}); err != nil {
+		if err := operator.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 7)}); err != nil {
 			t.Error(err)
 		}
 	})
-	got, err := l.Limits.Apply(ctx, Declaration{"gpt-4", []Limit{PerDay("rpd", 5)}})
-	if diff := cmp.Diff(Applied{Kept: []string{"gpt-4"}}, got); err != nil || diff != "" {
+	got, err := l.Limits.Apply(ctx, zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 5)}})
+	if diff := cmp.Diff(zlimit.Applied{Kept: []string{"gpt-4"}}, got); err != nil || diff != "" {
 		t.Errorf("Apply() = %v (-want +got):\n%s", err, diff)
 	}
 	if got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || got.Limits[0].Capacity != 7 {
@@ -161,17 +164,17 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 
 func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
-	good := Declaration{"gpt-4", []Limit{PerDay("rpd", 1)}}
+	good := zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}}
 	for _, test := range []struct {
 		name string
-		bad  Declaration
+		bad  zlimit.Declaration
 		want string
 	}{
-		{"a resource that cannot be", Declaration{"4 ", good.Limits}, `invalid resource "4 "`},
-		{"entity defaults", Declaration{DefaultResource, good.Limits}, `invalid resource "_default_"`},
+		{"a resource that cannot be", zlimit.Declaration{"4 ", good.Limits}, `invalid resource "4 "`},
+		{"entity defaults", zlimit.Declaration{zlimit.DefaultResource, good.Limits}, `invalid resource "_default_"`},
 		{"a resource twice", good, `invalid declarations "gpt-4": is there twice`},
-		{"no limits", Declaration{"gpt-5", nil}, `invalid limits of gpt-5 "": must hold at least one`},
-		{"a period that cannot be stored", Declaration{"gpt-5", []Limit{{"rpm", 1, 1, time.Millisecond}}}, `invalid limits of gpt-5[rpm] refill period "1ms"`},
+		{"no limits", zlimit.Declaration{"gpt-5", nil}, `invalid limits of gpt-5 "": must hold at least one`},
+		{"a period that cannot be stored", zlimit.Declaration{"gpt-5", []zlimit.Limit{{"rpm", 1, 1, time.Millisecond}}}, `invalid limits of gpt-5[rpm] refill period "1ms"`},
 	} {
 		_, err := l.Limits.Apply(context.Background(), good, test.bad)
 		checkInvalid(t, test.name, err, test.want)
@@ -180,7 +183,7 @@ func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Limits.Apply(context.Background(), good); !errors.Is(err, ErrClosed) {
+	if _, err := l.Limits.Apply(context.Background(), good); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Apply() of a closed limiter = %v, want ErrClosed", err)
 	}
 }
@@ -189,21 +192,21 @@ func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 func TestApplyReportsWhatItCannotRead(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	if err := l.Limits.SetResource(ctx, "gpt-5", []Limit{PerDay("rpd", 1)}); err != nil {
+	if err := l.Limits.SetResource(ctx, "gpt-5", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
 		t.Fatal(err)
 	}
 	key := l.ResourceKey("gpt-5")
-	items, err := l.table.Read(ctx, key)
+	items, err := l.Table().Read(ctx, key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	damaged := slices.Clone(items[0])
 	damaged.Set("l_rpd_cp", expr.S("many"))
-	if result, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: damaged}); err != nil || !result.Applied {
+	if result, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: damaged}); err != nil || !result.Applied {
 		t.Fatal(result, err)
 	}
-	got, err := l.Limits.Apply(ctx, Declaration{"gpt-4", []Limit{PerDay("rpd", 1)}}, Declaration{"gpt-5", []Limit{PerDay("rpd", 1)}})
-	if diff := cmp.Diff(Applied{Set: []string{"gpt-4"}}, got); err == nil || diff != "" {
+	got, err := l.Limits.Apply(ctx, zlimit.Declaration{"gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}}, zlimit.Declaration{"gpt-5", []zlimit.Limit{zlimit.PerDay("rpd", 1)}})
+	if diff := cmp.Diff(zlimit.Applied{Set: []string{"gpt-4"}}, got); err == nil || diff != "" {
 		t.Errorf("Apply() = %v, want an error (-want +got):\n%s", err, diff)
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package zlimit
+package zlimit_test
 
 import (
 	"context"

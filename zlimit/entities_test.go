@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -19,10 +19,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // create creates an entity and fails the test when that fails.
-func create(tb testing.TB, l *RateLimiter, e Entity) Entity {
+func create(tb testing.TB, l *zlimit.RateLimiter, e zlimit.Entity) zlimit.Entity {
 	tb.Helper()
 	created, err := l.Entities.Create(context.Background(), e)
 	if err != nil {
@@ -32,27 +33,27 @@ func create(tb testing.TB, l *RateLimiter, e Entity) Entity {
 }
 
 func TestEntities(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		c.sleep(1500 * time.Millisecond)
-		acme := create(t, l, Entity{ID: "acme", Name: "Acme Ltd. 🐎", Metadata: map[string]string{"plan": "gold", "b_rpm_tk": "", "a.b-c": "ž\n"}})
-		alice := create(t, l, Entity{ID: "alice", ParentID: "acme", Cascade: true})
-		bob := create(t, l, Entity{ID: "bob", ParentID: "acme"})
-		want := Entity{
+		acme := create(t, l, zlimit.Entity{ID: "acme", Name: "Acme Ltd. 🐎", Metadata: map[string]string{"plan": "gold", "b_rpm_tk": "", "a.b-c": "ž\n"}})
+		alice := create(t, l, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true})
+		bob := create(t, l, zlimit.Entity{ID: "bob", ParentID: "acme"})
+		want := zlimit.Entity{
 			ID: "alice", Name: "alice", ParentID: "acme", Cascade: true, CreatedAt: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC),
 		}
 		if diff := cmp.Diff(want, alice); diff != "" {
 			t.Errorf("Create() (-want +got):\n%s", diff)
 		}
-		for _, e := range []Entity{acme, alice, bob} {
+		for _, e := range []zlimit.Entity{acme, alice, bob} {
 			got, err := l.Entities.Get(ctx, e.ID)
 			if diff := cmp.Diff(e, got); err != nil || diff != "" {
 				t.Errorf("Get(%s) = %v (-want +got):\n%s", e.ID, err, diff)
 			}
 		}
-		if diff := cmp.Diff([]Entity{alice, bob}, collect(t, "Children", l.Entities.Children(ctx, "acme"))); diff != "" {
+		if diff := cmp.Diff([]zlimit.Entity{alice, bob}, collect(t, "Children", l.Entities.Children(ctx, "acme"))); diff != "" {
 			t.Errorf("Children(acme) (-want +got):\n%s", diff)
 		}
 		for _, id := range []string{"alice", "nobody", "acm"} {
@@ -61,15 +62,15 @@ func TestEntities(t *testing.T) {
 			}
 		}
 
-		if _, err := l.Entities.Create(ctx, Entity{ID: "alice"}); !errors.Is(err, ErrEntityExists) || !strings.Contains(err.Error(), "alice") {
+		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "alice"}); !errors.Is(err, zlimit.ErrEntityExists) || !strings.Contains(err.Error(), "alice") {
 			t.Errorf("Create() again = %v, want ErrEntityExists", err)
 		}
-		_, err := l.Entities.Create(ctx, Entity{ID: "carol", ParentID: "nobody"})
-		if !errors.Is(err, ErrEntityNotFound) || !strings.Contains(err.Error(), `"nobody"`) {
+		_, err := l.Entities.Create(ctx, zlimit.Entity{ID: "carol", ParentID: "nobody"})
+		if !errors.Is(err, zlimit.ErrEntityNotFound) || !strings.Contains(err.Error(), `"nobody"`) {
 			t.Errorf("Create() below a missing parent = %v, want ErrEntityNotFound of the parent", err)
 		}
 		for _, id := range []string{"carol", "nobody"} {
-			if _, err := l.Entities.Get(ctx, id); !errors.Is(err, ErrEntityNotFound) {
+			if _, err := l.Entities.Get(ctx, id); !errors.Is(err, zlimit.ErrEntityNotFound) {
 				t.Errorf("Get(%s) = %v, want ErrEntityNotFound", id, err)
 			}
 		}
@@ -77,19 +78,19 @@ func TestEntities(t *testing.T) {
 			t.Errorf("Get() after a refused creation = %+v, %v", got, err)
 		}
 
-		if err := l.Entities.Delete(ctx, "acme"); !errors.Is(err, ErrEntityHasChildren) {
+		if err := l.Entities.Delete(ctx, "acme"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 			t.Errorf("Delete() of a parent = %v, want ErrEntityHasChildren", err)
 		}
 		for _, id := range []string{"alice", "bob", "acme"} {
 			if err := l.Entities.Delete(ctx, id); err != nil {
 				t.Errorf("Delete(%s) = %v", id, err)
 			}
-			if err := l.Entities.Delete(ctx, id); !errors.Is(err, ErrEntityNotFound) {
+			if err := l.Entities.Delete(ctx, id); !errors.Is(err, zlimit.ErrEntityNotFound) {
 				t.Errorf("Delete(%s) again = %v, want ErrEntityNotFound", id, err)
 			}
 		}
-		create(t, l, Entity{ID: "alice"})
-		if got := actions(t, l, "alice"); !slices.Equal(got, []AuditAction{ActionEntityCreated, ActionEntityDeleted, ActionEntityCreated}) {
+		create(t, l, zlimit.Entity{ID: "alice"})
+		if got := actions(t, l, "alice"); !slices.Equal(got, []zlimit.AuditAction{zlimit.ActionEntityCreated, zlimit.ActionEntityDeleted, zlimit.ActionEntityCreated}) {
 			t.Errorf("events of alice: %v", got)
 		}
 	})
@@ -98,14 +99,14 @@ func TestEntities(t *testing.T) {
 func TestEntityValidation(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	create(t, l, Entity{ID: "p"})
-	before := dump(t, l.store, l.ns)
-	for name, e := range map[string]Entity{
+	create(t, l, zlimit.Entity{ID: "p"})
+	before := dump(t, l.Calls(), l.NS())
+	for name, e := range map[string]zlimit.Entity{
 		"no ID":                   {},
 		"a separator":             {ID: "a#b"},
 		"a space":                 {ID: "a b"},
 		"a long ID":               {ID: strings.Repeat("x", 257)},
-		"an audit ID":             {ID: AuditSystem},
+		"an audit ID":             {ID: zlimit.AuditSystem},
 		"a bad parent":            {ID: "e", ParentID: "#"},
 		"itself as parent":        {ID: "e", ParentID: "e"},
 		"a cascade to nobody":     {ID: "e", Cascade: true},
@@ -115,14 +116,14 @@ func TestEntityValidation(t *testing.T) {
 		"metadata without name":   {ID: "e", Metadata: map[string]string{"": "x"}},
 		"metadata, no UTF-8":      {ID: "e", Metadata: map[string]string{"x": "\xff"}},
 		"metadata, name no UTF-8": {ID: "e", Metadata: map[string]string{"\xff": "x"}},
-		"too much metadata":       {ID: "e", Metadata: map[string]string{"x": strings.Repeat("x", maxMetadata)}},
+		"too much metadata":       {ID: "e", Metadata: map[string]string{"x": strings.Repeat("x", zlimit.MaxMetadata)}},
 	} {
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if _, err := l.Entities.Create(ctx, e); !errors.As(err, &invalid) {
 			t.Errorf("%s: Create() = %v, want a ValidationError", name, err)
 		}
 	}
-	var invalid *ValidationError
+	var invalid *zlimit.ValidationError
 	for name, err := range map[string]error{
 		"Get":      func() error { _, err := l.Entities.Get(ctx, "#"); return err }(),
 		"Delete":   l.Entities.Delete(ctx, ""),
@@ -133,52 +134,52 @@ func TestEntityValidation(t *testing.T) {
 			t.Errorf("%s() of a bad ID = %v, want a ValidationError", name, err)
 		}
 	}
-	if diff := cmp.Diff(before, dump(t, l.store, l.ns)); diff != "" {
+	if diff := cmp.Diff(before, dump(t, l.Calls(), l.NS())); diff != "" {
 		t.Errorf("items after refusals (-want +got):\n%s", diff)
 	}
-	create(t, l, Entity{ID: "e", Name: strings.Repeat("x", 256), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", maxMetadata-1)}})
+	create(t, l, zlimit.Entity{ID: "e", Name: strings.Repeat("x", 256), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", zlimit.MaxMetadata-1)}})
 }
 
 // TestChains builds chains up to their bound, and tries to close a circle.
 func TestChains(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	var invalid *ValidationError
+	var invalid *zlimit.ValidationError
 	for i := range protocol.MaxDepth {
-		e := Entity{ID: fmt.Sprint("e", i)}
+		e := zlimit.Entity{ID: fmt.Sprint("e", i)}
 		if i > 0 {
 			e.ParentID = fmt.Sprint("e", i-1)
 		}
 		create(t, l, e)
 	}
-	if _, err := l.Entities.Create(ctx, Entity{ID: "e8", ParentID: "e7"}); !errors.As(err, &invalid) || invalid.Field != "parent" {
+	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e8", ParentID: "e7"}); !errors.As(err, &invalid) || invalid.Field != "parent" {
 		t.Errorf("Create() of a chain of 9 = %v, want a ValidationError of the parent", err)
 	}
-	create(t, l, Entity{ID: "other", ParentID: "e6"})
+	create(t, l, zlimit.Entity{ID: "other", ParentID: "e6"})
 
 	// Nothing above an entity can come below it while it is there.
 	for _, parent := range []string{"e0", "e1", "e7"} {
-		if _, err := l.Entities.Create(ctx, Entity{ID: "e0", ParentID: parent}); !errors.Is(err, ErrEntityExists) && !errors.As(err, &invalid) {
+		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e0", ParentID: parent}); !errors.Is(err, zlimit.ErrEntityExists) && !errors.As(err, &invalid) {
 			t.Errorf("Create() of e0 below %s = %v, want a refusal", parent, err)
 		}
 	}
 	// Another program deletes a record under its children.
-	if err := l.store.Delete(ctx, []store.Key{layout.EntityKey{NS: l.ns, Entity: "e0"}.Key()}); err != nil {
+	if err := l.Calls().Delete(ctx, []store.Key{layout.EntityKey{NS: l.NS(), Entity: "e0"}.Key()}); err != nil {
 		t.Fatal(err)
 	}
 	for _, parent := range []string{"e1", "e2", "e5"} {
-		if _, err := l.Entities.Create(ctx, Entity{ID: "e0", ParentID: parent}); !errors.As(err, &invalid) || invalid.Field != "parent" {
+		if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e0", ParentID: parent}); !errors.As(err, &invalid) || invalid.Field != "parent" {
 			t.Errorf("Create() of a circle through %s = %v, want a ValidationError of the parent", parent, err)
 		}
 	}
-	create(t, l, Entity{ID: "e0"})
+	create(t, l, zlimit.Entity{ID: "e0"})
 }
 
 func TestConcurrentEntities(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		create(t, l, Entity{ID: "p"})
+		create(t, l, zlimit.Entity{ID: "p"})
 		compete := func(call string, lost error, do func(i int) error) {
 			t.Helper()
 			var won atomic.Int64
@@ -198,12 +199,12 @@ func TestConcurrentEntities(t *testing.T) {
 				t.Errorf("%s succeeded %d times of 12 at once, want 1", call, won.Load())
 			}
 		}
-		compete("Create", ErrEntityExists, func(i int) error {
-			_, err := l.Entities.Create(ctx, Entity{ID: "e", Name: fmt.Sprint("number ", i), ParentID: "p"})
+		compete("Create", zlimit.ErrEntityExists, func(i int) error {
+			_, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e", Name: fmt.Sprint("number ", i), ParentID: "p"})
 			return err
 		})
-		compete("Delete", ErrEntityNotFound, func(int) error { return l.Entities.Delete(ctx, "e") })
-		if got := actions(t, l, "e"); !slices.Equal(got, []AuditAction{ActionEntityCreated, ActionEntityDeleted}) {
+		compete("Delete", zlimit.ErrEntityNotFound, func(int) error { return l.Entities.Delete(ctx, "e") })
+		if got := actions(t, l, "e"); !slices.Equal(got, []zlimit.AuditAction{zlimit.ActionEntityCreated, zlimit.ActionEntityDeleted}) {
 			t.Errorf("events: %v, want one of each", got)
 		}
 	})
@@ -219,15 +220,15 @@ func TestTransactionsInTheWay(t *testing.T) {
 		t.Run(string(fault), func(t *testing.T) {
 			s, faults := newTable(t)
 			l := newLimiter(t, s)
-			limits := []Limit{PerMinute("rpm", 10)}
+			limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10)}
 			for i, do := range []func() error{
-				func() error { _, err := l.Entities.Create(ctx, Entity{ID: "p"}); return err },
-				func() error { _, err := l.Entities.Create(ctx, Entity{ID: "e", ParentID: "p"}); return err },
+				func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "p"}); return err },
+				func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e", ParentID: "p"}); return err },
 				func() error { return l.Limits.SetEntity(ctx, "e", "gpt-4", limits) },
 				func() error { return l.Limits.SetEntity(ctx, "e", "gpt-4", limits) },
 				func() error { return l.Limits.DeleteEntity(ctx, "e", "gpt-4") },
 				func() error { return l.Entities.Delete(ctx, "e") },
-				func() error { return l.Limits.SetSystem(ctx, SystemConfig{Limits: limits}) },
+				func() error { return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}) },
 				func() error { return l.Limits.SetResource(ctx, "gpt-4", limits) },
 				func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
 				func() error { return l.Limits.DeleteSystem(ctx) },
@@ -243,11 +244,11 @@ func TestTransactionsInTheWay(t *testing.T) {
 				}
 				faults.Clear()
 			}
-			for entity, want := range map[string][]AuditAction{
-				"p":                    {ActionEntityCreated},
-				"e":                    {ActionEntityCreated, ActionLimitsSet, ActionLimitsSet, ActionLimitsDeleted, ActionEntityDeleted},
-				AuditSystem:            {ActionLimitsSet, ActionLimitsDeleted},
-				AuditResource("gpt-4"): {ActionLimitsSet, ActionLimitsDeleted},
+			for entity, want := range map[string][]zlimit.AuditAction{
+				"p":                           {zlimit.ActionEntityCreated},
+				"e":                           {zlimit.ActionEntityCreated, zlimit.ActionLimitsSet, zlimit.ActionLimitsSet, zlimit.ActionLimitsDeleted, zlimit.ActionEntityDeleted},
+				zlimit.AuditSystem:            {zlimit.ActionLimitsSet, zlimit.ActionLimitsDeleted},
+				zlimit.AuditResource("gpt-4"): {zlimit.ActionLimitsSet, zlimit.ActionLimitsDeleted},
 			} {
 				if got := actions(t, l, entity); !slices.Equal(got, want) {
 					t.Errorf("events of %s: %v, want %v", entity, got, want)
@@ -264,13 +265,13 @@ func TestChangesWithoutAnAnswer(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s)
 	faults.Inject(enginetest.Fault{Kind: enginetest.LostReply, Operation: "TransactWriteItems"})
-	_, err := l.Entities.Create(ctx, Entity{ID: "e"})
-	var outage *UnavailableError
+	_, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e"})
+	var outage *zlimit.UnavailableError
 	if !errors.As(err, &outage) || !outage.Unknown {
 		t.Errorf("Create() = %v, want an UnavailableError with an unknown outcome", err)
 	}
 	faults.Clear()
-	if _, err := l.Entities.Create(ctx, Entity{ID: "e"}); !errors.Is(err, ErrEntityExists) {
+	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e"}); !errors.Is(err, zlimit.ErrEntityExists) {
 		t.Errorf("Create() again = %v, want ErrEntityExists: the first one was carried out", err)
 	}
 	if got := actions(t, l, "e"); len(got) != 1 {
@@ -282,12 +283,12 @@ func TestChangesWithoutAnAnswer(t *testing.T) {
 // in use without a record.
 func TestCreationIsKnownAtOnce(t *testing.T) {
 	ctx := context.Background()
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	setSystem(t, l, PerDay("rpm", 10))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
-	create(t, l, Entity{ID: "p"})
-	create(t, l, Entity{ID: "key-1", ParentID: "p", Cascade: true})
-	acquire(t, l, ask(Amounts{"rpm": 2}))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpm", 10))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+	create(t, l, zlimit.Entity{ID: "p"})
+	create(t, l, zlimit.Entity{ID: "key-1", ParentID: "p", Cascade: true})
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 2}))
 	left := func() int64 {
 		statuses, err := l.Available(ctx, "p", "gpt-4")
 		if err != nil {
@@ -302,7 +303,7 @@ func TestCreationIsKnownAtOnce(t *testing.T) {
 	if err := l.Entities.Delete(ctx, "key-1"); err != nil {
 		t.Fatal(err)
 	}
-	acquire(t, l, ask(Amounts{"rpm": 3}))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 3}))
 	if got := left(); got != 8 {
 		t.Errorf("the parent has %d left after its child was deleted, want 8", got)
 	}
@@ -323,15 +324,15 @@ func audits(ns string) func(key string) bool {
 }
 
 // neighbours sets up a limiter with an entity to delete, key-1, and others that look much like it.
-func neighbours(tb testing.TB, s store.Store) *RateLimiter {
+func neighbours(tb testing.TB, s store.Store) *zlimit.RateLimiter {
 	tb.Helper()
 	c := newClock()
-	l := newLimiter(tb, Store{impl: s}, WithClock(c.now))
-	other := newLimiter(tb, Store{impl: s}, WithClock(c.now), WithNamespace("other"))
-	for _, l := range []*RateLimiter{l, other} {
-		create(tb, l, Entity{ID: "p"})
+	l := newLimiter(tb, zlimit.StoreOn(s), zlimit.WithClock(c.now))
+	other := newLimiter(tb, zlimit.StoreOn(s), zlimit.WithClock(c.now), zlimit.WithNamespace("other"))
+	for _, l := range []*zlimit.RateLimiter{l, other} {
+		create(tb, l, zlimit.Entity{ID: "p"})
 		for _, id := range []string{"key-1", "key-10", "key"} {
-			create(tb, l, Entity{ID: id, ParentID: "p", Cascade: true})
+			create(tb, l, zlimit.Entity{ID: id, ParentID: "p", Cascade: true})
 			populate(tb, l, id)
 		}
 	}
@@ -339,31 +340,31 @@ func neighbours(tb testing.TB, s store.Store) *RateLimiter {
 }
 
 // checkDeleted checks that key-1 is gone, with all that belongs to it, and nothing else.
-func checkDeleted(t *testing.T, l *RateLimiter, before map[string]string, other string) {
+func checkDeleted(t *testing.T, l *zlimit.RateLimiter, before map[string]string, other string) {
 	t.Helper()
 	ctx := context.Background()
-	after := dump(t, l.store, l.ns, other)
-	listed := layout.ChildKey{NS: l.ns, Entity: "p", Child: "key-1"}.Key()
-	gone := func(key string) bool { return belongsTo(l.ns, "key-1")(key) || key == listed.PK+" "+listed.SK }
-	if diff := cmp.Diff(without(without(before, gone), audits(l.ns)), without(after, audits(l.ns))); diff != "" {
+	after := dump(t, l.Calls(), l.NS(), other)
+	listed := layout.ChildKey{NS: l.NS(), Entity: "p", Child: "key-1"}.Key()
+	gone := func(key string) bool { return belongsTo(l.NS(), "key-1")(key) || key == listed.PK+" "+listed.SK }
+	if diff := cmp.Diff(without(without(before, gone), audits(l.NS())), without(after, audits(l.NS()))); diff != "" {
 		t.Errorf("items after the deletion (-want +got):\n%s", diff)
 	}
 	for key := range before {
-		if _, ok := after[key]; !ok && audits(l.ns)(key) {
+		if _, ok := after[key]; !ok && audits(l.NS())(key) {
 			t.Errorf("the deletion took %s", key)
 		}
 	}
 	events := actions(t, l, "key-1")
-	if len(events) != 1+4+4+1 || events[0] != ActionEntityCreated || events[9] != ActionEntityDeleted || count(events, ActionLimitsDeleted) != 4 {
+	if len(events) != 1+4+4+1 || events[0] != zlimit.ActionEntityCreated || events[9] != zlimit.ActionEntityDeleted || count(events, zlimit.ActionLimitsDeleted) != 4 {
 		t.Errorf("events: %v, want a deletion of 4 configs, and of the entity as the last one", events)
 	}
-	items, err := l.store.Read(ctx, []store.Key{layout.EntityConfigRegistryKey{NS: l.ns}.Key()}, true)
+	items, err := l.Calls().Read(ctx, []store.Key{layout.EntityConfigRegistryKey{NS: l.NS()}.Key()}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	registry, err := layout.DecodeEntityConfigRegistry(items[0])
 	want := []layout.ResourceCount{
-		{Name: DefaultResource, Entities: 2}, {Name: "gpt-4", Entities: 2}, {Name: "gpt-5", Entities: 2}, {Name: "o3", Entities: 2},
+		{Name: zlimit.DefaultResource, Entities: 2}, {Name: "gpt-4", Entities: 2}, {Name: "gpt-5", Entities: 2}, {Name: "o3", Entities: 2},
 	}
 	if diff := cmp.Diff(want, registry.Resources); err != nil || diff != "" {
 		t.Errorf("registry: %v (-want +got):\n%s", err, diff)
@@ -371,14 +372,14 @@ func checkDeleted(t *testing.T, l *RateLimiter, before map[string]string, other 
 }
 
 func TestEntityDeletion(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
-		l := neighbours(t, s.impl)
+		l := neighbours(t, s.Internal())
 		other, err := l.Namespaces.Get(ctx, "other")
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := dump(t, s.impl, l.ns, other.ID)
+		before := dump(t, s.Internal(), l.NS(), other.ID)
 		if err := l.Entities.Delete(ctx, "key-1"); err != nil {
 			t.Fatalf("Delete() = %v", err)
 		}
@@ -394,13 +395,13 @@ func TestEntityDeletionSurvivesCrashes(t *testing.T) {
 	ctx := context.Background()
 	for _, how := range []crash{crashBefore, crashAmid, crashAfter} {
 		for at := 1; ; at++ {
-			m := &mortal{Store: newMemory(t).impl}
+			m := &mortal{Store: newMemory(t).Internal()}
 			l := neighbours(t, m)
 			other, err := l.Namespaces.Get(ctx, "other")
 			if err != nil {
 				t.Fatal(err)
 			}
-			before := dump(t, m, l.ns, other.ID)
+			before := dump(t, m, l.NS(), other.ID)
 			m.kill(at, how)
 			err = l.Entities.Delete(ctx, "key-1")
 			if !m.died() {
@@ -415,9 +416,9 @@ func TestEntityDeletionSurvivesCrashes(t *testing.T) {
 			m.kill(0, "")
 			later := newClock()
 			later.sleep(time.Second)
-			again := newLimiter(t, Store{impl: m}, WithClock(later.now))
+			again := newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(later.now))
 			err = again.Entities.Delete(ctx, "key-1")
-			if err != nil && (!errors.Is(err, ErrEntityNotFound) || how != crashAfter) {
+			if err != nil && (!errors.Is(err, zlimit.ErrEntityNotFound) || how != crashAfter) {
 				t.Errorf("killed %s %d: Delete() again = %v", how, at, err)
 			}
 			checkDeleted(t, again, before, other.ID)
@@ -436,26 +437,26 @@ func TestDeletionWithoutRecord(t *testing.T) {
 	if err := l.Entities.Delete(ctx, "key-1"); err != nil {
 		t.Errorf("Delete() = %v", err)
 	}
-	if got := without(dump(t, l.store, l.ns), audits(l.ns)); len(got) != 0 {
+	if got := without(dump(t, l.Calls(), l.NS()), audits(l.NS())); len(got) != 0 {
 		t.Errorf("items left: %v", got)
 	}
-	if got := actions(t, l, "key-1"); count(got, ActionEntityDeleted) != 0 || count(got, ActionLimitsDeleted) != 4 {
+	if got := actions(t, l, "key-1"); count(got, zlimit.ActionEntityDeleted) != 0 || count(got, zlimit.ActionLimitsDeleted) != 4 {
 		t.Errorf("events: %v", got)
 	}
-	if err := l.Entities.Delete(ctx, "key-1"); !errors.Is(err, ErrEntityNotFound) {
+	if err := l.Entities.Delete(ctx, "key-1"); !errors.Is(err, zlimit.ErrEntityNotFound) {
 		t.Errorf("Delete() again = %v, want ErrEntityNotFound", err)
 	}
 }
 
 // TestManyChildren pages through an index.
 func TestChildrenPageByPage(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		create(t, l, Entity{ID: "p"})
-		var want []Entity
+		create(t, l, zlimit.Entity{ID: "p"})
+		var want []zlimit.Entity
 		for i := range 250 {
-			want = append(want, create(t, l, Entity{ID: fmt.Sprintf("key-%03d", i), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", 8_000)}}))
+			want = append(want, create(t, l, zlimit.Entity{ID: fmt.Sprintf("key-%03d", i), ParentID: "p", Metadata: map[string]string{"x": strings.Repeat("x", 8_000)}}))
 		}
 		if diff := cmp.Diff(want, collect(t, "Children", l.Entities.Children(ctx, "p"))); diff != "" {
 			t.Errorf("Children() (-want +got):\n%s", diff)
@@ -474,24 +475,24 @@ func TestChildrenPageByPage(t *testing.T) {
 
 // TestBuckets lists buckets, one of them in shards, more than fit one read.
 func TestBuckets(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
-		setSystem(t, l, PerMinute("rpm", 60), PerDay("tpd", 1000))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerMinute("rpm", 60), zlimit.PerDay("tpd", 1000))
 		var want []string
 		for i := range 120 {
 			resource := fmt.Sprintf("model-%03d", i)
-			acquire(t, l, Request{Entity: "key-1", Resource: resource, Consume: Amounts{"rpm": int64(i%5) + 10}})
+			acquire(t, l, zlimit.Request{Entity: "key-1", Resource: resource, Consume: zlimit.Amounts{"rpm": int64(i%5) + 10}})
 			want = append(want, fmt.Sprintf("%s 1 [rpm=%d tpd=1000]", resource, 52-i%5))
 		}
 		for _, id := range []string{"key", "key-10"} {
-			acquire(t, l, Request{Entity: id, Resource: "gpt-4", Consume: Amounts{"rpm": 1}})
+			acquire(t, l, zlimit.Request{Entity: id, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 		}
 		// Half a token in each of 8 items of 16.
 		for shard := range 8 {
 			item := layout.Bucket{
-				Key: layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "sharded", Shard: shard}, RefilledAt: c.now().UnixMilli(), ShardCount: 16,
+				Key: layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "sharded", Shard: shard}, RefilledAt: c.now().UnixMilli(), ShardCount: 16,
 				Limits: []bucket.Limit{
 					{Name: "rpm", Tokens: 500, Capacity: 160_000, RefillAmount: 1, RefillPeriod: 1 << 40},
 					{Name: bucket.WriteUnits, Tokens: 1000, Capacity: 1000_000, RefillAmount: 1000_000, RefillPeriod: 1000},
@@ -500,7 +501,7 @@ func TestBuckets(t *testing.T) {
 			if shard == 7 {
 				item.ShardCount = 8 // it has not heard of the split
 			}
-			if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}); err != nil {
+			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -554,12 +555,12 @@ func (s *stale) Query(ctx context.Context, q store.Query) (store.Page, error) {
 // TestStaleIndex deletes a parent right after its last child, which the index has not heard of.
 func TestStaleIndex(t *testing.T) {
 	ctx := context.Background()
-	s := &stale{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: s})
-	s.gone = []store.Key{layout.EntityKey{NS: l.ns, Entity: "gone"}.Key()}
-	create(t, l, Entity{ID: "p"})
-	create(t, l, Entity{ID: "e", ParentID: "p"})
-	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
+	s := &stale{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(s))
+	s.gone = []store.Key{layout.EntityKey{NS: l.NS(), Entity: "gone"}.Key()}
+	create(t, l, zlimit.Entity{ID: "p"})
+	create(t, l, zlimit.Entity{ID: "e", ParentID: "p"})
+	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 		t.Errorf("Delete() = %v, want ErrEntityHasChildren", err)
 	}
 	if err := errors.Join(l.Entities.Delete(ctx, "e"), l.Entities.Delete(ctx, "p")); err != nil {
@@ -571,8 +572,8 @@ func TestStaleIndex(t *testing.T) {
 func TestRecordsOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	key := layout.EntityKey{NS: l.ns, Entity: "e"}.Key()
-	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
+	key := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
+	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
 		{Name: "entity_id", Value: expr.S("e")},
 		{Name: "parent_id", Value: expr.Null()},
 		{Name: "metadata", Value: expr.Map(expr.Item{{Name: "seats", Value: expr.N(5)}, {Name: "plan", Value: expr.S("gold")}})},
@@ -581,7 +582,7 @@ func TestRecordsOfOthers(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	want := Entity{
+	want := zlimit.Entity{
 		ID: "e", Name: "e", Metadata: map[string]string{"seats": "5", "plan": "gold"},
 		CreatedAt: time.Date(2026, 2, 3, 3, 5, 6, 789012000, time.UTC),
 	}
@@ -594,28 +595,28 @@ func TestRecordsOfOthers(t *testing.T) {
 // TestFamiliesChangeMeanwhile deletes a parent, or creates a child, after it was looked for.
 func TestFamiliesChangeMeanwhile(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: m})
-	other := newLimiter(t, Store{impl: m.Store})
-	create(t, l, Entity{ID: "p"})
+	m := &interlude{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(m))
+	other := newLimiter(t, zlimit.StoreOn(m.Store))
+	create(t, l, zlimit.Entity{ID: "p"})
 	m.set(func() {
 		if err := other.Entities.Delete(ctx, "p"); err != nil {
 			t.Errorf("Delete() = %v", err)
 		}
 	})
-	if _, err := l.Entities.Create(ctx, Entity{ID: "e", ParentID: "p"}); !errors.Is(err, ErrEntityNotFound) || !strings.Contains(err.Error(), `"p"`) {
+	if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e", ParentID: "p"}); !errors.Is(err, zlimit.ErrEntityNotFound) || !strings.Contains(err.Error(), `"p"`) {
 		t.Errorf("Create() below a parent that goes = %v, want ErrEntityNotFound of the parent", err)
 	}
-	if _, err := l.Entities.Get(ctx, "e"); !errors.Is(err, ErrEntityNotFound) {
+	if _, err := l.Entities.Get(ctx, "e"); !errors.Is(err, zlimit.ErrEntityNotFound) {
 		t.Errorf("Get() = %v, want ErrEntityNotFound", err)
 	}
 
-	create(t, l, Entity{ID: "p"})
-	if err := l.Limits.SetEntity(ctx, "p", "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+	create(t, l, zlimit.Entity{ID: "p"})
+	if err := l.Limits.SetEntity(ctx, "p", "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
 		t.Fatal(err)
 	}
-	m.set(func() { create(t, other, Entity{ID: "e", ParentID: "p"}) })
-	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
+	m.set(func() { create(t, other, zlimit.Entity{ID: "e", ParentID: "p"}) })
+	if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 		t.Errorf("Delete() of an entity that gets a child = %v, want ErrEntityHasChildren", err)
 	}
 	if _, err := l.Entities.Get(ctx, "p"); err != nil {

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -15,15 +15,16 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestUpdateOfAnEntity(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
-		create(t, l, Entity{ID: "acme"})
-		e := create(t, l, Entity{ID: "alice", ParentID: "acme", Cascade: true, Metadata: map[string]string{"plan": "gold"}})
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		create(t, l, zlimit.Entity{ID: "acme"})
+		e := create(t, l, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true, Metadata: map[string]string{"plan": "gold"}})
 		c.sleep(time.Minute)
 
 		e.Name, e.Metadata = "Alice", map[string]string{"plan": "silver", "seats": "5"}
@@ -33,12 +34,12 @@ func TestUpdateOfAnEntity(t *testing.T) {
 		if diff := cmp.Diff(want, first); err != nil || diff != "" {
 			t.Fatalf("Update() = %v (-want +got):\n%s", err, diff)
 		}
-		if _, err := l.Entities.Update(ctx, e); !errors.Is(err, ErrEntityChanged) || !strings.Contains(err.Error(), `"alice"`) {
+		if _, err := l.Entities.Update(ctx, e); !errors.Is(err, zlimit.ErrEntityChanged) || !strings.Contains(err.Error(), `"alice"`) {
 			t.Errorf("Update() of the version before = %v, want ErrEntityChanged of alice", err)
 		}
 		first.Name, first.Metadata = "", nil
 		second, err := l.Entities.Update(ctx, first)
-		want = Entity{ID: "alice", Name: "alice", ParentID: "acme", Cascade: true, CreatedAt: e.CreatedAt, Version: 2}
+		want = zlimit.Entity{ID: "alice", Name: "alice", ParentID: "acme", Cascade: true, CreatedAt: e.CreatedAt, Version: 2}
 		if diff := cmp.Diff(want, second); err != nil || diff != "" {
 			t.Errorf("Update() again = %v (-want +got):\n%s", err, diff)
 		}
@@ -46,7 +47,7 @@ func TestUpdateOfAnEntity(t *testing.T) {
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("Get() = %v (-want +got):\n%s", err, diff)
 		}
-		if diff := cmp.Diff([]Entity{want}, collect(t, "Children", l.Entities.Children(ctx, "acme"))); diff != "" {
+		if diff := cmp.Diff([]zlimit.Entity{want}, collect(t, "Children", l.Entities.Children(ctx, "acme"))); diff != "" {
 			t.Errorf("Children() (-want +got):\n%s", diff)
 		}
 		// Nothing to change is no change.
@@ -54,13 +55,13 @@ func TestUpdateOfAnEntity(t *testing.T) {
 			t.Errorf("Update() to the same = %+v, %v", same, err)
 		}
 
-		list := events(t, l, "alice", AuditQuery{})
+		list := events(t, l, "alice", zlimit.AuditQuery{})
 		details := []map[string]any{
 			{"name": "alice", "parent_id": "acme", "cascade": true, "metadata": map[string]any{"plan": "gold"}},
 			{"name": "Alice", "parent_id": "acme", "cascade": true, "metadata": map[string]any{"plan": "silver", "seats": "5"}},
 			{"name": "alice", "parent_id": "acme", "cascade": true, "metadata": map[string]any{}},
 		}
-		for i, action := range []AuditAction{ActionEntityCreated, ActionEntityUpdated, ActionEntityUpdated} {
+		for i, action := range []zlimit.AuditAction{zlimit.ActionEntityCreated, zlimit.ActionEntityUpdated, zlimit.ActionEntityUpdated} {
 			if len(list) != 3 || list[i].Action != action || !cmp.Equal(list[i].Details, details[i]) {
 				t.Fatalf("events = %+v, want %v with %v", list, action, details[i])
 			}
@@ -71,35 +72,35 @@ func TestUpdateOfAnEntity(t *testing.T) {
 func TestUpdateRefuses(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	create(t, l, Entity{ID: "p"})
-	e := create(t, l, Entity{ID: "e", ParentID: "p", Cascade: true})
-	before := dump(t, l.store, l.ns)
-	for name, change := range map[string]func(*Entity){
-		"parent":   func(e *Entity) { e.ParentID = "q" },
-		"cascade":  func(e *Entity) { e.Cascade = false },
-		"version":  func(e *Entity) { e.Version = -1 },
-		"name":     func(e *Entity) { e.Name = "\x00" },
-		"metadata": func(e *Entity) { e.Metadata = map[string]string{"x": strings.Repeat("x", maxMetadata)} },
-		"entity":   func(e *Entity) { e.ID = "a#b" },
+	create(t, l, zlimit.Entity{ID: "p"})
+	e := create(t, l, zlimit.Entity{ID: "e", ParentID: "p", Cascade: true})
+	before := dump(t, l.Calls(), l.NS())
+	for name, change := range map[string]func(*zlimit.Entity){
+		"parent":   func(e *zlimit.Entity) { e.ParentID = "q" },
+		"cascade":  func(e *zlimit.Entity) { e.Cascade = false },
+		"version":  func(e *zlimit.Entity) { e.Version = -1 },
+		"name":     func(e *zlimit.Entity) { e.Name = "\x00" },
+		"metadata": func(e *zlimit.Entity) { e.Metadata = map[string]string{"x": strings.Repeat("x", zlimit.MaxMetadata)} },
+		"entity":   func(e *zlimit.Entity) { e.ID = "a#b" },
 	} {
 		bad := e
 		change(&bad)
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if _, err := l.Entities.Update(ctx, bad); !errors.As(err, &invalid) || invalid.Field != name {
 			t.Errorf("Update() with a bad %s = %v, want a ValidationError of it", name, err)
 		}
 	}
-	for name, want := range map[string]error{"nobody": ErrEntityNotFound, "e": ErrEntityChanged} {
-		if _, err := l.Entities.Update(ctx, Entity{ID: name, ParentID: "p", Cascade: true, Name: "x", Version: 7}); !errors.Is(err, want) {
+	for name, want := range map[string]error{"nobody": zlimit.ErrEntityNotFound, "e": zlimit.ErrEntityChanged} {
+		if _, err := l.Entities.Update(ctx, zlimit.Entity{ID: name, ParentID: "p", Cascade: true, Name: "x", Version: 7}); !errors.Is(err, want) {
 			t.Errorf("Update(%s) = %v, want %v", name, err, want)
 		}
 	}
 	former := e
 	former.Name, former.CreatedAt = "x", e.CreatedAt.Add(-time.Hour)
-	if _, err := l.Entities.Update(ctx, former); !errors.Is(err, ErrEntityChanged) {
+	if _, err := l.Entities.Update(ctx, former); !errors.Is(err, zlimit.ErrEntityChanged) {
 		t.Errorf("Update() of a former entity of that ID = %v, want ErrEntityChanged", err)
 	}
-	if diff := cmp.Diff(before, dump(t, l.store, l.ns)); diff != "" {
+	if diff := cmp.Diff(before, dump(t, l.Calls(), l.NS())); diff != "" {
 		t.Errorf("items after refusals (-want +got):\n%s", diff)
 	}
 }
@@ -108,10 +109,10 @@ func TestUpdateRefuses(t *testing.T) {
 func TestUpdateAsksForWhatItRead(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	m := &interlude{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: m}, WithClock(c.now))
-	other := newLimiter(t, Store{impl: m.Store}, WithClock(c.now))
-	key := layout.EntityKey{NS: l.ns, Entity: "e"}.Key()
+	m := &interlude{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(c.now))
+	other := newLimiter(t, zlimit.StoreOn(m.Store), zlimit.WithClock(c.now))
+	key := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
 	update := func() {
 		e, err := other.Entities.Get(ctx, "e")
 		if err == nil {
@@ -127,16 +128,16 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 		if err := other.Entities.Delete(ctx, "e"); err != nil {
 			t.Error(err)
 		}
-		create(t, other, Entity{ID: "e", Name: "new"})
+		create(t, other, zlimit.Entity{ID: "e", Name: "new"})
 	}
 	remove := func() {
-		if err := other.store.Delete(ctx, []store.Key{key}); err != nil {
+		if err := other.Calls().Delete(ctx, []store.Key{key}); err != nil {
 			t.Error(err)
 		}
 	}
 	bare := func() { // as no program writes it
 		w := store.Write{Kind: store.Put, Key: key, Item: expr.Item{{Name: "name", Value: expr.S("bare")}}}
-		if _, err := other.store.Write(ctx, w); err != nil {
+		if _, err := other.Calls().Write(ctx, w); err != nil {
 			t.Error(err)
 		}
 	}
@@ -147,13 +148,13 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 		want      error
 		left      string // name
 	}{
-		{"first, while another updates", nil, update, ErrEntityChanged, "ex"},
-		{"later, while another updates", []func(){update}, update, ErrEntityChanged, "exx"},
-		{"first, while it is created anew", nil, anew, ErrEntityChanged, "new"},
-		{"first, while it is deleted", nil, remove, ErrEntityNotFound, ""},
-		{"first of a bare record, while it is deleted", []func(){bare}, remove, ErrEntityNotFound, ""},
+		{"first, while another updates", nil, update, zlimit.ErrEntityChanged, "ex"},
+		{"later, while another updates", []func(){update}, update, zlimit.ErrEntityChanged, "exx"},
+		{"first, while it is created anew", nil, anew, zlimit.ErrEntityChanged, "new"},
+		{"first, while it is deleted", nil, remove, zlimit.ErrEntityNotFound, ""},
+		{"first of a bare record, while it is deleted", []func(){bare}, remove, zlimit.ErrEntityNotFound, ""},
 	} {
-		create(t, other, Entity{ID: "e"})
+		create(t, other, zlimit.Entity{ID: "e"})
 		for _, do := range test.before {
 			do()
 		}
@@ -167,7 +168,7 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 			t.Errorf("%s: Update() = %v, want %v", test.name, err, test.want)
 		}
 		left, err := l.Entities.Get(ctx, "e")
-		if left.Name != test.left || test.left == "" && !errors.Is(err, ErrEntityNotFound) {
+		if left.Name != test.left || test.left == "" && !errors.Is(err, zlimit.ErrEntityNotFound) {
 			t.Errorf("%s: left is %+v, %v, want the name %q", test.name, left, err, test.left)
 		}
 		remove()
@@ -176,15 +177,15 @@ func TestUpdateAsksForWhatItRead(t *testing.T) {
 
 // TestUpdateAndChildren updates a parent while children come: both are counted, and nothing is lost.
 func TestUpdateAndChildren(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		create(t, l, Entity{ID: "p"})
+		create(t, l, zlimit.Entity{ID: "p"})
 		const n = 8
 		var group sync.WaitGroup
 		group.Go(func() {
 			for i := range n {
-				if _, err := l.Entities.Create(ctx, Entity{ID: fmt.Sprint("c", i), ParentID: "p"}); err != nil {
+				if _, err := l.Entities.Create(ctx, zlimit.Entity{ID: fmt.Sprint("c", i), ParentID: "p"}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -200,7 +201,7 @@ func TestUpdateAndChildren(t *testing.T) {
 			}
 		}
 		group.Wait()
-		items, err := l.table.Read(ctx, layout.EntityKey{NS: l.ns, Entity: "p"}.Key())
+		items, err := l.Table().Read(ctx, layout.EntityKey{NS: l.NS(), Entity: "p"}.Key())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +209,7 @@ func TestUpdateAndChildren(t *testing.T) {
 		if err != nil || record.ChildrenAdded != n || record.Version != n {
 			t.Errorf("the record is %+v, %v, want %d children and version %d", record, err, n, n)
 		}
-		if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
+		if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 			t.Errorf("Delete() = %v, want ErrEntityHasChildren", err)
 		}
 	})
@@ -218,9 +219,9 @@ func TestUpdateAndChildren(t *testing.T) {
 func TestUpdateKeepsValuesOfOthers(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	key := layout.EntityKey{NS: l.ns, Entity: "e"}.Key()
+	key := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
 	metadata := expr.Map(expr.Item{{Name: "seats", Value: expr.N(5)}})
-	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
+	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: expr.Item{
 		{Name: "metadata", Value: metadata}, {Name: "created_at", Value: expr.S("2026-02-03T04:05:06.789012+01:00")}, {Name: "note", Value: expr.S("kept")},
 	}}); err != nil {
 		t.Fatal(err)
@@ -233,7 +234,7 @@ func TestUpdateKeepsValuesOfOthers(t *testing.T) {
 	if _, err := l.Entities.Update(ctx, e); err != nil {
 		t.Fatal(err)
 	}
-	items, err := l.table.Read(ctx, key)
+	items, err := l.Table().Read(ctx, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,30 +247,30 @@ func TestUpdateKeepsValuesOfOthers(t *testing.T) {
 }
 
 func TestEnsure(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		create(t, l, Entity{ID: "acme"})
-		want := Entity{ID: "alice", Name: "Alice", ParentID: "acme", Cascade: true}
+		create(t, l, zlimit.Entity{ID: "acme"})
+		want := zlimit.Entity{ID: "alice", Name: "Alice", ParentID: "acme", Cascade: true}
 		first, err := l.Entities.Ensure(ctx, want)
 		want.CreatedAt = first.CreatedAt
 		if diff := cmp.Diff(want, first); err != nil || diff != "" || first.CreatedAt.IsZero() {
 			t.Errorf("Ensure() = %v (-want +got):\n%s", err, diff)
 		}
-		again, err := l.Entities.Ensure(ctx, Entity{ID: "alice", Name: "other", ParentID: "acme", Cascade: true})
+		again, err := l.Entities.Ensure(ctx, zlimit.Entity{ID: "alice", Name: "other", ParentID: "acme", Cascade: true})
 		if diff := cmp.Diff(want, again); err != nil || diff != "" {
 			t.Errorf("Ensure() again = %v (-want +got):\n%s", err, diff)
 		}
-		for _, e := range []Entity{{ID: "alice"}, {ID: "alice", ParentID: "acme"}} {
-			if _, err := l.Entities.Ensure(ctx, e); !errors.Is(err, ErrEntityExists) {
+		for _, e := range []zlimit.Entity{{ID: "alice"}, {ID: "alice", ParentID: "acme"}} {
+			if _, err := l.Entities.Ensure(ctx, e); !errors.Is(err, zlimit.ErrEntityExists) {
 				t.Errorf("Ensure(%+v) = %v, want ErrEntityExists", e, err)
 			}
 		}
-		if _, err := l.Entities.Ensure(ctx, Entity{ID: "bob", ParentID: "nobody"}); !errors.Is(err, ErrEntityNotFound) {
+		if _, err := l.Entities.Ensure(ctx, zlimit.Entity{ID: "bob", ParentID: "nobody"}); !errors.Is(err, zlimit.ErrEntityNotFound) {
 			t.Errorf("Ensure() below a missing parent = %v, want ErrEntityNotFound", err)
 		}
-		var invalid *ValidationError
-		if _, err := l.Entities.Ensure(ctx, Entity{ID: "#"}); !errors.As(err, &invalid) {
+		var invalid *zlimit.ValidationError
+		if _, err := l.Entities.Ensure(ctx, zlimit.Entity{ID: "#"}); !errors.As(err, &invalid) {
 			t.Errorf("Ensure() of a bad ID = %v, want a ValidationError", err)
 		}
 		if got := actions(t, l, "alice"); len(got) != 1 {
@@ -280,67 +281,67 @@ func TestEnsure(t *testing.T) {
 
 // TestEnsureMeanwhile creates the entity between the read and the write of Ensure.
 func TestEnsureMeanwhile(t *testing.T) {
-	m := &interlude{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: m})
-	other := newLimiter(t, Store{impl: m.Store})
-	m.set(func() { create(t, other, Entity{ID: "e", Name: "other"}) })
-	if e, err := l.Entities.Ensure(context.Background(), Entity{ID: "e", Name: "mine"}); err != nil || e.Name != "other" {
+	m := &interlude{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(m))
+	other := newLimiter(t, zlimit.StoreOn(m.Store))
+	m.set(func() { create(t, other, zlimit.Entity{ID: "e", Name: "other"}) })
+	if e, err := l.Entities.Ensure(context.Background(), zlimit.Entity{ID: "e", Name: "mine"}); err != nil || e.Name != "other" {
 		t.Errorf("Ensure() = %+v, %v, want what was created meanwhile", e, err)
 	}
 }
 
 func TestListOfEntities(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
-		l := newLimiter(t, s, WithNamespace("list"), WithSetup())
-		ids := func(q EntityQuery) (ids []string) {
+		l := newLimiter(t, s, zlimit.WithNamespace("list"), zlimit.WithSetup())
+		ids := func(q zlimit.EntityQuery) (ids []string) {
 			for _, e := range collect(t, "List", l.Entities.List(ctx, q)) {
 				ids = append(ids, e.ID)
 			}
 			return ids
 		}
-		if got := ids(EntityQuery{}); got != nil {
+		if got := ids(zlimit.EntityQuery{}); got != nil {
 			t.Errorf("List() = %v, want none", got)
 		}
-		limits := []Limit{PerDay("rpd", 5)}
+		limits := []zlimit.Limit{zlimit.PerDay("rpd", 5)}
 		var want []string
-		for i := range LeastListPage + 20 {
+		for i := range zlimit.LeastListPage + 20 {
 			id := fmt.Sprintf("e%03d", i)
-			create(t, l, Entity{ID: id, Metadata: map[string]string{"n": fmt.Sprint(i)}})
+			create(t, l, zlimit.Entity{ID: id, Metadata: map[string]string{"n": fmt.Sprint(i)}})
 			want = append(want, id)
 			if i%40 == 0 { // what stands beside records in the index
 				if err := l.Limits.SetEntity(ctx, id, "gpt-4", limits); err != nil {
 					t.Fatal(err)
 				}
-				acquire(t, l, Request{Entity: id, Resource: "gpt-4", Consume: Amounts{"rpd": 1}})
+				acquire(t, l, zlimit.Request{Entity: id, Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}})
 			}
 		}
 		if err := l.Limits.SetEntity(ctx, "without-record", "gpt-4", limits); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, ids(EntityQuery{})); diff != "" {
+		if diff := cmp.Diff(want, ids(zlimit.EntityQuery{})); diff != "" {
 			t.Errorf("List() (-want +got):\n%s", diff)
 		}
 		for _, test := range []struct {
-			q    EntityQuery
+			q    zlimit.EntityQuery
 			want []string
 		}{
-			{EntityQuery{Prefix: "e01"}, want[10:20]},
-			{EntityQuery{After: "e115"}, want[116:]},
-			{EntityQuery{After: "e0155"}, want[16:]},
-			{EntityQuery{Prefix: "e01", After: "e007"}, want[10:20]},
-			{EntityQuery{Prefix: "e01", After: "e017"}, want[18:20]},
-			{EntityQuery{Prefix: "e01", After: "e02"}, nil},
-			{EntityQuery{Limit: 3}, want[:3]},
-			{EntityQuery{After: "e050", Limit: LeastListPage}, want[51:]},
-			{EntityQuery{Limit: LeastListPage + 1}, want[:LeastListPage+1]},
-			{EntityQuery{Prefix: "f"}, nil},
+			{zlimit.EntityQuery{Prefix: "e01"}, want[10:20]},
+			{zlimit.EntityQuery{After: "e115"}, want[116:]},
+			{zlimit.EntityQuery{After: "e0155"}, want[16:]},
+			{zlimit.EntityQuery{Prefix: "e01", After: "e007"}, want[10:20]},
+			{zlimit.EntityQuery{Prefix: "e01", After: "e017"}, want[18:20]},
+			{zlimit.EntityQuery{Prefix: "e01", After: "e02"}, nil},
+			{zlimit.EntityQuery{Limit: 3}, want[:3]},
+			{zlimit.EntityQuery{After: "e050", Limit: zlimit.LeastListPage}, want[51:]},
+			{zlimit.EntityQuery{Limit: zlimit.LeastListPage + 1}, want[:zlimit.LeastListPage+1]},
+			{zlimit.EntityQuery{Prefix: "f"}, nil},
 		} {
 			if diff := cmp.Diff(test.want, ids(test.q)); diff != "" {
 				t.Errorf("List(%+v) (-want +got):\n%s", test.q, diff)
 			}
 		}
-		if e := collect(t, "List", l.Entities.List(ctx, EntityQuery{Limit: 1}))[0]; e.Metadata["n"] != "0" || e.CreatedAt.IsZero() {
+		if e := collect(t, "List", l.Entities.List(ctx, zlimit.EntityQuery{Limit: 1}))[0]; e.Metadata["n"] != "0" || e.CreatedAt.IsZero() {
 			t.Errorf("List() yields %+v, want the whole entity", e)
 		}
 	})
@@ -349,8 +350,8 @@ func TestListOfEntities(t *testing.T) {
 func TestListRefuses(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	ctx := context.Background()
-	for _, q := range []EntityQuery{{Prefix: "#"}, {After: "a#"}, {Limit: -1}} {
-		var invalid *ValidationError
+	for _, q := range []zlimit.EntityQuery{{Prefix: "#"}, {After: "a#"}, {Limit: -1}} {
+		var invalid *zlimit.ValidationError
 		if err := endOf(l.Entities.List(ctx, q)); !errors.As(err, &invalid) {
 			t.Errorf("List(%+v) = %v, want a ValidationError", q, err)
 		}
@@ -358,17 +359,17 @@ func TestListRefuses(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	_, update := l.Entities.Update(ctx, Entity{ID: "e"})
-	_, ensure := l.Entities.Ensure(ctx, Entity{ID: "e"})
-	for _, err := range []error{endOf(l.Entities.List(ctx, EntityQuery{})), update, ensure} {
-		if !errors.Is(err, ErrClosed) {
+	_, update := l.Entities.Update(ctx, zlimit.Entity{ID: "e"})
+	_, ensure := l.Entities.Ensure(ctx, zlimit.Entity{ID: "e"})
+	for _, err := range []error{endOf(l.Entities.List(ctx, zlimit.EntityQuery{})), update, ensure} {
+		if !errors.Is(err, zlimit.ErrClosed) {
 			t.Errorf("after Close: %v, want ErrClosed", err)
 		}
 	}
 }
 
 func TestEntityAsJSON(t *testing.T) {
-	e := Entity{
+	e := zlimit.Entity{
 		ID: "alice", Name: "Alice", ParentID: "acme", Cascade: true, Metadata: map[string]string{"plan": "gold"},
 		CreatedAt: time.Date(2026, 3, 1, 12, 0, 1, 0, time.UTC), Version: 2,
 	}

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"encoding/json"
@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestExceededError(t *testing.T) {
-	e := &ExceededError{Statuses{
-		{Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("rpm", 10), Available: 9, Requested: 1},
-		{Entity: "key-1", Resource: "gpt-4", Limit: PerMinute("tpm", 1000), Available: -20, Requested: 100, Exceeded: true, RetryAfter: 7201 * time.Millisecond},
+	e := &zlimit.ExceededError{zlimit.Statuses{
+		{Entity: "key-1", Resource: "gpt-4", Limit: zlimit.PerMinute("rpm", 10), Available: 9, Requested: 1},
+		{Entity: "key-1", Resource: "gpt-4", Limit: zlimit.PerMinute("tpm", 1000), Available: -20, Requested: 100, Exceeded: true, RetryAfter: 7201 * time.Millisecond},
 	}}
 	const text = "zlimit: rate limit exceeded: key-1/gpt-4 tpm (requested 100, available -20 of 1000), retry after 7.201s"
 	if e.Error() != text {
@@ -42,13 +44,13 @@ func TestExceededError(t *testing.T) {
 
 func TestLimitConstructors(t *testing.T) {
 	for _, test := range []struct {
-		got  Limit
+		got  zlimit.Limit
 		want string
 	}{
-		{PerSecond("a", 5), "a=5/s"},
-		{PerMinute("a", 5, Burst(8)), "a=8:5/min"},
-		{PerHour("a", 5), "a=5/h"},
-		{PerDay("a", 5), "a=5/d"},
+		{zlimit.PerSecond("a", 5), "a=5/s"},
+		{zlimit.PerMinute("a", 5, zlimit.Burst(8)), "a=8:5/min"},
+		{zlimit.PerHour("a", 5), "a=5/h"},
+		{zlimit.PerDay("a", 5), "a=5/d"},
 	} {
 		if test.got.String() != test.want {
 			t.Errorf("String() = %s, want %s", test.got, test.want)
@@ -57,33 +59,33 @@ func TestLimitConstructors(t *testing.T) {
 }
 
 func TestFailurePoliciesAsText(t *testing.T) {
-	for _, policy := range []FailurePolicy{Inherit, Block, Allow} {
+	for _, policy := range []zlimit.FailurePolicy{zlimit.Inherit, zlimit.Block, zlimit.Allow} {
 		text, err := policy.MarshalText()
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := FailurePolicy(3)
+		got := zlimit.FailurePolicy(3)
 		if err := got.UnmarshalText(text); err != nil || got != policy {
 			t.Errorf("UnmarshalText(%s) = %v, and the policy is %v", text, err, got)
 		}
 	}
 
-	var invalid *ValidationError
-	if text, err := FailurePolicy(3).MarshalText(); !errors.As(err, &invalid) {
+	var invalid *zlimit.ValidationError
+	if text, err := zlimit.FailurePolicy(3).MarshalText(); !errors.As(err, &invalid) {
 		t.Errorf("MarshalText() = %s, %v, want a ValidationError", text, err)
 	}
 	for _, name := range []string{"", "Allow", "FailurePolicy(3)"} {
-		got := Block
-		if err := got.UnmarshalText([]byte(name)); !errors.As(err, &invalid) || got != Block {
+		got := zlimit.Block
+		if err := got.UnmarshalText([]byte(name)); !errors.As(err, &invalid) || got != zlimit.Block {
 			t.Errorf("UnmarshalText(%q) = %v, and the policy is %v, want a ValidationError", name, err, got)
 		}
 	}
 }
 
 func TestStatsAsJSON(t *testing.T) {
-	got, err := json.Marshal(Stats{
+	got, err := json.Marshal(zlimit.Stats{
 		Admitted: 1, Rejected: 2, Degraded: 3, Unavailable: 4, LostRaces: 5, UnknownOutcomes: 6,
-		Unreturned: 7, StampsFixed: 8, Config: CacheStats{Hits: 9, Misses: 10, Stale: 11, Entries: 12},
+		Unreturned: 7, StampsFixed: 8, Config: zlimit.CacheStats{Hits: 9, Misses: 10, Stale: 11, Entries: 12},
 	})
 	const want = `{"admitted":1,"rejected":2,"degraded":3,"unavailable":4,"lost_races":5,"unknown_outcomes":6,` +
 		`"unreturned":7,"stamps_fixed":8,"config":{"hits":9,"misses":10,"stale":11,"entries":12}}`

@@ -19,6 +19,7 @@ const (
 	MaxMetadata       = maxMetadata
 	MaxRetentionDays  = maxRetentionDays
 	LeastListPage     = leastListPage
+	MaxForgotten      = maxForgotten
 	Day               = day
 	DefaultFreshness  = defaultFreshness
 	RegistryNamespace = registryNamespace
@@ -29,6 +30,9 @@ var (
 	Thousands      = thousands
 	NewNamespaceID = newNamespaceID
 	PublicError    = publicError
+
+	ValidateEntity   = validateEntity
+	ValidateResource = validateResource
 )
 
 // StoreOn returns a store on another one, such as one that fails.
@@ -63,6 +67,9 @@ func (l *RateLimiter) LimitsReadAt(entity, resource string) time.Time {
 	return l.engine.Bucket(entity, resource).Limits.Load().Detail.(*resolved).readAt
 }
 
+// ForgetLimits makes the limiter put the limits that it remembers together again, as after a change of any limits.
+func (l *RateLimiter) ForgetLimits() { l.generation.Add(1) }
+
 // Now returns the time by the limiter's clock.
 func (l *RateLimiter) Now() time.Time { return l.now() }
 
@@ -80,6 +87,9 @@ func (l *RateLimiter) SetsUp() bool { return l.options.setup }
 
 // RejectionCache returns how long a rejection may be told from memory.
 func (l *RateLimiter) RejectionCache() time.Duration { return l.options.rejectionCache }
+
+// WritesAtOnce returns how many writes of one bucket may be under way before requests share them; 0 for no sharing.
+func (l *RateLimiter) WritesAtOnce() int { return l.options.writesAtOnce }
 
 // Freshness returns the freshness that the limiter was given, or [DefaultFreshness].
 func (l *RateLimiter) Freshness() time.Duration { return l.options.freshness }

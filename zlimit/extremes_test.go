@@ -1,17 +1,19 @@
-package zlimit
+package zlimit_test
 
 import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestLongWaits asks for what takes longer than a duration can tell.
 func TestLongWaits(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	r := ask(Amounts{"rpd": 1})
-	r.Limits = []Limit{{Name: "rpd", Capacity: maxTokens, RefillAmount: 1, RefillPeriod: 240 * time.Hour}}
-	r.Consume = Amounts{"rpd": maxTokens}
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	r := ask(zlimit.Amounts{"rpd": 1})
+	r.Limits = []zlimit.Limit{{Name: "rpd", Capacity: zlimit.MaxTokens, RefillAmount: 1, RefillPeriod: 240 * time.Hour}}
+	r.Consume = zlimit.Amounts{"rpd": zlimit.MaxTokens}
 	acquire(t, l, r)
 	e := reject(t, l, r)
 	if !e.Possible() || e.RetryAfter() < 200*365*24*time.Hour {
@@ -21,17 +23,17 @@ func TestLongWaits(t *testing.T) {
 
 // TestGreatDebts goes into debt beyond 64 bits: the bucket stays readable, and rejects.
 func TestGreatDebts(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
-		l := newLimiter(t, s, WithClock(newClock().now))
-		setSystem(t, l, PerDay("rpd", 10))
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("rpd", 10))
 		for range 3 {
-			lease := acquire(t, l, ask(Amounts{"rpd": 0}))
-			if err := errors.Join(lease.Adjust(Amounts{"rpd": maxTokens}), lease.Commit(t.Context())); err != nil {
+			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 0}))
+			if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": zlimit.MaxTokens}), lease.Commit(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 		}
-		fresh := newLimiter(t, s, WithClock(l.Clock()))
-		if e := reject(t, fresh, ask(Amounts{"rpd": 1})); e.Statuses[0].Available > -maxTokens/2 {
+		fresh := newLimiter(t, s, zlimit.WithClock(l.Clock()))
+		if e := reject(t, fresh, ask(zlimit.Amounts{"rpd": 1})); e.Statuses[0].Available > -zlimit.MaxTokens/2 {
 			t.Errorf("Available = %d, want a great debt", e.Statuses[0].Available)
 		}
 	})
@@ -42,17 +44,17 @@ func TestGreatDebts(t *testing.T) {
 func TestClockAheadStopsNobody(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)
-	l := newLimiter(t, s, WithClock(c.now))
-	setSystem(t, l, PerMinute("rpm", 60))
-	acquire(t, l, ask(Amounts{"rpm": 60}))
-	ahead := newLimiter(t, s, WithClock(func() time.Time { return c.now().Add(24 * time.Hour) }))
-	acquire(t, ahead, ask(Amounts{"rpm": 60}))
+	l := newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerMinute("rpm", 60))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 60}))
+	ahead := newLimiter(t, s, zlimit.WithClock(func() time.Time { return c.now().Add(24 * time.Hour) }))
+	acquire(t, ahead, ask(zlimit.Amounts{"rpm": 60}))
 	c.sleep(time.Second)
-	if wait := reject(t, l, ask(Amounts{"rpm": 2})).RetryAfter(); wait > 2*time.Second {
+	if wait := reject(t, l, ask(zlimit.Amounts{"rpm": 2})).RetryAfter(); wait > 2*time.Second {
 		t.Errorf("RetryAfter() = %v, want at most two seconds", wait)
 	}
 	c.sleep(2 * time.Second)
-	acquire(t, l, ask(Amounts{"rpm": 2}))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 2}))
 	if got := l.Stats().StampsFixed; got != 1 {
 		t.Errorf("%d stamps were set back, want 1", got)
 	}

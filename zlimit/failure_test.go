@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestFaultsOfTheNetwork injects faults into the write of a known bucket and counts: what was sent, what the item says,
@@ -42,7 +43,7 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 		{fault: enginetest.AccessDenied, sent: 1},
 		{fault: enginetest.ResourceNotFound, sent: 1},
 	} {
-		for _, policy := range []FailurePolicy{Block, Allow} {
+		for _, policy := range []zlimit.FailurePolicy{zlimit.Block, zlimit.Allow} {
 			name := string(test.fault) + ", " + policy.String()
 			if test.times > 0 {
 				name += ", transient"
@@ -50,26 +51,26 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				s, faults := newTable(t)
 				c := newClock()
-				l := newLimiter(t, s, WithClock(c.now), WithFailurePolicy(policy), WithCallTimeout(500*time.Millisecond))
-				setSystem(t, l, PerMinute("rpm", 100))
-				acquire(t, l, ask(Amounts{"rpm": 1}))
+				l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFailurePolicy(policy), zlimit.WithCallTimeout(500*time.Millisecond))
+				setSystem(t, l, zlimit.PerMinute("rpm", 100))
+				acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 
 				faults.Reset()
 				faults.Inject(enginetest.Fault{Kind: test.fault, Operation: "UpdateItem", Times: test.times})
-				lease, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
+				lease, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
 				faults.Clear()
 
-				var outage *UnavailableError
+				var outage *zlimit.UnavailableError
 				switch {
 				case test.admitted:
 					if err != nil || lease.Degraded() {
 						t.Errorf("Acquire() = %v, want a lease that is counted", err)
 					}
-				case test.outage && policy == Allow:
+				case test.outage && policy == zlimit.Allow:
 					if err != nil || !lease.Degraded() {
 						t.Fatalf("Acquire() = %v, want a degraded lease", err)
 					}
-					if err := errors.Join(lease.Adjust(Amounts{"rpm": 5}), lease.Commit(context.Background())); err != nil {
+					if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 5}), lease.Commit(context.Background())); err != nil {
 						t.Errorf("settling a degraded lease = %v", err)
 					}
 				case test.outage:
@@ -101,18 +102,18 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 func TestColdFaults(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s)
-	if err := l.Limits.SetSystem(context.Background(), SystemConfig{Limits: []Limit{PerMinute("rpm", 100)}, OnUnavailable: Allow}); err != nil {
+	if err := l.Limits.SetSystem(context.Background(), zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}, OnUnavailable: zlimit.Allow}); err != nil {
 		t.Fatal(err)
 	}
-	acquire(t, l, ask(Amounts{"rpm": 1})) // sees the stored policy
-	other := ask(Amounts{"rpm": 1})
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1})) // sees the stored policy
+	other := ask(zlimit.Amounts{"rpm": 1})
 	other.Entity = "key-2"
 	faults.Inject(enginetest.Fault{Kind: enginetest.InternalError})
 	if lease := acquire(t, l, other); !lease.Degraded() {
 		t.Error("the stored policy was forgotten in the outage")
 	}
-	other.OnUnavailable = Block
-	var outage *UnavailableError
+	other.OnUnavailable = zlimit.Block
+	var outage *zlimit.UnavailableError
 	if _, err := l.Acquire(context.Background(), other); !errors.As(err, &outage) || outage.Unknown {
 		t.Errorf("Acquire() = %v, want an UnavailableError without a write", err)
 	}
@@ -124,14 +125,14 @@ func TestColdFaults(t *testing.T) {
 // TestCancelledContext never admits, whatever the policy (I10).
 func TestCancelledContext(t *testing.T) {
 	s, faults := newTable(t)
-	l := newLimiter(t, s, WithFailurePolicy(Allow), WithClock(newClock().now))
-	setSystem(t, l, PerMinute("rpm", 100))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
+	l := newLimiter(t, s, zlimit.WithFailurePolicy(zlimit.Allow), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerMinute("rpm", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	faults.Reset()
-	if _, err := l.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, context.Canceled) {
+	if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire() of a cancelled context = %v, want context.Canceled", err)
 	}
 	if got := faults.Calls(""); got != 0 {
@@ -140,7 +141,7 @@ func TestCancelledContext(t *testing.T) {
 
 	ctx, cancel = context.WithCancel(context.Background())
 	faults.Inject(enginetest.Fault{Kind: enginetest.Hang, Times: 1, When: func(enginetest.Call) bool { cancel(); return true }})
-	if _, err := l.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, context.Canceled) {
+	if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire() cancelled on its way = %v, want context.Canceled", err)
 	}
 	if got := l.Stats(); got.UnknownOutcomes != 1 || got.Degraded != 0 {
@@ -152,23 +153,23 @@ func TestCancelledContext(t *testing.T) {
 // done again (I5).
 func TestFailingSettleOfParts(t *testing.T) {
 	ctx := context.Background()
-	for name, settle := range map[string]func(*Lease) error{
-		"roll back": func(lease *Lease) error { return lease.Rollback(ctx) },
-		"commit":    func(lease *Lease) error { return lease.Commit(ctx) },
+	for name, settle := range map[string]func(*zlimit.Lease) error{
+		"roll back": func(lease *zlimit.Lease) error { return lease.Rollback(ctx) },
+		"commit":    func(lease *zlimit.Lease) error { return lease.Commit(ctx) },
 	} {
 		for at := range 4 {
-			network := &flaky{Store: partitioned{newMemory(t).impl}}
-			l := newLimiter(t, Store{impl: network}, WithClock(newClock().now))
-			setSystem(t, l, PerDay("tpd", 400))
-			acquire(t, l, ask(Amounts{"tpd": 1}))
+			network := &flaky{Store: partitioned{newMemory(t).Internal()}}
+			l := newLimiter(t, zlimit.StoreOn(network), zlimit.WithClock(newClock().now))
+			setSystem(t, l, zlimit.PerDay("tpd", 400))
+			acquire(t, l, ask(zlimit.Amounts{"tpd": 1}))
 			divide(t, l)
 			divide(t, l)
-			lease := acquire(t, l, ask(Amounts{"tpd": 390}))
-			if err := lease.Adjust(Amounts{"tpd": -390}); err != nil {
+			lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 390}))
+			if err := lease.Adjust(zlimit.Amounts{"tpd": -390}); err != nil {
 				t.Fatal(err)
 			}
 			network.add(slices.Insert(make([]fault, 3), at, throttled)...)
-			var outage *UnavailableError
+			var outage *zlimit.UnavailableError
 			if err := settle(lease); !errors.As(err, &outage) || outage.Unknown {
 				t.Errorf("%s, fault %d = %v, want an UnavailableError without a write", name, at, err)
 			}
@@ -185,13 +186,13 @@ func TestFailingSettleOfParts(t *testing.T) {
 // TestFailingSettle keeps a lease open that provably was not settled, and never returns what was consumed (I5).
 func TestFailingSettle(t *testing.T) {
 	s, faults := newTable(t)
-	l := newLimiter(t, s, WithClock(newClock().now))
-	setSystem(t, l, PerMinute("tpm", 1000))
+	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerMinute("tpm", 1000))
 	ctx := context.Background()
-	var outage *UnavailableError
+	var outage *zlimit.UnavailableError
 
-	lease := acquire(t, l, ask(Amounts{"tpm": 100}))
-	if err := lease.Adjust(Amounts{"tpm": 50}); err != nil {
+	lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 100}))
+	if err := lease.Adjust(zlimit.Amounts{"tpm": 50}); err != nil {
 		t.Fatal(err)
 	}
 	faults.Inject(enginetest.Fault{Kind: enginetest.Throttled})
@@ -209,12 +210,12 @@ func TestFailingSettle(t *testing.T) {
 		t.Errorf("the item counts %d after the commit, want 150000", got)
 	}
 
-	lease = acquire(t, l, ask(Amounts{"tpm": 100}))
+	lease = acquire(t, l, ask(zlimit.Amounts{"tpm": 100}))
 	faults.Inject(enginetest.Fault{Kind: enginetest.LostReply, Times: 1})
 	if err := lease.Rollback(ctx); !errors.As(err, &outage) || !outage.Unknown {
 		t.Errorf("Rollback() = %v, want an UnavailableError with an unknown outcome", err)
 	}
-	if err := lease.Rollback(ctx); !errors.Is(err, ErrLeaseClosed) {
+	if err := lease.Rollback(ctx); !errors.Is(err, zlimit.ErrLeaseClosed) {
 		t.Errorf("Rollback() again = %v, want ErrLeaseClosed: it may have happened", err)
 	}
 	if got := limit(t, l, "tpm").Consumed; got != 150_000 {
@@ -225,28 +226,28 @@ func TestFailingSettle(t *testing.T) {
 // TestWhatAnOutageStopped lets requests fail at each of their steps.
 func TestWhatAnOutageStopped(t *testing.T) {
 	s, faults := newTable(t)
-	l := newLimiter(t, s, WithClock(newClock().now))
-	setSystem(t, l, PerMinute("tpm", 1000))
-	r := ask(Amounts{"tpm": 10})
+	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerMinute("tpm", 1000))
+	r := ask(zlimit.Amounts{"tpm": 10})
 	acquire(t, l, r)
 	errWork := errors.New("the work failed")
 	fail := func() { faults.Inject(enginetest.Fault{Kind: enginetest.Throttled}) }
 	for _, test := range []struct {
 		name string
 		op   string
-		work func(context.Context, *Lease) error // nil where it must not be called
+		work func(context.Context, *zlimit.Lease) error // nil where it must not be called
 	}{
-		{"admitting", OpAcquire, nil},
-		{"taking more", OpConsume, func(ctx context.Context, lease *Lease) error {
+		{"admitting", zlimit.OpAcquire, nil},
+		{"taking more", zlimit.OpConsume, func(ctx context.Context, lease *zlimit.Lease) error {
 			fail()
 			defer faults.Clear()
-			return lease.Consume(ctx, Amounts{"tpm": 1})
+			return lease.Consume(ctx, zlimit.Amounts{"tpm": 1})
 		}},
-		{"committing", OpCommit, func(_ context.Context, lease *Lease) error {
+		{"committing", zlimit.OpCommit, func(_ context.Context, lease *zlimit.Lease) error {
 			fail()
-			return lease.Adjust(Amounts{"tpm": 5})
+			return lease.Adjust(zlimit.Amounts{"tpm": 5})
 		}},
-		{"rolling back", OpRollback, func(context.Context, *Lease) error {
+		{"rolling back", zlimit.OpRollback, func(context.Context, *zlimit.Lease) error {
 			fail()
 			return errWork
 		}},
@@ -256,12 +257,12 @@ func TestWhatAnOutageStopped(t *testing.T) {
 			if test.work == nil {
 				fail()
 			}
-			err := l.Do(context.Background(), r, func(ctx context.Context, lease *Lease) error {
+			err := l.Do(context.Background(), r, func(ctx context.Context, lease *zlimit.Lease) error {
 				called = true
 				return test.work(ctx, lease)
 			})
 			faults.Clear()
-			var outage *UnavailableError
+			var outage *zlimit.UnavailableError
 			if !errors.As(err, &outage) || outage.Op != test.op {
 				t.Errorf("Do() = %v, want an UnavailableError of %q", err, test.op)
 			}
@@ -276,12 +277,12 @@ func TestWhatAnOutageStopped(t *testing.T) {
 func TestStaleLimitsHoldOnInAnOutage(t *testing.T) {
 	s, faults := newTable(t)
 	c := newClock()
-	l := newLimiter(t, s, WithClock(c.now))
-	setSystem(t, l, PerDay("rpm", 100))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
+	l := newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpm", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	c.sleep(time.Hour)
 	faults.Inject(enginetest.Fault{Kind: enginetest.InternalError, Operation: "BatchGetItem"})
-	if lease := acquire(t, l, ask(Amounts{"rpm": 1})); lease.Degraded() {
+	if lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1})); lease.Degraded() {
 		t.Error("the lease is degraded though the limits are known and the bucket can be written")
 	}
 	if got := l.Limits.CacheStats().Stale; got != 1 {
@@ -293,11 +294,11 @@ func TestMissing(t *testing.T) {
 	ctx := context.Background()
 	engine := enginetest.Start(t)
 	dsn := "dynamodb:" + engine.Table(t) + "?region=us-east-1&endpoint=" + engine.Endpoint()
-	if _, err := Open(ctx, dsn); !errors.Is(err, ErrTableNotFound) {
+	if _, err := zlimit.Open(ctx, dsn); !errors.Is(err, zlimit.ErrTableNotFound) {
 		t.Errorf("Open() of a missing table = %v, want ErrTableNotFound", err)
 	}
 	for range 2 { // the second finds all there
-		l, err := Open(ctx, dsn, WithSetup())
+		l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
 		if err != nil {
 			t.Fatalf("Open() with setup = %v", err)
 		}
@@ -307,19 +308,19 @@ func TestMissing(t *testing.T) {
 		for name, err := range map[string]error{
 			"Ping": l.Ping(ctx),
 			"Acquire": func() error {
-				_, err := l.Acquire(ctx, ask(Amounts{"rpm": 1}))
+				_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1}))
 				return err
 			}(),
 			"Available": func() error { _, err := l.Available(ctx, "key-1", "gpt-4"); return err }(),
-			"SetSystem": l.Limits.SetSystem(ctx, SystemConfig{}),
+			"SetSystem": l.Limits.SetSystem(ctx, zlimit.SystemConfig{}),
 			"System":    func() error { _, err := l.Limits.System(ctx); return err }(),
 		} {
-			if !errors.Is(err, ErrClosed) {
+			if !errors.Is(err, zlimit.ErrClosed) {
 				t.Errorf("%s() of a closed limiter = %v, want ErrClosed", name, err)
 			}
 		}
 	}
-	if _, err := Open(ctx, dsn, WithNamespace("other")); !errors.Is(err, ErrNamespaceNotFound) {
+	if _, err := zlimit.Open(ctx, dsn, zlimit.WithNamespace("other")); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		t.Errorf("Open() of a missing namespace = %v, want ErrNamespaceNotFound", err)
 	}
 }
@@ -339,8 +340,8 @@ func TestJoinedFailures(t *testing.T) {
 		{"a throttle and a denial", errors.Join(throttle, denied), false, false},
 		{"something else", errLost, false, false},
 	} {
-		var outage *UnavailableError
-		err := publicError("test", test.err)
+		var outage *zlimit.UnavailableError
+		err := zlimit.PublicError("test", test.err)
 		if got := errors.As(err, &outage); got != test.outage || got && outage.Unknown != test.unknown {
 			t.Errorf("%s: publicError() = %v, want an outage: %v, unknown: %v", test.name, err, test.outage, test.unknown)
 		}

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -11,13 +11,14 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // edit changes the usual bucket as a program might that keeps the layout and not the protocol.
-func edit(tb testing.TB, l *RateLimiter, shard int, change func(*layout.Bucket)) {
+func edit(tb testing.TB, l *zlimit.RateLimiter, shard int, change func(*layout.Bucket)) {
 	tb.Helper()
-	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: shard}.Key()
-	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
+	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4", Shard: shard}.Key()
+	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -27,7 +28,7 @@ func edit(tb testing.TB, l *RateLimiter, shard int, change func(*layout.Bucket))
 	}
 	change(&item)
 	put := store.Write{Kind: store.Put, Key: key, Item: item.Encode(), Expr: expr.Bound{}}
-	if _, err := l.store.Write(context.Background(), put); err != nil {
+	if _, err := l.Calls().Write(context.Background(), put); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -38,12 +39,12 @@ func TestFreshnessIsAsked(t *testing.T) {
 	c := newClock()
 	behind := func() time.Time { return c.now().Add(-10 * time.Second) }
 	s := newMemory(t)
-	l := newLimiter(t, s, WithClock(c.now))
-	other := newLimiter(t, s, WithClock(behind))
-	setSystem(t, l, PerMinute("rpm", 60))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
+	l := newLimiter(t, s, zlimit.WithClock(c.now))
+	other := newLimiter(t, s, zlimit.WithClock(behind))
+	setSystem(t, l, zlimit.PerMinute("rpm", 60))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	drop(t, l)
-	acquire(t, other, ask(Amounts{"rpm": 1}))
+	acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
 	if got := burst(t, l, 100); got != 60 {
 		t.Errorf("burst(100) = %d, want 60: the refill of ten seconds fits in once", got)
 	}
@@ -58,15 +59,15 @@ func TestFreshnessIsAsked(t *testing.T) {
 func TestExpiredItemsAreAdvanced(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)
-	old := newLimiter(t, s, WithClock(c.now))
-	other := newLimiter(t, s, WithClock(c.now))
-	setSystem(t, old, PerHour("rpm", 100))
-	acquire(t, old, ask(Amounts{"rpm": 1}))
+	old := newLimiter(t, s, zlimit.WithClock(c.now))
+	other := newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, old, zlimit.PerHour("rpm", 100))
+	acquire(t, old, ask(zlimit.Amounts{"rpm": 1}))
 	c.sleep(time.Millisecond)
-	edit(t, other, 0, func(item *layout.Bucket) { item.ExpiresAt = thousands(c.now().UnixMilli()) })
-	acquire(t, old, ask(Amounts{"rpm": 1}))
+	edit(t, other, 0, func(item *layout.Bucket) { item.ExpiresAt = zlimit.Thousands(c.now().UnixMilli()) })
+	acquire(t, old, ask(zlimit.Amounts{"rpm": 1}))
 	got, err := layout.DecodeBucket(item(t, old))
-	if err != nil || got.ExpiresAt <= thousands(c.now().UnixMilli()) {
+	if err != nil || got.ExpiresAt <= zlimit.Thousands(c.now().UnixMilli()) {
 		t.Errorf("the item that was charged expires at %d, %v", got.ExpiresAt, err)
 	}
 }
@@ -76,10 +77,10 @@ func TestExpiredItemsAreAdvanced(t *testing.T) {
 func TestSeedingAsksForAbsence(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	l := newLimiter(t, newMemory(t), WithClock(c.now))
-	setSystem(t, l, PerHour("rpm", 100))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
-	setSystem(t, l, PerHour("rpm", 100), PerHour("tpm", 500))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerHour("rpm", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+	setSystem(t, l, zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 500))
 	if _, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestSeedingAsksForAbsence(t *testing.T) {
 			Name: "tpm", Tokens: 20_000, Capacity: 500_000, RefillAmount: 500_000, RefillPeriod: 3600_000, Consumed: 480_000,
 		})
 	})
-	acquire(t, l, ask(Amounts{"tpm": 10}))
+	acquire(t, l, ask(zlimit.Amounts{"tpm": 10}))
 	if got := limit(t, l, "tpm"); got.Tokens/1000 != 10 || got.Consumed != 490_000 {
 		t.Errorf("tpm has %d and counts %d, want 10 tokens and 490000", got.Tokens, got.Consumed)
 	}
@@ -97,29 +98,29 @@ func TestSeedingAsksForAbsence(t *testing.T) {
 // TestResizingAsksForTheCount has another program change the number of shards, and nothing else.
 func TestResizingAsksForTheCount(t *testing.T) {
 	ctx := context.Background()
-	for name, resize := range map[string]func(l *RateLimiter, first *bucket.State) error{
-		"split": func(l *RateLimiter, first *bucket.State) error {
+	for name, resize := range map[string]func(l *zlimit.RateLimiter, first *bucket.State) error{
+		"split": func(l *zlimit.RateLimiter, first *bucket.State) error {
 			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 })
 			_, err := divideAt(ctx, l, "key-1", first)
 			return err
 		},
-		"merge, low": func(l *RateLimiter, first *bucket.State) error {
+		"merge, low": func(l *zlimit.RateLimiter, first *bucket.State) error {
 			return joinAfter(ctx, l, first, func() { edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
-		"merge, high": func(l *RateLimiter, first *bucket.State) error {
+		"merge, high": func(l *zlimit.RateLimiter, first *bucket.State) error {
 			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
-		"merge, high, refilled": func(l *RateLimiter, first *bucket.State) error {
+		"merge, high, refilled": func(l *zlimit.RateLimiter, first *bucket.State) error {
 			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.RefilledAt += 3600_000 }) })
 		},
-		"merge, high, used": func(l *RateLimiter, first *bucket.State) error {
+		"merge, high, used": func(l *zlimit.RateLimiter, first *bucket.State) error {
 			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.Limits[0].Tokens-- }) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, Store{impl: &interlude{Store: partitioned{newMemory(t).impl}, amid: ofBuckets}}, WithClock(newClock().now))
-			setSystem(t, l, PerHour("rpm", 100))
-			acquire(t, l, ask(Amounts{"rpm": 1}))
+			l := newLimiter(t, zlimit.StoreOn(&interlude{Store: partitioned{newMemory(t).Internal()}, amid: ofBuckets}), zlimit.WithClock(newClock().now))
+			setSystem(t, l, zlimit.PerHour("rpm", 100))
+			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 			divide(t, l)
 			if err := resize(l, shardsOf(t, l)[0]); err != nil {
 				t.Fatal(err)
@@ -132,8 +133,8 @@ func TestResizingAsksForTheCount(t *testing.T) {
 }
 
 // joinAfter merges a shard, and has something happen between the read and the write of it.
-func joinAfter(ctx context.Context, l *RateLimiter, s *bucket.State, meanwhile func()) error {
-	l.store.(*interlude).set(meanwhile)
+func joinAfter(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State, meanwhile func()) error {
+	l.Calls().(*interlude).set(meanwhile)
 	return joinAt(ctx, l, "key-1", s)
 }
 
@@ -142,16 +143,16 @@ func joinAfter(ctx context.Context, l *RateLimiter, s *bucket.State, meanwhile f
 func TestItemsWithoutParameters(t *testing.T) {
 	for _, rate := range [][2]int64{{0, 0}, {60_000, 0}, {-1, 60_000}, {60_000, -1}} {
 		c := newClock()
-		l := newLimiter(t, newMemory(t), WithClock(c.now))
-		setSystem(t, l, PerMinute("rpm", 60))
-		lease := acquire(t, l, ask(Amounts{"rpm": 50}))
+		l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerMinute("rpm", 60))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 50}))
 		edit(t, l, 0, func(item *layout.Bucket) {
 			for i := range item.Limits {
 				item.Limits[i].RefillAmount, item.Limits[i].RefillPeriod = rate[0], rate[1]
 			}
 		})
 		c.sleep(10 * time.Second)
-		other := newLimiter(t, Store{impl: l.store}, WithClock(c.now))
+		other := newLimiter(t, zlimit.StoreOn(l.Calls()), zlimit.WithClock(c.now))
 		if got := available(t, other, "rpm"); got != 10 {
 			t.Errorf("%v: Available() = %d, want 10", rate, got)
 		}
@@ -172,21 +173,21 @@ func TestItemsWithoutParameters(t *testing.T) {
 // tells of the limits that were deleted.
 func TestDeletionAsksForTheVersion(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: m})
-	if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+	m := &interlude{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(m))
+	if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
 		t.Fatal(err)
 	}
 	m.set(func() {
-		if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpd", 2)}); err != nil {
+		if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 2)}); err != nil {
 			t.Error(err)
 		}
 	})
 	if err := l.Limits.DeleteResource(ctx, "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
-	list := events(t, l, AuditResource("gpt-4"), AuditQuery{})
-	if last := list[len(list)-1]; len(list) != 3 || last.Action != ActionLimitsDeleted || last.Details["config_version"] != int64(2) {
+	list := events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})
+	if last := list[len(list)-1]; len(list) != 3 || last.Action != zlimit.ActionLimitsDeleted || last.Details["config_version"] != int64(2) {
 		t.Errorf("events = %v, want the deletion of version 2 at last", list)
 	}
 }
@@ -199,20 +200,20 @@ func TestPurgeAsksForTheState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newLimiter(t, Store{impl: l.store}, WithNamespace("victim")).Entities.Create(ctx, Entity{ID: "key-1"}); err != nil {
+	if _, err := newLimiter(t, zlimit.StoreOn(l.Calls()), zlimit.WithNamespace("victim")).Entities.Create(ctx, zlimit.Entity{ID: "key-1"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Namespaces.Delete(ctx, "victim"); err != nil {
 		t.Fatal(err)
 	}
 	key := layout.NamespaceIDKey{ID: victim.ID}.Key()
-	err = l.Namespaces.Purge(ctx, victim.ID, func(PurgeProgress) {
-		record := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(NamespaceActive)}
-		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
+	err = l.Namespaces.Purge(ctx, victim.ID, func(zlimit.PurgeProgress) {
+		record := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: victim.ID}, ID: victim.ID, Name: "victim", Status: string(zlimit.NamespaceActive)}
+		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
 			t.Error(err)
 		}
 	})
-	items, readErr := l.table.Read(ctx, key)
+	items, readErr := l.Table().Read(ctx, key)
 	if err != nil || readErr != nil || items[0] == nil {
 		t.Errorf("Purge() = %v, and the record is %v, want it to stay", err, items)
 	}
@@ -221,14 +222,14 @@ func TestPurgeAsksForTheState(t *testing.T) {
 // TestCountOfWritesIsSeeded has another program replace the item by one that does not count its writes, which this layout
 // allows. A process that saw the count before must not charge it: the write would fail on every store.
 func TestCountOfWritesIsSeeded(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
-		l := newLimiter(t, s, WithClock(newClock().now))
-		setSystem(t, l, PerDay("rpd", 100))
-		acquire(t, l, ask(Amounts{"rpd": 1}))
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("rpd", 100))
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 		edit(t, l, 0, func(it *layout.Bucket) {
 			it.Limits = slices.DeleteFunc(it.Limits, func(limit bucket.Limit) bool { return limit.Name == bucket.WriteUnits })
 		})
-		acquire(t, l, ask(Amounts{"rpd": 1}))
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 		if got := limit(t, l, "rpd").Consumed; got != 2000 {
 			t.Errorf("the item counts %d of rpd, want 2000", got)
 		}
@@ -241,15 +242,15 @@ func TestCountOfWritesIsSeeded(t *testing.T) {
 // TestAdvanceAsksForTheBalance has a process that takes a stamp of a minute for fresh empty the bucket, by a spend that
 // leaves the stamp alone. Another process, which asks for the present, may not advance from the balance that it saw before.
 func TestAdvanceAsksForTheBalance(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		exact, lax := newLimiter(t, s, WithClock(c.now), WithFreshness(0)), newLimiter(t, s, WithClock(c.now), WithFreshness(time.Minute))
-		setSystem(t, exact, PerDay("rpd", 10))
-		acquire(t, exact, ask(Amounts{"rpd": 1}))
+		exact, lax := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(0)), newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(time.Minute))
+		setSystem(t, exact, zlimit.PerDay("rpd", 10))
+		acquire(t, exact, ask(zlimit.Amounts{"rpd": 1}))
 		c.sleep(time.Second)
-		acquire(t, lax, ask(Amounts{"rpd": 9}))
-		var exceeded *ExceededError
-		if _, err := exact.Acquire(context.Background(), ask(Amounts{"rpd": 5})); !errors.As(err, &exceeded) {
+		acquire(t, lax, ask(zlimit.Amounts{"rpd": 9}))
+		var exceeded *zlimit.ExceededError
+		if _, err := exact.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": 5})); !errors.As(err, &exceeded) {
 			t.Errorf("Acquire() of an empty bucket = %v, want an ExceededError", err)
 		}
 	})
@@ -259,12 +260,12 @@ func TestAdvanceAsksForTheBalance(t *testing.T) {
 // deletion and its write. The deletion looks again, and deletes the namespace that has the name now.
 func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: m})
+	m := &interlude{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatal(err)
 	}
-	var next Namespace
+	var next zlimit.Namespace
 	m.set(func() {
 		_, err := l.Namespaces.Delete(ctx, "victim")
 		if err == nil {
@@ -282,8 +283,8 @@ func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 // TestRecoveryAsksForTheState has a namespace purged between the look of a recovery and its write: it does not come back.
 func TestRecoveryAsksForTheState(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: m})
+	m := &interlude{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestRecoveryAsksForTheState(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if back, err := l.Namespaces.Recover(ctx, victim.ID); !errors.Is(err, ErrNamespaceNotFound) {
+	if back, err := l.Namespaces.Recover(ctx, victim.ID); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		t.Errorf("Recover() = %+v, %v, want ErrNamespaceNotFound", back, err)
 	}
 }

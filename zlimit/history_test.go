@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A history is what the users of a bucket say that they did, each by the watch on the wall. The order of the writes is
@@ -24,10 +25,10 @@ type history struct {
 type act struct {
 	Deed    deed
 	Entity  string
-	Amounts Amounts // not negative
-	From    int64   // true time before the call, epoch microseconds
-	To      int64   // and after it
-	Chain   bool    // refused: other levels were asked too, and what this one gave was given back
+	Amounts zlimit.Amounts // not negative
+	From    int64          // true time before the call, epoch microseconds
+	To      int64          // and after it
+	Chain   bool           // refused: other levels were asked too, and what this one gave was given back
 }
 
 type deed uint8
@@ -104,7 +105,7 @@ type scale struct {
 	token, rate int64
 }
 
-func scaleOf(l *Limit) scale { return scale{l.RefillPeriod.Microseconds(), l.RefillAmount} }
+func scaleOf(l *zlimit.Limit) scale { return scale{l.RefillPeriod.Microseconds(), l.RefillAmount} }
 
 // clockTick is the resolution of the clock of a bucket: a reading is up to that much before the time.
 const clockTick = time.Millisecond
@@ -135,7 +136,7 @@ const clockTick = time.Millisecond
 // it from where it begins. The clocks: readings of the calls in [a, b] are between a − tick + slowest and b + fastest.
 // The stamp that the first of them found, or made, is at most δ behind its reading. The bucket had at most its capacity
 // then.
-func (h *history) overAdmitted(entity string, l *Limit, delta time.Duration, shards int) error {
+func (h *history) overAdmitted(entity string, l *zlimit.Limit, delta time.Duration, shards int) error {
 	acts := h.of(entity)
 	if shards > 1 {
 		acts = slices.DeleteFunc(acts, func(a act) bool { return a.Deed == forced })
@@ -153,7 +154,7 @@ func (h *history) overAdmitted(entity string, l *Limit, delta time.Duration, sha
 	passing, passed := tallyOf(maybe, from, refused), tallyOf(maybe, to, refused)
 
 	s := scaleOf(l)
-	bound := s.token*l.Capacity + s.rate*(delta+h.skew+clockTick).Microseconds() + s.token*int64(shards)/millis
+	bound := s.token*l.Capacity + s.rate*(delta+h.skew+clockTick).Microseconds() + s.token*int64(shards)/zlimit.Millis
 	least, start := int64(math.MaxInt64), int64(0)
 	starts := began.acts
 	for _, last := range taken.acts {
@@ -204,7 +205,7 @@ func counted(acts []act, limit string) func(*act) int64 {
 // its whole call is, and came before the image that the refusal may be decided from. That is the bound of overAdmitted
 // turned around, and found in the same way. It holds for a bucket of one item: a divided one may have a full shard and
 // an empty one. A refusal of one of several limits is enough.
-func (h *history) wronglyRefused(entity string, limits ...Limit) error {
+func (h *history) wronglyRefused(entity string, limits ...zlimit.Limit) error {
 	acts := h.of(entity)
 	refusals := tallyOf(acts, from, refused).acts
 	right := map[*act]bool{}
@@ -216,7 +217,7 @@ func (h *history) wronglyRefused(entity string, limits ...Limit) error {
 		for _, x := range refusals {
 			back[x] = returned.upTo(x.From-h.memory.Microseconds(), l.Name)
 		}
-		bound := s.token*l.Capacity - s.rate*(h.skew+clockTick).Microseconds() - s.token/millis
+		bound := s.token*l.Capacity - s.rate*(h.skew+clockTick).Microseconds() - s.token/zlimit.Millis
 		for _, x := range tallyOf(acts, to, refused).acts {
 			most := s.token*(consumed.upTo(x.To, l.Name)-back[x]+x.Amounts[l.Name]) - s.rate*x.From + best(x.To)
 			right[x] = right[x] || x.Amounts[l.Name] > 0 && most > bound
@@ -231,7 +232,7 @@ func (h *history) wronglyRefused(entity string, limits ...Limit) error {
 }
 
 // peaks returns the largest rate·a + g(a) − c(a) up to a time, for times that do not decrease: where it is best to begin.
-func peaks(acts []act, l *Limit) func(int64) int64 {
+func peaks(acts []act, l *zlimit.Limit) func(int64) int64 {
 	s := scaleOf(l)
 	ends := tallyOf(acts, to, took, forced, gave, refused).acts
 	consumed, given := tallyOf(acts, to, took, forced), tallyOf(acts, from, gave)
@@ -248,12 +249,12 @@ func peaks(acts []act, l *Limit) func(int64) int64 {
 
 // miscounted returns an error when the items of a bucket do not count exactly what was consumed (I9), or their shares
 // do not add up to the limit (I7).
-func (h *history) miscounted(entity string, l *Limit, items []*bucket.State) error {
+func (h *history) miscounted(entity string, l *zlimit.Limit, items []*bucket.State) error {
 	_, consumed, capacity := total(items, l.Name)
-	if want := h.net(entity, l.Name) * millis; consumed != want {
+	if want := h.net(entity, l.Name) * zlimit.Millis; consumed != want {
 		return fmt.Errorf("%s of %s: the items count %d, and %d was consumed (I9)", l.Name, entity, consumed, want)
 	}
-	if want := l.Capacity * millis; capacity != want {
+	if want := l.Capacity * zlimit.Millis; capacity != want {
 		return fmt.Errorf("%s of %s: the shares add up to %d of %d (I7)", l.Name, entity, capacity, want)
 	}
 	return nil
@@ -261,7 +262,7 @@ func (h *history) miscounted(entity string, l *Limit, items []*bucket.State) err
 
 // A book is what there is to know of a bucket that was never full since it was created.
 type book struct {
-	limit   Limit
+	limit   zlimit.Limit
 	created int64 // epoch milliseconds
 	net     int64 // what was consumed of it, in tokens
 	resizes int   // how often it was divided and joined, at most
@@ -273,9 +274,9 @@ type book struct {
 func (b *book) unbalanced(items []*bucket.State) error {
 	l := &b.limit
 	tokens, _, _ := total(items, l.Name)
-	want := (l.Capacity - b.net) * millis
+	want := (l.Capacity - b.net) * zlimit.Millis
 	for _, s := range items {
-		want += bucket.Refill(b.created, s.RefilledAt, bucket.Share(l.RefillAmount*millis, s.Shard, s.Shards), l.RefillPeriod.Milliseconds())
+		want += bucket.Refill(b.created, s.RefilledAt, bucket.Share(l.RefillAmount*zlimit.Millis, s.Shard, s.Shards), l.RefillPeriod.Milliseconds())
 	}
 	if slack := int64(len(items) + b.resizes); tokens < want-slack || tokens > want+slack {
 		return fmt.Errorf("the items have %d of %s, want %d (I2, I7)", tokens, l.Name, want)
@@ -287,9 +288,9 @@ func (b *book) unbalanced(items []*bucket.State) error {
 // off by one.
 func TestHistoryChecker(t *testing.T) {
 	const ms = 1000 // microseconds
-	rpm := Limit{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: time.Second}
+	rpm := zlimit.Limit{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: time.Second}
 	at := func(d deed, n, from, to int64) act {
-		return act{Deed: d, Entity: "key-1", Amounts: Amounts{"rpm": n}, From: from * ms, To: to * ms}
+		return act{Deed: d, Entity: "key-1", Amounts: zlimit.Amounts{"rpm": n}, From: from * ms, To: to * ms}
 	}
 	chained := func(n, from, to int64) act {
 		a := at(refused, n, from, to)
@@ -353,14 +354,14 @@ func TestHistoryChecker(t *testing.T) {
 
 // TestHistoryBooks gives the checker items that are right to the millitoken, and those that are off.
 func TestHistoryBooks(t *testing.T) {
-	rpm := PerSecond("rpm", 1001)
+	rpm := zlimit.PerSecond("rpm", 1001)
 	b := &book{rpm, 0, 901, 1}
 	h := &history{acts: []act{
-		{Deed: took, Entity: "key-1", Amounts: Amounts{"rpm": 900}},
-		{Deed: forced, Entity: "key-1", Amounts: Amounts{"rpm": 7}},
-		{Deed: gave, Entity: "key-1", Amounts: Amounts{"rpm": 6}},
-		{Deed: refused, Entity: "key-1", Amounts: Amounts{"rpm": 500}},
-		{Deed: took, Entity: "key-2", Amounts: Amounts{"rpm": 1}},
+		{Deed: took, Entity: "key-1", Amounts: zlimit.Amounts{"rpm": 900}},
+		{Deed: forced, Entity: "key-1", Amounts: zlimit.Amounts{"rpm": 7}},
+		{Deed: gave, Entity: "key-1", Amounts: zlimit.Amounts{"rpm": 6}},
+		{Deed: refused, Entity: "key-1", Amounts: zlimit.Amounts{"rpm": 500}},
+		{Deed: took, Entity: "key-2", Amounts: zlimit.Amounts{"rpm": 1}},
 	}}
 	for name, test := range map[string]struct {
 		tokens, consumed int64 // of the second of two shards

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A hooked store asks a hook before each call that writes; an error of the hook takes the place of the call.
@@ -18,7 +19,7 @@ type hooked struct {
 	writes atomic.Int64
 }
 
-func hook(s Store) *hooked { return &hooked{Store: s.impl} }
+func hook(s zlimit.Store) *hooked { return &hooked{Store: s.Internal()} }
 
 func (h *hooked) set(f func(writes ...store.Write) error) { h.hook.Store(&f) }
 

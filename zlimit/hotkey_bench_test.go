@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A way is one of the ways to send requests that a benchmark compares, in turns: a burst of callers is a round.
@@ -96,11 +97,11 @@ func hotWays(b *testing.B, network time.Duration) []*way {
 	ways := []*way{bare}
 	for _, opt := range []struct {
 		name string
-		opts []Option
-	}{{"each", []Option{WithoutCoalescing()}}, {"shared", nil}, {"early", []Option{WithCoalescing()}}} {
+		opts []zlimit.Option
+	}{{"each", []zlimit.Option{zlimit.WithoutCoalescing()}}, {"shared", nil}, {"early", []zlimit.Option{zlimit.WithCoalescing()}}} {
 		w := &way{name: opt.name}
 		counted := countedWrites{dynamo.New(client, table, layout.Table, withoutStream), &w.writes}
-		limiter := newLimiter(b, Store{impl: counted}, append(opt.opts, WithMaxShards(1), WithMaxInFlight(1000))...)
+		limiter := newLimiter(b, zlimit.StoreOn(counted), append(opt.opts, zlimit.WithMaxShards(1), zlimit.WithMaxInFlight(1000))...)
 		w.call = func(int) error {
 			_, err := limiter.Acquire(context.Background(), benchRequest)
 			return err
@@ -147,10 +148,12 @@ func BenchmarkHotKey(b *testing.B) {
 func BenchmarkZipf(b *testing.B) {
 	const keys, callers, calls = 10_000, 64, 10
 	_, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
-	stores := map[string]func(b *testing.B) Store{
-		"dynamodb": func(*testing.B) Store { return Store{impl: dynamo.New(client, table, layout.Table, withoutStream)} },
-		"sqlite": func(b *testing.B) Store {
-			s, err := SQLite(b.TempDir() + "/limits.db")
+	stores := map[string]func(b *testing.B) zlimit.Store{
+		"dynamodb": func(*testing.B) zlimit.Store {
+			return zlimit.StoreOn(dynamo.New(client, table, layout.Table, withoutStream))
+		},
+		"sqlite": func(b *testing.B) zlimit.Store {
+			s, err := zlimit.SQLite(b.TempDir() + "/limits.db")
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -162,15 +165,15 @@ func BenchmarkZipf(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s := stores[name](b)
 			ways := []*way{{name: "each"}, {name: "shared"}}
-			for i, opts := range [][]Option{{WithoutCoalescing()}, nil} {
-				l := newLimiter(b, s, append(opts, WithMaxShards(1))...)
-				setSystem(b, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+			for i, opts := range [][]zlimit.Option{{zlimit.WithoutCoalescing()}, nil} {
+				l := newLimiter(b, s, append(opts, zlimit.WithMaxShards(1))...)
+				setSystem(b, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
 				var draws [callers]*rand.Zipf
 				for at := range draws {
 					draws[at] = rand.NewZipf(rand.New(rand.NewPCG(1, uint64(at))), 1.1, 1, keys-1)
 				}
 				ways[i].call = func(caller int) error {
-					_, err := l.Acquire(context.Background(), Request{
+					_, err := l.Acquire(context.Background(), zlimit.Request{
 						Entity: fmt.Sprintf("key-%d", draws[caller].Uint64()), Resource: "gpt-4", Consume: benchRequest.Consume,
 					})
 					return err

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A queue is a store that does one write after another, each in a time of its own, like a server under load. A write
@@ -45,19 +46,19 @@ func (q *queue) Write(ctx context.Context, w store.Write) (store.Result, error) 
 }
 
 // queued runs a test with a limiter on a store that takes its time for a write, and a bucket that is in memory.
-func queued(t *testing.T, takes time.Duration, test func(l *RateLimiter, q *queue), opts ...Option) {
+func queued(t *testing.T, takes time.Duration, test func(l *zlimit.RateLimiter, q *queue), opts ...zlimit.Option) {
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := Memory()
+		memory, err := zlimit.Memory()
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := &queue{Store: memory.impl, line: make(chan struct{}, 1)}
-		l, err := New(context.Background(), EmbeddedStoreOn(q), opts...)
+		q := &queue{Store: memory.Internal(), line: make(chan struct{}, 1)}
+		l, err := zlimit.New(context.Background(), zlimit.EmbeddedStoreOn(q), opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		setSystem(t, l, PerDay("rpm", 100_000))
-		acquire(t, l, ask(Amounts{"rpm": 1}))
+		setSystem(t, l, zlimit.PerDay("rpm", 100_000))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		q.takes.Store(int64(takes))
 		test(l, q)
 		if err := errors.Join(l.Close(), memory.Close()); err != nil {
@@ -69,11 +70,11 @@ func queued(t *testing.T, takes time.Duration, test func(l *RateLimiter, q *queu
 // TestACrowdIsNoOutage has more requests at once than the store does within the call timeout.
 func TestACrowdIsNoOutage(t *testing.T) {
 	const callers = 300
-	queued(t, 10*time.Millisecond, func(l *RateLimiter, _ *queue) {
+	queued(t, 10*time.Millisecond, func(l *zlimit.RateLimiter, _ *queue) {
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() {
-				if _, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1})); err != nil {
+				if _, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1})); err != nil {
 					t.Errorf("Acquire() = %v", err)
 				}
 			})
@@ -82,14 +83,14 @@ func TestACrowdIsNoOutage(t *testing.T) {
 		if got := l.Stats(); got.Admitted != callers+1 || got.UnknownOutcomes != 0 {
 			t.Errorf("Stats() = %+v, want %d admitted and no unknown outcome", got, callers+1)
 		}
-	}, WithMaxInFlight(50), WithCallTimeout(time.Second), WithoutCoalescing())
+	}, zlimit.WithMaxInFlight(50), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
 }
 
 // TestLeavingTheLine has callers with little patience come to a store that does not answer: those whose turn does not come
 // are charged nothing, and sent nothing.
 func TestLeavingTheLine(t *testing.T) {
 	const callers, turns = 500, 20
-	queued(t, time.Hour, func(l *RateLimiter, q *queue) {
+	queued(t, time.Hour, func(l *zlimit.RateLimiter, q *queue) {
 		var all sync.WaitGroup
 		var outages, left atomic.Int64
 		start := time.Now()
@@ -97,8 +98,8 @@ func TestLeavingTheLine(t *testing.T) {
 			all.Go(func() {
 				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 				defer cancel()
-				_, err := l.Acquire(ctx, ask(Amounts{"rpm": 1}))
-				var outage *UnavailableError
+				_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1}))
+				var outage *zlimit.UnavailableError
 				switch {
 				case errors.As(err, &outage):
 					outages.Add(1)
@@ -120,5 +121,5 @@ func TestLeavingTheLine(t *testing.T) {
 		if got := available(t, l, "rpm"); got != 100_000-1 {
 			t.Errorf("rpm has %d, want %d: nobody was served", got, 100_000-1)
 		}
-	}, WithMaxInFlight(turns), WithCallTimeout(time.Second), WithoutCoalescing())
+	}, zlimit.WithMaxInFlight(turns), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
 }

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"bytes"
@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestCredentialsInEndpoints has passwords in data source names, well-formed and not: no error may tell them.
@@ -25,8 +27,8 @@ func TestCredentialsInEndpoints(t *testing.T) {
 		"dynamodb:table?endpoint=http://key:hunter2@%zz",
 		"dynamodb:t?endpoint=http://key:hunter2@127.0.0.1:8000",
 	} {
-		_, err := Open(context.Background(), name)
-		var invalid *ValidationError
+		_, err := zlimit.Open(context.Background(), name)
+		var invalid *zlimit.ValidationError
 		if !errors.As(err, &invalid) || invalid.Field != "store" {
 			t.Fatalf("Open(%q) = %v, want a ValidationError of the store", name, err)
 		}
@@ -43,8 +45,8 @@ func TestStoreNamesThatAreMistakes(t *testing.T) {
 		"sqlite:" + os.DevNull:     "must be the path of a file",
 		"sqlite:limits.db\x00.txt": "must be followed by the path of a file",
 	} {
-		_, err := Open(context.Background(), name)
-		var invalid *ValidationError
+		_, err := zlimit.Open(context.Background(), name)
+		var invalid *zlimit.ValidationError
 		if !errors.As(err, &invalid) || !strings.Contains(invalid.Reason, want) {
 			t.Errorf("Open(%q) = %v, want a ValidationError with %q", name, err, want)
 		}
@@ -55,7 +57,7 @@ func TestErrorsCutLongValues(t *testing.T) {
 	for name, value := range map[string]string{
 		"ASCII": strings.Repeat("x", 1<<20), "letters of two bytes": "x" + strings.Repeat("é", 1<<10), "no UTF-8": strings.Repeat("\xff", 300),
 	} {
-		err := error(&ValidationError{Field: "entity", Value: value, Reason: "must have at most 256 characters"})
+		err := error(&zlimit.ValidationError{Field: "entity", Value: value, Reason: "must have at most 256 characters"})
 		text := err.Error()
 		if len(text) > 600 || !strings.HasSuffix(text, fmt.Sprintf("… (%d bytes): must have at most 256 characters", len(value))) {
 			t.Errorf("%s: the error has %d bytes: %.200s", name, len(text), text)
@@ -70,18 +72,18 @@ func TestErrorsCutLongValues(t *testing.T) {
 func TestNamespacesOfEmbeddedStores(t *testing.T) {
 	ctx := context.Background()
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "zlimit.db")
-	closed := func(l *RateLimiter, err error) error {
+	closed := func(l *zlimit.RateLimiter, err error) error {
 		if err == nil {
 			err = l.Close()
 		}
 		return err
 	}
 	for range 2 {
-		if err := closed(Open(ctx, dsn, WithNamespace("typo"))); !errors.Is(err, ErrNamespaceNotFound) {
-			t.Errorf("Open() of a namespace that was not registered = %v, want %v", err, ErrNamespaceNotFound)
+		if err := closed(zlimit.Open(ctx, dsn, zlimit.WithNamespace("typo"))); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
+			t.Errorf("Open() of a namespace that was not registered = %v, want %v", err, zlimit.ErrNamespaceNotFound)
 		}
 	}
-	l, err := Open(ctx, dsn)
+	l, err := zlimit.Open(ctx, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,11 +103,11 @@ func TestNamespacesOfEmbeddedStores(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := closed(Open(ctx, dsn, WithNamespace("set up"), WithSetup())); err != nil {
+	if err := closed(zlimit.Open(ctx, dsn, zlimit.WithNamespace("set up"), zlimit.WithSetup())); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{"registered", "set up", DefaultNamespace} {
-		if err := closed(Open(ctx, dsn, WithNamespace(name))); err != nil {
+	for _, name := range []string{"registered", "set up", zlimit.DefaultNamespace} {
+		if err := closed(zlimit.Open(ctx, dsn, zlimit.WithNamespace(name))); err != nil {
 			t.Errorf("Open() of namespace %q = %v", name, err)
 		}
 	}
@@ -122,9 +124,9 @@ func TestWarningsOfTheSDK(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	t.Setenv("AWS_NEW_RETRIES_2026", "true") // with which the SDK makes all calls
 	var logged bytes.Buffer
-	_, err := Open(context.Background(), "dynamodb:table?region=us-east-1&endpoint="+server.URL, WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
-	if !errors.Is(err, ErrNamespaceNotFound) {
-		t.Fatalf("Open() = %v, want %v", err, ErrNamespaceNotFound)
+	_, err := zlimit.Open(context.Background(), "dynamodb:table?region=us-east-1&endpoint="+server.URL, zlimit.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+	if !errors.Is(err, zlimit.ErrNamespaceNotFound) {
+		t.Fatalf("Open() = %v, want %v", err, zlimit.ErrNamespaceNotFound)
 	}
 	if !strings.Contains(logged.String(), "level=WARN") || !strings.Contains(logged.String(), "yesterday") {
 		t.Errorf("logged %q, want the warning of the SDK", logged.String())

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -13,15 +13,16 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestPurgeFindsWhatIsLeft purges an ID again, under which a limiter went on to write. The purge deletes those items,
 // and leaves the ID of a namespace alone that has only its name.
 func TestPurgeFindsWhatIsLeft(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		scope := newLimiter(t, s, WithNamespace("victim"))
+		scope := newLimiter(t, s, zlimit.WithNamespace("victim"))
 		ns, err := l.Namespaces.Delete(ctx, "victim")
 		if err != nil {
 			t.Fatal(err)
@@ -29,35 +30,35 @@ func TestPurgeFindsWhatIsLeft(t *testing.T) {
 		if err := l.Namespaces.Purge(ctx, ns.ID, nil); err != nil {
 			t.Fatalf("Purge() = %v", err)
 		}
-		create(t, scope, Entity{ID: "late"})
-		if len(dump(t, s.impl, ns.ID)) == 0 {
+		create(t, scope, zlimit.Entity{ID: "late"})
+		if len(dump(t, s.Internal(), ns.ID)) == 0 {
 			t.Fatal("nothing was written after the purge")
 		}
-		var told PurgeProgress
-		if err := l.Namespaces.Purge(ctx, ns.ID, func(p PurgeProgress) { told = p }); err != nil || told.Deleted == 0 {
+		var told zlimit.PurgeProgress
+		if err := l.Namespaces.Purge(ctx, ns.ID, func(p zlimit.PurgeProgress) { told = p }); err != nil || told.Deleted == 0 {
 			t.Errorf("Purge() of what came later = %v, %+v", err, told)
 		}
-		if got := dump(t, s.impl, ns.ID); len(got) > 0 {
+		if got := dump(t, s.Internal(), ns.ID); len(got) > 0 {
 			t.Errorf("the purge leaves %v", got)
 		}
-		if err := l.Namespaces.Purge(ctx, ns.ID, nil); !errors.Is(err, ErrNamespaceNotFound) {
+		if err := l.Namespaces.Purge(ctx, ns.ID, nil); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 			t.Errorf("Purge() of nothing = %v, want ErrNamespaceNotFound", err)
 		}
 
-		half := layout.Namespace{Key: layout.NamespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(NamespaceActive)}
+		half := layout.Namespace{Key: layout.NamespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(zlimit.NamespaceActive)}
 		e := layout.Entity{Key: layout.EntityKey{NS: half.ID, Entity: "e"}}
 		for _, w := range []store.Write{
 			{Kind: store.Put, Key: half.Key.Key(), Item: half.Encode()},
 			{Kind: store.Put, Key: e.Key.Key(), Item: e.Encode()},
 		} {
-			if _, err := s.impl.Write(ctx, w); err != nil {
+			if _, err := s.Internal().Write(ctx, w); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := l.Namespaces.Purge(ctx, half.ID, nil); !errors.Is(err, ErrNamespaceState) {
+		if err := l.Namespaces.Purge(ctx, half.ID, nil); !errors.Is(err, zlimit.ErrNamespaceState) {
 			t.Errorf("Purge() of a namespace that has only its name = %v, want ErrNamespaceState", err)
 		}
-		if got := dump(t, s.impl, half.ID); len(got) != 1 {
+		if got := dump(t, s.Internal(), half.ID); len(got) != 1 {
 			t.Errorf("it has %v, want the entity", got)
 		}
 	})
@@ -73,7 +74,7 @@ type lagging struct {
 
 func newLagging(t *testing.T, lag time.Duration) *lagging {
 	t.Helper()
-	return &lagging{partitioned: partitioned{newMemory(t).impl}, lag: lag, written: map[store.Key]time.Time{}}
+	return &lagging{partitioned: partitioned{newMemory(t).Internal()}, lag: lag, written: map[store.Key]time.Time{}}
 }
 
 func (s *lagging) Write(ctx context.Context, w store.Write) (store.Result, error) {
@@ -115,11 +116,11 @@ func TestPurgeWaitsForTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		s := newLagging(t, 500*time.Millisecond)
-		l := newLimiter(t, Store{impl: s})
-		scope := newLimiter(t, Store{impl: s}, WithNamespace("victim"))
-		create(t, scope, Entity{ID: "old"})
+		l := newLimiter(t, zlimit.StoreOn(s))
+		scope := newLimiter(t, zlimit.StoreOn(s), zlimit.WithNamespace("victim"))
+		create(t, scope, zlimit.Entity{ID: "old"})
 		time.Sleep(time.Second)
-		create(t, scope, Entity{ID: "new"})
+		create(t, scope, zlimit.Entity{ID: "new"})
 		ns, err := l.Namespaces.Delete(ctx, "victim")
 		if err != nil {
 			t.Fatal(err)
@@ -139,20 +140,20 @@ func TestParentOrChild(t *testing.T) {
 	for _, lag := range []time.Duration{0, time.Minute} {
 		for at := 1; at <= 8; at++ {
 			s := newLagging(t, lag)
-			l := newLimiter(t, Store{impl: s})
-			create(t, l, Entity{ID: "p"})
+			l := newLimiter(t, zlimit.StoreOn(s))
+			create(t, l, zlimit.Entity{ID: "p"})
 			var created error
 			m := &meddler{Store: s, at: at, do: func() {
-				_, created = l.Entities.Create(context.Background(), Entity{ID: "c", ParentID: "p"})
+				_, created = l.Entities.Create(context.Background(), zlimit.Entity{ID: "c", ParentID: "p"})
 			}}
-			deleted := newLimiter(t, Store{impl: m}).Entities.Delete(context.Background(), "p")
+			deleted := newLimiter(t, zlimit.StoreOn(m)).Entities.Delete(context.Background(), "p")
 			if m.calls < at {
 				break
 			}
 			if (created == nil) == (deleted == nil) {
 				t.Errorf("a child before call %d, with a lag of %v: Create() = %v, Delete() = %v", at, lag, created, deleted)
 			}
-			if created == nil && !errors.Is(deleted, ErrEntityHasChildren) {
+			if created == nil && !errors.Is(deleted, zlimit.ErrEntityHasChildren) {
 				t.Errorf("a child before call %d, with a lag of %v: Delete() = %v, want ErrEntityHasChildren", at, lag, deleted)
 			}
 		}
@@ -164,13 +165,13 @@ func TestParentOrChild(t *testing.T) {
 func TestChildrenBeforeTheIndex(t *testing.T) {
 	ctx := context.Background()
 	s := newLagging(t, time.Hour)
-	l := newLimiter(t, Store{impl: s})
-	create(t, l, Entity{ID: "p"})
+	l := newLimiter(t, zlimit.StoreOn(s))
+	create(t, l, zlimit.Entity{ID: "p"})
 	for _, id := range []string{"a", "b", "c"} {
-		create(t, l, Entity{ID: id, ParentID: "p"})
+		create(t, l, zlimit.Entity{ID: id, ParentID: "p"})
 	}
 	for _, id := range []string{"c", "a", "b"} {
-		if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
+		if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 			t.Errorf("Delete() of the parent = %v before %s is deleted, want ErrEntityHasChildren", err, id)
 		}
 		if err := l.Entities.Delete(ctx, id); err != nil {
@@ -180,8 +181,8 @@ func TestChildrenBeforeTheIndex(t *testing.T) {
 	if err := l.Entities.Delete(ctx, "p"); err != nil {
 		t.Errorf("Delete() of the parent = %v when all children are gone", err)
 	}
-	for key := range dump(t, s.Store, l.ns) {
-		if belongsTo(l.ns, "p")(key) {
+	for key := range dump(t, s.Store, l.NS()) {
+		if belongsTo(l.NS(), "p")(key) {
 			t.Errorf("the deletion leaves %s", key)
 		}
 	}
@@ -193,27 +194,27 @@ func TestChildrenThatOthersDelete(t *testing.T) {
 	for at := 0; ; at++ { // the call of the deletion before which a child comes back; 0 for none
 		ctx := context.Background()
 		s := newLagging(t, time.Hour)
-		l := newLimiter(t, Store{impl: s})
-		create(t, l, Entity{ID: "p"})
-		for i := range 2*maxForgotten + 1 {
-			child := create(t, l, Entity{ID: fmt.Sprint("c", i), ParentID: "p"})
-			if err := s.Delete(ctx, []store.Key{layout.EntityKey{NS: l.ns, Entity: child.ID}.Key()}); err != nil {
+		l := newLimiter(t, zlimit.StoreOn(s))
+		create(t, l, zlimit.Entity{ID: "p"})
+		for i := range 2*zlimit.MaxForgotten + 1 {
+			child := create(t, l, zlimit.Entity{ID: fmt.Sprint("c", i), ParentID: "p"})
+			if err := s.Delete(ctx, []store.Key{layout.EntityKey{NS: l.NS(), Entity: child.ID}.Key()}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		var created error
 		m := &meddler{Store: s, at: at, do: func() {
-			_, created = l.Entities.Create(ctx, Entity{ID: "c7", ParentID: "p"})
+			_, created = l.Entities.Create(ctx, zlimit.Entity{ID: "c7", ParentID: "p"})
 		}}
-		err := newLimiter(t, Store{impl: m}).Entities.Delete(ctx, "p")
+		err := newLimiter(t, zlimit.StoreOn(m)).Entities.Delete(ctx, "p")
 		if at > m.calls {
 			break
 		}
 		if at > 0 && created == nil {
-			if !errors.Is(err, ErrEntityHasChildren) {
+			if !errors.Is(err, zlimit.ErrEntityHasChildren) {
 				t.Errorf("a child before call %d: Delete() = %v, want ErrEntityHasChildren", at, err)
 			}
-			if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, ErrEntityHasChildren) {
+			if err := l.Entities.Delete(ctx, "p"); !errors.Is(err, zlimit.ErrEntityHasChildren) {
 				t.Errorf("a child before call %d: Delete() again = %v, want ErrEntityHasChildren", at, err)
 			}
 			continue
@@ -221,8 +222,8 @@ func TestChildrenThatOthersDelete(t *testing.T) {
 		if err != nil {
 			t.Errorf("Delete() = %v", err)
 		}
-		for key := range dump(t, s.Store, l.ns) {
-			if belongsTo(l.ns, "p")(key) {
+		for key := range dump(t, s.Store, l.NS()) {
+			if belongsTo(l.NS(), "p")(key) {
 				t.Errorf("the deletion leaves %s", key)
 			}
 		}
@@ -266,23 +267,23 @@ func (m *meddler) Transact(ctx context.Context, writes []store.Write) ([]store.R
 func TestDeletionBeforeTheIndex(t *testing.T) {
 	ctx := context.Background()
 	s := newLagging(t, time.Minute)
-	l := newLimiter(t, Store{impl: s})
-	create(t, l, Entity{ID: "e"})
-	if err := l.Limits.SetResource(ctx, "listed", []Limit{PerMinute("rpm", 100)}); err != nil {
+	l := newLimiter(t, zlimit.StoreOn(s))
+	create(t, l, zlimit.Entity{ID: "e"})
+	if err := l.Limits.SetResource(ctx, "listed", []zlimit.Limit{zlimit.PerMinute("rpm", 100)}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Limits.SetEntity(ctx, "e", "own", []Limit{PerMinute("rpm", 100)}); err != nil {
+	if err := l.Limits.SetEntity(ctx, "e", "own", []zlimit.Limit{zlimit.PerMinute("rpm", 100)}); err != nil {
 		t.Fatal(err)
 	}
-	other := newLimiter(t, Store{impl: s})
-	for resource, by := range map[string]*RateLimiter{"listed": other, "own": other, "seen": l} {
-		r := ask(Amounts{"rpm": 1})
+	other := newLimiter(t, zlimit.StoreOn(s))
+	for resource, by := range map[string]*zlimit.RateLimiter{"listed": other, "own": other, "seen": l} {
+		r := ask(zlimit.Amounts{"rpm": 1})
 		r.Entity, r.Resource = "e", resource
 		if resource == "seen" {
-			r.Limits = []Limit{PerMinute("rpm", 100)}
+			r.Limits = []zlimit.Limit{zlimit.PerMinute("rpm", 100)}
 		}
 		acquire(t, by, r)
-		shard := layout.BucketKey{NS: l.ns, Entity: "e", Resource: resource}
+		shard := layout.BucketKey{NS: l.NS(), Entity: "e", Resource: resource}
 		items, err := s.Read(ctx, []store.Key{shard.Key()}, true)
 		if err != nil {
 			t.Fatal(err)
@@ -302,8 +303,8 @@ func TestDeletionBeforeTheIndex(t *testing.T) {
 	if err := l.Entities.Delete(ctx, "e"); err != nil {
 		t.Fatalf("Delete() = %v", err)
 	}
-	for key := range dump(t, s.Store, l.ns) {
-		if belongsTo(l.ns, "e")(key) {
+	for key := range dump(t, s.Store, l.NS()) {
+		if belongsTo(l.NS(), "e")(key) {
 			t.Errorf("the deletion leaves %s", key)
 		}
 	}

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -11,46 +11,47 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestSettling(t *testing.T) {
 	ctx := context.Background()
 	for _, test := range []struct {
 		name     string
-		settle   func(*Lease) error
+		settle   func(*zlimit.Lease) error
 		left     int64 // of 1000
-		consumed Amounts
+		consumed zlimit.Amounts
 	}{
-		{"commit without a correction", func(le *Lease) error { return le.Commit(ctx) }, 500, Amounts{"tpm": 500}},
-		{"a call that cost more", func(le *Lease) error {
-			return errors.Join(le.Adjust(Amounts{"tpm": 100}), le.Adjust(Amounts{"tpm": 50}), le.Commit(ctx))
-		}, 350, Amounts{"tpm": 650}},
-		{"a call that cost more than there is", func(le *Lease) error {
-			return errors.Join(le.Adjust(Amounts{"tpm": 1500}), le.Commit(ctx))
-		}, -1000, Amounts{"tpm": 2000}},
-		{"a call that cost less", func(le *Lease) error {
-			return errors.Join(le.Release(Amounts{"tpm": 200}), le.Commit(ctx))
-		}, 700, Amounts{"tpm": 300}},
-		{"corrections that cancel out", func(le *Lease) error {
-			return errors.Join(le.Adjust(Amounts{"tpm": 200}), le.Release(Amounts{"tpm": 200}), le.Commit(ctx))
-		}, 500, Amounts{"tpm": 500}},
-		{"a call that went on", func(le *Lease) error {
-			return errors.Join(le.Consume(ctx, Amounts{"tpm": 300}), le.Commit(ctx))
-		}, 200, Amounts{"tpm": 800}},
-		{"a rollback", func(le *Lease) error {
-			return errors.Join(le.Consume(ctx, Amounts{"tpm": 300}), le.Adjust(Amounts{"tpm": 50}), le.Rollback(ctx))
+		{"commit without a correction", func(le *zlimit.Lease) error { return le.Commit(ctx) }, 500, zlimit.Amounts{"tpm": 500}},
+		{"a call that cost more", func(le *zlimit.Lease) error {
+			return errors.Join(le.Adjust(zlimit.Amounts{"tpm": 100}), le.Adjust(zlimit.Amounts{"tpm": 50}), le.Commit(ctx))
+		}, 350, zlimit.Amounts{"tpm": 650}},
+		{"a call that cost more than there is", func(le *zlimit.Lease) error {
+			return errors.Join(le.Adjust(zlimit.Amounts{"tpm": 1500}), le.Commit(ctx))
+		}, -1000, zlimit.Amounts{"tpm": 2000}},
+		{"a call that cost less", func(le *zlimit.Lease) error {
+			return errors.Join(le.Release(zlimit.Amounts{"tpm": 200}), le.Commit(ctx))
+		}, 700, zlimit.Amounts{"tpm": 300}},
+		{"corrections that cancel out", func(le *zlimit.Lease) error {
+			return errors.Join(le.Adjust(zlimit.Amounts{"tpm": 200}), le.Release(zlimit.Amounts{"tpm": 200}), le.Commit(ctx))
+		}, 500, zlimit.Amounts{"tpm": 500}},
+		{"a call that went on", func(le *zlimit.Lease) error {
+			return errors.Join(le.Consume(ctx, zlimit.Amounts{"tpm": 300}), le.Commit(ctx))
+		}, 200, zlimit.Amounts{"tpm": 800}},
+		{"a rollback", func(le *zlimit.Lease) error {
+			return errors.Join(le.Consume(ctx, zlimit.Amounts{"tpm": 300}), le.Adjust(zlimit.Amounts{"tpm": 50}), le.Rollback(ctx))
 		}, 1000, nil},
-		{"a limit that the request did not name", func(le *Lease) error {
-			return errors.Join(le.Adjust(Amounts{"rpm": 3}), le.Commit(ctx))
-		}, 500, Amounts{"tpm": 500, "rpm": 3}},
+		{"a limit that the request did not name", func(le *zlimit.Lease) error {
+			return errors.Join(le.Adjust(zlimit.Amounts{"rpm": 3}), le.Commit(ctx))
+		}, 500, zlimit.Amounts{"tpm": 500, "rpm": 3}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			forEachStore(t, func(t *testing.T, s Store) {
+			forEachStore(t, func(t *testing.T, s zlimit.Store) {
 				for _, elapsed := range []time.Duration{0, 30 * time.Millisecond} { // a fresh stamp, and one that is not
 					c := newClock()
-					l := newLimiter(t, s, WithClock(c.now), WithNamespace(elapsed.String()), WithFreshness(10*time.Millisecond))
-					setSystem(t, l, PerDay("tpm", 1000), PerDay("rpm", 10))
-					lease := acquire(t, l, ask(Amounts{"tpm": 500}))
+					l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace(elapsed.String()), zlimit.WithFreshness(10*time.Millisecond))
+					setSystem(t, l, zlimit.PerDay("tpm", 1000), zlimit.PerDay("rpm", 10))
+					lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 500}))
 					c.sleep(elapsed)
 					if err := test.settle(lease); err != nil {
 						t.Fatal(err)
@@ -67,10 +68,10 @@ func TestSettling(t *testing.T) {
 					for name, call := range map[string]func() error{
 						"Commit":   func() error { return lease.Commit(ctx) },
 						"Rollback": func() error { return lease.Rollback(ctx) },
-						"Adjust":   func() error { return lease.Adjust(Amounts{"tpm": 1}) },
-						"Consume":  func() error { return lease.Consume(ctx, Amounts{"tpm": 1}) },
+						"Adjust":   func() error { return lease.Adjust(zlimit.Amounts{"tpm": 1}) },
+						"Consume":  func() error { return lease.Consume(ctx, zlimit.Amounts{"tpm": 1}) },
 					} {
-						if err := call(); !errors.Is(err, ErrLeaseClosed) {
+						if err := call(); !errors.Is(err, zlimit.ErrLeaseClosed) {
 							t.Errorf("%s() of a settled lease = %v, want ErrLeaseClosed", name, err)
 						}
 					}
@@ -81,39 +82,39 @@ func TestSettling(t *testing.T) {
 }
 
 func TestLeaseRefusesWhatWouldMintTokens(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	setSystem(t, l, PerDay("tpm", 1000), PerDay("rpm", 10))
-	lease := acquire(t, l, ask(Amounts{"tpm": 500}))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("tpm", 1000), zlimit.PerDay("rpm", 10))
+	lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 500}))
 	for name, err := range map[string]error{
-		"more released than consumed": lease.Release(Amounts{"tpm": 501}),
-		"a correction below nothing":  lease.Adjust(Amounts{"tpm": -501}),
-		"a negative release":          lease.Release(Amounts{"tpm": -1}),
-		"a negative consumption":      lease.Consume(context.Background(), Amounts{"tpm": -1}),
-		"an unknown limit":            lease.Adjust(Amounts{"tmp": 1}),
-		"an unknown limit consumed":   lease.Consume(context.Background(), Amounts{"tmp": 1}),
-		"an overflow":                 lease.Adjust(Amounts{"tpm": maxTokens}),
+		"more released than consumed": lease.Release(zlimit.Amounts{"tpm": 501}),
+		"a correction below nothing":  lease.Adjust(zlimit.Amounts{"tpm": -501}),
+		"a negative release":          lease.Release(zlimit.Amounts{"tpm": -1}),
+		"a negative consumption":      lease.Consume(context.Background(), zlimit.Amounts{"tpm": -1}),
+		"an unknown limit":            lease.Adjust(zlimit.Amounts{"tmp": 1}),
+		"an unknown limit consumed":   lease.Consume(context.Background(), zlimit.Amounts{"tmp": 1}),
+		"an overflow":                 lease.Adjust(zlimit.Amounts{"tpm": zlimit.MaxTokens}),
 	} {
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if !errors.As(err, &invalid) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}
-	if diff := cmp.Diff(Amounts{"tpm": 500}, lease.Consumed()); diff != "" {
+	if diff := cmp.Diff(zlimit.Amounts{"tpm": 500}, lease.Consumed()); diff != "" {
 		t.Errorf("Consumed() (-want +got):\n%s", diff)
 	}
-	var exceeded *ExceededError
-	if err := lease.Consume(context.Background(), Amounts{"tpm": 501}); !errors.As(err, &exceeded) {
+	var exceeded *zlimit.ExceededError
+	if err := lease.Consume(context.Background(), zlimit.Amounts{"tpm": 501}); !errors.As(err, &exceeded) {
 		t.Errorf("Consume() = %v, want an ExceededError", err)
 	}
 }
 
 // TestRefundsFillTheBucketToTheBrim gives tokens back that no longer fit.
 func TestRefundsFillTheBucketToTheBrim(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
-		setSystem(t, l, PerMinute("rpm", 60))
-		lease := acquire(t, l, ask(Amounts{"rpm": 50}))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerMinute("rpm", 60))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 50}))
 		c.sleep(30 * time.Second) // 40 there
 		if err := lease.Rollback(context.Background()); err != nil {
 			t.Fatal(err)
@@ -132,23 +133,23 @@ func TestDo(t *testing.T) {
 	failure := errors.New("the model is down")
 	for _, test := range []struct {
 		name string
-		fn   func(context.Context, *Lease) error
+		fn   func(context.Context, *zlimit.Lease) error
 		want error
 		left int64
 	}{
-		{"commits on nil", func(_ context.Context, le *Lease) error { return le.Adjust(Amounts{"tpm": -100}) }, nil, 600},
-		{"rolls back on an error", func(context.Context, *Lease) error { return failure }, failure, 1000},
-		{"leaves a lease alone that was settled", func(ctx context.Context, le *Lease) error {
+		{"commits on nil", func(_ context.Context, le *zlimit.Lease) error { return le.Adjust(zlimit.Amounts{"tpm": -100}) }, nil, 600},
+		{"rolls back on an error", func(context.Context, *zlimit.Lease) error { return failure }, failure, 1000},
+		{"leaves a lease alone that was settled", func(ctx context.Context, le *zlimit.Lease) error {
 			return errors.Join(le.Commit(ctx), failure)
 		}, failure, 500},
-		{"commits though the context was cancelled", func(_ context.Context, le *Lease) error { return le.Adjust(Amounts{"tpm": 100}) }, nil, 400},
+		{"commits though the context was cancelled", func(_ context.Context, le *zlimit.Lease) error { return le.Adjust(zlimit.Amounts{"tpm": 100}) }, nil, 400},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-			setSystem(t, l, PerDay("tpm", 1000))
+			l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+			setSystem(t, l, zlimit.PerDay("tpm", 1000))
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			err := l.Do(ctx, ask(Amounts{"tpm": 500}), func(ctx context.Context, le *Lease) error {
+			err := l.Do(ctx, ask(zlimit.Amounts{"tpm": 500}), func(ctx context.Context, le *zlimit.Lease) error {
 				defer cancel()
 				return test.fn(ctx, le)
 			})
@@ -161,25 +162,25 @@ func TestDo(t *testing.T) {
 		})
 	}
 	t.Run("rolls back on a panic, which goes on", func(t *testing.T) {
-		l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-		setSystem(t, l, PerDay("tpm", 1000))
+		l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("tpm", 1000))
 		func() {
 			defer func() {
 				if r := recover(); r != "oops" {
 					t.Errorf("recover() = %v, want oops", r)
 				}
 			}()
-			_ = l.Do(ctx, ask(Amounts{"tpm": 500}), func(context.Context, *Lease) error { panic("oops") })
+			_ = l.Do(ctx, ask(zlimit.Amounts{"tpm": 500}), func(context.Context, *zlimit.Lease) error { panic("oops") })
 		}()
 		if got := available(t, l, "tpm"); got != 1000 {
 			t.Errorf("tpm has %d, want 1000", got)
 		}
 	})
 	t.Run("does not call the function of a rejected request", func(t *testing.T) {
-		l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-		setSystem(t, l, PerDay("tpm", 1000))
-		var exceeded *ExceededError
-		err := l.Do(ctx, ask(Amounts{"tpm": 1001}), func(context.Context, *Lease) error {
+		l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("tpm", 1000))
+		var exceeded *zlimit.ExceededError
+		err := l.Do(ctx, ask(zlimit.Amounts{"tpm": 1001}), func(context.Context, *zlimit.Lease) error {
 			t.Error("called")
 			return nil
 		})
@@ -191,13 +192,13 @@ func TestDo(t *testing.T) {
 
 // TestSettlingActsOnce settles a lease from many goroutines (I5).
 func TestSettlingActsOnce(t *testing.T) {
-	l := newLimiter(t, newMemory(t), WithClock(newClock().now))
-	setSystem(t, l, PerDay("tpm", 1000))
-	lease := acquire(t, l, ask(Amounts{"tpm": 500}))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("tpm", 1000))
+	lease := acquire(t, l, ask(zlimit.Amounts{"tpm": 500}))
 	var group sync.WaitGroup
 	for range 16 {
 		group.Go(func() {
-			if err := lease.Rollback(context.Background()); err != nil && !errors.Is(err, ErrLeaseClosed) {
+			if err := lease.Rollback(context.Background()); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
 				t.Errorf("Rollback() = %v", err)
 			}
 		})
@@ -210,15 +211,15 @@ func TestSettlingActsOnce(t *testing.T) {
 
 // TestSettlingABucketThatIsGone gives back to, and charges, a bucket that expired and was deleted meanwhile.
 func TestSettlingABucketThatIsGone(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
-		l := newLimiter(t, s, WithClock(newClock().now))
-		setSystem(t, l, PerDay("tpm", 1000))
-		back, more := acquire(t, l, ask(Amounts{"tpm": 100})), acquire(t, l, ask(Amounts{"tpm": 100}))
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+		setSystem(t, l, zlimit.PerDay("tpm", 1000))
+		back, more := acquire(t, l, ask(zlimit.Amounts{"tpm": 100})), acquire(t, l, ask(zlimit.Amounts{"tpm": 100}))
 		drop(t, l)
 		if err := back.Rollback(context.Background()); err != nil || item(t, l) != nil {
 			t.Errorf("Rollback() = %v and left %v, want no item", err, item(t, l))
 		}
-		if err := errors.Join(more.Adjust(Amounts{"tpm": 50}), more.Commit(context.Background())); err != nil {
+		if err := errors.Join(more.Adjust(zlimit.Amounts{"tpm": 50}), more.Commit(context.Background())); err != nil {
 			t.Errorf("Commit() = %v", err)
 		}
 		if got := available(t, l, "tpm"); got != 950 {
@@ -229,14 +230,14 @@ func TestSettlingABucketThatIsGone(t *testing.T) {
 
 // TestSettlingALimitThatIsGone corrects what was consumed of a limit that another process has removed meanwhile.
 func TestSettlingALimitThatIsGone(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
-		setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 1000))
-		lease := acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 100}))
-		setSystem(t, other, PerDay("rpd", 100))
-		acquire(t, other, ask(Amounts{"rpd": 1}))
-		if err := errors.Join(lease.Adjust(Amounts{"rpd": 1, "tpd": 50}), lease.Commit(context.Background())); err != nil {
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 100}))
+		setSystem(t, other, zlimit.PerDay("rpd", 100))
+		acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 1, "tpd": 50}), lease.Commit(context.Background())); err != nil {
 			t.Fatal(err)
 		}
 		if got := limit(t, l, "rpd").Consumed; got != 3000 {
@@ -252,29 +253,29 @@ func TestSettlingALimitThatIsGone(t *testing.T) {
 // lowered, or it was divided. The balance never passes what the item may hold.
 func TestRefundsOnOldImages(t *testing.T) {
 	for name, test := range map[string]struct {
-		meanwhile func(c *clock, other *RateLimiter)
+		meanwhile func(c *clock, other *zlimit.RateLimiter)
 		want      int64 // tokens in all shards
 	}{
-		"refilled": {func(c *clock, other *RateLimiter) {
+		"refilled": {func(c *clock, other *zlimit.RateLimiter) {
 			c.sleep(30 * time.Minute)
-			acquire(t, other, ask(Amounts{"rpm": 1}))
+			acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
 		}, 10_000},
-		"lowered": {func(_ *clock, other *RateLimiter) {
-			setSystem(t, other, PerHour("rpm", 2))
-			acquire(t, other, ask(Amounts{"rpm": 1}))
+		"lowered": {func(_ *clock, other *zlimit.RateLimiter) {
+			setSystem(t, other, zlimit.PerHour("rpm", 2))
+			acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
 		}, 2000},
-		"divided": {func(_ *clock, other *RateLimiter) {
-			acquire(t, other, ask(Amounts{"rpm": 1}))
+		"divided": {func(_ *clock, other *zlimit.RateLimiter) {
+			acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
 			divide(t, other)
 		}, 5500}, // the half that is full, and what the other half had
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := Store{impl: partitioned{newMemory(t).impl}}
+			s := zlimit.StoreOn(partitioned{newMemory(t).Internal()})
 			c := newClock()
-			l := newLimiter(t, s, WithClock(c.now), WithFreshness(time.Hour))
-			other := newLimiter(t, s, WithClock(c.now), WithFreshness(0))
-			setSystem(t, l, PerHour("rpm", 10))
-			lease := acquire(t, l, ask(Amounts{"rpm": 8}))
+			l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(time.Hour))
+			other := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(0))
+			setSystem(t, l, zlimit.PerHour("rpm", 10))
+			lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 8}))
 			test.meanwhile(c, other)
 			if err := lease.Rollback(context.Background()); err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -12,14 +12,15 @@ import (
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
 	"github.com/zlimit/zlimit-go/internal/table"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestLeases writes a lease as consumers do: a consumer that has not seen the last write is refused, and told of it.
 func TestLeases(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		records := leases.In(table.New(s.impl, table.Options{Timeout: time.Minute}))
+		records := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
 		list := func() []stream.Lease {
 			t.Helper()
 			all, err := records.List(ctx)
@@ -81,9 +82,9 @@ func TestLeases(t *testing.T) {
 func TestLeasesOfMany(t *testing.T) {
 	s := newMemory(t)
 	newLimiter(t, s)
-	records := leases.In(table.New(s.impl, table.Options{Timeout: time.Minute}))
+	records := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
 	for range 1100 {
-		if _, saved, err := records.Save(t.Context(), stream.Lease{Partition: newNamespaceID() + "x", Beats: 1}); !saved || err != nil {
+		if _, saved, err := records.Save(t.Context(), stream.Lease{Partition: zlimit.NewNamespaceID() + "x", Beats: 1}); !saved || err != nil {
 			t.Fatalf("Save() = %t, %v", saved, err)
 		}
 	}
@@ -95,7 +96,7 @@ func TestLeasesOfMany(t *testing.T) {
 
 func TestHolds(t *testing.T) {
 	s := newMemory(t)
-	records := leases.In(table.New(s.impl, table.Options{Timeout: time.Minute}))
+	records := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
 	for _, test := range []struct {
 		key  store.Key
 		want bool

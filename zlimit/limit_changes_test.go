@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -10,58 +10,59 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestRejectionsBringInLine changes limits of a bucket that rejects. The change takes effect by the first request that
 // meets it, at the cost of one write, and the wait that is told holds.
 func TestRejectionsBringInLine(t *testing.T) {
-	own := func(r Request, limits ...Limit) Request {
+	own := func(r zlimit.Request, limits ...zlimit.Limit) zlimit.Request {
 		r.Limits = limits
 		return r
 	}
-	child := Request{Entity: "key-1", Resource: "gpt-4", Consume: Amounts{"rpm": 60}}
+	child := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 60}}
 	for name, test := range map[string]struct {
-		before []Limit
+		before []zlimit.Limit
 		take   int64
 		owe    int64
-		after  func(t *testing.T, l *RateLimiter)
-		ask    Request
+		after  func(t *testing.T, l *zlimit.RateLimiter)
+		ask    zlimit.Request
 	}{
 		"a raised rate": {
-			before: []Limit{PerMinute("rpm", 60)}, take: 60, ask: child,
-			after: func(t *testing.T, l *RateLimiter) { setSystem(t, l, PerSecond("rpm", 60)) },
+			before: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, take: 60, ask: child,
+			after: func(t *testing.T, l *zlimit.RateLimiter) { setSystem(t, l, zlimit.PerSecond("rpm", 60)) },
 		},
 		"a lowered rate": {
-			before: []Limit{PerSecond("rpm", 60)}, take: 60, ask: child,
-			after: func(t *testing.T, l *RateLimiter) { setSystem(t, l, PerMinute("rpm", 60)) },
+			before: []zlimit.Limit{zlimit.PerSecond("rpm", 60)}, take: 60, ask: child,
+			after: func(t *testing.T, l *zlimit.RateLimiter) { setSystem(t, l, zlimit.PerMinute("rpm", 60)) },
 		},
 		"a raised burst": {
-			before: []Limit{PerSecond("rpm", 10)}, take: 10, ask: ask(Amounts{"rpm": 500}),
-			after: func(t *testing.T, l *RateLimiter) { setSystem(t, l, PerSecond("rpm", 1000)) },
+			before: []zlimit.Limit{zlimit.PerSecond("rpm", 10)}, take: 10, ask: ask(zlimit.Amounts{"rpm": 500}),
+			after: func(t *testing.T, l *zlimit.RateLimiter) { setSystem(t, l, zlimit.PerSecond("rpm", 1000)) },
 		},
 		"a bucket in debt": {
-			before: []Limit{PerMinute("rpm", 60)}, take: 60, owe: 300, ask: child,
-			after: func(t *testing.T, l *RateLimiter) { setSystem(t, l, PerSecond("rpm", 60)) },
+			before: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, take: 60, owe: 300, ask: child,
+			after: func(t *testing.T, l *zlimit.RateLimiter) { setSystem(t, l, zlimit.PerSecond("rpm", 60)) },
 		},
 		"a parent's limit": {
-			before: []Limit{PerMinute("rpm", 60)}, take: 60, ask: child,
-			after: func(t *testing.T, l *RateLimiter) {
+			before: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, take: 60, ask: child,
+			after: func(t *testing.T, l *zlimit.RateLimiter) {
 				putEntity(t, l, "key-1", "team")
 				l.Limits.InvalidateAll()
-				setSystem(t, l, PerSecond("rpm", 60))
+				setSystem(t, l, zlimit.PerSecond("rpm", 60))
 			},
 		},
 		"limits of the request": {
-			before: []Limit{PerMinute("rpm", 60)}, take: 60, ask: own(child, PerSecond("rpm", 60)),
+			before: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, take: 60, ask: own(child, zlimit.PerSecond("rpm", 60)),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClock()
 			h := hook(newMemory(t))
-			l := newLimiter(t, Store{impl: h}, WithClock(c.now), WithFreshness(0), WithRejectionCache(0))
+			l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFreshness(0), zlimit.WithRejectionCache(0))
 			setSystem(t, l, test.before...)
-			lease := acquire(t, l, ask(Amounts{"rpm": test.take}))
-			if err := errors.Join(lease.Adjust(Amounts{"rpm": test.owe}), lease.Commit(t.Context())); err != nil {
+			lease := acquire(t, l, ask(zlimit.Amounts{"rpm": test.take}))
+			if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": test.owe}), lease.Commit(t.Context())); err != nil {
 				t.Fatal(err)
 			}
 			if test.after != nil {
@@ -86,27 +87,27 @@ func TestRejectionsBringInLine(t *testing.T) {
 
 // TestParentGainsALimit adds a limit to a parent while a lease is open: the lease gives back what it took, and no more.
 func TestParentGainsALimit(t *testing.T) {
-	for name, settle := range map[string]func(*Lease) error{
-		"roll back": func(lease *Lease) error { return lease.Rollback(context.Background()) },
-		"release": func(lease *Lease) error {
-			return errors.Join(lease.Release(Amounts{"rpd": 20, "tpd": 20}), lease.Commit(context.Background()))
+	for name, settle := range map[string]func(*zlimit.Lease) error{
+		"roll back": func(lease *zlimit.Lease) error { return lease.Rollback(context.Background()) },
+		"release": func(lease *zlimit.Lease) error {
+			return errors.Join(lease.Release(zlimit.Amounts{"rpd": 20, "tpd": 20}), lease.Commit(context.Background()))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClock()
 			s := newMemory(t)
-			l := newLimiter(t, s, WithClock(c.now))
+			l := newLimiter(t, s, zlimit.WithClock(c.now))
 			putEntity(t, l, "key-1", "team")
-			setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 100))
-			limitsOfTeam := func(limits ...Limit) {
+			setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
+			limitsOfTeam := func(limits ...zlimit.Limit) {
 				if err := l.Limits.SetEntity(t.Context(), "team", "gpt-4", limits); err != nil {
 					t.Fatal(err)
 				}
 			}
-			limitsOfTeam(PerDay("rpd", 100))
-			lease := acquire(t, l, ask(Amounts{"rpd": 20, "tpd": 20}))
-			limitsOfTeam(PerDay("rpd", 100), PerDay("tpd", 100))
-			acquire(t, l, Request{Entity: "team", Resource: "gpt-4", Consume: Amounts{"tpd": 50}})
+			limitsOfTeam(zlimit.PerDay("rpd", 100))
+			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 20, "tpd": 20}))
+			limitsOfTeam(zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
+			acquire(t, l, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 50}})
 			if err := settle(lease); err != nil {
 				t.Fatal(err)
 			}
@@ -125,24 +126,24 @@ func TestParentLosesALimit(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)
 	h := hook(s)
-	l := newLimiter(t, Store{impl: h}, WithClock(c.now))
-	other := newLimiter(t, s, WithClock(c.now))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now))
+	other := newLimiter(t, s, zlimit.WithClock(c.now))
 	putEntity(t, l, "key-1", "team")
-	setSystem(t, l, PerDay("rpd", 100), PerDay("tpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 1}))
-	for _, limits := range [][]Limit{{PerDay("rpd", 50)}, {PerDay("tpd", 50)}, {PerDay("x", 50)}} {
+	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
+	for _, limits := range [][]zlimit.Limit{{zlimit.PerDay("rpd", 50)}, {zlimit.PerDay("tpd", 50)}, {zlimit.PerDay("x", 50)}} {
 		c.sleep(2 * time.Second)
 		if err := other.Limits.SetEntity(t.Context(), "team", "gpt-4", limits); err != nil {
 			t.Fatal(err)
 		}
-		acquire(t, other, Request{Entity: "team", Resource: "gpt-4", Consume: Amounts{limits[0].Name: 1}})
-		acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 1}))
+		acquire(t, other, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{limits[0].Name: 1}})
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	}
 	if err := other.Limits.DeleteEntity(t.Context(), "team", "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
 	c.sleep(2 * time.Second)
-	acquire(t, l, ask(Amounts{"rpd": 1, "tpd": 1}))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	if got := available(t, l, "rpd"); got != 95 {
 		t.Errorf("%d are left, want 95", got)
 	}
@@ -150,12 +151,12 @@ func TestParentLosesALimit(t *testing.T) {
 
 // TestForgottenNamesLeaveTheItem names another limit with each request: those that are full leave the item.
 func TestForgottenNamesLeaveTheItem(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(time.Hour))
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(time.Hour))
 		for i := range 120 {
-			r := ask(Amounts{fmt.Sprintf("limit-of-a-long-and-telling-name-%d", i): 1})
-			r.Limits = []Limit{PerSecond(r.Consume.AppendAmounts(nil)[0].Limit, 10)}
+			r := ask(zlimit.Amounts{fmt.Sprintf("limit-of-a-long-and-telling-name-%d", i): 1})
+			r.Limits = []zlimit.Limit{zlimit.PerSecond(r.Consume.AppendAmounts(nil)[0].Limit, 10)}
 			acquire(t, l, r)
 			c.sleep(2 * time.Second)
 		}
@@ -168,19 +169,19 @@ func TestForgottenNamesLeaveTheItem(t *testing.T) {
 // TestGatherKeepsLaterLimits takes from several shards by limits that another process has changed: the change stays.
 func TestGatherKeepsLaterLimits(t *testing.T) {
 	c := newClock()
-	s := Store{impl: partitioned{newMemory(t).impl}}
-	l := newLimiter(t, s, WithClock(c.now))
-	other := newLimiter(t, s, WithClock(c.now))
-	setSystem(t, l, PerDay("rpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	s := zlimit.StoreOn(partitioned{newMemory(t).Internal()})
+	l := newLimiter(t, s, zlimit.WithClock(c.now))
+	other := newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	divide(t, l)
 	available(t, l, "rpd")
 	c.sleep(time.Second / 2)
-	setSystem(t, other, PerDay("rpd", 200))
-	acquire(t, other, ask(Amounts{"rpd": 80})) // of both shards
-	acquire(t, other, ask(Amounts{"rpd": 1}))
-	acquire(t, l, ask(Amounts{"rpd": 10}))
-	if _, err := l.Acquire(t.Context(), ask(Amounts{"rpd": 15})); err != nil && !errors.As(err, new(*ExceededError)) {
+	setSystem(t, other, zlimit.PerDay("rpd", 200))
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 80})) // of both shards
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
+	if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 15})); err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
 		t.Fatal(err)
 	}
 	if _, _, capacity := total(shardsOf(t, l), "rpd"); capacity != 200_000 {
@@ -192,16 +193,16 @@ func TestGatherKeepsLaterLimits(t *testing.T) {
 // another does not undo the change.
 func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	c := newClock()
-	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}
-	l := newLimiter(t, Store{impl: lag}, WithClock(c.now))
-	other := newLimiter(t, Store{impl: lag.Store}, WithClock(c.now))
-	setSystem(t, other, PerDay("rpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	lag := &lagged{Store: newMemory(t).Internal(), items: map[store.Key]expr.Item{}}
+	l := newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now))
+	other := newLimiter(t, zlimit.StoreOn(lag.Store), zlimit.WithClock(c.now))
+	setSystem(t, other, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	lag.freeze()
-	setSystem(t, other, PerDay("rpd", 200))
-	acquire(t, other, ask(Amounts{"rpd": 1}))
+	setSystem(t, other, zlimit.PerDay("rpd", 200))
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
 	c.sleep(59 * time.Second)
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	if got := limit(t, other, "rpd").Capacity; got != 200_000 {
 		t.Errorf("the bucket has a capacity of %d, want 200000", got)
 	}
@@ -211,25 +212,25 @@ func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 // however long eventual reads lag, and though another request began to read before.
 func TestEveryRequestReadsLimits(t *testing.T) {
 	c := newClock()
-	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}
+	lag := &lagged{Store: newMemory(t).Internal(), items: map[store.Key]expr.Item{}}
 	held := &heldReads{Store: lag}
-	l := newLimiter(t, Store{impl: held}, WithClock(c.now), WithConfigTTL(0))
-	other := newLimiter(t, Store{impl: lag.Store}, WithClock(c.now))
-	setSystem(t, other, PerDay("rpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	l := newLimiter(t, zlimit.StoreOn(held), zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
+	other := newLimiter(t, zlimit.StoreOn(lag.Store), zlimit.WithClock(c.now))
+	setSystem(t, other, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	lag.freeze()
-	setSystem(t, other, PerDay("rpd", 200))
-	if got := acquire(t, l, ask(Amounts{"rpd": 1})).Statuses()[0].Limit.Capacity; got != 200 {
+	setSystem(t, other, zlimit.PerDay("rpd", 200))
+	if got := acquire(t, l, ask(zlimit.Amounts{"rpd": 1})).Statuses()[0].Limit.Capacity; got != 200 {
 		t.Errorf("a request goes by a capacity of %d, want the 200 that are stored", got)
 	}
 
 	read, goOn := held.hold()
 	var group sync.WaitGroup
-	group.Go(func() { acquire(t, l, ask(Amounts{"rpd": 1})) })
+	group.Go(func() { acquire(t, l, ask(zlimit.Amounts{"rpd": 1})) })
 	<-read // what the first request goes by
-	setSystem(t, other, PerDay("rpd", 300))
+	setSystem(t, other, zlimit.PerDay("rpd", 300))
 	group.Go(func() {
-		if got := acquire(t, l, ask(Amounts{"rpd": 1})).Statuses()[0].Limit.Capacity; got != 300 {
+		if got := acquire(t, l, ask(zlimit.Amounts{"rpd": 1})).Statuses()[0].Limit.Capacity; got != 300 {
 			t.Errorf("a request that joins another goes by a capacity of %d, want the 300 that are stored", got)
 		}
 	})
@@ -242,35 +243,35 @@ func TestEveryRequestReadsLimits(t *testing.T) {
 // when it is so.
 func TestLimitsThatWereJustStored(t *testing.T) {
 	s := newMemory(t)
-	h := hook(Store{impl: behind{s.impl}})
-	l := newLimiter(t, Store{impl: h}, WithClock(newClock().now))
+	h := hook(zlimit.StoreOn(behind{s.Internal()}))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(newClock().now))
 	for _, reads := range []int64{2, 0} {
 		before := h.reads.Load()
-		if _, err := l.Acquire(t.Context(), ask(Amounts{"rpm": 1})); !errors.Is(err, ErrNoLimits) {
+		if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrNoLimits) {
 			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
 		}
 		if got := h.reads.Load() - before; got != reads {
 			t.Errorf("%d reads tell it, want %d", got, reads)
 		}
 	}
-	setSystem(t, newLimiter(t, s, WithClock(newClock().now)), PerDay("rpm", 10))
-	acquire(t, newLimiter(t, Store{impl: behind{s.impl}}, WithClock(newClock().now)), ask(Amounts{"rpm": 1}))
+	setSystem(t, newLimiter(t, s, zlimit.WithClock(newClock().now)), zlimit.PerDay("rpm", 10))
+	acquire(t, newLimiter(t, zlimit.StoreOn(behind{s.Internal()}), zlimit.WithClock(newClock().now)), ask(zlimit.Amounts{"rpm": 1}))
 }
 
 // TestTimeUntilBringsInLine changes limits, and asks for the wait alone, which is right.
 func TestTimeUntilBringsInLine(t *testing.T) {
 	c := newClock()
-	l := newLimiter(t, newMemory(t), WithClock(c.now), WithFreshness(0))
-	setSystem(t, l, PerMinute("rpm", 60))
-	acquire(t, l, ask(Amounts{"rpm": 60}))
-	setSystem(t, l, PerSecond("rpm", 60))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithFreshness(0))
+	setSystem(t, l, zlimit.PerMinute("rpm", 60))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 60}))
+	setSystem(t, l, zlimit.PerSecond("rpm", 60))
 	c.sleep(100 * time.Millisecond)
-	told, err := l.TimeUntil(t.Context(), ask(Amounts{"rpm": 60}))
+	told, err := l.TimeUntil(t.Context(), ask(zlimit.Amounts{"rpm": 60}))
 	if err != nil || told <= 0 {
 		t.Fatalf("TimeUntil() = %v, %v, want a wait", told, err)
 	}
 	c.sleep(told)
-	acquire(t, l, ask(Amounts{"rpm": 60}))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 60}))
 }
 
 // TestOwnersThatChanged gives an entity a parent, which a process learns as it finds the item with other limits: the
@@ -278,19 +279,19 @@ func TestTimeUntilBringsInLine(t *testing.T) {
 func TestOwnersThatChanged(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)
-	l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
 	putEntity(t, other, "key-1", "")
-	setSystem(t, l, PerDay("rpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	if err := other.Entities.Delete(t.Context(), "key-1"); err != nil {
 		t.Fatal(err)
 	}
 	putEntity(t, other, "key-1", "team")
 	c.sleep(2 * time.Second)
-	r := ask(Amounts{"rpd": 2})
-	r.Limits = []Limit{PerDay("rpd", 200)}
-	acquire(t, newLimiter(t, s, WithClock(c.now)), r)
-	acquire(t, l, ask(Amounts{"rpd": 5}))
+	r := ask(zlimit.Amounts{"rpd": 2})
+	r.Limits = []zlimit.Limit{zlimit.PerDay("rpd", 200)}
+	acquire(t, newLimiter(t, s, zlimit.WithClock(c.now)), r)
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 5}))
 	if _, consumed := left(t, l, "team", "rpd"); consumed != 7_000 {
 		t.Errorf("the parent counts %d, want 7000", consumed)
 	}

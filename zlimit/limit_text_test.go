@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -10,16 +10,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestLimitText(t *testing.T) {
-	for text, want := range map[string]Limit{
-		"rpm=60/min":         PerMinute("rpm", 60),
+	for text, want := range map[string]zlimit.Limit{
+		"rpm=60/min":         zlimit.PerMinute("rpm", 60),
 		"tpm=10000:4000/30s": {"tpm", 10_000, 4_000, 30 * time.Second},
 		"a=1/1ms":            {"a", 1, 1, time.Millisecond},
-		"rpd=5:3/d":          PerDay("rpd", 3, Burst(5)),
+		"rpd=5:3/d":          zlimit.PerDay("rpd", 3, zlimit.Burst(5)),
 	} {
-		var got Limit
+		var got zlimit.Limit
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
 			t.Errorf("UnmarshalText(%q) = %v, %v, want %v", text, got, err, want)
 		}
@@ -27,10 +29,10 @@ func TestLimitText(t *testing.T) {
 			t.Errorf("MarshalText() = %q, %v, and String() = %q, want %q", back, err, got, text)
 		}
 	}
-	var asFlag Limit
+	var asFlag zlimit.Limit
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
-	flags.TextVar(&asFlag, "limit", PerDay("a", 1), "")
-	if err := flags.Parse([]string{"-limit", "rpm=60/m"}); err != nil || asFlag != PerMinute("rpm", 60) {
+	flags.TextVar(&asFlag, "limit", zlimit.PerDay("a", 1), "")
+	if err := flags.Parse([]string{"-limit", "rpm=60/m"}); err != nil || asFlag != zlimit.PerMinute("rpm", 60) {
 		t.Errorf("a flag = %v, %v", asFlag, err)
 	}
 	for text, field := range map[string]string{
@@ -40,14 +42,14 @@ func TestLimitText(t *testing.T) {
 		"wcu=60/m":   "limit name",
 		"a b=60/min": "limit name",
 	} {
-		kept := PerDay("kept", 1)
-		var invalid *ValidationError
-		if err := kept.UnmarshalText([]byte(text)); !errors.As(err, &invalid) || invalid.Field != field || kept != PerDay("kept", 1) {
+		kept := zlimit.PerDay("kept", 1)
+		var invalid *zlimit.ValidationError
+		if err := kept.UnmarshalText([]byte(text)); !errors.As(err, &invalid) || invalid.Field != field || kept != zlimit.PerDay("kept", 1) {
 			t.Errorf("UnmarshalText(%q) = %v, %v, want a ValidationError of %s", text, kept, err, field)
 		}
 	}
-	for _, bad := range []Limit{{}, {"a", 0, 1, time.Second}, {"a", 1, 1, time.Microsecond}, {"a", 1, -1, time.Second}} {
-		var invalid *ValidationError
+	for _, bad := range []zlimit.Limit{{}, {"a", 0, 1, time.Second}, {"a", 1, 1, time.Microsecond}, {"a", 1, -1, time.Second}} {
+		var invalid *zlimit.ValidationError
 		if text, err := bad.MarshalText(); !errors.As(err, &invalid) {
 			t.Errorf("MarshalText() of %+v = %q, %v, want a ValidationError", bad, text, err)
 		}
@@ -55,13 +57,13 @@ func TestLimitText(t *testing.T) {
 }
 
 func TestLimitAsJSON(t *testing.T) {
-	for text, want := range map[string]Limit{
-		`{"name":"rpm","capacity":60,"refill_amount":60,"refill_period_seconds":60}`:     PerMinute("rpm", 60),
+	for text, want := range map[string]zlimit.Limit{
+		`{"name":"rpm","capacity":60,"refill_amount":60,"refill_period_seconds":60}`:     zlimit.PerMinute("rpm", 60),
 		`{"name":"tpm","capacity":10,"refill_amount":4,"refill_period_seconds":1.5}`:     {"tpm", 10, 4, 1500 * time.Millisecond},
 		`{"name":"a","capacity":1,"refill_amount":1,"refill_period_seconds":0.001}`:      {"a", 1, 1, time.Millisecond},
 		`{"name":"a","capacity":1,"refill_amount":1,"refill_period_seconds":9000000000}`: {"a", 1, 1, 9_000_000_000 * time.Second},
 	} {
-		var got Limit
+		var got zlimit.Limit
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
 			t.Errorf("Unmarshal(%s) = %v, %v, want %v", text, got, err, want)
 		}
@@ -69,9 +71,9 @@ func TestLimitAsJSON(t *testing.T) {
 			t.Errorf("Marshal() = %s, %v, want %s", back, err, text)
 		}
 	}
-	var limits []Limit
+	var limits []zlimit.Limit
 	err := json.Unmarshal([]byte(`["rpm=60/m", {"name":"tpm","capacity":5,"refill_period_seconds":60}, null]`), &limits)
-	if diff := cmp.Diff([]Limit{PerMinute("rpm", 60), PerMinute("tpm", 5), {}}, limits); err != nil || diff != "" {
+	if diff := cmp.Diff([]zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 5), {}}, limits); err != nil || diff != "" {
 		t.Errorf("Unmarshal() of a list = %v (-want +got):\n%s", err, diff)
 	}
 	for _, text := range []string{
@@ -80,9 +82,9 @@ func TestLimitAsJSON(t *testing.T) {
 		`{"name":"a","capacity":1.5,"refill_period_seconds":1}`, `{"name":"a","capacity":1,"refil_amount":2,"refill_period_seconds":1}`,
 		`{"name":"a","capacity":1,"refill_period_seconds":"x"}`,
 	} {
-		kept := PerDay("kept", 1)
-		var invalid *ValidationError
-		if err := json.Unmarshal([]byte(text), &kept); !errors.As(err, &invalid) || kept != PerDay("kept", 1) {
+		kept := zlimit.PerDay("kept", 1)
+		var invalid *zlimit.ValidationError
+		if err := json.Unmarshal([]byte(text), &kept); !errors.As(err, &invalid) || kept != zlimit.PerDay("kept", 1) {
 			t.Errorf("Unmarshal(%s) = %v, %v, want a ValidationError", text, kept, err)
 		}
 	}
@@ -91,15 +93,15 @@ func TestLimitAsJSON(t *testing.T) {
 // TestLimitAsEventsHaveIt reads the limits of an audit event as limits.
 func TestLimitAsEventsHaveIt(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
-	want := []Limit{PerDay("rpd", 5, Burst(9)), PerMinute("rpm", 60)}
+	want := []zlimit.Limit{zlimit.PerDay("rpd", 5, zlimit.Burst(9)), zlimit.PerMinute("rpm", 60)}
 	if err := l.Limits.SetResource(context.Background(), "gpt-4", want); err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(events(t, l, AuditResource("gpt-4"), AuditQuery{})[0].Details["limits"])
+	text, err := json.Marshal(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})[0].Details["limits"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []Limit
+	var got []zlimit.Limit
 	err = json.Unmarshal(text, &got)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("the limits of an event are %s: %v (-want +got):\n%s", text, err, diff)

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -15,64 +15,69 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestLevels(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		limitsOf := func(n int64) []Limit { return []Limit{PerDay("rpd", n, Burst(2*n)), PerMinute("rpm", n)} }
-		check := func(n int64, source Source) {
+		limitsOf := func(n int64) []zlimit.Limit {
+			return []zlimit.Limit{zlimit.PerDay("rpd", n, zlimit.Burst(2*n)), zlimit.PerMinute("rpm", n)}
+		}
+		check := func(n int64, source zlimit.Source) {
 			t.Helper()
 			got, err := l.Limits.Resolve(ctx, "key-1", "gpt-4")
 			if n == 0 {
-				if !errors.Is(err, ErrNoLimits) {
+				if !errors.Is(err, zlimit.ErrNoLimits) {
 					t.Fatalf("Resolve() = %v, %v, want ErrNoLimits", got, err)
 				}
 				return
 			}
-			want := Resolved{Limits: limitsOf(n), Source: source, OnUnavailable: Allow}
+			want := zlimit.Resolved{Limits: limitsOf(n), Source: source, OnUnavailable: zlimit.Allow}
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Fatalf("Resolve() = %v (-want +got):\n%s", err, diff)
 			}
 		}
 		check(0, "")
-		if _, err := l.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, ErrNoLimits) {
+		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrNoLimits) {
 			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
 		}
 		empty, err := l.Limits.System(ctx)
-		if diff := cmp.Diff(SystemConfig{Limits: []Limit{}}, empty); err != nil || diff != "" {
+		if diff := cmp.Diff(zlimit.SystemConfig{Limits: []zlimit.Limit{}}, empty); err != nil || diff != "" {
 			t.Errorf("System() = %v (-want +got):\n%s", err, diff)
 		}
 		for n, step := range []struct {
-			set    func(limits []Limit) error
-			get    func() ([]Limit, error)
-			source Source
+			set    func(limits []zlimit.Limit) error
+			get    func() ([]zlimit.Limit, error)
+			source zlimit.Source
 		}{
 			{
-				func(limits []Limit) error {
-					return l.Limits.SetSystem(ctx, SystemConfig{Limits: limits, OnUnavailable: Allow})
+				func(limits []zlimit.Limit) error {
+					return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits, OnUnavailable: zlimit.Allow})
 				},
-				func() ([]Limit, error) { c, err := l.Limits.System(ctx); return c.Limits, err },
-				SourceSystem,
+				func() ([]zlimit.Limit, error) { c, err := l.Limits.System(ctx); return c.Limits, err },
+				zlimit.SourceSystem,
 			},
 			{
-				func(limits []Limit) error { return l.Limits.SetResource(ctx, "gpt-4", limits) },
-				func() ([]Limit, error) { return l.Limits.Resource(ctx, "gpt-4") },
-				SourceResource,
+				func(limits []zlimit.Limit) error { return l.Limits.SetResource(ctx, "gpt-4", limits) },
+				func() ([]zlimit.Limit, error) { return l.Limits.Resource(ctx, "gpt-4") },
+				zlimit.SourceResource,
 			},
 			{
-				func(limits []Limit) error { return l.Limits.SetEntity(ctx, "key-1", DefaultResource, limits) },
-				func() ([]Limit, error) { return l.Limits.Entity(ctx, "key-1", DefaultResource) },
-				SourceEntityDefault,
+				func(limits []zlimit.Limit) error {
+					return l.Limits.SetEntity(ctx, "key-1", zlimit.DefaultResource, limits)
+				},
+				func() ([]zlimit.Limit, error) { return l.Limits.Entity(ctx, "key-1", zlimit.DefaultResource) },
+				zlimit.SourceEntityDefault,
 			},
 			{
-				func(limits []Limit) error { return l.Limits.SetEntity(ctx, "key-1", "gpt-4", limits) },
-				func() ([]Limit, error) { return l.Limits.Entity(ctx, "key-1", "gpt-4") },
-				SourceEntity,
+				func(limits []zlimit.Limit) error { return l.Limits.SetEntity(ctx, "key-1", "gpt-4", limits) },
+				func() ([]zlimit.Limit, error) { return l.Limits.Entity(ctx, "key-1", "gpt-4") },
+				zlimit.SourceEntity,
 			},
 		} {
-			for _, limits := range [][]Limit{limitsOf(9), limitsOf(int64(n + 1))} { // set, and set again
+			for _, limits := range [][]zlimit.Limit{limitsOf(9), limitsOf(int64(n + 1))} { // set, and set again
 				if err := step.set(limits); err != nil {
 					t.Fatalf("set %s = %v", step.source, err)
 				}
@@ -87,13 +92,13 @@ func TestLevels(t *testing.T) {
 		checkNames(t, "EntitiesWith", l.Limits.EntitiesWith(ctx, "gpt-4"), "key-1")
 		for n, remove := range []func() error{
 			func() error { return l.Limits.DeleteEntity(ctx, "key-1", "gpt-4") },
-			func() error { return l.Limits.DeleteEntity(ctx, "key-1", DefaultResource) },
+			func() error { return l.Limits.DeleteEntity(ctx, "key-1", zlimit.DefaultResource) },
 			func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
 		} {
 			if err := errors.Join(remove(), remove()); err != nil {
 				t.Errorf("deleting, and deleting again = %v", err)
 			}
-			check(int64(3-n), []Source{SourceEntityDefault, SourceResource, SourceSystem}[n])
+			check(int64(3-n), []zlimit.Source{zlimit.SourceEntityDefault, zlimit.SourceResource, zlimit.SourceSystem}[n])
 		}
 		if err := l.Limits.DeleteSystem(ctx); err != nil {
 			t.Errorf("DeleteSystem() = %v", err)
@@ -128,7 +133,7 @@ func TestManyEntitiesWithLimits(t *testing.T) {
 	for i := range 300 {
 		entity := fmt.Sprintf("key-%03d", i)
 		want = append(want, entity)
-		if err := l.Limits.SetEntity(context.Background(), entity, "gpt-4", []Limit{PerDay("rpd", 1)}); err != nil {
+		if err := l.Limits.SetEntity(context.Background(), entity, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -147,19 +152,19 @@ func TestLimitsValidation(t *testing.T) {
 	for name, err := range map[string]error{
 		"no limits for a resource":        l.Limits.SetResource(ctx, "gpt-4", nil),
 		"no limits for an entity":         l.Limits.SetEntity(ctx, "key-1", "gpt-4", nil),
-		"a period of milliseconds":        l.Limits.SetResource(ctx, "gpt-4", []Limit{{"rpm", 1, 1, 1500 * time.Millisecond}}),
-		"a capacity of nothing":           l.Limits.SetResource(ctx, "gpt-4", []Limit{PerMinute("rpm", 1, Burst(0))}),
-		"a rate of nothing":               l.Limits.SetResource(ctx, "gpt-4", []Limit{PerMinute("rpm", 0)}),
-		"a capacity that overflows":       l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", maxTokens+1)}}),
-		"the reserved limit":              l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("wcu", 1)}}),
-		"a limit named like an attribute": l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("window", 1)}}),
-		"a limit twice":                   l.Limits.SetSystem(ctx, SystemConfig{Limits: []Limit{PerMinute("rpm", 1), PerDay("rpm", 1)}}),
-		"too many limits":                 l.Limits.SetSystem(ctx, SystemConfig{Limits: make([]Limit, maxLimits+1)}),
-		"a policy that does not exist":    l.Limits.SetSystem(ctx, SystemConfig{OnUnavailable: 7}),
+		"a period of milliseconds":        l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{{"rpm", 1, 1, 1500 * time.Millisecond}}),
+		"a capacity of nothing":           l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 1, zlimit.Burst(0))}),
+		"a rate of nothing":               l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 0)}),
+		"a capacity that overflows":       l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", zlimit.MaxTokens+1)}}),
+		"the reserved limit":              l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("wcu", 1)}}),
+		"a limit named like an attribute": l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("window", 1)}}),
+		"a limit twice":                   l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1), zlimit.PerDay("rpm", 1)}}),
+		"too many limits":                 l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: make([]zlimit.Limit, zlimit.MaxLimits+1)}),
+		"a policy that does not exist":    l.Limits.SetSystem(ctx, zlimit.SystemConfig{OnUnavailable: 7}),
 		"a bad resource":                  l.Limits.DeleteResource(ctx, "#"),
 		"a bad entity":                    l.Limits.DeleteEntity(ctx, "", "gpt-4"),
 	} {
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if !errors.As(err, &invalid) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
@@ -172,19 +177,19 @@ func TestLimitsValidation(t *testing.T) {
 // TestLimitChangesReachBuckets changes limits through one limiter and looks through another, within and past its config
 // TTL (I8).
 func TestLimitChangesReachBuckets(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l, other := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
-		setSystem(t, l, PerDay("rpm", 100))
-		acquire(t, l, ask(Amounts{"rpm": 10}))
-		acquire(t, other, ask(Amounts{"rpm": 10}))
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerDay("rpm", 100))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
+		acquire(t, other, ask(zlimit.Amounts{"rpm": 10}))
 		if got := item(t, l).Get("ttl"); got.Kind() != expr.KindN {
 			t.Error("a bucket with default limits has no time of expiry")
 		}
 
-		setSystem(t, other, PerDay("rpm", 50), PerDay("tpm", 1000))
-		acquire(t, other, ask(Amounts{"rpm": 1, "tpm": 100})) // at once where it was changed
+		setSystem(t, other, zlimit.PerDay("rpm", 50), zlimit.PerDay("tpm", 1000))
+		acquire(t, other, ask(zlimit.Amounts{"rpm": 1, "tpm": 100})) // at once where it was changed
 		if got := limit(t, l, "rpm"); got.Tokens != 49_000 || got.Capacity != 50_000 || got.Consumed != 21_000 {
 			t.Errorf("rpm = %+v, want 49000 of 50000, 21000 consumed", got)
 		}
@@ -193,19 +198,19 @@ func TestLimitChangesReachBuckets(t *testing.T) {
 		}
 
 		c.sleep(time.Minute)
-		acquire(t, l, ask(Amounts{"tpm": 100})) // the other one has seen it by now
+		acquire(t, l, ask(zlimit.Amounts{"tpm": 100})) // the other one has seen it by now
 		if got := limit(t, l, "tpm"); got.Consumed != 200_000 {
 			t.Errorf("tpm = %+v, want 200000 consumed", got)
 		}
 
-		if err := other.Limits.SetEntity(ctx, "key-1", "gpt-4", []Limit{PerDay("tpm", 2000)}); err != nil {
+		if err := other.Limits.SetEntity(ctx, "key-1", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpm", 2000)}); err != nil {
 			t.Fatal(err)
 		}
-		acquire(t, other, ask(Amounts{"tpm": 1}))
+		acquire(t, other, ask(zlimit.Amounts{"tpm": 1}))
 		if got := item(t, l); got.Get("b_rpm_tk").Kind() != expr.KindNone || got.Get("ttl").Kind() != expr.KindNone {
 			t.Errorf("the item %v still has rpm, or expires", got)
 		}
-		if _, err := other.Acquire(ctx, ask(Amounts{"rpm": 1})); err == nil {
+		if _, err := other.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); err == nil {
 			t.Error("a limit that was removed is still there")
 		}
 	})
@@ -215,13 +220,13 @@ func TestLimitChangesReachBuckets(t *testing.T) {
 func TestOldMemoryDoesNotTurnAChangeBack(t *testing.T) {
 	s := newMemory(t)
 	c := newClock()
-	l, old := newLimiter(t, s, WithClock(c.now)), newLimiter(t, s, WithClock(c.now))
-	setSystem(t, l, PerDay("rpm", 100))
-	acquire(t, old, ask(Amounts{"rpm": 1}))
+	l, old := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpm", 100))
+	acquire(t, old, ask(zlimit.Amounts{"rpm": 1}))
 	c.sleep(2 * time.Second)
-	setSystem(t, l, PerDay("rpm", 10))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
-	acquire(t, old, ask(Amounts{"rpm": 1}))
+	setSystem(t, l, zlimit.PerDay("rpm", 10))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+	acquire(t, old, ask(zlimit.Amounts{"rpm": 1}))
 	if got := limit(t, l, "rpm"); got.Capacity != 10_000 || got.Tokens != 8_000 {
 		t.Errorf("rpm = %+v, want 8000 of 10000", got)
 	}
@@ -231,15 +236,15 @@ func TestConfigCache(t *testing.T) {
 	s, faults := newTable(t)
 	ctx := context.Background()
 	c := newClock()
-	l := newLimiter(t, s, WithClock(c.now), WithConfigTTL(10*time.Second))
-	setSystem(t, l, PerDay("rpm", 1000))
+	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(10*time.Second))
+	setSystem(t, l, zlimit.PerDay("rpm", 1000))
 	enginetest.CatchUp()
 	l.Limits.InvalidateAll()
 
 	faults.Reset()
 	var group sync.WaitGroup
 	for range 32 {
-		group.Go(func() { acquire(t, l, ask(Amounts{"rpm": 1})) })
+		group.Go(func() { acquire(t, l, ask(zlimit.Amounts{"rpm": 1})) })
 	}
 	group.Wait()
 	if got := faults.Calls("BatchGetItem"); got != 1 {
@@ -249,7 +254,7 @@ func TestConfigCache(t *testing.T) {
 	reads := func(elapsed time.Duration) int {
 		c.sleep(elapsed)
 		faults.Reset()
-		acquire(t, l, ask(Amounts{"rpm": 1}))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); { // a refresh is in the background
 			if elapsed < 8*time.Second || l.LimitsReadAt("key-1", "gpt-4").Equal(c.now()) {
 				break
@@ -270,12 +275,12 @@ func TestConfigCache(t *testing.T) {
 		t.Errorf("CacheStats() = %+v", stats)
 	}
 
-	off := newLimiter(t, s, WithClock(c.now), WithConfigTTL(0))
-	acquire(t, off, ask(Amounts{"rpm": 1}))
-	if err := l.Limits.SetResource(ctx, "gpt-4", []Limit{PerDay("rpm", 5)}); err != nil {
+	off := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
+	acquire(t, off, ask(zlimit.Amounts{"rpm": 1}))
+	if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpm", 5)}); err != nil {
 		t.Fatal(err)
 	}
-	acquire(t, off, ask(Amounts{"rpm": 1}))
+	acquire(t, off, ask(zlimit.Amounts{"rpm": 1}))
 	if got := limit(t, l, "rpm").Capacity; got != 5000 {
 		t.Errorf("without a cache the capacity is %d after the change, want 5000", got)
 	}
@@ -284,16 +289,16 @@ func TestConfigCache(t *testing.T) {
 // TestTablesOfOthers reads what other implementations of the layout write: burst limits, and attributes that zlimit does
 // not know, which survive its writes.
 func TestTablesOfOthers(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
 		write := func(w store.Write) {
 			t.Helper()
-			if _, err := l.store.Write(ctx, w); err != nil {
+			if _, err := l.Calls().Write(ctx, w); err != nil {
 				t.Fatal(err)
 			}
 		}
-		config := layout.ResourceConfigKey{NS: l.ns, Resource: "gpt-4"}
+		config := layout.ResourceConfigKey{NS: l.NS(), Resource: "gpt-4"}
 		number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
 		write(store.Write{Kind: store.Put, Key: config.Key(), Item: expr.Item{
 			{Name: "resource", Value: expr.S("gpt-4")},
@@ -301,14 +306,14 @@ func TestTablesOfOthers(t *testing.T) {
 			number("l_my_limit_ra", 100), number("l_my_limit_rp", 60), number("config_version", 7),
 			{Name: "note", Value: expr.S("keep me")},
 		}})
-		want := []Limit{PerMinute("my_limit", 100, Burst(150))}
+		want := []zlimit.Limit{zlimit.PerMinute("my_limit", 100, zlimit.Burst(150))}
 		if got, err := l.Limits.Resource(ctx, "gpt-4"); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("Resource() = %v, %v, want %v", got, err, want)
 		}
 		if err := l.Limits.SetResource(ctx, "gpt-4", want); err != nil {
 			t.Fatal(err)
 		}
-		items, err := l.store.Read(ctx, []store.Key{config.Key()}, true)
+		items, err := l.Calls().Read(ctx, []store.Key{config.Key()}, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,14 +322,14 @@ func TestTablesOfOthers(t *testing.T) {
 			t.Errorf("the config is now %v", got)
 		}
 
-		r := ask(Amounts{"my_limit": 1})
+		r := ask(zlimit.Amounts{"my_limit": 1})
 		acquire(t, l, r)
 		update := item(t, l).Clone()
 		update.Set("note", expr.S("keep me"))
 		update.Remove(store.PK)
 		update.Remove(store.SK)
-		write(store.Write{Kind: store.Put, Key: layout.BucketKey{NS: l.ns, Entity: r.Entity, Resource: r.Resource}.Key(), Item: update})
-		acquire(t, newLimiter(t, s, WithFreshness(0)), r)
+		write(store.Write{Kind: store.Put, Key: layout.BucketKey{NS: l.NS(), Entity: r.Entity, Resource: r.Resource}.Key(), Item: update})
+		acquire(t, newLimiter(t, s, zlimit.WithFreshness(0)), r)
 		if got := item(t, l); got.Get("note").Text() != "keep me" || !got.Get("b_my_limit_tc").Equal(expr.N(2000)) {
 			t.Errorf("the bucket is now %v", got)
 		}
@@ -336,18 +341,18 @@ func TestTablesOfOthers(t *testing.T) {
 func TestExpiredBucketsGo(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	l := newLimiter(t, newMemory(t), WithClock(c.now), WithBucketTTL(1))
-	setSystem(t, l, PerSecond("rpm", 1))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithBucketTTL(1))
+	setSystem(t, l, zlimit.PerSecond("rpm", 1))
 	var keys []store.Key
 	for i := range 300 {
-		r := Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: Amounts{"rpm": 1}}
+		r := zlimit.Request{Entity: fmt.Sprintf("key-%d", i), Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}
 		acquire(t, l, r)
-		keys = append(keys, layout.BucketKey{NS: l.ns, Entity: r.Entity, Resource: r.Resource}.Key())
+		keys = append(keys, layout.BucketKey{NS: l.NS(), Entity: r.Entity, Resource: r.Resource}.Key())
 		c.sleep(100 * time.Millisecond)
 	}
 	kept := 0
 	for page := range slices.Chunk(keys, 100) {
-		items, err := l.store.Read(ctx, page, true)
+		items, err := l.Calls().Read(ctx, page, true)
 		if err != nil {
 			t.Fatal(err)
 		}

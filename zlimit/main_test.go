@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
 )
 
@@ -51,10 +52,10 @@ func (c *clock) now() time.Time { return time.UnixMilli(c.ms.Load()).UTC() }
 func (c *clock) sleep(d time.Duration) { c.ms.Add(d.Milliseconds()) }
 
 // forEachStore runs a test on every kind of store.
-func forEachStore(t *testing.T, test func(t *testing.T, s Store)) {
+func forEachStore(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, newMemory(t)) })
 	t.Run("file", func(t *testing.T) {
-		s, err := SQLite(filepath.Join(t.TempDir(), "zlimit.db"))
+		s, err := zlimit.SQLite(filepath.Join(t.TempDir(), "zlimit.db"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,16 +68,16 @@ func forEachStore(t *testing.T, test func(t *testing.T, s Store)) {
 	})
 }
 
-func closeStore(t *testing.T, s Store) {
+func closeStore(t *testing.T, s zlimit.Store) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Errorf("Close() = %v", err)
 	}
 }
 
-func newMemory(tb testing.TB) Store {
+func newMemory(tb testing.TB) zlimit.Store {
 	tb.Helper()
-	s, err := Memory()
+	s, err := zlimit.Memory()
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -90,23 +91,23 @@ func newMemory(tb testing.TB) Store {
 
 // newTable returns a store on a new table of the engine, without a stream, which slows the engine down, and the faulty
 // network between them. Every reply tells what it cost.
-func newTable(tb testing.TB) (Store, *enginetest.Faults) {
+func newTable(tb testing.TB) (zlimit.Store, *enginetest.Faults) {
 	tb.Helper()
 	engine := enginetest.Start(tb)
 	faults := enginetest.NewFaults(engine.Transport())
-	return Store{impl: dynamo.New(engine.Client(faults.Attach), engine.Table(tb), layout.Table, withoutStream, dynamo.ConsumedCapacity())}, faults
+	return zlimit.StoreOn(dynamo.New(engine.Client(faults.Attach), engine.Table(tb), layout.Table, withoutStream, dynamo.ConsumedCapacity())), faults
 }
 
 func withoutStream(table string) *dynamodb.CreateTableInput {
-	input := CreateTableInput(table)
+	input := zlimit.CreateTableInput(table)
 	input.StreamSpecification = nil
 	return input
 }
 
 // newLimiter returns a limiter on a store that is set up.
-func newLimiter(tb testing.TB, s Store, opts ...Option) *RateLimiter {
+func newLimiter(tb testing.TB, s zlimit.Store, opts ...zlimit.Option) *zlimit.RateLimiter {
 	tb.Helper()
-	l, err := New(context.Background(), s, append([]Option{WithSetup()}, opts...)...)
+	l, err := zlimit.New(context.Background(), s, append([]zlimit.Option{zlimit.WithSetup()}, opts...)...)
 	if err != nil {
 		tb.Fatalf("New() = %v", err)
 	}
@@ -119,19 +120,19 @@ func newLimiter(tb testing.TB, s Store, opts ...Option) *RateLimiter {
 }
 
 // setSystem makes limits those of last resort.
-func setSystem(tb testing.TB, l *RateLimiter, limits ...Limit) {
+func setSystem(tb testing.TB, l *zlimit.RateLimiter, limits ...zlimit.Limit) {
 	tb.Helper()
-	if err := l.Limits.SetSystem(context.Background(), SystemConfig{Limits: limits}); err != nil {
+	if err := l.Limits.SetSystem(context.Background(), zlimit.SystemConfig{Limits: limits}); err != nil {
 		tb.Fatalf("SetSystem() = %v", err)
 	}
 }
 
 // ask is a request of the usual entity and resource.
-func ask(consume Consumption) Request {
-	return Request{Entity: "key-1", Resource: "gpt-4", Consume: consume}
+func ask(consume zlimit.Consumption) zlimit.Request {
+	return zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: consume}
 }
 
-func acquire(tb testing.TB, l *RateLimiter, r Request) *Lease {
+func acquire(tb testing.TB, l *zlimit.RateLimiter, r zlimit.Request) *zlimit.Lease {
 	tb.Helper()
 	lease, err := l.Acquire(context.Background(), r)
 	if err != nil {
@@ -140,10 +141,10 @@ func acquire(tb testing.TB, l *RateLimiter, r Request) *Lease {
 	return lease
 }
 
-func reject(tb testing.TB, l *RateLimiter, r Request) *ExceededError {
+func reject(tb testing.TB, l *zlimit.RateLimiter, r zlimit.Request) *zlimit.ExceededError {
 	tb.Helper()
 	_, err := l.Acquire(context.Background(), r)
-	var exceeded *ExceededError
+	var exceeded *zlimit.ExceededError
 	if !errors.As(err, &exceeded) {
 		tb.Fatalf("Acquire(%v) = %v, want an ExceededError", r.Consume, err)
 	}
@@ -151,11 +152,11 @@ func reject(tb testing.TB, l *RateLimiter, r Request) *ExceededError {
 }
 
 // burst acquires one token of rpm that many times and returns how many were admitted.
-func burst(tb testing.TB, l *RateLimiter, times int) (admitted int) {
+func burst(tb testing.TB, l *zlimit.RateLimiter, times int) (admitted int) {
 	tb.Helper()
 	for range times {
-		_, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
-		var exceeded *ExceededError
+		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
+		var exceeded *zlimit.ExceededError
 		switch {
 		case err == nil:
 			admitted++
@@ -167,10 +168,10 @@ func burst(tb testing.TB, l *RateLimiter, times int) (admitted int) {
 }
 
 // item returns the item of the usual bucket, nil when there is none.
-func item(tb testing.TB, l *RateLimiter) expr.Item {
+func item(tb testing.TB, l *zlimit.RateLimiter) expr.Item {
 	tb.Helper()
-	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4"}.Key()
-	items, err := l.store.Read(context.Background(), []store.Key{key}, true)
+	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
+	items, err := l.Calls().Read(context.Background(), []store.Key{key}, true)
 	if err != nil {
 		tb.Fatalf("Read() = %v", err)
 	}
@@ -178,7 +179,7 @@ func item(tb testing.TB, l *RateLimiter) expr.Item {
 }
 
 // limit returns a limit of the usual bucket as it is stored.
-func limit(tb testing.TB, l *RateLimiter, name string) bucket.Limit {
+func limit(tb testing.TB, l *zlimit.RateLimiter, name string) bucket.Limit {
 	tb.Helper()
 	item, err := layout.DecodeBucket(item(tb, l))
 	if err != nil {
@@ -192,7 +193,7 @@ func limit(tb testing.TB, l *RateLimiter, name string) bucket.Limit {
 }
 
 // available returns what a limit of the usual bucket has.
-func available(tb testing.TB, l *RateLimiter, name string) int64 {
+func available(tb testing.TB, l *zlimit.RateLimiter, name string) int64 {
 	tb.Helper()
 	statuses, err := l.Available(context.Background(), "key-1", "gpt-4")
 	if err != nil {
@@ -210,15 +211,15 @@ func newDSN(t *testing.T) string {
 	t.Helper()
 	engine := enginetest.Start(t)
 	table := engine.Table(t)
-	newLimiter(t, Store{impl: dynamo.New(engine.Client(), table, layout.Table, withoutStream)})
+	newLimiter(t, zlimit.StoreOn(dynamo.New(engine.Client(), table, layout.Table, withoutStream)))
 	return "dynamodb:" + table + "?region=us-east-1&endpoint=" + engine.Endpoint()
 }
 
 // drop deletes the usual bucket, as its time of expiry does.
-func drop(tb testing.TB, l *RateLimiter) {
+func drop(tb testing.TB, l *zlimit.RateLimiter) {
 	tb.Helper()
-	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4"}.Key()
-	if _, err := l.store.Write(context.Background(), store.Write{Kind: store.Delete, Key: key}); err != nil {
+	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
+	if _, err := l.Calls().Write(context.Background(), store.Write{Kind: store.Delete, Key: key}); err != nil {
 		tb.Fatalf("Write() = %v", err)
 	}
 }

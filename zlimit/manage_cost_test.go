@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestCostsOfManagement measures the calls and capacity units that the comments of the services state.
@@ -15,7 +16,7 @@ func TestCostsOfManagement(t *testing.T) {
 	}
 	ctx := context.Background()
 	s, faults := newTable(t)
-	l := newLimiter(t, s, WithClock(newClock().now))
+	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
 	measure := func(name string, calls int, read, write, index float64, do func() error) {
 		t.Helper()
 		faults.Reset()
@@ -29,49 +30,49 @@ func TestCostsOfManagement(t *testing.T) {
 				name, faults.Calls(""), used.Read, used.Table.Write, indexed, calls, read, write, index)
 		}
 	}
-	limits := []Limit{PerMinute("rpm", 10), PerMinute("tpm", 1000)}
-	limiter := func(_ *RateLimiter, err error) error { return err }
-	entity := func(_ Entity, err error) error { return err }
-	namespace := func(_ Namespace, err error) error { return err }
+	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000)}
+	limiter := func(_ *zlimit.RateLimiter, err error) error { return err }
+	entity := func(_ zlimit.Entity, err error) error { return err }
+	namespace := func(_ zlimit.Namespace, err error) error { return err }
 
-	measure("New", 1, 2, 0, 0, func() error { return limiter(New(ctx, s)) })
-	measure("Namespace", 1, 2, 0, 0, func() error { return limiter(l.Namespace(ctx, DefaultNamespace)) })
+	measure("New", 1, 2, 0, 0, func() error { return limiter(zlimit.New(ctx, s)) })
+	measure("Namespace", 1, 2, 0, 0, func() error { return limiter(l.Namespace(ctx, zlimit.DefaultNamespace)) })
 	measure("Setup again", 3, 2, 0, 0, func() error { return l.Setup(ctx) })
 
-	measure("Create, the first change of a process", 2, 1, 4, 2, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "p"})) })
-	measure("Create", 1, 0, 4, 2, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "q"})) })
-	measure("Create, with a parent", 2, 1, 8, 4, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "c", ParentID: "p"})) })
-	measure("Create, with a grandparent", 3, 2, 8, 4+1, func() error { return entity(l.Entities.Create(ctx, Entity{ID: "g", ParentID: "c"})) })
+	measure("Create, the first change of a process", 2, 1, 4, 2, func() error { return entity(l.Entities.Create(ctx, zlimit.Entity{ID: "p"})) })
+	measure("Create", 1, 0, 4, 2, func() error { return entity(l.Entities.Create(ctx, zlimit.Entity{ID: "q"})) })
+	measure("Create, with a parent", 2, 1, 8, 4, func() error { return entity(l.Entities.Create(ctx, zlimit.Entity{ID: "c", ParentID: "p"})) })
+	measure("Create, with a grandparent", 3, 2, 8, 4+1, func() error { return entity(l.Entities.Create(ctx, zlimit.Entity{ID: "g", ParentID: "c"})) })
 	measure("Get", 1, 1, 0, 0, func() error { return entity(l.Entities.Get(ctx, "p")) })
-	measure("Update", 2, 1, 4, 1, func() error { return entity(l.Entities.Update(ctx, Entity{ID: "p", Name: "P"})) })
-	measure("Update of a child", 2, 1, 4, 1+1, func() error { return entity(l.Entities.Update(ctx, Entity{ID: "c", ParentID: "p", Name: "C"})) })
-	measure("Update to the same", 1, 1, 0, 0, func() error { return entity(l.Entities.Update(ctx, Entity{ID: "p", Name: "P", Version: 1})) })
-	measure("Ensure", 1, 1, 0, 0, func() error { return entity(l.Entities.Ensure(ctx, Entity{ID: "p"})) })
-	measure("List", 2, 0.5+4*0.5, 0, 0, func() error { return endOf(l.Entities.List(ctx, EntityQuery{})) })
+	measure("Update", 2, 1, 4, 1, func() error { return entity(l.Entities.Update(ctx, zlimit.Entity{ID: "p", Name: "P"})) })
+	measure("Update of a child", 2, 1, 4, 1+1, func() error { return entity(l.Entities.Update(ctx, zlimit.Entity{ID: "c", ParentID: "p", Name: "C"})) })
+	measure("Update to the same", 1, 1, 0, 0, func() error { return entity(l.Entities.Update(ctx, zlimit.Entity{ID: "p", Name: "P", Version: 1})) })
+	measure("Ensure", 1, 1, 0, 0, func() error { return entity(l.Entities.Ensure(ctx, zlimit.Entity{ID: "p"})) })
+	measure("List", 2, 0.5+4*0.5, 0, 0, func() error { return endOf(l.Entities.List(ctx, zlimit.EntityQuery{})) })
 	measure("Children", 1, 0.5, 0, 0, func() error { return endOf(l.Entities.Children(ctx, "p")) })
 	measure("Buckets of none", 1, 0.5, 0, 0, func() error { return endOf(l.Entities.Buckets(ctx, "p")) })
 
-	measure("SetSystem, new", 2, 1, 4, 2, func() error { return l.Limits.SetSystem(ctx, SystemConfig{Limits: limits}) })
-	measure("SetSystem", 2, 1, 4, 1, func() error { return l.Limits.SetSystem(ctx, SystemConfig{Limits: limits}) })
+	measure("SetSystem, new", 2, 1, 4, 2, func() error { return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}) })
+	measure("SetSystem", 2, 1, 4, 1, func() error { return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}) })
 	measure("SetResource, new, with the registry", 2, 2, 6, 3, func() error { return l.Limits.SetResource(ctx, "a", limits) })
 	measure("SetResource, new", 2, 1, 6, 2, func() error { return l.Limits.SetResource(ctx, "b", limits) })
 	measure("SetResource", 2, 1, 4, 1, func() error { return l.Limits.SetResource(ctx, "b", limits) })
-	applied := func(declared ...Declaration) func() error {
+	applied := func(declared ...zlimit.Declaration) func() error {
 		return func() error {
 			_, err := l.Limits.Apply(ctx, declared...)
 			return err
 		}
 	}
-	measure("Apply, one of two is new", 3, 2+1, 6, 2, applied(Declaration{"b", limits}, Declaration{"d", limits}))
-	measure("Apply, one of two has changed", 3, 2+1, 4, 1, applied(Declaration{"b", limits}, Declaration{"d", limits[:1]}))
-	measure("Apply of what is there", 1, 2, 0, 0, applied(Declaration{"b", limits}, Declaration{"d", limits[:1]}))
+	measure("Apply, one of two is new", 3, 2+1, 6, 2, applied(zlimit.Declaration{"b", limits}, zlimit.Declaration{"d", limits}))
+	measure("Apply, one of two has changed", 3, 2+1, 4, 1, applied(zlimit.Declaration{"b", limits}, zlimit.Declaration{"d", limits[:1]}))
+	measure("Apply of what is there", 1, 2, 0, 0, applied(zlimit.Declaration{"b", limits}, zlimit.Declaration{"d", limits[:1]}))
 	measure("SetEntity, new, with the registry", 2, 1, 6, 4, func() error { return l.Limits.SetEntity(ctx, "p", "a", limits) })
 	measure("SetEntity, new", 2, 1, 6, 3, func() error { return l.Limits.SetEntity(ctx, "p", "b", limits) })
 	measure("SetEntity", 2, 1, 4, 1, func() error { return l.Limits.SetEntity(ctx, "p", "b", limits) })
 	measure("DeleteEntity", 2, 1, 6, 3, func() error { return l.Limits.DeleteEntity(ctx, "p", "b") })
 	measure("DeleteEntity of nothing", 1, 1, 0, 0, func() error { return l.Limits.DeleteEntity(ctx, "p", "b") })
 	measure("DeleteResource", 2, 1, 6, 2, func() error { return l.Limits.DeleteResource(ctx, "b") })
-	measure("Events", 1, 1, 0, 0, func() error { return endOf(l.Audit.Events(ctx, "p", AuditQuery{})) })
+	measure("Events", 1, 1, 0, 0, func() error { return endOf(l.Audit.Events(ctx, "p", zlimit.AuditQuery{})) })
 
 	// A record, its event, and looks at the children under the key and twice in the index. Also looks at all that is under
 	// the key, and at the buckets: those of the two resources that the registry has, and what the index tells.
@@ -85,7 +86,7 @@ func TestCostsOfManagement(t *testing.T) {
 	}
 	setSystem(t, scope, limits...)
 	for i := range 30 {
-		r := ask(Amounts{"rpm": 1})
+		r := ask(zlimit.Amounts{"rpm": 1})
 		r.Entity = fmt.Sprint("key-", i)
 		acquire(t, scope, r)
 	}

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // dump returns every item of namespaces, by its key, as text.
@@ -69,25 +70,25 @@ func endOf[T any](seq iter.Seq2[T, error]) (failed error) {
 
 // populate fills an entity with everything that may belong to one: 4 configs, buckets of 3 resources, one of them in 12
 // shards, 20 usage snapshots.
-func populate(tb testing.TB, l *RateLimiter, entity string) {
+func populate(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	tb.Helper()
 	ctx := context.Background()
-	for _, resource := range []string{DefaultResource, "gpt-4", "gpt-5", "o3"} {
-		if err := l.Limits.SetEntity(ctx, entity, resource, []Limit{PerMinute("rpm", 100), PerMinute("tpm", 5000)}); err != nil {
+	for _, resource := range []string{zlimit.DefaultResource, "gpt-4", "gpt-5", "o3"} {
+		if err := l.Limits.SetEntity(ctx, entity, resource, []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 5000)}); err != nil {
 			tb.Fatal(err)
 		}
 	}
 	for _, resource := range []string{"gpt-4", "gpt-5", "o3"} {
-		acquire(tb, l, Request{Entity: entity, Resource: resource, Consume: Amounts{"rpm": 1}})
+		acquire(tb, l, zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{"rpm": 1}})
 	}
-	first := layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4"}
-	items, err := l.store.Read(ctx, []store.Key{first.Key()}, true)
+	first := layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4"}
+	items, err := l.Calls().Read(ctx, []store.Key{first.Key()}, true)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	put := func(key store.Key, item expr.Item) {
 		tb.Helper()
-		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
+		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -103,15 +104,15 @@ func populate(tb testing.TB, l *RateLimiter, entity string) {
 		put(item.Key.Key(), item.Encode())
 	}
 	for i := range 20 {
-		usage := layout.Usage{Key: layout.UsageKey{NS: l.ns, Entity: entity, Resource: "gpt-4", WindowKey: fmt.Sprintf("2026-03-%02d", i+1)}, Window: "daily"}
+		usage := layout.Usage{Key: layout.UsageKey{NS: l.NS(), Entity: entity, Resource: "gpt-4", WindowKey: fmt.Sprintf("2026-03-%02d", i+1)}, Window: "daily"}
 		put(usage.Key.Key(), usage.Encode())
 	}
 }
 
 // actions returns the actions of the events of an entity, in their order.
-func actions(tb testing.TB, l *RateLimiter, entity string) (list []AuditAction) {
+func actions(tb testing.TB, l *zlimit.RateLimiter, entity string) (list []zlimit.AuditAction) {
 	tb.Helper()
-	for _, e := range collect(tb, "Events", l.Audit.Events(context.Background(), entity, AuditQuery{})) {
+	for _, e := range collect(tb, "Events", l.Audit.Events(context.Background(), entity, zlimit.AuditQuery{})) {
 		list = append(list, e.Action)
 	}
 	return list

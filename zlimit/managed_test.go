@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -14,27 +14,30 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 func TestManagedLevels(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		clock := newClock()
-		l := newLimiter(t, s, WithClock(clock.now), WithPrincipal("deploy"))
-		other := newLimiter(t, s, WithClock(clock.now), WithPrincipal("olga"))
-		limits := func(n int64) []Limit { return []Limit{PerMinute("tpm", n), PerMinute("rpm", n)} }
+		l := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithPrincipal("deploy"))
+		other := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithPrincipal("olga"))
+		limits := func(n int64) []zlimit.Limit {
+			return []zlimit.Limit{zlimit.PerMinute("tpm", n), zlimit.PerMinute("rpm", n)}
+		}
 		lock, err := l.Managed.Lock(ctx, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		levels := []ConfigLevel{{}, {Resource: "gpt-4"}, {Entity: "acme", Resource: DefaultResource}, {Entity: "acme", Resource: "gpt-4"}}
-		wants := []StoredConfig{
-			{Level: levels[0], OnUnavailable: Allow, AuditRetention: 30 * day},
+		levels := []zlimit.ConfigLevel{{}, {Resource: "gpt-4"}, {Entity: "acme", Resource: zlimit.DefaultResource}, {Entity: "acme", Resource: "gpt-4"}}
+		wants := []zlimit.StoredConfig{
+			{Level: levels[0], OnUnavailable: zlimit.Allow, AuditRetention: 30 * zlimit.Day},
 			{Level: levels[1], Limits: limits(1)},
 			{Level: levels[2], Limits: limits(2)},
 			{Level: levels[3], Limits: limits(3)},
 		}
-		read := func() []StoredConfig {
+		read := func() []zlimit.StoredConfig {
 			t.Helper()
 			found, err := l.Managed.Read(ctx, levels...)
 			if err != nil {
@@ -50,7 +53,7 @@ func TestManagedLevels(t *testing.T) {
 			if err != nil || after.Version != 1 || !after.Managed {
 				t.Errorf("Replace(%v) = %+v, %v, want version 1", levels[i], after, err)
 			}
-			if _, err := l.Managed.Replace(ctx, lock, before, wants[i]); !errors.Is(err, ErrLevelChanged) {
+			if _, err := l.Managed.Replace(ctx, lock, before, wants[i]); !errors.Is(err, zlimit.ErrLevelChanged) {
 				t.Errorf("Replace(%v) of what was before = %v, want ErrLevelChanged", levels[i], err)
 			}
 		}
@@ -73,7 +76,7 @@ func TestManagedLevels(t *testing.T) {
 		}
 		// Deleting, and what is gone already.
 		for _, before := range read() {
-			gone := StoredConfig{Level: before.Level}
+			gone := zlimit.StoredConfig{Level: before.Level}
 			if after, err := l.Managed.Replace(ctx, lock, before, gone); err != nil || after.Version != 0 || after.Managed {
 				t.Errorf("Replace(%v) by nothing = %+v, %v", before.Level, after, err)
 			}
@@ -91,18 +94,18 @@ func TestManagedLevels(t *testing.T) {
 }
 
 func TestManagedLock(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		clock := newClock()
-		l := newLimiter(t, s, WithClock(clock.now), WithPrincipal("deploy"))
-		other := newLimiter(t, s, WithClock(clock.now), WithPrincipal("olga"))
+		l := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithPrincipal("deploy"))
+		other := newLimiter(t, s, zlimit.WithClock(clock.now), zlimit.WithPrincipal("olga"))
 		lock, err := l.Managed.Lock(ctx, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = other.Managed.Lock(ctx, time.Minute)
-		var locked *LockedError
-		if !errors.As(err, &locked) || !errors.Is(err, ErrLocked) || locked.Lock.Holder != "deploy" || !locked.Lock.ExpiresAt.Equal(lock.ExpiresAt) {
+		var locked *zlimit.LockedError
+		if !errors.As(err, &locked) || !errors.Is(err, zlimit.ErrLocked) || locked.Lock.Holder != "deploy" || !locked.Lock.ExpiresAt.Equal(lock.ExpiresAt) {
 			t.Errorf("Lock() by another = %v, want a LockedError of deploy until %v", err, lock.ExpiresAt)
 		}
 		clock.sleep(50 * time.Second)
@@ -110,7 +113,7 @@ func TestManagedLock(t *testing.T) {
 			t.Fatal(err)
 		}
 		clock.sleep(50 * time.Second)
-		if _, err := other.Managed.Lock(ctx, time.Minute); !errors.Is(err, ErrLocked) {
+		if _, err := other.Managed.Lock(ctx, time.Minute); !errors.Is(err, zlimit.ErrLocked) {
 			t.Errorf("Lock() of a lock that was renewed = %v, want ErrLocked", err)
 		}
 		clock.sleep(10 * time.Second)
@@ -118,18 +121,18 @@ func TestManagedLock(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Lock() of one that has expired = %v", err)
 		}
-		want := StoredConfig{Level: ConfigLevel{Resource: "gpt-4"}, Limits: []Limit{PerMinute("rpm", 1)}}
-		_, err = l.Managed.Replace(ctx, lock, StoredConfig{Level: want.Level}, want)
+		want := zlimit.StoredConfig{Level: zlimit.ConfigLevel{Resource: "gpt-4"}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}
+		_, err = l.Managed.Replace(ctx, lock, zlimit.StoredConfig{Level: want.Level}, want)
 		_, renewed := l.Managed.Renew(ctx, lock, time.Minute)
-		for call, err := range map[string]error{"Replace": err, "Renew": renewed, "Record": l.Managed.Record(ctx, lock, ManagedSet{})} {
-			if !errors.Is(err, ErrLockLost) {
+		for call, err := range map[string]error{"Replace": err, "Renew": renewed, "Record": l.Managed.Record(ctx, lock, zlimit.ManagedSet{})} {
+			if !errors.Is(err, zlimit.ErrLockLost) {
 				t.Errorf("%s() with a lock that another has taken = %v, want ErrLockLost", call, err)
 			}
 		}
 		if err := l.Managed.Unlock(ctx, lock); err != nil { // and leaves the other's alone
 			t.Errorf("Unlock() of a lock that another has taken = %v", err)
 		}
-		if _, err := other.Managed.Replace(ctx, stolen, StoredConfig{Level: want.Level}, want); err != nil {
+		if _, err := other.Managed.Replace(ctx, stolen, zlimit.StoredConfig{Level: want.Level}, want); err != nil {
 			t.Error(err)
 		}
 		if err := other.Managed.Unlock(ctx, stolen); err != nil {
@@ -143,7 +146,7 @@ func TestManagedLock(t *testing.T) {
 
 // TestManagedRecord reads what another program has written, in its form, and writes it back with its own attributes.
 func TestManagedRecord(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
 		if set, err := l.Managed.Set(ctx); err != nil || len(set.Levels) != 0 || !set.LastApplied.IsZero() {
@@ -152,18 +155,18 @@ func TestManagedRecord(t *testing.T) {
 		foreign := expr.Item{
 			{Name: "managed_system", Value: expr.Bool(true)},
 			{Name: "managed_resources", Value: expr.List(expr.S("gpt-4"), expr.S("claude"))},
-			{Name: "managed_entities", Value: expr.Map(expr.Item{{Name: "acme", Value: expr.List(expr.S("gpt-4"), expr.S(DefaultResource))}})},
+			{Name: "managed_entities", Value: expr.Map(expr.Item{{Name: "acme", Value: expr.List(expr.S("gpt-4"), expr.S(zlimit.DefaultResource))}})},
 			{Name: "last_applied", Value: expr.S("2026-02-20T12:00:00Z")},
 			{Name: "applied_hash", Value: expr.S("sha256:1")},
 			{Name: "tool", Value: expr.S("another")},
 		}
-		key := layout.ProvisionerKey{NS: l.ns}.Key()
-		if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: foreign}); err != nil {
+		key := layout.ProvisionerKey{NS: l.NS()}.Key()
+		if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: foreign}); err != nil {
 			t.Fatal(err)
 		}
 		set, err := l.Managed.Set(ctx)
-		want := ManagedSet{
-			Levels:      []ConfigLevel{{}, {Resource: "claude"}, {Resource: "gpt-4"}, {"acme", DefaultResource}, {"acme", "gpt-4"}},
+		want := zlimit.ManagedSet{
+			Levels:      []zlimit.ConfigLevel{{}, {Resource: "claude"}, {Resource: "gpt-4"}, {"acme", zlimit.DefaultResource}, {"acme", "gpt-4"}},
 			LastApplied: time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC), Hash: "sha256:1",
 		}
 		if diff := cmp.Diff(want, set); diff != "" || err != nil {
@@ -173,8 +176,8 @@ func TestManagedRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want.Levels = append(want.Levels[1:], ConfigLevel{"zed", "gpt-4"})
-		want.Pending = []ConfigLevel{{}, {Resource: "new"}, {"acme", "new"}}
+		want.Levels = append(want.Levels[1:], zlimit.ConfigLevel{"zed", "gpt-4"})
+		want.Pending = []zlimit.ConfigLevel{{}, {Resource: "new"}, {"acme", "new"}}
 		if err := l.Managed.Record(ctx, lock, want); err != nil {
 			t.Fatal(err)
 		}
@@ -182,15 +185,15 @@ func TestManagedRecord(t *testing.T) {
 		if diff := cmp.Diff(want, set); diff != "" || err != nil {
 			t.Errorf("Set() after Record() differs: %v (-want +got):\n%s", err, diff)
 		}
-		items, err := l.table.Read(ctx, key)
+		items, err := l.Table().Read(ctx, key)
 		if err != nil || items[0].Get("tool").Text() != "another" {
 			t.Errorf("an attribute of another program is lost: %v, %v", items, err)
 		}
-		var many ManagedSet
+		var many zlimit.ManagedSet
 		for i := range 10_000 {
-			many.Levels = append(many.Levels, ConfigLevel{fmt.Sprintf("%064d", i), "gpt-4"})
+			many.Levels = append(many.Levels, zlimit.ConfigLevel{fmt.Sprintf("%064d", i), "gpt-4"})
 		}
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if err := l.Managed.Record(ctx, lock, many); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 409600") {
 			t.Errorf("Record() of too much = %v, want a ValidationError", err)
 		}
@@ -201,28 +204,28 @@ func TestManagedInput(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	l := newLimiter(t, s)
-	rpm := []Limit{PerMinute("rpm", 1)}
-	gpt := ConfigLevel{Resource: "gpt-4"}
-	for want, config := range map[string]StoredConfig{
-		`invalid resource "4 4": must hold only`:                                 {Level: ConfigLevel{Resource: "4 4"}, Limits: rpm},
-		`invalid entity "#": must hold only`:                                     {Level: ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
-		`invalid on unavailable "allow": must be`:                                {Level: gpt, Limits: rpm, OnUnavailable: Allow},
-		`invalid audit retention "24h0m0s": is for the system`:                   {Level: gpt, Limits: rpm, AuditRetention: day},
-		`invalid limits of system[rpm] capacity "0"`:                             {Limits: []Limit{{Name: "rpm", RefillAmount: 1, RefillPeriod: time.Second}}},
+	rpm := []zlimit.Limit{zlimit.PerMinute("rpm", 1)}
+	gpt := zlimit.ConfigLevel{Resource: "gpt-4"}
+	for want, config := range map[string]zlimit.StoredConfig{
+		`invalid resource "4 4": must hold only`:                                 {Level: zlimit.ConfigLevel{Resource: "4 4"}, Limits: rpm},
+		`invalid entity "#": must hold only`:                                     {Level: zlimit.ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
+		`invalid on unavailable "allow": must be`:                                {Level: gpt, Limits: rpm, OnUnavailable: zlimit.Allow},
+		`invalid audit retention "24h0m0s": is for the system`:                   {Level: gpt, Limits: rpm, AuditRetention: zlimit.Day},
+		`invalid limits of system[rpm] capacity "0"`:                             {Limits: []zlimit.Limit{{Name: "rpm", RefillAmount: 1, RefillPeriod: time.Second}}},
 		`invalid level "resource gpt-4": must be the one before, resource gpt-5`: {Level: gpt, Limits: rpm},
 	} {
-		before := StoredConfig{Level: config.Level}
+		before := zlimit.StoredConfig{Level: config.Level}
 		if strings.Contains(want, "gpt-5") {
 			before.Level.Resource = "gpt-5"
 		}
-		if _, err := l.Managed.Replace(ctx, ManagedLock{}, before, config); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := l.Managed.Replace(ctx, zlimit.ManagedLock{}, before, config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Replace(%+v) = %v, want %q in it", config, err, want)
 		}
 	}
 	if _, err := l.Managed.Lock(ctx, time.Millisecond); err == nil || !strings.Contains(err.Error(), `invalid lease "1ms"`) {
 		t.Errorf("Lock(1ms) = %v", err)
 	}
-	if _, err := l.Managed.Read(ctx, ConfigLevel{Resource: "4 4"}); err == nil {
+	if _, err := l.Managed.Read(ctx, zlimit.ConfigLevel{Resource: "4 4"}); err == nil {
 		t.Error("Read() of an invalid level = nil")
 	}
 	if err := l.Close(); err != nil {
@@ -231,8 +234,8 @@ func TestManagedInput(t *testing.T) {
 	_, locked := l.Managed.Lock(ctx, time.Minute)
 	_, read := l.Managed.Read(ctx, gpt)
 	_, set := l.Managed.Set(ctx)
-	for _, err := range []error{locked, read, set, l.Managed.Unlock(ctx, ManagedLock{}), l.Managed.Record(ctx, ManagedLock{}, ManagedSet{})} {
-		if !errors.Is(err, ErrClosed) {
+	for _, err := range []error{locked, read, set, l.Managed.Unlock(ctx, zlimit.ManagedLock{}), l.Managed.Record(ctx, zlimit.ManagedLock{}, zlimit.ManagedSet{})} {
+		if !errors.Is(err, zlimit.ErrClosed) {
 			t.Errorf("after Close(): %v, want ErrClosed", err)
 		}
 	}
@@ -245,7 +248,7 @@ func TestCostsOfManaged(t *testing.T) {
 	}
 	ctx := context.Background()
 	s, faults := newTable(t)
-	l := newLimiter(t, s, WithClock(newClock().now))
+	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
 	measure := func(name string, calls int, read, write, index float64, do func() error) {
 		t.Helper()
 		faults.Reset()
@@ -259,17 +262,17 @@ func TestCostsOfManaged(t *testing.T) {
 				name, faults.Calls(""), used.Read, used.Table.Write, indexed, calls, read, write, index)
 		}
 	}
-	var lock ManagedLock
+	var lock zlimit.ManagedLock
 	var err error
-	gpt := ConfigLevel{Resource: "gpt-4"}
-	want := StoredConfig{Level: gpt, Limits: []Limit{PerMinute("rpm", 10)}}
+	gpt := zlimit.ConfigLevel{Resource: "gpt-4"}
+	want := zlimit.StoredConfig{Level: gpt, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}
 	measure("Lock", 1, 0, 1, 1, func() error { lock, err = l.Managed.Lock(ctx, time.Minute); return err })
 	measure("Renew", 1, 0, 1, 0, func() error { _, err = l.Managed.Renew(ctx, lock, time.Minute); return err })
-	measure("Replace, new, with the registry and the retention", 2, 3, 6+2, 3, func() error { _, err = l.Managed.Replace(ctx, lock, StoredConfig{Level: gpt}, want); return err })
+	measure("Replace, new, with the registry and the retention", 2, 3, 6+2, 3, func() error { _, err = l.Managed.Replace(ctx, lock, zlimit.StoredConfig{Level: gpt}, want); return err })
 	want.Version = 1
 	measure("Replace", 2, 2, 4+2, 1, func() error { _, err = l.Managed.Replace(ctx, lock, want, want); return err })
-	measure("Read", 1, 2, 0, 0, func() error { _, err = l.Managed.Read(ctx, ConfigLevel{}, gpt); return err })
-	measure("Record", 2, 2, 2+2, 1, func() error { return l.Managed.Record(ctx, lock, ManagedSet{Levels: []ConfigLevel{gpt}}) })
+	measure("Read", 1, 2, 0, 0, func() error { _, err = l.Managed.Read(ctx, zlimit.ConfigLevel{}, gpt); return err })
+	measure("Record", 2, 2, 2+2, 1, func() error { return l.Managed.Record(ctx, lock, zlimit.ManagedSet{Levels: []zlimit.ConfigLevel{gpt}}) })
 	measure("Set", 1, 1, 0, 0, func() error { _, err = l.Managed.Set(ctx); return err })
 	measure("Unlock", 1, 0, 1, 1, func() error { return l.Managed.Unlock(ctx, lock) })
 }
@@ -279,24 +282,24 @@ func TestCostsOfManaged(t *testing.T) {
 func TestManagedLevelsKeepPolicies(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	if err := l.Limits.SetResourceConfig(ctx, "gpt-4", LevelConfig{Limits: []Limit{PerMinute("rpm", 1)}, OnUnavailable: Allow}); err != nil {
+	if err := l.Limits.SetResourceConfig(ctx, "gpt-4", zlimit.LevelConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}, OnUnavailable: zlimit.Allow}); err != nil {
 		t.Fatal(err)
 	}
 	lock, err := l.Managed.Lock(ctx, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, limits := range [][]Limit{{PerMinute("rpm", 2)}, nil} {
-		before, err := l.Managed.Read(ctx, ConfigLevel{Resource: "gpt-4"})
+	for _, limits := range [][]zlimit.Limit{{zlimit.PerMinute("rpm", 2)}, nil} {
+		before, err := l.Managed.Read(ctx, zlimit.ConfigLevel{Resource: "gpt-4"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Managed.Replace(ctx, lock, before[0], StoredConfig{Level: before[0].Level, Limits: limits}); err != nil {
+		if _, err := l.Managed.Replace(ctx, lock, before[0], zlimit.StoredConfig{Level: before[0].Level, Limits: limits}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := l.Limits.ResourceConfig(ctx, "gpt-4")
-		if err != nil || got.OnUnavailable != Allow || len(got.Limits) != len(limits) {
-			t.Errorf("ResourceConfig() = %+v, %v, want %v and %v", got, err, limits, Allow)
+		if err != nil || got.OnUnavailable != zlimit.Allow || len(got.Limits) != len(limits) {
+			t.Errorf("ResourceConfig() = %+v, %v, want %v and %v", got, err, limits, zlimit.Allow)
 		}
 	}
 }
@@ -319,9 +322,9 @@ func (p *preempted) Transact(ctx context.Context, writes []store.Write) ([]store
 func TestManagedWritesHoldTheLock(t *testing.T) {
 	ctx := context.Background()
 	clock := newClock()
-	p := &preempted{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: p}, WithClock(clock.now))
-	other := newLimiter(t, Store{impl: p.Store}, WithClock(clock.now))
+	p := &preempted{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithClock(clock.now))
+	other := newLimiter(t, zlimit.StoreOn(p.Store), zlimit.WithClock(clock.now))
 	lock, err := l.Managed.Lock(ctx, time.Minute)
 	if err != nil {
 		t.Fatal(err)
@@ -332,9 +335,9 @@ func TestManagedWritesHoldTheLock(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	before := StoredConfig{Level: ConfigLevel{Resource: "gpt-4"}}
-	want := StoredConfig{Level: before.Level, Limits: []Limit{PerMinute("rpm", 1)}}
-	if _, err := l.Managed.Replace(ctx, lock, before, want); !errors.Is(err, ErrLockLost) {
+	before := zlimit.StoredConfig{Level: zlimit.ConfigLevel{Resource: "gpt-4"}}
+	want := zlimit.StoredConfig{Level: before.Level, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}
+	if _, err := l.Managed.Replace(ctx, lock, before, want); !errors.Is(err, zlimit.ErrLockLost) {
 		t.Errorf("Replace() = %v, want ErrLockLost", err)
 	}
 	if got, err := other.Limits.Resource(ctx, "gpt-4"); err != nil || len(got) != 0 {

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // real are names of entities and resources as they are met.
@@ -35,20 +36,20 @@ var real = []string{
 
 // TestNamesOfTheRealWorld goes through everything that is done with an entity and a resource.
 func TestNamesOfTheRealWorld(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		limits := []Limit{PerDay("rpd", 100)}
-		create(t, l, Entity{ID: "org/1"})
+		limits := []zlimit.Limit{zlimit.PerDay("rpd", 100)}
+		create(t, l, zlimit.Entity{ID: "org/1"})
 		for _, name := range real {
-			create(t, l, Entity{ID: name, ParentID: "org/1", Cascade: true})
+			create(t, l, zlimit.Entity{ID: name, ParentID: "org/1", Cascade: true})
 			if err := l.Limits.SetResource(ctx, name, limits); err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Limits.SetEntity(ctx, name, name, []Limit{PerDay("rpd", 50)}); err != nil {
+			if err := l.Limits.SetEntity(ctx, name, name, []zlimit.Limit{zlimit.PerDay("rpd", 50)}); err != nil {
 				t.Fatal(err)
 			}
-			acquire(t, l, Request{Entity: name, Resource: name, Consume: Amounts{"rpd": 3}})
+			acquire(t, l, zlimit.Request{Entity: name, Resource: name, Consume: zlimit.Amounts{"rpd": 3}})
 		}
 		sorted := slices.Sorted(slices.Values(real))
 		if diff := cmp.Diff(sorted, collect(t, "Resources", l.Limits.Resources(ctx))); diff != "" {
@@ -80,10 +81,10 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 			if len(buckets) != 1 || buckets[0].Entity != name || buckets[0].Resource != name {
 				t.Errorf("Buckets(%s) = %+v, want one", name, buckets)
 			}
-			if got := actions(t, l, name); !slices.Equal(got, []AuditAction{ActionEntityCreated, ActionLimitsSet}) {
+			if got := actions(t, l, name); !slices.Equal(got, []zlimit.AuditAction{zlimit.ActionEntityCreated, zlimit.ActionLimitsSet}) {
 				t.Errorf("events of %s: %v", name, got)
 			}
-			if got := actions(t, l, AuditResource(name)); !slices.Equal(got, []AuditAction{ActionLimitsSet}) {
+			if got := actions(t, l, zlimit.AuditResource(name)); !slices.Equal(got, []zlimit.AuditAction{zlimit.ActionLimitsSet}) {
 				t.Errorf("events of resource %s: %v", name, got)
 			}
 		}
@@ -112,7 +113,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 		"$SYSTEM":                rule,
 		strings.Repeat("x", 257): "must have at most 256 characters",
 	} {
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		_, err := l.Available(ctx, name, "gpt-4")
 		if !errors.As(err, &invalid) || invalid.Field != "entity" || invalid.Reason != reason {
 			t.Errorf("entity %q: %v, want %q", name, err, reason)
@@ -125,12 +126,12 @@ func TestNamesThatAreRefused(t *testing.T) {
 			t.Errorf("resource %q: %v, want %q", name, err, reason)
 		}
 	}
-	for _, name := range []string{"PK", "ttl", "GSI1PK", DefaultResource} {
-		var invalid *ValidationError
+	for _, name := range []string{"PK", "ttl", "GSI1PK", zlimit.DefaultResource} {
+		var invalid *zlimit.ValidationError
 		if _, err := l.Available(ctx, "alice", name); !errors.As(err, &invalid) || invalid.Reason != "is reserved" {
 			t.Errorf("resource %s: %v, want it reserved", name, err)
 		}
-		if _, err := l.Available(ctx, name, Name(name)); !errors.Is(err, ErrNoLimits) { // entities are not attributes
+		if _, err := l.Available(ctx, name, zlimit.Name(name)); !errors.Is(err, zlimit.ErrNoLimits) { // entities are not attributes
 			t.Errorf("entity %s: %v, want none but ErrNoLimits", name, err)
 		}
 	}
@@ -143,11 +144,11 @@ func FuzzName(f *testing.F) {
 		f.Add(name, name, 1)
 	}
 	f.Add("", "PK", 0)
-	f.Add("a#b/ENTITY#", DefaultResource, 31)
+	f.Add("a#b/ENTITY#", zlimit.DefaultResource, 31)
 	f.Add("%", "%25", 7)
 	f.Add(strings.Repeat("é", 200), strings.Repeat("é", 200)+"x", 3)
 	f.Fuzz(func(t *testing.T, a, b string, shard int) {
-		x, y := Name(a), Name(b)
+		x, y := zlimit.Name(a), zlimit.Name(b)
 		for text, name := range map[string]string{a: x, b: y} {
 			if text == "" {
 				if name != "" {
@@ -155,14 +156,14 @@ func FuzzName(f *testing.F) {
 				}
 				return
 			}
-			if err := errors.Join(validateEntity("entity", name), validateResource(name)); err != nil {
+			if err := errors.Join(zlimit.ValidateEntity("entity", name), zlimit.ValidateResource(name)); err != nil {
 				t.Fatalf("Name(%q) = %q: %v", text, name, err)
 			}
-			back, ok := OriginalName(name)
+			back, ok := zlimit.OriginalName(name)
 			if ok && back != text || !ok && !strings.Contains(name, "%~") {
 				t.Fatalf("OriginalName(%q) = %q, %t, want %q", name, back, ok, text)
 			}
-			if !strings.Contains(text, "%") && validateResource(text) == nil && name != text {
+			if !strings.Contains(text, "%") && zlimit.ValidateResource(text) == nil && name != text {
 				t.Fatalf("Name(%q) = %q, want it as it is", text, name)
 			}
 		}
@@ -193,7 +194,7 @@ func checkKeys(t *testing.T, entity, resource string, shard int) {
 		"config":   layout.EntityConfigKey{NS: ns, Entity: entity, Resource: resource},
 		"resource": layout.ResourceConfigKey{NS: ns, Resource: resource},
 		"usage":    layout.UsageKey{NS: ns, Entity: entity, Resource: resource, WindowKey: "2026-01-02T15:00:00Z"},
-		"audit":    layout.AuditKey{NS: ns, Entity: AuditResource(resource), EventID: "01J"},
+		"audit":    layout.AuditKey{NS: ns, Entity: zlimit.AuditResource(resource), EventID: "01J"},
 	}
 	for _, kind := range slices.Sorted(maps.Keys(keys)) {
 		key := keys[kind].Key()

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -18,10 +18,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // names returns the names of namespaces.
-func names(list []Namespace) (names []string) {
+func names(list []zlimit.Namespace) (names []string) {
 	for _, ns := range list {
 		names = append(names, ns.Name)
 	}
@@ -29,23 +30,23 @@ func names(list []Namespace) (names []string) {
 }
 
 func TestNamespaceLife(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		list := func() []string { return names(collect(t, "List", l.Namespaces.List(ctx))) }
-		orphans := func() []Namespace { return collect(t, "Orphans", l.Namespaces.Orphans(ctx)) }
+		orphans := func() []zlimit.Namespace { return collect(t, "Orphans", l.Namespaces.Orphans(ctx)) }
 		registered, err := l.Namespaces.Register(ctx, "eu/production 1")
 		if err != nil {
 			t.Fatalf("Register() = %v", err)
 		}
-		want := Namespace{ID: registered.ID, Name: "eu/production 1", Status: NamespaceActive, CreatedAt: c.now()}
+		want := zlimit.Namespace{ID: registered.ID, Name: "eu/production 1", Status: zlimit.NamespaceActive, CreatedAt: c.now()}
 		if diff := cmp.Diff(want, registered); diff != "" || len(want.ID) != 11 {
 			t.Errorf("Register() (-want +got):\n%s", diff)
 		}
-		for call, get := range map[string]func() (Namespace, error){
-			"Register": func() (Namespace, error) { return l.Namespaces.Register(ctx, want.Name) },
-			"Get":      func() (Namespace, error) { return l.Namespaces.Get(ctx, want.Name) },
+		for call, get := range map[string]func() (zlimit.Namespace, error){
+			"Register": func() (zlimit.Namespace, error) { return l.Namespaces.Register(ctx, want.Name) },
+			"Get":      func() (zlimit.Namespace, error) { return l.Namespaces.Get(ctx, want.Name) },
 		} {
 			got, err := get()
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
@@ -56,16 +57,16 @@ func TestNamespaceLife(t *testing.T) {
 			t.Errorf("List() = %q", got)
 		}
 
-		scope := newLimiter(t, s, WithClock(c.now), WithNamespace(want.Name))
-		setSystem(t, scope, PerDay("rpm", 10))
-		acquire(t, scope, ask(Amounts{"rpm": 1}))
+		scope := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace(want.Name))
+		setSystem(t, scope, zlimit.PerDay("rpm", 10))
+		acquire(t, scope, ask(zlimit.Amounts{"rpm": 1}))
 		c.sleep(time.Hour)
 		deleted, err := l.Namespaces.Delete(ctx, want.Name)
-		want.Status, want.DeletedAt = NamespaceDeleted, c.now()
+		want.Status, want.DeletedAt = zlimit.NamespaceDeleted, c.now()
 		if diff := cmp.Diff(want, deleted); err != nil || diff != "" {
 			t.Errorf("Delete() = %v (-want +got):\n%s", err, diff)
 		}
-		if diff := cmp.Diff([]Namespace{want}, orphans()); diff != "" {
+		if diff := cmp.Diff([]zlimit.Namespace{want}, orphans()); diff != "" {
 			t.Errorf("Orphans() (-want +got):\n%s", diff)
 		}
 		if got := list(); !slices.Equal(got, []string{"default"}) {
@@ -78,14 +79,14 @@ func TestNamespaceLife(t *testing.T) {
 			"Recover":   func() error { _, err := l.Namespaces.Recover(ctx, "AAAAAAAAAAA"); return err }(),
 			"Purge":     l.Namespaces.Purge(ctx, "AAAAAAAAAAA", nil),
 		} {
-			if !errors.Is(err, ErrNamespaceNotFound) {
+			if !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 				t.Errorf("%s() of a deleted or unknown namespace = %v, want ErrNamespaceNotFound", call, err)
 			}
 		}
-		acquire(t, scope, ask(Amounts{"rpm": 1})) // an open limiter goes on
+		acquire(t, scope, ask(zlimit.Amounts{"rpm": 1})) // an open limiter goes on
 
 		recovered, err := l.Namespaces.Recover(ctx, want.ID)
-		want.Status, want.DeletedAt = NamespaceActive, time.Time{}
+		want.Status, want.DeletedAt = zlimit.NamespaceActive, time.Time{}
 		if diff := cmp.Diff(want, recovered); err != nil || diff != "" {
 			t.Errorf("Recover() = %v (-want +got):\n%s", err, diff)
 		}
@@ -95,7 +96,7 @@ func TestNamespaceLife(t *testing.T) {
 		if got := orphans(); got != nil {
 			t.Errorf("Orphans() = %v after the recovery", got)
 		}
-		if got := available(t, newLimiter(t, s, WithClock(c.now), WithNamespace(want.Name)), "rpm"); got != 8 {
+		if got := available(t, newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace(want.Name)), "rpm"); got != 8 {
 			t.Errorf("the bucket has %d after the recovery, want 8", got)
 		}
 
@@ -107,11 +108,11 @@ func TestNamespaceLife(t *testing.T) {
 		if err != nil || second.ID == want.ID {
 			t.Errorf("Register() of a deleted name = %+v, %v, want a new namespace", second, err)
 		}
-		before := dump(t, s.impl, registryNamespace)
-		if _, err := l.Namespaces.Recover(ctx, want.ID); !errors.Is(err, ErrNamespaceState) || !strings.Contains(err.Error(), "taken") {
+		before := dump(t, s.Internal(), zlimit.RegistryNamespace)
+		if _, err := l.Namespaces.Recover(ctx, want.ID); !errors.Is(err, zlimit.ErrNamespaceState) || !strings.Contains(err.Error(), "taken") {
 			t.Errorf("Recover() of a taken name = %v, want ErrNamespaceState", err)
 		}
-		if diff := cmp.Diff(before, dump(t, s.impl, registryNamespace)); diff != "" {
+		if diff := cmp.Diff(before, dump(t, s.Internal(), zlimit.RegistryNamespace)); diff != "" {
 			t.Errorf("a refused recovery changes (-want +got):\n%s", diff)
 		}
 		if _, err := l.Namespaces.Delete(ctx, want.Name); err != nil {
@@ -133,7 +134,7 @@ func TestNamespaceStates(t *testing.T) {
 	}
 	refused := func(call string, err error) {
 		t.Helper()
-		if !errors.Is(err, ErrNamespaceState) {
+		if !errors.Is(err, zlimit.ErrNamespaceState) {
 			t.Errorf("%s = %v, want ErrNamespaceState", call, err)
 		}
 	}
@@ -143,30 +144,30 @@ func TestNamespaceStates(t *testing.T) {
 	if _, err := l.Namespaces.Delete(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
-	purging, err := layout.CondemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
+	purging, err := layout.CondemnNamespace(string(zlimit.NamespaceDeleted), string(zlimit.NamespacePurging))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.store.Write(ctx, store.Write{Key: layout.NamespaceIDKey{ID: ns.ID}.Key(), Expr: purging}); err != nil {
+	if _, err := l.Calls().Write(ctx, store.Write{Key: layout.NamespaceIDKey{ID: ns.ID}.Key(), Expr: purging}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = l.Namespaces.Recover(ctx, ns.ID)
 	refused("Recover() of a namespace whose purge has begun", err)
-	if got := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].Status != NamespacePurging {
+	if got := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].Status != zlimit.NamespacePurging {
 		t.Errorf("Orphans() = %+v, want the one whose purge has begun", got)
 	}
 
 	// A record that another program left without its counterpart.
-	forward := layout.Namespace{Key: layout.NamespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(NamespaceActive)}
-	if _, err := l.store.Write(ctx, store.Write{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode()}); err != nil {
+	forward := layout.Namespace{Key: layout.NamespaceKey{Name: "half"}, ID: "BBBBBBBBBBB", Name: "half", Status: string(zlimit.NamespaceActive)}
+	if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode()}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = l.Namespaces.Delete(ctx, "half")
 	refused("Delete() of half a namespace", err)
 
-	var invalid *ValidationError
+	var invalid *zlimit.ValidationError
 	for call, err := range map[string]error{
-		"Delete of the default one": func() error { _, err := l.Namespaces.Delete(ctx, DefaultNamespace); return err }(),
+		"Delete of the default one": func() error { _, err := l.Namespaces.Delete(ctx, zlimit.DefaultNamespace); return err }(),
 		"Register of the registry":  func() error { _, err := l.Namespaces.Register(ctx, "_"); return err }(),
 		"Get of nothing":            func() error { _, err := l.Namespaces.Get(ctx, ""); return err }(),
 		"Recover of the registry":   func() error { _, err := l.Namespaces.Recover(ctx, "_"); return err }(),
@@ -174,7 +175,7 @@ func TestNamespaceStates(t *testing.T) {
 		"Purge of nothing":          l.Namespaces.Purge(ctx, "", nil),
 		"Purge of a key":            l.Namespaces.Purge(ctx, "a/ENTITY", nil),
 		"Namespace of the registry": func() error { _, err := l.Namespace(ctx, "_"); return err }(),
-		"Namespace, a bad option":   func() error { _, err := l.Namespace(ctx, "a", WithCacheSize(-1)); return err }(),
+		"Namespace, a bad option":   func() error { _, err := l.Namespace(ctx, "a", zlimit.WithCacheSize(-1)); return err }(),
 	} {
 		if !errors.As(err, &invalid) {
 			t.Errorf("%s: %v, want a ValidationError", call, err)
@@ -184,14 +185,14 @@ func TestNamespaceStates(t *testing.T) {
 
 func TestScopedLimiters(t *testing.T) {
 	ctx := context.Background()
-	l, err := Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"), WithClock(newClock().now))
+	l, err := zlimit.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "zlimit.db"), zlimit.WithClock(newClock().now))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Namespace(ctx, "a"); !errors.Is(err, ErrNamespaceNotFound) {
+	if _, err := l.Namespace(ctx, "a"); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		t.Errorf("Namespace() of a name that is not registered = %v, want ErrNamespaceNotFound", err)
 	}
-	open := func(name string, opts ...Option) *RateLimiter {
+	open := func(name string, opts ...zlimit.Option) *zlimit.RateLimiter {
 		t.Helper()
 		scope, err := l.Namespace(ctx, name, opts...)
 		if err != nil {
@@ -199,22 +200,22 @@ func TestScopedLimiters(t *testing.T) {
 		}
 		return scope
 	}
-	a, b := open("a", WithSetup()), open("b", WithSetup(), WithNamespace("ignored"))
-	again, exact := open("a"), open("a", WithFreshness(0))
-	if a.ns == b.ns || a.ns != again.ns || a.ns == l.ns || a.NamespaceName() != "a" || b.NamespaceName() != "b" {
-		t.Fatalf("namespaces %q %q %q of %q %q", a.ns, again.ns, b.ns, l.ns, b.NamespaceName())
+	a, b := open("a", zlimit.WithSetup()), open("b", zlimit.WithSetup(), zlimit.WithNamespace("ignored"))
+	again, exact := open("a"), open("a", zlimit.WithFreshness(0))
+	if a.NS() == b.NS() || a.NS() != again.NS() || a.NS() == l.NS() || a.NamespaceName() != "a" || b.NamespaceName() != "b" {
+		t.Fatalf("namespaces %q %q %q of %q %q", a.NS(), again.NS(), b.NS(), l.NS(), b.NamespaceName())
 	}
-	if exact.Freshness() != 0 || a.Freshness() != DefaultFreshness || again.SetsUp() {
+	if exact.Freshness() != 0 || a.Freshness() != zlimit.DefaultFreshness || again.SetsUp() {
 		t.Errorf("freshness %v and %v, again set up: %t", exact.Freshness(), a.Freshness(), again.SetsUp())
 	}
-	if got := a.now(); !got.Equal(l.now()) {
+	if got := a.Now(); !got.Equal(l.Now()) {
 		t.Errorf("a scoped limiter's time is %v, want its origin's", got)
 	}
-	for i, scope := range []*RateLimiter{l, a, b} {
-		setSystem(t, scope, PerDay("rpm", int64(i+1)))
-		create(t, scope, Entity{ID: "key-1", Name: fmt.Sprint(i)})
+	for i, scope := range []*zlimit.RateLimiter{l, a, b} {
+		setSystem(t, scope, zlimit.PerDay("rpm", int64(i+1)))
+		create(t, scope, zlimit.Entity{ID: "key-1", Name: fmt.Sprint(i)})
 	}
-	for i, scope := range []*RateLimiter{l, a, b} {
+	for i, scope := range []*zlimit.RateLimiter{l, a, b} {
 		if got := burst(t, scope, 5); got != i+1 {
 			t.Errorf("scope %d admits %d, want %d", i, got, i+1)
 		}
@@ -229,8 +230,8 @@ func TestScopedLimiters(t *testing.T) {
 	if _, err := again.Limits.Resolve(ctx, "key-2", "gpt-4"); err != nil {
 		t.Fatal(err)
 	}
-	setSystem(t, a, PerDay("rpm", 7))
-	for scope, want := range map[*RateLimiter]int64{again: 7, exact: 7, b: 3, l: 1} {
+	setSystem(t, a, zlimit.PerDay("rpm", 7))
+	for scope, want := range map[*zlimit.RateLimiter]int64{again: 7, exact: 7, b: 3, l: 1} {
 		if got, err := scope.Limits.Resolve(ctx, "key-2", "gpt-4"); err != nil || got.Limits[0].Capacity != want {
 			t.Errorf("Resolve() in %s = %v, %v, want %d", scope.NamespaceName(), got, err, want)
 		}
@@ -240,9 +241,9 @@ func TestScopedLimiters(t *testing.T) {
 		t.Errorf("Close() of a scoped limiter = %v", err)
 	}
 	for call, err := range map[string]error{
-		"Acquire":   func() error { _, err := a.Acquire(ctx, ask(Amounts{"rpm": 1})); return err }(),
+		"Acquire":   func() error { _, err := a.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); return err }(),
 		"Namespace": func() error { _, err := a.Namespace(ctx, "b"); return err }(),
-		"Create":    func() error { _, err := a.Entities.Create(ctx, Entity{ID: "e"}); return err }(),
+		"Create":    func() error { _, err := a.Entities.Create(ctx, zlimit.Entity{ID: "e"}); return err }(),
 		"Get":       func() error { _, err := a.Entities.Get(ctx, "e"); return err }(),
 		"Delete":    a.Entities.Delete(ctx, "e"),
 		"Children":  endOf(a.Entities.Children(ctx, "e")),
@@ -252,10 +253,10 @@ func TestScopedLimiters(t *testing.T) {
 		"Purge":     a.Namespaces.Purge(ctx, "x", nil),
 		"List":      endOf(a.Namespaces.List(ctx)),
 		"Orphans":   endOf(a.Namespaces.Orphans(ctx)),
-		"Events":    endOf(a.Audit.Events(ctx, "e", AuditQuery{})),
+		"Events":    endOf(a.Audit.Events(ctx, "e", zlimit.AuditQuery{})),
 		"Setup":     a.Setup(ctx),
 	} {
-		if !errors.Is(err, ErrClosed) {
+		if !errors.Is(err, zlimit.ErrClosed) {
 			t.Errorf("%s() of a closed limiter = %v, want ErrClosed", call, err)
 		}
 	}
@@ -265,7 +266,7 @@ func TestScopedLimiters(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Errorf("Close() = %v", err)
 	}
-	if _, err := again.Acquire(ctx, ask(Amounts{"rpm": 1})); !errors.Is(err, ErrClosed) {
+	if _, err := again.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Acquire() after the store was closed = %v, want ErrClosed", err)
 	}
 	if err := errors.Join(again.Close(), b.Close(), exact.Close()); err != nil {
@@ -275,10 +276,10 @@ func TestScopedLimiters(t *testing.T) {
 
 // TestConcurrentRegistrations registers, deletes and recovers from several goroutines: each succeeds once.
 func TestConcurrentRegistrations(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		compete := func(do func() (Namespace, error), lost error) (won []Namespace) {
+		compete := func(do func() (zlimit.Namespace, error), lost error) (won []zlimit.Namespace) {
 			t.Helper()
 			var turn sync.Mutex
 			var group sync.WaitGroup
@@ -297,14 +298,14 @@ func TestConcurrentRegistrations(t *testing.T) {
 			group.Wait()
 			return won
 		}
-		won := compete(func() (Namespace, error) { return l.Namespaces.Register(ctx, "a") }, nil)
-		if len(won) != 8 || slices.ContainsFunc(won, func(ns Namespace) bool { return ns.ID != won[0].ID }) {
+		won := compete(func() (zlimit.Namespace, error) { return l.Namespaces.Register(ctx, "a") }, nil)
+		if len(won) != 8 || slices.ContainsFunc(won, func(ns zlimit.Namespace) bool { return ns.ID != won[0].ID }) {
 			t.Errorf("Register() at once yields %v, want one namespace", won)
 		}
-		if got := compete(func() (Namespace, error) { return l.Namespaces.Delete(ctx, "a") }, ErrNamespaceNotFound); len(got) != 1 {
+		if got := compete(func() (zlimit.Namespace, error) { return l.Namespaces.Delete(ctx, "a") }, zlimit.ErrNamespaceNotFound); len(got) != 1 {
 			t.Errorf("Delete() at once succeeds %d times", len(got))
 		}
-		if got := compete(func() (Namespace, error) { return l.Namespaces.Recover(ctx, won[0].ID) }, ErrNamespaceState); len(got) != 1 {
+		if got := compete(func() (zlimit.Namespace, error) { return l.Namespaces.Recover(ctx, won[0].ID) }, zlimit.ErrNamespaceState); len(got) != 1 {
 			t.Errorf("Recover() at once succeeds %d times", len(got))
 		}
 		if _, err := l.Namespaces.Delete(ctx, "a"); err != nil {
@@ -312,18 +313,18 @@ func TestConcurrentRegistrations(t *testing.T) {
 		}
 		// Either it is recovered, or it is purged.
 		var turns, recovered atomic.Int64
-		compete(func() (Namespace, error) {
+		compete(func() (zlimit.Namespace, error) {
 			var err error
 			if turns.Add(1)%2 == 0 {
 				err = l.Namespaces.Purge(ctx, won[0].ID, nil)
 			} else if _, err = l.Namespaces.Recover(ctx, won[0].ID); err == nil {
 				recovered.Add(1)
 			}
-			if errors.Is(err, ErrNamespaceNotFound) { // purged to the end
-				err = ErrNamespaceState
+			if errors.Is(err, zlimit.ErrNamespaceNotFound) { // purged to the end
+				err = zlimit.ErrNamespaceState
 			}
 			return won[0], err
-		}, ErrNamespaceState)
+		}, zlimit.ErrNamespaceState)
 		_, err := l.Namespaces.Get(ctx, "a")
 		if orphans := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); (err == nil) != (recovered.Load() == 1) || len(orphans) > 0 {
 			t.Errorf("Get() = %v after %d recoveries, orphans %v", err, recovered.Load(), orphans)
@@ -332,22 +333,22 @@ func TestConcurrentRegistrations(t *testing.T) {
 }
 
 // crowd sets up a limiter and a namespace to purge, deleted, between others that look much like it.
-func crowd(tb testing.TB, s store.Store) (l *RateLimiter, victim Namespace, others []string) {
+func crowd(tb testing.TB, s store.Store) (l *zlimit.RateLimiter, victim zlimit.Namespace, others []string) {
 	tb.Helper()
 	ctx := context.Background()
-	l = newLimiter(tb, Store{impl: s})
-	others = []string{registryNamespace, l.ns}
-	for _, name := range []string{"victim", "other", "victims", DefaultNamespace} {
-		scope := newLimiter(tb, Store{impl: s}, WithNamespace(name))
-		setSystem(tb, scope, PerMinute("rpm", 100), PerMinute("tpm", 1000))
-		if err := scope.Limits.SetResource(ctx, "gpt-4", []Limit{PerMinute("rpm", 10)}); err != nil {
+	l = newLimiter(tb, zlimit.StoreOn(s))
+	others = []string{zlimit.RegistryNamespace, l.NS()}
+	for _, name := range []string{"victim", "other", "victims", zlimit.DefaultNamespace} {
+		scope := newLimiter(tb, zlimit.StoreOn(s), zlimit.WithNamespace(name))
+		setSystem(tb, scope, zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 1000))
+		if err := scope.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 10)}); err != nil {
 			tb.Fatal(err)
 		}
-		create(tb, scope, Entity{ID: "p"})
-		create(tb, scope, Entity{ID: "key-1", ParentID: "p"})
+		create(tb, scope, zlimit.Entity{ID: "p"})
+		create(tb, scope, zlimit.Entity{ID: "key-1", ParentID: "p"})
 		populate(tb, scope, "key-1")
 		if name != "victim" {
-			others = append(others, scope.ns)
+			others = append(others, scope.NS())
 		}
 	}
 	victim, err := l.Namespaces.Delete(ctx, "victim")
@@ -358,14 +359,14 @@ func crowd(tb testing.TB, s store.Store) (l *RateLimiter, victim Namespace, othe
 }
 
 // checkPurged checks that a namespace is gone with its record, and nothing else.
-func checkPurged(t *testing.T, l *RateLimiter, id string, others []string, before map[string]string) {
+func checkPurged(t *testing.T, l *zlimit.RateLimiter, id string, others []string, before map[string]string) {
 	t.Helper()
-	if got := dump(t, l.store, id); len(got) > 0 {
+	if got := dump(t, l.Calls(), id); len(got) > 0 {
 		t.Errorf("%d items left: %v", len(got), got)
 	}
 	record := layout.NamespaceIDKey{ID: id}.Key()
 	want := without(before, func(key string) bool { return key == record.PK+" "+record.SK })
-	if diff := cmp.Diff(want, dump(t, l.store, others...)); diff != "" {
+	if diff := cmp.Diff(want, dump(t, l.Calls(), others...)); diff != "" {
 		t.Errorf("items of others (-want +got):\n%s", diff)
 	}
 	if orphans := collect(t, "Orphans", l.Namespaces.Orphans(context.Background())); orphans != nil {
@@ -374,36 +375,36 @@ func checkPurged(t *testing.T, l *RateLimiter, id string, others []string, befor
 }
 
 func TestPurge(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
-		l, victim, others := crowd(t, s.impl)
+		l, victim, others := crowd(t, s.Internal())
 		// An item of another namespace whose index entry is wrong.
 		stray := layout.EntityKey{NS: others[2], Entity: "stray"}.Key()
-		if _, err := s.impl.Write(ctx, store.Write{Kind: store.Put, Key: stray, Item: expr.Item{
+		if _, err := s.Internal().Write(ctx, store.Write{Kind: store.Put, Key: stray, Item: expr.Item{
 			{Name: "GSI4PK", Value: expr.S(victim.ID)}, {Name: "GSI4SK", Value: expr.S(stray.PK)},
 		}}); err != nil {
 			t.Fatal(err)
 		}
-		before, size := dump(t, s.impl, others...), len(dump(t, s.impl, victim.ID))-1
+		before, size := dump(t, s.Internal(), others...), len(dump(t, s.Internal(), victim.ID))-1
 		if size <= 50 || size > 75 {
 			t.Fatalf("the namespace has %d items, which are not three batches", size)
 		}
 		var progress []int
-		if err := l.Namespaces.Purge(ctx, victim.ID, func(p PurgeProgress) { progress = append(progress, p.Deleted) }); err != nil {
+		if err := l.Namespaces.Purge(ctx, victim.ID, func(p zlimit.PurgeProgress) { progress = append(progress, p.Deleted) }); err != nil {
 			t.Fatalf("Purge() = %v", err)
 		}
 		if want := []int{25, 50, size}; !slices.Equal(progress, want) {
 			t.Errorf("progress %v, want %v", progress, want)
 		}
-		items, err := s.impl.Read(ctx, []store.Key{stray}, true)
+		items, err := s.Internal().Read(ctx, []store.Key{stray}, true)
 		if err != nil || items[0] == nil {
 			t.Errorf("the purge took an item of another namespace: %v", err)
 		}
-		if err := s.impl.Delete(ctx, []store.Key{stray}); err != nil {
+		if err := s.Internal().Delete(ctx, []store.Key{stray}); err != nil {
 			t.Fatal(err)
 		}
 		checkPurged(t, l, victim.ID, others, before)
-		if err := l.Namespaces.Purge(ctx, victim.ID, nil); !errors.Is(err, ErrNamespaceNotFound) {
+		if err := l.Namespaces.Purge(ctx, victim.ID, nil); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 			t.Errorf("Purge() again = %v, want ErrNamespaceNotFound", err)
 		}
 	})
@@ -415,7 +416,7 @@ func TestPurgeSurvivesCrashes(t *testing.T) {
 	ctx := context.Background()
 	for _, how := range []crash{crashBefore, crashAmid, crashAfter} {
 		for at := 1; ; at++ {
-			m := &mortal{Store: newMemory(t).impl}
+			m := &mortal{Store: newMemory(t).Internal()}
 			l, victim, others := crowd(t, m)
 			before := dump(t, m, others...)
 			m.kill(at, how)
@@ -430,7 +431,7 @@ func TestPurgeSurvivesCrashes(t *testing.T) {
 				t.Errorf("killed %s %d: Purge() = %v", how, at, err)
 			}
 			m.kill(0, "")
-			again := newLimiter(t, Store{impl: m})
+			again := newLimiter(t, zlimit.StoreOn(m))
 			last := at == calls && how == crashAfter
 			if !last {
 				if got := collect(t, "Orphans", again.Namespaces.Orphans(ctx)); len(got) != 1 || got[0].ID != victim.ID {
@@ -438,7 +439,7 @@ func TestPurgeSurvivesCrashes(t *testing.T) {
 				}
 			}
 			err = again.Namespaces.Purge(ctx, victim.ID, nil)
-			if (err != nil) != last || last && !errors.Is(err, ErrNamespaceNotFound) {
+			if (err != nil) != last || last && !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 				t.Errorf("Purge() again = %v", err)
 			}
 			checkPurged(t, again, victim.ID, others, before)
@@ -453,7 +454,7 @@ func TestPurgeSurvivesCrashes(t *testing.T) {
 func TestPurgeOfManyItems(t *testing.T) {
 	const size = 50_000
 	ctx := context.Background()
-	m := &mortal{Store: newMemory(t).impl}
+	m := &mortal{Store: newMemory(t).Internal()}
 	l, victim, others := crowd(t, m)
 	some := len(dump(t, m, victim.ID))
 	for i := some; i < size; i += 100 {
@@ -468,7 +469,7 @@ func TestPurgeOfManyItems(t *testing.T) {
 	}
 	before := dump(t, m, others...)
 	deleted, told := 0, 0
-	tell := func(p PurgeProgress) {
+	tell := func(p zlimit.PurgeProgress) {
 		if p.Deleted <= deleted || p.Deleted > deleted+store.MaxDelete {
 			t.Errorf("progress from %d to %d", deleted, p.Deleted)
 		}
@@ -500,23 +501,23 @@ func TestPurgeOfManyItems(t *testing.T) {
 func TestPurgeOfANamespaceInUse(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	scope, err := l.Namespace(ctx, "a", WithSetup())
+	scope, err := l.Namespace(ctx, "a", zlimit.WithSetup())
 	if err != nil {
 		t.Fatal(err)
 	}
-	setSystem(t, scope, PerMinute("rpm", 1000))
+	setSystem(t, scope, zlimit.PerMinute("rpm", 1000))
 	ns, err := l.Namespaces.Delete(ctx, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = l.Namespaces.Purge(ctx, ns.ID, func(PurgeProgress) { acquire(t, scope, ask(Amounts{"rpm": 1})) })
-	if !errors.Is(err, ErrNamespaceState) || !strings.Contains(err.Error(), "written to") {
+	err = l.Namespaces.Purge(ctx, ns.ID, func(zlimit.PurgeProgress) { acquire(t, scope, ask(zlimit.Amounts{"rpm": 1})) })
+	if !errors.Is(err, zlimit.ErrNamespaceState) || !strings.Contains(err.Error(), "written to") {
 		t.Errorf("Purge() of a namespace in use = %v, want ErrNamespaceState", err)
 	}
 	if err := errors.Join(scope.Close(), l.Namespaces.Purge(ctx, ns.ID, nil)); err != nil {
 		t.Errorf("Purge() after it was left = %v", err)
 	}
-	if got := dump(t, l.store, ns.ID); len(got) > 0 {
+	if got := dump(t, l.Calls(), ns.ID); len(got) > 0 {
 		t.Errorf("items left: %v", got)
 	}
 }
@@ -525,12 +526,12 @@ func TestPurgeOfANamespaceInUse(t *testing.T) {
 func TestPurgeInAStorm(t *testing.T) {
 	ctx := context.Background()
 	s, faults := newTable(t)
-	l, victim, others := crowd(t, s.impl)
-	before := dump(t, s.impl, others...)
+	l, victim, others := crowd(t, s.Internal())
+	before := dump(t, s.Internal(), others...)
 	faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "BatchWriteItem"})
 	faults.Reset()
 	err := l.Namespaces.Purge(ctx, victim.ID, nil)
-	var outage *UnavailableError
+	var outage *zlimit.UnavailableError
 	if err == nil || errors.As(err, &outage) || faults.Calls("BatchWriteItem") != 1 {
 		t.Errorf("Purge() without permission = %v after %d calls, want the refusal of the first", err, faults.Calls("BatchWriteItem"))
 	}
@@ -554,7 +555,7 @@ func TestPurgeInAStorm(t *testing.T) {
 // TestPurgeEndsWithItsContext waits for nothing more once the context has ended.
 func TestPurgeEndsWithItsContext(t *testing.T) {
 	s, faults := newTable(t)
-	l, victim, _ := crowd(t, s.impl)
+	l, victim, _ := crowd(t, s.Internal())
 	faults.Inject(enginetest.Fault{Kind: enginetest.Throttled, Operation: "BatchWriteItem"})
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()

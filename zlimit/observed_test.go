@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -11,45 +11,46 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestObserver has an observer told of a day in the life of a limiter, in its order.
 func TestObserver(t *testing.T) {
 	var mu sync.Mutex
 	var told []string
-	observe := func(_ context.Context, e Event) {
+	observe := func(_ context.Context, e zlimit.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		line := fmt.Sprintf("%v %s %s %s", e.Kind, e.Operation, e.Entity, e.Result)
-		if e.Kind == EventDecision && e.Result != ResultDegraded {
+		if e.Kind == zlimit.EventDecision && e.Result != zlimit.ResultDegraded {
 			line += fmt.Sprintf(" %s %d statuses", e.Limit, len(e.Statuses))
 		}
-		if e.Kind == EventDecision || e.Kind == EventSettle {
+		if e.Kind == zlimit.EventDecision || e.Kind == zlimit.EventSettle {
 			line += fmt.Sprint(" ", e.Amounts)
 		}
-		if e.Time.IsZero() || e.Kind != EventConfig && e.Duration <= 0 {
+		if e.Time.IsZero() || e.Kind != zlimit.EventConfig && e.Duration <= 0 {
 			t.Errorf("%s: time %v, duration %v", line, e.Time, e.Duration)
 		}
 		told = append(told, line)
 	}
 	h := hook(newMemory(t))
 	c := newClock()
-	other := newLimiter(t, Store{impl: h.Store}, WithClock(c.now))
-	setSystem(t, other, PerDay("rpd", 10))
-	l := newLimiter(t, Store{impl: h}, WithClock(c.now), WithObserver(observe), WithFailurePolicy(Allow))
+	other := newLimiter(t, zlimit.StoreOn(h.Store), zlimit.WithClock(c.now))
+	setSystem(t, other, zlimit.PerDay("rpd", 10))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithObserver(observe), zlimit.WithFailurePolicy(zlimit.Allow))
 	told = nil
-	lease := acquire(t, l, ask(Amounts{"rpd": 4}))
-	if err := errors.Join(lease.Consume(t.Context(), Amounts{"rpd": 2}), lease.Adjust(Amounts{"rpd": -1}), lease.Commit(t.Context())); err != nil {
+	lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 4}))
+	if err := errors.Join(lease.Consume(t.Context(), zlimit.Amounts{"rpd": 2}), lease.Adjust(zlimit.Amounts{"rpd": -1}), lease.Commit(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	reject(t, l, ask(Amounts{"rpd": 6}))
-	setSystem(t, other, PerDay("rpd", 20))
+	reject(t, l, ask(zlimit.Amounts{"rpd": 6}))
+	setSystem(t, other, zlimit.PerDay("rpd", 20))
 	c.sleep(time.Hour)
-	if err := acquire(t, l, ask(Amounts{"rpd": 1})).Rollback(t.Context()); err != nil {
+	if err := acquire(t, l, ask(zlimit.Amounts{"rpd": 1})).Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	h.set(times(100, &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("gone")}))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	want := []string{
 		"store read  ok", "store write  ok", "decision acquire key-1 ok  1 statuses [{rpd 4}]",
 		"store write  ok", "decision consume key-1 ok  1 statuses [{rpd 2}]",

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A readyStore answers every write of a bucket at once with the same image, once it has one.
@@ -25,11 +26,11 @@ func (s *readyStore) Write(ctx context.Context, w store.Write) (store.Result, er
 }
 
 // newReady returns a limiter on a store that answers at once, and knows the bucket of key-1.
-func newReady(tb testing.TB) *RateLimiter {
+func newReady(tb testing.TB) *zlimit.RateLimiter {
 	tb.Helper()
-	ready := &readyStore{Store: newMemory(tb).impl}
-	l := newLimiter(tb, Store{impl: ready}, WithClock(benchClock))
-	setSystem(tb, l, PerMinute("rpm", 1e12), PerMinute("tpm", 1e12))
+	ready := &readyStore{Store: newMemory(tb).Internal()}
+	l := newLimiter(tb, zlimit.StoreOn(ready), zlimit.WithClock(benchClock))
+	setSystem(tb, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
 	acquire(tb, l, benchRequest)
 	ready.item = item(tb, l)
 	return l
@@ -55,12 +56,12 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	check("acquire", 3, func() error { _, err := l.Acquire(ctx, benchRequest); return err })
-	typed := Request{Entity: "key-1", Consume: gpt4{1, 50}}
+	typed := zlimit.Request{Entity: "key-1", Consume: gpt4{1, 50}}
 	check("acquire of a type", 3, func() error { _, err := l.Acquire(ctx, typed); return err })
 	tokens := int64(50)
 	check("acquire of a type that is made for the request", 4, func() error {
 		tokens++
-		_, err := l.Acquire(ctx, Request{Entity: "key-1", Consume: gpt4{1, tokens}})
+		_, err := l.Acquire(ctx, zlimit.Request{Entity: "key-1", Consume: gpt4{1, tokens}})
 		return err
 	})
 	check("acquire, and commit with nothing to correct", 3, func() error {
@@ -70,5 +71,7 @@ func TestAllocations(t *testing.T) {
 		}
 		return lease.Commit(ctx)
 	})
-	check("do", 3, func() error { return l.Do(ctx, benchRequest, func(context.Context, *Lease) error { return nil }) })
+	check("do", 3, func() error {
+		return l.Do(ctx, benchRequest, func(context.Context, *zlimit.Lease) error { return nil })
+	})
 }

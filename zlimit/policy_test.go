@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A down store answers nothing while it is down.
@@ -75,54 +76,56 @@ func (d *down) Transact(ctx context.Context, writes []store.Write) ([]store.Resu
 // the resource, the entity's, the resource's, the system's, and the option is last.
 func TestPolicyOfLevels(t *testing.T) {
 	ctx := context.Background()
-	policies := []FailurePolicy{Inherit, Block, Allow}
+	policies := []zlimit.FailurePolicy{zlimit.Inherit, zlimit.Block, zlimit.Allow}
 	for n := range 3 * 3 * 3 * 3 * 3 * 3 {
-		var at [6]FailurePolicy // in order of precedence
-		want := Block
+		var at [6]zlimit.FailurePolicy // in order of precedence
+		want := zlimit.Block
 		for i, rest := 0, n; i < len(at); i, rest = i+1, rest/3 {
 			at[i] = policies[rest%3]
 		}
 		for i := len(at) - 1; i >= 0; i-- {
-			if at[i] != Inherit {
+			if at[i] != zlimit.Inherit {
 				want = at[i]
 			}
 		}
-		d := &down{Store: newMemory(t).impl}
-		l := newLimiter(t, Store{impl: d}, WithFailurePolicy(at[5]))
-		limits := []Limit{PerDay("rpd", 9)}
+		d := &down{Store: newMemory(t).Internal()}
+		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(at[5]))
+		limits := []zlimit.Limit{zlimit.PerDay("rpd", 9)}
 		err := errors.Join(
-			l.Limits.SetSystem(ctx, SystemConfig{Limits: limits, OnUnavailable: at[4]}),
-			setIf(at[3], func(c LevelConfig) error { return l.Limits.SetResourceConfig(ctx, "gpt-4", c) }),
-			setIf(at[2], func(c LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "key-1", DefaultResource, c) }),
-			setIf(at[1], func(c LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "key-1", "gpt-4", c) }),
+			l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits, OnUnavailable: at[4]}),
+			setIf(at[3], func(c zlimit.LevelConfig) error { return l.Limits.SetResourceConfig(ctx, "gpt-4", c) }),
+			setIf(at[2], func(c zlimit.LevelConfig) error {
+				return l.Limits.SetEntityConfig(ctx, "key-1", zlimit.DefaultResource, c)
+			}),
+			setIf(at[1], func(c zlimit.LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "key-1", "gpt-4", c) }),
 		)
 		if err != nil {
 			t.Fatal(err)
 		}
-		acquire(t, l, ask(Amounts{"rpd": 1}))
-		if found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || found.Source != SourceSystem {
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
+		if found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || found.Source != zlimit.SourceSystem {
 			t.Fatalf("%v: Resolve() = %+v, %v, want the limits of the system", at, found, err)
 		}
 		d.is.Store(true)
-		r := ask(Amounts{"rpd": 1})
+		r := ask(zlimit.Amounts{"rpd": 1})
 		r.OnUnavailable = at[0]
 		lease, err := l.Acquire(ctx, r)
-		var outage *UnavailableError
+		var outage *zlimit.UnavailableError
 		switch {
-		case want == Allow && (err != nil || !lease.Degraded()):
+		case want == zlimit.Allow && (err != nil || !lease.Degraded()):
 			t.Errorf("%v: Acquire() = %v, want a degraded lease", at, err)
-		case want != Allow && !errors.As(err, &outage):
+		case want != zlimit.Allow && !errors.As(err, &outage):
 			t.Errorf("%v: Acquire() = %v, want an UnavailableError", at, err)
 		}
 	}
 }
 
 // setIf stores a policy without limits, unless it is Inherit.
-func setIf(p FailurePolicy, set func(LevelConfig) error) error {
-	if p == Inherit {
+func setIf(p zlimit.FailurePolicy, set func(zlimit.LevelConfig) error) error {
+	if p == zlimit.Inherit {
 		return nil
 	}
-	return set(LevelConfig{OnUnavailable: p})
+	return set(zlimit.LevelConfig{OnUnavailable: p})
 }
 
 // TestPolicyReachesOthers has another process read the policies of a table, without a change of its own.
@@ -130,76 +133,76 @@ func TestPolicyReachesOthers(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	l := newLimiter(t, s)
-	setSystem(t, l, PerDay("rpd", 9))
-	if err := l.Limits.SetEntityConfig(ctx, "key-1", DefaultResource, LevelConfig{OnUnavailable: Allow}); err != nil {
+	setSystem(t, l, zlimit.PerDay("rpd", 9))
+	if err := l.Limits.SetEntityConfig(ctx, "key-1", zlimit.DefaultResource, zlimit.LevelConfig{OnUnavailable: zlimit.Allow}); err != nil {
 		t.Fatal(err)
 	}
-	d := &down{Store: s.impl}
-	other := newLimiter(t, Store{impl: d})
-	acquire(t, other, ask(Amounts{"rpd": 1}))
+	d := &down{Store: s.Internal()}
+	other := newLimiter(t, zlimit.StoreOn(d))
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
 	d.is.Store(true)
-	if lease, err := other.Acquire(ctx, ask(Amounts{"rpd": 1})); err != nil || !lease.Degraded() {
+	if lease, err := other.Acquire(ctx, ask(zlimit.Amounts{"rpd": 1})); err != nil || !lease.Degraded() {
 		t.Errorf("Acquire() = %v, want a degraded lease", err)
 	}
-	r := ask(Amounts{"rpd": 1})
+	r := ask(zlimit.Amounts{"rpd": 1})
 	r.Entity = "key-2"
-	if _, err := other.Acquire(ctx, r); !errors.As(err, new(*UnavailableError)) {
+	if _, err := other.Acquire(ctx, r); !errors.As(err, new(*zlimit.UnavailableError)) {
 		t.Errorf("Acquire() of another entity = %v, want an UnavailableError", err)
 	}
 }
 
 func TestLevelConfigs(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		limits, others := []Limit{PerDay("rpd", 9)}, []Limit{PerDay("rpd", 8)}
+		limits, others := []zlimit.Limit{zlimit.PerDay("rpd", 9)}, []zlimit.Limit{zlimit.PerDay("rpd", 8)}
 		for name, at := range map[string]struct {
-			set       func(LevelConfig) error
-			get       func() (LevelConfig, error)
-			setLimits func([]Limit) error
+			set       func(zlimit.LevelConfig) error
+			get       func() (zlimit.LevelConfig, error)
+			setLimits func([]zlimit.Limit) error
 			remove    func() error
 		}{
 			"resource": {
-				func(c LevelConfig) error { return l.Limits.SetResourceConfig(ctx, "r", c) },
-				func() (LevelConfig, error) { return l.Limits.ResourceConfig(ctx, "r") },
-				func(limits []Limit) error { return l.Limits.SetResource(ctx, "r", limits) },
+				func(c zlimit.LevelConfig) error { return l.Limits.SetResourceConfig(ctx, "r", c) },
+				func() (zlimit.LevelConfig, error) { return l.Limits.ResourceConfig(ctx, "r") },
+				func(limits []zlimit.Limit) error { return l.Limits.SetResource(ctx, "r", limits) },
 				func() error { return l.Limits.DeleteResource(ctx, "r") },
 			},
 			"entity": {
-				func(c LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "e", "r", c) },
-				func() (LevelConfig, error) { return l.Limits.EntityConfig(ctx, "e", "r") },
-				func(limits []Limit) error { return l.Limits.SetEntity(ctx, "e", "r", limits) },
+				func(c zlimit.LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "e", "r", c) },
+				func() (zlimit.LevelConfig, error) { return l.Limits.EntityConfig(ctx, "e", "r") },
+				func(limits []zlimit.Limit) error { return l.Limits.SetEntity(ctx, "e", "r", limits) },
 				func() error { return l.Limits.DeleteEntity(ctx, "e", "r") },
 			},
 			"entity, every resource": {
-				func(c LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "e", DefaultResource, c) },
-				func() (LevelConfig, error) { return l.Limits.EntityConfig(ctx, "e", DefaultResource) },
-				func(limits []Limit) error { return l.Limits.SetEntity(ctx, "e", DefaultResource, limits) },
-				func() error { return l.Limits.DeleteEntity(ctx, "e", DefaultResource) },
+				func(c zlimit.LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "e", zlimit.DefaultResource, c) },
+				func() (zlimit.LevelConfig, error) { return l.Limits.EntityConfig(ctx, "e", zlimit.DefaultResource) },
+				func(limits []zlimit.Limit) error { return l.Limits.SetEntity(ctx, "e", zlimit.DefaultResource, limits) },
+				func() error { return l.Limits.DeleteEntity(ctx, "e", zlimit.DefaultResource) },
 			},
 		} {
-			check := func(step string, err error, want LevelConfig) {
+			check := func(step string, err error, want zlimit.LevelConfig) {
 				t.Helper()
 				got, getErr := at.get()
 				if diff := cmp.Diff(want, got); err != nil || getErr != nil || diff != "" {
 					t.Errorf("%s: %s = %v, %v (-want +got):\n%s", name, step, err, getErr, diff)
 				}
 			}
-			check("nothing", nil, LevelConfig{Limits: []Limit{}})
-			check("a policy alone", at.set(LevelConfig{OnUnavailable: Allow}), LevelConfig{[]Limit{}, Allow})
-			check("limits beside it", at.setLimits(limits), LevelConfig{limits, Allow})
-			check("both anew", at.set(LevelConfig{others, Block}), LevelConfig{others, Block})
-			check("limits alone", at.set(LevelConfig{Limits: limits}), LevelConfig{limits, Inherit})
-			check("deletion", at.remove(), LevelConfig{Limits: []Limit{}})
+			check("nothing", nil, zlimit.LevelConfig{Limits: []zlimit.Limit{}})
+			check("a policy alone", at.set(zlimit.LevelConfig{OnUnavailable: zlimit.Allow}), zlimit.LevelConfig{[]zlimit.Limit{}, zlimit.Allow})
+			check("limits beside it", at.setLimits(limits), zlimit.LevelConfig{limits, zlimit.Allow})
+			check("both anew", at.set(zlimit.LevelConfig{others, zlimit.Block}), zlimit.LevelConfig{others, zlimit.Block})
+			check("limits alone", at.set(zlimit.LevelConfig{Limits: limits}), zlimit.LevelConfig{limits, zlimit.Inherit})
+			check("deletion", at.remove(), zlimit.LevelConfig{Limits: []zlimit.Limit{}})
 
-			for _, bad := range []LevelConfig{{}, {limits, 9}, {[]Limit{{Name: "a"}}, Allow}} {
-				var invalid *ValidationError
+			for _, bad := range []zlimit.LevelConfig{{}, {limits, 9}, {[]zlimit.Limit{{Name: "a"}}, zlimit.Allow}} {
+				var invalid *zlimit.ValidationError
 				if err := at.set(bad); !errors.As(err, &invalid) {
 					t.Errorf("%s: set %+v = %v, want a ValidationError", name, bad, err)
 				}
 			}
 		}
-		last := events(t, l, AuditResource("r"), AuditQuery{Limit: 1})[0]
+		last := events(t, l, zlimit.AuditResource("r"), zlimit.AuditQuery{Limit: 1})[0]
 		want := map[string]any{"config_version": int64(1), "limits": []any{}, "on_unavailable": "allow"}
 		if diff := cmp.Diff(want, last.Details); diff != "" {
 			t.Errorf("the first event (-want +got):\n%s", diff)
@@ -213,7 +216,7 @@ func TestApplyLeavesPolicies(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	apply := func(n int64) {
 		t.Helper()
-		if _, err := l.Limits.Apply(ctx, Declaration{"r", []Limit{PerDay("rpd", n)}}); err != nil {
+		if _, err := l.Limits.Apply(ctx, zlimit.Declaration{"r", []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -222,17 +225,17 @@ func TestApplyLeavesPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared.OnUnavailable = Allow
+	declared.OnUnavailable = zlimit.Allow
 	if err := l.Limits.SetResourceConfig(ctx, "r", declared); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Limits.DeleteResource(ctx, "r"); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Limits.SetResourceConfig(ctx, "r", LevelConfig{OnUnavailable: Allow}); err != nil {
+	if err := l.Limits.SetResourceConfig(ctx, "r", zlimit.LevelConfig{OnUnavailable: zlimit.Allow}); err != nil {
 		t.Fatal(err)
 	}
-	applied, err := l.Limits.Apply(ctx, Declaration{"r", []Limit{PerDay("rpd", 2)}})
+	applied, err := l.Limits.Apply(ctx, zlimit.Declaration{"r", []zlimit.Limit{zlimit.PerDay("rpd", 2)}})
 	if err != nil || len(applied.Kept) != 1 { // somebody else has set what is there
 		t.Errorf("Apply() = %+v, %v, want it kept", applied, err)
 	}
@@ -242,53 +245,53 @@ func TestDefaultLimits(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	c := newClock()
-	l := newLimiter(t, s, WithClock(c.now), WithDefaultLimits(PerDay("rpd", 3), PerMinute("rpm", 2)))
-	acquire(t, l, ask(Amounts{"rpd": 1, "rpm": 2}))
-	reject(t, l, ask(Amounts{"rpm": 1}))
+	l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 3), zlimit.PerMinute("rpm", 2)))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "rpm": 2}))
+	reject(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4")
-	want := Resolved{Limits: []Limit{PerDay("rpd", 3), PerMinute("rpm", 2)}, Source: SourceDefault}
+	want := zlimit.Resolved{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 3), zlimit.PerMinute("rpm", 2)}, Source: zlimit.SourceDefault}
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
 		t.Errorf("Resolve() = %v (-want +got):\n%s", err, diff)
 	}
 	if shards := shardsOf(t, l); shards[0].ExpiresAt == 0 {
 		t.Errorf("the bucket is %+v, want it to expire, since the limits are not its own", shards[0])
 	}
-	setSystem(t, l, PerDay("rpd", 50)) // any stored limits come first, as a whole
-	if found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || found.Source != SourceSystem || len(found.Limits) != 1 {
+	setSystem(t, l, zlimit.PerDay("rpd", 50)) // any stored limits come first, as a whole
+	if found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || found.Source != zlimit.SourceSystem || len(found.Limits) != 1 {
 		t.Errorf("Resolve() = %+v, %v, want the limits of the system", found, err)
 	}
 	if err := l.Limits.DeleteSystem(ctx); err != nil {
 		t.Fatal(err)
 	}
-	create(t, l, Entity{ID: "p"})
-	create(t, l, Entity{ID: "e", ParentID: "p", Cascade: true})
-	acquire(t, l, Request{Entity: "e", Resource: "r", Consume: Amounts{"rpd": 2}})
+	create(t, l, zlimit.Entity{ID: "p"})
+	create(t, l, zlimit.Entity{ID: "e", ParentID: "p", Cascade: true})
+	acquire(t, l, zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpd": 2}})
 	if all, err := l.AvailableWithParents(ctx, "e", "r"); err != nil || len(all) != 4 || all[2].Entity != "p" || all[2].Available != 1 {
 		t.Errorf("AvailableWithParents() = %+v, %v, want the parent charged by the default limits", all, err)
 	}
-	for _, bad := range [][]Limit{{{Name: "a"}}, {PerDay("a", 1), PerDay("a", 2)}, {PerDay("wcu", 1)}} {
-		var invalid *ValidationError
-		if _, err := New(ctx, s, WithDefaultLimits(bad...)); !errors.As(err, &invalid) {
+	for _, bad := range [][]zlimit.Limit{{{Name: "a"}}, {zlimit.PerDay("a", 1), zlimit.PerDay("a", 2)}, {zlimit.PerDay("wcu", 1)}} {
+		var invalid *zlimit.ValidationError
+		if _, err := zlimit.New(ctx, s, zlimit.WithDefaultLimits(bad...)); !errors.As(err, &invalid) {
 			t.Errorf("New() with default limits %v = %v, want a ValidationError", bad, err)
 		}
 	}
 }
 
 func TestAvailableWithParents(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
-		l := newLimiter(t, s, WithClock(newClock().now))
-		create(t, l, Entity{ID: "org"})
-		create(t, l, Entity{ID: "team", ParentID: "org", Cascade: true})
-		create(t, l, Entity{ID: "key", ParentID: "team", Cascade: true})
-		create(t, l, Entity{ID: "loose", ParentID: "team"})
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+		create(t, l, zlimit.Entity{ID: "org"})
+		create(t, l, zlimit.Entity{ID: "team", ParentID: "org", Cascade: true})
+		create(t, l, zlimit.Entity{ID: "key", ParentID: "team", Cascade: true})
+		create(t, l, zlimit.Entity{ID: "loose", ParentID: "team"})
 		for i, e := range []string{"org", "team", "key", "loose"} {
-			if err := l.Limits.SetEntity(ctx, e, "r", []Limit{PerDay("rpd", int64(100-10*i))}); err != nil {
+			if err := l.Limits.SetEntity(ctx, e, "r", []zlimit.Limit{zlimit.PerDay("rpd", int64(100-10*i))}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		acquire(t, l, Request{Entity: "key", Resource: "r", Consume: Amounts{"rpd": 7}})
-		fresh := newLimiter(t, s, WithClock(newClock().now))
+		acquire(t, l, zlimit.Request{Entity: "key", Resource: "r", Consume: zlimit.Amounts{"rpd": 7}})
+		fresh := newLimiter(t, s, zlimit.WithClock(newClock().now))
 		for entity, want := range map[string][]string{
 			"key": {"key 73", "team 83", "org 93"}, "team": {"team 83", "org 93"}, "org": {"org 93"}, "loose": {"loose 70"},
 		} {
@@ -301,11 +304,11 @@ func TestAvailableWithParents(t *testing.T) {
 				t.Errorf("AvailableWithParents(%s) = %v (-want +got):\n%s", entity, err, diff)
 			}
 		}
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if _, err := l.AvailableWithParents(ctx, "#", "r"); !errors.As(err, &invalid) {
 			t.Errorf("AvailableWithParents() of a bad name = %v, want a ValidationError", err)
 		}
-		if _, err := l.AvailableWithParents(ctx, "key", "other"); !errors.Is(err, ErrNoLimits) {
+		if _, err := l.AvailableWithParents(ctx, "key", "other"); !errors.Is(err, zlimit.ErrNoLimits) {
 			t.Errorf("AvailableWithParents() without limits = %v, want ErrNoLimits", err)
 		}
 	})
@@ -315,12 +318,12 @@ func TestAvailableWithParents(t *testing.T) {
 func TestInvalidateOne(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
-	d := &down{Store: s.impl}
-	l, other := newLimiter(t, Store{impl: d}), newLimiter(t, s)
+	d := &down{Store: s.Internal()}
+	l, other := newLimiter(t, zlimit.StoreOn(d)), newLimiter(t, s)
 	set := func(n int64) {
 		t.Helper()
 		for _, e := range []string{"a", "b"} {
-			if err := other.Limits.SetEntity(ctx, e, "r", []Limit{PerDay("rpd", n)}); err != nil {
+			if err := other.Limits.SetEntity(ctx, e, "r", []zlimit.Limit{zlimit.PerDay("rpd", n)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -354,16 +357,16 @@ func TestInvalidateOne(t *testing.T) {
 
 // TestInvalidateDuringARead forgets limits while they are read: what was read before is not what holds afterwards.
 func TestInvalidateDuringARead(t *testing.T) {
-	for name, forget := range map[string]func(*RateLimiter){
-		"one": func(l *RateLimiter) { l.Limits.Invalidate("key-1", "gpt-4") },
-		"all": func(l *RateLimiter) { l.Limits.InvalidateAll() },
+	for name, forget := range map[string]func(*zlimit.RateLimiter){
+		"one": func(l *zlimit.RateLimiter) { l.Limits.Invalidate("key-1", "gpt-4") },
+		"all": func(l *zlimit.RateLimiter) { l.Limits.InvalidateAll() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
 			s := newMemory(t)
-			d := &down{Store: s.impl}
-			l, other := newLimiter(t, Store{impl: d}), newLimiter(t, s)
-			setSystem(t, other, PerDay("rpd", 1))
+			d := &down{Store: s.Internal()}
+			l, other := newLimiter(t, zlimit.StoreOn(d)), newLimiter(t, s)
+			setSystem(t, other, zlimit.PerDay("rpd", 1))
 			d.read = make(chan chan struct{})
 			old := make(chan error, 1)
 			go func() {
@@ -371,9 +374,9 @@ func TestInvalidateDuringARead(t *testing.T) {
 				old <- err
 			}()
 			first := <-d.read
-			setSystem(t, other, PerDay("rpd", 2))
+			setSystem(t, other, zlimit.PerDay("rpd", 2))
 			forget(l)
-			found := make(chan Resolved, 1)
+			found := make(chan zlimit.Resolved, 1)
 			go func() {
 				r, err := l.Limits.Resolve(ctx, "key-1", "gpt-4")
 				if err != nil {
@@ -407,9 +410,9 @@ func TestInvalidateDuringARead(t *testing.T) {
 func TestCacheSizeCountsBuckets(t *testing.T) {
 	const buckets = 64
 	ctx := context.Background()
-	d := &down{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: d}, WithCacheSize(buckets))
-	setSystem(t, l, PerDay("rpd", 100))
+	d := &down{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithCacheSize(buckets))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	use := func() {
 		for i := range buckets {
 			if _, err := l.Limits.Resolve(ctx, fmt.Sprint("e", i), fmt.Sprint("r", i)); err != nil {
@@ -418,7 +421,7 @@ func TestCacheSizeCountsBuckets(t *testing.T) {
 		}
 	}
 	use()
-	l.generation.Add(1) // as a change of other limits does: what is in memory is put together again
+	l.ForgetLimits() // as a change of other limits does: what is in memory is put together again
 	calls := d.calls.Load()
 	use()
 	if got := d.calls.Load() - calls; got != 0 {

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // workerEnv makes the test binary a worker of TestProcesses: it holds the name of the store and the time of the clock.
@@ -26,7 +28,7 @@ func work(job string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	l, err := Open(context.Background(), dsn, WithClock(func() time.Time { return time.UnixMilli(stopped) }))
+	l, err := zlimit.Open(context.Background(), dsn, zlimit.WithClock(func() time.Time { return time.UnixMilli(stopped) }))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -37,8 +39,8 @@ func work(job string) int {
 	for range 64 {
 		group.Go(func() {
 			for asked.Add(1) <= 1000 {
-				_, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
-				var exceeded *ExceededError
+				_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
+				var exceeded *zlimit.ExceededError
 				switch {
 				case err == nil:
 					admitted.Add(1)
@@ -60,8 +62,8 @@ func work(job string) int {
 
 // TestProcesses runs 4 processes of 64 goroutines on one bucket of capacity 1,000 with a stopped clock.
 func TestProcesses(t *testing.T) {
-	run := func(t *testing.T, dsn string, l *RateLimiter, c *clock) {
-		setSystem(t, l, PerMinute("rpm", 1000))
+	run := func(t *testing.T, dsn string, l *zlimit.RateLimiter, c *clock) {
+		setSystem(t, l, zlimit.PerMinute("rpm", 1000))
 		var admitted atomic.Int64
 		var group sync.WaitGroup
 		for range 4 {
@@ -91,18 +93,18 @@ func TestProcesses(t *testing.T) {
 	}
 	t.Run("file", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "zlimit.db")
-		s, err := SQLite(path)
+		s, err := zlimit.SQLite(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer closeStore(t, s)
 		c := newClock()
-		run(t, "sqlite:"+path, newLimiter(t, s, WithClock(c.now)), c)
+		run(t, "sqlite:"+path, newLimiter(t, s, zlimit.WithClock(c.now)), c)
 	})
 	t.Run("dynamodb", func(t *testing.T) {
 		dsn := newDSN(t)
 		c := newClock()
-		l, err := Open(context.Background(), dsn, WithClock(c.now))
+		l, err := zlimit.Open(context.Background(), dsn, zlimit.WithClock(c.now))
 		if err != nil {
 			t.Fatal(err)
 		}

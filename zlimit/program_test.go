@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A world is a table, the processes that share it, and what they hold.
@@ -27,14 +29,14 @@ type world struct {
 
 // A process is a limiter with a clock and a network of its own.
 type process struct {
-	limiter *RateLimiter
+	limiter *zlimit.RateLimiter
 	network *flaky
 	skew    int64
 }
 
 // A held lease is one that was not settled yet.
 type held struct {
-	*Lease
+	*zlimit.Lease
 	entity string
 }
 
@@ -47,10 +49,10 @@ var (
 	programParents  = []string{"parent", "parent-2"}
 )
 
-func (w *world) start(skew int64, opts ...Option) *process {
+func (w *world) start(skew int64, opts ...zlimit.Option) *process {
 	p := &process{network: &flaky{Store: w.witness}, skew: skew}
 	now := func() time.Time { return w.clock.now().Add(time.Duration(p.skew) * time.Millisecond) }
-	l, err := New(context.Background(), Store{impl: p.network}, append([]Option{WithSetup(), WithClock(now)}, opts...)...)
+	l, err := zlimit.New(context.Background(), zlimit.StoreOn(p.network), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithClock(now)}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func (w *world) start(skew int64, opts ...Option) *process {
 
 // counted returns what an entity's buckets ever counted of each limit, in millitokens. The items do not tell: shards that a
 // process merges meanwhile take along what they counted.
-func (w *world) counted(entity string) Amounts {
+func (w *world) counted(entity string) zlimit.Amounts {
 	w.witness.mu.Lock()
 	defer w.witness.mu.Unlock()
 	return maps.Clone(w.witness.ledger[entity])
@@ -73,9 +75,9 @@ func (w *world) check(what string) {
 }
 
 // limitsOf draws a set of limits.
-func drawLimits(t *rapid.T, names ...string) (limits []Limit) {
+func drawLimits(t *rapid.T, names ...string) (limits []zlimit.Limit) {
 	for _, name := range names {
-		limits = append(limits, Limit{
+		limits = append(limits, zlimit.Limit{
 			Name:         name,
 			Capacity:     rapid.Int64Range(1, 60).Draw(t, "capacity"),
 			RefillAmount: rapid.Int64Range(1, 90).Draw(t, "refill"),
@@ -97,18 +99,18 @@ func TestPrograms(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		memory, err := Memory()
+		memory, err := zlimit.Memory()
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer memory.Close()
-		w := &world{t: t, clock: newClock(), witness: newWitness(memory.impl)}
-		opts := []Option{WithBucketTTL(rapid.SampledFrom([]int{0, 7}).Draw(t, "lifetime")), WithConfigTTL(programTTL), WithCallTimeout(time.Minute)}
+		w := &world{t: t, clock: newClock(), witness: newWitness(memory.Internal())}
+		opts := []zlimit.Option{zlimit.WithBucketTTL(rapid.SampledFrom([]int{0, 7}).Draw(t, "lifetime")), zlimit.WithConfigTTL(programTTL), zlimit.WithCallTimeout(time.Minute)}
 		if rapid.Bool().Draw(t, "exact") {
-			opts = append(opts, WithFreshness(0))
+			opts = append(opts, zlimit.WithFreshness(0))
 		}
 		if w.remembers = rapid.Bool().Draw(t, "remembers"); !w.remembers {
-			opts = append(opts, WithRejectionCache(0))
+			opts = append(opts, zlimit.WithRejectionCache(0))
 		}
 		for i := range rapid.IntRange(1, 3).Draw(t, "processes") {
 			w.procs = append(w.procs, w.start(int64(i)*rapid.Int64Range(-1500, 1500).Draw(t, "skew"), opts...))
@@ -120,16 +122,16 @@ func TestPrograms(t *testing.T) {
 		}()
 		first := w.procs[0].limiter
 		for _, parent := range programParents {
-			if _, err := first.Entities.Create(context.Background(), Entity{ID: parent}); err != nil {
+			if _, err := first.Entities.Create(context.Background(), zlimit.Entity{ID: parent}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for _, child := range programEntities[1:] {
-			if _, err := first.Entities.Create(context.Background(), Entity{ID: child, ParentID: "parent", Cascade: true}); err != nil {
+			if _, err := first.Entities.Create(context.Background(), zlimit.Entity{ID: child, ParentID: "parent", Cascade: true}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := first.Limits.SetSystem(context.Background(), SystemConfig{Limits: drawLimits(t, "rpm", "tpm")}); err != nil {
+		if err := first.Limits.SetSystem(context.Background(), zlimit.SystemConfig{Limits: drawLimits(t, "rpm", "tpm")}); err != nil {
 			t.Fatal(err)
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
@@ -140,7 +142,7 @@ func TestPrograms(t *testing.T) {
 }
 
 // step does one thing.
-func (w *world) step(opts []Option) {
+func (w *world) step(opts []zlimit.Option) {
 	t, ctx := w.t, context.Background()
 	at := rapid.IntRange(0, len(w.procs)-1).Draw(t, "process")
 	p := w.procs[at]
@@ -149,7 +151,7 @@ func (w *world) step(opts []Option) {
 		return
 	}
 	entity := rapid.SampledFrom(programEntities).Draw(t, "entity")
-	before, lost, settled := map[string]Amounts{}, lostBy(p.limiter), w.settled(p)
+	before, lost, settled := map[string]zlimit.Amounts{}, lostBy(p.limiter), w.settled(p)
 	for _, e := range append([]string{entity}, programParents...) {
 		before[e] = w.counted(e)
 	}
@@ -157,13 +159,13 @@ func (w *world) step(opts []Option) {
 	what := fmt.Sprintf("operation %d", op)
 	switch op {
 	case 0, 1, 2, 3, 4:
-		consume := Amounts{}
+		consume := zlimit.Amounts{}
 		for _, name := range []string{"rpm", "tpm"} {
 			if n := rapid.Int64Range(-1, 40).Draw(t, name); n >= 0 {
 				consume[name] = n
 			}
 		}
-		lease, err := p.limiter.Acquire(ctx, Request{Entity: entity, Resource: "gpt-4", Consume: consume})
+		lease, err := p.limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: consume})
 		what = fmt.Sprintf("acquire %v for %s: %v", consume, entity, err)
 		if err == nil {
 			w.leases = append(w.leases, &held{lease, entity})
@@ -171,7 +173,7 @@ func (w *world) step(opts []Option) {
 		if lostBy(p.limiter) == lost {
 			w.checkTaken(what, entity, before, consume, err)
 		}
-		var exceeded *ExceededError
+		var exceeded *zlimit.ExceededError
 		if w.check(what); errors.As(err, &exceeded) {
 			w.checkRejection(p, entity, consume, exceeded, settled)
 		}
@@ -186,7 +188,7 @@ func (w *world) step(opts []Option) {
 		if op == 7 {
 			err = lease.Rollback(ctx)
 		} else {
-			delta := Amounts{}
+			delta := zlimit.Amounts{}
 			for _, name := range slices.Sorted(maps.Keys(lease.Consumed())) { // drawn in order, so that a seed repeats it
 				delta[name] = rapid.Int64Range(-20, 40).Draw(t, "correction")
 			}
@@ -199,13 +201,13 @@ func (w *world) step(opts []Option) {
 		_ = p.limiter.Limits.SetEntity(ctx, rapid.SampledFrom(append(programParents, programEntities...)).Draw(t, "of"), "gpt-4", limits) // may be lost
 		w.disturb()
 	case 9, 10:
-		shards, err := shardsIn(ctx, w.witness, p.limiter.ns, entity)
+		shards, err := shardsIn(ctx, w.witness, p.limiter.NS(), entity)
 		if err != nil || len(shards) == 0 {
 			return
 		}
 		i := shards[rapid.IntRange(0, len(shards)-1).Draw(t, "shard")%len(shards)]
 		switch {
-		case op == 9 && i.Shards < maxShards:
+		case op == 9 && i.Shards < zlimit.MaxShards:
 			_, _ = divideAt(ctx, p.limiter, entity, i) // may be lost
 		case op == 10 && i.Shards > 1:
 			i.Shard &^= i.Shards / 2
@@ -221,13 +223,13 @@ func (w *world) step(opts []Option) {
 		_ = p.limiter.Limits.DeleteEntity(ctx, rapid.SampledFrom(append(programParents, programEntities...)).Draw(t, "of"), "gpt-4")
 		w.disturb()
 	case 14:
-		_ = p.limiter.Limits.SetSystem(ctx, SystemConfig{Limits: drawLimits(t, "rpm", "tpm")})
+		_ = p.limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: drawLimits(t, "rpm", "tpm")})
 		w.disturb()
 	case 15:
 		if entity == "alone" || !p.network.clear() {
 			return
 		}
-		e := Entity{ID: entity, ParentID: rapid.SampledFrom(append([]string{""}, programParents...)).Draw(t, "parent")}
+		e := zlimit.Entity{ID: entity, ParentID: rapid.SampledFrom(append([]string{""}, programParents...)).Draw(t, "parent")}
 		e.Cascade = e.ParentID != ""
 		if err := p.limiter.Entities.Delete(ctx, entity); err != nil {
 			t.Fatal(err)
@@ -247,14 +249,14 @@ func (w *world) step(opts []Option) {
 }
 
 // lostBy counts what a limiter could not give back, or does not know to have taken: a rejected request may have left that.
-func lostBy(l *RateLimiter) uint64 {
+func lostBy(l *zlimit.RateLimiter) uint64 {
 	stats := l.Stats()
 	return stats.Unreturned + stats.UnknownOutcomes
 }
 
 // checkTaken checks that an acquire took what was asked of the entity and of at most one parent, all of it, or nothing of
 // any (I4, I3). A parent may lack a limit.
-func (w *world) checkTaken(what, entity string, before map[string]Amounts, consume Amounts, err error) {
+func (w *world) checkTaken(what, entity string, before map[string]zlimit.Amounts, consume zlimit.Amounts, err error) {
 	if errors.Is(err, errLost) {
 		return
 	}
@@ -264,7 +266,7 @@ func (w *world) checkTaken(what, entity string, before map[string]Amounts, consu
 		for _, name := range slices.Sorted(maps.Keys(consume)) {
 			got, want := after[name]-before[e][name], int64(0)
 			if err == nil && (e == entity || got != 0) {
-				want = consume[name] * millis
+				want = consume[name] * zlimit.Millis
 			}
 			if got != want {
 				w.t.Fatalf("%s: %s counts %d more of %s, want %d", what, e, got, name, want)

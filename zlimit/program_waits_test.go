@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // disturb notes that limits, or who is charged with an entity, changed: processes may go by what was before for a while.
@@ -20,7 +21,7 @@ func (w *world) settled(p *process) bool {
 
 // checkRejection checks what a rejection tells: against the items, and where all was settled when the request came by
 // waiting as long as it says.
-func (w *world) checkRejection(p *process, entity string, consume Amounts, e *ExceededError, settled bool) {
+func (w *world) checkRejection(p *process, entity string, consume zlimit.Amounts, e *zlimit.ExceededError, settled bool) {
 	t := w.t
 	if len(e.Violations()) == 0 {
 		t.Fatalf("%v has no violations", e)
@@ -48,7 +49,7 @@ func (w *world) checkRejection(p *process, entity string, consume Amounts, e *Ex
 		return
 	}
 	w.clock.ms.Add(e.RetryAfter().Milliseconds())
-	lease, err := p.limiter.Acquire(context.Background(), Request{Entity: entity, Resource: "gpt-4", Consume: consume})
+	lease, err := p.limiter.Acquire(context.Background(), zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: consume})
 	if err != nil {
 		t.Fatalf("acquire %v for %s after %v, which was told by %v: %v", consume, entity, e.RetryAfter(), e, err)
 	}
@@ -58,8 +59,8 @@ func (w *world) checkRejection(p *process, entity string, consume Amounts, e *Ex
 
 // checkStatus holds the status of a limit against the items, when the bucket is not divided: it is what an advance would
 // leave. A limit that falls short has the configured parameters by then.
-func (w *world) checkStatus(p *process, s Status) {
-	states, err := shardsIn(context.Background(), w.witness, p.limiter.ns, s.Entity)
+func (w *world) checkStatus(p *process, s zlimit.Status) {
+	states, err := shardsIn(context.Background(), w.witness, p.limiter.NS(), s.Entity)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -70,9 +71,9 @@ func (w *world) checkStatus(p *process, s Status) {
 	inLine := false
 	if at >= 0 {
 		l := &states[0].Limits[at]
-		inLine = l.Capacity == s.Limit.Capacity*millis && l.RefillAmount == s.Limit.RefillAmount*millis && l.RefillPeriod == s.Limit.RefillPeriod.Milliseconds()
-		refilled := min(l.Tokens+bucket.Refill(states[0].RefilledAt, p.limiter.now().UnixMilli(), l.RefillAmount, l.RefillPeriod), l.Capacity)
-		if want := thousands(refilled); inLine && s.Available != want {
+		inLine = l.Capacity == s.Limit.Capacity*zlimit.Millis && l.RefillAmount == s.Limit.RefillAmount*zlimit.Millis && l.RefillPeriod == s.Limit.RefillPeriod.Milliseconds()
+		refilled := min(l.Tokens+bucket.Refill(states[0].RefilledAt, p.limiter.Now().UnixMilli(), l.RefillAmount, l.RefillPeriod), l.Capacity)
+		if want := zlimit.Thousands(refilled); inLine && s.Available != want {
 			w.t.Fatalf("%s of %s: %d are available as told, and %d by the item", s.Limit.Name, s.Entity, s.Available, want)
 		}
 	}
@@ -82,7 +83,7 @@ func (w *world) checkStatus(p *process, s Status) {
 }
 
 // finish lets every process know all limits, and asks for all that those of each entity can hold.
-func (w *world) finish(opts []Option) {
+func (w *world) finish(opts []zlimit.Option) {
 	w.clock.ms.Add((2 * programTTL).Milliseconds())
 	for i, p := range w.procs {
 		if !p.network.clear() {
@@ -95,12 +96,12 @@ func (w *world) finish(opts []Option) {
 			if err != nil {
 				w.t.Fatalf("Available(%s) = %v", entity, err)
 			}
-			consume := Amounts{}
+			consume := zlimit.Amounts{}
 			for _, s := range statuses {
 				consume[s.Limit.Name] = s.Limit.Capacity
 			}
-			lease, err := p.limiter.Acquire(context.Background(), Request{Entity: entity, Resource: "gpt-4", Consume: consume})
-			var exceeded *ExceededError
+			lease, err := p.limiter.Acquire(context.Background(), zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: consume})
+			var exceeded *zlimit.ExceededError
 			switch {
 			case errors.As(err, &exceeded):
 				w.checkRejection(p, entity, consume, exceeded, w.settled(p))

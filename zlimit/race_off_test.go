@@ -1,5 +1,5 @@
 //go:build !race
 
-package zlimit
+package zlimit_test
 
 const raceEnabled = false

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -8,27 +8,28 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestConflictsAreLostRaces has plain writes meet a transaction: they are tried again.
 func TestConflictsAreLostRaces(t *testing.T) {
 	conflict := fmt.Errorf("UpdateItem: %w", store.ErrConflict)
-	for _, opts := range [][]Option{nil, {WithCoalescing()}} {
+	for _, opts := range [][]zlimit.Option{nil, {zlimit.WithCoalescing()}} {
 		h := hook(newMemory(t))
-		l := newLimiter(t, Store{impl: h}, append(opts, WithClock(newClock().now))...)
-		setSystem(t, l, PerDay("rpd", 100))
+		l := newLimiter(t, zlimit.StoreOn(h), append(opts, zlimit.WithClock(newClock().now))...)
+		setSystem(t, l, zlimit.PerDay("rpd", 100))
 		h.set(times(3, conflict))
-		lease := acquire(t, l, ask(Amounts{"rpd": 10}))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 		h.set(times(3, conflict))
-		if err := errors.Join(lease.Adjust(Amounts{"rpd": 5}), lease.Commit(t.Context())); err != nil {
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 5}), lease.Commit(t.Context())); err != nil {
 			t.Errorf("Commit() = %v", err)
 		}
 		h.set(times(3, conflict))
-		if err := acquire(t, l, ask(Amounts{"rpd": 7})).Rollback(t.Context()); err != nil {
+		if err := acquire(t, l, ask(zlimit.Amounts{"rpd": 7})).Rollback(t.Context()); err != nil {
 			t.Errorf("Rollback() = %v", err)
 		}
 		h.set(times(1000, conflict))
-		if _, err := l.Acquire(t.Context(), ask(Amounts{"rpd": 1})); !errors.Is(err, ErrContended) {
+		if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 1})); !errors.Is(err, zlimit.ErrContended) {
 			t.Errorf("Acquire() among endless conflicts = %v, want ErrContended", err)
 		}
 		h.set(times(0, nil))
@@ -41,12 +42,12 @@ func TestConflictsAreLostRaces(t *testing.T) {
 // TestOwnLimitsShareWrites has requests with limits of their own come at once: they share writes as stored limits do.
 func TestOwnLimitsShareWrites(t *testing.T) {
 	const callers = 41
-	g := &gate{Store: newMemory(t).impl}
-	l := newLimiter(t, Store{impl: g}, WithClock(newClock().now), WithCoalescing())
-	setSystem(t, l, PerDay("other", 1))
-	r := func() Request {
-		r := ask(Amounts{"rpd": 1})
-		r.Limits = []Limit{PerDay("rpd", 100)}
+	g := &gate{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing())
+	setSystem(t, l, zlimit.PerDay("other", 1))
+	r := func() zlimit.Request {
+		r := ask(zlimit.Amounts{"rpd": 1})
+		r.Limits = []zlimit.Limit{zlimit.PerDay("rpd", 100)}
 		return r
 	}
 	acquire(t, l, r())
@@ -59,12 +60,12 @@ func TestOwnLimitsShareWrites(t *testing.T) {
 // TestSecondAcquireOfNewBucketsReadsNothing creates a child and a parent, and takes from them again.
 func TestSecondAcquireOfNewBucketsReadsNothing(t *testing.T) {
 	h := hook(newMemory(t))
-	l := newLimiter(t, Store{impl: h}, WithClock(newClock().now))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(newClock().now))
 	putEntity(t, l, "key-1", "team")
-	setSystem(t, l, PerDay("rpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	reads := h.reads.Load()
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	if got := h.reads.Load() - reads; got != 0 {
 		t.Errorf("%d reads, want none", got)
 	}
@@ -73,23 +74,23 @@ func TestSecondAcquireOfNewBucketsReadsNothing(t *testing.T) {
 // TestUnknownSettlementsAreWrittenOnce loses the reply of a commit for one level, and throttles that for the other: the
 // next commit writes the second alone.
 func TestUnknownSettlementsAreWrittenOnce(t *testing.T) {
-	for op, settle := range map[string]func(*Lease) error{
-		"commit":    func(lease *Lease) error { return lease.Commit(context.Background()) },
-		"roll back": func(lease *Lease) error { return lease.Rollback(context.Background()) },
+	for op, settle := range map[string]func(*zlimit.Lease) error{
+		"commit":    func(lease *zlimit.Lease) error { return lease.Commit(context.Background()) },
+		"roll back": func(lease *zlimit.Lease) error { return lease.Rollback(context.Background()) },
 	} {
 		h := hook(newMemory(t))
-		l := newLimiter(t, Store{impl: h}, WithClock(newClock().now))
+		l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(newClock().now))
 		putEntity(t, l, "key-1", "team")
-		setSystem(t, l, PerDay("rpd", 100))
-		lease := acquire(t, l, ask(Amounts{"rpd": 10}))
-		if err := lease.Adjust(Amounts{"rpd": 5}); err != nil {
+		setSystem(t, l, zlimit.PerDay("rpd", 100))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
+		if err := lease.Adjust(zlimit.Amounts{"rpd": 5}); err != nil {
 			t.Fatal(err)
 		}
 		var calls atomic.Int64
 		h.set(func(...store.Write) error {
 			return &store.Error{Op: "UpdateItem", Unavailable: true, Unknown: calls.Add(1) == 1, Err: errors.New("no reply")}
 		})
-		var outage *UnavailableError
+		var outage *zlimit.UnavailableError
 		if err := settle(lease); !errors.As(err, &outage) || !outage.Unknown {
 			t.Fatalf("%s = %v, want an unknown outcome", op, err)
 		}
@@ -101,7 +102,7 @@ func TestUnknownSettlementsAreWrittenOnce(t *testing.T) {
 		if n := h.writes.Load() - writes; n != 1 {
 			t.Errorf("%s again makes %d writes, want 1", op, n)
 		}
-		if err := settle(lease); !errors.Is(err, ErrLeaseClosed) {
+		if err := settle(lease); !errors.Is(err, zlimit.ErrLeaseClosed) {
 			t.Errorf("%s of a closed lease = %v", op, err)
 		}
 	}

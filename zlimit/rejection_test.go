@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestWaitsCountOtherProcesses empties a child that a process remembers as full: when the parent rejects, the wait is that
@@ -15,27 +16,27 @@ import (
 func TestWaitsCountOtherProcesses(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)
-	l := newLimiter(t, s, WithClock(c.now))
-	other := newLimiter(t, s, WithClock(c.now))
+	l := newLimiter(t, s, zlimit.WithClock(c.now))
+	other := newLimiter(t, s, zlimit.WithClock(c.now))
 	putEntity(t, l, "key-1", "team")
-	limits := func(entity string, limit Limit) {
-		if err := l.Limits.SetEntity(t.Context(), entity, "gpt-4", []Limit{limit}); err != nil {
+	limits := func(entity string, limit zlimit.Limit) {
+		if err := l.Limits.SetEntity(t.Context(), entity, "gpt-4", []zlimit.Limit{limit}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	limits("key-1", PerDay("rpd", 10))
-	limits("team", PerMinute("rpd", 10))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	limits("key-1", zlimit.PerDay("rpd", 10))
+	limits("team", zlimit.PerMinute("rpd", 10))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	c.sleep(time.Minute)
-	acquire(t, other, ask(Amounts{"rpd": 8}))
-	acquire(t, other, Request{Entity: "team", Resource: "gpt-4", Consume: Amounts{"rpd": 2}})
+	acquire(t, other, ask(zlimit.Amounts{"rpd": 8}))
+	acquire(t, other, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 2}})
 	c.sleep(time.Second)
-	e := reject(t, l, ask(Amounts{"rpd": 5}))
+	e := reject(t, l, ask(zlimit.Amounts{"rpd": 5}))
 	if e.RetryAfter() < 8*time.Hour {
 		t.Errorf("RetryAfter() = %v, want the hours in which the child refills", e.RetryAfter())
 	}
 	c.sleep(e.RetryAfter())
-	acquire(t, l, ask(Amounts{"rpd": 5}))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 5}))
 }
 
 // TestRejectionsSurviveOutages has the parent reject, and an outage keep the child from being given back: the request is
@@ -43,12 +44,12 @@ func TestWaitsCountOtherProcesses(t *testing.T) {
 func TestRejectionsSurviveOutages(t *testing.T) {
 	outage := &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("no route")}
 	h := hook(newMemory(t))
-	l := newLimiter(t, Store{impl: h}, WithClock(newClock().now), WithFailurePolicy(Allow))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(newClock().now), zlimit.WithFailurePolicy(zlimit.Allow))
 	putEntity(t, l, "key-1", "team")
-	setSystem(t, l, PerDay("rpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
-	other := newLimiter(t, Store{impl: h.Store}, WithClock(l.Clock()))
-	acquire(t, other, Request{Entity: "team", Resource: "gpt-4", Consume: Amounts{"rpd": 90}})
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
+	other := newLimiter(t, zlimit.StoreOn(h.Store), zlimit.WithClock(l.Clock()))
+	acquire(t, other, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 90}})
 	var calls atomic.Int64
 	h.set(func(...store.Write) error {
 		if calls.Add(1) > 2 { // the child is taken from, the parent falls short
@@ -56,7 +57,7 @@ func TestRejectionsSurviveOutages(t *testing.T) {
 		}
 		return nil
 	})
-	e := reject(t, l, ask(Amounts{"rpd": 20}))
+	e := reject(t, l, ask(zlimit.Amounts{"rpd": 20}))
 	if v := e.Violations(); len(v) != 1 || v[0].Entity != "team" {
 		t.Errorf("Violations() = %v, want the parent's", v)
 	}
@@ -69,13 +70,13 @@ func TestRejectionsSurviveOutages(t *testing.T) {
 func TestThrottledReadsAdmitNothing(t *testing.T) {
 	c := newClock()
 	h := &throttledReads{hooked: hook(newMemory(t))}
-	l := newLimiter(t, Store{impl: h}, WithClock(c.now), WithFailurePolicy(Allow))
-	setSystem(t, l, PerDay("rpd", 10))
-	acquire(t, l, ask(Amounts{"rpd": 10}))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFailurePolicy(zlimit.Allow))
+	setSystem(t, l, zlimit.PerDay("rpd", 10))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 	h.on.Store(true)
 	for range 100 {
 		c.sleep(time.Second) // beyond what a rejection from memory allows
-		if _, err := l.Acquire(t.Context(), ask(Amounts{"rpd": 1})); !errors.As(err, new(*ExceededError)) {
+		if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 1})); !errors.As(err, new(*zlimit.ExceededError)) {
 			t.Fatalf("Acquire() = %v, want an ExceededError", err)
 		}
 	}
@@ -86,13 +87,13 @@ func TestThrottledReadsAdmitNothing(t *testing.T) {
 func TestRejectionsFromMemory(t *testing.T) {
 	c := newClock()
 	h := hook(newMemory(t))
-	l := newLimiter(t, Store{impl: h}, WithClock(c.now), WithFreshness(0))
-	setSystem(t, l, PerSecond("rps", 10))
-	lease := acquire(t, l, ask(Amounts{"rps": 10}))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFreshness(0))
+	setSystem(t, l, zlimit.PerSecond("rps", 10))
+	lease := acquire(t, l, ask(zlimit.Amounts{"rps": 10}))
 	calls := func() int64 { return h.reads.Load() + h.writes.Load() }
 	before := calls()
 	for range 20 {
-		e := reject(t, l, ask(Amounts{"rps": 9}))
+		e := reject(t, l, ask(zlimit.Amounts{"rps": 9}))
 		if until := 900*time.Millisecond - c.now().Sub(newClock().now()); e.RetryAfter() != until {
 			t.Errorf("RetryAfter() = %v, want %v", e.RetryAfter(), until)
 		}
@@ -104,16 +105,16 @@ func TestRejectionsFromMemory(t *testing.T) {
 	if err := lease.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	acquire(t, l, ask(Amounts{"rps": 9}))
-	reject(t, l, ask(Amounts{"rps": 9}))
-	setSystem(t, l, PerSecond("rps", 10, Burst(1000)))
-	if e := reject(t, l, ask(Amounts{"rps": 500})); !e.Possible() {
+	acquire(t, l, ask(zlimit.Amounts{"rps": 9}))
+	reject(t, l, ask(zlimit.Amounts{"rps": 9}))
+	setSystem(t, l, zlimit.PerSecond("rps", 10, zlimit.Burst(1000)))
+	if e := reject(t, l, ask(zlimit.Amounts{"rps": 500})); !e.Possible() {
 		t.Errorf("rejected by %v, want the limits as they are now", e.Statuses)
 	}
-	off := newLimiter(t, Store{impl: h}, WithClock(c.now), WithRejectionCache(0))
-	reject(t, off, ask(Amounts{"rps": 500}))
+	off := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithRejectionCache(0))
+	reject(t, off, ask(zlimit.Amounts{"rps": 500}))
 	before = calls()
-	reject(t, off, ask(Amounts{"rps": 500}))
+	reject(t, off, ask(zlimit.Amounts{"rps": 500}))
 	if calls() == before {
 		t.Error("a rejection without the cache asked nobody")
 	}
@@ -123,30 +124,30 @@ func TestRejectionsFromMemory(t *testing.T) {
 // meets it for the first time does not reject by that.
 func TestLaggingReadsRejectNothing(t *testing.T) {
 	c := newClock()
-	lag := &lagged{Store: newMemory(t).impl, items: map[store.Key]expr.Item{}}
-	first := newLimiter(t, Store{impl: lag}, WithClock(c.now))
-	setSystem(t, first, PerDay("rpd", 10))
-	lease := acquire(t, first, ask(Amounts{"rpd": 10}))
-	reject(t, newLimiter(t, Store{impl: lag}, WithClock(c.now)), ask(Amounts{"rpd": 1}))
+	lag := &lagged{Store: newMemory(t).Internal(), items: map[store.Key]expr.Item{}}
+	first := newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now))
+	setSystem(t, first, zlimit.PerDay("rpd", 10))
+	lease := acquire(t, first, ask(zlimit.Amounts{"rpd": 10}))
+	reject(t, newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now)), ask(zlimit.Amounts{"rpd": 1}))
 	lag.freeze()
 	if err := lease.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	acquire(t, newLimiter(t, Store{impl: lag}, WithClock(c.now)), ask(Amounts{"rpd": 1}))
+	acquire(t, newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now)), ask(zlimit.Amounts{"rpd": 1}))
 }
 
 // TestOutagesKeepRejections changes the limits of an empty bucket, and lets every write fail: by the limits as they are now
 // it is rejected, under every policy.
 func TestOutagesKeepRejections(t *testing.T) {
 	outage := &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("no route")}
-	for _, opts := range [][]Option{nil, {WithCoalescing()}} {
+	for _, opts := range [][]zlimit.Option{nil, {zlimit.WithCoalescing()}} {
 		h := hook(newMemory(t))
-		l := newLimiter(t, Store{impl: h}, append(opts, WithClock(newClock().now), WithFailurePolicy(Allow))...)
-		setSystem(t, l, PerDay("rpd", 10))
-		acquire(t, l, ask(Amounts{"rpd": 10}))
-		setSystem(t, l, PerDay("rpd", 20))
+		l := newLimiter(t, zlimit.StoreOn(h), append(opts, zlimit.WithClock(newClock().now), zlimit.WithFailurePolicy(zlimit.Allow))...)
+		setSystem(t, l, zlimit.PerDay("rpd", 10))
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
+		setSystem(t, l, zlimit.PerDay("rpd", 20))
 		h.set(times(1000, outage))
-		if e := reject(t, l, ask(Amounts{"rpd": 1})); e.Statuses[0].Limit.Capacity != 20 {
+		if e := reject(t, l, ask(zlimit.Amounts{"rpd": 1})); e.Statuses[0].Limit.Capacity != 20 {
 			t.Errorf("rejected by %v, want the limits as they are now", e.Statuses)
 		}
 	}

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A partitioned store is one whose keys are worth dividing.
@@ -20,8 +21,8 @@ type partitioned struct{ store.Store }
 func (partitioned) Partitioned() bool { return true }
 
 // forEachPartition runs a test on stores that divide buckets.
-func forEachPartition(t *testing.T, test func(t *testing.T, s Store)) {
-	t.Run("memory", func(t *testing.T) { test(t, Store{impl: partitioned{newMemory(t).impl}}) })
+func forEachPartition(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
+	t.Run("memory", func(t *testing.T) { test(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()})) })
 	t.Run("dynamodb", func(t *testing.T) {
 		s, _ := newTable(t)
 		test(t, s)
@@ -29,15 +30,15 @@ func forEachPartition(t *testing.T, test func(t *testing.T, s Store)) {
 }
 
 // shardsOf returns the shards of the usual bucket as they are stored.
-func shardsOf(tb testing.TB, l *RateLimiter) []*bucket.State {
+func shardsOf(tb testing.TB, l *zlimit.RateLimiter) []*bucket.State {
 	tb.Helper()
 	return storedShards(tb, l, "key-1")
 }
 
 // storedShards returns the shards of an entity's bucket as they are stored.
-func storedShards(tb testing.TB, l *RateLimiter, entity string) []*bucket.State {
+func storedShards(tb testing.TB, l *zlimit.RateLimiter, entity string) []*bucket.State {
 	tb.Helper()
-	states, err := shardsIn(context.Background(), l.store, l.ns, entity)
+	states, err := shardsIn(context.Background(), l.Calls(), l.NS(), entity)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func storedShards(tb testing.TB, l *RateLimiter, entity string) []*bucket.State 
 
 // shardsIn reads the shards of an entity's bucket from a store.
 func shardsIn(ctx context.Context, s store.Store, ns, entity string) (states []*bucket.State, err error) {
-	keys := make([]store.Key, maxShards)
+	keys := make([]store.Key, zlimit.MaxShards)
 	for n := range keys {
 		keys[n] = layout.BucketKey{NS: ns, Entity: entity, Resource: "gpt-4", Shard: n}.Key()
 	}
@@ -68,8 +69,8 @@ func shardsIn(ctx context.Context, s store.Store, ns, entity string) (states []*
 }
 
 // resizeEach splits or merges the shards of the usual bucket as a store has them.
-func resizeEach(ctx context.Context, l *RateLimiter, s store.Store, do func(context.Context, *RateLimiter, *bucket.State) error) error {
-	shards, err := shardsIn(ctx, s, l.ns, "key-1")
+func resizeEach(ctx context.Context, l *zlimit.RateLimiter, s store.Store, do func(context.Context, *zlimit.RateLimiter, *bucket.State) error) error {
+	shards, err := shardsIn(ctx, s, l.NS(), "key-1")
 	for _, shard := range shards {
 		if err == nil {
 			err = do(ctx, l, shard)
@@ -79,13 +80,13 @@ func resizeEach(ctx context.Context, l *RateLimiter, s store.Store, do func(cont
 }
 
 // splitShard splits a shard of the usual bucket, unless it is in another state than it was seen in.
-func splitShard(ctx context.Context, l *RateLimiter, s *bucket.State) error {
+func splitShard(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State) error {
 	_, err := divideAt(ctx, l, "key-1", s)
 	return err
 }
 
 // mergeShard merges a shard of the usual bucket.
-func mergeShard(ctx context.Context, l *RateLimiter, s *bucket.State) error {
+func mergeShard(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State) error {
 	return joinAt(ctx, l, "key-1", s)
 }
 
@@ -104,12 +105,12 @@ func total(states []*bucket.State, limit string) (tokens, consumed, capacity int
 }
 
 // divide splits every shard of the usual bucket once, as pressure would.
-func divide(tb testing.TB, l *RateLimiter) {
+func divide(tb testing.TB, l *zlimit.RateLimiter) {
 	tb.Helper()
 	divideBucket(tb, l, "key-1")
 }
 
-func divideBucket(tb testing.TB, l *RateLimiter, entity string) {
+func divideBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	tb.Helper()
 	for _, s := range storedShards(tb, l, entity) {
 		for {
@@ -129,21 +130,21 @@ func divideBucket(tb testing.TB, l *RateLimiter, entity string) {
 
 // divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure. It returns
 // false when the shard is in another state now.
-func divideAt(ctx context.Context, l *RateLimiter, entity string, s *bucket.State) (done bool, err error) {
-	writes, err := shardKey(l, entity, s.Shard).Split(s, layout.Owner{}, l.now().UnixMilli())
+func divideAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (done bool, err error) {
+	writes, err := shardKey(l, entity, s.Shard).Split(s, layout.Owner{}, l.Now().UnixMilli())
 	if err != nil {
 		return false, err
 	}
-	return l.table.Transact(ctx, writes)
+	return l.Table().Transact(ctx, writes)
 }
 
 // joinAt merges a shard of an entity's bucket with the one that split off from it, both as they are stored.
-func joinAt(ctx context.Context, l *RateLimiter, entity string, s *bucket.State) error {
+func joinAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) error {
 	if s.Shards < 2 || s.Shard >= s.Shards/2 {
 		return nil
 	}
 	low, high := shardKey(l, entity, s.Shard), shardKey(l, entity, s.Shard+s.Shards/2)
-	items, err := l.table.Read(ctx, low.Key(), high.Key())
+	items, err := l.Table().Read(ctx, low.Key(), high.Key())
 	if err != nil || items[0] == nil || items[1] == nil {
 		return err
 	}
@@ -155,31 +156,31 @@ func joinAt(ctx context.Context, l *RateLimiter, entity string, s *bucket.State)
 	if err != nil || !a.Joins(&b) {
 		return err
 	}
-	writes, err := low.Merge(high, &a, &b, l.now().UnixMilli())
+	writes, err := low.Merge(high, &a, &b, l.Now().UnixMilli())
 	if err == nil {
-		_, err = l.table.Transact(ctx, writes)
+		_, err = l.Table().Transact(ctx, writes)
 	}
 	return err
 }
 
-func shardKey(l *RateLimiter, entity string, shard int) layout.BucketKey {
-	return layout.BucketKey{NS: l.ns, Entity: entity, Resource: "gpt-4", Shard: shard}
+func shardKey(l *zlimit.RateLimiter, entity string, shard int) layout.BucketKey {
+	return layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4", Shard: shard}
 }
 
 // TestPressureDivides writes one bucket more often than a key can bear, from many goroutines. It splits, nothing is
 // admitted twice, and the shares add up to the limit (I1, I7).
 func TestPressureDivides(t *testing.T) {
-	forEachPartition(t, func(t *testing.T, s Store) {
+	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now), WithoutCoalescing())
-		setSystem(t, l, PerDay("rpm", 4001))
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithoutCoalescing())
+		setSystem(t, l, zlimit.PerDay("rpm", 4001))
 		var admitted atomic.Int64
 		var group sync.WaitGroup
 		for range 32 {
 			group.Go(func() {
 				for range 140 {
-					_, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1}))
-					var exceeded *ExceededError
+					_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1}))
+					var exceeded *zlimit.ExceededError
 					switch {
 					case err == nil:
 						admitted.Add(1)
@@ -190,7 +191,7 @@ func TestPressureDivides(t *testing.T) {
 			})
 		}
 		group.Wait()
-		l.engine.Quiesce()
+		l.Engine().Quiesce()
 		states := shardsOf(t, l)
 		tokens, consumed, capacity := total(states, "rpm")
 		if len(states) < 2 || admitted.Load() != 4001 || consumed != 4001_000 || tokens >= 1000 || capacity != 4001_000 {
@@ -202,12 +203,12 @@ func TestPressureDivides(t *testing.T) {
 
 // TestRejectionsDoNotDivide asks an empty bucket again and again.
 func TestRejectionsDoNotDivide(t *testing.T) {
-	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(newClock().now))
-	setSystem(t, l, PerDay("rpm", 900))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpm", 900))
 	if got := burst(t, l, 5000); got != 900 {
 		t.Errorf("burst(5000) = %d, want 900", got)
 	}
-	l.engine.Quiesce()
+	l.Engine().Quiesce()
 	if states := shardsOf(t, l); len(states) != 1 {
 		t.Errorf("%d shards, want 1", len(states))
 	}
@@ -216,16 +217,16 @@ func TestRejectionsDoNotDivide(t *testing.T) {
 // TestDividedBucketAdmitsAsMuch holds a bucket of eight shards against the whole one: bursts, requests larger than a
 // share, waits, statuses, and settling.
 func TestDividedBucketAdmitsAsMuch(t *testing.T) {
-	forEachPartition(t, func(t *testing.T, s Store) {
+	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
-		setSystem(t, l, PerHour("rpm", 1001), PerHour("tpm", 3600))
-		acquire(t, l, ask(Amounts{"rpm": 1}))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerHour("rpm", 1001), zlimit.PerHour("tpm", 3600))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		for range 3 {
 			divide(t, l)
 		}
-		other := newLimiter(t, s, WithClock(c.now)) // knows nothing of shards
+		other := newLimiter(t, s, zlimit.WithClock(c.now)) // knows nothing of shards
 		if n := len(shardsOf(t, l)); n != 8 {
 			t.Fatalf("%d shards, want 8", n)
 		}
@@ -233,21 +234,21 @@ func TestDividedBucketAdmitsAsMuch(t *testing.T) {
 			t.Errorf("Available() = %d, want 1000", got)
 		}
 
-		lease := acquire(t, other, ask(Amounts{"rpm": 900, "tpm": 3000})) // more than a share
-		if e := reject(t, l, ask(Amounts{"rpm": 101})); e.Statuses[0].Available != 100 {
+		lease := acquire(t, other, ask(zlimit.Amounts{"rpm": 900, "tpm": 3000})) // more than a share
+		if e := reject(t, l, ask(zlimit.Amounts{"rpm": 101})); e.Statuses[0].Available != 100 {
 			t.Errorf("Statuses = %v, want 100 available", e.Statuses)
 		}
-		if wait, err := l.TimeUntil(ctx, ask(Amounts{"tpm": 1200})); err != nil || wait != 600*time.Second {
+		if wait, err := l.TimeUntil(ctx, ask(zlimit.Amounts{"tpm": 1200})); err != nil || wait != 600*time.Second {
 			t.Errorf("TimeUntil() = %v, %v, want 10m", wait, err)
 		}
-		if err := errors.Join(lease.Adjust(Amounts{"rpm": -890, "tpm": 100}), lease.Commit(ctx)); err != nil {
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": -890, "tpm": 100}), lease.Commit(ctx)); err != nil {
 			t.Fatal(err)
 		}
 		if r, p := available(t, l, "rpm"), available(t, l, "tpm"); r != 990 || p != 500 {
 			t.Errorf("after the correction %d and %d are available, want 990 and 500", r, p)
 		}
-		lease = acquire(t, l, ask(Amounts{"rpm": 500}))
-		if err := errors.Join(lease.Consume(ctx, Amounts{"rpm": 400}), lease.Rollback(ctx)); err != nil {
+		lease = acquire(t, l, ask(zlimit.Amounts{"rpm": 500}))
+		if err := errors.Join(lease.Consume(ctx, zlimit.Amounts{"rpm": 400}), lease.Rollback(ctx)); err != nil {
 			t.Fatal(err)
 		}
 		if got := burst(t, l, 2000); got != 990 {
@@ -271,24 +272,24 @@ func TestDividedBucketAdmitsAsMuch(t *testing.T) {
 // TestDividedBucketOwes settles more than a shard has, and more than all of them have. A debt keeps every shard from
 // admitting what the whole bucket would not (I1).
 func TestDividedBucketOwes(t *testing.T) {
-	forEachPartition(t, func(t *testing.T, s Store) {
+	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
-		stale := newLimiter(t, s, WithClock(c.now), WithFreshness(time.Hour), WithBucketTTL(0))
-		setSystem(t, l, PerHour("tph", 3600), PerHour("rph", 100))
-		commit := func(lease *Lease, correction Amounts) {
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		stale := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(time.Hour), zlimit.WithBucketTTL(0))
+		setSystem(t, l, zlimit.PerHour("tph", 3600), zlimit.PerHour("rph", 100))
+		commit := func(lease *zlimit.Lease, correction zlimit.Amounts) {
 			t.Helper()
 			if err := errors.Join(lease.Adjust(correction), lease.Commit(ctx)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		old := acquire(t, stale, ask(Amounts{"tph": 10, "rph": 1})) // knows of one shard
-		lease := acquire(t, l, ask(Amounts{"tph": 10, "rph": 1}))
+		old := acquire(t, stale, ask(zlimit.Amounts{"tph": 10, "rph": 1})) // knows of one shard
+		lease := acquire(t, l, ask(zlimit.Amounts{"tph": 10, "rph": 1}))
 		divide(t, l)
 		divide(t, l)
 
-		commit(lease, Amounts{"tph": 1580, "rph": -1}) // a shard has 900
+		commit(lease, zlimit.Amounts{"tph": 1580, "rph": -1}) // a shard has 900
 		if got := available(t, l, "tph"); got != 2000 {
 			t.Errorf("%d are left, want 2000", got)
 		}
@@ -299,9 +300,9 @@ func TestDividedBucketOwes(t *testing.T) {
 				}
 			}
 		}
-		reject(t, l, ask(Amounts{"tph": 2001}))
-		acquire(t, l, ask(Amounts{"tph": 1000}))
-		commit(old, Amounts{"tph": 1600})                                                         // 600 more than there are
+		reject(t, l, ask(zlimit.Amounts{"tph": 2001}))
+		acquire(t, l, ask(zlimit.Amounts{"tph": 1000}))
+		commit(old, zlimit.Amounts{"tph": 1600})                                                  // 600 more than there are
 		if tokens, _, _ := total(shardsOf(t, l), "tph"); tokens < -600_000 || tokens > -599_990 { // each split moves the stamp by a millisecond
 			t.Errorf("the shards have %d, want -600000", tokens)
 		}
@@ -324,11 +325,11 @@ func TestDividedBucketOwes(t *testing.T) {
 }
 
 // tokensLeft acquires single tokens of tph until a request is rejected, and returns how many it got.
-func tokensLeft(tb testing.TB, l *RateLimiter) (admitted int) {
+func tokensLeft(tb testing.TB, l *zlimit.RateLimiter) (admitted int) {
 	tb.Helper()
 	for {
-		_, err := l.Acquire(context.Background(), ask(Amounts{"tph": 1}))
-		var exceeded *ExceededError
+		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"tph": 1}))
+		var exceeded *zlimit.ExceededError
 		if errors.As(err, &exceeded) {
 			return admitted
 		}
@@ -342,40 +343,40 @@ func tokensLeft(tb testing.TB, l *RateLimiter) (admitted int) {
 // TestDividedBucketWaitsExactly takes a request of a divided bucket to the millisecond.
 func TestDividedBucketWaitsExactly(t *testing.T) {
 	c := newClock()
-	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(c.now), WithFreshness(0))
-	setSystem(t, l, PerMinute("tpm", 997))
-	acquire(t, l, ask(Amounts{"tpm": 1}))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(c.now), zlimit.WithFreshness(0))
+	setSystem(t, l, zlimit.PerMinute("tpm", 997))
+	acquire(t, l, ask(zlimit.Amounts{"tpm": 1}))
 	divide(t, l)
 	divide(t, l)
 	c.sleep(time.Second)
-	acquire(t, l, ask(Amounts{"tpm": 997}))
+	acquire(t, l, ask(zlimit.Amounts{"tpm": 997}))
 	for range 20 {
-		e := reject(t, l, ask(Amounts{"tpm": 397}))
+		e := reject(t, l, ask(zlimit.Amounts{"tpm": 397}))
 		c.sleep(e.RetryAfter() - time.Millisecond)
-		reject(t, l, ask(Amounts{"tpm": 397}))
+		reject(t, l, ask(zlimit.Amounts{"tpm": 397}))
 		c.sleep(time.Millisecond)
-		acquire(t, l, ask(Amounts{"tpm": 397}))
+		acquire(t, l, ask(zlimit.Amounts{"tpm": 397}))
 	}
 }
 
 // TestCalmJoins lets the traffic of a divided bucket die down. Its shards join again, nothing is lost, and a lease of a
 // shard that is gone is settled on the one that has its tokens.
 func TestCalmJoins(t *testing.T) {
-	forEachPartition(t, func(t *testing.T, s Store) {
+	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now), WithBucketTTL(7))
-		setSystem(t, l, PerDay("rpm", 1000))
-		acquire(t, l, ask(Amounts{"rpm": 100}))
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithBucketTTL(7))
+		setSystem(t, l, zlimit.PerDay("rpm", 1000))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 100}))
 		divide(t, l)
 		divide(t, l)
-		var leases []*Lease
+		var leases []*zlimit.Lease
 		for range 16 {
-			leases = append(leases, acquire(t, l, ask(Amounts{"rpm": 10})))
+			leases = append(leases, acquire(t, l, ask(zlimit.Amounts{"rpm": 10})))
 		}
 		for i := 0; i < 400 && len(shardsOf(t, l)) > 1; i++ {
 			c.sleep(time.Second)
-			acquire(t, l, ask(Amounts{"rpm": 1})) // refilled at one in 86 seconds
-			l.engine.Quiesce()
+			acquire(t, l, ask(zlimit.Amounts{"rpm": 1})) // refilled at one in 86 seconds
+			l.Engine().Quiesce()
 			if _, _, capacity := total(shardsOf(t, l), "rpm"); capacity != 1000_000 {
 				t.Fatalf("the shares add up to %d, want 1000000", capacity)
 			}
@@ -392,7 +393,7 @@ func TestCalmJoins(t *testing.T) {
 		if got := available(t, l, "rpm"); got != before+160 {
 			t.Errorf("after giving back 160 there are %d, want %d", got, before+160)
 		}
-		acquire(t, l, ask(Amounts{"rpm": 1}))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		if states := shardsOf(t, l); states[0].ExpiresAt == 0 {
 			t.Error("the joined bucket does not expire")
 		}
@@ -402,39 +403,39 @@ func TestCalmJoins(t *testing.T) {
 // TestLimitChangesReachShards changes limits of a divided bucket (I8).
 func TestLimitChangesReachShards(t *testing.T) {
 	c := newClock()
-	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(c.now))
-	setSystem(t, l, PerDay("rpm", 1000))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpm", 1000))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	divide(t, l)
 	divide(t, l)
-	setSystem(t, l, PerDay("rpm", 101), PerDay("tpm", 7))
+	setSystem(t, l, zlimit.PerDay("rpm", 101), zlimit.PerDay("tpm", 7))
 	if got := burst(t, l, 500); got != 101 {
 		t.Errorf("burst(500) after lowering the limit = %d, want 101", got)
 	}
-	acquire(t, l, ask(Amounts{"tpm": 7}))
-	reject(t, l, ask(Amounts{"tpm": 1}))
+	acquire(t, l, ask(zlimit.Amounts{"tpm": 7}))
+	reject(t, l, ask(zlimit.Amounts{"tpm": 1}))
 }
 
 // TestThrottlesDivide throttles the writes of one key, and of one key alone. Its write units do not fall short, since a
 // throttled write is not done.
 func TestThrottlesDivide(t *testing.T) {
 	s, faults := newTable(t)
-	l := newLimiter(t, s, WithClock(newClock().now))
-	setSystem(t, l, PerDay("rpm", 1000))
-	acquire(t, l, ask(Amounts{"rpm": 1}))
+	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpm", 1000))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	throttle := func(kind enginetest.Kind, times int) {
 		faults.Inject(enginetest.Fault{Kind: kind, Operation: "UpdateItem"})
 		var group sync.WaitGroup
 		for range times {
 			group.Go(func() {
-				var outage *UnavailableError
-				if _, err := l.Acquire(context.Background(), ask(Amounts{"rpm": 1})); !errors.As(err, &outage) || outage.Unknown {
+				var outage *zlimit.UnavailableError
+				if _, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, &outage) || outage.Unknown {
 					t.Errorf("Acquire() = %v, want an UnavailableError without a write", err)
 				}
 			})
 		}
 		group.Wait()
-		l.engine.Quiesce()
+		l.Engine().Quiesce()
 		faults.Clear()
 	}
 	throttle(enginetest.ThroughputExceeded, 7)
@@ -453,15 +454,15 @@ func TestThrottlesDivide(t *testing.T) {
 
 // TestDebtWithoutAShard deletes one of two shards, as another program would: a debt is that of the one that is left.
 func TestDebtWithoutAShard(t *testing.T) {
-	l := newLimiter(t, Store{impl: partitioned{newMemory(t).impl}}, WithClock(newClock().now))
-	setSystem(t, l, PerDay("rpm", 100))
-	lease := acquire(t, l, ask(Amounts{"rpm": 1}))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpm", 100))
+	lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	divide(t, l)
-	key := layout.BucketKey{NS: l.ns, Entity: "key-1", Resource: "gpt-4", Shard: 1}.Key()
-	if _, err := l.store.Write(t.Context(), store.Write{Kind: store.Delete, Key: key}); err != nil {
+	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4", Shard: 1}.Key()
+	if _, err := l.Calls().Write(t.Context(), store.Write{Kind: store.Delete, Key: key}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(lease.Adjust(Amounts{"rpm": 500}), lease.Commit(t.Context())); err != nil {
+	if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 500}), lease.Commit(t.Context())); err != nil {
 		t.Errorf("Commit() = %v", err)
 	}
 	if tokens, consumed, _ := total(shardsOf(t, l), "rpm"); consumed != 501_000 || tokens > -450_000 {

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -9,24 +9,25 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // newSharing returns a limiter with options that knows the usual bucket of 100 tokens a day, of which one is taken.
-func newSharing(t *testing.T, opts ...Option) (l, other *RateLimiter, g *gate) {
+func newSharing(t *testing.T, opts ...zlimit.Option) (l, other *zlimit.RateLimiter, g *gate) {
 	t.Helper()
 	s, c := newMemory(t), newClock()
-	g = &gate{Store: s.impl}
-	l = newLimiter(t, Store{impl: g}, append(opts, WithClock(c.now))...)
-	other = newLimiter(t, s, WithClock(c.now))
-	setSystem(t, l, PerDay("rpd", 100))
-	acquire(t, l, ask(Amounts{"rpd": 1}))
+	g = &gate{Store: s.Internal()}
+	l = newLimiter(t, zlimit.StoreOn(g), append(opts, zlimit.WithClock(c.now))...)
+	other = newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	return l, other, g
 }
 
 // Comers are requests that come one after the other, none of which is answered before the gate opens.
 type comers struct {
 	t       *testing.T
-	l       *RateLimiter
+	l       *zlimit.RateLimiter
 	g       *gate
 	open    func()
 	writes  int64
@@ -34,7 +35,7 @@ type comers struct {
 	outcome []*error
 }
 
-func newComers(t *testing.T, l *RateLimiter, g *gate) *comers {
+func newComers(t *testing.T, l *zlimit.RateLimiter, g *gate) *comers {
 	return &comers{t: t, l: l, g: g, open: g.close(), writes: g.writes.Load()}
 }
 
@@ -44,7 +45,7 @@ func (c *comers) come(tokens int64) {
 	outcome := new(error)
 	c.outcome = append(c.outcome, outcome)
 	c.group.Go(func() {
-		_, *outcome = c.l.Acquire(context.Background(), ask(Amounts{"rpd": tokens}))
+		_, *outcome = c.l.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": tokens}))
 	})
 	for c.underWay() == before {
 		runtime.Gosched()
@@ -59,7 +60,7 @@ func (c *comers) end() (admitted []bool, writes int) {
 	c.group.Wait()
 	for at, outcome := range c.outcome {
 		err := *outcome
-		if err != nil && !errors.As(err, new(*ExceededError)) {
+		if err != nil && !errors.As(err, new(*zlimit.ExceededError)) {
 			c.t.Errorf("request %d: Acquire() = %v", at, err)
 		}
 		admitted = append(admitted, err == nil)
@@ -72,12 +73,12 @@ func (c *comers) end() (admitted []bool, writes int) {
 func TestSharing(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		opts  []Option
+		opts  []zlimit.Option
 		alone int
 	}{
 		{"by default", nil, 8},
-		{"early", []Option{WithCoalescing()}, 1},
-		{"never", []Option{WithoutCoalescing()}, 50},
+		{"early", []zlimit.Option{zlimit.WithCoalescing()}, 1},
+		{"never", []zlimit.Option{zlimit.WithoutCoalescing()}, 50},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, _, g := newSharing(t, test.opts...)
@@ -113,8 +114,8 @@ func TestSharing(t *testing.T) {
 
 // TestMemorySharesNothing has no queue where a write is done at once.
 func TestMemorySharesNothing(t *testing.T) {
-	for want, opts := range map[int][]Option{0: nil, 1: {WithCoalescing()}} {
-		if got := newLimiter(t, newMemory(t), opts...).options.writesAtOnce; got != want {
+	for want, opts := range map[int][]zlimit.Option{0: nil, 1: {zlimit.WithCoalescing()}} {
+		if got := newLimiter(t, newMemory(t), opts...).WritesAtOnce(); got != want {
 			t.Errorf("writes at once = %d, want %d", got, want)
 		}
 	}
@@ -122,8 +123,8 @@ func TestMemorySharesNothing(t *testing.T) {
 
 // TestLargeRequestsAreNotPassed has a large request wait before small ones that fit and ones that do not.
 func TestLargeRequestsAreNotPassed(t *testing.T) {
-	l, _, g := newSharing(t, WithCoalescing())
-	acquire(t, l, ask(Amounts{"rpd": 48})) // 51 are left
+	l, _, g := newSharing(t, zlimit.WithCoalescing())
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 48})) // 51 are left
 	c := newComers(t, l, g)
 	for _, tokens := range []int64{1, 40, 3, 9, 2, 9, 5} {
 		c.come(tokens)
@@ -145,7 +146,7 @@ func TestLargeRequestsAreNotPassed(t *testing.T) {
 // TestBatchesThatDoNotFit has another process come first before each write of a batch: after two more writes the requests
 // are decided by what the last one showed.
 func TestBatchesThatDoNotFit(t *testing.T) {
-	l, other, g := newSharing(t, WithCoalescing())
+	l, other, g := newSharing(t, zlimit.WithCoalescing())
 	c := newComers(t, l, g)
 	for range 41 { // 99 are left, of which 98 when they write
 		c.come(2)
@@ -155,7 +156,7 @@ func TestBatchesThatDoNotFit(t *testing.T) {
 	var steal func() *store.Error
 	steal = func() *store.Error {
 		if at := int(steals.Add(1)) - 1; at < len(takes) {
-			acquire(t, other, ask(Amounts{"rpd": takes[at]}))
+			acquire(t, other, ask(zlimit.Amounts{"rpd": takes[at]}))
 			g.next.Store(&steal)
 		}
 		return nil

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // trace is a file of requests to LLM services: time, context tokens, generated tokens.
@@ -28,12 +30,12 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	forEachStore(t, func(t *testing.T, s Store) {
-		if testing.Short() && s.impl.Partitioned() {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		if testing.Short() && s.Internal().Partitioned() {
 			t.Skip("an engine takes a while for 17,000 writes")
 		}
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now), WithFreshness(0))
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(0))
 		var admitted, rejected, tokens int64
 		for _, row := range rows[1:] {
 			at, err := time.Parse("2006-01-02 15:04:05", row[0])
@@ -43,10 +45,10 @@ func TestTrace(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.ms.Store(at.UnixMilli())
-			r := ask(Amounts{"rpm": 1, "tpm": input + output})
-			r.Limits = []Limit{PerMinute("rpm", 300), PerMinute("tpm", 400_000)}
+			r := ask(zlimit.Amounts{"rpm": 1, "tpm": input + output})
+			r.Limits = []zlimit.Limit{zlimit.PerMinute("rpm", 300), zlimit.PerMinute("tpm", 400_000)}
 			_, err = l.Acquire(context.Background(), r)
-			var exceeded *ExceededError
+			var exceeded *zlimit.ExceededError
 			switch {
 			case err == nil:
 				admitted++

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"bytes"
@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // trafficEnv makes the test binary a process of TestHistories: it holds a traffic as JSON.
@@ -43,28 +45,28 @@ const (
 
 // The buckets of a history.
 var (
-	historyLimits = map[string][]Limit{
-		"bursty": {PerSecond("rpm", 400, Burst(60))}, // fills up between two bursts
-		"mixed":  {PerSecond("rpm", 300, Burst(60)), PerSecond("tpm", 9000, Burst(2000))},
-		"family": {PerSecond("rpm", 200, Burst(60))},
-		"steady": {PerDay("rpm", 80_000)}, // is divided
+	historyLimits = map[string][]zlimit.Limit{
+		"bursty": {zlimit.PerSecond("rpm", 400, zlimit.Burst(60))}, // fills up between two bursts
+		"mixed":  {zlimit.PerSecond("rpm", 300, zlimit.Burst(60)), zlimit.PerSecond("tpm", 9000, zlimit.Burst(2000))},
+		"family": {zlimit.PerSecond("rpm", 200, zlimit.Burst(60))},
+		"steady": {zlimit.PerDay("rpm", 80_000)}, // is divided
 	}
 	historyChildren = []string{"child-0", "child-1", "child-2"}
-	historyChild    = []Limit{PerSecond("rpm", 150, Burst(30))}
+	historyChild    = []zlimit.Limit{zlimit.PerSecond("rpm", 150, zlimit.Burst(30))}
 )
 
 // run does the traffic and prints the acts, one JSON object each; it returns the exit code.
 func (tr *traffic) run() int {
 	ctx := context.Background()
 	clock := func() time.Time { return time.Now().Add(tr.Skew) }
-	opts := []Option{WithClock(clock), WithBucketTTL(0), WithCallTimeout(time.Minute)}
+	opts := []zlimit.Option{zlimit.WithClock(clock), zlimit.WithBucketTTL(0), zlimit.WithCallTimeout(time.Minute)}
 	if tr.Coalesce {
-		opts = append(opts, WithCoalescing())
+		opts = append(opts, zlimit.WithCoalescing())
 	}
 	if tr.Each {
-		opts = append(opts, WithoutCoalescing())
+		opts = append(opts, zlimit.WithoutCoalescing())
 	}
-	l, err := Open(ctx, tr.DSN, opts...)
+	l, err := zlimit.Open(ctx, tr.DSN, opts...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -100,7 +102,7 @@ func (tr *traffic) run() int {
 
 // A customer is one goroutine of a process, and remembers what it did.
 type customer struct {
-	limiter *RateLimiter
+	limiter *zlimit.RateLimiter
 	random  *rand.Rand
 	leases  []*held
 	acts    []act
@@ -110,7 +112,7 @@ type customer struct {
 // ask acquires something, and settles a lease that it has or not.
 func (c *customer) ask(ctx context.Context) {
 	entity := append([]string{"bursty", "bursty", "mixed", "steady"}, historyChildren...)[c.random.IntN(7)]
-	consume := Amounts{"rpm": c.random.Int64N(3) + 1}
+	consume := zlimit.Amounts{"rpm": c.random.Int64N(3) + 1}
 	switch entity {
 	case "bursty":
 		consume["rpm"] = c.random.Int64N(20) + 1
@@ -119,9 +121,9 @@ func (c *customer) ask(ctx context.Context) {
 	case "steady":
 		consume["rpm"] = c.random.Int64N(40) + 1
 	}
-	var lease *Lease
+	var lease *zlimit.Lease
 	err := c.do(entity, took, consume, func() (err error) {
-		lease, err = c.limiter.Acquire(ctx, Request{Entity: entity, Resource: "gpt-4", Consume: consume})
+		lease, err = c.limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: consume})
 		return err
 	})
 	if err == nil && entity != "bursty" {
@@ -136,7 +138,7 @@ func (c *customer) ask(ctx context.Context) {
 // settle does one of the things that a lease is for.
 func (c *customer) settle(ctx context.Context, lease *held) {
 	consumed := lease.Consumed()
-	part := Amounts{}
+	part := zlimit.Amounts{}
 	for limit, n := range consumed {
 		part[limit] = c.random.Int64N(n + 1)
 	}
@@ -153,11 +155,11 @@ func (c *customer) settle(ctx context.Context, lease *held) {
 }
 
 // do makes a call and remembers it: of the entity, and where it cascades of the parent.
-func (c *customer) do(entity string, d deed, amounts Amounts, call func() error) error {
+func (c *customer) do(entity string, d deed, amounts zlimit.Amounts, call func() error) error {
 	a := act{Deed: d, Entity: entity, Amounts: amounts, From: time.Now().UnixMicro()}
 	err := call()
 	a.To = time.Now().UnixMicro()
-	var exceeded *ExceededError
+	var exceeded *zlimit.ExceededError
 	switch {
 	case d == took && errors.As(err, &exceeded):
 		a.Deed = refused
@@ -207,13 +209,13 @@ func lanesOf(skews []time.Duration) (lanes []lane) {
 // testHistory runs the lanes side by side on a table or a file, and checks what their processes say that they did.
 func testHistory(t *testing.T, dsn string, lanes []lane) {
 	l := openHistory(t, dsn)
-	created := l.now().UnixMilli()
+	created := l.Now().UnixMilli()
 	l.SetClock(func() time.Time { return time.UnixMilli(created) })
-	most := Request{Entity: "steady", Resource: "gpt-4", Consume: Amounts{"rpm": 78_000}} // so that it is never full again
+	most := zlimit.Request{Entity: "steady", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 78_000}} // so that it is never full again
 	acquire(t, l, most)
 	l.SetClock(time.Now)
 
-	h := &history{memory: l.RejectionCache(), acts: []act{{Deed: took, Entity: most.Entity, Amounts: Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
+	h := &history{memory: l.RejectionCache(), acts: []act{{Deed: took, Entity: most.Entity, Amounts: zlimit.Amounts{"rpm": 78_000}, From: created * 1000, To: created * 1000}}}
 	var first, last time.Duration // of the clocks
 	rounds := 0
 	for _, lane := range lanes {
@@ -242,7 +244,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 		})
 	}
 	shards := 1
-	if l.store.Partitioned() {
+	if l.Calls().Partitioned() {
 		for range 3 {
 			time.Sleep(time.Duration(rounds) * round / 4)
 			divideBucket(t, l, "steady")
@@ -254,9 +256,9 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 }
 
 // openHistory returns a limiter on a store that has the buckets' limits.
-func openHistory(t *testing.T, dsn string) *RateLimiter {
+func openHistory(t *testing.T, dsn string) *zlimit.RateLimiter {
 	ctx := context.Background()
-	l, err := Open(ctx, dsn, WithBucketTTL(0), WithCallTimeout(time.Minute))
+	l, err := zlimit.Open(ctx, dsn, zlimit.WithBucketTTL(0), zlimit.WithCallTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,9 +308,9 @@ func observe(tr *traffic) ([]act, error) {
 
 // checkHistory holds a history against the limits and the items that it left. The bucket that was divided has that many
 // shards, unless some were merged on a slow machine: what those had counted is gone.
-func checkHistory(t *testing.T, l *RateLimiter, h *history, created int64, shards int) {
+func checkHistory(t *testing.T, l *zlimit.RateLimiter, h *history, created int64, shards int) {
 	t.Helper()
-	limits := map[string][]Limit{}
+	limits := map[string][]zlimit.Limit{}
 	for entity, of := range historyLimits {
 		limits[entity] = of
 	}

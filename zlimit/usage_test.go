@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"cmp"
@@ -22,15 +22,16 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // forEachIndex runs a test on every kind of store, and on a table whose index of resources holds whole items, as older
 // ones do.
-func forEachIndex(t *testing.T, test func(t *testing.T, s Store)) {
+func forEachIndex(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
 	forEachStore(t, test)
 	t.Run("dynamodb, with whole items in the index", func(t *testing.T) {
 		engine := enginetest.Start(t)
-		test(t, Store{impl: dynamo.New(engine.Client(), engine.Table(t), layout.Table, func(table string) *dynamodb.CreateTableInput {
+		test(t, zlimit.StoreOn(dynamo.New(engine.Client(), engine.Table(t), layout.Table, func(table string) *dynamodb.CreateTableInput {
 			input := withoutStream(table)
 			for i := range input.GlobalSecondaryIndexes {
 				if x := &input.GlobalSecondaryIndexes[i]; *x.IndexName == "GSI2" {
@@ -38,12 +39,12 @@ func forEachIndex(t *testing.T, test func(t *testing.T, s Store)) {
 				}
 			}
 			return input
-		})})
+		})))
 	})
 }
 
 // record stores snapshots, as an aggregator does.
-func record(tb rapid.TB, l *RateLimiter, snapshots ...Snapshot) {
+func record(tb rapid.TB, l *zlimit.RateLimiter, snapshots ...zlimit.Snapshot) {
 	tb.Helper()
 	for _, s := range snapshots {
 		item := usageItemOf(l, s)
@@ -51,21 +52,21 @@ func record(tb rapid.TB, l *RateLimiter, snapshots ...Snapshot) {
 	}
 }
 
-func recordItem(tb rapid.TB, l *RateLimiter, item *layout.Usage) {
+func recordItem(tb rapid.TB, l *zlimit.RateLimiter, item *layout.Usage) {
 	tb.Helper()
 	absent, err := layout.Insert()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	w := store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}
-	if r, err := l.store.Write(context.Background(), w); err != nil || !r.Applied {
+	if r, err := l.Calls().Write(context.Background(), w); err != nil || !r.Applied {
 		tb.Fatalf("Write(%v) = %t, %v", w.Key, r.Applied, err)
 	}
 }
 
-func usageItemOf(l *RateLimiter, s Snapshot) layout.Usage {
+func usageItemOf(l *zlimit.RateLimiter, s zlimit.Snapshot) layout.Usage {
 	item := layout.Usage{
-		Key:    layout.UsageKey{NS: l.ns, Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.Key(s.Start)},
+		Key:    layout.UsageKey{NS: l.NS(), Entity: s.Entity, Resource: s.Resource, WindowKey: s.Window.Key(s.Start)},
 		Window: string(s.Window), WindowStart: layout.FormatTime(s.Start), TotalEvents: s.Events,
 	}
 	for name, consumed := range s.Consumed {
@@ -75,27 +76,27 @@ func usageItemOf(l *RateLimiter, s Snapshot) layout.Usage {
 }
 
 // usage is a snapshot of one event.
-func usage(entity, resource string, w Window, at time.Time, tpm Quantity) Snapshot {
-	return Snapshot{
+func usage(entity, resource string, w zlimit.Window, at time.Time, tpm zlimit.Quantity) zlimit.Snapshot {
+	return zlimit.Snapshot{
 		Entity: entity, Resource: resource, Window: w, Start: w.Start(at), End: w.End(at), Events: 1,
-		Consumed: map[string]Quantity{"tpm": tpm},
+		Consumed: map[string]zlimit.Quantity{"tpm": tpm},
 	}
 }
 
-func snapshots(tb testing.TB, l *RateLimiter, q UsageQuery) []Snapshot {
+func snapshots(tb testing.TB, l *zlimit.RateLimiter, q zlimit.UsageQuery) []zlimit.Snapshot {
 	tb.Helper()
 	return collect(tb, fmt.Sprintf("Snapshots(%+v)", q), l.Usage.Snapshots(context.Background(), q))
 }
 
 // choose returns what a query chooses among snapshots, in the order of the answer.
-func choose(q UsageQuery, all []Snapshot) (chosen []Snapshot) {
+func choose(q zlimit.UsageQuery, all []zlimit.Snapshot) (chosen []zlimit.Snapshot) {
 	for _, s := range all {
 		if (q.Entity == "" || s.Entity == q.Entity) && (q.Resource == "" || s.Resource == q.Resource) && s.Window == q.Window &&
 			!s.Start.Before(q.From) && (q.To.IsZero() || s.Start.Before(q.To)) {
 			chosen = append(chosen, s)
 		}
 	}
-	slices.SortFunc(chosen, func(a, b Snapshot) int {
+	slices.SortFunc(chosen, func(a, b zlimit.Snapshot) int {
 		return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Entity, b.Entity), cmp.Compare(a.Resource, b.Resource))
 	})
 	if q.Limit > 0 && len(chosen) > q.Limit {
@@ -105,13 +106,13 @@ func choose(q UsageQuery, all []Snapshot) (chosen []Snapshot) {
 }
 
 // someUsage returns snapshots at random over four months, of names that begin alike.
-func someUsage() (all []Snapshot) {
+func someUsage() (all []zlimit.Snapshot) {
 	start := time.Date(2025, time.November, 20, 0, 0, 0, 0, time.UTC)
 	taken := map[string]bool{}
 	for range 500 {
-		w := []Window{Hourly, Hourly, Daily, Monthly}[rand.N(4)]
+		w := []zlimit.Window{zlimit.Hourly, zlimit.Hourly, zlimit.Daily, zlimit.Monthly}[rand.N(4)]
 		s := usage([]string{"e", "e-1", "e:2", "f"}[rand.N(4)], []string{"gpt", "gpt-4", "gpt/4", "o3"}[rand.N(4)], w,
-			start.Add(rand.N(100*day)), Quantity(rand.Int64N(5000)-500))
+			start.Add(rand.N(100*zlimit.Day)), zlimit.Quantity(rand.Int64N(5000)-500))
 		if key := fmt.Sprint(s.Entity, s.Resource, s.Window, s.Start); !taken[key] {
 			taken[key] = true
 			all = append(all, s)
@@ -122,7 +123,7 @@ func someUsage() (all []Snapshot) {
 
 // TestUsageQueries compares queries with what a filter makes of all snapshots.
 func TestUsageQueries(t *testing.T) {
-	forEachIndex(t, func(t *testing.T, s Store) {
+	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s)
 		all := someUsage()
 		record(t, l, all...)
@@ -137,13 +138,13 @@ func TestUsageQueries(t *testing.T) {
 			case 3:
 				return []time.Time{time.Unix(-1e9, 0), time.Date(9998, 12, 31, 23, 59, 0, 0, time.UTC), time.Date(200_000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC)}[rand.N(4)]
 			default:
-				return all[rand.N(len(all))].Start.Add(rand.N(10*day) - 5*day)
+				return all[rand.N(len(all))].Start.Add(rand.N(10*zlimit.Day) - 5*zlimit.Day)
 			}
 		}
 		for range 200 {
-			q := UsageQuery{
+			q := zlimit.UsageQuery{
 				Entity: []string{"", "e", "e-1", "f", "nobody"}[rand.N(5)], Resource: []string{"", "gpt", "gpt-4", "nothing"}[rand.N(4)],
-				Window: []Window{Hourly, Daily, Monthly}[rand.N(3)],
+				Window: []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly}[rand.N(3)],
 				From:   moment(), To: moment(), Limit: []int{0, 0, 1, 7, 1000}[rand.N(5)],
 			}
 			if q.Entity == "" && q.Resource == "" {
@@ -158,15 +159,15 @@ func TestUsageQueries(t *testing.T) {
 
 // TestUsageOfOneWindowLengthAlone has an hour, a day and a month that start together.
 func TestUsageOfOneWindowLengthAlone(t *testing.T) {
-	forEachIndex(t, func(t *testing.T, s Store) {
+	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s)
 		start := time.Date(2026, time.February, 1, 0, 0, 0, 0, time.UTC)
-		for i, w := range []Window{Hourly, Daily, Monthly} {
-			record(t, l, usage("e", "gpt-4", w, start, Quantity(i)+1))
+		for i, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly} {
+			record(t, l, usage("e", "gpt-4", w, start, zlimit.Quantity(i)+1))
 		}
-		for i, w := range []Window{Hourly, Daily, Monthly} {
-			want := []Snapshot{usage("e", "gpt-4", w, start, Quantity(i)+1)}
-			for _, q := range []UsageQuery{
+		for i, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly} {
+			want := []zlimit.Snapshot{usage("e", "gpt-4", w, start, zlimit.Quantity(i)+1)}
+			for _, q := range []zlimit.UsageQuery{
 				{Entity: "e", Window: w},
 				{Resource: "gpt-4", Window: w},
 				{Entity: "e", Resource: "gpt-4", Window: w},
@@ -177,7 +178,7 @@ func TestUsageOfOneWindowLengthAlone(t *testing.T) {
 					t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
 				}
 			}
-			for _, q := range []UsageQuery{
+			for _, q := range []zlimit.UsageQuery{
 				{Entity: "e", Window: w, From: start.Add(1)},
 				{Entity: "e", Window: w, To: start},
 				{Entity: "e", Window: w, From: start, To: start},
@@ -194,31 +195,31 @@ func TestUsageOfOneWindowLengthAlone(t *testing.T) {
 // TestUsageLeavesOut stores what no program shows: snapshots past their time, of windows that are none or are called
 // otherwise, and write units.
 func TestUsageLeavesOut(t *testing.T) {
-	forEachIndex(t, func(t *testing.T, s Store) {
+	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newLimiter(t, s, WithClock(c.now))
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		for i := range 4 {
-			item := usageItemOf(l, usage("e", "gpt-4", Daily, c.now().AddDate(0, 0, i-4), Quantity(i)))
+			item := usageItemOf(l, usage("e", "gpt-4", zlimit.Daily, c.now().AddDate(0, 0, i-4), zlimit.Quantity(i)))
 			switch i {
 			case 0:
 				item.ExpiresAt = c.now().Unix()
 			case 1:
 				item.ExpiresAt = c.now().Unix() + 1
 			case 2:
-				item.Window = string(Hourly)
+				item.Window = string(zlimit.Hourly)
 			case 3:
 				item.Limits = append(item.Limits, layout.UsageCount{Name: bucket.WriteUnits, Consumed: 9})
 			}
 			recordItem(t, l, &item)
 		}
 		for _, key := range []string{"0", "2026", "2026-02-25T01:30:00Z", "2026-02-25T00:00:00+01:00", "2026-2-25", "~"} {
-			item := usageItemOf(l, usage("e", "gpt-4", Daily, c.now(), 1))
+			item := usageItemOf(l, usage("e", "gpt-4", zlimit.Daily, c.now(), 1))
 			item.Key.WindowKey = key
 			recordItem(t, l, &item)
 		}
-		want := []Snapshot{usage("e", "gpt-4", Daily, c.now().AddDate(0, 0, -3), 1), usage("e", "gpt-4", Daily, c.now().AddDate(0, 0, -1), 3)}
-		for _, q := range []UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4", From: c.now().AddDate(0, 0, -4), To: c.now()}} {
-			q.Window = Daily
+		want := []zlimit.Snapshot{usage("e", "gpt-4", zlimit.Daily, c.now().AddDate(0, 0, -3), 1), usage("e", "gpt-4", zlimit.Daily, c.now().AddDate(0, 0, -1), 3)}
+		for _, q := range []zlimit.UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4", From: c.now().AddDate(0, 0, -4), To: c.now()}} {
+			q.Window = zlimit.Daily
 			if diff := gocmp.Diff(want, snapshots(t, l, q)); diff != "" {
 				t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
 			}
@@ -241,13 +242,13 @@ func (s *short) Query(ctx context.Context, q store.Query) (store.Page, error) {
 
 // TestUsagePages reads snapshots that fit no page, since the pages are short or the snapshots are large.
 func TestUsagePages(t *testing.T) {
-	forEachIndex(t, func(t *testing.T, s Store) {
+	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s)
 		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
-		var all []Snapshot
+		var all []zlimit.Snapshot
 		for i := range 12 {
-			for _, w := range []Window{Hourly, Daily} {
-				s := usage("e", "gpt-4", w, start.Add(time.Duration(i)*w.End(start).Sub(start)), Quantity(i))
+			for _, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily} {
+				s := usage("e", "gpt-4", w, start.Add(time.Duration(i)*w.End(start).Sub(start)), zlimit.Quantity(i))
 				item := usageItemOf(l, s)
 				padding := strings.Repeat("x", 150<<10) // 1.8 MB of each length
 				item.Sources = []layout.UsageSource{{Name: "0", Last: padding}}
@@ -255,10 +256,10 @@ func TestUsagePages(t *testing.T) {
 				all = append(all, s)
 			}
 		}
-		queries := []UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}}
-		check := func(l *RateLimiter, of string) {
+		queries := []zlimit.UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}}
+		check := func(l *zlimit.RateLimiter, of string) {
 			for _, q := range queries {
-				for _, q.Window = range []Window{Hourly, Daily} {
+				for _, q.Window = range []zlimit.Window{zlimit.Hourly, zlimit.Daily} {
 					if diff := gocmp.Diff(choose(q, all), snapshots(t, l, q)); diff != "" {
 						t.Errorf("Snapshots(%+v) of %s (-want +got):\n%s", q, of, diff)
 					}
@@ -267,25 +268,25 @@ func TestUsagePages(t *testing.T) {
 		}
 		check(l, "large items")
 		for _, limit := range []int{1, 5} {
-			check(newLimiter(t, Store{impl: &short{s.impl, limit}}), fmt.Sprintf("pages of %d", limit))
+			check(newLimiter(t, zlimit.StoreOn(&short{s.Internal(), limit})), fmt.Sprintf("pages of %d", limit))
 		}
 	})
 }
 
 // TestUsageOfManyEntities reads more snapshots of a window than fit one batch read.
 func TestUsageOfManyEntities(t *testing.T) {
-	forEachIndex(t, func(t *testing.T, s Store) {
+	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s)
-		var all []Snapshot
+		var all []zlimit.Snapshot
 		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 		for i := range 130 {
-			for _, w := range []Window{Hourly, Daily} {
-				all = append(all, usage(fmt.Sprint("e", i), "gpt-4", w, start, Quantity(i)))
+			for _, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily} {
+				all = append(all, usage(fmt.Sprint("e", i), "gpt-4", w, start, zlimit.Quantity(i)))
 			}
 		}
 		record(t, l, all...)
-		for _, w := range []Window{Hourly, Daily} {
-			q := UsageQuery{Resource: "gpt-4", Window: w}
+		for _, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily} {
+			q := zlimit.UsageQuery{Resource: "gpt-4", Window: w}
 			if diff := gocmp.Diff(choose(q, all), snapshots(t, l, q)); diff != "" {
 				t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
 			}
@@ -304,32 +305,32 @@ func TestUsageOfManyEntities(t *testing.T) {
 
 func TestUsageOutOfOrder(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
-	record(t, l, usage("e", "gpt-4", Daily, time.Now(), 1))
+	record(t, l, usage("e", "gpt-4", zlimit.Daily, time.Now(), 1))
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	for _, q := range []UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}} {
-		for _, q.Window = range []Window{Hourly, Daily, Monthly} {
+	for _, q := range []zlimit.UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}} {
+		for _, q.Window = range []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly} {
 			if err := endOf(l.Usage.Snapshots(cancelled, q)); !errors.Is(err, context.Canceled) {
 				t.Errorf("Snapshots(%+v) with a cancelled context yields %v", q, err)
 			}
 		}
 	}
-	if _, err := l.Usage.Summary(cancelled, UsageQuery{Entity: "e", Window: Daily}); !errors.Is(err, context.Canceled) {
+	if _, err := l.Usage.Summary(cancelled, zlimit.UsageQuery{Entity: "e", Window: zlimit.Daily}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Summary() with a cancelled context = %v", err)
 	}
 	if _, err := l.Usage.Capacity(cancelled, "gpt-4"); !errors.Is(err, context.Canceled) {
 		t.Errorf("Capacity() with a cancelled context = %v", err)
 	}
-	for want, q := range map[string]UsageQuery{
-		`zlimit: invalid entity "": must be given, or a resource`:              {Window: Daily},
-		`zlimit: invalid entity "a#": must hold only ASCII letters, digits`:    {Entity: "a#", Window: Daily},
-		`zlimit: invalid resource "_default_": is reserved`:                    {Resource: DefaultResource, Window: Daily},
+	for want, q := range map[string]zlimit.UsageQuery{
+		`zlimit: invalid entity "": must be given, or a resource`:              {Window: zlimit.Daily},
+		`zlimit: invalid entity "a#": must hold only ASCII letters, digits`:    {Entity: "a#", Window: zlimit.Daily},
+		`zlimit: invalid resource "_default_": is reserved`:                    {Resource: zlimit.DefaultResource, Window: zlimit.Daily},
 		`zlimit: invalid window "": must be hourly, daily or monthly`:          {Entity: "e"},
 		`zlimit: invalid window "weekly": must be hourly, daily or monthly`:    {Entity: "e", Window: "weekly"},
-		`zlimit: invalid limit "-1": must not be negative`:                     {Entity: "e", Window: Daily, Limit: -1},
-		`zlimit: invalid resource "4 o": must hold only ASCII letters, digits`: {Entity: "e", Resource: "4 o", Window: Daily},
+		`zlimit: invalid limit "-1": must not be negative`:                     {Entity: "e", Window: zlimit.Daily, Limit: -1},
+		`zlimit: invalid resource "4 o": must hold only ASCII letters, digits`: {Entity: "e", Resource: "4 o", Window: zlimit.Daily},
 	} {
-		var invalid *ValidationError
+		var invalid *zlimit.ValidationError
 		if err := endOf(l.Usage.Snapshots(cancelled, q)); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Snapshots(%+v) yields %v, want %s", q, err, want)
 		}
@@ -337,7 +338,7 @@ func TestUsageOutOfOrder(t *testing.T) {
 			t.Errorf("Summary(%+v) = %v, want a ValidationError", q, err)
 		}
 	}
-	var invalid *ValidationError
+	var invalid *zlimit.ValidationError
 	if _, err := l.Usage.Capacity(cancelled, "#"); !errors.As(err, &invalid) {
 		t.Errorf("Capacity(#) = %v, want a ValidationError", err)
 	}
@@ -347,13 +348,13 @@ func TestUsageOutOfOrder(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := endOf(l.Usage.Snapshots(cancelled, UsageQuery{Entity: "e", Window: Daily})); !errors.Is(err, ErrClosed) {
+	if err := endOf(l.Usage.Snapshots(cancelled, zlimit.UsageQuery{Entity: "e", Window: zlimit.Daily})); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Snapshots() of a closed limiter yields %v", err)
 	}
-	if _, err := l.Usage.Capacity(cancelled, "gpt-4"); !errors.Is(err, ErrClosed) {
+	if _, err := l.Usage.Capacity(cancelled, "gpt-4"); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Capacity() of a closed limiter = %v", err)
 	}
-	if err := endOf(l.Usage.Buckets(cancelled, "gpt-4")); !errors.Is(err, ErrClosed) {
+	if err := endOf(l.Usage.Buckets(cancelled, "gpt-4")); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Buckets() of a closed limiter yields %v", err)
 	}
 }
@@ -366,27 +367,27 @@ func TestSummaries(t *testing.T) {
 		run++
 		resource := fmt.Sprint("r", run)
 		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
-		var all []Snapshot
+		var all []zlimit.Snapshot
 		for day := range rapid.IntRange(0, 4).Draw(t, "days") {
 			for e := range rapid.IntRange(0, 3).Draw(t, "entities") {
-				s := usage(fmt.Sprint("e", e), resource, Daily, start.AddDate(0, 0, 2*day), 0)
+				s := usage(fmt.Sprint("e", e), resource, zlimit.Daily, start.AddDate(0, 0, 2*day), 0)
 				s.Events = rapid.Int64Range(1, 100).Draw(t, "events")
-				s.Consumed = map[string]Quantity{}
+				s.Consumed = map[string]zlimit.Quantity{}
 				for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"rpm", "tpm", "tpd"}), rapid.ID[string]).Draw(t, "limits") {
-					s.Consumed[name] = Quantity(rapid.OneOf(rapid.Int64Range(-500, 5000), rapid.Just(int64(7))).Draw(t, "consumed"))
+					s.Consumed[name] = zlimit.Quantity(rapid.OneOf(rapid.Int64Range(-500, 5000), rapid.Just(int64(7))).Draw(t, "consumed"))
 				}
 				all = append(all, s)
 			}
 		}
 		record(t, l, all...)
 
-		want := Summary{Window: Daily, Limits: []LimitUsage{}}
-		windows := map[time.Time]map[string]Quantity{}
-		totals := map[string]Quantity{}
+		want := zlimit.Summary{Window: zlimit.Daily, Limits: []zlimit.LimitUsage{}}
+		windows := map[time.Time]map[string]zlimit.Quantity{}
+		totals := map[string]zlimit.Quantity{}
 		for _, s := range all {
 			want.Events += s.Events
 			if windows[s.Start] == nil {
-				windows[s.Start] = map[string]Quantity{}
+				windows[s.Start] = map[string]zlimit.Quantity{}
 			}
 			for name, n := range s.Consumed {
 				windows[s.Start][name] += n
@@ -399,7 +400,7 @@ func TestSummaries(t *testing.T) {
 			want.From, want.To = starts[0], starts[len(starts)-1].AddDate(0, 0, 1)
 		}
 		for _, name := range slices.Sorted(maps.Keys(totals)) {
-			u := LimitUsage{Name: name, Total: totals[name], Average: totals[name] / Quantity(len(windows)), Peak: -1 << 60}
+			u := zlimit.LimitUsage{Name: name, Total: totals[name], Average: totals[name] / zlimit.Quantity(len(windows)), Peak: -1 << 60}
 			for _, start := range starts {
 				if n, ok := windows[start][name]; ok && n > u.Peak {
 					u.Peak, u.PeakAt = n, start
@@ -407,7 +408,7 @@ func TestSummaries(t *testing.T) {
 			}
 			want.Limits = append(want.Limits, u)
 		}
-		got, err := l.Usage.Summary(context.Background(), UsageQuery{Resource: resource, Window: Daily})
+		got, err := l.Usage.Summary(context.Background(), zlimit.UsageQuery{Resource: resource, Window: zlimit.Daily})
 		if err != nil {
 			t.Fatal(err)
 		}

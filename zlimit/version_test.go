@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -10,25 +10,26 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestVersions opens tables with version records of all kinds.
 func TestVersions(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
-		newLimiter(t, s, WithClock(c.now), WithPrincipal("ops"))
+		newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithPrincipal("ops"))
 		key := layout.VersionKey{}.Key()
 		read := func() expr.Item {
 			t.Helper()
-			items, err := s.impl.Read(ctx, []store.Key{key}, true)
+			items, err := s.Internal().Read(ctx, []store.Key{key}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return items[0]
 		}
 		got, err := layout.DecodeVersion(read())
-		if err != nil || got.SchemaVersion != SchemaVersion || got.ClientMinVersion != ClientMinVersion ||
+		if err != nil || got.SchemaVersion != zlimit.SchemaVersion || got.ClientMinVersion != zlimit.ClientMinVersion ||
 			got.UpdatedAt != "2026-03-01T12:00:00Z" || got.UpdatedBy != "ops" || got.LambdaVersion != "" {
 			t.Errorf("the version record is %+v, %v", got, err)
 		}
@@ -37,48 +38,48 @@ func TestVersions(t *testing.T) {
 			name, schema, least string
 			refusal             string // part of the error; "" for none
 		}{
-			{"its own", SchemaVersion, ClientMinVersion, ""},
+			{"its own", zlimit.SchemaVersion, zlimit.ClientMinVersion, ""},
 			{"an older layout of the major version", "0.9.0", "0.9.0", ""},
 			{"a newer layout of the major version", "0.99.7", "0.10.0", ""},
 			{"a layout of the next major version", "1.0.0", "0.10.0", "has layout 1.0.0"},
-			{"a newer client", SchemaVersion, "0.10.1", "from version 0.10.1"},
-			{"a much newer client", SchemaVersion, "0.11", "from version 0.11"},
-			{"a client of the next major version", SchemaVersion, "1", "from version 1"},
-			{"an older client", SchemaVersion, "0.2.30", ""},
-			{"any client", SchemaVersion, "", ""},
+			{"a newer client", zlimit.SchemaVersion, "0.10.1", "from version 0.10.1"},
+			{"a much newer client", zlimit.SchemaVersion, "0.11", "from version 0.11"},
+			{"a client of the next major version", zlimit.SchemaVersion, "1", "from version 1"},
+			{"an older client", zlimit.SchemaVersion, "0.2.30", ""},
+			{"any client", zlimit.SchemaVersion, "", ""},
 			{"a prerelease", "0.10.0-rc.1+build.5", "v0.10.0-beta", ""},
 			{"no number", "latest", "0.10.0", "has layout latest"},
-			{"no number of a client", SchemaVersion, "0.x", "from version 0.x"},
-			{"too many numbers", SchemaVersion, "0.1.2.3", "from version 0.1.2.3"},
+			{"no number of a client", zlimit.SchemaVersion, "0.x", "from version 0.x"},
+			{"too many numbers", zlimit.SchemaVersion, "0.1.2.3", "from version 0.1.2.3"},
 		} {
 			record := layout.Version{SchemaVersion: test.schema, ClientMinVersion: test.least, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody"}
-			if _, err := s.impl.Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
+			if _, err := s.Internal().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
 				t.Fatal(err)
 			}
-			before := dump(t, s.impl, registryNamespace)
-			for call, opts := range map[string][]Option{
-				"New": nil, "New with setup": {WithSetup()}, "New with setup of a namespace": {WithSetup(), WithNamespace("new " + test.name)},
+			before := dump(t, s.Internal(), zlimit.RegistryNamespace)
+			for call, opts := range map[string][]zlimit.Option{
+				"New": nil, "New with setup": {zlimit.WithSetup()}, "New with setup of a namespace": {zlimit.WithSetup(), zlimit.WithNamespace("new " + test.name)},
 			} {
-				l, err := New(ctx, s, opts...)
+				l, err := zlimit.New(ctx, s, opts...)
 				if err == nil {
 					if err := l.Close(); err != nil {
 						t.Error(err)
 					}
 				}
-				var refused *VersionError
+				var refused *zlimit.VersionError
 				switch {
 				case test.refusal == "":
 					if err != nil {
 						t.Errorf("%s: %s = %v", test.name, call, err)
 					}
-				case !errors.As(err, &refused) || refused.Schema != test.schema || refused.ClientMin != test.least || refused.Client != Version:
+				case !errors.As(err, &refused) || refused.Schema != test.schema || refused.ClientMin != test.least || refused.Client != zlimit.Version:
 					t.Errorf("%s: %s = %v, want a VersionError", test.name, call, err)
 				case !strings.Contains(err.Error(), test.refusal):
 					t.Errorf("%s: %s = %q, want it to say %q", test.name, call, err, test.refusal)
 				}
 			}
 			if test.refusal != "" {
-				if after := dump(t, s.impl, registryNamespace); len(after) != len(before) {
+				if after := dump(t, s.Internal(), zlimit.RegistryNamespace); len(after) != len(before) {
 					t.Errorf("%s: the registry grew from %d to %d items", test.name, len(before), len(after))
 				}
 			}
@@ -88,11 +89,11 @@ func TestVersions(t *testing.T) {
 		}
 
 		// A table without a record is taken as it is; setting it up completes it.
-		if err := s.impl.Delete(ctx, []store.Key{key}); err != nil {
+		if err := s.Internal().Delete(ctx, []store.Key{key}); err != nil {
 			t.Fatal(err)
 		}
-		if !s.embedded { // an embedded store is always set up
-			l, err := New(ctx, s)
+		if !s.Embedded() { // an embedded store is always set up
+			l, err := zlimit.New(ctx, s)
 			if err != nil {
 				t.Fatalf("New() on a table without a version = %v", err)
 			}
@@ -104,7 +105,7 @@ func TestVersions(t *testing.T) {
 			}
 		}
 		newLimiter(t, s)
-		if got := read(); got.Get("schema_version").Text() != SchemaVersion {
+		if got := read(); got.Get("schema_version").Text() != zlimit.SchemaVersion {
 			t.Errorf("Setup() wrote %v", got)
 		}
 	})
@@ -112,18 +113,18 @@ func TestVersions(t *testing.T) {
 
 // TestConcurrentSetups sets a table up from several limiters at once.
 func TestConcurrentSetups(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s Store) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		var group sync.WaitGroup
 		ids := make([]string, 6)
 		for i := range ids {
 			group.Go(func() {
-				l, err := New(ctx, s, WithSetup(), WithNamespace("a"))
+				l, err := zlimit.New(ctx, s, zlimit.WithSetup(), zlimit.WithNamespace("a"))
 				if err != nil {
 					t.Errorf("New() = %v", err)
 					return
 				}
-				ids[i] = l.ns
+				ids[i] = l.NS()
 				if err := l.Close(); err != nil {
 					t.Error(err)
 				}
@@ -135,7 +136,7 @@ func TestConcurrentSetups(t *testing.T) {
 				t.Errorf("namespace ids %q, want one", ids)
 			}
 		}
-		if got := len(dump(t, s.impl, registryNamespace)); got != 3 {
+		if got := len(dump(t, s.Internal(), zlimit.RegistryNamespace)); got != 3 {
 			t.Errorf("the registry has %d items, want 3", got)
 		}
 	})
@@ -143,8 +144,8 @@ func TestConcurrentSetups(t *testing.T) {
 
 // TestVersionIsOneOfTheLayout asks that this client may use the tables that it creates.
 func TestVersionIsOneOfTheLayout(t *testing.T) {
-	own := layout.Version{SchemaVersion: SchemaVersion, ClientMinVersion: ClientMinVersion}
-	if !own.Admits(SchemaVersion, Version) {
-		t.Errorf("Version %s does not suit layout %s for clients from %s", Version, SchemaVersion, ClientMinVersion)
+	own := layout.Version{SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion}
+	if !own.Admits(zlimit.SchemaVersion, zlimit.Version) {
+		t.Errorf("Version %s does not suit layout %s for clients from %s", zlimit.Version, zlimit.SchemaVersion, zlimit.ClientMinVersion)
 	}
 }

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // farAhead is by how much a refill stamp is ahead of a clock that may set it back.
@@ -28,25 +29,25 @@ type witness struct {
 	store.Store
 	mu     sync.Mutex
 	ideals map[store.Key]map[string]*big.Rat // balance of each limit of each item at its refill stamp
-	ledger map[string]Amounts                // what the items of each entity ever counted of each limit, millitokens
+	ledger map[string]zlimit.Amounts         // what the items of each entity ever counted of each limit, millitokens
 	wrong  []error
 }
 
 func newWitness(s store.Store) *witness {
-	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}, ledger: map[string]Amounts{}}
+	return &witness{Store: s, ideals: map[store.Key]map[string]*big.Rat{}, ledger: map[string]zlimit.Amounts{}}
 }
 
 // counted returns what the items of an entity ever counted of a limit, those that are gone included, in tokens.
 func (w *witness) counted(entity, limit string) float64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return float64(w.ledger[entity][limit]) / millis
+	return float64(w.ledger[entity][limit]) / zlimit.Millis
 }
 
 // enter notes what an item counts more than before.
 func (w *witness) enter(entity, limit string, counted int64) {
 	if w.ledger[entity] == nil {
-		w.ledger[entity] = Amounts{}
+		w.ledger[entity] = zlimit.Amounts{}
 	}
 	w.ledger[entity][limit] += counted
 }

@@ -1,4 +1,4 @@
-package zlimit
+package zlimit_test
 
 import (
 	"context"
@@ -14,31 +14,32 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // writers are the operations that touch the items of a bucket, as seen from a process. Each does its work once, and
 // returns the error that callers would get.
 var writers = map[string]func(ctx context.Context, p *party) error{
-	"acquire a little":           func(ctx context.Context, p *party) error { return p.acquire(ctx, Amounts{"rpm": 1, "tpm": 10}) },
-	"acquire much":               func(ctx context.Context, p *party) error { return p.acquire(ctx, Amounts{"tpm": 350}) },
-	"acquire all":                func(ctx context.Context, p *party) error { return p.acquire(ctx, Amounts{"rpm": 1, "tpm": 590}) },
-	"consume more":               func(ctx context.Context, p *party) error { return p.lease.Consume(ctx, Amounts{"tpm": 20}) },
+	"acquire a little":           func(ctx context.Context, p *party) error { return p.acquire(ctx, zlimit.Amounts{"rpm": 1, "tpm": 10}) },
+	"acquire much":               func(ctx context.Context, p *party) error { return p.acquire(ctx, zlimit.Amounts{"tpm": 350}) },
+	"acquire all":                func(ctx context.Context, p *party) error { return p.acquire(ctx, zlimit.Amounts{"rpm": 1, "tpm": 590}) },
+	"consume more":               func(ctx context.Context, p *party) error { return p.lease.Consume(ctx, zlimit.Amounts{"tpm": 20}) },
 	"commit what it knew before": func(ctx context.Context, p *party) error { return p.settle(ctx, nil) },
-	"commit a debit":             func(ctx context.Context, p *party) error { return p.settle(ctx, Amounts{"rpm": 1, "tpm": 5}) },
-	"commit a debt":              func(ctx context.Context, p *party) error { return p.settle(ctx, Amounts{"tpm": 2000}) },
-	"commit a refund":            func(ctx context.Context, p *party) error { return p.settle(ctx, Amounts{"tpm": -7}) },
+	"commit a debit":             func(ctx context.Context, p *party) error { return p.settle(ctx, zlimit.Amounts{"rpm": 1, "tpm": 5}) },
+	"commit a debt":              func(ctx context.Context, p *party) error { return p.settle(ctx, zlimit.Amounts{"tpm": 2000}) },
+	"commit a refund":            func(ctx context.Context, p *party) error { return p.settle(ctx, zlimit.Amounts{"tpm": -7}) },
 	"roll back":                  func(ctx context.Context, p *party) error { return p.rollback(ctx) },
 	"acquire by limits of its own": func(ctx context.Context, p *party) error {
-		return p.acquire(ctx, Amounts{"tpm": 10}, PerMinute("rpm", 600), PerMinute("tpm", 60))
+		return p.acquire(ctx, zlimit.Amounts{"tpm": 10}, zlimit.PerMinute("rpm", 600), zlimit.PerMinute("tpm", 60))
 	},
 	"lower the limits": func(ctx context.Context, p *party) error {
-		return p.change(ctx, PerMinute("rpm", 6), PerMinute("tpm", 60), PerDay("x", 10))
+		return p.change(ctx, zlimit.PerMinute("rpm", 6), zlimit.PerMinute("tpm", 60), zlimit.PerDay("x", 10))
 	},
 	"raise the limits": func(ctx context.Context, p *party) error {
-		return p.change(ctx, PerSecond("rpm", 60), PerHour("tpm", 6000), PerDay("x", 10))
+		return p.change(ctx, zlimit.PerSecond("rpm", 60), zlimit.PerHour("tpm", 6000), zlimit.PerDay("x", 10))
 	},
 	"replace a limit": func(ctx context.Context, p *party) error {
-		return p.change(ctx, PerMinute("rpm", 60), PerMinute("tpm", 600), PerDay("y", 10))
+		return p.change(ctx, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 600), zlimit.PerDay("y", 10))
 	},
 	"split": func(ctx context.Context, p *party) error {
 		return resizeEach(ctx, p.limiter, p.before.Store, splitShard)
@@ -52,13 +53,13 @@ var writers = map[string]func(ctx context.Context, p *party) error{
 
 // A party is a process that writes, and what it holds.
 type party struct {
-	limiter *RateLimiter
+	limiter *zlimit.RateLimiter
 	before  *interlude
-	lease   *Lease
-	kept    []*Lease // not rolled back
+	lease   *zlimit.Lease
+	kept    []*zlimit.Lease // not rolled back
 }
 
-func (p *party) acquire(ctx context.Context, consume Amounts, limits ...Limit) error {
+func (p *party) acquire(ctx context.Context, consume zlimit.Amounts, limits ...zlimit.Limit) error {
 	r := ask(consume)
 	r.Limits = limits
 	lease, err := p.limiter.Acquire(ctx, r)
@@ -68,18 +69,18 @@ func (p *party) acquire(ctx context.Context, consume Amounts, limits ...Limit) e
 	return err
 }
 
-func (p *party) settle(ctx context.Context, correction Amounts) error {
+func (p *party) settle(ctx context.Context, correction zlimit.Amounts) error {
 	return errors.Join(p.lease.Adjust(correction), p.lease.Commit(ctx))
 }
 
 func (p *party) rollback(ctx context.Context) error {
-	p.kept = slices.DeleteFunc(p.kept, func(lease *Lease) bool { return lease == p.lease })
+	p.kept = slices.DeleteFunc(p.kept, func(lease *zlimit.Lease) bool { return lease == p.lease })
 	return p.lease.Rollback(ctx)
 }
 
 // change stores limits, and has them reach the bucket.
-func (p *party) change(ctx context.Context, limits ...Limit) error {
-	return errors.Join(p.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", limits), p.acquire(ctx, Amounts{"tpm": 1}))
+func (p *party) change(ctx context.Context, limits ...zlimit.Limit) error {
+	return errors.Join(p.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", limits), p.acquire(ctx, zlimit.Amounts{"tpm": 1}))
 }
 
 // expire deletes what has expired, as the store would.
@@ -87,7 +88,7 @@ func (p *party) expire(ctx context.Context) error {
 	w := p.before.Store.(*witness)
 	w.mu.Lock() // so that no write that the witness looks at meets it
 	defer w.mu.Unlock()
-	return w.Store.(store.Expirer).Expire(ctx, thousands(p.limiter.now().UnixMilli()))
+	return w.Store.(store.Expirer).Expire(ctx, zlimit.Thousands(p.limiter.Now().UnixMilli()))
 }
 
 // A setting is the state in which two writers meet.
@@ -140,44 +141,44 @@ func TestWriters(t *testing.T) {
 func meet(t *testing.T, s setting, first, second string) {
 	ctx := context.Background()
 	name := fmt.Sprintf("%s, but before %s", first, second)
-	memory, err := Memory()
+	memory, err := zlimit.Memory()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer closeStore(t, memory)
-	w := newWitness(memory.impl)
+	w := newWitness(memory.Internal())
 	c := newClock()
 	skew := time.Duration(0)
-	start := func(opts ...Option) *party {
+	start := func(opts ...zlimit.Option) *party {
 		p := &party{before: &interlude{Store: w, amid: ofBuckets}}
-		p.limiter, err = New(ctx, Store{impl: p.before}, append([]Option{WithSetup(), WithClockSkew(24 * time.Hour)}, opts...)...)
+		p.limiter, err = zlimit.New(ctx, zlimit.StoreOn(p.before), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithClockSkew(24 * time.Hour)}, opts...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	other := []Option{WithClock(func() time.Time { return c.now().Add(skew) })}
+	other := []zlimit.Option{zlimit.WithClock(func() time.Time { return c.now().Add(skew) })}
 	if s.patient {
-		other = append(other, WithFreshness(24*time.Hour))
+		other = append(other, zlimit.WithFreshness(24*time.Hour))
 	}
-	a, b := start(WithClock(c.now)), start(other...)
+	a, b := start(zlimit.WithClock(c.now)), start(other...)
 	defer func() {
 		if err := errors.Join(a.limiter.Close(), b.limiter.Close()); err != nil {
 			t.Errorf("%s: Close() = %v", name, err)
 		}
 	}()
-	for _, e := range []Entity{{ID: "team"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
+	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key-1", ParentID: "team", Cascade: true}} {
 		if _, err := a.limiter.Entities.Create(ctx, e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	setSystem(t, a.limiter, PerMinute("rpm", 60), PerMinute("tpm", 600), PerDay("x", 10))
+	setSystem(t, a.limiter, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 600), zlimit.PerDay("x", 10))
 	for _, p := range []*party{a, b} {
-		p.lease = acquire(t, p.limiter, ask(Amounts{"rpm": 1, "tpm": 10}))
-		p.kept = []*Lease{p.lease}
+		p.lease = acquire(t, p.limiter, ask(zlimit.Amounts{"rpm": 1, "tpm": 10}))
+		p.kept = []*zlimit.Lease{p.lease}
 	}
 	if s.used > 0 {
-		a.kept = append(a.kept, acquire(t, a.limiter, ask(Amounts{"tpm": s.used})))
+		a.kept = append(a.kept, acquire(t, a.limiter, ask(zlimit.Amounts{"tpm": s.used})))
 	}
 	for n := 1; n < s.shards; n *= 2 {
 		divide(t, a.limiter)
@@ -193,15 +194,15 @@ func meet(t *testing.T, s setting, first, second string) {
 	a.before.set(func() { hindrance = writers[second](ctx, b) })
 	outcome := writers[first](ctx, a)
 	for _, err := range []error{outcome, hindrance} {
-		var exceeded *ExceededError
-		if err != nil && !errors.As(err, &exceeded) && !errors.Is(err, ErrEntityNotFound) {
+		var exceeded *zlimit.ExceededError
+		if err != nil && !errors.As(err, &exceeded) && !errors.Is(err, zlimit.ErrEntityNotFound) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if err := w.verdict(); err != nil {
 		t.Errorf("%s: %v", name, err)
 	}
-	held := Amounts{}
+	held := zlimit.Amounts{}
 	for _, lease := range slices.Concat(a.kept, b.kept) {
 		for limit, n := range lease.Consumed() {
 			held[limit] += n
