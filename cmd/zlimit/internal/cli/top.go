@@ -63,7 +63,7 @@ and of each bucket, at each look. An interrupt ends it.`,
 				return struct{}{}, t.run(ctx, l)
 			}, zlimit.WithObserver(t.observe))
 			if cmd.Context().Err() != nil {
-				return nil // an interrupt is how it ends
+				return nil //nolint:nilerr // an interrupt is how it ends
 			}
 			return err
 		},
