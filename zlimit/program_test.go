@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,9 @@ type world struct {
 
 	remembers bool      // processes reject from memory
 	disturbed time.Time // when limits or parents changed last
+
+	resizes       atomic.Int64 // shards that processes divided or joined in the background
+	resizesBefore int64        // those of them before the request that is judged
 }
 
 // A process is a limiter with a clock and a network of its own.
@@ -51,8 +55,13 @@ var (
 
 func (w *world) start(skew int64, opts ...zlimit.Option) *process {
 	p := &process{network: &flaky{Store: w.witness}, skew: skew}
+	resized := zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
+		if e.Kind == zlimit.EventShards {
+			w.resizes.Add(1)
+		}
+	})
 	now := func() time.Time { return w.clock.now().Add(time.Duration(p.skew) * time.Millisecond) }
-	l, err := zlimit.New(context.Background(), zlimit.StoreOn(p.network), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithClock(now)}, opts...)...)
+	l, err := zlimit.New(context.Background(), zlimit.StoreOn(p.network), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithClock(now), resized}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -13,9 +13,18 @@ import (
 // disturb notes that limits, or who is charged with an entity, changed: processes may go by what was before for a while.
 func (w *world) disturb() { w.disturbed = w.clock.now() }
 
+// rest waits until no process works in the background.
+func (w *world) rest() {
+	for _, p := range w.procs {
+		p.limiter.Engine().Quiesce()
+	}
+}
+
 // settled reports whether every process knows the limits that are stored, and what it is told holds. It holds when
 // nothing is lost on its way to the store, and the process rejects nothing from memory.
 func (w *world) settled(p *process) bool {
+	w.rest()
+	w.resizesBefore = w.resizes.Load()
 	return !w.remembers && w.clock.now().Sub(w.disturbed) > programTTL+time.Second && p.network.clear()
 }
 
@@ -39,7 +48,7 @@ func (w *world) checkRejection(p *process, entity string, consume zlimit.Amounts
 	if e.Possible() != possible || possible != (e.RetryAfter() > 0) {
 		t.Fatalf("%v: Possible() = %v, RetryAfter() = %v, want %v", e, e.Possible(), e.RetryAfter(), possible)
 	}
-	if !settled {
+	if w.rest(); !settled || w.resizes.Load() != w.resizesBefore { // a bucket that is divided or joined rounds its refill anew
 		return
 	}
 	for _, s := range e.Statuses {
