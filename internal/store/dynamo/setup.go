@@ -18,16 +18,13 @@ import (
 // setupPoll is the pause between two looks at a table that is being created, at first; the longest is 16 times that.
 const setupPoll = 125 * time.Millisecond
 
-<<<<<<< HEAD
-// Setup creates the table if it does not exist, waits until it and its indexes can be used, and turns on its expiry and
-// its stream unless they are on. An existing table is left as it is otherwise. It makes one DescribeTable and one
-=======
 // Setup creates the table if it does not exist, and waits until the table and its indexes can be used. It turns on the
-// expiry of items unless that is on. An existing table is left as it is otherwise. It makes one DescribeTable and one
->>>>>>> main
-// DescribeTimeToLive call on a finished table. Without a table it makes one CreateTable, some DescribeTable and one
-// UpdateTimeToLive call more; a table whose stream is off, as after a restore, takes one UpdateTable call. Several
-// processes may run it at once.
+// expiry of items and the stream unless they are on. An existing table is left as it is otherwise. Several processes may
+// run it at once.
+//
+// On a finished table it makes one DescribeTable and one DescribeTimeToLive call. Without a table it makes one
+// CreateTable, some DescribeTable and one UpdateTimeToLive call more. A table whose stream is off, as after a restore,
+// takes one UpdateTable call.
 func (s *Store) Setup(ctx context.Context) error {
 	return s.SetupWith(ctx, store.TableSettings{}, s.logger)
 }
