@@ -343,8 +343,11 @@ type OldEntityLimit struct {
 
 // Encode returns the attributes of the item but for its primary key.
 func (it *OldEntityLimit) Encode() expr.Item {
-	item := make(expr.Item, 0, 5+len(it.unknown))
+	item := make(expr.Item, 0, 8+len(it.unknown))
 	item = append(item,
+		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
+		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
+		expr.Attribute{Name: "limit_name", Value: expr.S(it.Key.Limit)},
 		expr.Attribute{Name: "capacity", Value: expr.N(it.Capacity)},
 		expr.Attribute{Name: "refill_amount", Value: expr.N(it.RefillAmount)},
 		expr.Attribute{Name: "refill_period_seconds", Value: expr.N(it.RefillPeriod)},
@@ -385,6 +388,7 @@ func DecodeOldEntityLimit(item expr.Item) (OldEntityLimit, error) {
 			d.found++
 		case "config_version":
 			it.ConfigVersion = d.number(a)
+		case "entity_id", "resource", "limit_name": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
 		}
@@ -414,8 +418,10 @@ type OldResourceLimit struct {
 
 // Encode returns the attributes of the item but for its primary key.
 func (it *OldResourceLimit) Encode() expr.Item {
-	item := make(expr.Item, 0, 5+len(it.unknown))
+	item := make(expr.Item, 0, 7+len(it.unknown))
 	item = append(item,
+		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
+		expr.Attribute{Name: "limit_name", Value: expr.S(it.Key.Limit)},
 		expr.Attribute{Name: "capacity", Value: expr.N(it.Capacity)},
 		expr.Attribute{Name: "refill_amount", Value: expr.N(it.RefillAmount)},
 		expr.Attribute{Name: "refill_period_seconds", Value: expr.N(it.RefillPeriod)},
@@ -455,6 +461,7 @@ func DecodeOldResourceLimit(item expr.Item) (OldResourceLimit, error) {
 			d.found++
 		case "config_version":
 			it.ConfigVersion = d.number(a)
+		case "resource", "limit_name": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
 		}
@@ -484,8 +491,9 @@ type OldSystemLimit struct {
 
 // Encode returns the attributes of the item but for its primary key.
 func (it *OldSystemLimit) Encode() expr.Item {
-	item := make(expr.Item, 0, 5+len(it.unknown))
+	item := make(expr.Item, 0, 6+len(it.unknown))
 	item = append(item,
+		expr.Attribute{Name: "limit_name", Value: expr.S(it.Key.Limit)},
 		expr.Attribute{Name: "capacity", Value: expr.N(it.Capacity)},
 		expr.Attribute{Name: "refill_amount", Value: expr.N(it.RefillAmount)},
 		expr.Attribute{Name: "refill_period_seconds", Value: expr.N(it.RefillPeriod)},
@@ -525,6 +533,7 @@ func DecodeOldSystemLimit(item expr.Item) (OldSystemLimit, error) {
 			d.found++
 		case "config_version":
 			it.ConfigVersion = d.number(a)
+		case "limit_name": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
 		}
@@ -547,23 +556,20 @@ type OldEntityConfig struct {
 	ConfigVersion int64 // config_version: number of writes so far
 	// on_unavailable: what happens to requests while the store is unavailable: allow or block
 	OnUnavailable string
-	// audit_retention_days: days that audit events are kept; in the system config alone
-	AuditRetentionDays int64
-	Limits             []OldConfigLimit // l_{limit}_{field}, sorted by name
+	Limits        []OldConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
 // Encode returns the attributes of the item but for its primary key.
 func (it *OldEntityConfig) Encode() expr.Item {
-	item := make(expr.Item, 0, 3+4*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 4+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
+		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
+		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "on_unavailable", Value: orNull(it.OnUnavailable == "", expr.S(it.OnUnavailable))},
 	)
-	if it.AuditRetentionDays != 0 {
-		item = append(item, expr.Attribute{Name: "audit_retention_days", Value: expr.N(it.AuditRetentionDays)})
-	}
 	for i := range it.Limits {
 		item = appendOldConfigLimit(item, &it.Limits[i])
 	}
@@ -574,7 +580,7 @@ func (it *OldEntityConfig) Encode() expr.Item {
 // that is wrong.
 func DecodeOldEntityConfig(item expr.Item) (OldEntityConfig, error) {
 	var key store.Key
-	it := OldEntityConfig{Limits: room[OldConfigLimit](len(item)-4, 4)}
+	it := OldEntityConfig{Limits: room[OldConfigLimit](len(item)-6, 4)}
 	d := decoder{record: "old entity config"}
 	for i := range item {
 		a := &item[i]
@@ -592,8 +598,7 @@ func DecodeOldEntityConfig(item expr.Item) (OldEntityConfig, error) {
 			if a.Value.Kind() != expr.KindNull {
 				it.OnUnavailable = d.text(a)
 			}
-		case "audit_retention_days":
-			it.AuditRetentionDays = d.number(a)
+		case "entity_id", "resource": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
 		}
@@ -620,9 +625,7 @@ type OldResourceConfig struct {
 	ConfigVersion int64 // config_version: number of writes so far
 	// on_unavailable: what happens to requests while the store is unavailable: allow or block
 	OnUnavailable string
-	// audit_retention_days: days that audit events are kept; in the system config alone
-	AuditRetentionDays int64
-	Limits             []OldConfigLimit // l_{limit}_{field}, sorted by name
+	Limits        []OldConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -631,12 +634,10 @@ type OldResourceConfig struct {
 func (it *OldResourceConfig) Encode() expr.Item {
 	item := make(expr.Item, 0, 3+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
+		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "on_unavailable", Value: orNull(it.OnUnavailable == "", expr.S(it.OnUnavailable))},
 	)
-	if it.AuditRetentionDays != 0 {
-		item = append(item, expr.Attribute{Name: "audit_retention_days", Value: expr.N(it.AuditRetentionDays)})
-	}
 	for i := range it.Limits {
 		item = appendOldConfigLimit(item, &it.Limits[i])
 	}
@@ -647,7 +648,7 @@ func (it *OldResourceConfig) Encode() expr.Item {
 // member that is wrong.
 func DecodeOldResourceConfig(item expr.Item) (OldResourceConfig, error) {
 	var key store.Key
-	it := OldResourceConfig{Limits: room[OldConfigLimit](len(item)-4, 4)}
+	it := OldResourceConfig{Limits: room[OldConfigLimit](len(item)-5, 4)}
 	d := decoder{record: "old resource config"}
 	for i := range item {
 		a := &item[i]
@@ -665,8 +666,7 @@ func DecodeOldResourceConfig(item expr.Item) (OldResourceConfig, error) {
 			if a.Value.Kind() != expr.KindNull {
 				it.OnUnavailable = d.text(a)
 			}
-		case "audit_retention_days":
-			it.AuditRetentionDays = d.number(a)
+		case "resource": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
 		}
@@ -692,9 +692,8 @@ type OldSystemConfig struct {
 
 	ConfigVersion int64 // config_version: number of writes so far
 	// on_unavailable: what happens to requests while the store is unavailable: allow or block
-	OnUnavailable string
-	// audit_retention_days: days that audit events are kept; in the system config alone
-	AuditRetentionDays int64
+	OnUnavailable      string
+	AuditRetentionDays int64            // audit_retention_days: days that audit events are kept
 	Limits             []OldConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
