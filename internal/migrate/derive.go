@@ -106,7 +106,7 @@ func (rules *Rules) One(item expr.Item) (r Result) {
 	case usageRecord:
 		rules.usage(&r, key, item)
 	case auditRecord:
-		rules.audit(&r, key, item)
+		rules.audit(&r, item)
 	case currentBucketRecord, currentRecord:
 		r.add(key, withoutKey(item))
 	case versionRecord:
@@ -136,7 +136,7 @@ func decode[T any, P interface {
 	return it, true
 }
 
-func (rules *Rules) audit(r *Result, key store.Key, item expr.Item) {
+func (rules *Rules) audit(r *Result, item expr.Item) {
 	old, ok := decode(r, item, layout.DecodeOldAudit)
 	if !ok {
 		return
@@ -172,10 +172,9 @@ func (rules *Rules) usage(r *Result, key store.Key, item expr.Item) {
 		Window: old.Window, WindowStart: layout.FormatTime(start), TotalEvents: old.TotalEvents, ExpiresAt: old.ExpiresAt,
 	}
 	for _, l := range old.Limits {
-		if !r.takesLimit(key, l.Name) {
-			continue
+		if r.takesLimit(key, l.Name) {
+			it.Limits = append(it.Limits, layout.UsageCount(l))
 		}
-		it.Limits = append(it.Limits, layout.UsageCount{Name: l.Name, Consumed: l.Consumed})
 	}
 	r.add(it.Key.Key(), it.Encode())
 }

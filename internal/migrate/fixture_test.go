@@ -89,7 +89,7 @@ func derive(rules Rules, items []expr.Item) (r Result) {
 		key := store.KeyOf(item)
 		all[key] = true
 		q, ok := group(key)
-		if !ok && !(key.SK <= lastOfEntity && hasGroup(items, key.PK)) {
+		if !ok && (key.SK > lastOfEntity || !hasGroup(items, key.PK)) {
 			one := rules.One(item)
 			r.Items, r.Losses = append(r.Items, one.Items...), append(r.Losses, one.Losses...)
 			continue
