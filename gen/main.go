@@ -1,7 +1,7 @@
-// Command gen writes the files that follow from the schema: keys, codecs and expressions of package layout, key
-// builders and the table definition of package zlimit, and docs/schema.md. From the schema and the calls it writes the
-// template of package stack, and from the records of older layouts their keys and codecs. When anything is wrong with the schema or the calls it reports everything that is, with
-// file, line and column, and writes nothing.
+// Command gen writes the files that follow from the schema. They are the keys, codecs and expressions of package
+// layout, the key builders and the table definition of package zlimit, and docs/schema.md. From the schema and the
+// calls it writes the template of package stack, and from the records of older layouts their keys and codecs. When one of
+// these files has mistakes it reports all of them, with file, line and column, and writes nothing.
 //
 // Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.
 // It does not matter what is there of that package.

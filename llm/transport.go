@@ -22,8 +22,8 @@ import (
 // calls of a model are sent as they are, without a limit. An answer of an error status, and a request that could not be
 // sent, take no tokens. A request that was sent and not answered takes its prompt.
 //
-// An estimate that is above what a limit can hold is cut to that, so that a generous bound of a request does not make
-// it impossible. What the call takes in the end is charged all the same.
+// An estimate that is above what a limit can hold is cut to that. So a generous bound does not make a request
+// impossible. What the call takes in the end is charged all the same.
 //
 // A Transport is made by [NewTransport] and is safe for concurrent use.
 type Transport struct {

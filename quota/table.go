@@ -218,7 +218,8 @@ func (sh *shard) cancelled(s *subject) {
 }
 
 // lock takes the shard's lock. It is held for less time than it takes to park a
-// goroutine, so a caller who finds it taken looks again a few times first.
+// goroutine. A caller that finds the lock taken therefore looks again a few
+// times first.
 func (sh *shard) lock() {
 	for range lockTries {
 		if sh.mu.TryLock() {

@@ -72,8 +72,8 @@ func (d *down) Transact(ctx context.Context, writes []store.Write) ([]store.Resu
 	return d.Store.Transact(ctx, writes)
 }
 
-// TestPolicyOfLevels goes through all failure policies at all levels: that of the request is first, then the entity's for
-// the resource, the entity's, the resource's, the system's, and the option is last.
+// TestPolicyOfLevels goes through all failure policies at all levels. That of the request is first, then come the
+// entity's for the resource, the entity's, the resource's and the system's. The option is last.
 func TestPolicyOfLevels(t *testing.T) {
 	ctx := context.Background()
 	policies := []zlimit.FailurePolicy{zlimit.Inherit, zlimit.Block, zlimit.Allow}

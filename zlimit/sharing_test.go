@@ -143,8 +143,8 @@ func TestLargeRequestsAreNotPassed(t *testing.T) {
 	}
 }
 
-// TestBatchesThatDoNotFit has another process come first before each write of a batch: after two more writes the requests
-// are decided by what the last one showed.
+// TestBatchesThatDoNotFit lets another process come first before each write of a batch. After two more writes the
+// requests are decided by what the last one showed.
 func TestBatchesThatDoNotFit(t *testing.T) {
 	l, other, g := newSharing(t, zlimit.WithCoalescing())
 	c := newComers(t, l, g)

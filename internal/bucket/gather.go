@@ -167,7 +167,7 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 // nearlyFull is the part of its share, in units of wholeShare, that every shard keeps while another one is full.
 const nearlyFull = wholeShare / 8 * 7
 
-// Uneven reports whether, after a demand on the shard at an index, one shard is full and another has less than seven
+// Uneven reports whether a demand on the shard at an index leaves one shard full and another with less than seven
 // eighths of its share. The full shard loses its refill from then on, which the undivided bucket would keep. The demand
 // is better gathered.
 func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {

@@ -93,7 +93,7 @@ type Config struct {
 	Lead      int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
 }
 
-// MaxLimits is the number of limits that an item may have besides [WriteUnits]: the conditions and updates of all of
+// MaxLimits is the number of limits that an item may have besides [WriteUnits]. The conditions and updates of all of
 // them have to fit one DynamoDB expression.
 const MaxLimits = 24
 

@@ -331,8 +331,8 @@ func (e *Engine) settleAcrossShards(ctx context.Context, c *correction, s *shard
 	})
 }
 
-// Statuses returns where the limits of the levels of a receipt stand, as this process last saw them, with what was taken
-// as what was requested. It makes no call.
+// Statuses returns where the limits of the levels of a receipt stand, as this process last saw them. What was taken
+// counts as what was requested. Statuses makes no call.
 func (e *Engine) Statuses(r *Receipt) []LevelStatus {
 	now := e.now()
 	told := make([]LevelStatus, len(r.takings))

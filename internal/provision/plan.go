@@ -83,13 +83,13 @@ func New(limiter *zlimit.RateLimiter, namespace string, now func() time.Time) *P
 	return &Provisioner{limiter: limiter, name: namespace, lease: time.Minute, now: now}
 }
 
-// Tell has a provisioner report the plan that it is about to apply, whose levels that are not managed it does not list,
-// and each change when it is done. Either may be nil.
+// Tell makes a provisioner report the plan that it is about to apply, and each change when it is done. Levels that are
+// not managed are not listed in that plan. Either function may be nil.
 func (p *Provisioner) Tell(planned func(*Plan), done func(Change)) { p.planned, p.told = planned, done }
 
 // Plan compares declared levels with what is stored. It reads the record of what is managed, each level of the file and
-// of the record, and the names of all other levels; for a level that somebody else has changed also its last audit event.
-// It writes nothing.
+// of the record, and the names of all other levels. For a level that other programs have changed it also reads the last
+// audit event. It writes nothing.
 func (p *Provisioner) Plan(ctx context.Context, declared []Level) (*Plan, error) {
 	plan, _, err := p.plan(ctx, declared, true)
 	return plan, err

@@ -379,9 +379,9 @@ func mortal(at int, after bool) (hook func(bool, []store.Write) error, died func
 	}, func() bool { return dead }
 }
 
-// TestRandomFiles applies random files, one after another, between which operators change levels and runs are killed. The
-// model knows which levels are managed: after a run that ends well the plan is empty, the file's levels are as it says, and
-// what was never in a file is as it was.
+// TestRandomFiles applies random files, one after another. Between them operators change levels and runs are killed.
+// The model knows which levels are managed. After a run that ends well the plan is empty, and the file's levels are as
+// the file says. What was never in a file is as it was.
 func TestRandomFiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()

@@ -110,9 +110,10 @@ func setDefault[T ~int | ~int64](v *T, d T) {
 	}
 }
 
-// Run consumes until the context ends. It then lets the calls of Apply finish for the time of grace, writes how far each
-// partition has come, gives them back, and returns nil. It returns an error at once where there is no stream to read:
-// [store.ErrNoStream] or [store.ErrTableNotFound]. Other failures are reported, and tried again. Run it once.
+// Run consumes until the context ends. It then lets the calls of Apply finish for the time of grace. It writes how far
+// each partition has come, gives the partitions back, and returns nil. It returns an error at once where there is no
+// stream to read: [store.ErrNoStream] or [store.ErrTableNotFound]. Other failures are reported, and tried again. Run it
+// once.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.Source.StartStream(ctx); errors.Is(err, store.ErrNoStream) || errors.Is(err, store.ErrTableNotFound) {
 		return fmt.Errorf("start the stream: %w", err)

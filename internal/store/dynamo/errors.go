@@ -159,8 +159,8 @@ func isCut(err error) bool {
 	return isDeserialization(err) && !errors.As(err, &other)
 }
 
-// failure returns the error of a call as package store defines it. write says whether the call may have changed
-// something, doubt whether an earlier attempt of it may have.
+// failure returns the error of a call as package store defines it. The call may have changed something if write is
+// true, and an earlier attempt of it may have if doubt is true.
 func failure(ctx context.Context, op string, err error, write, doubt bool) error {
 	result := &store.Error{Op: op, Err: err, Unknown: write && doubt}
 	how := classify(err)

@@ -79,8 +79,8 @@ func (s *Scanner) Bool() (truth, ok bool) {
 // Item reads an item, nil for one without attributes.
 func (s *Scanner) Item() (expr.Item, bool) { return s.item(16, maxDepth) }
 
-// OnlyItem reads a reply that holds at most one item, as the member of that name, and at most the capacity units that
-// the call consumed.
+// OnlyItem reads a reply that holds at most one item, as the member of that name. Beside it the reply may hold the
+// capacity units that the call consumed.
 func OnlyItem(text, member string) (item expr.Item, units float64, ok bool) {
 	s := Scan(text)
 	ok = s.Object(func(name string) (ok bool) {
