@@ -22,7 +22,7 @@ than DynamoDB sets itself up when it is first used, with the namespace
 
 The flags are settings of a new table. They leave a table that exists as it is.`,
 		Example: `  zlimit setup --store 'dynamodb:limits?region=eu-central-1'
-  zlimit setup --store dynamodb:limits --deletion-protection --warm-write-units 20000
+  zlimit setup --store dynamodb:limits --deletion-protection
   zlimit setup --store dynamodb:limits --namespace staging`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
