@@ -333,6 +333,9 @@ func decoder(f *file, r *schema.Record) {
 			g.Var().Id("it").Id(r.ItemType())
 		}
 		g.Id("d").Op(":=").Id("decoder").Values(field("record", Lit(noun(r))))
+		if r.Nested != "" {
+			g.Id("item").Op("=").Id("lift").Call(Id("item"), Lit(r.Nested))
+		}
 		g.For(Id("i").Op(":=").Range().Id("item")).BlockFunc(func(g *Group) {
 			g.Id("a").Op(":=").Op("&").Id("item").Index(Id("i"))
 			for _, family := range r.Families {
