@@ -154,7 +154,7 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 	}
 }
 
-// What a shard may need.
+// Work that a shard may need.
 const (
 	nothing = ""
 	refill  = "refill"

@@ -18,9 +18,9 @@ import (
 //   - [ErrContended] when other writers came first time and again;
 //   - the context's error when it ended.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. What was taken
-// of one is given back when the other falls short. A parent is charged for those limits of the request that its own
-// limits name, which may be none.
+// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
+// were taken of one are given back when the other falls short. A parent is charged for those limits of the request that
+// its own limits name, which may be none.
 //
 // Its cost, for each bucket:
 //   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of

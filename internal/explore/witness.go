@@ -18,7 +18,7 @@ import (
 // API. It does not know how a limiter decides. Its rules, by the invariants of the protocol:
 //
 //   - After a write of a bucket item the balance is that of before, with the refill between the two stamps, up to the
-//     capacity. What the write counts as consumed is taken off (I1, I2, I9). Refill stamps never move back (I6). A
+//     capacity. The consumption that the write counts is taken off (I1, I2, I9). Refill stamps never move back (I6). A
 //     bucket or a limit begins full. A split and a merge keep the sum (I7). A transaction may move tokens between its
 //     shards.
 //   - At any time the shards of a bucket together have at most what the one ideal bucket has. A single shard has
@@ -28,9 +28,9 @@ import (
 //     its entity and of each parent that has the limit. Those of a rejected or failed one count nothing (I3, I4, I5). A
 //     level whose limits changed within the config TTL may be charged by either. A commit writes exactly the adjustment
 //     where the lease took something. A rollback returns exactly what was taken, and no level gets back more than it
-//     gave. An operation with a write of unknown outcome may have charged once or not. What an operation fails to give
-//     back by an outage stays charged. Where requests share writes, the sum of all operations is compared with the sum
-//     of all writes.
+//     gave. An operation with a write of unknown outcome may have charged once or not. Tokens that an operation fails
+//     to give back by an outage stay charged. Where requests share writes, the sum of all operations is compared with
+//     the sum of all writes.
 //   - Every rejection names a limit that falls short, and a wait if waiting helps. Some limit did fall short at some
 //     time since the request came.
 //   - Every error is of the kind that the fault calls for. Without a fault, or for a conflict, there is none; for an
