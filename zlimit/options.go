@@ -157,8 +157,8 @@ func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketT
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
 // WithRejectionCache sets how old what this process saw of a bucket may be to reject a request by it, without asking
-// the store. The default is 250 ms. Such a rejection costs nothing, tells a wait that holds, and is at most d behind
-// what other processes gave back. It never admits. 0 decides every rejection on what the store says.
+// the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took
+// and gave back, and so is the wait that it tells. It never admits. 0 decides every rejection on what the store says.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time
