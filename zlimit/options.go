@@ -33,6 +33,7 @@ type options struct {
 	maxInFlight    int
 	cacheSize      int
 	setup          bool
+	table          TableSettings // of a new table
 	principal      string
 	logger         *slog.Logger
 	observer       Observer      // nil for none
@@ -98,6 +99,9 @@ func (o *options) validate() error {
 		if !check.ok {
 			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
 		}
+	}
+	if field, value, rule, ok := store.CheckSettings(o.table); !ok {
+		return &ValidationError{Field: field, Value: value, Reason: rule}
 	}
 	if err := validateLimits("default limits", o.defaults, time.Millisecond); err != nil {
 		return err
@@ -211,6 +215,20 @@ func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize =
 // WithSetup creates the table and registers the namespace, where they are missing, before the limiter opens them; see
 // [RateLimiter.Setup].
 func WithSetup() Option { return func(o *options) { o.setup = true } }
+
+// WithTable gives a DynamoDB table that setup creates these settings. Setup leaves those of an existing table as they
+// are, and logs a warning where the table is not protected, though it should be, or has other ceilings. Other stores have
+// no such settings.
+func WithTable(settings TableSettings) Option { return func(o *options) { o.table = settings } }
+
+// TableSettings are settings of a DynamoDB table besides its layout:
+//
+//   - WarmReadUnits and WarmWriteUnits are what the table serves at once, in capacity units a second, from 12,000 reads
+//     and 4,000 writes on. DynamoDB charges for them once. 0 leaves them to DynamoDB.
+//   - MaxReadUnits and MaxWriteUnits are ceilings, in capacity units a second, beyond which DynamoDB throttles. They
+//     bound what the table may cost. 0 is for none.
+//   - DeletionProtection makes DynamoDB refuse to delete the table.
+type TableSettings = store.TableSettings
 
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
 // the store knows it. For a DynamoDB table opened by [Open] that is the ARN of the AWS identity, asked of STS at the
