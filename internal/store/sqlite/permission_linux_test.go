@@ -29,7 +29,7 @@ func TestDeniedPermission(t *testing.T) {
 	if os.Getuid() == 0 {
 		asAnotherUser(t)
 	} else {
-		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) }) //nolint:gosec // a directory
+		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })                                 //nolint:gosec // a directory
 		if err := errors.Join(os.Chmod(secret, 0), os.Chmod(dir, 0o500)); err != nil { //nolint:gosec // a directory
 			t.Fatal(err)
 		}
