@@ -131,7 +131,7 @@ func divideBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 // divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure. It returns
 // false when the shard is in another state now.
 func divideAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (done bool, err error) {
-	writes, err := shardKey(l, entity, s.Shard).Split(s, layout.Owner{}, l.Now().UnixMilli())
+	writes, err := shardKey(l, entity, s.Shard).Split(s, layout.Owner{})
 	if err != nil {
 		return false, err
 	}
@@ -156,7 +156,7 @@ func joinAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket
 	if err != nil || !a.Joins(&b) {
 		return err
 	}
-	writes, err := low.Merge(high, &a, &b, l.Now().UnixMilli())
+	writes, err := low.Merge(high, &a, &b)
 	if err == nil {
 		_, err = l.Table().Transact(ctx, writes)
 	}
