@@ -169,6 +169,16 @@ func (i *image) newer(than *image) bool {
 	return i.RefilledAt > than.RefilledAt
 }
 
+// follows reports whether an image shows a later state than another, of the same item or of the one that took its place. An
+// item that is created again counts its writes anew and has a later stamp than the one before, so that the stamp decides.
+// A stamp that was set back, since the clock that wrote it was far ahead, does not follow: a write of it is lost once.
+func (i *image) follows(than *image) bool {
+	if i.RefilledAt != than.RefilledAt {
+		return i.RefilledAt > than.RefilledAt
+	}
+	return i.Writes() > than.Writes()
+}
+
 // since reports whether an image shows the item after an epoch.
 func (i *image) since(epoch int64) bool { return i.asked > epoch }
 
