@@ -168,7 +168,7 @@ func shardKey(l *zlimit.RateLimiter, entity string, shard int) layout.BucketKey 
 }
 
 // TestPressureDivides writes one bucket more often than a key can bear, from many goroutines. It splits, nothing is
-// admitted twice, and the shares add up to the limit (I1, I7).
+// admitted twice, and the shares add up to the limit (I1, I7). Shared writes would be too few for a key to be pressed.
 func TestPressureDivides(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
