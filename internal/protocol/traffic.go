@@ -164,7 +164,7 @@ func (e *Engine) lookFirst(ctx context.Context, s *shard, from *image) (*image, 
 	if err != nil {
 		return nil, err
 	}
-	next, err := e.decode(s, items[0], 0)
+	next, err := e.decode(s, items[0], call{})
 	if err != nil {
 		return nil, err
 	}
