@@ -99,8 +99,8 @@ lint: $(GOLANGCI_LINT) ## check style, layering and formatting
 fuzz: ## run every fuzz target for FUZZTIME (5s)
 	@GO="$(GO)" scripts/fuzz.sh $(FUZZTIME)
 
-mutate: engine ## make each term of each condition true, and see which test notices; MUTANTS chooses
-	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)'
+mutate: engine ## make each term of each condition true, and see which test notices, within BUDGET; MUTANTS chooses
+	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)' -budget '$(BUDGET)'
 
 mean: engine ## run the suites against a DynamoDB that conflicts, throttles and loses replies; MEAN is the seed, and more
 	ZLIMIT_MEAN='$(MEAN)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./zlimit ./aggregator

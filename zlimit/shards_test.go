@@ -140,27 +140,33 @@ func divideAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *buck
 
 // joinAt merges a shard of an entity's bucket with the one that split off from it, both as they are stored.
 func joinAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) error {
+	_, _, err := joinNow(ctx, l, entity, s)
+	return err
+}
+
+// joinNow does what joinAt does, and returns the shard that is gone by it.
+func joinNow(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (gone bucket.State, done bool, err error) {
 	if s.Shards < 2 || s.Shard >= s.Shards/2 {
-		return nil
+		return gone, false, nil
 	}
 	low, high := shardKey(l, entity, s.Shard), shardKey(l, entity, s.Shard+s.Shards/2)
 	items, err := l.Table().Read(ctx, low.Key(), high.Key())
 	if err != nil || items[0] == nil || items[1] == nil {
-		return err
+		return gone, false, err
 	}
 	a, err := layout.ReadState(items[0])
 	if err != nil {
-		return err
+		return gone, false, err
 	}
 	b, err := layout.ReadState(items[1])
 	if err != nil || !a.Joins(&b) {
-		return err
+		return gone, false, err
 	}
 	writes, err := low.Merge(high, &a, &b)
 	if err == nil {
-		_, err = l.Table().Transact(ctx, writes)
+		done, err = l.Table().Transact(ctx, writes)
 	}
-	return err
+	return b, done, err
 }
 
 func shardKey(l *zlimit.RateLimiter, entity string, shard int) layout.BucketKey {
