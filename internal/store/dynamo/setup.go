@@ -16,8 +16,8 @@ import (
 // setupPoll is the pause between two looks at a table that is being created, at first; the longest is 16 times that.
 const setupPoll = 125 * time.Millisecond
 
-// Setup creates the table if it does not exist, waits until it and its indexes can be used, and turns on its expiry
-// unless that is on. An existing table is left as it is otherwise. It makes one DescribeTable and one
+// Setup creates the table if it does not exist, and waits until the table and its indexes can be used. It turns on the
+// expiry of items unless that is on. An existing table is left as it is otherwise. It makes one DescribeTable and one
 // DescribeTimeToLive call on a finished table. Without a table it makes one CreateTable, some DescribeTable and one
 // UpdateTimeToLive call more. Several processes may run it at once.
 func (s *Store) Setup(ctx context.Context) error {
