@@ -9,7 +9,8 @@ import (
 )
 
 // Import returns what is stored in the namespace as a declaration. It reads every level; one that is deleted meanwhile is
-// left out.
+// left out. So is a resource or an entity that has a failure policy and no limits: a file has the policy of the system
+// alone, and leaves those of other levels as they are.
 func (p *Provisioner) Import(ctx context.Context) (*declaration.Declaration, error) {
 	var levels []zlimit.ConfigLevel
 	for level, err := range p.levels(ctx) {
@@ -24,7 +25,7 @@ func (p *Provisioner) Import(ctx context.Context) (*declaration.Declaration, err
 	}
 	var stored []Level
 	for i := range found {
-		if l := levelOf(&found[i]); l.there() {
+		if l := levelOf(&found[i]); l.there() && (len(l.Limits) > 0 || l.Level.Source() == zlimit.SourceSystem) {
 			stored = append(stored, l)
 		}
 	}

@@ -67,6 +67,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	strictCompletion(root) // which writes where the root does by now
 	err := root.ExecuteContext(ctx)
 	var detached *stack.DetachedError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &detached) {

@@ -56,6 +56,20 @@ func (a *app) completeNames(cmd *cobra.Command) {
 	}
 }
 
+// strictCompletion adds the command that writes scripts for shells, and has it refuse shells that it does not know.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args, cmd.RunE = noSuchCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Args = takes()
+		}
+	}
+}
+
 // complete asks the store for names. A store that does not answer in time, or at all, has none.
 func (a *app) complete(ctx context.Context, offer completion, typed string) ([]string, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp

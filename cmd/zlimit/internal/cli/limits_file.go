@@ -77,6 +77,9 @@ func (a *app) readFile(path string) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(a.stdin)
 	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, usagef("%s: a directory, not a file of limits", path)
+	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, usagef("%v", err)
@@ -218,6 +221,8 @@ is recorded; where it was killed, its lock expires after a minute.`,
 				return usagef("limits apply: --plan excludes --file: the plan has what the file declared")
 			case file.path == "" && planned == "":
 				return usagef("limits apply: --file or --plan is missing; see %s --help", cmd.CommandPath())
+			case patience < 0:
+				return usagef("--lock-timeout %v: must not be negative", patience)
 			}
 			var plan *provision.Plan
 			var err error
