@@ -32,6 +32,9 @@ ENGINE_FILE := $(filter $(ENGINE_CACHED),$(ZLIMIT_ENGINE))
 endif
 WITH_ENGINE := ZLIMIT_REQUIRE_ENGINE=1 ZLIMIT_ENGINE="$(ZLIMIT_ENGINE)"
 
+# The packages that goroutines share.
+CONCURRENT := ./zlimit/... ./internal/protocol ./internal/store/... ./internal/stream ./internal/table ./aggregator ./httplimit ./quota/...
+
 # The tools of make infra, pinned in scripts/infra.
 INFRA := $(CURDIR)/.cache/infra
 
@@ -52,7 +55,7 @@ MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|Enti
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick infra test race mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build engine clean
+.PHONY: help demo quick infra test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +73,9 @@ test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow 
 race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
 	$(WITH_ENGINE) $(MODULES) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+
+race-quick: engine ## run the short tests of what goroutines share, with the race detector, in random order
+	$(WITH_ENGINE) $(GO) test -race -short -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(CONCURRENT)
 
 infra: engine ## check the template of a deployment with cfn-lint, checkov, moto and another evaluator of policies, installed below .cache
 	scripts/infra/install.sh $(INFRA)
@@ -128,9 +134,8 @@ bench: engine ## compare with the bare SDK, and memory and quota with other limi
 size: ## print the size of programs on DynamoDB and SQLite beside one with the bare SDK
 	@GO="$(GO)" scripts/size.sh
 
-# What is slow has run in test, and is left out with the race detector.
 check: ## everything a change must pass, as CI runs it
-	scripts/check.sh test check-generate infra tidy lint mean-quick mutate fuzz 'race TESTFLAGS=-short'
+	scripts/check.sh test check-generate infra tidy lint mean-quick mutate 'fuzz FUZZTIME=1s' race-quick
 
 build: ## build bin/zlimit
 	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit
