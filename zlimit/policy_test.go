@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -294,6 +295,7 @@ func TestAvailableWithParents(t *testing.T) {
 			}
 		}
 		acquire(t, l, zlimit.Request{Entity: "key", Resource: "r", Consume: zlimit.Amounts{"rpd": 7}})
+		enginetest.CatchUp() // what another process has just stored takes effect within the time of WithConfigTTL
 		fresh := newLimiter(t, s, zlimit.WithClock(newClock().now))
 		for entity, want := range map[string][]string{
 			"key": {"key 73", "team 83", "org 93"}, "team": {"team 83", "org 93"}, "org": {"org 93"}, "loose": {"loose 70"},
