@@ -27,7 +27,7 @@ var floors = [][]string{
 	{"internal/protocol", "internal/stream/leases", "zlimit/sqlite"},
 	{"zlimit"},
 	{"zlimit/blocking", "zlimit/zlimittest", "internal/provision", "httplimit", "internal/rpc", "stack"},
-	{"aggregator"},
+	{"aggregator", "internal/customresource"},
 	{"quota"},
 	{"quota/quotasqlite"},
 	{"cmd/zlimit/internal/cli"},

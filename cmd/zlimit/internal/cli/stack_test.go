@@ -14,7 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads, and
+// TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads from a
+// terminal; without it the input is none. And
 // `fail RESOURCE REASON` has a resource fail from then on; `fail RESOURCE` has it succeed again.
 func TestScriptsOnStacks(t *testing.T) {
 	p := scripts("testdata/stack", "")
@@ -43,7 +44,7 @@ func TestScriptsOnStacks(t *testing.T) {
 				return stack.New(s.Clients(), stack.WithPoll(0), stack.WithClock(now))
 			},
 		}
-		*stdin = ""
+		a.asks, *stdin = *stdin != "", ""
 		code := a.run(context.Background(), args)
 		*ts.Value(lastCode{}).(*int) = code
 		if neg == (code == exitOK) {
