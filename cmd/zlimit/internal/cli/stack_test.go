@@ -15,8 +15,8 @@ import (
 )
 
 // TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads from a
-// terminal; without it the input is none. And
-// `fail RESOURCE REASON` has a resource fail from then on; `fail RESOURCE` has it succeed again.
+// terminal; without it the input is none. `fail RESOURCE REASON` makes a resource fail from then on, and `fail RESOURCE`
+// has it succeed again.
 func TestScriptsOnStacks(t *testing.T) {
 	p := scripts("testdata/stack", "")
 	setup := p.Setup
