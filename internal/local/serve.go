@@ -36,6 +36,9 @@ type Config struct {
 
 // Serve runs a deployment until the context ends. A second one in the same directory is an error.
 func Serve(ctx context.Context, c Config) error {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return err
+	}
 	release, err := lock(c.Dir)
 	if err != nil {
 		return err

@@ -27,6 +27,8 @@ nothing at all.
 The engine is a pinned release of dynoxide, which npm downloads at first and
 whose hash is checked, for Linux on x86-64; --engine names another program. Data
 stays in the directory until it is deleted.`,
+		Example: `  zlimit local up
+  zlimit local down`,
 		Args: noSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -157,15 +159,16 @@ func (a *app) program() ([]string, error) {
 	return []string{path}, err
 }
 
-// localServeCommand is what up starts.
+// localServeCommand is what up starts. A person may start it too, such as a container.
 func (a *app) localServeCommand(where whereFunc) *cobra.Command {
 	c := local.Config{Log: a.stderr}
 	var port uint16
 	cmd := &cobra.Command{
-		Use:    "serve",
-		Short:  "Run engine, table and aggregator until interrupted",
-		Hidden: true,
-		Args:   takes(),
+		Use:     "serve",
+		Short:   "Run engine, table and aggregator until interrupted",
+		Long:    `Serve runs in the foreground what up starts in the background.`,
+		Example: `  zlimit local serve`,
+		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if c.Dir, err = where(); err == nil {
 				c.Engine, err = a.engine(c.Engine)
@@ -248,9 +251,10 @@ func (a *app) localStatusCommand(where whereFunc) *cobra.Command {
 func (a *app) localLogsCommand(where whereFunc) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
-		Use:     "logs",
-		Short:   "Print the log of engine and aggregator",
-		Long:    `Logs prints the log since the last up; with --follow also what comes, until it is interrupted.`,
+		Use:   "logs",
+		Short: "Print the log of engine and aggregator",
+		Long: `Logs prints the log since the last up; with --follow also what comes, until
+it is interrupted.`,
 		Example: `  zlimit local logs --follow`,
 		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -281,11 +285,12 @@ func (a *app) localLogsCommand(where whereFunc) *cobra.Command {
 
 func (a *app) localEnvCommand(where whereFunc) *cobra.Command {
 	return &cobra.Command{
-		Use:     "env",
-		Short:   "Print the environment for programs, as a shell reads it",
-		Long:    `Env prints the variables by which the command and other programs find the table.`,
-		Example: `  eval "$(zlimit local env)"`,
-		Args:    takes(),
+		Use:   "env",
+		Short: "Print the environment for programs, as a shell reads it",
+		Long:  `Env prints the variables by which the command and other programs find the table.`,
+		Example: `  zlimit local env
+  eval "$(zlimit local env)"`,
+		Args: takes(),
 		RunE: func(*cobra.Command, []string) error {
 			_, s, err := found(where)
 			if err != nil {
