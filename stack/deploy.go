@@ -74,7 +74,7 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 		case err != nil:
 			return d, err
 		case plan == nil:
-			return m.deployed(ctx, d)
+			return m.deployed(ctx, d, &o)
 		}
 		if err := m.confirm(ctx, plan, &h, confirmed); err != nil {
 			return d, err
@@ -84,13 +84,13 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 			return d, err
 		}
 		if s != nil && !plan.aim.twice {
-			return m.deployed(ctx, d)
+			return m.deployed(ctx, d, &o)
 		}
 	}
 }
 
 // deployed sets the table up, and returns what a deployment came to.
-func (m *Manager) deployed(ctx context.Context, d *Deployment) (*Deployment, error) {
+func (m *Manager) deployed(ctx context.Context, d *Deployment, o *Options) (*Deployment, error) {
 	s, err := m.describe(ctx, d.Stack)
 	if err != nil {
 		return d, err
@@ -100,7 +100,11 @@ func (m *Manager) deployed(ctx context.Context, d *Deployment) (*Deployment, err
 		d.Outputs[value(o.OutputKey)] = value(o.OutputValue)
 	}
 	if m.clients.Setup != nil {
-		err = m.clients.Setup(ctx, tableOf(s))
+		aggregator := ""
+		if o.Code != nil && parameters(s)["Aggregator"] == "true" {
+			aggregator = zlimit.Version
+		}
+		err = m.clients.Setup(ctx, tableOf(s), aggregator) // last, so that no writer is refused before the aggregator is new
 	}
 	return d, err
 }
