@@ -125,8 +125,11 @@ func Up(ctx context.Context, dir string, command []string) (s *State, started bo
 	if err := cmd.Start(); err != nil {
 		return nil, false, err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // its log says how it ended
+		close(ended)
+	}()
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for {

@@ -56,7 +56,7 @@ func Serve(ctx context.Context, c Config) error {
 		Table: c.Table, Engine: c.Engine, Since: time.Now().UTC().Truncate(time.Second),
 	}
 	all, ctx := errgroup.WithContext(ctx)
-	engineEnds, stopEngine := context.WithCancel(context.Background()) // after everything that asks it
+	engineEnds, stopEngine := context.WithCancel(context.WithoutCancel(ctx)) // after everything that asks it
 	defer stopEngine()
 	engineGone := make(chan struct{})
 	all.Go(func() error {
