@@ -1,10 +1,12 @@
 package zlimit_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -32,8 +34,18 @@ func TestMergedShardsDoNotCount(t *testing.T) {
 }
 
 // TestFullShardsKeepRefill takes half of a divided bucket from one shard, and waits: the refill that the other one cannot
-// hold is not lost.
+// hold is not lost, neither when the shards are joined nor when one of them is divided once more.
 func TestFullShardsKeepRefill(t *testing.T) {
+	for name, resize := range map[string]func(context.Context, *zlimit.RateLimiter, *bucket.State) error{
+		"as they are": func(context.Context, *zlimit.RateLimiter, *bucket.State) error { return nil },
+		"divided":     splitShard,
+		"joined":      mergeShard,
+	} {
+		t.Run(name, func(t *testing.T) { testFullShardsKeepRefill(t, resize) })
+	}
+}
+
+func testFullShardsKeepRefill(t *testing.T, resize func(context.Context, *zlimit.RateLimiter, *bucket.State) error) {
 	c := newClock()
 	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(c.now), zlimit.WithFreshness(0))
 	setSystem(t, l, zlimit.PerSecond("rpm", 1000, zlimit.Burst(10_000)))
@@ -42,12 +54,15 @@ func TestFullShardsKeepRefill(t *testing.T) {
 	c.sleep(time.Minute)
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 4900}))
 	c.sleep(4 * time.Second)
-	if got := available(t, l, "rpm"); got < 9099 || got > 9100 {
+	if err := resize(t.Context(), l, shardsOf(t, l)[0]); err != nil {
+		t.Fatal(err)
+	}
+	if got := available(t, l, "rpm"); got < 9098 || got > 9100 {
 		t.Errorf("%d are available, want 9100", got)
 	}
 	reject(t, l, ask(zlimit.Amounts{"rpm": 9101}))
-	acquire(t, l, ask(zlimit.Amounts{"rpm": 9098})) // each shard rounds down
-	reject(t, l, ask(zlimit.Amounts{"rpm": 3}))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 9097})) // each shard rounds down, and a stamp moves by a millisecond
+	reject(t, l, ask(zlimit.Amounts{"rpm": 4}))
 }
 
 // TestDividedBucketIsDeleted deletes a divided bucket, from another process, whose shards are to be made even.

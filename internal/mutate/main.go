@@ -80,7 +80,7 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 		text := by.String()
 		switch {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			return fmt.Errorf("%d of %d terms were tried in the budget of %v", i, len(mutants), c.budget)
+			return fmt.Errorf("the budget of %v is over at term %d of %d", c.budget, i+1, len(mutants))
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
