@@ -22,7 +22,7 @@ BENCHCOUNT ?= 1
 
 # The DynamoDB engine of the tests. ZLIMIT_ENGINE names another binary, and
 # ZLIMIT_TEST_ENDPOINT an engine that runs already; neither is downloaded.
-ENGINE_VERSION := $(shell sed -n 's/^const Version = "\(.*\)"$$/\1/p' internal/enginetest/release/release.go)
+ENGINE_VERSION := $(shell sed -n 's/^const Version = "\(.*\)"$$/\1/p' internal/engine/engine.go)
 ENGINE_CACHED  := $(CURDIR)/.cache/engine/$(ENGINE_VERSION)/dynoxide
 ifndef ZLIMIT_ENGINE
 ZLIMIT_ENGINE := $(ENGINE_CACHED)

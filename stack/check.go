@@ -23,6 +23,7 @@ type Check struct {
 	Version    string  `json:"version"`  // of this package
 	Verdict    Verdict `json:"verdict"`
 	Aggregator bool    `json:"aggregator"` // whether the stack has one
+	Functions  bool    `json:"functions"`  // whether it has an aggregator or a provisioner
 }
 
 // Check compares the version that deployed a stack with this one. It costs one call of CloudFormation.
@@ -35,6 +36,7 @@ func (m *Manager) Check(ctx context.Context, name string) (*Check, error) {
 		return nil, err
 	}
 	c := &Check{Stack: name, Deployed: tags(s)[tagVersion], Version: zlimit.Version, Verdict: Compatible, Aggregator: parameters(s)["Aggregator"] == "true"}
+	c.Functions = c.Aggregator || parameters(s)["Provisioner"] == "true"
 	switch order := compareVersions(c.Deployed, c.Version); {
 	case order < 0:
 		c.Verdict = Upgradable

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"errors"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
@@ -76,8 +77,9 @@ type Clients struct {
 	S3             S3
 	SQS            SQS
 	STS            STS
-	// Setup registers the default namespace in a table and writes the version of its layout, unless they are there.
-	Setup func(ctx context.Context, table string) error
+	// Setup registers the default namespace in a table, and raises the versions in its version record to this one: that of
+	// the layout, of the oldest client, and of the aggregator, "" for none that was deployed now.
+	Setup func(ctx context.Context, table, aggregator string) error
 }
 
 // ClientsOf returns clients of one account and region. An endpoint of the configuration serves all of them.
@@ -91,12 +93,12 @@ func ClientsOf(cfg aws.Config) Clients {
 		S3:             s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil }),
 		SQS:            sqs.NewFromConfig(cfg),
 		STS:            sts.NewFromConfig(cfg),
-		Setup: func(ctx context.Context, table string) error {
+		Setup: func(ctx context.Context, table, aggregator string) error {
 			l, err := zlimit.New(ctx, zlimit.DynamoDB(tables, table), zlimit.WithSetup())
 			if err != nil {
 				return err
 			}
-			return l.Close()
+			return errors.Join(l.RaiseVersion(ctx, aggregator), l.Close())
 		},
 	}
 }

@@ -74,7 +74,7 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 		case err != nil:
 			return d, err
 		case plan == nil:
-			return m.deployed(ctx, d)
+			return m.deployed(ctx, d, &o)
 		}
 		if err := m.confirm(ctx, plan, &h, confirmed); err != nil {
 			return d, err
@@ -84,13 +84,13 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 			return d, err
 		}
 		if s != nil && !plan.aim.twice {
-			return m.deployed(ctx, d)
+			return m.deployed(ctx, d, &o)
 		}
 	}
 }
 
 // deployed sets the table up, and returns what a deployment came to.
-func (m *Manager) deployed(ctx context.Context, d *Deployment) (*Deployment, error) {
+func (m *Manager) deployed(ctx context.Context, d *Deployment, o *Options) (*Deployment, error) {
 	s, err := m.describe(ctx, d.Stack)
 	if err != nil {
 		return d, err
@@ -100,7 +100,11 @@ func (m *Manager) deployed(ctx context.Context, d *Deployment) (*Deployment, err
 		d.Outputs[value(o.OutputKey)] = value(o.OutputValue)
 	}
 	if m.clients.Setup != nil {
-		err = m.clients.Setup(ctx, tableOf(s))
+		aggregator := ""
+		if o.Code != nil && parameters(s)["Aggregator"] == "true" {
+			aggregator = zlimit.Version
+		}
+		err = m.clients.Setup(ctx, tableOf(s), aggregator) // last, so that no writer is refused before the aggregator is new
 	}
 	return d, err
 }
@@ -173,11 +177,13 @@ func (m *Manager) newer(s *types.Stack) error {
 // An aim is what a step of a deployment is after.
 type aim struct {
 	parameters []types.Parameter
-	code       *Code // to be uploaded; nil for none
-	twice      bool  // another step follows
-	aggregator bool
-	alarms     bool
+	code       *Code           // to be uploaded; nil for none
+	twice      bool            // another step follows
+	on         map[string]bool // the switches, by their settings
 }
+
+// runsCode reports whether the stack is to have a function.
+func (a *aim) runsCode() bool { return a.on["aggregator"] || a.on["provisioner"] }
 
 // aim returns what the next step is after, by the options and the stack as it is.
 func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, error) {
@@ -191,7 +197,7 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 		}
 		return st.Default
 	}
-	a := aim{}
+	a := aim{on: map[string]bool{}}
 	for _, st := range settings {
 		switch _, given := o.Settings[st.Name]; {
 		case given:
@@ -201,17 +207,14 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 		default:
 			a.keep(st.Parameter, had)
 		}
-		switch st.Name {
-		case "aggregator":
-			a.aggregator = effective(st) == "true"
-		case "alarms":
-			a.alarms = effective(st) == "true"
+		if st.Kind == Switch {
+			a.on[st.Name] = effective(st) == "true"
 		}
 	}
 	a.keep("CodeBucket", had)
-	if o.Code == nil || !a.aggregator {
-		if a.aggregator && had["CodeKey"] == "" {
-			return a, errors.New("stack: the aggregator has no code: give some, or do without the aggregator")
+	if o.Code == nil || !a.runsCode() {
+		if a.runsCode() && had["CodeKey"] == "" {
+			return a, errors.New("stack: there is no code for aggregator and provisioner: give some, or do without them")
 		}
 		a.keep("CodeKey", had)
 		a.keep("Architecture", had)
@@ -267,7 +270,7 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 		StackName: &o.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &Template, Parameters: a.parameters, Tags: stackTags(o, s),
 		Capabilities: []types.Capability{types.CapabilityCapabilityNamedIam}, ChangeSetType: types.ChangeSetTypeUpdate,
 	}
-	plan := &Plan{Stack: o.Name, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.aggregator, a.alarms)}
+	plan := &Plan{Stack: o.Name, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on["aggregator"], a.on["alarms"])}
 	if plan.create {
 		// What failed stays, and the next deployment goes on from there: a rollback would leave a table that is in its way.
 		in.ChangeSetType, in.OnStackFailure = types.ChangeSetTypeCreate, types.OnStackFailureDoNothing
@@ -296,7 +299,7 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	}
 	if a.twice {
 		for _, later := range afterCode {
-			if later.setting == "" || a.alarms {
+			if later.wanted(a.on) {
 				plan.Changes = append(plan.Changes, Change{Action: Add, Resource: later.resource, Type: later.kind, Later: true})
 			}
 		}

@@ -370,7 +370,8 @@ func TestSettings(t *testing.T) {
 
 // TestAfterCode holds what a plan promises for its second step against the template.
 func TestAfterCode(t *testing.T) {
-	without, with := evaluate(t, stack.Template, nil), evaluate(t, stack.Template, map[string]string{"CodeKey": "k"})
+	without := evaluate(t, stack.Template, map[string]string{"Provisioner": "true"})
+	with := evaluate(t, stack.Template, map[string]string{"Provisioner": "true", "CodeKey": "k"})
 	var later []string
 	for _, id := range with.IDs() {
 		if _, there := without.Resources[id]; !there {

@@ -309,13 +309,9 @@ func (l *motoLife) older() {
 // repacked returns another zip of the same program.
 func repacked(t *testing.T, content []byte) []byte {
 	t.Helper()
-	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
-	for _, f := range r.File {
+	for _, f := range openZip(t, content).File {
 		if err := w.Copy(f); err != nil {
 			t.Fatal(err)
 		}
@@ -324,4 +320,13 @@ func repacked(t *testing.T, content []byte) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+func openZip(t *testing.T, content []byte) *zip.Reader {
+	t.Helper()
+	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

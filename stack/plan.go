@@ -54,19 +54,27 @@ var ErrData = errors.New("would remove or replace what holds data")
 // keepers are the types of resources that hold data.
 var keepers = []string{"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
 
-// A laterResource is one that waits for the code of the function.
-type laterResource struct{ resource, kind, setting string }
+// A laterResource is one that waits for the code of the functions.
+type laterResource struct {
+	resource, kind string
+	needs          []string // settings that must be on
+}
 
-// afterCode are the resources that wait for the code of the function, each with the setting that it needs beside the
-// aggregator.
+// wanted reports whether the settings that are on ask for the resource.
+func (r *laterResource) wanted(on map[string]bool) bool {
+	return !slices.ContainsFunc(r.needs, func(s string) bool { return !on[s] })
+}
+
+// afterCode are the resources that wait for the code of the functions.
 var afterCode = []laterResource{
-	{"AggregatorFunction", "AWS::Lambda::Function", ""},
-	{"Stream", "AWS::Lambda::EventSourceMapping", ""},
-	{"AggregatorErrors", "AWS::CloudWatch::Alarm", "alarms"},
-	{"AggregatorLag", "AWS::CloudWatch::Alarm", "alarms"},
-	{"LoggedErrors", "AWS::Logs::MetricFilter", "alarms"},
-	{"AggregatorLoggedErrors", "AWS::CloudWatch::Alarm", "alarms"},
-	{"DeadLettersWaiting", "AWS::CloudWatch::Alarm", "alarms"},
+	{"AggregatorFunction", "AWS::Lambda::Function", []string{"aggregator"}},
+	{"Stream", "AWS::Lambda::EventSourceMapping", []string{"aggregator"}},
+	{"AggregatorErrors", "AWS::CloudWatch::Alarm", []string{"aggregator", "alarms"}},
+	{"AggregatorLag", "AWS::CloudWatch::Alarm", []string{"aggregator", "alarms"}},
+	{"LoggedErrors", "AWS::Logs::MetricFilter", []string{"aggregator", "alarms"}},
+	{"AggregatorLoggedErrors", "AWS::CloudWatch::Alarm", []string{"aggregator", "alarms"}},
+	{"DeadLettersWaiting", "AWS::CloudWatch::Alarm", []string{"aggregator", "alarms"}},
+	{"ProvisionerFunction", "AWS::Lambda::Function", []string{"provisioner"}},
 }
 
 // Prices of us-east-1 a month, in cents.

@@ -125,10 +125,11 @@ func TestCalls(t *testing.T) {
 		policy, tenant string
 		run            func(t *testing.T, w *world)
 	}{
-		"acquire":    {"AcquirePolicy", "TenantAcquirePolicy", acquires},
-		"read":       {"ReadPolicy", "TenantReadPolicy", reads},
-		"full":       {"FullPolicy", "TenantFullPolicy", doesAll},
-		"aggregator": {"AggregatorRoleOfStack", "", aggregates},
+		"acquire":     {"AcquirePolicy", "TenantAcquirePolicy", acquires},
+		"read":        {"ReadPolicy", "TenantReadPolicy", reads},
+		"full":        {"FullPolicy", "TenantFullPolicy", doesAll},
+		"aggregator":  {"AggregatorRoleOfStack", "", aggregates},
+		"provisioner": {"ProvisionerRoleOfStack", "", provisions},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -139,7 +140,7 @@ func TestCalls(t *testing.T) {
 			if diff := cmp.Diff(declared(t, name), w.recorder.recorded()); diff != "" {
 				t.Errorf("spec/calls.yaml (-declared +recorded):\n%s", diff)
 			}
-			policy, err := statements(stack.Template, p.policy, nil)
+			policy, err := statements(stack.Template, p.policy, map[string]string{"Provisioner": "true"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +189,7 @@ func export(t *testing.T, name string, asked []question) {
 		return
 	}
 	policies := map[string]any{}
-	s := evaluate(t, stack.Template, nil)
+	s := evaluate(t, stack.Template, map[string]string{"Provisioner": "true"})
 	unique := map[string]question{}
 	for _, q := range asked {
 		unique[fmt.Sprint(q)] = q

@@ -1,6 +1,7 @@
 package stack_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-lambda-go/cfn"
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/customresource"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/iam"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -407,6 +410,35 @@ func aggregates(t *testing.T, w *world) {
 	apply(event, nil, true, w.now())
 	w.recorder.requests = append(w.recorder.requests, objects.requests...)
 	w.recorder.unknown = append(w.recorder.unknown, objects.unknown...)
+}
+
+// provisions is the function of Custom::ZlimitLimits: limits are created, changed, and removed again, in a namespace that it
+// registers and in one that is gone.
+func provisions(t *testing.T, w *world) {
+	f := &customresource.Function{Table: "limits", Open: func(ctx context.Context, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
+		return zlimit.New(ctx, zlimit.DynamoDB(w.client, w.table), opts...)
+	}}
+	const stackID = "arn:aws:cloudformation:eu-central-1:123456789012:stack/app/1"
+	handle := func(kind cfn.RequestType, id string, limits any) string {
+		t.Helper()
+		id, _, err := f.Handle(t.Context(), cfn.Event{
+			RequestType: kind, StackID: stackID, LogicalResourceID: "Limits", PhysicalResourceID: id,
+			ResourceProperties: map[string]any{"Limits": limits, "CreateNamespace": "true", "OnDelete": "remove"},
+		})
+		w.must(err)
+		return id
+	}
+	for _, namespace := range []string{zlimit.DefaultNamespace, "staging"} {
+		entity := map[string]any{"limits": map[string]any{"rpm": "5/min"}, "resources": map[string]any{"gpt-4": map[string]any{"limits": map[string]any{"rpm": "7/min"}}}}
+		declared := map[string]any{"namespace": namespace, "system": map[string]any{"limits": map[string]any{"rpm": "100/min"}}, "entities": map[string]any{"acme": entity}}
+		id := handle(cfn.RequestCreate, "", declared)
+		w.must(w.admin.Limits.SetSystem(t.Context(), zlimit.SystemConfig{Limits: limits})) // by other means
+		declared["resources"] = map[string]any{"gpt-4": map[string]any{"limits": map[string]any{"rpm": "50/min"}}}
+		delete(declared, "entities")
+		handle(cfn.RequestUpdate, id, declared)
+		handle(cfn.RequestDelete, id, declared)
+	}
+	handle(cfn.RequestDelete, "limits/nowhere", nil)
 }
 
 // accepts is a network in which every object is stored.

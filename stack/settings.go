@@ -46,6 +46,7 @@ var settings = []Setting{
 	{"warm-write-units", "WarmWriteUnits", Number, "4000", "writes that are served at once, units a second; charged once", "writes a second at once (default 4000)", between(4_000, maxUnits)},
 	{"kms-key", "KeyArn", Text, "", "ARN of a KMS key for table, bucket, queue and log", "KMS key for all that is stored", arn("kms")},
 	{"aggregator", "Aggregator", Switch, "true", "whether a function sums up usage", "no function that sums up usage", nil},
+	{"provisioner", "Provisioner", Switch, "false", "whether a function serves Custom::ZlimitLimits", "a function for Custom::ZlimitLimits", nil},
 	{"memory", "MemorySize", Number, "512", "memory of the function, MB", "MB of the function (default 512)", between(128, 10_240)},
 	{"timeout", "Timeout", Number, "60", "time of one call of the function, seconds", "seconds of one call (default 60)", between(10, 900)},
 	{"tracing", "Tracing", Switch, "false", "whether X-Ray traces the function", "X-Ray traces the function", nil},
@@ -64,6 +65,7 @@ var settings = []Setting{
 	{"iam", "IAM", Switch, "true", "whether the stack makes policies and roles", "no policies and roles", nil},
 	{"roles", "Roles", Switch, "false", "whether there are roles for applications, administrators and readers", "roles for programs and people", nil},
 	{"aggregator-role", "AggregatorRole", Text, "", "ARN of the function's role where the stack makes none", "role of the function, with --no-iam", arn("iam")},
+	{"provisioner-role", "ProvisionerRole", Text, "", "ARN of the provisioner's role where the stack makes none", "role of the provisioner, with --no-iam", arn("iam")},
 	{"role-names", "RoleNameFormat", Text, "", "form of the names of roles, with {} for ours", "form of names of roles, such as app-{}", nil},
 	{"policy-names", "PolicyNameFormat", Text, "", "form of the names of policies, with {} for ours", "form of names of policies, such as app-{}", nil},
 	{"permissions-boundary", "PermissionsBoundary", Text, "", "name or ARN of a policy that bounds all roles", "name or ARN of a policy that bounds roles", boundary},
@@ -94,7 +96,7 @@ type Options struct {
 	Reset []string
 	// Tags are added to those that the stack has; they are on all its resources.
 	Tags map[string]string
-	// Code is the program of the aggregator. A stack that has an aggregator keeps its code without.
+	// Code is the program of aggregator and provisioner. A stack that has one of them keeps its code without.
 	Code *Code
 }
 
@@ -147,6 +149,9 @@ func (o *Options) Validate() []error {
 	if o.Settings["iam"] == "false" && o.Settings["aggregator"] != "false" && o.Settings["aggregator-role"] == "" {
 		bad("iam", "false", "needs aggregator-role, the ARN of a role for the aggregator, or no aggregator")
 	}
+	if o.Settings["iam"] == "false" && o.Settings["provisioner"] == "true" && o.Settings["provisioner-role"] == "" {
+		bad("iam", "false", "needs provisioner-role, the ARN of a role for the provisioner")
+	}
 	return append(wrong, validateTags(o.Tags)...)
 }
 
@@ -181,7 +186,7 @@ func (s *Setting) validate(value string) string {
 
 // components are what stands in the names of roles and policies behind the name of the table.
 var components = map[string][]string{
-	"role-names":   {"aggregator", "app", "admin", "reader"},
+	"role-names":   {"aggregator", "provisioner", "app", "admin", "reader"},
 	"policy-names": {"acquire", "full", "read", "tenant-acquire", "tenant-full", "tenant-read"},
 }
 

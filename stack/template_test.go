@@ -24,6 +24,7 @@ var variants = map[string][]string{
 	"WarmWriteUnits":        {"4000", "8000"},
 	"KeyArn":                {"", "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"},
 	"Aggregator":            {"true", "false"},
+	"Provisioner":           {"false", "true"},
 	"CodeKey":               {"", "code/0123.zip"},
 	"CodeBucket":            {"", "my-code"},
 	"Architecture":          {"arm64", "x86_64"},
@@ -36,6 +37,7 @@ var variants = map[string][]string{
 	"IAM":                   {"true", "false"},
 	"Roles":                 {"false", "true"},
 	"AggregatorRole":        {"", "arn:aws:iam::123456789012:role/aggregator"},
+	"ProvisionerRole":       {"", "arn:aws:iam::123456789012:role/provisioner"},
 	"RoleNameFormat":        {"", "app-{}-role"},
 	"PolicyNameFormat":      {"", "{}"},
 	"PermissionsBoundary":   {"", "arn:aws:iam::123456789012:policy/boundary"},
@@ -81,6 +83,9 @@ func combinations() []map[string]string {
 					}
 					if c["IAM"] == "false" && c["Aggregator"] == "true" && c["AggregatorRole"] == "" {
 						c["AggregatorRole"] = variants["AggregatorRole"][1]
+					}
+					if c["IAM"] == "false" && c["Provisioner"] == "true" && c["ProvisionerRole"] == "" {
+						c["ProvisionerRole"] = variants["ProvisionerRole"][1]
 					}
 					all = append(all, c)
 				}
@@ -334,11 +339,14 @@ func TestCombinations(t *testing.T) {
 	for _, c := range all {
 		s := evaluate(t, stack.Template, c)
 		has := func(id string) bool { _, ok := s.Resources[id]; return ok }
-		function := c["Aggregator"] == "true" && c["CodeKey"] != ""
+		function, provisioner := c["Aggregator"] == "true" && c["CodeKey"] != "", c["Provisioner"] == "true"
+		bucket := c["Archive"] == "true" || c["Aggregator"] == "true" || provisioner
 		iam := c["IAM"] == "true"
 		for id, want := range map[string]bool{
-			"Table": true, "Bucket": c["Archive"] == "true" || c["Aggregator"] == "true", "BucketPolicy": c["Archive"] == "true" || c["Aggregator"] == "true",
-			"DeadLetters": c["Aggregator"] == "true", "Log": c["Aggregator"] == "true", "AggregatorFunction": function, "Stream": function,
+			"Table": true, "Bucket": bucket, "BucketPolicy": bucket,
+			"ProvisionerLog": provisioner, "ProvisionerFunction": provisioner && c["CodeKey"] != "",
+			"ProvisionerRoleOfStack": iam && provisioner && c["ProvisionerRole"] == "",
+			"DeadLetters":            c["Aggregator"] == "true", "Log": c["Aggregator"] == "true", "AggregatorFunction": function, "Stream": function,
 			"AggregatorLag": function && c["Alarms"] == "true", "ThrottledReads": c["Alarms"] == "true",
 			"AggregatorRoleOfStack": iam && c["Aggregator"] == "true" && c["AggregatorRole"] == "",
 			"AcquirePolicy":         iam, "TenantFullPolicy": iam, "AdminRole": iam && c["Roles"] == "true",

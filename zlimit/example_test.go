@@ -159,6 +159,17 @@ func ExampleRateLimiter_Setup() {
 	// Output: <nil>
 }
 
+func ExampleRateLimiter_RaiseVersion() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	fmt.Println(limiter.RaiseVersion(ctx, zlimit.Version)) // the aggregator of this version is deployed
+	// Output: <nil>
+}
+
 func ExampleRateLimiter_Acquire() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

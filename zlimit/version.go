@@ -64,3 +64,44 @@ func (l *RateLimiter) writeVersion(ctx context.Context) error {
 	}
 	return checkVersion(result.Item) // another process was first
 }
+
+// RaiseVersion raises the version record of the table to this client: the layout, the oldest client that may use the table,
+// and the version of the aggregator that is deployed, unless that is "". It lowers none of them. It is for those who deploy,
+// once the aggregator is there: clients that are older than the record allows are refused from then on.
+//
+// It returns a [*VersionError] for a table that this client may not use. It costs a read, and two conditional write units
+// where the record changes, with one for its index.
+func (l *RateLimiter) RaiseVersion(ctx context.Context, aggregator string) error {
+	if l.closed.Load() {
+		return ErrClosed
+	}
+	return publicError("raise the version", l.table.Optimistic(ctx, func() (done bool, err error) {
+		items, err := l.table.Read(ctx, layout.VersionKey{}.Key())
+		if err != nil {
+			return false, err
+		}
+		if err := checkVersion(items[0]); err != nil {
+			return false, err
+		}
+		var seen layout.Version
+		expected, err := layout.Insert()
+		if items[0] != nil {
+			if seen, err = layout.DecodeVersion(items[0]); err == nil {
+				expected, err = layout.RaiseVersion(seen.SchemaVersion, seen.ClientMinVersion)
+			}
+		}
+		if err != nil {
+			return false, err
+		}
+		next := seen
+		next.SchemaVersion = layout.Later(seen.SchemaVersion, SchemaVersion)
+		next.ClientMinVersion = layout.Later(seen.ClientMinVersion, ClientMinVersion)
+		next.LambdaVersion = layout.Later(seen.LambdaVersion, aggregator)
+		if items[0] != nil && next.SchemaVersion == seen.SchemaVersion && next.ClientMinVersion == seen.ClientMinVersion && next.LambdaVersion == seen.LambdaVersion {
+			return true, nil
+		}
+		next.UpdatedAt, next.UpdatedBy = l.now().UTC().Format(layout.TimeFormat), l.principal(ctx)
+		result, err := l.table.Write(ctx, store.Write{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: expected})
+		return err == nil && result.Applied, err
+	}))
+}

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest/release"
+	"github.com/zlimit/zlimit-go/internal/engine"
 )
 
 const (
@@ -45,7 +45,7 @@ func locate() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := release.Path(root)
+	path := engine.Path(engine.Cache(root))
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", errNotInstalled
 	} else if err != nil {

@@ -20,15 +20,15 @@ const module = "github.com/zlimit/zlimit-go/"
 // floors are the packages of the module, from the ground up. A package imports packages of lower floors alone, never one
 // of its own floor.
 var floors = [][]string{
-	{"internal/wait", "internal/expr", "internal/bucket", "internal/document", "internal/atomicfile", "internal/grammar"},
+	{"internal/wait", "internal/expr", "internal/bucket", "internal/document", "internal/atomicfile", "internal/grammar", "internal/engine"},
 	{"internal/store", "internal/declaration"},
 	{"internal/store/dynamo/wire", "internal/door"},
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},
 	{"internal/protocol", "internal/stream/leases", "internal/migrate", "zlimit/sqlite"},
 	{"zlimit"},
 	{"zlimit/blocking", "zlimit/zlimittest", "internal/provision", "httplimit", "internal/rpc", "stack"},
-	{"aggregator"},
-	{"quota"},
+	{"aggregator", "internal/customresource"},
+	{"quota", "internal/local"},
 	{"quota/quotasqlite"},
 	{"cmd/zlimit/internal/cli"},
 	{"cmd/zlimit"},
@@ -40,7 +40,7 @@ var apart = map[string][]string{
 	"gen":                              {"internal/declaration", "internal/document"},
 	"examples":                         {"zlimit", "zlimit/blocking", "quota"},
 	"docs":                             nil,
-	"internal/enginetest":              nil,
+	"internal/enginetest":              {"internal/engine"},
 	"internal/cfn":                     {"stack"},
 	"internal/iam":                     nil,
 	"internal/mutate":                  {"internal/atomicfile"},

@@ -375,6 +375,19 @@ func ReleaseProvisionerLock(lock string) (expr.Bound, error) {
 	return releaseProvisionerLockOperation.Call(expr.S(lock)).Bind()
 }
 
+var raiseVersionOperation = expr.Operation{
+	Name:  "raise_version",
+	Slots: 2,
+	Where: []expr.Condition{expr.EQ(expr.Attr("schema_version"), 0), expr.EQ(expr.Attr("client_min_version"), 1)},
+}
+
+// RaiseVersion replaces the version record as it was seen, so that no two writers lower what the other has raised.
+//   - schema: schema_version as it was seen
+//   - client: client_min_version as it was seen
+func RaiseVersion(schema, client string) (expr.Bound, error) {
+	return raiseVersionOperation.Call(expr.S(schema), expr.S(client)).Bind()
+}
+
 var listResourceOperation = expr.Operation{
 	Name:  "list_resource",
 	Slots: 3,

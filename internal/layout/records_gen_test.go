@@ -188,6 +188,9 @@ var calls = []operationCall{
 	{"ReleaseProvisionerLock", func() (expr.Bound, error) {
 		return ReleaseProvisionerLock("x")
 	}},
+	{"RaiseVersion", func() (expr.Bound, error) {
+		return RaiseVersion("x", "x")
+	}},
 	{"ListResource", func() (expr.Bound, error) {
 		return ListResource(ResourceRegistryKey{}, []string{"x"})
 	}},

@@ -12,6 +12,14 @@ func (it *Version) Admits(schema, client string) bool {
 	return SameMajor(it.SchemaVersion, schema) && reaches(client, it.ClientMinVersion)
 }
 
+// Later returns the later one of two versions; b where they are the same.
+func Later(a, b string) string {
+	if b != "" && reaches(b, a) {
+		return b
+	}
+	return a
+}
+
 // A versionNumber is a version number as its parts: major, minor, patch. Text after a hyphen or a plus does not count.
 type versionNumber [3]uint64
 

@@ -1,23 +1,47 @@
 #!/bin/sh
-# Installs the pinned tools of make infra below a directory, unless they are there.
+# Installs the pinned tools of make infra below a directory, unless they are there. The emulator of arm64 is a package of
+# Debian; one that the system has is taken as it is.
 #
 # Usage: scripts/infra/install.sh DIR
 set -eu
 dir=$1
 pins=$(cd "$(dirname "$0")" && pwd)
-stamp=$(cat "$pins/requirements.txt" "$pins/package-lock.json" | cksum)
-[ "$(cat "$dir/stamp" 2>/dev/null || true)" = "$stamp" ] && exit 0
 
-for tool in python3 npm node; do
-	command -v "$tool" >/dev/null 2>&1 || {
-		echo "infra: $tool is not installed; make infra needs python3 with venv, node and npm" >&2
+need() {
+	command -v "$1" >/dev/null 2>&1 || {
+		echo "infra: $1 is not installed; make infra needs $2" >&2
 		exit 1
 	}
+}
+
+stamp=$(cat "$pins/requirements.txt" "$pins/package-lock.json" | cksum)
+if [ "$(cat "$dir/stamp" 2>/dev/null || true)" != "$stamp" ]; then
+	for tool in python3 npm node; do
+		need "$tool" 'python3 with venv, node and npm'
+	done
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	python3 -m venv "$dir/venv"
+	"$dir/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$pins/requirements.txt"
+	cp "$pins/package.json" "$pins/package-lock.json" "$dir/"
+	(cd "$dir" && npm ci --silent --no-audit --no-fund)
+	echo "$stamp" >"$dir/stamp"
+fi
+
+[ "$(uname -m)" = aarch64 ] && exit 0
+[ -x "$dir/qemu-aarch64" ] && exit 0
+rm -rf "$dir/qemu-aarch64" "$dir/debian"
+for name in qemu-aarch64-static qemu-aarch64; do
+	if command -v "$name" >/dev/null 2>&1; then
+		ln -s "$(command -v "$name")" "$dir/qemu-aarch64"
+		exit 0
+	fi
 done
-rm -rf "$dir"
-mkdir -p "$dir"
-python3 -m venv "$dir/venv"
-"$dir/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$pins/requirements.txt"
-cp "$pins/package.json" "$pins/package-lock.json" "$dir/"
-(cd "$dir" && npm ci --silent --no-audit --no-fund)
-echo "$stamp" >"$dir/stamp"
+need apt-get 'qemu-aarch64, which runs programs for arm64, on the PATH'
+mkdir "$dir/debian"
+cd "$dir/debian"
+# The lists of packages may be missing, or older than the packages.
+apt-get download -qq qemu-user-static || { apt-get update -qq && apt-get download -qq qemu-user-static; }
+dpkg-deb -x ./*.deb .
+rm ./*.deb
+ln -s debian/usr/bin/qemu-aarch64-static "$dir/qemu-aarch64"

@@ -198,3 +198,15 @@ func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimite
 	}
 	return newRateLimiter(core, l.timeout), nil
 }
+
+// RaiseVersion raises the version record of the table to this client: the layout, the oldest client that may use the
+// table, and the version of the aggregator that is deployed, unless that is "". It lowers none of them. It is for those
+// who deploy, once the aggregator is there: clients that are older than the record allows are refused from then on.
+//
+// It returns a [*zlimit.VersionError] for a table that this client may not use. It costs a read, and two conditional
+// write units where the record changes, with one for its index.
+func (l *RateLimiter) RaiseVersion(aggregator string) error {
+	ctx, cancel := l.timeout.context()
+	defer cancel()
+	return l.core.RaiseVersion(ctx, aggregator)
+}

@@ -55,6 +55,7 @@ type app struct {
 	live, watch    bool                  // stdout, stderr is a terminal that can be redrawn
 	asks           bool                  // stdin is a terminal, where a question can be answered
 	manage         func() *stack.Manager // of stacks, in place of the one that the flags say; for tests
+	self           []string              // how this program is run, in place of the path of its file; for tests
 
 	store     string
 	namespace string
@@ -166,6 +167,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 		a.topCommand(),
 		a.auditCommand(),
 		a.aggregateCommand(),
+		a.localCommand(),
 		a.deployCommand(),
 		a.statusCommand(),
 		a.listCommand(),

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -70,7 +69,7 @@ the stack is deleted.`,
 			if err := errors.Join(o.Validate()...); err != nil {
 				return err
 			}
-			if o.Settings["aggregator"] != "false" {
+			if o.Settings["aggregator"] != "false" || o.Settings["provisioner"] == "true" {
 				if o.Code, err = a.codeOf(cmd.Context(), code); err != nil {
 					return err
 				}
@@ -185,13 +184,10 @@ func (a *app) deploy(ctx context.Context, f *stackFlags, o stack.Options, yes, p
 					return false, err
 				}
 			}
-			switch {
-			case planOnly:
+			if planOnly {
 				return false, nil
-			case yes:
-				return true, nil
 			}
-			return a.ask("Execute this plan? [y/N] ")
+			return agreed(a.confirm("Execute this plan?", yes))
 		},
 		Join: func(status string) { a.note("note: " + o.Name + " is " + status + "; waiting for that first") },
 	}
@@ -214,24 +210,6 @@ func (a *app) deploy(ctx context.Context, f *stackFlags, o stack.Options, yes, p
 		}
 		p.linef("%s is deployed: table %s", d.Stack, d.Outputs["TableName"])
 	})
-}
-
-// ask asks a question on the standard error; the answer is yes only if it begins with a y.
-func (a *app) ask(question string) (bool, error) {
-	answer, err := a.read(question)
-	return strings.HasPrefix(strings.ToLower(answer), "y"), err
-}
-
-// read asks for a line of the standard input. The line is empty where the input has ended.
-func (a *app) read(question string) (string, error) {
-	if _, err := fmt.Fprint(a.stderr, question); err != nil {
-		return "", fmt.Errorf("ask: %w", err)
-	}
-	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // nothing where the input has ended
-	if answer == "" {
-		a.note("")
-	}
-	return strings.TrimSpace(answer), nil
 }
 
 // marks stand before changes, as diffs have them.

@@ -3,7 +3,10 @@ package cli
 import (
 	"bytes"
 	"context"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,7 +15,16 @@ import (
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
+// TestMain runs the tests, or the command where a test has started this program as one.
+func TestMain(m *testing.M) {
+	if os.Getenv("ZLIMIT_TEST_COMMAND") != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		code := Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv)
+		stop()
+		os.Exit(code)
+	}
+	goleak.VerifyTestMain(enginetest.With(m))
+}
 
 // A run is what came of one command.
 type run struct {

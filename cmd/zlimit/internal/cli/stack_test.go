@@ -14,8 +14,9 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads, and
-// `fail RESOURCE REASON` makes a resource fail from then on; `fail RESOURCE` has it succeed again.
+// TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads from a
+// terminal; without it the input is none. `fail RESOURCE REASON` makes a resource fail from then on, and `fail RESOURCE`
+// has it succeed again.
 func TestScriptsOnStacks(t *testing.T) {
 	p := scripts("testdata/stack", "")
 	setup := p.Setup
@@ -43,7 +44,7 @@ func TestScriptsOnStacks(t *testing.T) {
 				return stack.New(s.Clients(), stack.WithPoll(0), stack.WithClock(now))
 			},
 		}
-		*stdin = ""
+		a.asks, *stdin = *stdin != "", ""
 		code := a.run(context.Background(), args)
 		*ts.Value(lastCode{}).(*int) = code
 		if neg == (code == exitOK) {

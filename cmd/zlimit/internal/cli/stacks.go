@@ -144,7 +144,7 @@ balances, usage and archived events: then the name must be typed, or given by
 			if err != nil {
 				return err
 			}
-			confirm := func(d *stack.Deletion) (bool, error) { return a.agree(d, yes, confirmed) }
+			confirm := func(d *stack.Deletion) (bool, error) { return agreed(a.confirmDeletion(d, yes, confirmed)) }
 			d, err := m.Delete(cmd.Context(), f.name, data, confirm, func(e stack.Event) {
 				if !a.output.json {
 					_ = a.write(eventPage(e)) // what cannot be shown is done all the same
@@ -152,7 +152,7 @@ balances, usage and archived events: then the name must be typed, or given by
 			})
 			switch {
 			case errors.Is(err, stack.ErrDeclined):
-				return errors.New("nothing was deleted")
+				return errDeclined
 			case err != nil:
 				return find(err, f.name)
 			}
@@ -175,21 +175,13 @@ balances, usage and archived events: then the name must be typed, or given by
 	return cmd
 }
 
-// agree asks whether something may be deleted; for data the name of the stack is to be typed.
-func (a *app) agree(d *stack.Deletion, yes bool, confirmed string) (bool, error) {
-	what := "Delete stack " + d.Stack
+// confirmDeletion asks whether something may be deleted; for data the name of the stack is to be typed.
+func (a *app) confirmDeletion(d *stack.Deletion, yes bool, confirmed string) error {
 	if !d.Data {
-		if yes {
-			return true, nil
-		}
-		return a.ask(fmt.Sprintf("%s, and keep its table with about %s items? [y/N] ", what, grouped(d.Items)))
+		return a.confirm(fmt.Sprintf("Delete stack %s, and keep its table with about %s items?", d.Stack, grouped(d.Items)), yes)
 	}
-	if confirmed != "" {
-		return true, nil
-	}
-	typed, err := a.read(fmt.Sprintf("%s, table %s with about %s items, and bucket %s with all that is in it.\nType the name of the stack: ",
-		what, d.Table, grouped(d.Items), d.Bucket))
-	return typed == d.Stack, err
+	return a.confirmName(fmt.Sprintf("Delete stack %s, table %s with about %s items, and bucket %s with all that is in it.\nType the name of the stack:",
+		d.Stack, d.Table, grouped(d.Items), d.Bucket), d.Stack, confirmed)
 }
 
 const exitUpgrade = 4 // there is a later version
@@ -257,7 +249,7 @@ Upgrade the stack before the programs that use it.`,
 				return find(err, f.name)
 			}
 			o := stack.Options{Name: f.name}
-			if c.Aggregator {
+			if c.Functions {
 				if o.Code, err = a.codeOf(ctx, code); err != nil {
 					return err
 				}

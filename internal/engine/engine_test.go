@@ -1,4 +1,4 @@
-package main
+package engine
 
 import (
 	"archive/tar"
@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/zlimit/zlimit-go/internal/enginetest/release"
 )
 
 // tarball packs files the way npm does.
@@ -86,9 +84,9 @@ func TestExtractRefusesCutTarballs(t *testing.T) {
 	}
 }
 
-func TestFetchKeepsAnInstalledEngine(t *testing.T) {
+func TestInstallKeepsAnInstalledEngine(t *testing.T) {
 	root := t.TempDir()
-	path := release.Path(root)
+	path := Path(root)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -96,8 +94,8 @@ func TestFetchKeepsAnInstalledEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", "") // npm would be missed, if it were called.
-	got, err := fetch(root)
+	got, err := Install(root)
 	if err != nil || got != path {
-		t.Errorf("fetch = %q, %v, want %q", got, err, path)
+		t.Errorf("Install() = %q, %v, want %q", got, err, path)
 	}
 }

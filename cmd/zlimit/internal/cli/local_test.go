@@ -1,0 +1,221 @@
+//go:build linux
+
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/engine"
+	"github.com/zlimit/zlimit-go/internal/local"
+	"github.com/zlimit/zlimit-go/internal/wait"
+)
+
+// envCommand has the test binary be the command.
+const envCommand = "ZLIMIT_TEST_COMMAND"
+
+// enginePath returns the path of an engine, and skips the test where there is none.
+func enginePath(t *testing.T) string {
+	t.Helper()
+	path := os.Getenv("ZLIMIT_ENGINE")
+	if path == "" {
+		path = engine.Path(engine.Cache("../../../.."))
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		if os.Getenv("ZLIMIT_REQUIRE_ENGINE") == "1" && os.Getenv("ZLIMIT_TEST_ENDPOINT") == "" {
+			t.Fatal(err)
+		}
+		t.Skip("no DynamoDB engine: run `make engine`")
+	}
+	return path
+}
+
+// A laptop is a machine with a directory for a deployment.
+type laptop struct {
+	*testing.T
+	dir string
+}
+
+// run runs a command of the laptop.
+func (l *laptop) run(args ...string) run {
+	l.Helper()
+	var stdout, stderr strings.Builder
+	env := map[string]string{"HOME": l.dir}
+	a := &app{
+		stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, env: func(name string) string { return env[name] }, now: time.Now, sleep: wait.For,
+		self: []string{"/usr/bin/env", envCommand + "=1", os.Args[0]},
+	}
+	code := a.run(l.Context(), args)
+	return run{code, stdout.String(), stderr.String()}
+}
+
+// state returns what runs, nil for nothing.
+func (l *laptop) state() *local.State {
+	l.Helper()
+	r := l.run("local", "status", "-o", "json")
+	if r.code != exitOK {
+		if !strings.Contains(r.stderr, "nothing runs here") {
+			l.Fatalf("status: %+v", r)
+		}
+		return nil
+	}
+	s := &local.State{}
+	if err := json.Unmarshal([]byte(r.stdout), s); err != nil {
+		l.Fatal(err)
+	}
+	return s
+}
+
+func newLaptop(t *testing.T) *laptop {
+	t.Helper()
+	l := &laptop{T: t, dir: t.TempDir()}
+	t.Cleanup(func() { // whatever the test came to
+		if _, err := local.Down(t.Context(), filepath.Join(l.dir, ".local/state/zlimit/local")); err != nil {
+			t.Logf("Down() = %v", err)
+		}
+	})
+	return l
+}
+
+// TestLocal starts a deployment, uses it, ends it, and starts it again with its data.
+func TestLocal(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a deployment")
+	}
+	path := enginePath(t)
+	l := newLaptop(t)
+	if r := l.run("local", "env"); r.code != exitFailure || !strings.Contains(r.stderr, "zlimit local up starts it") {
+		t.Errorf("env of nothing: %+v", r)
+	}
+	if r := l.run("local", "up", "--engine", path, "--sweep", "1s"); r.code != exitOK || !strings.HasPrefix(r.stdout, "table limits at http://127.0.0.1:") {
+		t.Fatalf("up: %+v", r)
+	}
+	s := l.state()
+	if r := l.run("local", "up", "--engine", path); r.code != exitOK || !strings.Contains(r.stdout, "runs already, as process "+strconv.Itoa(s.PID)) || l.state().PID != s.PID {
+		t.Errorf("up again: %+v", r)
+	}
+	r := l.run("local", "env")
+	if want := "export 'ZLIMIT_STORE=" + s.Store() + "'\nexport 'AWS_ACCESS_KEY_ID="; r.code != exitOK || !strings.HasPrefix(r.stdout, want) {
+		t.Errorf("env: %+v, want %s", r, want)
+	}
+	for _, v := range s.Environment() {
+		name, value, _ := strings.Cut(v, "=")
+		t.Setenv(name, value)
+	}
+
+	// A bucket that expires at once is there, is summed up, and goes.
+	if r := l.run("acquire", "--store", s.Store(), "alice", "gpt-4o", "--limit", "rpm=100/s", "--consume", "rpm=7"); r.code != exitOK {
+		t.Fatalf("acquire: %+v", r)
+	}
+	within(t, func() bool {
+		return strings.Contains(l.run("usage", "summary", "--store", s.Store(), "--entity", "alice", "--resource", "gpt-4o", "-o", "json").stdout, `"rpm","total":7`)
+	})
+	within(t, func() bool { return strings.Contains(l.run("local", "logs").stdout, "expired items are deleted") })
+
+	if r := l.run("local", "down"); r.code != exitOK || r.stdout != "process "+strconv.Itoa(s.PID)+" has ended\n" || l.state() != nil {
+		t.Errorf("down: %+v", r)
+	}
+	if r := l.run("local", "down"); r.code != exitOK || r.stdout != "nothing ran\n" {
+		t.Errorf("down again: %+v", r)
+	}
+	if r := l.run("local", "up", "--engine", path); r.code != exitOK {
+		t.Fatalf("up with data: %+v", r)
+	}
+	if r := l.run("usage", "summary", "--store", l.state().Store(), "--entity", "alice", "--resource", "gpt-4o", "-o", "json"); !strings.Contains(r.stdout, `"total":7`) {
+		t.Errorf("the data of before: %+v", r)
+	}
+	if r := l.run("local", "down", "--delete-data"); r.code != exitOK || !strings.HasSuffix(r.stdout, "the data is deleted\n") {
+		t.Errorf("down with data: %+v", r)
+	}
+	if files, err := filepath.Glob(filepath.Join(l.dir, ".local/state/zlimit/local/data.db*")); err != nil || len(files) > 0 {
+		t.Errorf("data is left: %v, %v", files, err)
+	}
+}
+
+// within waits until something holds.
+func within(t *testing.T, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not get there within 30s")
+		}
+	}
+}
+
+// TestLocalDown ends no process but its own: not one that has got the number of a deployment that is gone.
+func TestLocalDown(t *testing.T) {
+	l := newLaptop(t)
+	dir := filepath.Join(l.dir, ".local/state/zlimit/local")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	other := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- other.Wait() }()
+	for _, text := range []string{
+		`{"pid":` + strconv.Itoa(other.Process.Pid) + `,"process_start":"1","endpoint":"http://127.0.0.1:1","table":"limits"}`,
+		`{"pid":999999999,"process_start":"1"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "state.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s := l.state(); s != nil {
+			t.Errorf("status: %+v runs", s)
+		}
+		if r := l.run("local", "down"); r.code != exitOK || r.stdout != "nothing ran\n" {
+			t.Errorf("down: %+v", r)
+		}
+	}
+	for _, text := range []string{`{}`, `{"pid":1,"process_start":"1"}`, `{"pid":0,"process_start":""}`, `{"pid":-1,"process_start":"1"}`, `[`} {
+		if err := os.WriteFile(filepath.Join(dir, "state.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := l.run("local", "down"); r.code != exitFailure || !strings.Contains(r.stderr, "state.json") {
+			t.Errorf("down with state %s: %+v", text, r)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "state.json")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("the other process has ended: %v", err)
+	default:
+		_ = other.Process.Kill() // our own
+		<-ended
+	}
+}
+
+// TestLocalFails says what is wrong, and leaves nothing behind.
+func TestLocalFails(t *testing.T) {
+	l := newLaptop(t)
+	program := filepath.Join(l.dir, "engine")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no such option >&2\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r := l.run("local", "up", "--engine", program); r.code != exitFailure || !strings.Contains(r.stderr, "ended") || !strings.Contains(r.stderr, "no such option") || l.state() != nil {
+		t.Errorf("up with an engine that fails: %+v", r)
+	}
+	for _, bad := range [][]string{{"--engine", filepath.Join(l.dir, "nothing")}, {"--engine", l.dir}, {"--engine", program, "--sweep", "1ms"}} {
+		if r := l.run(append([]string{"local", "up"}, bad...)...); r.code != exitUsage {
+			t.Errorf("up %v: %+v", bad, r)
+		}
+	}
+	t.Setenv("PATH", "")
+	if r := l.run("local", "up"); r.code != exitFailure || !strings.Contains(r.stderr, "npm") {
+		t.Errorf("up without an engine and npm: %+v", r)
+	}
+}

@@ -1,0 +1,113 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A versioned is a store whose version record a test writes and reads.
+type versioned struct {
+	*testing.T
+	store store.Store
+}
+
+func (v versioned) write(schema, least, lambda string) {
+	v.Helper()
+	record := layout.Version{SchemaVersion: schema, ClientMinVersion: least, LambdaVersion: lambda, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody"}
+	if _, err := v.store.Write(v.Context(), store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode()}); err != nil {
+		v.Fatal(err)
+	}
+}
+
+// read returns the versions in the record, and who wrote them.
+func (v versioned) read() [4]string {
+	v.Helper()
+	items, err := v.store.Read(v.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
+	if err != nil || items[0] == nil {
+		v.Fatalf("the version record is %v, %v", items, err)
+	}
+	r, err := layout.DecodeVersion(items[0])
+	if err != nil {
+		v.Fatal(err)
+	}
+	return [4]string{r.SchemaVersion, r.ClientMinVersion, r.LambdaVersion, r.UpdatedBy}
+}
+
+// TestRaiseVersion raises records of all kinds, and lowers none.
+func TestRaiseVersion(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s, zlimit.WithPrincipal("ops"))
+		v := versioned{t, s.Internal()}
+		schema, least := zlimit.SchemaVersion, zlimit.ClientMinVersion
+		for _, test := range []struct {
+			name               string
+			had                [3]string
+			aggregator         string
+			want               [4]string
+			wantErr, unchanged bool
+		}{
+			{"an older one", [3]string{"0.9.0", "0.5.0", "0.9.0"}, "0.10.0", [4]string{schema, least, "0.10.0", "ops"}, false, false},
+			{"without an aggregator", [3]string{"0.9.0", "0.5.0", "0.9.0"}, "", [4]string{schema, least, "0.9.0", "ops"}, false, false},
+			{"a later layout and aggregator", [3]string{"0.99.0", least, "0.99.0"}, "0.10.0", [4]string{"0.99.0", least, "0.99.0", "somebody"}, false, true},
+			{"a later layout, an older client", [3]string{"0.99.0", "0.5.0", ""}, "", [4]string{"0.99.0", least, "", "ops"}, false, false},
+			{"its own", [3]string{schema, least, "0.10.0"}, "0.10.0", [4]string{schema, least, "0.10.0", "somebody"}, false, true},
+			{"for later clients", [3]string{schema, "0.99.0", ""}, "0.10.0", [4]string{schema, "0.99.0", "", "somebody"}, true, true},
+		} {
+			v.write(test.had[0], test.had[1], test.had[2])
+			err := l.RaiseVersion(t.Context(), test.aggregator)
+			var refused *zlimit.VersionError
+			if errors.As(err, &refused) != test.wantErr || (err != nil) != test.wantErr {
+				t.Errorf("%s: RaiseVersion() = %v", test.name, err)
+			}
+			if diff := cmp.Diff(test.want, v.read()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.name, diff)
+			}
+		}
+		if err := s.Internal().Delete(t.Context(), []store.Key{layout.VersionKey{}.Key()}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.RaiseVersion(t.Context(), "0.10.0"); err != nil || v.read() != [4]string{schema, least, "0.10.0", "ops"} {
+			t.Errorf("without a record: RaiseVersion() = %v, %v", err, v.read())
+		}
+	})
+}
+
+// A forestalled is a store on which something happens before a write.
+type forestalled struct {
+	store.Store
+	first func()
+}
+
+func (f *forestalled) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if first := f.first; first != nil {
+		f.first = nil
+		first()
+	}
+	return f.Store.Write(ctx, w)
+}
+
+// TestRaisingAsksForTheRecord has another writer raise one version between the look and the write: it does not sink.
+func TestRaisingAsksForTheRecord(t *testing.T) {
+	for name, raised := range map[string][2]string{"layout": {"0.99.0", "0.5.0"}, "client": {"0.9.0", zlimit.ClientMinVersion}} {
+		t.Run(name, func(t *testing.T) {
+			p := &forestalled{Store: newMemory(t).Internal()}
+			l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
+			v := versioned{t, p.Store}
+			v.write("0.9.0", "0.5.0", "")
+			p.first = func() { v.write(raised[0], raised[1], "0.42.0") }
+			if err := l.RaiseVersion(context.Background(), "0.10.0"); err != nil {
+				t.Fatal(err)
+			}
+			if want := ([4]string{layout.Later(raised[0], zlimit.SchemaVersion), zlimit.ClientMinVersion, "0.42.0", "ops"}); v.read() != want {
+				t.Errorf("the record has %v, want %v", v.read(), want)
+			}
+		})
+	}
+}
