@@ -27,8 +27,8 @@ type table struct {
 	seed   maphash.Seed
 	shards [shardCount]shard
 
-	// quotas is read when a window is made. Whoever changes it does so before
-	// taking the shard's lock, so no window is left with the old quota.
+	// quotas is read when a window is made. A writer changes it before taking the
+	// shard's lock, so no window is left with the old quota.
 	quotasMu sync.RWMutex
 	quotas   map[string]ModelQuota
 	fallback ModelQuota
@@ -131,8 +131,8 @@ func (t *table) ensure(sh *shard, h uint64, name string, now int64) *subject {
 	return s
 }
 
-// remove forgets a subject. Reservations that point at it change what nobody
-// reads any more. The shard is locked.
+// remove forgets a subject. Reservations that point at it change what is no
+// longer read. The shard is locked.
 func (sh *shard) remove(s *subject) {
 	sh.index.remove(s)
 	heap.Remove(&sh.queue, s.place)

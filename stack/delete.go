@@ -64,7 +64,7 @@ func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm fu
 	return d, err
 }
 
-// deletion returns what there is to delete.
+// deletion returns what is to be deleted.
 func (m *Manager) deletion(ctx context.Context, name string, data bool) (*Deletion, error) {
 	ids, err := m.resources(ctx, name)
 	if err != nil {

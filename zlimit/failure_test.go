@@ -273,7 +273,7 @@ func TestWhatAnOutageStopped(t *testing.T) {
 	}
 }
 
-// TestStaleLimitsHoldOnInAnOutage has the table's reads fail when the limits are due to be read again.
+// TestStaleLimitsHoldOnInAnOutage makes the table's reads fail when the limits are due to be read again.
 func TestStaleLimitsHoldOnInAnOutage(t *testing.T) {
 	s, faults := newTable(t)
 	c := newClock()

@@ -262,7 +262,7 @@ func (h *history) miscounted(entity string, l *zlimit.Limit, items []*bucket.Sta
 	return nil
 }
 
-// A book is what there is to know of a bucket that was never full since it was created.
+// A book is what is known of a bucket that was never full since it was created.
 type book struct {
 	limit   zlimit.Limit
 	created int64 // epoch milliseconds

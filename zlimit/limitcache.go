@@ -152,7 +152,7 @@ func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*p
 
 // share starts the read of load, or joins the one under way.
 func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload) <-chan singleflight.Result {
-	// A read that began before a change, or before it was asked to forget, serves nobody who comes after that.
+	// A read that began before a change, or before the cache was asked to forget, serves no caller that comes after that.
 	key := b.Entity + "#" + b.Resource + "#" + strconv.FormatUint(c.l.generation.Load(), 16)
 	if r.after > 0 {
 		key += "#after"

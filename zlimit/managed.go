@@ -166,7 +166,7 @@ type ManagedSet struct {
 // A ManagedLock is the right to change what is managed in a namespace.
 type ManagedLock struct {
 	ID        string
-	Holder    string // who took it; "" when nobody knows
+	Holder    string // who took it; "" when that is unknown
 	Acquired  time.Time
 	ExpiresAt time.Time // from then on another program may take it
 }

@@ -128,7 +128,7 @@ func setIf(p zlimit.FailurePolicy, set func(zlimit.LevelConfig) error) error {
 	return set(zlimit.LevelConfig{OnUnavailable: p})
 }
 
-// TestPolicyReachesOthers has another process read the policies of a table, without a change of its own.
+// TestPolicyReachesOthers lets another process read the policies of a table, without a change of its own.
 func TestPolicyReachesOthers(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
@@ -236,7 +236,7 @@ func TestApplyLeavesPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	applied, err := l.Limits.Apply(ctx, zlimit.Declaration{"r", []zlimit.Limit{zlimit.PerDay("rpd", 2)}})
-	if err != nil || len(applied.Kept) != 1 { // somebody else has set what is there
+	if err != nil || len(applied.Kept) != 1 { // the operator has set what is there
 		t.Errorf("Apply() = %+v, %v, want it kept", applied, err)
 	}
 }

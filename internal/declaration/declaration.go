@@ -36,7 +36,7 @@ type Resource struct {
 	Limits []*Limit
 }
 
-// An Entity is somebody with limits of its own.
+// An Entity is a party with limits of its own.
 type Entity struct {
 	Pos       document.Pos
 	ID        string

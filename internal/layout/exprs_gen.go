@@ -332,7 +332,7 @@ var takeProvisionerLockOperation = expr.Operation{
 	Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("PK")), expr.LE(expr.Attr("ttl"), 0))},
 }
 
-// TakeProvisionerLock takes a lock that nobody has, or that has expired.
+// TakeProvisionerLock takes a lock that no run has, or that has expired.
 //   - now: epoch seconds
 func TakeProvisionerLock(now int64) (expr.Bound, error) {
 	return takeProvisionerLockOperation.Call(expr.N(now)).Bind()

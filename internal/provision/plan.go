@@ -27,13 +27,14 @@ type Change struct {
 	Action Action `json:"action"`
 	Before Level  `json:"before"` // as it is stored
 	After  Level  `json:"after"`  // as the file declares it
-	// Drift is who changed the level since a file was applied; nil where nobody did, or the level is not managed yet.
+	// Drift is who changed the level since a file was applied. It is nil where the level was not changed, or is not
+	// managed yet.
 	Drift *Drift `json:"drift,omitempty"`
 }
 
-// A Drift is a change that somebody made to a managed level by other means.
+// A Drift is a change of a managed level by other means.
 type Drift struct {
-	By string    `json:"by,omitempty"` // "" when nobody knows
+	By string    `json:"by,omitempty"` // "" when that is unknown
 	At time.Time `json:"at,omitzero"`  // zero when its audit event has expired
 }
 
@@ -74,7 +75,7 @@ type Provisioner struct {
 	name    string // of the namespace
 	lease   time.Duration
 	now     func() time.Time
-	planned func(*Plan) // nil for nobody, and so is the next
+	planned func(*Plan) // nil for no report, and so is the next
 	told    func(Change)
 }
 

@@ -115,7 +115,7 @@ func newWorld(tb rapid.TB) *world {
 	return w
 }
 
-// limiter returns a limiter of somebody, whose calls a hook sees.
+// limiter returns a limiter of a person or program, whose calls a hook sees.
 func (w *world) limiter(who string, hook func(bool, []store.Write) error) *zlimit.RateLimiter {
 	return w.spied(who, hook, nil)
 }
@@ -174,7 +174,7 @@ func TestPlanAndApply(t *testing.T) {
 	p := w.provisioner("deploy", nil)
 	operator := w.limiter("olga", nil)
 	limits := []zlimit.Limit{zlimit.PerSecond("rpm", 1)}
-	// Somebody has set the limits of a already, those of c, and those of an entity.
+	// An operator has already set the limits of a, those of c, and those of an entity.
 	if err := errors.Join(operator.Limits.SetResource(ctx, "a", limits), operator.Limits.SetResource(ctx, "c", limits),
 		operator.Limits.SetEntity(ctx, "acme", "a", limits)); err != nil {
 		t.Fatal(err)

@@ -153,7 +153,7 @@ func isDeserialization(err error) bool {
 }
 
 // isCut reports whether the body of a reply broke off. Its status line then says nothing, since a failed condition and
-// a throttle have the same. A body that is something else than JSON is whole, and comes from a gateway.
+// a throttle have the same. A body that is not JSON is whole, and comes from a gateway.
 func isCut(err error) bool {
 	var other *json.SyntaxError
 	return isDeserialization(err) && !errors.As(err, &other)

@@ -187,8 +187,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestConsumedCapacity pins what the methods cost in capacity units, as their comments state it. A store that counts the
-// units of a call finds the same, whoever makes the call.
+// TestConsumedCapacity pins what the methods cost in capacity units, as their comments state it. A store that counts
+// the units of a call finds the same, by the SDK and by the wire path.
 func TestConsumedCapacity(t *testing.T) {
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
