@@ -21,7 +21,7 @@ func segmentPart(segment int) string { return fmt.Sprintf("scan/%d", segment) }
 // Copy writes what follows from every item of the source, where the target has no item yet. Parts of the source go side by
 // side, and each tells how far it has come after every page. It does nothing when all of it was done before.
 //
-// What is copied may be moments old, and older than what another part writes: [Migration.Follow] applies every change that
+// What is copied may be moments old, and older than what another part writes: [Migration.CatchUp] applies every change that
 // was made since the start.
 func (m *Migration) Copy(ctx context.Context) error {
 	if m.Phase() != Copying {

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // Finish opens the target to programs, once the source was not written for a time and the target is exactly what follows
@@ -25,7 +27,7 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 		if err := m.Copy(ctx); err != nil {
 			return nil, err
 		}
-		if err := m.Follow(ctx, m.config.Quiet); err != nil {
+		if err := m.follow(ctx, m.config.Quiet, 6*m.config.Quiet); err != nil {
 			return nil, err
 		}
 		v, err := m.Verify(ctx)
@@ -33,7 +35,7 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 			return nil, err
 		}
 		before := m.Counts()[CountChanges]
-		if err := m.Follow(ctx, 0); err != nil {
+		if err := m.CatchUp(ctx); err != nil {
 			return nil, err
 		}
 		if m.Counts()[CountChanges] != before {
@@ -106,13 +108,21 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 	if err != nil {
 		return deleted, err
 	}
+	applied := false
 	err = m.target.Patiently(ctx, func(ctx context.Context) error {
-		_, err := m.config.Target.Transact(ctx, []store.Write{
+		results, err := m.config.Target.Transact(ctx, []store.Write{
 			{Kind: store.Delete, Key: check.Key, Expr: check.Expr}, m.version(m.config.ClientMinVersion),
 		})
+		applied = err == nil && table.Applied(results)
 		return err
 	})
-	return deleted, err
+	if err != nil || applied {
+		return deleted, err
+	}
+	if found, err := m.load(ctx); err != nil || found != nil { // it is gone when the reply of the first try was lost
+		return deleted, errors.Join(err, ErrTaken)
+	}
+	return deleted, nil
 }
 
 // isOwnRegistry reports whether a key is that of the namespace that was registered in the target for the migration.

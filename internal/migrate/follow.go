@@ -18,12 +18,22 @@ const (
 	batch       = 500 // changes that are read at once
 )
 
-// Follow applies every change of the source since the start, until the source was not written for a time, during which all
-// changes were read. It returns [ErrGap] when changes were lost; the copy then begins again.
+// CatchUp applies every change of the source since the start that there is by now. It returns [ErrGap] when changes were
+// lost; the copy then begins again.
 //
 // What follows from a change is derived from the source as it is now, not from the image of the change. A change that is
 // read twice therefore does no harm.
-func (m *Migration) Follow(ctx context.Context, quiet time.Duration) error {
+func (m *Migration) CatchUp(ctx context.Context) error { return m.follow(ctx, 0, 0) }
+
+// Follow is [Migration.CatchUp], again and again until the context ends, whose error it returns.
+func (m *Migration) Follow(ctx context.Context) error { return m.follow(ctx, endless, endless) }
+
+// endless is longer than any run.
+const endless = time.Duration(1<<63 - 1)
+
+// follow reads the change stream until the source was not written for a time, during which all changes were read. It
+// returns [ErrBusy] when that does not happen in time.
+func (m *Migration) follow(ctx context.Context, quiet, patience time.Duration) error {
 	if m.config.Offline || m.Phase() != Following {
 		return nil
 	}
@@ -32,21 +42,25 @@ func (m *Migration) Follow(ctx context.Context, quiet time.Duration) error {
 		return ErrStream
 	}
 	f := follower{Migration: m, streamer: streamer, at: map[string]store.Position{}}
-	last := m.config.Now()
-	for {
+	began := m.config.Now()
+	for last := began; ; {
 		if err := m.beat(ctx); err != nil {
 			return err
 		}
 		changed, err := f.round(ctx)
 		now := m.config.Now()
+		if changed {
+			last = now
+		}
 		switch {
 		case err != nil:
 			return err
-		case changed:
-			last = now
-			continue
 		case now.Sub(last) >= quiet:
 			return nil
+		case now.Sub(began) > patience:
+			return ErrBusy
+		case changed:
+			continue
 		}
 		if err := m.config.Sleep(ctx, m.config.Poll); err != nil {
 			return err

@@ -223,6 +223,8 @@ func Start(ctx context.Context, c Config) (*Migration, error) {
 	switch {
 	case found.Source != c.SourceName:
 		return nil, fmt.Errorf("a migration from %s is under way, not from %s", found.Source, c.SourceName)
+	case found.Phase == Finished:
+		return nil, ErrFinished
 	case found.Phase == Aborting:
 		return nil, ErrAborting
 	}
