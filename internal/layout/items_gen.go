@@ -1234,7 +1234,7 @@ type Migration struct {
 	Windows   string
 	Phase     string // phase: copying, following, finished or aborting
 	Segments  int64  // segments: parts of the scan
-	Created   bool   // created: whether the table was made for the migration
+	Offline   bool   // offline: whether the source is not written meanwhile, so that its change stream is not read
 	StartedAt string // started_at: time of the start, 2006-01-02T15:04:05Z
 	Owner     string // owner: the run that works on it; absent when none does
 	Beats     int64  // beats: writes of this item
@@ -1253,7 +1253,7 @@ func (it *Migration) Encode() expr.Item {
 		expr.Attribute{Name: "windows", Value: expr.S(it.Windows)},
 		expr.Attribute{Name: "phase", Value: expr.S(it.Phase)},
 		expr.Attribute{Name: "segments", Value: expr.N(it.Segments)},
-		expr.Attribute{Name: "created", Value: expr.Bool(it.Created)},
+		expr.Attribute{Name: "offline", Value: expr.Bool(it.Offline)},
 		expr.Attribute{Name: "started_at", Value: expr.S(it.StartedAt)},
 		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
@@ -1293,8 +1293,8 @@ func DecodeMigration(item expr.Item) (Migration, error) {
 		case "segments":
 			it.Segments = d.number(a)
 			d.found++
-		case "created":
-			it.Created = d.flag(a)
+		case "offline":
+			it.Offline = d.flag(a)
 		case "started_at":
 			it.StartedAt = d.text(a)
 			d.found++

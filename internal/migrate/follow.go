@@ -12,9 +12,9 @@ import (
 
 const (
 	streamPrefix = "stream/"
-	// clockMargin is how far the clocks of the source and of the run that started may be apart. Changes that were made so
-	// long before the start are in what was copied.
-	clockMargin = 5 * time.Minute
+	// clockMargin is how far the clock of the source and what is known of it may be apart. Changes that were made so long
+	// before the start are in what was copied.
+	clockMargin = 30 * time.Second
 	batch       = 500 // changes that are read at once
 )
 
@@ -192,7 +192,7 @@ func (f *follower) alone(item expr.Item) Result {
 // restart has the copy begin again.
 func (m *Migration) restart(ctx context.Context) error {
 	if err := m.write(ctx, func(next *layout.Migration) {
-		next.Phase, next.StartedAt = Copying, layout.FormatTime(m.config.Now())
+		next.Phase, next.StartedAt = Copying, layout.FormatTime(m.sourceTime())
 	}); err != nil {
 		return err
 	}

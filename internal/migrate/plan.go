@@ -176,6 +176,7 @@ func (s *sampler) extrapolate() {
 	}
 	if p.Sampled > 0 {
 		scale := float64(p.Items) / float64(p.Sampled)
+		p.Bytes = max(p.Bytes, int64(float64(s.bytes)*scale)) // where the store does not tell
 		p.Targets = int64(float64(p.Targets) * scale)
 		p.Copy.Read *= scale
 		p.Copy.Write *= scale

@@ -281,7 +281,7 @@ func (m *Migration) begin(ctx context.Context) error {
 	now := m.config.Now()
 	m.record = layout.Migration{
 		Source: m.config.SourceName, NamespaceID: m.rules.NS, Cascade: m.rules.Cascade, Windows: strings.Join(m.rules.Windows, ","),
-		Phase: Copying, Segments: int64(m.config.Segments), StartedAt: layout.FormatTime(now), Owner: rand.Text(), Beats: 1,
+		Offline: m.config.Offline, Phase: Copying, Segments: int64(m.config.Segments), StartedAt: layout.FormatTime(m.sourceTime()), Owner: rand.Text(), Beats: 1,
 	}
 	absent, err := layout.Insert()
 	if err != nil {
@@ -325,6 +325,17 @@ func (m *Migration) startStream(ctx context.Context) error {
 	return err
 }
 
+// sourceTime returns the time by the clock of the source, as far as its replies have told it.
+func (m *Migration) sourceTime() time.Time {
+	now := m.config.Now()
+	if clock, ok := m.config.Source.(store.Clock); ok {
+		if offset, known := clock.Offset(); known {
+			now = now.Add(offset)
+		}
+	}
+	return now
+}
+
 // checkEmpty returns an error where the target holds anything but registry and version records.
 func (m *Migration) checkEmpty(ctx context.Context) error {
 	return m.scanTarget(ctx, func(items []expr.Item) error {
@@ -346,6 +357,7 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 	if found.Windows == "" {
 		m.rules.Windows = nil
 	}
+	m.config.Offline = found.Offline
 	for silent := time.Duration(0); found.Owner != "" && silent < m.config.Term; {
 		pause := m.config.Term / 8
 		if err := m.config.Sleep(ctx, pause); err != nil {

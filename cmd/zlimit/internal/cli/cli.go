@@ -165,6 +165,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 		a.topCommand(),
 		a.auditCommand(),
 		a.aggregateCommand(),
+		a.migrateCommand(),
 		a.deployCommand(),
 		a.statusCommand(),
 		a.listCommand(),
