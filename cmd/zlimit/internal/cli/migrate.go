@@ -56,6 +56,7 @@ type migration struct {
 	sample  int64
 	yes     bool
 	follow  bool
+	quiet   time.Duration
 }
 
 // sourceFlags are what says what is migrated, and by which rules.
@@ -80,6 +81,8 @@ func (o *migration) check() error {
 	switch {
 	case o.rate < 0:
 		return usagef("--rate: must not be negative")
+	case o.quiet < 0:
+		return usagef("--quiet: must not be negative")
 	case o.sample < 0:
 		return usagef("--sample: must not be negative")
 	default:
@@ -112,18 +115,20 @@ func (a *app) migrationTarget() (string, error) {
 	return dsn, err
 }
 
-// config returns the config of a run of a migration.
+// migrationConfig returns the config of a run of a migration.
 func (a *app) migrationConfig(o *migration, source, target store.Store) migrate.Config {
 	return migrate.Config{
-		Source: source, Target: target, SourceName: o.from, Offline: o.offline, Rate: o.rate,
+		Source: source, Target: target, SourceName: o.from, Offline: o.offline, Rate: o.rate, Quiet: o.quiet,
 		Rules:         migrate.Rules{Cascade: o.cascade, Windows: o.windows},
 		SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, Now: a.now, Sleep: a.sleep,
 	}
 }
 
-// advise adds to the error of a migration what to do about it.
+// adviseMigration adds to the error of a migration what to do about it.
 func (a *app) adviseMigration(err error) error {
 	switch {
+	case errors.Is(err, store.ErrTableNotFound):
+		return errors.New("the table does not exist: check --from and --store; zlimit migrate run creates the new one")
 	case errors.Is(err, migrate.ErrNone):
 		return fmt.Errorf("%w; zlimit migrate run starts one", err)
 	case errors.Is(err, migrate.ErrStream):
@@ -307,7 +312,7 @@ func (a *app) migrateRun(ctx context.Context, o *migration) (err error) {
 	begins := errors.Is(err, migrate.ErrNone) || errors.Is(err, store.ErrTableNotFound)
 	switch {
 	case err != nil && !begins:
-		return a.advise(err, dsn)
+		return a.adviseMigration(err)
 	case begins:
 		p, err := a.migrationPlan(ctx, o)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -31,7 +32,7 @@ parts have come. It costs a few read units.`,
 			defer func() { err = errors.Join(err, target.Close()) }()
 			found, counts, err := migrate.Find(cmd.Context(), migrate.Config{Target: target.Internal()})
 			if err != nil {
-				return a.advise(a.adviseMigration(err), dsn)
+				return a.adviseMigration(err)
 			}
 			value := struct {
 				From      string     `json:"from"`
@@ -70,7 +71,7 @@ func (a *app) endMigration(
 	found, _, err := migrate.Find(ctx, migrate.Config{Target: target.Internal()})
 	switch {
 	case err != nil:
-		return a.advise(a.adviseMigration(err), dsn)
+		return a.adviseMigration(err)
 	case found.Phase == migrate.Finished:
 		return fmt.Errorf("%w: programs use %s", migrate.ErrFinished, dsn)
 	}
@@ -155,10 +156,10 @@ func (a *app) migrateFinishCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "finish [--yes]",
 		Short: "Open the new table to programs",
-		Long: `Finish asks, waits until the old table was not written for ten seconds, applies
-what is left, compares the two tables, and opens the new one to programs, in one
-transaction. When they differ, or the old table is written for a minute on end,
-the new one stays closed. Stop what writes the old table before: what is written
+		Long: `Finish asks, waits until the old table was not written for the time of --quiet,
+applies what is left, compares the two tables, and opens the new one to programs,
+in one transaction. When they differ, or the old table is still written after six
+times that time, the new one stays closed. Stop what writes the old table before: what is written
 there afterwards is not carried over. The old table stays as it is.`,
 		Example: `  zlimit migrate finish --store dynamodb:limits`,
 		Args:    takes(),
@@ -183,6 +184,7 @@ there afterwards is not carried over. The old table stays as it is.`,
 		},
 	}
 	o.rateFlag(cmd)
+	cmd.Flags().DurationVar(&o.quiet, "quiet", 10*time.Second, "`time` for which the old table must not have been written")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 	return cmd
 }
