@@ -22,7 +22,7 @@ type interceptor struct {
 }
 
 // PerMessage makes streams acquire for each message, in place of once for each stream. At a handler those are the
-// messages that come in, in a client those that go out. What it acquires is not settled, since the messages of a stream
+// messages that come in, in a client those that go out. Those requests are not settled, since the messages of a stream
 // have no lease. A message that is refused fails the stream. Unary calls are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 

@@ -45,8 +45,8 @@ type shard struct {
 	_      [64]byte // shards do not share a cache line
 }
 
-// A subject is one model or key with its window. What a decision reads comes
-// first, in two cache lines.
+// A subject is one model or key with its window. The fields that a decision
+// reads come first, in two cache lines.
 type subject struct {
 	name string
 	window

@@ -99,7 +99,7 @@ func hasCode(err error, codes ...string) bool {
 	return false
 }
 
-// deleteData deletes table and bucket. What is gone already is left at that.
+// deleteData deletes table and bucket. It ignores a table or a bucket that is already gone.
 func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
 	if d.Table != "" {
 		off := false

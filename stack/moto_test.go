@@ -220,9 +220,9 @@ func (l *motoLife) acquire(table string) {
 	}
 }
 
-// TestInfraLife goes through the life of stacks by the clients of AWS: deployed, as it is, changed, used, looked at, listed,
-// checked, upgraded, deleted without its data and with it. What moto leaves out, such as drift and rollback, is tested on
-// package cfn.
+// TestInfraLife goes through the life of stacks by the clients of AWS. A stack is deployed, left as it is, changed,
+// used, looked at, listed, checked and upgraded. It is deleted without its data, and with it. Package cfn stands in for
+// what moto leaves out, such as drift and rollback.
 func TestInfraLife(t *testing.T) {
 	dir := tools(t)
 	base := &http.Transport{}

@@ -22,7 +22,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Status is how a stack does. What could not be found out is nil, and Failed says why.
+// A Status is how a stack does. A part that could not be found out is nil, and Failed says why.
 type Status struct {
 	Stack    string        `json:"stack"`
 	Status   string        `json:"status"`

@@ -15,12 +15,12 @@ import (
 //   - [ErrNoLimits] when no level has limits for the request;
 //   - a [*ValidationError] for a request that breaks a rule or names a limit that is not configured;
 //   - an [*UnavailableError] during an outage, unless the failure policy allows the request;
-//   - [ErrContended] when other writers came first time and again;
+//   - [ErrContended] when other writers were faster in every try;
 //   - the context's error when it ended.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. What was taken
-// of one is given back when the other falls short. A parent is charged for those limits of the request that its own
-// limits name, which may be none.
+// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
+// were taken of one are given back when the other falls short. A parent is charged for those limits of the request that
+// its own limits name, which may be none.
 //
 // Its cost, for each bucket:
 //   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of

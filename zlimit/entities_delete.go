@@ -111,9 +111,9 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 	})
 }
 
-// childless returns ErrEntityHasChildren unless an entity has none, and the items of children that are gone. Children are
-// listed under the key of the entity. What the list says is looked up: a program that does not know of it may have deleted
-// a child.
+// childless returns ErrEntityHasChildren unless an entity has none, and the items of children that are gone. Children
+// are listed under the key of the entity. Each child of the list is looked up, since a program that does not know of
+// the list may have deleted one.
 func (s *EntityService) childless(ctx context.Context, id string) (gone []store.Key, err error) {
 	q := layout.QueryChildrenOfEntity(s.l.ns, id)
 	q.Consistent = true

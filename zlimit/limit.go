@@ -75,7 +75,7 @@ type FailurePolicy uint8
 
 // The failure policies.
 const (
-	// Inherit leaves the decision to the next place. The request comes first. What is stored follows, in the order of
+	// Inherit leaves the decision to the next place. The request comes first. The stored policies follow, in the order of
 	// [Source]: entity and resource, entity, resource, system. [WithFailurePolicy] is next, and Block is last.
 	Inherit FailurePolicy = iota
 	// Block fails requests with an [*UnavailableError].

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"time"
@@ -200,7 +201,7 @@ func (l *RateLimiter) Setup(ctx context.Context) error {
 
 // setUp sets up the store, its version and one namespace.
 func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
-	if err := l.store.Setup(ctx); err != nil {
+	if err := l.setUpStore(ctx); err != nil {
 		return publicError("set up", err)
 	}
 	found, err := l.lookup(ctx, namespace)
@@ -211,6 +212,17 @@ func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 		_, err = l.register(ctx, namespace)
 	}
 	return publicError("set up", err)
+}
+
+// setUpStore creates the table, where it is one of DynamoDB's by the settings of [WithTable].
+func (l *RateLimiter) setUpStore(ctx context.Context) error {
+	type tableStore interface {
+		SetupWith(context.Context, TableSettings, *slog.Logger) error
+	}
+	if s, ok := l.store.(tableStore); ok {
+		return s.SetupWith(ctx, l.options.table, l.options.logger)
+	}
+	return l.store.Setup(ctx)
 }
 
 // Ping returns nil when the table exists and the store answers. It costs one read.

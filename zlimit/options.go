@@ -33,6 +33,7 @@ type options struct {
 	maxInFlight    int
 	cacheSize      int
 	setup          bool
+	table          TableSettings // of a new table
 	principal      string
 	logger         *slog.Logger
 	observer       Observer      // nil for none
@@ -99,6 +100,9 @@ func (o *options) validate() error {
 			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
 		}
 	}
+	if field, value, rule, ok := store.CheckSettings(o.table); !ok {
+		return &ValidationError{Field: field, Value: value, Reason: rule}
+	}
 	if err := validateLimits("default limits", o.defaults, time.Millisecond); err != nil {
 		return err
 	}
@@ -152,9 +156,10 @@ func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketT
 // second.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
-// WithRejectionCache sets how old what this process saw of a bucket may be to reject a request by it, without asking
-// the store. The default is 250 ms. Such a rejection costs nothing, tells a wait that holds, and is at most d behind
-// what other processes gave back. It never admits. 0 decides every rejection on what the store says.
+// WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without asking
+// the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took and
+// gave back, and so is the wait that it tells. A request is never admitted by such a view. With 0 the store decides every
+// rejection.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time
@@ -212,14 +217,29 @@ func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize =
 // [RateLimiter.Setup].
 func WithSetup() Option { return func(o *options) { o.setup = true } }
 
+// WithTable gives a DynamoDB table that setup creates these settings. Setup leaves those of an existing table as they
+// are, and logs a warning where the table is not protected, though it should be, or has other ceilings. Other stores have
+// no such settings.
+func WithTable(settings TableSettings) Option { return func(o *options) { o.table = settings } }
+
+// TableSettings are settings of a DynamoDB table besides its layout:
+//
+//   - WarmReadUnits and WarmWriteUnits are what the table serves at once, in capacity units a second, from 12,000 reads
+//     and 4,000 writes on. DynamoDB charges for them once. 0 leaves them to DynamoDB.
+//   - MaxReadUnits and MaxWriteUnits are ceilings, in capacity units a second, beyond which DynamoDB throttles. They
+//     bound what the table may cost. 0 is for none.
+//   - DeletionProtection makes DynamoDB refuse to delete the table.
+type TableSettings = store.TableSettings
+
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
 // the store knows it. For a DynamoDB table opened by [Open] that is the ARN of the AWS identity, asked of STS at the
 // first change. For a database file or memory it is the user of the operating system. A store made by [DynamoDB] knows
 // none.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
-// WithObserver has an observer told of what the limiter does: decisions, settlements, calls of the store, buckets that are
-// divided, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs nothing.
+// WithObserver makes the limiter tell an observer what it does: decisions, settlements, calls of the store, buckets
+// that are divided, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs
+// nothing.
 func WithObserver(o Observer) Option { return func(opts *options) { opts.observer = o } }
 
 // WithLogger sets where the limiter reports what an operator should know, such as a config that cannot be refreshed; by

@@ -119,7 +119,7 @@ func (c *Config) Has(name string) bool {
 const maxFreshness = 1000
 
 // DefaultFreshness returns one hundredth of the shortest time in which one of the limits fills up, at most a second, in
-// milliseconds. What may be admitted beyond the ideal is at most the refill of that time.
+// milliseconds. The excess beyond the ideal is at most the refill of that time.
 func DefaultFreshness(params []Params) int64 {
 	freshness := int64(maxFreshness)
 	for i := range params {

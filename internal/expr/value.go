@@ -39,8 +39,8 @@ func (k Kind) String() string {
 // A Value is one attribute value. It is immutable; the zero Value is no value at all. Values are compared with
 // [Value.Equal], not with ==.
 //
-// It is three words, since a store copies every value of an item when one of them changes. What a field for each kind
-// would hold is in num and ref.
+// It is three words, since a store copies every value of an item when one of them changes. The fields num and ref hold
+// the value of every kind.
 type Value struct {
 	_    [0]func() // forbids ==
 	kind Kind
@@ -126,8 +126,8 @@ func List(elements ...Value) Value {
 // Map returns a map value that holds the attributes of m, which the caller must not change afterwards.
 func Map(m Item) Value { return withElements(KindM, &m) }
 
-// What a DynamoDB number can be. Its precision is in significant decimal digits. Its magnitude is the digits before the
-// point, or the zeros after it.
+// The range of a DynamoDB number. Its precision is in significant decimal digits. Its magnitude is the digits before
+// the point, or the zeros after it.
 const (
 	maxDigits  = 38
 	maxInteger = 126 // less than 1E+126

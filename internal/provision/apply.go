@@ -16,8 +16,8 @@ var ErrStale = errors.New("the plan is out of date")
 // releaseTimeout bounds what a run writes after it was interrupted.
 const releaseTimeout = 5 * time.Second
 
-// Apply plans and does what is to change. It returns the plan, and with an error the changes that were done. What it did
-// is recorded in any case; a run that could not even do that is finished by the next one.
+// Apply plans and does what is to change. It returns the plan, and with an error the changes that were done. Changes
+// that it did are recorded in any case; a run that could not even do that is finished by the next one.
 //
 // While it runs no other run does: that is a [zlimit.LockedError]. If saved is not nil, the plan of now must be the
 // same. Otherwise nothing is written and the error is [ErrStale].

@@ -174,7 +174,8 @@ type Store interface {
 	// Query returns one page. An empty page may have a next one.
 	Query(ctx context.Context, q Query) (Page, error)
 
-	// Setup creates the table and its indexes, and waits until they can be used. What exists is left as it is.
+	// Setup creates the table and its indexes, and waits until they can be used. A table or index that exists is left as
+	// it is.
 	Setup(ctx context.Context) error
 
 	// Ping returns nil when the table exists and answers, ErrTableNotFound when it does not exist.

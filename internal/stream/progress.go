@@ -11,7 +11,7 @@ import (
 // Kind is the kind of an [Event].
 type Kind string
 
-// What happens to a consumer.
+// Events of a consumer.
 const (
 	Claimed  Kind = "claimed"  // the consumer has a partition now
 	Released Kind = "released" // it gave the partition back

@@ -145,12 +145,12 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 //   - [zlimit.ErrNoLimits] when no level has limits for the request;
 //   - a [*zlimit.ValidationError] for a request that breaks a rule or names a limit that is not configured;
 //   - an [*zlimit.UnavailableError] during an outage, unless the failure policy allows the request;
-//   - [zlimit.ErrContended] when other writers came first time and again;
+//   - [zlimit.ErrContended] when other writers were faster in every try;
 //   - [context.DeadlineExceeded] when the timeout has passed.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. What was taken
-// of one is given back when the other falls short. A parent is charged for those limits of the request that its own
-// limits name, which may be none.
+// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
+// were taken of one are given back when the other falls short. A parent is charged for those limits of the request that
+// its own limits name, which may be none.
 //
 // Its cost, for each bucket:
 //   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of

@@ -31,7 +31,7 @@ func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error)
 // their resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends
 // the loop.
 //
-// It reads as the loop goes on, and may be moments behind. What it costs depends on what is asked for:
+// It reads as the loop goes on, and may be moments behind. Its cost depends on the query:
 //   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads
 //     at most 1 MB. A query without a resource takes one call more, and one for each resource of the entity.
 //   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot. A call

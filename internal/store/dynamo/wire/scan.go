@@ -8,9 +8,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Scanner reads the reply of DynamoDB as DynamoDB usually writes it: without escapes in strings, without nulls, without
-// members that it does not know. Its methods return false for everything else, valid or not, which is then for the
-// SDK's deserializer to judge. What the Scanner takes, that deserializer takes for the same.
+// A Scanner reads the reply of DynamoDB as DynamoDB usually writes it: without escapes in strings, without nulls,
+// without members that it does not know. Its methods return false for everything else, valid or not, which is then for
+// the SDK's deserializer to judge. Every text that the Scanner takes has the same meaning to that deserializer.
 type Scanner struct {
 	text  string
 	at    int
