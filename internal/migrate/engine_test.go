@@ -110,7 +110,7 @@ func fillOld(t *testing.T, client *dynamodb.Client, table string, items int) {
 }
 
 // migrated returns how many items to migrate: ZLIMIT_MIGRATE_ITEMS, or few.
-func migrated(t *testing.T) int {
+func migrated() int {
 	if n, err := strconv.Atoi(os.Getenv("ZLIMIT_MIGRATE_ITEMS")); err == nil {
 		return n
 	}
@@ -133,7 +133,7 @@ type tables struct {
 func newTables(t *testing.T) *tables {
 	engine := enginetest.Fresh(t)
 	client, streams := engine.Client(), engine.Streams()
-	w := &tables{t: t, client: client, items: migrated(t), old: engine.Table(t), table: engine.Table(t)}
+	w := &tables{t: t, client: client, items: migrated(), old: engine.Table(t), table: engine.Table(t)}
 	if _, err := client.CreateTable(t.Context(), createOld(w.old)); err != nil {
 		t.Fatal(err)
 	}

@@ -30,8 +30,8 @@ the items. The old table is never written.
   finish   opens the new table, once it is exactly as the old one
   abort    deletes what was copied
 
-The new table is the one of --store. Limiters cannot open it before finish. Each
-command may be interrupted and run again, and goes on where it was.`,
+The new table is the one of --store. Limiters cannot open it before finish.
+Each command may be interrupted and run again, and goes on where it was.`,
 		Example: `  zlimit migrate plan --from 'dynamodb:old?region=eu-central-1'
   zlimit migrate run --from dynamodb:old --store dynamodb:limits`,
 		Args: noSuchCommand,
@@ -62,14 +62,14 @@ type migration struct {
 // sourceFlags are what says what is migrated, and by which rules.
 func (o *migration) sourceFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.from, "from", "", "`DSN` of the old table, such as dynamodb:old")
-	flags.StringSliceVar(&o.windows, "windows", migrate.Windows, "`list` of the usage windows that the old aggregator counts, in its order")
-	flags.BoolVar(&o.cascade, "cascade", false, "charge parents for entities of releases up to 0.5, where each call said so")
-	flags.Int64Var(&o.sample, "sample", 2000, "`number` of items that the plan is made from")
+	flags.StringVar(&o.from, "from", "", "`DSN` of the old table")
+	flags.StringSliceVar(&o.windows, "windows", migrate.Windows, "usage windows it has, a `list`")
+	flags.BoolVar(&o.cascade, "cascade", false, "charge parents, where the release keeps no such flag")
+	flags.Int64Var(&o.sample, "sample", 2000, "`number` of items that the plan reads")
 }
 
 func (o *migration) rateFlag(cmd *cobra.Command) {
-	cmd.Flags().Float64Var(&o.rate, "rate", 0, "capacity `units` a second at most, read and written; 0 for no bound")
+	cmd.Flags().Float64Var(&o.rate, "rate", 0, "capacity `units` a second at most; 0 for no bound")
 }
 
 func (o *migration) check() error {
@@ -148,9 +148,13 @@ func (a *app) migratePlanCommand() *cobra.Command {
 		Use:   "plan --from DSN",
 		Short: "Show what a migration would copy, and what it costs",
 		Long: `Plan reads a sample of the old table, and tells its layout, how many items of
-each form there are, what has no place in the new table, and the capacity units
-that the migration takes. It writes nothing. DynamoDB counts the items of a table
-every few hours; a plan of more items than --sample is as old as that.`,
+each form there are, what has no place in the new table, and the capacity
+units that the migration takes. It writes nothing. DynamoDB counts the items
+of a table every few hours; a plan of more items than --sample is as old as
+that.
+
+--windows names what the old aggregator counts, in its order; --cascade is for
+releases up to 0.5, where each call said whether a parent is charged.`,
 		Example: `  zlimit migrate plan --from dynamodb:old
   zlimit migrate plan --from dynamodb:old --sample 1000000 -o json`,
 		Args: takes(),
@@ -271,11 +275,11 @@ func (a *app) migrateRunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run --from DSN [--yes]",
 		Short: "Copy a table, and apply what changes meanwhile",
-		Long: `Run shows the plan, asks, and copies the old table to the one of --store, which
-it creates unless it exists without items. Then it applies what programs have
-changed in the old table since the start, and ends; --follow goes on until it is
-interrupted. Run it again within a day, since the change stream of the old table
-forgets after that: the copy then begins anew.
+		Long: `Run shows the plan, asks, and copies the old table to the one of --store,
+which it creates unless it exists without items. Then it applies what programs
+have changed in the old table since the start, and ends; --follow goes on
+until it is interrupted. Run it again within a day, since the change stream of
+the old table forgets after that: the copy then begins anew.
 
 An interrupted run goes on where it was. Only one run works at a time; another
 one takes over when it was silent for two minutes.`,
@@ -286,7 +290,7 @@ one takes over when it was silent for two minutes.`,
 	}
 	o.sourceFlags(cmd)
 	o.rateFlag(cmd)
-	cmd.Flags().BoolVar(&o.offline, "offline", false, "the old table is not written meanwhile, and needs no change stream")
+	cmd.Flags().BoolVar(&o.offline, "offline", false, "the old table is not written meanwhile")
 	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on with changes until the run is interrupted")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 	return cmd

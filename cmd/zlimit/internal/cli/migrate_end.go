@@ -16,8 +16,8 @@ func (a *app) migrateStatusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show how far a migration has come",
-		Long: `Status reads the record of the migration to the table of --store, and how far its
-parts have come. It costs a few read units.`,
+		Long: `Status reads the record of the migration to the table of --store, and how far
+its parts have come. It costs a few read units.`,
 		Example: `  zlimit migrate status --store dynamodb:limits`,
 		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -95,11 +95,11 @@ func (a *app) migrateVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare the two tables of a migration",
-		Long: `Verify reads both tables, and compares every item of the new one with what follows
-from the old one, attribute by attribute. Where they differ it looks again, four
-times in all, since a change may be on its way: run it after zlimit migrate run.
-It takes the read units that the plan tells, and writes no item. Exit code 4 says
-that they differ.`,
+		Long: `Verify applies what changed in the old table, reads both tables, and compares
+every item of the new one with what follows from the old one, attribute by
+attribute. Where they differ it looks again, up to four times, since a change
+may be on its way. It takes the read units that the plan tells. Exit code 4
+says that they differ.`,
 		Example: `  zlimit migrate verify --store dynamodb:limits`,
 		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -156,11 +156,12 @@ func (a *app) migrateFinishCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "finish [--yes]",
 		Short: "Open the new table to programs",
-		Long: `Finish asks, waits until the old table was not written for the time of --quiet,
-applies what is left, compares the two tables, and opens the new one to programs,
-in one transaction. When they differ, or the old table is still written after six
-times that time, the new one stays closed. Stop what writes the old table before: what is written
-there afterwards is not carried over. The old table stays as it is.`,
+		Long: `Finish asks, waits until the old table was not written for the time of
+--quiet, applies what is left, compares the two tables, and opens the new one
+to programs, in one transaction. When they differ, or the old table is still
+written after six times that time, the new one stays closed. Stop what writes
+the old table before: what is written there afterwards is not carried over.
+The old table stays as it is.`,
 		Example: `  zlimit migrate finish --store dynamodb:limits`,
 		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -184,7 +185,7 @@ there afterwards is not carried over. The old table stays as it is.`,
 		},
 	}
 	o.rateFlag(cmd)
-	cmd.Flags().DurationVar(&o.quiet, "quiet", 10*time.Second, "`time` for which the old table must not have been written")
+	cmd.Flags().DurationVar(&o.quiet, "quiet", 10*time.Second, "`time` for which the old table must be quiet")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
 	return cmd
 }
@@ -194,9 +195,9 @@ func (a *app) migrateAbortCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "abort [--yes]",
 		Short: "Give a migration up, and delete what was copied",
-		Long: `Abort asks, and deletes every item that the migration has written to the table of
---store, and at last its record. The table stays, with its namespaces. The old
-table is left as it is. A finished migration cannot be aborted.`,
+		Long: `Abort asks, and deletes every item that the migration has written to the table
+of --store, and at last its record. The table stays, with its namespaces. The
+old table is left as it is. A finished migration cannot be aborted.`,
 		Example: `  zlimit migrate abort --store dynamodb:limits`,
 		Args:    takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
