@@ -28,6 +28,8 @@ func ExampleKey() {
 		zlimit.NamespaceKey("staging"),
 		zlimit.NamespaceIDKey(ns),
 		zlimit.StreamLeaseKey("shardId-00000001"),
+		zlimit.MigrationKey(),
+		zlimit.MigrationPartKey("scan/3"),
 	} {
 		fmt.Printf("%-32s %s\n", key.PK, key.SK)
 	}
@@ -48,4 +50,6 @@ func ExampleKey() {
 	// _/SYSTEM#                        #NAMESPACE#staging
 	// _/SYSTEM#                        #NSID#Zm9vYmFyYmF
 	// _/SYSTEM#                        #STREAM#shardId-00000001
+	// _/SYSTEM#                        #MIGRATION
+	// _/SYSTEM#                        #MIGRATION#scan/3
 }

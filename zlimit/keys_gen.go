@@ -151,3 +151,20 @@ func NamespaceIDKey(id string) Key {
 func StreamLeaseKey(partition string) Key {
 	return Key{PK: "_/SYSTEM#", SK: "#STREAM#" + partition}
 }
+
+// MigrationKey returns the key of a migration item: a migration of a table of zae-limiter to this one, and who works on
+// it.
+//
+//	PK = _/SYSTEM#
+//	SK = #MIGRATION
+func MigrationKey() Key {
+	return Key{PK: "_/SYSTEM#", SK: "#MIGRATION"}
+}
+
+// MigrationPartKey returns the key of a migration part item: how far a part of a migration has come.
+//
+//	PK = _/SYSTEM#
+//	SK = #MIGRATION#{part}
+func MigrationPartKey(part string) Key {
+	return Key{PK: "_/SYSTEM#", SK: "#MIGRATION#" + part}
+}

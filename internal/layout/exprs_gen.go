@@ -653,6 +653,32 @@ func ReplaceStreamLease(beats int64) (expr.Bound, error) {
 	return replaceStreamLeaseOperation.Call(expr.N(beats)).Bind()
 }
 
+var replaceMigrationOperation = expr.Operation{
+	Name:  "replace_migration",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("beats"), 0)},
+}
+
+// ReplaceMigration puts the record of a migration, or of a part of one, in place of the one that was read. Every such
+// write counts the beats on.
+//   - beats: writes of the item at the time of reading
+func ReplaceMigration(beats int64) (expr.Bound, error) {
+	return replaceMigrationOperation.Call(expr.N(beats)).Bind()
+}
+
+var holdMigrationOperation = expr.Operation{
+	Name:  "hold_migration",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
+}
+
+// HoldMigration asks that a run works on the migration. It stands beside every write that replaces or deletes an item
+// of the target.
+//   - owner: the run
+func HoldMigration(owner string) (expr.Bound, error) {
+	return holdMigrationOperation.Call(expr.S(owner)).Bind()
+}
+
 var releaseNameOperation = expr.Operation{
 	Name:  "release_name",
 	Slots: 1,

@@ -1223,6 +1223,179 @@ func DecodeStreamLease(item expr.Item) (StreamLease, error) {
 	return it, d.err
 }
 
+// Migration is a migration item. A migration of a table of zae-limiter to this one, and who works on it.
+type Migration struct {
+	Key MigrationKey
+
+	Source      string // source: the table that is migrated, as zlimit names stores
+	NamespaceID string // ns: id of the namespace that items without one go to
+	Cascade     bool   // cascade: whether entities of releases without the flag cascade
+	// windows: windows of usage that the source counted, in the order of counting, with commas between
+	Windows   string
+	Phase     string // phase: copying, following, finished or aborting
+	Segments  int64  // segments: parts of the scan
+	Offline   bool   // offline: whether the source is not written meanwhile, so that its change stream is not read
+	StartedAt string // started_at: time of the start, 2006-01-02T15:04:05Z
+	Owner     string // owner: the run that works on it; absent when none does
+	Beats     int64  // beats: writes of this item
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item but for its primary key.
+func (it *Migration) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 12+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "source", Value: expr.S(it.Source)},
+		expr.Attribute{Name: "ns", Value: expr.S(it.NamespaceID)},
+		expr.Attribute{Name: "cascade", Value: expr.Bool(it.Cascade)},
+		expr.Attribute{Name: "windows", Value: expr.S(it.Windows)},
+		expr.Attribute{Name: "phase", Value: expr.S(it.Phase)},
+		expr.Attribute{Name: "segments", Value: expr.N(it.Segments)},
+		expr.Attribute{Name: "offline", Value: expr.Bool(it.Offline)},
+		expr.Attribute{Name: "started_at", Value: expr.S(it.StartedAt)},
+		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	if it.Owner != "" {
+		item = append(item, expr.Attribute{Name: "owner", Value: expr.S(it.Owner)})
+	}
+	return append(item, it.unknown...)
+}
+
+// DecodeMigration returns a migration item, key included. Its errors name the attribute or the member that is wrong.
+func DecodeMigration(item expr.Item) (Migration, error) {
+	var key store.Key
+	var it Migration
+	d := decoder{record: "migration"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "source":
+			it.Source = d.text(a)
+			d.found++
+		case "ns":
+			it.NamespaceID = d.text(a)
+		case "cascade":
+			it.Cascade = d.flag(a)
+		case "windows":
+			it.Windows = d.text(a)
+			d.found++
+		case "phase":
+			it.Phase = d.text(a)
+			d.found++
+		case "segments":
+			it.Segments = d.number(a)
+			d.found++
+		case "offline":
+			it.Offline = d.flag(a)
+		case "started_at":
+			it.StartedAt = d.text(a)
+			d.found++
+		case "owner":
+			it.Owner = d.text(a)
+		case "beats":
+			it.Beats = d.number(a)
+			d.found++
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 6 {
+		d.needs(item, "source", "windows", "phase", "segments", "started_at", "beats")
+	}
+	var ok bool
+	if it.Key, ok = ParseMigrationKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.err
+}
+
+// MigrationPart is a migration part item. How far a part of a migration has come.
+type MigrationPart struct {
+	Key MigrationPartKey
+
+	AfterPK  string    // after_pk: partition key of the item after which a scan goes on
+	AfterSK  string    // after_sk: sort key of that item
+	Position string    // position: sequence of the last change that was applied
+	Done     bool      // done: whether nothing is left of the part
+	Beats    int64     // beats: writes of this item
+	Counts   expr.Item // counts: numbers by name: what was read, written and lost so far
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item but for its primary key.
+func (it *MigrationPart) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 8+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "done", Value: expr.Bool(it.Done)},
+		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
+		expr.Attribute{Name: "counts", Value: expr.Map(it.Counts)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	if it.AfterPK != "" {
+		item = append(item, expr.Attribute{Name: "after_pk", Value: expr.S(it.AfterPK)})
+	}
+	if it.AfterSK != "" {
+		item = append(item, expr.Attribute{Name: "after_sk", Value: expr.S(it.AfterSK)})
+	}
+	if it.Position != "" {
+		item = append(item, expr.Attribute{Name: "position", Value: expr.S(it.Position)})
+	}
+	return append(item, it.unknown...)
+}
+
+// DecodeMigrationPart returns a migration part item, key included. Its errors name the attribute or the member that is
+// wrong.
+func DecodeMigrationPart(item expr.Item) (MigrationPart, error) {
+	var key store.Key
+	var it MigrationPart
+	d := decoder{record: "migration part"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "after_pk":
+			it.AfterPK = d.text(a)
+		case "after_sk":
+			it.AfterSK = d.text(a)
+		case "position":
+			it.Position = d.text(a)
+		case "done":
+			it.Done = d.flag(a)
+		case "beats":
+			it.Beats = d.number(a)
+			d.found++
+		case "counts":
+			it.Counts = d.fields(a)
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 1 {
+		d.needs(item, "beats")
+	}
+	var ok bool
+	if it.Key, ok = ParseMigrationPartKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.err
+}
+
 // appendBucketLimit appends the attributes of a limit to an item.
 func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	prefix := "b_" + m.Name + "_"

@@ -566,6 +566,60 @@ func ParseStreamLeaseKey(key store.Key) (StreamLeaseKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
+// MigrationKey addresses a migration item: a migration of a table of zae-limiter to this one, and who works on it.
+//
+//	PK = _/SYSTEM#
+//	SK = #MIGRATION
+type MigrationKey struct{}
+
+// Key returns the primary key.
+func (MigrationKey) Key() store.Key {
+	return store.Key{PK: "_/SYSTEM#", SK: "#MIGRATION"}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = _
+//	GSI4SK = _/SYSTEM#
+func (MigrationKey) GSI4() (pk, sk string) {
+	return "_", "_/SYSTEM#"
+}
+
+// ParseMigrationKey returns the fields of a key; false when it is not that of a migration item.
+func ParseMigrationKey(key store.Key) (MigrationKey, bool) {
+	return MigrationKey{}, key == MigrationKey{}.Key()
+}
+
+// MigrationPartKey addresses a migration part item: how far a part of a migration has come.
+//
+//	PK = _/SYSTEM#
+//	SK = #MIGRATION#{part}
+type MigrationPartKey struct {
+	Part string // part of the work of a migration: of a scan, or of a change stream
+}
+
+// Key returns the primary key.
+func (k MigrationPartKey) Key() store.Key {
+	return store.Key{PK: "_/SYSTEM#", SK: "#MIGRATION#" + k.Part}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = _
+//	GSI4SK = _/SYSTEM#
+func (k MigrationPartKey) GSI4() (pk, sk string) {
+	return "_", "_/SYSTEM#"
+}
+
+// ParseMigrationPartKey returns the fields of a key; false when it is not that of a migration part item.
+func ParseMigrationPartKey(key store.Key) (MigrationPartKey, bool) {
+	sk := readKey(key.SK, "#MIGRATION#")
+	k := MigrationPartKey{
+		Part: sk.text(""),
+	}
+	return k, key.PK == "_/SYSTEM#" && sk.done()
+}
+
 // QueryEntityItems asks for everything under the key of an entity but its buckets.
 //
 //	PK = {ns}/ENTITY#{entity}
@@ -731,5 +785,16 @@ func QueryStreamLeases() store.Query {
 	return store.Query{
 		PK:     "_/SYSTEM#",
 		Prefix: "#STREAM#",
+	}
+}
+
+// QueryMigrationParts asks for the parts of a migration.
+//
+//	PK = _/SYSTEM#
+//	SK = #MIGRATION#…
+func QueryMigrationParts() store.Query {
+	return store.Query{
+		PK:     "_/SYSTEM#",
+		Prefix: "#MIGRATION#",
 	}
 }

@@ -30,6 +30,8 @@ var keyKinds = []keyKind{
 	keysOf("namespace", ParseNamespaceKey),
 	keysOf("namespace id", ParseNamespaceIDKey),
 	keysOf("stream lease", ParseStreamLeaseKey),
+	keysOf("migration", ParseMigrationKey),
+	keysOf("migration part", ParseMigrationPartKey),
 }
 
 var itemKinds = []itemKind{
@@ -79,6 +81,12 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("stream lease", DecodeStreamLease, func(it *StreamLease) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("migration", DecodeMigration, func(it *Migration) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("migration part", DecodeMigrationPart, func(it *MigrationPart) store.Key {
 		return it.Key.Key()
 	}),
 }
@@ -254,6 +262,12 @@ var calls = []operationCall{
 	}},
 	{"ReplaceStreamLease", func() (expr.Bound, error) {
 		return ReplaceStreamLease(1)
+	}},
+	{"ReplaceMigration", func() (expr.Bound, error) {
+		return ReplaceMigration(1)
+	}},
+	{"HoldMigration", func() (expr.Bound, error) {
+		return HoldMigration("x")
 	}},
 	{"ReleaseName", func() (expr.Bound, error) {
 		return ReleaseName("x")

@@ -47,7 +47,6 @@ const (
 	lostWindows    = "usage whose figures mix windows of two lengths"
 	lostFraction   = "buckets whose refill stamps are joined: less than a thousandth of a token each"
 	lostAttributes = "items with attributes that zlimit has no place for"
-	lostVersion    = "version records: the target has its own"
 )
 
 // A Result is what follows from items of a source.
@@ -109,9 +108,7 @@ func (rules *Rules) One(item expr.Item) (r Result) {
 		rules.audit(&r, item)
 	case currentBucketRecord, currentRecord:
 		r.add(key, withoutKey(item))
-	case versionRecord:
-		r.lose(lostVersion, key)
-	case registryRecord, ownRecord: // follow from the others, and belong to programs of this module
+	case registryRecord, versionRecord, ownRecord: // the target gets its own
 	default:
 		r.lose(lostUnknown, key)
 	}

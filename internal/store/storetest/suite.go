@@ -37,6 +37,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, lenient ...string) {
 	t.Run("Query", ready(testQuery))
 	t.Run("Index", ready(testIndex))
 	t.Run("Cursor", ready(testCursor))
+	t.Run("Scan", ready(testScan))
 	t.Run("Consistent", ready(testConsistent))
 	t.Run("DeleteKeys", ready(testDeleteKeys))
 	t.Run("Transact", ready(testTransact))

@@ -168,6 +168,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 		a.auditCommand(),
 		a.aggregateCommand(),
 		a.localCommand(),
+		a.migrateCommand(),
 		a.deployCommand(),
 		a.statusCommand(),
 		a.listCommand(),

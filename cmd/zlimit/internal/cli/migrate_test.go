@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+)
+
+// oldValue is an attribute in DynamoDB's JSON.
+type oldValue struct {
+	S    *string
+	N    *string
+	BOOL *bool
+	NULL *bool
+	SS   []string
+	M    map[string]oldValue
+}
+
+func (v oldValue) attribute() types.AttributeValue {
+	switch {
+	case v.S != nil:
+		return &types.AttributeValueMemberS{Value: *v.S}
+	case v.N != nil:
+		return &types.AttributeValueMemberN{Value: *v.N}
+	case v.BOOL != nil:
+		return &types.AttributeValueMemberBOOL{Value: *v.BOOL}
+	case v.NULL != nil:
+		return &types.AttributeValueMemberNULL{Value: true}
+	case v.SS != nil:
+		return &types.AttributeValueMemberSS{Value: v.SS}
+	default:
+		m := map[string]types.AttributeValue{}
+		for name, inner := range v.M {
+			m[name] = inner.attribute()
+		}
+		return &types.AttributeValueMemberM{Value: m}
+	}
+}
+
+// createOldTable creates a table with the items of a release of zae-limiter.
+func createOldTable(ts *testscript.TestScript, client *dynamodb.Client, table, release string, stream bool) {
+	keys := []types.KeySchemaElement{
+		{AttributeName: aws.String("PK"), KeyType: types.KeyTypeHash}, {AttributeName: aws.String("SK"), KeyType: types.KeyTypeRange},
+	}
+	in := &dynamodb.CreateTableInput{
+		TableName: &table, BillingMode: types.BillingModePayPerRequest, KeySchema: keys,
+		AttributeDefinitions: []types.AttributeDefinition{
+			{AttributeName: aws.String("PK"), AttributeType: types.ScalarAttributeTypeS}, {AttributeName: aws.String("SK"), AttributeType: types.ScalarAttributeTypeS},
+		},
+	}
+	if stream {
+		in.StreamSpecification = &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: types.StreamViewTypeNewAndOldImages}
+	}
+	ctx := ts.Value(scriptContext{}).(*testing.T).Context()
+	_, err := client.CreateTable(ctx, in)
+	ts.Check(err)
+	text, err := os.ReadFile(filepath.Join(ts.Getenv("FIXTURES"), release+".json"))
+	ts.Check(err)
+	var items []map[string]oldValue
+	ts.Check(json.Unmarshal(text, &items))
+	for _, item := range items {
+		_, err := client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &table, Item: oldValue{M: item}.attribute().(*types.AttributeValueMemberM).Value})
+		ts.Check(err)
+	}
+}
+
+type scriptContext struct{}
+
+// TestMigrateScripts runs migrations on an engine. `old RELEASE` sets $OLD to a table of a release of zae-limiter, and
+// `$NEW` to one that does not exist; `old RELEASE still` has no change stream.
+func TestMigrateScripts(t *testing.T) {
+	engine := enginetest.Start(t)
+	client := engine.Client()
+	fixtures, err := filepath.Abs("../../../../internal/migrate/testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := scripts("testdata/migrate", "")
+	setup := p.Setup
+	p.Setup = func(env *testscript.Env) error {
+		env.Values[scriptContext{}] = t
+		env.Setenv("FIXTURES", fixtures)
+		return setup(env)
+	}
+	p.Cmds["old"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		dsn, table := engineDSN(t, engine)
+		createOldTable(ts, client, table, args[0], len(args) == 1)
+		ts.Setenv("OLD", dsn)
+		dsn, _ = engineDSN(t, engine)
+		ts.Setenv("NEW", dsn)
+	}
+	p.Cmds["shown"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		got := strings.NewReplacer(ts.Getenv("OLD"), "OLD", ts.Getenv("NEW"), "NEW").Replace(ts.ReadFile("stdout"))
+		if want := ts.ReadFile(args[0]); got != want {
+			ts.Fatalf("stdout:\n%swant:\n%s", got, want)
+		}
+	}
+	testscript.Run(t, p)
+}

@@ -1,0 +1,134 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// Finish opens the target to programs, once the source was not written for a time and the target is exactly what follows
+// from it. It returns [ErrBusy] when the source is written again and again meanwhile, and [ErrDiffers] with the
+// verification when the two differ. The source is left as it is.
+func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
+	switch m.Phase() {
+	case Finished:
+		return nil, ErrFinished
+	case Aborting:
+		return nil, ErrAborting
+	}
+	for range 3 {
+		if err := m.Copy(ctx); err != nil {
+			return nil, err
+		}
+		if err := m.follow(ctx, m.config.Quiet, 6*m.config.Quiet); err != nil {
+			return nil, err
+		}
+		v, err := m.Verify(ctx)
+		if err != nil {
+			return nil, err
+		}
+		before := m.Counts()[CountChanges]
+		if err := m.CatchUp(ctx); err != nil {
+			return nil, err
+		}
+		if m.Counts()[CountChanges] != before {
+			continue // what was verified is out of date
+		}
+		if !v.Exact() {
+			return v, ErrDiffers
+		}
+		return v, m.open(ctx, v)
+	}
+	return nil, ErrBusy
+}
+
+// open writes the registries, and lets programs in, in one transaction.
+func (m *Migration) open(ctx context.Context, v *Verification) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	more := []store.Write{m.version(m.config.ClientMinVersion)}
+	if m.rules.NS != "" && !v.kept {
+		if len(v.resources) > 0 {
+			it := layout.ResourceRegistry{
+				Key: layout.ResourceRegistryKey{NS: m.rules.NS}, Resources: slices.Sorted(maps.Keys(v.resources)),
+			}
+			more = append(more, store.Write{Kind: store.Put, Key: it.Key.Key(), Item: it.Encode()})
+		}
+		if len(v.entities) > 0 {
+			it := layout.EntityConfigRegistry{Key: layout.EntityConfigRegistryKey{NS: m.rules.NS}}
+			for _, resource := range slices.Sorted(maps.Keys(v.entities)) {
+				it.Resources = append(it.Resources, layout.ResourceCount{Name: resource, Entities: v.entities[resource]})
+			}
+			more = append(more, store.Write{Kind: store.Put, Key: it.Key.Key(), Item: it.Encode()})
+		}
+	}
+	return m.writeLocked(ctx, func(next *layout.Migration) { next.Phase, next.Owner = Finished, "" }, more...)
+}
+
+// Abort deletes what the migration has written, and the record of the migration last. It returns the number of items. The
+// source is left as it is, and so is the version of the target, which is open again.
+func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
+	if m.Phase() == Finished {
+		return 0, ErrFinished
+	}
+	if err := m.write(ctx, func(next *layout.Migration) { next.Phase = Aborting }); err != nil {
+		return 0, err
+	}
+	record, version := layout.MigrationKey{}.Key(), layout.VersionKey{}.Key()
+	err = m.scanTarget(ctx, func(items []expr.Item) error {
+		var keys []store.Key
+		for _, item := range items {
+			if key := store.KeyOf(item); key != record && key != version && !m.isOwnRegistry(key) {
+				keys = append(keys, key)
+			}
+		}
+		for chunk := range slices.Chunk(keys, store.MaxDelete) {
+			if err := m.beat(ctx); err != nil {
+				return err
+			}
+			err := m.call(ctx, m.target, Counts{}, func(ctx context.Context) error { return m.config.Target.Delete(ctx, chunk) })
+			if err != nil {
+				return err
+			}
+			deleted += int64(len(chunk))
+		}
+		return nil
+	})
+	if err != nil {
+		return deleted, err
+	}
+	check, err := m.fence()
+	if err != nil {
+		return deleted, err
+	}
+	applied := false
+	err = m.target.Patiently(ctx, func(ctx context.Context) error {
+		results, err := m.config.Target.Transact(ctx, []store.Write{
+			{Kind: store.Delete, Key: check.Key, Expr: check.Expr}, m.version(m.config.ClientMinVersion),
+		})
+		applied = err == nil && table.Applied(results)
+		return err
+	})
+	if err != nil || applied {
+		return deleted, err
+	}
+	if found, err := m.load(ctx); err != nil || found != nil { // it is gone when the reply of the first try was lost
+		return deleted, errors.Join(err, ErrTaken)
+	}
+	return deleted, nil
+}
+
+// isOwnRegistry reports whether a key is that of the namespace that was registered in the target for the migration.
+func (m *Migration) isOwnRegistry(key store.Key) bool {
+	if m.rules.NS == "" || key.PK != ownPartition {
+		return false
+	}
+	return strings.HasPrefix(key.SK, layout.QueryNamespaces().Prefix) || strings.HasPrefix(key.SK, layout.QueryNamespaceIDs().Prefix)
+}

@@ -1,0 +1,531 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// run copies, follows and finishes, as far as the process gets.
+func (w *world) run(p *process) error {
+	ctx := w.t.Context()
+	m, err := Start(ctx, w.config(p))
+	if err != nil {
+		return err
+	}
+	if err := m.Copy(ctx); err != nil {
+		return err
+	}
+	if err := m.CatchUp(ctx); err != nil {
+		return err
+	}
+	_, err = m.Finish(ctx)
+	return err
+}
+
+// TestMigrate migrates the table of each release, which nobody writes meanwhile.
+func TestMigrate(t *testing.T) {
+	for _, release := range releases {
+		t.Run(release, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, release)
+				if err := w.run(&process{}); err != nil {
+					t.Fatal(err)
+				}
+				w.check()
+			})
+		})
+	}
+}
+
+// TestKilled kills a run at every one of its calls in turn, before it is carried out and after it, while programs write the
+// source. The next run goes on. In the end the target is exactly what follows from the source.
+func TestKilled(t *testing.T) {
+	for _, release := range releases {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/after=%t", release, after), func(t *testing.T) {
+				killed := 0
+				for at := 1; ; at++ {
+					if testing.Short() && at%5 != 0 {
+						continue
+					}
+					done := false
+					synctest.Test(t, func(t *testing.T) {
+						w := newWorld(t, release)
+						first := &process{killAt: at, after: after, writer: w.write}
+						err := w.run(first)
+						if done = !first.dead; done {
+							if err != nil {
+								t.Fatal(err)
+							}
+							w.check()
+							return
+						}
+						if err == nil {
+							t.Fatalf("a run that was killed at call %d went through", at)
+						}
+						killed++
+						switch err := w.run(&process{writer: w.write}); {
+						case errors.Is(err, ErrFinished): // by the call at which the first one was killed
+						case err != nil:
+							t.Fatalf("killed at call %d; the next run: %v", at, err)
+						}
+						w.check()
+					})
+					if done || t.Failed() {
+						break
+					}
+				}
+				t.Logf("killed at %d calls", killed)
+				if killed < 10 {
+					t.Errorf("killed %d times", killed)
+				}
+			})
+		}
+	}
+}
+
+// TestReplay runs a whole migration again from the start, in all but its last step: nothing is written to items.
+func TestReplay(t *testing.T) {
+	for _, release := range releases {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, release)
+			ctx := t.Context()
+			m, err := Start(ctx, w.config(&process{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(m.Copy(ctx), m.CatchUp(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			before := m.Counts()
+			if err := m.restart(ctx); !errors.Is(err, ErrGap) {
+				t.Fatal(err)
+			}
+			if err := errors.Join(m.Copy(ctx), m.CatchUp(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			after := m.Counts()
+			for _, name := range []string{CountWritten, CountReplaced, CountDeleted} {
+				if after[name] != before[name] {
+					t.Errorf("%s: %s = %d after a replay, %d before", release, name, after[name], before[name])
+				}
+			}
+			if after[CountKept]-before[CountKept] < before[CountWritten] {
+				t.Errorf("%s: a replay found %d items as they should be, of %d", release, after[CountKept]-before[CountKept], before[CountWritten])
+			}
+		})
+	}
+}
+
+// TestRegistries asks for the registries of releases that had none, or others.
+func TestRegistries(t *testing.T) {
+	for release, want := range map[string]struct {
+		resources []string
+		entities  map[string]int64
+	}{
+		"0.4": {nil, map[string]int64{"gpt-4": 1, "_default_": 1}},
+		"0.6": {[]string{"gpt-4"}, map[string]int64{"gpt-4": 1, "_default_": 1}},
+		"0.9": {[]string{"gpt-4"}, map[string]int64{"gpt-4": 1, "_default_": 1}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, release)
+			if err := w.run(&process{}); err != nil {
+				t.Fatal(err)
+			}
+			items, err := w.target.Read(t.Context(), []store.Key{
+				layout.ResourceRegistryKey{NS: "ns"}.Key(), layout.EntityConfigRegistryKey{NS: "ns"}.Key(), layout.VersionKey{}.Key(),
+			}, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var resources []string
+			if items[0] != nil {
+				it, err := layout.DecodeResourceRegistry(items[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				resources = it.Resources
+			}
+			it, err := layout.DecodeEntityConfigRegistry(items[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			entities := map[string]int64{}
+			for _, r := range it.Resources {
+				entities[r.Name] = r.Entities
+			}
+			if diff := cmp.Diff(want.resources, resources); diff != "" {
+				t.Errorf("%s: resources (-want +got):\n%s", release, diff)
+			}
+			if diff := cmp.Diff(want.entities, entities); diff != "" {
+				t.Errorf("%s: entities (-want +got):\n%s", release, diff)
+			}
+			version, err := layout.DecodeVersion(items[2])
+			if err != nil || !version.Admits("0.10.0", "0.10.0") {
+				t.Errorf("%s: version %+v, %v", release, version, err)
+			}
+		})
+	}
+}
+
+// TestGuard asks that no client may use the target while it is being written.
+func TestGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "0.6")
+		m, err := Start(t.Context(), w.config(&process{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		admits := func() bool {
+			items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			it, err := layout.DecodeVersion(items[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return it.Admits("0.10.0", "0.99.0")
+		}
+		if admits() {
+			t.Error("the target is open while it is being written")
+		}
+		if _, err := m.Finish(t.Context()); err != nil || !admits() {
+			t.Errorf("Finish() = %v, the target is open: %t", err, admits())
+		}
+	})
+}
+
+// TestVerify changes the target behind the back of a migration, in every way.
+func TestVerify(t *testing.T) {
+	bucket := layout.BucketKey{NS: "ns", Entity: "key-1", Resource: "gpt-4"}.Key()
+	for _, test := range []struct {
+		name   string
+		change store.Write
+		want   Verification
+	}{
+		{"nothing", store.Write{Kind: store.Delete, Key: store.Key{PK: "none", SK: "none"}}, Verification{}},
+		{"a missing item", store.Write{Kind: store.Delete, Key: bucket}, Verification{Different: 1}},
+		{"another item", store.Write{Kind: store.Put, Key: bucket, Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}, Verification{Different: 1}},
+		{"one more", store.Write{Kind: store.Put, Key: store.Key{PK: "ns/ENTITY#x", SK: "#META"}, Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}, Verification{Extra: 1}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "0.7")
+			ctx := t.Context()
+			m, err := Start(ctx, w.config(&process{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(m.Copy(ctx), m.CatchUp(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.target.Write(ctx, test.change); err != nil {
+				t.Fatal(err)
+			}
+			v, err := m.Finish(ctx)
+			exact := test.want.Exact()
+			if exact != (err == nil) || !exact && !errors.Is(err, ErrDiffers) {
+				t.Fatalf("%s: Finish() = %v", test.name, err)
+			}
+			if v.Different != test.want.Different || v.Extra != test.want.Extra || int(v.Different) != len(v.Differences) {
+				t.Errorf("%s: %d different, %d extra, %q", test.name, v.Different, v.Extra, v.Differences)
+			}
+		})
+	}
+}
+
+// TestTakeOver has a second run take over from a silent one, which then writes nothing.
+func TestTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "0.6")
+		ctx := t.Context()
+		first, err := Start(ctx, w.config(&process{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		second, err := Start(ctx, w.config(&process{}))
+		if err != nil || time.Since(began) < time.Minute {
+			t.Fatalf("Start() = %v after %v, want none before a term", err, time.Since(began))
+		}
+		if err := second.Copy(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := first.Copy(ctx); !errors.Is(err, ErrTaken) {
+			t.Errorf("Copy() of the first run = %v, want ErrTaken", err)
+		}
+		if err := first.savePart(ctx, first.part(segmentPart(0)), Counts{}); !errors.Is(err, ErrTaken) {
+			t.Errorf("savePart() of the first run = %v, want ErrTaken", err)
+		}
+		time.Sleep(time.Minute)
+		if err := first.beat(ctx); !errors.Is(err, ErrTaken) {
+			t.Errorf("beat() of the first run = %v, want ErrTaken", err)
+		}
+		if err := errors.Join(first.Release(ctx), second.Release(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		began = time.Now()
+		if _, err := Start(ctx, w.config(&process{})); err != nil || time.Since(began) > 0 {
+			t.Errorf("Start() = %v after %v, want at once after a release", err, time.Since(began))
+		}
+	})
+}
+
+// TestFence asks that a run that was taken over replaces and deletes nothing.
+func TestFence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "0.6")
+		ctx := t.Context()
+		first, err := Start(ctx, w.config(&process{}))
+		if err == nil {
+			err = first.Copy(ctx)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Start(ctx, w.config(&process{})); err != nil {
+			t.Fatal(err)
+		}
+		before := len(contents(t, w.target))
+		gone := work{affected: map[store.Key]bool{layout.BucketKey{NS: "ns", Entity: "key-1", Resource: "gpt-4"}.Key(): true}}
+		if err := first.bring(ctx, gone, Counts{}); !errors.Is(err, ErrTaken) {
+			t.Errorf("bring() of the first run = %v, want ErrTaken", err)
+		}
+		if after := len(contents(t, w.target)); after != before {
+			t.Errorf("%d items, want %d: a run that was taken over deleted one", after, before)
+		}
+	})
+}
+
+// TestAbort deletes what was written, at whatever call it is killed.
+func TestAbort(t *testing.T) {
+	for at := 1; ; at++ {
+		done := false
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, "0.9")
+			source := contents(t, w.source)
+			m, err := Start(t.Context(), w.config(&process{}))
+			if err == nil {
+				err = m.Copy(t.Context())
+			}
+			if err == nil {
+				err = m.Release(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			abort := func(p *process) error {
+				m, err := Resume(t.Context(), w.config(p))
+				if err == nil {
+					_, err = m.Abort(t.Context())
+				}
+				return err
+			}
+			p := &process{killAt: at, after: at%2 == 0}
+			err = abort(p)
+			if done = !p.dead; !done {
+				if _, started := Start(t.Context(), w.config(&process{})); !errors.Is(started, ErrAborting) && len(contents(t, w.target)) < 3 {
+					t.Logf("killed at call %d: Start() = %v", at, started)
+				}
+				err = abort(&process{})
+				if errors.Is(err, ErrNone) {
+					err = nil
+				}
+			}
+			if err != nil {
+				t.Fatalf("killed at call %d: %v", at, err)
+			}
+			if left := contents(t, w.target); len(left) != 1 || store.KeyOf(left[0]) != (layout.VersionKey{}).Key() {
+				t.Errorf("killed at call %d: %v is left", at, left)
+			}
+			if diff := cmp.Diff(len(source), len(contents(t, w.source))); diff != "" {
+				t.Errorf("the source has changed: %s", diff)
+			}
+		})
+		if done || t.Failed() {
+			return
+		}
+	}
+}
+
+// TestRefusals asks what is no place for a migration.
+func TestRefusals(t *testing.T) {
+	w := newWorld(t, "0.6")
+	fill(t, w.target, []expr.Item{{{Name: "PK", Value: expr.S("x/ENTITY#y")}, {Name: "SK", Value: expr.S("#META")}}})
+	if _, err := Start(t.Context(), w.config(&process{})); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("Start() to a table with items = %v", err)
+	}
+	w.target = newStore(t)
+	if _, _, err := Find(t.Context(), w.config(&process{})); !errors.Is(err, ErrNone) {
+		t.Errorf("Find() = %v, want none", err)
+	}
+	if _, err := Resume(t.Context(), w.config(&process{})); !errors.Is(err, ErrNone) {
+		t.Errorf("Resume() = %v, want none", err)
+	}
+	if _, err := Start(t.Context(), w.config(&process{})); err != nil {
+		t.Fatal(err)
+	}
+	c := w.config(&process{})
+	c.SourceName = "dynamodb:other"
+	if _, err := Start(t.Context(), c); err == nil || errors.Is(err, ErrTaken) {
+		t.Errorf("Start() from another source = %v", err)
+	}
+}
+
+// TestFinishWaits asks that a change during the quiet time is applied, and the time begins again.
+func TestFinishWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "0.7")
+		m, err := Start(t.Context(), w.config(&process{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		go func() {
+			time.Sleep(3 * time.Second)
+			w.touch()
+		}()
+		if _, err := m.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took < 13*time.Second || took > 15*time.Second {
+			t.Errorf("Finish() took %v, want 10 s from the last change", took)
+		}
+		w.check()
+	})
+}
+
+// TestFinishVerifiesAgain makes a change while the tables are compared: what was compared is out of date.
+func TestFinishVerifiesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, done := newWorld(t, "0.7"), false
+		p := &process{}
+		m, err := Start(t.Context(), w.config(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.scans = func() {
+			if !done {
+				done = true
+				w.touch()
+			}
+		}
+		if _, err = m.Finish(t.Context()); err != nil || !done {
+			t.Fatalf("Finish() = %v, after a change: %t", err, done)
+		}
+		w.check()
+	})
+}
+
+// TestFinishOfABusySource asks that a source that is still written is told, after a minute.
+func TestFinishOfABusySource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "0.7")
+		m, err := Start(t.Context(), w.config(&process{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(2 * time.Second):
+					w.touch()
+				}
+			}
+		}()
+		began := time.Now()
+		if _, err := m.Finish(t.Context()); !errors.Is(err, ErrBusy) || time.Since(began) > 70*time.Second {
+			t.Errorf("Finish() = %v after %v, want ErrBusy after a minute", err, time.Since(began))
+		}
+		close(stop)
+		if m.Phase() != Following {
+			t.Errorf("phase %s", m.Phase())
+		}
+		if _, err := m.Finish(t.Context()); err != nil {
+			t.Errorf("Finish() afterwards = %v", err)
+		}
+		w.check()
+	})
+}
+
+// TestUnmoved asks that a bucket that a later release had moved, and that went, follows from the old one again.
+func TestUnmoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "0.10.0")
+		moved := layout.BucketKey{NS: "a7x3kq_w-Zs", Entity: "key-1", Resource: "gpt-4"}
+		fill(t, w.source, []expr.Item{moved.Key().Join((&layout.Bucket{Key: moved, RefilledAt: 5}).Encode())})
+		m, err := Start(t.Context(), w.config(&process{}))
+		if err == nil {
+			err = m.Copy(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.remove(moved.Key())
+		if _, err := m.Finish(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.check()
+	})
+}
+
+// TestPace asks that units are spent at the rate that was asked for.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{}
+		c.defaults()
+		p := pace{rate: 100, now: c.Now, sleep: c.Sleep}
+		began := time.Now()
+		for range 50 {
+			if err := p.spend(t.Context(), 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took != 49*100*time.Millisecond {
+			t.Errorf("500 units at 100 a second took %v, want the time of all but the last call", took)
+		}
+		p.rate = 0
+		if err := p.spend(t.Context(), 1e9); err != nil || time.Since(began) != 4900*time.Millisecond {
+			t.Errorf("a run without a rate waits")
+		}
+	})
+}
+
+// TestPlan compares the plan of a whole small table with what a migration then does.
+func TestPlan(t *testing.T) {
+	for _, release := range releases {
+		w := newWorld(t, release)
+		p, err := MakePlan(t.Context(), w.config(&process{}), 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := derive(w.rules(), contents(t, w.source))
+		lost := int64(0)
+		for _, l := range p.Losses {
+			lost += l.Items
+		}
+		if !p.Exact || p.Items != int64(len(contents(t, w.source))) || p.Targets != int64(len(r.Items)) || !p.Stream || p.Foreign() || p.Current() {
+			t.Errorf("%s: plan %+v, want %d items", release, p, len(r.Items))
+		}
+		if lost != int64(len(r.Losses)) {
+			t.Errorf("%s: %d losses %v, want %d %v", release, lost, p.Losses, len(r.Losses), r.Losses)
+		}
+	}
+	empty := &world{t: t, source: newStore(t), target: newStore(t)}
+	p, err := MakePlan(t.Context(), empty.config(&process{}), 1000)
+	if err != nil || !p.Foreign() || p.Items != 0 {
+		t.Errorf("plan of an empty table: %+v, %v", p, err)
+	}
+}

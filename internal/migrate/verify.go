@@ -1,0 +1,210 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Verification says how the target compares with what follows from the source.
+type Verification struct {
+	Source      int64            // items of the source
+	Items       int64            // items that follow from them
+	Extra       int64            // items of the target that follow from none
+	Differences []string         // the first of them
+	Different   int64            // items that are missing, or not as they should be
+	Losses      map[string]int64 // what has no place in the target, by reason
+	Moving      int64            // groups that changed while they were compared, and were compared again
+
+	missing   int64            // those of the different items that are missing
+	resources map[string]bool  // with limits of their own, in the namespace of items without one
+	entities  map[string]int64 // with limits of their own for a resource
+	kept      bool             // the source has a registry, which is an item as others are
+}
+
+// Exact reports whether the target is what follows from the source.
+func (v *Verification) Exact() bool { return v.Different == 0 && v.Extra == 0 }
+
+const (
+	shownDifferences = 20
+	verifyTries      = 5
+)
+
+// Verify compares every item of the target with what follows from the source, attribute by attribute. Where they differ it
+// looks again, up to four times with pauses, since a change may be on its way. Items that have expired do not count. It
+// reads all of both tables, and writes nothing but the record of the run.
+func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
+	v := &Verification{Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}}
+	counts, last := Counts{}, ""
+	for s := (store.Scan{Limit: m.config.Page, Consistent: true}); ; {
+		if err := m.beat(ctx); err != nil {
+			return nil, err
+		}
+		page, err := m.scan(ctx, s, counts)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range page.Items {
+			if err := m.verifyItem(ctx, v, item, &last, counts); err != nil {
+				return nil, err
+			}
+		}
+		if s.Continue = page.Next; page.Next == nil {
+			break
+		}
+	}
+	found := int64(0)
+	err := m.scanTarget(ctx, func(items []expr.Item) error {
+		for _, item := range items {
+			if store.KeyOf(item).PK != ownPartition && !m.expired(item) {
+				found++
+			}
+		}
+		return m.beat(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Missing items are different, and do not make up for extra ones.
+	v.Extra = max(0, found-(v.Items-v.missing))
+	return v, nil
+}
+
+func (m *Migration) expired(item expr.Item) bool {
+	at, ok := item.Get(layout.Table.TTL).Int()
+	return ok && at > 0 && at <= m.config.Now().Unix()
+}
+
+// verifyItem compares what follows from an item, or from its group.
+func (m *Migration) verifyItem(ctx context.Context, v *Verification, item expr.Item, last *string, counts Counts) error {
+	v.Source++
+	key := store.KeyOf(item)
+	_, grouped := group(key)
+	if !grouped && m.inGroup(key, *last) || grouped && key.PK == *last {
+		return nil
+	}
+	if grouped {
+		*last = key.PK
+	}
+	w := work{}
+	w.add(key)
+	if !grouped { // the group of a bucket that stands by itself is another item's
+		w.groups = nil
+	}
+	for try := 1; ; try++ {
+		r, err := m.now(ctx, w, counts)
+		if err != nil {
+			return err
+		}
+		differences, missing, err := m.compare(ctx, r.Items, counts)
+		if err != nil {
+			return err
+		}
+		if len(differences) > 0 && try < verifyTries {
+			if try == 1 {
+				v.Moving++
+			}
+			if err := m.config.Sleep(ctx, m.config.Poll); err != nil {
+				return err
+			}
+			continue
+		}
+		v.take(m, r, differences, missing)
+		return nil
+	}
+}
+
+// now returns what follows from a part of the source now.
+func (m *Migration) now(ctx context.Context, w work, counts Counts) (r Result, err error) {
+	for _, q := range w.groups {
+		if r, err = m.derive(ctx, q, counts); err != nil {
+			return r, err
+		}
+	}
+	items, err := m.read(ctx, m.source, slices.Collect(maps.Keys(w.singles)), counts)
+	if err != nil {
+		return r, err
+	}
+	for _, item := range items {
+		if item != nil {
+			one := m.rules.One(item)
+			r.Items, r.Losses = append(r.Items, one.Items...), append(r.Losses, one.Losses...)
+		}
+	}
+	return r, nil
+}
+
+// compare returns how items of the target differ from those that follow.
+func (m *Migration) compare(ctx context.Context, items []Item, counts Counts) (differences []string, missing int64, err error) {
+	keys := make([]store.Key, len(items))
+	for i := range items {
+		keys[i] = items[i].Key
+	}
+	have, err := m.read(ctx, m.target, keys, counts)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, it := range items {
+		want := it.Key.Join(it.Attributes)
+		switch {
+		case m.expired(want) || have[i].Equal(want):
+		case have[i] == nil:
+			missing++
+			differences = append(differences, fmt.Sprintf("PK %q, SK %q: missing", it.Key.PK, it.Key.SK))
+		default:
+			differences = append(differences, fmt.Sprintf("PK %q, SK %q: %s", it.Key.PK, it.Key.SK, describe(want, have[i])))
+		}
+	}
+	return differences, missing, nil
+}
+
+// describe returns the first attribute in which two items differ.
+func describe(want, have expr.Item) string {
+	for _, item := range []expr.Item{want, have} {
+		for _, a := range item {
+			w, inWant := want.Lookup(a.Name)
+			h, inHave := have.Lookup(a.Name)
+			switch {
+			case !inHave:
+				return fmt.Sprintf("%s is missing, want %v", a.Name, w)
+			case !inWant:
+				return fmt.Sprintf("%s is %v, want none", a.Name, h)
+			case !w.Equal(h):
+				return fmt.Sprintf("%s is %v, want %v", a.Name, h, w)
+			}
+		}
+	}
+	return "it differs"
+}
+
+// take adds what was compared.
+func (v *Verification) take(m *Migration, r Result, differences []string, missing int64) {
+	v.Different += int64(len(differences))
+	v.missing += missing
+	v.Differences = append(v.Differences, differences[:min(len(differences), shownDifferences-len(v.Differences))]...)
+	for _, l := range r.Losses {
+		v.Losses[l.Reason]++
+	}
+	for _, it := range r.Items {
+		if it.Key.PK != ownPartition && !m.expired(it.Key.Join(it.Attributes)) {
+			v.Items++
+		}
+		if k, ok := layout.ParseResourceConfigKey(it.Key); ok && k.NS == m.rules.NS {
+			v.resources[k.Resource] = true
+		}
+		if k, ok := layout.ParseEntityConfigKey(it.Key); ok && k.NS == m.rules.NS {
+			v.entities[k.Resource]++
+		}
+		if k, ok := layout.ParseResourceRegistryKey(it.Key); ok && k.NS == m.rules.NS {
+			v.kept = true
+		}
+		if k, ok := layout.ParseEntityConfigRegistryKey(it.Key); ok && k.NS == m.rules.NS {
+			v.kept = true
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package dynamo
+
+import (
+	"context"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+var _ store.Scanner = (*Store)(nil)
+
+// A scanClient is a client that scans, as a *dynamodb.Client does. A limiter needs none.
+type scanClient interface {
+	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
+}
+
+// Scan makes one Scan call: half a read unit per 4 KB of the page, one where it is consistent. A page ends after 1 MB if
+// the limit does not end it before.
+func (s *Store) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
+	const op = "Scan"
+	if err := s.begin(ctx, op); err != nil {
+		return store.Page{}, err
+	}
+	if err := q.Validate(); err != nil {
+		return store.Page{}, &store.Error{Op: op, Err: err}
+	}
+	client, ok := s.client.(scanClient)
+	if !ok {
+		return store.Page{}, &store.Error{Op: op, Err: store.ErrNoScan}
+	}
+	m := s.meter(ctx)
+	in := &dynamodb.ScanInput{TableName: &s.name, ConsistentRead: &q.Consistent, ReturnConsumedCapacity: m.ask}
+	if q.Segments > 1 {
+		segment, segments := int32(q.Segment), int32(q.Segments)
+		in.Segment, in.TotalSegments = &segment, &segments
+	}
+	if q.Limit > 0 {
+		limit := int32(min(q.Limit, 1<<30))
+		in.Limit = &limit
+	}
+	if q.Continue != nil {
+		in.ExclusiveStartKey = encodeKey(store.KeyOf(expr.Item(q.Continue)))
+	}
+	out, err := client.Scan(ctx, in, reading...)
+	if err != nil {
+		return store.Page{}, failure(ctx, op, err, false, false)
+	}
+	m.read(unitsOfOne(out.ConsumedCapacity))
+	page := store.Page{Items: make([]expr.Item, len(out.Items))}
+	for i := range out.Items {
+		if page.Items[i], err = decodeItem(out.Items[i]); err != nil {
+			return store.Page{}, &store.Error{Op: op, Err: err}
+		}
+	}
+	next, err := decodeItem(out.LastEvaluatedKey)
+	if err != nil {
+		return store.Page{}, &store.Error{Op: op, Err: err}
+	}
+	page.Next = store.Cursor(next)
+	return page, nil
+}
+
+// Estimate makes one DescribeTable call. DynamoDB counts every six hours or so.
+func (s *Store) Estimate(ctx context.Context) (items, bytes int64, err error) {
+	const op = "DescribeTable"
+	if err := s.begin(ctx, op); err != nil {
+		return 0, 0, err
+	}
+	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, reading...)
+	if err != nil {
+		return 0, 0, failure(ctx, op, err, false, false)
+	}
+	return aws.ToInt64(out.Table.ItemCount), aws.ToInt64(out.Table.TableSizeBytes), nil
+}
