@@ -148,6 +148,43 @@ func TestThrottledBucketsWithRoom(t *testing.T) {
 	}
 }
 
+// TestThrottledBucketsWithRoomAgain throttles the calls of a process that saw a bucket exhausted moments before. Where others gave
+// tokens back, or nobody else takes what flows in, the bucket has room: the failure policy decides.
+func TestThrottledBucketsWithRoomAgain(t *testing.T) {
+	for _, shared := range []bool{true, false} {
+		c := newClock()
+		items := newMemory(t)
+		h := &throttledReads{hooked: hook(items)}
+		l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFailurePolicy(zlimit.Allow))
+		setSystem(t, l, zlimit.PerMinute("rpm", 600))
+		drains := l
+		if shared {
+			drains = newLimiter(t, items, zlimit.WithClock(c.now))
+		}
+		lease := acquire(t, drains, ask(zlimit.Amounts{"rpm": 590}))
+		for range 10 {
+			acquire(t, drains, ask(zlimit.Amounts{"rpm": 6}))
+			c.sleep(500 * time.Millisecond)
+		}
+		reject(t, l, ask(zlimit.Amounts{"rpm": 60}))
+		if shared {
+			if err := lease.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.sleep(time.Second)
+		if shared {
+			acquire(t, l, ask(zlimit.Amounts{"rpm": 6}))
+		}
+		h.on.Store(true)
+		h.set(times(1<<30, errThrottled))
+		c.sleep(5 * time.Second)
+		if got, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpm": 6})); err != nil || !got.Degraded() {
+			t.Errorf("Acquire() = %v, want what the policy says; shared %v", err, shared)
+		}
+	}
+}
+
 // TestRejectionsShareALook has many goroutines of a process ask at once for a bucket that others have exhausted: they share
 // the read that proves it.
 func TestRejectionsShareALook(t *testing.T) {

@@ -53,6 +53,7 @@ func TestExhaustedBucketsAdmitNothing(t *testing.T) {
 	if o.Degraded > 0 || o.Admitted+o.Rejected < o.Offered || o.Over > 0 || o.Admitted < 600 {
 		t.Errorf("%+v, %d over", o.Tally, o.Over)
 	}
+	t.Log(o.Used)
 	if o.Used.ReadUnits > float64(o.Offered)/2 {
 		t.Errorf("%v read units for %d requests: nothing was held", o.Used.ReadUnits, o.Offered)
 	}
