@@ -163,7 +163,7 @@ func TestThrottledBucketsWithRoomAgain(t *testing.T) {
 		}
 		lease := acquire(t, drains, ask(zlimit.Amounts{"rpm": 590}))
 		for range 10 {
-			acquire(t, drains, ask(zlimit.Amounts{"rpm": 6}))
+			acquire(t, drains, ask(zlimit.Amounts{"rpm": 5}))
 			c.sleep(500 * time.Millisecond)
 		}
 		reject(t, l, ask(zlimit.Amounts{"rpm": 60}))

@@ -53,9 +53,11 @@ func TestExhaustedBucketsAdmitNothing(t *testing.T) {
 	if o.Degraded > 0 || o.Admitted+o.Rejected < o.Offered || o.Over > 0 || o.Admitted < 600 {
 		t.Errorf("%+v, %d over", o.Tally, o.Over)
 	}
-	t.Log(o.Used)
-	if o.Used.ReadUnits > float64(o.Offered)/2 {
-		t.Errorf("%v read units for %d requests: nothing was held", o.Used.ReadUnits, o.Offered)
+	if throttled := o.Used.Throttled["TableReadKeyRangeThroughputExceeded"]; throttled > uint64(o.Offered)/2 {
+		t.Errorf("%d throttled reads for %d requests: nothing was held", throttled, o.Offered)
+	}
+	if o.Used.Failed > uint64(o.Offered)/20 {
+		t.Errorf("%d writes failed for %d requests: nobody looked first", o.Used.Failed, o.Offered)
 	}
 	if o.Shards > 2 { // its first 600 tokens are taken at once
 		t.Errorf("%d shards of an exhausted bucket", o.Shards)
