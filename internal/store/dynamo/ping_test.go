@@ -30,7 +30,7 @@ func (p *pinged) GetItem(
 // may read.
 func TestPingsSpread(t *testing.T) {
 	client := &pinged{keys: map[string]int{}}
-	s := dynamo.New(client, "limits", layout.Table)
+	s := dynamo.New(client, "limits", layout.Table, nil)
 	for range 1000 {
 		if err := s.Ping(t.Context()); err != nil {
 			t.Fatal(err)
