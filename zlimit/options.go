@@ -153,7 +153,8 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
 // WithRejectionCache sets how old what this process saw of a bucket may be to reject a request by it, without asking
 // the store. The default is 250 ms. Such a rejection costs nothing, tells a wait that holds, and is at most d behind
-// what other processes gave back. It never admits. 0 decides every rejection on what the store says.
+// what other processes gave back. It never admits. 0 decides every rejection on what the store says. While DynamoDB
+// throttles the key of an exhausted bucket time and again, rejections are told from memory for up to 6 s, whatever d is.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // WithClockSkew sets how far the clock of a process may be from the true time before the limiter goes by the time of
