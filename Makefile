@@ -68,7 +68,7 @@ race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
 	$(WITH_ENGINE) $(MODULES) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
-infra: engine ## check the template of a deployment with cfn-lint, checkov and another evaluator of policies, installed below .cache
+infra: engine ## check the template of a deployment with cfn-lint, checkov, moto and another evaluator of policies, installed below .cache
 	scripts/infra/install.sh $(INFRA)
 	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' -skip Simulate $(TESTFLAGS) ./stack
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
@@ -99,8 +99,8 @@ lint: $(GOLANGCI_LINT) ## check style, layering and formatting
 fuzz: ## run every fuzz target for FUZZTIME (5s)
 	@GO="$(GO)" scripts/fuzz.sh $(FUZZTIME)
 
-mutate: engine ## make each term of each condition true, and see which test notices; MUTANTS chooses
-	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)'
+mutate: engine ## make each term of each condition true, and see which test notices, within BUDGET; MUTANTS chooses
+	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)' -budget '$(BUDGET)'
 
 mean: engine ## run the suites against a DynamoDB that conflicts, throttles and loses replies; MEAN is the seed, and more
 	ZLIMIT_MEAN='$(MEAN)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./zlimit ./aggregator
@@ -108,7 +108,7 @@ mean: engine ## run the suites against a DynamoDB that conflicts, throttles and 
 soak: engine ## run random programs against the witness for long; PROGRAMS says how many
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)
 
-explore: ## run small programs in every order of their calls, for BUDGET (10m); 0 goes through all of them
+explore: ## run small programs in every order of their calls, for BUDGET (10m), and say how far it is; 0 goes through all of them
 	$(GO) test ./internal/explore -run 'Known|Grammars' -v -timeout 0 $(TESTFLAGS) -explore.all -explore.budget $(BUDGET)
 
 scale: ## run fleets against a model of DynamoDB, and draw docs/scale.md; SCALE chooses cases by name

@@ -35,8 +35,8 @@ type shift struct {
 	atLast      int64 // in the last one
 }
 
-// isBusy reports whether the item was written so often that it is to be divided, by the seconds that the batch shows as a
-// whole: streams tell the time of a change in seconds.
+// isBusy reports whether the item was written so often that it is to be divided. It goes by the seconds that the batch
+// shows as a whole, since streams tell the time of a change in seconds.
 func (s *shift) isBusy() bool {
 	over := s.last.Truncate(time.Second).Sub(s.first.Truncate(time.Second)) - time.Second
 	return bucket.IsBusy(float64(s.writes-s.atFirst-s.atLast), over)
@@ -154,7 +154,7 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 	}
 }
 
-// What a shard may need.
+// Work that a shard may need.
 const (
 	nothing = ""
 	refill  = "refill"
@@ -188,7 +188,7 @@ func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, 
 		if states[0] == nil || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarce {
 			return nil, nil
 		}
-		return s.Split(states[0], o, now)
+		return s.Split(states[0], o)
 	})
 }
 
@@ -208,7 +208,7 @@ func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int,
 		case !states[0].Joins(states[1]) || states[0].Writable(now) < scarce || states[1].Writable(now) < scarce:
 			return nil, nil
 		}
-		return low.Merge(high, states[0], states[1], now)
+		return low.Merge(high, states[0], states[1])
 	})
 }
 

@@ -22,9 +22,9 @@ type interceptor struct {
 	request RequestFunc
 }
 
-// PerMessage makes streams acquire for each message that comes in at a server, or goes out of a client, in place of
-// once for each stream. What it acquires is not settled, since the messages of a stream have no lease. A message that
-// is refused fails the stream. Unary calls are not changed.
+// PerMessage makes streams acquire for each message, in place of once for each stream. At a server those are the
+// messages that come in, in a client those that go out. Those requests are not settled, since the messages of a stream
+// have no lease. A message that is refused fails the stream. Unary calls are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.

@@ -67,7 +67,8 @@ func queued(t *testing.T, takes time.Duration, test func(l *zlimit.RateLimiter, 
 	})
 }
 
-// TestACrowdIsNoOutage has more requests at once than the store does within the call timeout.
+// TestACrowdIsNoOutage has more requests at once than the store does within the call timeout. Each has a write of its own: in
+// a few shared writes there would be no line.
 func TestACrowdIsNoOutage(t *testing.T) {
 	const callers = 300
 	queued(t, 10*time.Millisecond, func(l *zlimit.RateLimiter, _ *queue) {
@@ -86,8 +87,9 @@ func TestACrowdIsNoOutage(t *testing.T) {
 	}, zlimit.WithMaxInFlight(50), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
 }
 
-// TestLeavingTheLine has callers with little patience come to a store that does not answer: those whose turn does not come
-// are charged nothing, and sent nothing.
+// TestLeavingTheLine sends callers with little patience to a store that does not answer. Those whose turn does not come
+// are charged nothing, and nothing is sent for them. Each has a write of its own: those that wait to share one do not
+// stand in line.
 func TestLeavingTheLine(t *testing.T) {
 	const callers, turns = 500, 20
 	queued(t, time.Hour, func(l *zlimit.RateLimiter, q *queue) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"time"
@@ -70,8 +71,8 @@ type common struct {
 //
 // A file is created and set up as needed, with the default namespace. A table is created, or another namespace
 // registered, only with [WithSetup]; without it Open returns [ErrTableNotFound] or [ErrNamespaceNotFound]. Open costs
-// one batch read of two items, of one read unit; a namespace that is not found is looked up once more, at two units.
-// Throttles are waited out for up to 13 s, since all processes of a fleet read the same two items. It returns a [*VersionError] for a table that this client may not use.
+// one batch read of two items, of one read unit. A namespace that is not found is looked up once more, at two units. Open
+// waits throttles out for up to 13 s, since all processes of a fleet read the same two items. It returns a [*VersionError] for a table that this client may not use.
 func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
 	parsed, err := parseDSN(dsn)
 	if err != nil {
@@ -110,8 +111,9 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 }
 
 // start returns a limiter that is ready to work. An embedded store is set up, with the default namespace. Another
-// namespace is registered only where the options ask for it, so that a misspelt name registers none. find looks up the
-// namespace.
+// namespace is registered only where the options ask for it, so that a misspelt name registers none.
+//
+// find looks the namespace up.
 func start(
 	ctx context.Context, s store.Store, o options, c *common, embedded bool,
 	find func(*RateLimiter, context.Context, string) (registration, error),
@@ -183,8 +185,8 @@ func start(
 	return l, nil
 }
 
-// configsOf returns how many configs belong to so many buckets: three of the entity's, one of the resource, which other
-// buckets share, and that of the system.
+// configsOf returns how many configs belong to so many buckets. Each bucket has three of the entity's, and one of the
+// resource, which other buckets share. All have that of the system.
 func configsOf(buckets int) int {
 	return 4*min(buckets, math.MaxInt/4-1) + 1
 }
@@ -205,7 +207,7 @@ func (l *RateLimiter) Setup(ctx context.Context) error {
 
 // setUp sets up the store, its version and one namespace.
 func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
-	if err := l.store.Setup(ctx); err != nil {
+	if err := l.setUpStore(ctx); err != nil {
 		return publicError("set up", err)
 	}
 	found, err := l.lookup(ctx, namespace)
@@ -218,8 +220,19 @@ func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 	return publicError("set up", err)
 }
 
-// Ping returns nil when the table exists and the store answers. It costs one read of half a unit, of one of many keys, so
-// that the probes of a large fleet are not throttled.
+// setUpStore creates the table, where it is one of DynamoDB's by the settings of [WithTable].
+func (l *RateLimiter) setUpStore(ctx context.Context) error {
+	type tableStore interface {
+		SetupWith(context.Context, TableSettings, *slog.Logger) error
+	}
+	if s, ok := l.store.(tableStore); ok {
+		return s.SetupWith(ctx, l.options.table, l.options.logger)
+	}
+	return l.store.Setup(ctx)
+}
+
+// Ping returns nil when the table exists and the store answers. It costs one read of half a unit. The read is of one of
+// many keys, so that the probes of a large fleet are not throttled.
 func (l *RateLimiter) Ping(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed
@@ -328,8 +341,8 @@ func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (S
 }
 
 // AvailableWithParents returns the status of every limit of an entity and resource, and of the parents that the entity
-// cascades to, as the store has them: what a request would be checked against. It costs what [RateLimiter.Available] costs for
-// each of them.
+// cascades to. They are as the store has them, which is what a request would be checked against. It costs what
+// [RateLimiter.Available] costs for each of them.
 func (l *RateLimiter) AvailableWithParents(ctx context.Context, entity, resource string) (Statuses, error) {
 	return l.available(ctx, entity, resource, true)
 }
@@ -350,8 +363,9 @@ func (l *RateLimiter) available(ctx context.Context, entity, resource string, fa
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an [*ExceededError].
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
-// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. The limits of a bucket may have
+// changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that the
+// wait holds.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)
 	if err != nil {

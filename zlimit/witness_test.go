@@ -21,10 +21,10 @@ import (
 const farAhead = 5 * time.Second
 
 // A witness stands before a store and compares every physical write of a bucket item with the ideal bucket in exact
-// rationals. The balance changes by what flowed in since the last write, by what the write counts as consumed, and by
-// nothing else (I1, I2, I9). It sees refill stamps go forward only, but for those that no clock should have written
-// (I6). Balances are within the share of the item, and splits and merges neither mint nor lose (I7). It knows items,
-// and nothing of how the limiter decides.
+// rationals. Two things alone change the balance: what flowed in since the last write, and what the write counts as
+// consumed (I1, I2, I9). Refill stamps go forward only, but for those that no clock should have written (I6). Balances
+// are within the share of the item, and splits and merges neither mint nor lose (I7). It knows items, and nothing of
+// how the limiter decides.
 type witness struct {
 	store.Store
 	mu     sync.Mutex
@@ -206,9 +206,9 @@ func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, appli
 	return nil
 }
 
-// judgeTogether compares shards that one transaction updates with their ideal buckets. Refill that a full one could not
-// hold since the latest stamp of all may have moved to another one, and tokens may have moved among them. Where limits
-// change with it, refill comes by the old ones, below the lower of both capacities.
+// judgeTogether compares shards that one transaction updates with their ideal buckets. Tokens may have moved among the
+// shards. So may refill since the latest stamp of all, where a full shard could not hold it. Where limits change with
+// it, refill comes by the old ones, below the lower of both capacities.
 func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layout.BucketKey]*layout.Bucket) error {
 	latest := int64(0)
 	for _, k := range keys {
@@ -342,7 +342,8 @@ func (w *witness) judgeSplit(before, after map[layout.BucketKey]*layout.Bucket, 
 	return nil
 }
 
-// judgeMerge checks that a shard has what it and the one that went had, refilled.
+// judgeMerge checks that a shard has what it and the one that went had, refilled: each below its share up to the later of
+// their stamps, and both together since.
 func (w *witness) judgeMerge(before, after map[layout.BucketKey]*layout.Bucket, k layout.BucketKey) error {
 	gone := k
 	gone.Shard += int(after[k].ShardCount)
@@ -350,13 +351,15 @@ func (w *witness) judgeMerge(before, after map[layout.BucketKey]*layout.Bucket, 
 	if was == nil || after[gone] != nil || 2*next.ShardCount != old.ShardCount || was.ShardCount != old.ShardCount {
 		return fmt.Errorf("shard %d grew without another one", k.Shard)
 	}
+	latest := max(old.RefilledAt, was.RefilledAt)
 	refilled := func(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit) int64 {
-		return min(l.Tokens+bucket.Refill(item.RefilledAt, next.RefilledAt, refillOf(k, item, l), l.RefillPeriod), shareOf(k, item, l))
+		flow := func(from, to int64) int64 { return bucket.Refill(from, to, refillOf(k, item, l), l.RefillPeriod) }
+		return min(l.Tokens+flow(item.RefilledAt, latest), shareOf(k, item, l)) + flow(latest, next.RefilledAt)
 	}
 	for _, l := range next.Limits {
 		w.ideals[k.Key()][l.Name] = rational(l.Tokens)
 		a, b := find(old, l.Name), find(was, l.Name)
-		sum := refilled(k, old, a) + refilled(gone, was, b)
+		sum := min(refilled(k, old, a)+refilled(gone, was, b), shareOf(k, next, &l))
 		if l.Name != bucket.WriteUnits && (l.Tokens != sum || l.Consumed != a.Consumed) {
 			return fmt.Errorf("%s is %d after the merge and counts %d, want %d and %d", l.Name, l.Tokens, l.Consumed, sum, a.Consumed)
 		}

@@ -56,8 +56,9 @@ func (t *throttleCount) hit(now int64) bool {
 	return t.times.Add(1) >= sustained
 }
 
-// splitIfThrottled divides a shard whose key DynamoDB throttles again and again: its write units may not fall short then,
-// since they count the writes that were done. Where the table, an index or the account is throttled, more items would not help.
+// splitIfThrottled divides a shard whose key DynamoDB throttles again and again. The write units of such a shard may
+// not fall short, since they count only the writes that were done. Where the table, an index or the account is
+// throttled, more items would not help.
 func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *image, err error) {
 	if !e.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return
@@ -112,7 +113,7 @@ const maxSplits = 4
 func (e *Engine) split(ctx context.Context, o layout.Owner, s *shard, i *image) error {
 	before := i.Count()
 	for attempt := range maxSplits {
-		writes, err := s.Split(&i.State, o, e.now())
+		writes, err := s.Split(&i.State, o)
 		if err != nil {
 			return err
 		}
@@ -144,7 +145,7 @@ func (e *Engine) merge(ctx context.Context, low, high *shard) error {
 	if !a.exists || !b.exists || !a.Joins(&b.State) || a.Pressed(now) || b.Pressed(now) {
 		return nil
 	}
-	writes, err := low.Merge(high.BucketKey, &a.State, &b.State, now)
+	writes, err := low.Merge(high.BucketKey, &a.State, &b.State)
 	if err != nil {
 		return err
 	}

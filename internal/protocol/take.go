@@ -19,8 +19,8 @@ type Request struct {
 	Own              *Limits         // in place of the stored ones; nil for those
 }
 
-// A level is the bucket of the entity of a request, or of one of its parents, and what is taken of it by which limits. It
-// is never changed: when a part of it turns out to be outdated, all levels are made anew.
+// A level is the bucket of the entity of a request, or of one of its parents. It says what is taken of that bucket, and
+// by which limits. A level is never changed: when a part of one turns out to be outdated, all levels are made anew.
 type level struct {
 	bucket *Bucket
 	limits *Limits
@@ -256,7 +256,7 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 			return false, err
 		}
 	}
-	asked := e.NextEpoch()
+	by := e.begin()
 	results, err := e.table.TryTransact(ctx, writes)
 	if err != nil || results == nil || !table.Applied(results) {
 		return false, err
@@ -265,7 +265,7 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 		first := levels[i].bucket.shard(0)
 		created := plans[i].Item
 		created.Limits = slices.Clone(created.Limits) // they lie in the memory of the plan
-		first.remember(&image{State: created, exists: true, seenAt: now, asked: asked, arrived: e.NextEpoch()}, nil)
+		first.remember(&image{State: created, exists: true, seenAt: now, call: by, arrived: e.NextEpoch()}, nil)
 		takings[i].took(&levels[i], first, levels[i].demand.Amounts)
 	}
 	return true, nil

@@ -49,8 +49,8 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// TestTrafficInFlight has replies come late and out of order: what was sent counts from the moment it was sent, and what was
-// refused does not.
+// TestTrafficInFlight delivers replies late and out of order: what was sent counts from the moment it was sent, and
+// what was refused does not.
 func TestTrafficInFlight(t *testing.T) {
 	var tr traffic
 	tr.sent()
@@ -186,6 +186,33 @@ func TestKeyThrottled(t *testing.T) {
 		err := &store.Error{Op: "UpdateItem", Unavailable: true, Throttled: test.throttled, Throttles: test.limits, Err: errors.New("odd")}
 		if got := isKeyThrottled(err); got != test.want {
 			t.Errorf("%s: isKeyThrottled() = %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestGlimpses has reads show an item as it was moments ago: before a write, and before it was deleted and created again.
+func TestGlimpses(t *testing.T) {
+	now := seen(3, 2000)
+	for _, test := range []struct {
+		name  string
+		next  *image
+		later bool
+	}{
+		{"before a write", seen(2, 2000), false},
+		{"after a write", seen(4, 2000), true},
+		{"after a refill", seen(4, 2500), true},
+		{"in an earlier life", seen(900, 1999), false},
+		{"in a later life", seen(1, 2001), true},
+		{"before it was created", &image{}, false},
+	} {
+		s := newBucket("ns", "e", "r").shard(0)
+		s.remember(now, nil)
+		want := now
+		if test.later {
+			want = test.next
+		}
+		if got := s.glimpse(test.next); got != want || s.image.Load() != want {
+			t.Errorf("%s: glimpse() = %+v, want %+v", test.name, got, want)
 		}
 	}
 }
