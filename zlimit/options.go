@@ -157,8 +157,9 @@ func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketT
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
 // WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without asking
-// the store. The default is 250 ms. Such a rejection costs nothing, tells a wait that holds, and is at most d behind
-// what other processes gave back. A request is never admitted by such a view. With 0 the store decides every rejection.
+// the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took and
+// gave back, and so is the wait that it tells. A request is never admitted by such a view. With 0 the store decides every
+// rejection.
 // While DynamoDB throttles the key of an exhausted bucket time and again, rejections are told by that view for up to 6 s,
 // whatever d is.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }

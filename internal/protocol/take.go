@@ -40,6 +40,9 @@ const maxRestarts = 8
 //   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided;
 //   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
+	if err := ctx.Err(); err != nil {
+		return err // a rejection from memory would not notice
+	}
 	began := e.NextEpoch()
 	outcome := ErrContended
 	for attempt := range maxRestarts {
