@@ -189,7 +189,7 @@ func TestThrottledBucketsWithRoomAgain(t *testing.T) {
 // the read that proves it.
 func TestRejectionsShareALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &slowReads{hooked: hook(newMemory(t))}
+		slow := &slowLooks{hooked: hook(newMemory(t))}
 		l := newLimiter(t, zlimit.StoreOn(slow), zlimit.WithRejectionCache(0), zlimit.WithoutCoalescing())
 		setSystem(t, l, zlimit.PerDay("rpd", 10))
 		acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
@@ -205,10 +205,10 @@ func TestRejectionsShareALook(t *testing.T) {
 	})
 }
 
-// A slowReads answers reads after 5 ms.
-type slowReads struct{ *hooked }
+// A slowLooks answers reads after 5 ms.
+type slowLooks struct{ *hooked }
 
-func (s *slowReads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+func (s *slowLooks) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
 	items, err := s.hooked.Read(ctx, keys, consistent)
 	time.Sleep(5 * time.Millisecond)
 	return items, err
@@ -256,7 +256,7 @@ func TestRejectionsFromMemory(t *testing.T) {
 // reply was under way counts for the next request.
 func TestSlowReadsAreOld(t *testing.T) {
 	c := newClock()
-	slow := &slowReads{hooked: hook(newMemory(t))}
+	slow := &slowLooks{hooked: hook(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(slow), zlimit.WithClock(c.now))
 	other := newLimiter(t, zlimit.StoreOn(slow.hooked), zlimit.WithClock(c.now))
 	setSystem(t, l, zlimit.PerDay("rpd", 10))

@@ -150,7 +150,8 @@ func rejections() Scenario {
 		Name: "rejections", Title: "Rejections of one bucket",
 		Text: "1,000 processes ask one bucket for far more than its limit, under the failure policy `Allow`. What is degraded was " +
 			"admitted uncounted. At 100,000 a second that happens in the first fifth of a second, while the bucket has tokens and its " +
-			"key is throttled. The last bucket is not exhausted: its limit is more than its key bears, and it takes seconds to divide.",
+			"key is throttled. The last limit is more than one key bears. While its bucket divides, it has tokens that cannot be " +
+			"taken; once it is divided, proving that all shards are exhausted takes a read of each, which throttles as well.",
 		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
 	}
 	for _, c := range []struct {
