@@ -33,6 +33,7 @@ type traffic struct {
 	Coalesce   bool          // its goroutines share writes early
 	Each       bool          // or not at all
 	Divides    bool          // buckets, on a store that has no hot keys as well
+	Exact      bool          // every write moves the stamp
 	TTL        time.Duration // for which limits are remembered; 0 for the default
 	Killed     time.Duration // after which the process is killed, and nobody knows what it did; 0 for never
 	Goroutines int
@@ -95,6 +96,9 @@ func (tr *traffic) drive(ctx context.Context, s zlimit.Store) (acts []act, err e
 	}
 	if tr.Each {
 		opts = append(opts, zlimit.WithoutCoalescing())
+	}
+	if tr.Exact {
+		opts = append(opts, zlimit.WithFreshness(0))
 	}
 	if tr.TTL > 0 {
 		opts = append(opts, zlimit.WithConfigTTL(tr.TTL))

@@ -44,7 +44,7 @@ func (u *turmoil) run(ctx context.Context, stop <-chan struct{}) error {
 		}
 		if time.Since(changed) > changeEvery {
 			changed = time.Now()
-			if err := u.change(ctx, u.limit.Capacity+(u.random.Int64N(3)-1)*10_000); err != nil {
+			if err := u.change(ctx, u.limit.Capacity+(u.random.Int64N(3)-1)*100_000); err != nil {
 				return err
 			}
 		}
@@ -122,14 +122,17 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	ctx := t.Context()
 	l := newLimiter(t, zlimit.StoreOn(partitioned{s.Internal()}), zlimit.WithBucketTTL(0), zlimit.WithConfigTTL(turmoilTTL), zlimit.WithCallTimeout(time.Minute))
 	storeHistory(t, l)
-	steady := historyLimits["steady"][0]
+	steady := zlimit.PerSecond("rpm", 200, zlimit.Burst(2_000_000))
+	if err := l.Limits.SetEntity(ctx, "steady", "gpt-4", []zlimit.Limit{steady}); err != nil {
+		t.Fatal(err)
+	}
 	began := time.Now()
 	created := began.UnixMilli()
 	l.SetClock(func() time.Time { return time.UnixMilli(created) })
-	most := zlimit.Request{Entity: "steady", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 77_000}}
+	most := zlimit.Request{Entity: "steady", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1_999_500}}
 	acquire(t, l, most)
 	l.SetClock(time.Now)
-	h := &history{memory: l.RejectionCache(), acts: []act{{Deed: took, Entity: "steady", Amounts: zlimit.Amounts{"rpm": 77_000}, From: created * 1000, To: created * 1000}}}
+	h := &history{memory: l.RejectionCache(), acts: []act{{Deed: took, Entity: "steady", Amounts: zlimit.Amounts{"rpm": 1_999_500}, From: created * 1000, To: created * 1000}}}
 
 	var mu sync.Mutex
 	var group sync.WaitGroup
@@ -143,7 +146,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 				rounds = []int{5, 2}
 			}
 			for j, n := range rounds {
-				tr := &traffic{DSN: dsn, Seed: uint64(i + 100*j), Coalesce: i == 1, Each: i == 2, Goroutines: 8, Asks: 6, Rounds: n, Divides: true, TTL: turmoilTTL}
+				tr := &traffic{DSN: dsn, Seed: uint64(i + 100*j), Coalesce: i == 1, Each: i == 2, Exact: i > 1, Goroutines: 8, Asks: 6, Rounds: n, Divides: true, TTL: turmoilTTL}
 				if j < len(rounds)-1 {
 					tr.Killed = 900*time.Millisecond + time.Duration(i)*150*time.Millisecond
 				}
@@ -171,7 +174,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	if err := <-stopped; err != nil {
 		t.Fatal(err)
 	}
-	most.Consume = zlimit.Amounts{"rpm": 79_999}
+	most.Consume = zlimit.Amounts{"rpm": 1_999_999}
 	reject(t, l, most) // brings the items in line
 	items := storedShards(t, l, "steady")
 	_, consumed, _ := total(items, "rpm")
