@@ -256,7 +256,7 @@ func TestRejectionsFromMemory(t *testing.T) {
 // reply was under way counts for the next request.
 func TestSlowReadsAreOld(t *testing.T) {
 	c := newClock()
-	slow := &slowLooks{hooked: hook(newMemory(t))}
+	slow := &slowReads{hooked: hook(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(slow), zlimit.WithClock(c.now))
 	other := newLimiter(t, zlimit.StoreOn(slow.hooked), zlimit.WithClock(c.now))
 	setSystem(t, l, zlimit.PerDay("rpd", 10))
