@@ -71,7 +71,8 @@ type common struct {
 //
 // A file is created and set up as needed, with the default namespace. A table is created, or another namespace
 // registered, only with [WithSetup]; without it Open returns [ErrTableNotFound] or [ErrNamespaceNotFound]. Open costs
-// one batch read of two items. It returns a [*VersionError] for a table that this client may not use.
+// one batch read of two items, of one read unit. A namespace that is not found is looked up once more, at two units. Open
+// waits throttles out for up to 13 s, since all processes of a fleet read the same two items. It returns a [*VersionError] for a table that this client may not use.
 func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
 	parsed, err := parseDSN(dsn)
 	if err != nil {
@@ -106,12 +107,17 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 	return start(ctx, s.impl, o, &common{
 		gate:    store.NewGate(o.maxInFlight),
 		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: configsOf(o.cacheSize), Executor: inline}),
-	}, s.embedded)
+	}, s.embedded, (*RateLimiter).find)
 }
 
 // start returns a limiter that is ready to work. An embedded store is set up, with the default namespace. Another
 // namespace is registered only where the options ask for it, so that a misspelt name registers none.
-func start(ctx context.Context, s store.Store, o options, c *common, embedded bool) (*RateLimiter, error) {
+//
+// find looks the namespace up.
+func start(
+	ctx context.Context, s store.Store, o options, c *common, embedded bool,
+	find func(*RateLimiter, context.Context, string) (registration, error),
+) (*RateLimiter, error) {
 	if o.callTimeout == 0 {
 		o.callTimeout = defaultCallTimeout(s)
 	}
@@ -150,7 +156,7 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 	if err != nil {
 		return nil, err
 	}
-	found, err := l.lookup(ctx, o.namespace)
+	found, err := find(l, ctx, o.namespace)
 	if err != nil {
 		return nil, publicError("look up the namespace", err)
 	}
@@ -225,7 +231,8 @@ func (l *RateLimiter) setUpStore(ctx context.Context) error {
 	return l.store.Setup(ctx)
 }
 
-// Ping returns nil when the table exists and the store answers. It costs one read.
+// Ping returns nil when the table exists and the store answers. It costs one read of half a unit. The read is of one of
+// many keys, so that the probes of a large fleet are not throttled.
 func (l *RateLimiter) Ping(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed

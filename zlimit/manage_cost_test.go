@@ -35,7 +35,7 @@ func TestCostsOfManagement(t *testing.T) {
 	entity := func(_ zlimit.Entity, err error) error { return err }
 	namespace := func(_ zlimit.Namespace, err error) error { return err }
 
-	measure("New", 1, 2, 0, 0, func() error { return limiter(zlimit.New(ctx, s)) })
+	measure("New", 1, 1, 0, 0, func() error { return limiter(zlimit.New(ctx, s)) })
 	measure("Namespace", 1, 2, 0, 0, func() error { return limiter(l.Namespace(ctx, zlimit.DefaultNamespace)) })
 	measure("Setup again", 3, 2, 0, 0, func() error { return l.Setup(ctx) })
 

@@ -252,7 +252,7 @@ func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return start(ctx, l.store, o, l.common, false)
+	return start(ctx, l.store, o, l.common, false, (*RateLimiter).lookup)
 }
 
 // check returns the error of a call that must not be made.
@@ -284,9 +284,30 @@ type registration struct {
 	namespace *layout.Namespace // nil when it is not registered
 }
 
+// find looks up a namespace for a process that starts. All processes of a fleet read the same two records, and may start at
+// once: an eventual read takes half the units. What it does not show may be there, and is read consistently. A limiter that
+// was itself asked for another namespace may have registered it moments ago, and does not use find.
+func (l *RateLimiter) find(ctx context.Context, name string) (registration, error) {
+	found, err := l.look(ctx, name, false)
+	if err == nil && found.namespace != nil || store.OutcomeOf(err) > store.Refused {
+		return found, err
+	}
+	return l.lookup(ctx, name)
+}
+
 // lookup reads the version record and that of a namespace: one batch read.
-func (l *RateLimiter) lookup(ctx context.Context, name string) (found registration, err error) {
-	items, err := l.store.Read(ctx, []store.Key{layout.VersionKey{}.Key(), layout.NamespaceKey{Name: name}.Key()}, true)
+func (l *RateLimiter) lookup(ctx context.Context, name string) (registration, error) {
+	return l.look(ctx, name, true)
+}
+
+// look is lookup by a consistent or an eventual read. It waits throttles out.
+func (l *RateLimiter) look(ctx context.Context, name string, consistent bool) (found registration, err error) {
+	keys := []store.Key{layout.VersionKey{}.Key(), layout.NamespaceKey{Name: name}.Key()}
+	var items []expr.Item
+	err = l.table.WhileThrottled(ctx, func(ctx context.Context) error {
+		items, err = l.store.Read(ctx, keys, consistent)
+		return err
+	})
 	if err != nil {
 		return found, err
 	}

@@ -75,6 +75,16 @@ func (t *Table) Pause(ctx context.Context, attempt int) error {
 // Patiently makes a call that does no harm when it is made twice. It waits throttles and other outages out for some
 // seconds, and repeats a write that may have happened.
 func (t *Table) Patiently(ctx context.Context, do func(context.Context) error) error {
+	return t.patiently(ctx, passes, do)
+}
+
+// WhileThrottled makes a call that does no harm when it is made twice. It waits throttles out for some seconds, with full
+// jitter, and no other outage.
+func (t *Table) WhileThrottled(ctx context.Context, do func(context.Context) error) error {
+	return t.patiently(ctx, func(err error) bool { return store.OutcomeOf(err) == store.Throttled }, do)
+}
+
+func (t *Table) patiently(ctx context.Context, passes func(error) bool, do func(context.Context) error) error {
 	for attempt := 0; ; attempt++ {
 		err := t.Call(ctx, do)
 		if attempt == t.tries.patience-1 || ctx.Err() != nil || !passes(err) {

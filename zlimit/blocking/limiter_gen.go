@@ -19,8 +19,9 @@ import (
 //
 // A file is created and set up as needed, with the default namespace. A table is created, or another namespace
 // registered, only with [zlimit.WithSetup]; without it Open returns [zlimit.ErrTableNotFound] or
-// [zlimit.ErrNamespaceNotFound]. Open costs one batch read of two items. It returns a [*zlimit.VersionError] for a
-// table that this client may not use.
+// [zlimit.ErrNamespaceNotFound]. Open costs one batch read of two items, of one read unit. A namespace that is not
+// found is looked up once more, at two units. Open waits throttles out for up to 13 s, since all processes of a fleet
+// read the same two items. It returns a [*zlimit.VersionError] for a table that this client may not use.
 func Open(dsn string, opts ...zlimit.Option) (*RateLimiter, error) {
 	ctx, cancel := defaultTimeout.context()
 	defer cancel()
@@ -87,7 +88,8 @@ func (l *RateLimiter) Setup() error {
 	return l.core.Setup(ctx)
 }
 
-// Ping returns nil when the table exists and the store answers. It costs one read.
+// Ping returns nil when the table exists and the store answers. It costs one read of half a unit. The read is of one of
+// many keys, so that the probes of a large fleet are not throttled.
 func (l *RateLimiter) Ping() error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()

@@ -9,6 +9,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -150,8 +152,15 @@ func (s *Store) index(name string) (pk, sk string, err error) {
 }
 
 // Ping reads a key that no item has: one GetItem, half a read unit. Unlike DescribeTable it asks for a permission that
-// the limiter needs anyway, and it is answered by the servers that answer everything else.
+// the limiter needs anyway, and it is answered by the servers that answer everything else. The key is one of many, since
+// the probes of ten thousand processes would be more than DynamoDB serves one key.
 func (s *Store) Ping(ctx context.Context) error {
-	_, err := s.get(ctx, store.Key{PK: "_/PING", SK: "#"}, false)
+	_, err := s.get(ctx, pingKey(rand.IntN(pingKeys)), false)
 	return err
 }
+
+// pingKeys is the number of keys that Ping reads.
+const pingKeys = 64
+
+// pingKey returns a key that Ping reads, by its number.
+func pingKey(n int) store.Key { return store.Key{PK: "_/PING#" + strconv.Itoa(n), SK: "#"} }
