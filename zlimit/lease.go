@@ -189,6 +189,7 @@ func (le *Lease) settle(ctx context.Context, op string) error {
 			return ErrClosed
 		}
 		le.settling, le.settlement = op, settlement
+		le.limiter.leases.settled(le)
 	}
 	if le.settlement.Done() {
 		le.closed = true

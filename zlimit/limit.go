@@ -60,7 +60,7 @@ type Request struct {
 	// Resource is what is consumed, such as a model or an endpoint. It may be empty where Consume says it.
 	Resource string
 	// Consume is how much of each limit is consumed, in tokens; none may be negative. Limits that are not named are not
-	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease. [Amounts] must name a limit.
+	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease. One limit must be named at least.
 	Consume Consumption
 	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; other limits that it
 	// has stay as they are.

@@ -58,6 +58,7 @@ type common struct {
 	epoch      atomic.Int64                    // orders what the limiters learn
 	caller     caller
 	eventIDs   eventIDs
+	leases     leaseWatch // for tests
 }
 
 // Open opens the store that a data source name stands for, and returns a limiter on it that closes it in the end:
