@@ -124,8 +124,8 @@ func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, e
 	if to != "" && from >= to {
 		return query, nil
 	}
-	bound := func(id string) string { return layout.AuditKey{NS: s.l.ns, Entity: entity, EventID: id}.Key().SK }
-	query = layout.QueryAuditEvents(s.l.ns, entity)
+	bound := func(id string) string { return layout.AuditKey{NS: s.l.ns.id(), Entity: entity, EventID: id}.Key().SK }
+	query = layout.QueryAuditEvents(s.l.ns.id(), entity)
 	query.Consistent = true
 	query.Reverse = q.Reverse
 	query.Limit = auditPage
@@ -276,7 +276,7 @@ type author struct {
 func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
 	now := a.l.now()
 	event := layout.Audit{
-		Key:       layout.AuditKey{NS: a.l.ns, Entity: c.entity, EventID: a.l.eventIDs.next(now)},
+		Key:       layout.AuditKey{NS: a.l.ns.id(), Entity: c.entity, EventID: a.l.eventIDs.next(now)},
 		Timestamp: layout.FormatTime(now),
 		Action:    string(c.action),
 		Principal: a.principal,

@@ -67,9 +67,9 @@ func (s *EntityService) checkList(q *EntityQuery) error {
 // list yields the entities of List.
 func (s *EntityService) list(ctx context.Context, q *EntityQuery) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {
-		query := layout.QueryEntities(s.l.ns, q.Prefix)
+		query := layout.QueryEntities(s.l.ns.id(), q.Prefix)
 		if q.After != "" {
-			_, query.After = layout.EntityKey{NS: s.l.ns, Entity: q.After}.GSI4()
+			_, query.After = layout.EntityKey{NS: s.l.ns.id(), Entity: q.After}.GSI4()
 		}
 		query.Limit = mostListPage
 		if q.Limit > 0 {

@@ -7,7 +7,9 @@ import (
 )
 
 // A leaseWatch tells tests of the leases of counted requests, where one asks for it.
-type leaseWatch struct{ watcher atomic.Pointer[door.LeaseWatcher] }
+type leaseWatch struct {
+	watcher atomic.Pointer[door.LeaseWatcher]
+}
 
 func (w *leaseWatch) opened(le *Lease, r *Request) {
 	if watcher := w.watcher.Load(); watcher != nil {

@@ -291,7 +291,7 @@ func (s *ManagedService) check(lease time.Duration) error {
 	return nil
 }
 
-func (s *ManagedService) lockKey() store.Key { return layout.ProvisionerLockKey{NS: s.l.ns}.Key() }
+func (s *ManagedService) lockKey() store.Key { return layout.ProvisionerLockKey{NS: s.l.ns.id()}.Key() }
 
 // writeLock writes a lock that is to expire after a lease. A lock that was written without an answer is found again by
 // its ID.
@@ -300,7 +300,7 @@ func (s *ManagedService) writeLock(
 ) error {
 	lock.ExpiresAt = s.l.now().UTC().Add(lease).Truncate(time.Second)
 	item := layout.ProvisionerLock{
-		Key: layout.ProvisionerLockKey{NS: s.l.ns}, Lock: lock.ID, Holder: lock.Holder,
+		Key: layout.ProvisionerLockKey{NS: s.l.ns.id()}, Lock: lock.ID, Holder: lock.Holder,
 		AcquiredAt: layout.FormatTime(lock.Acquired), ExpiresAt: lock.ExpiresAt.Unix(),
 	}
 	result, err := s.l.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: condition})
@@ -326,7 +326,7 @@ func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
 	if s.l.closed.Load() {
 		return ManagedSet{}, ErrClosed
 	}
-	items, err := s.l.table.Read(ctx, layout.ProvisionerKey{NS: s.l.ns}.Key())
+	items, err := s.l.table.Read(ctx, layout.ProvisionerKey{NS: s.l.ns.id()}.Key())
 	if err != nil {
 		return ManagedSet{}, publicError("read what is managed", err)
 	}
@@ -335,7 +335,7 @@ func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
 }
 
 func (s *ManagedService) set(item expr.Item) (ManagedSet, layout.Provisioner, error) {
-	record := layout.Provisioner{Key: layout.ProvisionerKey{NS: s.l.ns}}
+	record := layout.Provisioner{Key: layout.ProvisionerKey{NS: s.l.ns.id()}}
 	var set ManagedSet
 	if item == nil {
 		return set, record, nil
@@ -379,7 +379,7 @@ func (s *ManagedService) Record(ctx context.Context, lock ManagedLock, set Manag
 		}
 	}
 	return publicError("record what is managed", s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		items, err := s.readLocked(ctx, lock, layout.ProvisionerKey{NS: s.l.ns}.Key())
+		items, err := s.readLocked(ctx, lock, layout.ProvisionerKey{NS: s.l.ns.id()}.Key())
 		if err != nil {
 			return false, err
 		}

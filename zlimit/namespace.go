@@ -286,7 +286,11 @@ type registration struct {
 
 // lookup reads the version record and that of a namespace: one batch read.
 func (l *RateLimiter) lookup(ctx context.Context, name string) (found registration, err error) {
-	items, err := l.store.Read(ctx, []store.Key{layout.VersionKey{}.Key(), layout.NamespaceKey{Name: name}.Key()}, true)
+	var items []expr.Item
+	err = l.table.Call(ctx, func(ctx context.Context) (err error) {
+		items, err = l.store.Read(ctx, []store.Key{layout.VersionKey{}.Key(), layout.NamespaceKey{Name: name}.Key()}, true)
+		return err
+	})
 	if err != nil {
 		return found, err
 	}

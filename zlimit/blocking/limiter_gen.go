@@ -21,6 +21,9 @@ import (
 // registered, only with [zlimit.WithSetup]; without it Open returns [zlimit.ErrTableNotFound] or
 // [zlimit.ErrNamespaceNotFound]. Open costs one batch read of two items. It returns a [*zlimit.VersionError] for a
 // table that this client may not use.
+//
+// In an outage Open returns an [*zlimit.UnavailableError]. With [zlimit.WithFailurePolicy] of [zlimit.Allow] it returns
+// a limiter instead, which does the rest when the store is back: see there.
 func Open(dsn string, opts ...zlimit.Option) (*RateLimiter, error) {
 	ctx, cancel := defaultTimeout.context()
 	defer cancel()
