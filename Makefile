@@ -68,7 +68,7 @@ race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
 	$(WITH_ENGINE) $(MODULES) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) ./...
 
-infra: engine ## check the template of a deployment with cfn-lint, checkov and another evaluator of policies, installed below .cache
+infra: engine ## check the template of a deployment with cfn-lint, checkov, moto and another evaluator of policies, installed below .cache
 	scripts/infra/install.sh $(INFRA)
 	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' -skip Simulate $(TESTFLAGS) ./stack
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote

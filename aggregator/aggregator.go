@@ -46,7 +46,7 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	return a, nil
 }
 
-// How calls of the store are made. What fails for longer is tried again with its batch.
+// How calls of the store are made. A call that fails for longer is tried again with its batch.
 const (
 	callTimeout = 5 * time.Second // of one call
 	patience    = 4               // tries of a write that may be done twice

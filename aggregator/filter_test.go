@@ -40,8 +40,8 @@ func matches(pattern, value any) bool {
 	}
 }
 
-// TestFilters holds the filters of the guide against the keys of a table in use: they let through what the aggregator
-// works on, and nothing else.
+// TestFilters holds the filters of the guide against the keys of a table in use. The filters let through what the
+// aggregator works on, and nothing else.
 func TestFilters(t *testing.T) {
 	page, err := os.ReadFile("../docs/aggregator.md")
 	if err != nil {

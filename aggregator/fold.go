@@ -80,7 +80,7 @@ func (f *fold) finish() []*snapshot {
 
 // consumption returns what a change of a bucket item consumed of each limit, without zeros, given the limits before and
 // after it. An item counts what it has consumed since it was created, modulo 2^64. A new item, or a new limit, counts
-// from zero. What an item or a limit that is gone had consumed was counted before.
+// from zero. Consumption by an item or a limit that is gone was counted before.
 func consumption(before, after []bucket.Limit) []bucket.Amount {
 	var consumed []bucket.Amount
 	for i := range after {

@@ -18,8 +18,9 @@ import (
 // the table's stream, with new and old images. The event source must report batch item failures: the function answers
 // with the first change that could not be applied, from which Lambda goes on.
 //
-// The function answers before the time of the call is over. What is not done by then counts as failed. When this client
-// may not use the table, the function returns a [*zlimit.VersionError] for all changes, and they come again.
+// The function answers before the time of the call is over. Changes that are not done by then count as failed. When
+// this client may not use the table, the function returns a [*zlimit.VersionError] for all changes, and they come
+// again.
 func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 	return a.handle
 }

@@ -35,7 +35,8 @@ type options struct {
 var windows = [...]zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly}
 
 // minRetention is the shortest time that a snapshot is kept after its window. A change may come again for as long as
-// the stream of the table has it, which is a day. It would start a snapshot that was gone by then afresh.
+// the stream of the table has it, which is a day. Such a change would begin a new snapshot in place of one that was
+// gone by then.
 const minRetention = 48 * time.Hour
 
 func newOptions(opts []Option) (options, error) {
@@ -120,8 +121,8 @@ func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 // WithSkipping makes [Aggregator.Run] leave out a change whose snapshot the store finds invalid again and again, such
 // as one that is too large. It logs the change as an error. An outage, or a permission that is missing, does not count.
 //
-// By default the aggregator stands still at such a change, logs that once a minute and is not healthy. What is left out
-// is missing in the usage for good.
+// By default the aggregator stands still at such a change, logs that once a minute and is not healthy. Changes that are
+// left out are missing in the usage for good.
 func WithSkipping() Option { return func(o *options) { o.skipping = true } }
 
 // WithClock sets where the aggregator takes the time from; the default is [time.Now]. Usage does not depend on it: it

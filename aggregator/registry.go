@@ -24,8 +24,8 @@ func (a *Aggregator) admit(ctx context.Context) error {
 
 // forget deletes the snapshots that a batch has begun in namespaces which are purged, or are being purged. A snapshot
 // that existed before the batch is left to the purge, which deletes it now or later. A purge that begins after this
-// deletes all of them. forget makes one consistent batch read, of the version and of each namespace with new snapshots.
-// It makes none for a batch without new snapshots.
+// deletes all of them. The cost is one consistent batch read, of the version and of each namespace with new snapshots.
+// A batch without new snapshots costs none.
 func (a *Aggregator) forget(ctx context.Context, b *batch) {
 	if len(b.started) == 0 {
 		return

@@ -174,7 +174,7 @@ func TestIsRefusal(t *testing.T) {
 	}
 }
 
-// TestDeniedPermissionIsNoRefusal has a table deny what can be given later, and then find fault with what cannot.
+// TestDeniedPermissionIsNoRefusal makes a table deny what can be given later, and then refuse what cannot.
 func TestDeniedPermissionIsNoRefusal(t *testing.T) {
 	s, _, faults := newTable(t)
 	a := newAggregator(t, s)

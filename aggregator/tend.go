@@ -35,8 +35,8 @@ type shift struct {
 	atLast      int64 // in the last one
 }
 
-// isBusy reports whether the item was written so often that it is to be divided, by the seconds that the batch shows as a
-// whole: streams tell the time of a change in seconds.
+// isBusy reports whether the item was written so often that it is to be divided. It goes by the seconds that the batch
+// shows as a whole, since streams tell the time of a change in seconds.
 func (s *shift) isBusy() bool {
 	over := s.last.Truncate(time.Second).Sub(s.first.Truncate(time.Second)) - time.Second
 	return bucket.IsBusy(float64(s.writes-s.atFirst-s.atLast), over)
@@ -154,7 +154,7 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 	}
 }
 
-// What a shard may need.
+// Work that a shard may need.
 const (
 	nothing = ""
 	refill  = "refill"

@@ -16,8 +16,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A garden is a bucket of 100 rpm and 10,001 tpm, from which a limiter has just taken 60 and 1,000, and an aggregator that
-// tends it.
+// A garden is a bucket of 100 rpm and 10,001 tpm, and an aggregator that tends it. A limiter has just taken 60 and
+// 1,000 from it.
 type garden struct {
 	*testing.T
 	*Aggregator

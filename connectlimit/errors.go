@@ -33,7 +33,8 @@ func (c *cause) Unwrap() error { return c.err }
 //	the end of a context                         canceled or deadline_exceeded
 //	anything else                                internal
 //
-// An error that is a [*connect.Error] stays as it is, and nil is nil. What goes over the wire names no entity and no cause.
+// An error that is a [*connect.Error] stays as it is, and nil is nil. The error on the wire names no entity and no
+// cause.
 func Error(err error) error {
 	var known *connect.Error
 	if err == nil || errors.As(err, &known) {

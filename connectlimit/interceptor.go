@@ -20,9 +20,10 @@ type interceptor struct {
 	request RequestFunc
 }
 
-// PerMessage makes streams acquire for each message that comes in at a handler, or goes out of a client, in place of
-// once for each stream. What a message acquires is spent, since no handler finds a lease to correct; only a message that
-// a client cannot send gives it back. A message that is refused fails the stream. Unary calls are not changed.
+// PerMessage makes streams acquire for each message, in place of once for each stream. At a handler those are the
+// messages that come in, in a client those that go out. What a message takes is spent, since no handler finds a lease to
+// correct; only a message that a client cannot send gives it back. A message that is refused fails the stream. Unary calls
+// are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.

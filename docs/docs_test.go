@@ -1,12 +1,13 @@
 // Package docs keeps the documentation true: its tests run what README.md and the pages of this directory show.
 //
 // A block of Go is a whole program, declarations, or statements. Statements have ctx, limiter, sleep and callModel in
-// scope: a context, a limiter in memory, a function that lets time pass, and a model that answers with 620 tokens. The
-// blocks of a page run in their order on one limiter. What a block prints is in a comment at its end, as in examples of
-// package testing. Blocks that talk to DynamoDB are compiled. A block that names its language golang is the code of
-// another library, and comes with a block of Go that replaces it.
+// scope. Those are a context, a limiter in memory, a function that lets time pass, and a model that answers with 620
+// tokens. The blocks of a page run in their order on one limiter. What a block prints is in a comment at its end, as in
+// examples of package testing. Blocks that talk to DynamoDB are compiled. A block that names its language golang is the
+// code of another library, and comes with a block of Go that replaces it.
 //
-// A block of sh is run line by line, on one store for each page; what its commands print is in a block of text after it.
+// A block of sh is run line by line, on one store for each page. What its commands print is in a block of text after
+// it.
 package docs
 
 import (

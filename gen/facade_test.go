@@ -44,6 +44,13 @@ func everything(t *testing.T) map[string]string {
 	for path, content := range blocking {
 		outputs[path] = content
 	}
+	old, err := legacyFiles(legacySpec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, content := range old {
+		outputs[path] = string(content)
+	}
 	return outputs
 }
 

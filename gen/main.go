@@ -1,7 +1,7 @@
-// Command gen writes the files that follow from the schema: keys, codecs and expressions of package layout, key
-// builders and the table definition of package zlimit, and docs/schema.md. From the schema and the calls it writes the
-// template of package stack. When anything is wrong with the schema or the calls it reports everything that is, with
-// file, line and column, and writes nothing.
+// Command gen writes the files that follow from the schema. They are the keys, codecs and expressions of package
+// layout, the key builders and the table definition of package zlimit, and docs/schema.md. From the schema and the
+// calls it writes the template of package stack, and from the records of older layouts their keys and codecs. When one of
+// these files has mistakes it reports all of them, with file, line and column, and writes nothing.
 //
 // Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.
 // It does not matter what is there of that package.
@@ -35,6 +35,7 @@ func run(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("gen", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	spec := flags.String("spec", "spec/schema.yaml", "the schema")
+	old := flags.String("legacy", "spec/legacy.yaml", "the records of older layouts")
 	asked := flags.String("calls", "spec/calls.yaml", "what programs ask of AWS")
 	core := flags.String("core", "zlimit", "the directory of package zlimit")
 	root := flags.String("root", ".", "the directory of the module, which the output goes to")
@@ -42,6 +43,9 @@ func run(args []string, stderr io.Writer) int {
 		return 2
 	}
 	err := generate(*root, func() (map[string][]byte, error) { return schemaFiles(*spec, *asked) })
+	if err == nil {
+		err = generate(*root, func() (map[string][]byte, error) { return legacyFiles(*old) })
+	}
 	if err == nil {
 		err = generate(*root, func() (map[string][]byte, error) { return facadeFiles(*core) })
 	}
@@ -76,6 +80,19 @@ func schemaFiles(spec, asked string) (map[string][]byte, error) {
 	more, err := emit.Stack(s, c)
 	maps.Copy(files, more)
 	return files, err
+}
+
+// legacyFiles returns the outputs of the records of older layouts.
+func legacyFiles(old string) (map[string][]byte, error) {
+	text, err := os.ReadFile(old)
+	if err != nil {
+		return nil, err
+	}
+	s, err := schema.LoadLegacy(old, text)
+	if err != nil {
+		return nil, err
+	}
+	return emit.Legacy(s)
 }
 
 // facadeFiles returns the outputs of package zlimit.

@@ -119,8 +119,8 @@ func ByBearer(key []byte) Key {
 // connection, and the field is not looked at, since any client can send it.
 //
 // An IPv6 address stands for its network of 64 bits, which one client has to itself. The entity is written without
-// brackets and zones; that of a network has all of its digits, such as 192.0.2.7 or 2001:0db8:0000:0000::. An address
-// that cannot be read is a [*KeyError]; addresses before it in the field are not trusted.
+// brackets and zones, such as 192.0.2.7. That of a network has all of its digits, such as 2001:0db8:0000:0000::. An
+// address that cannot be read is a [*KeyError]; addresses before it in the field are not trusted.
 func ByClientIP(trusted ...netip.Prefix) Key {
 	trusted = append([]netip.Prefix(nil), trusted...)
 	isTrusted := func(a netip.Addr) bool {

@@ -18,8 +18,8 @@ type messageReader struct {
 	decoder *eventstream.Decoder
 }
 
-// The lengths of the beginning of a message, which has its length in the first four bytes, of the shortest message, and
-// of the longest one that is read.
+// Lengths in bytes: of the beginning of a message, of the shortest message, and of the longest one that is read. The
+// first four bytes of a message are its length.
 const (
 	messagePrelude = 12
 	messageLeast   = 16

@@ -59,8 +59,8 @@ var openAIResponses = format{
 	finish: set("usage.output_tokens", "response.usage.output_tokens"),
 }
 
-// anthropicMessages has the usage in the body; in a stream the input comes with the first event, and the output, always in
-// total, with each message_delta.
+// anthropicMessages has the usage in the body. In a stream the input comes with the first event, and the output so far
+// with each message_delta.
 var anthropicMessages = format{
 	fields: both("message.", map[string]field{
 		"usage.input_tokens":                fieldInput,

@@ -38,7 +38,7 @@ func (l *learner) due(resource string, now time.Time) bool {
 	return true
 }
 
-// learn brings the bucket of the account down to what a response says. What cannot be learned is logged.
+// learn brings the bucket of the account down to what a response says. A failure is logged.
 func (t *Transport) learn(ctx context.Context, resource string, r *http.Response, delay time.Duration) {
 	if t.config.account == "" {
 		return

@@ -78,7 +78,7 @@ func (m *Meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the body. What was not read by then is not metered.
+// Close closes the body. An answer that was not read by then is not metered further.
 func (m *Meter) Close() error {
 	err := m.body.Close()
 	m.stop()
@@ -95,8 +95,9 @@ func (m *Meter) stop() {
 }
 
 // Usage returns what the call has taken as far as the answer was read. It is final after Read has returned an error,
-// and after Close. What the provider has not reported is estimated. The estimate of the prompt is [Call.Input]. That of
-// the answer goes by the text so far, or is [Call.Output] where the answer has ended and nothing of it was understood.
+// and after Close. Counts that the provider has not reported are estimated. The estimate of the prompt is [Call.Input].
+// That of the answer goes by the text so far, or is [Call.Output] where the answer has ended and nothing of it was
+// understood.
 func (m *Meter) Usage() Usage {
 	m.mu.Lock()
 	atEnd := m.atEnd

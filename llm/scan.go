@@ -8,8 +8,8 @@ import (
 // A scanner finds values in JSON that comes in pieces of any size. It keeps only the path of the place where it is and
 // the scalar that it was asked for. Neither memory nor time depends on how a document is cut.
 //
-// A path joins the names of members with dots. Arrays do not appear in it: the elements of an array have its path. What is
-// not JSON breaks the scanner until its next reset.
+// A path joins the names of members with dots. Arrays do not appear in it: the elements of an array have its path. Text
+// that is not JSON breaks the scanner until its next reset.
 type scanner struct {
 	// interest says what a scalar at a path is for.
 	interest func(path []byte) interest

@@ -24,7 +24,7 @@ type tally struct {
 	model    string
 	delay    time.Duration // that an error asks to wait
 
-	// What the document under way says; it counts once that is whole.
+	// Counts of the document under way, which hold once it is whole.
 	pending      [fieldCount]int64
 	hasPending   [fieldCount]bool
 	pendingEnd   bool

@@ -16,14 +16,14 @@ import (
 
 // A Transport is an [http.RoundTripper] that limits the calls of models among the requests that it sends. It takes an
 // estimate before it sends a call. It settles the lease once: at the end of the answer, when the answer is closed, or
-// when the request's context ends. What the caller reads is what the provider sent.
+// when the request's context ends. The caller reads the bytes that the provider sent.
 //
 // A call that is refused is not sent, and fails with the error of [zlimit.RateLimiter.Acquire]. Requests that are no
 // calls of a model are sent as they are, without a limit. An answer of an error status, and a request that could not be
 // sent, take no tokens. A request that was sent and not answered takes its prompt.
 //
-// An estimate that is above what a limit can hold is cut to that, so that a generous bound of a request does not make
-// it impossible. What the call takes in the end is charged all the same.
+// An estimate that is above what a limit can hold is cut to that. So a generous bound does not make a request
+// impossible. The tokens that the call takes in the end are charged all the same.
 //
 // A Transport is made by [NewTransport] and is safe for concurrent use.
 type Transport struct {

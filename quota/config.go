@@ -43,9 +43,9 @@ type Config struct {
 	DefaultKeyQuota ModelQuota
 
 	// Clock tells the time, in the years 1700 to 2200. It is called while locks
-	// are held and must not call the Limiter. Default: in memory the process's
-	// monotonic clock, which does not jump when the machine's clock is set; on
-	// SQLite the machine's clock, which all processes share.
+	// are held and must not call the Limiter. In memory the default is the
+	// process's monotonic clock, which does not jump when the machine's clock is
+	// set. On SQLite it is the machine's clock, which all processes share.
 	Clock func() time.Time
 	// After returns a channel that receives once d has passed; Wait calls it.
 	// Inject it together with Clock. Default: time.After.
@@ -136,8 +136,8 @@ func validateQuotas(field string, quotas map[string]ModelQuota) error {
 	return nil
 }
 
-// resolve returns the quotas by model, those of the providers' profiles in their
-// order and the explicit ones over them, and whether other models are refused.
+// resolve returns the quotas by model, and whether other models are refused.
+// Profiles of providers count in their order, and explicit quotas over them.
 func (c *Config) resolve() (quotas map[string]ModelQuota, strict bool) {
 	providers := c.Providers
 	if len(providers) == 0 && len(c.Quotas) == 0 {

@@ -97,7 +97,7 @@ func TestARecordedCallCountsOnce(t *testing.T) {
 }
 
 // TestAReservedCallCountsOnce: a response has its own call in it, also where
-// nobody settles.
+// the caller does not settle.
 func TestAReservedCallCountsOnce(t *testing.T) {
 	limiters(t, func(t *testing.T, open func(c quota.Config) *quota.Limiter) {
 		l := open(quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})

@@ -49,8 +49,8 @@ type place struct {
 	mark
 }
 
-// locked is what a call needs of one table while its shard is locked. sh is nil
-// for the key of a request that has none.
+// locked is what a call needs of one table while its shard is locked. For the
+// key of a request without one, sh is nil.
 type locked struct {
 	sh   *shard
 	hash uint64
@@ -127,8 +127,8 @@ func (m *memory) check(r *Request) (*ExceededError, error) {
 	return denied, err
 }
 
-// charge records a request, where the limits admit it or force says so, as one
-// step under the locks of the model's and the key's shard.
+// charge records a request, where the limits admit it or force says so. That is
+// one step under the locks of the model's and the key's shard.
 func (m *memory) charge(r *Request, force bool) (model, key place, denied *ExceededError, err error) {
 	var c call
 	if err = m.lock(&c, r); err != nil {
@@ -155,8 +155,8 @@ func (m *memory) charge(r *Request, force bool) (model, key place, denied *Excee
 	return
 }
 
-// decide returns the error for a request that is refused, by the limits or since
-// its model is not known, and nil where it is admitted.
+// decide returns the error for a request that is refused, and nil where it is
+// admitted. The limits refuse it, or its model is not known.
 func (m *memory) decide(c *call, r *Request) (*ExceededError, error) {
 	s := c.model.s
 	if m.models.strict && (s == nil || !s.known) && !m.models.has(r.Model) {

@@ -27,8 +27,8 @@ type table struct {
 	seed   maphash.Seed
 	shards [shardCount]shard
 
-	// quotas is read when a window is made. Whoever changes it does so before
-	// taking the shard's lock, so no window is left with the old quota.
+	// quotas is read when a window is made. A writer changes it before taking the
+	// shard's lock, so no window is left with the old quota.
 	quotasMu sync.RWMutex
 	quotas   map[string]ModelQuota
 	fallback ModelQuota
@@ -45,8 +45,8 @@ type shard struct {
 	_      [64]byte // shards do not share a cache line
 }
 
-// A subject is one model or key with its window. What a decision reads comes
-// first, in two cache lines.
+// A subject is one model or key with its window. The fields that a decision
+// reads come first, in two cache lines.
 type subject struct {
 	name string
 	window
@@ -131,8 +131,8 @@ func (t *table) ensure(sh *shard, h uint64, name string, now int64) *subject {
 	return s
 }
 
-// remove forgets a subject. Reservations that point at it change what nobody
-// reads any more. The shard is locked.
+// remove forgets a subject. Reservations that point at it change what is no
+// longer read. The shard is locked.
 func (sh *shard) remove(s *subject) {
 	sh.index.remove(s)
 	heap.Remove(&sh.queue, s.place)
@@ -218,7 +218,8 @@ func (sh *shard) cancelled(s *subject) {
 }
 
 // lock takes the shard's lock. It is held for less time than it takes to park a
-// goroutine, so a caller who finds it taken looks again a few times first.
+// goroutine. A caller that finds the lock taken therefore looks again a few
+// times first.
 func (sh *shard) lock() {
 	for range lockTries {
 		if sh.mu.TryLock() {

@@ -17,9 +17,9 @@ const maxReset = 31 * 24 * time.Hour
 // provider's responses. They say what is left of the provider's own limits until they
 // reset, and when to retry. From then on the limiter also refuses what the provider would
 // refuse, until the reset or the next response. It reads
-// x-ratelimit-{limit,remaining,reset}-{requests,tokens},
-// anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}
-// and, on 429, 503 and 529, retry-after and retry-after-ms.
+// x-ratelimit-{limit,remaining,reset}-{requests,tokens} and
+// anthropic-ratelimit-{requests,tokens,input-tokens,output-tokens}-{limit,remaining,reset}.
+// On 429, 503 and 529 it also reads retry-after and retry-after-ms.
 //
 // The zero value of every field but Limiter is usable. It is safe for
 // concurrent use.

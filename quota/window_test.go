@@ -119,8 +119,8 @@ func TestMemoryFollowsTheWindow(t *testing.T) {
 	}
 }
 
-// TestIdleNamesAreForgotten: names that nobody asks for any more go while
-// others are in use.
+// TestIdleNamesAreForgotten: names that are no longer asked for go while others
+// are in use.
 func TestIdleNamesAreForgotten(t *testing.T) {
 	ctx := t.Context()
 	now := time.Unix(1e9, 0)

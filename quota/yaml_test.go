@@ -248,8 +248,8 @@ func TestBadStateFileNamesTheLine(t *testing.T) {
 	}
 }
 
-// FuzzStateFile feeds bytes to the reader: it refuses them, or what it read is
-// valid, can be used, and comes back the same through a file.
+// FuzzStateFile feeds bytes to the reader. The reader refuses them, or what it
+// read is valid, can be used, and comes back the same through a file.
 func FuzzStateFile(f *testing.F) {
 	f.Add([]byte(layoutFile))
 	f.Add([]byte(""))

@@ -89,8 +89,8 @@ func Unpack(content []byte) (*Code, error) {
 	return &Code{Zip: content, Architecture: packed.Architecture}, nil
 }
 
-// Self returns the code of this program: the running executable on Linux, which must be the command zlimit, and elsewhere
-// one that the go command builds of the same version, from what is on this machine or in the module cache.
+// Self returns the code of this program. On Linux that is the running executable, which must be the command zlimit.
+// Elsewhere the go command builds one of the same version, from what is on this machine or in the module cache.
 func Self(ctx context.Context) (*Code, error) {
 	if runtime.GOOS == "linux" {
 		path, err := os.Executable()

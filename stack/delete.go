@@ -22,9 +22,9 @@ type Deletion struct {
 	Data   bool   `json:"data"`             // whether table and bucket are deleted, with all that they hold
 }
 
-// Delete deletes a stack. Table and bucket stay, unless data says otherwise: then they go first, so that a deletion that ended
-// too early can be repeated. confirm is asked before anything is deleted; watch is told what CloudFormation does. A stack that
-// is not there is [ErrNotFound]; a deletion under way is joined.
+// Delete deletes a stack. Table and bucket stay, unless data says otherwise. Then they go first, so that a deletion
+// that ended too early can be repeated. Delete calls confirm before it deletes anything, and tells watch what
+// CloudFormation does. A stack that is not there is [ErrNotFound]; a deletion under way is joined.
 func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm func(*Deletion) (bool, error), watch func(Event)) (*Deletion, error) {
 	if err := validateName(name); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (m *Manager) Delete(ctx context.Context, name string, data bool, confirm fu
 	return d, err
 }
 
-// deletion returns what there is to delete.
+// deletion returns what is to be deleted.
 func (m *Manager) deletion(ctx context.Context, name string, data bool) (*Deletion, error) {
 	ids, err := m.resources(ctx, name)
 	if err != nil {
@@ -99,7 +99,7 @@ func hasCode(err error, codes ...string) bool {
 	return false
 }
 
-// deleteData deletes table and bucket. What is gone already is left at that.
+// deleteData deletes table and bucket. It ignores a table or a bucket that is already gone.
 func (m *Manager) deleteData(ctx context.Context, d *Deletion) error {
 	if d.Table != "" {
 		off := false

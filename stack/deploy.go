@@ -49,10 +49,10 @@ type Deployment struct {
 // asks CloudFormation for a change set, has it confirmed, executes it and follows what happens. A new stack with an
 // aggregator takes two change sets: the bucket must be there before the code.
 //
-// Every step can be the last one: the next Deploy begins where this one ended, be it an error, a crash or a caller that gave
-// up, and waits for what CloudFormation is doing meanwhile. Bad options are [*zlimit.ValidationError]s, joined, before any
-// call. When CloudFormation fails, the error is a [*FailedError]. A plan that would remove or replace the table or the bucket
-// is refused with [ErrData].
+// Every step can be the last one, by an error, a crash or a caller that gives up. The next Deploy begins where this one
+// ended, and waits for what CloudFormation is doing meanwhile. Bad options are [*zlimit.ValidationError]s, joined,
+// before any call. When CloudFormation fails, the error is a [*FailedError]. A plan that would remove or replace the
+// table or the bucket is refused with [ErrData].
 func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, error) {
 	if err := errors.Join(o.Validate()...); err != nil {
 		return nil, err

@@ -149,7 +149,7 @@ func TestDataIsKept(t *testing.T) {
 	}
 }
 
-// TestFailure has a resource fail: the first reason is told, what was there stays, and the next deployment succeeds.
+// TestFailure makes a resource fail: the first reason is told, what was there stays, and the next deployment succeeds.
 func TestFailure(t *testing.T) {
 	for _, id := range []string{"Table", "AcquirePolicy", "AggregatorFunction", "Stream"} {
 		s := cfn.NewService()
@@ -171,7 +171,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestRollback has an update fail: the code and the settings are those from before.
+// TestRollback makes an update fail: the code and the settings are those from before.
 func TestRollback(t *testing.T) {
 	s := cfn.NewService()
 	deploy(t, s, fresh(), stack.Hooks{})

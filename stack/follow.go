@@ -21,8 +21,8 @@ type Event struct {
 	Reason   string    `json:"reason,omitempty"`
 }
 
-// A FailedError says that CloudFormation could not do what it was asked, and why. What was done is undone, unless Status
-// says otherwise.
+// A FailedError says that CloudFormation could not do what it was asked, and why. CloudFormation has undone its
+// changes, unless Status says otherwise.
 type FailedError struct {
 	Stack    string
 	Status   string // that the stack is in now

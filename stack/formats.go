@@ -39,8 +39,8 @@ export class Zlimit extends Construct {
 	return b.String()
 }
 
-// Terraform returns a module for Terraform that deploys [Template] from the file zlimit.yaml beside it, as a CloudFormation
-// stack: one definition, whoever deploys it.
+// Terraform returns a module for Terraform that deploys [Template] from the file zlimit.yaml beside it, as a
+// CloudFormation stack. So there is one definition for every way to deploy it.
 func Terraform() string {
 	var b strings.Builder
 	b.WriteString(`# zlimit for Terraform. The template beside it is that of ` + "`zlimit cfn-template > zlimit.yaml`" + `.

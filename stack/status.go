@@ -22,7 +22,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Status is how a stack does. What could not be found out is nil, and Failed says why.
+// A Status is how a stack does. A part that could not be found out is nil, and Failed says why.
 type Status struct {
 	Stack    string        `json:"stack"`
 	Status   string        `json:"status"`
@@ -60,15 +60,15 @@ type AlarmStatus struct {
 	State string `json:"state"` // OK, ALARM or INSUFFICIENT_DATA
 }
 
-// A Drift is a resource that somebody changed past CloudFormation.
+// A Drift is a resource that was changed past CloudFormation.
 type Drift struct {
 	Resource   string   `json:"resource"`
 	Status     string   `json:"status"`
 	Properties []string `json:"properties,omitempty"`
 }
 
-// Status looks at a stack: a call to each service that it uses, and with drift some more, which may take minutes. A look-up
-// that fails is told in the result; an error is only that there is no such stack, or that it cannot be described.
+// Status looks at a stack: a call to each service that it uses, and with drift some more, which may take minutes. The
+// result tells look-ups that failed. Only a stack that does not exist, or cannot be described, is an error.
 func (m *Manager) Status(ctx context.Context, name string, drift bool) (*Status, error) {
 	if err := validateName(name); err != nil {
 		return nil, err

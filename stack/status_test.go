@@ -144,7 +144,7 @@ func TestDeleteCrashes(t *testing.T) {
 	}
 }
 
-// TestDeleteFails has a resource refuse to go.
+// TestDeleteFails makes a resource refuse to go.
 func TestDeleteFails(t *testing.T) {
 	s := cfn.NewService()
 	deploy(t, s, fresh(), stack.Hooks{})

@@ -18,13 +18,13 @@ import (
 //   - [ErrContended] when other writers came first time and again;
 //   - the context's error when it ended.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. What was taken
-// of one is given back when the other falls short. A parent is charged for those limits of the request that its own
-// limits name, which may be none.
+// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
+// were taken of one are given back when the other falls short. A parent is charged for those limits of the request that
+// its own limits name, which may be none.
 //
 // Its cost, for each bucket:
-//   - A bucket that this process used before costs one conditional write: one call, one write unit. Where many
-//     requests of one bucket come at once, they share writes, see [WithCoalescing].
+//   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of
+//     one bucket that come at once share writes, see [WithCoalescing].
 //   - A lost race costs one write more.
 //   - A bucket seen for the first time costs a batch read before, of three read units.
 //   - A rejection costs nothing when this process has seen the buckets within the time of [WithRejectionCache].
@@ -121,8 +121,8 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, er
 	return &Lease{limiter: l, degraded: true}, nil
 }
 
-// policyOf returns the failure policy of an entity and a resource, by what is in memory: of the first level that has one, and
-// otherwise of the limiter.
+// policyOf returns the failure policy of an entity and a resource, by the limits in memory. It is that of the first
+// level that has one, and otherwise that of the limiter.
 func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
 	for _, c := range l.levelsOf(entity, resource) {
 		known, ok := l.configs.GetIfPresent(c.key)

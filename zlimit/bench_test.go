@@ -258,8 +258,8 @@ func BenchmarkFile(b *testing.B) {
 	}
 }
 
-// BenchmarkParallel compares the throughput of 64 goroutines on one bucket of the engine with that of the bare SDK call,
-// each with a write of its own and sharing writes. The three take turns, a burst at a time.
+// BenchmarkParallel compares the throughput of 64 goroutines on one bucket of the engine. They use the bare SDK call, a
+// write for each request, or shared writes. The three take turns, a burst at a time.
 func BenchmarkParallel(b *testing.B) {
 	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
 	bare, warm := bareUpdate(client, table, shardKey(l, "key-1", 0).Key().PK), acquirer(l)

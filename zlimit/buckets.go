@@ -20,8 +20,9 @@ type Bucket struct {
 	Resource string
 	Shards   int // items over which the bucket is spread
 	Statuses Statuses
-	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is what was
-	// consumed between them, unless items of the bucket were joined or a bucket that had expired was made anew.
+	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is what
+	// was consumed between them. That does not hold when items of the bucket were joined, or a bucket that had expired was
+	// made anew.
 	Consumed map[string]Quantity
 }
 

@@ -147,8 +147,8 @@ func TestCascadeRejected(t *testing.T) {
 	})
 }
 
-// TestCascadeFaults loses the reply of one of the writes: the other one is given back, and the caller hears of an outage
-// whose outcome is unknown.
+// TestCascadeFaults loses the reply of one of the writes. The other one is given back, and the caller hears of an
+// outage whose outcome is unknown.
 func TestCascadeFaults(t *testing.T) {
 	for hit := range 3 {
 		t.Run(fmt.Sprintf("write %d", hit), func(t *testing.T) {

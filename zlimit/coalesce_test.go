@@ -109,7 +109,7 @@ func newCoalescing(t *testing.T) (*zlimit.RateLimiter, *gate, *witness) {
 	return l, g, w
 }
 
-// TestCoalescing has 50 requests come while a write is under way: they share one, and so do their commits.
+// TestCoalescing sends 50 requests while a write is under way: they share one, and so do their commits.
 func TestCoalescing(t *testing.T) {
 	l, g, w := newCoalescing(t)
 	leases := make([]*zlimit.Lease, 51)

@@ -203,8 +203,8 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	return Resolved{slices.Clone(found.limits), found.source, found.policy}, nil
 }
 
-// Invalidate forgets what is in memory of the limits that hold for an entity and a resource, of the limits of the resource
-// and of the system too: the next request of that bucket reads them again.
+// Invalidate forgets the limits in memory that hold for an entity and a resource, with those of the resource and of the
+// system. The next request of that bucket reads them again.
 func (s *LimitService) Invalidate(entity, resource string) {
 	s.l.generation.Add(1) // before, so that a read under way is not remembered
 	for _, c := range s.l.levelsOf(entity, resource) {

@@ -22,7 +22,7 @@ type casualty struct {
 	lease   *zlimit.Lease // 100 tokens that it holds
 }
 
-// operations are those that the process is killed in, each with what they may leave charged too much: the tokens, of tpd,
+// operations are those that the process is killed in. Each says what it may leave charged too much: the tokens, of tpd,
 // that a request had under way.
 var operations = map[string]struct {
 	leak    int64

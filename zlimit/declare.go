@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Declaration is what an application says of a resource that it limits: the limits of entities without limits of their
-// own. zlimitgen writes declarations from a file.
+// A Declaration is what an application says of a resource that it limits: the limits of entities without limits of
+// their own. The command zlimitgen writes declarations from a file.
 type Declaration struct {
 	Resource string
 	Limits   []Limit
@@ -25,8 +25,8 @@ type Applied struct {
 // start.
 //   - Resources without limits get the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
-//   - Limits that were set by other means, such as by an operator with [LimitService.SetResource], are left alone and
-//     reported as kept, until they are deleted.
+//   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
+//     such limits with [LimitService.SetResource].
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an

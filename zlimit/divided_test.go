@@ -86,9 +86,9 @@ func TestCorrectionsOfDividedBuckets(t *testing.T) {
 	}
 }
 
-// TestDividedBucketKeepsRefillWhenLimitsChange takes from a divided bucket one of whose shards has limits of before: what
-// the bucket is told to have is there once all shards are in line. Aligned one by one, they would lose what a full shard
-// could not hold.
+// TestDividedBucketKeepsRefillWhenLimitsChange takes from a divided bucket, one of whose shards has limits of before.
+// What the bucket is told to have is there once all shards are in line. Aligned one by one, they would lose what a full
+// shard could not hold.
 func TestDividedBucketKeepsRefillWhenLimitsChange(t *testing.T) {
 	c := newClock()
 	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(c.now), zlimit.WithFreshness(0))

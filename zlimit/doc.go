@@ -18,12 +18,12 @@
 //   - [Open] makes a limiter from a data source name, [New] from a [Store]. One is enough for a process.
 //   - [PerMinute] and its like make a [Limit]. Limits are stored with [RateLimiter.Limits] at four levels, or come with
 //     [Request.Limits].
-//   - A [Consumption] is a map, [Amounts], or a type that zlimitgen writes from the limits that an application declares
-//     in a file. [LimitService.Apply] stores those limits.
+//   - A [Consumption] is a map, [Amounts], or a type that the command zlimitgen writes from limits in a file.
+//     [LimitService.Apply] stores those limits.
 //   - [RateLimiter.Acquire] returns a [Lease] or an error. [*ExceededError] is a rejection, and [*UnavailableError] an
 //     outage. [FailurePolicy] says what becomes of requests during an outage.
 //   - [RateLimiter.Entities] gives entities parents, which are charged with them.
-//   - [RateLimiter.Usage], [RateLimiter.Audit] and [RateLimiter.Namespaces] tell what was consumed and changed, and keep
+//   - [RateLimiter.Usage] tells what was consumed, [RateLimiter.Audit] what was changed. [RateLimiter.Namespaces] keeps
 //     tenants apart.
 //
 // Package [github.com/zlimit/zlimit-go/zlimit/blocking] is the same without contexts. The pages of docs/ in the repository

@@ -20,9 +20,9 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// BenchmarkEngine compares acquires of a known bucket, one after the other, with the bare SDK call that they make, on the
-// engine, which is a process of its own. The two take turns. It reports the median duration and the processor time of this
-// process against the bare call.
+// BenchmarkEngine compares acquires of a known bucket, one after the other, with the bare SDK call that they make. Both
+// run on the engine, which is a process of its own. The two take turns. It reports the median duration and the
+// processor time of this process against the bare call.
 func BenchmarkEngine(b *testing.B) {
 	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper { return engine })
 	bare, warm := bareUpdate(client, table, shardKey(l, "key-1", 0).Key().PK), acquirer(l)

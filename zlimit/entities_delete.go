@@ -24,7 +24,7 @@ import (
 // It costs:
 //   - a consistent read of all items under the entity's key;
 //   - a read and a transaction for each resource with limits of its own, see [LimitService];
-//   - a consistent read of the bucket of each resource that has limits, that the entity has limits or usage of, or that
+//   - a consistent read of a bucket for each resource that has limits, that the entity has limits or usage of, or that
 //     this process has seen it use;
 //   - a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
 //   - a transaction of the record and its event, and with a parent also of the item that lists the entity under the
@@ -111,9 +111,9 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 	})
 }
 
-// childless returns ErrEntityHasChildren unless an entity has none, and the items of children that are gone. Children are
-// listed under the key of the entity. What the list says is looked up: a program that does not know of it may have deleted
-// a child.
+// childless returns ErrEntityHasChildren unless an entity has none, and the items of children that are gone. Children
+// are listed under the key of the entity. Each child of the list is looked up, since a program that does not know of
+// the list may have deleted one.
 func (s *EntityService) childless(ctx context.Context, id string) (gone []store.Key, err error) {
 	q := layout.QueryChildrenOfEntity(s.l.ns.id(), id)
 	q.Consistent = true
@@ -146,9 +146,9 @@ func (s *EntityService) childless(ctx context.Context, id string) (gone []store.
 	return gone, s.indexed(ctx, id)
 }
 
-// indexed returns ErrEntityHasChildren when the index has a child of an entity. A child that another program created is
-// not listed under the entity's key. indexed looks up what the index says, since that may be a child that has just been
-// deleted.
+// indexed returns ErrEntityHasChildren when the index has a child of an entity. The index finds a child that another
+// program created, which is not listed under the entity's key. The method then reads the record of that child, which
+// may have just been deleted.
 func (s *EntityService) indexed(ctx context.Context, id string) error {
 	for _, err := range s.l.table.LookUp(ctx, layout.QueryChildren(s.l.ns.id(), id), s.l.table.Read) {
 		if err == nil {
@@ -195,9 +195,9 @@ func (s *EntityService) forget(ctx context.Context, parent store.Key, recorded b
 	return nil
 }
 
-// clear deletes what belongs to an entity but for its record, and reports whether it found anything. Limits go first:
-// buckets that are created meanwhile have those of a level above, with which they expire. registry is the item of the
-// resources that have limits, nil for none.
+// clear deletes what belongs to an entity but for its record, and reports whether it found anything. Limits go first,
+// so that buckets that are created meanwhile have those of a level above, with which they expire. The item of the
+// resources that have limits is registry, or nil for none.
 func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item) (found bool, err error) {
 	resources, err := s.usable(id, registry)
 	if err != nil {

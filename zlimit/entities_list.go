@@ -26,9 +26,9 @@ const (
 // List yields the entities of the namespace that have a record, in the order of their IDs. A list that was left goes on
 // with [EntityQuery.After], the ID of the last entity that it yielded.
 //
-// It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, some 30
-// entries, and half a unit per 4 KB of each record, 100 to a call. The index has an entry for each record, for each
-// level of limits and for each usage snapshot of an entity. An error ends the loop.
+// It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, which is
+// some 30 entries. Each record costs half a unit per 4 KB, 100 to a call. The index has an entry for each record, for
+// each level of limits and for each usage snapshot of an entity. An error ends the loop.
 func (s *EntityService) List(ctx context.Context, q EntityQuery) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {
 		if err := s.checkList(&q); err != nil {

@@ -210,7 +210,8 @@ func TestConcurrentEntities(t *testing.T) {
 	})
 }
 
-// TestTransactionsInTheWay has transactions conflict, and lose their replies: each change is made once, with one event.
+// TestTransactionsInTheWay makes transactions conflict, and lose their replies: each change is made once, with one
+// event.
 func TestTransactionsInTheWay(t *testing.T) {
 	if enginetest.IsMean() {
 		t.Skip("it counts every call, and what becomes of it")

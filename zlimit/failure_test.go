@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestFaultsOfTheNetwork injects faults into the write of a known bucket and counts: what was sent, what the item says,
-// what the caller hears (I10, unknown outcomes).
+// TestFaultsOfTheNetwork injects faults into the write of a known bucket. It compares what was sent, what the item says
+// and what the caller hears (I10, unknown outcomes).
 func TestFaultsOfTheNetwork(t *testing.T) {
 	if enginetest.IsMean() {
 		t.Skip("it counts every call, and what becomes of it")
@@ -273,7 +273,7 @@ func TestWhatAnOutageStopped(t *testing.T) {
 	}
 }
 
-// TestStaleLimitsHoldOnInAnOutage has the table's reads fail when the limits are due to be read again.
+// TestStaleLimitsHoldOnInAnOutage makes the table's reads fail when the limits are due to be read again.
 func TestStaleLimitsHoldOnInAnOutage(t *testing.T) {
 	s, faults := newTable(t)
 	c := newClock()

@@ -132,7 +132,7 @@ func TestResizingAsksForTheCount(t *testing.T) {
 	}
 }
 
-// joinAfter merges a shard, and has something happen between the read and the write of it.
+// joinAfter merges a shard, and runs a function between the read and the write of it.
 func joinAfter(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State, meanwhile func()) error {
 	l.Calls().(*interlude).set(meanwhile)
 	return joinAt(ctx, l, "key-1", s)
@@ -169,7 +169,7 @@ func TestItemsWithoutParameters(t *testing.T) {
 	}
 }
 
-// TestDeletionAsksForTheVersion has limits set between the look of a deletion and its write: the event of the deletion
+// TestDeletionAsksForTheVersion sets limits between the look of a deletion and its write: the event of the deletion
 // tells of the limits that were deleted.
 func TestDeletionAsksForTheVersion(t *testing.T) {
 	ctx := context.Background()

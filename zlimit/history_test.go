@@ -124,8 +124,8 @@ const clockTick = time.Millisecond
 //	N(a, b) ≥ (c(b) − C(a)) − (G(b) − g(a))
 //
 // where b is included and a is not; the difference are calls that span all of the interval, which do not count. Each
-// term depends on a or on b alone. So the largest N(a, b) − rate·(b − a) is found in one pass over b in the order of
-// time, which remembers the smallest C(a) − g(a) − rate·a so far. It is the largest sum of a stretch, with two ends for
+// term depends on a or on b alone. So one pass over b in the order of time finds the largest N(a, b) − rate·(b − a).
+// The pass remembers the smallest C(a) − g(a) − rate·a so far. It finds the largest sum of a stretch, with two ends for
 // each act.
 //
 // Three things refine that. What is consumed unchecked may leave a debt, so that the bound holds only at the next
@@ -196,8 +196,9 @@ func counted(acts []act, limit string) func(*act) int64 {
 
 // wronglyRefused returns an error for a request that was refused although every limit had enough (I2): refill was lost.
 //
-// The bucket was full for the last time at some a, when it was created at the latest. From then to a refusal at x it got
-// the whole refill and lost what was consumed, so a refusal of n tokens is right only if for some a before x
+// The bucket was full for the last time at some a, when it was created at the latest. From then to a refusal at x it
+// got the whole refill and lost what was consumed. A refusal of n tokens is therefore right only if, for some a before
+// x,
 //
 //	N(a, x) − rate·(x − a) > capacity − n
 //
@@ -231,7 +232,8 @@ func (h *history) wronglyRefused(entity string, limits ...zlimit.Limit) error {
 	return nil
 }
 
-// peaks returns the largest rate·a + g(a) − c(a) up to a time, for times that do not decrease: where it is best to begin.
+// peaks returns the largest rate·a + g(a) − c(a) up to a time, where it is best to begin. The times that it is asked
+// for must not decrease.
 func peaks(acts []act, l *zlimit.Limit) func(int64) int64 {
 	s := scaleOf(l)
 	ends := tallyOf(acts, to, took, forced, gave, refused).acts
@@ -247,8 +249,8 @@ func peaks(acts []act, l *zlimit.Limit) func(int64) int64 {
 	}
 }
 
-// miscounted returns an error when the items of a bucket do not count exactly what was consumed (I9), or their shares
-// do not add up to the limit (I7).
+// miscounted returns an error when the items of a bucket do not count exactly what was consumed (I9). It also returns
+// one when their shares do not add up to the limit (I7).
 func (h *history) miscounted(entity string, l *zlimit.Limit, items []*bucket.State) error {
 	_, consumed, capacity := total(items, l.Name)
 	if want := h.net(entity, l.Name) * zlimit.Millis; consumed != want {
@@ -260,7 +262,7 @@ func (h *history) miscounted(entity string, l *zlimit.Limit, items []*bucket.Sta
 	return nil
 }
 
-// A book is what there is to know of a bucket that was never full since it was created.
+// A book is what is known of a bucket that was never full since it was created.
 type book struct {
 	limit   zlimit.Limit
 	created int64 // epoch milliseconds
@@ -268,9 +270,9 @@ type book struct {
 	resizes int   // how often it was divided and joined, at most
 }
 
-// unbalanced returns an error when the items of a bucket do not have what it had when it was created, with the refill,
-// less what was consumed (I2, I7). They may be off by a millitoken for each item and each time that it was divided or
-// joined.
+// unbalanced returns an error when the balances of a bucket's items are wrong (I2, I7). Together they are what it was
+// created with, and the refill, less what was consumed. They may be off by a millitoken for each item and each time
+// that it was divided or joined.
 func (b *book) unbalanced(items []*bucket.State) error {
 	l := &b.limit
 	tokens, _, _ := total(items, l.Name)

@@ -82,8 +82,8 @@ func (s slowTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return s.base.RoundTrip(r)
 }
 
-// hotWays returns the bare SDK call and limiters that share writes not at all, by default and early, on one bucket of the
-// engine, which is not divided.
+// hotWays returns the bare SDK call and limiters that share writes not at all, by default and early. All take from one
+// bucket of the engine, which is not divided.
 func hotWays(b *testing.B, network time.Duration) []*way {
 	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper {
 		if network == 0 {
@@ -112,9 +112,9 @@ func hotWays(b *testing.B, network time.Duration) []*way {
 }
 
 // BenchmarkHotKey lets 1 to 512 callers take from one bucket of the engine, directly and over a network of 5 ms. They
-// do so by the bare SDK call, with a write for each, sharing writes by default, and early. The four take turns. It
-// reports, for sharing: calls per second against the bare call and against a write for each; the median duration
-// against a write for each; and calls for each write.
+// do so by the bare SDK call, with a write for each, sharing writes by default, and early. The four take turns. For
+// sharing it reports calls per second against the bare call and against a write for each. It also reports the median
+// duration against a write for each, and calls for each write.
 func BenchmarkHotKey(b *testing.B) {
 	for _, network := range []time.Duration{0, 5 * time.Millisecond} {
 		for _, callers := range []int{1, 8, 64, 512} {

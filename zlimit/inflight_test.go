@@ -86,8 +86,8 @@ func TestACrowdIsNoOutage(t *testing.T) {
 	}, zlimit.WithMaxInFlight(50), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
 }
 
-// TestLeavingTheLine has callers with little patience come to a store that does not answer: those whose turn does not come
-// are charged nothing, and sent nothing.
+// TestLeavingTheLine sends callers with little patience to a store that does not answer. Those whose turn does not come
+// are charged nothing, and nothing is sent for them.
 func TestLeavingTheLine(t *testing.T) {
 	const callers, turns = 500, 20
 	queued(t, time.Hour, func(l *zlimit.RateLimiter, q *queue) {

@@ -109,8 +109,8 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 
 // Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
 // writes it unchecked, so that it may leave a limit in debt, and never fails for lack of tokens. Adjust returns a
-// [*ValidationError] for a limit that the resource does not have, and for a correction that would leave the lease with
-// less than nothing. It does no I/O.
+// [*ValidationError] for a limit that the resource does not have. It also does so for a correction that would leave the
+// lease with less than nothing. It does no I/O.
 func (le *Lease) Adjust(c Consumption) error { return le.adjust("adjust", c, -maxTokens, 1) }
 
 // Release records that tokens were not needed. It is [Lease.Adjust] with the signs turned around.

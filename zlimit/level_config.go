@@ -2,9 +2,9 @@ package zlimit
 
 import "context"
 
-// A LevelConfig is what is stored for a resource, or for an entity and a resource: limits, and what happens while the store
-// is unavailable. Each of the two comes from the first level that has it, in the order of [Source]: a level may have a
-// failure policy and leave its limits to the next one.
+// A LevelConfig is what is stored for a resource, or for an entity and a resource: limits, and what happens while the
+// store is unavailable. Each of the two comes from the first level that has it, in the order of [Source]. So a level
+// may have a failure policy and leave its limits to the next one.
 type LevelConfig struct {
 	Limits []Limit
 	// OnUnavailable is the failure policy of requests that do not set one; Inherit leaves it to the next level.

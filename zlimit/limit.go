@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A Limit is a token bucket: it holds at most Capacity tokens, and RefillAmount of them flow in every RefillPeriod,
+// A Limit is a token bucket. It holds at most Capacity tokens, and RefillAmount of them flow in every RefillPeriod,
 // evenly rather than all at once. A bucket starts full.
 type Limit struct {
 	// Name tells the limits of a resource apart, such as "rpm" or "tpm".
@@ -75,8 +75,8 @@ type FailurePolicy uint8
 
 // The failure policies.
 const (
-	// Inherit leaves the decision to the next place: from the request to what is stored for the entity and the resource, for
-	// the entity, for the resource, for the system, to [WithFailurePolicy], to Block.
+	// Inherit leaves the decision to the next place. The request comes first. The stored policies follow, in the order of
+	// [Source]: entity and resource, entity, resource, system. [WithFailurePolicy] is next, and Block is last.
 	Inherit FailurePolicy = iota
 	// Block fails requests with an [*UnavailableError].
 	Block

@@ -121,8 +121,8 @@ func (c *limitCache) After(ctx context.Context, b *protocol.Bucket, epoch int64)
 // renewal returns the age at which limits are read again in the background.
 func (o *options) renewal() time.Duration { return o.configTTL - o.configTTL/5 }
 
-// A reload says which levels to read again: those of an age, or consistently those that are not known to be as new as
-// an epoch.
+// A reload says which levels to read again: those of an age, or those that are not known to be as new as an epoch. The
+// latter are read consistently.
 type reload struct {
 	maxAge time.Duration
 	after  int64 // 0 for levels of an age
@@ -152,7 +152,7 @@ func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*p
 
 // share starts the read of load, or joins the one under way.
 func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload) <-chan singleflight.Result {
-	// A read that began before a change, or before it was asked to forget, serves nobody who comes after that.
+	// A read that began before a change, or before the cache was asked to forget, serves no caller that comes after that.
 	key := b.Entity + "#" + b.Resource + "#" + strconv.FormatUint(c.l.generation.Load(), 16)
 	if r.after > 0 {
 		key += "#after"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"time"
@@ -176,8 +177,8 @@ func start(ctx context.Context, s store.Store, o options, c *common, embedded bo
 	return l, nil
 }
 
-// configsOf returns how many configs belong to so many buckets: three of the entity's, one of the resource, which other
-// buckets share, and that of the system.
+// configsOf returns how many configs belong to so many buckets. Each bucket has three of the entity's, and one of the
+// resource, which other buckets share. All have that of the system.
 func configsOf(buckets int) int {
 	return 4*min(buckets, math.MaxInt/4-1) + 1
 }
@@ -198,7 +199,7 @@ func (l *RateLimiter) Setup(ctx context.Context) error {
 
 // setUp sets up the store, its version and one namespace.
 func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
-	if err := l.store.Setup(ctx); err != nil {
+	if err := l.setUpStore(ctx); err != nil {
 		return publicError("set up", err)
 	}
 	found, err := l.lookup(ctx, namespace)
@@ -209,6 +210,17 @@ func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 		_, err = l.register(ctx, namespace)
 	}
 	return publicError("set up", err)
+}
+
+// setUpStore creates the table, where it is one of DynamoDB's by the settings of [WithTable].
+func (l *RateLimiter) setUpStore(ctx context.Context) error {
+	type tableStore interface {
+		SetupWith(context.Context, TableSettings, *slog.Logger) error
+	}
+	if s, ok := l.store.(tableStore); ok {
+		return s.SetupWith(ctx, l.options.table, l.options.logger)
+	}
+	return l.store.Setup(ctx)
 }
 
 // Ping returns nil when the table exists and the store answers. It costs one read.
@@ -321,8 +333,8 @@ func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (S
 }
 
 // AvailableWithParents returns the status of every limit of an entity and resource, and of the parents that the entity
-// cascades to, as the store has them: what a request would be checked against. It costs what [RateLimiter.Available] costs for
-// each of them.
+// cascades to. They are as the store has them, which is what a request would be checked against. It costs what
+// [RateLimiter.Available] costs for each of them.
 func (l *RateLimiter) AvailableWithParents(ctx context.Context, entity, resource string) (Statuses, error) {
 	return l.available(ctx, entity, resource, true)
 }
@@ -343,8 +355,9 @@ func (l *RateLimiter) available(ctx context.Context, entity, resource string, fa
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an [*ExceededError].
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
-// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. The limits of a bucket may have
+// changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that the
+// wait holds.
 func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, error) {
 	amounts, err := r.validate(nil)
 	if err != nil {

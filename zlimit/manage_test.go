@@ -68,8 +68,8 @@ func endOf[T any](seq iter.Seq2[T, error]) (failed error) {
 	return failed
 }
 
-// populate fills an entity with everything that may belong to one: 4 configs, buckets of 3 resources, one of them in 12
-// shards, 20 usage snapshots.
+// populate fills an entity with everything that may belong to one: 4 configs, buckets of 3 resources and 20 usage
+// snapshots. One of the buckets has 12 shards.
 func populate(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	tb.Helper()
 	ctx := context.Background()

@@ -16,7 +16,7 @@ import (
 
 // A ManagedService changes stored limits for programs that keep them as code, such as `zlimit limits apply`. Such a
 // program takes the lock of the namespace, replaces levels that are as it has seen them, and records which levels it
-// manages: those it may delete when they leave its file. It is safe for concurrent use.
+// manages. It may delete those when they leave its file. It is safe for concurrent use.
 //
 // Every write asks in its transaction that the program still has the lock, and that the level has not changed since it
 // was read. So two programs never write by turns, whatever their clocks say and however long they pause.
@@ -166,7 +166,7 @@ type ManagedSet struct {
 // A ManagedLock is the right to change what is managed in a namespace.
 type ManagedLock struct {
 	ID        string
-	Holder    string // who took it; "" when nobody knows
+	Holder    string // who took it; "" when that is unknown
 	Acquired  time.Time
 	ExpiresAt time.Time // from then on another program may take it
 }
@@ -450,9 +450,10 @@ func (s *ManagedService) write(ctx context.Context, lock ManagedLock, writes ...
 	return s.l.table.Transact(ctx, append(writes, store.Write{Kind: store.Check, Key: s.lockKey(), Expr: held}))
 }
 
-// Replace brings a level from what the program has seen of it to what it wants, and returns that with its new version. A
-// config that says nothing deletes the level. It returns [ErrLevelChanged] when the level says something else than
-// before, or has another version, and [ErrLockLost] when another program has the lock; then nothing was written.
+// Replace brings a level from what the program has seen of it to what it wants, and returns that with its new version.
+// A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level says something else than
+// before, or has another version. It returns [ErrLockLost] when another program has the lock. In either case nothing
+// was written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
 func (s *ManagedService) Replace(

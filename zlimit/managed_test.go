@@ -318,7 +318,8 @@ func (p *preempted) Transact(ctx context.Context, writes []store.Write) ([]store
 	return p.Store.Transact(ctx, writes)
 }
 
-// TestManagedWritesHoldTheLock has another program take an expired lock between a run's look at the lock and its write.
+// TestManagedWritesHoldTheLock lets another program take an expired lock between a run's look at the lock and its
+// write.
 func TestManagedWritesHoldTheLock(t *testing.T) {
 	ctx := context.Background()
 	clock := newClock()

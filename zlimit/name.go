@@ -5,8 +5,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// Name returns the name of an entity or of a resource that stands for any text, such as a path, an e-mail address or a
-// model of another provider. Two texts never have the same name.
+// Name returns the name of an entity or of a resource that stands for a text. Any text has one, such as a path, an
+// e-mail address or a model of another provider. Two texts never have the same name.
 //
 // A text that may be a name, and holds no "%", is its own name. Otherwise each byte that names do not hold, and each
 // "%", becomes "%" and two hexadecimal digits, as in URLs. So does the first byte of a name that is reserved. A name

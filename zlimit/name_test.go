@@ -137,8 +137,8 @@ func TestNamesThatAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzName asks of two texts that their names are valid, differ as they do, and are read as they were written from every
-// kind of key.
+// FuzzName asks of two texts that their names are valid, and differ when the texts do. Every kind of key gives the
+// names back as they were written.
 func FuzzName(f *testing.F) {
 	for _, name := range real {
 		f.Add(name, name, 1)

@@ -33,6 +33,7 @@ type options struct {
 	maxInFlight    int
 	cacheSize      int
 	setup          bool
+	table          TableSettings // of a new table
 	principal      string
 	logger         *slog.Logger
 	observer       Observer      // nil for none
@@ -99,6 +100,9 @@ func (o *options) validate() error {
 			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
 		}
 	}
+	if field, value, rule, ok := store.CheckSettings(o.table); !ok {
+		return &ValidationError{Field: field, Value: value, Reason: rule}
+	}
 	if err := validateLimits("default limits", o.defaults, time.Millisecond); err != nil {
 		return err
 	}
@@ -152,8 +156,9 @@ func WithDefaultLimits(limits ...Limit) Option {
 // many times the time in which they fill up. The default is 7; 0 keeps them for ever.
 func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketTTL = timesToFill } }
 
-// WithMaxShards sets into how many items the bucket of one entity and resource may be divided: 1, 2, 4, 8, 16 or 32,
-// which is the default. It is divided when it is written more often than DynamoDB serves one key, 1,000 times a second.
+// WithMaxShards sets into how many items the bucket of one entity and resource may be divided: 1, 2, 4, 8, 16 or 32.
+// The default is 32. A bucket is divided when it is written more often than DynamoDB serves one key, 1,000 times a
+// second.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
 // WithRejectionCache sets how old what this process saw of a bucket may be to reject a request by it, without asking
@@ -161,9 +166,9 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 // what other processes gave back. It never admits. 0 decides every rejection on what the store says.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
-// WithClockSkew sets how far the clock of a process may be from the true time before the limiter goes by the time of
-// the store instead. The default is 5 seconds. A refill stamp that is ahead by more than twice as much was not written
-// by such a process. A write that takes nothing else sets it back, which may admit one capacity more than the limit.
+// WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time
+// of the store. The default is 5 seconds. A refill stamp that is ahead by more than twice as much was not written by
+// such a process. A write that takes nothing else sets it back, which may admit one capacity more than the limit.
 func WithClockSkew(d time.Duration) Option { return func(o *options) { o.clockSkew = d } }
 
 // maxLead returns how far a refill stamp may be ahead: a clock that is ahead wrote it, and one that is behind reads it.
@@ -177,22 +182,22 @@ const byStore = -1
 const sharedAfter = 8
 
 // WithCoalescing makes the requests of this process share writes as early as possible. A request that comes while a
-// write of its bucket is under way waits for it, and shares the next write with all others that wait. One write unit is
-// then enough for all requests of a bucket that come in the time of a call. The bucket may be that of one busy entity,
-// or of a parent that many children are charged to. A request waits for two calls at most instead of one.
+// write of its bucket is under way waits for that write. It shares the next write with all others that wait. One write
+// unit is then enough for all requests of a bucket that come in the time of a call. The bucket may be that of one busy
+// entity, or of a parent that many children are charged to. A request waits for two calls at most instead of one.
 //
-// By default requests share writes when eight writes of their bucket are under way, so that requests of a bucket that
-// is not crowded do not wait. One call at a time writes a crowded bucket, too. In either case each request is admitted
-// or rejected by itself, in the order in which they came as long as they fit, and settled by itself. Requests that
-// settle share writes, too. A store in memory is written at once, and shares nothing by default.
+// By default requests share writes when eight writes of their bucket are under way. Requests of a bucket that is not
+// crowded do not wait then. One call at a time writes a crowded bucket, too. In either case each request is admitted or
+// rejected by itself, and settled by itself. Requests are admitted in the order in which they came, as long as they
+// fit. Requests that settle share writes, too. A store in memory is written at once, and shares nothing by default.
 func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
 
 // WithoutCoalescing gives each request a write of its own, however many of one bucket come at once. See [WithCoalescing].
 func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 } }
 
 // WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent. A
-// call that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB, and a minute on
-// stores without a network, where only other writers are waited for.
+// call that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB. It is a minute on
+// stores without a network, where a call waits only for other writers.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
 
 // WithMaxInFlight bounds how many calls of the store the limiter has under way at once. The default is 256, which keeps
@@ -215,6 +220,20 @@ func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize =
 // WithSetup creates the table and registers the namespace, where they are missing, before the limiter opens them; see
 // [RateLimiter.Setup].
 func WithSetup() Option { return func(o *options) { o.setup = true } }
+
+// WithTable gives a DynamoDB table that setup creates these settings. Setup leaves those of an existing table as they
+// are, and logs a warning where the table is not protected, though it should be, or has other ceilings. Other stores have
+// no such settings.
+func WithTable(settings TableSettings) Option { return func(o *options) { o.table = settings } }
+
+// TableSettings are settings of a DynamoDB table besides its layout:
+//
+//   - WarmReadUnits and WarmWriteUnits are what the table serves at once, in capacity units a second, from 12,000 reads
+//     and 4,000 writes on. DynamoDB charges for them once. 0 leaves them to DynamoDB.
+//   - MaxReadUnits and MaxWriteUnits are ceilings, in capacity units a second, beyond which DynamoDB throttles. They
+//     bound what the table may cost. 0 is for none.
+//   - DeletionProtection makes DynamoDB refuse to delete the table.
+type TableSettings = store.TableSettings
 
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as
 // the store knows it. For a DynamoDB table opened by [Open] that is the ARN of the AWS identity, asked of STS at the

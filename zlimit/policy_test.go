@@ -72,8 +72,8 @@ func (d *down) Transact(ctx context.Context, writes []store.Write) ([]store.Resu
 	return d.Store.Transact(ctx, writes)
 }
 
-// TestPolicyOfLevels goes through all failure policies at all levels: that of the request is first, then the entity's for
-// the resource, the entity's, the resource's, the system's, and the option is last.
+// TestPolicyOfLevels goes through all failure policies at all levels. That of the request is first, then come the
+// entity's for the resource, the entity's, the resource's and the system's. The option is last.
 func TestPolicyOfLevels(t *testing.T) {
 	ctx := context.Background()
 	policies := []zlimit.FailurePolicy{zlimit.Inherit, zlimit.Block, zlimit.Allow}
@@ -128,7 +128,7 @@ func setIf(p zlimit.FailurePolicy, set func(zlimit.LevelConfig) error) error {
 	return set(zlimit.LevelConfig{OnUnavailable: p})
 }
 
-// TestPolicyReachesOthers has another process read the policies of a table, without a change of its own.
+// TestPolicyReachesOthers lets another process read the policies of a table, without a change of its own.
 func TestPolicyReachesOthers(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
@@ -236,7 +236,7 @@ func TestApplyLeavesPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	applied, err := l.Limits.Apply(ctx, zlimit.Declaration{"r", []zlimit.Limit{zlimit.PerDay("rpd", 2)}})
-	if err != nil || len(applied.Kept) != 1 { // somebody else has set what is there
+	if err != nil || len(applied.Kept) != 1 { // the operator has set what is there
 		t.Errorf("Apply() = %+v, %v, want it kept", applied, err)
 	}
 }

@@ -263,8 +263,8 @@ func lostBy(l *zlimit.RateLimiter) uint64 {
 	return stats.Unreturned + stats.UnknownOutcomes
 }
 
-// checkTaken checks that an acquire took what was asked of the entity and of at most one parent, all of it, or nothing of
-// any (I4, I3). A parent may lack a limit.
+// checkTaken checks that an acquire took all of what was asked, or nothing (I4, I3). It does so for the entity and at
+// most one parent. A parent may lack a limit.
 func (w *world) checkTaken(what, entity string, before map[string]zlimit.Amounts, consume zlimit.Amounts, err error) {
 	if errors.Is(err, errLost) {
 		return

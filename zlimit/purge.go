@@ -33,8 +33,8 @@ const maxSweeps = 8
 // bucket costs four, most others two. Reading the keys costs half a read unit per 4 KB of them, twice. An ID that is
 // not registered costs a read unit per 4 KB of the names of all namespaces.
 //
-// On DynamoDB a purge takes a second at least, since indexes lag. Throttles and other outages are waited out for some
-// seconds, since an index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
+// On DynamoDB a purge takes a second at least, since indexes lag. Purge waits out throttles and other outages for some
+// seconds. An index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
 func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return err

@@ -136,8 +136,8 @@ func TestLaggingReadsRejectNothing(t *testing.T) {
 	acquire(t, newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now)), ask(zlimit.Amounts{"rpd": 1}))
 }
 
-// TestOutagesKeepRejections changes the limits of an empty bucket, and lets every write fail: by the limits as they are now
-// it is rejected, under every policy.
+// TestOutagesKeepRejections changes the limits of an empty bucket, and lets every write fail. By the limits as they are
+// now the request is rejected, under every policy.
 func TestOutagesKeepRejections(t *testing.T) {
 	outage := &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("no route")}
 	for _, opts := range [][]zlimit.Option{nil, {zlimit.WithCoalescing()}} {

@@ -11,8 +11,8 @@ import (
 // earlier is the last commit before shards, parents and settlements moved to package protocol.
 const earlier = "1771efd23adef048ddb7982c930a70239c912c8c"
 
-// buildEarlier returns the test binary of this package at the commit, and skips the test where git does not have it, as in
-// a shallow clone.
+// buildEarlier returns the test binary of this package at the commit. It skips the test where git does not have the
+// commit, as in a shallow clone.
 func buildEarlier(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,7 @@ func mustMake(t *testing.T, dir string) string {
 }
 
 // TestRollingDeploy replaces processes of an earlier version one after another while all of them are under load. Both
-// versions share a table or a file, as in TestHistories, and what they did is checked in the same way (I1, I2, I7, I9).
+// versions share a table or a file, as in TestHistories. What they did is checked in the same way (I1, I2, I7, I9).
 func TestRollingDeploy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds another version")

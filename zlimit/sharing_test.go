@@ -39,7 +39,7 @@ func newComers(t *testing.T, l *zlimit.RateLimiter, g *gate) *comers {
 	return &comers{t: t, l: l, g: g, open: g.close(), writes: g.writes.Load()}
 }
 
-// come has a request of so many tokens come, and returns when it has sent its write, or waits to share one.
+// come sends a request of so many tokens, and returns when that has sent its write, or waits to share one.
 func (c *comers) come(tokens int64) {
 	before := c.underWay()
 	outcome := new(error)
@@ -121,7 +121,7 @@ func TestMemorySharesNothing(t *testing.T) {
 	}
 }
 
-// TestLargeRequestsAreNotPassed has a large request wait before small ones that fit and ones that do not.
+// TestLargeRequestsAreNotPassed lets a large request wait before small ones that fit and ones that do not.
 func TestLargeRequestsAreNotPassed(t *testing.T) {
 	l, _, g := newSharing(t, zlimit.WithCoalescing())
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 48})) // 51 are left
@@ -143,8 +143,8 @@ func TestLargeRequestsAreNotPassed(t *testing.T) {
 	}
 }
 
-// TestBatchesThatDoNotFit has another process come first before each write of a batch: after two more writes the requests
-// are decided by what the last one showed.
+// TestBatchesThatDoNotFit lets another process come first before each write of a batch. After two more writes the
+// requests are decided by what the last one showed.
 func TestBatchesThatDoNotFit(t *testing.T) {
 	l, other, g := newSharing(t, zlimit.WithCoalescing())
 	c := newComers(t, l, g)

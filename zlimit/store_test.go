@@ -32,6 +32,8 @@ func TestOptionsValidation(t *testing.T) {
 		"a negative call timeout": zlimit.WithCallTimeout(-1),
 		"no cache":                zlimit.WithCacheSize(0),
 		"no call in flight":       zlimit.WithMaxInFlight(0),
+		"few warm writes":         zlimit.WithTable(zlimit.TableSettings{WarmWriteUnits: 3999}),
+		"a negative ceiling":      zlimit.WithTable(zlimit.TableSettings{MaxReadUnits: -1}),
 	} {
 		var invalid *zlimit.ValidationError
 		if _, err := zlimit.Open(context.Background(), "sqlite:"+path, opt); !errors.As(err, &invalid) {

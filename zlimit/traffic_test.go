@@ -176,9 +176,9 @@ func (c *customer) do(entity string, d deed, amounts zlimit.Amounts, call func()
 }
 
 // TestHistories runs several processes, whose clocks run, on a table or a file at once. They make bursts on buckets
-// that filled up in between, corrections and rollbacks, and use children of one parent, and a bucket that is divided
-// meanwhile. Every other one shares writes among its goroutines. What they say that they did is checked over every
-// interval, and against what the items count in the end (I1, I2, I7, I9).
+// that filled up in between, and corrections and rollbacks. They use children of one parent, and a bucket that is
+// divided meanwhile. Every other process shares writes among its goroutines. What they say that they did is checked
+// over every interval, and against what the items count in the end (I1, I2, I7, I9).
 func TestHistories(t *testing.T) {
 	for name, skews := range map[string][]time.Duration{
 		"clocks agree":    {0, 0, 0, 0},

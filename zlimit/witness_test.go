@@ -21,10 +21,10 @@ import (
 const farAhead = 5 * time.Second
 
 // A witness stands before a store and compares every physical write of a bucket item with the ideal bucket in exact
-// rationals. The balance changes by what flowed in since the last write, by what the write counts as consumed, and by
-// nothing else (I1, I2, I9). It sees refill stamps go forward only, but for those that no clock should have written
-// (I6). Balances are within the share of the item, and splits and merges neither mint nor lose (I7). It knows items,
-// and nothing of how the limiter decides.
+// rationals. Two things alone change the balance: what flowed in since the last write, and what the write counts as
+// consumed (I1, I2, I9). Refill stamps go forward only, but for those that no clock should have written (I6). Balances
+// are within the share of the item, and splits and merges neither mint nor lose (I7). It knows items, and nothing of
+// how the limiter decides.
 type witness struct {
 	store.Store
 	mu     sync.Mutex
@@ -206,9 +206,9 @@ func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, appli
 	return nil
 }
 
-// judgeTogether compares shards that one transaction updates with their ideal buckets. Refill that a full one could not
-// hold since the latest stamp of all may have moved to another one, and tokens may have moved among them. Where limits
-// change with it, refill comes by the old ones, below the lower of both capacities.
+// judgeTogether compares shards that one transaction updates with their ideal buckets. Tokens may have moved among the
+// shards. So may refill since the latest stamp of all, where a full shard could not hold it. Where limits change with
+// it, refill comes by the old ones, below the lower of both capacities.
 func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layout.BucketKey]*layout.Bucket) error {
 	latest := int64(0)
 	for _, k := range keys {

@@ -121,7 +121,7 @@ var settings = []setting{
 
 // TestWriters runs every operation that touches the items of a bucket against every other one. When the first is about
 // to write, the second comes first, from another process. A witness judges every write. In the end the buckets count
-// what the leases hold, and only operations that may leave a debt have left one (I1, I3, I4, I5, I7, I9).
+// what the leases hold. Only operations that may leave a debt have left one (I1, I3, I4, I5, I7, I9).
 func TestWriters(t *testing.T) {
 	states := settings
 	if testing.Short() {
@@ -226,7 +226,7 @@ func meet(t *testing.T, s setting, first, second string) {
 	}
 }
 
-// TestEveryWriterIsKnown looks for functions of the package that send writes: one that is not listed here needs a place
+// TestEveryWriterIsKnown looks for functions of the package that send writes. One that is not listed here needs a place
 // among the writers, or touches no bucket.
 func TestEveryWriterIsKnown(t *testing.T) {
 	known := map[string]string{

@@ -226,7 +226,7 @@ func TestTenantsAreLimited(t *testing.T) {
 	})
 }
 
-// TestOrganizationsAreLimited has two teams take what the limits of each allow, and those of both together do not.
+// TestOrganizationsAreLimited lets two teams take what the limits of each allow, and those of both together do not.
 func TestOrganizationsAreLimited(t *testing.T) {
 	w := newWorld(t, "memory:")
 	take := func(tenant string, n int64) error {

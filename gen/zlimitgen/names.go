@@ -60,7 +60,7 @@ func (c *command) others(fset *token.FileSet) ([]*ast.File, error) {
 		if compiled, err := build.Default.MatchFile(dir, e.Name()); err != nil || !compiled {
 			continue
 		}
-		// What does not parse may still be read in part.
+		// A file that does not parse may still be read in part.
 		f, _ := parser.ParseFile(fset, filepath.Join(dir, e.Name()), nil, parser.ParseComments|parser.SkipObjectResolution)
 		if f != nil && f.Name != nil && f.Name.Name == c.pkg {
 			files = append(files, f)

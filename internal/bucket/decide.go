@@ -135,9 +135,9 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	}
 }
 
-// SpendUnseen plans a write that leaves the refill stamp alone, from the limits of an image that is known to be old: the
-// conditions of the write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan as it is
-// for an item that is not in line, and for a demand that is not checked.
+// SpendUnseen plans a write that leaves the refill stamp alone, from the limits of an image that is known to be old.
+// The conditions of the write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan
+// as it is for an item that is not in line, and for a demand that is not checked.
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	returned := func(a Amount) bool { return a.Tokens < 0 }
 	if !c.InLine(s, now) || d.Unchecked || len(d.levels) > 0 || slices.ContainsFunc(d.Amounts, returned) {

@@ -68,8 +68,8 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 
 // Spread plans how shards pay a demand that is not checked, in one transaction. Each shard pays by the limits that it
 // has. Spread takes what the shards have as [Config.Gather] does, and divides what is missing among them by their
-// shares. A debt of one shard alone would not hold the others back. What is given back goes to the shard at index home,
-// then to others that have room.
+// shares. A debt of one shard alone would not hold the others back. Tokens that are given back go to the shard at index
+// home, then to others that have room.
 func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amount, now int64) (parts []Part, ok bool) {
 	taken := make([][]Amount, len(shards))
 	for _, a := range amounts {
@@ -115,7 +115,7 @@ func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amou
 }
 
 // intoRooms divides an amount that is given back among shards. The shard at index home is filled first, then the
-// others. What finds no room goes to the shard at home, too.
+// others. Tokens that find no room go to the shard at home, too.
 func intoRooms(rooms []int64, home int, amount int64) []int64 {
 	parts := make([]int64, len(rooms))
 	give := func(at int, most int64) {
@@ -167,7 +167,7 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 // nearlyFull is the part of its share, in units of wholeShare, that every shard keeps while another one is full.
 const nearlyFull = wholeShare / 8 * 7
 
-// Uneven reports whether, after a demand on the shard at an index, one shard is full and another has less than seven
+// Uneven reports whether a demand on the shard at an index leaves one shard full and another with less than seven
 // eighths of its share. The full shard loses its refill from then on, which the undivided bucket would keep. The demand
 // is better gathered.
 func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {

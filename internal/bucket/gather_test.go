@@ -270,7 +270,7 @@ func TestPiledUpLimitsGo(t *testing.T) {
 	}
 }
 
-// TestStampsAheadGiveNothing has one of two shards with a refill stamp ahead of the time: what flows into the other one
+// TestStampsAheadGiveNothing gives one of two shards a refill stamp ahead of the time. What flows into the other one
 // until then is not there yet.
 func TestStampsAheadGiveNothing(t *testing.T) {
 	const now = 1_000_000

@@ -72,8 +72,8 @@ const (
 	busyUnits = 600         // write units per second, of the thousand that DynamoDB serves
 )
 
-// IsBusy reports whether a shard is to be divided, by the write units that were spent on its item over a time: more than six
-// hundred a second, measured over a second or more. It is divided before its key throttles.
+// IsBusy reports whether a shard is to be divided, by the write units that its item took over a time. A shard is busy
+// above six hundred units a second, measured over a second or more. It is divided before its key throttles.
 func IsBusy(units float64, over time.Duration) bool {
 	return over >= busyTime && units > busyUnits*over.Seconds()
 }

@@ -93,7 +93,7 @@ type Config struct {
 	Lead      int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
 }
 
-// MaxLimits is the number of limits that an item may have besides [WriteUnits]: the conditions and updates of all of
+// MaxLimits is the number of limits that an item may have besides [WriteUnits]. The conditions and updates of all of
 // them have to fit one DynamoDB expression.
 const MaxLimits = 24
 
@@ -119,7 +119,7 @@ func (c *Config) Has(name string) bool {
 const maxFreshness = 1000
 
 // DefaultFreshness returns one hundredth of the shortest time in which one of the limits fills up, at most a second, in
-// milliseconds. What may be admitted beyond the ideal is at most the refill of that time.
+// milliseconds. The excess beyond the ideal is at most the refill of that time.
 func DefaultFreshness(params []Params) int64 {
 	freshness := int64(maxFreshness)
 	for i := range params {

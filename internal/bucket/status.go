@@ -64,9 +64,9 @@ func (s standing) plus(other standing) standing {
 	return standing{add(s.level, other.level), add(s.room, other.room), add(s.surplus, other.surplus)}
 }
 
-// whole returns where a limit stands in all shards together. What a full shard could not hold before the latest refill
-// stamp is lost: the images do not tell whether the others had room then. From then on nothing was taken, as far as the
-// images tell. The undivided bucket would have kept the refill as long as any shard has room.
+// whole returns where a limit stands in all shards together. Refill that a full shard could not hold before the latest
+// refill stamp is lost. The images do not tell whether the others had room then. From then on nothing was taken, as far
+// as the images tell. The undivided bucket would have kept the refill as long as any shard has room.
 func (c *Config) whole(shards []*State, p *Params, now int64) (sum standing) {
 	latest := c.latest(shards, now)
 	for _, s := range shards {

@@ -29,7 +29,7 @@ type Service struct {
 	Objects map[string][]byte
 	// Kept are physical IDs of resources that a stack has left behind, by their type.
 	Kept map[string][]string
-	// Drifted are logical IDs of resources that somebody has changed, with the property.
+	// Drifted are logical IDs of resources that were changed past a stack, with the property.
 	Drifted map[string]string
 	// Deleted are tables and buckets that were deleted past a stack, Unprotected tables that may be.
 	Deleted, Unprotected map[string]bool

@@ -1,6 +1,6 @@
-// Package declaration is a file of limits as a checked data model: the limits that an application declares for its
-// resources, and those that an operator keeps for the system and for entities. [Load] and [LoadForGo] read it from YAML and
-// report everything that is wrong with it at once. The grammar is described in docs/typed.md and docs/limits-file.md.
+// Package declaration is a file of limits as a checked data model. An application declares limits for its resources,
+// and an operator keeps limits for the system and for entities. [Load] and [LoadForGo] read the file as YAML and report
+// everything that is wrong with it at once. The grammar is described in docs/typed.md and docs/limits-file.md.
 package declaration
 
 import (
@@ -36,7 +36,7 @@ type Resource struct {
 	Limits []*Limit
 }
 
-// An Entity is somebody with limits of its own.
+// An Entity is a party with limits of its own.
 type Entity struct {
 	Pos       document.Pos
 	ID        string

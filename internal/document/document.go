@@ -22,7 +22,8 @@ type Pos struct {
 	Line, Column int
 }
 
-// A Reader reads one document and collects what is wrong with it. What it returns for a node of the wrong form is empty.
+// A Reader reads one document and collects what is wrong with it. For a node of the wrong form it returns an empty
+// value.
 type Reader struct {
 	file  string
 	plain bool

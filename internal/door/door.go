@@ -8,8 +8,8 @@ import "github.com/zlimit/zlimit-go/internal/store"
 // Store returns the zlimit.Store that keeps its items in s.
 var Store func(s store.Store) any
 
-// Random returns the zlimit.Option by which a limiter draws shards, and the lengths of pauses, with a function that
-// returns a number in [0, n).
+// Random returns the zlimit.Option by which a limiter draws shards and the lengths of pauses with a function. The
+// function returns a number in [0, n).
 var Random func(intN func(n int) int) any
 
 // WritesAtOnce returns the zlimit.Option by which requests share writes when so many writes of their bucket are under way.

@@ -15,7 +15,7 @@ type version struct {
 	until time.Time
 }
 
-// forward passes a call on. Before a write it keeps what is there; after a read
+// forward passes a call on. Before a write it keeps what is there. After a read
 // that may lag, it shows what was kept in place of what was written since.
 func (m *mean) forward(request *http.Request, call Call, about *subject) (*http.Response, error) {
 	if m.Lag <= 0 {

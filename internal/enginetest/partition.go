@@ -51,8 +51,8 @@ func NewPartitions(t Throughput) *Partitions {
 	return &Partitions{Throughput: t, writes: map[string]*budget{}, reads: map[string]*budget{}}
 }
 
-// Write takes units for a write of each key, of all of them or of none, and
-// returns the indexes of the keys that are throttled.
+// Write takes units for a write of each key, of all keys or of none. It returns
+// the indexes of the keys that are throttled.
 func (p *Partitions) Write(units float64, keys ...string) (throttled []int) {
 	return p.take(p.writes, p.Writes, units, keys)
 }

@@ -33,7 +33,7 @@ type Shards struct {
 	// View is the kind of stream that the table says it has; "" for a table without one.
 	View string
 	// PageSize is the number of shards in a page of DescribeStream, and the most
-	// records that GetRecords returns; 0 for no other limit than the caller's.
+	// records that GetRecords returns. With 0 the caller's limit is the only one.
 	PageSize int
 
 	mu       sync.Mutex

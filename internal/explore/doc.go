@@ -5,6 +5,6 @@
 // answer with a conflict, lag) are further branches of the tree. The tree is searched depth first, and a state that was
 // seen before is not followed again.
 //
-// A witness judges every write, the outcome of every operation and, when all processes are done, what they tell.
-// witness.go has the rules, and what they allow.
+// A witness judges every write, the outcome of every operation and, when all processes are done, what they tell. The
+// rules, and what they allow, are in witness.go.
 package explore

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// sweeps are what there is to explore. Every test run has the first round of each.
+// sweeps are all that is explored. Every test run has the first round of each.
 func sweeps() []*Sweep {
 	outages := []Fate{LostReply, LostCall, Late, Throttle}
 	return []*Sweep{

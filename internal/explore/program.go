@@ -21,7 +21,7 @@ type Program struct {
 	Faults Faults
 }
 
-// A World is what there is before a program begins.
+// A World is the state before a program begins.
 type World struct {
 	// Limits are stored for each entity; those of "" for the system.
 	Limits map[string][]zlimit.Limit

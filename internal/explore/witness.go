@@ -17,28 +17,27 @@ import (
 // A witness compares what happens with what should. It knows items as the table has them, and the results of the public
 // API. It does not know how a limiter decides. Its rules, by the invariants of the protocol:
 //
-//   - Every write of a bucket item leaves the balance as it was, with the refill between the two stamps, up to the
-//     capacity, less what the write counts as consumed (I1, I2, I9). Refill stamps never move back (I6). A bucket or a
-//     limit begins full. A split and a merge keep the sum (I7). A transaction of several shards may move tokens between
-//     them.
-//   - At any time the shards of a bucket together have at most what the one ideal bucket has; one shard has exactly that.
-//     Rounding may cost or give slackShare millitokens; writes that arrive out of the order of their stamps may give the
-//     refill in between. What the ideal bucket admits, several shards admit.
+//   - After a write of a bucket item the balance is that of before, with the refill between the two stamps, up to the
+//     capacity. The consumption that the write counts is taken off (I1, I2, I9). Refill stamps never move back (I6). A
+//     bucket or a limit begins full. A split and a merge keep the sum (I7). A transaction may move tokens between its
+//     shards.
+//   - At any time the shards of a bucket together have at most what the one ideal bucket has. A single shard has
+//     exactly that. Rounding may cost or give slackShare millitokens. Writes that arrive out of the order of their
+//     stamps may give the refill in between. What the ideal bucket admits, several shards admit.
 //   - The writes for an operation count what they should. Those of an admitted request count exactly its amounts, of
 //     its entity and of each parent that has the limit. Those of a rejected or failed one count nothing (I3, I4, I5). A
 //     level whose limits changed within the config TTL may be charged by either. A commit writes exactly the adjustment
 //     where the lease took something. A rollback returns exactly what was taken, and no level gets back more than it
-//     gave. An operation with a write of unknown outcome may have charged once or not. What an operation fails to give
-//     back by an outage stays charged. Where requests share writes, the sum of all operations is compared with the sum
-//     of all writes.
+//     gave. An operation with a write of unknown outcome may have charged once or not. Tokens that an operation fails
+//     to give back by an outage stay charged. Where requests share writes, the sum of all operations is compared with
+//     the sum of all writes.
 //   - Every rejection names a limit that falls short, and a wait if waiting helps. Some limit did fall short at some
 //     time since the request came.
-//   - Every error is of the kind that the fault calls for: no error without a fault, an outage for an outage, no error
-//     for a conflict. A rejected request is not admitted because giving back failed (I10).
-//   - A write by stored limits changes those of an item to limits that were stored together with those that it has, or
-//     later (I8). A process need not know of a change for the config TTL, but it never undoes one that an item has taken
-//     on.
-//   - At the end, with nothing else going on and the config TTL past, each process asks for all that the limits can
+//   - Every error is of the kind that the fault calls for. Without a fault, or for a conflict, there is none; for an
+//     outage it is an outage. A rejected request is not admitted because giving back failed (I10).
+//   - A write by stored limits gives an item limits that were stored together with those that it has, or later (I8). A
+//     process need not know of a change for the config TTL. It never undoes a change that an item has taken on.
+//   - At the end nothing else goes on, and the config TTL is past. Each process then asks for all that the limits can
 //     hold. It is admitted at once, or after exactly the told wait. The limits that rejected it are then those that are
 //     configured (I8), and the limiter tells that exactly what the ideal bucket has is available.
 type witness struct {

@@ -207,8 +207,8 @@ func (b *Bound) Release() {
 }
 
 // Bind returns the call's template, compiled at the first call of this shape, and the call's values. Its errors are
-// programming errors that DynamoDB would refuse. They are too few values, values of a kind that the operation has no
-// use for, slots that nothing uses, or two actions on one attribute.
+// programming errors that DynamoDB would refuse. Such errors are too few values, values of a kind without a use, slots
+// without a use, or two actions on one attribute.
 func (c *Call) Bind() (Bound, error) {
 	t, err := c.template()
 	if err != nil {

@@ -39,8 +39,8 @@ func (k Kind) String() string {
 // A Value is one attribute value. It is immutable; the zero Value is no value at all. Values are compared with
 // [Value.Equal], not with ==.
 //
-// It is three words, since a store copies every value of an item when one of them changes. num and ref share what a
-// field for each kind would hold.
+// It is three words, since a store copies every value of an item when one of them changes. The fields num and ref hold
+// the value of every kind.
 type Value struct {
 	_    [0]func() // forbids ==
 	kind Kind
@@ -126,8 +126,8 @@ func List(elements ...Value) Value {
 // Map returns a map value that holds the attributes of m, which the caller must not change afterwards.
 func Map(m Item) Value { return withElements(KindM, &m) }
 
-// What a DynamoDB number can be: its precision in significant decimal digits, and its magnitude as the digits before the
-// point, or the zeros after it.
+// The range of a DynamoDB number. Its precision is in significant decimal digits. Its magnitude is the digits before
+// the point, or the zeros after it.
 const (
 	maxDigits  = 38
 	maxInteger = 126 // less than 1E+126
@@ -196,7 +196,7 @@ func (v Value) Int() (int64, bool) {
 }
 
 // Decimal returns n for a KindN value of n·10^−places. It returns false when the value is of another kind or has more
-// decimal places, or n does not fit an int64. places is from 0 to 18.
+// decimal places, or n does not fit an int64. The range of places is 0 to 18.
 func (v Value) Decimal(places int) (int64, bool) {
 	integer, fraction, _ := strings.Cut(v.Number(), ".")
 	if v.kind != KindN || len(fraction) > places {

@@ -24,7 +24,7 @@ var floors = [][]string{
 	{"internal/store", "internal/declaration"},
 	{"internal/store/dynamo/wire", "internal/door"},
 	{"internal/store/dynamo", "internal/store/sqlite", "internal/store/memory", "internal/stream", "internal/table", "internal/layout"},
-	{"internal/protocol", "internal/stream/leases", "zlimit/sqlite"},
+	{"internal/protocol", "internal/stream/leases", "internal/migrate", "zlimit/sqlite"},
 	{"zlimit"},
 	{"zlimit/blocking", "zlimit/zlimittest", "internal/provision", "httplimit", "internal/rpc", "stack"},
 	{"aggregator"},

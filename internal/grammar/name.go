@@ -103,8 +103,8 @@ func EncodeName(text string, reserved func(string) bool) string {
 	return name[:end] + digest + hex.EncodeToString(sum[:])
 }
 
-// DecodeName returns the text that a name stands for; false for a name that EncodeName does not return, and for one that
-// ends in a hash.
+// DecodeName returns the text that a name stands for. It returns false for a name that EncodeName does not return, and
+// for one that ends in a hash.
 func DecodeName(name string, reserved func(string) bool) (text string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {

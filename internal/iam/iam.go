@@ -1,5 +1,5 @@
-// Package iam decides what policies allow, by those rules of IAM that the policies of package stack use. What it does not
-// know is an error, never an answer.
+// Package iam decides what policies allow, by those rules of IAM that the policies of package stack use. An element
+// that the package does not know is an error, never an answer.
 package iam
 
 import (

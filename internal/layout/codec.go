@@ -175,6 +175,29 @@ func room[T any](attributes, perMember int) []T {
 	return slices.Grow[[]T](nil, max(0, attributes/perMember))
 }
 
+// lift returns an item with the attributes of a map in place of the map, as older layouts are read. An attribute that the
+// item has besides counts.
+//
+//nolint:unparam // the name is that of legacy.yaml
+func lift(item expr.Item, name string) expr.Item {
+	nested, ok := item.Lookup(name)
+	if !ok || nested.Kind() != expr.KindM {
+		return item
+	}
+	lifted := make(expr.Item, 0, len(item)+len(nested.Elements()))
+	for _, a := range item {
+		if a.Name != name {
+			lifted = append(lifted, a)
+		}
+	}
+	for _, a := range nested.Elements() {
+		if _, ok := lifted.Lookup(a.Name); !ok {
+			lifted = append(lifted, a)
+		}
+	}
+	return lifted
+}
+
 // orNull returns NULL in place of a value that is empty.
 func orNull(empty bool, v expr.Value) expr.Value {
 	if empty {

@@ -67,8 +67,8 @@ type SpendCall struct {
 }
 
 // Spend takes tokens out of a bucket, or gives them back, and leaves the refill stamp alone. It asks for a recent
-// stamp. The time between the stamp and now is refilled later, and a bucket that was full during that time would get
-// the refill on top of its capacity.
+// stamp. The time between the stamp and now is refilled later. A bucket that was full during that time would get the
+// refill on top of its capacity.
 //   - fresh: oldest refill stamp that will do, epoch milliseconds
 //   - now: time of the write, epoch seconds
 func Spend(fresh, now int64) SpendCall {
@@ -332,7 +332,7 @@ var takeProvisionerLockOperation = expr.Operation{
 	Where: []expr.Condition{expr.Any(expr.Absent(expr.Attr("PK")), expr.LE(expr.Attr("ttl"), 0))},
 }
 
-// TakeProvisionerLock takes a lock that nobody has, or that has expired.
+// TakeProvisionerLock takes a lock that no run has, or that has expired.
 //   - now: epoch seconds
 func TakeProvisionerLock(now int64) (expr.Bound, error) {
 	return takeProvisionerLockOperation.Call(expr.N(now)).Bind()

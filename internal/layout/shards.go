@@ -39,8 +39,9 @@ func (k BucketKey) Merge(other BucketKey, s, others *bucket.State, now int64) ([
 	return []store.Write{update, remove}, err
 }
 
-// Inherit returns the writes by which a shard takes over the share of the one that it split off last, whose item is lost,
-// for one transaction. They hold as long as there is no such item. now is epoch milliseconds.
+// Inherit returns the writes by which a shard takes over the share of the one that it split off last, whose item is
+// lost. The writes are for one transaction, and hold as long as there is no such item. The time now is in epoch
+// milliseconds.
 func (k BucketKey) Inherit(lost BucketKey, s *bucket.State, now int64) ([]store.Write, error) {
 	var plan bucket.Plan
 	plan.Merge(s, &bucket.State{RefilledAt: now, Shard: lost.Shard, Shards: s.Shards}, now)

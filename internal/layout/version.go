@@ -12,7 +12,7 @@ func (it *Version) Admits(schema, client string) bool {
 	return SameMajor(it.SchemaVersion, schema) && reaches(client, it.ClientMinVersion)
 }
 
-// A versionNumber is a version number as its parts: major, minor, patch. What follows a hyphen or a plus does not count.
+// A versionNumber is a version number as its parts: major, minor, patch. Text after a hyphen or a plus does not count.
 type versionNumber [3]uint64
 
 // parseVersion returns the version that a text stands for; false when it is none.

@@ -6,7 +6,7 @@
 //   - [Engine.Take] makes the levels (take.go).
 //   - It takes from all levels side by side, each from one shard (shard.go) or from several (shards.go).
 //   - It tells a rejection from a view of all of them (refuse.go).
-//   - What was taken is a [Receipt], which a [Settlement] corrects (settle.go).
+//   - A [Receipt] records what was taken, and a [Settlement] corrects that (settle.go).
 //
 // Callers may share writes (queue.go), and shards divide and join in the background (resize.go).
 package protocol

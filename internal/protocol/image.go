@@ -116,9 +116,9 @@ func (e *Engine) decode(s *shard, item expr.Item, asked int64) (*image, error) {
 	return next, nil
 }
 
-// observe remembers an item that a call returned, and returns its image, or a later one that came meanwhile. known is
-// the image before the call. It counts as the earlier one whatever it shows, since an item that was deleted and created
-// again counts its writes anew.
+// observe remembers an item that a call returned, and returns its image, or a later one that came meanwhile. The image
+// before the call, known, counts as the earlier one whatever it shows. An item that was deleted and created again
+// counts its writes anew.
 func (e *Engine) observe(s *shard, item expr.Item, asked int64, known *image) (*image, error) {
 	next, err := e.decode(s, item, asked)
 	if err != nil {

@@ -71,8 +71,9 @@ func (q *writeQueue) mayBegin(most int) bool {
 	return true
 }
 
-// join puts a waiter into the queue, in the order in which requests came. A request that begins anew thus keeps its place,
-// and is not passed again and again. join returns false when the waiter need not wait any more, and may write by itself.
+// join puts a waiter into the queue, in the order in which requests came. A request that begins anew thus keeps its
+// place, and is not passed again and again. The result is false when the waiter need not wait any more, and may write
+// by itself.
 func (q *writeQueue) join(w *waiter, most int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

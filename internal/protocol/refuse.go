@@ -41,9 +41,9 @@ func (e *Engine) covered(l *level) bool {
 }
 
 // refuse returns the rejection of levels one of which falls short, told from a view of all of them. The view has each
-// shard as it was seen since the request came, or recently enough for a rejection from memory. refuse reads the other
-// shards. It brings items in line that differ from their configured limits, so that the status it tells holds. It
-// returns errRoom when the view shows enough tokens after all.
+// shard as it was seen since the request came, or recently enough for a rejection from memory. The other shards are
+// read. Items that differ from their configured limits are brought in line, so that the status that refuse tells holds.
+// It returns errRoom when the view shows enough tokens after all.
 //
 // An outage does not turn a rejection into another error:
 //   - A level that was proven to fall short rejects the request, though the others cannot be read.
@@ -96,8 +96,8 @@ func (e *Engine) refresh(ctx context.Context, levels []level) error {
 	return e.readStale(ctx, levels, e.seenFor(&levels[0])) // all of one request
 }
 
-// readStale reads the shards of levels that were not seen, those of all levels together: one consistent batch read, and one
-// more for each level of a tree that was not known.
+// readStale reads the shards of levels that were not seen, those of all levels together. It makes one consistent batch
+// read, and one more for each level of a tree that was not known.
 func (e *Engine) readStale(ctx context.Context, levels []level, seen func(*image) bool) error {
 	for range maxRounds {
 		var stale []*shard

@@ -56,8 +56,9 @@ func (t *throttleCount) hit(now int64) bool {
 	return t.times.Add(1) >= sustained
 }
 
-// splitIfThrottled divides a shard whose key DynamoDB throttles again and again: its write units may not fall short then,
-// since they count the writes that were done. Where the table, an index or the account is throttled, more items would not help.
+// splitIfThrottled divides a shard whose key DynamoDB throttles again and again. The write units of such a shard may
+// not fall short, since they count only the writes that were done. Where the table, an index or the account is
+// throttled, more items would not help.
 func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *image, err error) {
 	if !e.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return

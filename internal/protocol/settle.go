@@ -186,8 +186,8 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 // left returns what part at took of a limit.
 func (t *taking) left(at int, limit string) int64 { return bucket.Of(t.parts[at].amounts, limit) }
 
-// Settle writes what is due, to every shard side by side, bounded by the context. What provably was not written stays
-// due, and is written by the next call. The error joins those of all shards.
+// Settle writes what is due, to every shard side by side, bounded by the context. A correction that provably was not
+// written stays due, and the next call writes it. The error joins those of all shards.
 func (e *Engine) Settle(ctx context.Context, s *Settlement) error {
 	if len(s.due) == 0 {
 		return nil
@@ -257,7 +257,7 @@ func (e *Engine) settleDirect(ctx context.Context, c *correction, s *shard, amou
 }
 
 // settleOnShard writes a correction to one shard, whose limits stay what they are. It returns errShort for a debt of a
-// divided bucket. What is given back to a bucket that is gone is part of the full one that takes its place.
+// divided bucket. Tokens that are given back to a bucket that is gone are part of the full one that takes its place.
 func (e *Engine) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
@@ -331,8 +331,8 @@ func (e *Engine) settleAcrossShards(ctx context.Context, c *correction, s *shard
 	})
 }
 
-// Statuses returns where the limits of the levels of a receipt stand, as this process last saw them, with what was taken
-// as what was requested. It makes no call.
+// Statuses returns where the limits of the levels of a receipt stand, as this process last saw them. What was taken
+// counts as what was requested. Statuses makes no call.
 func (e *Engine) Statuses(r *Receipt) []LevelStatus {
 	now := e.now()
 	told := make([]LevelStatus, len(r.takings))

@@ -42,8 +42,8 @@ func (e *Engine) draw(b *Bucket) *shard {
 	return s
 }
 
-// isUneven reports whether taking the demand of a level from one shard would leave it far below others that are full, as
-// they were seen of late.
+// isUneven reports whether taking the demand of a level from one shard would leave it far below others that are full.
+// It goes by the shards as they were seen of late.
 func (e *Engine) isUneven(l *level, s *shard) bool {
 	if !l.bucket.divided() || s.image.Load() == nil {
 		return false
@@ -88,9 +88,9 @@ func (e *Engine) takeEvenly(ctx context.Context, l *level, to *taking) (done boo
 	return done, err
 }
 
-// takeFromShards takes the demand of a level that one shard falls short of from the shards together, so that it admits
-// what the undivided bucket would. It looks at them all. It takes the demand from one that has all of it, or what each
-// has of it in one transaction.
+// takeFromShards takes the demand of a level, which one shard falls short of, from the shards together. So it admits
+// what the undivided bucket would. It looks at all shards. It takes the demand from one that has all of it, or what
+// each has of it in one transaction.
 func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error {
 	c := &l.limits.Config
 	seen := e.seenFor(l)

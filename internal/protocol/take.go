@@ -19,8 +19,8 @@ type Request struct {
 	Own              *Limits         // in place of the stored ones; nil for those
 }
 
-// A level is the bucket of the entity of a request, or of one of its parents, and what is taken of it by which limits. It
-// is never changed: when a part of it turns out to be outdated, all levels are made anew.
+// A level is the bucket of the entity of a request, or of one of its parents. It says what is taken of that bucket, and
+// by which limits. A level is never changed: when a part of one turns out to be outdated, all levels are made anew.
 type level struct {
 	bucket *Bucket
 	limits *Limits

@@ -10,9 +10,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// An item counts its writes, so that two images tell how many came between them. What this process did not write itself,
-// others did: a plan that was made from an image, and holds for no other state of the item, is lost with the probability
-// that one of them came since.
+// An item counts its writes, so that two images tell how many came between them. What this process did not write
+// itself, others did. A plan that holds only for the state that an image shows is lost when one of those writes came
+// since. So its risk is the probability of such a write.
 
 // A traffic is what images tell of the writes of one item. It is safe for concurrent use.
 type traffic struct {
@@ -103,8 +103,8 @@ const few = 8
 // measured is the time over which the rate of writes is measured.
 const measured = time.Second
 
-// charged returns how many writes are charged for one that is done, as far as this process can tell: those whose condition
-// fails are, and are not counted by the item.
+// charged returns how many writes are charged for one that is done, as far as this process can tell. A write whose
+// condition fails is charged too, and the item does not count it.
 func (t *tally) charged() float64 {
 	return min((t.tries+few)/(t.tries+few-t.lost), 2)
 }
@@ -141,8 +141,8 @@ func (t *traffic) isOutdated(now int64) bool {
 }
 
 // isRefreshed reports whether others write an item so often that its stamp, which is not the one last seen, is probably
-// fresh: of the writes within the freshness one moves the stamp. An item that was not seen for longer than usual may have
-// become quiet meanwhile.
+// fresh. Of the writes within the freshness one moves the stamp. An item that was not seen for longer than usual may
+// have become quiet meanwhile.
 func (t *traffic) isRefreshed(c *bucket.Config, now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,7 +151,7 @@ func (t *traffic) isRefreshed(c *bucket.Config, now int64) bool {
 }
 
 // lookFirst returns the last image of a shard. Before, it reads the shard when another process has probably written it
-// since: half a read unit in place of a write that is lost, which costs ten times as much. A read that is throttled tells
+// since. That costs half a read unit, where a lost write costs ten times as much. A read that is throttled tells
 // nothing.
 func (e *Engine) lookFirst(ctx context.Context, s *shard, from *image) (*image, error) {
 	if !from.exists || !s.traffic.isOutdated(e.now()) {
@@ -186,8 +186,8 @@ func (s *shard) glimpse(next *image) *image {
 	}
 }
 
-// Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably outdated,
-// so that whoever reads anyway can read it as well.
+// Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
+// outdated. A caller that reads anyway can then read that item as well.
 func (e *Engine) Unseen(b *Bucket) (key store.Key, unseen bool) {
 	first := b.shard(0)
 	i := first.image.Load()

@@ -49,8 +49,8 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// TestTrafficInFlight has replies come late and out of order: what was sent counts from the moment it was sent, and what was
-// refused does not.
+// TestTrafficInFlight delivers replies late and out of order: what was sent counts from the moment it was sent, and
+// what was refused does not.
 func TestTrafficInFlight(t *testing.T) {
 	var tr traffic
 	tr.sent()

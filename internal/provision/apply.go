@@ -16,11 +16,11 @@ var ErrStale = errors.New("the plan is out of date")
 // releaseTimeout bounds what a run writes after it was interrupted.
 const releaseTimeout = 5 * time.Second
 
-// Apply plans and does what is to change. It returns the plan, and with an error the changes that were done. What it did
-// is recorded in any case; a run that could not even do that is finished by the next one.
+// Apply plans and does what is to change. It returns the plan, and with an error the changes that were done. Changes
+// that it did are recorded in any case; a run that could not even do that is finished by the next one.
 //
-// While it runs no other run does: that is a [zlimit.LockedError]. saved, if not nil, is a plan that must be the one of
-// now, else nothing is written and the error is [ErrStale].
+// While it runs no other run does: that is a [zlimit.LockedError]. If saved is not nil, the plan of now must be the
+// same. Otherwise nothing is written and the error is [ErrStale].
 func (p *Provisioner) Apply(ctx context.Context, declared []Level, saved *Plan) (plan *Plan, done []Change, err error) {
 	lock, err := p.limiter.Managed.Lock(ctx, p.lease)
 	if err != nil {
@@ -92,8 +92,8 @@ func (r *run) late(ctx context.Context, do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// change does one change. The level then is in the managed set, or is not any more; it stays pending until all are done,
-// since a write may happen that was not answered.
+// change does one change. The level then is in the managed set, or is not any more. It stays pending until all changes
+// are done, since a write that was not answered may happen.
 func (r *run) change(ctx context.Context, c Change) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -1,5 +1,6 @@
-// Package provision keeps the stored limits of a namespace as a file declares them: it plans what is to change, applies it
-// so that a run that ended in the middle is finished by the next one, and tells what somebody else has changed meanwhile.
+// Package provision keeps the stored limits of a namespace as a file declares them. It plans what is to change, applies
+// the plan, and tells what other programs have changed meanwhile. A run that ended in the middle is finished by the
+// next one.
 package provision
 
 import (

@@ -27,13 +27,14 @@ type Change struct {
 	Action Action `json:"action"`
 	Before Level  `json:"before"` // as it is stored
 	After  Level  `json:"after"`  // as the file declares it
-	// Drift is who changed the level since a file was applied; nil where nobody did, or the level is not managed yet.
+	// Drift is who changed the level since a file was applied. It is nil where the level was not changed, or is not
+	// managed yet.
 	Drift *Drift `json:"drift,omitempty"`
 }
 
-// A Drift is a change that somebody made to a managed level by other means.
+// A Drift is a change of a managed level by other means.
 type Drift struct {
-	By string    `json:"by,omitempty"` // "" when nobody knows
+	By string    `json:"by,omitempty"` // "" when that is unknown
 	At time.Time `json:"at,omitzero"`  // zero when its audit event has expired
 }
 
@@ -74,7 +75,7 @@ type Provisioner struct {
 	name    string // of the namespace
 	lease   time.Duration
 	now     func() time.Time
-	planned func(*Plan) // nil for nobody, and so is the next
+	planned func(*Plan) // nil for no report, and so is the next
 	told    func(Change)
 }
 
@@ -83,13 +84,13 @@ func New(limiter *zlimit.RateLimiter, namespace string, now func() time.Time) *P
 	return &Provisioner{limiter: limiter, name: namespace, lease: time.Minute, now: now}
 }
 
-// Tell has a provisioner report the plan that it is about to apply, whose levels that are not managed it does not list,
-// and each change when it is done. Either may be nil.
+// Tell makes a provisioner report the plan that it is about to apply, and each change when it is done. Levels that are
+// not managed are not listed in that plan. Either function may be nil.
 func (p *Provisioner) Tell(planned func(*Plan), done func(Change)) { p.planned, p.told = planned, done }
 
 // Plan compares declared levels with what is stored. It reads the record of what is managed, each level of the file and
-// of the record, and the names of all other levels; for a level that somebody else has changed also its last audit event.
-// It writes nothing.
+// of the record, and the names of all other levels. For a level that other programs have changed it also reads the last
+// audit event. It writes nothing.
 func (p *Provisioner) Plan(ctx context.Context, declared []Level) (*Plan, error) {
 	plan, _, err := p.plan(ctx, declared, true)
 	return plan, err

@@ -115,7 +115,7 @@ func newWorld(tb rapid.TB) *world {
 	return w
 }
 
-// limiter returns a limiter of somebody, whose calls a hook sees.
+// limiter returns a limiter of a person or program, whose calls a hook sees.
 func (w *world) limiter(who string, hook func(bool, []store.Write) error) *zlimit.RateLimiter {
 	return w.spied(who, hook, nil)
 }
@@ -174,7 +174,7 @@ func TestPlanAndApply(t *testing.T) {
 	p := w.provisioner("deploy", nil)
 	operator := w.limiter("olga", nil)
 	limits := []zlimit.Limit{zlimit.PerSecond("rpm", 1)}
-	// Somebody has set the limits of a already, those of c, and those of an entity.
+	// An operator has already set the limits of a, those of c, and those of an entity.
 	if err := errors.Join(operator.Limits.SetResource(ctx, "a", limits), operator.Limits.SetResource(ctx, "c", limits),
 		operator.Limits.SetEntity(ctx, "acme", "a", limits)); err != nil {
 		t.Fatal(err)
@@ -379,9 +379,9 @@ func mortal(at int, after bool) (hook func(bool, []store.Write) error, died func
 	}, func() bool { return dead }
 }
 
-// TestRandomFiles applies random files, one after another, between which operators change levels and runs are killed. The
-// model knows which levels are managed: after a run that ends well the plan is empty, the file's levels are as it says, and
-// what was never in a file is as it was.
+// TestRandomFiles applies random files, one after another. Between them operators change levels and runs are killed.
+// The model knows which levels are managed. After a run that ends well the plan is empty, and the file's levels are as
+// the file says. What was never in a file is as it was.
 func TestRandomFiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()

@@ -218,7 +218,8 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 			_, _ = h.Write([]byte(entity)) // never fails
 			process = int(h.Sum32() % uint32(len(f.limiters)))
 		}
-		f.requests.Go(func() { f.request(ctx, f.limiters[process], entity, measured) })
+		counts := measured
+		f.requests.Go(func() { f.request(ctx, f.limiters[process], entity, counts) })
 	}
 	return before
 }

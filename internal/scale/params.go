@@ -23,8 +23,8 @@ type Params struct {
 	// TableWrites and TableReads are the quota of the account for each table and index; 0 for none. They are 40,000 units
 	// a second each until they are raised. (Documentation)
 	TableWrites, TableReads float64
-	// Warm is the number of writes a second that the table served before. It serves twice that, at least 4,000, and again
-	// twice as many half an hour later. (Documentation) It is 0 for a table that was warmed up to its quota.
+	// Warm is the number of writes a second that the table served before. The table serves twice that, at least 4,000, and
+	// again twice as many half an hour later (documentation). Warm is 0 for a table that was warmed up to its quota.
 	Warm float64
 
 	// Pressure says which writes a full index holds back.
@@ -34,7 +34,7 @@ type Params struct {
 
 	// Hold is how long a transaction holds its items; plain writes of them conflict meanwhile. (Judgement)
 	Hold time.Duration
-	// Median and Tail are the median and the 99th percentile of the time of a call, which is distributed log-normally; a
+	// Median and Tail are the median and the 99th percentile of the time of a call, which is distributed log-normally. A
 	// transaction takes twice as long. AWS says single-digit milliseconds. (Judgement)
 	Median, Tail time.Duration
 	// Lag is how far an eventually consistent read may be behind. (Judgement)

@@ -8,8 +8,8 @@ import (
 
 // A Gate bounds how many calls of a store are under way at once; a nil one does not. It is safe for concurrent use.
 //
-// A call that waits for its turn has not been sent: when its context ends, nothing was read or written. Its own time
-// runs from the moment when it is sent, so that many callers at once are slow, but are not taken for an outage.
+// A call that waits for its turn has not been sent: when its context ends, nothing was read or written. The time of a
+// call runs from the moment when it is sent. So many callers at once are slow, but are not taken for an outage.
 type Gate struct {
 	turns chan struct{}
 }

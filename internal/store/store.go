@@ -61,8 +61,8 @@ type Write struct {
 	Expr expr.Bound // the condition, and for Update the update
 }
 
-// Validate returns an error for a write that cannot mean anything: an Update that changes nothing, a Check that asks
-// nothing, another write with an update. Each is a mistake in the program, and all stores refuse it alike.
+// Validate returns an error for a write without a meaning. Such are an Update that changes nothing, a Check that asks
+// nothing, and another write with an update. Each is a mistake in the program, and all stores refuse it alike.
 func (w *Write) Validate() error {
 	condition, update := false, false
 	if w.Expr.Template != nil {
@@ -86,8 +86,8 @@ func (w *Write) Validate() error {
 type Result struct {
 	// Applied reports whether the condition held and the write was done.
 	Applied bool
-	// Item is the whole item with its key: as an Update or a Put left it when Applied, and as the condition found it when
-	// not. It is nil where the item does not exist, and after an applied Delete or Check.
+	// Item is the whole item with its key. When Applied, it is as an Update or a Put left it; when not, as the condition
+	// found it. It is nil where the item does not exist, and after an applied Delete or Check.
 	Item expr.Item
 }
 
@@ -155,8 +155,8 @@ type Immediate interface {
 // the one that it keeps. Appending to one leaves it as it is. Every method returns an error of package store, as [Error]
 // says, or the context's error when the context ended before the call did anything.
 type Store interface {
-	// Read returns the items at keys, in their order, nil where there is none. consistent asks for a read that sees every
-	// write that returned before it. A repeated key is allowed. Read makes one call for up to MaxRead keys.
+	// Read returns the items at keys, in their order, nil where there is none. A consistent read sees every write that
+	// returned before it. A repeated key is allowed. Read makes one call for up to MaxRead keys.
 	Read(ctx context.Context, keys []Key, consistent bool) ([]expr.Item, error)
 
 	// Write does one write.
@@ -174,7 +174,8 @@ type Store interface {
 	// Query returns one page. An empty page may have a next one.
 	Query(ctx context.Context, q Query) (Page, error)
 
-	// Setup creates the table and its indexes, and waits until they can be used. What exists is left as it is.
+	// Setup creates the table and its indexes, and waits until they can be used. A table or index that exists is left as
+	// it is.
 	Setup(ctx context.Context) error
 
 	// Ping returns nil when the table exists and answers, ErrTableNotFound when it does not exist.

@@ -8,8 +8,8 @@
 // harm. Two consumers apply changes of one partition at the same time only if the function goes on after its context
 // has ended.
 //
-// What was applied since the last write is delivered again after a crash: up to a third of a term and one batch. The
-// function must therefore bear repetition.
+// After a crash, changes that were applied since the last write are delivered again: up to a third of a term and one
+// batch. The function must therefore bear repetition.
 package stream
 
 import (
@@ -110,14 +110,15 @@ func setDefault[T ~int | ~int64](v *T, d T) {
 	}
 }
 
-// Run consumes until the context ends. It then lets the calls of Apply finish for the time of grace, writes how far each
-// partition has come, gives them back, and returns nil. It returns an error at once where there is no stream to read:
-// [store.ErrNoStream] or [store.ErrTableNotFound]. Other failures are reported, and tried again. Run it once.
+// Run consumes until the context ends. It then lets the calls of Apply finish for the time of grace. It writes how far
+// each partition has come, gives the partitions back, and returns nil. It returns an error at once where there is no
+// stream to read: [store.ErrNoStream] or [store.ErrTableNotFound]. Other failures are reported, and tried again. Run it
+// once.
 func (c *Consumer) Run(ctx context.Context) error {
 	if err := c.Source.StartStream(ctx); errors.Is(err, store.ErrNoStream) || errors.Is(err, store.ErrTableNotFound) {
 		return fmt.Errorf("start the stream: %w", err)
 	}
-	// What holds partitions ends after ctx does, in good order.
+	// Goroutines that hold partitions end after ctx does, in good order.
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	for ctx.Err() == nil {

@@ -172,8 +172,8 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-// TestFailures has some changes fail some times: the others are applied, the position stays before the first that fails,
-// and only those that failed come again.
+// TestFailures lets some changes fail some times. The others are applied, the position stays before the first that
+// fails, and only those that failed come again.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)

@@ -208,7 +208,7 @@ func (h *holding) reach(to place) {
 	}
 }
 
-// deliver applies a batch. Changes that fail are tried again, until they succeed or are skipped. deliver returns false
+// deliver applies a batch. Changes that fail are tried again, until they succeed or are skipped. The result is false
 // when the partition was lost or is to be given back before that.
 func (h *holding) deliver(ctx context.Context, batch []store.Change) bool {
 	pause := firstPause

@@ -51,7 +51,7 @@ func TestLagIsTheAgeOfTheOldestChange(t *testing.T) {
 	})
 }
 
-// TestLagOfABacklog has a consumer come late, whose work takes its time: the lag goes down with the backlog.
+// TestLagOfABacklog starts a consumer late, whose work takes its time: the lag goes down with the backlog.
 func TestLagOfABacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)

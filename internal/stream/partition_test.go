@@ -83,7 +83,7 @@ func TestGap(t *testing.T) {
 	})
 }
 
-// TestBalance has consumers come and go: each has its share, and all partitions are read.
+// TestBalance lets consumers come and go: each has its share, and all partitions are read.
 func TestBalance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)

@@ -11,7 +11,7 @@ import (
 // Kind is the kind of an [Event].
 type Kind string
 
-// What happens to a consumer.
+// Events of a consumer.
 const (
 	Claimed  Kind = "claimed"  // the consumer has a partition now
 	Released Kind = "released" // it gave the partition back
@@ -88,8 +88,8 @@ func (c *Consumer) Status() Status {
 }
 
 // known returns the time up to which every change is applied. That is the time of the oldest change that is not
-// applied. Without such a change it is the later of two times: of the last change that is applied, and when nothing
-// more was to be read.
+// applied. Without such a change it is the time of the last change that is applied. If nothing more was to be read at a
+// later time, it is that one.
 func (p *Progress) known() time.Time {
 	switch {
 	case !p.Oldest.IsZero():

@@ -25,7 +25,7 @@ type Table struct {
 	unknown atomic.Uint64
 }
 
-// Options are the configuration of a table. What is left out has its default.
+// Options are the configuration of a table. A field that is left out has its default.
 type Options struct {
 	Timeout time.Duration // of one call; required
 	Gate    *store.Gate   // which calls wait at; tables may share one; nil lets any number through

@@ -196,7 +196,8 @@ func TestOptimisticPauses(t *testing.T) {
 	}
 }
 
-// TestOptimisticEnds checks that no try follows the end of the context, be it during a try or during a pause.
+// TestOptimisticEnds checks that no try follows the end of the context, whether that comes during a try or during a
+// pause.
 func TestOptimisticEnds(t *testing.T) {
 	for _, during := range []int{1, 4} {
 		ctx, cancel := context.WithCancel(t.Context())

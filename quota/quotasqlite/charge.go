@@ -70,8 +70,9 @@ func (d *db) pruneAndCheck(ctx context.Context, c quota.Charge) error {
 }
 
 // peek decides from one statement per name and without a lock. It reports
-// whether that was possible. It is not where rows have aged out or the clock
-// was set back, nor for two names, which peek would not see at one instant.
+// whether that was possible. It is not possible where rows have aged out or the
+// clock was set back. Nor is it for two names, which peek would not see at one
+// instant.
 func (d *db) peek(ctx context.Context, c *quota.Charge) (decided bool, err error) {
 	if c.Key != "" {
 		return false, nil

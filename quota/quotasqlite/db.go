@@ -40,11 +40,11 @@ const (
 	minute = int64(time.Minute)
 	day    = int64(24 * time.Hour)
 
-	// A caller who finds the file locked looks again after a random part of
-	// this. Transactions take about a tenth of a millisecond.
+	// A caller that finds the file locked looks again after a random part of this.
+	// Transactions take about a tenth of a millisecond.
 	retryPause = time.Millisecond
-	// Every tidyEvery-th transaction drops the aged-out rows of all names, so
-	// that names nobody asks for any more are forgotten.
+	// Every tidyEvery-th transaction drops the aged-out rows of all names, so that
+	// names which are no longer asked for are forgotten.
 	tidyEvery = 4096
 )
 
@@ -244,8 +244,8 @@ func (d *db) read(ctx context.Context, op string, fn func(ctx context.Context) e
 	})
 }
 
-// retry calls fn until it does something else than finding the file locked by
-// another process, or ctx ends.
+// retry calls fn again while it finds the file locked by another process, until
+// ctx ends.
 func (d *db) retry(ctx context.Context, fn func() error) error {
 	for {
 		if ctx.Err() != nil {

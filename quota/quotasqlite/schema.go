@@ -182,8 +182,8 @@ var statementTexts = [stmtCount]string{
 		LEFT JOIN {p}daily d ON d.model = ?1`,
 	stmtPruneRequests: `DELETE FROM {p}requests WHERE model = ? AND ts <= ?`,
 	stmtPruneTokens:   `DELETE FROM {p}tokens WHERE model = ? AND ts <= ?`,
-	// What was recorded before the clock was set back counts from now: its rows
-	// may be earlier than the time at which they were added.
+	// Requests that were recorded before the clock was set back count from now.
+	// Their rows may be earlier than the time at which they were added.
 	stmtSetBackRequests: `UPDATE {p}requests SET ts = ?2 WHERE model = ?1 AND ts > ?2`,
 	stmtSetBackTokens:   `UPDATE {p}tokens SET ts = ?2 WHERE model = ?1 AND ts > ?2`,
 	stmtSetBackDay:      `UPDATE {p}daily SET day_start = ?2 WHERE model = ?1 AND day_start > ?2`,

@@ -107,8 +107,8 @@ var peers = []peer{
 	}},
 }
 
-// BenchmarkAdmit admits requests of known keys: by one goroutine, and on many keys by one goroutine for each core, which
-// reports how many times as fast that is.
+// BenchmarkAdmit admits requests of known keys by one goroutine. On many keys it also runs one goroutine for each core,
+// and reports how many times as fast that is.
 func BenchmarkAdmit(b *testing.B) {
 	for _, n := range []int{1, 10_000} {
 		keys := make([]string, n)

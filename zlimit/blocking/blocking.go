@@ -27,8 +27,8 @@ func Wrap(core *zlimit.RateLimiter) *RateLimiter {
 //
 //	lease, err := limiter.WithTimeout(50 * time.Millisecond).Acquire(request)
 //
-// A call that does not end in time returns [context.DeadlineExceeded], as it would with a context. What it was about to
-// write may have been written. [Lease.Commit] and [Lease.Rollback] are finished in any case, within 5 seconds.
+// A call that does not end in time returns [context.DeadlineExceeded], as it would with a context. Its write may have
+// happened. [Lease.Commit] and [Lease.Rollback] are finished in any case, within 5 seconds.
 func (l *RateLimiter) WithTimeout(d time.Duration) *RateLimiter {
 	return newRateLimiter(l.core, callTimeout(d))
 }

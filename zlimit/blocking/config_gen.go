@@ -143,8 +143,8 @@ func (s *LimitService) Resolve(entity, resource string) (zlimit.Resolved, error)
 	return s.core.Resolve(ctx, entity, resource)
 }
 
-// Invalidate forgets what is in memory of the limits that hold for an entity and a resource, of the limits of the
-// resource and of the system too: the next request of that bucket reads them again.
+// Invalidate forgets the limits in memory that hold for an entity and a resource, with those of the resource and of the
+// system. The next request of that bucket reads them again.
 func (s *LimitService) Invalidate(entity, resource string) {
 	s.core.Invalidate(entity, resource)
 }
@@ -163,8 +163,8 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 // start.
 //   - Resources without limits get the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
-//   - Limits that were set by other means, such as by an operator with [LimitService.SetResource], are left alone and
-//     reported as kept, until they are deleted.
+//   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
+//     such limits with [LimitService.SetResource].
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an

@@ -92,7 +92,7 @@ func (s *EntityService) BucketsSeq(id string) iter.Seq2[zlimit.Bucket, error] {
 // It costs:
 //   - a consistent read of all items under the entity's key;
 //   - a read and a transaction for each resource with limits of its own, see [LimitService];
-//   - a consistent read of the bucket of each resource that has limits, that the entity has limits or usage of, or that
+//   - a consistent read of a bucket for each resource that has limits, that the entity has limits or usage of, or that
 //     this process has seen it use;
 //   - a write unit per KB and index entry of each bucket and usage snapshot, 25 to a call;
 //   - a transaction of the record and its event, and with a parent also of the item that lists the entity under the
@@ -117,9 +117,9 @@ func (s *EntityService) List(q zlimit.EntityQuery) ([]zlimit.Entity, error) {
 // ListSeq yields the entities of the namespace that have a record, in the order of their IDs. A list that was left goes
 // on with [zlimit.EntityQuery.After], the ID of the last entity that it yielded.
 //
-// It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, some 30
-// entries, and half a unit per 4 KB of each record, 100 to a call. The index has an entry for each record, for each
-// level of limits and for each usage snapshot of an entity. An error ends the loop.
+// It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, which is
+// some 30 entries. Each record costs half a unit per 4 KB, 100 to a call. The index has an entry for each record, for
+// each level of limits and for each usage snapshot of an entity. An error ends the loop.
 func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Entity, error] {
 		return s.core.List(ctx, q)

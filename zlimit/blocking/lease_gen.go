@@ -42,8 +42,8 @@ func (le *Lease) Consume(c zlimit.Consumption) error {
 
 // Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
 // writes it unchecked, so that it may leave a limit in debt, and never fails for lack of tokens. Adjust returns a
-// [*zlimit.ValidationError] for a limit that the resource does not have, and for a correction that would leave the
-// lease with less than nothing. It does no I/O.
+// [*zlimit.ValidationError] for a limit that the resource does not have. It also does so for a correction that would
+// leave the lease with less than nothing. It does no I/O.
 func (le *Lease) Adjust(c zlimit.Consumption) error {
 	return le.core.Adjust(c)
 }

@@ -119,8 +119,8 @@ func (l *RateLimiter) Available(entity, resource string) (zlimit.Statuses, error
 }
 
 // AvailableWithParents returns the status of every limit of an entity and resource, and of the parents that the entity
-// cascades to, as the store has them: what a request would be checked against. It costs what [RateLimiter.Available]
-// costs for each of them.
+// cascades to. They are as the store has them, which is what a request would be checked against. It costs what
+// [RateLimiter.Available] costs for each of them.
 func (l *RateLimiter) AvailableWithParents(entity, resource string) (zlimit.Statuses, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -131,8 +131,9 @@ func (l *RateLimiter) AvailableWithParents(entity, resource string) (zlimit.Stat
 // nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an
 // [*zlimit.ExceededError].
 //
-// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. Where it tells a wait, it brings
-// a bucket whose limits changed since its last use in line by one write, so that the wait holds.
+// It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. The limits of a bucket may have
+// changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that the
+// wait holds.
 func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -150,13 +151,13 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 //   - [zlimit.ErrContended] when other writers came first time and again;
 //   - [context.DeadlineExceeded] when the timeout has passed.
 //
-// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. What was taken
-// of one is given back when the other falls short. A parent is charged for those limits of the request that its own
-// limits name, which may be none.
+// When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that
+// were taken of one are given back when the other falls short. A parent is charged for those limits of the request that
+// its own limits name, which may be none.
 //
 // Its cost, for each bucket:
-//   - A bucket that this process used before costs one conditional write: one call, one write unit. Where many requests
-//     of one bucket come at once, they share writes, see [zlimit.WithCoalescing].
+//   - A bucket that this process used before costs one conditional write: one call, one write unit. Many requests of
+//     one bucket that come at once share writes, see [zlimit.WithCoalescing].
 //   - A lost race costs one write more.
 //   - A bucket seen for the first time costs a batch read before, of three read units.
 //   - A rejection costs nothing when this process has seen the buckets within the time of [zlimit.WithRejectionCache].

@@ -10,7 +10,7 @@ import (
 
 // A ManagedService changes stored limits for programs that keep them as code, such as `zlimit limits apply`. Such a
 // program takes the lock of the namespace, replaces levels that are as it has seen them, and records which levels it
-// manages: those it may delete when they leave its file. It is safe for concurrent use.
+// manages. It may delete those when they leave its file. It is safe for concurrent use.
 //
 // Every write asks in its transaction that the program still has the lock, and that the level has not changed since it
 // was read. So two programs never write by turns, whatever their clocks say and however long they pause.
@@ -69,8 +69,8 @@ func (s *ManagedService) Record(lock zlimit.ManagedLock, set zlimit.ManagedSet) 
 
 // Replace brings a level from what the program has seen of it to what it wants, and returns that with its new version.
 // A config that says nothing deletes the level. It returns [zlimit.ErrLevelChanged] when the level says something else
-// than before, or has another version, and [zlimit.ErrLockLost] when another program has the lock; then nothing was
-// written.
+// than before, or has another version. It returns [zlimit.ErrLockLost] when another program has the lock. In either
+// case nothing was written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
 func (s *ManagedService) Replace(

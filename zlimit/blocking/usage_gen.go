@@ -31,17 +31,17 @@ func (s *UsageService) Snapshots(q zlimit.UsageQuery) ([]zlimit.Snapshot, error)
 // their resources. A window without consumption has no snapshot, and one past its retention is left out. An error ends
 // the loop.
 //
-// It reads as the loop goes on, and may be moments behind. What it costs depends on what is asked for:
-//   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, some ten of them, at most 1 MB to a
-//     call. Without a resource they cost one call more for each resource of the entity, and one.
-//   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot, 100
-//     windows to a call. With a Limit below that, the first call reads as many, and each later one twice as many, up to
-//     100. Where From or To is missing, or they are more than 100 windows apart, two more calls of half a unit find the
-//     first and the last window. Without a resource all of that is paid for each resource of the entity, which are
-//     found as above.
-//   - Windows of a resource, over all entities, cost half a read unit per 4 KB of an index, some 20 entries, and half a
-//     unit for each snapshot, with two calls for each 100. Daily and monthly windows take at least one call of half a
-//     unit for each window.
+// It reads as the loop goes on, and may be moments behind. Its cost depends on the query:
+//   - Hourly windows of an entity cost half a read unit per 4 KB of snapshots, which is some ten of them. A call reads
+//     at most 1 MB. A query without a resource takes one call more, and one for each resource of the entity.
+//   - Daily and monthly windows of an entity cost half a read unit for each window, with or without a snapshot. A call
+//     reads 100 windows. A Limit below that makes the first call read as many, and each later one twice as many, up to
+//     100 windows. From or To may be missing, or be more than 100 windows apart. Two more calls of half a unit then
+//     find the first and the last window. Without a resource all of that is paid for each resource of the entity, found
+//     as above.
+//   - Windows of a resource, over all entities, cost half a read unit per 4 KB of an index, which is some 20 entries.
+//     Each snapshot costs half a unit, with two calls for each 100. Daily and monthly windows take at least one call of
+//     half a unit for each window.
 func (s *UsageService) SnapshotsSeq(q zlimit.UsageQuery) iter.Seq2[zlimit.Snapshot, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Snapshot, error] {
 		return s.core.Snapshots(ctx, q)

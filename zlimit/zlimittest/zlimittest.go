@@ -17,7 +17,7 @@ import (
 )
 
 // New returns a limiter on a store of its own in memory, and the clock that it goes by. The limits hold for every
-// entity and resource that has none of its own; without any, they come with the request or are stored by the test. The
+// entity and resource that has none of its own. Without any, the request brings limits, or the test stores them. The
 // limiter is closed when the test ends, and its leases are checked as [CheckLeases] says. An error ends the test.
 func New(tb testing.TB, limits ...zlimit.Limit) (*zlimit.RateLimiter, *Clock) {
 	tb.Helper()

@@ -1,6 +1,6 @@
-// Package emit writes the outputs of a schema: the Go files of package layout, the key builders and the table
+// Package emit writes the outputs of a schema. They are the Go files of package layout, the key builders and the table
 // definition of package zlimit, and a reference page. It also writes the output of package zlimit itself, which is the
-// facade without contexts. It is a pure function of them. Each file of this package writes one output.
+// facade without contexts. It is a pure function of schema and package. Each file of this package writes one output.
 package emit
 
 import (

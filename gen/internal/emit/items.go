@@ -155,8 +155,8 @@ func stored(attributes []*schema.Attribute) []*schema.Attribute {
 	return slices.DeleteFunc(slices.Clone(attributes), func(a *schema.Attribute) bool { return a.Empty == schema.Never })
 }
 
-// written returns the literal of an attribute with the value x; or, for one that is optional, the statement that appends
-// it unless x is empty.
+// written returns the literal of an attribute with the value x. For an optional one it returns the statement that
+// appends the attribute unless x is empty.
 func written(a *schema.Attribute, name, x *Statement) (code Code, optional bool) {
 	switch a.Empty {
 	case schema.Omit:
@@ -333,6 +333,9 @@ func decoder(f *file, r *schema.Record) {
 			g.Var().Id("it").Id(r.ItemType())
 		}
 		g.Id("d").Op(":=").Id("decoder").Values(field("record", Lit(noun(r))))
+		if r.Nested != "" {
+			g.Id("item").Op("=").Id("lift").Call(Id("item"), Lit(r.Nested))
+		}
 		g.For(Id("i").Op(":=").Range().Id("item")).BlockFunc(func(g *Group) {
 			g.Id("a").Op(":=").Op("&").Id("item").Index(Id("i"))
 			for _, family := range r.Families {

@@ -14,13 +14,7 @@ func tests(f *file, s *schema.Schema) {
 	f.doc("readOnly has the fields of items and members that are never written.")
 	f.Var().Id("readOnly").Op("=").Map(String()).Bool().Add(readOnly(s))
 
-	var keys, items []Code
-	for _, r := range s.Records {
-		keys = append(keys, Id("keysOf").Call(Lit(noun(r)), Id(r.ParseFunc())))
-		items = append(items, Id("itemsOf").Call(Lit(noun(r)), Id(r.DecodeFunc()),
-			Func().Params(Id("it").Op("*").Id(r.ItemType())).Qual(storePkg, "Key").Block(
-				Return(Id("it").Dot("Key").Dot("Key").Call()))))
-	}
+	keys, items := kinds(s)
 	f.Line()
 	f.Var().Id("keyKinds").Op("=").Index().Id("keyKind").Add(fields(keys...))
 	f.Line()
@@ -32,6 +26,17 @@ func tests(f *file, s *schema.Schema) {
 	}
 	f.doc("calls has a call of every operation, and one with each clause.")
 	f.Var().Id("calls").Op("=").Index().Id("operationCall").Add(fields(calls...))
+}
+
+// kinds writes the elements of the tables of all records: of their keys, and of their items.
+func kinds(s *schema.Schema) (keys, items []Code) {
+	for _, r := range s.Records {
+		keys = append(keys, Id("keysOf").Call(Lit(noun(r)), Id(r.ParseFunc())))
+		items = append(items, Id("itemsOf").Call(Lit(noun(r)), Id(r.DecodeFunc()),
+			Func().Params(Id("it").Op("*").Id(r.ItemType())).Qual(storePkg, "Key").Block(
+				Return(Id("it").Dot("Key").Dot("Key").Call()))))
+	}
+	return keys, items
 }
 
 func forbidden(s *schema.Schema) *Statement {

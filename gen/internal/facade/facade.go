@@ -1,5 +1,5 @@
-// Package facade works out how a package looks without contexts: which of its types have methods that take one, and what
-// each of their methods becomes. It is a pure function of the package.
+// Package facade works out how a package looks without contexts. It finds the types with methods that take a context,
+// and what each of their methods becomes. It is a pure function of the package.
 package facade
 
 import (

@@ -11,8 +11,15 @@ import (
 )
 
 // Load reads a schema. file is its name for messages. The error, if any, is a [document.Errors].
-func Load(file string, text []byte) (*Schema, error) {
+func Load(file string, text []byte) (*Schema, error) { return read(file, text, false) }
+
+// LoadLegacy reads the records of older layouts, which are read and never written: a schema without a version, indexes,
+// queries and operations, whose records may be nested.
+func LoadLegacy(file string, text []byte) (*Schema, error) { return read(file, text, true) }
+
+func read(file string, text []byte, legacy bool) (*Schema, error) {
 	l := &loader{
+		legacy:  legacy,
 		Reader:  document.New(file),
 		fields:  map[string]*Field{},
 		indexes: map[string]*Index{},
@@ -36,19 +43,24 @@ func (l *loader) load(root *yaml.Node) {
 		return func(n *yaml.Node) { sections[name] = n }
 	}
 	s := l.schema
-	l.Object(root, document.At(root), "the schema", document.Keys{
-		"version":            func(n *yaml.Node) { s.Version = l.version(n, "version") },
-		"client_min_version": func(n *yaml.Node) { s.ClientMinVersion = l.version(n, "client_min_version") },
+	known := document.Keys{
 		"ttl": func(n *yaml.Node) {
 			s.TTL = l.Text(n, "ttl")
 			l.attributeName(document.At(document.Follow(n)), s.TTL)
 		},
-		"fields":     section("fields"),
-		"indexes":    section("indexes"),
-		"records":    section("records"),
-		"queries":    section("queries"),
-		"operations": section("operations"),
-	}, "version", "client_min_version", "ttl", "fields", "records")
+		"fields":  section("fields"),
+		"records": section("records"),
+	}
+	required := []string{"ttl", "fields", "records"}
+	if !l.legacy {
+		known["version"] = func(n *yaml.Node) { s.Version = l.version(n, "version") }
+		known["client_min_version"] = func(n *yaml.Node) { s.ClientMinVersion = l.version(n, "client_min_version") }
+		for _, name := range []string{"indexes", "queries", "operations"} {
+			known[name] = section(name)
+		}
+		required = append([]string{"version", "client_min_version"}, required...)
+	}
+	l.Object(root, document.At(root), "the schema", known, required...)
 	for _, read := range []struct {
 		section string
 		entry   func(document.Pair)

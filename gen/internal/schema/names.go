@@ -111,7 +111,7 @@ func (q *Query) Func() string { return "Query" + Exported(q.Name) }
 var packageNames = []string{"Table", "bucket", "expr", "slices", "store", "strconv", "strings"}
 
 // primitives are names of the hand-written functions and types that generated code calls.
-var primitives = []string{"cutMember", "decoder", "keyPrefix", "keyReader", "orNull", "readKey", "room"}
+var primitives = []string{"cutMember", "decoder", "keyPrefix", "keyReader", "lift", "orNull", "readKey", "room"}
 
 // namespace is a set of Go names that must differ.
 type namespace struct {

@@ -17,6 +17,7 @@ type loader struct {
 	records map[string]*Record
 	members map[*yaml.Node]*Members // by the node that aliases share
 	schema  *Schema
+	legacy  bool // it reads records of older layouts
 }
 
 // maxScale is the number of decimal places that leaves a digit before the point in an int64.

@@ -19,7 +19,7 @@ func (l *loader) record(p document.Pair) {
 			*part = l.template(document.At(document.Follow(n)), l.Text(n, what), func(name string) *Field { return l.fields[name] })
 		}
 	}
-	l.Object(p.Value, p.Pos, what, document.Keys{
+	known := document.Keys{
 		"doc":     func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
 		"pk":      primary(&r.PK),
 		"sk":      primary(&r.SK),
@@ -34,7 +34,17 @@ func (l *loader) record(p document.Pair) {
 				r.Families = append(r.Families, &Family{p.Pos, p.Key, l.family(what, p)})
 			}
 		},
-	}, "doc", "pk", "sk")
+	}
+	if l.legacy {
+		known["nested"] = func(n *yaml.Node) {
+			r.Nested = l.Text(n, what+": nested")
+			l.attributeName(document.At(document.Follow(n)), r.Nested)
+			if slices.Contains(l.schema.KeyAttributes(), r.Nested) {
+				l.Errorf(document.At(document.Follow(n)), "%s: nested: attribute %s is part of a key", what, r.Nested)
+			}
+		}
+	}
+	l.Object(p.Value, p.Pos, what, known, "doc", "pk", "sk")
 	for _, f := range r.SK.Fields() {
 		if slices.Contains(r.PK.Fields(), f) {
 			l.Errorf(r.SK.Pos, "%s has field %s in both parts of its key", what, f.Name)

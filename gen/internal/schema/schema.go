@@ -82,6 +82,7 @@ type Record struct {
 	Doc        string
 	PK, SK     *Template
 	Entries    []*Entry
+	Nested     string // attribute with a map that attributes may be in instead; "" for none, as in every layout that is written
 	Attributes []*Attribute
 	Families   []*Family
 }

@@ -35,9 +35,9 @@ func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(bytes.NewReader([]byte(c))), ContentLength: int64(len(c)), Request: r}, nil
 }
 
-// BenchmarkUpdate compares a spend on a bucket of two limits with the SDK's UpdateItem of the same expression and a
-// ready input, whose output is not looked at. The difference is what the store adds. The store's retryer is lighter
-// than the SDK's, hence the comparison with none. No network.
+// BenchmarkUpdate compares a spend on a bucket of two limits with the SDK's UpdateItem. That call has the same
+// expression and a ready input, and its output is not looked at. The difference is what the store adds. The store's
+// retryer is lighter than the SDK's, hence the comparison with none. There is no network.
 func BenchmarkUpdate(b *testing.B) {
 	client := dynamodb.New(dynamodb.Options{
 		Region: "us-east-1", BaseEndpoint: aws.String("http://dynamodb.test"), HTTPClient: &http.Client{Transport: canned(image)},

@@ -23,8 +23,8 @@ const (
 	driftPart = 2000
 )
 
-// A clock learns the offset of DynamoDB's clock from the Date headers of replies. Each of them bounds the offset: the
-// server made the reply between the sending of the request and its receipt, within the second that the header tells.
+// A clock learns the offset of DynamoDB's clock from the Date headers of replies. Each header bounds the offset. The
+// server made the reply between the sending of the request and the receipt, within the second that the header tells.
 // The bounds of many replies together are as close as a round trip and clockSlack.
 type clock struct {
 	mu     sync.Mutex

@@ -153,14 +153,14 @@ func isDeserialization(err error) bool {
 }
 
 // isCut reports whether the body of a reply broke off. Its status line then says nothing, since a failed condition and
-// a throttle have the same. A body that is something else than JSON is whole, and comes from a gateway.
+// a throttle have the same. A body that is not JSON is whole, and comes from a gateway.
 func isCut(err error) bool {
 	var other *json.SyntaxError
 	return isDeserialization(err) && !errors.As(err, &other)
 }
 
-// failure returns the error of a call as package store defines it. write says whether the call may have changed
-// something, doubt whether an earlier attempt of it may have.
+// failure returns the error of a call as package store defines it. The call may have changed something if write is
+// true, and an earlier attempt of it may have if doubt is true.
 func failure(ctx context.Context, op string, err error, write, doubt bool) error {
 	result := &store.Error{Op: op, Err: err, Unknown: write && doubt}
 	how := classify(err)

@@ -289,7 +289,7 @@ func TestUnprocessedKeys(t *testing.T) {
 	}
 }
 
-// TestNoCredentials has the provider of credentials fail, itself or through a call of its own: nothing was sent.
+// TestNoCredentials makes the provider of credentials fail, itself or through a call of its own: nothing was sent.
 func TestNoCredentials(t *testing.T) {
 	for name, err := range map[string]error{
 		"no credentials": errors.New("no credentials"),

@@ -3,8 +3,10 @@ package dynamo
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -16,54 +18,116 @@ import (
 // setupPoll is the pause between two looks at a table that is being created, at first; the longest is 16 times that.
 const setupPoll = 125 * time.Millisecond
 
-// Setup creates the table if it does not exist, waits until it and its indexes can be used, and turns on its expiry
-// unless that is on. An existing table is left as it is otherwise. It makes one DescribeTable and one
-// DescribeTimeToLive call on a finished table. Without a table it makes one CreateTable, some DescribeTable and one
-// UpdateTimeToLive call more. Several processes may run it at once.
+// Setup creates the table if it does not exist, and waits until the table and its indexes can be used. It turns on the
+// expiry of items and the stream unless they are on. An existing table is left as it is otherwise. Several processes may
+// run it at once.
+//
+// On a finished table it makes one DescribeTable and one DescribeTimeToLive call. Without a table it makes one
+// CreateTable, some DescribeTable and one UpdateTimeToLive call more. A table whose stream is off, as after a restore,
+// takes one UpdateTable call.
 func (s *Store) Setup(ctx context.Context) error {
-	active, err := s.active(ctx)
+	return s.SetupWith(ctx, store.TableSettings{}, s.logger)
+}
+
+// SetupWith is [Store.Setup] of a table that is created with settings. It logs a warning where the table exists with
+// other ceilings, or without a protection that is asked for, and leaves the table as it is.
+func (s *Store) SetupWith(ctx context.Context, settings store.TableSettings, logger *slog.Logger) error {
+	in := s.create(s.name)
+	apply(&settings, in)
+	table, err := s.describe(ctx)
 	if errors.Is(err, store.ErrTableNotFound) {
-		err = s.createTable(ctx)
+		err = s.createTable(ctx, in)
+	} else if err == nil {
+		s.compare(table, in, logger)
 	}
-	for pause := setupPoll; err == nil && !active; pause = min(2*pause, 16*setupPoll) {
-		if active, err = s.active(ctx); errors.Is(err, store.ErrTableNotFound) {
+	for pause := setupPoll; err == nil && !usable(table); pause = min(2*pause, 16*setupPoll) {
+		if table, err = s.describe(ctx); errors.Is(err, store.ErrTableNotFound) {
 			err = nil // created a moment ago: it may take some time to be seen
 		}
-		if err == nil && !active {
+		if err == nil && !usable(table) {
 			err = wait.For(ctx, pause)
 		}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.expire(ctx)
 	}
-	return s.expire(ctx)
+	if err == nil {
+		err = s.turnOnStream(ctx, table, in, logger)
+	}
+	return err
 }
 
-// active reports whether the table and all of its indexes can be used.
-func (s *Store) active(ctx context.Context) (bool, error) {
+// apply puts settings into the input that a table is created with.
+func apply(settings *store.TableSettings, in *dynamodb.CreateTableInput) {
+	if settings.DeletionProtection {
+		in.DeletionProtectionEnabled = aws.Bool(true)
+	}
+	if settings.WarmReadUnits != 0 || settings.WarmWriteUnits != 0 {
+		in.WarmThroughput = &types.WarmThroughput{
+			ReadUnitsPerSecond:  aws.Int64(max(settings.WarmReadUnits, store.LeastWarmReads)),
+			WriteUnitsPerSecond: aws.Int64(max(settings.WarmWriteUnits, store.LeastWarmWrites)),
+		}
+	}
+	if settings.MaxReadUnits != 0 || settings.MaxWriteUnits != 0 {
+		in.OnDemandThroughput = &types.OnDemandThroughput{}
+		if n := settings.MaxReadUnits; n != 0 {
+			in.OnDemandThroughput.MaxReadRequestUnits = &n
+		}
+		if n := settings.MaxWriteUnits; n != 0 {
+			in.OnDemandThroughput.MaxWriteRequestUnits = &n
+		}
+	}
+}
+
+// describe returns the description of the table.
+func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
 	const op = "DescribeTable"
 	if err := s.begin(ctx, op); err != nil {
-		return false, err
+		return nil, err
 	}
 	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, reading...)
 	if err != nil {
-		return false, failure(ctx, op, err, false, false)
+		return nil, failure(ctx, op, err, false, false)
 	}
-	if status := out.Table.TableStatus; status != types.TableStatusActive && status != types.TableStatusUpdating {
-		return false, nil
+	return out.Table, nil
+}
+
+// usable reports whether a table and all of its indexes can be used. The table is nil when it was not seen.
+func usable(table *types.TableDescription) bool {
+	if table == nil || table.TableStatus != types.TableStatusActive && table.TableStatus != types.TableStatusUpdating {
+		return false
 	}
-	for i := range out.Table.GlobalSecondaryIndexes {
-		if out.Table.GlobalSecondaryIndexes[i].IndexStatus == types.IndexStatusCreating {
-			return false, nil
+	for i := range table.GlobalSecondaryIndexes {
+		if table.GlobalSecondaryIndexes[i].IndexStatus == types.IndexStatusCreating {
+			return false
 		}
 	}
-	return true, nil
+	return true
+}
+
+// compare warns of settings of an existing table that are not those it would be created with.
+func (s *Store) compare(table *types.TableDescription, in *dynamodb.CreateTableInput, logger *slog.Logger) {
+	var differs []string
+	if aws.ToBool(in.DeletionProtectionEnabled) && !aws.ToBool(table.DeletionProtectionEnabled) {
+		differs = append(differs, "deletion protection")
+	}
+	if want := in.OnDemandThroughput; want != nil {
+		has := table.OnDemandThroughput
+		if has == nil || aws.ToInt64(has.MaxReadRequestUnits) != aws.ToInt64(want.MaxReadRequestUnits) ||
+			aws.ToInt64(has.MaxWriteRequestUnits) != aws.ToInt64(want.MaxWriteRequestUnits) {
+			differs = append(differs, "ceilings of reads and writes")
+		}
+	}
+	if len(differs) > 0 {
+		logger.Warn("zlimit: the table exists and is left as it is; change its settings with UpdateTable",
+			"table", s.name, "different", differs)
+	}
 }
 
 // createTable starts the creation of the table, unless another process has.
-func (s *Store) createTable(ctx context.Context) error {
+func (s *Store) createTable(ctx context.Context, in *dynamodb.CreateTableInput) error {
 	const op = "CreateTable"
-	_, err := s.client.CreateTable(ctx, s.create(s.name), reading...) // repeatable: a second one finds it in use
+	_, err := s.client.CreateTable(ctx, in, reading...) // repeatable: a second one finds it in use
 	var exists *types.ResourceInUseException
 	if err == nil || errors.As(err, &exists) {
 		return nil
@@ -102,6 +166,24 @@ func (s *Store) expire(ctx context.Context) error {
 		}
 	}
 	return failure(ctx, "UpdateTimeToLive", err, true, false)
+}
+
+// turnOnStream turns on the stream of a table that has none, such as one that was restored from a backup. Without the
+// permission to do so it logs a warning: limits work without a stream.
+func (s *Store) turnOnStream(ctx context.Context, table *types.TableDescription, in *dynamodb.CreateTableInput, logger *slog.Logger) error {
+	if in.StreamSpecification == nil || table.StreamSpecification != nil && aws.ToBool(table.StreamSpecification.StreamEnabled) {
+		return nil
+	}
+	_, err := s.client.UpdateTable(ctx, &dynamodb.UpdateTableInput{TableName: &s.name, StreamSpecification: in.StreamSpecification}, reading...)
+	switch {
+	case err == nil, hasCode(err, "UnknownOperationException"), hasCode(err, "ResourceInUseException"):
+		return nil // in use: another process is doing the same
+	case hasCode(err, "AccessDeniedException"):
+		logger.Warn("zlimit: the stream of the table is off, and may not be turned on; usage is not summed up", "table", s.name, "error", err)
+		return nil
+	default:
+		return failure(ctx, "UpdateTable", err, true, false)
+	}
 }
 
 // hasCode reports whether err is an answer of DynamoDB with that code.

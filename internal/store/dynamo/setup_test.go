@@ -3,11 +3,14 @@ package dynamo_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
@@ -187,8 +190,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestConsumedCapacity pins what the methods cost in capacity units, as their comments state it. A store that counts the
-// units of a call finds the same, whoever makes the call.
+// TestConsumedCapacity pins what the methods cost in capacity units, as their comments state it. A store that counts
+// the units of a call finds the same, by the SDK and by the wire path.
 func TestConsumedCapacity(t *testing.T) {
 	engine := enginetest.Start(t)
 	faults := enginetest.NewFaults(engine.Transport())
@@ -271,4 +274,116 @@ func TestConsumedCapacity(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSetupTurnsOnTheStream has a table without a stream, as a restored backup is.
+func TestSetupTurnsOnTheStream(t *testing.T) {
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	if _, err := engine.Client().CreateTable(t.Context(), dynamotest.CreateTable(table)); err != nil {
+		t.Fatal(err)
+	}
+	s := dynamo.New(engine.Client(), table, storetest.Table, createWithStream)
+	for range 2 { // the second time it is on
+		if err := s.Setup(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		out, err := engine.Client().DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.Table.StreamSpecification; got == nil || !*got.StreamEnabled || got.StreamViewType != types.StreamViewTypeNewAndOldImages {
+			t.Errorf("after Setup the stream is %+v, want both images", got)
+		}
+	}
+}
+
+// TestSetupWithoutPermissionForTheStream may not change the table: limits work without a stream.
+func TestSetupWithoutPermissionForTheStream(t *testing.T) {
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	if _, err := engine.Client().CreateTable(t.Context(), dynamotest.CreateTable(table)); err != nil {
+		t.Fatal(err)
+	}
+	client := &frozenClient{Client: engine.Client()}
+	log := &strings.Builder{}
+	s := dynamo.New(client, table, storetest.Table, createWithStream, dynamo.Logger(slog.New(slog.NewTextHandler(log, nil))))
+	if err := s.Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if client.asked != 1 || !strings.Contains(log.String(), "stream of the table is off") {
+		t.Errorf("%d updates of the table were tried, and the log says %q", client.asked, log)
+	}
+}
+
+// createWithStream creates a table of the tests with a stream of both images.
+func createWithStream(table string) *dynamodb.CreateTableInput {
+	in := dynamotest.CreateTable(table)
+	in.StreamSpecification = &types.StreamSpecification{StreamEnabled: aws.Bool(true), StreamViewType: types.StreamViewTypeNewAndOldImages}
+	return in
+}
+
+// A frozenClient may not change tables.
+type frozenClient struct {
+	dynamo.Client
+	asked int
+}
+
+func (c *frozenClient) UpdateTable(context.Context, *dynamodb.UpdateTableInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTableOutput, error) {
+	c.asked++
+	return nil, &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "not authorized to perform dynamodb:UpdateTable"}
+}
+
+// TestSetupWith creates a table with settings, and leaves them alone afterwards.
+func TestSetupWith(t *testing.T) {
+	engine := enginetest.Start(t)
+	table := engine.Table(t)
+	log := &strings.Builder{}
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	client := &notingClient{Client: engine.Client()}
+	s := dynamo.New(client, table, storetest.Table, dynamotest.CreateTable)
+	settings := store.TableSettings{DeletionProtection: true, MaxWriteUnits: 5000, WarmWriteUnits: 8000}
+	if err := s.SetupWith(t.Context(), settings, logger); err != nil {
+		t.Fatal(err)
+	}
+	if in := client.created; in == nil || !*in.DeletionProtectionEnabled || *in.OnDemandThroughput.MaxWriteRequestUnits != 5000 ||
+		in.OnDemandThroughput.MaxReadRequestUnits != nil || *in.WarmThroughput.ReadUnitsPerSecond != 12_000 || *in.WarmThroughput.WriteUnitsPerSecond != 8000 {
+		t.Fatalf("the table is created as %+v", in)
+	}
+	if log.Len() > 0 {
+		t.Errorf("a table that is created by its settings is logged: %s", log)
+	}
+	client.created = nil
+	client.described = func(d *types.TableDescription) {
+		d.DeletionProtectionEnabled, d.OnDemandThroughput = aws.Bool(false), nil
+	}
+	if err := s.SetupWith(t.Context(), settings, logger); err != nil {
+		t.Fatal(err)
+	}
+	if client.created != nil {
+		t.Error("Setup of a table that exists creates one")
+	}
+	if text := log.String(); strings.Count(text, "left as it is") != 1 || !strings.Contains(text, "deletion protection") || !strings.Contains(text, "ceilings") {
+		t.Errorf("Setup of a table with other settings logs %q", text)
+	}
+}
+
+// A notingClient notes how a table is created, and may describe it as another one.
+type notingClient struct {
+	dynamo.Client
+	created   *dynamodb.CreateTableInput
+	described func(*types.TableDescription)
+}
+
+func (c *notingClient) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, options ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
+	c.created = in
+	return c.Client.CreateTable(ctx, in, options...)
+}
+
+func (c *notingClient) DescribeTable(ctx context.Context, in *dynamodb.DescribeTableInput, options ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error) {
+	out, err := c.Client.DescribeTable(ctx, in, options...)
+	if err == nil && c.described != nil {
+		c.described(out.Table)
+	}
+	return out, err
 }

@@ -30,6 +30,7 @@ type Client interface {
 	BatchWriteItem(context.Context, *dynamodb.BatchWriteItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchWriteItemOutput, error)
 	CreateTable(context.Context, *dynamodb.CreateTableInput, ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error)
 	DescribeTable(context.Context, *dynamodb.DescribeTableInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTableOutput, error)
+	UpdateTable(context.Context, *dynamodb.UpdateTableInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTableOutput, error)
 	DescribeTimeToLive(context.Context, *dynamodb.DescribeTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.DescribeTimeToLiveOutput, error)
 	UpdateTimeToLive(context.Context, *dynamodb.UpdateTimeToLiveInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateTimeToLiveOutput, error)
 }
@@ -74,8 +75,8 @@ func WithoutWire() Option { return func(s *Store) { s.sdkOnly = true } }
 // none.
 func Logger(l *slog.Logger) Option { return func(s *Store) { s.logger = l } }
 
-// New returns a store on the table called name, whose keys and indexes are those of schema. create returns the input
-// that [Store.Setup] creates the table with. New makes no call. Closing the client is left to the caller.
+// New returns a store on the table called name, whose keys and indexes are those of schema. [Store.Setup] creates the
+// table with the input that create returns. New makes no call. Closing the client is left to the caller.
 func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
 	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}, logger: slog.New(slog.DiscardHandler)}
 	for _, option := range options {

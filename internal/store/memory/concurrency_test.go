@@ -174,8 +174,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	sound(t, s)
 }
 
-// follow reads the log, in which the changes of each item are a chain, up to what there is when done is closed. It leaves
-// the ends of the chains.
+// follow reads the log, in which the changes of each item are a chain, up to its end when done is closed. It leaves the
+// ends of the chains.
 func follow(s *Store, chains map[store.Key]expr.Item, done <-chan struct{}) error {
 	var at store.Position
 	for {

@@ -16,7 +16,7 @@ type sweep struct {
 }
 
 // Expire looks at a few items and deletes those whose time of expiry is not after now, in epoch seconds. The next call
-// goes on where this one ended, so that a call for each new item keeps the expired ones to a fraction of all.
+// goes on where this one ended. A call for each new item thus keeps the expired ones to a fraction of all.
 func (s *Store) Expire(ctx context.Context, now int64) error {
 	t, err := s.begin(ctx)
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	// Each trimEvery-th change trims up to trimMost of the oldest ones.
 	trimEvery = 256
 	trimMost  = 2 * trimEvery
-	// The log holds two items a change in memory, so it keeps less than a day of many changes. mostRead bounds those that
-	// were read, which a reader that starts again needs. most bounds all of them.
+	// The log holds two items a change in memory, so it keeps less than a day of many changes. The bound of the changes
+	// that were read is mostRead; a reader that starts again needs those. The bound of all changes is most.
 	mostRead = 1 << 16
 	most     = 1 << 20
 )
@@ -52,8 +52,8 @@ type logged struct {
 	expired  bool
 }
 
-// note adds a change to the log, if it is on, before the change is made. r is the record of the old item, nil for none.
-// next is nil for a deletion.
+// note adds a change to the log, if it is on, before the change is made. The record of the old item is r, or nil for
+// none. For a deletion next is nil.
 func (s *Store) note(t *table, k store.Key, r *record, next expr.Item, expired bool) {
 	if l := &t.log; l.on.Load() {
 		if old := r.image(); !next.Equal(old) {

@@ -37,8 +37,8 @@ func (g *globalIndex) remove(pk string, e entry) {
 }
 
 // Query reads one page by the primary key or by an index. A page of the table or of a local index is the state of one
-// moment. A page of a global index is not, as on DynamoDB: the query may see a write that is under way on some of its
-// items.
+// moment. A page of a global index is not, as on DynamoDB. The query may see a write that is under way on some items of
+// the page.
 func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	const op = "query"
 	t, err := s.begin(ctx)

@@ -15,8 +15,8 @@ const shards = 256
 
 // A table is the items of a store.
 //
-// Locks are taken in this order: those of shards, in the order of their places in the array; then that of an index, or of
-// the log. No two of the latter are held at once.
+// The locks of shards are taken first, in the order of their places in the array. Then comes the lock of an index, or
+// of the log. No two of the latter are held at once.
 type table struct {
 	schema *store.Schema
 	seed   maphash.Seed

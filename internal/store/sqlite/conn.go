@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A conn is a connection with its prepared statements. It is used by one goroutine at a time, and through the driver
-// itself: database/sql would add its pool and its conversions to every statement.
+// A conn is a connection with its prepared statements. One goroutine uses it at a time, through the driver itself. The
+// package database/sql would add its pool and its conversions to every statement.
 //
 // The contexts of its methods must not end. Local statements are short, and a context that can end would cost each of
 // them a goroutine that watches it. Calls look at their own contexts while they wait for their turn, which is what

@@ -11,8 +11,8 @@ import (
 const sweep = 16
 
 // Expire looks at a few items, in the order in which they were first stored. It deletes those whose time of expiry is
-// not after now, in epoch seconds. The next call goes on where this one ended, so that a call for each new item keeps
-// the expired ones to a fraction of all. It reads rows and writes only when it deletes.
+// not after now, in epoch seconds. The next call goes on where this one ended. A call for each new item thus keeps the
+// expired ones to a fraction of all. It reads rows and writes only when it deletes.
 func (s *Store) Expire(ctx context.Context, now int64) error {
 	return s.update(ctx, "expire", true, func(ctx context.Context, c *conn) (bool, error) {
 		next, err := c.query("SELECT rowid, item, pk, sk FROM items WHERE rowid > ? ORDER BY rowid LIMIT ?")

@@ -16,7 +16,8 @@ import (
 // read in the same step as the item, so that the log misses no write after StartStream, whichever process does it.
 //
 // Writers trim the log as they go, and turn it off when it was not read for as long as changes are kept. While the log
-// is off, a write takes 1.04 to 1.09 times as long as without it, and while it is on 1.7 to 1.9 times.
+// is off, a write takes 1.04 to 1.09 times as long as without it. While it is on, a write takes 1.7 to 1.9 times as
+// long.
 const (
 	partition = "log"
 
@@ -39,8 +40,8 @@ var createLog = []string{
 	"INSERT INTO stream VALUES (1, 0, 0, 0)",
 }
 
-// log adds a change to the log, before the change is made. row is the rowid of the old item, 0 for none. next is the
-// encoding of the new one, nil for none.
+// log adds a change to the log, before the change is made. The rowid of the old item is row, or 0 for none. The
+// encoding of the new item is next, or nil for none.
 func (s *Store) log(ctx context.Context, c *conn, k store.Key, row int64, next []byte, expired bool) error {
 	now := s.now()
 	var encoded any

@@ -111,8 +111,8 @@ func begin(t *testing.T, start io.Writer) {
 	}
 }
 
-// TestProcessesShareAFile has several processes set up one file at once and count one item up in it: no step is lost,
-// and none is done twice.
+// TestProcessesShareAFile runs several processes that set up one file at once and count one item up in it. No step is
+// lost, and none is done twice.
 func TestProcessesShareAFile(t *testing.T) {
 	const processes, goroutines, steps = 4, 2, 40
 	path := filepath.Join(t.TempDir(), "items.db")

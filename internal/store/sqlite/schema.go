@@ -18,8 +18,8 @@ const (
 )
 
 // A layout is what a [store.Table] means for the database. Every item is one row of the table items, with its key and
-// the encoding of its other attributes. The key attributes of the indexes are once more in columns of their own, so
-// that a write touches an index only where it changes its keys.
+// the encoding of its other attributes. The key attributes of the indexes are once more in columns of their own. So a
+// write touches an index only where it changes the keys of that index.
 type layout struct {
 	*store.Schema
 

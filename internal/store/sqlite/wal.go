@@ -15,8 +15,8 @@ import (
 const (
 	// walLookEvery is the number of commits after which the writer looks at the size of the log.
 	walLookEvery = 64
-	// walStep is the size in bytes that the log may have. Where a reader does not end in time, such as the shell of an
-	// operator, the log may grow by as much again before the next try.
+	// walStep is the size in bytes that the log may have. A reader may not end in time, such as the shell of an operator.
+	// The log may then grow by as much again before the next try.
 	walStep = 16 << 20
 	// walPatience bounds the wait for readers, in milliseconds.
 	walPatience = "500"

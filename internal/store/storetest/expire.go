@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// RunExpire runs the part of the suite that is about stores that delete expired items when they are told to. open is as
-// for [Run].
+// RunExpire runs the part of the suite for stores that delete expired items when they are told to. The function open is
+// as for [Run].
 func RunExpire(t *testing.T, open func(t *testing.T) store.Store) {
 	for name, test := range map[string]func(*testing.T, store.Store){
 		"Expire":  testExpire,

@@ -53,7 +53,7 @@ type app struct {
 	now            func() time.Time
 	sleep          func(context.Context, time.Duration) error
 	live, watch    bool                  // stdout, stderr is a terminal that can be redrawn
-	asks           bool                  // stdin is a terminal, where somebody answers
+	asks           bool                  // stdin is a terminal, where a question can be answered
 	manage         func() *stack.Manager // of stacks, in place of the one that the flags say; for tests
 
 	store     string

@@ -22,8 +22,8 @@ const (
 // A completion offers names that begin with what is typed.
 type completion func(ctx context.Context, l *zlimit.RateLimiter, typed string) ([]string, error)
 
-// completeNames has all commands offer names from the store: for the words ENTITY, RESOURCE and NAME of their lines of use,
-// and for the flags of those names.
+// completeNames makes all commands offer names from the store. They do so for the words ENTITY, RESOURCE and NAME of
+// their lines of use, and for the flags of those names.
 func (a *app) completeNames(cmd *cobra.Command) {
 	offers := map[string]completion{"ENTITY": completeEntities, "RESOURCE": completeResources, "[RESOURCE]": completeResources}
 	if cmd.HasParent() && cmd.Parent().Name() == "namespace" {

@@ -10,8 +10,8 @@ import (
 // errDeclined ends a command whose question was not answered with yes.
 var errDeclined = errors.New("nothing was changed")
 
-// confirm asks whether to go on, unless yes says so already. Where there is nobody to ask it is bad input, which names the
-// flag. What is about to happen is for the command to show before.
+// confirm asks whether to go on, unless yes says so already. Where the input is no terminal it returns an error of bad
+// input, which names the flag. The command shows before what is about to happen.
 func (a *app) confirm(question string, yes bool) error {
 	if yes {
 		return nil

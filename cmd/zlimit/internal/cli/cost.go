@@ -15,7 +15,7 @@ type cost struct {
 }
 
 // parseCost parses NAME=EXPR, where EXPR is a column, a number, or a sum of them such as ContextTokens+GeneratedTokens.
-// What starts like a number is one.
+// A term that starts like a number is one.
 func parseCost(text string) (cost, error) {
 	name, expression, ok := grammar.Cut(text, "=")
 	if !ok || name == "" || expression == "" {

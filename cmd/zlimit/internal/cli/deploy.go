@@ -222,12 +222,12 @@ func (a *app) ask(question string) (bool, error) {
 	return strings.HasPrefix(strings.ToLower(answer), "y"), err
 }
 
-// read asks for a line of the standard input; it is empty where nobody is there.
+// read asks for a line of the standard input. The line is empty where the input has ended.
 func (a *app) read(question string) (string, error) {
 	if _, err := fmt.Fprint(a.stderr, question); err != nil {
 		return "", fmt.Errorf("ask: %w", err)
 	}
-	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // nothing where nobody is there
+	answer, _ := bufio.NewReader(a.stdin).ReadString('\n') // nothing where the input has ended
 	if answer == "" {
 		a.note("")
 	}

@@ -19,9 +19,9 @@ type finding struct {
 	excess    int64 // spent beyond what was allowed, in tokens × the refill period in milliseconds; negative below it
 }
 
-// audit compares all intervals of a record, in one pass. Of all intervals that end at an event, the one with the
-// highest excess starts where tokens spent before, less what flowed in before, were lowest. It knows nothing of the
-// limiter. Events are in order of time.
+// audit compares all intervals of a record, in one pass. Take all intervals that end at an event. The one with the
+// highest excess starts where the tokens spent before, less what flowed in before, were lowest. The audit knows nothing
+// of the limiter. Events are in order of time.
 func audit(limit zlimit.Limit, events []event) finding {
 	period, refill := limit.RefillPeriod.Milliseconds(), limit.RefillAmount
 	var worst finding

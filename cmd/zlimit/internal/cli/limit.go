@@ -8,7 +8,7 @@ import (
 // maxTokens is the largest number of tokens that a limit or an amount may have.
 const maxTokens = grammar.MaxTokens
 
-// parseLimit parses a limit. What names are allowed is for the SDK to say.
+// parseLimit parses a limit. The SDK decides which names are allowed.
 func parseLimit(text string) (zlimit.Limit, error) {
 	l, err := grammar.ParseLimit(text)
 	if err != nil {

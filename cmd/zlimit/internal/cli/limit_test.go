@@ -155,7 +155,7 @@ func TestParseCost(t *testing.T) {
 	}
 }
 
-// FuzzParseLimit checks that a limit that is accepted is one that the SDK would take, but for its name, and survives
+// FuzzParseLimit checks that the SDK would take a limit that is accepted, but for its name. Such a limit also survives
 // being written in both forms.
 func FuzzParseLimit(f *testing.F) {
 	for _, seed := range []string{"rpm=300/min", "tpm=10000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s"} {

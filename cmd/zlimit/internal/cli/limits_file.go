@@ -64,7 +64,7 @@ func (f *limitsFile) errorf(format string, args ...any) error {
 	return document.Errors{{File: f.path, Pos: f.declared.NamespacePos, Text: fmt.Sprintf(format, args...)}}
 }
 
-// explain says where the file names a namespace that there is not.
+// explain says where the file names a namespace that is not registered.
 func (f *limitsFile) explain(err error) error {
 	if !errors.Is(err, zlimit.ErrNamespaceNotFound) || f.declared == nil || f.declared.Namespace == "" {
 		return err

@@ -28,8 +28,8 @@ func command(t *testing.T, stdin string, args ...string) run {
 	return run{code, stdout.String(), stderr.String()}
 }
 
-// onTerminal returns an app whose output goes to a terminal, whose clock stands still until it sleeps, and which has
-// colors unless the environment says otherwise.
+// onTerminal returns an app whose output goes to a terminal, with colors unless the environment says otherwise. Its
+// clock stands still until it sleeps.
 func onTerminal(stdout, stderr *bytes.Buffer, env map[string]string) (*app, *time.Duration) {
 	slept := new(time.Duration)
 	start := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)

@@ -157,8 +157,8 @@ func inspect(path string) (stateFile, error) {
 
 const sqliteMagic = "SQLite format 3\x00"
 
-// stat returns the first bytes of the file, and sets the time at which it was written, be it to SQLite's log. That the
-// file is not there is no error.
+// stat returns the first bytes of the file, and sets the time at which the file or SQLite's log was written. A file
+// that does not exist is no error.
 func (f *stateFile) stat() ([]byte, error) {
 	file, err := os.Open(f.path)
 	if errors.Is(err, fs.ErrNotExist) {

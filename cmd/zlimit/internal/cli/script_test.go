@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 )
 
-// TestScripts runs every command in this process, as a shell would: `zlimit` must succeed, `! zlimit` must fail, and
-// `exits N` asks for the code of the last one, and `idof NAME` sets $ID to the ID of a deleted namespace.
+// TestScripts runs every command in this process, as a shell would. `zlimit` must succeed, and `! zlimit` must fail.
+// `exits N` asks for the code of the last command, and `idof NAME` sets $ID to the ID of a deleted namespace.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, scripts("testdata/script", ""))
 }

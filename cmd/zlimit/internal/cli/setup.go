@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -9,14 +10,19 @@ import (
 )
 
 func (a *app) setupCommand() *cobra.Command {
-	return &cobra.Command{
+	var settings zlimit.TableSettings
+	cmd := &cobra.Command{
 		Use:   "setup",
 		Short: "Create the table, and register the namespace",
 		Long: `Setup creates the table of a DynamoDB store, or the file of an SQLite store, and
-registers the namespace. It changes nothing that is there: run it as often as
-you like. A store other than DynamoDB sets itself up when it is first used, with
-the namespace "default"; another namespace has to be registered.`,
+registers the namespace. It changes nothing that is there, but that it turns on
+the expiry and the stream of a table: run it as often as you like. A store other
+than DynamoDB sets itself up when it is first used, with the namespace
+"default"; another namespace has to be registered.
+
+The flags are settings of a new table. They leave a table that exists as it is.`,
 		Example: `  zlimit setup --store 'dynamodb:limits?region=eu-central-1'
+  zlimit setup --store dynamodb:limits --deletion-protection
   zlimit setup --store dynamodb:limits --namespace staging`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -30,11 +36,18 @@ the namespace "default"; another namespace has to be registered.`,
 			}
 			done, err := on(cmd.Context(), a, dsn, func(context.Context, *zlimit.RateLimiter) (result, error) {
 				return result{dsn, a.namespace}, nil
-			}, zlimit.WithSetup())
+			}, zlimit.WithSetup(), zlimit.WithTable(settings), zlimit.WithLogger(slog.New(slog.NewTextHandler(a.stderr, nil))))
 			if err != nil {
 				return err
 			}
 			return a.print(done, func(p *page) { p.linef("%s is ready, with namespace %s", dsn, a.namespace) })
 		},
 	}
+	flags := cmd.Flags()
+	flags.Int64Var(&settings.WarmReadUnits, "warm-read-units", 0, "reads a second at once (DynamoDB: 12000)")
+	flags.Int64Var(&settings.WarmWriteUnits, "warm-write-units", 0, "writes a second at once (DynamoDB: 4000)")
+	flags.Int64Var(&settings.MaxReadUnits, "max-read-units", 0, "ceiling of reads a second (default none)")
+	flags.Int64Var(&settings.MaxWriteUnits, "max-write-units", 0, "ceiling of writes a second (default none)")
+	flags.BoolVar(&settings.DeletionProtection, "deletion-protection", false, "DynamoDB refuses to delete the table")
+	return cmd
 }

@@ -70,8 +70,8 @@ func TestSimulateLLMTrace(t *testing.T) {
 	}
 }
 
-// An idealBucket is a token bucket in exact numbers: a millitoken flows in whenever the product of time and rate passes
-// a whole number of them.
+// An idealBucket is a token bucket in exact numbers. A millitoken flows in whenever the product of time and rate passes
+// a whole number of millitokens.
 type idealBucket struct{ capacity, refill, period int64 } // tokens, tokens, milliseconds
 
 // flowed returns the millitokens that have flowed in since 1970.
@@ -85,7 +85,7 @@ func (b *idealBucket) limit() string {
 }
 
 // replay returns what becomes of requests: rows of a time and the costs of each bucket. Requests that are not admitted,
-// or cost nothing, leave no trace; a clock that is behind that of the last one that did is taken to stand still.
+// or cost nothing, leave no trace. A time before that of the last request that left one counts as that time.
 func replay(buckets []*idealBucket, rows [][]int64) (out outcome) {
 	out.TokensAdmitted = map[string]int64{}
 	for i := range buckets {

@@ -15,7 +15,7 @@ import (
 )
 
 // TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads, and
-// `fail RESOURCE REASON` has a resource fail from then on; `fail RESOURCE` has it succeed again.
+// `fail RESOURCE REASON` makes a resource fail from then on; `fail RESOURCE` has it succeed again.
 func TestScriptsOnStacks(t *testing.T) {
 	p := scripts("testdata/stack", "")
 	setup := p.Setup

@@ -83,7 +83,8 @@ func (a *app) checkFile(dsn string) error {
 	return nil
 }
 
-// perform does an operation on a store. A store in memory has every namespace, since nobody could register one before.
+// perform does an operation on a store. A store in memory has every namespace, since no command before could register
+// one.
 func perform[T any](
 	ctx context.Context, a *app, dsn string, do operation[T], opts ...zlimit.Option,
 ) (result T, err error) {

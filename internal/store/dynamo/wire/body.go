@@ -28,7 +28,7 @@ func (b *Buffer) Free() {
 }
 
 // A requestBody is the body of one request. The transport may read it until it is closed, even after the reply came.
-// What it reads may be used anew after Close returned.
+// The bytes that it reads may be used again after Close returned.
 type requestBody struct {
 	mu   sync.Mutex
 	data []byte // what is left

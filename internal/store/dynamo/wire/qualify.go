@@ -112,8 +112,8 @@ func suits(name string, actual, reference reflect.Value) bool {
 	}
 }
 
-// typesIn returns the types of the values in a field: that of an interface's value, or those of the authentication schemes
-// and of what they sign with.
+// typesIn returns the types of the values in a field. They are that of an interface's value, or those of the
+// authentication schemes and of their signers.
 func typesIn(field reflect.Value) string {
 	schemes, ok := field.Interface().([]smithyhttp.AuthScheme)
 	if !ok {

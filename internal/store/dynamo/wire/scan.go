@@ -8,9 +8,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A Scanner reads the reply of DynamoDB as DynamoDB usually writes it: without escapes in strings, without nulls, without
-// members that it does not know. Its methods return false for everything else, valid or not, which is then for the
-// SDK's deserializer to judge. What the Scanner takes, that deserializer takes for the same.
+// A Scanner reads the reply of DynamoDB as DynamoDB usually writes it: without escapes in strings, without nulls,
+// without members that it does not know. Its methods return false for everything else, valid or not, which is then for
+// the SDK's deserializer to judge. Every text that the Scanner takes has the same meaning to that deserializer.
 type Scanner struct {
 	text  string
 	at    int
@@ -79,8 +79,8 @@ func (s *Scanner) Bool() (truth, ok bool) {
 // Item reads an item, nil for one without attributes.
 func (s *Scanner) Item() (expr.Item, bool) { return s.item(16, maxDepth) }
 
-// OnlyItem reads a reply that holds at most one item, as the member of that name, and at most the capacity units that
-// the call consumed.
+// OnlyItem reads a reply that holds at most one item, as the member of that name. Beside it the reply may hold the
+// capacity units that the call consumed.
 func OnlyItem(text, member string) (item expr.Item, units float64, ok bool) {
 	s := Scan(text)
 	ok = s.Object(func(name string) (ok bool) {

@@ -49,8 +49,8 @@ func (p *Path) stampOf(at time.Time) string {
 	return next.text
 }
 
-// A signer makes the signatures of AWS (version 4) for requests like a prototype, whose canonical form differs in the
-// values of a few headers alone. It is safe for concurrent use.
+// A signer makes the signatures of AWS (version 4) for requests like a prototype. The canonical forms differ in the
+// values of a few headers alone. A signer is safe for concurrent use.
 //
 // https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 type signer struct {

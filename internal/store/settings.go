@@ -1,0 +1,35 @@
+package store
+
+import "fmt"
+
+// TableSettings are settings of a table besides its layout, for a store that creates one on a service.
+type TableSettings struct {
+	WarmReadUnits, WarmWriteUnits int64 // served at once, capacity units a second; 0 for what the service gives
+	MaxReadUnits, MaxWriteUnits   int64 // ceilings, capacity units a second; 0 for none
+	DeletionProtection            bool  // the service refuses to delete the table
+}
+
+// What DynamoDB serves at once of a new table on demand, in capacity units a second. It refuses lower settings.
+const (
+	LeastWarmReads  = 12_000
+	LeastWarmWrites = 4_000
+)
+
+// CheckSettings returns the first setting that is out of its range, with its value and the rule; ok is true when there is
+// none.
+func CheckSettings(s TableSettings) (field, value, rule string, ok bool) {
+	for _, setting := range []struct {
+		field        string
+		units, least int64
+	}{
+		{"warm read units", s.WarmReadUnits, LeastWarmReads},
+		{"warm write units", s.WarmWriteUnits, LeastWarmWrites},
+		{"max read units", s.MaxReadUnits, 1},
+		{"max write units", s.MaxWriteUnits, 1},
+	} {
+		if setting.units != 0 && setting.units < setting.least {
+			return setting.field, fmt.Sprint(setting.units), fmt.Sprintf("must be at least %d, or 0", setting.least), false
+		}
+	}
+	return "", "", "", true
+}

@@ -1,0 +1,327 @@
+package stack_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/stack"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// startMoto starts an AWS in memory, and returns the configuration of its clients.
+func startMoto(t *testing.T, dir string, transport *motoTransport) aws.Config {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(address)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "venv/bin/moto_server"), "-H", "127.0.0.1", "-p", port)
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it keeps nothing
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("the end of what moto says:\n%s", log.Bytes()[max(0, log.Len()-3000):])
+		}
+	})
+	client := &http.Client{Transport: transport}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/moto-api/", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, err := client.Do(request)
+		if err == nil {
+			_ = reply.Body.Close() // nothing was read
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("moto does not answer: %v", err)
+		}
+	}
+	return aws.Config{
+		Region: cfn.Region, BaseEndpoint: aws.String("http://" + address), HTTPClient: client,
+		Credentials: credentials.NewStaticCredentialsProvider("id", "secret", ""),
+	}
+}
+
+// A motoTransport makes templates such that moto understands them as CloudFormation does. Elements of lists whose condition
+// does not hold go, since moto leaves nulls in their places. Every parameter is sent with its value, since moto takes those
+// that keep theirs for changed ones.
+type motoTransport struct {
+	http.RoundTripper
+
+	version string                       // that new stacks get; that of package zlimit without
+	given   map[string]map[string]string // parameters by the names of stacks
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (m *motoTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil || r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" {
+		return m.RoundTripper.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, err
+	}
+	if text := form.Get("TemplateBody"); text != "" {
+		if err := m.complete(form, text); err != nil {
+			return nil, err
+		}
+		form.Set("TemplateBody", dropElements(text, "HasKey", "HasTracing", "Expires"))
+		body = []byte(form.Encode())
+	}
+	sent := r.Clone(r.Context())
+	sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return m.RoundTripper.RoundTrip(sent)
+}
+
+// complete has a form give every parameter its value, and a new stack its version.
+func (m *motoTransport) complete(form url.Values, text string) error {
+	template, err := cfn.Parse(text)
+	if err != nil {
+		return err
+	}
+	name := form.Get("StackName")
+	if m.given[name] == nil {
+		m.given[name] = map[string]string{}
+		for key, p := range template.Parameters {
+			m.given[name][key] = fmt.Sprint(p.Default)
+		}
+	}
+	given := m.given[name]
+	for n := 1; ; n++ {
+		member := fmt.Sprintf("Parameters.member.%d.", n)
+		key := form.Get(member + "ParameterKey")
+		if key == "" {
+			break
+		}
+		if form.Has(member + "ParameterValue") {
+			given[key] = form.Get(member + "ParameterValue")
+		}
+		form.Del(member + "ParameterKey")
+		form.Del(member + "ParameterValue")
+		form.Del(member + "UsePreviousValue")
+	}
+	for i, key := range slices.Sorted(maps.Keys(given)) {
+		member := fmt.Sprintf("Parameters.member.%d.", i+1)
+		form.Set(member+"ParameterKey", key)
+		form.Set(member+"ParameterValue", given[key])
+	}
+	for i := 1; m.version != "" && form.Get("ChangeSetType") == "CREATE" && form.Has(fmt.Sprintf("Tags.member.%d.Key", i)); i++ {
+		if form.Get(fmt.Sprintf("Tags.member.%d.Key", i)) == "zlimit:version" {
+			form.Set(fmt.Sprintf("Tags.member.%d.Value", i), m.version)
+		}
+	}
+	return nil
+}
+
+// dropElements takes out the elements of lists that are there under one of the conditions alone.
+func dropElements(text string, conditions ...string) string {
+	var kept []string
+	lines := strings.SplitAfter(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		indent, found := strings.CutSuffix(lines[i], "- !If\n")
+		if !found || strings.TrimSpace(indent) != "" || !slices.Contains(conditions, strings.TrimSpace(strings.TrimPrefix(lines[i+1], indent+"  - "))) {
+			kept = append(kept, lines[i])
+			continue
+		}
+		for lines[i] != indent+"  - !Ref AWS::NoValue\n" {
+			i++
+		}
+	}
+	return strings.Join(kept, "")
+}
+
+// A motoLife is a test on moto.
+type motoLife struct {
+	*testing.T
+	manager   *stack.Manager
+	transport *motoTransport
+	tables    *dynamodb.Client
+	buckets   *s3.Client
+	code      *stack.Code
+	plans     []*stack.Plan
+}
+
+// deploy deploys, and returns the deployment with the number of plans that it had.
+func (l *motoLife) deploy(o stack.Options) (*stack.Deployment, int) {
+	l.Helper()
+	before := len(l.plans)
+	d, err := l.manager.Deploy(l.Context(), o, stack.Hooks{Confirm: func(p *stack.Plan) (bool, error) {
+		l.plans = append(l.plans, p)
+		return true, nil
+	}})
+	if err != nil {
+		l.Fatalf("Deploy(%v) = %v", o.Settings, err)
+	}
+	return d, len(l.plans) - before
+}
+
+// delete deletes a stack.
+func (l *motoLife) delete(name string, data bool) *stack.Deletion {
+	l.Helper()
+	d, err := l.manager.Delete(l.Context(), name, data, func(*stack.Deletion) (bool, error) { return true, nil }, func(stack.Event) {})
+	if err != nil {
+		l.Fatalf("Delete(%s, %t) = %v", name, data, err)
+	}
+	if _, err := l.manager.Status(l.Context(), name, false); !errors.Is(err, stack.ErrNotFound) {
+		l.Errorf("Status(%s) after its deletion = %v", name, err)
+	}
+	return d
+}
+
+// acquire takes from a limit in a table.
+func (l *motoLife) acquire(table string) {
+	l.Helper()
+	limiter, err := zlimit.New(l.Context(), zlimit.DynamoDB(l.tables, table))
+	if err != nil {
+		l.Fatalf("a limiter on the new table: %v", err)
+	}
+	if _, err := limiter.Acquire(l.Context(), zlimit.Request{
+		Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)},
+	}); err != nil {
+		l.Errorf("Acquire() = %v", err)
+	}
+	if err := limiter.Close(); err != nil {
+		l.Error(err)
+	}
+}
+
+// TestInfraLife goes through the life of stacks by the clients of AWS. A stack is deployed, left as it is, changed,
+// used, looked at, listed, checked and upgraded. It is deleted without its data, and with it. Package cfn stands in for
+// what moto leaves out, such as drift and rollback.
+func TestInfraLife(t *testing.T) {
+	dir := tools(t)
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	l := &motoLife{T: t, transport: &motoTransport{RoundTripper: base, given: map[string]map[string]string{}}}
+	cfg := startMoto(t, dir, l.transport)
+	clients := stack.ClientsOf(cfg)
+	clients.CloudWatch = cfn.Watch{Service: cfn.NewService()} // moto does not know the protocol of its client
+	l.manager, l.tables = stack.New(clients, stack.WithPoll(20*time.Millisecond)), dynamodb.NewFromConfig(cfg)
+	l.buckets = s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = true })
+	var err error
+	if l.code, err = stack.Pack(cfn.Executable()); err != nil {
+		t.Fatal(err)
+	}
+	l.current()
+	l.older()
+}
+
+// current is the life of a stack of this version.
+func (l *motoLife) current() {
+	ctx := l.Context()
+	o := stack.Options{Name: "limits", Code: l.code, Tags: map[string]string{"team": "platform"}, Settings: map[string]string{
+		"permissions-boundary": "bound", "roles": "true", "role-names": "app-{}",
+	}}
+	d, plans := l.deploy(o)
+	if !d.Changed || plans != 1 || !l.plans[0].New { // moto has no outputs of stacks that change sets have made
+		l.Errorf("deployment %+v, %d plans", d, plans)
+	}
+	if d, plans := l.deploy(o); d.Changed || plans != 0 {
+		l.Errorf("deploying again = %+v, %d plans", d, plans)
+	}
+	if d, plans := l.deploy(stack.Options{Name: "limits", Settings: map[string]string{"memory": "1024"}}); !d.Changed || plans != 1 {
+		l.Errorf("deploying a change = %+v, %d plans", d, plans)
+	}
+	l.acquire("limits")
+
+	st, err := l.manager.Status(ctx, "limits", false)
+	if err != nil || len(st.Failed) > 0 || st.Table == nil || st.Table.Status != "ACTIVE" || !st.Table.Stream || !st.Table.Protected || st.Stream == nil ||
+		st.Stream.State != "Enabled" || st.Dead == nil || *st.Dead != 0 {
+		l.Errorf("Status() = %+v, %v", st, err)
+	}
+	list, err := l.manager.List(ctx)
+	if err != nil || len(list) != 1 || list[0].Name != "limits" || list[0].Version != zlimit.Version || list[0].Table != "limits" {
+		l.Errorf("List() = %+v, %v", list, err)
+	}
+	if c, err := l.manager.Check(ctx, "limits"); err != nil || c.Verdict != stack.Compatible {
+		l.Errorf("Check() = %+v, %v", c, err)
+	}
+	l.delete("limits", false)
+	out, err := l.tables.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String("limits")})
+	if err != nil || aws.ToInt64(out.Table.ItemCount) == 0 {
+		l.Errorf("the table was not kept: %v", err)
+	}
+}
+
+// older is the life of a stack of an older version, which is upgraded, and deleted with its data.
+func (l *motoLife) older() {
+	ctx := l.Context()
+	l.transport.version = "0.0.1"
+	l.deploy(stack.Options{Name: "older", Code: l.code})
+	if c, err := l.manager.Check(ctx, "older"); err != nil || c.Verdict != stack.Upgradable || c.Deployed != "0.0.1" {
+		l.Errorf("Check() of an older stack = %+v, %v", c, err)
+	}
+	other, err := stack.Unpack(repacked(l.T, l.code.Zip))
+	if err != nil {
+		l.Fatal(err)
+	}
+	if d, plans := l.deploy(stack.Options{Name: "older", Code: other}); !d.Changed || plans != 1 {
+		l.Errorf("upgrading = %+v, %d plans", d, plans)
+	}
+	l.acquire("older")
+	d := l.delete("older", true)
+	if d.Items == 0 || d.Table != "older" || !strings.HasPrefix(d.Bucket, "older-bucket-") {
+		l.Errorf("Delete() = %+v", d)
+	}
+	if _, err := l.tables.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String("older")}); err == nil {
+		l.Error("the table is still there")
+	}
+	if _, err := l.buckets.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &d.Bucket}); err == nil {
+		l.Error("the bucket is still there")
+	}
+}
+
+// repacked returns another zip of the same program.
+func repacked(t *testing.T, content []byte) []byte {
+	t.Helper()
+	r, err := zip.NewReader(bytes.NewReader(content), int64(len(content)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, f := range r.File {
+		if err := w.Copy(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.SetComment("another one"), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
