@@ -16,13 +16,13 @@ import (
 // A Bucket is where the limits of an entity stand for one resource. The limits are those that the bucket was last
 // written with.
 type Bucket struct {
-	Entity   string
-	Resource string
-	Shards   int // items over which the bucket is spread
-	Statuses Statuses
+	Entity   string   `json:"entity"`
+	Resource string   `json:"resource"`
+	Shards   int      `json:"shards"` // items over which the bucket is spread
+	Statuses Statuses `json:"statuses"`
 	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is what was
 	// consumed between them, unless items of the bucket were joined or a bucket that had expired was made anew.
-	Consumed map[string]Quantity
+	Consumed map[string]Quantity `json:"consumed"`
 }
 
 // A spread is a bucket as its items have it.
