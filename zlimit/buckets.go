@@ -75,7 +75,7 @@ func (b *spread) levels(now time.Time) []bucket.Status {
 
 // bucket returns the bucket as it stands at a time.
 func (b *spread) bucket(now time.Time) Bucket {
-	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: statusesOf(b.entity, b.resource, b.levels(now))}
+	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: appendStatuses(nil, b.entity, b.resource, b.levels(now))}
 	found.Consumed = make(map[string]Quantity, len(found.Statuses))
 	for _, s := range b.shards {
 		found.Shards = max(found.Shards, s.Shards)
