@@ -123,7 +123,7 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 		if i.PerMessage {
 			c.ctx, c.cancel = context.WithCancel(ctx)
 		}
-		c.StreamingClientConn = next(c.ctx, spec)
+		c.StreamingClientConn = next(c.ctx, spec) //nolint:contextcheck // it is made from ctx
 		return c
 	}
 }

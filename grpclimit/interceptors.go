@@ -169,7 +169,8 @@ func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 				s.end(err)
 			}
 		}()
-		if s.ClientStream, err = open(s.ctx, description, conn, method, callOptions...); err != nil {
+		s.ClientStream, err = open(s.ctx, description, conn, method, callOptions...) //nolint:contextcheck // it is made from ctx
+		if err != nil {
 			return nil, err
 		}
 		opened = true

@@ -66,11 +66,11 @@ type AuditEvent struct {
 
 // An AuditQuery chooses among the events of an entity. Its zero value asks for all of them, the oldest first.
 type AuditQuery struct {
-	From     time.Time // events at this time or later; zero for all
-	To       time.Time // events before this time; zero for all
-	Resource string    // events about this resource; "" for all
-	Limit    int       // events to yield at most; 0 for all
-	Reverse  bool      // the latest first
+	From     time.Time `json:"from,omitzero"` // events at this time or later; zero for all
+	To       time.Time `json:"to,omitzero"`   // events before this time; zero for all
+	Resource string    `json:"resource"`      // events about this resource; "" for all
+	Limit    int       `json:"limit"`         // events to yield at most; 0 for all
+	Reverse  bool      `json:"reverse"`       // the latest first
 }
 
 // Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop

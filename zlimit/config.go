@@ -28,20 +28,20 @@ type LimitService struct{ l *RateLimiter }
 
 // A SystemConfig holds the limits of last resort, and settings of the whole namespace.
 type SystemConfig struct {
-	Limits []Limit
+	Limits []Limit `json:"limits"`
 	// OnUnavailable is the failure policy of requests for which no other level, nor the request, has one. Inherit leaves it
 	// to [WithFailurePolicy].
-	OnUnavailable FailurePolicy
+	OnUnavailable FailurePolicy `json:"on_unavailable"`
 	// AuditRetention is how long audit events are kept that are written from now on, in whole days; 0 stands for 90 days.
-	AuditRetention time.Duration
+	AuditRetention time.Duration `json:"-"`
 }
 
 // Resolved are the limits that hold for an entity and a resource.
 type Resolved struct {
-	Limits []Limit
-	Source Source // the level that they come from; "" when there are none
+	Limits []Limit `json:"limits"`
+	Source Source  `json:"source"` // the level that they come from; "" when there are none
 	// OnUnavailable is the failure policy that is stored for them; Inherit where no level says it.
-	OnUnavailable FailurePolicy
+	OnUnavailable FailurePolicy `json:"on_unavailable"`
 }
 
 // SetSystem replaces the system config.

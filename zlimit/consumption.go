@@ -24,8 +24,8 @@ type Consumption interface {
 
 // An Amount is a number of tokens of one limit.
 type Amount struct {
-	Limit  string
-	Tokens int64
+	Limit  string `json:"limit"`
+	Tokens int64  `json:"tokens"`
 }
 
 // Amounts are numbers of tokens by the name of their limit.

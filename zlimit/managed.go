@@ -109,15 +109,15 @@ func (l *RateLimiter) ref(c ConfigLevel) configRef {
 
 // A StoredConfig is what is stored at a level.
 type StoredConfig struct {
-	Level          ConfigLevel
-	Limits         []Limit
-	OnUnavailable  FailurePolicy // of the system; Inherit where it does not say. That of another level stays as it is.
-	AuditRetention time.Duration // of the system; 0 for the default
+	Level          ConfigLevel   `json:"level"`
+	Limits         []Limit       `json:"limits"`
+	OnUnavailable  FailurePolicy `json:"on_unavailable"` // of the system; Inherit where it does not say. That of another level stays as it is.
+	AuditRetention time.Duration `json:"-"`              // of the system; 0 for the default
 	// Version counts the writes of the level since it was created; 0 for a level without config. [ManagedService.Replace]
 	// sets it.
-	Version int64
+	Version int64 `json:"version"`
 	// Managed says that the last write was one of [ManagedService.Replace]. It sets that, too.
-	Managed bool
+	Managed bool `json:"managed"`
 }
 
 // IsZero reports whether the level says nothing, whatever its version.
@@ -155,20 +155,20 @@ func (c *StoredConfig) validate() error {
 
 // A ManagedSet is which levels of a namespace a file of limits manages.
 type ManagedSet struct {
-	Levels []ConfigLevel // in the order of [ConfigLevel.Compare]
+	Levels []ConfigLevel `json:"levels"` // in the order of [ConfigLevel.Compare]
 	// Pending are levels that a run was about to write when it ended without a word. A level that was is managed; its
 	// [StoredConfig.Managed] says so.
-	Pending     []ConfigLevel
-	LastApplied time.Time // zero for never
-	Hash        string    // of the declaration that was applied last
+	Pending     []ConfigLevel `json:"pending,omitempty"`
+	LastApplied time.Time     `json:"last_applied,omitzero"` // zero for never
+	Hash        string        `json:"hash,omitempty"`        // of the declaration that was applied last
 }
 
 // A ManagedLock is the right to change what is managed in a namespace.
 type ManagedLock struct {
-	ID        string
-	Holder    string // who took it; "" when that is unknown
-	Acquired  time.Time
-	ExpiresAt time.Time // from then on another program may take it
+	ID        string    `json:"id"`
+	Holder    string    `json:"holder"` // who took it; "" when that is unknown
+	Acquired  time.Time `json:"acquired_at"`
+	ExpiresAt time.Time `json:"expires_at"` // from then on another program may take it
 }
 
 // Errors of a [ManagedService].
@@ -182,7 +182,9 @@ var (
 )
 
 // A LockedError reports the lock that another program has. It is [ErrLocked].
-type LockedError struct{ Lock ManagedLock }
+type LockedError struct {
+	Lock ManagedLock `json:"lock"`
+}
 
 // Error says who has the lock, and for how long.
 func (e *LockedError) Error() string {

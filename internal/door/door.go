@@ -22,5 +22,5 @@ type LeaseWatcher struct {
 }
 
 // WatchLeases has a watcher told of the leases of a *zlimit.RateLimiter from now on, and of the limiters that it makes for
-// other namespaces. Its functions must be safe for concurrent use, and not call the lease.
-var WatchLeases func(limiter any, w LeaseWatcher)
+// other namespaces; nil for none. Its functions must be safe for concurrent use, and not call the lease.
+var WatchLeases func(limiter any, w *LeaseWatcher)
