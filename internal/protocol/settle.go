@@ -354,7 +354,7 @@ func (e *Engine) Statuses(r *Receipt, tell func(entity, resource string, statuse
 		t := &r.takings[i]
 		space.states, _ = t.bucket.states(space.states[:0])
 		space.statuses = t.limits.Config.Statuses(space.statuses[:0], space.states, &nothingAsked, now)
-		clear(space.states) // which the pool must not keep alive
+		clear(space.states)   // which the pool must not keep alive
 		total, _ := t.total() // it was added up before
 		for j := range space.statuses {
 			space.statuses[j].Requested = bucket.Of(total, space.statuses[j].Name)
