@@ -112,8 +112,9 @@ func newProxy(p provider, transport http.RoundTripper, logger *slog.Logger) (htt
 	}, nil
 }
 
-// bodyTimeout bounds how long the body of a request may take. The answer may take longer, since models stream.
-const bodyTimeout = 30 * time.Second
+// bodyTimeout bounds how long the body of a request may take. The answer may take longer, since models stream. A test
+// shortens it.
+var bodyTimeout = 30 * time.Second
 
 // errLate says that a body did not come in time.
 var errLate = errors.New("the body did not come in time")
@@ -143,8 +144,8 @@ func (b *timelyBody) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = errLate
-	case err != nil:
-		_ = b.control.SetReadDeadline(time.Time{}) // of a connection that is gone
+	case errors.Is(err, io.EOF):
+		_ = b.control.SetReadDeadline(time.Time{}) // which fails for a connection that is gone
 	}
 	return n, err
 }
