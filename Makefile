@@ -47,9 +47,12 @@ endif
 # What make quick leaves out: what is slow, and the stores that write to a disk or an engine.
 QUICK := -short -skip '.*/^(dynamodb|sqlite)$$'
 
+# What make mean-quick runs: short tests on the engine, but for some that take long.
+MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|EntityDeletionSurvivesCrashes|PressureDivides|Lambda)$$'
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick infra test race mean generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build engine clean
+.PHONY: help demo quick infra test race mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -99,16 +102,19 @@ lint: $(GOLANGCI_LINT) ## check style, layering and formatting
 fuzz: ## run every fuzz target for FUZZTIME (5s)
 	@GO="$(GO)" scripts/fuzz.sh $(FUZZTIME)
 
-mutate: engine ## make each term of each condition true, and see which test notices; MUTANTS chooses
-	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)'
+mutate: engine ## make each term of each condition true, and see which test notices, within BUDGET; MUTANTS chooses
+	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)' -budget '$(BUDGET)'
 
 mean: engine ## run the suites against a DynamoDB that conflicts, throttles and loses replies; MEAN is the seed, and more
 	ZLIMIT_MEAN='$(MEAN)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./zlimit ./aggregator
 
+mean-quick: engine ## run what of mean takes less than a minute, on the engine alone
+	ZLIMIT_MEAN='1,lag=20ms' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(MEAN_QUICK) ./zlimit ./aggregator
+
 soak: engine ## run random programs against the witness for long; PROGRAMS says how many
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)
 
-explore: ## run small programs in every order of their calls, for BUDGET (10m); 0 goes through all of them
+explore: ## run small programs in every order of their calls, for BUDGET (10m), and say how far it is; 0 goes through all of them
 	$(GO) test ./internal/explore -run 'Known|Grammars' -v -timeout 0 $(TESTFLAGS) -explore.all -explore.budget $(BUDGET)
 
 scale: ## run fleets against a model of DynamoDB, and draw docs/scale.md; SCALE chooses cases by name
@@ -124,7 +130,7 @@ size: ## print the size of programs on DynamoDB and SQLite beside one with the b
 
 # What is slow has run in test, and is left out with the race detector.
 check: ## everything a change must pass, as CI runs it
-	scripts/check.sh test check-generate infra tidy lint fuzz 'race TESTFLAGS=-short'
+	scripts/check.sh test check-generate infra tidy lint mean-quick mutate fuzz 'race TESTFLAGS=-short'
 
 build: ## build bin/zlimit
 	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit

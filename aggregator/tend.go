@@ -188,7 +188,7 @@ func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, 
 		if states[0] == nil || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarce {
 			return nil, nil
 		}
-		return s.Split(states[0], o, now)
+		return s.Split(states[0], o)
 	})
 }
 
@@ -208,7 +208,7 @@ func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int,
 		case !states[0].Joins(states[1]) || states[0].Writable(now) < scarce || states[1].Writable(now) < scarce:
 			return nil, nil
 		}
-		return low.Merge(high, states[0], states[1], now)
+		return low.Merge(high, states[0], states[1])
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 //   - [ErrNoLimits] when no level has limits for the request;
 //   - a [*ValidationError] for a request that breaks a rule or names a limit that is not configured;
 //   - an [*UnavailableError] during an outage, unless the failure policy allows the request;
-//   - [ErrContended] when other writers came first time and again;
+//   - [ErrContended] when other writers were faster in every try;
 //   - the context's error when it ended.
 //
 // When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that

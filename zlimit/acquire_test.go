@@ -331,3 +331,18 @@ func TestRacesEnd(t *testing.T) {
 		}
 	}
 }
+
+// TestEndedContext asks with a context that has ended: the answer is its error, though memory would reject at once.
+func TestEndedContext(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		l := newLimiter(t, s)
+		setSystem(t, l, zlimit.PerDay("rpd", 1))
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
+		reject(t, l, ask(zlimit.Amounts{"rpd": 1}))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if lease, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpd": 1})); !errors.Is(err, context.Canceled) || errors.As(err, new(*zlimit.ExceededError)) {
+			t.Errorf("Acquire() = %v, %v, want the error of the context", lease, err)
+		}
+	})
+}

@@ -140,7 +140,9 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 	}
 	var served []int64 // per second, at each look
 	var items []*bucket.State
-	for range length / look {
+	isServed := func() bool { return len(served) > 0 && served[len(served)-1] >= callRate*9/10 }
+	// On a loaded machine the clock, which calls move, is far ahead of the goroutines that divide. They get more looks there.
+	for looks := int(length / look); len(served) < looks || len(served) < 4*looks && !isServed(); {
 		var asked, got atomic.Int64
 		var group sync.WaitGroup
 		for range callers {
@@ -164,8 +166,8 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 		items = check()
 	}
 	t.Logf("%d shards; served per second: %v", len(items), served)
-	if last := served[len(served)-1]; len(items) < 6 || len(items) > 16 || last < callRate*9/10 {
-		t.Errorf("%d shards serve %d a second in the end, want about 8 and %d", len(items), last, callRate)
+	if len(items) < 6 || len(items) > 16 || !isServed() {
+		t.Errorf("%d shards serve %d a second in the end, want about 8 and %d", len(items), served[len(served)-1], callRate)
 	}
 	if _, consumed, _ := total(items, "rpm"); consumed != b.net*zlimit.Millis {
 		t.Errorf("the shards count %d, want %d", consumed, b.net*zlimit.Millis)

@@ -192,6 +192,9 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 	if err := r.validateNames(); err != nil {
 		return Resolved{}, err
 	}
+	if s.l.closed.Load() {
+		return Resolved{}, ErrClosed
+	}
 	limits, err := s.l.cache.For(ctx, s.l.engine.Bucket(entity, resource))
 	if err != nil {
 		return Resolved{}, publicError("resolve limits", err)
@@ -363,22 +366,33 @@ func (c configRef) decode(item expr.Item) (*level, error) {
 	return found, nil
 }
 
-// fill makes the item hold a level, as its next version.
+// fill makes the item hold a level, as its next version. Limits that Apply wrote last remain those of Apply where the
+// failure policy alone changes.
 func (i configItem) fill(want level, retention time.Duration) {
-	*i.limits = (*i.limits)[:0]
+	limits := make([]layout.ConfigLimit, 0, len(want.limits))
 	for _, l := range want.limits {
-		*i.limits = append(*i.limits, layout.ConfigLimit{
+		limits = append(limits, layout.ConfigLimit{
 			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: int64(l.RefillPeriod / time.Second),
 		})
 	}
-	*i.policy = ""
+	policy := ""
 	if want.policy != Inherit {
-		*i.policy = want.policy.String()
+		policy = want.policy.String()
 	}
+	if i.declared != nil && *i.declared == *i.version && *i.policy != policy && sameLimits(*i.limits, limits) {
+		*i.declared++
+	}
+	*i.limits, *i.policy = limits, policy
 	if i.days != nil {
 		*i.days = int64(retention / day)
 	}
 	*i.version++
+}
+
+// sameLimits reports whether two lists have the same limits, in any order.
+func sameLimits(a, b []layout.ConfigLimit) bool {
+	byName := func(a, b layout.ConfigLimit) int { return strings.Compare(a.Name, b.Name) }
+	return slices.Equal(slices.SortedFunc(slices.Values(a), byName), slices.SortedFunc(slices.Values(b), byName))
 }
 
 // get returns a level as the store has it, an empty one where there is no such config.

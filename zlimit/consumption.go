@@ -15,7 +15,7 @@ import (
 // an application's declaration of its limits. With such a type, a misspelt limit does not compile.
 //
 // A Consumption that has a method Resource() string as well is one of that resource alone. The request may leave its
-// Resource empty. A request or a lease of another resource takes such a Consumption with a [*ValidationError].
+// Resource empty. A request or a lease of another resource refuses such a Consumption with a [*ValidationError].
 type Consumption interface {
 	// AppendAmounts appends the amount of each limit to a slice and returns it. A limit that it appends twice is a
 	// [*ValidationError] of the call that takes the consumption. It must not keep the slice, and should not allocate.

@@ -174,3 +174,21 @@ func TestConsumptionsKeepTheirAmounts(t *testing.T) {
 		t.Errorf("the list is %v, want %v", own, before)
 	}
 }
+
+// TestAdjustBeyondWhatCanBeCounted names the field and the limit.
+func TestAdjustBeyondWhatCanBeCounted(t *testing.T) {
+	l := newLimiter(t, newMemory(t))
+	setSystem(t, l, zlimit.PerDay("tpd", 1000))
+	lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 1}))
+	most := zlimit.Amounts{"tpd": zlimit.MaxTokens - 1}
+	if err := lease.Adjust(most); err != nil {
+		t.Fatal(err)
+	}
+	var invalid *zlimit.ValidationError
+	if err := lease.Adjust(most); !errors.As(err, &invalid) || invalid.Field != "adjust[tpd]" {
+		t.Errorf("Adjust() = %v, want an error of adjust[tpd]", err)
+	}
+	if err := lease.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

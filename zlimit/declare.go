@@ -26,7 +26,7 @@ type Applied struct {
 //   - Resources without limits get the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
 //   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
-//     such limits with [LimitService.SetResource].
+//     such limits with [LimitService.SetResource]. A change of the failure policy alone leaves limits whose they were.
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
@@ -98,7 +98,7 @@ func (c configRef) judge(item expr.Item, want level) (verdict, *level, configIte
 		return 0, nil, open, err
 	case slices.Equal(found.limits, want.limits):
 		return declaredAlready, found, open, nil
-	case item != nil && *open.declared != *open.version:
+	case len(found.limits) > 0 && *open.declared != *open.version:
 		return declaredToKeep, found, open, nil
 	default:
 		return declaredToSet, found, open, nil

@@ -210,3 +210,49 @@ func TestApplyReportsWhatItCannotRead(t *testing.T) {
 		t.Errorf("Apply() = %v, want an error (-want +got):\n%s", err, diff)
 	}
 }
+
+// TestApplyAfterAChangeOfPolicy has an operator change what happens in outages, and an application its limits.
+func TestApplyAfterAChangeOfPolicy(t *testing.T) {
+	ctx := t.Context()
+	l := newLimiter(t, newMemory(t))
+	one, two := zlimit.PerMinute("rpm", 1), zlimit.PerMinute("rpm", 2)
+	apply := func(resource string, limit zlimit.Limit) zlimit.Applied {
+		t.Helper()
+		applied, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: resource, Limits: []zlimit.Limit{limit}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return applied
+	}
+	allow := func(resource string, limits ...zlimit.Limit) {
+		t.Helper()
+		if err := l.Limits.SetResourceConfig(ctx, resource, zlimit.LevelConfig{Limits: limits, OnUnavailable: zlimit.Allow}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(resource string, limit zlimit.Limit) {
+		t.Helper()
+		c, err := l.Limits.ResourceConfig(ctx, resource)
+		if err != nil || !slices.Equal(c.Limits, []zlimit.Limit{limit}) || c.OnUnavailable != zlimit.Allow {
+			t.Errorf("%s is %+v, %v, want %v and allow", resource, c, err, limit)
+		}
+	}
+	apply("declared", one)
+	allow("declared", one)
+	if applied := apply("declared", two); !slices.Equal(applied.Set, []string{"declared"}) {
+		t.Errorf("after a change of the policy alone Apply = %+v", applied)
+	}
+	is("declared", two)
+
+	allow("bare")
+	if applied := apply("bare", one); !slices.Equal(applied.Set, []string{"bare"}) {
+		t.Errorf("of a resource with a policy and no limits Apply = %+v", applied)
+	}
+	is("bare", one)
+
+	allow("bare", two) // an operator's own
+	if applied := apply("bare", one); !slices.Equal(applied.Kept, []string{"bare"}) {
+		t.Errorf("of an operator's limits Apply = %+v", applied)
+	}
+	is("bare", two)
+}

@@ -200,7 +200,7 @@ func publicError(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	err = decisionError(err)
+	err = decisionError(op, err)
 	switch {
 	case isPublic(err):
 		return err
@@ -217,11 +217,12 @@ func publicError(op string, err error) error {
 
 // decisionError returns the error of this package for an error by which the engine decides about a request. It returns
 // other errors as they are.
-func decisionError(err error) error {
+func decisionError(op string, err error) error {
 	var rejected *protocol.RejectedError
 	var none *protocol.NoLimitsError
 	var unknown *protocol.UnknownLimitError
 	var crowded *protocol.CrowdedError
+	var overflow *bucket.OverflowError
 	switch {
 	case errors.As(err, &rejected):
 		return exceeded(statusesOfLevels(rejected.Levels))
@@ -236,8 +237,9 @@ func decisionError(err error) error {
 		return ErrContended
 	case errors.Is(err, protocol.ErrClosed):
 		return ErrClosed
-	case errors.Is(err, bucket.ErrOverflow):
-		return &ValidationError{Field: "consume", Value: "", Reason: "the lease would hold more tokens than can be counted"}
+	case errors.As(err, &overflow):
+		reason := fmt.Sprintf("the lease would hold more than %d tokens", int64(math.MaxInt64/millis))
+		return &ValidationError{Field: op + "[" + overflow.Limit + "]", Value: strconv.FormatInt(overflow.Tokens/millis, 10), Reason: reason}
 	default:
 		return err
 	}

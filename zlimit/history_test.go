@@ -38,6 +38,7 @@ const (
 	forced              // consumed, there or not
 	gave                // given back
 	refused             // asked, and not got
+	joined              // no call: two shards were joined in the background
 )
 
 // A tally is the sum of amounts up to a time, for times that do not decrease.
@@ -93,7 +94,7 @@ func (h *history) net(entity, limit string) (sum int64) {
 			sum += a.Amounts[limit]
 		case gave:
 			sum -= a.Amounts[limit]
-		default: // refused
+		default: // refused, joined
 		}
 	}
 	return sum

@@ -74,6 +74,20 @@ func (r *throttledReads) Read(ctx context.Context, keys []store.Key, consistent 
 	return r.hooked.Read(ctx, keys, consistent)
 }
 
+// A slowReads is a store on whose replies something happens before they arrive.
+type slowReads struct {
+	*hooked
+	meanwhile func()
+}
+
+func (r *slowReads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	items, err := r.hooked.Read(ctx, keys, consistent)
+	if r.meanwhile != nil {
+		r.meanwhile()
+	}
+	return items, err
+}
+
 // A lagged store answers eventual reads, once it is frozen, by what the reads before found.
 type lagged struct {
 	store.Store

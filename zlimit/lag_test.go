@@ -292,7 +292,7 @@ func TestDeletionBeforeTheIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		writes, err := shard.Split(&state, layout.Owner{}, state.RefilledAt)
+		writes, err := shard.Split(&state, layout.Owner{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -153,11 +153,11 @@ func (c *StoredConfig) validate() error {
 	return want.check(c.Level.Source(), "limits of "+c.Level.String())
 }
 
-// A ManagedSet is which levels of a namespace a file of limits manages.
+// A ManagedSet lists the levels of a namespace that a file of limits manages.
 type ManagedSet struct {
 	Levels []ConfigLevel `json:"levels"` // in the order of [ConfigLevel.Compare]
-	// Pending are levels that a run was about to write when it ended without a word. A level that was is managed; its
-	// [StoredConfig.Managed] says so.
+	// Pending are levels that a run may have written before it broke off. The levels among them that it wrote are managed;
+	// their [StoredConfig.Managed] says so.
 	Pending     []ConfigLevel `json:"pending,omitempty"`
 	LastApplied time.Time     `json:"last_applied,omitzero"` // zero for never
 	Hash        string        `json:"hash,omitempty"`        // of the declaration that was applied last
@@ -453,9 +453,9 @@ func (s *ManagedService) write(ctx context.Context, lock ManagedLock, writes ...
 }
 
 // Replace brings a level from what the program has seen of it to what it wants, and returns that with its new version.
-// A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level says something else than
-// before, or has another version. It returns [ErrLockLost] when another program has the lock. In either case nothing
-// was written.
+// A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level does not say what before
+// says, or has another version. It returns [ErrLockLost] when another program has the lock. In either case nothing was
+// written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
 func (s *ManagedService) Replace(

@@ -27,7 +27,7 @@ const registryNamespace = "_"
 // items: [NamespaceService.Recover] brings it back, until [NamespaceService.Purge] deletes them. A limiter that is open
 // in a namespace has its ID, and is not disturbed by any of that. It goes on to read and write, and a recovery keeps
 // what it writes. Close it before a purge, since what it writes afterwards stays until the ID is purged again. Audit
-// events belong to a namespace; what happens to namespaces themselves has none.
+// events belong to a namespace. Changes of namespaces themselves have none.
 type NamespaceService struct{ l *RateLimiter }
 
 // A NamespaceStatus says where a namespace stands.

@@ -14,16 +14,16 @@ type Observer func(context.Context, Event)
 // An Event is something that a limiter did. Which fields are set depends on the kind; the others are zero.
 type Event struct {
 	Kind EventKind `json:"kind"`
-	// Operation is what it was part of: [OpAcquire], [OpConsume], [OpCommit] or [OpRollback]; of EventStore the call, such as
-	// "write".
+	// Operation names the call that the event is part of: [OpAcquire], [OpConsume], [OpCommit] or [OpRollback]; of
+	// EventStore the call, such as "write".
 	Operation string `json:"operation"`
-	// Time is when it was done, by the limiter's clock.
+	// Time is when the event happened, by the limiter's clock.
 	Time time.Time `json:"time"`
-	// Duration is how long it took, by the clock of the machine.
+	// Duration is how long the operation took, by the clock of the machine.
 	Duration time.Duration `json:"-"`
 	Entity   string        `json:"entity,omitempty"`
 	Resource string        `json:"resource,omitempty"`
-	// Result is what became of it.
+	// Result is the outcome.
 	Result Result `json:"result"`
 	// Limit is the strictest limit of a rejection.
 	Limit string `json:"limit,omitempty"`
@@ -38,7 +38,7 @@ type Event struct {
 	WriteUnits float64 `json:"write_units,omitempty"`
 	// Shards is how many more items a bucket has after EventShards; negative when items were joined.
 	Shards int `json:"shards,omitempty"`
-	// Err is why it failed; nil for a rejection, which is a result.
+	// Err is the cause of a failure; nil for a rejection, which is a result.
 	Err error `json:"-"`
 }
 
@@ -116,7 +116,7 @@ func ResultOf(err error) Result {
 	}
 }
 
-// Observers returns an observer that tells all of several, in their order. Those that are nil are left out.
+// Observers returns an observer that tells all of several, in their order. Nil observers are left out.
 func Observers(observers ...Observer) Observer {
 	var all []Observer
 	for _, o := range observers {

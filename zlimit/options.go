@@ -161,9 +161,10 @@ func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketT
 // second.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
-// WithRejectionCache sets how old what this process saw of a bucket may be to reject a request by it, without asking
-// the store. The default is 250 ms. Such a rejection costs nothing, tells a wait that holds, and is at most d behind
-// what other processes gave back. It never admits. 0 decides every rejection on what the store says.
+// WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without asking
+// the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took and
+// gave back, and so is the wait that it tells. A request is never admitted by such a view. With 0 the store decides every
+// rejection.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time
@@ -241,8 +242,9 @@ type TableSettings = store.TableSettings
 // none.
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
-// WithObserver has an observer told of what the limiter does: decisions, settlements, calls of the store, buckets that are
-// divided, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs nothing.
+// WithObserver makes the limiter tell an observer what it does: decisions, settlements, calls of the store, buckets
+// that are divided, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs
+// nothing.
 func WithObserver(o Observer) Option { return func(opts *options) { opts.observer = o } }
 
 // WithLogger sets where the limiter reports what an operator should know, such as a config that cannot be refreshed; by

@@ -236,8 +236,11 @@ func TestApplyLeavesPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	applied, err := l.Limits.Apply(ctx, zlimit.Declaration{"r", []zlimit.Limit{zlimit.PerDay("rpd", 2)}})
-	if err != nil || len(applied.Kept) != 1 { // the operator has set what is there
-		t.Errorf("Apply() = %+v, %v, want it kept", applied, err)
+	if err != nil || len(applied.Set) != 1 { // the operator has set a policy, and no limits
+		t.Errorf("Apply() = %+v, %v, want the limits set", applied, err)
+	}
+	if stored, err := l.Limits.ResourceConfig(ctx, "r"); err != nil || stored.OnUnavailable != zlimit.Allow || len(stored.Limits) != 1 {
+		t.Errorf("afterwards the resource is %+v, %v, want the policy and the limits", stored, err)
 	}
 }
 

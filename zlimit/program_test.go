@@ -27,8 +27,8 @@ type world struct {
 	remembers bool      // processes reject from memory
 	disturbed time.Time // when limits or parents changed last
 
-	resizes       atomic.Int64 // shards that processes divided or joined in the background
-	resizesBefore int64        // those of them before the request that is judged
+	splits, merges             atomic.Int64 // of shards, by processes in the background
+	splitsBefore, mergesBefore int64        // those before the request that is judged
 }
 
 // A process is a limiter with a clock and a network of its own.
@@ -56,8 +56,11 @@ var (
 func (w *world) start(skew int64, opts ...zlimit.Option) *process {
 	p := &process{network: &flaky{Store: w.witness}, skew: skew}
 	resized := zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
-		if e.Kind == zlimit.EventShards {
-			w.resizes.Add(1)
+		switch {
+		case e.Kind == zlimit.EventShards && e.Shards > 0:
+			w.splits.Add(1)
+		case e.Kind == zlimit.EventShards:
+			w.merges.Add(1)
 		}
 	})
 	now := func() time.Time { return w.clock.now().Add(time.Duration(p.skew) * time.Millisecond) }

@@ -23,9 +23,21 @@ func (w *world) rest() {
 // settled reports whether every process knows the limits that are stored, and what it is told holds. It holds when
 // nothing is lost on its way to the store, and the process rejects nothing from memory.
 func (w *world) settled(p *process) bool {
+	if w.remembers || w.clock.now().Sub(w.disturbed) <= programTTL+time.Second || !p.network.clear() {
+		return false
+	}
 	w.rest()
-	w.resizesBefore = w.resizes.Load()
-	return !w.remembers && w.clock.now().Sub(w.disturbed) > programTTL+time.Second && p.network.clear()
+	w.splitsBefore, w.mergesBefore = w.splits.Load(), w.merges.Load()
+	return true
+}
+
+// slack returns by how much a told wait may be short for each merge that came with the request: a millisecond, and the
+// time in which a millitoken flows in for each shard that a bucket may have.
+func slack(statuses zlimit.Statuses) (most time.Duration) {
+	for _, s := range statuses {
+		most = max(most, time.Millisecond+zlimit.MaxShards*s.Limit.RefillPeriod/time.Duration(s.Limit.RefillAmount*zlimit.Millis))
+	}
+	return most
 }
 
 // checkRejection checks what a rejection tells: against the items, and where all was settled when the request came by
@@ -48,16 +60,19 @@ func (w *world) checkRejection(p *process, entity string, consume zlimit.Amounts
 	if e.Possible() != possible || possible != (e.RetryAfter() > 0) {
 		t.Fatalf("%v: Possible() = %v, RetryAfter() = %v, want %v", e, e.Possible(), e.RetryAfter(), possible)
 	}
-	if w.rest(); !settled || w.resizes.Load() != w.resizesBefore { // a bucket that is divided or joined rounds its refill anew
+	if w.rest(); !settled || w.splits.Load() != w.splitsBefore {
 		return
 	}
+	merges := w.merges.Load() - w.mergesBefore // by another level of the request, which was charged and given back
 	for _, s := range e.Statuses {
-		w.checkStatus(p, s)
+		if merges == 0 {
+			w.checkStatus(p, s)
+		}
 	}
 	if !possible {
 		return
 	}
-	w.clock.ms.Add(e.RetryAfter().Milliseconds())
+	w.clock.ms.Add(e.RetryAfter().Milliseconds() + merges*slack(e.Statuses).Milliseconds())
 	lease, err := p.limiter.Acquire(context.Background(), zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: consume})
 	if err != nil {
 		t.Fatalf("acquire %v for %s after %v, which was told by %v: %v", consume, entity, e.RetryAfter(), e, err)

@@ -120,6 +120,28 @@ func TestRejectionsFromMemory(t *testing.T) {
 	}
 }
 
+// TestSlowReadsAreOld has a read take longer than a rejection from memory may be old. What another process gave back while its
+// reply was under way counts for the next request.
+func TestSlowReadsAreOld(t *testing.T) {
+	c := newClock()
+	slow := &slowReads{hooked: hook(newMemory(t))}
+	l := newLimiter(t, zlimit.StoreOn(slow), zlimit.WithClock(c.now))
+	other := newLimiter(t, zlimit.StoreOn(slow.hooked), zlimit.WithClock(c.now))
+	setSystem(t, l, zlimit.PerDay("rpd", 10))
+	lease := acquire(t, other, ask(zlimit.Amounts{"rpd": 5}))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 5}))
+	c.sleep(time.Second)
+	slow.meanwhile = func() {
+		slow.meanwhile = nil
+		if err := lease.Rollback(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c.sleep(l.RejectionCache())
+	}
+	reject(t, l, ask(zlimit.Amounts{"rpd": 1}))
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
+}
+
 // TestLaggingReadsRejectNothing lets eventual reads show an empty bucket that others have filled again. A process that
 // meets it for the first time does not reject by that.
 func TestLaggingReadsRejectNothing(t *testing.T) {

@@ -342,7 +342,8 @@ func (w *witness) judgeSplit(before, after map[layout.BucketKey]*layout.Bucket, 
 	return nil
 }
 
-// judgeMerge checks that a shard has what it and the one that went had, refilled.
+// judgeMerge checks that a shard has what it and the one that went had, refilled: each below its share up to the later of
+// their stamps, and both together since.
 func (w *witness) judgeMerge(before, after map[layout.BucketKey]*layout.Bucket, k layout.BucketKey) error {
 	gone := k
 	gone.Shard += int(after[k].ShardCount)
@@ -350,13 +351,15 @@ func (w *witness) judgeMerge(before, after map[layout.BucketKey]*layout.Bucket, 
 	if was == nil || after[gone] != nil || 2*next.ShardCount != old.ShardCount || was.ShardCount != old.ShardCount {
 		return fmt.Errorf("shard %d grew without another one", k.Shard)
 	}
+	latest := max(old.RefilledAt, was.RefilledAt)
 	refilled := func(k layout.BucketKey, item *layout.Bucket, l *bucket.Limit) int64 {
-		return min(l.Tokens+bucket.Refill(item.RefilledAt, next.RefilledAt, refillOf(k, item, l), l.RefillPeriod), shareOf(k, item, l))
+		flow := func(from, to int64) int64 { return bucket.Refill(from, to, refillOf(k, item, l), l.RefillPeriod) }
+		return min(l.Tokens+flow(item.RefilledAt, latest), shareOf(k, item, l)) + flow(latest, next.RefilledAt)
 	}
 	for _, l := range next.Limits {
 		w.ideals[k.Key()][l.Name] = rational(l.Tokens)
 		a, b := find(old, l.Name), find(was, l.Name)
-		sum := refilled(k, old, a) + refilled(gone, was, b)
+		sum := min(refilled(k, old, a)+refilled(gone, was, b), shareOf(k, next, &l))
 		if l.Name != bucket.WriteUnits && (l.Tokens != sum || l.Consumed != a.Consumed) {
 			return fmt.Errorf("%s is %d after the merge and counts %d, want %d and %d", l.Name, l.Tokens, l.Consumed, sum, a.Consumed)
 		}

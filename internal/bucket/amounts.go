@@ -1,9 +1,6 @@
 package bucket
 
-import (
-	"errors"
-	"slices"
-)
+import "slices"
 
 // An Amount is what a write takes of one limit, in millitokens; negative to give back.
 type Amount struct {
@@ -21,10 +18,12 @@ func Of(amounts []Amount, limit string) int64 {
 	return 0
 }
 
-// ErrOverflow says that a sum of amounts does not fit 64 bits.
-var ErrOverflow = errors.New("more tokens than can be counted")
+// An OverflowError says that a sum of amounts of a limit does not fit 64 bits.
+type OverflowError struct{ Amount }
 
-// Sum returns a new list with the amounts of both lists by limit, or ErrOverflow.
+func (e *OverflowError) Error() string { return e.Limit + ": more tokens than can be counted" }
+
+// Sum returns a new list with the amounts of both lists by limit, or an [*OverflowError].
 func Sum(a, b []Amount) ([]Amount, error) {
 	total := append(make([]Amount, 0, len(a)+len(b)), a...)
 next:
@@ -35,7 +34,7 @@ next:
 			}
 			sum := total[i].Tokens + more.Tokens
 			if add(total[i].Tokens, more.Tokens) != sum {
-				return nil, ErrOverflow
+				return nil, &OverflowError{more}
 			}
 			total[i].Tokens = sum
 			continue next

@@ -55,35 +55,83 @@ func (shards tree) take(t *rapid.T, c *Config, at int, d *Demand, now int64) boo
 	return shards.gather(t, c, d, false, now)
 }
 
+// resize divides a shard, or joins it with its sibling when that is of the same size. It returns what the bucket may have
+// less by it: a millisecond of refill, and a millitoken of each shard. The rates of two halves differ by up to a
+// millitoken a period, and so does the time in which they fill up. The same holds for what is told of later times.
+func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int64) {
+	p := &c.Params[0]
+	times := []int64{now, now + p.timeToFill(p.Capacity)/7, now + p.timeToFill(p.Capacity)/2}
+	told := make([]int64, len(times))
+	for i, later := range times {
+		told[i] = c.whole(shards.images(), p, later).available()
+	}
+	it := (*shards)[at]
+	low, high := Sibling(it.state.Shard, it.state.Shards)
+	of := func(shard int) int {
+		return slices.IndexFunc(*shards, func(o *item) bool { return o.state.Shard == shard && o.state.Shards == it.state.Shards })
+	}
+	var plan Plan
+	bound = p.RefillAmount/p.RefillPeriod + 1 + int64(len(*shards))
+	switch lower, higher := of(low), of(high); {
+	case it.state.Shards > 1 && lower >= 0 && higher >= 0 && rapid.Bool().Draw(t, "merge"):
+		plan.Merge((*shards)[lower].image(), (*shards)[higher].image())
+		if !(*shards)[lower].apply(&plan) {
+			t.Fatalf("%+v does not apply", plan)
+		}
+		*shards = slices.Delete(*shards, higher, higher+1)
+	case it.state.Shards < 32:
+		plan.Split(it.image())
+		bound += it.state.share("rpm", p.Capacity)/Share(p.RefillAmount, plan.Item.Shard, plan.Item.Shards) + 1
+		created := plan.Item
+		created.Limits = slices.Clone(created.Limits)
+		if !it.apply(&plan) {
+			t.Fatalf("%+v does not apply", plan)
+		}
+		*shards = append(*shards, &item{&created})
+	}
+	for i, later := range times {
+		if got := c.whole(shards.images(), p, later).available(); got < told[i]-bound {
+			t.Fatalf("%d after %d ms as told, and %d once it is one of %d shards", told[i], later-now, got, len(*shards))
+		}
+	}
+	return bound
+}
+
 // TestDividedIsWhole runs random programs on the shards of a bucket beside the ideal bucket that is whole. The shards
 // admit nothing that the ideal bucket would not. They admit whatever of it they have together. As long as they are kept
-// even, they never have less than seven eighths of the capacity below it.
+// even, they never have less than seven eighths of the capacity below it. Some of them split and merge on the way, by which
+// the bucket has no less than it was told to have, but for the bound of [tree.resize].
 func TestDividedIsWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{
 			Name: "rpm", Capacity: rapid.Int64Range(1_000, 1<<40).Draw(t, "capacity"),
-			RefillAmount: rapid.Int64Range(1, 1<<30).Draw(t, "refill"), RefillPeriod: rapid.Int64Range(1, 100_000).Draw(t, "period"),
+			RefillAmount: rapid.Int64Range(1_000, 1<<30).Draw(t, "refill"), RefillPeriod: rapid.Int64Range(1, 100_000).Draw(t, "period"),
 		}
 		c := Config{Params: []Params{p}}
 		count := 1 << rapid.IntRange(1, 4).Draw(t, "shards")
 		now := int64(1 << 40)
 		shards := divided(&c, count, now)
 		whole := ideal{Params: p, level: rat(p.Capacity), at: now}
-		even := rapid.Bool().Draw(t, "even")
+		even, resizes := rapid.Bool().Draw(t, "even"), rapid.Bool().Draw(t, "resizes")
+		lost := int64(0) // by splits and merges, at most
 		for step := range rapid.IntRange(1, 40).Draw(t, "operations") {
 			if rapid.Bool().Draw(t, "waits") {
 				now += rapid.Int64Range(0, 2*p.timeToFill(p.Capacity)/int64(count)).Draw(t, "time")
 			}
 			whole.refill(now)
-			at := rapid.IntRange(0, count-1).Draw(t, "shard")
+			at := rapid.IntRange(0, len(shards)-1).Draw(t, "shard")
+			if resizes && rapid.Bool().Draw(t, "resize") {
+				lost += shards.resize(t, &c, at, now)
+				at = min(at, len(shards)-1)
+			}
 			d := Demand{Amounts: []Amount{{"rpm", rapid.Int64Range(1, p.Capacity/int64(count)*2).Draw(t, "amount")}}}
 			amount := d.Amounts[0].Tokens
 			before := c.whole(shards.images(), &c.Params[0], now).available()
-			rounding := rat(int64(count * (step + 2))) // of each shard and step, in millitokens
+			rounding := rat(int64(32*(step+2)) + lost) // of each shard and step, in millitokens
 			if excess := rat(before); excess.Sub(excess, whole.level).Cmp(rounding) > 0 {
 				t.Fatalf("the shards have %d, the ideal bucket %v", before, whole.level)
 			}
-			if lost := rat(before + p.Capacity/8 + int64(count)); even && lost.Sub(whole.level, lost).Cmp(rounding) > 0 {
+			if short := rat(before + p.Capacity/8 + int64(count)); even && short.Sub(whole.level, short).Cmp(rounding) > 0 {
 				t.Fatalf("the shards have %d, the ideal bucket %v, of %d", before, whole.level, p.Capacity)
 			}
 			var admitted bool

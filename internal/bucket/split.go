@@ -1,22 +1,23 @@
 package bucket
 
 // Split plans the division of an item in two: the steps of the item, and with Item the new shard. The new shard, number
-// s+n of 2n, takes half of what shard s of n has at the moment. Neither has more than its share. Together they have
-// exactly what the item had, with the refill up to now. Both get a new stamp, so that plans for the old share fail.
-func (p *Plan) Split(s *State, now int64) {
+// s+n of 2n, takes half of what shard s of n had at its refill stamp. Neither has more than its share. Together they have
+// exactly what the item had. Both get a new stamp, so that plans for the old share fail. It is a millisecond later than the
+// old one, and not now: of other shards, refill that they could not hold belongs to all from the latest stamp on.
+func (p *Plan) Split(s *State) {
 	n := max(s.Shards, 1)
-	now = max(now, s.RefilledAt+1)
-	p.reset(Advance, s.RefilledAt, now)
+	at := s.RefilledAt + 1
+	p.reset(Advance, s.RefilledAt, at)
 	kept := State{Shard: s.Shard, Shards: 2 * n}
-	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shard: s.Shard + n, Shards: 2 * n}
+	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n}
 	var d Demand
 	for i := range s.Limits {
 		l := s.Limits[i]
 		if l.Name == WriteUnits {
-			p.balance(s, &l, &writeUnits, &d, s.RefilledAt, now)
+			p.balance(s, &l, &writeUnits, &d, s.RefilledAt, at)
 			l.Tokens, l.Consumed = l.Capacity-oneWrite, oneWrite
 		} else {
-			l.Tokens, l.Consumed = p.divide(s, &l, &kept, now), 0
+			l.Tokens, l.Consumed = p.divide(s, &l, &kept, at), 0
 		}
 		p.Item.Limits = append(p.Item.Limits, l)
 	}
@@ -27,8 +28,8 @@ func (p *Plan) Split(s *State, now int64) {
 }
 
 // divide plans what an item keeps of one limit, and returns what the new shard gets.
-func (p *Plan) divide(s *State, l *Limit, kept *State, now int64) int64 {
-	refill := s.flow(l, s.RefilledAt, now)
+func (p *Plan) divide(s *State, l *Limit, kept *State, at int64) int64 {
+	refill := s.flow(l, s.RefilledAt, at)
 	capacity, keeps := s.share(l.Name, l.Capacity), kept.share(l.Name, l.Capacity)
 	refilled := add(l.Tokens, refill)
 	if refilled >= capacity {
@@ -45,26 +46,38 @@ func (p *Plan) divide(s *State, l *Limit, kept *State, now int64) int64 {
 }
 
 // Merge plans that a shard takes over another one, which came from it by a split and is still of the same size. The
-// plan has the steps of the first shard. The second is deleted on condition that it is as given. The first then has
-// what both have, with the refill up to now.
-func (p *Plan) Merge(s, other *State, now int64) {
-	now = max(now, s.RefilledAt+1, other.RefilledAt)
-	p.reset(Advance, s.RefilledAt, now)
+// plan has the steps of the first shard. The second is deleted on condition that it is as given.
+//
+// The shards become one as of the later of their refill stamps, and not as of now: what one of them could not hold since
+// then belongs to the other, and flows into the whole of both. So the first has what [Config.Statuses] told of both, and
+// the refill of other shards keeps the time from which on it belongs to all. Where its own stamp is the later one, the
+// first gets a new one, a millisecond later, so that plans for the old share fail.
+func (p *Plan) Merge(s, other *State) {
+	latest := max(s.RefilledAt, other.RefilledAt)
+	at := max(latest, s.RefilledAt+1)
+	p.reset(Advance, s.RefilledAt, at)
 	var d Demand
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		theirs := other.find(l.Name)
 		if l.Name == WriteUnits || theirs == nil {
 			params := l.params()
-			p.balance(s, l, &params, &d, s.RefilledAt, now)
+			p.balance(s, l, &params, &d, s.RefilledAt, at)
 			continue
 		}
-		refill, capacity := s.flow(l, s.RefilledAt, now), s.share(l.Name, l.Capacity)
-		gets := min(add(theirs.Tokens, other.flow(theirs, other.RefilledAt, now)), other.share(l.Name, min(l.Capacity, theirs.Capacity)))
-		if add(l.Tokens, refill) >= capacity {
-			p.step(Fill, l.Name, sub(capacity, refill), add(capacity, gets))
+		refill, most := s.flow(l, s.RefilledAt, at), s.share(l.Name, l.Capacity)
+		bound := other.share(l.Name, min(l.Capacity, theirs.Capacity))
+		held := min(add(theirs.Tokens, other.flow(theirs, other.RefilledAt, latest)), bound)
+		gets := add(held, other.flow(theirs, latest, at))
+		full := add(most, gets)
+		if at > latest { // in that millisecond both have one capacity
+			full = add(most, bound)
+			most = sub(full, gets)
+		}
+		if add(l.Tokens, refill) >= most {
+			p.step(Fill, l.Name, sub(most, refill), full)
 		} else {
-			p.step(Credit, l.Name, sub(capacity, refill), add(refill, gets))
+			p.step(Credit, l.Name, sub(most, refill), add(refill, gets))
 		}
 	}
 	p.step(Resize, "", int64(s.Shards), int64(s.Shards/2))

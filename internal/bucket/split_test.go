@@ -50,7 +50,7 @@ func TestSplitsAndMergesConserve(t *testing.T) {
 				if image.Shards >= 32 {
 					continue
 				}
-				plan.Split(image, now)
+				plan.Split(image)
 				created := plan.Item
 				created.Limits = slices.Clone(created.Limits)
 				if it.apply(&plan) {
@@ -64,7 +64,7 @@ func TestSplitsAndMergesConserve(t *testing.T) {
 					continue
 				}
 				other := shards[i]
-				if plan.Merge(image, other.state, now); it.apply(&plan) {
+				if plan.Merge(image, other.state); it.apply(&plan) {
 					shards = slices.Delete(shards, i, i+1)
 				}
 			default:

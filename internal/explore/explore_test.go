@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,13 +55,17 @@ func sweeps() []*Sweep {
 	}
 }
 
+// reportTime is the time after which a long run says how far it is, also within a round of all sweeps.
+const reportTime = 30 * time.Second
+
 // A task is one round of a sweep.
 type task struct {
 	sweep *Sweep
 	round int
 }
 
-// tasks returns the rounds of all sweeps: the first ones of all, then the second ones, and so on.
+// tasks returns the rounds of all sweeps: the first ones of all, then those that complete the sweeps of two operations with
+// at most one fault, and then the second ones of the others, and so on.
 func tasks(all []*Sweep, rounds int) (list []task) {
 	for round := range rounds {
 		for _, s := range all {
@@ -72,7 +77,33 @@ func tasks(all []*Sweep, rounds int) (list []task) {
 			}
 		}
 	}
+	slices.SortStableFunc(list, func(a, b task) int { return a.stage() - b.stage() })
 	return list
+}
+
+// stage returns 0 for what every test run has, 1 for what completes a small sweep, and 2 for the rest.
+func (w task) stage() int {
+	switch {
+	case w.round == 0:
+		return 0
+	case w.sweep.Operations == 2 && w.sweep.Faults.Most <= 1:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// progress returns what all sweeps together have come to.
+func progress(all []*Sweep, since time.Time) string {
+	programs, complete, orders := 0, 0, 0
+	for _, s := range all {
+		s.mu.Lock()
+		programs, complete, orders = programs+s.Programs, complete+s.Whole, orders+s.Orders
+		s.mu.Unlock()
+	}
+	took := time.Since(since)
+	return fmt.Sprintf("%d programs, %d of them in every order; %d orders, %.0f per second; %v",
+		programs, complete, orders, float64(orders)/took.Seconds(), took.Round(time.Second))
 }
 
 func TestGrammars(t *testing.T) {
@@ -85,6 +116,7 @@ func TestGrammars(t *testing.T) {
 	stop := func() bool { return *budget > 0 && time.Since(began) > *budget }
 	var mu sync.Mutex
 	queue := tasks(all, rounds)
+	last, said := task{}, began
 	next := func() (task, bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -93,6 +125,11 @@ func TestGrammars(t *testing.T) {
 		}
 		first := queue[0]
 		queue = queue[1:]
+		if last.sweep != nil && (first.round != last.round || time.Since(said) > reportTime) {
+			t.Logf("next is round %d of %q, %d to go: %s", first.round+1, first.sweep.Name, len(queue)+1, progress(all, began))
+			said = time.Now()
+		}
+		last = first
 		return first, true
 	}
 	for _, s := range all {
@@ -109,17 +146,14 @@ func TestGrammars(t *testing.T) {
 			})
 		}
 	})
-	orders := 0
 	for _, s := range all {
-		if s.Programs == 0 {
-			continue
-		}
-		orders += s.Orders
-		if len(s.Broken) > 0 {
+		switch {
+		case s.Programs == 0:
+		case len(s.Broken) > 0:
 			t.Error(s)
-		} else {
+		default:
 			t.Log(s)
 		}
 	}
-	t.Logf("%d orders in %v, %.0f per second", orders, time.Since(began).Round(time.Second), float64(orders)/time.Since(began).Seconds())
+	t.Logf("%d rounds left; %s", len(queue), progress(all, began))
 }

@@ -370,7 +370,6 @@ func (a *actor) resize(ctx context.Context, r *running) error {
 	if err != nil || items[0] == nil || (items[1] != nil) != (r.Kind == Merge) {
 		return err
 	}
-	now := time.Now().UnixMilli()
 	decoded, err := layout.DecodeBucket(items[0])
 	if err != nil {
 		return err
@@ -378,13 +377,13 @@ func (a *actor) resize(ctx context.Context, r *running) error {
 	state := decoded.State()
 	var writes []store.Write
 	if r.Kind == Split {
-		writes, err = low.Split(&state, decoded.Owner(), now)
+		writes, err = low.Split(&state, decoded.Owner())
 	} else {
 		var other bucket.State
 		if other, err = layout.ReadState(items[1]); err != nil || !state.Joins(&other) {
 			return err
 		}
-		writes, err = low.Merge(high, &state, &other, now)
+		writes, err = low.Merge(high, &state, &other)
 	}
 	if err != nil {
 		return err

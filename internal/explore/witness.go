@@ -396,32 +396,40 @@ func (w *witness) sum(at account, p *bucket.Params, now int64) (sum int64) {
 	return sum
 }
 
-// judgeResize checks that a split or a merge keeps the sum.
+// judgeResize checks that a split or a merge keeps the sum: what each shard held at the latest stamp before, and what flowed
+// into them together since.
 func (w *witness) judgeResize(changes []change) {
 	entity := changes[0].entity
-	now := int64(0)
+	latest, now := int64(0), int64(0)
 	for _, c := range changes {
 		if c.next != nil {
 			now = max(now, c.next.RefilledAt)
+		}
+		if c.old != nil {
+			latest = max(latest, c.old.RefilledAt)
 		}
 		if c.old == nil { // it has the limits of the shard that it split from
 			w.taken[shardOf{entity, c.shard}] = w.taken[shardOf{entity, bucket.Origin(c.shard)}]
 		}
 	}
-	before, after := map[string]int64{}, map[string]int64{}
+	before, after, full := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for _, c := range changes {
 		if c.old != nil {
 			for i := range c.old.Limits {
 				p := paramsOf(&c.old.Limits[i])
-				before[p.Name] += level(c.old, &p, now)
+				before[p.Name] += level(c.old, &p, latest) + flow(latest, now, share(p.RefillAmount, c.old), p.RefillPeriod)
 			}
 		}
 		if c.next != nil {
 			for i := range c.next.Limits {
 				p := paramsOf(&c.next.Limits[i])
 				after[p.Name] += level(c.next, &p, now)
+				full[p.Name] += share(p.Capacity, c.next)
 			}
 		}
+	}
+	for limit, most := range full {
+		before[limit] = min(before[limit], most)
 	}
 	delete(before, bucket.WriteUnits)
 	delete(after, bucket.WriteUnits)
@@ -434,6 +442,7 @@ func (w *witness) judgeResize(changes []change) {
 		if i == nil || !w.agree(at, &i.limit) {
 			continue
 		}
+		now := max(now, i.at)
 		i.until(now)
 		if off := w.sum(at, &i.limit, now) - i.tokens; -slackShare <= off && off <= slackShare {
 			i.tokens += off

@@ -6,10 +6,10 @@ import (
 )
 
 // Split returns the writes that divide a shard in two, for one transaction: shard s of n becomes shards s and s+n of 2n.
-// They hold for the state alone. now is epoch milliseconds.
-func (k BucketKey) Split(s *bucket.State, o Owner, now int64) ([]store.Write, error) {
+// They hold for the state alone.
+func (k BucketKey) Split(s *bucket.State, o Owner) ([]store.Write, error) {
 	var plan bucket.Plan
-	plan.Split(s, now)
+	plan.Split(s)
 	update, err := k.Write(&plan, o)
 	if err != nil {
 		return nil, err
@@ -21,11 +21,10 @@ func (k BucketKey) Split(s *bucket.State, o Owner, now int64) ([]store.Write, er
 }
 
 // Merge returns the writes by which a shard takes over the one that it split off last, for one transaction. Both are of
-// the same size and have the same limits, see [bucket.State.Joins]; the writes hold for these states alone. now is epoch
-// milliseconds.
-func (k BucketKey) Merge(other BucketKey, s, others *bucket.State, now int64) ([]store.Write, error) {
+// the same size and have the same limits, see [bucket.State.Joins]; the writes hold for these states alone.
+func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Write, error) {
 	var plan bucket.Plan
-	plan.Merge(s, others, now)
+	plan.Merge(s, others)
 	update, err := k.Write(&plan, Owner{})
 	if err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func (k BucketKey) Merge(other BucketKey, s, others *bucket.State, now int64) ([
 // milliseconds.
 func (k BucketKey) Inherit(lost BucketKey, s *bucket.State, now int64) ([]store.Write, error) {
 	var plan bucket.Plan
-	plan.Merge(s, &bucket.State{RefilledAt: now, Shard: lost.Shard, Shards: s.Shards}, now)
+	plan.Merge(s, &bucket.State{RefilledAt: now, Shard: lost.Shard, Shards: s.Shards})
 	update, err := k.Write(&plan, Owner{})
 	if err != nil {
 		return nil, err

@@ -149,8 +149,8 @@ func (rules *Rules) audit(r *Result, item expr.Item) {
 	r.add(it.Key.Key(), it.Encode())
 }
 
-// usage translates a snapshot. Windows of all lengths that start at one time share an item there, so that figures of the
-// first hour of a day and of the day are sums that cannot be told apart.
+// usage translates a snapshot. Windows of all lengths that start at one time share an item there. So the figures of the
+// first hour of a day and of the day cannot be told apart.
 func (rules *Rules) usage(r *Result, key store.Key, item expr.Item) {
 	old, ok := decode(r, item, layout.DecodeOldUsage)
 	if !ok || !r.takes(key, old.Key.Entity, old.Key.Resource) {

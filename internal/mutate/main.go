@@ -9,12 +9,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"regexp"
+	"time"
 )
 
 func main() {
@@ -22,6 +24,7 @@ func main() {
 	flag.StringVar(&c.file, "file", "internal/layout/exprs_gen.go", "generated expressions")
 	flag.StringVar(&c.noticed, "noticed", "internal/mutate/noticed.txt", "which test noticed each mutant last; rewritten")
 	flag.StringVar(&c.only, "only", "", "the mutants to try: a regular expression on their names")
+	flag.DurationVar(&c.budget, "budget", 0, "give up after this time; 0 for no end")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -34,6 +37,7 @@ func main() {
 // config is what the flags say.
 type config struct {
 	file, noticed, only string
+	budget              time.Duration
 }
 
 func mutate(ctx context.Context, out io.Writer, c config) error {
@@ -62,6 +66,11 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 	if err != nil {
 		return err
 	}
+	if c.budget > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.budget)
+		defer cancel()
+	}
 	failed := 0
 	for i, m := range mutants {
 		if !wanted.MatchString(m.name) {
@@ -70,6 +79,8 @@ func mutate(ctx context.Context, out io.Writer, c config) error {
 		by, err := suites.notice(ctx, i, known[m.name])
 		text := by.String()
 		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return fmt.Errorf("%d of %d terms were tried in the budget of %v", i, len(mutants), c.budget)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:

@@ -48,9 +48,18 @@ type image struct {
 	size    int   // bytes, where keys have a limited write rate
 	missed  bool  // it was missing at the look before, too
 	seenAt  int64 // epoch milliseconds
-	asked   int64 // epoch before the call that returned it; 0 for a read that may be moments behind
+	call          // that returned it
 	arrived int64 // epoch when it was returned
 }
+
+// A call of the store shows items as they were after it began. The zero value is a read that may be moments behind.
+type call struct {
+	asked   int64 // epoch before the call
+	askedAt int64 // epoch milliseconds
+}
+
+// begin returns a call that begins now.
+func (e *Engine) begin() call { return call{asked: e.NextEpoch(), askedAt: e.now()} }
 
 func newBucket(ns, entity, resource string) *Bucket {
 	b := &Bucket{NS: ns, Entity: entity, Resource: resource}
@@ -92,16 +101,16 @@ func (b *Bucket) known(number int) *shard {
 // Observe remembers the bucket's first item as an eventual read returned it, unless a later one is remembered.
 func (e *Engine) Observe(b *Bucket, item expr.Item) error {
 	first := b.shard(0)
-	next, err := e.decode(first, item, 0)
+	next, err := e.decode(first, item, call{})
 	if err == nil {
 		first.glimpse(next)
 	}
 	return err
 }
 
-// decode returns the image of an item that a call returned, which began at an epoch.
-func (e *Engine) decode(s *shard, item expr.Item, asked int64) (*image, error) {
-	next := &image{seenAt: e.now(), asked: asked, arrived: e.NextEpoch()}
+// decode returns the image of an item that a call returned.
+func (e *Engine) decode(s *shard, item expr.Item, by call) (*image, error) {
+	next := &image{seenAt: e.now(), call: by, arrived: e.NextEpoch()}
 	if item == nil {
 		return next, nil
 	}
@@ -119,8 +128,8 @@ func (e *Engine) decode(s *shard, item expr.Item, asked int64) (*image, error) {
 // observe remembers an item that a call returned, and returns its image, or a later one that came meanwhile. The image
 // before the call, known, counts as the earlier one whatever it shows. An item that was deleted and created again
 // counts its writes anew.
-func (e *Engine) observe(s *shard, item expr.Item, asked int64, known *image) (*image, error) {
-	next, err := e.decode(s, item, asked)
+func (e *Engine) observe(s *shard, item expr.Item, by call, known *image) (*image, error) {
+	next, err := e.decode(s, item, by)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +148,7 @@ func (s *shard) remember(next, known *image) *image {
 				return last
 			}
 			later := *last
-			later.asked, later.seenAt = next.asked, next.seenAt
+			later.call, later.seenAt = next.call, next.seenAt
 			latest = &later
 		}
 		if s.image.CompareAndSwap(last, latest) {
@@ -167,6 +176,16 @@ func (i *image) newer(than *image) bool {
 		return more > 0
 	}
 	return i.RefilledAt > than.RefilledAt
+}
+
+// follows reports whether an image shows a later state than another, of the same item or of the one that took its place. An
+// item that is created again counts its writes anew and has a later stamp than the one before, so that the stamp decides.
+// A stamp that was set back, since the clock that wrote it was far ahead, does not follow: a write of it is lost once.
+func (i *image) follows(than *image) bool {
+	if i.RefilledAt != than.RefilledAt {
+		return i.RefilledAt > than.RefilledAt
+	}
+	return i.Writes() > than.Writes()
 }
 
 // since reports whether an image shows the item after an epoch.

@@ -222,21 +222,29 @@ const moreWrites = 2
 // for those that fit, first come first served. When another process comes first, one more write follows. The others fall
 // short by what the bucket was seen to have after they came. [Engine.Take] begins anew for one that fits after all.
 func (e *Engine) takeBatch(ctx context.Context, waiters []*waiter) {
-	var short []*waiter
-	err := e.takeTogether(ctx, waiters)
+	fit, short, err := narrow(waiters, func(w []*waiter) error { return e.takeTogether(ctx, w) }, e.fitting)
+	e.deliverAll(ctx, fit, err)
+	e.deliverAll(ctx, short, errShort)
+}
+
+// narrow takes for waiters together, then for those that fit, up to moreWrites times. It returns those for which it took last
+// with what came of it, and those that were left out before.
+func narrow(
+	waiters []*waiter, take func([]*waiter) error, fitting func([]*waiter) (fit, rest []*waiter),
+) (last, short []*waiter, err error) {
+	err = take(waiters)
 	for range moreWrites {
 		if !errors.Is(err, errShort) || len(waiters) == 1 {
 			break
 		}
-		fit, rest := e.fitting(waiters)
+		fit, rest := fitting(waiters)
 		if len(fit) == 0 {
 			break
 		}
 		waiters, short = fit, append(short, rest...)
-		err = e.takeTogether(ctx, waiters)
+		err = take(waiters)
 	}
-	e.deliverAll(ctx, waiters, err)
-	e.deliverAll(ctx, short, errShort)
+	return waiters, short, err
 }
 
 // takeTogether takes for waiters of equal limits in one write, all or none.

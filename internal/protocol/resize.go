@@ -113,7 +113,7 @@ const maxSplits = 4
 func (e *Engine) split(ctx context.Context, o layout.Owner, s *shard, i *image) error {
 	before := i.Count()
 	for attempt := range maxSplits {
-		writes, err := s.Split(&i.State, o, e.now())
+		writes, err := s.Split(&i.State, o)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func (e *Engine) merge(ctx context.Context, low, high *shard) error {
 	if !a.exists || !b.exists || !a.Joins(&b.State) || a.Pressed(now) || b.Pressed(now) {
 		return nil
 	}
-	writes, err := low.Merge(high.BucketKey, &a.State, &b.State, now)
+	writes, err := low.Merge(high.BucketKey, &a.State, &b.State)
 	if err != nil {
 		return err
 	}

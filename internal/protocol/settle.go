@@ -80,7 +80,7 @@ func (r *Receipt) Request(amounts []bucket.Amount) Request {
 }
 
 // Add adds what was taken by a later request of the same entity and resource, and the levels that it has more. It returns
-// [bucket.ErrOverflow] when that is more than can be counted, and leaves the receipt as it is.
+// a [*bucket.OverflowError] when that is more than can be counted, and leaves the receipt as it is.
 func (r *Receipt) Add(more *Receipt) error {
 	total := slices.Clone(r.takings)
 	for _, m := range more.takings {

@@ -87,9 +87,10 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 }
 
 // recent reports whether a rejection may be told from an image. It may when the image shows the item after the request
-// came, or is not older than the age that is allowed.
+// came, or is not older than the age that is allowed. It shows the item as it may have been when the call for it began, however
+// long that took.
 func (e *Engine) recent(i *image, began, now int64) bool {
-	age := now - i.seenAt
+	age := now - i.askedAt
 	return i.since(began) || i.asked > 0 && age >= 0 && age < e.options.RejectionAge.Milliseconds()
 }
 
@@ -154,7 +155,7 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 	if err != nil {
 		return nil, false, err
 	}
-	known, asked := s.image.Load(), e.NextEpoch()
+	known, by := s.image.Load(), e.begin()
 	s.traffic.sent()
 	result, err := e.table.Write(ctx, w)
 	if !result.Applied && !IsUnknown(err) {
@@ -177,7 +178,7 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 		e.options.Logger.Warn("zlimit: a refill stamp was ahead of every clock and is set back", "key", s.key.PK,
 			"milliseconds", plan.RefilledAt-plan.Now)
 	}
-	next, err := e.observe(s, result.Item, asked, known)
+	next, err := e.observe(s, result.Item, by, known)
 	return next, result.Applied, err
 }
 
@@ -196,14 +197,14 @@ func (e *Engine) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	for i, s := range shards {
 		keys[i], known[i] = s.key, s.image.Load()
 	}
-	asked := e.NextEpoch()
+	by := e.begin()
 	items, err := e.table.Read(ctx, keys...)
 	if err != nil {
 		return nil, err
 	}
 	images := make([]*image, len(shards))
 	for i, s := range shards {
-		if images[i], err = e.observe(s, items[i], asked, known[i]); err != nil {
+		if images[i], err = e.observe(s, items[i], by, known[i]); err != nil {
 			return nil, err
 		}
 	}

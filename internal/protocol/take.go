@@ -40,6 +40,9 @@ const maxRestarts = 8
 //   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided;
 //   - [ErrContended], and errors of the store or the context.
 func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
+	if err := ctx.Err(); err != nil {
+		return err // a rejection from memory would not notice
+	}
 	began := e.NextEpoch()
 	for attempt := range maxRestarts {
 		levels, err := e.levels(ctx, r, began, to.levelSpace[:0])
@@ -242,7 +245,7 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 			return false, err
 		}
 	}
-	asked := e.NextEpoch()
+	by := e.begin()
 	results, err := e.table.TryTransact(ctx, writes)
 	if err != nil || results == nil || !table.Applied(results) {
 		return false, err
@@ -251,7 +254,7 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 		first := levels[i].bucket.shard(0)
 		created := plans[i].Item
 		created.Limits = slices.Clone(created.Limits) // they lie in the memory of the plan
-		first.remember(&image{State: created, exists: true, seenAt: now, asked: asked, arrived: e.NextEpoch()}, nil)
+		first.remember(&image{State: created, exists: true, seenAt: now, call: by, arrived: e.NextEpoch()}, nil)
 		takings[i].took(&levels[i], first, levels[i].demand.Amounts)
 	}
 	return true, nil

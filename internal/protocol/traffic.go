@@ -164,18 +164,19 @@ func (e *Engine) lookFirst(ctx context.Context, s *shard, from *image) (*image, 
 	if err != nil {
 		return nil, err
 	}
-	next, err := e.decode(s, items[0], 0)
+	next, err := e.decode(s, items[0], call{})
 	if err != nil {
 		return nil, err
 	}
 	return s.glimpse(next), nil
 }
 
-// glimpse remembers an image that may be moments behind, unless a later one is remembered, and returns the later one.
+// glimpse remembers an image that may be moments behind, unless a later one is remembered, and returns the later one. It may
+// show the item as it was before it was deleted and created again.
 func (s *shard) glimpse(next *image) *image {
 	for {
 		last := s.image.Load()
-		if last != nil && (!next.exists || last.exists && !next.newer(last)) {
+		if last != nil && (!next.exists || last.exists && !next.follows(last)) {
 			s.traffic.see(last, next.seenAt)
 			return last
 		}

@@ -189,3 +189,30 @@ func TestKeyThrottled(t *testing.T) {
 		}
 	}
 }
+
+// TestGlimpses has reads show an item as it was moments ago: before a write, and before it was deleted and created again.
+func TestGlimpses(t *testing.T) {
+	now := seen(3, 2000)
+	for _, test := range []struct {
+		name  string
+		next  *image
+		later bool
+	}{
+		{"before a write", seen(2, 2000), false},
+		{"after a write", seen(4, 2000), true},
+		{"after a refill", seen(4, 2500), true},
+		{"in an earlier life", seen(900, 1999), false},
+		{"in a later life", seen(1, 2001), true},
+		{"before it was created", &image{}, false},
+	} {
+		s := newBucket("ns", "e", "r").shard(0)
+		s.remember(now, nil)
+		want := now
+		if test.later {
+			want = test.next
+		}
+		if got := s.glimpse(test.next); got != want || s.image.Load() != want {
+			t.Errorf("%s: glimpse() = %+v, want %+v", test.name, got, want)
+		}
+	}
+}

@@ -164,7 +164,7 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 //   - Resources without limits get the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
 //   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
-//     such limits with [LimitService.SetResource].
+//     such limits with [LimitService.SetResource]. A change of the failure policy alone leaves limits whose they were.
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an

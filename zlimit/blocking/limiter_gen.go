@@ -148,7 +148,7 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 //   - [zlimit.ErrNoLimits] when no level has limits for the request;
 //   - a [*zlimit.ValidationError] for a request that breaks a rule or names a limit that is not configured;
 //   - an [*zlimit.UnavailableError] during an outage, unless the failure policy allows the request;
-//   - [zlimit.ErrContended] when other writers came first time and again;
+//   - [zlimit.ErrContended] when other writers were faster in every try;
 //   - [context.DeadlineExceeded] when the timeout has passed.
 //
 // When the entity cascades to a parent, both are charged, side by side, and the strictest limit decides. Tokens that

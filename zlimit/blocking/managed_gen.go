@@ -68,8 +68,8 @@ func (s *ManagedService) Record(lock zlimit.ManagedLock, set zlimit.ManagedSet) 
 }
 
 // Replace brings a level from what the program has seen of it to what it wants, and returns that with its new version.
-// A config that says nothing deletes the level. It returns [zlimit.ErrLevelChanged] when the level says something else
-// than before, or has another version. It returns [zlimit.ErrLockLost] when another program has the lock. In either
+// A config that says nothing deletes the level. It returns [zlimit.ErrLevelChanged] when the level does not say what
+// before says, or has another version. It returns [zlimit.ErrLockLost] when another program has the lock. In either
 // case nothing was written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.

@@ -11,8 +11,8 @@ import (
 
 const legacyFile = "spec/legacy.yaml"
 
-// Legacy returns the outputs of the records of older layouts by their path in the module: their keys and items, as those
-// of the schema, in files of their own.
+// Legacy returns the outputs of the records of older layouts by their path in the module. They are keys and items, as
+// those of the schema, in files of their own.
 func Legacy(s *schema.Schema) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, output := range []struct {

@@ -13,8 +13,8 @@ import (
 // Load reads a schema. file is its name for messages. The error, if any, is a [document.Errors].
 func Load(file string, text []byte) (*Schema, error) { return read(file, text, false) }
 
-// LoadLegacy reads the records of older layouts, which are read and never written: a schema without a version, indexes,
-// queries and operations, whose records may be nested.
+// LoadLegacy reads the records of older layouts, which are read and never written. Such a schema has no version,
+// indexes, queries and operations, and its records may be nested.
 func LoadLegacy(file string, text []byte) (*Schema, error) { return read(file, text, true) }
 
 func read(file string, text []byte, legacy bool) (*Schema, error) {

@@ -97,7 +97,9 @@ func perform[T any](
 		return result, a.advise(err, dsn)
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	result, err = do(ctx, l)
+	if result, err = do(ctx, l); errors.Is(err, zlimit.ErrNamespaceNotFound) {
+		return result, err // another one than that of the command
+	}
 	return result, a.advise(err, dsn)
 }
 
