@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 
 	"connectrpc.com/connect"
 
@@ -22,8 +21,9 @@ type interceptor struct {
 }
 
 // PerMessage makes streams acquire for each message, in place of once for each stream. At a handler those are the
-// messages that come in, in a client those that go out. Those requests are not settled, since the messages of a stream
-// have no lease. A message that is refused fails the stream. Unary calls are not changed.
+// messages that come in, in a client those that go out. What a message takes is spent, since no handler finds a lease to
+// correct; only a message that a client cannot send gives it back. A message that is refused fails the stream. Unary calls
+// are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
@@ -31,8 +31,12 @@ func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.Log
 
 // New returns an interceptor for handlers and clients. It acquires before a call is handled or sent, and commits when
 // it was, with an error or without. A handler that panics gives everything back, and so does a client's call that fails
-// with unavailable. A stream acquires once: that of a handler when it is opened, that of a client at its first message.
-// A refused call is neither handled nor sent, and fails with the error of [Error].
+// with unavailable. A refused call is neither handled nor sent, and fails with the error of [Error].
+//
+// A stream acquires once: that of a handler when it is opened, that of a client at its first message, or when its sending
+// side is closed without one. A client's stream is settled when Receive has returned an error, its receiving side is closed,
+// or its context ends. A client's stream of which a message is refused is cancelled, so that the server does not take the
+// messages before it for all.
 //
 // It panics for a limiter or function that is nil. A call costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit]
 // cost.
@@ -66,7 +70,7 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err != nil {
 			return nil, err
 		}
-		keep := false
+		keep := r.Spec().IsClient // of a panic: a handler's gives back, and what a client may have sent does not
 		defer func() { i.Settle(ctx, lease, keep) }()
 		answer, err := next(rpc.WithLease(ctx, lease), r)
 		keep = !r.Spec().IsClient || taken(err)
@@ -104,82 +108,147 @@ func (c *handlerConn) Receive(m any) error {
 	if err := c.StreamingHandlerConn.Receive(m); err != nil {
 		return err
 	}
-	_, err := c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
-	return err
+	lease, err := c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
+	if err != nil {
+		return err
+	}
+	c.interceptor.Settle(c.ctx, lease, true)
+	return nil
 }
 
 // WrapStreamingClient implements [connect.Interceptor].
 func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		return &clientConn{StreamingClientConn: next(ctx, spec), ctx: ctx, interceptor: i}
+		c := &clientConn{ctx: ctx, interceptor: i, begun: make(chan struct{}), settle: func(error) {}, cancel: func() {}}
+		if i.PerMessage {
+			c.ctx, c.cancel = context.WithCancel(ctx)
+		}
+		c.StreamingClientConn = next(c.ctx, spec) //nolint:contextcheck // it is made from ctx
+		return c
 	}
 }
 
-// A clientConn acquires before its first message, or before each, and settles at its end.
+// A clientConn acquires before its first message, or before each, and settles at its end. Until it has begun, nothing is
+// sent. Its methods are those of one goroutine that sends and one that receives, as Connect allows.
 type clientConn struct {
 	connect.StreamingClientConn
 	ctx         context.Context //nolint:containedctx // it is the stream's, whose Send takes none
 	interceptor *interceptor
 
-	mu      sync.Mutex
-	lease   *zlimit.Lease
-	refused error
-	settled bool
-	stop    func() bool
+	begun   chan struct{} // closed when the stream has begun, or was refused before
+	sent    bool          // the server knows of the stream; does not change once begun is closed
+	settle  func(error)   // settles the lease of the stream; does not change once begun is closed
+	cancel  func()
+	refusal rpc.Refusal
 }
 
-// Send sends a message, and acquires before.
+// Send sends a message, and acquires before. Without a message it sends the header.
 func (c *clientConn) Send(m any) error {
-	if err := c.admit(); err != nil {
+	if err := c.begin(); err != nil {
 		return err
 	}
+	if !c.interceptor.PerMessage || m == nil {
+		return c.send(m)
+	}
+	lease, err := c.acquire()
+	if err != nil {
+		return err
+	}
+	err = c.send(m)
+	c.interceptor.Settle(c.ctx, lease, err == nil)
+	return err
+}
+
+func (c *clientConn) send(m any) error {
+	c.start()
 	return c.StreamingClientConn.Send(m)
 }
 
-func (c *clientConn) admit() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.refused != nil || c.lease != nil && !c.interceptor.PerMessage {
-		return c.refused
+// begin acquires for the stream before its first message, and returns the error of a stream that was refused.
+func (c *clientConn) begin() error {
+	if err := c.refusal.Err(); err != nil || c.interceptor.PerMessage || c.sent {
+		return err
 	}
-	c.lease, c.refused = c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
-	if c.refused == nil && c.stop == nil && !c.interceptor.PerMessage {
-		c.stop = context.AfterFunc(c.ctx, func() { c.end(c.ctx.Err()) })
+	lease, err := c.acquire()
+	if err != nil {
+		return err
 	}
-	return c.refused
+	c.settle = c.interceptor.SettleAtEnd(c.ctx, lease, taken)
+	c.start()
+	return nil
+}
+
+// acquire returns a lease, or ends the stream.
+func (c *clientConn) acquire() (*zlimit.Lease, error) {
+	lease, err := c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
+	if err == nil {
+		return lease, nil
+	}
+	_ = c.refusal.Set(err)
+	c.cancel()
+	if !c.sent {
+		close(c.begun)
+	}
+	return nil, err
+}
+
+// start lets the receiving side go on.
+func (c *clientConn) start() {
+	if !c.sent {
+		c.sent = true
+		close(c.begun)
+	}
+}
+
+// CloseRequest closes the sending side. It acquires for a stream without a message, which goes to the server as well.
+func (c *clientConn) CloseRequest() error {
+	refused := c.begin()
+	if refused != nil && !c.sent {
+		return refused
+	}
+	c.start()
+	err := c.StreamingClientConn.CloseRequest()
+	if refused != nil {
+		return refused
+	}
+	return err
 }
 
 // Receive receives a message. A refused stream has its error here as well, since generated clients return the error of
 // Receive for a stream that cannot be sent.
 func (c *clientConn) Receive(m any) error {
-	c.mu.Lock()
-	refused := c.refused
-	c.mu.Unlock()
-	if refused != nil {
-		return refused
+	select {
+	case <-c.begun:
+	case <-c.ctx.Done():
+		return c.StreamingClientConn.Receive(m) // says so
+	}
+	if err := c.refusal.Err(); err != nil {
+		return err
 	}
 	err := c.StreamingClientConn.Receive(m)
-	if err != nil {
-		c.end(err)
+	if err == nil {
+		return nil
+	}
+	c.settle(err)
+	c.cancel()
+	if refused := c.refusal.Err(); refused != nil {
+		return refused
 	}
 	return err
 }
 
 // CloseResponse closes the receiving side.
 func (c *clientConn) CloseResponse() error {
-	err := c.StreamingClientConn.CloseResponse()
-	c.end(nil)
-	return err
-}
-
-// end settles once.
-func (c *clientConn) end(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.lease == nil || c.settled || c.interceptor.PerMessage {
-		return
+	defer c.cancel()
+	select {
+	case <-c.begun:
+	default:
+		return nil // there is nothing to close
 	}
-	c.settled = true
-	c.stop()
-	c.interceptor.Settle(c.ctx, c.lease, taken(err))
+	if !c.sent {
+		return nil
+	}
+	err := c.StreamingClientConn.CloseResponse()
+	c.settle(nil)
+	return err
 }

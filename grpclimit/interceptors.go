@@ -3,7 +3,6 @@ package grpclimit
 import (
 	"context"
 	"log/slog"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,8 +22,9 @@ type interceptor struct {
 }
 
 // PerMessage makes streams acquire for each message, in place of once for each stream. At a server those are the
-// messages that come in, in a client those that go out. Those requests are not settled, since the messages of a stream
-// have no lease. A message that is refused fails the stream. Unary calls are not changed.
+// messages that come in, in a client those that go out. What a message takes is spent, since no handler finds a lease to
+// correct; only a message that a client cannot send gives it back. A message that is refused fails the stream. Unary calls
+// are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
@@ -112,90 +112,109 @@ func (s *serverStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil || !s.interceptor.PerMessage {
 		return err
 	}
-	if _, _, err := s.interceptor.acquire(s.ctx, s.method); err != nil {
+	ctx, lease, err := s.interceptor.acquire(s.ctx, s.method)
+	if err != nil {
 		s.SetTrailer(pushback(err))
 		return err
 	}
+	s.interceptor.Settle(ctx, lease, true)
 	return nil
 }
 
+// taken reports whether a server may have taken a call that ended with an error.
+func taken(err error) bool { return status.Code(err) != codes.Unavailable }
+
 // UnaryClientInterceptor returns an interceptor that acquires before a unary call is sent. A call that is refused is not
 // sent, and fails with the error of [Error]. A call that no server took, which fails with UNAVAILABLE, gives back what it
-// took; every other outcome commits.
+// took; every other outcome commits, a panic of another interceptor included.
 func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(
 		ctx context.Context, method string, message, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, callOptions ...grpc.CallOption,
-	) error {
+	) (err error) {
 		ctx, lease, err := i.acquire(ctx, method)
 		if err != nil {
 			return err
 		}
-		err = invoke(ctx, method, message, answer, conn, callOptions...)
-		i.Settle(ctx, lease, status.Code(err) != codes.Unavailable)
-		return err
+		defer func() { i.Settle(ctx, lease, taken(err)) }()
+		return invoke(ctx, method, message, answer, conn, callOptions...)
 	}
 }
 
 // StreamClientInterceptor is [UnaryClientInterceptor] for streams, which acquire once when they are opened, or with
-// [PerMessage] for each message that goes out. The lease is settled when the stream ends: RecvMsg has returned an error, or
-// the context has ended.
+// [PerMessage] for each message that goes out. The lease is settled when the stream ends: RecvMsg has returned an error or
+// the only answer, or the context has ended. A client that abandons a stream must therefore cancel its context, as gRPC
+// asks anyway. A stream of which a message is refused is cancelled, so that the server does not take the messages before
+// it for all.
 func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.StreamClientInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(
 		ctx context.Context, description *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, callOptions ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
+	) (_ grpc.ClientStream, err error) {
+		s := &clientStream{ctx: ctx, interceptor: i, method: method, one: !description.ServerStreams}
 		if i.PerMessage {
-			stream, err := open(ctx, description, conn, method, callOptions...)
-			if err != nil {
+			var cancel context.CancelFunc
+			s.ctx, cancel = context.WithCancel(ctx)
+			s.end = func(error) { cancel() }
+		} else {
+			var lease *zlimit.Lease
+			if s.ctx, lease, err = i.acquire(ctx, method); err != nil {
 				return nil, err
 			}
-			return &clientStream{ClientStream: stream, interceptor: i, method: method, end: func(error) {}}, nil
+			s.end = i.SettleAtEnd(s.ctx, lease, taken)
 		}
-		ctx, lease, err := i.acquire(ctx, method)
+		opened := false
+		defer func() {
+			if !opened {
+				s.end(err)
+			}
+		}()
+		s.ClientStream, err = open(s.ctx, description, conn, method, callOptions...) //nolint:contextcheck // it is made from ctx
 		if err != nil {
 			return nil, err
 		}
-		stream, err := open(ctx, description, conn, method, callOptions...)
-		if err != nil {
-			i.Settle(ctx, lease, status.Code(err) != codes.Unavailable)
-			return nil, err
-		}
-		var once sync.Once
-		end := func(err error) {
-			once.Do(func() { i.Settle(ctx, lease, status.Code(err) != codes.Unavailable) })
-		}
-		stop := context.AfterFunc(ctx, func() { end(ctx.Err()) })
-		return &clientStream{ClientStream: stream, interceptor: i, method: method, end: func(err error) {
-			stop()
-			end(err)
-		}}, nil
+		opened = true
+		return s, nil
 	}
 }
 
 // A clientStream settles at its end, or acquires for each message.
 type clientStream struct {
 	grpc.ClientStream
+	ctx         context.Context //nolint:containedctx // it is the stream's, whose own ends the tries of gRPC when it is asked for
 	interceptor *interceptor
 	method      string
+	one         bool // there is one answer
 	end         func(error)
+	refusal     rpc.Refusal
 }
 
 // SendMsg sends a message, and acquires for it before.
 func (s *clientStream) SendMsg(m any) error {
-	if s.interceptor.PerMessage {
-		if _, _, err := s.interceptor.acquire(s.Context(), s.method); err != nil {
-			return err
-		}
+	if !s.interceptor.PerMessage {
+		return s.ClientStream.SendMsg(m)
 	}
-	return s.ClientStream.SendMsg(m)
+	if err := s.refusal.Err(); err != nil {
+		return err
+	}
+	ctx, lease, err := s.interceptor.acquire(s.ctx, s.method)
+	if err != nil {
+		defer s.end(err)
+		return s.refusal.Set(err)
+	}
+	err = s.ClientStream.SendMsg(m)
+	s.interceptor.Settle(ctx, lease, err == nil)
+	return err
 }
 
-// RecvMsg receives a message.
+// RecvMsg receives a message. A refused stream has its error here as well, since generated clients return that of RecvMsg.
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if err != nil {
+	if err != nil || s.one {
 		s.end(err)
+	}
+	if refused := s.refusal.Err(); err != nil && refused != nil {
+		return refused
 	}
 	return err
 }

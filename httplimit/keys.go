@@ -120,7 +120,8 @@ func ByBearer(key []byte) Key {
 //
 // An IPv6 address stands for its network of 64 bits, which one client has to itself. The entity is written without
 // brackets and zones, such as 192.0.2.7. That of a network has all of its digits, such as 2001:0db8:0000:0000::. An
-// address that cannot be read is a [*KeyError]; addresses before it in the field are not trusted.
+// address that cannot be read is a [*KeyError]; addresses before it in the field are not trusted. Empty elements are
+// skipped, as RFC 9110 asks. Where no element has an address, the proxy asks for itself.
 func ByClientIP(trusted ...netip.Prefix) Key {
 	trusted = append([]netip.Prefix(nil), trusted...)
 	isTrusted := func(a netip.Addr) bool {
@@ -142,8 +143,8 @@ func ByClientIP(trusted ...netip.Prefix) Key {
 		hops := strings.Split(strings.Join(r.Header["X-Forwarded-For"], ","), ",")
 		for i := len(hops) - 1; i >= 0; i-- {
 			hop := strings.TrimSpace(hops[i])
-			if hop == "" && i == len(hops)-1 && len(hops) == 1 { // the proxy asks for itself
-				break
+			if hop == "" { // which lists of fields may have, and which says nothing
+				continue
 			}
 			address, err := parseAddress(hop)
 			if err != nil {

@@ -46,6 +46,8 @@ func TestKeys(t *testing.T) {
 		{"a proxy that asks for itself", proxied, "10.0.0.1:80", nil, "10.0.0.1"},
 		{"proxies alone", proxied, "10.0.0.1:80", http.Header{"X-Forwarded-For": {"10.1.1.1, 10.2.2.2"}}, "10.1.1.1"},
 		{"a proxy of IPv6 with a port", proxied, "[2001:db8:ffff::1]:80", http.Header{"X-Forwarded-For": {"[2001:db8:1:2:3::4]:99"}}, "2001:0db8:0001:0002::"},
+		{"empty elements", proxied, "10.0.0.1:80", http.Header{"X-Forwarded-For": {"6.6.6.6, , 198.51.100.1,", "", " , 10.2.2.2 ,"}}, "198.51.100.1"},
+		{"empty elements alone", proxied, "10.0.0.1:80", http.Header{"X-Forwarded-For": {"", ", ,"}}, "10.0.0.1"},
 		{"an address that cannot be read", proxied, "10.0.0.1:80", http.Header{"X-Forwarded-For": {"6.6.6.6, unknown"}}, "httplimit: the key in the header X-Forwarded-For cannot be read"},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -109,7 +110,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	s := &scope{Context: r.Context(), lease: lease}
 	if !m.silent {
-		m.describe(w.Header(), lease.Statuses(), &s.values)
+		space := statusSpaces.Get().(*[8]zlimit.Status)
+		m.describe(w.Header(), lease.AppendStatuses(space[:0]), &s.values)
+		statusSpaces.Put(space)
 	}
 	done := false
 	defer func() {
@@ -124,6 +127,9 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	next.ServeHTTP(w, r.WithContext(s)) //nolint:contextcheck // it is made from the request's
 	done = true
 }
+
+// statusSpaces are lists for the statuses of a request. They are reused, since a list of a caller's escapes.
+var statusSpaces = sync.Pool{New: func() any { return new([8]zlimit.Status) }}
 
 func (m *middleware) acquire(r *http.Request) (*zlimit.Lease, error) {
 	request, err := m.request(r)

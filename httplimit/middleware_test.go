@@ -202,6 +202,7 @@ func TestErrors(t *testing.T) {
 		{"a closed limiter", httplimit.New(closed, byKey)(ok), "alice", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
 		{"an outage", httplimit.New(limiter, failing(&zlimit.UnavailableError{Op: "acquire", Err: errors.New("secret")}))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
 		{"any other error", httplimit.New(limiter, failing(errors.New("secret")))(ok), "", 500, `{"title":"Internal error","status":500}`},
+		{"a deadline of the server", httplimit.New(limiter, failing(context.DeadlineExceeded))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Not decided in time","status":503}`},
 		{"a client that has gone", httplimit.New(limiter, failing(context.Canceled))(ok), "", 200, ``},
 		{"a handler of one's own", httplimit.New(limiter, byKey, httplimit.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), http.StatusTeapot)
@@ -421,25 +422,27 @@ func TestTransportSwitchesProtocols(t *testing.T) {
 	}
 }
 
-// TestAllocations bounds what the middleware allocates for a request more than the calls that it makes.
+// TestAllocations bounds what the middleware allocates for a request more than Acquire alone, the fields included. What the
+// garbage collector takes out of pools during a run is allowed for by the rounding of AllocsPerRun.
 func TestAllocations(t *testing.T) {
-	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1_000_000_000))
+	if raceEnabled {
+		t.Skip("the race detector empties pools at random")
+	}
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1_000_000_000), zlimit.PerDay("tpm", 1_000_000_000))
+	zlimittest.IgnoreLeases(limiter) // whose notes allocate
 	request, err := byKey(keyed(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	bare := testing.AllocsPerRun(1000, func() {
-		lease, err := limiter.Acquire(t.Context(), request)
-		if err != nil {
+		if _, err := limiter.Acquire(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
-		_ = lease.Statuses()
-		_ = lease.Commit(t.Context())
 	})
 	r, w := keyed(t), httptest.NewRecorder()
 	h := httplimit.New(limiter, byKey)(ok)
 	through := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) })
-	t.Logf("%v allocations of the calls, %v through the middleware", bare, through)
+	t.Logf("%v allocations of Acquire, %v through the middleware", bare, through)
 	if through > bare+3 {
 		t.Errorf("%v allocations through the middleware, %v without, want 3 more at most", through, bare)
 	}
@@ -453,6 +456,7 @@ func keyed(t testing.TB) *http.Request {
 
 func BenchmarkMiddleware(b *testing.B) {
 	limiter, _ := zlimittest.New(b, zlimit.PerDay("rpm", 1_000_000_000))
+	zlimittest.IgnoreLeases(limiter)
 	request, err := byKey(keyed(b))
 	if err != nil {
 		b.Fatal(err)

@@ -36,7 +36,10 @@ const statusClientClosedRequest = 499
 //	*zlimit.ValidationError                      400
 //	zlimit.ErrNoLimits                           403
 //	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClosed    503, temporary-reduced-capacity
+//	context.DeadlineExceeded                     503, temporary-reduced-capacity
 //	anything else                                500
+//
+// A deadline is one that the server has set for the request, and that passed before the limits were known.
 //
 // It names no entity and no cause, which a client should not see.
 func ProblemOf(err error) Problem {
@@ -62,6 +65,8 @@ func ProblemOf(err error) Problem {
 		return Problem{Status: http.StatusForbidden, Title: "No quota"}
 	case errors.As(err, &unavailable), errors.Is(err, zlimit.ErrContended), errors.Is(err, zlimit.ErrClosed):
 		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporarily unavailable"}
+	case errors.Is(err, context.DeadlineExceeded):
+		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Not decided in time"}
 	case errors.Is(err, context.Canceled):
 		return Problem{Status: statusClientClosedRequest, Title: "Client closed request"}
 	default:

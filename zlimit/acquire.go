@@ -45,6 +45,7 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	request.Amounts = lease.amounts
 	if err = l.engine.Take(ctx, &request, &lease.receipt); err == nil {
 		l.stats.admitted.Add(1)
+		l.leases.opened(lease, &r)
 	} else {
 		lease, err = l.admitOrFail(ctx, OpAcquire, &r, err)
 	}

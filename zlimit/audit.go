@@ -66,11 +66,11 @@ type AuditEvent struct {
 
 // An AuditQuery chooses among the events of an entity. Its zero value asks for all of them, the oldest first.
 type AuditQuery struct {
-	From     time.Time // events at this time or later; zero for all
-	To       time.Time // events before this time; zero for all
-	Resource string    // events about this resource; "" for all
-	Limit    int       // events to yield at most; 0 for all
-	Reverse  bool      // the latest first
+	From     time.Time `json:"from,omitzero"` // events at this time or later; zero for all
+	To       time.Time `json:"to,omitzero"`   // events before this time; zero for all
+	Resource string    `json:"resource"`      // events about this resource; "" for all
+	Limit    int       `json:"limit"`         // events to yield at most; 0 for all
+	Reverse  bool      `json:"reverse"`       // the latest first
 }
 
 // Events yields the events of an entity, of [AuditSystem], or of an [AuditResource]. It reads page by page as the loop
@@ -124,8 +124,8 @@ func (s *AuditService) query(entity string, q *AuditQuery) (query store.Query, e
 	if to != "" && from >= to {
 		return query, nil
 	}
-	bound := func(id string) string { return layout.AuditKey{NS: s.l.ns, Entity: entity, EventID: id}.Key().SK }
-	query = layout.QueryAuditEvents(s.l.ns, entity)
+	bound := func(id string) string { return layout.AuditKey{NS: s.l.ns.id(), Entity: entity, EventID: id}.Key().SK }
+	query = layout.QueryAuditEvents(s.l.ns.id(), entity)
 	query.Consistent = true
 	query.Reverse = q.Reverse
 	query.Limit = auditPage
@@ -276,7 +276,7 @@ type author struct {
 func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
 	now := a.l.now()
 	event := layout.Audit{
-		Key:       layout.AuditKey{NS: a.l.ns, Entity: c.entity, EventID: a.l.eventIDs.next(now)},
+		Key:       layout.AuditKey{NS: a.l.ns.id(), Entity: c.entity, EventID: a.l.eventIDs.next(now)},
 		Timestamp: layout.FormatTime(now),
 		Action:    string(c.action),
 		Principal: a.principal,

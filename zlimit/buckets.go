@@ -16,14 +16,14 @@ import (
 // A Bucket is where the limits of an entity stand for one resource. The limits are those that the bucket was last
 // written with.
 type Bucket struct {
-	Entity   string
-	Resource string
-	Shards   int // items over which the bucket is spread
-	Statuses Statuses
+	Entity   string   `json:"entity"`
+	Resource string   `json:"resource"`
+	Shards   int      `json:"shards"` // items over which the bucket is spread
+	Statuses Statuses `json:"statuses"`
 	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is what
 	// was consumed between them. That does not hold when items of the bucket were joined, or a bucket that had expired was
 	// made anew.
-	Consumed map[string]Quantity
+	Consumed map[string]Quantity `json:"consumed"`
 }
 
 // A spread is a bucket as its items have it.
@@ -76,7 +76,7 @@ func (b *spread) levels(now time.Time) []bucket.Status {
 
 // bucket returns the bucket as it stands at a time.
 func (b *spread) bucket(now time.Time) Bucket {
-	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: statusesOf(b.entity, b.resource, b.levels(now))}
+	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: appendStatuses(nil, b.entity, b.resource, b.levels(now))}
 	found.Consumed = make(map[string]Quantity, len(found.Statuses))
 	for _, s := range b.shards {
 		found.Shards = max(found.Shards, s.Shards)

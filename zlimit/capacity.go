@@ -103,5 +103,5 @@ func (s *UsageService) Buckets(ctx context.Context, resource string) iter.Seq2[B
 }
 
 func (s *UsageService) spreads(ctx context.Context, resource string) iter.Seq2[spread, error] {
-	return s.l.spreads(ctx, layout.QueryBucketsOfResource(s.l.ns, resource, ""), s.l.table.ReadEventually)
+	return s.l.spreads(ctx, layout.QueryBucketsOfResource(s.l.ns.id(), resource, ""), s.l.table.ReadEventually)
 }

@@ -28,20 +28,20 @@ type LimitService struct{ l *RateLimiter }
 
 // A SystemConfig holds the limits of last resort, and settings of the whole namespace.
 type SystemConfig struct {
-	Limits []Limit
+	Limits []Limit `json:"limits"`
 	// OnUnavailable is the failure policy of requests for which no other level, nor the request, has one. Inherit leaves it
 	// to [WithFailurePolicy].
-	OnUnavailable FailurePolicy
+	OnUnavailable FailurePolicy `json:"on_unavailable"`
 	// AuditRetention is how long audit events are kept that are written from now on, in whole days; 0 stands for 90 days.
-	AuditRetention time.Duration
+	AuditRetention time.Duration `json:"-"`
 }
 
 // Resolved are the limits that hold for an entity and a resource.
 type Resolved struct {
-	Limits []Limit
-	Source Source // the level that they come from; "" when there are none
+	Limits []Limit `json:"limits"`
+	Source Source  `json:"source"` // the level that they come from; "" when there are none
 	// OnUnavailable is the failure policy that is stored for them; Inherit where no level says it.
-	OnUnavailable FailurePolicy
+	OnUnavailable FailurePolicy `json:"on_unavailable"`
 }
 
 // SetSystem replaces the system config.
@@ -96,7 +96,7 @@ func (s *LimitService) DeleteResource(ctx context.Context, resource string) erro
 
 // Resources yields the resources that have limits of their own, in alphabetical order. It costs one read.
 func (s *LimitService) Resources(ctx context.Context) iter.Seq2[string, error] {
-	return s.registry(ctx, layout.ResourceRegistryKey{NS: s.l.ns}.Key(), func(item expr.Item) ([]string, error) {
+	return s.registry(ctx, layout.ResourceRegistryKey{NS: s.l.ns.id()}.Key(), func(item expr.Item) ([]string, error) {
 		registry, err := layout.DecodeResourceRegistry(item)
 		return registry.Resources, err
 	})
@@ -136,7 +136,7 @@ func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.S
 			yield("", err)
 			return
 		}
-		for item, err := range s.l.query(ctx, "list entities", layout.QueryEntitiesWithConfig(s.l.ns, resource)) {
+		for item, err := range s.l.query(ctx, "list entities", layout.QueryEntitiesWithConfig(s.l.ns.id(), resource)) {
 			if err != nil {
 				yield("", err)
 				return
@@ -151,7 +151,7 @@ func (s *LimitService) EntitiesWith(ctx context.Context, resource string) iter.S
 // ResourcesWith yields the resources that any entity has limits of its own for, in alphabetical order.
 // [DefaultResource] is one of them where it is used. It costs one read.
 func (s *LimitService) ResourcesWith(ctx context.Context) iter.Seq2[string, error] {
-	return s.registry(ctx, layout.EntityConfigRegistryKey{NS: s.l.ns}.Key(), func(item expr.Item) ([]string, error) {
+	return s.registry(ctx, layout.EntityConfigRegistryKey{NS: s.l.ns.id()}.Key(), func(item expr.Item) ([]string, error) {
 		registry, err := layout.DecodeEntityConfigRegistry(item)
 		var names []string
 		for _, r := range registry.Resources {
@@ -241,11 +241,11 @@ type configRef struct {
 }
 
 func (l *RateLimiter) systemLevel() configRef {
-	return configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: l.ns}.Key(), ns: l.ns}
+	return configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: l.ns.id()}.Key(), ns: l.ns.id()}
 }
 
 func (l *RateLimiter) resourceLevel(resource string) configRef {
-	return configRef{SourceResource, layout.ResourceConfigKey{NS: l.ns, Resource: resource}.Key(), "", resource, l.ns}
+	return configRef{SourceResource, layout.ResourceConfigKey{NS: l.ns.id(), Resource: resource}.Key(), "", resource, l.ns.id()}
 }
 
 func (l *RateLimiter) entityLevel(entity, resource string) configRef {
@@ -253,8 +253,8 @@ func (l *RateLimiter) entityLevel(entity, resource string) configRef {
 	if resource == DefaultResource {
 		source = SourceEntityDefault
 	}
-	key := layout.EntityConfigKey{NS: l.ns, Entity: entity, Resource: resource}.Key()
-	return configRef{source, key, entity, resource, l.ns}
+	key := layout.EntityConfigKey{NS: l.ns.id(), Entity: entity, Resource: resource}.Key()
+	return configRef{source, key, entity, resource, l.ns.id()}
 }
 
 // sourceRecord marks the record of an entity, which is read with its limits.
@@ -262,7 +262,7 @@ const sourceRecord Source = ""
 
 // record addresses the record of an entity.
 func (l *RateLimiter) record(entity string) configRef {
-	return configRef{source: sourceRecord, key: layout.EntityKey{NS: l.ns, Entity: entity}.Key()}
+	return configRef{source: sourceRecord, key: layout.EntityKey{NS: l.ns.id(), Entity: entity}.Key()}
 }
 
 // levelsOf returns the levels of an entity and a resource in order of precedence, and the entity's record.

@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +24,8 @@ type Consumption interface {
 
 // An Amount is a number of tokens of one limit.
 type Amount struct {
-	Limit  string
-	Tokens int64
+	Limit  string `json:"limit"`
+	Tokens int64  `json:"tokens"`
 }
 
 // Amounts are numbers of tokens by the name of their limit.
@@ -38,6 +39,17 @@ func (a Amounts) AppendAmounts(to []Amount) []Amount {
 	}
 	slices.SortFunc(to[first:], func(a, b Amount) int { return strings.Compare(a.Limit, b.Limit) })
 	return to
+}
+
+// checkNil returns an error for a consumption that is a nil pointer, whose methods may panic.
+func checkNil(field string, c Consumption) error {
+	if _, ok := c.(Amounts); ok {
+		return nil
+	}
+	if v := reflect.ValueOf(c); v.Kind() != reflect.Pointer || !v.IsNil() {
+		return nil
+	}
+	return &ValidationError{Field: field, Value: fmt.Sprintf("(%T)(nil)", c), Reason: "must not be a nil pointer"}
 }
 
 // resourceOf returns the resource that a consumption is one of, "" for one of any.
@@ -60,10 +72,13 @@ func checkResource(c Consumption, resource string) error {
 var amountLists = sync.Pool{New: func() any { return new([maxLimits]Amount) }}
 
 // amountsOf appends what a consumption takes to a list, in millitokens. It checks what can be checked without the
-// limits: that each is named once, with at least so many tokens. A nil consumption takes nothing.
+// limits: that each is named once, with at least so many tokens. A nil interface takes nothing.
 func amountsOf(to []bucket.Amount, field string, c Consumption, least int64) ([]bucket.Amount, error) {
 	if c == nil {
 		return to, nil
+	}
+	if err := checkNil(field, c); err != nil {
+		return nil, err
 	}
 	list := amountLists.Get().(*[maxLimits]Amount)
 	defer amountLists.Put(list)

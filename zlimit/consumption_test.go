@@ -30,6 +30,11 @@ func (u modelUse) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
 	return append(to, zlimit.Amount{"rpm", u.rpm}, zlimit.Amount{"tpm", u.tpm})
 }
 
+// A nothing is a consumption that can be asked where there is none.
+type nothing struct{}
+
+func (*nothing) AppendAmounts(to []zlimit.Amount) []zlimit.Amount { return to }
+
 func TestAmountsAreAppendedInTheOrderOfTheirNames(t *testing.T) {
 	got := zlimit.Amounts{"tpm": 3, "rpm": 2, "a": 0}.AppendAmounts([]zlimit.Amount{{"z", 1}})
 	if diff := cmp.Diff([]zlimit.Amount{{"z", 1}, {"a", 0}, {"rpm", 2}, {"tpm", 3}}, got); diff != "" {
@@ -48,7 +53,7 @@ func TestConsumptionsOfAllKinds(t *testing.T) {
 		{"a list", ask(listed{{"tpm", 500}, {"rpm", 1}}), listed{{"tpm", 30}}, listed{{"tpm", -20}}},
 		{"one of a resource", ask(modelUse{"gpt-4", 1, 500}), modelUse{"gpt-4", 0, 30}, modelUse{"gpt-4", 0, -20}},
 		{"one that names the resource", zlimit.Request{Entity: "key-1", Consume: modelUse{"gpt-4", 1, 500}}, &modelUse{"gpt-4", 0, 30}, modelUse{"gpt-4", 0, -20}},
-		{"none, and then some", ask(listed{}), listed{{"rpm", 1}, {"tpm", 500}}, listed{{"tpm", 10}}},
+		{"none, and then some", ask(listed{{"rpm", 0}}), listed{{"rpm", 1}, {"tpm", 500}}, listed{{"tpm", 10}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
@@ -90,6 +95,8 @@ func TestConsumptionsAreValidated(t *testing.T) {
 		{"a limit twice, with nothing of it", listed{{"rpm", 0}, {"rpm", 0}}, `invalid %s "rpm": is there twice`},
 		{"more limits than a resource has", many, `invalid %s "17": must name at most 16 limits`},
 		{"the first of two that are too much", zlimit.Amounts{"tpm": zlimit.MaxTokens + 1, "rpm": zlimit.MaxTokens + 2}, `invalid %s[rpm] "9223372036854777"`},
+		{"a nil pointer", (*modelUse)(nil), `invalid %s "(*zlimit_test.modelUse)(nil)": must not be a nil pointer`},
+		{"a nil pointer whose methods take one", (*nothing)(nil), `invalid %s "(*zlimit_test.nothing)(nil)": must not be a nil pointer`},
 		{"one of another resource", modelUse{"gpt-5", 1, 1}, `invalid resource "gpt-4": the consumption is one of "gpt-5"`},
 	} {
 		for call, err := range map[string]error{
@@ -110,10 +117,16 @@ func TestConsumptionsAreValidated(t *testing.T) {
 	checkInvalid(t, "an unknown limit", lease.Adjust(listed{{"tmp", 0}}), `invalid adjust[tmp] "0": no limit of that name`)
 	_, err := l.Acquire(context.Background(), zlimit.Request{Entity: "key-2", Consume: modelUse{"4 ", 1, 1}})
 	checkInvalid(t, "a consumption of a resource that cannot be", err, `invalid resource "4 ": must hold only`)
+	_, err = l.Acquire(context.Background(), zlimit.Request{Entity: "key-2", Consume: (*modelUse)(nil)})
+	checkInvalid(t, "a nil pointer that would name the resource", err, `invalid consume "(*zlimit_test.modelUse)(nil)"`)
 	_, err = l.Acquire(context.Background(), zlimit.Request{Entity: "key-2", Consume: listed{{"rpm", 1}}})
 	checkInvalid(t, "a resource that nobody names", err, `invalid resource "": must not be empty`)
-	_, err = l.Acquire(context.Background(), ask(zlimit.Amounts(nil)))
-	checkInvalid(t, "a map of nothing", err, `invalid consume "": must name at least one limit`)
+	for name, nothing := range map[string]zlimit.Consumption{
+		"none": nil, "a nil map": zlimit.Amounts(nil), "an empty map": zlimit.Amounts{}, "an empty list": listed{},
+	} {
+		_, err = l.Acquire(context.Background(), ask(nothing))
+		checkInvalid(t, name, err, `invalid consume "": must name at least one limit`)
+	}
 	if diff := cmp.Diff(zlimit.Amounts{"rpm": 1, "tpm": 500}, lease.Consumed()); diff != "" {
 		t.Errorf("Consumed() (-want +got):\n%s", diff)
 	}

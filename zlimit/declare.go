@@ -11,14 +11,14 @@ import (
 // A Declaration is what an application says of a resource that it limits: the limits of entities without limits of
 // their own. The command zlimitgen writes declarations from a file.
 type Declaration struct {
-	Resource string
-	Limits   []Limit
+	Resource string  `json:"resource"`
+	Limits   []Limit `json:"limits"`
 }
 
 // Applied tells what became of declarations. A resource in neither list had the declared limits already.
 type Applied struct {
-	Set  []string // resources whose limits were set
-	Kept []string // resources with limits that were set by other means; those were left alone
+	Set  []string `json:"set"`  // resources whose limits were set
+	Kept []string `json:"kept"` // resources with limits that were set by other means; those were left alone
 }
 
 // Apply brings the stored limits of resources in line with what an application declares. Applications call it when they

@@ -8,5 +8,6 @@ import (
 func init() {
 	door.Store = func(s store.Store) any { return Store{impl: s} }
 	door.Random = func(intN func(int) int) any { return Option(func(o *options) { o.intN = intN }) }
+	door.WatchLeases = func(limiter any, w *door.LeaseWatcher) { limiter.(*RateLimiter).leases.watcher.Store(w) }
 	door.WritesAtOnce = func(n int) any { return Option(func(o *options) { o.writesAtOnce = n }) }
 }

@@ -108,7 +108,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 	}
 	e.CreatedAt, e.Version = s.l.now().UTC().Truncate(time.Second), 0
 	item := layout.Entity{
-		Key: layout.EntityKey{NS: s.l.ns, Entity: e.ID}, Name: e.Name, Parent: e.ParentID, Cascade: e.Cascade,
+		Key: layout.EntityKey{NS: s.l.ns.id(), Entity: e.ID}, Name: e.Name, Parent: e.ParentID, Cascade: e.Cascade,
 		Metadata: e.metadata(), CreatedAt: layout.FormatTime(e.CreatedAt),
 	}
 	absent, err := layout.Insert()
@@ -117,7 +117,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 	}
 	writes := []store.Write{{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: absent}}
 	if e.ParentID != "" {
-		w := store.Write{Kind: store.Update, Key: layout.EntityKey{NS: s.l.ns, Entity: e.ParentID}.Key()}
+		w := store.Write{Kind: store.Update, Key: layout.EntityKey{NS: s.l.ns.id(), Entity: e.ParentID}.Key()}
 		if w.Expr, err = layout.AddChild(1); err != nil {
 			return Entity{}, err
 		}
@@ -154,7 +154,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 
 // child returns the item that lists a child of an entity.
 func (s *EntityService) child(parent, child string) layout.Child {
-	return layout.Child{Key: layout.ChildKey{NS: s.l.ns, Entity: parent, Child: child}}
+	return layout.Child{Key: layout.ChildKey{NS: s.l.ns.id(), Entity: parent, Child: child}}
 }
 
 func noParent(id string) error { return fmt.Errorf("%w: parent %q", ErrEntityNotFound, id) }
@@ -181,7 +181,7 @@ func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err
 		_, by, err = s.l.readToChange(ctx)
 		return by, err
 	}
-	items, by, err := s.l.readToChange(ctx, layout.EntityKey{NS: s.l.ns, Entity: e.ParentID}.Key())
+	items, by, err := s.l.readToChange(ctx, layout.EntityKey{NS: s.l.ns.id(), Entity: e.ParentID}.Key())
 	if err == nil && items[0] == nil {
 		err = noParent(e.ParentID)
 	}
@@ -198,7 +198,7 @@ func (s *EntityService) ancestry(ctx context.Context, e *Entity) (by author, err
 			reason := fmt.Sprintf("makes a chain of more than %d entities", protocol.MaxDepth)
 			err = &ValidationError{Field: "parent", Value: e.ParentID, Reason: reason}
 		default:
-			items, err = s.l.table.Read(ctx, layout.EntityKey{NS: s.l.ns, Entity: above.Parent}.Key())
+			items, err = s.l.table.Read(ctx, layout.EntityKey{NS: s.l.ns.id(), Entity: above.Parent}.Key())
 		}
 	}
 	return by, err
@@ -214,7 +214,7 @@ func (s *EntityService) Get(ctx context.Context, id string) (Entity, error) {
 }
 
 func (s *EntityService) get(ctx context.Context, id string) (Entity, error) {
-	items, err := s.l.table.Read(ctx, layout.EntityKey{NS: s.l.ns, Entity: id}.Key())
+	items, err := s.l.table.Read(ctx, layout.EntityKey{NS: s.l.ns.id(), Entity: id}.Key())
 	if err != nil {
 		return Entity{}, err
 	}
@@ -232,7 +232,7 @@ func (s *EntityService) Children(ctx context.Context, id string) iter.Seq2[Entit
 			yield(Entity{}, err)
 			return
 		}
-		for item, err := range s.l.query(ctx, "list children", layout.QueryChildren(s.l.ns, id)) {
+		for item, err := range s.l.query(ctx, "list children", layout.QueryChildren(s.l.ns.id(), id)) {
 			var e Entity
 			if err == nil {
 				e, err = entityOf(item)
@@ -290,7 +290,7 @@ func (s *EntityService) Buckets(ctx context.Context, id string) iter.Seq2[Bucket
 			yield(Bucket{}, err)
 			return
 		}
-		for b, err := range s.l.spreads(ctx, layout.QueryBucketsOfEntity(s.l.ns, id, ""), s.l.table.Read) {
+		for b, err := range s.l.spreads(ctx, layout.QueryBucketsOfEntity(s.l.ns.id(), id, ""), s.l.table.Read) {
 			if err != nil {
 				yield(Bucket{}, publicError("list buckets", err))
 				return

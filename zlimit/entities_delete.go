@@ -40,8 +40,8 @@ func (s *EntityService) Delete(ctx context.Context, id string) error {
 }
 
 func (s *EntityService) delete(ctx context.Context, id string) error {
-	key := layout.EntityKey{NS: s.l.ns, Entity: id}.Key()
-	items, by, err := s.l.readToChange(ctx, key, layout.ResourceRegistryKey{NS: s.l.ns}.Key())
+	key := layout.EntityKey{NS: s.l.ns.id(), Entity: id}.Key()
+	items, by, err := s.l.readToChange(ctx, key, layout.ResourceRegistryKey{NS: s.l.ns.id()}.Key())
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 // are listed under the key of the entity. Each child of the list is looked up, since a program that does not know of
 // the list may have deleted one.
 func (s *EntityService) childless(ctx context.Context, id string) (gone []store.Key, err error) {
-	q := layout.QueryChildrenOfEntity(s.l.ns, id)
+	q := layout.QueryChildrenOfEntity(s.l.ns.id(), id)
 	q.Consistent = true
 	for page, err := range s.l.table.Pages(ctx, q) {
 		if err != nil {
@@ -125,7 +125,7 @@ func (s *EntityService) childless(ctx context.Context, id string) (gone []store.
 		for _, key := range table.Keys(page) {
 			if child, ok := layout.ParseChildKey(key); ok {
 				listed = append(listed, key)
-				records = append(records, layout.EntityKey{NS: s.l.ns, Entity: child.Child}.Key())
+				records = append(records, layout.EntityKey{NS: s.l.ns.id(), Entity: child.Child}.Key())
 			}
 		}
 		items, err := s.l.table.ReadChunks(ctx, records)
@@ -150,7 +150,7 @@ func (s *EntityService) childless(ctx context.Context, id string) (gone []store.
 // program created, which is not listed under the entity's key. The method then reads the record of that child, which
 // may have just been deleted.
 func (s *EntityService) indexed(ctx context.Context, id string) error {
-	for _, err := range s.l.table.LookUp(ctx, layout.QueryChildren(s.l.ns, id), s.l.table.Read) {
+	for _, err := range s.l.table.LookUp(ctx, layout.QueryChildren(s.l.ns.id(), id), s.l.table.Read) {
 		if err == nil {
 			err = hasChildren(id)
 		}
@@ -203,9 +203,9 @@ func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item
 	if err != nil {
 		return false, err
 	}
-	q := layout.QueryEntityItems(s.l.ns, id)
+	q := layout.QueryEntityItems(s.l.ns.id(), id)
 	q.Consistent = true
-	record := layout.EntityKey{NS: s.l.ns, Entity: id}.Key()
+	record := layout.EntityKey{NS: s.l.ns.id(), Entity: id}.Key()
 	for page, err := range s.l.table.Pages(ctx, q) {
 		if err != nil {
 			return found, err
@@ -263,7 +263,7 @@ func (s *EntityService) clearBuckets(ctx context.Context, id string, resources m
 	delete(resources, DefaultResource)
 	var shards []store.Key
 	for resource := range resources {
-		shards = append(shards, layout.BucketKey{NS: s.l.ns, Entity: id, Resource: resource}.Key())
+		shards = append(shards, layout.BucketKey{NS: s.l.ns.id(), Entity: id, Resource: resource}.Key())
 	}
 	for len(shards) > 0 { // the shards of one level of the tree
 		items, err := s.l.table.ReadChunks(ctx, shards)
@@ -288,13 +288,13 @@ func (s *EntityService) clearBuckets(ctx context.Context, id string, resources m
 		}
 		shards = below
 	}
-	for page, err := range s.l.table.Pages(ctx, layout.QueryBucketsOfEntity(s.l.ns, id, "")) {
+	for page, err := range s.l.table.Pages(ctx, layout.QueryBucketsOfEntity(s.l.ns.id(), id, "")) {
 		if err != nil {
 			return found, err
 		}
 		buckets := slices.DeleteFunc(table.Keys(page), func(key store.Key) bool { // whatever the index says
 			k, ok := layout.ParseBucketKey(key)
-			return !ok || k.NS != s.l.ns || k.Entity != id
+			return !ok || k.NS != s.l.ns.id() || k.Entity != id
 		})
 		found = found || len(buckets) > 0
 		if err := s.l.table.Delete(ctx, buckets); err != nil {

@@ -12,9 +12,9 @@ import (
 
 // An EntityQuery chooses among the entities of a namespace. Its zero value asks for all of them.
 type EntityQuery struct {
-	Prefix string // entities whose ID begins with it; "" for all
-	After  string // entities whose ID comes after this one; "" for all
-	Limit  int    // entities to yield at most; 0 for all
+	Prefix string `json:"prefix"` // entities whose ID begins with it; "" for all
+	After  string `json:"after"`  // entities whose ID comes after this one; "" for all
+	Limit  int    `json:"limit"`  // entities to yield at most; 0 for all
 }
 
 // The keys that List reads of the index at once: at least a page of records, and at most some 20 read units of keys.
@@ -67,9 +67,9 @@ func (s *EntityService) checkList(q *EntityQuery) error {
 // list yields the entities of List.
 func (s *EntityService) list(ctx context.Context, q *EntityQuery) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {
-		query := layout.QueryEntities(s.l.ns, q.Prefix)
+		query := layout.QueryEntities(s.l.ns.id(), q.Prefix)
 		if q.After != "" {
-			_, query.After = layout.EntityKey{NS: s.l.ns, Entity: q.After}.GSI4()
+			_, query.After = layout.EntityKey{NS: s.l.ns.id(), Entity: q.After}.GSI4()
 		}
 		query.Limit = mostListPage
 		if q.Limit > 0 {

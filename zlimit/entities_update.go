@@ -42,7 +42,7 @@ func (s *EntityService) Update(ctx context.Context, e Entity) (Entity, error) {
 }
 
 func (s *EntityService) update(ctx context.Context, e Entity) (Entity, error) {
-	key := layout.EntityKey{NS: s.l.ns, Entity: e.ID}.Key()
+	key := layout.EntityKey{NS: s.l.ns.id(), Entity: e.ID}.Key()
 	items, by, err := s.l.readToChange(ctx, key)
 	if err != nil {
 		return Entity{}, err

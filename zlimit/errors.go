@@ -46,9 +46,9 @@ var (
 
 // A ValidationError reports input that breaks a rule. Nothing was written.
 type ValidationError struct {
-	Field  string // what was wrong, such as "entity" or "consume[tpm]"
-	Value  string // what it was
-	Reason string // the rule that it breaks
+	Field  string `json:"field"`  // what was wrong, such as "entity" or "consume[tpm]"
+	Value  string `json:"value"`  // what it was
+	Reason string `json:"reason"` // the rule that it breaks
 }
 
 // Error returns field, value and rule. It cuts a long value; Value has all of it.
@@ -85,10 +85,10 @@ const (
 
 // An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve for now.
 type UnavailableError struct {
-	Op string // the operation of the limiter, such as [OpAcquire]
+	Op string `json:"op"` // the operation of the limiter, such as [OpAcquire]
 	// Unknown says that a write was sent and not answered. It may have happened, and counts as charged.
-	Unknown bool
-	Err     error // what the store said
+	Unknown bool  `json:"unknown"`
+	Err     error `json:"-"` // what the store said
 }
 
 // Error returns the operation and the cause.

@@ -48,7 +48,7 @@ func (s Store) Embedded() bool { return s.embedded }
 func (w Window) Key(start time.Time) string { return w.key(start) }
 
 // NS returns the id of the limiter's namespace, which its keys begin with.
-func (l *RateLimiter) NS() string { return l.ns }
+func (l *RateLimiter) NS() string { return l.ns.id() }
 
 // Calls returns the store that the limiter calls.
 func (l *RateLimiter) Calls() store.Store { return l.store }

@@ -42,13 +42,20 @@ func (le *Lease) Degraded() bool { return le.degraded }
 // to. It goes by the buckets as this process last saw them. For a lease that was just acquired, that is how its own
 // write left them. Requested is what the lease took. It makes no call, and returns none for a lease that is
 // [Lease.Degraded].
-func (le *Lease) Statuses() Statuses {
+func (le *Lease) Statuses() Statuses { return le.AppendStatuses(nil) }
+
+// AppendStatuses appends what [Lease.Statuses] returns to a list. It allocates nothing where the list has room, and the
+// bucket is not divided.
+func (le *Lease) AppendStatuses(to Statuses) Statuses {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	if le.limiter == nil || le.degraded {
-		return nil
+		return to
 	}
-	return statusesOfLevels(le.limiter.engine.Statuses(&le.receipt))
+	le.limiter.engine.Statuses(&le.receipt, func(entity, resource string, statuses []bucket.Status) {
+		to = appendStatuses(to, entity, resource, statuses)
+	})
+	return to
 }
 
 // Consumed returns the net consumption in tokens: what was taken, with the corrections recorded so far.
@@ -189,6 +196,7 @@ func (le *Lease) settle(ctx context.Context, op string) error {
 			return ErrClosed
 		}
 		le.settling, le.settlement = op, settlement
+		le.limiter.leases.settled(le)
 	}
 	if le.settlement.Done() {
 		le.closed = true

@@ -33,6 +33,9 @@ func TestLeaseStatuses(t *testing.T) {
 		if diff := cmp.Diff(want, lease.Statuses()); diff != "" {
 			t.Errorf("Statuses() of request %d (-want +got):\n%s", n, diff)
 		}
+		if err := lease.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if got := new(zlimit.Lease).Statuses(); got != nil {
 		t.Errorf("Statuses() of the zero value = %v, want none", got)

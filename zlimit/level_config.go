@@ -6,9 +6,9 @@ import "context"
 // store is unavailable. Each of the two comes from the first level that has it, in the order of [Source]. So a level
 // may have a failure policy and leave its limits to the next one.
 type LevelConfig struct {
-	Limits []Limit
+	Limits []Limit `json:"limits"`
 	// OnUnavailable is the failure policy of requests that do not set one; Inherit leaves it to the next level.
-	OnUnavailable FailurePolicy
+	OnUnavailable FailurePolicy `json:"on_unavailable"`
 }
 
 // level returns the config as it is stored.

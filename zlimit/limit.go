@@ -56,17 +56,17 @@ func per(period time.Duration, name string, rate int64, opts []LimitOption) Limi
 // A Request asks to consume tokens of one resource on behalf of one entity.
 type Request struct {
 	// Entity is who consumes, such as a user, a project or an API key.
-	Entity string
+	Entity string `json:"entity"`
 	// Resource is what is consumed, such as a model or an endpoint. It may be empty where Consume says it.
-	Resource string
+	Resource string `json:"resource"`
 	// Consume is how much of each limit is consumed, in tokens; none may be negative. Limits that are not named are not
-	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease. [Amounts] must name a limit.
-	Consume Consumption
+	// asked. An amount of 0 asks nothing, and leaves the limit to be settled by the lease. One limit must be named at least.
+	Consume Consumption `json:"consume"`
 	// Limits, if any, replace the stored limits for this call. The bucket takes on their parameters; other limits that it
 	// has stay as they are.
-	Limits []Limit
+	Limits []Limit `json:"limits"`
 	// OnUnavailable says what happens while the store is unavailable. The zero value leaves it to the stored limits.
-	OnUnavailable FailurePolicy
+	OnUnavailable FailurePolicy `json:"on_unavailable"`
 }
 
 // A FailurePolicy says what happens to requests while the store is unavailable. Only an outage follows it: denied

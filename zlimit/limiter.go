@@ -36,7 +36,7 @@ type RateLimiter struct {
 	*common
 	store   store.Store
 	owned   bool // the store was opened by Open and is closed with the limiter
-	ns      string
+	ns      namespaceID
 	options options
 
 	table    *table.Table
@@ -45,6 +45,7 @@ type RateLimiter struct {
 	policy   atomic.Uint32 // the failure policy of the stored system config as last seen
 	retained atomic.Pointer[retention]
 	closed   atomic.Bool // no new work
+	entry    entry
 
 	storeClock store.Clock // nil where the limiter goes by its own
 	warned     atomic.Bool // of a clock that differs from the store's
@@ -59,6 +60,7 @@ type common struct {
 	epoch      atomic.Int64                    // orders what the limiters learn
 	caller     caller
 	eventIDs   eventIDs
+	leases     leaseWatch // for tests
 }
 
 // Open opens the store that a data source name stands for, and returns a limiter on it that closes it in the end:
@@ -72,7 +74,11 @@ type common struct {
 // A file is created and set up as needed, with the default namespace. A table is created, or another namespace
 // registered, only with [WithSetup]; without it Open returns [ErrTableNotFound] or [ErrNamespaceNotFound]. Open costs
 // one batch read of two items, of one read unit. A namespace that is not found is looked up once more, at two units. Open
-// waits throttles out for up to 13 s, since all processes of a fleet read the same two items. It returns a [*VersionError] for a table that this client may not use.
+// waits throttles out for up to 13 s, since all processes of a fleet read the same two items. It returns a
+// [*VersionError] for a table that this client may not use.
+//
+// In an outage Open returns an [*UnavailableError]. With [WithFailurePolicy] of [Allow] it returns a limiter instead, which
+// does the rest when the store is back: see there.
 func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
 	parsed, err := parseDSN(dsn)
 	if err != nil {
@@ -135,7 +141,8 @@ func start(
 	if o.observer != nil {
 		calls = observedStore{s, l}
 	}
-	l.table = table.New(calls, table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN})
+	tableOptions := table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN}
+	l.table = table.New(calls, tableOptions)
 	l.cache = &limitCache{l: l}
 	if clock, ok := s.(store.Clock); ok && !o.ownClock {
 		l.storeClock = clock
@@ -146,27 +153,17 @@ func start(
 	l.Audit = &AuditService{l}
 	l.Managed = &ManagedService{l}
 	l.Usage = &UsageService{l}
-	var err error
-	switch {
-	case o.setup:
-		err = l.Setup(ctx)
-	case embedded:
-		err = l.setUp(ctx, DefaultNamespace)
+	l.entry.find = find
+	away := l.enter(ctx, embedded)
+	if away != nil {
+		if !l.mayWait(ctx, away) {
+			return nil, publicError("look up the namespace", away)
+		}
+		l.table = table.New(waitingStore{calls, l}, tableOptions)
 	}
-	if err != nil {
-		return nil, err
-	}
-	found, err := find(l, ctx, o.namespace)
-	if err != nil {
-		return nil, publicError("look up the namespace", err)
-	}
-	if found.namespace == nil {
-		return nil, missing(o.namespace)
-	}
-	l.ns = found.namespace.ID
 	l.engine = protocol.New(protocol.Options{
 		Table:        l.table,
-		Namespace:    l.ns,
+		Namespace:    l.ns.id,
 		Source:       l.cache,
 		Now:          l.now,
 		Freshness:    l.options.freshnessOf,
@@ -182,6 +179,9 @@ func start(
 			l.tell(ctx, stopwatch{}, Event{Kind: EventShards, Operation: "resize", Entity: entity, Resource: resource, Shards: shards})
 		},
 	})
+	if away != nil {
+		l.enterLater(ctx, embedded, away)
+	}
 	return l, nil
 }
 
@@ -247,6 +247,7 @@ func (l *RateLimiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
 	}
+	l.entry.stop()
 	l.engine.Close()
 	if !l.owned {
 		return nil

@@ -109,15 +109,15 @@ func (l *RateLimiter) ref(c ConfigLevel) configRef {
 
 // A StoredConfig is what is stored at a level.
 type StoredConfig struct {
-	Level          ConfigLevel
-	Limits         []Limit
-	OnUnavailable  FailurePolicy // of the system; Inherit where it does not say. That of another level stays as it is.
-	AuditRetention time.Duration // of the system; 0 for the default
+	Level          ConfigLevel   `json:"level"`
+	Limits         []Limit       `json:"limits"`
+	OnUnavailable  FailurePolicy `json:"on_unavailable"` // of the system; Inherit where it does not say. That of another level stays as it is.
+	AuditRetention time.Duration `json:"-"`              // of the system; 0 for the default
 	// Version counts the writes of the level since it was created; 0 for a level without config. [ManagedService.Replace]
 	// sets it.
-	Version int64
+	Version int64 `json:"version"`
 	// Managed says that the last write was one of [ManagedService.Replace]. It sets that, too.
-	Managed bool
+	Managed bool `json:"managed"`
 }
 
 // IsZero reports whether the level says nothing, whatever its version.
@@ -155,20 +155,20 @@ func (c *StoredConfig) validate() error {
 
 // A ManagedSet lists the levels of a namespace that a file of limits manages.
 type ManagedSet struct {
-	Levels []ConfigLevel // in the order of [ConfigLevel.Compare]
+	Levels []ConfigLevel `json:"levels"` // in the order of [ConfigLevel.Compare]
 	// Pending are levels that a run may have written before it broke off. The levels among them that it wrote are managed;
 	// their [StoredConfig.Managed] says so.
-	Pending     []ConfigLevel
-	LastApplied time.Time // zero for never
-	Hash        string    // of the declaration that was applied last
+	Pending     []ConfigLevel `json:"pending,omitempty"`
+	LastApplied time.Time     `json:"last_applied,omitzero"` // zero for never
+	Hash        string        `json:"hash,omitempty"`        // of the declaration that was applied last
 }
 
 // A ManagedLock is the right to change what is managed in a namespace.
 type ManagedLock struct {
-	ID        string
-	Holder    string // who took it; "" when that is unknown
-	Acquired  time.Time
-	ExpiresAt time.Time // from then on another program may take it
+	ID        string    `json:"id"`
+	Holder    string    `json:"holder"` // who took it; "" when that is unknown
+	Acquired  time.Time `json:"acquired_at"`
+	ExpiresAt time.Time `json:"expires_at"` // from then on another program may take it
 }
 
 // Errors of a [ManagedService].
@@ -182,7 +182,9 @@ var (
 )
 
 // A LockedError reports the lock that another program has. It is [ErrLocked].
-type LockedError struct{ Lock ManagedLock }
+type LockedError struct {
+	Lock ManagedLock `json:"lock"`
+}
 
 // Error says who has the lock, and for how long.
 func (e *LockedError) Error() string {
@@ -291,7 +293,7 @@ func (s *ManagedService) check(lease time.Duration) error {
 	return nil
 }
 
-func (s *ManagedService) lockKey() store.Key { return layout.ProvisionerLockKey{NS: s.l.ns}.Key() }
+func (s *ManagedService) lockKey() store.Key { return layout.ProvisionerLockKey{NS: s.l.ns.id()}.Key() }
 
 // writeLock writes a lock that is to expire after a lease. A lock that was written without an answer is found again by
 // its ID.
@@ -300,7 +302,7 @@ func (s *ManagedService) writeLock(
 ) error {
 	lock.ExpiresAt = s.l.now().UTC().Add(lease).Truncate(time.Second)
 	item := layout.ProvisionerLock{
-		Key: layout.ProvisionerLockKey{NS: s.l.ns}, Lock: lock.ID, Holder: lock.Holder,
+		Key: layout.ProvisionerLockKey{NS: s.l.ns.id()}, Lock: lock.ID, Holder: lock.Holder,
 		AcquiredAt: layout.FormatTime(lock.Acquired), ExpiresAt: lock.ExpiresAt.Unix(),
 	}
 	result, err := s.l.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode(), Expr: condition})
@@ -326,7 +328,7 @@ func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
 	if s.l.closed.Load() {
 		return ManagedSet{}, ErrClosed
 	}
-	items, err := s.l.table.Read(ctx, layout.ProvisionerKey{NS: s.l.ns}.Key())
+	items, err := s.l.table.Read(ctx, layout.ProvisionerKey{NS: s.l.ns.id()}.Key())
 	if err != nil {
 		return ManagedSet{}, publicError("read what is managed", err)
 	}
@@ -335,7 +337,7 @@ func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
 }
 
 func (s *ManagedService) set(item expr.Item) (ManagedSet, layout.Provisioner, error) {
-	record := layout.Provisioner{Key: layout.ProvisionerKey{NS: s.l.ns}}
+	record := layout.Provisioner{Key: layout.ProvisionerKey{NS: s.l.ns.id()}}
 	var set ManagedSet
 	if item == nil {
 		return set, record, nil
@@ -379,7 +381,7 @@ func (s *ManagedService) Record(ctx context.Context, lock ManagedLock, set Manag
 		}
 	}
 	return publicError("record what is managed", s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		items, err := s.readLocked(ctx, lock, layout.ProvisionerKey{NS: s.l.ns}.Key())
+		items, err := s.readLocked(ctx, lock, layout.ProvisionerKey{NS: s.l.ns.id()}.Key())
 		if err != nil {
 			return false, err
 		}

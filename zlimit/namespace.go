@@ -42,11 +42,11 @@ const (
 
 // A Namespace is a part of a table that is apart from the others.
 type Namespace struct {
-	ID        string // opaque
-	Name      string // the name that it has, or had
-	Status    NamespaceStatus
-	CreatedAt time.Time
-	DeletedAt time.Time // zero for an active one
+	ID        string          `json:"id"`   // opaque
+	Name      string          `json:"name"` // the name that it has, or had
+	Status    NamespaceStatus `json:"status"`
+	CreatedAt time.Time       `json:"created_at"`
+	DeletedAt time.Time       `json:"deleted_at,omitzero"` // zero for an active one
 }
 
 // Register registers a namespace under a name, or finds it registered. It costs one read, and for a new one a

@@ -58,7 +58,9 @@ func (l *RateLimiter) tellDecision(ctx context.Context, s stopwatch, op string, 
 	case lease.degraded:
 		e.Result = ResultDegraded
 	default:
-		e.Statuses = statusesOfLevels(l.engine.Statuses(&lease.receipt))
+		l.engine.Statuses(&lease.receipt, func(entity, resource string, statuses []bucket.Status) {
+			e.Statuses = appendStatuses(e.Statuses, entity, resource, statuses)
+		})
 	}
 	l.tell(ctx, s, e)
 }

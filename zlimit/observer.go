@@ -13,32 +13,33 @@ type Observer func(context.Context, Event)
 
 // An Event is something that a limiter did. Which fields are set depends on the kind; the others are zero.
 type Event struct {
-	Kind EventKind
+	Kind EventKind `json:"kind"`
 	// Operation names the call that the event is part of: [OpAcquire], [OpConsume], [OpCommit] or [OpRollback]; of
 	// EventStore the call, such as "write".
-	Operation string
+	Operation string `json:"operation"`
 	// Time is when the event happened, by the limiter's clock.
-	Time time.Time
+	Time time.Time `json:"time"`
 	// Duration is how long the operation took, by the clock of the machine.
-	Duration time.Duration
-	Entity   string
-	Resource string
+	Duration time.Duration `json:"-"`
+	Entity   string        `json:"entity,omitempty"`
+	Resource string        `json:"resource,omitempty"`
 	// Result is the outcome.
-	Result Result
+	Result Result `json:"result"`
 	// Limit is the strictest limit of a rejection.
-	Limit string
+	Limit string `json:"limit,omitempty"`
 	// Amounts are what was asked or corrected, in tokens. They must not be kept or changed.
-	Amounts []Amount
+	Amounts []Amount `json:"amounts,omitempty"`
 	// Statuses are where the limits stand afterwards, as far as the limiter knows without a call. They must not be kept or
 	// changed.
-	Statuses Statuses
+	Statuses Statuses `json:"statuses,omitempty"`
 	// ReadUnits and WriteUnits are the capacity units that DynamoDB reports for a call. It reports none for a write whose
 	// condition failed, nor for a canceled transaction, although it charges for both. Embedded stores have none.
-	ReadUnits, WriteUnits float64
+	ReadUnits  float64 `json:"read_units,omitempty"`
+	WriteUnits float64 `json:"write_units,omitempty"`
 	// Shards is how many more items a bucket has after EventShards; negative when items were joined.
-	Shards int
+	Shards int `json:"shards,omitempty"`
 	// Err is the cause of a failure; nil for a rejection, which is a result.
-	Err error
+	Err error `json:"-"`
 }
 
 // An EventKind is the kind of an [Event].

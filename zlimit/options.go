@@ -138,6 +138,11 @@ func WithFreshness(d time.Duration) Option {
 // WithFailurePolicy sets what happens to requests while the store is unavailable, where neither the request nor the
 // stored limits say it: see [LevelConfig]. The default is [Block]. A stored policy counts as this process last saw it. A
 // process that has not seen the store yet goes by the option.
+//
+// With [Allow] a limiter is opened in an outage, too. It asks for the store in the background, one read after at most five
+// seconds, and does what was left to do. Until then requests follow the failure policy, and every other call returns
+// an [*UnavailableError]. When the store is back and does not have the namespace, or this client may not use the table, all
+// calls return the error that [Open] would have returned.
 func WithFailurePolicy(p FailurePolicy) Option { return func(o *options) { o.policy = p } }
 
 // WithDefaultLimits sets the limits of entities and resources for which no level has limits: the level after the

@@ -14,7 +14,7 @@ import (
 
 // A PurgeProgress says how far a purge has come.
 type PurgeProgress struct {
-	Deleted int // items that this call has deleted
+	Deleted int `json:"deleted"` // items that this call has deleted
 }
 
 // maxSweeps bounds how often a purge goes through a namespace that never gets empty.

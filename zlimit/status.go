@@ -3,6 +3,7 @@ package zlimit
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -74,15 +75,15 @@ func (s Statuses) retryAfter() time.Duration {
 // statusesOfLevels returns the statuses of the levels of a request, one after another.
 func statusesOfLevels(levels []protocol.LevelStatus) (statuses Statuses) {
 	for _, l := range levels {
-		statuses = append(statuses, statusesOf(l.Entity, l.Resource, l.Statuses)...)
+		statuses = appendStatuses(statuses, l.Entity, l.Resource, l.Statuses)
 	}
 	return statuses
 }
 
-// statusesOf returns the statuses of a bucket's limits.
-func statusesOf(entity, resource string, levels []bucket.Status) Statuses {
-	statuses := make(Statuses, len(levels))
-	for i, l := range levels {
+// appendStatuses appends the statuses of a bucket's limits.
+func appendStatuses(to Statuses, entity, resource string, levels []bucket.Status) Statuses {
+	to = slices.Grow(to, len(levels))
+	for _, l := range levels {
 		s := Status{
 			Entity:   entity,
 			Resource: resource,
@@ -99,9 +100,9 @@ func statusesOf(entity, resource string, levels []bucket.Status) Statuses {
 		if l.Requested <= l.Capacity {
 			s.RetryAfter = duration(l.Wait)
 		}
-		statuses[i] = s
+		to = append(to, s)
 	}
-	return statuses
+	return to
 }
 
 // millis is the number of millitokens in a token.

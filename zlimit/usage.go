@@ -36,12 +36,12 @@ type Snapshot struct {
 
 // A UsageQuery chooses among snapshots. Entity, Resource or both must be given, and Window.
 type UsageQuery struct {
-	Entity   string    // "" for all entities of the resource
-	Resource string    // "" for all resources of the entity
-	Window   Window    // the length of the windows
-	From     time.Time // windows that start at this time or later; zero for all
-	To       time.Time // windows that start before this time; zero for all
-	Limit    int       // snapshots to yield at most; 0 for all
+	Entity   string    `json:"entity"`        // "" for all entities of the resource
+	Resource string    `json:"resource"`      // "" for all resources of the entity
+	Window   Window    `json:"window"`        // the length of the windows
+	From     time.Time `json:"from,omitzero"` // windows that start at this time or later; zero for all
+	To       time.Time `json:"to,omitzero"`   // windows that start before this time; zero for all
+	Limit    int       `json:"limit"`         // snapshots to yield at most; 0 for all
 }
 
 // Snapshots yields snapshots in the order of time, those of the same window in the order of their entities, or of their

@@ -42,7 +42,7 @@ func (q *UsageQuery) span(l *RateLimiter) (usageSpan, bool) {
 
 // ofEntity yields the items of an entity and a resource.
 func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.Seq2[expr.Item, error] {
-	q := s.narrow(layout.QueryUsageOfEntity(s.l.ns, entity, resource, ""))
+	q := s.narrow(layout.QueryUsageOfEntity(s.l.ns.id(), entity, resource, ""))
 	if s.window == Hourly {
 		return s.l.table.Items(ctx, q)
 	}
@@ -59,7 +59,7 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 			starts = starts[len(chunk):]
 			keys := make([]store.Key, len(chunk))
 			for i, start := range chunk {
-				keys[i] = layout.UsageKey{NS: s.l.ns, Entity: entity, Resource: resource, WindowKey: s.window.key(start)}.Key()
+				keys[i] = layout.UsageKey{NS: s.l.ns.id(), Entity: entity, Resource: resource, WindowKey: s.window.key(start)}.Key()
 			}
 			items, err := s.l.table.ReadEventually(ctx, keys...)
 			if err != nil {
@@ -77,7 +77,7 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 
 // ofResource yields the items of a resource over all entities.
 func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[expr.Item, error] {
-	q := s.narrow(layout.QueryUsageOfResource(s.l.ns, resource, ""))
+	q := s.narrow(layout.QueryUsageOfResource(s.l.ns.id(), resource, ""))
 	if s.window == Hourly {
 		return s.l.table.LookUp(ctx, q, s.l.table.ReadEventually)
 	}
@@ -88,7 +88,7 @@ func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[ex
 			return
 		}
 		for _, start := range starts {
-			of := layout.QueryUsageOfResource(s.l.ns, resource, s.window.key(start))
+			of := layout.QueryUsageOfResource(s.l.ns.id(), resource, s.window.key(start))
 			of.Limit = q.Limit
 			for item, err := range s.l.table.LookUp(ctx, of, s.l.table.ReadEventually) {
 				if !yield(item, err) || err != nil {
@@ -102,7 +102,7 @@ func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[ex
 // resources yields the resources that an entity has usage of: one query of one item for each.
 func (s usageSpan) resources(ctx context.Context, entity string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		q := layout.QueryUsageOfEntity(s.l.ns, entity, "", "")
+		q := layout.QueryUsageOfEntity(s.l.ns.id(), entity, "", "")
 		for {
 			key, ok, err := s.l.firstUsage(ctx, q)
 			if err != nil {

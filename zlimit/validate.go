@@ -120,6 +120,9 @@ func validateTokens(field string, tokens, least int64) error {
 // validate checks all of a request that can be checked without its stored limits, and appends what it takes to amounts,
 // in millitokens. A resource that the request leaves to its consumption is filled in.
 func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
+	if err := checkNil("consume", r.Consume); err != nil {
+		return nil, err
+	}
 	if r.Resource == "" {
 		r.Resource = resourceOf(r.Consume)
 	}
@@ -129,12 +132,12 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 	if err := checkResource(r.Consume, r.Resource); err != nil {
 		return nil, err
 	}
-	if list, ok := r.Consume.(Amounts); r.Consume == nil || ok && len(list) == 0 {
-		return nil, &ValidationError{Field: "consume", Value: "", Reason: "must name at least one limit"}
-	}
 	amounts, err := amountsOf(amounts, "consume", r.Consume, 0)
 	if err != nil {
 		return nil, err
+	}
+	if len(amounts) == 0 {
+		return nil, &ValidationError{Field: "consume", Value: "", Reason: "must name at least one limit"}
 	}
 	if err := r.OnUnavailable.validate(); err != nil {
 		return nil, err

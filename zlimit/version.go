@@ -16,9 +16,9 @@ const Version = "0.10.0"
 // A VersionError reports a table that this client may not use. The major version of its layout is another one, or it
 // asks for a later client. Nothing was read from the table but its version.
 type VersionError struct {
-	Schema    string // version of the table's layout
-	ClientMin string // version of the oldest client that may use the table
-	Client    string // [Version]
+	Schema    string `json:"schema"`     // version of the table's layout
+	ClientMin string `json:"client_min"` // version of the oldest client that may use the table
+	Client    string `json:"client"`     // [Version]
 }
 
 // Error says which of the two it is.

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -73,7 +76,7 @@ func newGateway(limiter *zlimit.RateLimiter, to map[string]provider, logger *slo
 		if err != nil {
 			return nil, err
 		}
-		mux.Handle("POST /"+name+"/", limit(http.StripPrefix("/"+name, proxy)))
+		mux.Handle("POST /"+name+"/", timely(bodyTimeout, limit(http.StripPrefix("/"+name, proxy))))
 	}
 	return &gateway{mux, transport}, nil
 }
@@ -95,6 +98,10 @@ func newProxy(p provider, transport http.RoundTripper, logger *slog.Logger) (htt
 		Transport:     transport,
 		FlushInterval: -1,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if errors.Is(err, errLate) {
+				http.Error(w, "the body of the request did not come in time", http.StatusRequestTimeout)
+				return
+			}
 			if httplimit.ProblemOf(err).Status == http.StatusInternalServerError {
 				logger.Error("the provider did not answer", "path", r.URL.Path, "error", err)
 				http.Error(w, "the provider did not answer", http.StatusBadGateway)
@@ -103,6 +110,44 @@ func newProxy(p provider, transport http.RoundTripper, logger *slog.Logger) (htt
 			httplimit.Refuse(w, r, err)
 		},
 	}, nil
+}
+
+// bodyTimeout bounds how long the body of a request may take. The answer may take longer, since models stream. A test
+// shortens it.
+var bodyTimeout = 30 * time.Second
+
+// errLate says that a body did not come in time.
+var errLate = errors.New("the body did not come in time")
+
+// timely bounds the time in which a handler is sent the body of a request. A time-out of the server would bound the answer
+// as well.
+func timely(timeout time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if err := control.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+			http.Error(w, "internal error", http.StatusInternalServerError)
+			return
+		}
+		r.Body = &timelyBody{r.Body, control}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// A timelyBody has a deadline, which ends with the body.
+type timelyBody struct {
+	io.ReadCloser
+	control *http.ResponseController
+}
+
+func (b *timelyBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errLate
+	case errors.Is(err, io.EOF):
+		_ = b.control.SetReadDeadline(time.Time{}) // which fails for a connection that is gone
+	}
+	return n, err
 }
 
 // tenant finds who asks, by the key that the request brings.

@@ -362,3 +362,42 @@ func TestRun(t *testing.T) {
 		t.Errorf("run() = %v", err)
 	}
 }
+
+// TestBodiesThatStall answers a request whose body does not come in time, and lets an answer take longer than that.
+func TestBodiesThatStall(t *testing.T) {
+	bodyTimeout = 300 * time.Millisecond
+	defer func() { bodyTimeout = 30 * time.Second }()
+	w := newWorld(t, "memory:")
+	w.gate = make(chan struct{})
+	for _, sent := range []string{"", `{"stream":true,`} {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = fmt.Fprintf(conn, "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n%s", anyKey(), sent)
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("a body that stalls after %q: %v", sent, err)
+		}
+		if response.StatusCode != http.StatusRequestTimeout {
+			t.Errorf("a body that stalls after %q is answered by %s, want 408", sent, response.Status)
+		}
+		_ = response.Body.Close()
+	}
+	go func() {
+		time.Sleep(600 * time.Millisecond)
+		close(w.gate)
+	}()
+	if status, answer := w.chat(t, anyKey(), "gpt-4o-mini"); status != http.StatusOK || !strings.Contains(answer, "[DONE]") {
+		t.Errorf("an answer that takes longer than the body may: %d, %q", status, answer)
+	}
+}
+
+// anyKey returns a key that is known.
+func anyKey() string {
+	for key := range keys {
+		return key
+	}
+	return ""
+}

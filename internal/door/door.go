@@ -1,5 +1,5 @@
 // Package door opens what package zlimit keeps closed to its users, for tests below its public API. They put a store of
-// their own under a limiter, and choose its random numbers and when its requests share writes. Package zlimit sets them
+// their own under a limiter, choose its random numbers and when its requests share writes, and see its leases. Package zlimit sets them
 // when it is initialized.
 package door
 
@@ -14,3 +14,13 @@ var Random func(intN func(n int) int) any
 
 // WritesAtOnce returns the zlimit.Option by which requests share writes when so many writes of their bucket are under way.
 var WritesAtOnce func(n int) any
+
+// A LeaseWatcher is told of the leases of counted requests. A lease is a *zlimit.Lease.
+type LeaseWatcher struct {
+	Opened  func(lease any, entity, resource string) // by the goroutine that acquires
+	Settled func(lease any)                          // it was committed or rolled back for the first time
+}
+
+// WatchLeases has a watcher told of the leases of a *zlimit.RateLimiter from now on, and of the limiters that it makes for
+// other namespaces; nil for none. Its functions must be safe for concurrent use, and not call the lease.
+var WatchLeases func(limiter any, w *LeaseWatcher)

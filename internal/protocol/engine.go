@@ -18,7 +18,7 @@ import (
 // Options are the configuration of an engine.
 type Options struct {
 	Table        *table.Table
-	Namespace    string
+	Namespace    func() string // "" until it is known; every call of the store fails until then
 	Source       Source
 	Now          func() time.Time
 	Freshness    func([]bucket.Params) int64 // δ of a bucket, milliseconds
@@ -122,7 +122,11 @@ func (e *Engine) Bucket(entity, resource string) *Bucket {
 	if b, ok := e.buckets.GetIfPresent(id); ok {
 		return b
 	}
-	b, _ := e.buckets.SetIfAbsent(id, newBucket(e.options.Namespace, entity, resource))
+	ns := e.options.Namespace()
+	b := newBucket(ns, entity, resource)
+	if ns != "" {
+		b, _ = e.buckets.SetIfAbsent(id, b)
+	}
 	return b
 }
 

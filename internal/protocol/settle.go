@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -100,6 +101,9 @@ func (r *Receipt) Add(more *Receipt) error {
 
 // total returns what was taken of all shards.
 func (t *taking) total() (total []bucket.Amount, err error) {
+	if len(t.parts) == 1 {
+		return t.parts[0].amounts, nil
+	}
 	for _, p := range t.parts {
 		if total, err = bucket.Sum(total, p.amounts); err != nil {
 			return nil, err
@@ -331,19 +335,33 @@ func (e *Engine) settleAcrossShards(ctx context.Context, c *correction, s *shard
 	})
 }
 
-// Statuses returns where the limits of the levels of a receipt stand, as this process last saw them. What was taken
-// counts as what was requested. Statuses makes no call.
-func (e *Engine) Statuses(r *Receipt) []LevelStatus {
+// statusSpaces are reused: nothing keeps what is told.
+var statusSpaces = sync.Pool{New: func() any { return new(statusSpace) }}
+
+type statusSpace struct {
+	states   []*bucket.State
+	statuses []bucket.Status
+}
+
+// Statuses tells where the limits of each level of a receipt stand, as this process last saw them, with what was taken as
+// what was requested. The list is valid during the call. It makes no call of the store, and allocates nothing for what one
+// shard took.
+func (e *Engine) Statuses(r *Receipt, tell func(entity, resource string, statuses []bucket.Status)) {
 	now := e.now()
-	told := make([]LevelStatus, len(r.takings))
+	space := statusSpaces.Get().(*statusSpace)
+	defer statusSpaces.Put(space)
 	for i := range r.takings {
 		t := &r.takings[i]
-		states, _ := t.bucket.states(nil)
-		told[i] = LevelStatus{t.bucket.Entity, t.bucket.Resource, t.limits.Config.Statuses(nil, states, &bucket.Demand{}, now)}
+		space.states, _ = t.bucket.states(space.states[:0])
+		space.statuses = t.limits.Config.Statuses(space.statuses[:0], space.states, &nothingAsked, now)
+		clear(space.states)   // which the pool must not keep alive
 		total, _ := t.total() // it was added up before
-		for j := range told[i].Statuses {
-			told[i].Statuses[j].Requested = bucket.Of(total, told[i].Statuses[j].Name)
+		for j := range space.statuses {
+			space.statuses[j].Requested = bucket.Of(total, space.statuses[j].Name)
 		}
+		tell(t.bucket.Entity, t.bucket.Resource, space.statuses)
 	}
-	return told
 }
+
+// nothingAsked is the demand of who only looks.
+var nothingAsked bucket.Demand

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -49,6 +50,41 @@ func (i *Interceptor) Settle(ctx context.Context, lease *zlimit.Lease, keep bool
 	if err := settle(ctx); err != nil && !errors.Is(err, zlimit.ErrLeaseClosed) {
 		i.logger.ErrorContext(ctx, i.name+": a lease could not be settled", "error", err)
 	}
+}
+
+// SettleAtEnd returns what settles the lease of a client's stream once: when it is called with the error that the stream
+// ended with, nil for none, or when the context ends. Taken says whether a server may have taken a stream with such an error.
+func (i *Interceptor) SettleAtEnd(ctx context.Context, lease *zlimit.Lease, taken func(error) bool) (end func(error)) {
+	var once sync.Once
+	settle := func(err error) {
+		once.Do(func() { i.Settle(ctx, lease, taken(err)) })
+	}
+	stop := context.AfterFunc(ctx, func() { settle(ctx.Err()) })
+	return func(err error) {
+		stop()
+		settle(err)
+	}
+}
+
+// A Refusal is the error by which a message of a stream was refused, nil for none. It is safe for concurrent use.
+type Refusal struct {
+	mu  sync.Mutex
+	err error
+}
+
+// Set keeps an error and returns it.
+func (r *Refusal) Set(err error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+	return err
+}
+
+// Err returns the error.
+func (r *Refusal) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }
 
 type leaseKey struct{}

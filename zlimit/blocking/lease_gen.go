@@ -28,6 +28,12 @@ func (le *Lease) Statuses() zlimit.Statuses {
 	return le.core.Statuses()
 }
 
+// AppendStatuses appends what [Lease.Statuses] returns to a list. It allocates nothing where the list has room, and the
+// bucket is not divided.
+func (le *Lease) AppendStatuses(to zlimit.Statuses) zlimit.Statuses {
+	return le.core.AppendStatuses(to)
+}
+
 // Consumed returns the net consumption in tokens: what was taken, with the corrections recorded so far.
 func (le *Lease) Consumed() zlimit.Amounts {
 	return le.core.Consumed()

@@ -22,6 +22,9 @@ import (
 // [zlimit.ErrNamespaceNotFound]. Open costs one batch read of two items, of one read unit. A namespace that is not
 // found is looked up once more, at two units. Open waits throttles out for up to 13 s, since all processes of a fleet
 // read the same two items. It returns a [*zlimit.VersionError] for a table that this client may not use.
+//
+// In an outage Open returns an [*zlimit.UnavailableError]. With [zlimit.WithFailurePolicy] of [zlimit.Allow] it returns
+// a limiter instead, which does the rest when the store is back: see there.
 func Open(dsn string, opts ...zlimit.Option) (*RateLimiter, error) {
 	ctx, cancel := defaultTimeout.context()
 	defer cancel()

@@ -18,7 +18,7 @@ import (
 
 // New returns a limiter on a store of its own in memory, and the clock that it goes by. The limits hold for every
 // entity and resource that has none of its own. Without any, the request brings limits, or the test stores them. The
-// limiter is closed when the test ends. An error ends the test.
+// limiter is closed when the test ends, and its leases are checked as [CheckLeases] says. An error ends the test.
 func New(tb testing.TB, limits ...zlimit.Limit) (*zlimit.RateLimiter, *Clock) {
 	tb.Helper()
 	clock := NewClock()
@@ -31,6 +31,7 @@ func New(tb testing.TB, limits ...zlimit.Limit) (*zlimit.RateLimiter, *Clock) {
 			tb.Errorf("zlimittest: %v", err)
 		}
 	})
+	CheckLeases(tb, limiter)
 	if len(limits) > 0 {
 		if err := limiter.Limits.SetSystem(tb.Context(), zlimit.SystemConfig{Limits: limits}); err != nil {
 			tb.Fatalf("zlimittest: %v", err)

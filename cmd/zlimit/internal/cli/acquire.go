@@ -25,7 +25,10 @@ that it names or of none. It exits with 0 when the request is admitted, and with
 
 The limits are those that are stored for the entity and the resource. --limit
 replaces them for this request; it is written NAME=CAPACITY[:REFILL]/PERIOD, as
-explained by zlimit limits --help.`,
+explained by zlimit limits --help.
+
+While the store is unavailable the request fails, unless --on-unavailable allow
+admits it uncounted.`,
 		Example: `  zlimit acquire acme gpt --consume rpm=1 --consume tpm=1500
   zlimit acquire 10.0.0.7 login --consume tries=1 --limit tries=5/min
   zlimit acquire acme gpt --consume rpm=1 && call-the-model`,
@@ -77,7 +80,7 @@ func (a *app) acquire(ctx context.Context, r zlimit.Request) error {
 	}
 	lease, err := on(ctx, a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (*zlimit.Lease, error) {
 		return l.Acquire(ctx, r)
-	})
+	}, zlimit.WithFailurePolicy(r.OnUnavailable)) // for an outage that is there already
 	var exceeded *zlimit.ExceededError
 	switch {
 	case errors.As(err, &exceeded):

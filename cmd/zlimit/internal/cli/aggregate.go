@@ -34,6 +34,9 @@ it cannot go on.`,
   zlimit aggregate --store sqlite:limits.db`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkAddress(health); err != nil {
+				return err
+			}
 			dsn, err := a.lasting()
 			if err != nil {
 				return err
@@ -57,6 +60,21 @@ it cannot go on.`,
 	cmd.Flags().StringVar(&health, "health", "", "`address` to answer health checks at, such as :8080")
 	cmd.Flags().BoolVar(&skip, "skip", false, "log changes that are refused for good, and go on")
 	return cmd
+}
+
+// checkAddress returns an error for an address that nothing can listen at.
+func checkAddress(address string) error {
+	if address == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return usagef("aggregate: invalid --health %q: must be HOST:PORT or :PORT, such as :8080", address)
+	}
+	return nil
 }
 
 // runAnswering runs an aggregator, and answers health checks at an address, if there is one, meanwhile.

@@ -144,6 +144,9 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.Version = thisVersion().String()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SetHelpCommand(helpCommand(root))
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.store, "store", "", "`DSN` of the store (default $ZLIMIT_STORE)")
 	flags.StringVar(&a.namespace, "namespace", zlimit.DefaultNamespace, "`name` of the namespace to work in")
@@ -184,6 +187,39 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 	a.completeNames(root)
 	hideFlags(root)
 	return root
+}
+
+// helpCommand returns the command that shows the help of others.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND ...]",
+		Short: "Show the help of a command",
+
+		DisableFlagsInUseLine: true,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, typed string) (names []string, _ cobra.ShellCompDirective) {
+			if cmd, rest, err := root.Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range cmd.Commands() {
+					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), typed) {
+						names = append(names, sub.Name()+"\t"+sub.Short)
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest := root, args
+			for len(rest) > 0 {
+				next, _, err := cmd.Find(rest[:1])
+				if err != nil || next == cmd {
+					return noSuchCommand(cmd, rest)
+				}
+				cmd, rest = next, rest[1:]
+			}
+			cmd.InitDefaultHelpFlag()
+			cmd.InitDefaultVersionFlag()
+			return cmd.Help()
+		},
+	}
 }
 
 // hideFlags leaves "[flags]" out of the lines of use, which name what is required.

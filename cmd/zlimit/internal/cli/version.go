@@ -1,11 +1,41 @@
 package cli
 
 import (
+	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
+
+// A version is which program this is.
+type version struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// thisVersion returns the version of this program.
+func thisVersion() version {
+	v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	if build.Main.Version != "" {
+		v.Version = build.Main.Version
+	}
+	for _, s := range build.Settings {
+		if s.Key == "vcs.revision" {
+			v.Revision = s.Value
+		}
+	}
+	return v
+}
+
+// String returns the version as one line.
+func (v version) String() string { return fmt.Sprintf("zlimit %s %s %s", v.Version, v.Go, v.Platform) }
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
@@ -13,24 +43,8 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  takes(),
 		RunE: func(*cobra.Command, []string) error {
-			type version struct {
-				Version  string `json:"version"`
-				Revision string `json:"revision,omitempty"`
-				Go       string `json:"go"`
-				Platform string `json:"platform"`
-			}
-			v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-			if build, ok := debug.ReadBuildInfo(); ok {
-				if build.Main.Version != "" {
-					v.Version = build.Main.Version
-				}
-				for _, s := range build.Settings {
-					if s.Key == "vcs.revision" {
-						v.Revision = s.Value
-					}
-				}
-			}
-			return a.print(v, func(p *page) { p.linef("zlimit %s %s %s", v.Version, v.Go, v.Platform) })
+			v := thisVersion()
+			return a.print(v, func(p *page) { p.linef("%s", v) })
 		},
 	}
 }

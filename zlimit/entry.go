@@ -1,0 +1,191 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/wait"
+)
+
+// A namespaceID is the ID with which the keys of a limiter begin. A limiter that was opened in an outage has none at first.
+type namespaceID struct{ known atomic.Pointer[string] }
+
+// id returns the ID, "" while it is not known.
+func (n *namespaceID) id() string {
+	if id := n.known.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
+// An entry is how a limiter comes to its namespace.
+type entry struct {
+	cancel context.CancelFunc    // of what goes on in the background; nil for nothing
+	cause  atomic.Pointer[error] // why the namespace is not known
+	find   func(*RateLimiter, context.Context, string) (registration, error)
+}
+
+// stop ends what goes on in the background.
+func (e *entry) stop() {
+	if e.cancel != nil {
+		e.cancel()
+	}
+}
+
+// Pauses between looks for a store that was away when the limiter was opened.
+const (
+	firstLook = 250 * time.Millisecond
+	longLook  = 5 * time.Second
+)
+
+// mayWait reports whether a limiter that could not enter its namespace may be used all the same: in an outage, where the
+// failure policy admits requests.
+func (l *RateLimiter) mayWait(ctx context.Context, err error) bool {
+	return l.options.policy == Allow && ctx.Err() == nil && unavailable(err)
+}
+
+// enterLater enters the namespace in the background, which was not possible because of err.
+func (l *RateLimiter) enterLater(ctx context.Context, embedded bool, err error) {
+	l.options.logger.Warn("zlimit: the store is unavailable; requests are admitted uncounted until it is back", "error", err)
+	l.entry.cause.Store(&err)
+	ctx, l.entry.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.engine.Begin()
+	go func() {
+		defer l.engine.End()
+		l.keepEntering(ctx, embedded)
+	}()
+}
+
+// keepEntering tries to enter the namespace until it did, or the limiter is closed.
+func (l *RateLimiter) keepEntering(ctx context.Context, embedded bool) {
+	for pause := firstLook; ; pause = min(2*pause, longLook) {
+		half := int(pause / 2)
+		if wait.For(ctx, pause-time.Duration(l.table.IntN(half))) != nil { // apart from other processes
+			return
+		}
+		err := l.enter(ctx, embedded)
+		if err == nil {
+			l.options.logger.Info("zlimit: the store is back")
+			return
+		}
+		if ctx.Err() == nil {
+			l.entry.cause.Store(&err)
+		}
+	}
+}
+
+// enter sets the store up as the options ask, and looks the namespace up.
+func (l *RateLimiter) enter(ctx context.Context, embedded bool) error {
+	ctx = context.WithValue(ctx, enteringKey{}, true)
+	var err error
+	switch {
+	case l.options.setup && l.options.policy == Allow:
+		err = l.table.Call(ctx, l.store.Ping) // which is bounded, as the making of a table is not
+		if err == nil || !unavailable(err) {
+			err = l.setUp(ctx, l.options.namespace)
+		}
+	case l.options.setup:
+		err = l.setUp(ctx, l.options.namespace)
+	case embedded:
+		err = l.setUp(ctx, DefaultNamespace)
+	}
+	if err != nil {
+		return err
+	}
+	found, err := l.entry.find(l, ctx, l.options.namespace)
+	if err != nil {
+		return err
+	}
+	if found.namespace == nil {
+		return missing(l.options.namespace)
+	}
+	l.ns.known.Store(&found.namespace.ID)
+	return nil
+}
+
+// enteringKey marks the contexts of calls by which a limiter comes to its namespace.
+type enteringKey struct{}
+
+// A waitingStore makes no call before the namespace is known, and none with a key that was made before.
+type waitingStore struct {
+	store.Store
+	l *RateLimiter
+}
+
+// errAway stands for a call with a key that was made before the namespace was known.
+var errAway = &store.Error{Op: "look up the namespace", Unavailable: true, Err: errors.New("the store was unavailable when the call began")}
+
+// refuse returns the error of a call that must not be made.
+func (s waitingStore) refuse(ctx context.Context, partitions ...string) error {
+	if ctx.Value(enteringKey{}) != nil {
+		return nil
+	}
+	if s.l.ns.id() == "" {
+		return *s.l.entry.cause.Load()
+	}
+	for _, pk := range partitions {
+		if pk == "" || strings.HasPrefix(pk, "/") {
+			return errAway
+		}
+	}
+	return nil
+}
+
+// Read implements [store.Store].
+func (s waitingStore) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	for _, key := range keys {
+		if err := s.refuse(ctx, key.PK); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Read(ctx, keys, consistent)
+}
+
+// Query implements [store.Store].
+func (s waitingStore) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	if err := s.refuse(ctx, q.PK); err != nil {
+		return store.Page{}, err
+	}
+	return s.Store.Query(ctx, q)
+}
+
+// Write implements [store.Store].
+func (s waitingStore) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if err := s.refuse(ctx, w.Key.PK); err != nil {
+		return store.Result{}, err
+	}
+	return s.Store.Write(ctx, w)
+}
+
+// Transact implements [store.Store].
+func (s waitingStore) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+	for i := range writes {
+		if err := s.refuse(ctx, writes[i].Key.PK); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Transact(ctx, writes)
+}
+
+// Delete implements [store.Store].
+func (s waitingStore) Delete(ctx context.Context, keys []store.Key) error {
+	for _, key := range keys {
+		if err := s.refuse(ctx, key.PK); err != nil {
+			return err
+		}
+	}
+	return s.Store.Delete(ctx, keys)
+}
+
+// Expire deletes expired items where the store does not do so by itself.
+func (s waitingStore) Expire(ctx context.Context, now int64) error {
+	if expirer, ok := s.Store.(store.Expirer); ok {
+		return expirer.Expire(ctx, now)
+	}
+	return nil
+}

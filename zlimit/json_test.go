@@ -1,0 +1,178 @@
+package zlimit_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// exported returns the names of the exported structs of the package that have exported fields.
+func exported(t *testing.T) map[string]bool {
+	t.Helper()
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	structs := map[string]bool{}
+	for _, entry := range entries {
+		if !strings.HasSuffix(entry.Name(), ".go") || strings.HasSuffix(entry.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), entry.Name(), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok || !spec.Name.IsExported() {
+				return true
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				for _, field := range s.Fields.List {
+					for _, name := range field.Names {
+						if name.IsExported() {
+							structs[spec.Name.Name] = true
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+	return structs
+}
+
+// TestJSON goes through all exported structs: a new one has to be added, and says its members in snake case.
+func TestJSON(t *testing.T) {
+	at := time.Date(2026, 3, 15, 9, 30, 0, 0, time.UTC)
+	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 60)}
+	limit := `{"name":"rpm","capacity":60,"refill_amount":60,"refill_period_seconds":60}`
+	statuses := zlimit.Statuses{{Entity: "alice", Resource: "api", Limit: limits[0], Available: 2, Requested: 1, RetryAfter: time.Second}}
+	status := `{"entity":"alice","resource":"api","limit":"rpm","capacity":60,"refill_amount":60,"refill_period_seconds":60,"available":2,` +
+		`"requested":1,"exceeded":false,"retry_after_seconds":1}`
+	lock := zlimit.ManagedLock{ID: "1", Holder: "ci", Acquired: at, ExpiresAt: at}
+	lockText := `{"id":"1","holder":"ci","acquired_at":"2026-03-15T09:30:00Z","expires_at":"2026-03-15T09:30:00Z"}`
+	known := map[string]struct {
+		value any
+		want  string // "" for what other tests say, or nobody writes
+	}{
+		"RateLimiter":      {}, // services
+		"Key":              {}, // its members are those of the table, PK and SK
+		"Limit":            {limits[0], limit},
+		"Status":           {statuses[0], status},
+		"AuditEvent":       {zlimit.AuditEvent{Details: map[string]any{}}, ""},
+		"AuditQuery":       {zlimit.AuditQuery{From: at, Limit: 3}, `{"from":"2026-03-15T09:30:00Z","resource":"","limit":3,"reverse":false}`},
+		"Bucket":           {zlimit.Bucket{Entity: "alice", Resource: "api", Shards: 2, Statuses: statuses, Consumed: map[string]zlimit.Quantity{"rpm": 1500}}, `{"entity":"alice","resource":"api","shards":2,"statuses":[` + status + `],"consumed":{"rpm":1.5}}`},
+		"Capacity":         {zlimit.Capacity{}, ""},
+		"LimitCapacity":    {zlimit.LimitCapacity{}, ""},
+		"SystemConfig":     {zlimit.SystemConfig{Limits: limits, OnUnavailable: zlimit.Allow, AuditRetention: 48 * time.Hour}, `{"limits":[` + limit + `],"on_unavailable":"allow","audit_retention_seconds":172800}`},
+		"LevelConfig":      {zlimit.LevelConfig{Limits: limits, OnUnavailable: zlimit.Block}, `{"limits":[` + limit + `],"on_unavailable":"block"}`},
+		"Resolved":         {zlimit.Resolved{Limits: limits, Source: zlimit.SourceSystem}, `{"limits":[` + limit + `],"source":"system","on_unavailable":"inherit"}`},
+		"Declaration":      {zlimit.Declaration{Resource: "api", Limits: limits}, `{"resource":"api","limits":[` + limit + `]}`},
+		"Applied":          {zlimit.Applied{Set: []string{"a"}, Kept: []string{"b"}}, `{"set":["a"],"kept":["b"]}`},
+		"Amount":           {zlimit.Amount{"rpm", 3}, `{"limit":"rpm","tokens":3}`},
+		"Entity":           {zlimit.Entity{ID: "alice", ParentID: "team", CreatedAt: at}, `{"id":"alice","name":"","parent_id":"team","cascade":false,"created_at":"2026-03-15T09:30:00Z","version":0}`},
+		"EntityQuery":      {zlimit.EntityQuery{Prefix: "a", After: "b", Limit: 3}, `{"prefix":"a","after":"b","limit":3}`},
+		"Namespace":        {zlimit.Namespace{ID: "x", Name: "default", Status: zlimit.NamespaceActive, CreatedAt: at}, `{"id":"x","name":"default","status":"active","created_at":"2026-03-15T09:30:00Z"}`},
+		"PurgeProgress":    {zlimit.PurgeProgress{Deleted: 3}, `{"deleted":3}`},
+		"ConfigLevel":      {zlimit.ConfigLevel{Resource: "api"}, `{"resource":"api"}`},
+		"StoredConfig":     {zlimit.StoredConfig{Limits: limits, OnUnavailable: zlimit.Allow, AuditRetention: 24 * time.Hour, Version: 2, Managed: true}, `{"level":{},"limits":[` + limit + `],"on_unavailable":"allow","version":2,"managed":true,"audit_retention_seconds":86400}`},
+		"ManagedSet":       {zlimit.ManagedSet{Levels: []zlimit.ConfigLevel{{Resource: "api"}}, LastApplied: at, Hash: "h"}, `{"levels":[{"resource":"api"}],"last_applied":"2026-03-15T09:30:00Z","hash":"h"}`},
+		"ManagedLock":      {lock, lockText},
+		"LockedError":      {zlimit.LockedError{Lock: lock}, `{"lock":` + lockText + `}`},
+		"Request":          {zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}, Limits: limits}, `{"entity":"alice","resource":"api","consume":{"rpm":1},"limits":[` + limit + `],"on_unavailable":"inherit"}`},
+		"Snapshot":         {zlimit.Snapshot{}, ""},
+		"UsageQuery":       {zlimit.UsageQuery{Entity: "alice", Window: zlimit.Daily, To: at}, `{"entity":"alice","resource":"","window":"daily","to":"2026-03-15T09:30:00Z","limit":0}`},
+		"Summary":          {zlimit.Summary{}, ""},
+		"LimitUsage":       {zlimit.LimitUsage{}, ""},
+		"Stats":            {zlimit.Stats{}, ""},
+		"CacheStats":       {zlimit.CacheStats{Hits: 1}, `{"hits":1,"misses":0,"stale":0,"entries":0}`},
+		"ExceededError":    {&zlimit.ExceededError{Statuses: statuses}, `{"error":"rate_limit_exceeded","possible":true,"retry_after_seconds":1,"limits":[` + status + `]}`},
+		"UnavailableError": {&zlimit.UnavailableError{Op: zlimit.OpAcquire, Err: errors.New("no route")}, `{"op":"acquire","unknown":false,"error":"no route"}`},
+		"ValidationError":  {&zlimit.ValidationError{Field: "entity", Value: "a b", Reason: "must"}, `{"field":"entity","value":"a b","reason":"must"}`},
+		"VersionError":     {&zlimit.VersionError{Schema: "1", ClientMin: "2", Client: "3"}, `{"schema":"1","client_min":"2","client":"3"}`},
+		"Event": {
+			zlimit.Event{Kind: zlimit.EventDecision, Operation: zlimit.OpAcquire, Time: at, Duration: 1500 * time.Microsecond, Entity: "alice", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{"rpm", 1}}, WriteUnits: 1, Err: errors.New("no route")},
+			`{"kind":"decision","operation":"acquire","time":"2026-03-15T09:30:00Z","entity":"alice","resource":"api","result":"ok","amounts":[{"limit":"rpm","tokens":1}],"write_units":1,"duration_seconds":0.0015,"error":"no route"}`,
+		},
+	}
+	snake := regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	for name := range exported(t) {
+		test, ok := known[name]
+		if !ok {
+			t.Errorf("the struct %s is not in the list: say its JSON", name)
+			continue
+		}
+		if test.value == nil {
+			continue
+		}
+		text, err := json.Marshal(test.value)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if test.want != "" && string(text) != test.want {
+			t.Errorf("%s: (-want +got):\n%s", name, cmp.Diff(test.want, string(text)))
+		}
+		fields := reflect.Indirect(reflect.ValueOf(test.value)).Type()
+		for i := range fields.NumField() {
+			f := fields.Field(i)
+			member, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			_, own := fields.MethodByName("MarshalJSON")
+			_, ownOfPointer := reflect.PointerTo(fields).MethodByName("MarshalJSON")
+			if f.IsExported() && !snake.MatchString(member) && !own && !ownOfPointer {
+				t.Errorf("%s.%s is %q in JSON, want a name in snake case", name, f.Name, member)
+			}
+		}
+		var members map[string]any
+		if err := json.Unmarshal(text, &members); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for member := range members {
+			if !snake.MatchString(member) {
+				t.Errorf("%s has the member %q, want a name in snake case", name, member)
+			}
+		}
+	}
+}
+
+// TestConfigsInJSON reads back what was written.
+func TestConfigsInJSON(t *testing.T) {
+	system := zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, OnUnavailable: zlimit.Allow, AuditRetention: 48 * time.Hour}
+	stored := zlimit.StoredConfig{Level: zlimit.ConfigLevel{Resource: "api"}, Limits: system.Limits, AuditRetention: time.Hour, Version: 3, Managed: true}
+	for _, test := range []struct{ value, into any }{
+		{&system, new(zlimit.SystemConfig)},
+		{&stored, new(zlimit.StoredConfig)},
+		{&zlimit.LevelConfig{Limits: system.Limits, OnUnavailable: zlimit.Block}, new(zlimit.LevelConfig)},
+		{&zlimit.Resolved{Limits: system.Limits, Source: zlimit.SourceEntity}, new(zlimit.Resolved)},
+		{&zlimit.Namespace{ID: "x", Name: "default", Status: zlimit.NamespaceActive}, new(zlimit.Namespace)},
+	} {
+		text, err := json.Marshal(test.value)
+		if err == nil {
+			err = json.Unmarshal(text, test.into)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+		if diff := cmp.Diff(test.value, test.into); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
+	}
+	kept := system
+	err := json.Unmarshal([]byte(`{"on_unavailable":"block","audit_retention_seconds":"x"}`), &kept)
+	if diff := cmp.Diff(system, kept); err == nil || diff != "" {
+		t.Errorf("a config that cannot be read: %v (-want +got):\n%s", err, diff)
+	}
+}
