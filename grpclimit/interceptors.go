@@ -161,7 +161,7 @@ func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 			if s.ctx, lease, err = i.acquire(ctx, method); err != nil {
 				return nil, err
 			}
-			s.end = i.SettleAtEnd(s.ctx, lease, taken)
+			s.end = i.SettleAtEnd(s.ctx, lease, taken) //nolint:contextcheck // it is made from ctx
 		}
 		opened := false
 		defer func() {
