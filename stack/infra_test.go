@@ -1,12 +1,17 @@
 package stack_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/stack"
 )
@@ -96,4 +101,51 @@ func TestInfraSimulate(t *testing.T) {
 		t.Errorf("%v\n%s", err, output)
 	}
 	t.Log(output)
+}
+
+// TestInfraTerraform reads the module for Terraform: it knows every parameter of the template, and asks for what the stack
+// needs.
+func TestInfraTerraform(t *testing.T) {
+	t.Parallel()
+	dir := tools(t)
+	path := filepath.Join(t.TempDir(), "main.tf")
+	if err := os.WriteFile(path, []byte(stack.Terraform()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	output, err := run(t, filepath.Join(dir, "venv/bin/python"), "-c", "import hcl2, json, sys; print(json.dumps(hcl2.load(open(sys.argv[1]))))", path)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	var module struct {
+		Locals []struct {
+			Known [][]string `json:"known"`
+		} `json:"locals"`
+		Resource []map[string]map[string]map[string]any `json:"resource"`
+	}
+	if err := json.Unmarshal([]byte(output), &module); err != nil || len(module.Locals) != 1 || len(module.Locals[0].Known) != 1 || len(module.Resource) != 1 {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	known := slices.Sorted(slices.Values(module.Locals[0].Known[0]))
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(parse(t, stack.Template).Parameters)), known); diff != "" {
+		t.Errorf("parameters (-template +module):\n%s", diff)
+	}
+	resource := module.Resource[0]["aws_cloudformation_stack"]["zlimit"]
+	if fmt.Sprint(resource["capabilities"]) != "[[CAPABILITY_NAMED_IAM]]" || !strings.Contains(fmt.Sprint(resource["template_body"]), "zlimit.yaml") {
+		t.Errorf("the resource is %v", resource)
+	}
+	// As terraform fmt writes it: two spaces a level, and the signs of neighbouring arguments below one another.
+	column := 0
+	for i, line := range strings.Split(stack.Terraform(), "\n") {
+		name, _, assigns := strings.Cut(line, " = ")
+		indent := len(name) - len(strings.TrimLeft(name, " "))
+		switch {
+		case indent%2 != 0 || strings.TrimRight(line, " ") != line || strings.Contains(line, "\t"):
+			t.Errorf("line %d is not as terraform fmt writes it: %q", i+1, line)
+		case assigns && column != 0 && column != len(name):
+			t.Errorf("line %d: the sign is at %d, that above at %d: %q", i+1, len(name), column, line)
+		}
+		if column = 0; assigns && !strings.HasSuffix(line, "[") {
+			column = len(name)
+		}
+	}
 }
