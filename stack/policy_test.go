@@ -54,6 +54,7 @@ func trials() (all []trial) {
 		ask("states PartiQL", policy, "k3J9", "PartiQLSelect", "", false, own)
 		ask("finds its name", policy, "k3J9", "BatchGetItem", "", true, "_/SYSTEM#", "_/SYSTEM#")
 		ask("finds a name", policy, "k3J9", "GetItem", "", true, "_/SYSTEM#")
+		ask("looks whether the table answers", policy, "k3J9", "GetItem", "", true, "_/PING#7")
 		ask("lists the registry", policy, "k3J9", "Query", "", false, "_/SYSTEM#")
 		ask("lists the registry by its tag", policy, "_", "Query", "", false, "_/SYSTEM#")
 		ask("lists the registry by an index", policy, "_", "Query", "GSI4", false, "_")

@@ -104,6 +104,7 @@ func (w *world) isOwn(q iam.Request) bool {
 	for _, k := range q.Context[leadingKeys] {
 		switch {
 		case k == w.namespace, strings.HasPrefix(k, w.namespace+"/"):
+		case strings.HasPrefix(k, "_/PING#") && q.Action == "dynamodb:GetItem":
 		case k == "_/SYSTEM#" && (q.Action == "dynamodb:GetItem" || q.Action == "dynamodb:BatchGetItem"):
 		default:
 			return false
