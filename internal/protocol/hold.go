@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
@@ -21,9 +20,8 @@ type hold struct {
 	mu        sync.Mutex
 	throttled int64   // when the store throttled the bucket last, epoch milliseconds
 	pause     float64 // between two looks at the bucket, milliseconds, as it was then
+	until     int64   // epoch milliseconds
 	exhausted int64   // when a look found the bucket exhausted last, epoch milliseconds
-
-	until atomic.Int64 // epoch milliseconds; mu guards changes, and each request reads it
 }
 
 // Bounds of the pause between two looks, milliseconds. A fleet of a thousand processes needs a third of a second for what a
@@ -54,7 +52,7 @@ func (h *hold) throttle(now int64, random func(int) int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	since := now - h.throttled
-	if since <= 0 || now < h.until.Load() {
+	if since <= 0 || now < h.until {
 		return
 	}
 	if pause := h.length(now); pause > 0 {
@@ -71,7 +69,7 @@ func (h *hold) look(now int64, random func(int) int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.exhausted = now
-	if now >= h.until.Load() {
+	if now >= h.until {
 		h.renew(now, random)
 	}
 }
@@ -86,12 +84,16 @@ func (h *hold) wasExhausted(now int64) bool {
 // renew holds from now on for half a pause to one and a half, so that processes do not look in step.
 func (h *hold) renew(now int64, random func(int) int) {
 	if pause := int(h.length(now)); pause > 0 {
-		h.until.Store(now + int64(pause/2+random(pause)))
+		h.until = now + int64(pause/2+random(pause))
 	}
 }
 
 // holds reports whether rejections are told from the last images.
-func (h *hold) holds(now int64) bool { return now < h.until.Load() }
+func (h *hold) holds(now int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return now < h.until
+}
 
 // noteThrottle notes an error of a call for shards.
 func (e *Engine) noteThrottle(err error, shards ...*shard) {
@@ -185,10 +187,9 @@ func (e *Engine) isShort(levels []level) bool {
 
 // held rejects levels one of which is held, and probably falls short. It makes no call.
 func (e *Engine) held(levels []level) error {
-	for i := range levels {
-		if h := &levels[i].bucket.hold; h.until.Load() != 0 && h.holds(e.now()) && e.isShort(levels) {
-			return e.rejectionAsSeen(levels)
-		}
+	holds := func(l level) bool { return l.bucket.hold.holds(e.now()) }
+	if slices.ContainsFunc(levels, holds) && e.isShort(levels) {
+		return e.rejectionAsSeen(levels)
 	}
 	return nil
 }

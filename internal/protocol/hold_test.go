@@ -24,8 +24,8 @@ func TestHold(t *testing.T) {
 		var h hold
 		for i, at := range test.at {
 			h.throttle(start+at, noChance)
-			until := h.until.Load() - start
-			if h.until.Load() == 0 {
+			until := h.until - start
+			if h.until == 0 {
 				until = 0
 			}
 			if diff := until - test.until[i]; diff < -40 || diff > 40 {
@@ -38,14 +38,14 @@ func TestHold(t *testing.T) {
 // TestHoldFades looks at a held bucket later and later: it is held for less, and at last not at all.
 func TestHoldFades(t *testing.T) {
 	var h hold
-	for at := int64(1_000_000); h.pause < mostPause; at = max(h.until.Load(), at+1) {
+	for at := int64(1_000_000); h.pause < mostPause; at = max(h.until, at+1) {
 		h.throttle(at, noChance)
 	}
 	last := int64(mostPause) + 1
 	for _, later := range []int64{mostPause, 2 * fadeTime, 4 * fadeTime} {
 		at := h.throttled + later
 		h.look(at, noChance)
-		if length := h.until.Load() - at; length >= last || !h.holds(h.until.Load()-1) || h.holds(h.until.Load()) {
+		if length := h.until - at; length >= last || !h.holds(h.until-1) || h.holds(h.until) {
 			t.Errorf("held for %d ms after %d ms, want less than %d", length, later, last)
 		} else {
 			last = length
@@ -53,7 +53,7 @@ func TestHoldFades(t *testing.T) {
 	}
 	if at := h.throttled + 10*fadeTime; true {
 		if h.look(at, noChance); h.holds(at) || !h.wasExhausted(at) || h.wasExhausted(at+rateTime.Milliseconds()) {
-			t.Errorf("held until %d at %d, exhausted at %d", h.until.Load(), at, h.exhausted)
+			t.Errorf("held until %d at %d, exhausted at %d", h.until, at, h.exhausted)
 		}
 	}
 }
