@@ -69,7 +69,6 @@ type throttledReads struct {
 
 func (r *throttledReads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
 	if r.on.Load() {
-		r.reads.Add(1)
 		return nil, &store.Error{Op: "BatchGetItem", Unavailable: true, Throttled: true, Err: errors.New("slow down")}
 	}
 	return r.hooked.Read(ctx, keys, consistent)

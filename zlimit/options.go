@@ -165,8 +165,6 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 // the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took and
 // gave back, and so is the wait that it tells. A request is never admitted by such a view. With 0 the store decides every
 // rejection.
-// While DynamoDB throttles the key of an exhausted bucket time and again, rejections are told by that view for up to 6 s,
-// whatever d is.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time

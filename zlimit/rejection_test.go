@@ -1,12 +1,9 @@
 package zlimit_test
 
 import (
-	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -83,135 +80,6 @@ func TestThrottledReadsAdmitNothing(t *testing.T) {
 			t.Fatalf("Acquire() = %v, want an ExceededError", err)
 		}
 	}
-}
-
-// TestThrottledProcessesHold throttles a process whose exhausted bucket others drain. What flowed in since it looked last is
-// theirs: it rejects under every policy, tells which limit falls short, and soon asks no more. When the throttles end, it sees
-// what was given back.
-func TestThrottledProcessesHold(t *testing.T) {
-	c := newClock()
-	items := newMemory(t)
-	h := &throttledReads{hooked: hook(items)}
-	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFailurePolicy(zlimit.Allow))
-	setSystem(t, l, zlimit.PerMinute("rpm", 60))
-	other := newLimiter(t, items, zlimit.WithClock(c.now))
-	lease := acquire(t, other, ask(zlimit.Amounts{"rpm": 58}))
-	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-	for range 5 { // others take what flows in
-		c.sleep(time.Second)
-		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
-		reject(t, l, ask(zlimit.Amounts{"rpm": 2}))
-	}
-	h.on.Store(true)
-	h.set(times(1<<30, errThrottled))
-	var calls int64
-	for i := range 40 {
-		c.sleep(100 * time.Millisecond)
-		if i == 20 {
-			calls = h.reads.Load() + h.writes.Load()
-		}
-		e := reject(t, l, ask(zlimit.Amounts{"rpm": 2}))
-		if len(e.Violations()) != 1 || e.RetryAfter() <= 0 {
-			t.Errorf("rejected by %v, retry after %v", e.Violations(), e.RetryAfter())
-		}
-	}
-	if more := h.writes.Load() + h.reads.Load() - calls; more > 5 {
-		t.Errorf("the last 20 rejections made %d calls of a store that throttles", more)
-	}
-	h.on.Store(false)
-	h.set(times(0, nil))
-	if err := lease.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c.sleep(7 * time.Second)
-	acquire(t, l, ask(zlimit.Amounts{"rpm": 30}))
-}
-
-// TestThrottledBucketsWithRoom throttles writes of a bucket that has room: the failure policy decides.
-func TestThrottledBucketsWithRoom(t *testing.T) {
-	c := newClock()
-	h := hook(newMemory(t))
-	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now))
-	setSystem(t, l, zlimit.PerMinute("rpm", 600))
-	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-	h.set(times(1<<30, errThrottled))
-	for range 20 {
-		c.sleep(100 * time.Millisecond)
-		for amount, policy := range map[int64]zlimit.FailurePolicy{1: zlimit.Allow, 500: zlimit.Block} {
-			r := ask(zlimit.Amounts{"rpm": amount})
-			r.OnUnavailable = policy
-			lease, err := l.Acquire(t.Context(), r)
-			if admitted := err == nil && lease.Degraded(); admitted != (policy == zlimit.Allow) || err != nil && !errors.As(err, new(*zlimit.UnavailableError)) {
-				t.Fatalf("Acquire() = %v, %v under %v", lease, err, policy)
-			}
-		}
-	}
-}
-
-// TestThrottledBucketsWithRoomAgain throttles the calls of a process that saw a bucket exhausted moments before. Where others gave
-// tokens back, or nobody else takes what flows in, the bucket has room: the failure policy decides.
-func TestThrottledBucketsWithRoomAgain(t *testing.T) {
-	for _, shared := range []bool{true, false} {
-		c := newClock()
-		items := newMemory(t)
-		h := &throttledReads{hooked: hook(items)}
-		l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFailurePolicy(zlimit.Allow))
-		setSystem(t, l, zlimit.PerMinute("rpm", 600))
-		drains := l
-		if shared {
-			drains = newLimiter(t, items, zlimit.WithClock(c.now))
-		}
-		lease := acquire(t, drains, ask(zlimit.Amounts{"rpm": 590}))
-		for range 10 {
-			acquire(t, drains, ask(zlimit.Amounts{"rpm": 5}))
-			c.sleep(500 * time.Millisecond)
-		}
-		reject(t, l, ask(zlimit.Amounts{"rpm": 60}))
-		if shared {
-			if err := lease.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.sleep(time.Second)
-		if shared {
-			acquire(t, l, ask(zlimit.Amounts{"rpm": 6}))
-		}
-		h.on.Store(true)
-		h.set(times(1<<30, errThrottled))
-		c.sleep(5 * time.Second)
-		if got, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpm": 6})); err != nil || !got.Degraded() {
-			t.Errorf("Acquire() = %v, want what the policy says; shared %v", err, shared)
-		}
-	}
-}
-
-// TestRejectionsShareALook has many goroutines of a process ask at once for a bucket that others have exhausted: they share
-// the read that proves it.
-func TestRejectionsShareALook(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		slow := &slowLooks{hooked: hook(newMemory(t))}
-		l := newLimiter(t, zlimit.StoreOn(slow), zlimit.WithRejectionCache(0), zlimit.WithoutCoalescing())
-		setSystem(t, l, zlimit.PerDay("rpd", 10))
-		acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
-		before := slow.reads.Load()
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() { reject(t, l, ask(zlimit.Amounts{"rpd": 1})) })
-		}
-		all.Wait()
-		if reads := slow.reads.Load() - before; reads > 3 {
-			t.Errorf("100 rejections at once read %d times", reads)
-		}
-	})
-}
-
-// A slowLooks answers reads after 5 ms.
-type slowLooks struct{ *hooked }
-
-func (s *slowLooks) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	items, err := s.hooked.Read(ctx, keys, consistent)
-	time.Sleep(5 * time.Millisecond)
-	return items, err
 }
 
 // TestRejectionsFromMemory rejects again and again. Within the time of WithRejectionCache it costs no call, the wait is

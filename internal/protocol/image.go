@@ -1,10 +1,12 @@
 package protocol
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -23,17 +25,13 @@ type Bucket struct {
 	growth sync.Mutex               // guards the replacement
 	queue  writeQueue               // of takes that share a write
 	uneven atomic.Int64             // when shards could last not be made even, epoch milliseconds
-
-	looking chan struct{} // holds a token while a goroutine reads items to prove a rejection
-	hold    hold
 }
 
 // A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.
 type shard struct {
 	layout.BucketKey
-	bucket *Bucket
-	key    store.Key
-	queue  writeQueue // of settlements that share a write
+	key   store.Key
+	queue writeQueue // of settlements that share a write
 
 	image     atomic.Pointer[image] // the item as last seen; nil when never
 	turn      chan struct{}         // holds a token while a goroutine moves the refill stamp
@@ -64,14 +62,14 @@ type call struct {
 func (e *Engine) begin() call { return call{asked: e.NextEpoch(), askedAt: e.now()} }
 
 func newBucket(ns, entity, resource string) *Bucket {
-	b := &Bucket{NS: ns, Entity: entity, Resource: resource, looking: make(chan struct{}, 1)}
+	b := &Bucket{NS: ns, Entity: entity, Resource: resource}
 	b.shards.Store(&[]*shard{b.newShard(0)})
 	return b
 }
 
 func (b *Bucket) newShard(number int) *shard {
 	k := layout.BucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
-	return &shard{BucketKey: k, bucket: b, key: k.Key(), turn: make(chan struct{}, 1)}
+	return &shard{BucketKey: k, key: k.Key(), turn: make(chan struct{}, 1)}
 }
 
 // shard returns the shard of a number.
@@ -237,4 +235,27 @@ func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bo
 		complete = complete && i != nil
 	})
 	return to, complete
+}
+
+// maxTurn bounds how long a goroutine waits for its turn: the one before it may be held up by its network.
+const maxTurn = 100 * time.Millisecond
+
+// enter waits for the goroutine's turn to move the refill stamp, and returns the function that ends the turn.
+func (s *shard) enter(ctx context.Context) (leave func(), err error) {
+	leave = func() { <-s.turn }
+	select {
+	case s.turn <- struct{}{}:
+		return leave, nil
+	default:
+	}
+	timer := time.NewTimer(maxTurn)
+	defer timer.Stop()
+	select {
+	case s.turn <- struct{}{}:
+		return leave, nil
+	case <-timer.C:
+		return func() {}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }

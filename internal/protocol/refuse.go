@@ -51,8 +51,8 @@ func (e *Engine) covered(l *level) bool {
 //   - A level that falls short by its configured limits rejects it, though its item cannot be brought in line.
 func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error {
 	if err := e.refresh(ctx, levels); err != nil {
-		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && e.isShort(levels)) {
-			return e.rejectionAsSeen(levels)
+		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && e.foreseen(levels)) {
+			return e.rejection(levels)
 		}
 		return err
 	}
@@ -67,10 +67,7 @@ func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error 
 		if err != nil && (!isOutage(err) || ctx.Err() != nil) {
 			return err
 		}
-		if err != nil || !e.covered(l) {
-			rejected = true
-			l.bucket.hold.look(e.now(), e.table.IntN)
-		}
+		rejected = rejected || err != nil || !e.covered(l)
 	}
 	if !rejected {
 		return errRoom
@@ -102,27 +99,19 @@ func (e *Engine) refresh(ctx context.Context, levels []level) error {
 // readStale reads the shards of levels that were not seen, those of all levels together. It makes one consistent batch
 // read, and one more for each level of a tree that was not known.
 func (e *Engine) readStale(ctx context.Context, levels []level, seen func(*image) bool) error {
-	stale := func() (all []*shard) {
+	for range maxRounds {
+		var stale []*shard
 		for i := range levels {
-			all = append(all, levels[i].bucket.view(seen).stale...)
+			stale = append(stale, levels[i].bucket.view(seen).stale...)
 		}
-		return all
-	}
-	if len(stale()) == 0 {
-		return nil
-	}
-	return e.inTurn(ctx, levels, func() error {
-		for range maxRounds {
-			shards := stale()
-			if len(shards) == 0 {
-				return nil
-			}
-			if _, err := e.readShards(ctx, shards); err != nil {
-				return err
-			}
+		if len(stale) == 0 {
+			return nil
 		}
-		return nil // all were read, and none of the reads found a tree that stands still
-	})
+		if _, err := e.readShards(ctx, stale); err != nil {
+			return err
+		}
+	}
+	return nil // all were read, and none of the reads found a tree that stands still
 }
 
 // maxRounds bounds the reads of one view: the tree has at most six levels.

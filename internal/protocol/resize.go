@@ -63,7 +63,7 @@ func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *im
 	if !e.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return
 	}
-	if s.throttled.hit(e.now()) && e.mayDivide(i) && !s.bucket.hold.wasExhausted(e.now()) {
+	if s.throttled.hit(e.now()) && e.mayDivide(i) {
 		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
 	}
 }

@@ -47,8 +47,7 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			now = e.now()
 			plan.Decide(image.state(), &limits.Config, &l.demand, now)
 		}
-		contested := plan.Kind == bucket.Advance && attempt == 0 && e.isContested(l, s, image, now)
-		if plan.Kind == bucket.Advance && attempt == 0 && !contested && s.traffic.isRefreshed(&limits.Config, now) {
+		if plan.Kind == bucket.Advance && attempt == 0 && s.traffic.isRefreshed(&limits.Config, now) {
 			plan.SpendUnseen(&image.State, &limits.Config, &l.demand, now)
 		}
 		switch {
@@ -56,18 +55,15 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			return &CrowdedError{s.Entity, s.Resource}
 		case plan.Kind == bucket.Reject && e.recent(image, l.began, now):
 			return errShort
-		case plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that is bound to fail
-			err := e.inTurn(ctx, []level{*l}, func() (err error) {
-				if i := s.image.Load(); i != image && i != nil && i.since(l.began) {
-					image = i
-				} else {
-					image, err = e.readShard(ctx, s)
-				}
-				return err
-			})
+		case plan.Kind == bucket.Reject: // a read costs a fifth of a write that is bound to fail
+			next, err := e.readShard(ctx, s)
+			if IsThrottled(err) {
+				return errShort // as far as is known, and asking again would make it worse
+			}
 			if err != nil {
 				return err
 			}
+			image = next
 			continue
 		}
 		next, applied, err := e.write(ctx, s, limits.Owner, image, plan)
@@ -143,7 +139,7 @@ func (e *Engine) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 // race.
 func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
-		leave, err := enter(ctx, s.turn)
+		leave, err := s.enter(ctx)
 		if err != nil {
 			return nil, false, err
 		}
@@ -162,7 +158,6 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 	known, by := s.image.Load(), e.begin()
 	s.traffic.sent()
 	result, err := e.table.Write(ctx, w)
-	e.noteThrottle(err, s)
 	if !result.Applied && !IsUnknown(err) {
 		s.traffic.refused(err == nil)
 	}
@@ -204,7 +199,6 @@ func (e *Engine) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	}
 	by := e.begin()
 	items, err := e.table.Read(ctx, keys...)
-	e.noteThrottle(err, shards...)
 	if err != nil {
 		return nil, err
 	}

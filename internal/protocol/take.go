@@ -44,7 +44,6 @@ func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 		return err // a rejection from memory would not notice
 	}
 	began := e.NextEpoch()
-	outcome := ErrContended
 	for attempt := range maxRestarts {
 		levels, err := e.levels(ctx, r, began, to.levelSpace[:0])
 		if err != nil {
@@ -62,14 +61,11 @@ func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 		if !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
 			return err
 		}
-		if scarce := (*scarceError)(nil); errors.As(err, &scarce) {
-			outcome = scarce.throttled
-		}
 		if err := e.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
 	}
-	return outcome
+	return ErrContended
 }
 
 // levels appends the levels of a request: its entity's, and as long as entities cascade, their parents'. A parent is
@@ -155,16 +151,10 @@ func (l *Limits) only(amounts []bucket.Amount) []bucket.Amount {
 // It takes from all levels side by side. None cancels another that is under way, since the outcome of that one would be
 // unknown then.
 func (e *Engine) takeLevels(ctx context.Context, levels []level, takings []taking) error {
-	if err := e.held(levels); err != nil {
-		return err
-	}
 	if len(levels) == 1 {
 		err := e.take(ctx, &levels[0], &takings[0])
-		switch {
-		case errors.Is(err, errShort):
+		if errors.Is(err, errShort) {
 			err = e.refuse(ctx, levels, true)
-		case IsThrottled(err):
-			err = e.afterThrottle(ctx, levels, err)
 		}
 		return err
 	}
@@ -205,14 +195,10 @@ func (e *Engine) failure(ctx context.Context, levels []level, errs []error) erro
 			failures = append(failures, err)
 		}
 	}
-	switch err := errors.Join(failures...); {
-	case err == nil:
-		return errors.Join(outdated...)
-	case slices.ContainsFunc(failures, IsThrottled):
-		return e.afterThrottle(ctx, levels, err)
-	default:
-		return err
+	if len(failures) > 0 {
+		return errors.Join(failures...)
 	}
+	return errors.Join(outdated...)
 }
 
 // compensate gives back what was taken of those levels that did not fail. It outlives the caller's context.

@@ -133,13 +133,6 @@ const (
 	usual        = 4 // times the time over which the rate was measured
 )
 
-// isAlone reports whether this process is probably the only one that writes an item.
-func (t *traffic) isAlone() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.known && t.span >= memory && t.perMillisecond()*float64(rateTime.Milliseconds()) < 1
-}
-
 // isOutdated reports whether another process has probably written an item since it was last seen.
 func (t *traffic) isOutdated(now int64) bool {
 	t.mu.Lock()
@@ -165,7 +158,6 @@ func (e *Engine) lookFirst(ctx context.Context, s *shard, from *image) (*image, 
 		return from, nil
 	}
 	items, err := e.table.ReadEventually(ctx, s.key)
-	e.noteThrottle(err, s)
 	if IsThrottled(err) {
 		return from, nil
 	}
