@@ -19,6 +19,7 @@ func Files(s *schema.Schema) (map[string][]byte, error) {
 	}{
 		{layoutPkg, "keys_gen.go", keys},
 		{layoutPkg, "items_gen.go", items},
+		{layoutPkg, "families_gen.go", families},
 		{layoutPkg, "exprs_gen.go", exprs},
 		{layoutPkg, "table_gen.go", table},
 		{layoutPkg, "records_gen_test.go", tests},

@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// items writes a struct per record with its encoder and decoder, and the types and functions of the families.
+// items writes a struct per record with its encoder and decoder.
 func items(f *file, s *schema.Schema) {
 	for _, r := range s.Records {
 		itemType(f, r)
@@ -19,6 +19,10 @@ func items(f *file, s *schema.Schema) {
 			reserves(f, s, r)
 		}
 	}
+}
+
+// families writes the types and functions of the families of attributes.
+func families(f *file, s *schema.Schema) {
 	for _, m := range s.Members {
 		if !strings.Contains(m.Type, ".") {
 			memberType(f, m)

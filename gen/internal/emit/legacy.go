@@ -38,6 +38,7 @@ func Legacy(s *schema.Schema) (map[string][]byte, error) {
 // legacyItems writes the items, each with a method that tells what a reader would lose.
 func legacyItems(f *file, s *schema.Schema) {
 	items(f, s)
+	families(f, s)
 	for _, r := range s.Records {
 		f.doc("Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.")
 		f.Func().Params(Id("it").Op("*").Id(r.ItemType())).Id("Unknown").Params().Qual(exprPkg, "Item").Block(
