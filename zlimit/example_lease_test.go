@@ -130,3 +130,28 @@ func ExampleLease_Statuses() {
 	// rpm: 59 of 60 remain
 	// tpm: 9500 of 10000 remain
 }
+
+func ExampleLease_AppendStatuses() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	var statuses zlimit.Statuses // one list for all requests of a goroutine
+	for range 2 {
+		lease, err := limiter.Acquire(ctx, zlimit.Request{
+			Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1},
+			Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)},
+		})
+		if err != nil {
+			panic(err)
+		}
+		statuses = lease.AppendStatuses(statuses[:0])
+		fmt.Println(statuses[0].Available)
+	}
+	// Output:
+	// 59
+	// 58
+}
