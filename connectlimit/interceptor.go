@@ -200,18 +200,14 @@ func (c *clientConn) start() {
 	}
 }
 
-// CloseRequest closes the sending side. It acquires for a stream without a message, which goes to the server as well.
+// CloseRequest closes the sending side. It acquires for a stream without a message, which goes to the server as well. A
+// refused stream is cancelled, and not closed: the server would take the messages before the refused one for all.
 func (c *clientConn) CloseRequest() error {
-	refused := c.begin()
-	if refused != nil && !c.sent {
+	if refused := c.begin(); refused != nil {
 		return refused
 	}
 	c.start()
-	err := c.StreamingClientConn.CloseRequest()
-	if refused != nil {
-		return refused
-	}
-	return err
+	return c.StreamingClientConn.CloseRequest()
 }
 
 // Receive receives a message. A refused stream has its error here as well, since generated clients return the error of

@@ -207,6 +207,15 @@ func (s *clientStream) SendMsg(m any) error {
 	return err
 }
 
+// CloseSend ends the messages. After a refused one it leaves the stream open until the stream is cancelled, which takes a
+// moment: otherwise the server would take the messages before for all.
+func (s *clientStream) CloseSend() error {
+	if err := s.refusal.Err(); err != nil {
+		return err
+	}
+	return s.ClientStream.CloseSend()
+}
+
 // RecvMsg receives a message. A refused stream has its error here as well, since generated clients return that of RecvMsg.
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)

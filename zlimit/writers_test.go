@@ -248,6 +248,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"purge":        "records of namespaces; no bucket",
 		"sweep":        "deletion of namespaces",
 		"writeVersion": "the version; no bucket",
+		"RaiseVersion": "the version; no bucket",
 		"writeLock":    "the lock of managed limits; no bucket",
 		"Unlock":       "the lock of managed limits; no bucket",
 	}

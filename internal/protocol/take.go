@@ -31,9 +31,9 @@ type level struct {
 // MaxDepth bounds the levels of a request.
 const MaxDepth = 8
 
-// maxRestarts bounds how often the levels of one request are made. Each time, limits were changed by others or tokens
-// came back.
-const maxRestarts = 8
+// maxRestarts bounds how often the levels of one request are made. Each time, limits were changed by others, or tokens
+// came back and were taken again.
+const maxRestarts = table.MaxAttempts
 
 // Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. Its errors are:
 //   - a [*RejectedError] when a limit falls short;

@@ -189,7 +189,7 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("Err() = %v at first, want nil", r.Err())
 	}
 	refused := errors.New("refused")
-	if got := r.Set(refused); got != refused || r.Err() != refused {
+	if got := r.Set(refused); !errors.Is(got, refused) || !errors.Is(r.Err(), refused) {
 		t.Errorf("Set() = %v, Err() = %v, want the error", got, r.Err())
 	}
 }
