@@ -16,7 +16,7 @@ import (
 )
 
 // users are the packages whose tests use the operations.
-var users = []string{"./zlimit", "./aggregator", "./internal/stream"}
+var users = []string{"./zlimit", "./aggregator", "./internal/stream", "./internal/migrate"}
 
 // env names the variable that says which mutant is alive, by its number.
 const env = "ZLIMIT_MUTANT"
