@@ -30,6 +30,17 @@ func (f *stackFlags) named(cmd *cobra.Command) {
 	f.where(cmd)
 }
 
+// existing adds the same flags to a command on a stack that is there, which it must name.
+func (f *stackFlags) existing(cmd *cobra.Command) {
+	f.named(cmd)
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if f.name == "" {
+			return usagef("%s: --name is missing; see %s --help", cmd.Name(), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
 // stacks returns what deploys.
 func (a *app) stacks(ctx context.Context, f *stackFlags) (*stack.Manager, error) {
 	if a.manage != nil {

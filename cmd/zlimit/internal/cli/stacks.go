@@ -51,7 +51,7 @@ then the exit code is 1.`,
 			return nil
 		},
 	}
-	f.named(cmd)
+	f.existing(cmd)
 	cmd.Flags().BoolVar(&drift, "drift", false, "look for changes past CloudFormation")
 	return cmd
 }
@@ -167,7 +167,7 @@ balances, usage and archived events: then the name must be typed, or given by
 			})
 		},
 	}
-	f.named(cmd)
+	f.existing(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&yes, "yes", false, "do not ask, but for --delete-data")
 	flags.BoolVar(&data, "delete-data", false, "delete table and bucket too")
@@ -221,7 +221,7 @@ this one is too old, or there is no such stack.`,
 			}
 		},
 	}
-	f.named(cmd)
+	f.existing(cmd)
 	return cmd
 }
 
@@ -257,7 +257,7 @@ Upgrade the stack before the programs that use it.`,
 			return a.deploy(ctx, &f, o, yes, false)
 		},
 	}
-	f.named(cmd)
+	f.existing(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().StringVar(&code, "code", "", "zip `file` of the function")
 	return cmd
