@@ -19,7 +19,7 @@ type caseful struct{ base *http.Transport }
 // RoundTrip implements http.RoundTripper.
 func (c caseful) RoundTrip(request *http.Request) (*http.Response, error) {
 	if operation(request) != "Query" {
-		return c.base.RoundTrip(request)
+		return c.base.RoundTrip(withOwnBody(request))
 	}
 	body, err := readRequest(request)
 	if err != nil {
@@ -31,6 +31,18 @@ func (c caseful) RoundTrip(request *http.Request) (*http.Response, error) {
 	sent := request.Clone(request.Context())
 	sent.Body, sent.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	return c.base.RoundTrip(sent)
+}
+
+// withOwnBody returns a request whose body ends after its length. The SDK closes
+// the body of a request when it has the reply. The transport may look for the
+// end of the body just then, and would close the connection because of the error.
+func withOwnBody(request *http.Request) *http.Request {
+	if request.Body == nil || request.ContentLength <= 0 {
+		return request
+	}
+	sent := request.Clone(request.Context())
+	sent.Body = io.NopCloser(io.LimitReader(request.Body, request.ContentLength))
+	return sent
 }
 
 // CloseIdleConnections is what http.Client.CloseIdleConnections calls.
