@@ -4,8 +4,8 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 
@@ -14,27 +14,61 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
-// TestDeniedPermission opens files that the user may not: that is a mistake, and no outage.
+// deniedIn names the variable that holds the directory of TestDeniedPermission, for a process of another user.
+const deniedIn = "ZLIMIT_DENIED_IN"
+
+// TestDeniedPermission opens files that the user may not: that is a mistake, and no outage. Root may open everything, so
+// that root runs the test again as another user.
 func TestDeniedPermission(t *testing.T) {
-	dir := t.TempDir()
-	for _, parent := range []string{dir, filepath.Dir(dir)} { // others may look
-		if err := os.Chmod(parent, 0o755); err != nil { //nolint:gosec // so that another user gets to the file
-			t.Fatal(err)
-		}
+	if dir := os.Getenv(deniedIn); dir != "" {
+		openDenied(t, dir)
+		return
 	}
+	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret.db")
 	if err := os.WriteFile(secret, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if os.Getuid() == 0 {
-		asAnotherUser(t)
-	} else {
+	if os.Getuid() != 0 {
 		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })                                 //nolint:gosec // a directory
 		if err := errors.Join(os.Chmod(secret, 0), os.Chmod(dir, 0o500)); err != nil { //nolint:gosec // a directory
 			t.Fatal(err)
 		}
+		openDenied(t, dir)
+		return
 	}
-	for name, path := range map[string]string{"a file that may not be opened": secret, "a new file where none may be made": filepath.Join(dir, "new.db")} {
+	program := filepath.Join(dir, "program")
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	var code []byte
+	if err == nil {
+		code, err = os.ReadFile(self)
+	}
+	if err == nil {
+		err = os.WriteFile(program, code, 0o755) //nolint:gosec // so that another user may run it
+	}
+	for _, parent := range []string{dir, filepath.Dir(dir)} { // others may look
+		err = errors.Join(err, os.Chmod(parent, 0o755)) //nolint:gosec // see above
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const other = 65534
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestDeniedPermission$", "-test.v")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), deniedIn+"="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: other, Gid: other}}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("as another user: %v\n%s", err, out)
+	}
+}
+
+func openDenied(t *testing.T, dir string) {
+	for name, path := range map[string]string{
+		"a file that may not be opened":     filepath.Join(dir, "secret.db"),
+		"a new file where none may be made": filepath.Join(dir, "new.db"),
+	} {
 		s, err := sqlite.Open(path, storetest.Table)
 		if err == nil {
 			t.Cleanup(func() { _ = s.Close() })
@@ -43,21 +77,5 @@ func TestDeniedPermission(t *testing.T) {
 		if !errors.Is(err, fs.ErrPermission) || store.OutcomeOf(err) != store.Refused {
 			t.Errorf("%s: %v, an outcome of %d; want a denied permission", name, err, store.OutcomeOf(err))
 		}
-	}
-}
-
-// asAnotherUser has the test's thread access files as a user who owns none, for the rest of the test.
-func asAnotherUser(t *testing.T) {
-	t.Helper()
-	runtime.LockOSThread()
-	t.Cleanup(runtime.UnlockOSThread)
-	t.Cleanup(func() {
-		if err := syscall.Setfsuid(os.Getuid()); err != nil {
-			t.Error(err)
-		}
-	})
-	const other = 65534
-	if err := syscall.Setfsuid(other); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -232,7 +232,7 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 		if _, statErr := os.Stat(s.path); mode == "rw" && errors.Is(statErr, fs.ErrNotExist) {
 			return nil, store.ErrTableNotFound
 		}
-		if mistake := s.mistake(mode); mistake != nil {
+		if mistake := s.mistake(); mistake != nil {
 			err = mistake
 		}
 	}
@@ -244,22 +244,11 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 
 // mistake returns what is wrong with the path, nil where nothing is: SQLite does not tell a missing directory or a denied
 // permission from an outage.
-func (s *Store) mistake(mode string) error {
+func (s *Store) mistake() error {
 	if _, err := os.Stat(filepath.Dir(s.path)); errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	flags := os.O_RDWR
-	if mode == "rwc" {
-		flags |= os.O_CREATE
-	}
-	f, err := os.OpenFile(s.path, flags, 0o600)
-	if errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	if err == nil {
-		_ = f.Close()
-	}
-	return nil
+	return denied(s.path)
 }
 
 // files is held while a file is created, and while a connection is opened. Closing a file would release the lock that a
