@@ -18,11 +18,11 @@ const (
 // file: to close it again would release the locks that connections of this process have on it.
 func denied(path string) error {
 	err := syscall.Faccessat(atWorkingDirectory, path, readAndWrite, asEffectiveUser)
-	if err == syscall.ENOENT { //nolint:errorlint // the system call returns the number itself
+	if err == syscall.ENOENT {
 		path = filepath.Dir(path)
 		err = syscall.Faccessat(atWorkingDirectory, path, writeAndSearch, asEffectiveUser)
 	}
-	if err != syscall.EACCES { //nolint:errorlint // see above
+	if err != syscall.EACCES {
 		return nil
 	}
 	return &fs.PathError{Op: "open", Path: path, Err: err}
