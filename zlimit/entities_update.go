@@ -38,7 +38,10 @@ func (s *EntityService) Update(ctx context.Context, e Entity) (Entity, error) {
 		e.Name = e.ID
 	}
 	updated, err := s.update(ctx, e)
-	return updated, publicError("update the entity", err)
+	if err != nil {
+		return Entity{}, publicError("update the entity", err)
+	}
+	return updated, nil
 }
 
 func (s *EntityService) update(ctx context.Context, e Entity) (Entity, error) {
@@ -58,28 +61,21 @@ func (s *EntityService) update(ctx context.Context, e Entity) (Entity, error) {
 	if err != nil {
 		return Entity{}, err
 	}
-	switch {
-	case e.Version != found.Version, !e.CreatedAt.IsZero() && !e.CreatedAt.Equal(found.CreatedAt):
-		return Entity{}, changed(e.ID)
-	case e.ParentID != found.ParentID:
-		return Entity{}, &ValidationError{Field: "parent", Value: e.ParentID, Reason: fmt.Sprintf("must stay %q", found.ParentID)}
-	case e.Cascade != found.Cascade:
-		reason := fmt.Sprintf("must stay %t", found.Cascade)
-		return Entity{}, &ValidationError{Field: "cascade", Value: strconv.FormatBool(e.Cascade), Reason: reason}
-	case e.Name == found.Name && maps.Equal(e.Metadata, found.Metadata):
+	if err := e.changes(&found); err != nil {
+		return Entity{}, err
+	}
+	if e.Name == found.Name && maps.Equal(e.Metadata, found.Metadata) {
 		return found, nil
 	}
 	metadata := record.Metadata // of other programs, perhaps with values that are no strings
 	if !maps.Equal(e.Metadata, found.Metadata) {
 		metadata = e.metadata()
 	}
-	found.Name, found.Metadata = e.Name, maps.Clone(e.Metadata)
-	found.Version++
-	call := layout.UpdateEntity(found.Name, metadata, 1)
-	if e.Version == 0 {
+	call := layout.UpdateEntity(e.Name, metadata, 1)
+	if found.Version == 0 {
 		call.First()
 	} else {
-		call.Later(e.Version)
+		call.Later(found.Version)
 	}
 	if record.CreatedAt != "" {
 		call.Since(record.CreatedAt)
@@ -88,9 +84,30 @@ func (s *EntityService) update(ctx context.Context, e Entity) (Entity, error) {
 	if err != nil {
 		return Entity{}, err
 	}
-	err = s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		all, err := by.with(change{action: ActionEntityUpdated, entity: e.ID, details: found.details()},
-			store.Write{Kind: store.Update, Key: key, Expr: update})
+	found.Name, found.Metadata = e.Name, maps.Clone(e.Metadata)
+	found.Version++
+	return found, s.writeUpdate(ctx, &found, by, store.Write{Kind: store.Update, Key: key, Expr: update})
+}
+
+// changes returns the error of a change that Update does not make, or that is of an entity as it is no more.
+func (e *Entity) changes(found *Entity) error {
+	switch {
+	case e.Version != found.Version, !e.CreatedAt.IsZero() && !e.CreatedAt.Equal(found.CreatedAt):
+		return changed(e.ID)
+	case e.ParentID != found.ParentID:
+		return &ValidationError{Field: "parent", Value: e.ParentID, Reason: fmt.Sprintf("must stay %q", found.ParentID)}
+	case e.Cascade != found.Cascade:
+		reason := fmt.Sprintf("must stay %t", found.Cascade)
+		return &ValidationError{Field: "cascade", Value: strconv.FormatBool(e.Cascade), Reason: reason}
+	default:
+		return nil
+	}
+}
+
+// writeUpdate writes an update of an entity with its audit event, provided that the entity is as it was read.
+func (s *EntityService) writeUpdate(ctx context.Context, next *Entity, by author, update store.Write) error {
+	return s.l.table.Optimistic(ctx, func() (done bool, err error) {
+		all, err := by.with(change{action: ActionEntityUpdated, entity: next.ID, details: next.details()}, update)
 		if err != nil {
 			return false, err
 		}
@@ -101,17 +118,13 @@ func (s *EntityService) update(ctx context.Context, e Entity) (Entity, error) {
 		case results == nil: // another transaction was in the way
 			return false, nil
 		case !results[0].Applied && results[0].Item == nil:
-			return false, fmt.Errorf("%w: %q", ErrEntityNotFound, e.ID)
+			return false, fmt.Errorf("%w: %q", ErrEntityNotFound, next.ID)
 		case !results[0].Applied:
-			return false, changed(e.ID)
+			return false, changed(next.ID)
 		default: // otherwise the audit event has an id that was taken
 			return table.Applied(results), nil
 		}
 	})
-	if err != nil {
-		return Entity{}, err
-	}
-	return found, nil
 }
 
 func changed(id string) error { return fmt.Errorf("%w: %q", ErrEntityChanged, id) }

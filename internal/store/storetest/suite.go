@@ -36,6 +36,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, lenient ...string) {
 	t.Run("Read", ready(testRead))
 	t.Run("Query", ready(testQuery))
 	t.Run("Index", ready(testIndex))
+	t.Run("IndexFollows", ready(testIndexFollows))
 	t.Run("Cursor", ready(testCursor))
 	t.Run("Scan", ready(testScan))
 	t.Run("Consistent", ready(testConsistent))
