@@ -119,10 +119,8 @@ func (c *handlerConn) Receive(m any) error {
 // WrapStreamingClient implements [connect.Interceptor].
 func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		c := &clientConn{ctx: ctx, interceptor: i, begun: make(chan struct{}), settle: func(error) {}, cancel: func() {}}
-		if i.PerMessage {
-			c.ctx, c.cancel = context.WithCancel(ctx)
-		}
+		c := &clientConn{interceptor: i, begun: make(chan struct{}), settle: func(error) {}}
+		c.ctx, c.cancel = context.WithCancel(ctx)
 		c.StreamingClientConn = next(c.ctx, spec) //nolint:contextcheck // it is made from ctx
 		return c
 	}
@@ -138,7 +136,7 @@ type clientConn struct {
 	begun   chan struct{} // closed when the stream has begun, or was refused before
 	sent    bool          // the server knows of the stream; does not change once begun is closed
 	settle  func(error)   // settles the lease of the stream; does not change once begun is closed
-	cancel  func()
+	cancel  func()        // ends the stream at both sides
 	refusal rpc.Refusal
 }
 
@@ -186,7 +184,9 @@ func (c *clientConn) acquire() (*zlimit.Lease, error) {
 	}
 	_ = c.refusal.Set(err)
 	c.cancel()
-	if !c.sent {
+	if c.sent {
+		_ = c.StreamingClientConn.CloseResponse() // HTTP/2 looks at the context no more while it waits for messages
+	} else {
 		close(c.begun)
 	}
 	return nil, err
@@ -216,6 +216,9 @@ func (c *clientConn) Receive(m any) error {
 	select {
 	case <-c.begun:
 	case <-c.ctx.Done():
+		if err := c.refusal.Err(); err != nil {
+			return err
+		}
 		return c.StreamingClientConn.Receive(m) // says so
 	}
 	if err := c.refusal.Err(); err != nil {
@@ -239,7 +242,7 @@ func (c *clientConn) CloseResponse() error {
 	select {
 	case <-c.begun:
 	default:
-		return nil // there is nothing to close
+		return nil // there is nothing to close but what waits in Receive, which is cancelled
 	}
 	if !c.sent {
 		return nil
