@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -176,6 +177,10 @@ func (c *clientConn) begin() error {
 	return nil
 }
 
+// untilCancelled is how long after it was cancelled the sending side of a refused stream is closed. HTTP/1.1 has closed the
+// connection by then, so that the server does not take the messages before for all. It waits for more messages until then.
+const untilCancelled = 100 * time.Millisecond
+
 // acquire returns a lease, or ends the stream.
 func (c *clientConn) acquire() (*zlimit.Lease, error) {
 	lease, err := c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
@@ -186,6 +191,7 @@ func (c *clientConn) acquire() (*zlimit.Lease, error) {
 	c.cancel()
 	if c.sent {
 		_ = c.StreamingClientConn.CloseResponse() // HTTP/2 looks at the context no more while it waits for messages
+		time.AfterFunc(untilCancelled, func() { _ = c.StreamingClientConn.CloseRequest() })
 	} else {
 		close(c.begun)
 	}
@@ -229,7 +235,6 @@ func (c *clientConn) Receive(m any) error {
 		return nil
 	}
 	c.settle(err)
-	c.cancel()
 	if refused := c.refusal.Err(); refused != nil {
 		return refused
 	}

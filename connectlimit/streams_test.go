@@ -68,6 +68,15 @@ type service struct {
 
 func newService(t *testing.T, handle func(context.Context, string) error, server []connect.HandlerOption, client ...connect.ClientOption) *service {
 	t.Helper()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return newServiceOver(t, protocols, handle, server, client...)
+}
+
+func newServiceOver(
+	t *testing.T, protocols *http.Protocols, handle func(context.Context, string) error, server []connect.HandlerOption, client ...connect.ClientOption,
+) *service {
+	t.Helper()
 	s := &service{ended: make(chan error, 1)}
 	end := func(err error) error {
 		select {
@@ -116,8 +125,6 @@ func newService(t *testing.T, handle func(context.Context, string) error, server
 		}
 	}, server...))
 	network := &pipe{conns: make(chan net.Conn), closed: make(chan struct{})}
-	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
 	h := &http.Server{Protocols: protocols, ReadHeaderTimeout: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.calls.Add(1)
 		mux.ServeHTTP(w, r)
@@ -275,10 +282,13 @@ func TestRefusedCalls(t *testing.T) {
 // TestRefusedMessages refuses a message of a stream that is under way. The client hears why. The server's stream is cancelled,
 // so that it does not take the messages before for all.
 func TestRefusedMessages(t *testing.T) {
-	for _, kind := range []string{"a client's stream", "both ways"} {
+	one, two := new(http.Protocols), new(http.Protocols)
+	one.SetHTTP1(true)
+	two.SetUnencryptedHTTP2(true)
+	for kind, protocols := range map[string]*http.Protocols{"a client's stream": two, "both ways": two, "a client's stream over HTTP/1.1": one} {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 2))
-		s := newService(t, echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.PerMessage())))
-		_, err := kinds[kind](context.Background(), s, "a", "b", "c")
+		s := newServiceOver(t, protocols, echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.PerMessage())))
+		_, err := kinds[strings.TrimSuffix(kind, " over HTTP/1.1")](context.Background(), s, "a", "b", "c")
 		var exceeded *zlimit.ExceededError
 		if code(err) != connect.CodeResourceExhausted || !errors.As(err, &exceeded) {
 			t.Errorf("%s with a refused message: %v, want the refusal", kind, err)
