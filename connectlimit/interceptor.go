@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -119,10 +120,8 @@ func (c *handlerConn) Receive(m any) error {
 // WrapStreamingClient implements [connect.Interceptor].
 func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		c := &clientConn{ctx: ctx, interceptor: i, begun: make(chan struct{}), settle: func(error) {}, cancel: func() {}}
-		if i.PerMessage {
-			c.ctx, c.cancel = context.WithCancel(ctx)
-		}
+		c := &clientConn{interceptor: i, begun: make(chan struct{}), settle: func(error) {}}
+		c.ctx, c.cancel = context.WithCancel(ctx)
 		c.StreamingClientConn = next(c.ctx, spec) //nolint:contextcheck // it is made from ctx
 		return c
 	}
@@ -138,7 +137,7 @@ type clientConn struct {
 	begun   chan struct{} // closed when the stream has begun, or was refused before
 	sent    bool          // the server knows of the stream; does not change once begun is closed
 	settle  func(error)   // settles the lease of the stream; does not change once begun is closed
-	cancel  func()
+	cancel  func()        // ends the stream at both sides
 	refusal rpc.Refusal
 }
 
@@ -178,6 +177,10 @@ func (c *clientConn) begin() error {
 	return nil
 }
 
+// untilCancelled is how long after it was cancelled the sending side of a refused stream is closed. HTTP/1.1 has closed the
+// connection by then, so that the server does not take the messages before for all. It waits for more messages until then.
+const untilCancelled = 100 * time.Millisecond
+
 // acquire returns a lease, or ends the stream.
 func (c *clientConn) acquire() (*zlimit.Lease, error) {
 	lease, err := c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
@@ -186,7 +189,10 @@ func (c *clientConn) acquire() (*zlimit.Lease, error) {
 	}
 	_ = c.refusal.Set(err)
 	c.cancel()
-	if !c.sent {
+	if c.sent {
+		_ = c.StreamingClientConn.CloseResponse() // HTTP/2 looks at the context no more while it waits for messages
+		time.AfterFunc(untilCancelled, func() { _ = c.StreamingClientConn.CloseRequest() })
+	} else {
 		close(c.begun)
 	}
 	return nil, err
@@ -216,6 +222,9 @@ func (c *clientConn) Receive(m any) error {
 	select {
 	case <-c.begun:
 	case <-c.ctx.Done():
+		if err := c.refusal.Err(); err != nil {
+			return err
+		}
 		return c.StreamingClientConn.Receive(m) // says so
 	}
 	if err := c.refusal.Err(); err != nil {
@@ -226,7 +235,6 @@ func (c *clientConn) Receive(m any) error {
 		return nil
 	}
 	c.settle(err)
-	c.cancel()
 	if refused := c.refusal.Err(); refused != nil {
 		return refused
 	}
@@ -239,7 +247,7 @@ func (c *clientConn) CloseResponse() error {
 	select {
 	case <-c.begun:
 	default:
-		return nil // there is nothing to close
+		return nil // there is nothing to close but what waits in Receive, which is cancelled
 	}
 	if !c.sent {
 		return nil

@@ -32,6 +32,7 @@ require (
 	github.com/aws/smithy-go v1.28.8 // indirect
 	github.com/maypok86/otter/v2 v2.4.0 // indirect
 	github.com/oklog/ulid/v2 v2.1.2 // indirect
+	go.uber.org/goleak v1.3.0
 	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect

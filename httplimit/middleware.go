@@ -55,6 +55,9 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
+// notSettled is logged of a lease whose settling fails.
+const notSettled = "httplimit: a lease could not be settled"
+
 // A middleware is what the handlers of one call of New share.
 type middleware struct {
 	limiter   *zlimit.RateLimiter
@@ -121,7 +124,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 			settle, op = lease.Rollback, "roll back"
 		}
 		if err := settle(s.Context); err != nil && !isClosed(err) { // by the handler itself
-			m.logger.ErrorContext(s.Context, "httplimit: a lease could not be settled", "op", op, "error", err)
+			m.logger.ErrorContext(s.Context, notSettled, "op", op, "error", err)
 		}
 	}()
 	next.ServeHTTP(w, r.WithContext(s)) //nolint:contextcheck // it is made from the request's

@@ -1,8 +1,10 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"sync"
 
@@ -13,14 +15,21 @@ import (
 // that it shares with others. A request that is not admitted is not sent, and fails with the error of
 // [zlimit.RateLimiter.Acquire]. A lease is committed when the response has been read to its end or closed, and rolled
 // back when no response comes. A connection that switches to another protocol can be written to, and its lease is
-// settled when it is closed. The zero value is not usable, since Limiter and Request must be set. A Transport is safe for
-// concurrent use once it is in use.
+// settled when it is closed.
+//
+// The bytes of a response never wait for the lease to be settled. Its end, Close, and the error of a request without a
+// response do, as long as [zlimit.Lease.Commit] takes. The caller must close the response, as of every transport.
+//
+// The zero value is not usable, since Limiter and Request must be set. A Transport is safe for concurrent use once it is
+// in use.
 type Transport struct {
 	Limiter *zlimit.RateLimiter
 	// Request says who asks, and for what.
 	Request func(*http.Request) (zlimit.Request, error)
 	// Base sends the requests; nil stands for [http.DefaultTransport].
 	Base http.RoundTripper
+	// Logger is told of leases that cannot be settled; nil tells nobody.
+	Logger *slog.Logger
 }
 
 // RoundTrip implements [http.RoundTripper]. The lease is in the context of the request that Base gets, and in that of the
@@ -39,18 +48,32 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	ctx := r.Context()
 	request := r.WithContext(&scope{Context: ctx, lease: lease}) //nolint:contextcheck // it is made from the request's
+	returned := false
+	defer func() {
+		if !returned { // the base panics, and may have sent the request
+			t.settle(ctx, "commit", lease.Commit)
+		}
+	}()
 	response, err := base.RoundTrip(request)
+	returned = true
 	if err != nil {
-		_ = lease.Rollback(ctx) // the error of the request counts; the outcome is in the limiter's Stats
+		t.settle(ctx, "roll back", lease.Rollback) // whatever comes of it, the error of the request counts
 		return nil, err
 	}
 	response.Request = request
-	body := &settlingBody{ReadCloser: response.Body, settle: sync.OnceFunc(func() { _ = lease.Commit(ctx) })}
+	body := &settlingBody{ReadCloser: response.Body, settle: sync.OnceFunc(func() { t.settle(ctx, "commit", lease.Commit) })}
 	response.Body = body
 	if w, ok := body.ReadCloser.(io.Writer); ok { // of a protocol that was switched to, such as WebSocket
 		response.Body = &settlingConn{settlingBody: body, w: w}
 	}
 	return response, nil
+}
+
+// settle commits a lease, or rolls it back, and logs a failure. A lease that the caller has settled stays as it is.
+func (t *Transport) settle(ctx context.Context, op string, settle func(context.Context) error) {
+	if err := settle(ctx); err != nil && !isClosed(err) && t.Logger != nil {
+		t.Logger.ErrorContext(ctx, notSettled, "op", op, "error", err)
+	}
 }
 
 func (t *Transport) acquire(r *http.Request) (*zlimit.Lease, error) {
@@ -71,15 +94,19 @@ func (t *Transport) acquire(r *http.Request) (*zlimit.Lease, error) {
 type settlingBody struct {
 	io.ReadCloser
 	settle func()
+	end    error // that the body has returned; nil before
 }
 
-// Read reads the body, and commits before it returns the end.
-func (b *settlingBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.settle()
+// Read reads the body. It returns the last bytes at once, and commits before it returns the end, by the next call.
+func (b *settlingBody) Read(p []byte) (n int, err error) {
+	if b.end == nil {
+		n, b.end = b.ReadCloser.Read(p)
 	}
-	return n, err
+	if n > 0 || b.end == nil {
+		return n, nil
+	}
+	b.settle()
+	return 0, b.end
 }
 
 // Close closes the body and commits.

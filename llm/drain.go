@@ -26,10 +26,10 @@ func (d *drained) Close() error {
 	return d.PipeReader.Close()
 }
 
-// drain starts a goroutine that reads an answer and settles at its end. The caller leaves by Close or with its context.
+// drain starts a goroutine that reads an answer and settles at its end, after its last bytes are passed on. The caller leaves by Close or with its context.
 // From then on the answer is read within the bounds of the transport, and the request is cancelled when it reaches
 // them.
-func (t *Transport) drain(ctx context.Context, m *Meter, settle func(), cancel context.CancelFunc) io.ReadCloser {
+func (t *Transport) drain(ctx context.Context, body io.ReadCloser, settle func(), cancel context.CancelFunc) io.ReadCloser {
 	r, w := io.Pipe()
 	var once sync.Once
 	leave := func(err error) {
@@ -39,25 +39,27 @@ func (t *Transport) drain(ctx context.Context, m *Meter, settle func(), cancel c
 		})
 	}
 	stop := context.AfterFunc(ctx, func() { leave(ctx.Err()) })
-	t.drains.Go(func() {
-		err := t.pump(w, m)
-		_ = m.Close()
+	end := t.behind.begin()
+	go func() {
+		defer end()
+		err := t.pump(w, body)
+		_ = body.Close()
 		settle()
 		cancel()
 		stop()
 		once.Do(func() {}) // there is nothing left to leave
 		_ = w.CloseWithError(err)
-	})
+	}()
 	return &drained{r, leave}
 }
 
 // pump copies an answer to its caller, and reads the rest of it when the caller has left. It returns the error at the end,
 // which is io.EOF when there is none.
-func (t *Transport) pump(w *io.PipeWriter, m *Meter) error {
+func (t *Transport) pump(w *io.PipeWriter, body io.Reader) error {
 	buffer := make([]byte, 32<<10)
 	rest := t.config.drainBytes
 	for {
-		n, err := m.Read(buffer)
+		n, err := body.Read(buffer)
 		if n > 0 {
 			if _, left := w.Write(buffer[:n]); left != nil {
 				rest -= int64(n)

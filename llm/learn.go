@@ -38,7 +38,10 @@ func (l *learner) due(resource string, now time.Time) bool {
 	return true
 }
 
-// learn brings the bucket of the account down to what a response says. A failure is logged.
+// learnTimeout bounds what is asked of the store to learn something, but for the write that settles it.
+const learnTimeout = 5 * time.Second
+
+// learn brings the bucket of the account down to what a response says, behind the caller. A failure is logged.
 func (t *Transport) learn(ctx context.Context, resource string, r *http.Response, delay time.Duration) {
 	if t.config.account == "" {
 		return
@@ -48,9 +51,15 @@ func (t *Transport) learn(ctx context.Context, resource string, r *http.Response
 	if len(told) == 0 || !t.learner.due(resource, now) {
 		return
 	}
-	if err := t.lower(ctx, resource, told); err != nil {
-		t.config.logger.Warn("llm: the limits that a provider tells were not learned", "account", t.config.account, "resource", resource, "error", err)
-	}
+	end := t.behind.begin()
+	go func() {
+		defer end()
+		ctx, cancel := context.WithTimeout(ctx, learnTimeout)
+		defer cancel()
+		if err := t.lower(ctx, resource, told); err != nil {
+			t.config.logger.Warn("llm: the limits that a provider tells were not learned", "account", t.config.account, "resource", resource, "error", err)
+		}
+	}()
 }
 
 // A claim is what a provider says of a limit: how much is left, or that nothing is left before a wait is over.

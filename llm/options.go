@@ -145,7 +145,8 @@ func WithResponses() Option { return func(c *config) { c.respond = true } }
 // WithLearning keeps the bucket of an account, for each resource asked, from being above what the provider says is
 // left. The difference is charged, and never given back. A response of status 429 empties the bucket until the time
 // that it names, an hour at most. The account should have no parent, since the parent would be charged too. It costs a
-// read and a write at most every 5 seconds for each resource. Only limits whose weights are 0 and 1 learn.
+// read and a write at most every 5 seconds for each resource. Only limits whose weights are 0 and 1 learn. The caller of
+// the answer does not wait for it; [Transport.Wait] does.
 func WithLearning(account string) Option { return func(c *config) { c.account = account } }
 
 // WithDrain goes on reading an answer that the caller has left, to learn its usage. It reads at most so many bytes, for

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +30,7 @@ type Transport struct {
 	entity  func(*http.Request) (string, error)
 	config  config
 	learner learner
-	drains  sync.WaitGroup
+	behind  background
 }
 
 // A Report says what became of a call that was admitted.
@@ -44,7 +43,8 @@ type Report struct {
 	Usage  Usage
 	// Charged is what the call took of each limit in the end, in tokens.
 	Charged zlimit.Amounts
-	// Err is why the lease could not be settled; its estimate stays charged.
+	// Err is why the lease could not be settled. The estimate stays charged. Where the error is a
+	// [*zlimit.UnavailableError] that is Unknown, the correction may be written, and Charged has it.
 	Err error
 }
 
@@ -86,21 +86,10 @@ func FromContext(r *http.Request) (string, error) {
 	return entity, nil
 }
 
-// Wait returns when the answers that callers have left are read and settled, or with the error of the context. Call it
-// after the last request, and before the limiter is closed. Without [WithDrain] it returns at once.
-func (t *Transport) Wait(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() {
-		t.drains.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
+// Wait returns when all that goes on behind the callers is done, or with the error of the context. That are the answers
+// that callers have left, the settling of calls whose contexts have ended, and what [WithLearning] writes. Call it after
+// the last request, and before the limiter is closed.
+func (t *Transport) Wait(ctx context.Context) error { return t.behind.wait(ctx) }
 
 // RoundTrip implements [http.RoundTripper]. It costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost, and
 // another Acquire for an estimate that is above what a limit can hold.
@@ -130,7 +119,8 @@ type exchange struct {
 	lease     *zlimit.Lease
 	taken     zlimit.Amounts
 	filter    bool // the caller did not ask for the chunk with the usage
-	settled   sync.Once
+	settling  atomic.Bool
+	settled   chan struct{} // closed when it is
 }
 
 // admit acquires what a call is estimated to take. It returns nil for a request that is no call. When it fails the body of
@@ -150,7 +140,7 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 		admitted = true
 		return nil, nil //nolint:nilnil // no call
 	}
-	x = &exchange{transport: t, call: call, body: body}
+	x = &exchange{transport: t, call: call, body: body, settled: make(chan struct{})}
 	if x.resource, err = t.config.resource(call.Model); err != nil {
 		return nil, err
 	}
@@ -196,22 +186,33 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	outbound, wrote, cancel := x.outbound(r)
 	stop := context.AfterFunc(ctx, cancel)
-	response, err := x.transport.config.base.RoundTrip(outbound)
-	stop()
-	if err != nil {
+	unanswered := func() {
+		stop()
 		cancel()
 		usage := Usage{Model: x.call.Model}
 		if wrote.Load() {
 			usage.Input = x.call.Input
 		}
 		x.settle(ctx, outcome{unsent: !wrote.Load(), usage: usage})
+	}
+	returned := false
+	defer func() {
+		if !returned { // the base panics
+			unanswered()
+		}
+	}()
+	response, err := x.transport.config.base.RoundTrip(outbound)
+	returned = true
+	if err != nil {
+		unanswered()
 		return nil, err
 	}
+	stop()
 	answered := *response // a copy, since bases may keep theirs
 	answered.Request = r
 	answered.Body = x.answer(ctx, response, cancel)
-	if x.filter && isEventStream(response.Header) {
-		answered.Body, answered.ContentLength = newUsageFilter(answered.Body), -1
+	if x.filters(response) {
+		answered.ContentLength = -1
 		answered.Header = response.Header.Clone()
 		answered.Header.Del("Content-Length")
 	}
@@ -250,12 +251,25 @@ func (x *exchange) answer(ctx context.Context, response *http.Response, cancel c
 		}
 		x.settle(ctx, outcome{response: response, usage: usage, delay: meter.retryDelay()})
 	}
-	if x.transport.draining() {
-		return x.transport.drain(ctx, meter, settle, cancel)
+	var body io.ReadCloser = meter
+	if x.filters(response) {
+		body = newUsageFilter(meter)
 	}
-	a := &answer{Meter: meter, settle: settle}
-	a.stop = context.AfterFunc(ctx, settle)
+	t := x.transport
+	if t.draining() {
+		return t.drain(ctx, body, settle, cancel)
+	}
+	a := &answer{ReadCloser: body, settle: settle}
+	a.stop = context.AfterFunc(ctx, func() {
+		defer t.behind.begin()()
+		settle()
+	})
 	return a
+}
+
+// filters reports whether a chunk is taken out of an answer that its caller did not ask for.
+func (x *exchange) filters(response *http.Response) bool {
+	return x.filter && isEventStream(response.Header)
 }
 
 // An outcome is what became of a call.
@@ -269,60 +283,71 @@ type outcome struct {
 // settle writes what a call took, tells the observer, and learns from the response. It does so once; later callers wait
 // until it is done.
 func (x *exchange) settle(ctx context.Context, o outcome) {
-	x.settled.Do(func() {
-		ctx := context.WithoutCancel(ctx)
-		c := &x.transport.config
-		report := Report{Call: x.call, Entity: x.entity, Resource: x.resource, Usage: o.usage}
-		report.Charged, report.Err = x.correct(ctx, o)
-		if report.Err != nil {
-			c.logger.Error("llm: a call could not be settled", "entity", x.entity, "resource", x.resource, "error", report.Err)
-		}
-		if o.response != nil {
-			report.Status = o.response.StatusCode
-		}
-		c.observe(ctx, report)
-		if o.response != nil {
-			x.transport.learn(ctx, x.resource, o.response, o.delay)
-		}
-	})
+	if !x.settling.CompareAndSwap(false, true) {
+		<-x.settled
+		return
+	}
+	defer close(x.settled)
+	ctx = context.WithoutCancel(ctx)
+	c := &x.transport.config
+	report := Report{Call: x.call, Entity: x.entity, Resource: x.resource, Usage: o.usage}
+	report.Charged, report.Err = x.correct(ctx, o)
+	if report.Err != nil {
+		c.logger.Error("llm: a call could not be settled", "entity", x.entity, "resource", x.resource, "error", report.Err)
+	}
+	if o.response != nil {
+		report.Status = o.response.StatusCode
+	}
+	c.observe(ctx, report)
+	if o.response != nil {
+		x.transport.learn(ctx, x.resource, o.response, o.delay)
+	}
 }
 
-// correct settles the lease, and returns what is charged.
-func (x *exchange) correct(ctx context.Context, o outcome) (zlimit.Amounts, error) {
+// correct settles the lease, and returns what is charged. What may have been written counts as written.
+func (x *exchange) correct(ctx context.Context, o outcome) (charged zlimit.Amounts, err error) {
 	if o.unsent {
-		return zlimit.Amounts{}, x.lease.Rollback(ctx)
+		charged, err = zlimit.Amounts{}, x.lease.Rollback(ctx)
+	} else {
+		charged = x.amounts(o.usage)
+		correction := make(zlimit.Amounts, len(charged))
+		for limit, n := range charged {
+			correction[limit] = n - x.taken[limit]
+		}
+		err = errors.Join(x.lease.Adjust(correction), x.lease.Commit(ctx))
 	}
-	charged := x.amounts(o.usage)
-	correction := make(zlimit.Amounts, len(charged))
-	for limit, n := range charged {
-		correction[limit] = n - x.taken[limit]
+	var unavailable *zlimit.UnavailableError
+	if err != nil && (!errors.As(err, &unavailable) || !unavailable.Unknown) {
+		charged = x.taken
 	}
-	if err := x.lease.Adjust(correction); err != nil {
-		return x.taken, err
-	}
-	return charged, x.lease.Commit(ctx)
+	return charged, err
 }
 
 // An answer is a body that settles its call.
 type answer struct {
-	*Meter
+	io.ReadCloser
 	settle func()
 	stop   func() bool // waiting for the end of the context
+	end    error       // that the body has returned; nil before
 }
 
-// Read reads the answer, and settles before it returns the end or an error.
-func (a *answer) Read(p []byte) (int, error) {
-	n, err := a.Meter.Read(p)
-	if err != nil {
-		a.stop()
-		a.settle()
+// Read reads the answer. It returns the last bytes at once, and settles before it returns the end or an error, by the next
+// call.
+func (a *answer) Read(p []byte) (n int, err error) {
+	if a.end == nil {
+		n, a.end = a.ReadCloser.Read(p)
 	}
-	return n, err
+	if n > 0 || a.end == nil {
+		return n, nil
+	}
+	a.stop()
+	a.settle()
+	return 0, a.end
 }
 
 // Close closes the answer and settles.
 func (a *answer) Close() error {
-	err := a.Meter.Close()
+	err := a.ReadCloser.Close()
 	a.stop()
 	a.settle()
 	return err

@@ -425,6 +425,9 @@ func TestLearning(t *testing.T) {
 				}
 				_, _ = io.Copy(io.Discard, response.Body)
 				_ = response.Body.Close()
+				if err := transport.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
 			}
 			call()
 			if got := left(t, limiter, "m"); !maps.Equal(got, test.want) {

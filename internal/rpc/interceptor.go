@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -54,10 +55,17 @@ func (i *Interceptor) Settle(ctx context.Context, lease *zlimit.Lease, keep bool
 
 // SettleAtEnd returns what settles the lease of a client's stream once: when it is called with the error that the stream
 // ended with, nil for none, or when the context ends. Taken says whether a server may have taken a stream with such an error.
+// A call while another settles waits until the lease is settled.
 func (i *Interceptor) SettleAtEnd(ctx context.Context, lease *zlimit.Lease, taken func(error) bool) (end func(error)) {
-	var once sync.Once
+	var begun atomic.Bool
+	settled := make(chan struct{})
 	settle := func(err error) {
-		once.Do(func() { i.Settle(ctx, lease, taken(err)) })
+		if begun.CompareAndSwap(false, true) {
+			defer close(settled)
+			i.Settle(ctx, lease, taken(err))
+			return
+		}
+		<-settled
 	}
 	stop := context.AfterFunc(ctx, func() { settle(ctx.Err()) })
 	return func(err error) {

@@ -1,0 +1,270 @@
+package llm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A breakage is a fault while a call is settled, with what becomes of it.
+type breakage struct {
+	name    string
+	fault   faulttest.Fault
+	written bool // the correction is
+	takes   time.Duration
+	logged  int
+}
+
+var breakages = []breakage{
+	{"none", nil, true, 0, 0},
+	{"slow", faulttest.Slow(time.Second), true, time.Second, 0},
+	{"too slow", faulttest.Slow(3 * time.Second), false, 2 * time.Second, 1},
+	{"down", faulttest.Down, false, 0, 1},
+	{"a lost reply", faulttest.Lost, true, 0, 1},
+	{"no reply", faulttest.Hang, true, 2 * time.Second, 1},
+}
+
+// never are limits that do not refill during a test.
+var never = []zlimit.Limit{zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000)}
+
+// A log is what a logger has written.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *log) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+func (l *log) option() llm.Option { return llm.WithLogger(slog.New(slog.NewTextHandler(l, nil))) }
+
+// atOnce is a body that returns its end with its last bytes, as those of net/http do that have a length.
+type atOnce struct{ rest []byte }
+
+func (b *atOnce) Read(p []byte) (int, error) {
+	n := copy(p, b.rest)
+	if b.rest = b.rest[n:]; len(b.rest) == 0 {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (b *atOnce) Close() error { return nil }
+
+// TestSettlesInOutages breaks the store while an answer is read. Its bytes come at once, also the last event of a stream that
+// ends without an empty line. Its end, or Close, comes when the call is settled or given up. There is one report.
+func TestSettlesInOutages(t *testing.T) {
+	const stream = `data: {"choices":[{"delta":{"content":"eight ch"}}],"usage":null}` + "\n\n" +
+		`data: {"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":30}}` + "\n\n" + `data: [DONE]`
+	filtered := stream[:strings.Index(stream, "\n\n")+2] + "data: [DONE]"
+	for _, b := range breakages {
+		for _, end := range []string{"read", "closed", "cancelled", "too late", "filtered", "drained", "drained and filtered"} {
+			t.Run(b.name+", "+end, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					want, opts := stream, []llm.Option(nil)
+					if strings.Contains(end, "drained") {
+						opts = append(opts, llm.WithDrain(1<<20, time.Minute))
+					}
+					if strings.Contains(end, "filtered") {
+						want, opts = filtered, append(opts, llm.WithIncludeUsage())
+					}
+					settleInOutage(t, b, end, stream, want, opts)
+				})
+			})
+		}
+	}
+}
+
+func settleInOutage(t *testing.T, b breakage, end, stream, want string, opts []llm.Option) {
+	limiter, store := faulttest.New(t, never)
+	var log log
+	base := respond(200, http.Header{"Content-Type": {"text/event-stream"}}, &atOnce{rest: []byte(stream)})
+	transport, reports := newTransport(t, limiter, base, append(opts, log.option())...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m","max_tokens":500}`).WithContext(ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := store.Writes()
+	store.Break(b.fault)
+	began := time.Now()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(response.Body, got); err != nil || string(got) != want {
+		t.Errorf("the bytes are %q, %v", got[:n], err)
+	}
+	if waited := time.Since(began); waited != 0 {
+		t.Errorf("the last bytes are held back for %v", waited)
+	}
+	switch end {
+	case "closed":
+		_ = response.Body.Close()
+	case "cancelled":
+		cancel()
+		synctest.Wait()
+	case "too late":
+		time.Sleep(time.Minute)
+		began = time.Now()
+		synctest.Wait()
+	}
+	if end != "closed" {
+		if n, err := response.Body.Read(got); n != 0 || !errors.Is(err, io.EOF) {
+			t.Errorf("Read() at the end = %d, %v", n, err)
+		}
+	}
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() { _ = response.Body.Close() })
+	}
+	group.Wait()
+	if waited := time.Since(began); waited != b.takes {
+		t.Errorf("the end is held back for %v, want %v", waited, b.takes)
+	}
+	if got := store.Writes() - before; got != 1 || log.count("a call could not be settled") != b.logged {
+		t.Errorf("%d writes, want 1; the log is %q, want %d lines", got, &log.text, b.logged)
+	}
+	if err := transport.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	store.Break(nil)
+	tokens := map[bool]int64{true: 50, false: 500}[b.written]
+	if got := left(t, limiter, "m"); got["rpm"] != 9 || got["tpm"] != 1000-tokens {
+		t.Errorf("left are %v, want 9 and %d", got, 1000-tokens)
+	}
+	report := reports.one(t)
+	if !maps.Equal(report.Charged, zlimit.Amounts{"rpm": 1, "tpm": tokens}) || (report.Err != nil) != (b.logged > 0) {
+		t.Errorf("Report = %+v, want %d tokens", report, tokens)
+	}
+}
+
+// TestUnansweredInOutages breaks the store before a request that is not sent, not answered, or whose base panics.
+func TestUnansweredInOutages(t *testing.T) {
+	failed := errors.New("no route")
+	for _, b := range breakages {
+		for _, panics := range []bool{false, true} {
+			t.Run(b.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					limiter, store := faulttest.New(t, never)
+					var log log
+					var began time.Time
+					transport, reports := newTransport(t, limiter, roundTripper(func(*http.Request) (*http.Response, error) {
+						store.Break(b.fault)
+						began = time.Now()
+						if panics {
+							panic("broken")
+						}
+						return nil, failed
+					}), log.option())
+					func() {
+						defer func() {
+							if got := recover(); (got == "broken") != panics {
+								t.Errorf("the panic is %v", got)
+							}
+						}()
+						if _, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`)); !errors.Is(err, failed) {
+							t.Errorf("RoundTrip() = %v, want the error of the base", err)
+						}
+					}()
+					if waited := time.Since(began); waited != b.takes || log.count("a call could not be settled") != b.logged {
+						t.Errorf("the error is held back for %v, want %v; the log is %q, want %d lines", waited, b.takes, &log.text, b.logged)
+					}
+					store.Break(nil)
+					tokens := map[bool]int64{true: 0, false: 500}[b.written]
+					if got := left(t, limiter, "m"); got["tpm"] != 1000-tokens || reports.one(t).Charged["tpm"] != tokens {
+						t.Errorf("left are %v, and %v are reported, want %d tokens", got, reports.one(t).Charged, tokens)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestLearningInOutages breaks the store at an answer that teaches something. The caller does not wait for it; Wait does, for
+// as long as it is told.
+func TestLearningInOutages(t *testing.T) {
+	for _, b := range breakages[1:] {
+		t.Run(b.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter, store := faulttest.New(t, never)
+				var log log
+				header := http.Header{"X-Ratelimit-Remaining-Tokens": {"100"}}
+				base := respond(200, header, &atOnce{rest: []byte(`{"usage":{"prompt_tokens":20,"completion_tokens":30}}`)})
+				transport, _ := newTransport(t, limiter, base, llm.WithLearning("alice"), log.option())
+				response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				store.Break(b.fault)
+				began := time.Now()
+				if _, err := io.Copy(io.Discard, response.Body); err != nil {
+					t.Error(err)
+				}
+				_ = response.Body.Close()
+				if waited := time.Since(began); waited != b.takes {
+					t.Errorf("the end is held back for %v, want %v: that of the settling alone", waited, b.takes)
+				}
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				if err := transport.Wait(ended); b.takes > 0 && !errors.Is(err, context.Canceled) {
+					t.Errorf("Wait() while something is learned = %v, want the error of the context", err)
+				}
+				if err := transport.Wait(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if waited := time.Since(began); waited > 12*time.Second {
+					t.Errorf("something is learned for %v, want 12 seconds at most", waited)
+				}
+				if want := map[bool]int{true: 0, false: 1}[b.name == "slow"]; log.count("were not learned") != want {
+					t.Errorf("the log is %q, want %d lines of what was not learned", &log.text, want)
+				}
+			})
+		})
+	}
+}
+
+// TestClosedWhileAnswersAreRead closes the limiter before the calls are settled: each is given up once.
+func TestClosedWhileAnswersAreRead(t *testing.T) {
+	limiter, store := faulttest.New(t, never)
+	var log log
+	transport, reports := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+		return respond(200, http.Header{}, &atOnce{rest: []byte(`{"usage":{"prompt_tokens":20,"completion_tokens":30}}`)})(r)
+	}), log.option())
+	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := limiter.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := store.Writes()
+	if got, err := io.ReadAll(response.Body); !strings.Contains(string(got), "usage") || err != nil {
+		t.Errorf("the answer is %q, %v", got, err)
+	}
+	_ = response.Body.Close()
+	report := reports.one(t)
+	if !errors.Is(report.Err, zlimit.ErrClosed) || store.Writes() != before || log.count("a call could not be settled") != 1 {
+		t.Errorf("the report is %+v, the log %q, want one line of a limiter that is closed", report, &log.text)
+	}
+}
