@@ -8,16 +8,16 @@ import (
 
 // A Batch tells what became of changes that were applied together. Callers may add up its counts.
 type Batch struct {
-	Changes    int // of all items
-	Counted    int // changes of buckets by which something was consumed, those counted before included
-	Unreadable int // changes that are not counted since an item cannot be read, or a limit has a name that is taken
-	Writes     int // of snapshots, those that found some of the changes counted included
-	Archived   int // audit events
-	Refills    int // buckets refilled ahead of the limiters
-	Splits     int // buckets divided
-	Merges     int // buckets joined
-	Failed     int // changes for which something could not be done; they come again
-	Took       time.Duration
+	Changes    int           `json:"changes"`    // of all items
+	Counted    int           `json:"counted"`    // changes of buckets by which something was consumed, those counted before included
+	Unreadable int           `json:"unreadable"` // changes that are not counted since an item cannot be read, or a limit has a name that is taken
+	Writes     int           `json:"writes"`     // of snapshots, those that found some of the changes counted included
+	Archived   int           `json:"archived"`   // audit events
+	Refills    int           `json:"refills"`    // buckets refilled ahead of the limiters
+	Splits     int           `json:"splits"`     // buckets divided
+	Merges     int           `json:"merges"`     // buckets joined
+	Failed     int           `json:"failed"`     // changes for which something could not be done; they come again
+	Took       time.Duration `json:"took_nanoseconds"`
 }
 
 // WithObserver sets a function that is told of every batch, for metrics; by default there is none. It must be safe for

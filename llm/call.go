@@ -12,19 +12,19 @@ import (
 // A Call is what a request asks of a model, as far as it can be told before the answer.
 type Call struct {
 	// API is the protocol of the call; 0 for a request that asks no model.
-	API API
+	API API `json:"api"`
 	// Model is the model that is asked; "" when the request names none, or not within its peeked part.
-	Model string
+	Model string `json:"model"`
 	// Stream says that the answer is asked for in pieces.
-	Stream bool
+	Stream bool `json:"stream"`
 	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file.
-	Input int64
+	Input int64 `json:"input"`
 	// Output is the most tokens that the answer may take, over all of its choices, or the default where the request does
 	// not say.
-	Output int64
+	Output int64 `json:"output"`
 	// Whole says that all of the body was read to tell this. Otherwise the body is longer than the peek, and its rest was
 	// estimated by its length.
-	Whole bool
+	Whole bool `json:"whole"`
 
 	includesUsage bool // a stream was asked to end with its usage
 }

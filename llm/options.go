@@ -40,9 +40,9 @@ type charge struct {
 // A Rule maps models to the resource that is limited.
 type Rule struct {
 	// Pattern is the name of a model; a star in it stands for any text.
-	Pattern string
+	Pattern string `json:"pattern"`
 	// Resource is what is limited; "" for the name of the model.
-	Resource string
+	Resource string `json:"resource"`
 }
 
 func newConfig(opts []Option) (config, error) {

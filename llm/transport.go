@@ -35,17 +35,17 @@ type Transport struct {
 
 // A Report says what became of a call that was admitted.
 type Report struct {
-	Call     Call
-	Entity   string
-	Resource string
+	Call     Call   `json:"call"`
+	Entity   string `json:"entity"`
+	Resource string `json:"resource"`
 	// Status is that of the response; 0 without one.
-	Status int
-	Usage  Usage
+	Status int   `json:"status"`
+	Usage  Usage `json:"usage"`
 	// Charged is what the call took of each limit in the end, in tokens.
-	Charged zlimit.Amounts
+	Charged zlimit.Amounts `json:"charged"`
 	// Err is why the lease could not be settled. The estimate stays charged. Where the error is a
 	// [*zlimit.UnavailableError] that is Unknown, the correction may be written, and Charged has it.
-	Err error
+	Err error `json:"-"`
 }
 
 // NewTransport returns a transport that charges calls to the entity that a function finds, such as [For] and [FromContext].

@@ -9,21 +9,21 @@ import (
 // Output, whatever the provider's own fields include.
 type Usage struct {
 	// Model is the model that answered, as the answer names it; otherwise the one that was asked.
-	Model string
+	Model string `json:"model"`
 	// Input are the tokens of the prompt that were neither read from a cache nor written to one.
-	Input int64
+	Input int64 `json:"input"`
 	// CacheRead are the tokens of the prompt that came from a cache.
-	CacheRead int64
+	CacheRead int64 `json:"cache_read"`
 	// CacheWrite are the tokens of the prompt that were written to a cache.
-	CacheWrite int64
+	CacheWrite int64 `json:"cache_write"`
 	// Output are the tokens of the answer, with those that the model used to think.
-	Output int64
+	Output int64 `json:"output"`
 	// Reasoning is the part of Output that the provider reports as thinking.
-	Reasoning int64
+	Reasoning int64 `json:"reasoning"`
 	// Complete says that all of it is what the provider reported at the end of the answer. Otherwise the provider has
 	// reported nothing, or the answer was cut off. At least a part is then an estimate: a token for each four bytes of
 	// text.
-	Complete bool
+	Complete bool `json:"complete"`
 }
 
 // Total returns all tokens of the call.
@@ -35,11 +35,11 @@ func (u Usage) Total() int64 {
 // expressed by larger limits: with a limit in tenths of a token, a token weighs 10 and a cached one 1. None may be negative
 // or above 1,000,000.
 type Weights struct {
-	Request    int64 // of the call itself
-	Input      int64 // of a token of the prompt that no cache was involved in
-	CacheRead  int64 // of a token that came from a cache
-	CacheWrite int64 // of a token that was written to a cache
-	Output     int64 // of a token of the answer, thinking included
+	Request    int64 `json:"request"`     // of the call itself
+	Input      int64 `json:"input"`       // of a token of the prompt that no cache was involved in
+	CacheRead  int64 `json:"cache_read"`  // of a token that came from a cache
+	CacheWrite int64 `json:"cache_write"` // of a token that was written to a cache
+	Output     int64 `json:"output"`      // of a token of the answer, thinking included
 }
 
 // Weights of common limits.

@@ -69,9 +69,9 @@ const (
 
 // Event tells a hook what happened.
 type Event struct {
-	Kind    EventKind
-	Request Request        // settled: with the real token counts
-	Denied  *ExceededError // the limit that refused, for EventDenied
+	Kind    EventKind      `json:"kind"`
+	Request Request        `json:"request"`         // settled: with the real token counts
+	Denied  *ExceededError `json:"denied,omitzero"` // the limit that refused, for EventDenied
 }
 
 // EventKind says what an Event is about.

@@ -59,10 +59,10 @@ func CountRetries(n int) CountOption { return func(c *countConfig) { c.retries =
 // CountError is an answer of a counting endpoint that is not a count. The key
 // is in none of its fields.
 type CountError struct {
-	Provider Provider
-	Model    string
-	Status   int    // HTTP status
-	Message  string // what the provider said, or what is wrong with it
+	Provider Provider `json:"provider"`
+	Model    string   `json:"model"`
+	Status   int      `json:"status"`  // HTTP status
+	Message  string   `json:"message"` // what the provider said, or what is wrong with it
 }
 
 // Error names provider, model, status and message.

@@ -16,13 +16,13 @@ var ErrNoSQLite = errors.New(`quota: SQLite is not linked in: import _ "github.c
 // callers and must not be changed. It carries no retry time; ask
 // [Limiter.TimeUntil] for that.
 type ExceededError struct {
-	Scope Scope  // whose limit
-	Name  string // the model or the key
-	Limit Limit
-	Max   int64 // the limit's value; zero for LimitProvider
+	Scope Scope  `json:"scope"` // whose limit
+	Name  string `json:"name"`  // the model or the key
+	Limit Limit  `json:"limit"`
+	Max   int64  `json:"max"` // the limit's value; zero for LimitProvider
 	// Impossible is true where the request alone is larger than the limit, so
 	// that it will be refused however long the caller waits.
-	Impossible bool
+	Impossible bool `json:"impossible"`
 }
 
 // Error names the model or key, the limit and its value.
@@ -40,7 +40,7 @@ func (e *ExceededError) Error() string {
 // UnknownModelError refuses a request for a model that has no quota, where
 // [Config.Strict] says so. Nothing is recorded.
 type UnknownModelError struct {
-	Model string
+	Model string `json:"model"`
 }
 
 // Error names the model, and what to do.
@@ -51,9 +51,9 @@ func (e *UnknownModelError) Error() string {
 // ValidationError reports a bad argument or configuration value. It is returned
 // before anything is read, written or recorded.
 type ValidationError struct {
-	Field string // such as "request.input"
-	Value string // as given
-	Rule  string // what it must be
+	Field string `json:"field"` // such as "request.input"
+	Value string `json:"value"` // as given
+	Rule  string `json:"rule"`  // what it must be
 }
 
 // Error names the field, the value and the rule.

@@ -4,20 +4,20 @@ import "time"
 
 // Learned is what the provider said in its last responses about one model.
 type Learned struct {
-	Requests     Remaining
-	Tokens       Remaining
-	InputTokens  Remaining
-	OutputTokens Remaining
-	RetryAt      time.Time // no request before this; zero: none asked for
+	Requests     Remaining `json:"requests"`
+	Tokens       Remaining `json:"tokens"`
+	InputTokens  Remaining `json:"input_tokens"`
+	OutputTokens Remaining `json:"output_tokens"`
+	RetryAt      time.Time `json:"retry_at,omitzero"` // no request before this; zero: none asked for
 }
 
 // Remaining is one of the provider's own limits.
 type Remaining struct {
 	// Left is what is left until Reset, less what was sent since, and less the
 	// calls that the provider may not have counted yet.
-	Left  int64
-	Limit int64     // zero where the provider did not say
-	Reset time.Time // zero where nothing is known or Reset has passed
+	Left  int64     `json:"left"`
+	Limit int64     `json:"limit"`          // zero where the provider did not say
+	Reset time.Time `json:"reset,omitzero"` // zero where nothing is known or Reset has passed
 }
 
 // Learned returns what the provider said about a model and what still holds. It

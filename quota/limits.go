@@ -9,13 +9,13 @@ const MaxTokens = 1<<31 - 1
 // ModelQuota holds the limits of one model or one key. Zero means unlimited;
 // negative values are rejected wherever a quota is taken.
 type ModelQuota struct {
-	MaxRPM int64 `yaml:"max_rpm"` // requests per minute
-	MaxTPM int64 `yaml:"max_tpm"` // input and output tokens per minute
-	MaxRPD int64 `yaml:"max_rpd"` // requests per day
+	MaxRPM int64 `yaml:"max_rpm" json:"max_rpm"` // requests per minute
+	MaxTPM int64 `yaml:"max_tpm" json:"max_tpm"` // input and output tokens per minute
+	MaxRPD int64 `yaml:"max_rpd" json:"max_rpd"` // requests per day
 
-	MaxInputTPM  int64 `yaml:"max_input_tpm,omitempty"`  // input tokens per minute
-	MaxOutputTPM int64 `yaml:"max_output_tpm,omitempty"` // output tokens per minute
-	MaxTPD       int64 `yaml:"max_tpd,omitempty"`        // input and output tokens per day
+	MaxInputTPM  int64 `yaml:"max_input_tpm,omitempty" json:"max_input_tpm,omitempty"`   // input tokens per minute
+	MaxOutputTPM int64 `yaml:"max_output_tpm,omitempty" json:"max_output_tpm,omitempty"` // output tokens per minute
+	MaxTPD       int64 `yaml:"max_tpd,omitempty" json:"max_tpd,omitempty"`               // input and output tokens per day
 }
 
 // Unlimited reports whether no limit is set.
@@ -96,11 +96,11 @@ func (l Limit) String() string {
 
 // Usage is what the windows of one model or key hold at one instant.
 type Usage struct {
-	Requests     int64 // in the last minute
-	InputTokens  int64 // in the last minute
-	OutputTokens int64 // in the last minute
-	DayRequests  int64 // in the running day
-	DayTokens    int64 // in the running day, input and output
+	Requests     int64 `json:"requests"`      // in the last minute
+	InputTokens  int64 `json:"input_tokens"`  // in the last minute
+	OutputTokens int64 `json:"output_tokens"` // in the last minute
+	DayRequests  int64 `json:"day_requests"`  // in the running day
+	DayTokens    int64 `json:"day_tokens"`    // in the running day, input and output
 }
 
 // Exceeded returns the first limit that one more request with the given tokens

@@ -27,12 +27,12 @@ func (s Scope) String() string {
 
 // Request is one call to a model.
 type Request struct {
-	Model string // required
+	Model string `json:"model"` // required
 	// Key is the caller on whose behalf the call is made, such as a tenant; its
 	// windows span all models. Empty: only the model's limits count.
-	Key    string
-	Input  int // input tokens, known or estimated, 0 to MaxTokens
-	Output int // output tokens, known or estimated, 0 to MaxTokens
+	Key    string `json:"key"`
+	Input  int    `json:"input"`  // input tokens, known or estimated, 0 to MaxTokens
+	Output int    `json:"output"` // output tokens, known or estimated, 0 to MaxTokens
 }
 
 // validateTokens checks the numbers; it is part of every call, so it is cheap.

@@ -7,26 +7,26 @@ import (
 
 // State is the content of a state file: quotas and usage by model and by key.
 type State struct {
-	Quotas    map[string]ModelQuota `yaml:"quotas"`
-	State     map[string]UsageStats `yaml:"state"`
-	KeyQuotas map[string]ModelQuota `yaml:"key_quotas,omitempty"`
-	KeyState  map[string]UsageStats `yaml:"key_state,omitempty"`
+	Quotas    map[string]ModelQuota `yaml:"quotas" json:"quotas"`
+	State     map[string]UsageStats `yaml:"state" json:"state"`
+	KeyQuotas map[string]ModelQuota `yaml:"key_quotas,omitempty" json:"key_quotas,omitempty"`
+	KeyState  map[string]UsageStats `yaml:"key_state,omitempty" json:"key_state,omitempty"`
 }
 
 // UsageStats is the recorded usage of one model or key.
 type UsageStats struct {
-	Requests  []time.Time  `yaml:"requests"`             // one for every request of the last minute
-	Tokens    []TokenEntry `yaml:"tokens"`               // token counts of the last minute
-	DayStart  time.Time    `yaml:"day_start"`            // first request of the running day; meaningless while DayCount is zero
-	DayCount  int64        `yaml:"day_count"`            // requests since DayStart
-	DayTokens int64        `yaml:"day_tokens,omitempty"` // input and output tokens since DayStart
+	Requests  []time.Time  `yaml:"requests" json:"requests"`                         // one for every request of the last minute
+	Tokens    []TokenEntry `yaml:"tokens" json:"tokens"`                             // token counts of the last minute
+	DayStart  time.Time    `yaml:"day_start" json:"day_start"`                       // first request of the running day; meaningless while DayCount is zero
+	DayCount  int64        `yaml:"day_count" json:"day_count"`                       // requests since DayStart
+	DayTokens int64        `yaml:"day_tokens,omitempty" json:"day_tokens,omitempty"` // input and output tokens since DayStart
 }
 
 // TokenEntry is the token count of one request.
 type TokenEntry struct {
-	Time   time.Time `yaml:"time"`
-	Count  int64     `yaml:"count"`            // input and output tokens
-	Output int64     `yaml:"output,omitempty"` // the output tokens among them
+	Time   time.Time `yaml:"time" json:"time"`
+	Count  int64     `yaml:"count" json:"count"`                       // input and output tokens
+	Output int64     `yaml:"output,omitempty" json:"output,omitempty"` // the output tokens among them
 }
 
 // quotas and usage return the maps of one scope.

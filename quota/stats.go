@@ -9,13 +9,19 @@ import (
 // Stats is the usage of one model or key beside its limits. A limit of zero is
 // unlimited.
 type Stats struct {
-	RPM, MaxRPM             int64     // requests of the last minute
-	TPM, MaxTPM             int64     // input and output tokens of the last minute
-	RPD, MaxRPD             int64     // requests of the running day
-	InputTPM, MaxInputTPM   int64     // input tokens of the last minute
-	OutputTPM, MaxOutputTPM int64     // output tokens of the last minute
-	TPD, MaxTPD             int64     // tokens of the running day
-	DayStart                time.Time // first request of the running day; zero: no day is running
+	RPM          int64     `json:"rpm"`                // requests of the last minute
+	MaxRPM       int64     `json:"max_rpm"`            // its limit
+	TPM          int64     `json:"tpm"`                // input and output tokens of the last minute
+	MaxTPM       int64     `json:"max_tpm"`            // its limit
+	RPD          int64     `json:"rpd"`                // requests of the running day
+	MaxRPD       int64     `json:"max_rpd"`            // its limit
+	InputTPM     int64     `json:"input_tpm"`          // input tokens of the last minute
+	MaxInputTPM  int64     `json:"max_input_tpm"`      // its limit
+	OutputTPM    int64     `json:"output_tpm"`         // output tokens of the last minute
+	MaxOutputTPM int64     `json:"max_output_tpm"`     // its limit
+	TPD          int64     `json:"tpd"`                // tokens of the running day
+	MaxTPD       int64     `json:"max_tpd"`            // its limit
+	DayStart     time.Time `json:"day_start,omitzero"` // first request of the running day; zero: no day is running
 }
 
 func (w *window) stats() Stats {

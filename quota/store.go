@@ -46,8 +46,8 @@ type Store interface {
 // none for the names.
 type Charge struct {
 	Request
-	Quota    ModelQuota
-	KeyQuota ModelQuota
+	Quota    ModelQuota `json:"quota"`
+	KeyQuota ModelQuota `json:"key_quota"`
 }
 
 // Ticket is what a store needs to find a reservation again.

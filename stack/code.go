@@ -24,8 +24,8 @@ import (
 
 // Code is the program of the aggregator as Lambda takes it: a zip with an executable named bootstrap.
 type Code struct {
-	Zip          []byte
-	Architecture string // arm64 or x86_64
+	Zip          []byte `json:"zip"`
+	Architecture string `json:"architecture"` // arm64 or x86_64
 }
 
 // Key is where the code is in the bucket: the same code is there once, and other code never takes its place.

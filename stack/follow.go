@@ -24,11 +24,11 @@ type Event struct {
 // A FailedError says that CloudFormation could not do what it was asked, and why. CloudFormation has undone its
 // changes, unless Status says otherwise.
 type FailedError struct {
-	Stack    string
-	Status   string // that the stack is in now
-	Resource string // the first one that failed; "" when none did
-	Type     string
-	Reason   string
+	Stack    string `json:"stack"`
+	Status   string `json:"status"`   // that the stack is in now
+	Resource string `json:"resource"` // the first one that failed; "" when none did
+	Type     string `json:"type"`
+	Reason   string `json:"reason"`
 }
 
 // Error names the first resource that failed, and its reason.

@@ -89,15 +89,15 @@ func setting(name string) (Setting, bool) {
 // default in a new one.
 type Options struct {
 	// Name is that of the stack, and of the table unless the setting "table" says otherwise.
-	Name string
+	Name string `json:"name"`
 	// Settings are values by the names of settings; see [Settings].
-	Settings map[string]string
+	Settings map[string]string `json:"settings"`
 	// Reset lists settings that go back to their defaults, and "tags" for all tags.
-	Reset []string
+	Reset []string `json:"reset"`
 	// Tags are added to those that the stack has; they are on all its resources.
-	Tags map[string]string
+	Tags map[string]string `json:"tags"`
 	// Code is the program of aggregator and provisioner. A stack that has one of them keeps its code without.
-	Code *Code
+	Code *Code `json:"code,omitzero"`
 }
 
 // ours begins the names of the tags that package stack sets.
