@@ -681,8 +681,7 @@ var holdMigrationOperation = expr.Operation{
 	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
 }
 
-// HoldMigration asks that a run works on the migration. It stands beside every write that replaces or deletes an item
-// of the target.
+// HoldMigration asks that a run works on the migration, or on a part of it. It stands beside every write of an item.
 //   - owner: the run
 func HoldMigration(owner string) (expr.Bound, error) {
 	return holdMigrationOperation.Call(expr.S(owner)).Bind()

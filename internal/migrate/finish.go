@@ -89,22 +89,19 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 				keys = append(keys, key)
 			}
 		}
-		for chunk := range slices.Chunk(keys, store.MaxDelete) {
-			if err := m.beat(ctx); err != nil {
-				return err
-			}
-			err := m.call(ctx, m.target, Counts{}, func(ctx context.Context) error { return m.config.Target.Delete(ctx, chunk) })
-			if err != nil {
-				return err
-			}
-			deleted += int64(len(chunk))
+		if err := m.beat(ctx); err != nil {
+			return err
 		}
+		if err := m.fenced(ctx, deletions(keys), Counts{}); err != nil {
+			return err
+		}
+		deleted += int64(len(keys))
 		return nil
 	})
 	if err != nil {
 		return deleted, err
 	}
-	check, err := m.fence()
+	check, err := m.fence(record)
 	if err != nil {
 		return deleted, err
 	}
@@ -123,6 +120,14 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 		return deleted, errors.Join(err, ErrTaken)
 	}
 	return deleted, nil
+}
+
+func deletions(keys []store.Key) []store.Write {
+	writes := make([]store.Write, len(keys))
+	for i, key := range keys {
+		writes[i] = store.Write{Kind: store.Delete, Key: key}
+	}
+	return writes
 }
 
 // isOwnRegistry reports whether a key is that of the namespace that was registered in the target for the migration.

@@ -306,6 +306,45 @@ func TestFence(t *testing.T) {
 	})
 }
 
+// TestWakes has a run wake that was taken over while it was about to insert an item, which has gone from the source since.
+func TestWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "0.7")
+		ctx := t.Context()
+		p := &process{}
+		first, err := Start(ctx, w.config(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slept := false
+		p.transacts = func() {
+			if slept {
+				return
+			}
+			slept = true
+			if err := w.run(&process{}); err != nil { // which takes over, copies and finishes
+				t.Fatal(err)
+			}
+			w.check()
+			for _, item := range contents(t, w.target) { // as programs do, once the table is theirs
+				if key := store.KeyOf(item); key.PK != ownPartition {
+					if err := w.target.Delete(ctx, []store.Key{key}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if err := first.Copy(ctx); !errors.Is(err, ErrTaken) || !slept {
+			t.Errorf("Copy() of a run that woke = %v, slept: %t", err, slept)
+		}
+		for _, item := range contents(t, w.target) {
+			if key := store.KeyOf(item); key.PK != ownPartition {
+				t.Errorf("a run that woke wrote %v", key)
+			}
+		}
+	})
+}
+
 // TestAbort deletes what was written, at whatever call it is killed.
 func TestAbort(t *testing.T) {
 	for at := 1; ; at++ {

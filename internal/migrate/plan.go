@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -158,7 +159,7 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *string) err
 		for _, it := range r.Items {
 			p.Targets++
 			whole := it.Key.Join(it.Attributes)
-			p.Copy.Write += writeUnits(whole)
+			p.Copy.Write += writeUnits(whole) + blocks(store.Size(whole), 1024) // twice in a transaction, but for indexes
 			p.Verify.Read += blocks(store.Size(whole), 4096) + float64(store.Size(whole))/4096 // by its key, and by a scan
 		}
 	}
@@ -189,6 +190,8 @@ func (s *sampler) extrapolate() {
 		}
 	}
 	pages := float64(p.Items)/float64(s.config.Page) + float64(s.config.Segments)
+	perPage := math.Ceil(float64(p.Targets) / max(1, pages) / maxWrites)
+	p.Copy.Write += 2 * pages * perPage // the checks of the transactions
 	p.Copy.Read += float64(p.Bytes)/8192 + pages/4 // half a unit for 4 KB, rounded up page by page
 	p.Verify.Read += float64(p.Bytes)/4096 + pages/2
 }

@@ -379,7 +379,33 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 	if err := m.write(ctx, func(next *layout.Migration) { next.Owner = rand.Text() }); err != nil {
 		return err
 	}
-	return m.loadParts(ctx)
+	for try := 0; ; try++ {
+		err := m.loadParts(ctx)
+		if err == nil {
+			err = m.takeParts(ctx)
+		}
+		if !errors.Is(err, ErrTaken) || try == partTries {
+			return err
+		}
+	}
+}
+
+// partTries is how often a part is taken over from a run that works on it still. Each try that fails is one of its pages.
+const partTries = 20
+
+// takeParts makes the parts of the copy those of this run. A run that had them, and wakes later, then inserts nothing.
+func (m *Migration) takeParts(ctx context.Context) error {
+	if m.record.Phase != Copying {
+		return nil
+	}
+	for segment := range int(m.record.Segments) {
+		if part := m.part(segmentPart(segment)); !part.Done && part.Owner != m.record.Owner {
+			if err := m.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // write changes the record of the migration, on condition that no other run has.
@@ -451,13 +477,14 @@ func (m *Migration) Phase() string {
 	return m.record.Phase
 }
 
-// fence returns the check that stands beside every write that replaces or deletes an item.
-func (m *Migration) fence() (store.Write, error) {
+// fence returns the check that stands beside a write of an item: that a record is still of this run. Where parts go side by
+// side, each has the check of its own record, since transactions that check one item at once get in each other's way.
+func (m *Migration) fence(record store.Key) (store.Write, error) {
 	m.mu.Lock()
 	owner := m.record.Owner
 	m.mu.Unlock()
 	check, err := layout.HoldMigration(owner)
-	return store.Write{Kind: store.Check, Key: layout.MigrationKey{}.Key(), Expr: check}, err
+	return store.Write{Kind: store.Check, Key: record, Expr: check}, err
 }
 
 // loadParts reads how far the parts have come.
@@ -493,6 +520,9 @@ func (m *Migration) part(name string) layout.MigrationPart {
 
 // savePart writes how far a part has come.
 func (m *Migration) savePart(ctx context.Context, next layout.MigrationPart, counts Counts) error {
+	m.mu.Lock()
+	next.Owner = m.record.Owner
+	m.mu.Unlock()
 	last := next.Beats
 	next.Beats++
 	next.Counts = counts.encode()

@@ -69,6 +69,8 @@ type process struct {
 	dead   bool
 	writer func() // is called before each call; nil for none
 	scans  func() // is called before each page of a comparison; nil for none
+	// transacts is called before each transaction; nil for none
+	transacts func()
 }
 
 // wrap returns a store as the process sees it.
@@ -114,6 +116,9 @@ func (s *seen) Write(ctx context.Context, w store.Write) (r store.Result, err er
 }
 
 func (s *seen) Transact(ctx context.Context, w []store.Write) (r []store.Result, err error) {
+	if s.p.transacts != nil {
+		s.p.transacts()
+	}
 	err = s.p.do(func() (err error) { r, err = s.Store.Transact(ctx, w); return err })
 	return r, err
 }
