@@ -79,13 +79,16 @@ func (m *Migration) copySegment(ctx context.Context, segment, segments int) erro
 func (m *Migration) copyPage(ctx context.Context, part layout.MigrationPartKey, items []expr.Item, last *string, counts Counts) error {
 	fresh := inserts{from: map[store.Key]store.Key{}}
 	for _, item := range items {
-		counts[CountRead]++
 		key := store.KeyOf(item)
+		if m.adds(key) {
+			continue
+		}
+		counts[CountRead]++
 		q, grouped := group(key)
 		var r Result
 		switch {
 		case !grouped && !m.inGroup(key, *last):
-			r = m.rules.One(item)
+			r = m.one(item)
 		case !grouped || key.PK == *last:
 			continue // the group has it
 		default:
@@ -131,6 +134,10 @@ func (m *Migration) derive(ctx context.Context, q store.Query, counts Counts) (R
 	items, err := m.query(ctx, q, counts)
 	if err != nil {
 		return Result{}, err
+	}
+	if m.config.InPlace { // whose source had no bucket of a later release
+		items = slices.DeleteFunc(items, func(item expr.Item) bool { return m.adds(store.KeyOf(item)) })
+		return m.added(m.rules.Group(items, func(layout.BucketKey) bool { return false })), nil
 	}
 	moved := map[layout.BucketKey]bool{}
 	var keys []store.Key
@@ -256,6 +263,17 @@ func (w *work) add(key store.Key) {
 	}
 }
 
+// addRemoved notes that an item which a migration in place had added is gone.
+func (w *work) addRemoved(key store.Key) {
+	entity := layout.EntityKey{}
+	if k, ok := layout.ParseBucketKey(key); ok {
+		entity = layout.EntityKey{NS: k.NS, Entity: k.Entity}
+	} else if k, ok := layout.ParseChildKey(key); ok {
+		entity = layout.EntityKey{NS: k.NS, Entity: k.Child}
+	}
+	w.add(entity.Key())
+}
+
 // bring makes the items of the target what follows from the source now.
 func (m *Migration) bring(ctx context.Context, w work, counts Counts) error {
 	want, err := m.follows(ctx, w, counts)
@@ -317,7 +335,7 @@ func (m *Migration) follows(ctx context.Context, w work, counts Counts) (map[sto
 		if item == nil {
 			continue
 		}
-		for _, it := range m.rules.One(item).Items {
+		for _, it := range m.one(item).Items {
 			want[it.Key] = it.Attributes
 		}
 	}
