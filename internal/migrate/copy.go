@@ -80,7 +80,7 @@ func (m *Migration) copyPage(ctx context.Context, part layout.MigrationPartKey, 
 	fresh := inserts{from: map[store.Key]store.Key{}}
 	for _, item := range items {
 		key := store.KeyOf(item)
-		if m.adds(key) {
+		if m.isOwn(key) {
 			continue
 		}
 		counts[CountRead]++

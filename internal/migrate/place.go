@@ -20,6 +20,10 @@ func (m *Migration) adds(key store.Key) bool {
 	return m.config.InPlace && (isMoved(key) || m.rules.NS != "" && strings.HasPrefix(key.PK, m.rules.NS+"/"))
 }
 
+// isOwn reports whether nothing follows from an item of a table that is migrated in place: it was added, or is about the
+// whole table.
+func (m *Migration) isOwn(key store.Key) bool { return m.adds(key) || m.config.InPlace && key.PK == ownPartition }
+
 // isMoved reports whether the items of a namespace of 0.10.0 have none of this key.
 func isMoved(key store.Key) bool {
 	if _, ok := layout.ParseBucketKey(key); ok {

@@ -50,7 +50,7 @@ func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
 			return nil, err
 		}
 		for _, item := range page.Items {
-			if m.adds(store.KeyOf(item)) {
+			if m.isOwn(store.KeyOf(item)) {
 				continue
 			}
 			if err := m.verifyItem(ctx, v, item, &last, counts); err != nil {

@@ -83,7 +83,9 @@ func (s *Store) addIndex(ctx context.Context, in *dynamodb.CreateTableInput, x *
 	create := &types.CreateGlobalSecondaryIndexAction{IndexName: x.IndexName, KeySchema: x.KeySchema, Projection: x.Projection}
 	var keys []types.AttributeDefinition
 	for _, a := range in.AttributeDefinitions {
-		if slices.ContainsFunc(x.KeySchema, func(k types.KeySchemaElement) bool { return aws.ToString(k.AttributeName) == aws.ToString(a.AttributeName) }) {
+		if slices.ContainsFunc(x.KeySchema, func(k types.KeySchemaElement) bool {
+			return aws.ToString(k.AttributeName) == aws.ToString(a.AttributeName)
+		}) {
 			keys = append(keys, a)
 		}
 	}

@@ -22,12 +22,14 @@ func (a *app) migrateCommand() *cobra.Command {
 		Short: "Bring a table of zae-limiter to this layout",
 		Long: `Migrate copies a table of zae-limiter, of any release from 0.1 on, to a new
 DynamoDB table with the layout of zlimit. It reads the layout from the keys of
-the items. The old table is never written.
+the items. The old table is never written; with --in-place the new items come
+into it, beside the old ones, which finish deletes.
 
   plan     what would be copied, what not, and what it costs
   run      copies, and applies what programs change meanwhile
   verify   compares the two tables, attribute by attribute
-  finish   opens the new table, once it is exactly as the old one
+  finish   opens the new table, once it is exactly as the old one; in place it
+           then deletes the old items
   abort    deletes what was copied
 
 The new table is the one of --store. Limiters cannot open it before finish.
@@ -52,6 +54,7 @@ type migration struct {
 	windows []string
 	cascade bool
 	offline bool
+	inPlace bool
 	rate    float64
 	sample  int64
 	yes     bool
@@ -65,6 +68,7 @@ func (o *migration) sourceFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.from, "from", "", "`DSN` of the old table")
 	flags.StringSliceVar(&o.windows, "windows", migrate.Windows, "usage windows it has, a `list`")
 	flags.BoolVar(&o.cascade, "cascade", false, "charge parents, where the release keeps no such flag")
+	flags.BoolVar(&o.inPlace, "in-place", false, "add the new items to the old table, that of --store")
 	flags.Int64Var(&o.sample, "sample", 2000, "`number` of items that the plan reads")
 }
 
@@ -91,7 +95,17 @@ func (o *migration) check() error {
 }
 
 // source returns the DSN of the old table.
-func (o *migration) source() (string, error) {
+func (a *app) migrationSource(o *migration) (string, error) {
+	if o.inPlace {
+		if o.from != "" {
+			return "", usagef("--from: must not be given with --in-place, where the old table is that of --store")
+		}
+		dsn, err := a.migrationTarget()
+		if err != nil {
+			return "", err
+		}
+		return dsn, o.check()
+	}
 	if o.from == "" {
 		return "", usagef("--from is missing: the DSN of the old table, such as dynamodb:old")
 	}
@@ -119,6 +133,7 @@ func (a *app) migrationTarget() (string, error) {
 func (a *app) migrationConfig(o *migration, source, target store.Store) migrate.Config {
 	return migrate.Config{
 		Source: source, Target: target, SourceName: o.from, Offline: o.offline, Rate: o.rate, Quiet: o.quiet,
+		InPlace: o.inPlace, Namespace: a.namespace,
 		Rules:         migrate.Rules{Cascade: o.cascade, Windows: o.windows},
 		SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, Now: a.now, Sleep: a.sleep,
 	}
@@ -133,6 +148,8 @@ func (a *app) adviseMigration(err error) error {
 		return fmt.Errorf("%w; zlimit migrate run starts one", err)
 	case errors.Is(err, migrate.ErrStream):
 		return fmt.Errorf("%w; turn it on, or stop all programs that write the table and give --offline", err)
+	case errors.Is(err, migrate.ErrDeleting):
+		return fmt.Errorf("%w; zlimit migrate finish goes on with it", err)
 	case errors.Is(err, migrate.ErrAborting):
 		return fmt.Errorf("%w; zlimit migrate abort goes on with it", err)
 	case errors.Is(err, store.ErrNoScan):
@@ -145,7 +162,7 @@ func (a *app) adviseMigration(err error) error {
 func (a *app) migratePlanCommand() *cobra.Command {
 	o := migration{}
 	cmd := &cobra.Command{
-		Use:   "plan --from DSN",
+		Use:   "plan {--from DSN | --in-place}",
 		Short: "Show what a migration would copy, and what it costs",
 		Long: `Plan reads a sample of the old table, and tells its layout, how many items of
 each form there are, what has no place in the new table, and the capacity
@@ -154,34 +171,37 @@ of a table every few hours; a plan of more items than --sample is as old as
 that.
 
 --windows names what the old aggregator counts, in its order; --cascade is for
-releases up to 0.5, where each call said whether a parent is charged.`,
+releases up to 0.5, where each call said whether a parent is charged.
+
+--in-place is for a plan to add the new items to the table itself. It tells
+what cannot be changed there.`,
 		Example: `  zlimit migrate plan --from dynamodb:old
+  zlimit migrate plan --in-place --store dynamodb:old
   zlimit migrate plan --from dynamodb:old --sample 1000000 -o json`,
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := a.migrationPlan(cmd.Context(), &o)
+			from, p, err := a.migrationPlan(cmd.Context(), &o)
 			if err != nil {
 				return err
 			}
-			return a.print(planJSONOf(o.from, p), func(page *page) { showPlan(page, o.from, p) })
+			return a.print(planJSONOf(from, p), func(page *page) { showPlan(page, from, p) })
 		},
 	}
 	o.sourceFlags(cmd)
 	return cmd
 }
 
-func (a *app) migrationPlan(ctx context.Context, o *migration) (plan *migrate.Plan, err error) {
-	from, err := o.source()
-	if err != nil {
-		return nil, err
+func (a *app) migrationPlan(ctx context.Context, o *migration) (from string, plan *migrate.Plan, err error) {
+	if from, err = a.migrationSource(o); err != nil {
+		return "", nil, err
 	}
 	source, err := openTable(ctx, "--from", from)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	plan, err = migrate.MakePlan(ctx, a.migrationConfig(o, source.Internal(), nil), o.sample)
-	return plan, a.adviseMigration(err)
+	return from, plan, a.adviseMigration(err)
 }
 
 type (
@@ -200,6 +220,13 @@ type (
 		Copy     unitsJSON       `json:"copy"`
 		Verify   unitsJSON       `json:"verify"`
 		Spent    unitsJSON       `json:"plan"`
+		InPlace  *inPlaceJSON    `json:"in_place,omitempty"`
+	}
+	inPlaceJSON struct {
+		Delete     unitsJSON `json:"delete"`
+		Missing    []string  `json:"indexes_to_add"`
+		Local      []string  `json:"local_indexes_missing"`
+		Projecting []string  `json:"indexes_with_other_projections"`
 	}
 	planShapeJSON struct {
 		Form  string `json:"form"`
@@ -222,6 +249,10 @@ func planJSONOf(from string, p *migrate.Plan) planJSON {
 		From: from, Releases: p.Releases, Current: p.Current(), Exact: p.Exact, Stream: p.Stream, Items: p.Items, Bytes: p.Bytes, Sampled: p.Sampled,
 		Shapes: []planShapeJSON{}, Losses: []planLossJSON{}, Targets: p.Targets,
 		Copy: unitsJSON(p.Copy), Verify: unitsJSON(p.Verify), Spent: unitsJSON(p.Spent),
+	}
+	if p.InPlace {
+		x := &p.Indexes
+		j.InPlace = &inPlaceJSON{unitsJSON(p.Delete), append([]string{}, x.Missing...), append([]string{}, x.Local...), append([]string{}, x.Projecting...)}
 	}
 	for _, s := range p.Shapes {
 		j.Shapes = append(j.Shapes, planShapeJSON{s.Shape.String(), s.Items})
@@ -258,12 +289,37 @@ func showPlan(page *page, from string, p *migrate.Plan) {
 		}
 	}
 	page.linef("")
-	page.table([]string{"step", "items>", "read units>", "write units>"}, [][]string{
+	steps := [][]string{
 		{"copy", grouped(p.Targets), units(p.Copy.Read), units(p.Copy.Write)},
 		{"compare", grouped(p.Targets), units(p.Verify.Read), "0"},
-	})
+	}
+	if p.InPlace {
+		steps = append(steps, []string{"delete", grouped(p.Items), units(p.Delete.Read), units(p.Delete.Write)})
+	}
+	page.table([]string{"step", "items>", "read units>", "write units>"}, steps)
+	if p.InPlace {
+		showInPlace(page, p)
+	}
 	if !p.Stream {
 		page.linef("the table has no change stream of old and new images: turn it on, or give --offline")
+	}
+}
+
+// showInPlace shows what a migration in place does beside copying, and what it cannot do.
+func showInPlace(page *page, p *migrate.Plan) {
+	page.linef("")
+	page.linef("in place: the new items come beside the old ones, which finish deletes for good")
+	if x := p.Indexes.Missing; len(x) > 0 {
+		page.linef("  the run adds the global indexes %s first, one at a time, which reads the whole table for each", strings.Join(x, ", "))
+	}
+	if x := p.Indexes.Local; len(x) > 0 {
+		page.linef("  not in place: the reserved local indexes %s cannot be added to a table", strings.Join(x, ", "))
+	}
+	if x := p.Indexes.Projecting; len(x) > 0 {
+		page.linef("  not in place: %s keeps its projection, so that each acquire may write whole items into it again", strings.Join(x, ", "))
+	}
+	if strings.HasPrefix(p.Releases, "0.10.0") {
+		page.linef("  programs of 0.10.0 go on, and cannot be started again before the end: the version record is theirs too")
 	}
 }
 
@@ -273,13 +329,16 @@ func units(u float64) string { return grouped(int64(u + 0.999)) }
 func (a *app) migrateRunCommand() *cobra.Command {
 	o := migration{}
 	cmd := &cobra.Command{
-		Use:   "run --from DSN [--yes]",
+		Use:   "run {--from DSN | --in-place} [--yes]",
 		Short: "Copy a table, and apply what changes meanwhile",
 		Long: `Run shows the plan, asks, and copies the old table to the one of --store,
 which it creates unless it exists without items. Then it applies what programs
 have changed in the old table since the start, and ends; --follow goes on
 until it is interrupted. Run it again within a day, since the change stream of
 the old table forgets after that: the copy then begins anew.
+
+--in-place adds the new items to the table of --store itself, with the indexes
+that it lacks, and leaves the old items as they are until finish.
 
 An interrupted run goes on where it was. Only one run works at a time; another
 one takes over when it was silent for two minutes.`,
@@ -301,11 +360,12 @@ func (a *app) migrateRun(ctx context.Context, o *migration) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := o.source(); err != nil {
+	from, err := a.migrationSource(o)
+	if err != nil {
 		return err
 	}
-	if dsn == o.from {
-		return usagef("--from is the table of --store: a migration is to a new table")
+	if dsn == from && !o.inPlace {
+		return usagef("--from is the table of --store: a migration is to a new table; --in-place is for one in the same table")
 	}
 	target, err := openTable(ctx, "--store", dsn)
 	if err != nil {
@@ -318,31 +378,46 @@ func (a *app) migrateRun(ctx context.Context, o *migration) (err error) {
 	case err != nil && !begins:
 		return a.adviseMigration(err)
 	case begins:
-		p, err := a.migrationPlan(ctx, o)
+		_, p, err := a.migrationPlan(ctx, o)
 		if err != nil {
 			return err
 		}
 		shown := &page{}
-		showPlan(shown, o.from, p)
+		showPlan(shown, from, p)
 		if err := a.toPeople(shown); err != nil {
 			return err
 		}
 		if p.Current() || p.Foreign() {
 			return errors.New("there is nothing to migrate")
 		}
-		if err := a.confirm("Migrate to "+dsn+"?", o.yes); err != nil {
+		question := "Migrate to " + dsn + "?"
+		if o.inPlace {
+			question = "Migrate " + dsn + " in place?"
+		}
+		if err := a.confirm(question, o.yes); err != nil {
 			return err
 		}
 	case found.Phase == migrate.Finished:
 		return fmt.Errorf("%w: programs use %s", migrate.ErrFinished, dsn)
 	}
-	source, err := openTable(ctx, "--from", o.from)
+	o.from = from
+	source, err := openTable(ctx, "--from", from)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	c := a.migrationConfig(o, source.Internal(), target.Internal())
-	if begins {
+	switch {
+	case o.inPlace:
+		if x, ok := c.Source.(store.Indexer); ok {
+			if err := x.AddIndexes(ctx); err != nil {
+				return err
+			}
+		}
+		if err := c.Source.Setup(ctx); err != nil { // the expiry of items
+			return err
+		}
+	case begins:
 		if c.Rules.NS, err = a.prepareTarget(ctx, c, dsn); err != nil {
 			return err
 		}
@@ -359,7 +434,11 @@ func (a *app) migrateRun(ctx context.Context, o *migration) (err error) {
 			return err
 		}
 		return a.print(countsJSONOf(m.Counts()), func(p *page) {
-			p.linef("%s is copied, and in step with %s", dsn, o.from)
+			if o.inPlace {
+				p.linef("%s has the new items beside the old ones, in step with them", dsn)
+			} else {
+				p.linef("%s is copied, and in step with %s", dsn, o.from)
+			}
 			showCounts(p, m.Counts())
 			p.linef("stop what writes %s, then: zlimit migrate finish --store '%s'", o.from, dsn)
 		})
