@@ -22,7 +22,9 @@ func (m *Migration) adds(key store.Key) bool {
 
 // isOwn reports whether nothing follows from an item of a table that is migrated in place: it was added, or is about the
 // whole table.
-func (m *Migration) isOwn(key store.Key) bool { return m.adds(key) || m.config.InPlace && key.PK == ownPartition }
+func (m *Migration) isOwn(key store.Key) bool {
+	return m.adds(key) || m.config.InPlace && key.PK == ownPartition
+}
 
 // isMoved reports whether the items of a namespace of 0.10.0 have none of this key.
 func isMoved(key store.Key) bool {

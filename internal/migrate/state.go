@@ -284,7 +284,9 @@ func (m *Migration) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	register, before, err := "", expr.Item(nil), error(nil)
+	var register string
+	var before expr.Item
+	var err error
 	if m.config.InPlace {
 		if register, err = m.survey(ctx); err == nil {
 			before, err = m.versionNow(ctx)
