@@ -47,7 +47,8 @@ type Deployment struct {
 
 // Deploy brings a stack to what the options say, with the template and, where they have code, the code of this version. It
 // asks CloudFormation for a change set, has it confirmed, executes it and follows what happens. A new stack with an
-// aggregator takes two change sets: the bucket must be there before the code.
+// aggregator takes two change sets: the bucket must be there before the code. A table that lacks several indexes takes one for
+// each of them, since DynamoDB adds one at a time; CloudFormation waits until it can be used.
 //
 // Every step can be the last one, by an error, a crash or a caller that gives up. The next Deploy begins where this one
 // ended, and waits for what CloudFormation is doing meanwhile. Bad options are [*zlimit.ValidationError]s, joined,
@@ -63,7 +64,7 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 	}
 	o.Settings = settings
 	d := &Deployment{Stack: o.Name}
-	confirmed := false // a new stack's second step belongs to the plan of the first one
+	confirmed := false // further steps belong to the plan of the first one
 	for {
 		s, err := m.settled(ctx, o.Name, h)
 		if err != nil {
@@ -79,11 +80,11 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 		if err := m.confirm(ctx, plan, &h, confirmed); err != nil {
 			return d, err
 		}
-		d.Changed, confirmed = true, plan.aim.twice
+		d.Changed, confirmed = true, plan.aim.more()
 		if s, err = m.execute(ctx, plan, &o, &h); err != nil {
 			return d, err
 		}
-		if s != nil && !plan.aim.twice {
+		if s != nil && !plan.aim.more() {
 			return m.deployed(ctx, d, &o)
 		}
 	}
@@ -178,9 +179,13 @@ func (m *Manager) newer(s *types.Stack) error {
 type aim struct {
 	parameters []types.Parameter
 	code       *Code           // to be uploaded; nil for none
-	twice      bool            // another step follows
+	twice      bool            // another step follows, with the code
+	indexes    []string        // another step follows for each of these
 	on         map[string]bool // the switches, by their settings
 }
+
+// more reports whether another step follows.
+func (a *aim) more() bool { return a.twice || len(a.indexes) > 0 }
 
 // runsCode reports whether the stack is to have a function.
 func (a *aim) runsCode() bool { return a.on["aggregator"] || a.on["provisioner"] }
@@ -262,12 +267,18 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	if err != nil {
 		return nil, err
 	}
+	template := Template
+	if s != nil {
+		if template, a.indexes, err = m.stage(ctx, tableOf(s)); err != nil {
+			return nil, err
+		}
+	}
 	random := make([]byte, 8)
 	_, _ = rand.Read(random) // never fails
 	name := "zlimit-" + hex.EncodeToString(random)
 	adopt := true
 	in := &cloudformation.CreateChangeSetInput{
-		StackName: &o.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &Template, Parameters: a.parameters, Tags: stackTags(o, s),
+		StackName: &o.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &template, Parameters: a.parameters, Tags: stackTags(o, s),
 		Capabilities: []types.Capability{types.CapabilityCapabilityNamedIam}, ChangeSetType: types.ChangeSetTypeUpdate,
 	}
 	plan := &Plan{Stack: o.Name, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on["aggregator"], a.on["alarms"])}
@@ -303,6 +314,9 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 				plan.Changes = append(plan.Changes, Change{Action: Add, Resource: later.resource, Type: later.kind, Later: true})
 			}
 		}
+	}
+	for _, name := range a.indexes {
+		plan.Changes = append(plan.Changes, Change{Action: Modify, Resource: "Table", Type: "AWS::DynamoDB::Table", Properties: []string{"index " + name}, Later: true})
 	}
 	return plan, nil
 }

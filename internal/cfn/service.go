@@ -428,6 +428,11 @@ func (s *Service) refusal(found *kept, o *operation) string {
 	if o.action == types.ChangeActionAdd && slices.Contains(s.Kept[o.new.Type], found.begun.next.ID(o.id)) {
 		return found.begun.next.ID(o.id) + " already exists"
 	}
+	if o.action == types.ChangeActionModify && o.new.Type == "AWS::DynamoDB::Table" {
+		if reason := refusesTable(o.old, o.new); reason != "" {
+			return reason
+		}
+	}
 	if code, ok := o.new.Properties["Code"].(map[string]any); ok && o.action != types.ChangeActionRemove {
 		if _, there := s.Objects[fmt.Sprint(code["S3Bucket"], "/", code["S3Key"])]; !there {
 			return "Error occurred while GetObject. S3 Error Code: NoSuchKey. S3 Error Message: The specified key does not exist."

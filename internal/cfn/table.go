@@ -45,11 +45,56 @@ func (t Tables) DescribeTable(_ context.Context, in *dynamodb.DescribeTableInput
 	if !there {
 		return nil, t.missing(*in.TableName)
 	}
+	var indexes []types.GlobalSecondaryIndexDescription
+	for _, found := range t.stacks {
+		if r, ok := found.now.Resources["Table"]; ok && found.now.ID("Table") == *in.TableName {
+			for _, name := range indexNames(r) {
+				indexes = append(indexes, types.GlobalSecondaryIndexDescription{IndexName: &name, IndexStatus: types.IndexStatusActive})
+			}
+		}
+	}
 	items, bytes, stream := int64(1234), int64(567_890), true
 	return &dynamodb.DescribeTableOutput{Table: &types.TableDescription{
 		TableName: in.TableName, TableStatus: types.TableStatusActive, ItemCount: &items, TableSizeBytes: &bytes, DeletionProtectionEnabled: &protected,
-		StreamSpecification: &types.StreamSpecification{StreamEnabled: &stream},
+		StreamSpecification: &types.StreamSpecification{StreamEnabled: &stream}, GlobalSecondaryIndexes: indexes,
 	}}, nil
+}
+
+// indexNames returns the names of the global indexes of a table.
+func indexNames(r Resource) (names []string) {
+	list, _ := r.Properties["GlobalSecondaryIndexes"].([]any)
+	for _, x := range list {
+		names = append(names, text(x.(map[string]any)["IndexName"]))
+	}
+	return names
+}
+
+// refusesTable returns why DynamoDB would not change a table.
+func refusesTable(old, next Resource) string {
+	differ, keys := 0, map[string]bool{}
+	has, wants := indexNames(old), indexNames(next)
+	for _, name := range slices.Concat(has, wants) {
+		if slices.Contains(has, name) != slices.Contains(wants, name) {
+			differ++
+		}
+	}
+	for _, list := range []string{"GlobalSecondaryIndexes", "LocalSecondaryIndexes"} {
+		indexes, _ := next.Properties[list].([]any)
+		for _, x := range indexes {
+			for _, k := range x.(map[string]any)["KeySchema"].([]any) {
+				keys[text(k.(map[string]any)["AttributeName"])] = true
+			}
+		}
+	}
+	for _, a := range next.Properties["AttributeDefinitions"].([]any) {
+		if name := text(a.(map[string]any)["AttributeName"]); !keys[name] && name != "PK" && name != "SK" {
+			return "Property AttributeDefinitions is inconsistent with the KeySchema of the table and the secondary indexes"
+		}
+	}
+	if differ > 1 {
+		return "Cannot perform more than one GSI creation or deletion in a single update"
+	}
+	return ""
 }
 
 // UpdateTable takes the protection of a table away.

@@ -137,7 +137,9 @@ func (m *Migration) derive(ctx context.Context, q store.Query, counts Counts) (R
 	}
 	if m.config.InPlace { // whose source had no bucket of a later release
 		items = slices.DeleteFunc(items, func(item expr.Item) bool { return m.adds(store.KeyOf(item)) })
-		return m.added(m.rules.Group(items, func(layout.BucketKey) bool { return false })), nil
+		r := m.added(m.rules.Group(items, func(layout.BucketKey) bool { return false }))
+		r.sources = len(items)
+		return r, nil
 	}
 	moved := map[layout.BucketKey]bool{}
 	var keys []store.Key
@@ -155,7 +157,9 @@ func (m *Migration) derive(ctx context.Context, q store.Query, counts Counts) (R
 	for i, item := range live {
 		moved[buckets[i]] = item != nil
 	}
-	return m.rules.Group(items, func(k layout.BucketKey) bool { return moved[k] }), nil
+	r := m.rules.Group(items, func(k layout.BucketKey) bool { return moved[k] })
+	r.sources = len(items)
+	return r, nil
 }
 
 // insert writes items where there are none, in transactions that ask whether this run still has the part. A run that was

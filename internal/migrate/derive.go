@@ -53,6 +53,8 @@ const (
 type Result struct {
 	Items  []Item
 	Losses []Loss
+
+	sources int // items of a group
 }
 
 func (r *Result) add(key store.Key, attributes expr.Item) {

@@ -95,12 +95,33 @@ type sampler struct {
 	losses map[string]*LossCount
 	counts Counts
 	bytes  int64
+	all    estimate
+}
+
+// An estimate is what items take and become.
+type estimate struct {
+	targets float64
+	copying store.Units
+	reading float64 // of a comparison
+}
+
+func (e *estimate) add(more estimate, times float64) {
+	e.targets += more.targets * times
+	e.copying.Read += more.copying.Read * times
+	e.copying.Write += more.copying.Write * times
+	e.reading += more.reading * times
+}
+
+// A share is what one item of a group takes and becomes. A sample may end within a group, and has that many shares of it.
+type share struct {
+	pk  string
+	one estimate
 }
 
 func (s *sampler) run(ctx context.Context, sample int64) error {
 	p := s.plan
 	queue := make([]store.Scan, s.config.Segments)
-	last := make([]string, s.config.Segments)
+	last := make([]share, s.config.Segments)
 	for i := range queue {
 		queue[i] = store.Scan{Segment: i, Segments: s.config.Segments, Limit: s.config.Page}
 	}
@@ -131,7 +152,7 @@ func (s *sampler) run(ctx context.Context, sample int64) error {
 }
 
 // page adds what a page of the source takes and becomes.
-func (s *sampler) page(ctx context.Context, items []expr.Item, last *string) error {
+func (s *sampler) page(ctx context.Context, items []expr.Item, last *share) error {
 	p := s.plan
 	for _, item := range items {
 		p.Sampled++
@@ -145,21 +166,27 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *string) err
 		q, grouped := group(key)
 		var r Result
 		switch {
-		case !grouped && !s.inGroup(key, *last):
+		case !grouped && !s.inGroup(key, last.pk):
 			r = s.one(item)
-			p.Verify.Read += blocks(size, 4096) // read again, by its key
-		case !grouped || key.PK == *last:
+			e := s.estimate(r.Items)
+			e.reading += blocks(size, 4096) // read again, by its key
+			s.all.add(e, 1)
+		case !grouped || key.PK == last.pk:
+			s.all.add(last.one, 1)
 			continue
 		default:
-			*last = key.PK
 			before := s.counts[CountReadUnits]
 			var err error
 			if r, err = s.derive(ctx, q, s.counts); err != nil {
 				return err
 			}
+			e := s.estimate(r.Items)
 			again := float64(s.counts[CountReadUnits]-before) / 1000
-			p.Copy.Read += again
-			p.Verify.Read += again
+			e.copying.Read += again
+			e.reading += again
+			*last = share{pk: key.PK}
+			last.one.add(e, 1/float64(max(1, r.sources)))
+			s.all.add(last.one, 1)
 		}
 		for _, l := range r.Losses {
 			if s.losses[l.Reason] == nil {
@@ -167,14 +194,20 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *string) err
 			}
 			s.losses[l.Reason].Items++
 		}
-		for _, it := range r.Items {
-			p.Targets++
-			whole := it.Key.Join(it.Attributes)
-			p.Copy.Write += s.writeUnits(whole) + blocks(store.Size(whole), 1024)              // twice in a transaction, but for indexes
-			p.Verify.Read += blocks(store.Size(whole), 4096) + float64(store.Size(whole))/4096 // by its key, and by a scan
-		}
 	}
 	return nil
+}
+
+// estimate returns what writing items takes, and reading them in a comparison.
+func (s *sampler) estimate(items []Item) (e estimate) {
+	for _, it := range items {
+		whole := it.Key.Join(it.Attributes)
+		size := store.Size(whole)
+		e.targets++
+		e.copying.Write += s.writeUnits(whole) + blocks(size, 1024) // twice in a transaction, but for indexes
+		e.reading += blocks(size, 4096) + float64(size)/4096        // by its key, and by a scan
+	}
+	return e
 }
 
 // extrapolate scales what the sample showed to the whole source, and adds the scans.
@@ -189,10 +222,10 @@ func (s *sampler) extrapolate() {
 	if p.Sampled > 0 {
 		scale := float64(p.Items) / float64(p.Sampled)
 		p.Bytes = max(p.Bytes, int64(float64(s.bytes)*scale)) // where the store does not tell
-		p.Targets = int64(float64(p.Targets) * scale)
-		p.Copy.Read *= scale
-		p.Copy.Write *= scale
-		p.Verify.Read *= scale
+		p.Targets = int64(math.Round(s.all.targets * scale))
+		p.Copy.Read = s.all.copying.Read * scale
+		p.Copy.Write = s.all.copying.Write * scale
+		p.Verify.Read = s.all.reading * scale
 		p.Delete.Write *= scale
 		for i := range p.Shapes {
 			p.Shapes[i].Items = int64(float64(p.Shapes[i].Items) * scale)

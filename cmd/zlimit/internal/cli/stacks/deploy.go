@@ -240,7 +240,7 @@ func planPage(sh *shell.Shell, page *show.Page, p *stack.Plan) {
 	counts := map[stack.Action]int{}
 	for _, later := range []bool{false, true} {
 		if later && slices.ContainsFunc(p.Changes, func(c stack.Change) bool { return c.Later }) {
-			page.Linef("then, with the code in the bucket:")
+			page.Linef("then, in further steps:")
 		}
 		for _, c := range p.Changes {
 			if c.Later == later {
