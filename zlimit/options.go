@@ -234,6 +234,10 @@ func WithTable(settings TableSettings) Option { return func(o *options) { o.tabl
 //   - MaxReadUnits and MaxWriteUnits are ceilings, in capacity units a second, beyond which DynamoDB throttles. They
 //     bound what the table may cost. 0 is for none.
 //   - DeletionProtection makes DynamoDB refuse to delete the table.
+//   - MixedFleet is for a table that zae-limiter, a Python package, uses as well. Its index GSI2 then holds whole items,
+//     which that package reads there, and every acquire costs a write unit more. DynamoDB cannot change what an index
+//     holds: setup of a table with an index of keys alone returns an error. Programs on such a table want
+//     [WithMixedFleet], too.
 type TableSettings = store.TableSettings
 
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as

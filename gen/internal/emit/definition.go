@@ -25,7 +25,7 @@ func definition(f *file, s *schema.Schema) {
 		Return(Op("&").Qual(dynamodbPkg, "CreateTableInput").Add(fields(createTable(s)...))),
 	)
 
-	f.doc("CloudFormation is the table as a CloudFormation template, time to live included. Its one parameter is TableName.")
+	f.doc("CloudFormation is the table as a CloudFormation template, time to live included. Its parameters are TableName and\nMixedFleet, which is \"true\" for a table that zae-limiter uses as well: see [TableSettings].")
 	f.Const().Id("CloudFormation").Op("=").Custom(Options{Open: "`", Close: "`"}, Op(cloudFormation(s)))
 }
 
@@ -87,7 +87,9 @@ func keySchema(pk, sk string) *Statement {
 // cloudFormation returns a template with the table alone.
 func cloudFormation(s *schema.Schema) string {
 	var b strings.Builder
-	b.WriteString("Parameters:\n  TableName:\n    Type: String\nResources:\n  Table:\n    Type: AWS::DynamoDB::Table\n" +
+	b.WriteString("Parameters:\n  TableName:\n    Type: String\n" +
+		"  MixedFleet:\n    Type: String\n    Default: \"false\"\n    AllowedValues: [\"true\", \"false\"]\n" +
+		"Conditions:\n  ForMixedFleet: !Equals [!Ref MixedFleet, \"true\"]\nResources:\n  Table:\n    Type: AWS::DynamoDB::Table\n" +
 		"    Properties:\n      TableName: !Ref TableName\n      BillingMode: PAY_PER_REQUEST\n")
 	tableShape(&b, s)
 	fmt.Fprintf(&b, "      StreamSpecification: { StreamViewType: NEW_AND_OLD_IMAGES }\n"+
@@ -122,6 +124,9 @@ func tableShape(b *strings.Builder, s *schema.Schema) {
 			projection := "ALL"
 			if x.KeysOnly {
 				projection = "KEYS_ONLY"
+			}
+			if x.Mixed {
+				projection = "!If [ForMixedFleet, ALL, KEYS_ONLY]"
 			}
 			fmt.Fprintf(b, "        - IndexName: %s\n", x.Name)
 			writeKey("          ", x.PK, x.SK)
