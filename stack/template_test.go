@@ -130,6 +130,9 @@ func checkTable(text string) error {
 		return err
 	}
 	got := map[string]any{}
+	if parsed.Conditions["ForMixedFleet"] == nil || parsed.Parameters["MixedFleet"].Default != "false" {
+		return fmt.Errorf("the parameter MixedFleet has no condition, or another default than false")
+	}
 	for _, name := range []string{"AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "LocalSecondaryIndexes", "StreamSpecification", "TimeToLiveSpecification"} {
 		got[name] = parsed.Resources["Table"].Properties[name]
 	}
@@ -156,6 +159,13 @@ func checkTable(text string) error {
 		return fmt.Errorf("the table is not that of package zlimit (-want +got):\n%s", diff)
 	}
 	return nil
+}
+
+// TestTableAlone compares the template of the table alone with the table that package zlimit creates.
+func TestTableAlone(t *testing.T) {
+	if err := checkTable(zlimit.CloudFormation); err != nil {
+		t.Error(err)
+	}
 }
 
 // plain returns a value as JSON has it, without what is null or empty.

@@ -127,7 +127,7 @@ func CreateTableInput(table string) *dynamodb.CreateTableInput {
 	}
 }
 
-// CloudFormation is the table as a CloudFormation template, time to live included. Its parameters are TableName and
+// CloudFormation is the table as a CloudFormation template, time to live included. Its parameters are TableName, and
 // MixedFleet, which is "true" for a table that zae-limiter uses as well: see [TableSettings].
 const CloudFormation = `Parameters:
   TableName:
