@@ -3,6 +3,7 @@ package zlimit
 import (
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -28,7 +29,7 @@ const (
 // Functions.
 var (
 	Thousands      = thousands
-	NewNamespaceID = newNamespaceID
+	NewNamespaceID = layout.NewNamespaceID
 	PublicError    = publicError
 
 	ValidateEntity   = validateEntity

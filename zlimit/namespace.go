@@ -2,8 +2,6 @@ package zlimit
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"fmt"
 	"iter"
 	"time"
@@ -266,18 +264,6 @@ func (s *NamespaceService) check(invalid error) error {
 // missing returns the error of a name or an ID that is not registered.
 func missing(namespace string) error { return fmt.Errorf("%w: %q", ErrNamespaceNotFound, namespace) }
 
-// newNamespaceID returns 8 random bytes in unpadded URL-safe base64, never starting with a hyphen, which command lines
-// would take for an option.
-func newNamespaceID() string {
-	for {
-		var b [8]byte
-		_, _ = rand.Read(b[:]) // never fails
-		if id := base64.RawURLEncoding.EncodeToString(b[:]); id[0] != '-' {
-			return id
-		}
-	}
-}
-
 // A registration is what a table says of itself and of a namespace.
 type registration struct {
 	versioned bool              // it has a version record, which this client may use
@@ -350,7 +336,7 @@ func (s *NamespaceService) register(ctx context.Context, name string) (Namespace
 		}
 		now := s.l.now().UTC().Format(layout.TimeFormat)
 		status := string(NamespaceActive)
-		id := newNamespaceID()
+		id := layout.NewNamespaceID()
 		forward := layout.Namespace{Key: layout.NamespaceKey{Name: name}, ID: id, Name: name, Status: status, CreatedAt: now}
 		reverse := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: id}, ID: id, Name: name, Status: status, CreatedAt: now}
 		absent, err := layout.Insert()

@@ -56,7 +56,7 @@ its parts have come. It costs a few read units.`,
 
 // endMigration does what is to be done with a migration that there is.
 func endMigration(
-	ctx context.Context, sh *shell.Shell, o *migration, ask func(source, target string) (question string), do func(m *migrate.Migration, source, dsn string) error,
+	ctx context.Context, sh *shell.Shell, o *migration, ask func(source, target string, inPlace bool) (question string), do func(m *migrate.Migration, source, dsn string) error,
 ) (err error) {
 	dsn, err := migrationTarget(sh)
 	if err == nil {
@@ -78,11 +78,11 @@ func endMigration(
 		return fmt.Errorf("%w: programs use %s", migrate.ErrFinished, dsn)
 	}
 	if ask != nil {
-		if err := sh.Confirm(ask(found.Source, dsn), o.yes); err != nil {
+		if err := sh.Confirm(ask(found.Source, dsn, found.InPlace), o.yes); err != nil {
 			return err
 		}
 	}
-	o.from = found.Source
+	o.from, o.inPlace = found.Source, found.InPlace
 	source, err := openTable(ctx, "--from", o.from)
 	if err != nil {
 		return err
@@ -106,8 +106,11 @@ says that they differ.`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return endMigration(cmd.Context(), sh, &o, nil, func(m *migrate.Migration, from, dsn string) error {
-				if m.Phase() == migrate.Copying {
+				switch m.Phase() {
+				case migrate.Copying:
 					return errors.New("the copy is not complete; zlimit migrate run goes on with it")
+				case migrate.Deleting:
+					return migrate.ErrDeleting
 				}
 				if err := m.CatchUp(cmd.Context()); err != nil {
 					return err
@@ -163,19 +166,32 @@ func finishCommand(sh *shell.Shell) *cobra.Command {
 to programs, in one transaction. When they differ, or the old table is still
 written after six times that time, the new one stays closed. Stop what writes
 the old table before: what is written there afterwards is not carried over.
-The old table stays as it is.`,
+The old table stays as it is. After a migration in place the old items are
+deleted then, but for those of which nothing could be carried over. That cannot
+be undone; when it is interrupted, the same command goes on with it.`,
 		Example: `  zlimit migrate finish --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ask := func(source, target string) string { return "Open " + target + " in place of " + source + "?" }
+			ask := func(source, target string, inPlace bool) string {
+				if inPlace {
+					return "Open " + target + ", and delete its old items for good?"
+				}
+				return "Open " + target + " in place of " + source + "?"
+			}
 			return endMigration(cmd.Context(), sh, &o, ask, func(m *migrate.Migration, from, dsn string) error {
 				v, err := m.Finish(cmd.Context())
+				if v == nil && err == nil {
+					return sh.Print(countsJSONOf(m.Counts()), func(p *show.Page) { showDeleted(p, dsn) })
+				}
 				if v == nil || err != nil && !errors.Is(err, migrate.ErrDiffers) {
 					return err
 				}
 				printed := sh.Print(verificationJSONOf(v), func(p *show.Page) {
 					showVerification(p, v, from, dsn)
 					if err == nil {
+						if o.inPlace {
+							showDeleted(p, dsn)
+						}
 						p.Linef("programs may open %s from now on; zlimit version %s or later", dsn, zlimit.ClientMinVersion)
 					}
 				})
@@ -192,6 +208,10 @@ The old table stays as it is.`,
 	return cmd
 }
 
+func showDeleted(p *show.Page, dsn string) {
+	p.Linef("the old items of %s are deleted, but for those of which nothing could be carried over", dsn)
+}
+
 func abortCommand(sh *shell.Shell) *cobra.Command {
 	o := migration{}
 	cmd := &cobra.Command{
@@ -199,11 +219,17 @@ func abortCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Give a migration up, and delete what was copied",
 		Long: `Abort asks, and deletes every item that the migration has written to the table
 of --store, and at last its record. The table stays, with its namespaces. The
-old table is left as it is. A finished migration cannot be aborted.`,
+old table is left as it is. In place it deletes what the migration has added,
+but for indexes. A finished migration cannot be aborted.`,
 		Example: `  zlimit migrate abort --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ask := func(source, target string) string { return "Delete what " + target + " has of " + source + "?" }
+			ask := func(source, target string, inPlace bool) string {
+				if inPlace {
+					return "Delete what the migration has added to " + target + "?"
+				}
+				return "Delete what " + target + " has of " + source + "?"
+			}
 			return endMigration(cmd.Context(), sh, &o, ask, func(m *migrate.Migration, _, dsn string) error {
 				deleted, err := m.Abort(cmd.Context())
 				if err != nil {

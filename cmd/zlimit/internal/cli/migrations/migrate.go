@@ -26,12 +26,14 @@ func Command(sh *shell.Shell) *cobra.Command {
 		Short: "Bring a table of zae-limiter to this layout",
 		Long: `Migrate copies a table of zae-limiter, of any release from 0.1 on, to a new
 DynamoDB table with the layout of zlimit. It reads the layout from the keys of
-the items. The old table is never written.
+the items. The old table is never written; with --in-place the new items come
+into it, beside the old ones, which finish deletes.
 
   plan     what would be copied, what not, and what it costs
   run      copies, and applies what programs change meanwhile
   verify   compares the two tables, attribute by attribute
-  finish   opens the new table, once it is exactly as the old one
+  finish   opens the new table, once it is exactly as the old one; in place it
+           then deletes the old items
   abort    deletes what was copied
 
 The new table is the one of --store. Limiters cannot open it before finish.
@@ -56,6 +58,7 @@ type migration struct {
 	windows []string
 	cascade bool
 	offline bool
+	inPlace bool
 	rate    float64
 	sample  int64
 	yes     bool
@@ -69,6 +72,7 @@ func (o *migration) sourceFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.from, "from", "", "`DSN` of the old table")
 	flags.StringSliceVar(&o.windows, "windows", migrate.Windows, "usage windows it has, a `list`")
 	flags.BoolVar(&o.cascade, "cascade", false, "charge parents, where the release keeps no such flag")
+	flags.BoolVar(&o.inPlace, "in-place", false, "add the new items to the old table, that of --store")
 	flags.Int64Var(&o.sample, "sample", 2000, "`number` of items that the plan reads")
 }
 
@@ -95,7 +99,17 @@ func (o *migration) check() error {
 }
 
 // source returns the DSN of the old table.
-func (o *migration) source() (string, error) {
+func migrationSource(sh *shell.Shell, o *migration) (string, error) {
+	if o.inPlace {
+		if o.from != "" {
+			return "", shell.Usagef("--from: must not be given with --in-place, where the old table is that of --store")
+		}
+		dsn, err := migrationTarget(sh)
+		if err != nil {
+			return "", err
+		}
+		return dsn, o.check()
+	}
 	if o.from == "" {
 		return "", shell.Usagef("--from is missing: the DSN of the old table, such as dynamodb:old")
 	}
@@ -123,6 +137,7 @@ func migrationTarget(sh *shell.Shell) (string, error) {
 func migrationConfig(sh *shell.Shell, o *migration, source, target store.Store) migrate.Config {
 	return migrate.Config{
 		Source: source, Target: target, SourceName: o.from, Offline: o.offline, Rate: o.rate, Quiet: o.quiet,
+		InPlace: o.inPlace, Namespace: sh.Namespace,
 		Rules:         migrate.Rules{Cascade: o.cascade, Windows: o.windows},
 		SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, Now: sh.Now, Sleep: sh.Sleep,
 	}
@@ -137,6 +152,8 @@ func adviseMigration(err error) error {
 		return fmt.Errorf("%w; zlimit migrate run starts one", err)
 	case errors.Is(err, migrate.ErrStream):
 		return fmt.Errorf("%w; turn it on, or stop all programs that write the table and give --offline", err)
+	case errors.Is(err, migrate.ErrDeleting):
+		return fmt.Errorf("%w; zlimit migrate finish goes on with it", err)
 	case errors.Is(err, migrate.ErrAborting):
 		return fmt.Errorf("%w; zlimit migrate abort goes on with it", err)
 	case errors.Is(err, store.ErrNoScan):
@@ -149,7 +166,7 @@ func adviseMigration(err error) error {
 func planCommand(sh *shell.Shell) *cobra.Command {
 	o := migration{}
 	cmd := &cobra.Command{
-		Use:   "plan --from DSN",
+		Use:   "plan {--from DSN | --in-place}",
 		Short: "Show what a migration would copy, and what it costs",
 		Long: `Plan reads a sample of the old table, and tells its layout, how many items of
 each form there are, what has no place in the new table, and the capacity
@@ -158,34 +175,37 @@ of a table every few hours; a plan of more items than --sample is as old as
 that.
 
 --windows names what the old aggregator counts, in its order; --cascade is for
-releases up to 0.5, where each call said whether a parent is charged.`,
+releases up to 0.5, where each call said whether a parent is charged.
+
+--in-place is for a plan to add the new items to the table itself. It tells
+what cannot be changed there.`,
 		Example: `  zlimit migrate plan --from dynamodb:old
+  zlimit migrate plan --in-place --store dynamodb:old
   zlimit migrate plan --from dynamodb:old --sample 1000000 -o json`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p, err := migrationPlan(cmd.Context(), sh, &o)
+			from, p, err := migrationPlan(cmd.Context(), sh, &o)
 			if err != nil {
 				return err
 			}
-			return sh.Print(planJSONOf(o.from, p), func(page *show.Page) { showPlan(page, o.from, p) })
+			return sh.Print(planJSONOf(from, p), func(page *show.Page) { showPlan(page, from, p) })
 		},
 	}
 	o.sourceFlags(cmd)
 	return cmd
 }
 
-func migrationPlan(ctx context.Context, sh *shell.Shell, o *migration) (plan *migrate.Plan, err error) {
-	from, err := o.source()
-	if err != nil {
-		return nil, err
+func migrationPlan(ctx context.Context, sh *shell.Shell, o *migration) (from string, plan *migrate.Plan, err error) {
+	if from, err = migrationSource(sh, o); err != nil {
+		return "", nil, err
 	}
 	source, err := openTable(ctx, "--from", from)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	plan, err = migrate.MakePlan(ctx, migrationConfig(sh, o, source.Internal(), nil), o.sample)
-	return plan, adviseMigration(err)
+	return from, plan, adviseMigration(err)
 }
 
 type (
@@ -204,6 +224,13 @@ type (
 		Copy     unitsJSON       `json:"copy"`
 		Verify   unitsJSON       `json:"verify"`
 		Spent    unitsJSON       `json:"plan"`
+		InPlace  *inPlaceJSON    `json:"in_place,omitempty"`
+	}
+	inPlaceJSON struct {
+		Delete     unitsJSON `json:"delete"`
+		Missing    []string  `json:"indexes_to_add"`
+		Local      []string  `json:"local_indexes_missing"`
+		Projecting []string  `json:"indexes_with_other_projections"`
 	}
 	planShapeJSON struct {
 		Form  string `json:"form"`
@@ -226,6 +253,10 @@ func planJSONOf(from string, p *migrate.Plan) planJSON {
 		From: from, Releases: p.Releases, Current: p.Current(), Exact: p.Exact, Stream: p.Stream, Items: p.Items, Bytes: p.Bytes, Sampled: p.Sampled,
 		Shapes: []planShapeJSON{}, Losses: []planLossJSON{}, Targets: p.Targets,
 		Copy: unitsJSON(p.Copy), Verify: unitsJSON(p.Verify), Spent: unitsJSON(p.Spent),
+	}
+	if p.InPlace {
+		x := &p.Indexes
+		j.InPlace = &inPlaceJSON{unitsJSON(p.Delete), append([]string{}, x.Missing...), append([]string{}, x.Local...), append([]string{}, x.Projecting...)}
 	}
 	for _, s := range p.Shapes {
 		j.Shapes = append(j.Shapes, planShapeJSON{s.Shape.String(), s.Items})
@@ -262,12 +293,37 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 		}
 	}
 	page.Linef("")
-	page.Table([]string{"step", "items>", "read units>", "write units>"}, [][]string{
+	steps := [][]string{
 		{"copy", show.Grouped(p.Targets), units(p.Copy.Read), units(p.Copy.Write)},
 		{"compare", show.Grouped(p.Targets), units(p.Verify.Read), "0"},
-	})
+	}
+	if p.InPlace {
+		steps = append(steps, []string{"delete", show.Grouped(p.Items), units(p.Delete.Read), units(p.Delete.Write)})
+	}
+	page.Table([]string{"step", "items>", "read units>", "write units>"}, steps)
+	if p.InPlace {
+		showInPlace(page, p)
+	}
 	if !p.Stream {
 		page.Linef("the table has no change stream of old and new images: turn it on, or give --offline")
+	}
+}
+
+// showInPlace shows what a migration in place does beside copying, and what it cannot do.
+func showInPlace(page *show.Page, p *migrate.Plan) {
+	page.Linef("")
+	page.Linef("in place: the new items come beside the old ones, which finish deletes for good")
+	if x := p.Indexes.Missing; len(x) > 0 {
+		page.Linef("  the run adds the global indexes %s first, one at a time, which reads the whole table for each", strings.Join(x, ", "))
+	}
+	if x := p.Indexes.Local; len(x) > 0 {
+		page.Linef("  not in place: the reserved local indexes %s cannot be added to a table", strings.Join(x, ", "))
+	}
+	if x := p.Indexes.Projecting; len(x) > 0 {
+		page.Linef("  not in place: %s keeps its projection, so that each acquire may write whole items into it again", strings.Join(x, ", "))
+	}
+	if strings.HasPrefix(p.Releases, "0.10.0") {
+		page.Linef("  programs of 0.10.0 go on, and cannot be started again before the end: the version record is theirs too")
 	}
 }
 
@@ -277,13 +333,16 @@ func units(u float64) string { return show.Grouped(int64(u + 0.999)) }
 func runCommand(sh *shell.Shell) *cobra.Command {
 	o := migration{}
 	cmd := &cobra.Command{
-		Use:   "run --from DSN [--yes]",
+		Use:   "run {--from DSN | --in-place} [--yes]",
 		Short: "Copy a table, and apply what changes meanwhile",
 		Long: `Run shows the plan, asks, and copies the old table to the one of --store,
 which it creates unless it exists without items. Then it applies what programs
 have changed in the old table since the start, and ends; --follow goes on
 until it is interrupted. Run it again within a day, since the change stream of
 the old table forgets after that: the copy then begins anew.
+
+--in-place adds the new items to the table of --store itself, with the indexes
+that it lacks, and leaves the old items as they are until finish.
 
 An interrupted run goes on where it was. Only one run works at a time; another
 one takes over when it was silent for two minutes.`,
@@ -305,11 +364,12 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	if err != nil {
 		return err
 	}
-	if _, err := o.source(); err != nil {
+	from, err := migrationSource(sh, o)
+	if err != nil {
 		return err
 	}
-	if dsn == o.from {
-		return shell.Usagef("--from is the table of --store: a migration is to a new table")
+	if dsn == from && !o.inPlace {
+		return shell.Usagef("--from is the table of --store: a migration is to a new table; --in-place is for one in the same table")
 	}
 	target, err := openTable(ctx, "--store", dsn)
 	if err != nil {
@@ -322,31 +382,46 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	case err != nil && !begins:
 		return adviseMigration(err)
 	case begins:
-		p, err := migrationPlan(ctx, sh, o)
+		_, p, err := migrationPlan(ctx, sh, o)
 		if err != nil {
 			return err
 		}
 		shown := &show.Page{}
-		showPlan(shown, o.from, p)
+		showPlan(shown, from, p)
 		if err := sh.ToPeople(shown); err != nil {
 			return err
 		}
 		if p.Current() || p.Foreign() {
 			return errors.New("there is nothing to migrate")
 		}
-		if err := sh.Confirm("Migrate to "+dsn+"?", o.yes); err != nil {
+		question := "Migrate to " + dsn + "?"
+		if o.inPlace {
+			question = "Migrate " + dsn + " in place?"
+		}
+		if err := sh.Confirm(question, o.yes); err != nil {
 			return err
 		}
 	case found.Phase == migrate.Finished:
 		return fmt.Errorf("%w: programs use %s", migrate.ErrFinished, dsn)
 	}
-	source, err := openTable(ctx, "--from", o.from)
+	o.from = from
+	source, err := openTable(ctx, "--from", from)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
 	c := migrationConfig(sh, o, source.Internal(), target.Internal())
-	if begins {
+	switch {
+	case o.inPlace:
+		if x, ok := c.Source.(store.Indexer); ok {
+			if err := x.AddIndexes(ctx); err != nil {
+				return err
+			}
+		}
+		if err := c.Source.Setup(ctx); err != nil { // the expiry of items
+			return err
+		}
+	case begins:
 		if c.Rules.NS, err = prepareTarget(ctx, sh, c, dsn); err != nil {
 			return err
 		}
@@ -363,7 +438,11 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 			return err
 		}
 		return sh.Print(countsJSONOf(m.Counts()), func(p *show.Page) {
-			p.Linef("%s is copied, and in step with %s", dsn, o.from)
+			if o.inPlace {
+				p.Linef("%s has the new items beside the old ones, in step with them", dsn)
+			} else {
+				p.Linef("%s is copied, and in step with %s", dsn, o.from)
+			}
 			showCounts(p, m.Counts())
 			p.Linef("stop what writes %s, then: zlimit migrate finish --store '%s'", o.from, dsn)
 		})
