@@ -203,6 +203,9 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 		return st.Default
 	}
 	a := aim{on: map[string]bool{}}
+	if err := m.checkFixed(ctx, o, s, effective); err != nil {
+		return a, err
+	}
 	for _, st := range settings {
 		switch _, given := o.Settings[st.Name]; {
 		case given:
@@ -239,6 +242,21 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 		a.code = o.Code
 	}
 	return a, nil
+}
+
+// checkFixed returns a [*zlimit.ValidationError] for a setting that would change the table in a way that DynamoDB cannot.
+func (m *Manager) checkFixed(ctx context.Context, o *Options, s *types.Stack, effective func(Setting) string) error {
+	fixed, _ := setting("mixed-fleet")
+	next := effective(fixed)
+	if s == nil || next == cmp.Or(parameters(s)[fixed.Parameter], fixed.Default) {
+		return nil
+	}
+	ids, err := m.resources(ctx, o.Name)
+	if err != nil || ids["Table"] == "" {
+		return err
+	}
+	return &zlimit.ValidationError{Field: fixed.Name, Value: next, Reason: "table " + ids["Table"] +
+		" was made with the other value, and DynamoDB cannot change what its index GSI2 holds: deploy another stack"}
 }
 
 func (a *aim) set(parameter, value string) {

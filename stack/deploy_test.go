@@ -149,6 +149,28 @@ func TestDataIsKept(t *testing.T) {
 	}
 }
 
+// TestMixedFleet makes the index of a new table hold whole items, and refuses to change that later, either way.
+func TestMixedFleet(t *testing.T) {
+	for made, next := range map[string]string{"true": "false", "false": "true"} {
+		s := cfn.NewService()
+		o := fresh()
+		o.Settings = map[string]string{"mixed-fleet": made}
+		deploy(t, s, o, stack.Hooks{})
+		before := s.Stack("limits")
+		for name, change := range map[string]stack.Options{
+			"set":   {Name: "limits", Settings: map[string]string{"mixed-fleet": next}},
+			"reset": {Name: "limits", Reset: []string{"mixed-fleet"}},
+		} {
+			_, err := manager(s).Deploy(t.Context(), change, stack.Hooks{})
+			var invalid *zlimit.ValidationError
+			refused := errors.As(err, &invalid) && invalid.Field == "mixed-fleet" && strings.Contains(err.Error(), "DynamoDB cannot change")
+			if same := name == "reset" && made == "false"; refused == same || s.Stack("limits") != before && !same {
+				t.Errorf("a table made with %s, %s: Deploy() = %v", made, name, err)
+			}
+		}
+	}
+}
+
 // TestFailure makes a resource fail: the first reason is told, what was there stays, and the next deployment succeeds.
 func TestFailure(t *testing.T) {
 	for _, id := range []string{"Table", "AcquirePolicy", "AggregatorFunction", "Stream"} {

@@ -38,6 +38,7 @@ func Settings() []Setting { return slices.Clone(settings) }
 
 var settings = []Setting{
 	{"table", "TableName", Text, "", "name of the table, the stack's by default", "name of the table (default the stack's)", matching(tableName, "must have 3 to 255 letters, digits, _, - and .")},
+	{"mixed-fleet", "MixedFleet", Switch, "false", "whether zae-limiter uses the table as well; it cannot be changed", "a table for zae-limiter as well", nil},
 	{"deletion-protection", "DeletionProtection", Switch, "true", "whether DynamoDB refuses to delete the table", "let DynamoDB delete the table", nil},
 	{"point-in-time-days", "PointInTimeDays", Number, "35", "days that the table can be restored to any second of", "days to restore from (default 35)", between(1, 35)},
 	{"max-read-units", "MaxReadUnits", Number, "0", "ceiling of reads, units a second; 0 for none", "ceiling of reads a second (default 0, none)", between(0, maxUnits)},

@@ -130,20 +130,42 @@ func checkTable(text string) error {
 		return err
 	}
 	got := map[string]any{}
+	if parsed.Conditions["ForMixedFleet"] == nil || parsed.Parameters["MixedFleet"].Default != "false" {
+		return fmt.Errorf("the parameter MixedFleet has no condition, or another default than false")
+	}
 	for _, name := range []string{"AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "LocalSecondaryIndexes", "StreamSpecification", "TimeToLiveSpecification"} {
 		got[name] = parsed.Resources["Table"].Properties[name]
 	}
 	input := zlimit.CreateTableInput("limits")
+	for _, x := range input.GlobalSecondaryIndexes {
+		if *x.IndexName == "GSI2" { // by the parameter that says what it projects
+			x.Projection.ProjectionType = "by ForMixedFleet: ALL, else KEYS_ONLY"
+		}
+	}
 	want := map[string]any{
 		"AttributeDefinitions": input.AttributeDefinitions, "KeySchema": input.KeySchema,
 		"GlobalSecondaryIndexes": input.GlobalSecondaryIndexes, "LocalSecondaryIndexes": input.LocalSecondaryIndexes,
 		"StreamSpecification":     map[string]any{"StreamViewType": input.StreamSpecification.StreamViewType},
 		"TimeToLiveSpecification": map[string]any{"AttributeName": zlimit.TTLAttribute, "Enabled": true},
 	}
+	for _, x := range got["GlobalSecondaryIndexes"].([]any) {
+		projection := x.(map[string]any)["Projection"].(map[string]any)
+		if choice, ok := projection["ProjectionType"].(map[string]any); ok {
+			parts := choice["Fn::If"].([]any)
+			projection["ProjectionType"] = fmt.Sprintf("by %s: %s, else %s", parts...)
+		}
+	}
 	if diff := cmp.Diff(plain(want), plain(got)); diff != "" {
 		return fmt.Errorf("the table is not that of package zlimit (-want +got):\n%s", diff)
 	}
 	return nil
+}
+
+// TestTableAlone compares the template of the table alone with the table that package zlimit creates.
+func TestTableAlone(t *testing.T) {
+	if err := checkTable(zlimit.CloudFormation); err != nil {
+		t.Error(err)
+	}
 }
 
 // plain returns a value as JSON has it, without what is null or empty.
@@ -290,6 +312,7 @@ var twins = map[string]struct{ old, new, check string }{
 		"table",
 	},
 	"an index of whole items":            {"Projection: { ProjectionType: KEYS_ONLY }", "Projection: { ProjectionType: ALL }", "table"},
+	"whole items for everyone":           {"!If [ForMixedFleet, ALL, KEYS_ONLY]", "!If [ForMixedFleet, ALL, ALL]", "table"},
 	"expiry by another attribute":        {"AttributeName: ttl", "AttributeName: expires", "table"},
 	"a table that goes with the stack":   {"    DeletionPolicy: Retain\n    UpdateReplacePolicy: Retain\n    Properties:\n      TableName:", "    UpdateReplacePolicy: Retain\n    Properties:\n      TableName:", "retained"},
 	"a bucket that is deleted":           {"    UpdateReplacePolicy: Retain\n    Properties:\n      BucketEncryption", "    UpdateReplacePolicy: Delete\n    Properties:\n      BucketEncryption", "retained"},

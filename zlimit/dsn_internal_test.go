@@ -28,6 +28,8 @@ func TestDSN(t *testing.T) {
 		"memory":                              "must be memory:",
 		"memory:x":                            "nothing after the colon",
 		"sqlite:":                             "path of a file",
+		"sqlite:x?mode=ro":                    `no parameter such as "mode"`,
+		"sqlite:a?b.db?_pragma=":              `no parameter such as "_pragma"`,
 		"redis:x":                             "must be memory:",
 		"dynamodb:":                           "from 3 to 255",
 		"dynamodb:a/b/c":                      "letters, digits",

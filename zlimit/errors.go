@@ -223,6 +223,7 @@ func decisionError(op string, err error) error {
 	var unknown *protocol.UnknownLimitError
 	var crowded *protocol.CrowdedError
 	var overflow *bucket.OverflowError
+	var projects *store.ProjectionError
 	switch {
 	case errors.As(err, &rejected):
 		return exceeded(statusesOfLevels(rejected.Levels))
@@ -237,6 +238,8 @@ func decisionError(op string, err error) error {
 		return ErrContended
 	case errors.Is(err, protocol.ErrClosed):
 		return ErrClosed
+	case errors.As(err, &projects):
+		return &ValidationError{Field: "mixed fleet", Value: "true", Reason: projects.Error()}
 	case errors.As(err, &overflow):
 		reason := fmt.Sprintf("the lease would hold more than %d tokens", int64(math.MaxInt64/millis))
 		return &ValidationError{Field: op + "[" + overflow.Limit + "]", Value: strconv.FormatInt(overflow.Tokens/millis, 10), Reason: reason}

@@ -130,6 +130,19 @@ func ExampleOpenStore() {
 	// Output: <nil>
 }
 
+// A table on which programs in Python use zae-limiter.
+func ExampleWithMixedFleet() {
+	ctx := context.Background()
+	table := zlimit.WithTable(zlimit.TableSettings{MixedFleet: true}) // where the table is not there yet
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithSetup(), table, zlimit.WithMixedFleet())
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	fmt.Println(limiter.Ping(ctx))
+	// Output: <nil>
+}
+
 func ExampleDynamoDB() {
 	ctx := context.Background()
 	options := dynamodb.Options{Region: "eu-central-1"}

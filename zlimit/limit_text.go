@@ -28,8 +28,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 
 // UnmarshalText sets the limit to the one that a text says, for configuration and [flag.TextVar]: NAME=CAPACITY[:REFILL]/PERIOD.
 // The limit holds CAPACITY tokens, and REFILL of them flow in per PERIOD; CAPACITY of them where REFILL is left out. A
-// number may have its digits in groups, as in 10_000. PERIOD is s, min, h or d, such a word as second or minutes, or a
-// duration such as 90s or 1h30m. Anything else is a [*ValidationError], and leaves the limit as it is.
+// number may have its digits in groups, as in 10_000. PERIOD is s, min, h, d or w, such a word as second or minutes, or a
+// duration such as 90s, 1h30m or 2d. Anything else is a [*ValidationError], and leaves the limit as it is.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := grammar.ParseLimit(string(text))
 	if err != nil {

@@ -269,7 +269,7 @@ func inOrder(limits []Limit) []Limit {
 
 // configOf returns limits, in the order of their names, in the form in which buckets are charged.
 func (o *options) configOf(limits []Limit, source Source) bucket.Config {
-	c := bucket.Config{Partial: source == SourceRequest, Lead: o.maxLead().Milliseconds()}
+	c := bucket.Config{Partial: source == SourceRequest, Lead: o.maxLead().Milliseconds(), Mixed: o.mixedFleet}
 	for _, l := range limits {
 		c.Params = append(c.Params, bucket.Params{
 			Name:         l.Name,

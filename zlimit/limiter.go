@@ -172,6 +172,7 @@ func start(
 		WritesAtOnce: o.writesAtOnce,
 		Buckets:      o.cacheSize,
 		MaxLead:      o.maxLead(),
+		Mixed:        o.mixedFleet,
 		SettleLimit:  settleTimeout,
 		Epoch:        &c.epoch,
 		Logger:       o.logger,

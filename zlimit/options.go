@@ -28,6 +28,7 @@ type options struct {
 	maxShards      int
 	rejectionCache time.Duration
 	clockSkew      time.Duration
+	mixedFleet     bool
 	writesAtOnce   int // of one bucket before requests share them; 0 for no sharing
 	callTimeout    time.Duration
 	maxInFlight    int
@@ -175,6 +176,16 @@ func WithClockSkew(d time.Duration) Option { return func(o *options) { o.clockSk
 // maxLead returns how far a refill stamp may be ahead: a clock that is ahead wrote it, and one that is behind reads it.
 func (o *options) maxLead() time.Duration { return 2 * o.clockSkew }
 
+// WithMixedFleet is for buckets that zae-limiter, a Python package, writes as well. That client takes tokens from an idle
+// bucket without a refill, so that the idle time seems to be still due. With this option the limiter notes in each item what
+// is counted, and does not hand out time for which others may have taken the tokens. What they took counts as taken at
+// the last moment, so a full bucket of which others took n tokens is refilled up to its capacity less n.
+//
+// Every program of the fleet on this package should have the option; items with notes are read by them in any program. Each
+// write moves the refill stamp, as with a freshness of 0, and [WithFreshness] has no effect. A rejection after others
+// took tokens costs a write. See also [TableSettings.MixedFleet].
+func WithMixedFleet() Option { return func(o *options) { o.mixedFleet = true } }
+
 // byStore stands for the writes at once that follow from the store.
 const byStore = -1
 
@@ -234,6 +245,10 @@ func WithTable(settings TableSettings) Option { return func(o *options) { o.tabl
 //   - MaxReadUnits and MaxWriteUnits are ceilings, in capacity units a second, beyond which DynamoDB throttles. They
 //     bound what the table may cost. 0 is for none.
 //   - DeletionProtection makes DynamoDB refuse to delete the table.
+//   - MixedFleet is for a table that zae-limiter, a Python package, uses as well. Its index GSI2 then holds whole items,
+//     which that package reads there, and every acquire costs a write unit more. DynamoDB cannot change what an index
+//     holds: setup of a table with an index of keys alone returns an error. Programs on such a table want
+//     [WithMixedFleet], too.
 type TableSettings = store.TableSettings
 
 // WithPrincipal sets who makes the changes of entities and limits, for the audit events. By default it is the caller as

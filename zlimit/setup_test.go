@@ -2,9 +2,13 @@ package zlimit_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -19,6 +23,42 @@ type creatingClient struct {
 func (c *creatingClient) CreateTable(ctx context.Context, in *dynamodb.CreateTableInput, options ...func(*dynamodb.Options)) (*dynamodb.CreateTableOutput, error) {
 	c.created = in
 	return c.DynamoDBClient.CreateTable(ctx, in, options...)
+}
+
+// TestTableForAMixedFleet creates a table whose index holds whole items. A table that exists without is refused, whatever
+// holds it together otherwise, and one that exists with them is taken.
+func TestTableForAMixedFleet(t *testing.T) {
+	engine := enginetest.Start(t)
+	mixed := zlimit.WithTable(zlimit.TableSettings{MixedFleet: true})
+	projections := func(table string) map[string]types.ProjectionType {
+		out, err := engine.Client().DescribeTable(t.Context(), &dynamodb.DescribeTableInput{TableName: &table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]types.ProjectionType{}
+		for _, x := range out.Table.GlobalSecondaryIndexes {
+			found[*x.IndexName] = x.Projection.ProjectionType
+		}
+		return found
+	}
+	made := engine.Table(t)
+	for _, settings := range []zlimit.Option{mixed, mixed, zlimit.WithTable(zlimit.TableSettings{})} {
+		newLimiter(t, zlimit.DynamoDB(engine.Client(), made), zlimit.WithSetup(), settings)
+	}
+	want := map[string]types.ProjectionType{"GSI1": "ALL", "GSI2": "ALL", "GSI3": "KEYS_ONLY", "GSI4": "KEYS_ONLY"}
+	if diff := cmp.Diff(want, projections(made)); diff != "" {
+		t.Errorf("indexes of the table for a mixed fleet (-want +got):\n%s", diff)
+	}
+	plain := engine.Table(t)
+	newLimiter(t, zlimit.DynamoDB(engine.Client(), plain), zlimit.WithSetup())
+	_, err := zlimit.New(t.Context(), zlimit.DynamoDB(engine.Client(), plain), zlimit.WithSetup(), mixed)
+	var invalid *zlimit.ValidationError
+	if !errors.As(err, &invalid) || invalid.Field != "mixed fleet" || !strings.Contains(err.Error(), "GSI2") || !strings.Contains(err.Error(), "cannot change") {
+		t.Errorf("New() of a table with an index of keys alone = %v, want a ValidationError that names the index", err)
+	}
+	if got := projections(plain)["GSI2"]; got != types.ProjectionTypeKeysOnly {
+		t.Errorf("GSI2 of the refused table projects %s", got)
+	}
 }
 
 // TestWithTable creates a table with settings, by an option and by Setup.

@@ -150,6 +150,11 @@ func parseDSN(text string) (dsn, error) {
 		if rest == ":memory:" {
 			return invalid("a store in memory is memory:")
 		}
+		if at := strings.LastIndexByte(rest, '?'); at >= 0 {
+			if name, _, ok := strings.Cut(rest[at+1:], "="); ok {
+				return invalid(fmt.Sprintf("sqlite: takes a path alone, and no parameter such as %q", name))
+			}
+		}
 		d.path = rest
 	case "dynamodb":
 		table, query, _ := strings.Cut(rest, "?")

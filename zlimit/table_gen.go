@@ -127,10 +127,17 @@ func CreateTableInput(table string) *dynamodb.CreateTableInput {
 	}
 }
 
-// CloudFormation is the table as a CloudFormation template, time to live included. Its one parameter is TableName.
+// CloudFormation is the table as a CloudFormation template, time to live included. Its parameters are TableName, and
+// MixedFleet, which is "true" for a table that zae-limiter uses as well: see [TableSettings].
 const CloudFormation = `Parameters:
   TableName:
     Type: String
+  MixedFleet:
+    Type: String
+    Default: "false"
+    AllowedValues: ["true", "false"]
+Conditions:
+  ForMixedFleet: !Equals [!Ref MixedFleet, "true"]
 Resources:
   Table:
     Type: AWS::DynamoDB::Table
@@ -166,7 +173,7 @@ Resources:
           KeySchema:
             - { AttributeName: GSI2PK, KeyType: HASH }
             - { AttributeName: GSI2SK, KeyType: RANGE }
-          Projection: { ProjectionType: KEYS_ONLY }
+          Projection: { ProjectionType: !If [ForMixedFleet, ALL, KEYS_ONLY] }
         - IndexName: GSI3
           KeySchema:
             - { AttributeName: GSI3PK, KeyType: HASH }

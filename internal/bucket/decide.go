@@ -38,6 +38,8 @@ const (
 	Configure                 // capacity, refill amount, refill period
 	Seed                      // level, amount
 	Drop                      // none
+	Know                      // consumed
+	Forget                    // none
 	Expire                    // expiry
 	Persist                   // none
 	Resize                    // shards, next shards
@@ -69,7 +71,7 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 	switch {
 	case s == nil:
 		p.Create(c, d, 0, 1, now)
-	case !c.InLine(s, now) || len(d.levels) > 0 || !p.spend(s, c, d, now):
+	case !c.InLine(s, now) || len(d.levels) > 0 || c.mixed(s) || !p.spend(s, c, d, now):
 		p.advance(s, c, d, c.stamp(s, now))
 	}
 }
@@ -124,8 +126,12 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 			return
 		}
 		level := min(sub(capacity, amount), capacity)
+		known := int64(0)
+		if c.Mixed && params.Name != WriteUnits {
+			known = amount
+		}
 		p.Item.Limits = append(p.Item.Limits, Limit{
-			Name: params.Name, Tokens: level, Consumed: amount,
+			Name: params.Name, Tokens: level, Consumed: amount, Known: known,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
 		})
 		life.cover(params, level)
@@ -140,7 +146,7 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 // as it is for an item that is not in line, and for a demand that is not checked.
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	returned := func(a Amount) bool { return a.Tokens < 0 }
-	if !c.InLine(s, now) || d.Unchecked || len(d.levels) > 0 || slices.ContainsFunc(d.Amounts, returned) {
+	if !c.InLine(s, now) || d.Unchecked || len(d.levels) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
 		return
 	}
 	p.reset(Spend, sub(now, c.Freshness), now)
@@ -210,13 +216,20 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			switch goes := !c.Partial || kept >= maxOthers && s.full(l, from, now); {
 			case goes && dropped < maxDrops:
 				p.step(Drop, l.Name)
+				if l.Known != 0 {
+					p.step(Forget, l.Name)
+				}
 				dropped++
 				continue
 			case !goes:
 				kept++
 			}
 		}
-		level, ok := p.balance(s, l, params, d, from, now)
+		balance := p.balance
+		if c.mixed(s) && l.Name != WriteUnits {
+			balance = p.settled
+		}
+		level, ok := balance(s, l, params, d, from, now)
 		if !ok {
 			p.reset(Reject, s.RefilledAt, now)
 			return
@@ -247,6 +260,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 		}
 		p.step(Seed, params.Name, level, amount)
 		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
+		if c.mixed(s) && params.Name != WriteUnits && amount != 0 {
+			p.step(Know, params.Name, amount)
+		}
 		life.cover(params, level)
 	}
 	expiry := life.end(now)

@@ -18,4 +18,5 @@ type Limit struct {
 	RefillAmount int64 // tokens that flow in per period, millitokens
 	RefillPeriod int64 // milliseconds
 	Consumed     int64 // net consumption since creation, millitokens, modulo 2^64
+	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
 }

@@ -88,6 +88,10 @@ func (it *item) apply(p *Plan) bool {
 			l.Consumed += v[0]
 		case Configure:
 			l.Capacity, l.RefillAmount, l.RefillPeriod = v[0], v[1], v[2]
+		case Know:
+			l.Known = v[0]
+		case Forget:
+			continue
 		case Drop:
 			next.Limits = slices.DeleteFunc(next.Limits, func(l Limit) bool { return l.Name == s.Limit })
 		}

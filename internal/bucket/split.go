@@ -17,7 +17,12 @@ func (p *Plan) Split(s *State) {
 			p.balance(s, &l, &writeUnits, &d, s.RefilledAt, at)
 			l.Tokens, l.Consumed = l.Capacity-oneWrite, oneWrite
 		} else {
+			others := int64(0)
+			if s.noted() {
+				others = s.others(&l)
+			}
 			l.Tokens, l.Consumed = p.divide(s, &l, &kept, at), 0
+			l.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
 		}
 		p.Item.Limits = append(p.Item.Limits, l)
 	}

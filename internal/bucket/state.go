@@ -91,6 +91,7 @@ type Config struct {
 	Freshness int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
 	Lifetime  int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
 	Lead      int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
+	Mixed     bool  // other clients write the buckets, and take tokens without a refill however old the stamp is
 }
 
 // MaxLimits is the number of limits that an item may have besides [WriteUnits]. The conditions and updates of all of
@@ -107,7 +108,8 @@ const maxDrops = MaxLimits
 // Equal reports whether two configs make the same of every item.
 func (c *Config) Equal(other *Config) bool {
 	return c == other || slices.Equal(c.Params, other.Params) && c.Partial == other.Partial &&
-		c.Freshness == other.Freshness && c.Lifetime == other.Lifetime && c.Lead == other.Lead
+		c.Freshness == other.Freshness && c.Lifetime == other.Lifetime && c.Lead == other.Lead &&
+		c.Mixed == other.Mixed
 }
 
 // Has reports whether a limit of that name is configured.
@@ -147,8 +149,11 @@ func (c *Config) of(name string) *Params {
 }
 
 // InLine reports whether an item is as configured at a time. Such an item has the configured limits, and a refill stamp
-// that is not further ahead than the config allows. The next advance changes an item that is not in line.
-func (c *Config) InLine(s *State, now int64) bool { return c.Matches(s) && !c.leads(s, now) }
+// that is not further ahead than the config allows. Other clients have taken nothing since that stamp. The next advance
+// changes an item that is not in line.
+func (c *Config) InLine(s *State, now int64) bool {
+	return c.Matches(s) && !c.leads(s, now) && !(c.mixed(s) && s.taken())
+}
 
 // leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.
 func (c *Config) leads(s *State, now int64) bool {

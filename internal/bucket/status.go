@@ -94,6 +94,13 @@ func (c *Config) standing(s *State, p *Params, latest, now int64) standing {
 	}
 	capacity = min(capacity, s.share(p.Name, l.Capacity)) // what flowed in so far did so below the old one
 	from := c.since(s, now)
+	if c.mixed(s) {
+		if others := s.others(l); others > 0 {
+			capacity = min(capacity, sub(s.share(p.Name, l.Capacity), others))
+			level := min(add(l.Tokens, s.flow(l, from, now)), capacity)
+			return standing{level: level, room: sub(capacity, level)} // no surplus: it may be others' that was taken since
+		}
+	}
 	latest = min(latest, now)
 	held := min(add(l.Tokens, s.flow(l, from, latest)), capacity)
 	refilled := add(held, s.flow(l, max(from, latest), now))

@@ -18,6 +18,10 @@ func TestParseLimit(t *testing.T) {
 		"tpm=10_000:4_000/30s":  {"tpm", 10_000, 4_000, 30 * time.Second},
 		"\ttpm = 5 : 6 / 1ms\n": {"tpm", 5, 6, time.Millisecond},
 		"a=9223372036854775/2m": {"a", MaxTokens, MaxTokens, 2 * time.Minute},
+		"a=1/week":              {"a", 1, 1, 7 * 24 * time.Hour},
+		"a=1/w":                 {"a", 1, 1, 7 * 24 * time.Hour},
+		"a=1/2d":                {"a", 1, 1, 48 * time.Hour},
+		"a=1/2w":                {"a", 1, 1, 14 * 24 * time.Hour},
 		"a=007/1h0m":            {"a", 7, 7, time.Hour},
 	} {
 		got, err := ParseLimit(text)
@@ -46,9 +50,14 @@ func TestParseLimit(t *testing.T) {
 		"a=1:/m":                      `refill ""`,
 		"a=1:2:3/m":                   `refill "2:3"`,
 		"a=1/":                        `period ""`,
-		"a=1/month":                   `period "month" must be s, min, h, d or a duration`,
+		"a=1/month":                   `period "month" must be s, min, h, d, w or a duration`,
 		"a=1/0s":                      "period",
 		"a=1/-1s":                     "period",
+		"a=1/0d":                      "period",
+		"a=1/-2d":                     "period",
+		"a=1/+2w":                     "period",
+		"a=1/1.5d":                    "period",
+		"a=1/2147483647w":             "period",
 		"a=1/1us":                     "whole milliseconds",
 	} {
 		if l, err := ParseLimit(text); err == nil || !strings.Contains(err.Error(), rule) {

@@ -82,9 +82,23 @@ var periods = []struct {
 	{time.Minute, []string{"min", "m", "minute", "minutes"}},
 	{time.Hour, []string{"h", "hour", "hours"}},
 	{24 * time.Hour, []string{"d", "day", "days"}},
+	{7 * 24 * time.Hour, []string{"w", "week", "weeks"}},
 }
 
-// ParsePeriod parses the name of a period, or a Go duration of whole milliseconds.
+// long are the names of periods that may follow a number, beside those of Go durations.
+var long = map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
+
+// cutLong divides a text such as 2d into its number and the length of its period.
+func cutLong(text string) (n int64, length time.Duration, ok bool) {
+	if text == "" {
+		return 0, 0, false
+	}
+	length, ok = long[text[len(text)-1:]]
+	n, err := strconv.ParseInt(text[:len(text)-1], 10, 32)
+	return n, length, ok && err == nil && n > 0 && text[0] != '+' && time.Duration(n) <= math.MaxInt64/length
+}
+
+// ParsePeriod parses the name of a period, a number of days or weeks such as 2d, or a Go duration of whole milliseconds.
 func ParsePeriod(text string) (time.Duration, error) {
 	for _, p := range periods {
 		for _, name := range p.names {
@@ -93,9 +107,12 @@ func ParsePeriod(text string) (time.Duration, error) {
 			}
 		}
 	}
+	if n, length, ok := cutLong(text); ok {
+		return time.Duration(n) * length, nil
+	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 || d%time.Millisecond != 0 {
-		return 0, fmt.Errorf("period %q must be s, min, h, d or a duration of whole milliseconds such as 90s or 1h30m", text)
+		return 0, fmt.Errorf("period %q must be s, min, h, d, w or a duration of whole milliseconds such as 90s, 1h30m or 2d", text)
 	}
 	return d, nil
 }
@@ -106,6 +123,9 @@ func FormatPeriod(d time.Duration) string {
 		if p.length == d {
 			return p.names[0]
 		}
+	}
+	if d > 0 && d%(24*time.Hour) == 0 {
+		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
 	}
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {

@@ -120,6 +120,10 @@ func bindAdvance(p *bucket.Plan) (expr.Bound, error) {
 			call.Seed(s.Limit, v[0], v[1])
 		case bucket.Drop:
 			call.Drop(s.Limit)
+		case bucket.Know:
+			call.Know(s.Limit, v[0])
+		case bucket.Forget:
+			call.Forget(s.Limit)
 		case bucket.Expire:
 			call.Expire(v[0])
 		case bucket.Persist:

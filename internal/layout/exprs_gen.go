@@ -113,6 +113,8 @@ const (
 	advanceConfigure
 	advanceSeed
 	advanceDrop
+	advanceKnow
+	advanceForget
 	advanceExpire
 	advancePersist
 	advanceShare
@@ -170,6 +172,15 @@ var advanceOperation = expr.Operation{
 				expr.Remove(expr.Of("b_", "_rp")),
 				expr.Remove(expr.Of("b_", "_tc")),
 			},
+		},
+		advanceKnow: {
+			Name:   "know",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_kc"), 0)},
+		},
+		advanceForget: {
+			Name:   "forget",
+			Update: []expr.Action{expr.Remove(expr.Of("b_", "_kc"))},
 		},
 		advanceExpire: {
 			Name:   "expire",
@@ -248,6 +259,17 @@ func (c AdvanceCall) Seed(limit string, level, amount int64) {
 // Drop ends a limit that is configured no more.
 func (c AdvanceCall) Drop(limit string) {
 	c.Pick(advanceDrop, limit)
+}
+
+// Know notes what is counted by now, so that the next refill sees what other clients took since.
+//   - consumed: net consumption since creation, this write's included, millitokens
+func (c AdvanceCall) Know(limit string, consumed int64) {
+	c.Pick(advanceKnow, limit, expr.N(consumed))
+}
+
+// Forget ends the note of a limit that is dropped.
+func (c AdvanceCall) Forget(limit string) {
+	c.Pick(advanceForget, limit)
 }
 
 // Expire sets the time of expiry.

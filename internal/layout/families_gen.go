@@ -12,13 +12,17 @@ import (
 // appendBucketLimit appends the attributes of a limit to an item.
 func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	prefix := "b_" + m.Name + "_"
-	return append(item,
+	item = append(item,
 		expr.Attribute{Name: prefix + "tk", Value: expr.N(m.Tokens)},
 		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
 		expr.Attribute{Name: prefix + "ra", Value: expr.N(m.RefillAmount)},
 		expr.Attribute{Name: prefix + "rp", Value: expr.N(m.RefillPeriod)},
 		expr.Attribute{Name: prefix + "tc", Value: expr.N(m.Consumed)},
 	)
+	if m.Known != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "kc", Value: expr.N(m.Known)})
+	}
+	return item
 }
 
 // decodeBucketLimit reads an attribute into the limit that it belongs to. It reports whether there is one.
@@ -43,6 +47,8 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		d.found++
 	case "tc":
 		bucketLimitNamed(members, name).Consumed = d.wrapped(a)
+	case "kc":
+		bucketLimitNamed(members, name).Known = d.wrapped(a)
 	default:
 		return false
 	}

@@ -160,7 +160,7 @@ func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 13+5*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 13+6*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -189,7 +189,7 @@ func (it *Bucket) Encode() expr.Item {
 // DecodeBucket returns a bucket item, key included. Its errors name the attribute or the member that is wrong.
 func DecodeBucket(item expr.Item) (Bucket, error) {
 	var key store.Key
-	it := Bucket{Limits: room[bucket.Limit](len(item)-13, 5)}
+	it := Bucket{Limits: room[bucket.Limit](len(item)-13, 6)}
 	d := decoder{record: "bucket"}
 	for i := range item {
 		a := &item[i]

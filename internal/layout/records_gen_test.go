@@ -155,6 +155,16 @@ var calls = []operationCall{
 		c.Drop("m")
 		return c.Bind()
 	}},
+	{"Advance Know", func() (expr.Bound, error) {
+		c := Advance(1, 1)
+		c.Know("m", 1)
+		return c.Bind()
+	}},
+	{"Advance Forget", func() (expr.Bound, error) {
+		c := Advance(1, 1)
+		c.Forget("m")
+		return c.Bind()
+	}},
 	{"Advance Expire", func() (expr.Bound, error) {
 		c := Advance(1, 1)
 		c.Expire(1)

@@ -8,7 +8,7 @@ import "github.com/zlimit/zlimit-go/internal/store"
 var Table = store.Table{
 	Indexes: []store.Index{
 		{Name: "GSI1", PK: "GSI1PK", SK: "GSI1SK"},
-		{Name: "GSI2", PK: "GSI2PK", SK: "GSI2SK", KeysOnly: true},
+		{Name: "GSI2", PK: "GSI2PK", SK: "GSI2SK", KeysOnly: true, Mixed: true},
 		{Name: "GSI3", PK: "GSI3PK", SK: "GSI3SK", KeysOnly: true},
 		{Name: "GSI4", PK: "GSI4PK", SK: "GSI4SK", KeysOnly: true},
 		{Name: "LSI1", PK: store.PK, SK: "LSI1SK", Local: true},

@@ -27,6 +27,7 @@ type Options struct {
 	WritesAtOnce int           // of one bucket, each of one caller, before others wait to share one; 0 for no sharing
 	Buckets      int           // that are remembered
 	MaxLead      time.Duration // of a refill stamp before it is set back
+	Mixed        bool          // other clients write the buckets, see [bucket.Config]
 	SettleLimit  time.Duration // of writes that outlive the caller's context
 	Epoch        *atomic.Int64 // shared by the engines that share a Source
 	Logger       *slog.Logger
@@ -153,5 +154,6 @@ func (e *Engine) now() int64 { return e.options.Now().UnixMilli() }
 func (e *Engine) keep(s *bucket.State) *bucket.Config {
 	c := s.Own()
 	c.Lead, c.Freshness = e.options.MaxLead.Milliseconds(), e.options.Freshness(c.Params)
+	c.Mixed = e.options.Mixed
 	return c
 }

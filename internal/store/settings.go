@@ -7,6 +7,7 @@ type TableSettings struct {
 	WarmReadUnits, WarmWriteUnits int64 // served at once, capacity units a second; 0 for what the service gives
 	MaxReadUnits, MaxWriteUnits   int64 // ceilings, capacity units a second; 0 for none
 	DeletionProtection            bool  // the service refuses to delete the table
+	MixedFleet                    bool  // other clients of the layout use the table: its mixed indexes hold whole items
 }
 
 // What DynamoDB serves at once of a new table on demand, in capacity units a second. It refuses lower settings.
@@ -14,6 +15,18 @@ const (
 	LeastWarmReads  = 12_000
 	LeastWarmWrites = 4_000
 )
+
+// A ProjectionError reports a table that is not made for a mixed fleet.
+type ProjectionError struct {
+	Table, Index string
+	Projection   string // what the index holds
+}
+
+// Error says what the index holds, and what can be done.
+func (e *ProjectionError) Error() string {
+	return fmt.Sprintf("index %s of table %s projects %s, and must project ALL; DynamoDB cannot change that: "+
+		"delete the index and create it anew, or take a new table", e.Index, e.Table, e.Projection)
+}
 
 // CheckSettings returns the first setting that is out of its range, with its value and the rule; ok is true when there is
 // none.

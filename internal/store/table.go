@@ -11,5 +11,6 @@ type Index struct {
 	Name     string
 	PK, SK   string // its key attributes
 	KeysOnly bool   // it holds the keys of the table and its own, not whole items
+	Mixed    bool   // it holds whole items in a table that is made for a mixed fleet
 	Local    bool   // it shares the table's partition key; PK is then [PK]
 }

@@ -25,7 +25,11 @@ func definition(f *file, s *schema.Schema) {
 		Return(Op("&").Qual(dynamodbPkg, "CreateTableInput").Add(fields(createTable(s)...))),
 	)
 
-	f.doc("CloudFormation is the table as a CloudFormation template, time to live included. Its one parameter is TableName.")
+	parameters := "Its one parameter is TableName."
+	if hasMixed(s) {
+		parameters = "Its parameters are TableName, and MixedFleet, which is \"true\" for a table that zae-limiter uses as well: see [TableSettings]."
+	}
+	f.doc("CloudFormation is the table as a CloudFormation template, time to live included. " + parameters)
 	f.Const().Id("CloudFormation").Op("=").Custom(Options{Open: "`", Close: "`"}, Op(cloudFormation(s)))
 }
 
@@ -84,10 +88,20 @@ func keySchema(pk, sk string) *Statement {
 	return Index().Qual(typesPkg, "KeySchemaElement").Add(fields(element(pk, "Hash"), element(sk, "Range")))
 }
 
+// hasMixed reports whether an index holds whole items in tables for mixed fleets.
+func hasMixed(s *schema.Schema) bool {
+	return slices.ContainsFunc(s.Indexes, func(x *schema.Index) bool { return x.Mixed })
+}
+
 // cloudFormation returns a template with the table alone.
 func cloudFormation(s *schema.Schema) string {
 	var b strings.Builder
-	b.WriteString("Parameters:\n  TableName:\n    Type: String\nResources:\n  Table:\n    Type: AWS::DynamoDB::Table\n" +
+	b.WriteString("Parameters:\n  TableName:\n    Type: String\n")
+	if hasMixed(s) {
+		b.WriteString("  MixedFleet:\n    Type: String\n    Default: \"false\"\n    AllowedValues: [\"true\", \"false\"]\n" +
+			"Conditions:\n  ForMixedFleet: !Equals [!Ref MixedFleet, \"true\"]\n")
+	}
+	b.WriteString("Resources:\n  Table:\n    Type: AWS::DynamoDB::Table\n" +
 		"    Properties:\n      TableName: !Ref TableName\n      BillingMode: PAY_PER_REQUEST\n")
 	tableShape(&b, s)
 	fmt.Fprintf(&b, "      StreamSpecification: { StreamViewType: NEW_AND_OLD_IMAGES }\n"+
@@ -122,6 +136,9 @@ func tableShape(b *strings.Builder, s *schema.Schema) {
 			projection := "ALL"
 			if x.KeysOnly {
 				projection = "KEYS_ONLY"
+			}
+			if x.Mixed {
+				projection = "!If [ForMixedFleet, ALL, KEYS_ONLY]"
 			}
 			fmt.Fprintf(b, "        - IndexName: %s\n", x.Name)
 			writeKey("          ", x.PK, x.SK)

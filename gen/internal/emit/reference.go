@@ -119,6 +119,9 @@ func indexTable(p *page, s *schema.Schema) {
 		if x.KeysOnly {
 			projection = "keys"
 		}
+		if x.Mixed {
+			projection += "; whole items in a table for a mixed fleet"
+		}
 		rows = append(rows, []string{x.Name, code(x.PK), code(x.SK), projection, upper(x.Doc)})
 	}
 	p.grid([]string{"Index", "Partition key", "Sort key", "Holds", "For"}, rows)

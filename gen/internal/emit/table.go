@@ -27,6 +27,9 @@ func storeTable(s *schema.Schema) []Code {
 			if x.KeysOnly {
 				parts = append(parts, field("KeysOnly", True()))
 			}
+			if x.Mixed {
+				parts = append(parts, field("Mixed", True()))
+			}
 			if x.Local {
 				parts = append(parts, field("Local", True()))
 			}

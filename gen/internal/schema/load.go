@@ -142,10 +142,13 @@ func (l *loader) index(p document.Pair) {
 		}
 	}
 	l.Object(p.Value, p.Pos, what, document.Keys{
-		"pk":      func(n *yaml.Node) { global = true; attribute(&x.PK)(n) },
-		"sk":      attribute(&x.SK),
-		"project": func(n *yaml.Node) { x.KeysOnly = l.Choice(n, what+": project", "all", "keys") == "keys" },
-		"doc":     func(n *yaml.Node) { x.Doc = l.Doc(n, what) },
+		"pk": func(n *yaml.Node) { global = true; attribute(&x.PK)(n) },
+		"sk": attribute(&x.SK),
+		"project": func(n *yaml.Node) {
+			project := l.Choice(n, what+": project", "all", "keys", "mixed")
+			x.KeysOnly, x.Mixed = project != "all", project == "mixed"
+		},
+		"doc": func(n *yaml.Node) { x.Doc = l.Doc(n, what) },
 	}, "sk", "project", "doc")
 	x.Local = !global
 	taken := []string{"PK", "SK", l.schema.TTL}

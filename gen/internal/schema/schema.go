@@ -63,6 +63,7 @@ type Index struct {
 	Name     string
 	PK, SK   string // its key attributes
 	KeysOnly bool
+	Mixed    bool // it holds whole items in a table that is made for a mixed fleet
 	Local    bool // it shares the table's partition key, PK
 	Doc      string
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,7 +34,7 @@ func (s *Store) Setup(ctx context.Context) error {
 // other ceilings, or without a protection that is asked for, and leaves the table as it is.
 func (s *Store) SetupWith(ctx context.Context, settings store.TableSettings, logger *slog.Logger) error {
 	in := s.create(s.name)
-	apply(&settings, in)
+	s.apply(&settings, in)
 	table, err := s.describe(ctx)
 	if errors.Is(err, store.ErrTableNotFound) {
 		err = s.createTable(ctx, in)
@@ -48,6 +49,9 @@ func (s *Store) SetupWith(ctx context.Context, settings store.TableSettings, log
 			err = wait.For(ctx, pause)
 		}
 	}
+	if err == nil && settings.MixedFleet {
+		err = s.checkMixed(table)
+	}
 	if err == nil {
 		err = s.expire(ctx)
 	}
@@ -57,8 +61,30 @@ func (s *Store) SetupWith(ctx context.Context, settings store.TableSettings, log
 	return err
 }
 
+// mixed reports whether an index holds whole items in a table that is made for a mixed fleet.
+func (s *Store) mixed(index *string) bool {
+	return slices.ContainsFunc(s.schema.Indexes, func(x store.Index) bool { return x.Mixed && x.Name == aws.ToString(index) })
+}
+
+// checkMixed returns a [*store.ProjectionError] for a table with an index of keys alone, where a mixed fleet needs whole
+// items.
+func (s *Store) checkMixed(table *types.TableDescription) error {
+	for i := range table.GlobalSecondaryIndexes {
+		x := &table.GlobalSecondaryIndexes[i]
+		if s.mixed(x.IndexName) && x.Projection != nil && x.Projection.ProjectionType != types.ProjectionTypeAll {
+			return &store.ProjectionError{Table: s.name, Index: aws.ToString(x.IndexName), Projection: string(x.Projection.ProjectionType)}
+		}
+	}
+	return nil
+}
+
 // apply puts settings into the input that a table is created with.
-func apply(settings *store.TableSettings, in *dynamodb.CreateTableInput) {
+func (s *Store) apply(settings *store.TableSettings, in *dynamodb.CreateTableInput) {
+	for i := range in.GlobalSecondaryIndexes {
+		if x := &in.GlobalSecondaryIndexes[i]; settings.MixedFleet && s.mixed(x.IndexName) {
+			x.Projection = &types.Projection{ProjectionType: types.ProjectionTypeAll}
+		}
+	}
 	if settings.DeletionProtection {
 		in.DeletionProtectionEnabled = aws.Bool(true)
 	}

@@ -23,7 +23,9 @@ the expiry and the stream of a table: run it as often as you like. A store other
 than DynamoDB sets itself up when it is first used, with the namespace
 "default"; another namespace has to be registered.
 
-The flags are settings of a new table. They leave a table that exists as it is.`,
+The flags are settings of a new table. They leave a table that exists as it is.
+With --mixed-fleet a table that exists must have been made so, since DynamoDB
+cannot change what an index holds.`,
 		Example: `  zlimit setup --store 'dynamodb:limits?region=eu-central-1'
   zlimit setup --store dynamodb:limits --deletion-protection
   zlimit setup --store dynamodb:limits --namespace staging`,
@@ -51,6 +53,7 @@ The flags are settings of a new table. They leave a table that exists as it is.`
 	flags.Int64Var(&settings.WarmWriteUnits, "warm-write-units", 0, "writes a second at once (DynamoDB: 4000)")
 	flags.Int64Var(&settings.MaxReadUnits, "max-read-units", 0, "ceiling of reads a second (default none)")
 	flags.Int64Var(&settings.MaxWriteUnits, "max-write-units", 0, "ceiling of writes a second (default none)")
+	flags.BoolVar(&settings.MixedFleet, "mixed-fleet", false, "a table that zae-limiter uses as well")
 	flags.BoolVar(&settings.DeletionProtection, "deletion-protection", false, "DynamoDB refuses to delete the table")
 	return cmd
 }

@@ -1,0 +1,77 @@
+package bucket
+
+// A mixed fleet has clients of another program beside those of this one. Such a client takes tokens without a refill as
+// long as the balance has them, however old the refill stamp is. The item does not tell when. A full bucket might
+// therefore be refilled for time in which it was full, and held what they took.
+//
+// Each refill of this program notes what is counted by then, [Limit.Known]. What is counted beyond that by the next one was
+// taken in between. The refill goes by the latest time at which that can be, the present. The bucket may have been full
+// until then, so that the refill lifts the balance to the capacity less what was taken, and no higher. Every write of
+// this program is such a refill, so that its own takings are never taken for those of others.
+
+// mixed reports whether a mixed fleet writes an item: the config says so, or the item has the notes of a program whose
+// config did.
+func (c *Config) mixed(s *State) bool { return c.Mixed || s.noted() }
+
+// noted reports whether an item has notes of what is counted.
+func (s *State) noted() bool {
+	for i := range s.Limits {
+		if s.Limits[i].Known != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// others returns what other clients took of a limit since the last refill of this program, in millitokens. It is at most
+// what is missing to the capacity, which stands for an item that has no notes yet.
+func (s *State) others(l *Limit) int64 {
+	if l.Name == WriteUnits {
+		return 0
+	}
+	return max(0, min(l.Consumed-l.Known, sub(s.share(l.Name, l.Capacity), l.Tokens)))
+}
+
+// taken reports whether other clients took of an item since the last refill of this program.
+func (s *State) taken() bool {
+	for i := range s.Limits {
+		if l := &s.Limits[i]; s.others(l) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// settled is [Plan.balance] for an item that a mixed fleet writes. Its steps ask for the very balance of the image, since
+// other clients take tokens and leave the stamp alone.
+func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
+	amount, checked := d.of(l.Name)
+	capacity := s.share(l.Name, min(params.Capacity, l.Capacity))
+	ceiling := min(capacity, sub(s.share(l.Name, l.Capacity), s.others(l)))
+	level, given := d.level(l.Name)
+	if !given {
+		level = min(add(l.Tokens, s.flow(l, from, now)), ceiling)
+		if checked && level < amount {
+			return 0, false
+		}
+		level = sub(level, amount)
+		if amount < 0 {
+			level = min(level, capacity)
+		}
+	}
+	counted := l.Consumed + amount
+	if level != l.Tokens || counted != l.Known {
+		p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
+		p.step(Cover, l.Name, l.Tokens)
+	}
+	if !l.has(params) {
+		p.step(Configure, l.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
+	}
+	if amount != 0 {
+		p.step(Count, l.Name, amount)
+	}
+	if counted != l.Known {
+		p.step(Know, l.Name, counted)
+	}
+	return level, true
+}
