@@ -148,6 +148,14 @@ func (c *Config) of(name string) *Params {
 	return nil
 }
 
+// near is of for a limit whose parameters are probably at a place. Items and configs mostly are in the same order.
+func (c *Config) near(place int, name string) *Params {
+	if place < len(c.Params) && c.Params[place].Name == name {
+		return &c.Params[place]
+	}
+	return c.of(name)
+}
+
 // InLine reports whether an item is as configured at a time. Such an item has the configured limits, and a refill stamp
 // that is not further ahead than the config allows. Other clients have taken nothing since that stamp. The next advance
 // changes an item that is not in line.
@@ -172,7 +180,7 @@ func (c *Config) since(s *State, now int64) int64 {
 func (c *Config) Matches(s *State) bool {
 	configured := 0
 	for i := range s.Limits {
-		switch p := c.of(s.Limits[i].Name); {
+		switch p := c.near(configured, s.Limits[i].Name); {
 		case p == nil && !c.Partial:
 			return false
 		case p == nil:

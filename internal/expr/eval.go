@@ -64,8 +64,12 @@ func (t *test) holds(values []Value, item Item) bool {
 // Apply returns the item after the update; the item passed stays as it is. It does not ask the condition. An operand of
 // a wrong type, or arithmetic on an attribute that does not exist, is an error, as it is in DynamoDB. Attributes keep
 // their order, and new ones follow in that of the update.
-func (b Bound) Apply(item Item) (Item, error) {
-	next := item.Clone()
+func (b Bound) Apply(item Item) (Item, error) { return b.ApplyIn(nil, item) }
+
+// ApplyIn is [Bound.Apply] with the memory of another item, which is used as far as it suffices.
+func (b Bound) ApplyIn(space, item Item) (Item, error) {
+	next := space[:0]
+	next = append(next, item...)
 	if b.Template == nil {
 		return next, nil
 	}

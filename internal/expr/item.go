@@ -14,12 +14,20 @@ type Attribute struct {
 // An Item is a set of attributes with distinct names, in no particular order. A nil Item is an item that does not exist.
 type Item []Attribute
 
-// Lookup returns the value of an attribute; false when the item has none of that name.
-func (it Item) Lookup(name string) (Value, bool) {
+// Index returns the place of an attribute, negative when the item has none of that name.
+func (it Item) Index(name string) int {
 	for i := range it {
 		if it[i].Name == name {
-			return it[i].Value, true
+			return i
 		}
+	}
+	return -1
+}
+
+// Lookup returns the value of an attribute; false when the item has none of that name.
+func (it Item) Lookup(name string) (Value, bool) {
+	if i := it.Index(name); i >= 0 {
+		return it[i].Value, true
 	}
 	return Value{}, false
 }

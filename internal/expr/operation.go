@@ -20,6 +20,7 @@ type Operation struct {
 
 	compiling sync.Mutex
 	templates atomic.Pointer[map[string]*Template] // by shape; replaced, never changed
+	last      atomic.Pointer[Template]             // that a call had, which the next one probably has too
 }
 
 // A Clause is a part of an operation that a call may pick, once for the item or once for each member of a family.
@@ -222,14 +223,19 @@ func (c *Call) Bind() (Bound, error) {
 
 // template returns the template for the clauses picked.
 func (c *Call) template() (*Template, error) {
+	if t := c.op.last.Load(); t != nil && t.shape == string(c.shape) {
+		return t, nil
+	}
 	if known := c.op.templates.Load(); known != nil {
 		if t, ok := (*known)[string(c.shape)]; ok {
+			c.op.last.Store(t)
 			return t, nil
 		}
 	}
 	t, err := c.op.compile(c.picks())
 	if err == nil {
-		c.op.remember(string(c.shape), t)
+		t.shape = string(c.shape)
+		c.op.remember(t)
 	}
 	return t, err
 }
@@ -237,15 +243,15 @@ func (c *Call) template() (*Template, error) {
 // maxTemplates bounds the templates kept per operation; past it the cache starts afresh.
 const maxTemplates = 1024
 
-func (op *Operation) remember(shape string, t *Template) {
+func (op *Operation) remember(t *Template) {
 	op.compiling.Lock()
 	defer op.compiling.Unlock()
-	next := map[string]*Template{shape: t}
+	next := map[string]*Template{t.shape: t}
 	if known := op.templates.Load(); known != nil && len(*known) < maxTemplates {
 		for s, k := range *known {
 			next[s] = k
 		}
-		next[shape] = t
+		next[t.shape] = t
 	}
 	op.templates.Store(&next)
 }

@@ -14,6 +14,7 @@ import (
 // A Template is an operation with its clauses picked and its attribute names resolved. It is immutable and safe for
 // concurrent use.
 type Template struct {
+	shape  string // of the calls that it serves
 	where  []test
 	update []step
 	slots  int

@@ -30,8 +30,9 @@ type Bucket struct {
 // A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.
 type shard struct {
 	layout.BucketKey
-	key   store.Key
-	queue writeQueue // of settlements that share a write
+	key    store.Key
+	reader layout.BucketReader
+	queue  writeQueue // of settlements that share a write
 
 	image     atomic.Pointer[image] // the item as last seen; nil when never
 	turn      chan struct{}         // holds a token while a goroutine moves the refill stamp
@@ -45,11 +46,13 @@ type shard struct {
 type image struct {
 	bucket.State
 	exists  bool
-	size    int   // bytes, where keys have a limited write rate
 	missed  bool  // it was missing at the look before, too
+	size    int   // bytes, where keys have a limited write rate
 	seenAt  int64 // epoch milliseconds
 	call          // that returned it
 	arrived int64 // epoch when it was returned
+
+	limitSpace [4]bucket.Limit // enough for the usual item
 }
 
 // A call of the store shows items as they were after it began. The zero value is a read that may be moments behind.
@@ -61,6 +64,15 @@ type call struct {
 // begin returns a call that begins now.
 func (e *Engine) begin() call { return call{asked: e.NextEpoch(), askedAt: e.now()} }
 
+// over returns when a call that has just returned was over, in epoch milliseconds. A store that answers at once takes no
+// time.
+func (e *Engine) over(by call) int64 {
+	if by.asked > 0 && e.table.Immediate() {
+		return by.askedAt
+	}
+	return e.now()
+}
+
 func newBucket(ns, entity, resource string) *Bucket {
 	b := &Bucket{NS: ns, Entity: entity, Resource: resource}
 	b.shards.Store(&[]*shard{b.newShard(0)})
@@ -69,7 +81,9 @@ func newBucket(ns, entity, resource string) *Bucket {
 
 func (b *Bucket) newShard(number int) *shard {
 	k := layout.BucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
-	return &shard{BucketKey: k, key: k.Key(), turn: make(chan struct{}, 1)}
+	s := &shard{BucketKey: k, key: k.Key(), turn: make(chan struct{}, 1)}
+	s.reader.Init(k, s.key)
+	return s
 }
 
 // shard returns the shard of a number.
@@ -110,11 +124,11 @@ func (e *Engine) Observe(b *Bucket, item expr.Item) error {
 
 // decode returns the image of an item that a call returned.
 func (e *Engine) decode(s *shard, item expr.Item, by call) (*image, error) {
-	next := &image{seenAt: e.now(), call: by, arrived: e.NextEpoch()}
+	next := &image{seenAt: e.over(by), call: by, arrived: e.NextEpoch()}
 	if item == nil {
 		return next, nil
 	}
-	state, err := layout.ReadState(item)
+	state, err := s.reader.State(item, next.limitSpace[:0])
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}

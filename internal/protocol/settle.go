@@ -301,7 +301,7 @@ func (e *Engine) settleOnShard(ctx context.Context, c *correction, s *shard, amo
 		if !plan.Writes() {
 			return errShort
 		}
-		next, applied, err := e.write(ctx, s, c.limits.Owner, image, plan)
+		next, applied, err := e.write(ctx, s, c.limits.Owner, image, plan, e.now())
 		if err != nil || applied {
 			return err
 		}

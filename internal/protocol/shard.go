@@ -35,14 +35,15 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 		if !image.exists && s.Shard > 0 {
 			return e.shardMissing(ctx, l.bucket, s)
 		}
-		if image.exists && !limits.Config.InLine(&image.State, began) {
+		now := began
+		plan.Decide(image.state(), &limits.Config, &l.demand, now)
+		if plan.Kind != bucket.Spend && image.exists && !limits.Config.InLine(&image.State, began) {
 			var err error
 			if limits, err = e.confirm(ctx, l, limits, image); err != nil {
 				return err
 			}
+			plan.Decide(image.state(), &limits.Config, &l.demand, now)
 		}
-		now := began
-		plan.Decide(image.state(), &limits.Config, &l.demand, now)
 		if plan.Kind != bucket.Spend && attempt > 0 {
 			now = e.now()
 			plan.Decide(image.state(), &limits.Config, &l.demand, now)
@@ -66,7 +67,11 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			image = next
 			continue
 		}
-		next, applied, err := e.write(ctx, s, limits.Owner, image, plan)
+		asked := now
+		if attempt > 0 {
+			asked = e.now()
+		}
+		next, applied, err := e.write(ctx, s, limits.Owner, image, plan, asked)
 		if err != nil {
 			e.splitIfThrottled(ctx, l, s, image, err)
 			return err
@@ -136,8 +141,10 @@ func (e *Engine) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 // write sends a plan that was made from an image. It returns the image that the plan left, or failed on; nil when that
 // is not known. A plan that moves the refill stamp takes turns with those of other goroutines, since all but one of
 // them would fail. When another one has moved it meanwhile, nothing is sent. A write that met a transaction is a lost
-// race.
-func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan) (*image, bool, error) {
+// race. The time asked, in epoch milliseconds, is one before the call.
+func (e *Engine) write(
+	ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan, asked int64,
+) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
 		leave, err := s.enter(ctx)
 		if err != nil {
@@ -155,7 +162,7 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 	if err != nil {
 		return nil, false, err
 	}
-	known, by := s.image.Load(), e.begin()
+	known, by := s.image.Load(), call{e.NextEpoch(), asked}
 	s.traffic.sent()
 	result, err := e.table.Write(ctx, w)
 	if !result.Applied && !IsUnknown(err) {
@@ -179,6 +186,7 @@ func (e *Engine) write(ctx context.Context, s *shard, o layout.Owner, from *imag
 			"milliseconds", plan.RefilledAt-plan.Now)
 	}
 	next, err := e.observe(s, result.Item, by, known)
+	result.Release()
 	return next, result.Applied, err
 }
 

@@ -282,10 +282,11 @@ func (e *Engine) align(ctx context.Context, l *level, s *shard, i *image) (align
 			return false, err
 		}
 		var plan bucket.Plan
-		if plan.Align(&i.State, &limits.Config, e.now()); !plan.Writes() {
+		now := e.now()
+		if plan.Align(&i.State, &limits.Config, now); !plan.Writes() {
 			return false, &CrowdedError{s.Entity, s.Resource}
 		}
-		next, applied, err := e.write(ctx, s, limits.Owner, i, &plan)
+		next, applied, err := e.write(ctx, s, limits.Owner, i, &plan, now)
 		if err == nil && next == nil {
 			next, err = e.readShard(ctx, s)
 		}

@@ -17,8 +17,9 @@ type Plan struct {
 }
 
 // Plan evaluates a valid write on the stored item, nil for none. It returns an error for a write that DynamoDB does not
-// take on this item; [CheckSize] is left to the caller.
-func (s *Schema) Plan(w *Write, old expr.Item) (Plan, error) {
+// take on this item; [CheckSize] is left to the caller. The next item lies in the memory of another item, as far as that
+// suffices.
+func (s *Schema) Plan(w *Write, old, space expr.Item) (Plan, error) {
 	if !w.Expr.Holds(old) {
 		return Plan{}, nil
 	}
@@ -30,7 +31,7 @@ func (s *Schema) Plan(w *Write, old expr.Item) (Plan, error) {
 			base = w.Key.Join(nil)
 		}
 		var err error
-		if p.Next, err = w.Expr.Apply(base); err != nil {
+		if p.Next, err = w.Expr.ApplyIn(space, base); err != nil {
 			return Plan{}, err
 		}
 		if s.harmless(w.Expr) {

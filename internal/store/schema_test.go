@@ -137,7 +137,7 @@ func TestPlanChecksWhatItMust(t *testing.T) {
 			t.Fatal(err)
 		}
 		valid := s.checkItem(next) == nil && KeyOf(next) == key
-		p, err := s.Plan(&Write{Key: key, Expr: b}, old)
+		p, err := s.Plan(&Write{Key: key, Expr: b}, old, nil)
 		stays := slices.Equal(indexKeys(old), indexKeys(next))
 		right := p.Applied && p.Next.Equal(next) && (p.Moves || stays)
 		if (err == nil) != valid || valid && !right {

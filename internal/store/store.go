@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
@@ -89,7 +90,30 @@ type Result struct {
 	// Item is the whole item with its key. When Applied, it is as an Update or a Put left it; when not, as the condition
 	// found it. It is nil where the item does not exist, and after an applied Delete or Check.
 	Item expr.Item
+	// Loan is that of an item that the store lends; nil for one that the caller may keep as well.
+	Loan *Loan
 }
+
+// Release allows the store to reuse the memory of the item, which nothing may look at any more. A result need not be
+// released.
+func (r *Result) Release() {
+	if r.Loan != nil {
+		r.Loan.Return()
+	}
+	r.Item, r.Loan = nil, nil
+}
+
+// A Loan counts those who may look at an item. The zero Loan is one of nobody. It is safe for concurrent use.
+type Loan struct{ readers atomic.Int64 }
+
+// Take counts one more.
+func (l *Loan) Take() { l.readers.Add(1) }
+
+// Return counts one less.
+func (l *Loan) Return() { l.readers.Add(-1) }
+
+// IsReturned reports whether nobody may look at the item any more.
+func (l *Loan) IsReturned() bool { return l.readers.Load() == 0 }
 
 // A Query asks for the items of one partition of the table or of an index, in the order of their sort key.
 type Query struct {

@@ -53,6 +53,9 @@ func (t *Table) Store() store.Store { return t.store }
 // Partitioned reports whether a single key has a limited write rate, so that hot items are worth dividing.
 func (t *Table) Partitioned() bool { return t.store.Partitioned() }
 
+// Immediate reports whether calls wait for nothing.
+func (t *Table) Immediate() bool { return t.direct }
+
 // IntN returns a random number in [0, n).
 func (t *Table) IntN(n int) int { return t.intN(n) }
 

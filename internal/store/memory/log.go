@@ -54,10 +54,11 @@ type logged struct {
 
 // note adds a change to the log, if it is on, before the change is made. The record of the old item is r, or nil for
 // none. For a deletion next is nil.
-func (s *Store) note(t *table, k store.Key, r *record, next expr.Item, expired bool) {
+func (s *Store) note(t *table, k store.Key, r *record, next *version, expired bool) {
 	if l := &t.log; l.on.Load() {
-		if old := r.image(); !next.Equal(old) {
-			l.add(logged{k, old, next[:len(next):len(next)], s.now(), expired})
+		item, _ := next.lend() // for good
+		if old := r.image(); !item.Equal(old) {
+			l.add(logged{k, old, item, s.now(), expired})
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (s *Store) Estimate(ctx context.Context) (items, bytes int64, err error) {
 	}
 	t.each(func(r *record) {
 		items++
-		bytes += int64(store.Size(r.item))
+		bytes += int64(store.Size(r.stored()))
 	})
 	return items, bytes, nil
 }

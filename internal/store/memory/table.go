@@ -31,8 +31,9 @@ type shard struct {
 	mu         sync.Mutex
 	partitions map[string]*partition // by partition key; none is empty
 	records    []*record             // all of them, in no order, for Expire
+	spare      *version              // that nobody looks at any more, for the next write
 
-	_ [80]byte // keeps the locks of neighbors out of one pair of cache lines
+	_ [72]byte // keeps the locks of neighbors out of one pair of cache lines
 }
 
 // A partition is the items of one partition key.
@@ -46,9 +47,16 @@ type record struct {
 	key   store.Key
 	shard *shard
 
-	item  expr.Item // never changed, but replaced; nil once it was deleted
-	bound int       // the size of the item in bytes is at most this
-	place int       // in the shard's records
+	*version     // of the item; nil once it was deleted
+	bound    int // the size of the item in bytes is at most this
+	place    int // in the shard's records
+}
+
+// A version is an item as a write left it. The next write puts another one in its place. The item is not changed while
+// somebody may look at it: a call that returned it, or the log. After that, its memory serves a later write.
+type version struct {
+	item expr.Item
+	loan store.Loan
 }
 
 func newTable(schema *store.Schema) *table {
@@ -76,16 +84,52 @@ func (sh *shard) find(k store.Key) *record {
 	return p.items.find(k.SK)
 }
 
-// image returns the item of a record, nil for none. Appending to it makes a copy.
+// stored returns the item of a record, nil for none. It is good as long as the shard is locked.
+func (r *record) stored() expr.Item {
+	if r == nil || r.version == nil {
+		return nil
+	}
+	return r.item
+}
+
+// lend returns the item of a version, nil for none, for a caller that may look at it until the loan is returned.
+// Appending to it makes a copy.
+func (v *version) lend() (expr.Item, *store.Loan) {
+	if v == nil {
+		return nil, nil
+	}
+	v.loan.Take()
+	return v.item[:len(v.item):len(v.item)], &v.loan
+}
+
+// image returns the item of a record, nil for none, for a caller that may keep it.
 func (r *record) image() expr.Item {
 	if r == nil {
 		return nil
 	}
-	return r.item[:len(r.item):len(r.item)]
+	item, _ := r.lend()
+	return item
+}
+
+// fresh returns a version for a write to fill, with the memory of an earlier one where there is some.
+func (sh *shard) fresh() *version {
+	v := sh.spare
+	if v == nil {
+		return new(version)
+	}
+	sh.spare = nil
+	return v
+}
+
+// reuse keeps a version for a later write, unless somebody may look at its item.
+func (sh *shard) reuse(v *version) {
+	if v.loan.IsReturned() {
+		sh.spare = v
+	}
 }
 
 // insert adds an item that was not there.
-func (t *table) insert(sh *shard, k store.Key, item expr.Item, size int) {
+func (t *table) insert(sh *shard, k store.Key, next *version, size int) {
 	r := &record{key: k, shard: sh, bound: size, place: len(sh.records)}
 	sh.records = append(sh.records, r)
 	p := sh.partitions[k.PK]
@@ -97,8 +141,8 @@ func (t *table) insert(sh *shard, k store.Key, item expr.Item, size int) {
 		sh.partitions[k.PK] = p
 	}
 	p.items.insert(entry{k.SK, r})
-	t.index(p, r, item)
-	r.item = item
+	t.index(p, r, next.item)
+	r.version = next
 }
 
 // remove deletes an item.
@@ -106,7 +150,7 @@ func (t *table) remove(r *record) {
 	sh := r.shard
 	p := sh.partitions[r.key.PK]
 	t.index(p, r, nil)
-	r.item = nil
+	r.version = nil
 	p.items.remove(entry{r.key.SK, r})
 	if p.items.empty() {
 		delete(sh.partitions, r.key.PK)
@@ -121,7 +165,7 @@ func (t *table) remove(r *record) {
 func (t *table) index(p *partition, r *record, next expr.Item) {
 	for i := range t.schema.Indexes {
 		x := &t.schema.Indexes[i]
-		oldPK, oldSK, had := keysIn(x, r.item)
+		oldPK, oldSK, had := keysIn(x, r.stored())
 		newPK, newSK, has := keysIn(x, next)
 		switch {
 		case had == has && oldPK == newPK && oldSK == newSK:

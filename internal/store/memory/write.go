@@ -3,12 +3,11 @@ package memory
 import (
 	"context"
 
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Write does one write, under the lock of the shard of its key. It allocates the new item, and nothing else for an update
-// that leaves the keys of the indexes alone.
+// Write does one write, under the lock of the shard of its key. An update that leaves the keys of the indexes alone
+// allocates nothing where the results of earlier writes were released, and the new item otherwise.
 func (s *Store) Write(ctx context.Context, w store.Write) (store.Result, error) {
 	const op = "write"
 	t, err := s.begin(ctx)
@@ -24,11 +23,16 @@ func (s *Store) Write(ctx context.Context, w store.Write) (store.Result, error) 
 	switch {
 	case err != nil:
 		return store.Result{}, invalid(op, err)
-	case !c.Applied:
-		return store.Result{Item: c.record.image()}, nil
+	case c.Applied:
+		s.apply(t, &c)
+		item, loan := c.next.lend()
+		return store.Result{Applied: true, Item: item, Loan: loan}, nil
+	case c.record == nil:
+		return store.Result{}, nil
+	default:
+		item, loan := c.record.lend()
+		return store.Result{Item: item, Loan: loan}, nil
 	}
-	s.apply(t, &c)
-	return store.Result{Applied: true, Item: c.Next[:len(c.Next):len(c.Next)]}, nil
 }
 
 // validate returns an error for a write that no item makes right.
@@ -45,22 +49,23 @@ type change struct {
 
 	kind   store.Kind
 	key    store.Key
-	shard  *shard  // locked
-	record *record // of the item, nil for none
-	bound  int     // of the size of the next item
+	shard  *shard   // locked
+	record *record  // of the item, nil for none
+	next   *version // with the next item, nil for none
+	bound  int      // of the size of the next item
 }
 
 // decide evaluates a write on the stored item.
 func (t *table) decide(sh *shard, w *store.Write) (change, error) {
 	c := change{kind: w.Kind, key: w.Key, shard: sh, record: sh.find(w.Key)}
-	var old expr.Item
-	if c.record != nil {
-		old = c.record.item
-	}
+	old := c.record.stored()
+	next := sh.fresh()
 	var err error
-	if c.Plan, err = t.schema.Plan(w, old); err != nil || c.Next == nil {
+	if c.Plan, err = t.schema.Plan(w, old, next.item); err != nil || c.Next == nil {
+		sh.reuse(next)
 		return c, err
 	}
+	c.next, next.item = next, c.Next
 	// The item is measured when it might have grown too large: to add up what updates may add is quicker.
 	if w.Kind == store.Update && old != nil {
 		if c.bound = c.record.bound + store.Growth(w.Expr); c.bound <= store.MaxItem {
@@ -74,20 +79,21 @@ func (t *table) decide(sh *shard, w *store.Write) (change, error) {
 // apply makes the item what the change says.
 func (s *Store) apply(t *table, c *change) {
 	r := c.record
-	if c.kind == store.Check || r == nil && c.Next == nil {
+	if c.kind == store.Check || r == nil && c.next == nil {
 		return
 	}
-	s.note(t, c.key, r, c.Next, false)
+	s.note(t, c.key, r, c.next, false)
 	switch {
-	case c.Next == nil:
+	case c.next == nil:
 		t.remove(r)
 	case r == nil:
-		t.insert(c.shard, c.key, c.Next, c.bound)
+		t.insert(c.shard, c.key, c.next, c.bound)
 	default:
 		if c.Moves {
-			t.index(c.shard.partitions[r.key.PK], r, c.Next)
+			t.index(c.shard.partitions[r.key.PK], r, c.next.item)
 		}
-		r.item, r.bound = c.Next, c.bound
+		c.shard.reuse(r.version)
+		r.version, r.bound = c.next, c.bound
 	}
 }
 

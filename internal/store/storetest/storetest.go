@@ -3,6 +3,7 @@
 package storetest
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,8 +63,8 @@ func Bind(tb testing.TB, where []expr.Condition, update []expr.Action, values ..
 	return b
 }
 
-// Equal makes cmp compare items by their attributes, whatever their order.
-var Equal = cmp.Transformer("attributes", func(item expr.Item) map[string]string {
+// Equal makes cmp compare items by their attributes, whatever their order, and results whether they are lent or not.
+var Equal = cmp.Options{cmp.FilterPath(isLoan, cmp.Ignore()), cmp.Transformer("attributes", func(item expr.Item) map[string]string {
 	if item == nil {
 		return nil
 	}
@@ -72,4 +73,6 @@ var Equal = cmp.Transformer("attributes", func(item expr.Item) map[string]string
 		attributes[a.Name] += a.Value.Kind().String() + " " + a.Value.String() // twice for a repeated attribute
 	}
 	return attributes
-})
+})}
+
+func isLoan(p cmp.Path) bool { return p.Last().Type() == reflect.TypeFor[*store.Loan]() }

@@ -1,0 +1,170 @@
+package layout
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A BucketReader reads the states of one bucket item. Items mostly have their attributes in the same places as the one
+// before, and such an item is read without a look at what its attributes are called. It is safe for concurrent use.
+type BucketReader struct {
+	key    BucketKey
+	stored store.Key
+	known  atomic.Pointer[places] // nil at first
+	misses atomic.Uint64          // items that had their attributes in other places
+}
+
+// Init makes a reader one of the bucket item of a key, whose stored form the caller has.
+func (r *BucketReader) Init(k BucketKey, stored store.Key) { r.key, r.stored = k, stored }
+
+// State is [ReadState]. The limits of the state lie in the memory of a list, as far as that suffices.
+func (r *BucketReader) State(item expr.Item, space []bucket.Limit) (bucket.State, error) {
+	p := r.known.Load()
+	if p == nil || !p.fit(item) {
+		p = r.find(item)
+	}
+	if p != nil {
+		if s, ok := p.state(item, r.stored, space); ok {
+			s.Shard = r.key.Shard
+			return s, nil
+		}
+	}
+	return ReadState(item)
+}
+
+// latest are the places that were found last in this process. Items with the same limits mostly have them in common.
+var latest atomic.Pointer[places]
+
+// find returns the places of the attributes of an item, nil where they are not worth knowing. To find places takes longer
+// than to read an item. The more items of a store had them elsewhere, the fewer times they are looked for.
+func (r *BucketReader) find(item expr.Item) *places {
+	p := latest.Load()
+	if p == nil || !p.fit(item) {
+		if n := r.misses.Add(1); n&(n-1) != 0 {
+			return nil
+		}
+		decoded, err := DecodeBucket(item)
+		if err != nil {
+			return nil
+		}
+		p = placesOf(item, decoded.Limits)
+		latest.Store(p)
+	}
+	r.known.Store(p)
+	return p
+}
+
+// Places say where the attributes of a bucket item are.
+type places struct {
+	attributes []place
+	pk, sk     int
+	figures    []int // by their number: where they are; negative for one that the item does not have
+	limits     []string
+}
+
+// A place is what is at one place of an item.
+type place struct {
+	name string
+	kind expr.Kind
+}
+
+// The numbers of the figures of a state, of which those of each limit follow in a row.
+const (
+	refilledAt = 1 + iota
+	shardCount
+	expiresAt
+	firstLimit
+)
+
+// The numbers of the figures of a limit, from its first one on.
+const (
+	tokens = iota
+	capacity
+	refillAmount
+	refillPeriod
+	consumed
+	perLimit
+)
+
+// placesOf returns where the attributes of an item with these limits are. An item whose figures are their own numbers
+// tells what their attributes are called.
+func placesOf(item expr.Item, limits []bucket.Limit) *places {
+	p := &places{pk: item.Index(store.PK), sk: item.Index(store.SK)}
+	for i := range item {
+		p.attributes = append(p.attributes, place{item[i].Name, item[i].Value.Kind()})
+	}
+	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt}
+	for i, l := range limits {
+		first := int64(firstLimit + i*perLimit)
+		p.limits = append(p.limits, l.Name)
+		numbered.Limits = append(numbered.Limits, bucket.Limit{
+			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
+			RefillPeriod: first + refillPeriod, Consumed: first + consumed,
+		})
+	}
+	p.figures = make([]int, firstLimit+perLimit*len(limits))
+	for _, a := range numbered.Encode() {
+		if n, ok := a.Value.Int(); ok {
+			p.figures[n] = item.Index(a.Name)
+		}
+	}
+	return p
+}
+
+// fit reports whether an item has the same attributes in these places, with values of the same kinds.
+func (p *places) fit(item expr.Item) bool {
+	if len(item) != len(p.attributes) {
+		return false
+	}
+	for i := range item {
+		if a := &p.attributes[i]; item[i].Name != a.name || item[i].Value.Kind() != a.kind {
+			return false
+		}
+	}
+	return true
+}
+
+// state returns the state of an item that fits. It returns false for an item of another key, and for one with a figure
+// out of the ordinary, of which [ReadState] knows what to make.
+func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s bucket.State, ok bool) {
+	if item[p.pk].Value.Text() != key.PK || item[p.sk].Value.Text() != key.SK {
+		return s, false
+	}
+	r := figureReader{item: item, ok: true}
+	s.RefilledAt = r.figure(p.figures[refilledAt])
+	s.Shards = int(r.figure(p.figures[shardCount]))
+	s.ExpiresAt = r.figure(p.figures[expiresAt])
+	s.Limits = slices.Grow(space[:0], len(p.limits))[:len(p.limits)]
+	for i, name := range p.limits {
+		at := p.figures[firstLimit+perLimit*i:][:perLimit]
+		l := &s.Limits[i]
+		l.Name = name
+		l.Tokens, l.Capacity = r.figure(at[tokens]), r.figure(at[capacity])
+		l.RefillAmount, l.RefillPeriod = r.figure(at[refillAmount]), r.figure(at[refillPeriod])
+		l.Consumed = r.figure(at[consumed])
+		if l.RefillPeriod <= 0 || l.RefillAmount < 0 {
+			return s, false
+		}
+	}
+	return s, r.ok
+}
+
+// A figureReader reads figures of an item.
+type figureReader struct {
+	item expr.Item
+	ok   bool // all of them were integers of 64 bits
+}
+
+// figure returns the figure at a place, 0 where there is none.
+func (r *figureReader) figure(place int) int64 {
+	if place < 0 {
+		return 0
+	}
+	n, ok := r.item[place].Value.Int()
+	r.ok = r.ok && ok
+	return n
+}

@@ -1,0 +1,94 @@
+package layout
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+)
+
+// TestBucketReader reads items one after the other with one reader: with attributes in other places, more and fewer of
+// them, values of other kinds, and numbers beyond 64 bits. The reader always returns what ReadState does.
+func TestBucketReader(t *testing.T) {
+	key := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	big, err := expr.ParseNumber("18446744073709551617")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var r BucketReader
+		r.Init(key, key.Key())
+		var item expr.Item
+		fresh := func() {
+			of := key
+			of.Shard = rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "shard")
+			b := Bucket{Key: of, RefilledAt: rapid.Int64Range(1, 9).Draw(t, "rf"), ShardCount: 1}
+			for _, name := range []string{"rpm", "tpm", "wcu"}[:rapid.IntRange(0, 3).Draw(t, "limits")] {
+				b.Limits = append(b.Limits, bucket.Limit{Name: name, Tokens: 7, Capacity: 8, RefillAmount: 9, RefillPeriod: 10, Consumed: 11})
+			}
+			if rapid.Bool().Draw(t, "expires") {
+				b.ExpiresAt = 12
+			}
+			item = of.Key().Join(b.Encode())
+		}
+		fresh()
+		values := rapid.SampledFrom([]expr.Value{expr.N(5), expr.N(-1), expr.N(0), big, expr.S("text"), expr.Bool(true), expr.Null()})
+		at := func() int { return rapid.IntRange(0, len(item)-1).Draw(t, "at") }
+		t.Repeat(map[string]func(*rapid.T){
+			"again": func(*rapid.T) { fresh() },
+			"set":   func(t *rapid.T) { item = item.Clone(); item[at()].Value = values.Draw(t, "value") },
+			"count": func(t *rapid.T) {
+				item = item.Clone()
+				item.Set("b_rpm_tk", expr.N(rapid.Int64().Draw(t, "tokens")))
+			},
+			"swap": func(*rapid.T) {
+				item = item.Clone()
+				a, b := at(), at()
+				item[a], item[b] = item[b], item[a]
+			},
+			"kind": func(t *rapid.T) {
+				item = item.Clone()
+				item.Set("cascade", values.Draw(t, "value"))
+			},
+			"add":    func(t *rapid.T) { item = item.Clone(); item.Set("b_new_tk", values.Draw(t, "value")) },
+			"remove": func(*rapid.T) { item = item.Clone(); item.Remove(item[at()].Name) },
+			"": func(t *rapid.T) {
+				if len(item) == 0 {
+					fresh()
+				}
+				var space [4]bucket.Limit
+				want, wantErr := ReadState(item)
+				got, err := r.State(item, space[:0])
+				if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+					t.Fatalf("State(%v) = error %v, want %v", item, err, wantErr)
+				}
+				if err != nil {
+					return
+				}
+				if diff := cmp.Diff(want, got, cmp.FilterValues(func(a, b []bucket.Limit) bool { return len(a)+len(b) == 0 }, cmp.Ignore())); diff != "" {
+					t.Fatalf("State(%v) (-want +got):\n%s", item, diff)
+				}
+			},
+		})
+	})
+}
+
+// TestBucketReaderAllocates counts the allocations of a reader that knows the places.
+func TestBucketReaderAllocates(t *testing.T) {
+	key := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	b := Bucket{Key: key, RefilledAt: 1, Limits: []bucket.Limit{{Name: "rpm", RefillPeriod: 1}, {Name: "tpm", RefillPeriod: 1}}}
+	item := key.Key().Join(b.Encode())
+	var r BucketReader
+	r.Init(key, key.Key())
+	var space [4]bucket.Limit
+	if got := testing.AllocsPerRun(100, func() {
+		if _, err := r.State(item, space[:0]); err != nil {
+			t.Error(err)
+		}
+	}); got != 0 {
+		t.Errorf("State allocates %v times, want 0", got)
+	}
+}
