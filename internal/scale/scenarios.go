@@ -149,9 +149,10 @@ func rejections() Scenario {
 	s := Scenario{
 		Name: "rejections", Title: "Rejections of one bucket",
 		Text: "1,000 processes ask one bucket for far more than its limit, under the failure policy `Allow`. What is degraded was " +
-			"admitted uncounted. At 100,000 a second that happens in the first fifth of a second, while the bucket has tokens and its " +
-			"key is throttled. The last limit is more than one key bears. While its bucket divides, it has tokens that cannot be " +
-			"taken; once it is divided, proving that all shards are exhausted takes a read of each, which throttles as well.",
+			"admitted uncounted. The requests of 600 a minute wait for the proof of their rejection where reads of the key are throttled, " +
+			"which is the time that they take. The last limit is more than one key bears. While its bucket divides, it has tokens " +
+			"that cannot be taken. Once it is divided, no view of all shards proves that they are exhausted, since some tokens flow in " +
+			"during each call: most requests fail after lost races.",
 		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
 	}
 	for _, c := range []struct {
