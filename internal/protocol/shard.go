@@ -73,7 +73,7 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 		next, applied, err := e.write(ctx, s, limits.Owner, image, plan)
 		if err != nil {
 			e.splitIfThrottled(ctx, l, s, image, err)
-			if !isKeyThrottled(err) {
+			if !isKeyThrottled(err) || now-image.seenAt < evenTime.Milliseconds() && e.outgrows(l, now) {
 				return err
 			}
 			next := e.lookAfter(ctx, s, &throttles)
