@@ -57,7 +57,7 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 func (l *RateLimiter) request(r *Request) protocol.Request {
 	request := protocol.Request{Entity: r.Entity, Resource: r.Resource}
 	if len(r.Limits) > 0 {
-		request.Own = l.own(l.engine.Bucket(r.Entity, r.Resource), r.Limits)
+		request.Own = l.cache.own(l.engine.Bucket(r.Entity, r.Resource), r.Limits)
 	}
 	return request
 }
@@ -124,7 +124,7 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, er
 // policyOf returns the failure policy of an entity and a resource, by the limits in memory. It is that of the first
 // level that has one, and otherwise that of the limiter.
 func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
-	for _, c := range l.levelsOf(entity, resource) {
+	for _, c := range l.ns.levelsOf(entity, resource) {
 		known, ok := l.configs.GetIfPresent(c.key)
 		if !ok && c.source == SourceSystem { // forgotten, but not what it said
 			known = &level{policy: FailurePolicy(l.policy.Load())}

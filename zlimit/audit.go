@@ -295,7 +295,7 @@ func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (item
 	known, now := l.retained.Load(), l.now()
 	stale := known == nil || now.Before(known.readAt) || now.Sub(known.readAt) >= l.options.configTTL
 	if stale {
-		keys = append(slices.Clone(keys), l.systemLevel().key)
+		keys = append(slices.Clone(keys), l.ns.systemLevel().key)
 	}
 	if len(keys) > 0 {
 		if items, err = l.table.Read(ctx, keys...); err != nil {
@@ -330,7 +330,7 @@ func (l *RateLimiter) retentionOf(item expr.Item) time.Duration {
 	if item == nil {
 		return 0
 	}
-	open, err := l.systemLevel().open(item)
+	open, err := l.ns.systemLevel().open(item)
 	if err != nil {
 		l.options.logger.Warn("zlimit: the audit retention cannot be read, the default holds", "error", err)
 		return 0

@@ -164,6 +164,32 @@ func TestCoalescedRejections(t *testing.T) {
 	}
 }
 
+// TestCoalescedRejectionsAfterOthers has another process take nearly all that a batch was last seen to have. The batch
+// learns that from its refused write, and not by a call for each of its callers.
+func TestCoalescedRejectionsAfterOthers(t *testing.T) {
+	l, g, w := newCoalescing(t)
+	other := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(newClock().now))
+	var admitted, rejected atomic.Int64
+	together(g, waitingFor(l, "key-1"), 61, func(int) {
+		_, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpd": 1}))
+		var exceeded *zlimit.ExceededError
+		switch {
+		case err == nil:
+			admitted.Add(1)
+		case errors.As(err, &exceeded):
+			rejected.Add(1)
+		default:
+			t.Error(err)
+		}
+	}, func() { acquire(t, other, ask(zlimit.Amounts{"rpd": 89})) }) // 10 of 99 are left
+	if admitted.Load() != 10 || rejected.Load() != 51 || w.counted("key-1", "rpd") != 100 {
+		t.Errorf("%d admitted and %d rejected, want 10 and 51", admitted.Load(), rejected.Load())
+	}
+	if calls := g.writes.Load() + g.reads.Load(); calls > 4 {
+		t.Errorf("%d calls for 61 requests, want the two refused writes, that of those that fit, and a read at most", calls)
+	}
+}
+
 // TestCoalescedCancellation lets callers give up, some while they wait and some while their write is under way. What
 // was taken for them comes back, and no other caller waits for that.
 func TestCoalescedCancellation(t *testing.T) {

@@ -52,12 +52,12 @@ func (s *LimitService) SetSystem(ctx context.Context, c SystemConfig) error {
 	if err := validateRetention(c.AuditRetention); err != nil {
 		return err
 	}
-	return s.set(ctx, s.l.systemLevel(), level{limits: c.Limits, policy: c.OnUnavailable}, c.AuditRetention)
+	return s.set(ctx, s.l.ns.systemLevel(), level{limits: c.Limits, policy: c.OnUnavailable}, c.AuditRetention)
 }
 
 // System returns the system config, an empty one where none is stored.
 func (s *LimitService) System(ctx context.Context) (SystemConfig, error) {
-	found, item, err := s.get(ctx, s.l.systemLevel())
+	found, item, err := s.get(ctx, s.l.ns.systemLevel())
 	if err != nil {
 		return SystemConfig{}, err
 	}
@@ -66,7 +66,7 @@ func (s *LimitService) System(ctx context.Context) (SystemConfig, error) {
 
 // DeleteSystem deletes the system config, if there is one.
 func (s *LimitService) DeleteSystem(ctx context.Context) error {
-	return publicError("delete limits", s.delete(ctx, s.l.systemLevel()))
+	return publicError("delete limits", s.delete(ctx, s.l.ns.systemLevel()))
 }
 
 // SetResource replaces the limits of a resource, and leaves its failure policy.
@@ -74,7 +74,7 @@ func (s *LimitService) SetResource(ctx context.Context, resource string, limits 
 	if err := validateResource(resource); err != nil {
 		return err
 	}
-	return s.setLimits(ctx, s.l.resourceLevel(resource), limits)
+	return s.setLimits(ctx, s.l.ns.resourceLevel(resource), limits)
 }
 
 // Resource returns the limits that are stored for a resource, an empty list for none.
@@ -82,7 +82,7 @@ func (s *LimitService) Resource(ctx context.Context, resource string) ([]Limit, 
 	if err := validateResource(resource); err != nil {
 		return nil, err
 	}
-	found, _, err := s.get(ctx, s.l.resourceLevel(resource))
+	found, _, err := s.get(ctx, s.l.ns.resourceLevel(resource))
 	return found.limits, err
 }
 
@@ -91,7 +91,7 @@ func (s *LimitService) DeleteResource(ctx context.Context, resource string) erro
 	if err := validateResource(resource); err != nil {
 		return err
 	}
-	return publicError("delete limits", s.delete(ctx, s.l.resourceLevel(resource)))
+	return publicError("delete limits", s.delete(ctx, s.l.ns.resourceLevel(resource)))
 }
 
 // Resources yields the resources that have limits of their own, in alphabetical order. It costs one read.
@@ -108,7 +108,7 @@ func (s *LimitService) SetEntity(ctx context.Context, entity, resource string, l
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
 	}
-	return s.setLimits(ctx, s.l.entityLevel(entity, resource), limits)
+	return s.setLimits(ctx, s.l.ns.entityLevel(entity, resource), limits)
 }
 
 // Entity returns the limits that are stored for an entity and a resource, an empty list for none.
@@ -116,7 +116,7 @@ func (s *LimitService) Entity(ctx context.Context, entity, resource string) ([]L
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return nil, err
 	}
-	found, _, err := s.get(ctx, s.l.entityLevel(entity, resource))
+	found, _, err := s.get(ctx, s.l.ns.entityLevel(entity, resource))
 	return found.limits, err
 }
 
@@ -125,7 +125,7 @@ func (s *LimitService) DeleteEntity(ctx context.Context, entity, resource string
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
 	}
-	return publicError("delete limits", s.delete(ctx, s.l.entityLevel(entity, resource)))
+	return publicError("delete limits", s.delete(ctx, s.l.ns.entityLevel(entity, resource)))
 }
 
 // EntitiesWith yields the entities that have limits of their own for a resource, in alphabetical order. It reads the
@@ -210,7 +210,7 @@ func (s *LimitService) Resolve(ctx context.Context, entity, resource string) (Re
 // system. The next request of that bucket reads them again.
 func (s *LimitService) Invalidate(entity, resource string) {
 	s.l.generation.Add(1) // before, so that a read under way is not remembered
-	for _, c := range s.l.levelsOf(entity, resource) {
+	for _, c := range s.l.ns.levelsOf(entity, resource) {
 		s.l.configs.Invalidate(c.key)
 	}
 }
@@ -240,39 +240,39 @@ type configRef struct {
 	ns       string
 }
 
-func (l *RateLimiter) systemLevel() configRef {
-	return configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: l.ns.id()}.Key(), ns: l.ns.id()}
+func (n *namespaceID) systemLevel() configRef {
+	return configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: n.id()}.Key(), ns: n.id()}
 }
 
-func (l *RateLimiter) resourceLevel(resource string) configRef {
-	return configRef{SourceResource, layout.ResourceConfigKey{NS: l.ns.id(), Resource: resource}.Key(), "", resource, l.ns.id()}
+func (n *namespaceID) resourceLevel(resource string) configRef {
+	return configRef{SourceResource, layout.ResourceConfigKey{NS: n.id(), Resource: resource}.Key(), "", resource, n.id()}
 }
 
-func (l *RateLimiter) entityLevel(entity, resource string) configRef {
+func (n *namespaceID) entityLevel(entity, resource string) configRef {
 	source := SourceEntity
 	if resource == DefaultResource {
 		source = SourceEntityDefault
 	}
-	key := layout.EntityConfigKey{NS: l.ns.id(), Entity: entity, Resource: resource}.Key()
-	return configRef{source, key, entity, resource, l.ns.id()}
+	key := layout.EntityConfigKey{NS: n.id(), Entity: entity, Resource: resource}.Key()
+	return configRef{source, key, entity, resource, n.id()}
 }
 
 // sourceRecord marks the record of an entity, which is read with its limits.
 const sourceRecord Source = ""
 
 // record addresses the record of an entity.
-func (l *RateLimiter) record(entity string) configRef {
-	return configRef{source: sourceRecord, key: layout.EntityKey{NS: l.ns.id(), Entity: entity}.Key()}
+func (n *namespaceID) record(entity string) configRef {
+	return configRef{source: sourceRecord, key: layout.EntityKey{NS: n.id(), Entity: entity}.Key()}
 }
 
 // levelsOf returns the levels of an entity and a resource in order of precedence, and the entity's record.
-func (l *RateLimiter) levelsOf(entity, resource string) []configRef {
+func (n *namespaceID) levelsOf(entity, resource string) []configRef {
 	return []configRef{
-		l.entityLevel(entity, resource),
-		l.entityLevel(entity, DefaultResource),
-		l.resourceLevel(resource),
-		l.systemLevel(),
-		l.record(entity),
+		n.entityLevel(entity, resource),
+		n.entityLevel(entity, DefaultResource),
+		n.resourceLevel(resource),
+		n.systemLevel(),
+		n.record(entity),
 	}
 }
 
@@ -564,16 +564,16 @@ func (s *LimitService) change(
 		if c.source == SourceSystem {
 			s.l.retained.Store(nil)
 		}
-		s.l.learn(c.key, next, epoch)
+		s.l.cache.learn(c.key, next, epoch)
 		return true, nil
 	})
 }
 
 // learn makes a level the one in memory that was written after an epoch.
-func (l *RateLimiter) learn(key store.Key, next *level, epoch int64) {
-	next.readAt, next.epoch = l.now(), epoch
-	l.configs.Set(key, next)
-	l.generation.Add(1)
+func (c *limitCache) learn(key store.Key, next *level, epoch int64) {
+	next.readAt, next.epoch = c.l.now(), epoch
+	c.l.configs.Set(key, next)
+	c.l.generation.Add(1)
 }
 
 func validateEntityLevel(entity, resource string) error {

@@ -51,7 +51,7 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 		if err := wants[i].check(SourceResource, "limits of "+d.Resource); err != nil {
 			return applied, err
 		}
-		refs[i] = s.l.resourceLevel(d.Resource)
+		refs[i] = s.l.ns.resourceLevel(d.Resource)
 		keys[i] = refs[i].key
 	}
 	items, err := s.l.table.ReadChunks(ctx, keys)

@@ -96,7 +96,7 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 		case results == nil: // another transaction was in the way
 			return false, nil
 		case table.Applied(results):
-			s.l.learn(key, &level{}, epoch)
+			s.l.cache.learn(key, &level{}, epoch)
 			return true, nil
 		case results[0].Applied: // the audit event has an id that was taken
 			return false, nil
@@ -219,7 +219,7 @@ func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item
 				continue
 			case isConfig:
 				resources[config.Resource] = true
-				if err := s.l.Limits.delete(ctx, s.l.entityLevel(id, config.Resource)); err != nil {
+				if err := s.l.Limits.delete(ctx, s.l.ns.entityLevel(id, config.Resource)); err != nil {
 					return found, err
 				}
 			default:

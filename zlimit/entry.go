@@ -25,9 +25,10 @@ func (n *namespaceID) id() string {
 
 // An entry is how a limiter comes to its namespace.
 type entry struct {
+	l      *RateLimiter
 	cancel context.CancelFunc    // of what goes on in the background; nil for nothing
 	cause  atomic.Pointer[error] // why the namespace is not known
-	find   func(*RateLimiter, context.Context, string) (registration, error)
+	find   func(*NamespaceService, context.Context, string) (registration, error)
 }
 
 // stop ends what goes on in the background.
@@ -45,66 +46,66 @@ const (
 
 // mayWait reports whether a limiter that could not enter its namespace may be used all the same: in an outage, where the
 // failure policy admits requests.
-func (l *RateLimiter) mayWait(ctx context.Context, err error) bool {
-	return l.options.policy == Allow && ctx.Err() == nil && unavailable(err)
+func (e *entry) mayWait(ctx context.Context, err error) bool {
+	return e.l.options.policy == Allow && ctx.Err() == nil && unavailable(err)
 }
 
 // enterLater enters the namespace in the background, which was not possible because of err.
-func (l *RateLimiter) enterLater(ctx context.Context, embedded bool, err error) {
-	l.options.logger.Warn("zlimit: the store is unavailable; requests are admitted uncounted until it is back", "error", err)
-	l.entry.cause.Store(&err)
-	ctx, l.entry.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	l.engine.Begin()
+func (e *entry) enterLater(ctx context.Context, embedded bool, err error) {
+	e.l.options.logger.Warn("zlimit: the store is unavailable; requests are admitted uncounted until it is back", "error", err)
+	e.cause.Store(&err)
+	ctx, e.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	e.l.engine.Begin()
 	go func() {
-		defer l.engine.End()
-		l.keepEntering(ctx, embedded)
+		defer e.l.engine.End()
+		e.keepEntering(ctx, embedded)
 	}()
 }
 
 // keepEntering tries to enter the namespace until it did, or the limiter is closed.
-func (l *RateLimiter) keepEntering(ctx context.Context, embedded bool) {
+func (e *entry) keepEntering(ctx context.Context, embedded bool) {
 	for pause := firstLook; ; pause = min(2*pause, longLook) {
 		half := int(pause / 2)
-		if wait.For(ctx, pause-time.Duration(l.table.IntN(half))) != nil { // apart from other processes
+		if wait.For(ctx, pause-time.Duration(e.l.table.IntN(half))) != nil { // apart from other processes
 			return
 		}
-		err := l.enter(ctx, embedded)
+		err := e.enter(ctx, embedded)
 		if err == nil {
-			l.options.logger.Info("zlimit: the store is back")
+			e.l.options.logger.Info("zlimit: the store is back")
 			return
 		}
 		if ctx.Err() == nil {
-			l.entry.cause.Store(&err)
+			e.cause.Store(&err)
 		}
 	}
 }
 
 // enter sets the store up as the options ask, and looks the namespace up.
-func (l *RateLimiter) enter(ctx context.Context, embedded bool) error {
+func (e *entry) enter(ctx context.Context, embedded bool) error {
 	ctx = context.WithValue(ctx, enteringKey{}, true)
 	var err error
 	switch {
-	case l.options.setup && l.options.policy == Allow:
-		err = l.table.Call(ctx, l.store.Ping) // which is bounded, as the making of a table is not
+	case e.l.options.setup && e.l.options.policy == Allow:
+		err = e.l.table.Call(ctx, e.l.store.Ping) // which is bounded, as the making of a table is not
 		if err == nil || !unavailable(err) {
-			err = l.setUp(ctx, l.options.namespace)
+			err = e.l.setUp(ctx, e.l.options.namespace)
 		}
-	case l.options.setup:
-		err = l.setUp(ctx, l.options.namespace)
+	case e.l.options.setup:
+		err = e.l.setUp(ctx, e.l.options.namespace)
 	case embedded:
-		err = l.setUp(ctx, DefaultNamespace)
+		err = e.l.setUp(ctx, DefaultNamespace)
 	}
 	if err != nil {
 		return err
 	}
-	found, err := l.entry.find(l, ctx, l.options.namespace)
+	found, err := e.find(e.l.Namespaces, ctx, e.l.options.namespace)
 	if err != nil {
 		return err
 	}
 	if found.namespace == nil {
-		return missing(l.options.namespace)
+		return missing(e.l.options.namespace)
 	}
-	l.ns.known.Store(&found.namespace.ID)
+	e.l.ns.known.Store(&found.namespace.ID)
 	return nil
 }
 

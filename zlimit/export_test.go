@@ -3,6 +3,7 @@ package zlimit
 import (
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -28,7 +29,7 @@ const (
 // Functions.
 var (
 	Thousands      = thousands
-	NewNamespaceID = newNamespaceID
+	NewNamespaceID = layout.NewNamespaceID
 	PublicError    = publicError
 
 	ValidateEntity   = validateEntity
@@ -60,7 +61,7 @@ func (l *RateLimiter) Table() *table.Table { return l.table }
 func (l *RateLimiter) Engine() *protocol.Engine { return l.engine }
 
 // ResourceKey returns the key of the limits of a resource.
-func (l *RateLimiter) ResourceKey(resource string) store.Key { return l.resourceLevel(resource).key }
+func (l *RateLimiter) ResourceKey(resource string) store.Key { return l.ns.resourceLevel(resource).key }
 
 // LimitsReadAt returns when the limits of a bucket were read that the limiter goes by.
 func (l *RateLimiter) LimitsReadAt(entity, resource string) time.Time {

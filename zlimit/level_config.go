@@ -29,7 +29,7 @@ func (s *LimitService) SetResourceConfig(ctx context.Context, resource string, c
 	if err := validateResource(resource); err != nil {
 		return err
 	}
-	return s.setConfig(ctx, s.l.resourceLevel(resource), c)
+	return s.setConfig(ctx, s.l.ns.resourceLevel(resource), c)
 }
 
 // ResourceConfig returns what is stored for a resource, an empty config for nothing.
@@ -37,7 +37,7 @@ func (s *LimitService) ResourceConfig(ctx context.Context, resource string) (Lev
 	if err := validateResource(resource); err != nil {
 		return LevelConfig{}, err
 	}
-	return s.config(ctx, s.l.resourceLevel(resource))
+	return s.config(ctx, s.l.ns.resourceLevel(resource))
 }
 
 // SetEntityConfig replaces the limits and the failure policy of an entity for a resource, or with [DefaultResource] for every
@@ -46,7 +46,7 @@ func (s *LimitService) SetEntityConfig(ctx context.Context, entity, resource str
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return err
 	}
-	return s.setConfig(ctx, s.l.entityLevel(entity, resource), c)
+	return s.setConfig(ctx, s.l.ns.entityLevel(entity, resource), c)
 }
 
 // EntityConfig returns what is stored for an entity and a resource, an empty config for nothing.
@@ -54,7 +54,7 @@ func (s *LimitService) EntityConfig(ctx context.Context, entity, resource string
 	if err := validateEntityLevel(entity, resource); err != nil {
 		return LevelConfig{}, err
 	}
-	return s.config(ctx, s.l.entityLevel(entity, resource))
+	return s.config(ctx, s.l.ns.entityLevel(entity, resource))
 }
 
 func (s *LimitService) setConfig(ctx context.Context, at configRef, c LevelConfig) error {

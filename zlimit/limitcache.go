@@ -174,7 +174,7 @@ func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*p
 	if r.after > 0 {
 		read, epoch = l.table.Read, l.engine.NextEpoch()
 	}
-	configs := l.levelsOf(b.Entity, b.Resource)
+	configs := l.ns.levelsOf(b.Entity, b.Resource)
 	levels := make([]*level, len(configs))
 	var keys []store.Key
 	var due []int // indexes into configs of those to read
@@ -232,13 +232,13 @@ func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*p
 			return nil, err
 		}
 	}
-	limits := l.compile(configs, levels, generation)
+	limits := c.compile(configs, levels, generation)
 	b.Limits.Store(limits)
 	return limits, nil
 }
 
 // compile resolves levels, in order of precedence, the last of which is the entity's record.
-func (l *RateLimiter) compile(configs []configRef, levels []*level, generation uint64) *protocol.Limits {
+func (c *limitCache) compile(configs []configRef, levels []*level, generation uint64) *protocol.Limits {
 	found := resolved{readAt: levels[0].readAt, generation: generation}
 	epoch := int64(math.MaxInt64)
 	for i, level := range levels {
@@ -253,15 +253,15 @@ func (l *RateLimiter) compile(configs []configRef, levels []*level, generation u
 			found.policy = level.policy
 		}
 		if configs[i].source == SourceSystem {
-			l.policy.Store(uint32(level.policy))
+			c.l.policy.Store(uint32(level.policy))
 		}
 	}
-	if found.source == "" && len(l.options.defaults) > 0 {
-		found.limits, found.source = l.options.defaults, SourceDefault
+	if found.source == "" && len(c.l.options.defaults) > 0 {
+		found.limits, found.source = c.l.options.defaults, SourceDefault
 	}
 	found.limits = inOrder(found.limits)
 	return &protocol.Limits{
-		Config: l.options.configOf(found.limits, found.source),
+		Config: c.l.options.configOf(found.limits, found.source),
 		Owner:  levels[len(levels)-1].owner,
 		Epoch:  epoch,
 		Detail: &found,
@@ -296,7 +296,7 @@ const maxOwn = 4
 
 // own returns the limits of a request in the form in which buckets are charged. Requests of one bucket mostly bring the
 // same few sets, which are compiled once.
-func (l *RateLimiter) own(b *protocol.Bucket, limits []Limit) *protocol.Limits {
+func (c *limitCache) own(b *protocol.Bucket, limits []Limit) *protocol.Limits {
 	known := b.Own.Load()
 	if known != nil {
 		for _, own := range *known {
@@ -306,7 +306,7 @@ func (l *RateLimiter) own(b *protocol.Bucket, limits []Limit) *protocol.Limits {
 		}
 	}
 	own := &protocol.Limits{
-		Config: l.options.configOf(inOrder(limits), SourceRequest), Own: true, Detail: slices.Clone(limits),
+		Config: c.l.options.configOf(inOrder(limits), SourceRequest), Own: true, Detail: slices.Clone(limits),
 	}
 	next := []*protocol.Limits{own}
 	if known != nil {

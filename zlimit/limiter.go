@@ -113,7 +113,7 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 	return start(ctx, s.impl, o, &common{
 		gate:    store.NewGate(o.maxInFlight),
 		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: configsOf(o.cacheSize), Executor: inline}),
-	}, s.embedded, (*RateLimiter).find)
+	}, s.embedded, (*NamespaceService).find)
 }
 
 // start returns a limiter that is ready to work. An embedded store is set up, with the default namespace. Another
@@ -122,7 +122,7 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 // find looks the namespace up.
 func start(
 	ctx context.Context, s store.Store, o options, c *common, embedded bool,
-	find func(*RateLimiter, context.Context, string) (registration, error),
+	find func(*NamespaceService, context.Context, string) (registration, error),
 ) (*RateLimiter, error) {
 	if o.callTimeout == 0 {
 		o.callTimeout = defaultCallTimeout(s)
@@ -153,10 +153,10 @@ func start(
 	l.Audit = &AuditService{l}
 	l.Managed = &ManagedService{l}
 	l.Usage = &UsageService{l}
-	l.entry.find = find
-	away := l.enter(ctx, embedded)
+	l.entry.l, l.entry.find = l, find
+	away := l.entry.enter(ctx, embedded)
 	if away != nil {
-		if !l.mayWait(ctx, away) {
+		if !l.entry.mayWait(ctx, away) {
 			return nil, publicError("look up the namespace", away)
 		}
 		l.table = table.New(waitingStore{calls, l}, tableOptions)
@@ -180,7 +180,7 @@ func start(
 		},
 	})
 	if away != nil {
-		l.enterLater(ctx, embedded, away)
+		l.entry.enterLater(ctx, embedded, away)
 	}
 	return l, nil
 }
@@ -210,12 +210,12 @@ func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 	if err := l.setUpStore(ctx); err != nil {
 		return publicError("set up", err)
 	}
-	found, err := l.lookup(ctx, namespace)
+	found, err := l.Namespaces.lookup(ctx, namespace)
 	if err == nil && !found.versioned {
 		err = l.writeVersion(ctx)
 	}
 	if err == nil && found.namespace == nil {
-		_, err = l.register(ctx, namespace)
+		_, err = l.Namespaces.register(ctx, namespace)
 	}
 	return publicError("set up", err)
 }

@@ -95,15 +95,15 @@ func (c ConfigLevel) validate() error {
 	}
 }
 
-// ref addresses the level.
-func (l *RateLimiter) ref(c ConfigLevel) configRef {
+// in addresses the level in a namespace.
+func (c ConfigLevel) in(ns *namespaceID) configRef {
 	switch c.Source() {
 	case SourceSystem:
-		return l.systemLevel()
+		return ns.systemLevel()
 	case SourceResource:
-		return l.resourceLevel(c.Resource)
+		return ns.resourceLevel(c.Resource)
 	default:
-		return l.entityLevel(c.Entity, c.Resource)
+		return ns.entityLevel(c.Entity, c.Resource)
 	}
 }
 
@@ -206,7 +206,7 @@ func (s *ManagedService) Read(ctx context.Context, levels ...ConfigLevel) ([]Sto
 		if err := c.validate(); err != nil {
 			return nil, err
 		}
-		keys[i] = s.l.ref(c).key
+		keys[i] = c.in(&s.l.ns).key
 	}
 	items, err := s.l.table.ReadChunks(ctx, keys)
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *ManagedService) Read(ctx context.Context, levels ...ConfigLevel) ([]Sto
 // config returns what an item holds, and the item for changing.
 func (s *ManagedService) config(c ConfigLevel, item expr.Item) (StoredConfig, configItem, error) {
 	config := StoredConfig{Level: c}
-	ref := s.l.ref(c)
+	ref := c.in(&s.l.ns)
 	open, err := ref.open(item)
 	if err != nil {
 		return config, open, err
@@ -470,7 +470,7 @@ func (s *ManagedService) Replace(
 	if err := want.validate(); err != nil {
 		return StoredConfig{}, err
 	}
-	c := s.l.ref(want.Level)
+	c := want.Level.in(&s.l.ns)
 	after = StoredConfig{Level: want.Level}
 	err = s.l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, by, err := s.l.readToChange(ctx, c.key, s.lockKey())
@@ -498,7 +498,7 @@ func (s *ManagedService) Replace(
 		if c.source == SourceSystem {
 			s.l.retained.Store(nil)
 		}
-		s.l.learn(c.key, next, epoch)
+		s.l.cache.learn(c.key, next, epoch)
 		after = want
 		after.Version, after.Managed = next.version, next.version > 0
 		return true, nil

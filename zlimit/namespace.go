@@ -2,8 +2,6 @@ package zlimit
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"fmt"
 	"iter"
 	"time"
@@ -55,7 +53,7 @@ func (s *NamespaceService) Register(ctx context.Context, name string) (Namespace
 	if err := s.check(validateNamespace(name)); err != nil {
 		return Namespace{}, err
 	}
-	ns, err := s.l.register(ctx, name)
+	ns, err := s.register(ctx, name)
 	return ns, publicError("register the namespace", err)
 }
 
@@ -64,7 +62,7 @@ func (s *NamespaceService) Get(ctx context.Context, name string) (Namespace, err
 	if err := s.check(validateNamespace(name)); err != nil {
 		return Namespace{}, err
 	}
-	found, err := s.l.named(ctx, name)
+	found, err := s.named(ctx, name)
 	if err != nil {
 		return Namespace{}, publicError("get the namespace", err)
 	}
@@ -134,7 +132,7 @@ func (s *NamespaceService) Delete(ctx context.Context, name string) (Namespace, 
 func (s *NamespaceService) delete(ctx context.Context, name string) (Namespace, error) {
 	var ns Namespace
 	err := s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		found, err := s.l.named(ctx, name)
+		found, err := s.named(ctx, name)
 		if err != nil {
 			return false, err
 		}
@@ -252,7 +250,7 @@ func (l *RateLimiter) Namespace(ctx context.Context, name string, opts ...Option
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	return start(ctx, l.store, o, l.common, false, (*RateLimiter).lookup)
+	return start(ctx, l.store, o, l.common, false, (*NamespaceService).lookup)
 }
 
 // check returns the error of a call that must not be made.
@@ -266,18 +264,6 @@ func (s *NamespaceService) check(invalid error) error {
 // missing returns the error of a name or an ID that is not registered.
 func missing(namespace string) error { return fmt.Errorf("%w: %q", ErrNamespaceNotFound, namespace) }
 
-// newNamespaceID returns 8 random bytes in unpadded URL-safe base64, never starting with a hyphen, which command lines
-// would take for an option.
-func newNamespaceID() string {
-	for {
-		var b [8]byte
-		_, _ = rand.Read(b[:]) // never fails
-		if id := base64.RawURLEncoding.EncodeToString(b[:]); id[0] != '-' {
-			return id
-		}
-	}
-}
-
 // A registration is what a table says of itself and of a namespace.
 type registration struct {
 	versioned bool              // it has a version record, which this client may use
@@ -287,25 +273,25 @@ type registration struct {
 // find looks up a namespace for a process that starts. All processes of a fleet read the same two records, and may start at
 // once: an eventual read takes half the units. What it does not show may be there, and is read consistently. A limiter that
 // was itself asked for another namespace may have registered it moments ago, and does not use find.
-func (l *RateLimiter) find(ctx context.Context, name string) (registration, error) {
-	found, err := l.look(ctx, name, false)
+func (s *NamespaceService) find(ctx context.Context, name string) (registration, error) {
+	found, err := s.look(ctx, name, false)
 	if err == nil && found.namespace != nil || store.OutcomeOf(err) > store.Refused {
 		return found, err
 	}
-	return l.lookup(ctx, name)
+	return s.lookup(ctx, name)
 }
 
 // lookup reads the version record and that of a namespace: one batch read.
-func (l *RateLimiter) lookup(ctx context.Context, name string) (registration, error) {
-	return l.look(ctx, name, true)
+func (s *NamespaceService) lookup(ctx context.Context, name string) (registration, error) {
+	return s.look(ctx, name, true)
 }
 
 // look is lookup by a consistent or an eventual read. It waits throttles out.
-func (l *RateLimiter) look(ctx context.Context, name string, consistent bool) (found registration, err error) {
+func (s *NamespaceService) look(ctx context.Context, name string, consistent bool) (found registration, err error) {
 	keys := []store.Key{layout.VersionKey{}.Key(), layout.NamespaceKey{Name: name}.Key()}
 	var items []expr.Item
-	err = l.table.WhileThrottled(ctx, func(ctx context.Context) error {
-		items, err = l.store.Read(ctx, keys, consistent)
+	err = s.l.table.WhileThrottled(ctx, func(ctx context.Context) error {
+		items, err = s.l.store.Read(ctx, keys, consistent)
 		return err
 	})
 	if err != nil {
@@ -324,8 +310,8 @@ func (l *RateLimiter) look(ctx context.Context, name string, consistent bool) (f
 }
 
 // named returns the record of a registered namespace.
-func (l *RateLimiter) named(ctx context.Context, name string) (item layout.Namespace, err error) {
-	items, err := l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
+func (s *NamespaceService) named(ctx context.Context, name string) (item layout.Namespace, err error) {
+	items, err := s.l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
 	if err == nil && items[0] == nil {
 		err = missing(name)
 	}
@@ -336,10 +322,10 @@ func (l *RateLimiter) named(ctx context.Context, name string) (item layout.Names
 }
 
 // register registers a namespace, or finds it registered.
-func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, error) {
+func (s *NamespaceService) register(ctx context.Context, name string) (Namespace, error) {
 	var ns Namespace
-	err := l.table.Optimistic(ctx, func() (done bool, err error) {
-		items, err := l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
+	err := s.l.table.Optimistic(ctx, func() (done bool, err error) {
+		items, err := s.l.table.Read(ctx, layout.NamespaceKey{Name: name}.Key())
 		if err != nil {
 			return false, err
 		}
@@ -348,9 +334,9 @@ func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, err
 			ns = namespaceOf(&found)
 			return true, err
 		}
-		now := l.now().UTC().Format(layout.TimeFormat)
+		now := s.l.now().UTC().Format(layout.TimeFormat)
 		status := string(NamespaceActive)
-		id := newNamespaceID()
+		id := layout.NewNamespaceID()
 		forward := layout.Namespace{Key: layout.NamespaceKey{Name: name}, ID: id, Name: name, Status: status, CreatedAt: now}
 		reverse := layout.NamespaceID{Key: layout.NamespaceIDKey{ID: id}, ID: id, Name: name, Status: status, CreatedAt: now}
 		absent, err := layout.Insert()
@@ -358,7 +344,7 @@ func (l *RateLimiter) register(ctx context.Context, name string) (Namespace, err
 			return false, err
 		}
 		ns = namespaceOf(&forward)
-		return l.table.Transact(ctx, []store.Write{
+		return s.l.table.Transact(ctx, []store.Write{
 			{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode(), Expr: absent},
 			{Kind: store.Put, Key: reverse.Key.Key(), Item: reverse.Encode(), Expr: absent},
 		})

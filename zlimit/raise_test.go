@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -76,6 +77,15 @@ func TestRaiseVersion(t *testing.T) {
 		if err := l.RaiseVersion(t.Context(), "0.10.0"); err != nil || v.read() != [4]string{schema, least, "0.10.0", "ops"} {
 			t.Errorf("without a record: RaiseVersion() = %v, %v", err, v.read())
 		}
+		bare := expr.Item{
+			{Name: "schema_version", Value: expr.S("0.9.0")}, {Name: "client_min_version", Value: expr.S("0.5.0")}, {Name: "updated_at", Value: expr.S("x")},
+		}
+		if _, err := s.Internal().Write(t.Context(), store.Write{Kind: store.Put, Key: layout.VersionKey{}.Key(), Item: bare}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.RaiseVersion(t.Context(), "0.10.0"); err != nil || v.read() != [4]string{schema, least, "0.10.0", "ops"} {
+			t.Errorf("without a version of the aggregator: RaiseVersion() = %v, %v", err, v.read())
+		}
 	})
 }
 
@@ -95,7 +105,9 @@ func (f *forestalled) Write(ctx context.Context, w store.Write) (store.Result, e
 
 // TestRaisingAsksForTheRecord has another writer raise one version between the look and the write: it does not sink.
 func TestRaisingAsksForTheRecord(t *testing.T) {
-	for name, raised := range map[string][2]string{"layout": {"0.99.0", "0.5.0"}, "client": {"0.9.0", zlimit.ClientMinVersion}} {
+	for name, raised := range map[string][2]string{
+		"layout": {"0.99.0", "0.5.0"}, "client": {"0.9.0", zlimit.ClientMinVersion}, "aggregator": {"0.9.0", "0.5.0"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			p := &forestalled{Store: newMemory(t).Internal()}
 			l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))

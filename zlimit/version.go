@@ -87,7 +87,7 @@ func (l *RateLimiter) RaiseVersion(ctx context.Context, aggregator string) error
 		expected, err := layout.Insert()
 		if items[0] != nil {
 			if seen, err = layout.DecodeVersion(items[0]); err == nil {
-				expected, err = layout.RaiseVersion(seen.SchemaVersion, seen.ClientMinVersion)
+				expected, err = layout.RaiseVersion(seen.SchemaVersion, seen.ClientMinVersion, seen.LambdaVersion)
 			}
 		}
 		if err != nil {

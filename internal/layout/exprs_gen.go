@@ -377,15 +377,24 @@ func ReleaseProvisionerLock(lock string) (expr.Bound, error) {
 
 var raiseVersionOperation = expr.Operation{
 	Name:  "raise_version",
-	Slots: 2,
-	Where: []expr.Condition{expr.EQ(expr.Attr("schema_version"), 0), expr.EQ(expr.Attr("client_min_version"), 1)},
+	Slots: 3,
+	Where: []expr.Condition{
+		expr.EQ(expr.Attr("schema_version"), 0),
+		expr.EQ(expr.Attr("client_min_version"), 1),
+		expr.Any(expr.Absent(expr.Attr("lambda_version")), expr.EQ(expr.Attr("lambda_version"), 2)),
+	},
 }
 
 // RaiseVersion replaces the version record as it was seen, so that no two writers lower what the other has raised.
 //   - schema: schema_version as it was seen
 //   - client: client_min_version as it was seen
-func RaiseVersion(schema, client string) (expr.Bound, error) {
-	return raiseVersionOperation.Call(expr.S(schema), expr.S(client)).Bind()
+//   - lambda: lambda_version as it was seen
+func RaiseVersion(schema, client, lambda string) (expr.Bound, error) {
+	return raiseVersionOperation.Call(
+		expr.S(schema),
+		expr.S(client),
+		orNull(lambda == "", expr.S(lambda)),
+	).Bind()
 }
 
 var listResourceOperation = expr.Operation{
@@ -672,8 +681,7 @@ var holdMigrationOperation = expr.Operation{
 	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
 }
 
-// HoldMigration asks that a run works on the migration. It stands beside every write that replaces or deletes an item
-// of the target.
+// HoldMigration asks that a run works on the migration, or on a part of it. It stands beside every write of an item.
 //   - owner: the run
 func HoldMigration(owner string) (expr.Bound, error) {
 	return holdMigrationOperation.Call(expr.S(owner)).Bind()

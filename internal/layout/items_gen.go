@@ -1232,12 +1232,16 @@ type Migration struct {
 	Cascade     bool   // cascade: whether entities of releases without the flag cascade
 	// windows: windows of usage that the source counted, in the order of counting, with commas between
 	Windows   string
-	Phase     string // phase: copying, following, finished or aborting
+	Phase     string // phase: copying, following, deleting, finished or aborting
 	Segments  int64  // segments: parts of the scan
 	Offline   bool   // offline: whether the source is not written meanwhile, so that its change stream is not read
 	StartedAt string // started_at: time of the start, 2006-01-02T15:04:05Z
 	Owner     string // owner: the run that works on it; absent when none does
 	Beats     int64  // beats: writes of this item
+	InPlace   bool   // in_place: whether the source is this table itself
+	// namespace: name of the namespace that was registered for items without one; of a migration in place
+	Namespace string
+	Before    expr.Item // before: attributes of the version record as the migration found it; of a migration in place
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -1245,7 +1249,7 @@ type Migration struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *Migration) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 12+len(it.unknown))
+	item := make(expr.Item, 0, 15+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "source", Value: expr.S(it.Source)},
 		expr.Attribute{Name: "ns", Value: expr.S(it.NamespaceID)},
@@ -1261,6 +1265,15 @@ func (it *Migration) Encode() expr.Item {
 	)
 	if it.Owner != "" {
 		item = append(item, expr.Attribute{Name: "owner", Value: expr.S(it.Owner)})
+	}
+	if it.InPlace {
+		item = append(item, expr.Attribute{Name: "in_place", Value: expr.Bool(it.InPlace)})
+	}
+	if it.Namespace != "" {
+		item = append(item, expr.Attribute{Name: "namespace", Value: expr.S(it.Namespace)})
+	}
+	if len(it.Before) != 0 {
+		item = append(item, expr.Attribute{Name: "before", Value: expr.Map(it.Before)})
 	}
 	return append(item, it.unknown...)
 }
@@ -1303,6 +1316,12 @@ func DecodeMigration(item expr.Item) (Migration, error) {
 		case "beats":
 			it.Beats = d.number(a)
 			d.found++
+		case "in_place":
+			it.InPlace = d.flag(a)
+		case "namespace":
+			it.Namespace = d.text(a)
+		case "before":
+			it.Before = d.fields(a)
 		case "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
@@ -1326,6 +1345,7 @@ type MigrationPart struct {
 	AfterSK  string    // after_sk: sort key of that item
 	Position string    // position: sequence of the last change that was applied
 	Done     bool      // done: whether nothing is left of the part
+	Owner    string    // owner: the run that works on the part
 	Beats    int64     // beats: writes of this item
 	Counts   expr.Item // counts: numbers by name: what was read, written and lost so far
 
@@ -1335,7 +1355,7 @@ type MigrationPart struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *MigrationPart) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 8+len(it.unknown))
+	item := make(expr.Item, 0, 9+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "done", Value: expr.Bool(it.Done)},
 		expr.Attribute{Name: "beats", Value: expr.N(it.Beats)},
@@ -1351,6 +1371,9 @@ func (it *MigrationPart) Encode() expr.Item {
 	}
 	if it.Position != "" {
 		item = append(item, expr.Attribute{Name: "position", Value: expr.S(it.Position)})
+	}
+	if it.Owner != "" {
+		item = append(item, expr.Attribute{Name: "owner", Value: expr.S(it.Owner)})
 	}
 	return append(item, it.unknown...)
 }
@@ -1376,6 +1399,8 @@ func DecodeMigrationPart(item expr.Item) (MigrationPart, error) {
 			it.Position = d.text(a)
 		case "done":
 			it.Done = d.flag(a)
+		case "owner":
+			it.Owner = d.text(a)
 		case "beats":
 			it.Beats = d.number(a)
 			d.found++

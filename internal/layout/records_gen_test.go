@@ -197,7 +197,7 @@ var calls = []operationCall{
 		return ReleaseProvisionerLock("x")
 	}},
 	{"RaiseVersion", func() (expr.Bound, error) {
-		return RaiseVersion("x", "x")
+		return RaiseVersion("x", "x", "x")
 	}},
 	{"ListResource", func() (expr.Bound, error) {
 		return ListResource(ResourceRegistryKey{}, []string{"x"})

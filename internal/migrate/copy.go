@@ -44,6 +44,11 @@ func (m *Migration) copySegment(ctx context.Context, segment, segments int) erro
 		return nil
 	}
 	counts := decodeCounts(part.Counts)
+	if part.Beats == 0 { // the record that writes check
+		if err := m.savePart(ctx, part, counts); err != nil {
+			return err
+		}
+	}
 	q := store.Scan{Segment: segment, Segments: segments, Limit: m.config.Page}
 	if part.AfterPK != "" {
 		q.Continue = store.Cursor(store.Key{PK: part.AfterPK, SK: part.AfterSK}.Join(nil))
@@ -57,7 +62,7 @@ func (m *Migration) copySegment(ctx context.Context, segment, segments int) erro
 		if err != nil {
 			return err
 		}
-		if err := m.copyPage(ctx, page.Items, &last, counts); err != nil {
+		if err := m.copyPage(ctx, part.Key, page.Items, &last, counts); err != nil {
 			return err
 		}
 		part = m.part(segmentPart(segment))
@@ -71,16 +76,19 @@ func (m *Migration) copySegment(ctx context.Context, segment, segments int) erro
 }
 
 // copyPage copies what follows from a page of the scan.
-func (m *Migration) copyPage(ctx context.Context, items []expr.Item, last *string, counts Counts) error {
-	stale := work{}
+func (m *Migration) copyPage(ctx context.Context, part layout.MigrationPartKey, items []expr.Item, last *string, counts Counts) error {
+	fresh := inserts{from: map[store.Key]store.Key{}}
 	for _, item := range items {
-		counts[CountRead]++
 		key := store.KeyOf(item)
+		if m.isOwn(key) {
+			continue
+		}
+		counts[CountRead]++
 		q, grouped := group(key)
 		var r Result
 		switch {
 		case !grouped && !m.inGroup(key, *last):
-			r = m.rules.One(item)
+			r = m.one(item)
 		case !grouped || key.PK == *last:
 			continue // the group has it
 		default:
@@ -92,16 +100,28 @@ func (m *Migration) copyPage(ctx context.Context, items []expr.Item, last *strin
 		}
 		counts.lose(r.Losses)
 		for _, it := range r.Items {
-			differs, err := m.insert(ctx, it, counts)
-			if err != nil {
-				return err
-			}
-			if differs {
-				stale.add(key)
-			}
+			fresh.add(it, key)
 		}
 	}
-	return m.bring(ctx, stale, counts)
+	if err := m.insert(ctx, part, &fresh, counts); err != nil {
+		return err
+	}
+	return m.bring(ctx, fresh.stale, counts)
+}
+
+// inserts are items that the target is to get where it has none.
+type inserts struct {
+	items []Item
+	from  map[store.Key]store.Key // items of the source from which they follow, by their own keys
+	stale work                    // what follows from items of the source is not what the target has
+}
+
+func (f *inserts) add(it Item, from store.Key) {
+	if _, again := f.from[it.Key]; again {
+		f.stale.add(from) // two items of the source have one place
+		return
+	}
+	f.items, f.from[it.Key] = append(f.items, it), from
 }
 
 // inGroup reports whether an item without a group of its own was in the group of its partition.
@@ -114,6 +134,10 @@ func (m *Migration) derive(ctx context.Context, q store.Query, counts Counts) (R
 	items, err := m.query(ctx, q, counts)
 	if err != nil {
 		return Result{}, err
+	}
+	if m.config.InPlace { // whose source had no bucket of a later release
+		items = slices.DeleteFunc(items, func(item expr.Item) bool { return m.adds(store.KeyOf(item)) })
+		return m.added(m.rules.Group(items, func(layout.BucketKey) bool { return false })), nil
 	}
 	moved := map[layout.BucketKey]bool{}
 	var keys []store.Key
@@ -134,28 +158,84 @@ func (m *Migration) derive(ctx context.Context, q store.Query, counts Counts) (R
 	return m.rules.Group(items, func(k layout.BucketKey) bool { return moved[k] }), nil
 }
 
-// insert writes an item where there is none. It reports whether there is another one.
-func (m *Migration) insert(ctx context.Context, it Item, counts Counts) (differs bool, err error) {
+// insert writes items where there are none, in transactions that ask whether this run still has the part. A run that was
+// taken over, and wakes, therefore writes nothing.
+func (m *Migration) insert(ctx context.Context, part layout.MigrationPartKey, fresh *inserts, counts Counts) error {
 	absent, err := layout.Insert()
 	if err != nil {
-		return false, err
+		return err
 	}
-	var result store.Result
+	for _, chunk := range chunks(fresh.items, func(it Item) int { return store.Size(it.Attributes) }) {
+		for len(chunk) > 0 {
+			writes := make([]store.Write, len(chunk))
+			for i, it := range chunk {
+				writes[i] = store.Write{Kind: store.Put, Key: it.Key, Item: it.Attributes, Expr: absent}
+			}
+			results, err := m.transact(ctx, part.Key(), writes, counts)
+			if err != nil {
+				return err
+			}
+			if table.Applied(results) {
+				counts[CountWritten] += int64(len(chunk))
+				break
+			}
+			var again []Item
+			for i, it := range chunk {
+				switch {
+				case results[i].Applied:
+					again = append(again, it)
+				case results[i].Item.Equal(it.Key.Join(it.Attributes)):
+					counts[CountKept]++
+				default:
+					fresh.stale.add(fresh.from[it.Key])
+				}
+			}
+			chunk = again
+		}
+	}
+	return nil
+}
+
+// Bounds of a transaction, beside the check. DynamoDB takes 100 writes, and 4 MB.
+const (
+	maxWrites = 99
+	maxBytes  = 3 << 20
+)
+
+// chunks divides what is written into transactions.
+func chunks[T any](all []T, size func(T) int) (out [][]T) {
+	first, bytes := 0, 0
+	for i := range all {
+		n := size(all[i])
+		if i > first && (i-first == maxWrites || bytes+n > maxBytes) {
+			out = append(out, all[first:i])
+			first, bytes = i, 0
+		}
+		bytes += n
+	}
+	if first < len(all) {
+		out = append(out, all[first:])
+	}
+	return out
+}
+
+// transact does writes in a transaction that asks whether a record is still of this run, and returns what the writes found.
+func (m *Migration) transact(ctx context.Context, record store.Key, writes []store.Write, counts Counts) (results []store.Result, err error) {
+	check, err := m.fence(record)
+	if err != nil {
+		return nil, err
+	}
 	err = m.call(ctx, m.target, counts, func(ctx context.Context) (err error) {
-		result, err = m.config.Target.Write(ctx, store.Write{Kind: store.Put, Key: it.Key, Item: it.Attributes, Expr: absent})
+		results, err = m.config.Target.Transact(ctx, append(slices.Clone(writes), check))
 		return err
 	})
-	switch {
-	case err != nil:
-		return false, fmt.Errorf("write %q, %q: %w", it.Key.PK, it.Key.SK, err)
-	case result.Applied:
-		counts[CountWritten]++
-	case result.Item.Equal(it.Key.Join(it.Attributes)):
-		counts[CountKept]++
-	default:
-		return true, nil
+	if err == nil && !results[len(writes)].Applied {
+		err = ErrTaken
 	}
-	return false, nil
+	if err != nil {
+		return nil, err
+	}
+	return results[:len(writes)], nil
 }
 
 // work is what is to be derived again from the source, as it is now.
@@ -181,6 +261,17 @@ func (w *work) add(key store.Key) {
 			w.groups[old.PK] = q
 		}
 	}
+}
+
+// addRemoved notes that an item which a migration in place had added is gone.
+func (w *work) addRemoved(key store.Key) {
+	entity := layout.EntityKey{}
+	if k, ok := layout.ParseBucketKey(key); ok {
+		entity = layout.EntityKey{NS: k.NS, Entity: k.Entity}
+	} else if k, ok := layout.ParseChildKey(key); ok {
+		entity = layout.EntityKey{NS: k.NS, Entity: k.Child}
+	}
+	w.add(entity.Key())
 }
 
 // bring makes the items of the target what follows from the source now.
@@ -244,7 +335,7 @@ func (m *Migration) follows(ctx context.Context, w work, counts Counts) (map[sto
 		if item == nil {
 			continue
 		}
-		for _, it := range m.rules.One(item).Items {
+		for _, it := range m.one(item).Items {
 			want[it.Key] = it.Attributes
 		}
 	}
@@ -253,21 +344,9 @@ func (m *Migration) follows(ctx context.Context, w work, counts Counts) (map[sto
 
 // fenced does writes in transactions that ask whether this run still has the migration.
 func (m *Migration) fenced(ctx context.Context, writes []store.Write, counts Counts) error {
-	for chunk := range slices.Chunk(writes, 50) {
-		check, err := m.fence()
-		if err != nil {
+	for _, chunk := range chunks(writes, func(w store.Write) int { return store.Size(w.Item) }) {
+		if _, err := m.transact(ctx, layout.MigrationKey{}.Key(), chunk, counts); err != nil {
 			return err
-		}
-		var results []store.Result
-		err = m.call(ctx, m.target, counts, func(ctx context.Context) (err error) {
-			results, err = m.config.Target.Transact(ctx, append(slices.Clone(chunk), check))
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if !table.Applied(results) {
-			return ErrTaken
 		}
 	}
 	return nil

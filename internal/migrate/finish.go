@@ -14,7 +14,8 @@ import (
 )
 
 // Finish opens the target to programs, once the source was not written for a time and the target is exactly what follows
-// from it. It returns [ErrBusy] when the source is written again and again meanwhile, and [ErrDiffers] with the
+// from it. In place it then deletes the old items, and returns no verification where that is all that was left to do. It
+// returns [ErrBusy] when the source is written again and again meanwhile, and [ErrDiffers] with the
 // verification when the two differ. The source is left as it is.
 func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 	switch m.Phase() {
@@ -22,6 +23,8 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 		return nil, ErrFinished
 	case Aborting:
 		return nil, ErrAborting
+	case Deleting:
+		return nil, m.sweep(ctx)
 	}
 	for range 3 {
 		if err := m.Copy(ctx); err != nil {
@@ -44,7 +47,10 @@ func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 		if !v.Exact() {
 			return v, ErrDiffers
 		}
-		return v, m.open(ctx, v)
+		if err := m.open(ctx, v); err != nil || !m.config.InPlace {
+			return v, err
+		}
+		return v, m.sweep(ctx)
 	}
 	return nil, ErrBusy
 }
@@ -69,14 +75,22 @@ func (m *Migration) open(ctx context.Context, v *Verification) error {
 			more = append(more, store.Write{Kind: store.Put, Key: it.Key.Key(), Item: it.Encode()})
 		}
 	}
-	return m.writeLocked(ctx, func(next *layout.Migration) { next.Phase, next.Owner = Finished, "" }, more...)
+	return m.writeLocked(ctx, func(next *layout.Migration) {
+		if next.Phase, next.Owner = Finished, ""; m.config.InPlace {
+			next.Phase, next.Owner = Deleting, m.record.Owner
+		}
+	}, more...)
 }
 
 // Abort deletes what the migration has written, and the record of the migration last. It returns the number of items. The
-// source is left as it is, and so is the version of the target, which is open again.
+// source is left as it is, and so is the version of the target, which is open again. In place it takes back what the
+// migration has registered.
 func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
-	if m.Phase() == Finished {
+	switch m.Phase() {
+	case Finished:
 		return 0, ErrFinished
+	case Deleting:
+		return 0, ErrDeleting
 	}
 	if err := m.write(ctx, func(next *layout.Migration) { next.Phase = Aborting }); err != nil {
 		return 0, err
@@ -85,34 +99,35 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 	err = m.scanTarget(ctx, func(items []expr.Item) error {
 		var keys []store.Key
 		for _, item := range items {
-			if key := store.KeyOf(item); key != record && key != version && !m.isOwnRegistry(key) {
+			if key := store.KeyOf(item); m.aborts(key) && key != record && key != version {
 				keys = append(keys, key)
 			}
 		}
-		for chunk := range slices.Chunk(keys, store.MaxDelete) {
-			if err := m.beat(ctx); err != nil {
-				return err
-			}
-			err := m.call(ctx, m.target, Counts{}, func(ctx context.Context) error { return m.config.Target.Delete(ctx, chunk) })
-			if err != nil {
-				return err
-			}
-			deleted += int64(len(chunk))
+		if err := m.beat(ctx); err != nil {
+			return err
 		}
+		if err := m.fenced(ctx, deletions(keys), Counts{}); err != nil {
+			return err
+		}
+		deleted += int64(len(keys))
 		return nil
 	})
 	if err != nil {
 		return deleted, err
 	}
-	check, err := m.fence()
+	check, err := m.fence(record)
 	if err != nil {
 		return deleted, err
 	}
+	last := []store.Write{{Kind: store.Delete, Key: check.Key, Expr: check.Expr}}
+	if m.config.InPlace {
+		last = append(last, m.restoration()...)
+	} else {
+		last = append(last, m.version(m.config.ClientMinVersion))
+	}
 	applied := false
 	err = m.target.Patiently(ctx, func(ctx context.Context) error {
-		results, err := m.config.Target.Transact(ctx, []store.Write{
-			{Kind: store.Delete, Key: check.Key, Expr: check.Expr}, m.version(m.config.ClientMinVersion),
-		})
+		results, err := m.config.Target.Transact(ctx, last)
 		applied = err == nil && table.Applied(results)
 		return err
 	})
@@ -123,6 +138,22 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 		return deleted, errors.Join(err, ErrTaken)
 	}
 	return deleted, nil
+}
+
+func deletions(keys []store.Key) []store.Write {
+	writes := make([]store.Write, len(keys))
+	for i, key := range keys {
+		writes[i] = store.Write{Kind: store.Delete, Key: key}
+	}
+	return writes
+}
+
+// aborts reports whether an item of the target is the migration's.
+func (m *Migration) aborts(key store.Key) bool {
+	if m.config.InPlace {
+		return m.adds(key) || strings.HasPrefix(key.SK, layout.QueryMigrationParts().Prefix) && key.PK == ownPartition
+	}
+	return !m.isOwnRegistry(key)
 }
 
 // isOwnRegistry reports whether a key is that of the namespace that was registered in the target for the migration.

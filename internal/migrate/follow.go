@@ -16,6 +16,7 @@ const (
 	// before the start are in what was copied.
 	clockMargin = 30 * time.Second
 	batch       = 500 // changes that are read at once
+	maxSkipped  = 10 * batch
 )
 
 // CatchUp applies every change of the source since the start that there is by now. It returns [ErrGap] when changes were
@@ -41,7 +42,7 @@ func (m *Migration) follow(ctx context.Context, quiet, patience time.Duration) e
 	if !ok {
 		return ErrStream
 	}
-	f := follower{Migration: m, streamer: streamer, at: map[string]store.Position{}}
+	f := follower{Migration: m, streamer: streamer, at: map[string]store.Position{}, skipped: map[string]int{}}
 	began := m.config.Now()
 	for last := began; ; {
 		if err := m.beat(ctx); err != nil {
@@ -73,6 +74,7 @@ type follower struct {
 	*Migration
 	streamer store.Streamer
 	at       map[string]store.Position // with the iterators, which are not kept
+	skipped  map[string]int            // changes without a meaning since it was noted how far a partition was read
 }
 
 // round reads all partitions up to their ends so far. It reports whether anything changed that the target follows from.
@@ -136,6 +138,10 @@ func (f *follower) partition(ctx context.Context, id string) (changed bool, err 
 			return changed, err
 		}
 		changed = changed || relevant || page.End
+		if f.skipped[id] += len(page.Changes); !relevant && !page.End && f.skipped[id] < maxSkipped {
+			continue // in place, a note of it would be the next change
+		}
+		f.skipped[id] = 0
 		part.Position, part.Done = string(page.Next.After), page.End
 		if err := f.savePart(ctx, part, counts); err != nil || page.End {
 			return changed, err
@@ -155,6 +161,10 @@ func (f *follower) apply(ctx context.Context, changes []store.Change, counts Cou
 		}
 		counts[CountChanges]++
 		last = c.At
+		if f.adds(c.Key) {
+			w.addRemoved(c.Key)
+			continue
+		}
 		w.add(c.Key)
 		if c.Old != nil { // what followed from it may have to go
 			for _, it := range f.alone(c.Old).Items {
@@ -173,6 +183,9 @@ func (f *follower) apply(ctx context.Context, changes []store.Change, counts Cou
 
 // concerns reports whether anything of the target may follow from an item that changed.
 func (f *follower) concerns(c *store.Change) bool {
+	if f.adds(c.Key) { // by this migration, but for what programs delete together with an entity
+		return isMoved(c.Key) && c.New == nil && !f.expired(c.Old)
+	}
 	switch recordOf(c.Key) {
 	case ownRecord, versionRecord, registryRecord, unknownRecord:
 		return false
@@ -182,11 +195,11 @@ func (f *follower) concerns(c *store.Change) bool {
 }
 
 // alone returns what would follow from an item if it were the only one.
-func (f *follower) alone(item expr.Item) Result {
+func (m *Migration) alone(item expr.Item) Result {
 	if _, ok := group(store.KeyOf(item)); ok {
-		return f.rules.Group([]expr.Item{item}, func(layout.BucketKey) bool { return false })
+		return m.added(m.rules.Group([]expr.Item{item}, func(layout.BucketKey) bool { return false }))
 	}
-	return f.rules.One(item)
+	return m.one(item)
 }
 
 // restart has the copy begin again.

@@ -18,6 +18,12 @@ import (
 func (w *world) run(p *process) error {
 	ctx := w.t.Context()
 	m, err := Start(ctx, w.config(p))
+	if errors.Is(err, ErrDeleting) {
+		if m, err = Resume(ctx, w.config(p)); err == nil {
+			_, err = m.Finish(ctx)
+		}
+		return err
+	}
 	if err != nil {
 		return err
 	}
@@ -31,65 +37,74 @@ func (w *world) run(p *process) error {
 	return err
 }
 
+// worlds are the ways to migrate a release.
+var worlds = map[string]func(*testing.T, string) *world{"to a new table": newWorld, "in place": newWorldInPlace}
+
 // TestMigrate migrates the table of each release, which nobody writes meanwhile.
 func TestMigrate(t *testing.T) {
-	for _, release := range releases {
-		t.Run(release, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, release)
-				if err := w.run(&process{}); err != nil {
-					t.Fatal(err)
-				}
-				w.check()
+	for way, newWorld := range worlds {
+		for _, release := range releases {
+			t.Run(way+"/"+release, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t, release)
+					if err := w.run(&process{}); err != nil {
+						t.Fatal(err)
+					}
+					w.check()
+				})
 			})
-		})
+		}
 	}
 }
 
 // TestKilled kills a run at every one of its calls in turn, before it is carried out and after it, while programs write the
 // source. The next run goes on. In the end the target is exactly what follows from the source.
 func TestKilled(t *testing.T) {
-	for _, release := range releases {
-		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/after=%t", release, after), func(t *testing.T) {
-				killed := 0
-				for at := 1; ; at++ {
-					if testing.Short() && at%5 != 0 {
-						continue
-					}
-					done := false
-					synctest.Test(t, func(t *testing.T) {
-						w := newWorld(t, release)
-						first := &process{killAt: at, after: after, writer: w.write}
-						err := w.run(first)
-						if done = !first.dead; done {
-							if err != nil {
-								t.Fatal(err)
-							}
-							w.check()
-							return
-						}
-						if err == nil {
-							t.Fatalf("a run that was killed at call %d went through", at)
-						}
-						killed++
-						switch err := w.run(&process{writer: w.write}); {
-						case errors.Is(err, ErrFinished): // by the call at which the first one was killed
-						case err != nil:
-							t.Fatalf("killed at call %d; the next run: %v", at, err)
-						}
-						w.check()
-					})
-					if done || t.Failed() {
-						break
-					}
-				}
-				t.Logf("killed at %d calls", killed)
-				if killed < 10 {
-					t.Errorf("killed %d times", killed)
-				}
-			})
+	for way, newWorld := range worlds {
+		for _, release := range releases {
+			for _, after := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/after=%t", way, release, after), func(t *testing.T) { testKilled(t, release, after, newWorld) })
+			}
 		}
+	}
+}
+
+func testKilled(t *testing.T, release string, after bool, newWorld func(*testing.T, string) *world) {
+	killed := 0
+	for at := 1; ; at++ {
+		if testing.Short() && at%5 != 0 {
+			continue
+		}
+		done := false
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, release)
+			first := &process{killAt: at, after: after, writer: w.write}
+			err := w.run(first)
+			if done = !first.dead; done {
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.check()
+				return
+			}
+			if err == nil {
+				t.Fatalf("a run that was killed at call %d went through", at)
+			}
+			killed++
+			switch err := w.run(&process{writer: w.write}); {
+			case errors.Is(err, ErrFinished): // by the call at which the first one was killed
+			case err != nil:
+				t.Fatalf("killed at call %d; the next run: %v", at, err)
+			}
+			w.check()
+		})
+		if done || t.Failed() {
+			break
+		}
+	}
+	t.Logf("killed at %d calls", killed)
+	if killed < 10 {
+		t.Errorf("killed %d times", killed)
 	}
 }
 
@@ -302,6 +317,45 @@ func TestFence(t *testing.T) {
 		}
 		if after := len(contents(t, w.target)); after != before {
 			t.Errorf("%d items, want %d: a run that was taken over deleted one", after, before)
+		}
+	})
+}
+
+// TestWakes has a run wake that was taken over while it was about to insert an item, which has gone from the source since.
+func TestWakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "0.7")
+		ctx := t.Context()
+		p := &process{}
+		first, err := Start(ctx, w.config(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slept := false
+		p.transacts = func() {
+			if slept {
+				return
+			}
+			slept = true
+			if err := w.run(&process{}); err != nil { // which takes over, copies and finishes
+				t.Fatal(err)
+			}
+			w.check()
+			for _, item := range contents(t, w.target) { // as programs do, once the table is theirs
+				if key := store.KeyOf(item); key.PK != ownPartition {
+					if err := w.target.Delete(ctx, []store.Key{key}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if err := first.Copy(ctx); !errors.Is(err, ErrTaken) || !slept {
+			t.Errorf("Copy() of a run that woke = %v, slept: %t", err, slept)
+		}
+		for _, item := range contents(t, w.target) {
+			if key := store.KeyOf(item); key.PK != ownPartition {
+				t.Errorf("a run that woke wrote %v", key)
+			}
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -27,6 +28,9 @@ type Plan struct {
 	Copy     store.Units // what copying takes
 	Verify   store.Units // what a comparison takes, which finishing does once at least
 	Spent    store.Units // what the plan took
+	InPlace  bool
+	Delete   store.Units            // in place: what deleting the old items takes
+	Indexes  store.IndexDifferences // in place: indexes that are to be added, and that cannot be
 }
 
 // A ShapeCount is a number of items of one shape.
@@ -60,7 +64,7 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 	if m.rules.NS == "" {
 		m.rules.NS = strings.Repeat("n", 11) // as long as an id is
 	}
-	p, counts := &Plan{}, Counts{}
+	p, counts := &Plan{InPlace: c.InPlace}, Counts{}
 	if p.Items, p.Bytes, err = m.scanner.Estimate(ctx); err != nil {
 		return nil, err
 	}
@@ -69,6 +73,11 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 		p.Stream = true
 	case !errors.Is(err, ErrStream):
 		return nil, err
+	}
+	if x, ok := c.Source.(store.Indexer); ok && c.InPlace {
+		if p.Indexes, err = x.CompareIndexes(ctx); err != nil {
+			return nil, err
+		}
 	}
 	s := sampler{Migration: m, plan: p, shapes: map[Shape]int64{}, losses: map[string]*LossCount{}, counts: counts}
 	if err := s.run(ctx, sample); err != nil {
@@ -128,13 +137,16 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *string) err
 		p.Sampled++
 		size := store.Size(item)
 		s.bytes += int64(size)
+		if p.InPlace && isOld(store.KeyOf(item)) {
+			p.Delete.Write += 2*blocks(size, 1024) + wholeEntries(item)
+		}
 		s.shapes[ShapeOf(item)]++
 		key := store.KeyOf(item)
 		q, grouped := group(key)
 		var r Result
 		switch {
 		case !grouped && !s.inGroup(key, *last):
-			r = s.rules.One(item)
+			r = s.one(item)
 			p.Verify.Read += blocks(size, 4096) // read again, by its key
 		case !grouped || key.PK == *last:
 			continue
@@ -158,7 +170,7 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *string) err
 		for _, it := range r.Items {
 			p.Targets++
 			whole := it.Key.Join(it.Attributes)
-			p.Copy.Write += writeUnits(whole)
+			p.Copy.Write += s.writeUnits(whole) + blocks(store.Size(whole), 1024)              // twice in a transaction, but for indexes
 			p.Verify.Read += blocks(store.Size(whole), 4096) + float64(store.Size(whole))/4096 // by its key, and by a scan
 		}
 	}
@@ -181,6 +193,7 @@ func (s *sampler) extrapolate() {
 		p.Copy.Read *= scale
 		p.Copy.Write *= scale
 		p.Verify.Read *= scale
+		p.Delete.Write *= scale
 		for i := range p.Shapes {
 			p.Shapes[i].Items = int64(float64(p.Shapes[i].Items) * scale)
 		}
@@ -189,15 +202,33 @@ func (s *sampler) extrapolate() {
 		}
 	}
 	pages := float64(p.Items)/float64(s.config.Page) + float64(s.config.Segments)
+	perPage := math.Ceil(float64(p.Targets) / max(1, pages) / maxWrites)
+	p.Copy.Write += 2 * pages * perPage            // the checks of the transactions
 	p.Copy.Read += float64(p.Bytes)/8192 + pages/4 // half a unit for 4 KB, rounded up page by page
 	p.Verify.Read += float64(p.Bytes)/4096 + pages/2
+	if p.InPlace {
+		p.Delete.Read = float64(p.Bytes)/4096 + pages/2
+		p.Delete.Write += 2 * pages
+	}
 }
 
 // blocks returns how many blocks a size takes.
 func blocks(size, block int) float64 { return float64((size + block - 1) / block) }
 
+// wholeEntries returns the units of the entries that an item has in global indexes which project whole items.
+func wholeEntries(item expr.Item) (units float64) {
+	for i := range layout.Table.Indexes {
+		x := &layout.Table.Indexes[i]
+		_, hasPK := item.Lookup(x.PK)
+		if _, hasSK := item.Lookup(x.SK); hasPK && hasSK && !x.Local {
+			units += blocks(store.Size(item), 1024)
+		}
+	}
+	return units
+}
+
 // writeUnits returns the units that writing a new item takes, with its entries in indexes.
-func writeUnits(item expr.Item) float64 {
+func (s *sampler) writeUnits(item expr.Item) float64 {
 	size := store.Size(item)
 	units := blocks(size, 1024)
 	for i := range layout.Table.Indexes {
@@ -205,8 +236,8 @@ func writeUnits(item expr.Item) float64 {
 		_, hasPK := item.Lookup(x.PK)
 		_, hasSK := item.Lookup(x.SK)
 		switch {
-		case !hasPK || !hasSK:
-		case x.KeysOnly:
+		case !hasPK || !hasSK || slices.Contains(s.plan.Indexes.Local, x.Name):
+		case x.KeysOnly && !slices.Contains(s.plan.Indexes.Projecting, x.Name):
 			units++
 		default:
 			units += blocks(size, 1024)

@@ -109,6 +109,8 @@ var forms = []struct {
 	{versionRecord, parses(layout.ParseVersionKey)},
 	{ownRecord, parses(layout.ParseProvisionerLockKey)},
 	{ownRecord, parses(layout.ParseStreamLeaseKey)},
+	{ownRecord, parses(layout.ParseMigrationKey)},
+	{ownRecord, parses(layout.ParseMigrationPartKey)},
 }
 
 // recordOf returns what the item of a key is.

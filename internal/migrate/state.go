@@ -22,7 +22,8 @@ import (
 const (
 	Copying   = "copying"   // the items of the source are read and written, part by part
 	Following = "following" // changes of the source since the start are applied
-	Finished  = "finished"  // programs use the target
+	Deleting  = "deleting"  // programs use the target; the old items of a migration in place are being deleted
+	Finished  = "finished"  // programs use the target, and nothing is left to do
 	Aborting  = "aborting"  // the items of the target are being deleted
 )
 
@@ -31,6 +32,7 @@ var (
 	ErrNone     = errors.New("no migration to this table")
 	ErrTaken    = errors.New("another run works on the migration")
 	ErrFinished = errors.New("the migration is finished")
+	ErrDeleting = errors.New("the migration is finished but for the deletion of old items")
 	ErrAborting = errors.New("the migration is being aborted")
 	ErrNotEmpty = errors.New("the target holds items: a migration is to a table without any")
 	ErrStream   = errors.New("the source has no change stream of old and new images, so that what is written meanwhile would be lost")
@@ -48,7 +50,9 @@ type Config struct {
 	Target     store.Store
 	SourceName string // by which a later run opens the source
 	Rules      Rules
-	Offline    bool // the source is not written meanwhile, so that its change stream is not needed
+	InPlace    bool   // the source is the target itself
+	Namespace  string // in place: the name of the namespace for items without one
+	Offline    bool   // the source is not written meanwhile, so that its change stream is not needed
 
 	SchemaVersion, ClientMinVersion string // of the target, once the migration is finished
 
@@ -172,6 +176,9 @@ func (c *Config) defaults() {
 // newMigration returns a run on the stores of a config.
 func newMigration(c Config) (*Migration, error) {
 	c.defaults()
+	if c.InPlace && c.Source != nil {
+		c.Target = c.Source
+	}
 	m := &Migration{config: c, rules: c.Rules, parts: map[string]*layout.MigrationPart{}}
 	m.target = table.New(c.Target, table.Options{Timeout: c.Timeout, Sleep: c.Sleep})
 	m.pace = pace{rate: c.Rate, now: c.Now, sleep: c.Sleep}
@@ -225,6 +232,8 @@ func Start(ctx context.Context, c Config) (*Migration, error) {
 		return nil, fmt.Errorf("a migration from %s is under way, not from %s", found.Source, c.SourceName)
 	case found.Phase == Finished:
 		return nil, ErrFinished
+	case found.Phase == Deleting:
+		return nil, ErrDeleting
 	case found.Phase == Aborting:
 		return nil, ErrAborting
 	}
@@ -275,23 +284,38 @@ func (m *Migration) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := m.checkEmpty(ctx); err != nil {
+	var register string
+	var before expr.Item
+	var err error
+	if m.config.InPlace {
+		if register, err = m.survey(ctx); err == nil {
+			before, err = m.versionNow(ctx)
+		}
+	} else {
+		err = m.checkEmpty(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	now := m.config.Now()
 	m.record = layout.Migration{
 		Source: m.config.SourceName, NamespaceID: m.rules.NS, Cascade: m.rules.Cascade, Windows: strings.Join(m.rules.Windows, ","),
 		Offline: m.config.Offline, Phase: Copying, Segments: int64(m.config.Segments), StartedAt: layout.FormatTime(m.sourceTime()), Owner: rand.Text(), Beats: 1,
+		InPlace: m.config.InPlace, Namespace: register, Before: before,
 	}
 	absent, err := layout.Insert()
 	if err != nil {
 		return err
 	}
+	more, err := m.registration(register)
+	if err != nil {
+		return err
+	}
 	applied := false
 	err = m.target.Patiently(ctx, func(ctx context.Context) error {
-		results, err := m.config.Target.Transact(ctx, []store.Write{
+		results, err := m.config.Target.Transact(ctx, append([]store.Write{
 			{Kind: store.Put, Key: m.record.Key.Key(), Item: m.record.Encode(), Expr: absent}, m.version(guardVersion),
-		})
+		}, more...))
 		applied = err == nil && table.Applied(results)
 		return err
 	})
@@ -336,6 +360,15 @@ func (m *Migration) sourceTime() time.Time {
 	return now
 }
 
+// versionNow returns the attributes of the version record, none where there is no record.
+func (m *Migration) versionNow(ctx context.Context) (expr.Item, error) {
+	items, err := m.target.Read(ctx, layout.VersionKey{}.Key())
+	if err != nil || items[0] == nil {
+		return nil, err
+	}
+	return withoutKey(items[0]), nil
+}
+
 // checkEmpty returns an error where the target holds anything but registry and version records.
 func (m *Migration) checkEmpty(ctx context.Context) error {
 	return m.scanTarget(ctx, func(items []expr.Item) error {
@@ -358,6 +391,9 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 		m.rules.Windows = nil
 	}
 	m.config.Offline = found.Offline
+	if m.config.InPlace != found.InPlace {
+		return fmt.Errorf("the migration from %s is in place: %t", found.Source, found.InPlace)
+	}
 	for silent := time.Duration(0); found.Owner != "" && silent < m.config.Term; {
 		pause := m.config.Term / 8
 		if err := m.config.Sleep(ctx, pause); err != nil {
@@ -379,7 +415,33 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 	if err := m.write(ctx, func(next *layout.Migration) { next.Owner = rand.Text() }); err != nil {
 		return err
 	}
-	return m.loadParts(ctx)
+	for try := 0; ; try++ {
+		err := m.loadParts(ctx)
+		if err == nil {
+			err = m.takeParts(ctx)
+		}
+		if !errors.Is(err, ErrTaken) || try == partTries {
+			return err
+		}
+	}
+}
+
+// partTries is how often a part is taken over from a run that works on it still. Each try that fails is one of its pages.
+const partTries = 20
+
+// takeParts makes the parts of the copy those of this run. A run that had them, and wakes later, then inserts nothing.
+func (m *Migration) takeParts(ctx context.Context) error {
+	if m.record.Phase != Copying {
+		return nil
+	}
+	for segment := range int(m.record.Segments) {
+		if part := m.part(segmentPart(segment)); !part.Done && part.Owner != m.record.Owner {
+			if err := m.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // write changes the record of the migration, on condition that no other run has.
@@ -451,13 +513,14 @@ func (m *Migration) Phase() string {
 	return m.record.Phase
 }
 
-// fence returns the check that stands beside every write that replaces or deletes an item.
-func (m *Migration) fence() (store.Write, error) {
+// fence returns the check that stands beside a write of an item: that a record is still of this run. Where parts go side by
+// side, each has the check of its own record, since transactions that check one item at once get in each other's way.
+func (m *Migration) fence(record store.Key) (store.Write, error) {
 	m.mu.Lock()
 	owner := m.record.Owner
 	m.mu.Unlock()
 	check, err := layout.HoldMigration(owner)
-	return store.Write{Kind: store.Check, Key: layout.MigrationKey{}.Key(), Expr: check}, err
+	return store.Write{Kind: store.Check, Key: record, Expr: check}, err
 }
 
 // loadParts reads how far the parts have come.
@@ -493,6 +556,9 @@ func (m *Migration) part(name string) layout.MigrationPart {
 
 // savePart writes how far a part has come.
 func (m *Migration) savePart(ctx context.Context, next layout.MigrationPart, counts Counts) error {
+	m.mu.Lock()
+	next.Owner = m.record.Owner
+	m.mu.Unlock()
 	last := next.Beats
 	next.Beats++
 	next.Counts = counts.encode()

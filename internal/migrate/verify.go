@@ -50,6 +50,9 @@ func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
 			return nil, err
 		}
 		for _, item := range page.Items {
+			if m.isOwn(store.KeyOf(item)) {
+				continue
+			}
 			if err := m.verifyItem(ctx, v, item, &last, counts); err != nil {
 				return nil, err
 			}
@@ -61,7 +64,8 @@ func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
 	found := int64(0)
 	err := m.scanTarget(ctx, func(items []expr.Item) error {
 		for _, item := range items {
-			if store.KeyOf(item).PK != ownPartition && !m.expired(item) {
+			key := store.KeyOf(item)
+			if key.PK != ownPartition && (!m.config.InPlace || m.adds(key)) && !m.expired(item) {
 				found++
 			}
 		}
@@ -132,7 +136,7 @@ func (m *Migration) now(ctx context.Context, w work, counts Counts) (r Result, e
 	}
 	for _, item := range items {
 		if item != nil {
-			one := m.rules.One(item)
+			one := m.one(item)
 			r.Items, r.Losses = append(r.Items, one.Items...), append(r.Losses, one.Losses...)
 		}
 	}

@@ -69,6 +69,8 @@ type process struct {
 	dead   bool
 	writer func() // is called before each call; nil for none
 	scans  func() // is called before each page of a comparison; nil for none
+	// transacts is called before each transaction; nil for none
+	transacts func()
 }
 
 // wrap returns a store as the process sees it.
@@ -114,6 +116,9 @@ func (s *seen) Write(ctx context.Context, w store.Write) (r store.Result, err er
 }
 
 func (s *seen) Transact(ctx context.Context, w []store.Write) (r []store.Result, err error) {
+	if s.p.transacts != nil {
+		s.p.transacts()
+	}
 	err = s.p.do(func() (err error) { r, err = s.Store.Transact(ctx, w); return err })
 	return r, err
 }
@@ -154,9 +159,11 @@ type world struct {
 	t              *testing.T
 	release        string
 	source, target *memory.Store
-	changes        []func() // of the source that are still to come
-	every          int      // calls between two of them
-	calls          int
+	// place is a table that is migrated in place, nil for none. The source is then what it would be without a migration.
+	place   *memory.Store
+	changes []func() // of the source that are still to come
+	every   int      // calls between two of them
+	calls   int
 }
 
 func newWorld(t *testing.T, release string) *world {
@@ -166,9 +173,31 @@ func newWorld(t *testing.T, release string) *world {
 	return w
 }
 
+func newWorldInPlace(t *testing.T, release string) *world {
+	w := newWorld(t, release)
+	w.place = newStore(t)
+	fill(t, w.place, fixture(t, release))
+	w.target = w.place
+	return w
+}
+
+// sources returns what programs write.
+func (w *world) sources() []*memory.Store {
+	if w.place != nil {
+		return []*memory.Store{w.source, w.place}
+	}
+	return []*memory.Store{w.source}
+}
+
 // put changes an item of the source, which may not exist yet.
 func (w *world) put(key store.Key, change func(*expr.Item)) {
-	items, err := w.source.Read(w.t.Context(), []store.Key{key}, true)
+	for _, s := range w.sources() {
+		w.putIn(s, key, change)
+	}
+}
+
+func (w *world) putIn(s *memory.Store, key store.Key, change func(*expr.Item)) {
+	items, err := s.Read(w.t.Context(), []store.Key{key}, true)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -177,14 +206,22 @@ func (w *world) put(key store.Key, change func(*expr.Item)) {
 		item = withoutKey(items[0])
 	}
 	change(&item)
-	if _, err := w.source.Write(w.t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
+	if _, err := s.Write(w.t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 func (w *world) remove(keys ...store.Key) {
-	if err := w.source.Delete(w.t.Context(), keys); err != nil {
-		w.t.Fatal(err)
+	for _, s := range w.sources() {
+		if err := s.Delete(w.t.Context(), keys); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) add(item expr.Item) {
+	for _, s := range w.sources() {
+		fill(w.t, s, []expr.Item{item})
 	}
 }
 
@@ -236,10 +273,10 @@ func (w *world) traffic() (all []func()) {
 		switch {
 		case strings.HasSuffix(key.PK, "ENTITY#acme"):
 			all = append(all, func() {
-				fill(w.t, w.source, []expr.Item{store.Key{PK: strings.Replace(key.PK, "acme", "newcomer", 1), SK: key.SK}.Join(withoutKey(item))})
+				w.add(store.Key{PK: strings.Replace(key.PK, "acme", "newcomer", 1), SK: key.SK}.Join(withoutKey(item)))
 			})
 		case strings.HasSuffix(key.PK, "ENTITY#key-1") && strings.HasPrefix(key.SK, "#BUCKET#gpt-4"):
-			all = append(all, func() { fill(w.t, w.source, []expr.Item{item}) })
+			all = append(all, func() { w.add(item) })
 		}
 	}
 	return all
@@ -270,6 +307,12 @@ func (w *world) change() {
 
 // config returns the config of a run of a process.
 func (w *world) config(p *process) Config {
+	if w.place != nil {
+		return Config{
+			Source: p.wrap(w.place), InPlace: true, Namespace: "default", SourceName: "dynamodb:old", Rules: Rules{Windows: Windows},
+			SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", Segments: 2, Page: 5, Term: time.Minute,
+		}
+	}
 	return Config{
 		Source: p.wrap(w.source), Target: p.wrap(w.target), SourceName: "dynamodb:old",
 		Rules: w.rules(), SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", Segments: 2, Page: 5, Term: time.Minute,
@@ -281,6 +324,12 @@ func (w *world) rules() Rules {
 	rules := rulesOf()
 	if w.release == "0.10.0" {
 		rules.NS = "a7x3kq_w-Zs"
+	} else if w.place != nil {
+		record, _, err := Find(w.t.Context(), Config{Target: w.place})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		rules.NS = record.NamespaceID
 	}
 	return rules
 }
@@ -288,8 +337,18 @@ func (w *world) rules() Rules {
 // want returns the items that follow from the source as it is.
 func (w *world) want() map[store.Key]expr.Item {
 	want := map[store.Key]expr.Item{}
-	for _, it := range derive(w.rules(), contents(w.t, w.source)).Items {
+	items := contents(w.t, w.source)
+	r := derive(w.rules(), items)
+	for _, it := range r.Items {
 		want[it.Key] = it.Key.Join(it.Attributes)
+	}
+	for _, item := range items {
+		key := store.KeyOf(item)
+		if w.place != nil && slices.ContainsFunc(r.Losses, func(l Loss) bool {
+			return l.Key == key && slices.Contains([]string{lostUnknown, lostMalformed, lostName, lostWindows}, l.Reason)
+		}) {
+			want[key] = item // which stays
+		}
 	}
 	return want
 }
@@ -300,7 +359,7 @@ func (w *world) check() {
 	want, have := map[string]string{}, map[string]string{}
 	show := func(to map[string]string, item expr.Item) {
 		key := store.KeyOf(item)
-		if recordOf(key) == ownRecord || recordOf(key) == versionRecord || key.PK == ownPartition && strings.HasPrefix(key.SK, "#MIGRATION") {
+		if w.place != nil && key.PK == ownPartition || recordOf(key) == ownRecord || recordOf(key) == versionRecord || key.PK == ownPartition && strings.HasPrefix(key.SK, "#MIGRATION") {
 			return
 		}
 		if strings.HasSuffix(key.SK, "RESOURCES") && w.release != "0.10.0" {

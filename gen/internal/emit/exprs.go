@@ -178,7 +178,10 @@ func argParams(args []*schema.Arg) []member {
 func argValues(args []*schema.Arg) []Code {
 	values := make([]Code, len(args))
 	for i, a := range args {
-		values[i] = value(a.Type, a.Scale, Id(schema.Unexported(a.Name)))
+		x := Id(schema.Unexported(a.Name))
+		if values[i] = value(a.Type, a.Scale, x); a.Null {
+			values[i] = Id("orNull").Call(isZero(a.Type, x), value(a.Type, a.Scale, x))
+		}
 	}
 	return values
 }

@@ -289,7 +289,7 @@ func (s *scope) ref(pos document.Pos, name string) Ref {
 	if s.members != nil {
 		for _, a := range s.members.Fields {
 			if a.Name == name {
-				return Ref{pos, name, a.Type, a.Scale, s.members}
+				return Ref{pos, name, a.Type, a.Scale, a.Empty == Null, s.members}
 			}
 		}
 	}
@@ -312,7 +312,7 @@ func (s *scope) ref(pos document.Pos, name string) Ref {
 			s.Errorf(pos, "%s: attribute %s has another scale in record %s", s.what, name, r.Name)
 			return Ref{Pos: pos, Name: name}
 		}
-		ref.Type, ref.Scale = r.Attributes[i].Type, r.Attributes[i].Scale
+		ref.Type, ref.Scale, ref.Null = r.Attributes[i].Type, r.Attributes[i].Scale, r.Attributes[i].Empty == Null
 	}
 	return ref
 }
@@ -348,7 +348,10 @@ func (s *scope) arg(pos document.Pos, name string, attr Ref) *Arg {
 		if !again {
 			s.used[a] = attr
 		}
-		a.Type, a.Scale = cmp.Or(a.Type, attr.Type), cmp.Or(a.Scale, attr.Scale)
+		if again && first.Type != "" && attr.Type != "" && first.Null != attr.Null {
+			s.Errorf(pos, "%s: argument %s is NULL where it is empty with one of the attributes %s and %s alone", s.what, name, first.Name, attr.Name)
+		}
+		a.Type, a.Scale, a.Null = cmp.Or(a.Type, attr.Type), cmp.Or(a.Scale, attr.Scale), attr.Null
 		return a
 	}
 	s.Errorf(pos, "%s: argument %s is not declared", s.what, name)

@@ -278,6 +278,7 @@ type Arg struct {
 	Doc   string
 	Type  Type // of the attributes that it is used with
 	Scale int  // theirs
+	Null  bool // an empty value is NULL, as they have it
 	Slot  int  // its index among the values of the operation, or of the clause
 }
 
@@ -302,6 +303,7 @@ type Ref struct {
 	Name   string
 	Type   Type
 	Scale  int
+	Null   bool     // an empty value is written as NULL
 	Family *Members // whose members the attribute belongs to; nil for an attribute of the item
 }
 

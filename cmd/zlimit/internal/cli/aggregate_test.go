@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/aggregator"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 )
 
 // TestAggregate runs the daemon until it is interrupted, and asks how it is.
@@ -55,8 +56,8 @@ func TestAggregate(t *testing.T) {
 	if !asked {
 		t.Error("the aggregator never had a partition")
 	}
-	if got := <-code; got != exitOK {
-		t.Errorf("exit code = %d, want %d", got, exitOK)
+	if got := <-code; got != shell.ExitOK {
+		t.Errorf("exit code = %d, want %d", got, shell.ExitOK)
 	}
 	if last != "aggregator: gave a partition of the stream back" {
 		t.Errorf("the last line = %q, want the partition given back", last)

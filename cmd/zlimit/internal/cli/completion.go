@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -24,7 +26,7 @@ type completion func(ctx context.Context, l *zlimit.RateLimiter, typed string) (
 
 // completeNames makes all commands offer names from the store. They do so for the words ENTITY, RESOURCE and NAME of
 // their lines of use, and for the flags of those names.
-func (a *app) completeNames(cmd *cobra.Command) {
+func completeNames(sh *shell.Shell, cmd *cobra.Command) {
 	offers := map[string]completion{"ENTITY": completeEntities, "RESOURCE": completeResources, "[RESOURCE]": completeResources}
 	if cmd.HasParent() && cmd.Parent().Name() == "namespace" {
 		offers["NAME"] = completeNamespaces
@@ -35,7 +37,7 @@ func (a *app) completeNames(cmd *cobra.Command) {
 			if len(args) >= len(words) || offers[words[len(args)]] == nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return a.complete(cmd.Context(), offers[words[len(args)]], typed)
+			return complete(cmd.Context(), sh, offers[words[len(args)]], typed)
 		}
 	}
 	for flag, offer := range map[string]completion{
@@ -45,14 +47,14 @@ func (a *app) completeNames(cmd *cobra.Command) {
 			continue
 		}
 		err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-			return a.complete(cmd.Context(), offer, typed)
+			return complete(cmd.Context(), sh, offer, typed)
 		})
 		if err != nil {
 			panic(err) // the flag is there, and is registered once
 		}
 	}
 	for _, sub := range cmd.Commands() {
-		a.completeNames(sub)
+		completeNames(sh, sub)
 	}
 }
 
@@ -63,23 +65,23 @@ func strictCompletion(root *cobra.Command) {
 		if cmd.Name() != "completion" {
 			continue
 		}
-		cmd.Args, cmd.RunE = noSuchCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-		for _, shell := range cmd.Commands() {
-			shell.Args = takes()
+		cmd.Args, cmd.RunE = shell.NoSuchCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, script := range cmd.Commands() {
+			script.Args = shell.Takes()
 		}
 	}
 }
 
 // complete asks the store for names. A store that does not answer in time, or at all, has none.
-func (a *app) complete(ctx context.Context, offer completion, typed string) ([]string, cobra.ShellCompDirective) {
+func complete(ctx context.Context, sh *shell.Shell, offer completion, typed string) ([]string, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp
-	dsn, err := a.dsn()
-	if err != nil || a.checkFile(dsn) != nil {
+	dsn, err := sh.DSN()
+	if err != nil || sh.CheckFile(dsn) != nil {
 		return nil, directive
 	}
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	names, err := perform(ctx, a, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]string, error) { return offer(ctx, l, typed) })
+	names, err := shell.Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]string, error) { return offer(ctx, l, typed) })
 	if err != nil {
 		return nil, directive
 	}
@@ -103,7 +105,7 @@ func completeEntities(ctx context.Context, l *zlimit.RateLimiter, typed string) 
 }
 
 func completeResources(ctx context.Context, l *zlimit.RateLimiter, _ string) ([]string, error) {
-	return collect(l.Limits.Resources(ctx))
+	return shell.Collect(l.Limits.Resources(ctx))
 }
 
 func completeNamespaces(ctx context.Context, l *zlimit.RateLimiter, _ string) (names []string, err error) {
@@ -116,14 +118,14 @@ func completeNamespaces(ctx context.Context, l *zlimit.RateLimiter, _ string) (n
 	return names, nil
 }
 
-func (a *app) manCommand() *cobra.Command {
+func manCommand(sh *shell.Shell) *cobra.Command {
 	return &cobra.Command{
 		Use:   "man DIR",
 		Short: "Write manual pages",
 		Long: `Man writes a manual page for each command to a directory, which it makes where
 it is missing.`,
 		Example: `  zlimit man /usr/local/share/man/man1`,
-		Args:    takes("DIR"),
+		Args:    shell.Takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := args[0]
 			if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -131,7 +133,7 @@ it is missing.`,
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
-			date := a.now()
+			date := sh.Now()
 			if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "zlimit", Manual: "zlimit", Date: &date}, dir); err != nil {
 				return fmt.Errorf("write the manual pages: %w", err)
 			}
@@ -145,7 +147,7 @@ it is missing.`,
 					n++
 				}
 			}
-			return a.print(map[string]any{"directory": dir, "pages": n}, func(p *page) { p.linef("%s: %s", dir, counted(n, "page")) })
+			return sh.Print(map[string]any{"directory": dir, "pages": n}, func(p *show.Page) { p.Linef("%s: %s", dir, show.Counted(n, "page")) })
 		},
 	}
 }

@@ -9,13 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/demo"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 )
 
 // TestDemoIsDeterministic runs the demo often: which replica is first differs from run to run, the result does not.
 func TestDemoIsDeterministic(t *testing.T) {
 	first := command(t, "", "demo", "--seed", "3", "-o", "json")
-	if first.code != exitOK {
+	if first.code != shell.ExitOK {
 		t.Fatalf("demo: code %d, stderr %s", first.code, first.stderr)
 	}
 	for range 5 {
@@ -33,11 +35,11 @@ func TestDemoIsDeterministic(t *testing.T) {
 func TestDemoShowsWhatLimitsAreFor(t *testing.T) {
 	for _, seed := range []string{"1", "2", "3", "4", "5"} {
 		got := command(t, "", "demo", "--seed", seed, "-o", "json")
-		var report demoReport
-		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != exitOK {
+		var report demo.Report
+		if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || got.code != shell.ExitOK {
 			t.Fatalf("demo --seed %s: code %d, stderr %s, %v", seed, got.code, got.stderr, err)
 		}
-		keys := map[string]demoKey{}
+		keys := map[string]demo.Key{}
 		for _, k := range report.Keys {
 			keys[k.Key] = k
 			if k.Requests != k.Admitted+k.Rejected || k.Failed > k.Admitted || k.TokensUsed > k.TokensEstimated {
@@ -64,36 +66,6 @@ func TestDemoShowsWhatLimitsAreFor(t *testing.T) {
 	}
 }
 
-// TestDemoFindsABreach lets the demo use a limiter that admits too much, by other limits than those it is audited
-// against.
-func TestDemoFindsABreach(t *testing.T) {
-	r, err := openDemo(t.Context(), 1, 30*time.Second)
-	if err != nil {
-		t.Fatalf("openDemo: %v", err)
-	}
-	defer func() {
-		if err := r.close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	generous := []zlimit.Limit{zlimit.PerMinute(requests, 120, zlimit.Burst(121)), zlimit.PerMinute(tokens, 60_000)}
-	if err := r.observer.Limits.SetResource(t.Context(), demoResource, generous); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.play(t.Context(), func(context.Context, *demoRun) error { return nil }); err != nil {
-		t.Fatalf("play: %v", err)
-	}
-	report := r.report()
-	if !report.Proof.Exceeded || report.Proof.Excess <= 0 || report.Proof.Excess > 1 {
-		t.Errorf("proof = %+v, want an excess of up to one token", report.Proof)
-	}
-	p := &page{}
-	report.text(p)
-	if !strings.Contains(p.String(), "A LIMIT WAS EXCEEDED.") {
-		t.Errorf("the report does not say so:\n%s", p)
-	}
-}
-
 // escapes are control sequences of terminals.
 var escapes = regexp.MustCompile("\x1b\\[[?0-9]*[A-Za-z]")
 
@@ -111,8 +83,8 @@ func TestDemoOnATerminal(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			a, slept := onTerminal(&stdout, &stderr, test.env)
-			if code := a.run(t.Context(), test.args); code != exitOK {
+			sh, slept := onTerminal(&stdout, &stderr, test.env)
+			if code := execute(t.Context(), sh, test.args); code != shell.ExitOK {
 				t.Fatalf("code %d, stderr %s", code, stderr.String())
 			}
 			if *slept == 0 || *slept > test.most {
@@ -122,10 +94,10 @@ func TestDemoOnATerminal(t *testing.T) {
 			if frames := strings.Count(screen, "left of the tightest limit"); frames != test.want {
 				t.Errorf("%d frames, want %d", frames, test.want)
 			}
-			if strings.Count(screen, hideCursor) != 1 || !strings.HasSuffix(screen, showCursor) {
+			if strings.Count(screen, show.HideCursor) != 1 || !strings.HasSuffix(screen, show.ShowCursor) {
 				t.Error("the cursor is not given back in the end")
 			}
-			if colored := strings.Contains(screen, "\x1b["+red+"m"); colored != (test.env["NO_COLOR"] == "") {
+			if colored := strings.Contains(screen, "\x1b["+show.Red+"m"); colored != (test.env["NO_COLOR"] == "") {
 				t.Errorf("colored = %v", colored)
 			}
 			for line := range strings.Lines(escapes.ReplaceAllString(screen, "")) {
@@ -155,20 +127,20 @@ func TestDemoFitsEightyColumns(t *testing.T) {
 // TestInterrupted cancels commands on their way: they fail with one line, and a terminal gets its cursor back.
 func TestInterrupted(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	a, _ := onTerminal(&stdout, &stderr, nil)
+	sh, _ := onTerminal(&stdout, &stderr, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	frames := 0
-	a.sleep = func(ctx context.Context, _ time.Duration) error {
+	sh.Sleep = func(ctx context.Context, _ time.Duration) error {
 		if frames++; frames == 5 {
 			cancel()
 		}
 		return ctx.Err()
 	}
-	if code := a.run(ctx, []string{"demo"}); code != exitFailure || stderr.String() != "zlimit: interrupted\n" {
+	if code := execute(ctx, sh, []string{"demo"}); code != shell.ExitFailure || stderr.String() != "zlimit: interrupted\n" {
 		t.Errorf("demo: code %d, stderr %q; want code 1 and one line", code, stderr.String())
 	}
-	if frames != 5 || !strings.HasSuffix(stdout.String(), showCursor) {
+	if frames != 5 || !strings.HasSuffix(stdout.String(), show.ShowCursor) {
 		t.Errorf("demo: %d frames, and the output ends in %q", frames, stdout.String()[max(0, stdout.Len()-20):])
 	}
 
@@ -177,7 +149,7 @@ func TestInterrupted(t *testing.T) {
 	stderr.Reset()
 	code := Main(cancelled, []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"},
 		strings.NewReader("TIMESTAMP\n2024-01-01 00:00:00\n"), &stdout, &stderr, func(string) string { return "" })
-	if code != exitFailure || stderr.String() != "zlimit: interrupted\n" {
+	if code != shell.ExitFailure || stderr.String() != "zlimit: interrupted\n" {
 		t.Errorf("simulate: code %d, stderr %q; want code 1 and one line", code, stderr.String())
 	}
 }

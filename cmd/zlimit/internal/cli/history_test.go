@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/wait"
@@ -30,13 +31,13 @@ func TestScriptsOnHistory(t *testing.T) {
 		return fillHistory(env.T(), env.WorkDir+"/limits.db")
 	}
 	p.Cmds["zlimit"] = func(ts *testscript.TestScript, neg bool, args []string) {
-		a := &app{
-			stdin: strings.NewReader(""), stdout: ts.Stdout(), stderr: ts.Stderr(), env: ts.Getenv,
-			now: func() time.Time { return historyNow }, sleep: wait.For,
+		sh := &shell.Shell{
+			Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Env: ts.Getenv,
+			Now: func() time.Time { return historyNow }, Sleep: wait.For,
 		}
-		code := a.run(context.Background(), args)
+		code := execute(context.Background(), sh, args)
 		*ts.Value(lastCode{}).(*int) = code
-		if neg == (code == exitOK) {
+		if neg == (code == shell.ExitOK) {
 			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
 		}
 	}

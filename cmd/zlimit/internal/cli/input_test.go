@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 )
 
 // TestBadInput shows that bad input of every kind is one line that says what is wrong, exits with 2, and leaves no
@@ -130,7 +132,7 @@ func TestBadInput(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got := command(t, "", test.args...)
 			line, isLine := strings.CutSuffix(got.stderr, "\n")
-			if got.code != exitUsage || got.stdout != "" || !isLine || strings.Contains(line, "\n") ||
+			if got.code != shell.ExitUsage || got.stdout != "" || !isLine || strings.Contains(line, "\n") ||
 				!strings.HasPrefix(line, "zlimit: "+test.want) {
 				t.Errorf("zlimit %s: code %d, stdout %q, stderr %q; want code 2 and one line on stderr, %q",
 					strings.Join(test.args, " "), got.code, got.stdout, got.stderr, test.want)
@@ -153,7 +155,7 @@ func TestHelp(t *testing.T) {
 		}
 		args := strings.Fields(cmd.CommandPath() + " --help")[1:]
 		got := command(t, "", args...)
-		if got.code != exitOK || got.stderr != "" || !strings.Contains(got.stdout, "Usage:\n  "+cmd.CommandPath()) {
+		if got.code != shell.ExitOK || got.stderr != "" || !strings.Contains(got.stdout, "Usage:\n  "+cmd.CommandPath()) {
 			t.Errorf("zlimit %s: code %d, stderr %q, stdout:\n%s", strings.Join(args, " "), got.code, got.stderr, got.stdout)
 		}
 		for line := range strings.Lines(got.stdout) {
@@ -165,7 +167,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("zlimit %s has no example", strings.Join(args, " "))
 		}
 	}
-	walk((&app{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}).root())
+	walk(root((&shell.Shell{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})))
 }
 
 // brokenPipe is a writer without a reader.
@@ -182,7 +184,7 @@ func TestResultThatCannotBeWritten(t *testing.T) {
 	} {
 		var stderr bytes.Buffer
 		code := Main(t.Context(), args, strings.NewReader(""), brokenPipe{}, &stderr, func(string) string { return "" })
-		if code != exitFailure || !strings.Contains(stderr.String(), "zlimit: write the result: broken pipe\n") {
+		if code != shell.ExitFailure || !strings.Contains(stderr.String(), "zlimit: write the result: broken pipe\n") {
 			t.Errorf("zlimit %s: code %d, stderr %q; want code 1 and the reason", strings.Join(args, " "), code, stderr.String())
 		}
 	}

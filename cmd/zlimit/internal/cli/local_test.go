@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/engine"
 	"github.com/zlimit/zlimit-go/internal/local"
 	"github.com/zlimit/zlimit-go/internal/wait"
@@ -40,30 +41,30 @@ func enginePath(t *testing.T) string {
 	return path
 }
 
-// A laptop is a machine with a directory for a deployment.
-type laptop struct {
+// A machine is a machine with a directory for a deployment.
+type machine struct {
 	*testing.T
 	dir string
 }
 
 // run runs a command of the laptop.
-func (l *laptop) run(args ...string) run {
+func (l *machine) run(args ...string) run {
 	l.Helper()
 	var stdout, stderr strings.Builder
 	env := map[string]string{"HOME": l.dir}
-	a := &app{
-		stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, env: func(name string) string { return env[name] }, now: time.Now, sleep: wait.For,
-		self: []string{"/usr/bin/env", envCommand + "=1", os.Args[0]},
+	sh := &shell.Shell{
+		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(name string) string { return env[name] }, Now: time.Now, Sleep: wait.For,
+		Self: []string{"/usr/bin/env", envCommand + "=1", os.Args[0]},
 	}
-	code := a.run(l.Context(), args)
+	code := execute(l.Context(), sh, args)
 	return run{code, stdout.String(), stderr.String()}
 }
 
 // state returns what runs, nil for nothing.
-func (l *laptop) state() *local.State {
+func (l *machine) state() *local.State {
 	l.Helper()
 	r := l.run("local", "status", "-o", "json")
-	if r.code != exitOK {
+	if r.code != shell.ExitOK {
 		if !strings.Contains(r.stderr, "nothing runs here") {
 			l.Fatalf("status: %+v", r)
 		}
@@ -76,9 +77,9 @@ func (l *laptop) state() *local.State {
 	return s
 }
 
-func newLaptop(t *testing.T) *laptop {
+func newLaptop(t *testing.T) *machine {
 	t.Helper()
-	l := &laptop{T: t, dir: t.TempDir()}
+	l := &machine{T: t, dir: t.TempDir()}
 	t.Cleanup(func() { // whatever the test came to
 		if _, err := local.Down(t.Context(), filepath.Join(l.dir, ".local/state/zlimit/local")); err != nil {
 			t.Logf("Down() = %v", err)
@@ -94,18 +95,18 @@ func TestLocal(t *testing.T) {
 	}
 	path := enginePath(t)
 	l := newLaptop(t)
-	if r := l.run("local", "env"); r.code != exitFailure || !strings.Contains(r.stderr, "zlimit local up starts it") {
+	if r := l.run("local", "env"); r.code != shell.ExitFailure || !strings.Contains(r.stderr, "zlimit local up starts it") {
 		t.Errorf("env of nothing: %+v", r)
 	}
-	if r := l.run("local", "up", "--engine", path, "--sweep", "1s"); r.code != exitOK || !strings.HasPrefix(r.stdout, "table limits at http://127.0.0.1:") {
+	if r := l.run("local", "up", "--engine", path, "--sweep", "1s"); r.code != shell.ExitOK || !strings.HasPrefix(r.stdout, "table limits at http://127.0.0.1:") {
 		t.Fatalf("up: %+v", r)
 	}
 	s := l.state()
-	if r := l.run("local", "up", "--engine", path); r.code != exitOK || !strings.Contains(r.stdout, "runs already, as process "+strconv.Itoa(s.PID)) || l.state().PID != s.PID {
+	if r := l.run("local", "up", "--engine", path); r.code != shell.ExitOK || !strings.Contains(r.stdout, "runs already, as process "+strconv.Itoa(s.PID)) || l.state().PID != s.PID {
 		t.Errorf("up again: %+v", r)
 	}
 	r := l.run("local", "env")
-	if want := "export 'ZLIMIT_STORE=" + s.Store() + "'\nexport 'AWS_ACCESS_KEY_ID="; r.code != exitOK || !strings.HasPrefix(r.stdout, want) {
+	if want := "export 'ZLIMIT_STORE=" + s.Store() + "'\nexport 'AWS_ACCESS_KEY_ID="; r.code != shell.ExitOK || !strings.HasPrefix(r.stdout, want) {
 		t.Errorf("env: %+v, want %s", r, want)
 	}
 	for _, v := range s.Environment() {
@@ -114,7 +115,7 @@ func TestLocal(t *testing.T) {
 	}
 
 	// A bucket that expires at once is there, is summed up, and goes.
-	if r := l.run("acquire", "--store", s.Store(), "alice", "gpt-4o", "--limit", "rpm=100/s", "--consume", "rpm=7"); r.code != exitOK {
+	if r := l.run("acquire", "--store", s.Store(), "alice", "gpt-4o", "--limit", "rpm=100/s", "--consume", "rpm=7"); r.code != shell.ExitOK {
 		t.Fatalf("acquire: %+v", r)
 	}
 	within(t, func() bool {
@@ -122,19 +123,19 @@ func TestLocal(t *testing.T) {
 	})
 	within(t, func() bool { return strings.Contains(l.run("local", "logs").stdout, "expired items are deleted") })
 
-	if r := l.run("local", "down"); r.code != exitOK || r.stdout != "process "+strconv.Itoa(s.PID)+" has ended\n" || l.state() != nil {
+	if r := l.run("local", "down"); r.code != shell.ExitOK || r.stdout != "process "+strconv.Itoa(s.PID)+" has ended\n" || l.state() != nil {
 		t.Errorf("down: %+v", r)
 	}
-	if r := l.run("local", "down"); r.code != exitOK || r.stdout != "nothing ran\n" {
+	if r := l.run("local", "down"); r.code != shell.ExitOK || r.stdout != "nothing ran\n" {
 		t.Errorf("down again: %+v", r)
 	}
-	if r := l.run("local", "up", "--engine", path); r.code != exitOK {
+	if r := l.run("local", "up", "--engine", path); r.code != shell.ExitOK {
 		t.Fatalf("up with data: %+v", r)
 	}
 	if r := l.run("usage", "summary", "--store", l.state().Store(), "--entity", "alice", "--resource", "gpt-4o", "-o", "json"); !strings.Contains(r.stdout, `"total":7`) {
 		t.Errorf("the data of before: %+v", r)
 	}
-	if r := l.run("local", "down", "--delete-data"); r.code != exitOK || !strings.HasSuffix(r.stdout, "the data is deleted\n") {
+	if r := l.run("local", "down", "--delete-data"); r.code != shell.ExitOK || !strings.HasSuffix(r.stdout, "the data is deleted\n") {
 		t.Errorf("down with data: %+v", r)
 	}
 	if files, err := filepath.Glob(filepath.Join(l.dir, ".local/state/zlimit/local/data.db*")); err != nil || len(files) > 0 {
@@ -175,7 +176,7 @@ func TestLocalDown(t *testing.T) {
 		if s := l.state(); s != nil {
 			t.Errorf("status: %+v runs", s)
 		}
-		if r := l.run("local", "down"); r.code != exitOK || r.stdout != "nothing ran\n" {
+		if r := l.run("local", "down"); r.code != shell.ExitOK || r.stdout != "nothing ran\n" {
 			t.Errorf("down: %+v", r)
 		}
 	}
@@ -183,7 +184,7 @@ func TestLocalDown(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "state.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r := l.run("local", "down"); r.code != exitFailure || !strings.Contains(r.stderr, "state.json") {
+		if r := l.run("local", "down"); r.code != shell.ExitFailure || !strings.Contains(r.stderr, "state.json") {
 			t.Errorf("down with state %s: %+v", text, r)
 		}
 	}
@@ -206,16 +207,16 @@ func TestLocalFails(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no such option >&2\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if r := l.run("local", "up", "--engine", program); r.code != exitFailure || !strings.Contains(r.stderr, "ended") || !strings.Contains(r.stderr, "no such option") || l.state() != nil {
+	if r := l.run("local", "up", "--engine", program); r.code != shell.ExitFailure || !strings.Contains(r.stderr, "ended") || !strings.Contains(r.stderr, "no such option") || l.state() != nil {
 		t.Errorf("up with an engine that fails: %+v", r)
 	}
 	for _, bad := range [][]string{{"--engine", filepath.Join(l.dir, "nothing")}, {"--engine", l.dir}, {"--engine", program, "--sweep", "1ms"}} {
-		if r := l.run(append([]string{"local", "up"}, bad...)...); r.code != exitUsage {
+		if r := l.run(append([]string{"local", "up"}, bad...)...); r.code != shell.ExitUsage {
 			t.Errorf("up %v: %+v", bad, r)
 		}
 	}
 	t.Setenv("PATH", "")
-	if r := l.run("local", "up"); r.code != exitFailure || !strings.Contains(r.stderr, "npm") {
+	if r := l.run("local", "up"); r.code != shell.ExitFailure || !strings.Contains(r.stderr, "npm") {
 		t.Errorf("up without an engine and npm: %+v", r)
 	}
 }

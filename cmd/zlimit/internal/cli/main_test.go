@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 )
 
@@ -42,18 +43,18 @@ func command(t *testing.T, stdin string, args ...string) run {
 
 // onTerminal returns an app whose output goes to a terminal, with colors unless the environment says otherwise. Its
 // clock stands still until it sleeps.
-func onTerminal(stdout, stderr *bytes.Buffer, env map[string]string) (*app, *time.Duration) {
+func onTerminal(stdout, stderr *bytes.Buffer, env map[string]string) (*shell.Shell, *time.Duration) {
 	slept := new(time.Duration)
 	start := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-	a := &app{
-		stdin: strings.NewReader(""), stdout: stdout, stderr: stderr,
-		env:  func(name string) string { return env[name] },
-		now:  func() time.Time { return start.Add(*slept) },
-		live: true, watch: true,
+	sh := &shell.Shell{
+		Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr,
+		Env:  func(name string) string { return env[name] },
+		Now:  func() time.Time { return start.Add(*slept) },
+		Live: true, Watch: true,
 	}
-	a.sleep = func(ctx context.Context, d time.Duration) error {
+	sh.Sleep = func(ctx context.Context, d time.Duration) error {
 		*slept += d
 		return ctx.Err()
 	}
-	return a, slept
+	return sh, slept
 }

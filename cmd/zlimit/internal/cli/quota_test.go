@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -17,9 +16,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/wait"
-	"github.com/zlimit/zlimit-go/quota"
-	"github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
 
 // quotaNow is where the clock of the quota scripts stands.
@@ -41,13 +39,13 @@ func TestQuotaScripts(t *testing.T) {
 		if file := ts.Getenv("STDIN"); file != "" {
 			stdin = ts.ReadFile(file)
 		}
-		a := &app{
-			stdin: strings.NewReader(stdin), stdout: ts.Stdout(), stderr: ts.Stderr(), env: ts.Getenv,
-			now: func() time.Time { return quotaNow }, sleep: wait.For,
+		sh := &shell.Shell{
+			Stdin: strings.NewReader(stdin), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Env: ts.Getenv,
+			Now: func() time.Time { return quotaNow }, Sleep: wait.For,
 		}
-		code := a.run(context.Background(), args)
+		code := execute(context.Background(), sh, args)
 		*ts.Value(lastCode{}).(*int) = code
-		if neg == (code == exitOK) {
+		if neg == (code == shell.ExitOK) {
 			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
 		}
 	}
@@ -93,58 +91,6 @@ func countBytes(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]int{field: len(text)})
 }
 
-// TestDefaultStateFile shows that the default files are those of package quota.
-func TestDefaultStateFile(t *testing.T) {
-	home := t.TempDir()
-	for _, name := range []string{"HOME", "USERPROFILE"} {
-		t.Setenv(name, home)
-	}
-	a := &app{env: os.Getenv, stderr: io.Discard}
-	for _, backend := range []string{quota.BackendSQLite, quota.BackendYAML} { // the YAML file wins where both are there
-		l, err := quota.NewWithConfig(t.Context(), quota.Config{Backend: backend})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(l.Persist(t.Context()), l.Close()); err != nil {
-			t.Fatal(err)
-		}
-		f, err := a.stateFile("")
-		if err != nil || f.format != backend || f.written.IsZero() {
-			t.Errorf("stateFile() = %+v, %v; want the %s file that a limiter has written", f, err, backend)
-		}
-	}
-	if _, err := (&app{env: func(string) string { return "" }}).stateFile(""); err == nil {
-		t.Error("stateFile() without a home directory = nil, want an error")
-	}
-}
-
-// TestLastWriteOfLog shows that what SQLite has only in its log counts as written.
-func TestLastWriteOfLog(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "state.db")
-	store, err := quotasqlite.Open(t.Context(), path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = store.Close() }()
-	if err := store.Record(t.Context(), quota.Charge{Request: quota.Request{Model: "m"}}); err != nil {
-		t.Fatal(err)
-	}
-	long := time.Date(2020, time.January, 1, 0, 0, 0, 0, time.UTC)
-	late := long.Add(time.Hour)
-	if err := errors.Join(os.Chtimes(path, long, long), os.Chtimes(path+"-wal", late, late)); err != nil {
-		t.Fatal(err)
-	}
-	f, err := inspect(path)
-	if err != nil || !f.written.Equal(late) {
-		t.Errorf("inspect() = %+v, %v; want written %v", f, err, late)
-	}
-	// A process that has the file open is no obstacle, and its usage is there.
-	s, err := f.status(t.Context(), time.Now(), nil)
-	if err != nil || len(s.Models) != 1 || s.Models[0].Limits[2].Used != 1 {
-		t.Errorf("status() = %+v, %v; want one request of m", s, err)
-	}
-}
-
 // TestQuotaBadInput shows that bad input of the quota commands is one line, exits with 2, and creates nothing.
 func TestQuotaBadInput(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state.yaml")
@@ -177,7 +123,7 @@ func TestQuotaBadInput(t *testing.T) {
 			args = append(args, "--state", state)
 		}
 		got := command(t, "", args...)
-		if got.code != exitUsage || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
+		if got.code != shell.ExitUsage || got.stdout != "" || strings.Count(got.stderr, "\n") != 1 ||
 			!strings.HasPrefix(got.stderr, "zlimit: "+test.want) {
 			t.Errorf("zlimit %s: code %d, stdout %q, stderr %q; want code 2 and one line on stderr, %q",
 				test.args, got.code, got.stdout, got.stderr, test.want)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 )
 
@@ -60,12 +61,12 @@ func scripts(dir, store string) testscript.Params {
 			"zlimit": func(ts *testscript.TestScript, neg bool, args []string) {
 				code := Main(context.Background(), args, strings.NewReader(""), ts.Stdout(), ts.Stderr(), ts.Getenv)
 				*ts.Value(lastCode{}).(*int) = code
-				if neg == (code == exitOK) {
+				if neg == (code == shell.ExitOK) {
 					ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
 				}
 			},
 			"idof": func(ts *testscript.TestScript, _ bool, args []string) {
-				var list struct{ Namespaces []namespaceJSON }
+				var list struct{ Namespaces []struct{ ID, Name string } }
 				var stdout bytes.Buffer
 				Main(context.Background(), []string{"namespace", "orphans", "-o", "json"}, strings.NewReader(""), &stdout, ts.Stderr(), ts.Getenv)
 				ts.Check(json.Unmarshal(stdout.Bytes(), &list))

@@ -19,6 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/simulate"
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -49,7 +52,7 @@ func TestSimulateLLMTrace(t *testing.T) {
 			if _, err := engine.Client().CreateTable(t.Context(), input); err != nil {
 				t.Fatal(err)
 			}
-			if got := command(t, "", "setup", "--store", dsn); got.code != exitOK {
+			if got := command(t, "", "setup", "--store", dsn); got.code != shell.ExitOK {
 				t.Fatalf("setup: code %d, stderr %s", got.code, got.stderr)
 			}
 			return dsn
@@ -63,7 +66,7 @@ func TestSimulateLLMTrace(t *testing.T) {
 			want := `{"requests":19366,"admitted":16956,"rejected":2410,"impossible":0,` +
 				`"tokens_requested":{"rpm":19366,"tpm":26450535},"tokens_admitted":{"rpm":16956,"tpm":21766807},` +
 				`"rejected_by":{"rpm":1615,"tpm":902},"first":"2023-11-16T18:15:46.68Z","last":"2023-11-16T19:14:08.402Z"}` + "\n"
-			if diff := cmp.Diff(run{exitOK, want, ""}, got, cmp.AllowUnexported(run{})); diff != "" {
+			if diff := cmp.Diff(run{shell.ExitOK, want, ""}, got, cmp.AllowUnexported(run{})); diff != "" {
 				t.Errorf("simulate (-want +got):\n%s", diff)
 			}
 		})
@@ -86,7 +89,7 @@ func (b *idealBucket) limit() string {
 
 // replay returns what becomes of requests: rows of a time and the costs of each bucket. Requests that are not admitted,
 // or cost nothing, leave no trace. A time before that of the last request that left one counts as that time.
-func replay(buckets []*idealBucket, rows [][]int64) (out outcome) {
+func replay(buckets []*idealBucket, rows [][]int64) (out simulate.Outcome) {
 	out.TokensAdmitted = map[string]int64{}
 	for i := range buckets {
 		out.TokensAdmitted[limitName(i)] = 0
@@ -137,7 +140,7 @@ func replay(buckets []*idealBucket, rows [][]int64) (out outcome) {
 func limitName(i int) string { return string(rune('a' + i)) }
 
 // simulated runs the command on rows, and returns what it says of the figures that replay knows.
-func simulated(t *testing.T, buckets []*idealBucket, rows [][]int64) (outcome, string) {
+func simulated(t *testing.T, buckets []*idealBucket, rows [][]int64) (simulate.Outcome, string) {
 	t.Helper()
 	var text strings.Builder
 	w := csv.NewWriter(&text)
@@ -156,14 +159,14 @@ func simulated(t *testing.T, buckets []*idealBucket, rows [][]int64) (outcome, s
 	}
 	w.Flush()
 	got := command(t, text.String(), args...)
-	if got.code != exitOK {
+	if got.code != shell.ExitOK {
 		t.Fatalf("zlimit %q: code %d, stderr %s\ntrace:\n%s", args, got.code, got.stderr, text.String())
 	}
-	var all outcome
+	var all simulate.Outcome
 	if err := json.Unmarshal([]byte(got.stdout), &all); err != nil {
 		t.Fatalf("%v in %s", err, got.stdout)
 	}
-	return outcome{
+	return simulate.Outcome{
 		Requests: all.Requests, Admitted: all.Admitted, Rejected: all.Rejected, Impossible: all.Impossible,
 		TokensAdmitted: all.TokensAdmitted,
 	}, text.String()
@@ -217,7 +220,7 @@ func TestSimulateAroundTheEpoch(t *testing.T) {
 func TestSimulateReadsTheStandardInput(t *testing.T) {
 	args := []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"}
 	got := command(t, "TIMESTAMP\nx\n", args...)
-	if want := `zlimit: standard input:2: TIMESTAMP "x" must be a time`; got.code != exitUsage || !strings.HasPrefix(got.stderr, want) {
+	if want := `zlimit: standard input:2: TIMESTAMP "x" must be a time`; got.code != shell.ExitUsage || !strings.HasPrefix(got.stderr, want) {
 		t.Errorf("code %d, stderr %q; want 2 and %q", got.code, got.stderr, want)
 	}
 }
@@ -228,16 +231,16 @@ func TestSimulateNeedsATable(t *testing.T) {
 	got := command(t, "TIMESTAMP\n2024-01-01 00:00:00\n",
 		"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1", "--store", dsn)
 	want := "; create the table with: zlimit setup --store '" + dsn + "'\n"
-	if got.code != exitFailure || !strings.Contains(got.stderr, "table not found") || !strings.HasSuffix(got.stderr, want) ||
+	if got.code != shell.ExitFailure || !strings.Contains(got.stderr, "table not found") || !strings.HasSuffix(got.stderr, want) ||
 		strings.Count(got.stderr, "\n") != 1 {
 		t.Errorf("code %d, stderr %q; want 1 and one line that ends in %q", got.code, got.stderr, want)
 	}
-	if got := command(t, "", "setup", "--store", dsn); got.code != exitOK {
+	if got := command(t, "", "setup", "--store", dsn); got.code != shell.ExitOK {
 		t.Fatalf("setup: code %d, stderr %s", got.code, got.stderr)
 	}
 	got = command(t, "", "limits", "list", "--store", dsn, "--namespace", "staging")
 	want = `zlimit: namespace not found: "staging"; register it with: zlimit setup --store '` + dsn + "' --namespace 'staging'\n"
-	if got.code != exitFailure || got.stderr != want {
+	if got.code != shell.ExitFailure || got.stderr != want {
 		t.Errorf("code %d, stderr %q; want 1 and %q", got.code, got.stderr, want)
 	}
 }
@@ -251,7 +254,7 @@ func TestOutageIsAFailure(t *testing.T) {
 		{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"},
 	} {
 		got := command(t, "TIMESTAMP\n2024-01-01 00:00:00\n", append(args, "--store", dsn)...)
-		if got.code != exitFailure || got.stdout != "" || !strings.Contains(got.stderr, "unavailable") || strings.Count(got.stderr, "\n") != 1 {
+		if got.code != shell.ExitFailure || got.stdout != "" || !strings.Contains(got.stderr, "unavailable") || strings.Count(got.stderr, "\n") != 1 {
 			t.Errorf("zlimit %s: code %d, stdout %q, stderr %q; want code 1 and one line", strings.Join(args, " "), got.code, got.stdout, got.stderr)
 		}
 	}
@@ -260,19 +263,19 @@ func TestOutageIsAFailure(t *testing.T) {
 // TestSimulateShowsProgress lets the clock run while a trace is replayed on a terminal.
 func TestSimulateShowsProgress(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	a, _ := onTerminal(&stdout, &stderr, nil)
-	a.stdin = strings.NewReader("TIMESTAMP\n" + strings.Repeat("2024-01-01 00:00:00\n", 1500))
+	sh, _ := onTerminal(&stdout, &stderr, nil)
+	sh.Stdin = strings.NewReader("TIMESTAMP\n" + strings.Repeat("2024-01-01 00:00:00\n", 1500))
 	calls := 0
-	start := a.now()
-	a.now = func() time.Time {
+	start := sh.Now()
+	sh.Now = func() time.Time {
 		calls++
 		return start.Add(time.Duration(calls) * time.Millisecond)
 	}
-	if code := a.run(t.Context(), []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"}); code != exitOK {
+	if code := execute(t.Context(), sh, []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"}); code != shell.ExitOK {
 		t.Fatalf("code %d, stderr %s", code, stderr.String())
 	}
 	lines := strings.Split(stderr.String(), "\r")
-	if len(lines) < 5 || !strings.HasSuffix(lines[1], " of 1,500 requests replayed"+clearLine) || lines[len(lines)-1] != clearLine {
+	if len(lines) < 5 || !strings.HasSuffix(lines[1], " of 1,500 requests replayed"+show.ClearLine) || lines[len(lines)-1] != show.ClearLine {
 		t.Errorf("stderr = %q, want a line now and then, cleared in the end", lines)
 	}
 	if !slices.IsSortedFunc(lines[1:len(lines)-1], func(a, b string) int { return len(a) - len(b) }) {

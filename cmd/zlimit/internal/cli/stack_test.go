@@ -9,6 +9,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/cfn"
 	"github.com/zlimit/zlimit-go/internal/wait"
 	"github.com/zlimit/zlimit-go/stack"
@@ -37,17 +38,17 @@ func TestScriptsOnStacks(t *testing.T) {
 	p.Cmds["zlimit"] = func(ts *testscript.TestScript, neg bool, args []string) {
 		s, stdin := ts.Value(service{}).(*cfn.Service), ts.Value(input{}).(*string)
 		now := func() time.Time { return historyNow }
-		a := &app{
-			stdin: strings.NewReader(*stdin), stdout: ts.Stdout(), stderr: ts.Stderr(), env: ts.Getenv, now: now, sleep: wait.For,
-			live: ts.Getenv("TERM") == "color",
-			manage: func() *stack.Manager {
+		sh := &shell.Shell{
+			Stdin: strings.NewReader(*stdin), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Env: ts.Getenv, Now: now, Sleep: wait.For,
+			Live: ts.Getenv("TERM") == "color",
+			Manage: func() *stack.Manager {
 				return stack.New(s.Clients(), stack.WithPoll(0), stack.WithClock(now))
 			},
 		}
-		a.asks, *stdin = *stdin != "", ""
-		code := a.run(context.Background(), args)
+		sh.Asks, *stdin = *stdin != "", ""
+		code := execute(context.Background(), sh, args)
 		*ts.Value(lastCode{}).(*int) = code
-		if neg == (code == exitOK) {
+		if neg == (code == shell.ExitOK) {
 			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
 		}
 	}

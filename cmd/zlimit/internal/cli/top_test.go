@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/buckets"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -37,13 +40,13 @@ func TestTop(t *testing.T) {
 	run := func(live bool, args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: func(string) string { return "" }, now: clock, live: live}
-		a.sleep = func(_ context.Context, d time.Duration) error {
+		sh := &shell.Shell{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" }, Now: clock, Live: live}
+		sh.Sleep = func(_ context.Context, d time.Duration) error {
 			ask("bolt", 30)
 			now = now.Add(d)
 			return nil
 		}
-		if code := a.run(t.Context(), append([]string{"top", "--store", dsn, "--interval", "10s"}, args...)); code != exitOK {
+		if code := execute(t.Context(), sh, append([]string{"top", "--store", dsn, "--interval", "10s"}, args...)); code != shell.ExitOK {
 			t.Fatalf("top %v: code %d, %s", args, code, &errs)
 		}
 		return out.String()
@@ -61,11 +64,11 @@ acme    gpt       rpd          900     1,000  █████████░    
 		t.Errorf("top prints\n%swant\n%s", got, want)
 	}
 	got := run(true, "--count", "2", "--max", "1")
-	if strings.Count(got, hideCursor) != 1 || !strings.HasSuffix(got, showCursor) || strings.Count(got, "\x1b[4A") != 1 ||
+	if strings.Count(got, show.HideCursor) != 1 || !strings.HasSuffix(got, show.ShowCursor) || strings.Count(got, "\x1b[4A") != 1 ||
 		!strings.Contains(got, "every resource with limits of its own") || !strings.Contains(got, "and 1 more limits that consume less") {
 		t.Errorf("top on a terminal prints %q", got)
 	}
-	var look topLook
+	var look buckets.TopLook
 	if err := json.Unmarshal([]byte(strings.Split(run(false, "gpt", "--count", "2", "-o", "json"), "\n")[1]), &look); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +86,7 @@ func TestTopInput(t *testing.T) {
 		`invalid resource "a b"`:                       {"a b", "--count", "1"},
 	} {
 		got := command(t, "", append([]string{"top", "--store", "memory:"}, args...)...)
-		if got.code != exitUsage || !strings.Contains(got.stderr, want) {
+		if got.code != shell.ExitUsage || !strings.Contains(got.stderr, want) {
 			t.Errorf("top %v: code %d, %q, want %q", args, got.code, got.stderr, want)
 		}
 	}

@@ -6,6 +6,9 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 )
 
 // A version is which program this is.
@@ -37,14 +40,14 @@ func thisVersion() version {
 // String returns the version as one line.
 func (v version) String() string { return fmt.Sprintf("zlimit %s %s %s", v.Version, v.Go, v.Platform) }
 
-func (a *app) versionCommand() *cobra.Command {
+func versionCommand(sh *shell.Shell) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  takes(),
+		Args:  shell.Takes(),
 		RunE: func(*cobra.Command, []string) error {
 			v := thisVersion()
-			return a.print(v, func(p *page) { p.linef("%s", v) })
+			return sh.Print(v, func(p *show.Page) { p.Linef("%s", v) })
 		},
 	}
 }

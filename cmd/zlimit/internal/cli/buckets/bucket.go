@@ -1,0 +1,144 @@
+package buckets
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Command returns the command bucket.
+func Command(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bucket",
+		Short: "Look at buckets: list, get",
+		Long: `A bucket is where the limits of an entity stand for one resource. It is made by
+the first request, and expires when nobody uses it, unless its limits are the
+entity's own. Looking changes nothing.`,
+		Example: `  zlimit bucket list --entity acme`,
+		Args:    shell.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return shell.Usagef("bucket: list or get is missing; see %s --help", cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(listCommand(sh), getCommand(sh))
+	return cmd
+}
+
+// A bucketJSON is a bucket in JSON.
+type bucketJSON struct {
+	Entity   string          `json:"entity"`
+	Resource string          `json:"resource"`
+	Shards   int             `json:"shards"`
+	Limits   zlimit.Statuses `json:"limits"`
+}
+
+// A bucketLine is one limit of a bucket.
+type bucketLine struct {
+	bucket *zlimit.Bucket
+	status zlimit.Status
+}
+
+func listCommand(sh *shell.Shell) *cobra.Command {
+	var entity, resource string
+	cmd := &cobra.Command{
+		Use:   "list {--entity E | --resource R}",
+		Short: "List the buckets of an entity, or of a resource",
+		Long: `List lists buckets, a line for each of their limits. It reads an index, which
+may be moments behind, and the buckets that the index tells of: half a read unit
+per 4 KB of each, a whole one for those of an entity.`,
+		Example: `  zlimit bucket list --entity acme
+  zlimit bucket list --resource gpt -o csv`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			byEntity, byResource := cmd.Flags().Changed("entity"), cmd.Flags().Changed("resource")
+			if byEntity == byResource {
+				return shell.Usagef("bucket list: give --entity or --resource; see %s --help", cmd.CommandPath())
+			}
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			list := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Bucket, error] {
+				if byEntity {
+					return l.Entities.Buckets(ctx, entity)
+				}
+				return l.Usage.Buckets(ctx, resource)
+			}
+			buckets, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Bucket, error) {
+				return shell.Collect(list(ctx, l))
+			})
+			if err != nil {
+				return err
+			}
+			return printBucketList(sh, buckets)
+		},
+	}
+	cmd.Flags().StringVar(&entity, "entity", "", "buckets of an `entity`")
+	cmd.Flags().StringVar(&resource, "resource", "", "buckets of a `resource`")
+	sh.ListFlag(cmd)
+	return cmd
+}
+
+func printBucketList(sh *shell.Shell, buckets []zlimit.Bucket) error {
+	value := map[string][]bucketJSON{"buckets": {}}
+	var rows []bucketLine
+	for i := range buckets {
+		b := &buckets[i]
+		value["buckets"] = append(value["buckets"], bucketJSON{b.Entity, b.Resource, b.Shards, b.Statuses})
+		for _, s := range b.Statuses {
+			rows = append(rows, bucketLine{b, s})
+		}
+	}
+	l := shell.Listing[bucketLine]{
+		Value: value, Rows: rows, None: "no buckets",
+		Columns: []show.Column[bucketLine]{
+			show.Text("entity", func(l bucketLine) string { return l.bucket.Entity }),
+			show.Text("resource", func(l bucketLine) string { return l.bucket.Resource }),
+			show.Text("limit", func(l bucketLine) string { return l.status.Limit.Name }),
+			show.Number("available", func(l bucketLine) int64 { return l.status.Available }),
+			show.Number("capacity", func(l bucketLine) int64 { return l.status.Limit.Capacity }),
+			show.Text("refill", func(l bucketLine) string { return show.Refill(l.status.Limit) }),
+			show.Number("shards", func(l bucketLine) int64 { return int64(l.bucket.Shards) }),
+		},
+	}
+	return l.Print(sh)
+}
+
+func getCommand(sh *shell.Shell) *cobra.Command {
+	return &cobra.Command{
+		Use:   "get ENTITY RESOURCE",
+		Short: "Show a bucket",
+		Long: `Get shows where the limits of a bucket stand, and over how many items it is
+spread. A bucket that nobody has used, or that has expired, is an error: what it
+would have is what zlimit available shows.`,
+		Example: `  zlimit bucket get acme gpt -o json`,
+		Args:    shell.Takes("ENTITY", "RESOURCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			found, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Bucket, error) {
+				for b, err := range l.Entities.Buckets(ctx, args[0]) {
+					if err != nil || b.Resource == args[1] {
+						return b, err
+					}
+				}
+				return zlimit.Bucket{}, fmt.Errorf("entity %s has no bucket of resource %s", args[0], args[1])
+			})
+			if err != nil {
+				return err
+			}
+			return sh.Print(bucketJSON{found.Entity, found.Resource, found.Shards, found.Statuses}, func(p *show.Page) {
+				p.Linef("%s/%s, %s", found.Entity, found.Resource, show.Counted(found.Shards, "shard"))
+				p.Statuses(found.Statuses, false)
+			})
+		},
+	}
+}

@@ -1,0 +1,321 @@
+// Package entities has the command entity.
+package entities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Command returns the command entity.
+func Command(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "entity",
+		Short: "Keep the records of entities: create, get, list, delete",
+		Long: `An entity needs no record to be limited, nor to have limits of its own. It needs
+one to have a parent, which is charged for what the entity consumes.`,
+		Example: `  zlimit entity create acme --name 'Acme Inc.'`,
+		Args:    shell.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return shell.Usagef("entity: create, get, list, children or delete is missing; see %s --help", cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(createCommand(sh), getCommand(sh), listCommand(sh), childrenCommand(sh), deleteCommand(sh))
+	return cmd
+}
+
+// An entityJSON is an entity in JSON.
+type entityJSON struct {
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Parent    string            `json:"parent,omitempty"`
+	Cascade   bool              `json:"cascade"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	CreatedAt time.Time         `json:"created_at,omitzero"`
+}
+
+func entityOf(e zlimit.Entity) entityJSON {
+	return entityJSON{e.ID, e.Name, e.ParentID, e.Cascade, e.Metadata, e.CreatedAt}
+}
+
+func printEntity(sh *shell.Shell, e zlimit.Entity) error {
+	return sh.Print(entityOf(e), func(p *show.Page) {
+		p.Linef("entity %s", e.ID)
+		p.Linef("  name     %s", e.Name)
+		if e.ParentID != "" {
+			cascade := "what it consumes is not charged to it"
+			if e.Cascade {
+				cascade = "what it consumes is charged to it as well"
+			}
+			p.Linef("  parent   %s; %s", e.ParentID, cascade)
+		}
+		if !e.CreatedAt.IsZero() {
+			p.Linef("  created  %s", e.CreatedAt.UTC().Format(time.DateTime))
+		}
+		names := map[string]bool{}
+		for name := range e.Metadata {
+			names[name] = true
+		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			p.Linef("  %s: %s", name, e.Metadata[name])
+		}
+	})
+}
+
+func createCommand(sh *shell.Shell) *cobra.Command {
+	var e zlimit.Entity
+	var metadata []string
+	var ensure bool
+	cmd := &cobra.Command{
+		Use:   "create ENTITY [--parent P [--cascade]]",
+		Short: "Create the record of an entity",
+		Long: `Create writes the record of an entity. A parent must have a record already. The
+parent of an entity never changes. With --ensure an entity that has a record is
+no error; what it has stays as it is, and is shown.`,
+		Example: `  zlimit entity create acme --name 'Acme Inc.' --metadata plan=gold
+  zlimit entity create key-1 --parent acme --cascade`,
+		Args: shell.Takes("ENTITY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e.ID = args[0]
+			for _, text := range metadata {
+				name, value, ok := strings.Cut(text, "=")
+				if !ok || name == "" {
+					return shell.Usagef("entity create: metadata %q must be NAME=VALUE", text)
+				}
+				if _, twice := e.Metadata[name]; twice {
+					return shell.Usagef("entity create: metadata %q: %s is there twice", text, name)
+				}
+				if e.Metadata == nil {
+					e.Metadata = map[string]string{}
+				}
+				e.Metadata[name] = value
+			}
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			created, err := shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
+				if ensure {
+					return l.Entities.Ensure(ctx, e)
+				}
+				return l.Entities.Create(ctx, e)
+			})
+			if err != nil {
+				return err
+			}
+			return printEntity(sh, created)
+		},
+	}
+	cmd.Flags().StringVar(&e.Name, "name", "", "`name` for people; the ID without it")
+	cmd.Flags().StringVar(&e.ParentID, "parent", "", "`entity` above it")
+	cmd.Flags().BoolVar(&e.Cascade, "cascade", false, "charge what it consumes to the parent as well")
+	cmd.Flags().StringArrayVar(&metadata, "metadata", nil, "`NAME=VALUE` to keep with it; repeatable")
+	cmd.Flags().BoolVar(&ensure, "ensure", false, "take the record that is there, if there is one")
+	return cmd
+}
+
+func getCommand(sh *shell.Shell) *cobra.Command {
+	return &cobra.Command{
+		Use:     "get ENTITY",
+		Short:   "Show the record of an entity",
+		Example: `  zlimit entity get acme -o json`,
+		Args:    shell.Takes("ENTITY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			found, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
+				return l.Entities.Get(ctx, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			return printEntity(sh, found)
+		},
+	}
+}
+
+func listCommand(sh *shell.Shell) *cobra.Command {
+	var q zlimit.EntityQuery
+	cmd := &cobra.Command{
+		Use:   "list [--prefix P]",
+		Short: "List the entities that have a record",
+		Long: `List lists the entities of the namespace that have a record, in the order of
+their IDs. It reads an index, which may be moments behind.`,
+		Example: `  zlimit entity list --prefix acme --max 100
+  zlimit entity list --after acme -o csv`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := leastOne(cmd, "max", q.Limit); err != nil {
+				return err
+			}
+			return entities(sh, cmd, func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Entity, error] {
+				return l.Entities.List(ctx, q)
+			}, "no entity has a record")
+		},
+	}
+	cmd.Flags().StringVar(&q.Prefix, "prefix", "", "entities whose ID begins with `text`")
+	cmd.Flags().StringVar(&q.After, "after", "", "entities whose ID comes after this `entity`'s")
+	cmd.Flags().IntVar(&q.Limit, "max", 0, "`number` of entities at most")
+	sh.ListFlag(cmd)
+	return cmd
+}
+
+// leastOne returns an error for a number of things to show that is given and is not positive.
+func leastOne(cmd *cobra.Command, flag string, n int) error {
+	if cmd.Flags().Changed(flag) && n < 1 {
+		return shell.Usagef("%s: --%s %d must be at least 1", cmd.Name(), flag, n)
+	}
+	return nil
+}
+
+func childrenCommand(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "children ENTITY",
+		Short:   "List the entities below an entity",
+		Example: `  zlimit entity children acme`,
+		Args:    shell.Takes("ENTITY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return entities(sh, cmd, func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Entity, error] {
+				return l.Entities.Children(ctx, args[0])
+			}, "entity "+args[0]+" has no children")
+		},
+	}
+	sh.ListFlag(cmd)
+	return cmd
+}
+
+// entities prints a list of entities.
+func entities(sh *shell.Shell, cmd *cobra.Command, list shell.RowsOf[zlimit.Entity], none string) error {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return err
+	}
+	rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[entityJSON, error] {
+		return func(yield func(entityJSON, error) bool) {
+			for e, err := range list(ctx, l) {
+				if !yield(entityOf(e), err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+	columns := func([]string) []show.Column[entityJSON] {
+		return []show.Column[entityJSON]{
+			show.Text("id", func(e entityJSON) string { return e.ID }),
+			show.Text("name", func(e entityJSON) string { return e.Name }),
+			show.Text("parent", func(e entityJSON) string { return e.Parent }),
+			show.Text("cascade", func(e entityJSON) string { return strconv.FormatBool(e.Cascade) }),
+			show.Instant("created_at", func(t time.Time) string { return t.UTC().Format(time.DateTime) }, func(e entityJSON) time.Time { return e.CreatedAt }).
+				Where(func(e entityJSON) bool { return !e.CreatedAt.IsZero() }),
+		}
+	}
+	return shell.List(cmd.Context(), sh, dsn, rows, &shell.Stream[entityJSON]{Head: struct{}{}, Key: "entities", Columns: columns, None: none})
+}
+
+// An inventory is what deleting an entity deletes, as far as it is cheap to count.
+type inventory struct {
+	Entity  string               `json:"entity"`
+	Record  bool                 `json:"record"`
+	Limits  []zlimit.ConfigLevel `json:"limits"`
+	Buckets []string             `json:"buckets"` // their resources
+}
+
+// inventoryOf looks at what an entity has.
+func inventoryOf(ctx context.Context, l *zlimit.RateLimiter, id string) (inventory, error) {
+	inv := inventory{Entity: id, Limits: []zlimit.ConfigLevel{}, Buckets: []string{}}
+	_, err := l.Entities.Get(ctx, id)
+	if inv.Record = err == nil; err != nil && !errors.Is(err, zlimit.ErrEntityNotFound) {
+		return inv, err
+	}
+	resources, err := shell.Collect(l.Limits.ResourcesWith(ctx))
+	if err != nil {
+		return inv, err
+	}
+	var levels []zlimit.ConfigLevel
+	for _, resource := range resources {
+		levels = append(levels, zlimit.ConfigLevel{Entity: id, Resource: resource})
+	}
+	found, err := l.Managed.Read(ctx, levels...)
+	if err != nil {
+		return inv, err
+	}
+	for _, config := range found {
+		if config.Version > 0 {
+			inv.Limits = append(inv.Limits, config.Level)
+		}
+	}
+	for b, err := range l.Entities.Buckets(ctx, id) {
+		if err != nil {
+			return inv, err
+		}
+		inv.Buckets = append(inv.Buckets, b.Resource)
+	}
+	slices.Sort(inv.Buckets)
+	return inv, nil
+}
+
+func deleteCommand(sh *shell.Shell) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete ENTITY [--yes]",
+		Short: "Delete an entity: its record, limits, buckets and usage",
+		Long: `Delete shows what an entity has, asks, and deletes the record, the limits, the
+buckets and the usage of the entity. Its audit events stay. An entity with
+children is not deleted. A deletion that was interrupted is finished by running
+it again: the record goes last.`,
+		Example: `  zlimit entity delete key-1
+  zlimit entity delete key-1 --yes`,
+		Args: shell.Takes("ENTITY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			inv, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (inventory, error) {
+				return inventoryOf(ctx, l, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			p := &show.Page{}
+			p.Linef("entity %s: %s; usage goes too, audit events stay", inv.Entity, inv.describe())
+			if err := sh.ToPeople(p); err != nil {
+				return err
+			}
+			if err := sh.Confirm("Delete?", yes); err != nil {
+				return err
+			}
+			if _, err := shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+				return struct{}{}, l.Entities.Delete(ctx, args[0])
+			}); err != nil {
+				return err
+			}
+			return sh.Print(map[string]any{"deleted": inv}, func(p *show.Page) { p.Linef("entity %s is deleted", inv.Entity) })
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+// describe says in a line what an entity has.
+func (inv *inventory) describe() string {
+	parts := []string{"no record"}
+	if inv.Record {
+		parts[0] = "a record"
+	}
+	return strings.Join(append(parts, fmt.Sprintf("limits at %s, %s", show.Counted(len(inv.Limits), "level"), show.Counted(len(inv.Buckets), "bucket"))), ", ")
+}

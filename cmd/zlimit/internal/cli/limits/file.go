@@ -1,0 +1,591 @@
+package limits
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/atomicfile"
+	"github.com/zlimit/zlimit-go/internal/declaration"
+	"github.com/zlimit/zlimit-go/internal/document"
+	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/internal/provision"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A limitsFile is the file that a command is about, and what it declares.
+type limitsFile struct {
+	path     string
+	declared *declaration.Declaration
+	levels   []provision.Level
+}
+
+func (f *limitsFile) flag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.path, "file", "f", "", "`FILE` of limits; - for the standard input")
+}
+
+// load reads the file. The namespace that it names is the one to work in.
+func (f *limitsFile) load(sh *shell.Shell, cmd *cobra.Command) error {
+	if f.path == "" {
+		return shell.Usagef("limits %s: --file is missing; see %s --help", cmd.Name(), cmd.CommandPath())
+	}
+	text, err := readFile(sh, f.path)
+	if err != nil {
+		return err
+	}
+	if f.declared, err = declaration.Load(f.path, text); err != nil {
+		return err
+	}
+	f.levels = provision.Declared(f.declared)
+	if name := f.declared.Namespace; name != "" {
+		if cmd.Flags().Changed("namespace") && name != sh.Namespace {
+			return f.errorf("namespace is %q, but --namespace says %q", name, sh.Namespace)
+		}
+		sh.Namespace = name
+	}
+	return nil
+}
+
+// errorf returns an error at the place of the namespace in the file.
+func (f *limitsFile) errorf(format string, args ...any) error {
+	return document.Errors{{File: f.path, Pos: f.declared.NamespacePos, Text: fmt.Sprintf(format, args...)}}
+}
+
+// explain says where the file names a namespace that is not registered.
+func (f *limitsFile) explain(err error) error {
+	if !errors.Is(err, zlimit.ErrNamespaceNotFound) || f.declared == nil || f.declared.Namespace == "" {
+		return err
+	}
+	return f.errorf("namespace %q is not registered; zlimit limits apply --create-namespace registers it", f.declared.Namespace)
+}
+
+// readFile returns what is in a file, or on the standard input.
+func readFile(sh *shell.Shell, path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(sh.Stdin)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, shell.Usagef("%s: a directory, not a file of limits", path)
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, shell.Usagef("%v", err)
+	}
+	return text, err
+}
+
+// provisioning is what a command does on the limits of a namespace.
+func provisioning[T any](sh *shell.Shell, do func(context.Context, *provision.Provisioner) (T, error)) shell.Operation[T] {
+	return func(ctx context.Context, l *zlimit.RateLimiter) (T, error) {
+		return do(ctx, provision.New(l, sh.Namespace, sh.Now))
+	}
+}
+
+func planCommand(sh *shell.Shell) *cobra.Command {
+	var file limitsFile
+	var out string
+	var create bool
+	cmd := &cobra.Command{
+		Use:   "plan -f FILE [--out PLAN]",
+		Short: "Show what applying a file would change",
+		Long: `Plan compares a file with what is stored, and shows what zlimit limits apply
+would change: each limit as it is and as it will be, and who has changed what
+the file manages by other means. Levels that the file never had are listed, and
+stay as they are. It writes nothing but PLAN, which apply takes.
+
+Exit codes: 0 nothing is to change, 4 something is, 2 bad input, 1 failure.`,
+		Example: `  zlimit limits plan -f limits.yaml
+  zlimit limits plan -f limits.yaml --out limits.plan
+  zlimit limits plan -f limits.yaml -o json`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			plan, err := planFile(sh, cmd, &file, create)
+			if err != nil {
+				return err
+			}
+			if out != "" {
+				if err := writePlan(out, plan); err != nil {
+					return err
+				}
+			}
+			if err := sh.Print(plan, func(p *show.Page) { printPlan(p, plan) }); err != nil {
+				return err
+			}
+			if !plan.Empty() {
+				return shell.ErrDiffers
+			}
+			return nil
+		},
+	}
+	file.flag(cmd)
+	cmd.Flags().StringVar(&out, "out", "", "write the plan to a `file`, for apply --plan")
+	cmd.Flags().BoolVar(&create, "create-namespace", false, "plan for a namespace that is not registered yet, too")
+	return cmd
+}
+
+// planFile returns the plan of a file. A namespace that is to be created has nothing in it.
+func planFile(sh *shell.Shell, cmd *cobra.Command, file *limitsFile, create bool) (*provision.Plan, error) {
+	if err := file.load(sh, cmd); err != nil {
+		return nil, err
+	}
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return nil, err
+	}
+	plan, err := planOf(cmd.Context(), sh, dsn, file)
+	if create && errors.Is(err, zlimit.ErrNamespaceNotFound) {
+		return provision.Fresh(sh.Namespace, file.levels), nil
+	}
+	return plan, file.explain(err)
+}
+
+func planOf(ctx context.Context, sh *shell.Shell, dsn string, file *limitsFile) (*provision.Plan, error) {
+	if err := sh.CheckFile(dsn); err != nil {
+		return nil, err
+	}
+	return shell.Perform(ctx, sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (*provision.Plan, error) {
+		return p.Plan(ctx, file.levels)
+	}))
+}
+
+// planFormat is the first number in a file with a plan.
+const planFormat = 1
+
+// A savedPlan is a plan in a file.
+type savedPlan struct {
+	Format int             `json:"zlimit_plan"`
+	Plan   *provision.Plan `json:"plan"`
+}
+
+func writePlan(path string, plan *provision.Plan) error {
+	text, err := json.MarshalIndent(savedPlan{planFormat, plan}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, append(text, '\n'))
+}
+
+func readPlan(sh *shell.Shell, path string) (*provision.Plan, error) {
+	text, err := readFile(sh, path)
+	if err != nil {
+		return nil, err
+	}
+	var saved savedPlan
+	if err := json.Unmarshal(text, &saved); err != nil || saved.Format != planFormat || saved.Plan == nil {
+		return nil, shell.Usagef("%s: is not a plan that zlimit limits plan --out has written", path)
+	}
+	if err := saved.Plan.Validate(); err != nil {
+		return nil, shell.Usagef("%s: %v", path, err)
+	}
+	return saved.Plan, nil
+}
+
+func applyCommand(sh *shell.Shell) *cobra.Command {
+	var file limitsFile
+	var planned string
+	var yes, create bool
+	var patience time.Duration
+	cmd := &cobra.Command{
+		Use:   "apply {-f FILE | --plan PLAN} [--yes]",
+		Short: "Make the stored limits those of a file",
+		Long: `Apply shows the plan, asks, and changes the stored limits so that they are those
+of a file. Levels that the file has had and has no more are deleted; levels that
+it never had stay. One apply at a time works on a namespace: another one fails,
+or waits with --lock-timeout.
+
+With --plan it applies what zlimit limits plan --out has written, without
+asking, and refuses when anything that the plan is about has changed since.
+
+An apply that was interrupted is finished by running it again. What it had done
+is recorded; where it was killed, its lock expires after a minute.`,
+		Example: `  zlimit limits apply -f limits.yaml
+  zlimit limits apply -f limits.yaml --yes
+  zlimit limits apply --plan limits.plan`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case file.path != "" && planned != "":
+				return shell.Usagef("limits apply: --plan excludes --file: the plan has what the file declared")
+			case file.path == "" && planned == "":
+				return shell.Usagef("limits apply: --file or --plan is missing; see %s --help", cmd.CommandPath())
+			case patience < 0:
+				return shell.Usagef("--lock-timeout %v: must not be negative", patience)
+			}
+			var plan *provision.Plan
+			var err error
+			if planned != "" {
+				if plan, err = readPlan(sh, planned); err == nil {
+					err = adoptNamespace(sh, cmd, plan, planned)
+				}
+			} else {
+				plan, err = planFile(sh, cmd, &file, create)
+			}
+			if err != nil {
+				return err
+			}
+			if planned == "" && !plan.Empty() {
+				p := &show.Page{}
+				printPlan(p, plan)
+				if err := sh.ToPeople(p); err != nil {
+					return err
+				}
+				if err := sh.Confirm("Apply?", yes); err != nil {
+					return err
+				}
+			}
+			return apply(cmd.Context(), sh, plan, create, patience)
+		},
+	}
+	file.flag(cmd)
+	cmd.Flags().StringVar(&planned, "plan", "", "apply the plan in a `file`")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&create, "create-namespace", false, "register the namespace if it is not")
+	cmd.Flags().DurationVar(&patience, "lock-timeout", 0, "`time` to wait while another apply runs")
+	return cmd
+}
+
+// adoptNamespace has the command work in the namespace of a plan.
+func adoptNamespace(sh *shell.Shell, cmd *cobra.Command, plan *provision.Plan, path string) error {
+	if cmd.Flags().Changed("namespace") && plan.Namespace != sh.Namespace {
+		return shell.Usagef("%s: is for namespace %q, but --namespace says %q", path, plan.Namespace, sh.Namespace)
+	}
+	sh.Namespace = plan.Namespace
+	return nil
+}
+
+// apply applies a plan, and prints what was done.
+func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bool, patience time.Duration) error {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return err
+	}
+	var options []zlimit.Option
+	if create {
+		options = append(options, zlimit.WithSetup())
+	} else if err := sh.CheckFile(dsn); err != nil {
+		return err
+	}
+	type result struct {
+		Applied []provision.Change `json:"applied"`
+	}
+	done, err := shell.Perform(ctx, sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (result, error) {
+		var saved *provision.Plan
+		if plan.ID != "" {
+			saved = plan
+		}
+		for start := sh.Now(); ; {
+			_, done, err := p.Apply(ctx, plan.Declared, saved)
+			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= patience {
+				return result{append([]provision.Change{}, done...)}, err
+			}
+			if err := sh.Sleep(ctx, time.Second); err != nil {
+				return result{}, err
+			}
+		}
+	}), options...)
+	if err != nil {
+		if len(done.Applied) > 0 {
+			sh.Note(fmt.Sprintf("%d of %d changes are done; run the command again to finish", len(done.Applied), len(plan.Changes)))
+		}
+		return err
+	}
+	return sh.Print(done, func(p *show.Page) {
+		if len(done.Applied) == 0 {
+			p.Linef("nothing to change in namespace %s", plan.Namespace)
+			return
+		}
+		p.Linef("applied to namespace %s: %s", plan.Namespace, summary(done.Applied))
+	})
+}
+
+func diffCommand(sh *shell.Shell) *cobra.Command {
+	var file limitsFile
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE",
+		Short: "Show how the stored limits differ from a file",
+		Long: `Diff shows where what is stored differs from a file, and who has changed it
+since the file was applied: "-" is what the file says, "+" what is stored.
+Levels that the file never had are listed, and make no difference.
+
+Exit codes: 0 the same, 4 different, 2 bad input, 1 failure.`,
+		Example: `  zlimit limits diff -f limits.yaml`,
+		Args:    shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			plan, err := planFile(sh, cmd, &file, false)
+			if err != nil {
+				return err
+			}
+			plan.Changes = slices.DeleteFunc(plan.Changes, func(c provision.Change) bool {
+				return c.Action == provision.Adopt || c.Action == provision.Forget
+			})
+			type result struct {
+				Differences []provision.Change   `json:"differences"`
+				Unmanaged   []zlimit.ConfigLevel `json:"unmanaged"`
+			}
+			if err := sh.Print(result{plan.Changes, plan.Unmanaged}, func(p *show.Page) { printDiff(p, file.path, plan) }); err != nil {
+				return err
+			}
+			if !plan.Empty() {
+				return shell.ErrDiffers
+			}
+			return nil
+		},
+	}
+	file.flag(cmd)
+	return cmd
+}
+
+func importCommand(sh *shell.Shell) *cobra.Command {
+	var path string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "import [-f FILE]",
+		Short: "Write the stored limits as a file",
+		Long: `Import writes what is stored in a namespace as a file that plan and apply take,
+to FILE or to the standard output. It changes nothing in the store; the first
+apply of the file takes the levels over.`,
+		Example: `  zlimit limits import -f limits.yaml
+  zlimit limits import --namespace staging`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			toFile := path != "" && path != "-"
+			if _, err := os.Lstat(path); toFile && err == nil && !force {
+				return shell.Usagef("limits import: %s is there already; --force replaces it", path)
+			}
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			if err := sh.CheckFile(dsn); err != nil {
+				return err
+			}
+			d, err := shell.Perform(cmd.Context(), sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (*declaration.Declaration, error) {
+				return p.Import(ctx)
+			}))
+			if err != nil {
+				return err
+			}
+			if d.System == nil && d.Resources == nil && d.Entities == nil {
+				return fmt.Errorf("no limits are stored in namespace %s", sh.Namespace)
+			}
+			text, err := declaration.Format(d)
+			if err != nil {
+				return err
+			}
+			if !toFile {
+				p := &show.Page{}
+				p.Write(text)
+				return sh.Write(p)
+			}
+			if err := atomicfile.Write(path, text); err != nil {
+				return err
+			}
+			levels := len(provision.Declared(d))
+			return sh.Print(map[string]any{"file": path, "levels": levels}, func(p *show.Page) { p.Linef("%s: %d levels", path, levels) })
+		},
+	}
+	cmd.Flags().StringVarP(&path, "file", "f", "", "`FILE` to write; the standard output without it")
+	cmd.Flags().BoolVar(&force, "force", false, "replace the file")
+	return cmd
+}
+
+func schemaCommand(sh *shell.Shell) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "schema [-f FILE]",
+		Short: "Write the JSON Schema of limits files",
+		Long: `Schema writes the JSON Schema of files of limits, by which editors check and
+complete them. An editor with the YAML language server takes it by a comment at
+the top of a file: # yaml-language-server: $schema=limits.schema.json`,
+		Example: `  zlimit limits schema -f limits.schema.json`,
+		Args:    shell.Takes(),
+		RunE: func(*cobra.Command, []string) error {
+			text, err := declaration.JSONSchema()
+			if err != nil {
+				return err
+			}
+			text = append(text, '\n')
+			if path != "" && path != "-" {
+				return atomicfile.Write(path, text)
+			}
+			p := &show.Page{}
+			p.Write(text)
+			return sh.Write(p)
+		},
+	}
+	cmd.Flags().StringVarP(&path, "file", "f", "", "`FILE` to write; the standard output without it")
+	return cmd
+}
+
+// maxUnmanaged is the number of levels that are not managed of which a plan for people tells the names.
+const maxUnmanaged = 10
+
+func printPlan(p *show.Page, plan *provision.Plan) {
+	if plan.Empty() {
+		p.Linef("namespace %s: nothing to change", plan.Namespace)
+	} else {
+		p.Linef("namespace %s", plan.Namespace)
+		for i := range plan.Changes {
+			printChange(p, &plan.Changes[i])
+		}
+		p.Linef("%s", summary(plan.Changes))
+	}
+	printUnmanaged(p, plan.Unmanaged)
+}
+
+var signs = map[provision.Action]string{
+	provision.Create: "+", provision.Update: "~", provision.Adopt: "=", provision.Delete: "-", provision.Forget: "-",
+}
+
+var remarks = map[provision.Action]string{
+	provision.Adopt:  "  as declared; managed from now on",
+	provision.Forget: "  deleted already; not managed any more",
+}
+
+// printChange shows a change: the level, and each limit as it is and as it will be.
+func printChange(p *show.Page, c *provision.Change) {
+	p.Linef("  %s %v%s%s", signs[c.Action], c.After.Level, remarks[c.Action], drifted(c.Drift))
+	if c.Action == provision.Adopt || c.Action == provision.Forget {
+		return
+	}
+	before, after := settings(&c.Before), settings(&c.After)
+	names := map[string]bool{}
+	width := 0
+	for _, s := range slices.Concat(before, after) {
+		names[s.name] = true
+		width = max(width, len(s.name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		was, is := valueOf(before, name), valueOf(after, name)
+		switch {
+		case was == "":
+			p.Linef("      + %-*s  %s", width, name, is)
+		case is == "":
+			p.Linef("      - %-*s  %s", width, name, was)
+		case was != is:
+			p.Linef("      ~ %-*s  %s → %s", width, name, was, is)
+		}
+	}
+}
+
+// drifted says who changed a level by other means.
+func drifted(d *provision.Drift) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.At.IsZero():
+		return "  (changed since the last apply, nobody knows by whom)"
+	case d.By == "":
+		return "  (changed since the last apply, at " + d.At.UTC().Format(time.DateTime) + ")"
+	default:
+		return "  (changed since the last apply, by " + d.By + " at " + d.At.UTC().Format(time.DateTime) + ")"
+	}
+}
+
+// A setting is one line of a level.
+type setting struct{ name, value string }
+
+func settings(l *provision.Level) []setting {
+	var all []setting
+	for _, limit := range l.Limits {
+		value := show.Grouped(limit.Refill) + "/" + grammar.FormatPeriod(time.Duration(limit.Period)*time.Second)
+		if limit.Capacity != limit.Refill {
+			value += ", burst " + show.Grouped(limit.Capacity)
+		}
+		all = append(all, setting{limit.Name, value})
+	}
+	if l.OnUnavailable != "" {
+		all = append(all, setting{"on_unavailable", l.OnUnavailable})
+	}
+	if l.RetentionDays != 0 {
+		all = append(all, setting{"audit_retention_days", strconv.FormatInt(l.RetentionDays, 10)})
+	}
+	return all
+}
+
+func valueOf(all []setting, name string) string {
+	for _, s := range all {
+		if s.name == name {
+			return s.value
+		}
+	}
+	return ""
+}
+
+// summary counts changes by what they do.
+func summary(changes []provision.Change) string {
+	var parts []string
+	for _, kind := range []struct {
+		action provision.Action
+		done   string
+	}{{provision.Create, "new"}, {provision.Update, "changed"}, {provision.Adopt, "taken over"}, {provision.Delete, "deleted"}, {provision.Forget, "forgotten"}} {
+		n := 0
+		for _, c := range changes {
+			if c.Action == kind.action {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, kind.done))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func printUnmanaged(p *show.Page, levels []zlimit.ConfigLevel) {
+	if len(levels) == 0 {
+		return
+	}
+	var names []string
+	for _, l := range levels[:min(len(levels), maxUnmanaged)] {
+		names = append(names, l.String())
+	}
+	if more := len(levels) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	p.Linef("not managed, and left alone: %s", strings.Join(names, "; "))
+}
+
+func printDiff(p *show.Page, file string, plan *provision.Plan) {
+	if plan.Empty() {
+		p.Linef("namespace %s: as %s declares", plan.Namespace, file)
+	} else {
+		p.Linef("--- %s", file)
+		p.Linef("+++ namespace %s", plan.Namespace)
+	}
+	for _, c := range plan.Changes {
+		p.Linef("@@ %v @@%s", c.After.Level, drifted(c.Drift))
+		declared, stored := settings(&c.After), settings(&c.Before)
+		names := map[string]bool{}
+		for _, s := range slices.Concat(declared, stored) {
+			names[s.name] = true
+		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			is, was := valueOf(stored, name), valueOf(declared, name)
+			if is == was {
+				p.Linef(" %s: %s", name, is)
+				continue
+			}
+			if was != "" {
+				p.Linef("-%s: %s", name, was)
+			}
+			if is != "" {
+				p.Linef("+%s: %s", name, is)
+			}
+		}
+	}
+	printUnmanaged(p, plan.Unmanaged)
+}

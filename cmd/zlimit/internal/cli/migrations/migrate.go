@@ -1,0 +1,527 @@
+// Package migrations has the command migrate.
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/migrate"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Command returns the command migrate.
+func Command(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring a table of zae-limiter to this layout",
+		Long: `Migrate copies a table of zae-limiter, of any release from 0.1 on, to a new
+DynamoDB table with the layout of zlimit. It reads the layout from the keys of
+the items. The old table is never written; with --in-place the new items come
+into it, beside the old ones, which finish deletes.
+
+  plan     what would be copied, what not, and what it costs
+  run      copies, and applies what programs change meanwhile
+  verify   compares the two tables, attribute by attribute
+  finish   opens the new table, once it is exactly as the old one; in place it
+           then deletes the old items
+  abort    deletes what was copied
+
+The new table is the one of --store. Limiters cannot open it before finish.
+Each command may be interrupted and run again, and goes on where it was.`,
+		Example: `  zlimit migrate plan --from 'dynamodb:old?region=eu-central-1'
+  zlimit migrate run --from dynamodb:old --store dynamodb:limits`,
+		Args: shell.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return shell.Usagef("migrate: a command such as plan, run or finish is missing; see %s --help", cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(
+		planCommand(sh), runCommand(sh), statusCommand(sh),
+		verifyCommand(sh), finishCommand(sh), abortCommand(sh),
+	)
+	return cmd
+}
+
+// A migration is what the flags of the migrate commands say.
+type migration struct {
+	from    string
+	windows []string
+	cascade bool
+	offline bool
+	inPlace bool
+	rate    float64
+	sample  int64
+	yes     bool
+	follow  bool
+	quiet   time.Duration
+}
+
+// sourceFlags are what says what is migrated, and by which rules.
+func (o *migration) sourceFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.from, "from", "", "`DSN` of the old table")
+	flags.StringSliceVar(&o.windows, "windows", migrate.Windows, "usage windows it has, a `list`")
+	flags.BoolVar(&o.cascade, "cascade", false, "charge parents, where the release keeps no such flag")
+	flags.BoolVar(&o.inPlace, "in-place", false, "add the new items to the old table, that of --store")
+	flags.Int64Var(&o.sample, "sample", 2000, "`number` of items that the plan reads")
+}
+
+func (o *migration) rateFlag(cmd *cobra.Command) {
+	cmd.Flags().Float64Var(&o.rate, "rate", 0, "capacity `units` a second at most; 0 for no bound")
+}
+
+func (o *migration) check() error {
+	for i, w := range o.windows {
+		if !slices.Contains([]string{"hourly", "daily", "monthly"}, w) || slices.Contains(o.windows[:i], w) {
+			return shell.Usagef("--windows: %q: must be hourly, daily or monthly, each once", w)
+		}
+	}
+	switch {
+	case o.rate < 0:
+		return shell.Usagef("--rate: must not be negative")
+	case o.quiet < 0:
+		return shell.Usagef("--quiet: must not be negative")
+	case o.sample < 0:
+		return shell.Usagef("--sample: must not be negative")
+	default:
+		return nil
+	}
+}
+
+// source returns the DSN of the old table.
+func migrationSource(sh *shell.Shell, o *migration) (string, error) {
+	if o.inPlace {
+		if o.from != "" {
+			return "", shell.Usagef("--from: must not be given with --in-place, where the old table is that of --store")
+		}
+		dsn, err := migrationTarget(sh)
+		if err != nil {
+			return "", err
+		}
+		return dsn, o.check()
+	}
+	if o.from == "" {
+		return "", shell.Usagef("--from is missing: the DSN of the old table, such as dynamodb:old")
+	}
+	return o.from, o.check()
+}
+
+// openTable opens a DynamoDB table below the API.
+func openTable(ctx context.Context, flag, dsn string) (zlimit.Store, error) {
+	if !strings.HasPrefix(dsn, "dynamodb:") {
+		return zlimit.Store{}, shell.Usagef("%s: %q: must be a DynamoDB table, dynamodb:TABLE", flag, dsn)
+	}
+	return zlimit.OpenStore(ctx, dsn)
+}
+
+// migrationTarget returns the DSN of the new table.
+func migrationTarget(sh *shell.Shell) (string, error) {
+	dsn, err := sh.DSN()
+	if err == nil && !strings.HasPrefix(dsn, "dynamodb:") {
+		err = shell.Usagef("--store: %q: must be a DynamoDB table, dynamodb:TABLE", dsn)
+	}
+	return dsn, err
+}
+
+// migrationConfig returns the config of a run of a migration.
+func migrationConfig(sh *shell.Shell, o *migration, source, target store.Store) migrate.Config {
+	return migrate.Config{
+		Source: source, Target: target, SourceName: o.from, Offline: o.offline, Rate: o.rate, Quiet: o.quiet,
+		InPlace: o.inPlace, Namespace: sh.Namespace,
+		Rules:         migrate.Rules{Cascade: o.cascade, Windows: o.windows},
+		SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: zlimit.ClientMinVersion, Now: sh.Now, Sleep: sh.Sleep,
+	}
+}
+
+// adviseMigration adds to the error of a migration what to do about it.
+func adviseMigration(err error) error {
+	switch {
+	case errors.Is(err, store.ErrTableNotFound):
+		return errors.New("the table does not exist: check --from and --store; zlimit migrate run creates the new one")
+	case errors.Is(err, migrate.ErrNone):
+		return fmt.Errorf("%w; zlimit migrate run starts one", err)
+	case errors.Is(err, migrate.ErrStream):
+		return fmt.Errorf("%w; turn it on, or stop all programs that write the table and give --offline", err)
+	case errors.Is(err, migrate.ErrDeleting):
+		return fmt.Errorf("%w; zlimit migrate finish goes on with it", err)
+	case errors.Is(err, migrate.ErrAborting):
+		return fmt.Errorf("%w; zlimit migrate abort goes on with it", err)
+	case errors.Is(err, store.ErrNoScan):
+		return shell.Usagef("%v", err)
+	default:
+		return err
+	}
+}
+
+func planCommand(sh *shell.Shell) *cobra.Command {
+	o := migration{}
+	cmd := &cobra.Command{
+		Use:   "plan {--from DSN | --in-place}",
+		Short: "Show what a migration would copy, and what it costs",
+		Long: `Plan reads a sample of the old table, and tells its layout, how many items of
+each form there are, what has no place in the new table, and the capacity
+units that the migration takes. It writes nothing. DynamoDB counts the items
+of a table every few hours; a plan of more items than --sample is as old as
+that.
+
+--windows names what the old aggregator counts, in its order; --cascade is for
+releases up to 0.5, where each call said whether a parent is charged.
+
+--in-place is for a plan to add the new items to the table itself. It tells
+what cannot be changed there.`,
+		Example: `  zlimit migrate plan --from dynamodb:old
+  zlimit migrate plan --in-place --store dynamodb:old
+  zlimit migrate plan --from dynamodb:old --sample 1000000 -o json`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			from, p, err := migrationPlan(cmd.Context(), sh, &o)
+			if err != nil {
+				return err
+			}
+			return sh.Print(planJSONOf(from, p), func(page *show.Page) { showPlan(page, from, p) })
+		},
+	}
+	o.sourceFlags(cmd)
+	return cmd
+}
+
+func migrationPlan(ctx context.Context, sh *shell.Shell, o *migration) (from string, plan *migrate.Plan, err error) {
+	if from, err = migrationSource(sh, o); err != nil {
+		return "", nil, err
+	}
+	source, err := openTable(ctx, "--from", from)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	plan, err = migrate.MakePlan(ctx, migrationConfig(sh, o, source.Internal(), nil), o.sample)
+	return from, plan, adviseMigration(err)
+}
+
+type (
+	planJSON struct {
+		From     string          `json:"from"`
+		Releases string          `json:"releases"`
+		Current  bool            `json:"current"`
+		Exact    bool            `json:"exact"`
+		Stream   bool            `json:"stream"`
+		Items    int64           `json:"items"`
+		Bytes    int64           `json:"bytes"`
+		Sampled  int64           `json:"sampled"`
+		Shapes   []planShapeJSON `json:"forms"`
+		Losses   []planLossJSON  `json:"losses"`
+		Targets  int64           `json:"items_to_write"`
+		Copy     unitsJSON       `json:"copy"`
+		Verify   unitsJSON       `json:"verify"`
+		Spent    unitsJSON       `json:"plan"`
+		InPlace  *inPlaceJSON    `json:"in_place,omitempty"`
+	}
+	inPlaceJSON struct {
+		Delete     unitsJSON `json:"delete"`
+		Missing    []string  `json:"indexes_to_add"`
+		Local      []string  `json:"local_indexes_missing"`
+		Projecting []string  `json:"indexes_with_other_projections"`
+	}
+	planShapeJSON struct {
+		Form  string `json:"form"`
+		Items int64  `json:"items"`
+	}
+	planLossJSON struct {
+		Reason string `json:"reason"`
+		Items  int64  `json:"items"`
+		PK     string `json:"example_pk"`
+		SK     string `json:"example_sk"`
+	}
+	unitsJSON struct {
+		Read  float64 `json:"read_units"`
+		Write float64 `json:"write_units"`
+	}
+)
+
+func planJSONOf(from string, p *migrate.Plan) planJSON {
+	j := planJSON{
+		From: from, Releases: p.Releases, Current: p.Current(), Exact: p.Exact, Stream: p.Stream, Items: p.Items, Bytes: p.Bytes, Sampled: p.Sampled,
+		Shapes: []planShapeJSON{}, Losses: []planLossJSON{}, Targets: p.Targets,
+		Copy: unitsJSON(p.Copy), Verify: unitsJSON(p.Verify), Spent: unitsJSON(p.Spent),
+	}
+	if p.InPlace {
+		x := &p.Indexes
+		j.InPlace = &inPlaceJSON{unitsJSON(p.Delete), append([]string{}, x.Missing...), append([]string{}, x.Local...), append([]string{}, x.Projecting...)}
+	}
+	for _, s := range p.Shapes {
+		j.Shapes = append(j.Shapes, planShapeJSON{s.Shape.String(), s.Items})
+	}
+	for _, l := range p.Losses {
+		j.Losses = append(j.Losses, planLossJSON{l.Reason, l.Items, l.Example.PK, l.Example.SK})
+	}
+	return j
+}
+
+func showPlan(page *show.Page, from string, p *migrate.Plan) {
+	about := ""
+	if !p.Exact {
+		about = fmt.Sprintf(", estimated from %s of them", show.Grouped(p.Sampled))
+	}
+	switch {
+	case p.Current():
+		page.Linef("%s has the layout of zlimit already: programs may open it as it is", from)
+	case p.Foreign():
+		page.Linef("%s holds nothing that zae-limiter wrote, in %s items%s", from, show.Grouped(p.Items), about)
+	default:
+		page.Linef("%s is of zae-limiter %s: %s items%s", from, p.Releases, show.Grouped(p.Items), about)
+	}
+	var rows [][]string
+	for _, s := range p.Shapes {
+		rows = append(rows, []string{s.Shape.String(), show.Grouped(s.Items)})
+	}
+	page.Table([]string{"form", "items>"}, rows)
+	if len(p.Losses) > 0 {
+		page.Linef("")
+		page.Linef("not carried over, or not as it was:")
+		for _, l := range p.Losses {
+			page.Linef("  %s %s, such as PK %q, SK %q", show.Grouped(l.Items), l.Reason, l.Example.PK, l.Example.SK)
+		}
+	}
+	page.Linef("")
+	steps := [][]string{
+		{"copy", show.Grouped(p.Targets), units(p.Copy.Read), units(p.Copy.Write)},
+		{"compare", show.Grouped(p.Targets), units(p.Verify.Read), "0"},
+	}
+	if p.InPlace {
+		steps = append(steps, []string{"delete", show.Grouped(p.Items), units(p.Delete.Read), units(p.Delete.Write)})
+	}
+	page.Table([]string{"step", "items>", "read units>", "write units>"}, steps)
+	if p.InPlace {
+		showInPlace(page, p)
+	}
+	if !p.Stream {
+		page.Linef("the table has no change stream of old and new images: turn it on, or give --offline")
+	}
+}
+
+// showInPlace shows what a migration in place does beside copying, and what it cannot do.
+func showInPlace(page *show.Page, p *migrate.Plan) {
+	page.Linef("")
+	page.Linef("in place: the new items come beside the old ones, which finish deletes for good")
+	if x := p.Indexes.Missing; len(x) > 0 {
+		page.Linef("  the run adds the global indexes %s first, one at a time, which reads the whole table for each", strings.Join(x, ", "))
+	}
+	if x := p.Indexes.Local; len(x) > 0 {
+		page.Linef("  not in place: the reserved local indexes %s cannot be added to a table", strings.Join(x, ", "))
+	}
+	if x := p.Indexes.Projecting; len(x) > 0 {
+		page.Linef("  not in place: %s keeps its projection, so that each acquire may write whole items into it again", strings.Join(x, ", "))
+	}
+	if strings.HasPrefix(p.Releases, "0.10.0") {
+		page.Linef("  programs of 0.10.0 go on, and cannot be started again before the end: the version record is theirs too")
+	}
+}
+
+// units returns capacity units for people.
+func units(u float64) string { return show.Grouped(int64(u + 0.999)) }
+
+func runCommand(sh *shell.Shell) *cobra.Command {
+	o := migration{}
+	cmd := &cobra.Command{
+		Use:   "run {--from DSN | --in-place} [--yes]",
+		Short: "Copy a table, and apply what changes meanwhile",
+		Long: `Run shows the plan, asks, and copies the old table to the one of --store,
+which it creates unless it exists without items. Then it applies what programs
+have changed in the old table since the start, and ends; --follow goes on
+until it is interrupted. Run it again within a day, since the change stream of
+the old table forgets after that: the copy then begins anew.
+
+--in-place adds the new items to the table of --store itself, with the indexes
+that it lacks, and leaves the old items as they are until finish.
+
+An interrupted run goes on where it was. Only one run works at a time; another
+one takes over when it was silent for two minutes.`,
+		Example: `  zlimit migrate run --from dynamodb:old --store dynamodb:limits --rate 500
+  zlimit migrate run --from dynamodb:old --store dynamodb:limits --follow --yes`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return migrateRun(cmd.Context(), sh, &o) },
+	}
+	o.sourceFlags(cmd)
+	o.rateFlag(cmd)
+	cmd.Flags().BoolVar(&o.offline, "offline", false, "the old table is not written meanwhile")
+	cmd.Flags().BoolVar(&o.follow, "follow", false, "go on with changes until the run is interrupted")
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) {
+	dsn, err := migrationTarget(sh)
+	if err != nil {
+		return err
+	}
+	from, err := migrationSource(sh, o)
+	if err != nil {
+		return err
+	}
+	if dsn == from && !o.inPlace {
+		return shell.Usagef("--from is the table of --store: a migration is to a new table; --in-place is for one in the same table")
+	}
+	target, err := openTable(ctx, "--store", dsn)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, target.Close()) }()
+	found, _, err := migrate.Find(ctx, migrate.Config{Target: target.Internal()})
+	begins := errors.Is(err, migrate.ErrNone) || errors.Is(err, store.ErrTableNotFound)
+	switch {
+	case err != nil && !begins:
+		return adviseMigration(err)
+	case begins:
+		_, p, err := migrationPlan(ctx, sh, o)
+		if err != nil {
+			return err
+		}
+		shown := &show.Page{}
+		showPlan(shown, from, p)
+		if err := sh.ToPeople(shown); err != nil {
+			return err
+		}
+		if p.Current() || p.Foreign() {
+			return errors.New("there is nothing to migrate")
+		}
+		question := "Migrate to " + dsn + "?"
+		if o.inPlace {
+			question = "Migrate " + dsn + " in place?"
+		}
+		if err := sh.Confirm(question, o.yes); err != nil {
+			return err
+		}
+	case found.Phase == migrate.Finished:
+		return fmt.Errorf("%w: programs use %s", migrate.ErrFinished, dsn)
+	}
+	o.from = from
+	source, err := openTable(ctx, "--from", from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	c := migrationConfig(sh, o, source.Internal(), target.Internal())
+	switch {
+	case o.inPlace:
+		if x, ok := c.Source.(store.Indexer); ok {
+			if err := x.AddIndexes(ctx); err != nil {
+				return err
+			}
+		}
+		if err := c.Source.Setup(ctx); err != nil { // the expiry of items
+			return err
+		}
+	case begins:
+		if c.Rules.NS, err = prepareTarget(ctx, sh, c, dsn); err != nil {
+			return err
+		}
+	}
+	return working(ctx, sh, c, migrate.Start, func(m *migrate.Migration) error {
+		err := m.Copy(ctx)
+		if err == nil {
+			err = m.CatchUp(ctx)
+		}
+		if err == nil && o.follow {
+			err = m.Follow(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		return sh.Print(countsJSONOf(m.Counts()), func(p *show.Page) {
+			if o.inPlace {
+				p.Linef("%s has the new items beside the old ones, in step with them", dsn)
+			} else {
+				p.Linef("%s is copied, and in step with %s", dsn, o.from)
+			}
+			showCounts(p, m.Counts())
+			p.Linef("stop what writes %s, then: zlimit migrate finish --store '%s'", o.from, dsn)
+		})
+	})
+}
+
+// prepareTarget creates the table, and returns the id of the namespace for items without one. A source with namespaces
+// brings its own along.
+func prepareTarget(ctx context.Context, sh *shell.Shell, c migrate.Config, dsn string) (string, error) {
+	id, ok, err := migrate.NamespaceIn(ctx, c, sh.Namespace)
+	if err != nil {
+		return "", err
+	}
+	if ok {
+		return id, c.Target.Setup(ctx)
+	}
+	ns, err := shell.Do(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
+		return l.Namespaces.Get(ctx, sh.Namespace)
+	}, zlimit.WithSetup())
+	return ns.ID, err
+}
+
+// working does the work of a run, shows how far it comes, and lets the next run begin at once.
+func working(
+	ctx context.Context, sh *shell.Shell, c migrate.Config, start func(context.Context, migrate.Config) (*migrate.Migration, error), do func(*migrate.Migration) error,
+) error {
+	progress := sh.ProgressLine()
+	defer progress.End()
+	c.Report = func(p migrate.Progress) {
+		progress.Show(fmt.Sprintf("%s: %s items read, %s written, %s changes applied", p.Phase, show.Grouped(p.Counts[migrate.CountRead]),
+			show.Grouped(p.Counts[migrate.CountWritten]+p.Counts[migrate.CountReplaced]+p.Counts[migrate.CountDeleted]), show.Grouped(p.Counts[migrate.CountChanges])))
+	}
+	m, err := start(ctx, c)
+	if err != nil {
+		return adviseMigration(err)
+	}
+	err = do(m)
+	for errors.Is(err, migrate.ErrGap) {
+		sh.Note("note: " + migrate.ErrGap.Error())
+		err = do(m)
+	}
+	if m.Phase() != migrate.Finished {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		if released := m.Release(last); released != nil && err == nil && !errors.Is(released, migrate.ErrNone) {
+			err = released
+		}
+	}
+	return adviseMigration(err)
+}
+
+func showCounts(p *show.Page, c migrate.Counts) {
+	p.Linef("%s items read, %s written, %s replaced and %s deleted after %s changes", show.Grouped(c[migrate.CountRead]),
+		show.Grouped(c[migrate.CountWritten]), show.Grouped(c[migrate.CountReplaced]), show.Grouped(c[migrate.CountDeleted]), show.Grouped(c[migrate.CountChanges]))
+	p.Linef("%s read units, %s write units", units(float64(c[migrate.CountReadUnits])/1000), units(float64(c[migrate.CountWriteUnits])/1000))
+	showLosses(p, c.Losses())
+}
+
+func showLosses(p *show.Page, losses map[string]int64) {
+	for _, reason := range slices.Sorted(maps.Keys(losses)) {
+		p.Linef("not carried over, or not as it was: %s %s", show.Grouped(losses[reason]), reason)
+	}
+}
+
+type countsJSON struct {
+	Read       int64            `json:"read"`
+	Written    int64            `json:"written"`
+	Kept       int64            `json:"kept"`
+	Replaced   int64            `json:"replaced"`
+	Deleted    int64            `json:"deleted"`
+	Changes    int64            `json:"changes"`
+	ReadUnits  float64          `json:"read_units"`
+	WriteUnits float64          `json:"write_units"`
+	Losses     map[string]int64 `json:"losses"`
+}
+
+func countsJSONOf(c migrate.Counts) countsJSON {
+	return countsJSON{
+		c[migrate.CountRead], c[migrate.CountWritten], c[migrate.CountKept], c[migrate.CountReplaced], c[migrate.CountDeleted],
+		c[migrate.CountChanges], float64(c[migrate.CountReadUnits]) / 1000, float64(c[migrate.CountWriteUnits]) / 1000, c.Losses(),
+	}
+}

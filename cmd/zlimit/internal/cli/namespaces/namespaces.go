@@ -1,0 +1,259 @@
+// Package namespaces has the commands namespace and setup.
+package namespaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Command returns the command namespace.
+func Command(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "namespace",
+		Short: "Keep the namespaces of a table: register, list, delete, purge",
+		Long: `A namespace is a part of a table that is apart from the others. Deleting one
+takes its name away and keeps its items: recover brings it back, until purge
+deletes them. A namespace without a name is told by its ID, which orphans lists.
+
+These commands are about the whole table. They work on it by way of the
+namespace that --namespace names, which must be registered.`,
+		Example: `  zlimit namespace register staging
+  zlimit namespace list`,
+		Args: shell.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return shell.Usagef("namespace: a command such as register, list or delete is missing; see %s --help", cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(
+		oneCommand(sh, "register NAME", "Register a namespace, or find it registered", "NAME", "register staging", false,
+			func(ctx context.Context, l *zlimit.RateLimiter, name string) (zlimit.Namespace, error) {
+				return l.Namespaces.Register(ctx, name)
+			}),
+		oneCommand(sh, "get NAME", "Show a namespace", "NAME", "get staging", true,
+			func(ctx context.Context, l *zlimit.RateLimiter, name string) (zlimit.Namespace, error) {
+				return l.Namespaces.Get(ctx, name)
+			}),
+		oneCommand(sh, "recover ID", "Give a deleted namespace its name back", "ID", "recover Zm9vYmFyYmF", false,
+			func(ctx context.Context, l *zlimit.RateLimiter, id string) (zlimit.Namespace, error) {
+				return l.Namespaces.Recover(ctx, id)
+			}),
+		listCommand(sh, "list", "List the namespaces that have a name", "no namespaces",
+			func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Namespace, error] {
+				return l.Namespaces.List(ctx)
+			}),
+		listCommand(sh, "orphans", "List the namespaces that have lost their name", "no namespace is without a name",
+			func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Namespace, error] {
+				return l.Namespaces.Orphans(ctx)
+			}),
+		deleteCommand(sh),
+		purgeCommand(sh),
+	)
+	return cmd
+}
+
+// A namespaceJSON is a namespace in JSON.
+type namespaceJSON struct {
+	Name      string                 `json:"name"`
+	ID        string                 `json:"id"`
+	Status    zlimit.NamespaceStatus `json:"status"`
+	CreatedAt time.Time              `json:"created_at,omitzero"`
+	DeletedAt time.Time              `json:"deleted_at,omitzero"`
+}
+
+func namespaceOf(ns zlimit.Namespace) namespaceJSON {
+	return namespaceJSON{ns.Name, ns.ID, ns.Status, ns.CreatedAt, ns.DeletedAt}
+}
+
+func printNamespace(sh *shell.Shell, ns zlimit.Namespace) error {
+	return sh.Print(namespaceOf(ns), func(p *show.Page) { p.Linef("%s", describeNamespace(ns)) })
+}
+
+// describeNamespace says in a line what a namespace is.
+func describeNamespace(ns zlimit.Namespace) string {
+	line := fmt.Sprintf("namespace %s, ID %s, %s", ns.Name, ns.ID, ns.Status)
+	if !ns.DeletedAt.IsZero() {
+		line += ", deleted " + ns.DeletedAt.UTC().Format(time.DateTime)
+	}
+	return line
+}
+
+// oneCommand is a command that takes one namespace, and shows it.
+func oneCommand(sh *shell.Shell,
+	use, short, takesOne, example string, looks bool, do func(context.Context, *zlimit.RateLimiter, string) (zlimit.Namespace, error),
+) *cobra.Command {
+	return &cobra.Command{
+		Use:     use,
+		Short:   short,
+		Example: "  zlimit namespace " + example,
+		Args:    shell.Takes(takesOne),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			run := shell.Do[zlimit.Namespace]
+			if looks {
+				run = shell.Look[zlimit.Namespace]
+			}
+			found, err := run(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
+				return do(ctx, l, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			return printNamespace(sh, found)
+		},
+	}
+}
+
+// listCommand is a command that lists namespaces.
+func listCommand(sh *shell.Shell, use, short, none string, list shell.RowsOf[zlimit.Namespace]) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     use,
+		Short:   short,
+		Example: "  zlimit namespace " + use + " -o json",
+		Args:    shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[namespaceJSON, error] {
+				return func(yield func(namespaceJSON, error) bool) {
+					for ns, err := range list(ctx, l) {
+						if !yield(namespaceOf(ns), err) || err != nil {
+							return
+						}
+					}
+				}
+			}
+			seconds := func(t time.Time) string { return t.UTC().Format(time.DateTime) }
+			columns := func([]string) []show.Column[namespaceJSON] {
+				return []show.Column[namespaceJSON]{
+					show.Text("name", func(ns namespaceJSON) string { return ns.Name }),
+					show.Text("id", func(ns namespaceJSON) string { return ns.ID }),
+					show.Text("status", func(ns namespaceJSON) string { return string(ns.Status) }),
+					show.Instant("created_at", seconds, func(ns namespaceJSON) time.Time { return ns.CreatedAt }),
+					show.Instant("deleted_at", seconds, func(ns namespaceJSON) time.Time { return ns.DeletedAt }).
+						Where(func(ns namespaceJSON) bool { return !ns.DeletedAt.IsZero() }),
+				}
+			}
+			return shell.List(cmd.Context(), sh, dsn, rows, &shell.Stream[namespaceJSON]{Head: struct{}{}, Key: "namespaces", Columns: columns, None: none})
+		},
+	}
+	sh.ListFlag(cmd)
+	return cmd
+}
+
+func deleteCommand(sh *shell.Shell) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete NAME [--yes]",
+		Short: "Take the name of a namespace away, and keep its items",
+		Long: `Delete shows the namespace, asks, and takes its name away, which may then be
+registered again. Its items stay, and programs that have it open go on: recover
+brings it back, and purge deletes the items.`,
+		Example: `  zlimit namespace delete staging`,
+		Args:    shell.Takes("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			found, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
+				return l.Namespaces.Get(ctx, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			p := &show.Page{}
+			p.Linef("%s: its items stay, and zlimit namespace recover %s brings it back", describeNamespace(found), found.ID)
+			if err := sh.ToPeople(p); err != nil {
+				return err
+			}
+			if err := sh.Confirm("Delete?", yes); err != nil {
+				return err
+			}
+			deleted, err := shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
+				return l.Namespaces.Delete(ctx, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			return printNamespace(sh, deleted)
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}
+
+func purgeCommand(sh *shell.Shell) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "purge ID [--yes]",
+		Short: "Delete every item of a deleted namespace, for good",
+		Long: `Purge shows the namespace, asks, and deletes every item of it, its audit events
+included. There is no way back from its first moment. A purge that was
+interrupted goes on where it was when it is run again.
+
+Its progress is shown on the standard error. It costs four write units for a
+bucket, and two for most other items.`,
+		Example: `  zlimit namespace orphans
+  zlimit namespace purge Zm9vYmFyYmF`,
+		Args: shell.Takes("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			about, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (string, error) {
+				for ns, err := range l.Namespaces.Orphans(ctx) {
+					if err != nil || ns.ID == args[0] {
+						return describeNamespace(ns), err
+					}
+				}
+				return "namespace ID " + args[0] + ", which is not registered", nil
+			})
+			if err != nil {
+				return err
+			}
+			p := &show.Page{}
+			p.Linef("%s: every item of it is deleted, for good", about)
+			if err := sh.ToPeople(p); err != nil {
+				return err
+			}
+			if err := sh.Confirm("Purge?", yes); err != nil {
+				return err
+			}
+			deleted := 0
+			_, err = shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+				progress := sh.ProgressLine()
+				defer progress.End()
+				return struct{}{}, l.Namespaces.Purge(ctx, args[0], func(done zlimit.PurgeProgress) {
+					deleted = done.Deleted
+					progress.Show(show.Grouped(int64(deleted)) + " items deleted")
+				})
+			})
+			switch {
+			case err != nil && deleted > 0:
+				return errors.Join(err, fmt.Errorf("%s are deleted; running it again goes on", show.Counted(deleted, "item")))
+			case err != nil:
+				return err
+			}
+			return sh.Print(map[string]any{"id": args[0], "deleted": deleted}, func(p *show.Page) {
+				p.Linef("namespace ID %s is purged, %s deleted", args[0], show.Counted(deleted, "item"))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return cmd
+}

@@ -1,0 +1,50 @@
+package shell
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// A UsageError is bad input that the command found itself.
+type UsageError struct{ text string }
+
+// Error returns the text.
+func (e *UsageError) Error() string { return e.text }
+
+// Usagef returns an error of bad input.
+func Usagef(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+
+// NoSuchCommand refuses the arguments of a command that only holds others.
+func NoSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "see " + cmd.CommandPath() + " --help"
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return Usagef("no command %q; %s", args[0], hint)
+}
+
+// Takes returns a check that a command is given exactly the arguments that its line of use names.
+func Takes(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return Usagef("%s: %s is missing; see %s --help", cmd.Name(), names[len(args)], cmd.CommandPath())
+		case len(args) > len(names):
+			return Usagef("%s: one argument too many, %q; see %s --help", cmd.Name(), args[len(names)], cmd.CommandPath())
+		default:
+			return nil
+		}
+	}
+}
+
+// CommandName returns the name of a command without that of the program.
+func CommandName(cmd *cobra.Command) string {
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	return name
+}

@@ -1,0 +1,51 @@
+package shell
+
+import (
+	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// MaxTokens is the largest number of tokens that a limit or an amount may have.
+const MaxTokens = grammar.MaxTokens
+
+// ParseLimit parses a limit. The SDK decides which names are allowed.
+func ParseLimit(text string) (zlimit.Limit, error) {
+	l, err := grammar.ParseLimit(text)
+	if err != nil {
+		return zlimit.Limit{}, Usagef("limit %q: %v", text, err)
+	}
+	return zlimit.Limit{Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period}, nil
+}
+
+// ParseLimits parses the values of a flag.
+func ParseLimits(texts []string) ([]zlimit.Limit, error) {
+	var limits []zlimit.Limit
+	for _, text := range texts {
+		l, err := ParseLimit(text)
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, l)
+	}
+	return limits, nil
+}
+
+// ParseAmounts parses values of the form NAME=N, each name once.
+func ParseAmounts(texts []string) (zlimit.Amounts, error) {
+	amounts := zlimit.Amounts{}
+	for _, text := range texts {
+		name, number, ok := grammar.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, Usagef("consume %q: must be NAME=N, such as tpm=1500", text)
+		}
+		n, err := grammar.ParseTokens(number, 0)
+		if err != nil {
+			return nil, Usagef("consume %q: %v", text, err)
+		}
+		if _, twice := amounts[name]; twice {
+			return nil, Usagef("consume %q: %s is there twice", text, name)
+		}
+		amounts[name] = n
+	}
+	return amounts, nil
+}

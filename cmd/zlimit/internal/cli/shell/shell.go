@@ -1,0 +1,76 @@
+// Package shell is what every command of zlimit shares: where it reads and writes, the form of its results, how it asks
+// a question, and how it opens a store.
+package shell
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/stack"
+)
+
+// Exit codes.
+const (
+	ExitOK       = 0
+	ExitFailure  = 1 // the command did not get to do what it was asked
+	ExitUsage    = 2 // bad input; nothing was written
+	ExitRejected = 3 // a limit was exceeded
+	ExitDiffers  = 4 // what was compared is not the same
+	ExitUpgrade  = 4 // there is a later version
+)
+
+// A Shell is one run of the command: its surroundings, and the flags that every command has.
+type Shell struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Env            func(string) string
+	Now            func() time.Time
+	Sleep          func(context.Context, time.Duration) error
+	Live, Watch    bool                  // stdout, stderr is a terminal that can be redrawn
+	Asks           bool                  // stdin is a terminal, where a question can be answered
+	Manage         func() *stack.Manager // of stacks, in place of the one that the flags say; for tests
+	Self           []string              // how this program is run, in place of the path of its file; for tests
+
+	Store     string
+	Namespace string
+	Output    Output
+}
+
+// ErrRejected ends a command whose result says that a limit was exceeded.
+var ErrRejected = errors.New("rejected")
+
+// Note writes a line to stderr. There is nowhere to report that this failed.
+func (sh *Shell) Note(line string) { _, _ = fmt.Fprintln(sh.Stderr, line) }
+
+// Write writes a page to stdout.
+func (sh *Shell) Write(p *show.Page) error {
+	if _, err := sh.Stdout.Write(p.Bytes()); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	return nil
+}
+
+// IsTerminal reports whether a reader or a writer is a terminal.
+func IsTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
+}
+
+// ErrDiffers ends a command whose result says that something is to change.
+var ErrDiffers = errors.New("differs")
+
+// ErrUpgrade ends a check that found an older version.
+var ErrUpgrade = errors.New("an upgrade is available")

@@ -1,0 +1,132 @@
+package shell
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // stores named sqlite:PATH
+)
+
+// MemoryDSN is the store in memory.
+const MemoryDSN = "memory:"
+
+// DSN returns the store that the command works on: --store, else what the environment says.
+func (sh *Shell) DSN() (string, error) {
+	if dsn := cmp.Or(sh.Store, sh.Env("ZLIMIT_STORE")); dsn != "" {
+		return dsn, nil
+	}
+	return "", Usagef("no store: give --store DSN or set ZLIMIT_STORE, such as sqlite:limits.db or dynamodb:TABLE")
+}
+
+// Lasting returns the store of a command that is about what other processes share, and notes where there is no such
+// thing.
+func (sh *Shell) Lasting() (string, error) {
+	dsn, err := sh.DSN()
+	if dsn == MemoryDSN {
+		sh.Note("note: what memory: holds is gone when this command ends; sqlite:PATH keeps it")
+	}
+	return dsn, err
+}
+
+// An Operation is what a command does on a limiter.
+type Operation[T any] func(context.Context, *zlimit.RateLimiter) (T, error)
+
+// Do does an operation on a store, once it is known that none of its input breaks a rule.
+func Do[T any](ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option) (T, error) {
+	if err := Rehearse(ctx, sh, do, opts...); err != nil {
+		var none T
+		return none, err
+	}
+	return Perform(ctx, sh, dsn, do, opts...)
+}
+
+// Rehearse does an operation on an empty store in memory, and returns the rule that its input breaks. Bad input
+// therefore creates nothing. How else it comes out there means nothing.
+func Rehearse[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit.Option) error {
+	_, err := Perform(ctx, sh, MemoryDSN, do, opts...)
+	var invalid *zlimit.ValidationError
+	if errors.As(err, &invalid) {
+		return invalid
+	}
+	return nil
+}
+
+// Look does an operation that changes nothing, as Do does. It does not create a file where there is none.
+func Look[T any](ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option) (T, error) {
+	if err := Prepare(ctx, sh, dsn, do, opts...); err != nil {
+		var none T
+		return none, err
+	}
+	return Perform(ctx, sh, dsn, do, opts...)
+}
+
+// Prepare returns the rule that the input of an operation breaks, or that the file of the store is missing.
+func Prepare[T any](ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option) error {
+	if err := Rehearse(ctx, sh, do, opts...); err != nil {
+		return err
+	}
+	return sh.CheckFile(dsn)
+}
+
+// CheckFile returns that the file of the store is missing, where the store has one.
+func (sh *Shell) CheckFile(dsn string) error {
+	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return sh.Advise(fmt.Errorf("%w: %w", zlimit.ErrTableNotFound, err), dsn)
+		}
+	}
+	return nil
+}
+
+// Perform does an operation on a store. A store in memory has every namespace, since no command before could register
+// one.
+func Perform[T any](
+	ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option,
+) (result T, err error) {
+	fixed := []zlimit.Option{zlimit.WithNamespace(sh.Namespace), zlimit.WithClock(sh.Now)}
+	if dsn == MemoryDSN {
+		fixed = append(fixed, zlimit.WithSetup())
+	}
+	l, err := zlimit.Open(ctx, dsn, append(fixed, opts...)...)
+	if err != nil {
+		return result, sh.Advise(err, dsn)
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if result, err = do(ctx, l); errors.Is(err, zlimit.ErrNamespaceNotFound) {
+		return result, err // another one than that of the command
+	}
+	return result, sh.Advise(err, dsn)
+}
+
+// Advise adds to an error what to do about it.
+func (sh *Shell) Advise(err error, dsn string) error {
+	switch {
+	case errors.Is(err, zlimit.ErrTableNotFound):
+		return fmt.Errorf("%w; create the table with: zlimit setup --store '%s'", err, dsn)
+	case errors.Is(err, zlimit.ErrNamespaceNotFound):
+		return fmt.Errorf("%w; register it with: zlimit setup --store '%s' --namespace '%s'", err, dsn, sh.Namespace)
+	case errors.Is(err, zlimit.ErrNoLimits):
+		return fmt.Errorf("%w; zlimit limits set --help shows how to configure some", err)
+	default:
+		return err
+	}
+}
+
+// Collect returns all of a list.
+func Collect[T any](list iter.Seq2[T, error]) ([]T, error) {
+	var all []T
+	for element, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, element)
+	}
+	return all, nil
+}

@@ -1,0 +1,64 @@
+package show
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Column is what a list shows of each of its elements.
+type Column[T any] struct {
+	Name  string         // in CSV; in a table its underscores are spaces
+	Right bool           // it is aligned to the right
+	Plain func(T) string // for programs
+	Shown func(T) string // for people
+}
+
+// Title returns the name of the column for people.
+func (c Column[T]) Title() string { return strings.ReplaceAll(c.Name, "_", " ") }
+
+// Text is a column of names and the like.
+func Text[T any](name string, of func(T) string) Column[T] { return Column[T]{name, false, of, of} }
+
+// Instant is a column of times, in the form that is given for people.
+func Instant[T any](name string, form func(time.Time) string, of func(T) time.Time) Column[T] {
+	return Column[T]{
+		name, false,
+		func(t T) string { return of(t).UTC().Format(time.RFC3339) },
+		func(t T) string { return form(of(t)) },
+	}
+}
+
+// Number is a column of whole numbers.
+func Number[T any](name string, of func(T) int64) Column[T] {
+	return Column[T]{
+		name, true,
+		func(t T) string { return strconv.FormatInt(of(t), 10) },
+		func(t T) string { return Grouped(of(t)) },
+	}
+}
+
+// Quantity is a column of tokens.
+func Quantity[T any](name string, of func(T) zlimit.Quantity) Column[T] {
+	return Column[T]{
+		name, true,
+		func(t T) string { return of(t).String() },
+		func(t T) string { return GroupedTokens(of(t)) },
+	}
+}
+
+// Where leaves cells empty where there is nothing to show.
+func (c Column[T]) Where(there func(T) bool) Column[T] {
+	when := func(cell func(T) string) func(T) string {
+		return func(t T) string {
+			if !there(t) {
+				return ""
+			}
+			return cell(t)
+		}
+	}
+	c.Plain, c.Shown = when(c.Plain), when(c.Shown)
+	return c
+}

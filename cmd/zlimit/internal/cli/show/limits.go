@@ -1,0 +1,54 @@
+package show
+
+import (
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Statuses writes where limits stand, in view of a request or as they are. Entities are named where there are several:
+// a request is charged to parents too.
+func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
+	several := slices.ContainsFunc(statuses, func(s zlimit.Status) bool { return s.Entity != statuses[0].Entity })
+	header := []string{"limit", "available>", "capacity>", "refill>"}
+	if several {
+		header = slices.Insert(header, 0, "entity")
+	}
+	if requested {
+		header = append(header, "requested>", "wait>")
+	}
+	var rows [][]string
+	for _, s := range statuses {
+		row := []string{s.Limit.Name, Grouped(s.Available), Grouped(s.Limit.Capacity), Refill(s.Limit)}
+		if several {
+			row = slices.Insert(row, 0, s.Entity)
+		}
+		if requested {
+			wait := ""
+			switch {
+			case !s.Possible():
+				wait = "never"
+			case s.Exceeded:
+				wait = Brief(s.RetryAfter)
+			}
+			row = append(row, Grouped(s.Requested), wait)
+		}
+		rows = append(rows, row)
+	}
+	p.Table(header, rows)
+}
+
+// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon.
+func Refill(l zlimit.Limit) string {
+	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod)
+}
+
+// Limits writes limits as they are configured.
+func (p *Page) Limits(limits []zlimit.Limit) {
+	var rows [][]string
+	for _, limit := range limits {
+		rows = append(rows, []string{limit.Name, Grouped(limit.Capacity), Refill(limit)})
+	}
+	p.Table([]string{"limit", "capacity>", "refill>"}, rows)
+}

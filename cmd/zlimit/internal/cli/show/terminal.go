@@ -1,0 +1,23 @@
+package show
+
+import (
+	"strings"
+)
+
+// Control sequences of terminals.
+const (
+	HideCursor = "\x1b[?25l"
+	ShowCursor = "\x1b[?25h"
+	ClearLine  = "\x1b[K"
+	Bold       = "1"
+	Faint      = "2"
+	Red        = "31"
+	Green      = "32"
+	Yellow     = "33"
+)
+
+// Bar returns a bar of which a part from 0 to 1 is full.
+func Bar(part float64, width int, full, empty string) string {
+	n := min(width, max(0, int(part*float64(width)+0.5)))
+	return strings.Repeat(full, n) + strings.Repeat(empty, width-n)
+}

@@ -1,0 +1,310 @@
+// Package simulate has the command simulate, which replays a trace against limits.
+package simulate
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Command returns the command simulate.
+func Command(sh *shell.Shell) *cobra.Command {
+	var file, entity, resource string
+	var limits, costs []string
+	var freshness time.Duration
+	cmd := &cobra.Command{
+		Use:   "simulate --trace FILE --limit LIMIT --cost NAME=EXPR ...",
+		Short: "Replay a trace of requests against limits",
+		Long: `Simulate replays a trace on a virtual clock through the limiter itself, and
+reports how many requests it admits.
+
+The trace is a CSV file whose first line names its columns. TIMESTAMP is the
+time of a request, such as 2023-11-16 18:15:46.68 or 2023-11-16T18:15:46Z, in
+UTC where it names no zone, and is taken to the millisecond. Rows are replayed
+in file order; where time goes back, nothing is refilled until it has caught up.
+"-" stands for the standard input.
+
+A limit is written NAME=CAPACITY[:REFILL]/PERIOD, as explained by zlimit limits
+--help. Each limit has a cost per request: a column, a number, or a sum of them.
+A request that costs more than a limit holds is impossible, which is not counted
+as rejected.
+
+All input is checked before anything is written. All that is written is a bucket
+of its own for each run, so that runs on a shared store do not disturb another.
+With --entity a run carries on with the bucket of an earlier one. The store is
+memory: unless --store names another; ZLIMIT_STORE does not count here, so that
+a trace is never written to a table by accident.`,
+		Example: `  zlimit simulate --trace trace.csv --limit rpm=300/min --cost rpm=1
+  zlimit simulate --trace trace.csv \
+    --limit rpm=300/min --limit tpm=400000:200000/30s --freshness 0 \
+    --cost rpm=1 --cost tpm=ContextTokens+GeneratedTokens`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := simulation{progress: progress(sh)}
+			s.request.Entity, s.request.Resource = entity, resource
+			if !cmd.Flags().Changed("entity") {
+				s.request.Entity = "simulate-" + strings.ToLower(rand.Text()[:12])
+			}
+			opts := []zlimit.Option{
+				zlimit.WithClock(s.clock.Now(sh.Now)),
+				// The trace may be older than any lifetime of a bucket, which DynamoDB measures on its own clock.
+				zlimit.WithBucketTTL(0),
+				zlimit.WithCallTimeout(Patience),
+				zlimit.WithClockSkew(anySkew), // a trace may go back
+			}
+			if cmd.Flags().Changed("freshness") {
+				if freshness < 0 {
+					return shell.Usagef("simulate: --freshness %v: must not be negative", freshness)
+				}
+				opts = append(opts, zlimit.WithFreshness(freshness))
+			}
+			if err := s.parse(limits, costs); err != nil {
+				return err
+			}
+			var err error
+			if s.trace, err = openTrace(sh, file, s.costs); err != nil {
+				return err
+			}
+			if err := shell.Rehearse(cmd.Context(), sh, s.check, opts...); err != nil {
+				return err
+			}
+			outcome, err := shell.Perform(cmd.Context(), sh, cmp.Or(sh.Store, shell.MemoryDSN), s.run, opts...)
+			if err != nil {
+				return err
+			}
+			return sh.Print(outcome, func(p *show.Page) { outcome.table(p, &s) })
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&file, "trace", "", "CSV `FILE` to replay, - for the standard input")
+	flags.StringArrayVar(&limits, "limit", nil, "`LIMIT` to replay against; repeatable")
+	flags.StringArrayVar(&costs, "cost", nil, "`NAME=EXPR`, the cost of a request; one per limit")
+	flags.DurationVar(&freshness, "freshness", 0, "`duration` δ of the limiter; 0 is exact\n(default that of the SDK)")
+	flags.StringVar(&entity, "entity", "", "`name` of the bucket's entity\n(default simulate-RANDOM)")
+	flags.StringVar(&resource, "resource", "trace", "`name` of the bucket's resource")
+	return cmd
+}
+
+// openTrace reads the trace of a file.
+func openTrace(sh *shell.Shell, file string, costs []cost) (*trace, error) {
+	switch file {
+	case "":
+		return nil, shell.Usagef("simulate: --trace FILE is missing; see zlimit simulate --help")
+	case "-":
+		return readTrace("standard input", sh.Stdin, costs)
+	}
+	opened, err := os.Open(file)
+	if err != nil {
+		return nil, shell.Usagef("simulate: --trace: %v", err)
+	}
+	defer func(c io.ReadCloser) { _ = c.Close() }(opened)
+	return readTrace(file, opened, costs)
+}
+
+// A simulation replays a trace.
+type simulation struct {
+	trace    *trace
+	request  zlimit.Request // of every row, but for what it consumes
+	costs    []cost         // of the limits, in their order
+	clock    VirtualClock
+	progress func(done, of int)
+}
+
+// parse takes limits and their costs from flags.
+func (s *simulation) parse(limits, costs []string) error {
+	var err error
+	if s.request.Limits, err = shell.ParseLimits(limits); err != nil {
+		return err
+	}
+	if len(limits) == 0 {
+		return shell.Usagef("simulate: --limit NAME=CAPACITY[:REFILL]/PERIOD is missing; see zlimit simulate --help")
+	}
+	s.costs = make([]cost, len(s.request.Limits))
+	for _, text := range costs {
+		c, err := parseCost(text)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(s.request.Limits, func(l zlimit.Limit) bool { return l.Name == c.limit })
+		switch {
+		case i < 0:
+			return shell.Usagef("cost %q: no --limit is named %q", text, c.limit)
+		case s.costs[i].limit != "":
+			return shell.Usagef("cost %q: %s has a cost already", text, c.limit)
+		}
+		s.costs[i] = c
+	}
+	for i, l := range s.request.Limits {
+		if s.costs[i].limit == "" && !slices.ContainsFunc(s.request.Limits[:i], func(o zlimit.Limit) bool { return o.Name == l.Name }) {
+			return shell.Usagef("simulate: limit %s has no cost: give --cost %s=EXPR", l.Name, l.Name)
+		}
+	}
+	return nil
+}
+
+// A VirtualClock shows the time of the wall until it is set. It is safe for concurrent use.
+type VirtualClock struct{ at atomic.Pointer[time.Time] }
+
+// Set sets the time.
+func (c *VirtualClock) Set(t time.Time) { c.at.Store(&t) }
+
+// Now returns a clock that shows the time that was set, else that of the wall.
+func (c *VirtualClock) Now(wall func() time.Time) func() time.Time {
+	return func() time.Time {
+		if t := c.at.Load(); t != nil {
+			return *t
+		}
+		return wall()
+	}
+}
+
+// An Outcome is what became of the requests of a trace. Rejected does not count what is impossible.
+type Outcome struct {
+	Requests        int              `json:"requests"`
+	Admitted        int              `json:"admitted"`
+	Rejected        int              `json:"rejected"`
+	Impossible      int              `json:"impossible"`
+	TokensRequested map[string]int64 `json:"tokens_requested"`
+	TokensAdmitted  map[string]int64 `json:"tokens_admitted"`
+	RejectedBy      map[string]int   `json:"rejected_by"` // rejections in which the limit fell short, several perhaps
+	First           *time.Time       `json:"first,omitempty"`
+	Last            *time.Time       `json:"last,omitempty"`
+}
+
+// check finds out whether the limiter takes such requests at all.
+func (s *simulation) check(ctx context.Context, l *zlimit.RateLimiter) (time.Duration, error) {
+	r := s.request
+	r.Consume = zlimit.Amounts{r.Limits[0].Name: 0}
+	return l.TimeUntil(ctx, r)
+}
+
+// run replays the trace.
+func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, error) {
+	out := &Outcome{
+		Requests:        len(s.trace.rows),
+		TokensRequested: map[string]int64{},
+		TokensAdmitted:  map[string]int64{},
+		RejectedBy:      map[string]int{},
+	}
+	r := s.request
+	r.OnUnavailable = zlimit.Block // an uncounted admission would falsify the result
+	consume := zlimit.Amounts{}
+	r.Consume = consume
+	for i, limit := range r.Limits {
+		consume[limit.Name] = 0
+		out.TokensRequested[limit.Name] = s.trace.total[i]
+		out.TokensAdmitted[limit.Name] = 0
+		out.RejectedBy[limit.Name] = 0
+	}
+	for n, row := range s.trace.rows {
+		s.progress(n, len(s.trace.rows))
+		at := time.UnixMilli(row.at).UTC()
+		if out.First == nil {
+			out.First = &at
+		}
+		out.Last = &at
+		s.clock.Set(at)
+		costs := s.trace.cost(n)
+		for i, limit := range r.Limits {
+			consume[limit.Name] = costs[i]
+		}
+		if err := out.count(l.Acquire(ctx, r)); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", s.trace.name, row.line, err)
+		}
+	}
+	s.progress(len(s.trace.rows), len(s.trace.rows))
+	return out, nil
+}
+
+// count takes in how a request came out.
+func (o *Outcome) count(lease *zlimit.Lease, err error) error {
+	var exceeded *zlimit.ExceededError
+	switch {
+	case err == nil:
+		o.Admitted++
+		for name, tokens := range lease.Consumed() {
+			o.TokensAdmitted[name] += tokens
+		}
+		return nil
+	case !errors.As(err, &exceeded):
+		return err
+	case !exceeded.Possible():
+		o.Impossible++
+	default:
+		o.Rejected++
+		for _, s := range exceeded.Violations() {
+			o.RejectedBy[s.Limit.Name]++
+		}
+	}
+	return nil
+}
+
+func (o *Outcome) table(p *show.Page, s *simulation) {
+	var rows [][]string
+	for _, r := range []struct {
+		name  string
+		count int
+	}{
+		{"admitted", o.Admitted}, {"rejected", o.Rejected}, {"impossible", o.Impossible}, {"requests", o.Requests},
+	} {
+		rows = append(rows, []string{r.name, show.Grouped(int64(r.count)), show.Percent(int64(r.count), int64(o.Requests))})
+	}
+	p.Table([]string{"", "count>", "share>"}, rows)
+	p.Linef("")
+	rows = nil
+	for _, l := range s.request.Limits {
+		requested, admitted := o.TokensRequested[l.Name], o.TokensAdmitted[l.Name]
+		rows = append(rows, []string{
+			l.Name, show.Grouped(l.Capacity), show.Refill(l), show.Grouped(requested), show.Grouped(admitted),
+			show.Percent(admitted, requested), show.Grouped(int64(o.RejectedBy[l.Name])),
+		})
+	}
+	p.Table([]string{"limit", "capacity>", "refill>", "requested>", "admitted>", "share>", "rejections>"}, rows)
+	if o.First != nil {
+		p.Linef("")
+		const form = "2006-01-02 15:04:05.000"
+		p.Linef("from %s to %s UTC, bucket %s/%s",
+			o.First.Format(form), o.Last.Format(form), s.request.Entity, s.request.Resource)
+	}
+}
+
+// progressEvery is how often a long command says how far it is, and how long it runs before it says so first.
+const progressEvery = 200 * time.Millisecond
+
+// progress returns a function that shows on a terminal how far a command is; elsewhere it does nothing.
+func progress(sh *shell.Shell) func(done, of int) {
+	if !sh.Watch {
+		return func(int, int) {}
+	}
+	last, shown := sh.Now(), false
+	return func(done, of int) {
+		switch now := sh.Now(); {
+		case done == of && shown:
+			_, _ = fmt.Fprint(sh.Stderr, "\r\x1b[K")
+		case now.Sub(last) >= progressEvery && done < of:
+			last, shown = now, true
+			_, _ = fmt.Fprintf(sh.Stderr, "\r%s of %s requests replayed\x1b[K", show.Grouped(int64(done)), show.Grouped(int64(of)))
+		}
+	}
+}
+
+// anySkew is a clock skew that no trace exceeds.
+const anySkew = 100 * 365 * 24 * time.Hour
+
+// Patience bounds a call of the store in a replay. Its clock is virtual, so that a machine that is busy, or asleep for
+// a while, is no outage.
+const Patience = time.Minute

@@ -1,0 +1,34 @@
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+
+	"github.com/zlimit/zlimit-go/stack"
+)
+
+// stackManager returns what deploys, in the account and region that the flags and the environment say. It makes no call of
+// CloudFormation.
+func stackManager(ctx context.Context, f *stackFlags) (*stack.Manager, error) {
+	var options []func(*config.LoadOptions) error
+	if f.region != "" {
+		options = append(options, config.WithRegion(f.region))
+	}
+	if f.profile != "" {
+		options = append(options, config.WithSharedConfigProfile(f.profile))
+	}
+	if f.endpoint != "" {
+		options = append(options, config.WithBaseEndpoint(f.endpoint))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, options...)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("load AWS configuration: %w", err)
+	case cfg.Region == "":
+		return nil, errors.New("load AWS configuration: no region; give --region")
+	}
+	return stack.New(stack.ClientsOf(cfg)), nil
+}

@@ -1,0 +1,283 @@
+// Package stacks has the commands that deploy zlimit and look after deployments.
+package stacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/stack"
+)
+
+// stackFlags say which stack a command is about.
+type stackFlags struct{ name, region, profile, endpoint string }
+
+// where adds the flags that say where stacks are.
+func (f *stackFlags) where(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.region, "region", "", "AWS `region`")
+	flags.StringVar(&f.profile, "profile", "", "`profile` of the AWS configuration")
+	flags.StringVar(&f.endpoint, "endpoint", "", "`URL` that serves all of AWS")
+}
+
+// named adds the flags that say which stack it is, and where.
+func (f *stackFlags) named(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.name, "name", "", "`name` of the stack")
+	f.where(cmd)
+}
+
+// existing adds the same flags to a command on a stack that is there, which it must name.
+func (f *stackFlags) existing(cmd *cobra.Command) {
+	f.named(cmd)
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if f.name == "" {
+			return shell.Usagef("%s: --name is missing; see %s --help", cmd.Name(), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+// stacks returns what deploys.
+func stacks(ctx context.Context, sh *shell.Shell, f *stackFlags) (*stack.Manager, error) {
+	if sh.Manage != nil {
+		return sh.Manage(), nil
+	}
+	return stackManager(ctx, f)
+}
+
+// DeployCommand returns the command deploy.
+func DeployCommand(sh *shell.Shell) *cobra.Command {
+	var f stackFlags
+	var yes, plan bool
+	var reset, tags []string
+	var code string
+	cmd := &cobra.Command{
+		Use:   "deploy --name NAME",
+		Short: "Deploy table, aggregator, alarms and policies",
+		Long: `Deploy brings a CloudFormation stack to this version of zlimit, with the
+settings that the flags give. Settings that no flag names keep the value that
+the stack has; --reset brings a default back. It shows what would change, asks,
+and then shows what CloudFormation does.
+
+It can be repeated: where nothing changes nothing is done, and where another run
+ended too early it goes on. An interrupt ends the waiting, not the work.
+
+The table and the bucket are never replaced or removed by deploy, and stay when
+the stack is deleted.`,
+		Example: `  zlimit deploy --name limits --region eu-central-1
+  zlimit deploy --name limits --memory 1024 --no-archive
+  zlimit deploy --name limits --reset memory --yes`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o := stack.Options{Name: f.name, Settings: settingsOf(cmd), Reset: reset}
+			var err error
+			if o.Tags, err = tagsOf(tags); err != nil {
+				return err
+			}
+			if err := errors.Join(o.Validate()...); err != nil {
+				return err
+			}
+			if o.Settings["aggregator"] != "false" || o.Settings["provisioner"] == "true" {
+				if o.Code, err = codeOf(cmd.Context(), code); err != nil {
+					return err
+				}
+			}
+			return deploy(cmd.Context(), sh, &f, o, yes, plan)
+		},
+	}
+	f.named(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&yes, "yes", false, "do not ask")
+	flags.BoolVar(&plan, "plan", false, "show what would change, and stop")
+	flags.StringSliceVar(&reset, "reset", nil, "`settings` that get their defaults, or tags")
+	flags.StringArrayVar(&tags, "tag", nil, "`KEY=VALUE` on all resources; may be repeated")
+	flags.StringVar(&code, "code", "", "zip `file` of the function")
+	for _, s := range stack.Settings() {
+		settingFlag(cmd, s)
+	}
+	return cmd
+}
+
+// settingFlag adds the flag of a setting; those of switches have a counterpart that begins with no-.
+func settingFlag(cmd *cobra.Command, s stack.Setting) {
+	flags := cmd.Flags()
+	if s.Kind != stack.Switch {
+		unit := "text"
+		switch {
+		case s.Kind == stack.Number:
+			unit = "n"
+		case strings.Contains(s.Doc, "ARN"):
+			unit = "arn"
+		}
+		flags.Var(&unitValue{unit: unit}, s.Name, s.Flag)
+		return
+	}
+	flags.Bool(s.Name, false, s.Flag)
+	flags.Bool("no-"+s.Name, false, s.Flag)
+	hidden := s.Name
+	if s.Default == "false" {
+		hidden = "no-" + s.Name
+	}
+	_ = flags.MarkHidden(hidden) // it was added above
+}
+
+// A unitValue is the value of a flag, whose help names a unit.
+type unitValue struct{ text, unit string }
+
+// String returns the value.
+func (v *unitValue) String() string { return v.text }
+
+// Set takes a value, which package stack checks.
+func (v *unitValue) Set(text string) error {
+	v.text = text
+	return nil
+}
+
+// Type returns the unit.
+func (v *unitValue) Type() string { return v.unit }
+
+// settingsOf returns the settings that flags give.
+func settingsOf(cmd *cobra.Command) map[string]string {
+	flags := cmd.Flags()
+	given := map[string]string{}
+	for _, s := range stack.Settings() {
+		if flags.Changed(s.Name) {
+			given[s.Name] = flags.Lookup(s.Name).Value.String()
+		}
+		if no := "no-" + s.Name; s.Kind == stack.Switch && flags.Changed(no) {
+			given[s.Name] = map[string]string{"true": "false", "false": "true"}[flags.Lookup(no).Value.String()]
+		}
+	}
+	return given
+}
+
+// tagsOf reads tags.
+func tagsOf(texts []string) (map[string]string, error) {
+	tags := map[string]string{}
+	for _, text := range texts {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, shell.Usagef("--tag %s: must be KEY=VALUE", text)
+		}
+		tags[key] = value
+	}
+	return tags, nil
+}
+
+// codeOf returns the code of the function: that of a zip, or this program.
+func codeOf(ctx context.Context, path string) (*stack.Code, error) {
+	if path == "" {
+		return stack.Self(ctx)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, shell.Usagef("--code: %v", err)
+	}
+	code, err := stack.Unpack(content)
+	if err != nil {
+		return nil, shell.Usagef("--code %s: %v", path, strings.TrimPrefix(err.Error(), "stack: "))
+	}
+	return code, nil
+}
+
+func deploy(ctx context.Context, sh *shell.Shell, f *stackFlags, o stack.Options, yes, planOnly bool) error {
+	m, err := stacks(ctx, sh, f)
+	if err != nil {
+		return err
+	}
+	h := stack.Hooks{
+		Confirm: func(p *stack.Plan) (bool, error) {
+			if planOnly || !sh.Output.JSON {
+				if err := sh.Print(p, func(page *show.Page) { planPage(sh, page, p) }); err != nil {
+					return false, err
+				}
+			}
+			if planOnly {
+				return false, nil
+			}
+			return shell.Agreed(sh.Confirm("Execute this plan?", yes))
+		},
+		Join: func(status string) { sh.Note("note: " + o.Name + " is " + status + "; waiting for that first") },
+	}
+	if !sh.Output.JSON {
+		h.Watch = func(e stack.Event) { _ = sh.Write(eventPage(e)) } // what cannot be shown is done all the same
+	}
+	d, err := m.Deploy(ctx, o, h)
+	switch {
+	case errors.Is(err, stack.ErrDeclined) && planOnly:
+		return nil
+	case errors.Is(err, stack.ErrDeclined):
+		return shell.ErrDeclined
+	case err != nil:
+		return err
+	}
+	return sh.Print(d, func(p *show.Page) {
+		if !d.Changed {
+			p.Linef("%s is up to date", d.Stack)
+			return
+		}
+		p.Linef("%s is deployed: table %s", d.Stack, d.Outputs["TableName"])
+	})
+}
+
+// marks stand before changes, as diffs have them.
+var marks = map[stack.Action]string{stack.Add: "+", stack.Modify: "~", stack.Remove: "-", stack.Replace: "±", stack.Import: "←"}
+
+// planPage writes a plan for people.
+func planPage(sh *shell.Shell, page *show.Page, p *stack.Plan) {
+	verb := "change"
+	if p.New {
+		verb = "create"
+	}
+	page.Linef("Plan: %s stack %s", verb, p.Stack)
+	counts := map[stack.Action]int{}
+	for _, later := range []bool{false, true} {
+		if later && slices.ContainsFunc(p.Changes, func(c stack.Change) bool { return c.Later }) {
+			page.Linef("then, with the code in the bucket:")
+		}
+		for _, c := range p.Changes {
+			if c.Later == later {
+				counts[c.Action]++
+				page.Linef("%s", changeLine(sh, c))
+			}
+		}
+	}
+	page.Linef("%d to add, %d to change, %d to replace, %d to remove, %d to import", counts[stack.Add], counts[stack.Modify], counts[stack.Replace], counts[stack.Remove], counts[stack.Import])
+	page.Linef("Fixed cost: %d.%02d USD a month in us-east-1; the rest goes by use", p.Cost/100, p.Cost%100)
+}
+
+// changeLine is a line about one change; replacements are red.
+func changeLine(sh *shell.Shell, c stack.Change) string {
+	line := fmt.Sprintf("  %s %-24s %s", marks[c.Action], c.Resource, c.Type)
+	if c.ID != "" {
+		line += "  " + c.ID
+	}
+	if len(c.Properties) > 0 {
+		line += "  (" + strings.Join(c.Properties, ", ") + ")"
+	}
+	if c.Action == stack.Replace {
+		line += "  made anew"
+		if sh.Live && sh.Env("NO_COLOR") == "" {
+			line = "\x1b[31m" + line + "\x1b[0m"
+		}
+	}
+	return line
+}
+
+// eventPage is a line about what CloudFormation does.
+func eventPage(e stack.Event) *show.Page {
+	p := &show.Page{}
+	line := fmt.Sprintf("%s  %-19s  %s", e.Time.Format("15:04:05"), e.Status, e.Resource)
+	if e.Reason != "" {
+		line += ": " + e.Reason
+	}
+	p.Linef("%s", line)
+	return p
+}

@@ -1,0 +1,268 @@
+package stacks
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/stack"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// find returns a stack as it is, and what to do when there is none.
+func find(err error, name string) error {
+	if errors.Is(err, stack.ErrNotFound) {
+		return fmt.Errorf("there is no stack %s; zlimit list shows those that there are", name)
+	}
+	return err
+}
+
+// StatusCommand returns the command status.
+func StatusCommand(sh *shell.Shell) *cobra.Command {
+	var f stackFlags
+	var drift bool
+	cmd := &cobra.Command{
+		Use:   "status --name NAME",
+		Short: "Show how a deployment does",
+		Long: `Status shows a stack, its table, how far the aggregator is behind, dead letters,
+alarms and versions. With --drift CloudFormation looks for what was changed past
+it, which may take minutes. A look-up that fails is said, and the others go on;
+then the exit code is 1.`,
+		Example: `  zlimit status --name limits
+  zlimit status --name limits --drift -o json`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := stacks(cmd.Context(), sh, &f)
+			if err != nil {
+				return err
+			}
+			st, err := m.Status(cmd.Context(), f.name, drift)
+			if err != nil {
+				return find(err, f.name)
+			}
+			if err := sh.Print(st, func(p *show.Page) { statusPage(p, st, drift) }); err != nil {
+				return err
+			}
+			if len(st.Failed) > 0 {
+				return errors.New("look-ups failed: " + strings.Join(st.Failed, "; "))
+			}
+			return nil
+		},
+	}
+	f.existing(cmd)
+	cmd.Flags().BoolVar(&drift, "drift", false, "look for changes past CloudFormation")
+	return cmd
+}
+
+// statusPage writes a status for people.
+func statusPage(p *show.Page, st *stack.Status, drift bool) {
+	line := func(what, text string) { p.Linef("%-13s %s", what, text) }
+	line("Stack", st.Stack+"  "+st.Status)
+	line("Version", st.Deployed+" is deployed, this is "+st.Version)
+	if t := st.Table; t != nil {
+		protected := "not protected"
+		if t.Protected {
+			protected = "protected"
+		}
+		line("Table", fmt.Sprintf("%s  %s, %s, about %s items, %s bytes", t.Name, t.Status, protected, show.Grouped(t.Items), show.Grouped(t.Bytes)))
+	}
+	if s := st.Stream; s != nil {
+		lag := "no changes of late"
+		if s.Known {
+			lag = "behind by " + s.Lag.Round(100*time.Millisecond).String() + " at most"
+		}
+		line("Aggregator", strings.TrimSpace(s.State+"  "+lag))
+	}
+	if st.Dead != nil {
+		line("Dead letters", show.Grouped(*st.Dead))
+	}
+	for _, a := range st.Alarms {
+		line("Alarm", a.Name+"  "+a.State)
+	}
+	for _, d := range st.Drift {
+		line("Drift", strings.TrimSpace(d.Resource+"  "+d.Status+"  "+strings.Join(d.Properties, ", ")))
+	}
+	if drift && len(st.Drift) == 0 && len(st.Failed) == 0 {
+		line("Drift", "none")
+	}
+}
+
+// ListCommand returns the command list.
+func ListCommand(sh *shell.Shell) *cobra.Command {
+	var f stackFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the deployments of a region",
+		Long: `List shows the stacks of zlimit in an account and region, by their tag, and
+those of early releases of zae-limiter, by the prefix of their names.`,
+		Example: `  zlimit list --region eu-central-1`,
+		Args:    shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := stacks(cmd.Context(), sh, &f)
+			if err != nil {
+				return err
+			}
+			stacks, err := m.List(cmd.Context())
+			if err != nil {
+				return err
+			}
+			l := shell.Listing[stack.Listed]{Value: stacks, Rows: stacks, None: "there are no stacks", Columns: []show.Column[stack.Listed]{
+				show.Text("name", func(s stack.Listed) string { return s.Name }),
+				show.Text("status", func(s stack.Listed) string { return s.Status }),
+				show.Text("version", func(s stack.Listed) string { return s.Version }),
+				show.Text("table", func(s stack.Listed) string { return s.Table }),
+				show.Instant("created", func(t time.Time) string { return t.UTC().Format(time.DateTime) }, func(s stack.Listed) time.Time { return s.Created }),
+			}}
+			return l.Print(sh)
+		},
+	}
+	f.where(cmd)
+	sh.ListFlag(cmd)
+	return cmd
+}
+
+// DeleteCommand returns the command delete.
+func DeleteCommand(sh *shell.Shell) *cobra.Command {
+	var f stackFlags
+	var yes, data bool
+	var confirmed string
+	cmd := &cobra.Command{
+		Use:   "delete --name NAME",
+		Short: "Delete a deployment; its table and archive stay",
+		Long: `Delete deletes a stack. The table and the bucket stay, and a later deploy of the
+same name takes the table over. With --delete-data they go too, with all limits,
+balances, usage and archived events: then the name must be typed, or given by
+--confirm. It can be repeated after an interrupt.`,
+		Example: `  zlimit delete --name limits
+  zlimit delete --name limits --delete-data --confirm limits`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if confirmed != "" && (!data || confirmed != f.name) {
+				return shell.Usagef("--confirm %s: goes with --delete-data, and repeats --name", confirmed)
+			}
+			m, err := stacks(cmd.Context(), sh, &f)
+			if err != nil {
+				return err
+			}
+			confirm := func(d *stack.Deletion) (bool, error) { return shell.Agreed(confirmDeletion(sh, d, yes, confirmed)) }
+			d, err := m.Delete(cmd.Context(), f.name, data, confirm, func(e stack.Event) {
+				if !sh.Output.JSON {
+					_ = sh.Write(eventPage(e)) // what cannot be shown is done all the same
+				}
+			})
+			switch {
+			case errors.Is(err, stack.ErrDeclined):
+				return shell.ErrDeclined
+			case err != nil:
+				return find(err, f.name)
+			}
+			return sh.Print(d, func(p *show.Page) {
+				p.Linef("%s is deleted", d.Stack)
+				if !data && d.Table != "" {
+					p.Linef("its table %s stays; zlimit deploy takes it over", d.Table)
+				}
+				if !data && d.Bucket != "" {
+					p.Linef("its bucket %s stays", d.Bucket)
+				}
+			})
+		},
+	}
+	f.existing(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&yes, "yes", false, "do not ask, but for --delete-data")
+	flags.BoolVar(&data, "delete-data", false, "delete table and bucket too")
+	flags.StringVar(&confirmed, "confirm", "", "`name` of the stack, in place of typing it")
+	return cmd
+}
+
+// confirmDeletion asks whether something may be deleted; for data the name of the stack is to be typed.
+func confirmDeletion(sh *shell.Shell, d *stack.Deletion, yes bool, confirmed string) error {
+	if !d.Data {
+		return sh.Confirm(fmt.Sprintf("Delete stack %s, and keep its table with about %s items?", d.Stack, show.Grouped(d.Items)), yes)
+	}
+	return sh.ConfirmName(fmt.Sprintf("Delete stack %s, table %s with about %s items, and bucket %s with all that is in it.\nType the name of the stack:",
+		d.Stack, d.Table, show.Grouped(d.Items), d.Bucket), d.Stack, confirmed)
+}
+
+// CheckCommand returns the command check.
+func CheckCommand(sh *shell.Shell) *cobra.Command {
+	var f stackFlags
+	cmd := &cobra.Command{
+		Use:   "check --name NAME",
+		Short: "Tell whether this version fits a deployment",
+		Long: `Check compares this version with the one that deployed a stack. Exit codes: 0
+they are the same, 4 this one is later and zlimit upgrade brings it there, 1
+this one is too old, or there is no such stack.`,
+		Example: `  zlimit check --name limits`,
+		Args:    shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := stacks(cmd.Context(), sh, &f)
+			if err != nil {
+				return err
+			}
+			c, err := m.Check(cmd.Context(), f.name)
+			if err != nil {
+				return find(err, f.name)
+			}
+			if err := sh.Print(c, func(p *show.Page) {
+				p.Linef("%s has version %s, this is %s: %s", c.Stack, c.Deployed, c.Version, c.Verdict)
+			}); err != nil {
+				return err
+			}
+			switch c.Verdict {
+			case stack.Compatible:
+				return nil
+			case stack.Upgradable:
+				return shell.ErrUpgrade
+			default:
+				return fmt.Errorf("version %s is too old for %s", zlimit.Version, f.name)
+			}
+		},
+	}
+	f.existing(cmd)
+	return cmd
+}
+
+// UpgradeCommand returns the command upgrade.
+func UpgradeCommand(sh *shell.Shell) *cobra.Command {
+	var f stackFlags
+	var yes bool
+	var code string
+	cmd := &cobra.Command{
+		Use:   "upgrade --name NAME",
+		Short: "Bring a deployment to this version, with its settings",
+		Long: `Upgrade brings the template and the function's code of a stack to this version,
+and changes no setting. It never goes
+back: a stack of a later version is refused.
+Upgrade the stack before the programs that use it.`,
+		Example: `  zlimit upgrade --name limits --yes`,
+		Args:    shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			m, err := stacks(ctx, sh, &f)
+			if err != nil {
+				return err
+			}
+			c, err := m.Check(ctx, f.name)
+			if err != nil {
+				return find(err, f.name)
+			}
+			o := stack.Options{Name: f.name}
+			if c.Functions {
+				if o.Code, err = codeOf(ctx, code); err != nil {
+					return err
+				}
+			}
+			return deploy(ctx, sh, &f, o, yes, false)
+		},
+	}
+	f.existing(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().StringVar(&code, "code", "", "zip `file` of the function")
+	return cmd
+}

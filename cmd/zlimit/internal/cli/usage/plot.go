@@ -1,0 +1,185 @@
+package usage
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/guptarohit/asciigraph"
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+func plotCommand(sh *shell.Shell) *cobra.Command {
+	var f usageFlags
+	var limits []string
+	cmd := &cobra.Command{
+		Use:   "plot --entity E --resource R",
+		Short: "Draw what was consumed over time",
+		Long: `Plot draws a curve of what was consumed of each limit, window after window,
+those without consumption included. Several entities or resources are added up.
+Where there are more windows than columns, a column is the highest of several.
+Whose usage and what range it is, zlimit usage --help explains.`,
+		Example: `  zlimit usage plot --entity acme --resource gpt
+  zlimit usage plot --resource gpt --window hourly --since 7d --limit tpm`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := f.query(cmd, sh.Now())
+			if err != nil {
+				return err
+			}
+			if n := int64(q.To.Sub(q.From) / q.Window.End(q.From).Sub(q.From)); n > maxWindows {
+				return shell.Usagef("usage plot: the range has %s windows, more than %s", show.Grouped(n), show.Grouped(maxWindows))
+			}
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			plotted, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (plot, error) {
+				return newPlot(ctx, l, q)
+			})
+			if err != nil {
+				return err
+			}
+			plotted.choose(limits)
+			return sh.Print(plotted, plotted.write)
+		},
+	}
+	f.flags(cmd)
+	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`name` of a limit to draw alone; repeatable")
+	return cmd
+}
+
+// maxWindows bounds the windows of a plot: a year of hours, and some.
+const maxWindows = 10_000
+
+// A plot is what was consumed in each window of a range.
+type plot struct {
+	Window zlimit.Window `json:"window"`
+	From   time.Time     `json:"from"`
+	To     time.Time     `json:"to"`
+	Starts []time.Time   `json:"starts"` // of all windows
+	Curves []curve       `json:"limits"` // in the order of their names
+
+	query  zlimit.UsageQuery
+	limits []string // that are drawn alone; none for all
+}
+
+// A curve is what was consumed of one limit, in each window.
+type curve struct {
+	Name     string            `json:"name"`
+	Consumed []zlimit.Quantity `json:"consumed"`
+}
+
+// newPlot adds up the snapshots that a query chooses.
+func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery) (plot, error) {
+	p := plot{Window: q.Window, From: q.From, To: q.To, Curves: []curve{}, query: q}
+	for start := q.From; start.Before(q.To); start = q.Window.End(start) {
+		p.Starts = append(p.Starts, start)
+	}
+	curves := map[string][]zlimit.Quantity{}
+	for s, err := range l.Usage.Snapshots(ctx, q) {
+		if err != nil {
+			return plot{}, err
+		}
+		at, _ := slices.BinarySearchFunc(p.Starts, s.Start, time.Time.Compare)
+		for name, consumed := range s.Consumed {
+			if curves[name] == nil {
+				curves[name] = make([]zlimit.Quantity, len(p.Starts))
+			}
+			curves[name][at] += consumed
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(curves)) {
+		p.Curves = append(p.Curves, curve{name, curves[name]})
+	}
+	return p, nil
+}
+
+// choose leaves the curves of some limits, if any are named.
+func (p *plot) choose(limits []string) {
+	p.limits = limits
+	if len(limits) > 0 {
+		p.Curves = slices.DeleteFunc(p.Curves, func(c curve) bool { return !slices.Contains(limits, c.Name) })
+	}
+}
+
+// Size of a curve in characters, without its axes.
+const (
+	plotWidth  = 60
+	plotHeight = 9
+)
+
+// write draws the curves.
+func (p *plot) write(to *show.Page) {
+	if len(p.Curves) == 0 {
+		to.Linef("%s", noUsage(p.query, p.limits...))
+		return
+	}
+	to.Linef("%s", describeUsage(p.query))
+	windows, width := 1, 1 // to a column, and columns to a window
+	if n := len(p.Starts); n > plotWidth {
+		windows = (n + plotWidth - 1) / plotWidth
+		to.Linef("a column is the highest of %d windows", windows)
+	} else {
+		width = plotWidth / n
+	}
+	for _, c := range p.Curves {
+		total := zlimit.Quantity(0)
+		for _, consumed := range c.Consumed {
+			total += consumed
+		}
+		highest := slices.Max(c.Consumed)
+		peak := formatWindow(p.Window)(p.Starts[slices.Index(c.Consumed, highest)])
+		to.Linef("")
+		to.Linef("%s: %s tokens, at most %s in a window, that of %s", c.Name, show.GroupedTokens(total), show.GroupedTokens(highest), peak)
+		to.Linef("%s", c.draw(windows, width, p.label()))
+	}
+}
+
+// label returns how windows are called below a curve, by their number.
+func (p *plot) label() func(at int) string {
+	form := "15:04"
+	switch {
+	case p.Window == zlimit.Monthly:
+		form = "2006-01"
+	case p.Window == zlimit.Daily:
+		form = "01-02"
+	case len(p.Starts) > 24:
+		form = "01-02 15h"
+	}
+	return func(at int) string { return p.Starts[min(at, len(p.Starts)-1)].Format(form) }
+}
+
+// draw returns a curve with as many columns to a window, or windows to a column.
+func (c *curve) draw(windows, width int, label func(at int) string) string {
+	var columns []float64
+	for chunk := range slices.Chunk(c.Consumed, windows) {
+		for range width {
+			columns = append(columns, slices.Max(chunk).Float64())
+		}
+	}
+	highest := slices.Max(columns)
+	options := []asciigraph.Option{
+		asciigraph.Height(plotHeight),
+		asciigraph.YAxisValueFormatter(func(v float64) string {
+			if highest < plotHeight {
+				return strconv.FormatFloat(v, 'f', 2, 64)
+			}
+			return show.Grouped(int64(math.Round(v)))
+		}),
+		asciigraph.XAxisRange(0, float64(len(columns)-1)),
+		asciigraph.XAxisTickCount(4),
+		asciigraph.XAxisValueFormatter(func(v float64) string { return label(int(v) / width * windows) }),
+	}
+	if slices.Min(columns) >= 0 {
+		options = append(options, asciigraph.LowerBound(0))
+	}
+	return asciigraph.Plot(columns, options...)
+}

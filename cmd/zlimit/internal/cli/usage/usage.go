@@ -1,0 +1,228 @@
+// Package usage has the commands that read what was used and done: usage, capacity and audit; and aggregate, which
+// counts it.
+package usage
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Command returns the command usage.
+func Command(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "usage",
+		Short: "Show what was consumed: list, summary, plot",
+		Long: `Usage shows what entities consumed of resources in the past, hour by hour, day
+by day or month by month, as an aggregator has summed it up; without one there
+is nothing to show. --entity, --resource or both choose whose usage.
+
+` + shell.RangeHelp + `
+A window that the range cuts at its beginning is shown whole. Without a range it
+is the last 24 hours, 30 days or 12 months, as the windows are.`,
+		Args: shell.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return shell.Usagef("usage: list, summary or plot is missing; see %s --help", cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(listCommand(sh), summaryCommand(sh), plotCommand(sh))
+	return cmd
+}
+
+// usageFlags choose snapshots.
+type usageFlags struct {
+	shell.TimeRange
+	entity, resource, window string
+}
+
+func (f *usageFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.entity, "entity", "", "usage of an `entity`")
+	cmd.Flags().StringVar(&f.resource, "resource", "", "usage of a `resource`")
+	cmd.Flags().StringVar(&f.window, "window", string(zlimit.Daily), "`length`: hourly, daily or monthly")
+	f.Flags(cmd)
+}
+
+// query returns the query that the flags ask for, with both of its ends.
+func (f *usageFlags) query(cmd *cobra.Command, now time.Time) (q zlimit.UsageQuery, err error) {
+	given := cmd.Flags().Changed
+	if !given("entity") && !given("resource") {
+		return q, shell.Usagef("%s: --entity or --resource is missing; see %s --help", shell.CommandName(cmd), cmd.CommandPath())
+	}
+	q = zlimit.UsageQuery{Entity: f.entity, Resource: f.resource}
+	if q.Window, err = zlimit.ParseWindow(f.window); err != nil {
+		return q, err
+	}
+	if q.From, q.To, err = f.Parse(cmd, now); err != nil {
+		return q, err
+	}
+	if q.To.IsZero() {
+		q.To = now.UTC()
+	}
+	if q.From.IsZero() {
+		switch q.Window {
+		case zlimit.Monthly:
+			q.From = q.Window.Start(q.To.Add(-1)).AddDate(0, -11, 0)
+		case zlimit.Daily:
+			q.From = q.Window.Start(q.To.Add(-1)).AddDate(0, 0, -29)
+		default:
+			q.From = q.Window.Start(q.To.Add(-1)).Add(-23 * time.Hour)
+		}
+	}
+	q.From = q.Window.Start(q.From)
+	if !q.From.Before(q.To) {
+		return q, shell.Usagef("%s: the range ends at %s, and does not begin before", shell.CommandName(cmd), shell.FormatMoment(q.To))
+	}
+	return q, nil
+}
+
+// describeUsage says what a query asks for.
+func describeUsage(q zlimit.UsageQuery, limits ...string) string {
+	var of []string
+	if q.Entity != "" {
+		of = append(of, "entity "+q.Entity)
+	}
+	if q.Resource != "" {
+		of = append(of, "resource "+q.Resource)
+	}
+	for _, name := range limits {
+		of = append(of, "limit "+name)
+	}
+	return fmt.Sprintf("%s usage of %s", q.Window, strings.Join(of, ", "))
+}
+
+// noUsage says that a query finds nothing, and what there would be nothing without.
+func noUsage(q zlimit.UsageQuery, limits ...string) string {
+	return fmt.Sprintf("no %s from %s to %s; zlimit aggregate sums usage up", describeUsage(q, limits...), shell.FormatMoment(q.From), shell.FormatMoment(q.To))
+}
+
+// formatWindow returns the start of a window as people call the window.
+func formatWindow(w zlimit.Window) func(time.Time) string {
+	form := "2006-01-02T15:04"
+	switch w {
+	case zlimit.Monthly:
+		form = "2006-01"
+	case zlimit.Daily:
+		form = time.DateOnly
+	default: // hours
+	}
+	return func(start time.Time) string { return start.Format(form) }
+}
+
+func listCommand(sh *shell.Shell) *cobra.Command {
+	var f usageFlags
+	var most int
+	cmd := &cobra.Command{
+		Use:   "list --entity E --resource R",
+		Short: "List what was consumed in each window",
+		Long: `List lists what was consumed in each window, in the order of time: net, what was
+given back is taken off. Windows without consumption are left out. Whose usage
+and what range it is, zlimit usage --help explains.`,
+		Example: `  zlimit usage list --entity acme
+  zlimit usage list --entity acme --resource gpt --window hourly --since 36h
+  zlimit usage list --resource gpt --from 2026-02 --to 2026-03 -o csv`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := f.query(cmd, sh.Now())
+			if err != nil {
+				return err
+			}
+			if q.Limit = most; cmd.Flags().Changed("max") && most < 1 {
+				return shell.Usagef("usage list: --max %d: must be positive", most)
+			}
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Snapshot, error] {
+				return l.Usage.Snapshots(ctx, q)
+			}
+			return shell.List(cmd.Context(), sh, dsn, rows, snapshotsOf(q))
+		},
+	}
+	f.flags(cmd)
+	cmd.Flags().IntVar(&most, "max", 0, "`number` of lines at most")
+	sh.ListFlag(cmd)
+	return cmd
+}
+
+// snapshotsOf is the list of the snapshots of a query.
+func snapshotsOf(q zlimit.UsageQuery) *shell.Stream[zlimit.Snapshot] {
+	type head struct {
+		Window zlimit.Window `json:"window"`
+		From   time.Time     `json:"from"`
+		To     time.Time     `json:"to"`
+	}
+	columns := func(limits []string) []show.Column[zlimit.Snapshot] {
+		columns := []show.Column[zlimit.Snapshot]{
+			show.Instant("start", formatWindow(q.Window), func(s zlimit.Snapshot) time.Time { return s.Start }),
+			show.Text("entity", func(s zlimit.Snapshot) string { return s.Entity }),
+			show.Text("resource", func(s zlimit.Snapshot) string { return s.Resource }),
+		}
+		for _, name := range limits {
+			there := func(s zlimit.Snapshot) bool { _, ok := s.Consumed[name]; return ok }
+			columns = append(columns, show.Quantity(name, func(s zlimit.Snapshot) zlimit.Quantity { return s.Consumed[name] }).Where(there))
+		}
+		return append(columns, show.Number("events", func(s zlimit.Snapshot) int64 { return s.Events }))
+	}
+	return &shell.Stream[zlimit.Snapshot]{
+		Head: head{q.Window, q.From, q.To}, Key: "snapshots", Columns: columns,
+		Limits: func(s zlimit.Snapshot) iter.Seq[string] { return maps.Keys(s.Consumed) },
+		None:   noUsage(q),
+	}
+}
+
+func summaryCommand(sh *shell.Shell) *cobra.Command {
+	var f usageFlags
+	cmd := &cobra.Command{
+		Use:   "summary --entity E --resource R",
+		Short: "Sum up what was consumed",
+		Long: `Summary shows of each limit what was consumed in all, on average of the windows
+with consumption, and in the window of the highest consumption. Several entities
+or resources are added up. Whose usage and what range it is, zlimit usage --help
+explains.`,
+		Example: `  zlimit usage summary --entity acme --resource gpt --since 7d
+  zlimit usage summary --resource gpt --window monthly --from 2025-07`,
+		Args: shell.Takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q, err := f.query(cmd, sh.Now())
+			if err != nil {
+				return err
+			}
+			dsn, err := sh.Lasting()
+			if err != nil {
+				return err
+			}
+			sum, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Summary, error) {
+				return l.Usage.Summary(ctx, q)
+			})
+			if err != nil {
+				return err
+			}
+			l := shell.Listing[zlimit.LimitUsage]{
+				Value: sum, Rows: sum.Limits, None: noUsage(q),
+				Title: fmt.Sprintf("%s: windows with consumption %s, from %s to %s; events %s", describeUsage(q),
+					show.Grouped(int64(sum.Windows)), shell.FormatMoment(sum.From), shell.FormatMoment(sum.To), show.Grouped(sum.Events)),
+				Columns: []show.Column[zlimit.LimitUsage]{
+					show.Text("limit", func(u zlimit.LimitUsage) string { return u.Name }),
+					show.Quantity("total", func(u zlimit.LimitUsage) zlimit.Quantity { return u.Total }),
+					show.Quantity("average", func(u zlimit.LimitUsage) zlimit.Quantity { return u.Average }),
+					show.Quantity("peak", func(u zlimit.LimitUsage) zlimit.Quantity { return u.Peak }),
+					show.Instant("peak_at", formatWindow(q.Window), func(u zlimit.LimitUsage) time.Time { return u.PeakAt }),
+				},
+			}
+			return l.Print(sh)
+		},
+	}
+	f.flags(cmd)
+	sh.ListFlag(cmd)
+	return cmd
+}

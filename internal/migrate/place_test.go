@@ -1,0 +1,221 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// shown returns the contents of a store as text.
+func shown(t *testing.T, s store.Store) (lines []string) {
+	t.Helper()
+	for _, item := range contents(t, s) {
+		lines = append(lines, fmt.Sprintf("%v %v", store.KeyOf(item), item))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// TestAbortInPlace aborts a migration in place at whatever call it is killed, while programs write: the table is as it
+// would be without it.
+func TestAbortInPlace(t *testing.T) {
+	for _, release := range []string{"0.9", "0.10.0"} {
+		for at := 1; ; at++ {
+			done := false
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorldInPlace(t, release)
+				run := &process{writer: w.write}
+				m, err := Start(t.Context(), w.config(run))
+				if err == nil {
+					err = errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context()), m.Release(t.Context()))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				abort := func(p *process) (deleted int64, err error) {
+					m, err := Resume(t.Context(), w.config(p))
+					if err != nil {
+						return 0, err
+					}
+					return m.Abort(t.Context())
+				}
+				p := &process{killAt: at, after: at%2 == 0, writer: w.write}
+				_, err = abort(p)
+				if done = !p.dead; !done {
+					if _, err = abort(&process{}); errors.Is(err, ErrNone) {
+						err = nil
+					}
+				}
+				if err != nil {
+					t.Fatalf("%s, killed at call %d: %v", release, at, err)
+				}
+				if diff := cmp.Diff(shown(t, w.source), shown(t, w.place)); diff != "" {
+					t.Errorf("%s, killed at call %d: the table (-without +got):\n%s", release, at, diff)
+				}
+			})
+			if done || t.Failed() {
+				break
+			}
+		}
+	}
+}
+
+// TestInPlaceDeletesLast asks that no item of the source goes, or changes, before the end.
+func TestInPlaceDeletesLast(t *testing.T) {
+	for _, release := range releases {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorldInPlace(t, release)
+			p := &process{writer: w.write}
+			m, err := Start(t.Context(), w.config(p))
+			if err == nil {
+				err = m.Copy(t.Context())
+			}
+			if p.writer = nil; err == nil {
+				err = m.CatchUp(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			have := map[store.Key]expr.Item{}
+			for _, item := range contents(t, w.place) {
+				have[store.KeyOf(item)] = item
+			}
+			for _, item := range contents(t, w.source) {
+				if key := store.KeyOf(item); !have[key].Equal(item) && key != (layout.VersionKey{}).Key() {
+					t.Errorf("%s: %v is %v, want %v", release, key, have[key], item)
+				}
+			}
+			unknown := int64(0)
+			for _, l := range derive(w.rules(), contents(t, w.source)).Losses {
+				if l.Reason == lostUnknown {
+					unknown++
+				}
+			}
+			if v, err := m.Verify(t.Context()); err != nil || !v.Exact() || v.Items == 0 || v.Losses[lostUnknown] != unknown {
+				t.Errorf("%s: Verify() = %+v, %v", release, v, err)
+			}
+		})
+	}
+}
+
+// TestVerifyInPlace changes what a migration in place has added, in every way.
+func TestVerifyInPlace(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(layout.BucketKey) store.Write
+		want   Verification
+	}{
+		"a missing item": {func(k layout.BucketKey) store.Write { return store.Write{Kind: store.Delete, Key: k.Key()} }, Verification{Different: 1}},
+		"another item": {func(k layout.BucketKey) store.Write {
+			return store.Write{Kind: store.Put, Key: k.Key(), Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}
+		}, Verification{Different: 1}},
+		"one more": {func(k layout.BucketKey) store.Write {
+			k.Entity = "other"
+			return store.Write{Kind: store.Put, Key: k.Key(), Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}
+		}, Verification{Extra: 1}},
+	} {
+		for _, release := range []string{"0.7", "0.10.0"} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorldInPlace(t, release)
+				m, err := Start(t.Context(), w.config(&process{}))
+				if err == nil {
+					err = errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context()))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				change := test.change(layout.BucketKey{NS: w.rules().NS, Entity: "key-1", Resource: "gpt-4"})
+				if _, err := w.place.Write(t.Context(), change); err != nil {
+					t.Fatal(err)
+				}
+				before := len(contents(t, w.place))
+				v, err := m.Verify(t.Context())
+				if err != nil || v.Different != test.want.Different || v.Extra != test.want.Extra {
+					t.Errorf("%s, %s: Verify() = %+v, %v", release, name, v, err)
+				}
+				if _, err := m.Finish(t.Context()); release == "0.7" && !errors.Is(err, ErrDiffers) {
+					t.Errorf("%s, %s: Finish() = %v", release, name, err)
+				}
+				if release == "0.7" && len(contents(t, w.place)) < before {
+					t.Errorf("%s, %s: items were deleted though the table differs", release, name)
+				}
+			})
+		}
+	}
+}
+
+// TestInPlaceRestores has programs of 0.10.0 delete what was added, together with an entity and by itself.
+func TestInPlaceRestores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorldInPlace(t, "0.10.0")
+		m, err := Start(t.Context(), w.config(&process{}))
+		if err == nil {
+			err = m.Copy(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		removed := 0
+		for _, item := range contents(t, w.place) {
+			if key := store.KeyOf(item); isMoved(key) {
+				removed++
+				if err := w.place.Delete(t.Context(), []store.Key{key}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if _, err := m.Finish(t.Context()); err != nil || removed < 2 {
+			t.Fatalf("Finish() = %v after %d items were removed", err, removed)
+		}
+		w.check()
+	})
+}
+
+// TestInPlaceRefusals asks for tables that cannot be migrated in place, which are left as they are.
+func TestInPlaceRefusals(t *testing.T) {
+	later := layout.BucketKey{NS: "a7x3kq_w-Zs", Entity: "x", Resource: "y"}
+	for name, test := range map[string]struct {
+		release string
+		item    expr.Item
+	}{
+		"a bucket of a later release":                             {"0.10.0", later.Key().Join((&layout.Bucket{Key: later, RefilledAt: 5}).Encode())},
+		"items without a namespace beside those of the namespace": {"0.10.0", fixture(t, "0.9")[0]},
+	} {
+		w := newWorldInPlace(t, test.release)
+		fill(t, w.place, []expr.Item{test.item})
+		before := shown(t, w.place)
+		if _, err := Start(t.Context(), w.config(&process{})); !errors.Is(err, ErrNotEmpty) {
+			t.Errorf("%s: Start() = %v, want ErrNotEmpty", name, err)
+		}
+		if diff := cmp.Diff(before, shown(t, w.place)); diff != "" {
+			t.Errorf("%s: the table (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestPlanInPlace compares the plan with what the migration then does.
+func TestPlanInPlace(t *testing.T) {
+	for _, release := range releases {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorldInPlace(t, release)
+			p, err := MakePlan(t.Context(), w.config(&process{}), 1000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := w.run(&process{}); err != nil {
+				t.Fatal(err)
+			}
+			_, counts, err := Find(t.Context(), Config{Target: w.place})
+			if err != nil || counts[CountWritten] != p.Targets || counts[CountDeleted] == 0 || p.Delete.Write == 0 {
+				t.Errorf("%s: %d items written and %d deleted, %v; the plan said %d", release, counts[CountWritten], counts[CountDeleted], err, p.Targets)
+			}
+		})
+	}
+}
