@@ -3,6 +3,8 @@ package zlimit_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -64,11 +66,13 @@ func times(n int64, err error) func(...store.Write) error {
 // A throttledReads is a store that is asked to read too often.
 type throttledReads struct {
 	*hooked
-	on atomic.Bool
+	on      atomic.Bool
+	buckets bool // throttle those of buckets alone
 }
 
 func (r *throttledReads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	if r.on.Load() {
+	isBucket := func(k store.Key) bool { return strings.Contains(k.PK, "BUCKET#") }
+	if r.on.Load() && (!r.buckets || slices.ContainsFunc(keys, isBucket)) {
 		return nil, &store.Error{Op: "BatchGetItem", Unavailable: true, Throttled: true, Err: errors.New("slow down")}
 	}
 	return r.hooked.Read(ctx, keys, consistent)

@@ -192,7 +192,13 @@ func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*p
 	var items []expr.Item
 	if len(keys) > 0 {
 		var err error
-		if items, err = read(ctx, keys...); err != nil {
+		if items, err = read(ctx, keys...); unseen && store.OutcomeOf(err) == store.Throttled {
+			keys, unseen = keys[:len(due)], false // the key of a bucket that many ask for; the engine waits for its turn to read it
+			if items, err = nil, nil; len(keys) > 0 {
+				items, err = read(ctx, keys...)
+			}
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

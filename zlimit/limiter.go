@@ -141,7 +141,7 @@ func start(
 	if o.observer != nil {
 		calls = observedStore{s, l}
 	}
-	tableOptions := table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN}
+	tableOptions := table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN, Yield: o.yield}
 	l.table = table.New(calls, tableOptions)
 	l.cache = &limitCache{l: l}
 	if clock, ok := s.(store.Clock); ok && !o.ownClock {

@@ -1,6 +1,7 @@
 package zlimit
 
 import (
+	"context"
 	"log/slog"
 	"math"
 	"math/bits"
@@ -37,8 +38,9 @@ type options struct {
 	table          TableSettings // of a new table
 	principal      string
 	logger         *slog.Logger
-	observer       Observer      // nil for none
-	intN           func(int) int // a source of random numbers in [0, n); nil for that of the system
+	observer       Observer                    // nil for none
+	yield          func(context.Context) error // called by a goroutine that another one woke; nil for nothing
+	intN           func(int) int               // a source of random numbers in [0, n); nil for that of the system
 }
 
 // defaultFreshness stands for a freshness that follows from the limits of each bucket.
@@ -165,7 +167,8 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 // WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without asking
 // the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took and
 // gave back, and so is the wait that it tells. A request is never admitted by such a view. With 0 the store decides every
-// rejection.
+// rejection. While DynamoDB throttles reads of an exhausted bucket, its rejections may be up to 3 s behind, whatever d is
+// but 0.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time

@@ -2,8 +2,10 @@ package zlimit_test
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -80,6 +82,102 @@ func TestThrottledReadsAdmitNothing(t *testing.T) {
 			t.Fatalf("Acquire() = %v, want an ExceededError", err)
 		}
 	}
+}
+
+// whileThrottled throttles all calls of a store for a time.
+func (r *throttledReads) whileThrottled(d time.Duration) {
+	r.set(times(1<<30, errThrottled))
+	r.on.Store(true)
+	time.AfterFunc(d, func() {
+		r.on.Store(false)
+		r.set(times(0, nil))
+	})
+}
+
+// TestThrottledRequestsWaitForTheirProof throttles a process whose exhausted bucket others drain. What flowed in since it
+// looked last is theirs, which it cannot know. It looks until the store answers, and rejects under every policy. When
+// something is given back, it admits.
+func TestThrottledRequestsWaitForTheirProof(t *testing.T) {
+	for name, cold := range map[string]bool{"known": false, "never seen": true} {
+		for _, cache := range []time.Duration{0, 250 * time.Millisecond} {
+			synctest.Test(t, func(t *testing.T) {
+				items := newMemory(t)
+				r := &throttledReads{hooked: hook(items), buckets: true}
+				l := newLimiter(t, zlimit.StoreOn(r), zlimit.WithFailurePolicy(zlimit.Allow), zlimit.WithRejectionCache(cache))
+				setSystem(t, l, zlimit.PerMinute("rpm", 60))
+				other := newLimiter(t, items)
+				lease := acquire(t, other, ask(zlimit.Amounts{"rpm": 59}))
+				if !cold {
+					acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+					reject(t, l, ask(zlimit.Amounts{"rpm": 1}))
+				} else {
+					acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+					acquire(t, l, zlimit.Request{Entity: "another", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+				}
+				time.Sleep(2 * time.Second)
+				acquire(t, other, ask(zlimit.Amounts{"rpm": 2}))
+				r.whileThrottled(300 * time.Millisecond)
+				var all sync.WaitGroup
+				for range 10 {
+					all.Go(func() {
+						if e := reject(t, l, ask(zlimit.Amounts{"rpm": 1})); len(e.Violations()) != 1 || e.RetryAfter() <= 0 || e.RetryAfter() > time.Second {
+							t.Errorf("%s: rejected by %v, retry after %v", name, e.Violations(), e.RetryAfter())
+						}
+					})
+				}
+				all.Wait()
+				if err := lease.Rollback(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Minute)
+				acquire(t, l, ask(zlimit.Amounts{"rpm": 30}))
+			})
+		}
+	}
+}
+
+// TestThrottledBucketsWithRoom throttles writes of a bucket that has room: the failure policy decides.
+func TestThrottledBucketsWithRoom(t *testing.T) {
+	for _, limit := range []int64{600, 600_000} {
+		c := newClock()
+		h := hook(newMemory(t))
+		l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now))
+		setSystem(t, l, zlimit.PerMinute("rpm", limit))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+		h.set(times(1<<30, errThrottled))
+		for range 20 {
+			c.sleep(100 * time.Millisecond)
+			for amount, policy := range map[int64]zlimit.FailurePolicy{1: zlimit.Allow, 500: zlimit.Block} {
+				r := ask(zlimit.Amounts{"rpm": amount})
+				r.OnUnavailable = policy
+				lease, err := l.Acquire(t.Context(), r)
+				admitted := err == nil && lease.Degraded()
+				if admitted != (policy == zlimit.Allow) || err != nil && !errors.As(err, new(*zlimit.UnavailableError)) {
+					t.Fatalf("Acquire() = %v, %v under %v", lease, err, policy)
+				}
+			}
+		}
+	}
+}
+
+// TestRejectionsShareALook has many goroutines of a process ask at once for a bucket that others have exhausted: they share
+// the read that proves it.
+func TestRejectionsShareALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowReads{hooked: hook(newMemory(t)), meanwhile: func() { time.Sleep(5 * time.Millisecond) }}
+		l := newLimiter(t, zlimit.StoreOn(slow), zlimit.WithRejectionCache(0), zlimit.WithoutCoalescing())
+		setSystem(t, l, zlimit.PerDay("rpd", 10))
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
+		before := slow.reads.Load()
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { reject(t, l, ask(zlimit.Amounts{"rpd": 1})) })
+		}
+		all.Wait()
+		if reads := slow.reads.Load() - before; reads > 3 {
+			t.Errorf("100 rejections at once read %d times", reads)
+		}
+	})
 }
 
 // TestRejectionsFromMemory rejects again and again. Within the time of WithRejectionCache it costs no call, the wait is

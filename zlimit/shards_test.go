@@ -427,7 +427,7 @@ func TestLimitChangesReachShards(t *testing.T) {
 func TestThrottlesDivide(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
-	setSystem(t, l, zlimit.PerDay("rpm", 1000))
+	setSystem(t, l, zlimit.PerDay("rpm", 2000))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	throttle := func(kind enginetest.Kind, times int) {
 		faults.Inject(enginetest.Fault{Kind: kind, Operation: "UpdateItem"})
@@ -450,11 +450,35 @@ func TestThrottlesDivide(t *testing.T) {
 	}
 	throttle(enginetest.ThroughputExceeded, 1)
 	states := shardsOf(t, l)
-	if tokens, consumed, _ := total(states, "rpm"); len(states) != 2 || tokens != 999_000 || consumed != 1000 {
-		t.Errorf("%d shards with %d that count %d, want 2 with 999000 and 1000", len(states), tokens, consumed)
+	if tokens, consumed, _ := total(states, "rpm"); len(states) != 2 || tokens != 1_999_000 || consumed != 1000 {
+		t.Errorf("%d shards with %d that count %d, want 2 with 1999000 and 1000", len(states), tokens, consumed)
 	}
-	if got := burst(t, l, 1500); got != 999 {
-		t.Errorf("burst(1500) = %d, want 999", got)
+	if got := burst(t, l, 2500); got != 1999 {
+		t.Errorf("burst(2500) = %d, want 1999", got)
+	}
+}
+
+// TestThrottlesOfExhaustedBuckets throttles the writes of a key whose bucket can admit no more than one key bears: it is not
+// divided, since more shards would only take more reads.
+func TestThrottlesOfExhaustedBuckets(t *testing.T) {
+	s, faults := newTable(t)
+	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("rpm", 900))
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+	faults.Inject(enginetest.Fault{Kind: enginetest.ThroughputExceeded, Operation: "UpdateItem"})
+	var group sync.WaitGroup
+	for range 10 {
+		group.Go(func() {
+			if _, err := l.Acquire(context.Background(), ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, new(*zlimit.UnavailableError)) {
+				t.Errorf("Acquire() = %v, want an UnavailableError", err)
+			}
+		})
+	}
+	group.Wait()
+	l.Engine().Quiesce()
+	faults.Clear()
+	if states := shardsOf(t, l); len(states) != 1 {
+		t.Errorf("%d shards, want 1", len(states))
 	}
 }
 

@@ -237,7 +237,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"merge":        "merge",
 		"expire":       "deletion of what has expired",
 		"create":       "entities and their audit events; no bucket",
-		"writeUpdate":       "name and metadata of entities, and their audit events; no bucket",
+		"writeUpdate":  "name and metadata of entities, and their audit events; no bucket",
 		"change":       "limits and their audit events; no bucket",
 		"register":     "records of namespaces; no bucket",
 		"clear":        "deletion of entities",

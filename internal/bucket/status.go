@@ -50,6 +50,26 @@ func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 	return true
 }
 
+// Room returns how many times shards together can admit a demand: by what they have now, and what flows in over a time in
+// milliseconds.
+func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64) {
+	times = math.MaxInt64
+	for i := range c.Params {
+		p := &c.Params[i]
+		amount, checked := d.of(p.Name)
+		if !checked {
+			continue
+		}
+		has := p.Capacity
+		if len(shards) > 0 {
+			has = c.whole(shards, p, now).available()
+		}
+		has = add(has, Refill(now, now+over, p.RefillAmount, p.RefillPeriod))
+		times = min(times, max(has, 0)/amount)
+	}
+	return times
+}
+
 // A standing is where one limit stands, in one shard or in all of them.
 type standing struct {
 	level   int64 // balance after a refill up to now, at most the capacity

@@ -42,7 +42,7 @@ func (p *Program) limiterOptions() []zlimit.Option {
 // limiter returns a new limiter on a port.
 func (o *order) limiter(p *port, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
 	opts = append(opts, o.program.limiterOptions()...)
-	return zlimit.New(context.Background(), storeOf(p), append(opts, door.Random(p.intN).(zlimit.Option))...)
+	return zlimit.New(context.Background(), storeOf(p), append(opts, door.Random(p.intN).(zlimit.Option), door.Yield(p.yield).(zlimit.Option))...)
 }
 
 // storeOf returns a store of a port for the public API.

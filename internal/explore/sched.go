@@ -307,6 +307,9 @@ func (p *port) pause(ctx context.Context, text string, rest time.Duration) error
 	return p.hold(ctx, c)
 }
 
+// yield holds a goroutine that another one woke until the scheduler lets it go on: several are woken at once.
+func (p *port) yield(ctx context.Context) error { return p.pause(ctx, "goes on", 0) }
+
 // draws is the number of values of a random number by which a shard is drawn. Other random numbers are lengths of pauses.
 const draws = 1 << 16
 

@@ -67,6 +67,7 @@ type Engine struct {
 
 	table   *table.Table
 	options Options
+	started time.Time // by which paces are kept, whatever clocks are set to
 	buckets *otter.Cache[bucketID, *Bucket]
 
 	closing    sync.Mutex // guards closed against background.Add
@@ -85,6 +86,7 @@ func New(o Options) *Engine {
 	return &Engine{
 		table:   o.Table,
 		options: o,
+		started: time.Now(),
 		buckets: otter.Must(&otter.Options[bucketID, *Bucket]{MaximumSize: o.Buckets, Executor: func(task func()) { task() }}),
 	}
 }

@@ -25,16 +25,19 @@ type Bucket struct {
 	growth sync.Mutex               // guards the replacement
 	queue  writeQueue               // of takes that share a write
 	uneven atomic.Int64             // when shards could last not be made even, epoch milliseconds
+	pace   pace                     // of looks
 }
 
 // A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.
 type shard struct {
 	layout.BucketKey
+	bucket *Bucket
 	key    store.Key
 	reader layout.BucketReader
 	queue  writeQueue // of settlements that share a write
 
 	image     atomic.Pointer[image] // the item as last seen; nil when never
+	looking   atomic.Pointer[look]  // that is under way; nil for none
 	turn      chan struct{}         // holds a token while a goroutine moves the refill stamp
 	resizing  atomic.Bool           // a split or merge is under way
 	throttled throttleCount
@@ -81,7 +84,7 @@ func newBucket(ns, entity, resource string) *Bucket {
 
 func (b *Bucket) newShard(number int) *shard {
 	k := layout.BucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
-	s := &shard{BucketKey: k, key: k.Key(), turn: make(chan struct{}, 1)}
+	s := &shard{BucketKey: k, bucket: b, key: k.Key(), turn: make(chan struct{}, 1)}
 	s.reader.Init(k, s.key)
 	return s
 }

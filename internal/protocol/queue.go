@@ -107,6 +107,9 @@ func (e *Engine) shareWrite(ctx context.Context, w *waiter) error {
 	}
 	select {
 	case err := <-w.done:
+		if err != nil { // all who shared the write look again, or begin anew
+			_ = e.table.Yield(ctx) // the outcome is known, whether or not the context has ended
+		}
 		return err
 	case <-ctx.Done():
 		if q.leave(w) {

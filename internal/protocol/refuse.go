@@ -98,8 +98,8 @@ func (e *Engine) refresh(ctx context.Context, levels []level) error {
 
 // readStale reads the shards of levels that were not seen, those of all levels together. It makes one consistent batch
 // read, and one more for each level of a tree that was not known.
-func (e *Engine) readStale(ctx context.Context, levels []level, seen func(*image) bool) error {
-	for range maxRounds {
+func (e *Engine) readStale(ctx context.Context, levels []level, seen func(*shard, *image) bool) error {
+	for reads, throttles := 0, 0; reads < maxRounds; {
 		var stale []*shard
 		for i := range levels {
 			stale = append(stale, levels[i].bucket.view(seen).stale...)
@@ -107,8 +107,14 @@ func (e *Engine) readStale(ctx context.Context, levels []level, seen func(*image
 		if len(stale) == 0 {
 			return nil
 		}
-		if _, err := e.readShards(ctx, stale); err != nil {
+		own, err := e.lookAt(ctx, stale)
+		switch {
+		case isKeyThrottled(err) && throttles < patience:
+			throttles++
+		case err != nil:
 			return err
+		case own:
+			reads++
 		}
 	}
 	return nil // all were read, and none of the reads found a tree that stands still

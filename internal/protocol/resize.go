@@ -19,7 +19,7 @@ func (e *Engine) rebalance(ctx context.Context, l *level, s *shard, i *image) {
 	}
 	now := e.now()
 	switch {
-	case e.mayDivide(i) && (i.Pressed(now) || s.traffic.isBusy() && e.table.IntN(beginners) == 0):
+	case e.mayDivide(i) && e.outgrows(l, now) && (i.Pressed(now) || s.traffic.isBusy() && e.table.IntN(beginners) == 0):
 		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
@@ -32,6 +32,16 @@ func (e *Engine) rebalance(ctx context.Context, l *level, s *shard, i *image) {
 // beginners is among how many writes of a busy shard one divides it. All processes find it busy at once, and a transaction of
 // each would only add to what its key bears.
 const beginners = 32
+
+// perKey is the number of writes a second that a key bears.
+const perKey = 1000
+
+// outgrows reports whether the bucket of a level, as last seen, can admit more requests like this one in the next second than a
+// key bears writes. Another shard of a bucket that cannot would only take more reads.
+func (e *Engine) outgrows(l *level, now int64) bool {
+	states, _ := l.bucket.states(nil)
+	return l.limits.Config.Room(states, &l.demand, now, time.Second.Milliseconds()) > perKey
+}
 
 func (e *Engine) mayDivide(i *image) bool { return 2*i.Count() <= e.options.MaxShards }
 
@@ -63,7 +73,7 @@ func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *im
 	if !e.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return
 	}
-	if s.throttled.hit(e.now()) && e.mayDivide(i) {
+	if s.throttled.hit(e.now()) && e.mayDivide(i) && e.outgrows(l, e.now()) {
 		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
 	}
 }

@@ -24,7 +24,7 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
 	image, limits := s.image.Load(), l.limits
-	began := e.now()
+	began, throttles := e.now(), 0
 	for attempt := range table.MaxAttempts {
 		if image == nil {
 			var err error
@@ -45,26 +45,30 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			plan.Decide(image.state(), &limits.Config, &l.demand, now)
 		}
 		if plan.Kind != bucket.Spend && attempt > 0 {
-			now = e.now()
+			now = max(began, e.now()) // a clock that is set back takes nothing away
 			plan.Decide(image.state(), &limits.Config, &l.demand, now)
 		}
-		if plan.Kind == bucket.Advance && attempt == 0 && s.traffic.isRefreshed(&limits.Config, now) {
+		contested := plan.Kind == bucket.Advance && !image.since(l.began) && e.isContested(&limits.Config, l, s, image, now)
+		if plan.Kind == bucket.Advance && attempt == 0 && !contested && s.traffic.isRefreshed(&limits.Config, now) {
 			plan.SpendUnseen(&image.State, &limits.Config, &l.demand, now)
 		}
 		switch {
 		case plan.Kind == bucket.Crowded:
 			return &CrowdedError{s.Entity, s.Resource}
-		case plan.Kind == bucket.Reject && e.recent(image, l.began, now):
+		case plan.Kind == bucket.Reject && e.recent(s, image, l.began, now):
 			return errShort
-		case plan.Kind == bucket.Reject: // a read costs a fifth of a write that is bound to fail
-			next, err := e.readShard(ctx, s)
-			if IsThrottled(err) {
+		case plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that is bound to fail
+			next, err := e.lookSince(ctx, s, l.began)
+			switch {
+			case isKeyThrottled(err) && throttles < patience:
+				throttles++
+			case IsThrottled(err) && plan.Kind == bucket.Reject:
 				return errShort // as far as is known, and asking again would make it worse
-			}
-			if err != nil {
+			case err != nil:
 				return err
+			default:
+				image = next
 			}
-			image = next
 			continue
 		}
 		asked := now
@@ -74,7 +78,15 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 		next, applied, err := e.write(ctx, s, limits.Owner, image, plan, asked)
 		if err != nil {
 			e.splitIfThrottled(ctx, l, s, image, err)
-			return err
+			if !isKeyThrottled(err) || now-image.seenAt < evenTime.Milliseconds() && e.outgrows(l, now) {
+				return err
+			}
+			next := e.lookAfter(ctx, s, &throttles)
+			if next == nil || next.exists == image.exists && !next.newer(image) || e.outgrows(l, e.now()) {
+				return err // and not because others take what little there is
+			}
+			image = next
+			continue
 		}
 		if applied {
 			if plan.Kind == bucket.Create {
@@ -91,12 +103,15 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 	return ErrContended
 }
 
-// recent reports whether a rejection may be told from an image. It may when the image shows the item after the request
-// came, or is not older than the age that is allowed. It shows the item as it may have been when the call for it began, however
-// long that took.
-func (e *Engine) recent(i *image, began, now int64) bool {
-	age := now - i.askedAt
-	return i.since(began) || i.asked > 0 && age >= 0 && age < e.options.RejectionAge.Milliseconds()
+// recent reports whether a rejection may be told from an image of a shard. It may when the image shows the item after the
+// request came, or is not older than the age that is allowed. That age is as great as it takes while the pace of looks
+// allows none. The image shows the item as it may have been when the call for it began, however long that took.
+func (e *Engine) recent(s *shard, i *image, began, now int64) bool {
+	if i.since(began) {
+		return true
+	}
+	age, most := now-i.askedAt, e.options.RejectionAge.Milliseconds()
+	return i.asked > 0 && age >= 0 && (age < most || most > 0 && s.bucket.pace.isClosed(e))
 }
 
 // confirm returns the limits by which an item that differs from the known ones is brought in line. They were read after
@@ -127,7 +142,7 @@ func (e *Engine) loadShard(ctx context.Context, b *Bucket, s *shard, again bool)
 			return i, nil
 		}
 	}
-	return e.readShard(ctx, s)
+	return e.lookPatiently(ctx, s)
 }
 
 // shardMissing looks at the origin of a shard that is not there, so that the next draw knows better.
@@ -208,10 +223,12 @@ func (e *Engine) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	by := e.begin()
 	items, err := e.table.Read(ctx, keys...)
 	if err != nil {
+		e.slowDown(err, shards...)
 		return nil, err
 	}
 	images := make([]*image, len(shards))
 	for i, s := range shards {
+		s.bucket.pace.looked(e)
 		if images[i], err = e.observe(s, items[i], by, known[i]); err != nil {
 			return nil, err
 		}

@@ -93,8 +93,12 @@ func (e *Engine) takeEvenly(ctx context.Context, l *level, to *taking) (done boo
 // each has of it in one transaction.
 func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error {
 	c := &l.limits.Config
-	seen := e.seenFor(l)
+	seen, tries := e.seenFor(l), 0
 	return e.table.Optimistic(ctx, func() (bool, error) {
+		strained := l.bucket.pace.isStrained(e)
+		if tries++; strained && tries > strainedTries {
+			return false, ErrContended
+		}
 		v, err := e.viewInLine(ctx, l, seen)
 		if IsThrottled(err) && e.foreseen([]level{*l}) {
 			return false, errShort
@@ -108,6 +112,9 @@ func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error
 			return false, errShort
 		}
 		at, ok := c.Roomiest(v.states, &l.demand, now)
+		if ok && strained {
+			at = e.anyWith(c, v.states, &l.demand, now)
+		}
 		if ok || v.isWhole() {
 			s := l.bucket.shard(0)
 			if ok {
@@ -125,6 +132,20 @@ func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error
 		}
 		return e.writeParts(ctx, l, v.shards, parts, to)
 	})
+}
+
+// strainedTries bounds the tries of one request to take from several shards while the store throttles them: each waits for the
+// pace of looks.
+const strainedTries = 3
+
+// anyWith returns one of those shards at random that have all of a demand, of which there is one at least. Processes that
+// look at the same time then do not all take from the same one.
+func (e *Engine) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Demand, now int64) int {
+	at := e.table.IntN(len(states))
+	for !c.Covers(states[at:at+1], d, now) {
+		at = (at + 1) % len(states)
+	}
+	return at
 }
 
 // unlessMoved drops errors that say that the shards changed since they were read.
@@ -177,24 +198,24 @@ func (v *view) need(s *shard) {
 func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
 
 // seenSince returns whether an image shows an item after an epoch.
-func (e *Engine) seenSince(epoch int64) func(*image) bool {
-	return func(i *image) bool { return i.since(epoch) }
+func (e *Engine) seenSince(epoch int64) func(*shard, *image) bool {
+	return func(_ *shard, i *image) bool { return i.since(epoch) }
 }
 
 // seenFor returns whether a rejection of a level may be told from an image.
-func (e *Engine) seenFor(l *level) func(*image) bool {
+func (e *Engine) seenFor(l *level) func(*shard, *image) bool {
 	now := e.now()
-	return func(i *image) bool { return e.recent(i, l.began, now) }
+	return func(s *shard, i *image) bool { return e.recent(s, i, l.began, now) }
 }
 
 // view returns what is known of the shards of a bucket, and which of them have to be read.
 //
 // Shards are not read at one moment. A shard that is missing where the tree has it was divided or joined meanwhile. It
 // and its origin are read again. A shard that is missing then as well is lost.
-func (b *Bucket) view(seen func(*image) bool) (v view) {
+func (b *Bucket) view(seen func(*shard, *image) bool) (v view) {
 	b.walk(func(s *shard, i *image) {
 		switch {
-		case i == nil || !seen(i):
+		case i == nil || !seen(s, i):
 			v.need(s)
 		case !i.exists && !i.missed && s.Shard > 0:
 			v.need(s)
@@ -208,7 +229,7 @@ func (b *Bucket) view(seen func(*image) bool) (v view) {
 }
 
 // viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
-func (e *Engine) viewInLine(ctx context.Context, l *level, seen func(*image) bool) (view, error) {
+func (e *Engine) viewInLine(ctx context.Context, l *level, seen func(*shard, *image) bool) (view, error) {
 	if err := e.readStale(ctx, []level{*l}, seen); err != nil {
 		return view{}, err
 	}

@@ -159,6 +159,7 @@ func (e *Engine) lookFirst(ctx context.Context, s *shard, from *image) (*image, 
 	}
 	items, err := e.table.ReadEventually(ctx, s.key)
 	if IsThrottled(err) {
+		e.slowDown(err, s)
 		return from, nil
 	}
 	if err != nil {

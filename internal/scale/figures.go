@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,10 +20,11 @@ type Figures struct {
 type Figure struct {
 	Tally
 	Seconds     float64           `json:"seconds"`
-	Writes      float64           `json:"writes"` // a request: write units, of failed conditions and indexes too
-	Reads       float64           `json:"reads"`  // a request: read units
-	Failed      float64           `json:"failed"` // part of the writes whose condition failed
-	P50         float64           `json:"p50"`    // milliseconds
+	Rate        float64           `json:"rate,omitempty"` // requests a second of one bucket
+	Writes      float64           `json:"writes"`         // a request: write units, of failed conditions and indexes too
+	Reads       float64           `json:"reads"`          // a request: read units
+	Failed      float64           `json:"failed"`         // part of the writes whose condition failed
+	P50         float64           `json:"p50"`            // milliseconds
 	P99         float64           `json:"p99"`
 	Over        int64             `json:"over"`
 	Shards      int               `json:"shards"`
@@ -79,13 +81,33 @@ var (
 	writesPerRequest = Metric{"writes a request", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Writes) }}
 	readsPerRequest  = Metric{"read units a request", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Reads) }}
 	failedPart       = Metric{"failed conditions", func(f *Figure) string { return percent(f.Failed) }}
-	dollars          = Metric{"USD a million", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Writes*writePrice+f.Reads*readPrice) }}
+	dollars          = Metric{"USD a million", func(f *Figure) string { return fmt.Sprintf("%.2f", f.price()) }}
 	p99              = Metric{"99th percentile, ms", func(f *Figure) string { return whole(f.P99) }}
 	over             = Metric{"over-admitted", func(f *Figure) string { return fmt.Sprint(f.Over) }}
 	shards           = Metric{"shards", func(f *Figure) string { return fmt.Sprint(f.Shards) }}
 	started          = Metric{"started", func(f *Figure) string { return fmt.Sprint(f.Started) }}
 	startTime        = Metric{"seconds to start", func(f *Figure) string { return fmt.Sprintf("%.1f", f.StartTime) }}
 )
+
+// price returns the dollars for a million requests.
+func (f *Figure) price() float64 { return f.Writes*writePrice + f.Reads*readPrice }
+
+// usagePrice returns the dollars for the usage of a million requests: three writes for each bucket and batch of so many
+// seconds in which there was one, at random times.
+func (f *Figure) usagePrice(batch float64) float64 {
+	requests := f.Rate * batch // of a bucket and batch
+	return 3 * writePrice * (1 - math.Exp(-requests)) / requests
+}
+
+func usageDollars(batch float64) Metric {
+	return Metric{fmt.Sprintf("USD for usage, %v s", batch), func(f *Figure) string { return fmt.Sprintf("%.2f", f.usagePrice(batch)) }}
+}
+
+func totalDollars(batch float64) Metric {
+	return Metric{fmt.Sprintf("USD together, %v s", batch), func(f *Figure) string {
+		return fmt.Sprintf("%.2f", f.price()+f.usagePrice(batch))
+	}}
+}
 
 // whole returns a number without decimals, with commas.
 func whole(x float64) string {
@@ -145,16 +167,24 @@ func page(f *Figures, scenarios []Scenario) string {
 	for i := range scenarios {
 		s := &scenarios[i]
 		fmt.Fprintf(&b, "## %s\n\n%s\n\n", s.Title, fold(s.Text))
+		of := []map[string]*Figure{f.Before, f.Now}
+		gap, head := " |", strings.Repeat(" before | now |", len(s.Metrics))
+		if !slices.ContainsFunc(s.Cases, func(c Case) bool { return f.Before[s.caseName(&c)] != nil }) {
+			of, gap, head = of[1:], "", ""
+		}
 		b.WriteString("| |")
 		for _, m := range s.Metrics {
-			fmt.Fprintf(&b, " %s | |", m.Head)
+			fmt.Fprintf(&b, " %s |%s", m.Head, gap)
 		}
-		b.WriteString("\n|---|" + strings.Repeat("---|---|", len(s.Metrics)) + "\n| |" + strings.Repeat(" before | now |", len(s.Metrics)) + "\n")
+		b.WriteString("\n|---|" + strings.Repeat("---|", len(of)*len(s.Metrics)) + "\n")
+		if head != "" {
+			b.WriteString("| |" + head + "\n")
+		}
 		for j := range s.Cases {
 			name := s.caseName(&s.Cases[j])
 			fmt.Fprintf(&b, "| %s |", s.Cases[j].Label)
 			for _, m := range s.Metrics {
-				for _, of := range []map[string]*Figure{f.Before, f.Now} {
+				for _, of := range of {
 					text := "–"
 					if figure := of[name]; figure != nil {
 						text = m.Of(figure)

@@ -62,6 +62,7 @@ func TestScenarios(t *testing.T) {
 				}
 			}
 			figure := figureOf(o, c.Group, s.Name != "fleet" && s.Plot != nil)
+			figure.Rate = c.Rate
 			figures, err := readFigures(figuresFile)
 			if err != nil {
 				t.Fatal(err)

@@ -24,6 +24,7 @@ type Case struct {
 	Group  string // of which the tally is shown; "" for all requests
 	Load   Load
 	Params Params
+	Rate   float64 // requests a second of one bucket, where it matters for usage
 }
 
 // Name returns the name of a case of a scenario in the figures.
@@ -39,7 +40,7 @@ func ceilingOf(l zlimit.Limit) Ceiling {
 
 // Scenarios returns what `make scale` runs.
 func Scenarios() []Scenario {
-	return []Scenario{fleets(), hotKeys(), rejections(), skewed(), families(), floods(), restarts(), outages()}
+	return []Scenario{fleets(), deployments(), hotKeys(), rejections(), skewed(), families(), floods(), restarts(), outages()}
 }
 
 // anyOf returns a function that draws one of so many entities.
@@ -58,25 +59,52 @@ func fleets() Scenario {
 	}
 	for _, rate := range fleetRates {
 		for _, processes := range fleetSizes {
-			const requests = 30_000
-			visits := 6.0 * float64(processes) / rate // time in which each process meets each bucket about six times
-			whole := max(visits, 60)
-			buckets := max(1, int(requests/(rate*whole)))
-			limit := zlimit.PerMinute("rpm", int64(max(100, rate*60*3)))
-			ceilings := map[string]Ceiling{}
-			for i := range buckets {
-				ceilings["entity-"+strconv.Itoa(i)] = ceilingOf(limit)
-			}
-			s.Cases = append(s.Cases, Case{
-				Label: fleetLabel(processes, rate),
-				Load: Load{
-					Processes: processes, Rate: rate * float64(buckets), Entity: anyOf(buckets), Limits: []zlimit.Limit{limit},
-					For: time.Duration(whole * float64(time.Second)), Settle: time.Duration(whole * float64(time.Second) / 3),
-					Ceilings: ceilings,
-				},
-				Params: Default(),
-			})
+			s.Cases = append(s.Cases, fleetCase(processes, rate))
 		}
+	}
+	return s
+}
+
+// fleetCase is a fleet that asks for buckets at a rate each, as many as take about 30,000 requests.
+func fleetCase(processes int, rate float64) Case {
+	const requests = 30_000
+	visits := 6.0 * float64(processes) / rate // time in which each process meets each bucket about six times
+	whole := max(visits, 60)
+	buckets := max(1, int(requests/(rate*whole)))
+	limit := zlimit.PerMinute("rpm", int64(max(100, rate*60*3)))
+	ceilings := map[string]Ceiling{}
+	for i := range buckets {
+		ceilings["entity-"+strconv.Itoa(i)] = ceilingOf(limit)
+	}
+	return Case{
+		Label: fleetLabel(processes, rate),
+		Load: Load{
+			Processes: processes, Rate: rate * float64(buckets), Entity: anyOf(buckets), Limits: []zlimit.Limit{limit},
+			For: time.Duration(whole * float64(time.Second)), Settle: time.Duration(whole * float64(time.Second) / 3),
+			Ceilings: ceilings,
+		},
+		Params: Default(),
+		Rate:   rate,
+	}
+}
+
+// deployments are fleets of several sizes with their usage. Requests of a bucket come as often as in the whole deployment,
+// from as many processes; there are fewer buckets, which do not know of each other.
+func deployments() Scenario {
+	s := Scenario{
+		Name: "deployment", Title: "What a deployment pays",
+		Text: "Requests, and the sums of their usage by hour, day and month, which an aggregator writes once for each bucket and " +
+			"batch: computed for batches of 10 s and of 60 s. Storage, backups, the stream and Lambda come on top, and are " +
+			"less than a tenth.",
+		Metrics: []Metric{writesPerRequest, readsPerRequest, dollars, usageDollars(10), usageDollars(60), totalDollars(60)},
+	}
+	for _, d := range []struct {
+		rate, entities float64
+		processes      int
+	}{{100, 1000, 3}, {10_000, 100_000, 100}, {100_000, 1_000_000, 1000}, {1_000_000, 1_000_000, 5000}} {
+		c := fleetCase(d.processes, d.rate/d.entities)
+		c.Label = fmt.Sprintf("%s/s for %s entities, %s processes", whole(d.rate), whole(d.entities), whole(float64(d.processes)))
+		s.Cases = append(s.Cases, c)
 	}
 	return s
 }
@@ -121,7 +149,10 @@ func rejections() Scenario {
 	s := Scenario{
 		Name: "rejections", Title: "Rejections of one bucket",
 		Text: "1,000 processes ask one bucket for far more than its limit, under the failure policy `Allow`. What is degraded was " +
-			"admitted uncounted, and should not have been.",
+			"admitted uncounted. The requests of 600 a minute wait for the proof of their rejection where reads of the key are throttled, " +
+			"which is the time that they take. The last limit is more than one key bears. While its bucket divides, it has tokens " +
+			"that cannot be taken. Once it is divided, no view of all shards proves that they are exhausted, since some tokens flow in " +
+			"during each call: most requests fail after lost races.",
 		Metrics: []Metric{admitted, rejected, degraded, unavailable, writesPerRequest, readsPerRequest, dollars, p99, over},
 	}
 	for _, c := range []struct {

@@ -22,6 +22,7 @@ type Table struct {
 	intN    func(int) int
 	direct  bool // calls wait for nothing
 	tries   tries
+	yield   func(context.Context) error
 	unknown atomic.Uint64
 }
 
@@ -36,6 +37,8 @@ type Options struct {
 	Patience int
 	// Sleep waits between tries; nil for [wait.For].
 	Sleep func(context.Context, time.Duration) error
+	// Yield is called by a goroutine that another one woke; nil for nothing. Tests put such goroutines in an order.
+	Yield func(context.Context) error
 }
 
 // New returns a table on a store.
@@ -44,7 +47,7 @@ func New(s store.Store, o Options) *Table {
 		o.IntN = rand.IntN
 	}
 	_, direct := s.(store.Immediate)
-	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN, direct: direct, tries: newTries(&o)}
+	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN, direct: direct, tries: newTries(&o), yield: o.Yield}
 }
 
 // Store returns the store.
@@ -58,6 +61,22 @@ func (t *Table) Immediate() bool { return t.direct }
 
 // IntN returns a random number in [0, n).
 func (t *Table) IntN(n int) int { return t.intN(n) }
+
+// Yield is called by a goroutine that another one woke, before it goes on.
+func (t *Table) Yield(ctx context.Context) error {
+	if t.yield == nil {
+		return nil
+	}
+	return t.yield(ctx)
+}
+
+// Sleep waits for a time, or for the end of the context, whose error it then returns.
+func (t *Table) Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	return t.tries.sleep(ctx, d)
+}
 
 // Unknown returns the number of writes whose outcome is unknown.
 func (t *Table) Unknown() uint64 { return t.unknown.Load() }

@@ -1,0 +1,222 @@
+package protocol
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// An exhausted bucket that a whole fleet asks for keeps its keys throttled, by the reads that prove rejections. A process that
+// is throttled learns nothing, and a failure policy for outages would admit what the bucket rejects. So the goroutines of a
+// process share a read of a shard, and each process reads as often as the key can answer all of them.
+
+// A look is a read of shards that is under way. Other goroutines that have to read one of them wait for it.
+type look struct {
+	done chan struct{} // closed when the read has ended
+	err  error         // an outage that the read met, which is that of all who wait; set before done is closed
+}
+
+// patience is how often a request tries again what the store throttled, at the pace of looks.
+const patience = 6
+
+// lookAt reads those of some shards that no other goroutine of the process is reading, in one consistent batch read. When
+// there are none, it waits for one of the others, and own is false.
+func (e *Engine) lookAt(ctx context.Context, shards []*shard) (own bool, err error) {
+	this := &look{done: make(chan struct{})}
+	var mine []*shard
+	var other *look
+	for _, s := range shards {
+		if s.looking.CompareAndSwap(nil, this) {
+			mine = append(mine, s)
+		} else if under := s.looking.Load(); under != nil && under != this {
+			other = under
+		}
+	}
+	if len(mine) == 0 {
+		return false, e.await(ctx, other)
+	}
+	defer func() {
+		if isOutage(err) && ctx.Err() == nil {
+			this.err = err
+		}
+		for _, s := range mine {
+			s.looking.Store(nil)
+		}
+		close(this.done)
+	}()
+	if err := e.inPace(ctx, mine); err != nil {
+		return true, err
+	}
+	_, err = e.readShards(ctx, mine)
+	return true, err
+}
+
+// await waits for a look of another goroutine; nil is one that has ended.
+func (e *Engine) await(ctx context.Context, other *look) error {
+	if other == nil {
+		return ctx.Err()
+	}
+	select {
+	case <-other.done:
+		if err := e.table.Yield(ctx); err != nil {
+			return err
+		}
+		return other.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// lookSince returns the image of a shard as it was after an epoch.
+func (e *Engine) lookSince(ctx context.Context, s *shard, epoch int64) (*image, error) {
+	for {
+		if i := s.image.Load(); i != nil && i.since(epoch) {
+			return i, nil
+		}
+		if _, err := e.lookAt(ctx, []*shard{s}); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// lookPatiently returns the image of a shard that this process has none of.
+func (e *Engine) lookPatiently(ctx context.Context, s *shard) (i *image, err error) {
+	epoch := e.NextEpoch()
+	for range patience + 1 {
+		if i, err = e.lookSince(ctx, s, epoch); !isKeyThrottled(err) {
+			break
+		}
+	}
+	return i, err
+}
+
+// lookAfter returns the image of a shard after the store throttled a call: as it is from now on. It counts the throttles of a
+// request, and returns nil when they are too many, or the shard cannot be read.
+func (e *Engine) lookAfter(ctx context.Context, s *shard, throttles *int) *image {
+	for epoch := e.NextEpoch(); *throttles < patience; {
+		*throttles++
+		i, err := e.lookSince(ctx, s, epoch)
+		if err == nil {
+			return i
+		}
+		if !isKeyThrottled(err) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// isContested reports whether a shard had nothing to spare when it was last seen, and others have probably taken what flowed in
+// since. A look is then cheaper than a write.
+func (e *Engine) isContested(c *bucket.Config, l *level, s *shard, i *image, now int64) bool {
+	if s.bucket.pace.isStrained(e) {
+		return isScarce(c, l, i, i.seenAt)
+	}
+	return s.traffic.isOutdated(now) && !c.Covers([]*bucket.State{&i.State}, &l.demand, i.seenAt)
+}
+
+// isScarce reports whether an image shows little more than the demand of a level: what crowd callers would take.
+func isScarce(c *bucket.Config, l *level, i *image, now int64) bool {
+	return c.Room([]*bucket.State{&i.State}, &l.demand, now, 0) < crowd
+}
+
+// A pace is how often a process looks at a bucket whose keys the store throttles. It is safe for concurrent use; its zero
+// value lets every look begin at once. Times are since the engine was made.
+type pace struct {
+	until atomic.Int64 // no look begins before, nanoseconds; 0 when none was ever throttled
+
+	mu        sync.Mutex // guards what follows, and changes of until
+	pause     time.Duration
+	throttled time.Duration // when the pause was that long
+}
+
+// Bounds of the pause between two looks. A fleet of a thousand processes needs a third of a second for what a key serves.
+const (
+	leastPause = 100 * time.Millisecond
+	mostPause  = 2 * time.Second
+)
+
+// fadeTime is the time in which a pause halves. It is long, since one process of a fleet is throttled seldom.
+const fadeTime = 30 * time.Second
+
+// length returns the pause as it is by now, 0 for none.
+func (p *pace) length(now time.Duration) time.Duration {
+	faded := time.Duration(float64(p.pause) * math.Exp2(-float64(now-p.throttled)/float64(fadeTime)))
+	if faded < leastPause/2 {
+		return 0
+	}
+	return faded
+}
+
+// throttle doubles the pause. Throttles of calls that were under way when the pause began do not.
+func (p *pace) throttle(now time.Duration, random func(int) int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now < time.Duration(p.until.Load()) {
+		return
+	}
+	p.pause, p.throttled = min(max(2*p.length(now), leastPause), mostPause), now
+	p.renew(now, random)
+}
+
+// renew begins a pause of half the length to one and a half, so that processes do not look in step.
+func (p *pace) renew(now time.Duration, random func(int) int) {
+	if pause := p.length(now); pause > 0 {
+		p.until.Store(int64(now + pause/2 + time.Duration(random(int(pause/time.Millisecond)))*time.Millisecond))
+	}
+}
+
+// looked notes that a look succeeded: the next one comes a pause later.
+func (p *pace) looked(e *Engine) {
+	if p.until.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.renew(e.sinceStart(), e.table.IntN)
+}
+
+// isClosed reports whether no look may begin now.
+func (p *pace) isClosed(e *Engine) bool {
+	until := p.until.Load()
+	return until != 0 && e.sinceStart() < time.Duration(until)
+}
+
+// isStrained reports whether looks were throttled of late.
+func (p *pace) isStrained(e *Engine) bool {
+	if p.until.Load() == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.length(e.sinceStart()) > 0
+}
+
+// sinceStart returns the time since the engine was made, whatever clocks are set to.
+func (e *Engine) sinceStart() time.Duration { return time.Since(e.started) }
+
+// slowDown notes an error of a call that reads shards.
+func (e *Engine) slowDown(err error, shards ...*shard) {
+	if !isKeyThrottled(err) {
+		return
+	}
+	for _, s := range shards {
+		s.bucket.pace.throttle(e.sinceStart(), e.table.IntN)
+	}
+}
+
+// inPace waits until looks at all shards may begin.
+func (e *Engine) inPace(ctx context.Context, shards []*shard) error {
+	until := int64(0)
+	for _, s := range shards {
+		until = max(until, s.bucket.pace.until.Load())
+	}
+	if until == 0 {
+		return nil
+	}
+	return e.table.Sleep(ctx, time.Duration(until)-e.sinceStart())
+}
