@@ -117,7 +117,8 @@ func (o *options) validate() error {
 func WithNamespace(name string) Option { return func(o *options) { o.namespace = name } }
 
 // WithClock sets where the limiter takes the time from; the default is [time.Now]. The function must be safe for
-// concurrent use. It is for tests and simulations: processes that share a table must agree about the time.
+// concurrent use. It is for tests and simulations: processes that share a table must agree about the time. The limiter
+// takes its time as it is, however far it is from the store's.
 func WithClock(now func() time.Time) Option {
 	return func(o *options) { o.clock, o.ownClock = now, true }
 }
@@ -172,8 +173,9 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time
-// of the store. The default is 5 seconds. A refill stamp that is ahead by more than twice as much was not written by
-// such a process. A write that takes nothing else sets it back, which may admit one capacity more than the limit.
+// of the store, where that is a DynamoDB table. The default is 5 seconds. A refill stamp that is ahead by more than
+// twice as much was not written by such a process. A write that takes nothing else sets it back, which may admit one
+// capacity more than the limit.
 func WithClockSkew(d time.Duration) Option { return func(o *options) { o.clockSkew = d } }
 
 // maxLead returns how far a refill stamp may be ahead: a clock that is ahead wrote it, and one that is behind reads it.

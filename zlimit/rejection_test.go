@@ -41,6 +41,39 @@ func TestWaitsCountOtherProcesses(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 5}))
 }
 
+// TestRejectionsNameALimit has time go on with every look at the clock, so that a token flows in between any two steps of a
+// request. A request that is rejected nevertheless names a limit that falls short, and a time to wait for.
+func TestRejectionsNameALimit(t *testing.T) {
+	for _, cached := range []time.Duration{0, 250 * time.Millisecond} {
+		c := newClock()
+		clock := func() time.Time {
+			c.sleep(time.Millisecond)
+			return c.now()
+		}
+		l := newLimiter(t, newMemory(t), zlimit.WithClock(clock), zlimit.WithFreshness(0), zlimit.WithRejectionCache(cached))
+		setSystem(t, l, zlimit.PerSecond("rps", 20))
+		admitted, rejected := 0, 0
+		for range 500 {
+			_, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rps": 1}))
+			if err == nil {
+				admitted++
+				continue
+			}
+			var e *zlimit.ExceededError
+			if !errors.As(err, &e) {
+				t.Fatalf("Acquire() = %v, want an ExceededError", err)
+			}
+			rejected++
+			if len(e.Violations()) == 0 || e.RetryAfter() <= 0 {
+				t.Fatalf("rejection cache %v: %v with %+v, want a limit that falls short", cached, e, e.Statuses)
+			}
+		}
+		if admitted < 21 || rejected == 0 {
+			t.Errorf("rejection cache %v: admitted %d, rejected %d, want some after the first 20", cached, admitted, rejected)
+		}
+	}
+}
+
 // TestRejectionsSurviveOutages has the parent reject, and an outage keep the child from being given back: the request is
 // rejected under every policy.
 func TestRejectionsSurviveOutages(t *testing.T) {

@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
@@ -43,7 +44,7 @@ func (e *Engine) covered(l *level) bool {
 // refuse returns the rejection of levels one of which falls short, told from a view of all of them. The view has each
 // shard as it was seen since the request came, or recently enough for a rejection from memory. The other shards are
 // read. Items that differ from their configured limits are brought in line, so that the status that refuse tells holds.
-// It returns errRoom when the view shows enough tokens after all.
+// It returns errRoom when the view shows enough tokens after all, also when they flowed in while it was looked at.
 //
 // An outage does not turn a rejection into another error:
 //   - A level that was proven to fall short rejects the request, though the others cannot be read.
@@ -75,9 +76,16 @@ func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error 
 	return e.rejection(levels)
 }
 
-// rejection tells where the limits of levels stand, as last seen.
+// rejection tells where the limits of levels stand, as last seen. It returns errRoom when none of them falls short any
+// more: time has gone on since a level did, or another goroutine has seen tokens come back.
 func (e *Engine) rejection(levels []level) error {
-	return &RejectedError{e.statuses(levels)}
+	told := e.statuses(levels)
+	for i := range told {
+		if slices.ContainsFunc(told[i].Statuses, func(s bucket.Status) bool { return s.Wait > 0 }) {
+			return &RejectedError{told}
+		}
+	}
+	return errRoom
 }
 
 func (e *Engine) statuses(levels []level) []LevelStatus {
