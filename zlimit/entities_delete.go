@@ -301,5 +301,8 @@ func (s *EntityService) clearBuckets(ctx context.Context, id string, resources m
 			return found, err
 		}
 	}
+	for resource := range s.l.engine.ResourcesOf(id) {
+		s.l.engine.Forget(id, resource)
+	}
 	return found, nil
 }

@@ -2,6 +2,7 @@ package zlimit_test
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -249,6 +250,42 @@ func TestRejectionsFromMemory(t *testing.T) {
 	if calls() == before {
 		t.Error("a rejection without the cache asked nobody")
 	}
+}
+
+// TestReturnsOfForgottenBuckets gives a lease back whose bucket the limiter has forgotten meanwhile, and seen anew. What came
+// back counts in the next rejection, though that one is from memory.
+func TestReturnsOfForgottenBuckets(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithCacheSize(1), zlimit.WithRejectionCache(time.Hour))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 40}))
+	for i := range 100 { // which do not all fit
+		acquire(t, l, zlimit.Request{Entity: fmt.Sprint("other-", i), Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}})
+	}
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 60}))
+	reject(t, l, ask(zlimit.Amounts{"rpd": 30}))
+	if err := lease.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s, _ := reject(t, l, ask(zlimit.Amounts{"rpd": 41})).Statuses.Limit("rpd"); s.Available != 40 {
+		t.Errorf("%d are left by the rejection, want the 40 that came back", s.Available)
+	}
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 40}))
+}
+
+// TestDeletedBucketsRejectNothing empties the bucket of an entity, and deletes the entity. Requests find a full bucket then, and
+// are rejected by nothing that is remembered.
+func TestDeletedBucketsRejectNothing(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithRejectionCache(time.Hour))
+	setSystem(t, l, zlimit.PerDay("rpd", 10))
+	putEntity(t, l, "key-1", "")
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
+	reject(t, l, ask(zlimit.Amounts{"rpd": 1}))
+	if err := l.Entities.Delete(t.Context(), "key-1"); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 }
 
 // TestSlowReadsAreOld has a read take longer than a rejection from memory may be old. What another process gave back while its

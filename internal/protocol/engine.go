@@ -87,7 +87,11 @@ func New(o Options) *Engine {
 		table:   o.Table,
 		options: o,
 		started: time.Now(),
-		buckets: otter.Must(&otter.Options[bucketID, *Bucket]{MaximumSize: o.Buckets, Executor: func(task func()) { task() }}),
+		buckets: otter.Must(&otter.Options[bucketID, *Bucket]{
+			MaximumSize: o.Buckets,
+			Executor:    func(task func()) { task() },
+			OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
+		}),
 	}
 }
 
@@ -131,6 +135,33 @@ func (e *Engine) Bucket(entity, resource string) *Bucket {
 		b, _ = e.buckets.SetIfAbsent(id, b)
 	}
 	return b
+}
+
+// current returns what the engine knows of a bucket by now. A receipt may be of one that the engine has forgotten since, to
+// make room, and has perhaps seen anew. What is learned when the receipt is settled is then known to later requests.
+func (e *Engine) current(b *Bucket) *Bucket {
+	if !b.evicted.Load() {
+		return b
+	}
+	b.evicted.Store(false)
+	known, absent := e.buckets.SetIfAbsent(bucketID{b.Entity, b.Resource}, b)
+	if !absent {
+		b.evicted.Store(true)
+	}
+	return known
+}
+
+// Forget has the engine read a bucket anew, whose items were deleted.
+func (e *Engine) Forget(entity, resource string) {
+	b, ok := e.buckets.GetIfPresent(bucketID{entity, resource})
+	if !ok {
+		return
+	}
+	for _, s := range *b.shards.Load() {
+		if s != nil {
+			s.image.Store(nil)
+		}
+	}
 }
 
 // ResourcesOf yields the resources of the buckets of an entity that the engine remembers.

@@ -26,6 +26,8 @@ type Bucket struct {
 	queue  writeQueue               // of takes that share a write
 	uneven atomic.Int64             // when shards could last not be made even, epoch milliseconds
 	pace   pace                     // of looks
+
+	evicted atomic.Bool // the engine has forgotten it
 }
 
 // A shard is what this process knows of one item of a bucket. Most buckets have one. It is safe for concurrent use.

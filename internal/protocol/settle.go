@@ -229,6 +229,12 @@ func (e *Engine) settle(ctx context.Context, c *correction) error {
 		return nil
 	}
 	s := c.shard
+	if b := e.current(c.bucket); b != c.bucket {
+		c = &correction{b, c.limits, nil, c.amounts}
+		if s != nil {
+			s = b.shard(s.Shard)
+		}
+	}
 	if s == nil {
 		s = e.draw(c.bucket)
 	}
@@ -352,7 +358,7 @@ func (e *Engine) Statuses(r *Receipt, tell func(entity, resource string, statuse
 	defer statusSpaces.Put(space)
 	for i := range r.takings {
 		t := &r.takings[i]
-		space.states, _ = t.bucket.states(space.states[:0])
+		space.states, _ = e.current(t.bucket).states(space.states[:0])
 		space.statuses = t.limits.Config.Statuses(space.statuses[:0], space.states, &nothingAsked, now)
 		clear(space.states)   // which the pool must not keep alive
 		total, _ := t.total() // it was added up before

@@ -28,8 +28,8 @@ wins as a whole. A LEVEL is named by flags:
 
 A limit is written NAME=CAPACITY[:REFILL]/PERIOD. It holds CAPACITY tokens, and
 REFILL of them flow in per PERIOD, evenly; CAPACITY of them where REFILL is left
-out, and digits may be in groups: 10_000. PERIOD is s, min, h, d, w, or a duration
-such as 90s, 1h30m or 2d.
+out, and digits may be in groups: 10_000. PERIOD is s, min, h, d, w, or a
+duration such as 90s, 1h30m or 2d.
 
 Plan, apply, diff and import keep all limits of a namespace as a file.`,
 		Args: shell.NoSuchCommand,

@@ -32,7 +32,7 @@ func TestParseLimit(t *testing.T) {
 		{"tpm=10000:4000/30s", zlimit.Limit{Name: "tpm", Capacity: 10000, RefillAmount: 4000, RefillPeriod: 30 * time.Second}, "tpm=10000:4000/30s"},
 		{"tpm=4000:10000/2m0s", zlimit.Limit{Name: "tpm", Capacity: 4000, RefillAmount: 10000, RefillPeriod: 2 * time.Minute}, "tpm=4000:10000/2m"},
 		{" tpm = 5 : 5 / 1ms ", zlimit.Limit{Name: "tpm", Capacity: 5, RefillAmount: 5, RefillPeriod: time.Millisecond}, "tpm=5/1ms"},
-		{"a.b-c_d=7/48h", zlimit.Limit{Name: "a.b-c_d", Capacity: 7, RefillAmount: 7, RefillPeriod: 2 * day}, "a.b-c_d=7/48h"},
+		{"a.b-c_d=7/2d", zlimit.Limit{Name: "a.b-c_d", Capacity: 7, RefillAmount: 7, RefillPeriod: 2 * day}, "a.b-c_d=7/2d"},
 		{"a=9223372036854775/1.5s", zlimit.Limit{Name: "a", Capacity: 9223372036854775, RefillAmount: 9223372036854775, RefillPeriod: 1500 * time.Millisecond}, "a=9223372036854775/1.5s"},
 	} {
 		got, err := ParseLimit(test.text)
@@ -55,7 +55,7 @@ func TestParseLimit(t *testing.T) {
 func TestParseLimitRejects(t *testing.T) {
 	const form = "must be NAME=CAPACITY[:REFILL]/PERIOD"
 	const tokens = "must be a whole number from 1 to 9223372036854775"
-	const period = "must be s, min, h, d or a duration"
+	const period = "must be s, min, h, d, w or a duration"
 	for text, rule := range map[string]string{
 		"":                                 form,
 		"rpm":                              form,
