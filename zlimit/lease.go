@@ -71,7 +71,8 @@ func (le *Lease) Consumed() Amounts {
 	return consumed
 }
 
-// Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
+// Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire]. Unlike
+// Acquire, it takes nothing without an error where c names no limit.
 func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	var space [4]bucket.Amount
 	amounts, err := amountsOf(space[:0], "consume", c, 0)

@@ -87,6 +87,7 @@ const (
 	refillAmount
 	refillPeriod
 	consumed
+	known
 	perLimit
 )
 
@@ -103,7 +104,7 @@ func placesOf(item expr.Item, limits []bucket.Limit) *places {
 		p.limits = append(p.limits, l.Name)
 		numbered.Limits = append(numbered.Limits, bucket.Limit{
 			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
-			RefillPeriod: first + refillPeriod, Consumed: first + consumed,
+			RefillPeriod: first + refillPeriod, Consumed: first + consumed, Known: first + known,
 		})
 	}
 	p.figures = make([]int, firstLimit+perLimit*len(limits))
@@ -145,7 +146,7 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 		l.Name = name
 		l.Tokens, l.Capacity = r.figure(at[tokens]), r.figure(at[capacity])
 		l.RefillAmount, l.RefillPeriod = r.figure(at[refillAmount]), r.figure(at[refillPeriod])
-		l.Consumed = r.figure(at[consumed])
+		l.Consumed, l.Known = r.figure(at[consumed]), r.figure(at[known])
 		if l.RefillPeriod <= 0 || l.RefillAmount < 0 {
 			return s, false
 		}

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,9 +26,16 @@ func TestBucketReader(t *testing.T) {
 		fresh := func() {
 			of := key
 			of.Shard = rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "shard")
+			mixed := rapid.Bool().Draw(t, "mixed")
 			b := Bucket{Key: of, RefilledAt: rapid.Int64Range(1, 9).Draw(t, "rf"), ShardCount: 1}
 			for _, name := range []string{"rpm", "tpm", "wcu"}[:rapid.IntRange(0, 3).Draw(t, "limits")] {
-				b.Limits = append(b.Limits, bucket.Limit{Name: name, Tokens: 7, Capacity: 8, RefillAmount: 9, RefillPeriod: 10, Consumed: 11})
+				l := bucket.Limit{Name: name}
+				for i, figures := 0, reflect.ValueOf(&l).Elem(); i < figures.NumField(); i++ { // also those that are to come
+					if f := figures.Field(i); f.CanInt() && (figures.Type().Field(i).Name != "Known" || mixed) {
+						f.SetInt(int64(7 + i))
+					}
+				}
+				b.Limits = append(b.Limits, l)
 			}
 			if rapid.Bool().Draw(t, "expires") {
 				b.ExpiresAt = 12
