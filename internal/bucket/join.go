@@ -52,7 +52,7 @@ func (s *State) Joins(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
 	c := Config{Params: s.Params()}
 	return s.Count() > 1 && s.Shards == other.Shards && s.Shard == low && other.Shard == high && c.Matches(other) &&
-		!(s.noted() && s.taken()) && !(other.noted() && other.taken())
+		(!s.noted() || !s.taken()) && (!other.noted() || !other.taken())
 }
 
 // When a shard is quiet.

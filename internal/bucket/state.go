@@ -160,7 +160,7 @@ func (c *Config) near(place int, name string) *Params {
 // that is not further ahead than the config allows. Other clients have taken nothing since that stamp. The next advance
 // changes an item that is not in line.
 func (c *Config) InLine(s *State, now int64) bool {
-	return c.Matches(s) && !c.leads(s, now) && !(c.mixed(s) && s.taken())
+	return c.Matches(s) && !c.leads(s, now) && (!c.mixed(s) || !s.taken())
 }
 
 // leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.

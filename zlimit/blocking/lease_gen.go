@@ -40,6 +40,7 @@ func (le *Lease) Consumed() zlimit.Amounts {
 }
 
 // Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
+// Unlike Acquire, it takes nothing without an error where c names no limit.
 func (le *Lease) Consume(c zlimit.Consumption) error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()
