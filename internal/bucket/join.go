@@ -47,7 +47,8 @@ func (s *State) lifetime() int64 {
 }
 
 // Joins reports whether the tokens of two items, the lower one first, may be added up. Both items came from one split,
-// have not split since, have the same limits, and no other client has taken tokens of them. Shards that were siblings before both of them split are not any more.
+// have not split since, have the same limits, and no other client has taken tokens of them. Shards that were siblings
+// before both of them split are not any more.
 func (s *State) Joins(other *State) bool {
 	low, high := Sibling(s.Shard, s.Count())
 	c := Config{Params: s.Params()}
