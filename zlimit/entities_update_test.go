@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -377,5 +378,27 @@ func TestEntityAsJSON(t *testing.T) {
 	want := `{"id":"alice","name":"Alice","parent_id":"acme","cascade":true,"metadata":{"plan":"gold"},"created_at":"2026-03-01T12:00:01Z","version":2}`
 	if err != nil || string(got) != want {
 		t.Errorf("Marshal() = %s, %v, want %s", got, err, want)
+	}
+}
+
+// TestDeletionOfAnEntityAsksForIt deletes an entity that another process deletes between the read and the write.
+func TestDeletionOfAnEntityAsksForIt(t *testing.T) {
+	ctx := context.Background()
+	m := &interlude{Store: newMemory(t).Internal()}
+	l := newLimiter(t, zlimit.StoreOn(m))
+	other := newLimiter(t, zlimit.StoreOn(m.Store))
+	create(t, other, zlimit.Entity{ID: "e"})
+	record := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
+	m.amid = func(key store.Key) bool { return key == record }
+	m.set(func() {
+		if err := other.Entities.Delete(ctx, "e"); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.Entities.Delete(ctx, "e"); !errors.Is(err, zlimit.ErrEntityNotFound) {
+		t.Errorf("Delete() = %v, want ErrEntityNotFound", err)
+	}
+	if got := actions(t, l, "e"); !slices.Equal(got, []zlimit.AuditAction{zlimit.ActionEntityCreated, zlimit.ActionEntityDeleted}) {
+		t.Errorf("events: %v, want one of each", got)
 	}
 }

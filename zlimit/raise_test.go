@@ -105,19 +105,20 @@ func (f *forestalled) Write(ctx context.Context, w store.Write) (store.Result, e
 
 // TestRaisingAsksForTheRecord has another writer raise one version between the look and the write: it does not sink.
 func TestRaisingAsksForTheRecord(t *testing.T) {
-	for name, raised := range map[string][2]string{
-		"layout": {"0.99.0", "0.5.0"}, "client": {"0.9.0", zlimit.ClientMinVersion}, "aggregator": {"0.9.0", "0.5.0"},
+	for name, raised := range map[string][3]string{ // one of the versions each
+		"layout": {"0.99.0", "0.5.0", ""}, "client": {"0.9.0", zlimit.ClientMinVersion, ""}, "aggregator": {"0.9.0", "0.5.0", "0.42.0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &forestalled{Store: newMemory(t).Internal()}
 			l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
 			v := versioned{t, p.Store}
 			v.write("0.9.0", "0.5.0", "")
-			p.first = func() { v.write(raised[0], raised[1], "0.42.0") }
+			p.first = func() { v.write(raised[0], raised[1], raised[2]) }
 			if err := l.RaiseVersion(context.Background(), "0.10.0"); err != nil {
 				t.Fatal(err)
 			}
-			if want := ([4]string{layout.Later(raised[0], zlimit.SchemaVersion), zlimit.ClientMinVersion, "0.42.0", "ops"}); v.read() != want {
+			want := [4]string{layout.Later(raised[0], zlimit.SchemaVersion), zlimit.ClientMinVersion, layout.Later(raised[2], "0.10.0"), "ops"}
+			if v.read() != want {
 				t.Errorf("the record has %v, want %v", v.read(), want)
 			}
 		})
