@@ -105,21 +105,28 @@ func (f *forestalled) Write(ctx context.Context, w store.Write) (store.Result, e
 
 // TestRaisingAsksForTheRecord has another writer raise one version between the look and the write: it does not sink.
 func TestRaisingAsksForTheRecord(t *testing.T) {
-	for name, raised := range map[string][3]string{ // one of the versions each
-		"layout": {"0.99.0", "0.5.0", ""}, "client": {"0.9.0", zlimit.ClientMinVersion, ""}, "aggregator": {"0.9.0", "0.5.0", "0.42.0"},
+	for _, test := range []struct {
+		name   string
+		raised [3]string // layout, oldest client, aggregator
+		want   [4]string // with who wrote it
+		admits bool      // that record admits this client
+	}{
+		{"layout", [3]string{"0.99.0", "0.5.0", ""}, [4]string{"0.99.0", zlimit.ClientMinVersion, "0.10.0", "ops"}, true},
+		{"client", [3]string{"0.9.0", "0.99.0", ""}, [4]string{"0.9.0", "0.99.0", "", "somebody"}, false},
+		{"aggregator", [3]string{"0.9.0", "0.5.0", "0.42.0"}, [4]string{zlimit.SchemaVersion, zlimit.ClientMinVersion, "0.42.0", "ops"}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(test.name, func(t *testing.T) {
 			p := &forestalled{Store: newMemory(t).Internal()}
 			l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
 			v := versioned{t, p.Store}
 			v.write("0.9.0", "0.5.0", "")
-			p.first = func() { v.write(raised[0], raised[1], raised[2]) }
-			if err := l.RaiseVersion(context.Background(), "0.10.0"); err != nil {
-				t.Fatal(err)
+			p.first = func() { v.write(test.raised[0], test.raised[1], test.raised[2]) }
+			err := l.RaiseVersion(context.Background(), "0.10.0")
+			if refused := errors.As(err, new(*zlimit.VersionError)); refused == test.admits || test.admits && err != nil {
+				t.Errorf("RaiseVersion() = %v, want a VersionError: %t", err, !test.admits)
 			}
-			want := [4]string{layout.Later(raised[0], zlimit.SchemaVersion), zlimit.ClientMinVersion, layout.Later(raised[2], "0.10.0"), "ops"}
-			if v.read() != want {
-				t.Errorf("the record has %v, want %v", v.read(), want)
+			if v.read() != test.want {
+				t.Errorf("the record has %v, want %v", v.read(), test.want)
 			}
 		})
 	}
