@@ -18,19 +18,28 @@ import (
 // do those of the zero value. A lease that is dropped without either leaves what was taken as it is, and loses what was
 // only recorded.
 type Lease struct {
-	limiter  *RateLimiter
-	degraded bool
+	limiter *RateLimiter
 
 	mu         sync.Mutex
 	receipt    protocol.Receipt    // of what was taken
 	amounts    []bucket.Amount     // taken of the entity itself, in millitokens
 	pending    []bucket.Amount     // recorded by Adjust and Release, to be written by Commit
-	settling   string              // OpCommit or OpRollback once begun
 	settlement protocol.Settlement // what settling has still to write, once begun
-	closed     bool
+	phase      leasePhase
+	degraded   bool // never changes
 
 	amountSpace [2]bucket.Amount
 }
+
+// A leasePhase is how far a lease has come.
+type leasePhase uint8
+
+const (
+	leaseOpen leasePhase = iota
+	leaseCommitting
+	leaseRollingBack
+	leaseClosed
+)
 
 // settleTimeout bounds the writes of a commit or a rollback, which outlive the caller's context.
 const settleTimeout = 5 * time.Second
@@ -82,7 +91,7 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	switch {
-	case le.limiter == nil, le.settling != "":
+	case le.limiter == nil, le.phase != leaseOpen:
 		return ErrLeaseClosed
 	case le.limiter.closed.Load():
 		return ErrClosed
@@ -132,7 +141,7 @@ func (le *Lease) adjust(field string, c Consumption, least, sign int64) error {
 	}
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	if le.limiter == nil || le.settling != "" {
+	if le.limiter == nil || le.phase != leaseOpen {
 		return ErrLeaseClosed
 	}
 	if err := le.isFor(c); err != nil {
@@ -176,31 +185,31 @@ func (le *Lease) isFor(c Consumption) error {
 //
 // An [*UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen. The
 // lease then stays open for another Commit, which does what is missing.
-func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCommit) }
+func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCommit, leaseCommitting) }
 
 // Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write for each bucket
 // that was charged, and goes on and fails like [Lease.Commit].
-func (le *Lease) Rollback(ctx context.Context) error { return le.settle(ctx, OpRollback) }
+func (le *Lease) Rollback(ctx context.Context) error { return le.settle(ctx, OpRollback, leaseRollingBack) }
 
-func (le *Lease) settle(ctx context.Context, op string) error {
+func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error {
 	le.mu.Lock()
 	defer le.mu.Unlock()
-	if le.limiter == nil || le.closed || le.settling != "" && le.settling != op {
+	if le.limiter == nil || le.phase != leaseOpen && le.phase != phase {
 		return ErrLeaseClosed
 	}
-	if le.settling == "" {
+	if le.phase == leaseOpen {
 		settlement := le.receipt.Correct(le.pending)
-		if op == OpRollback {
+		if phase == leaseRollingBack {
 			settlement = le.receipt.Return()
 		}
 		if le.limiter.closed.Load() && !settlement.Done() {
 			return ErrClosed
 		}
-		le.settling, le.settlement = op, settlement
+		le.phase, le.settlement = phase, settlement
 		le.limiter.leases.settled(le)
 	}
 	if le.settlement.Done() {
-		le.closed = true
+		le.phase = leaseClosed
 		return nil
 	}
 	if le.limiter.closed.Load() {
@@ -210,7 +219,9 @@ func (le *Lease) settle(ctx context.Context, op string) error {
 	defer cancel()
 	watch := le.limiter.watch()
 	err := publicError(op, le.limiter.engine.Settle(ctx, &le.settlement))
-	le.closed = le.settlement.Done()
+	if le.settlement.Done() {
+		le.phase = leaseClosed
+	}
 	le.tellSettled(ctx, watch, op, err)
 	return err
 }

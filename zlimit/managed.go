@@ -111,7 +111,7 @@ func (c ConfigLevel) in(ns *namespaceID) configRef {
 type StoredConfig struct {
 	Level          ConfigLevel   `json:"level"`
 	Limits         []Limit       `json:"limits"`
-	OnUnavailable  FailurePolicy `json:"on_unavailable"` // of the system; Inherit where it does not say. That of another level stays as it is.
+	OnUnavailable  FailurePolicy `json:"on_unavailable"` // Inherit where the level does not say it
 	AuditRetention time.Duration `json:"-"`              // of the system; 0 for the default
 	// Version counts the writes of the level since it was created; 0 for a level without config. [ManagedService.Replace]
 	// sets it.
@@ -140,8 +140,8 @@ func (c *StoredConfig) validate() error {
 	if c.IsZero() {
 		return nil
 	}
-	if c.OnUnavailable > Allow || c.OnUnavailable != Inherit && c.Level.Source() != SourceSystem {
-		return &ValidationError{Field: "on unavailable", Value: c.OnUnavailable.String(), Reason: "must be Block or Allow, and is for the system alone"}
+	if err := c.OnUnavailable.validate(); err != nil {
+		return err
 	}
 	if err := validateRetention(c.AuditRetention); err != nil {
 		return err
@@ -149,7 +149,7 @@ func (c *StoredConfig) validate() error {
 	if c.AuditRetention != 0 && c.Level.Source() != SourceSystem {
 		return &ValidationError{Field: "audit retention", Value: c.AuditRetention.String(), Reason: "is for the system alone"}
 	}
-	want := level{limits: c.Limits}
+	want := level{limits: c.Limits, policy: c.OnUnavailable}
 	return want.check(c.Level.Source(), "limits of "+c.Level.String())
 }
 
@@ -233,10 +233,7 @@ func (s *ManagedService) config(c ConfigLevel, item expr.Item) (StoredConfig, co
 	if err != nil {
 		return config, open, err
 	}
-	config.Limits, config.AuditRetention = found.limits, open.auditRetention()
-	if c.Source() == SourceSystem {
-		config.OnUnavailable = found.policy
-	}
+	config.Limits, config.OnUnavailable, config.AuditRetention = found.limits, found.policy, open.auditRetention()
 	config.Version = *open.version
 	config.Managed = item != nil && *open.managed == *open.version
 	return config, open, nil
@@ -508,17 +505,10 @@ func (s *ManagedService) Replace(
 
 // managed returns the writes that make a level what a file wants of it.
 func (s *LimitService) managed(c configRef, item expr.Item, open configItem, want *StoredConfig, by author) (*level, []store.Write, error) {
-	next := level{limits: want.Limits, policy: want.OnUnavailable}
-	if c.source != SourceSystem && *open.policy != "" {
-		policy, err := ParseFailurePolicy(*open.policy)
-		if err != nil {
-			return nil, nil, err
-		}
-		next.policy = policy
-	}
-	if want.IsZero() && next.policy == Inherit {
+	if want.IsZero() {
 		return s.remove(c, item, by)
 	}
+	next := level{limits: want.Limits, policy: want.OnUnavailable}
 	if err := next.check(c.source, "limits"); err != nil {
 		return nil, nil, err
 	}

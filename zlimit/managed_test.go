@@ -209,7 +209,7 @@ func TestManagedInput(t *testing.T) {
 	for want, config := range map[string]zlimit.StoredConfig{
 		`invalid resource "4 4": must hold only`:                                 {Level: zlimit.ConfigLevel{Resource: "4 4"}, Limits: rpm},
 		`invalid entity "#": must hold only`:                                     {Level: zlimit.ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
-		`invalid on unavailable "allow": must be`:                                {Level: gpt, Limits: rpm, OnUnavailable: zlimit.Allow},
+		`must be Inherit, Block or Allow`:                                        {Level: gpt, Limits: rpm, OnUnavailable: zlimit.Allow + 1},
 		`invalid audit retention "24h0m0s": is for the system`:                   {Level: gpt, Limits: rpm, AuditRetention: zlimit.Day},
 		`invalid limits of system[rpm] capacity "0"`:                             {Limits: []zlimit.Limit{{Name: "rpm", RefillAmount: 1, RefillPeriod: time.Second}}},
 		`invalid level "resource gpt-4": must be the one before, resource gpt-5`: {Level: gpt, Limits: rpm},
@@ -277,29 +277,43 @@ func TestCostsOfManaged(t *testing.T) {
 	measure("Unlock", 1, 0, 1, 1, func() error { return l.Managed.Unlock(ctx, lock) })
 }
 
-// TestManagedLevelsKeepPolicies has a file of limits replace and delete the limits of a resource, whose failure policy an
-// operator has set.
-func TestManagedLevelsKeepPolicies(t *testing.T) {
+// TestManagedPolicies has a file of limits change and drop the failure policy of a level, which an operator has set, with the
+// limits and without.
+func TestManagedPolicies(t *testing.T) {
 	ctx := context.Background()
-	l := newLimiter(t, newMemory(t))
-	if err := l.Limits.SetResourceConfig(ctx, "gpt-4", zlimit.LevelConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}, OnUnavailable: zlimit.Allow}); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := l.Managed.Lock(ctx, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, limits := range [][]zlimit.Limit{{zlimit.PerMinute("rpm", 2)}, nil} {
-		before, err := l.Managed.Read(ctx, zlimit.ConfigLevel{Resource: "gpt-4"})
+	rpm := func(n int64) []zlimit.Limit { return []zlimit.Limit{zlimit.PerMinute("rpm", n)} }
+	for _, at := range []zlimit.ConfigLevel{
+		{Resource: "gpt-4"}, {Entity: "acme", Resource: "gpt-4"}, {Entity: "acme", Resource: zlimit.DefaultResource},
+	} {
+		l := newLimiter(t, newMemory(t))
+		config := func() (zlimit.LevelConfig, error) { return l.Limits.EntityConfig(ctx, at.Entity, at.Resource) }
+		set := func(c zlimit.LevelConfig) error { return l.Limits.SetEntityConfig(ctx, at.Entity, at.Resource, c) }
+		if at.Entity == "" {
+			config = func() (zlimit.LevelConfig, error) { return l.Limits.ResourceConfig(ctx, at.Resource) }
+			set = func(c zlimit.LevelConfig) error { return l.Limits.SetResourceConfig(ctx, at.Resource, c) }
+		}
+		if err := set(zlimit.LevelConfig{Limits: rpm(1), OnUnavailable: zlimit.Allow}); err != nil {
+			t.Fatal(err)
+		}
+		lock, err := l.Managed.Lock(ctx, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Managed.Replace(ctx, lock, before[0], zlimit.StoredConfig{Level: before[0].Level, Limits: limits}); err != nil {
-			t.Fatal(err)
-		}
-		got, err := l.Limits.ResourceConfig(ctx, "gpt-4")
-		if err != nil || got.OnUnavailable != zlimit.Allow || len(got.Limits) != len(limits) {
-			t.Errorf("ResourceConfig() = %+v, %v, want %v and %v", got, err, limits, zlimit.Allow)
+		for _, want := range []zlimit.LevelConfig{
+			{Limits: rpm(2), OnUnavailable: zlimit.Block}, {Limits: []zlimit.Limit{}, OnUnavailable: zlimit.Allow}, {Limits: rpm(2)}, {Limits: []zlimit.Limit{}},
+		} {
+			before, err := l.Managed.Read(ctx, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := zlimit.StoredConfig{Level: at, Limits: want.Limits, OnUnavailable: want.OnUnavailable}
+			if _, err := l.Managed.Replace(ctx, lock, before[0], after); err != nil {
+				t.Fatal(err)
+			}
+			got, err := config()
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("%v: after Replace() there is, %v (-want +got):\n%s", at, err, diff)
+			}
 		}
 	}
 }

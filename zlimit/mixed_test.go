@@ -3,6 +3,7 @@ package zlimit_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strconv"
 	"testing"
 	"time"
@@ -22,6 +23,13 @@ type pythonClient struct {
 	client *dynamodb.Client
 	table  string
 	key    map[string]types.AttributeValue
+}
+
+// pythonSDK returns a client that meets no faults, since this is no test of what the Python client makes of them.
+func pythonSDK(engine *enginetest.Engine) *dynamodb.Client {
+	return engine.Client(func(o *dynamodb.Options) {
+		o.HTTPClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	})
 }
 
 func number(n int64) types.AttributeValue {
@@ -90,7 +98,7 @@ func TestMixedFleet(t *testing.T) {
 			setSystem(t, l, zlimit.PerMinute("rpm", 100))
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 			key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
-			python := &pythonClient{engine.Client(), table, map[string]types.AttributeValue{
+			python := &pythonClient{pythonSDK(engine), table, map[string]types.AttributeValue{
 				"PK": &types.AttributeValueMemberS{Value: key.PK}, "SK": &types.AttributeValueMemberS{Value: key.SK},
 			}}
 			c.sleep(5 * time.Minute)

@@ -43,7 +43,7 @@ type Namespace struct {
 	ID        string          `json:"id"`   // opaque
 	Name      string          `json:"name"` // the name that it has, or had
 	Status    NamespaceStatus `json:"status"`
-	CreatedAt time.Time       `json:"created_at"`
+	CreatedAt time.Time       `json:"created_at,omitzero"`
 	DeletedAt time.Time       `json:"deleted_at,omitzero"` // zero for an active one
 }
 

@@ -131,10 +131,21 @@ func (w *world) limits(namespace, resource string) string {
 	return strings.Join(texts, " ")
 }
 
+// policy returns what is stored for a resource to happen in an outage.
+func (w *world) policy(namespace, resource string) zlimit.FailurePolicy {
+	w.Helper()
+	l := w.limiter(namespace)
+	stored, err := l.Limits.ResourceConfig(w.Context(), resource)
+	if err := errors.Join(err, l.Close()); err != nil {
+		w.Fatal(err)
+	}
+	return stored.OnUnavailable
+}
+
 // of returns the properties of a resource with one limit, as CloudFormation passes them.
 func of(capacity string, more ...string) map[string]any {
 	p := map[string]any{"ServiceToken": "arn:aws:lambda:…", "Limits": map[string]any{
-		"resources": map[string]any{"gpt-4o": map[string]any{"limits": map[string]any{"rpm": map[string]any{"rate": capacity + "/min", "burst": capacity}}}},
+		"resources": map[string]any{"gpt-4o": map[string]any{"limits": map[string]any{"rpm": map[string]any{"rate": capacity + "/min", "burst": capacity}}, "on_unavailable": "allow"}},
 		"system":    map[string]any{"limits": map[string]any{"rpm": "10/min"}, "audit_retention_days": "30"},
 	}}
 	for i := 0; i < len(more); i += 2 {
@@ -154,12 +165,18 @@ func TestLife(t *testing.T) {
 	if a.PhysicalResourceID != "limits/default" || fmt.Sprint(a.Data) != "map[Changes:2 Levels:2 Namespace:default]" || w.limits("default", "gpt-4o") != "rpm=500" {
 		t.Errorf("created: %+v, %s", a, w.limits("default", "gpt-4o"))
 	}
+	if got := w.policy("default", "gpt-4o"); got != zlimit.Allow {
+		t.Errorf("created: in an outage the resource %v, want %v", got, zlimit.Allow)
+	}
 	if again := w.expect(cfn.RequestCreate, "", of("500")); again.PhysicalResourceID != a.PhysicalResourceID || fmt.Sprint(again.Data["Changes"]) != "0" {
 		t.Errorf("created again: %+v", again)
 	}
 	text := map[string]any{"Limits": "resources: { gpt-4o: { limits: { rpm: 700/min } } }"}
 	if b := w.expect(cfn.RequestUpdate, a.PhysicalResourceID, text); b.PhysicalResourceID != a.PhysicalResourceID || w.limits("default", "gpt-4o") != "rpm=700" {
 		t.Errorf("updated: %+v, %s", b, w.limits("default", "gpt-4o"))
+	}
+	if got := w.policy("default", "gpt-4o"); got != zlimit.Inherit {
+		t.Errorf("updated: in an outage the resource %v, want %v", got, zlimit.Inherit)
 	}
 	if d := w.expect(cfn.RequestDelete, a.PhysicalResourceID, text); d.PhysicalResourceID != a.PhysicalResourceID || w.limits("default", "gpt-4o") != "rpm=700" {
 		t.Errorf("deleted: %+v, and the limits are %q", d, w.limits("default", "gpt-4o"))

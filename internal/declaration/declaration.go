@@ -29,19 +29,21 @@ type System struct {
 
 // A Resource is what an application consumes.
 type Resource struct {
-	Pos    document.Pos
-	Name   string
-	Go     string // the name of its type
-	Doc    string // may be empty
-	Limits []*Limit
+	Pos           document.Pos
+	Name          string
+	Go            string // the name of its type
+	Doc           string // may be empty
+	Limits        []*Limit
+	OnUnavailable string // as a System has it
 }
 
 // An Entity is a party with limits of its own.
 type Entity struct {
-	Pos       document.Pos
-	ID        string
-	Limits    []*Limit // for every resource that it has no limits for; none where the file has none
-	Resources []*Resource
+	Pos           document.Pos
+	ID            string
+	Limits        []*Limit // for every resource that it has no limits for; none where the file has none
+	OnUnavailable string   // as a System has it, for every resource for which the entity does not say it
+	Resources     []*Resource
 }
 
 // A Limit is a token bucket that is declared.

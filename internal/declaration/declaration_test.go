@@ -38,9 +38,15 @@ func TestErrors(t *testing.T) {
 		{"system: {limit: {}}", "1:10: system has an unknown key limit"},
 		{"entities: {}", "1:11: entities is empty"},
 		{"entities: {'#': {limits: {rpm: {rate: 1/s}}}}", `1:12: entity "#" must hold only ASCII letters`},
-		{"entities: {a: {}}", "1:12: entity a has neither limits nor resources"},
+		{"entities: {a: {}}", "1:12: entity a has neither limits nor on_unavailable nor resources"},
 		{"entities: {a: {resources: {}}}", "1:27: entity a: resources is empty"},
-		{"entities: {a: {resources: {gpt: {}}}}", "1:28: entity a: resource gpt has no limits"},
+		{"entities: {a: {resources: {gpt: {}}}}", "1:28: entity a: resource gpt has neither limits nor on_unavailable"},
+		{"resources: {gpt: {doc: x}}", "1:13: resource gpt has neither limits nor on_unavailable"},
+		{"resources: {gpt: {on_unavailable: never}}", `1:35: resource gpt: on_unavailable is "never", want block or allow`},
+		{"resources: {gpt: {on_unavailable: [block]}}", "1:35: resource gpt: on_unavailable is not a text"},
+		{"entities: {a: {on_unavailable: Allow}}", `1:32: entity a: on_unavailable is "Allow", want block or allow`},
+		{"entities: {a: {resources: {gpt: {on_unavailable: ''}}}}", `1:50: entity a: resource gpt: on_unavailable is "", want block or allow`},
+		{"entities: {a: {audit_retention_days: 7}}", "1:16: entity a has an unknown key audit_retention_days"},
 		{"entities: {a: {resources: {_default_: {limits: {rpm: {rate: 1/s}}}}}}", `1:28: resource "_default_" is reserved`},
 		{"entities: {a: {resources: {gpt: {doc: x, limits: {rpm: {rate: 1/s}}}}}}", "1:34: entity a: resource gpt has an unknown key doc"},
 		{"entities: {a: {limits: {rpm: {rate: 1/s}}}, a: {limits: {rpm: {rate: 1/s}}}}", "1:45: entities has a twice; the first is in line 1"},
@@ -76,11 +82,15 @@ func draw(t *rapid.T) *declaration.Declaration {
 		}
 		return all
 	}
+	policy := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label+" policy") }
 	resources := func(label string) []*declaration.Resource {
 		var all []*declaration.Resource
 		seen := map[string]bool{}
 		for i := range rapid.IntRange(0, 3).Draw(t, label+" resources") {
-			r := &declaration.Resource{Name: name(label + " resource"), Limits: limits(fmt.Sprint(label, i), 1)}
+			r := &declaration.Resource{Name: name(label + " resource"), Limits: limits(fmt.Sprint(label, i), 0)}
+			if r.OnUnavailable = policy(label, "block", "allow"); len(r.Limits) > 0 {
+				r.OnUnavailable = policy(label, "", "block", "allow")
+			}
 			if !seen[r.Name] {
 				seen[r.Name] = true
 				all = append(all, r)
@@ -91,14 +101,14 @@ func draw(t *rapid.T) *declaration.Declaration {
 	d := &declaration.Declaration{Namespace: rapid.SampledFrom([]string{"", "default", "~", "007", "a: b", " "}).Draw(t, "namespace")}
 	if rapid.Bool().Draw(t, "system") {
 		d.System = &declaration.System{
-			Limits: limits("system", 0), OnUnavailable: rapid.SampledFrom([]string{"", "block", "allow"}).Draw(t, "policy"),
+			Limits: limits("system", 0), OnUnavailable: policy("system", "", "block", "allow"),
 			RetentionDays: rapid.Int64Range(1, 36500).Draw(t, "days"),
 		}
 	}
 	d.Resources = resources("")
 	for i, id := range []string{"acme", "1:30", "0x1F", "12", "~"}[:rapid.IntRange(0, 4).Draw(t, "entities")] {
-		e := &declaration.Entity{ID: id, Limits: limits(id, 0), Resources: resources(id)}
-		if len(e.Limits)+len(e.Resources) > 0 && i < 4 {
+		e := &declaration.Entity{ID: id, Limits: limits(id, 0), OnUnavailable: policy(id, "", "block", "allow"), Resources: resources(id)}
+		if len(e.Limits)+len(e.Resources)+len(e.OnUnavailable) > 0 && i < 4 {
 			d.Entities = append(d.Entities, e)
 		}
 	}
@@ -203,6 +213,13 @@ func TestJSONSchema(t *testing.T) {
 		"resources: {gpt: {limits: {}}}",
 		"resources: {gpt: {}}",
 		"resources: {}",
+		"resources: {gpt: {doc: x}}",
+		"resources: {gpt: {on_unavailable: allow}}",
+		"resources: {gpt: {on_unavailable: never}}",
+		"entities: {a: {on_unavailable: block}}",
+		"entities: {a: {on_unavailable: inherit}}",
+		"entities: {a: {resources: {gpt: {on_unavailable: block}}}}",
+		"entities: {a: {resources: {gpt: {on_unavailable: 1}}}}",
 		"entities: {a: {}}",
 		"entities: {a: {limits: {rpm: {rate: 1/s}}}}",
 		"entities: {a#b: {limits: {rpm: {rate: 1/s}}}}",

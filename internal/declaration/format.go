@@ -17,12 +17,7 @@ func Format(d *Declaration) ([]byte, error) {
 	}
 	if d.System != nil {
 		system := mapping()
-		if len(d.System.Limits) > 0 {
-			add(system, "limits", limitsNode(d.System.Limits))
-		}
-		if d.System.OnUnavailable != "" {
-			add(system, "on_unavailable", scalar(d.System.OnUnavailable))
-		}
+		addLevel(system, d.System.Limits, d.System.OnUnavailable)
 		if d.System.RetentionDays > 0 {
 			add(system, "audit_retention_days", number(d.System.RetentionDays))
 		}
@@ -35,9 +30,7 @@ func Format(d *Declaration) ([]byte, error) {
 		entities := mapping()
 		for _, e := range d.Entities {
 			entity := mapping()
-			if len(e.Limits) > 0 {
-				add(entity, "limits", limitsNode(e.Limits))
-			}
+			addLevel(entity, e.Limits, e.OnUnavailable)
 			if len(e.Resources) > 0 {
 				add(entity, "resources", resourcesNode(e.Resources))
 			}
@@ -60,6 +53,16 @@ func add(to *yaml.Node, key string, value *yaml.Node) {
 	to.Content = append(to.Content, scalar(key), value)
 }
 
+// addLevel adds what a level says: limits, and a failure policy.
+func addLevel(to *yaml.Node, limits []*Limit, policy string) {
+	if len(limits) > 0 {
+		add(to, "limits", limitsNode(limits))
+	}
+	if policy != "" {
+		add(to, "on_unavailable", scalar(policy))
+	}
+}
+
 // scalar is a text, which the encoder quotes where it would be read as something else.
 func scalar(text string) *yaml.Node {
 	n := &yaml.Node{}
@@ -75,7 +78,7 @@ func resourcesNode(resources []*Resource) *yaml.Node {
 	all := mapping()
 	for _, r := range resources {
 		resource := mapping()
-		add(resource, "limits", limitsNode(r.Limits))
+		addLevel(resource, r.Limits, r.OnUnavailable)
 		add(all, r.Name, resource)
 	}
 	return all

@@ -12,28 +12,31 @@ import (
 )
 
 // loader turns nodes into a declaration.
-type loader struct{ *document.Reader }
+type loader struct {
+	*document.Reader
+	typed bool // for types in Go: each resource needs limits
+}
 
 // Load reads a declaration. file is its name for messages. The error, if any, is a [document.Errors].
 func Load(file string, text []byte) (*Declaration, error) {
-	l, d := load(file, text)
-	return d, l.Err()
+	l := &loader{Reader: document.New(file)}
+	return l.load(file, text), l.Err()
 }
 
 // LoadForGo is [Load] for the generator of types: the declaration must have resources, whose names in Go differ.
 func LoadForGo(file string, text []byte) (*Declaration, error) {
-	l, d := load(file, text, "resources")
+	l := &loader{Reader: document.New(file), typed: true}
+	d := l.load(file, text, "resources")
 	l.checkNames(d)
 	return d, l.Err()
 }
 
-func load(file string, text []byte, required ...string) (*loader, *Declaration) {
-	l := &loader{document.New(file)}
+func (l *loader) load(file string, text []byte, required ...string) *Declaration {
 	d := &Declaration{File: file}
 	const what = "the declaration"
 	root := l.Parse(text, what)
 	if root == nil {
-		return l, d
+		return d
 	}
 	failed := l.Failed()
 	l.Object(root, document.At(root), what, document.Keys{
@@ -53,7 +56,7 @@ func load(file string, text []byte, required ...string) (*loader, *Declaration) 
 	if l.Failed() == failed && d.System == nil && d.Resources == nil && d.Entities == nil {
 		l.Errorf(document.At(root), "%s has neither system nor resources nor entities", what)
 	}
-	return l, d
+	return d
 }
 
 // entries returns what a mapping holds, which must be something.
@@ -90,7 +93,7 @@ func (l *loader) system(n *yaml.Node) *System {
 	s := &System{Pos: document.At(n)}
 	l.Object(n, document.At(n), what, document.Keys{
 		"limits":         func(n *yaml.Node) { s.Limits = l.limits(n, what) },
-		"on_unavailable": func(n *yaml.Node) { s.OnUnavailable = l.Choice(n, what+": on_unavailable", "block", "allow") },
+		"on_unavailable": func(n *yaml.Node) { s.OnUnavailable = l.policy(n, what) },
 		"audit_retention_days": func(n *yaml.Node) {
 			const what = what + ": audit_retention_days"
 			failed := l.Failed()
@@ -112,15 +115,16 @@ func (l *loader) entity(p document.Pair) *Entity {
 	l.entityID(p.Pos, p.Key)
 	failed := l.Failed()
 	l.Object(p.Value, p.Pos, what, document.Keys{
-		"limits": func(n *yaml.Node) { e.Limits = l.limits(n, what) },
+		"limits":         func(n *yaml.Node) { e.Limits = l.limits(n, what) },
+		"on_unavailable": func(n *yaml.Node) { e.OnUnavailable = l.policy(n, what) },
 		"resources": func(n *yaml.Node) {
 			for _, p := range l.entries(n, what+": resources") {
 				e.Resources = append(e.Resources, l.entityResource(what, p))
 			}
 		},
 	})
-	if l.Failed() == failed && e.Limits == nil && e.Resources == nil {
-		l.Errorf(p.Pos, "%s has neither limits nor resources", what)
+	if l.Failed() == failed && e.Limits == nil && e.OnUnavailable == "" && e.Resources == nil {
+		l.Errorf(p.Pos, "%s has neither limits nor on_unavailable nor resources", what)
 	}
 	return e
 }
@@ -130,22 +134,39 @@ func (l *loader) entityResource(owner string, p document.Pair) *Resource {
 	what := owner + ": resource " + p.Key
 	r := &Resource{Pos: p.Pos, Name: p.Key}
 	l.resourceName(p.Pos, p.Key)
-	l.Object(p.Value, p.Pos, what, document.Keys{
-		"limits": func(n *yaml.Node) { r.Limits = l.limits(n, what) },
-	}, "limits")
+	l.resourceLevel(p, what, r, document.Keys{})
 	return r
 }
 
 func (l *loader) resource(p document.Pair) *Resource {
 	what := "resource " + p.Key
 	r := &Resource{Pos: p.Pos, Name: p.Key, Go: Exported(p.Key)}
+	var required []string
+	if l.typed {
+		required = []string{"limits"}
+	}
 	l.resourceName(p.Pos, p.Key)
-	l.Object(p.Value, p.Pos, what, document.Keys{
-		"doc":    func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
-		"go":     func(n *yaml.Node) { r.Go = l.goName(n, what) },
-		"limits": func(n *yaml.Node) { r.Limits = l.limits(n, what) },
-	}, "limits")
+	l.resourceLevel(p, what, r, document.Keys{
+		"doc": func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
+		"go":  func(n *yaml.Node) { r.Go = l.goName(n, what) },
+	}, required...)
 	return r
+}
+
+// resourceLevel reads what a level says of a resource, which must be something, and other keys that it may have.
+func (l *loader) resourceLevel(p document.Pair, what string, r *Resource, keys document.Keys, required ...string) {
+	keys["limits"] = func(n *yaml.Node) { r.Limits = l.limits(n, what) }
+	keys["on_unavailable"] = func(n *yaml.Node) { r.OnUnavailable = l.policy(n, what) }
+	failed := l.Failed()
+	l.Object(p.Value, p.Pos, what, keys, required...)
+	if l.Failed() == failed && r.Limits == nil && r.OnUnavailable == "" {
+		l.Errorf(p.Pos, "%s has neither limits nor on_unavailable", what)
+	}
+}
+
+// policy reads what happens to requests while the store is unavailable.
+func (l *loader) policy(n *yaml.Node, what string) string {
+	return l.Choice(n, what+": on_unavailable", "block", "allow")
 }
 
 // limits reads the limits of a level.

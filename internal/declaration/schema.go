@@ -49,6 +49,14 @@ func JSONSchema() ([]byte, error) {
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	schema["title"] = "zlimit limits"
 	schema["anyOf"] = []object{{"required": []string{"system"}}, {"required": []string{"resources"}}, {"required": []string{"entities"}}}
+	says := func(o object, keys ...string) object { // an object with one of the keys at least
+		var any []object
+		for _, key := range keys {
+			any = append(any, object{"required": []string{key}})
+		}
+		o["anyOf"] = any
+		return o
+	}
 	schema["$defs"] = object{
 		"limits": limits,
 		"rate": object{
@@ -62,19 +70,28 @@ func JSONSchema() ([]byte, error) {
 			"doc":   text("one line for the comment of a Go field"),
 			"go":    object{"type": "string", "pattern": goName.String(), "description": "name of the Go field"},
 		}, "rate")}},
+		"on_unavailable": object{
+			"enum":        []string{"block", "allow"},
+			"description": "what happens to requests while the store is unavailable; without it, what the next level says",
+		},
 		"system": closed("the limits of last resort, and settings of the namespace", object{
 			"limits":               ref("limits"),
-			"on_unavailable":       object{"enum": []string{"block", "allow"}, "description": "what happens to requests while the store is unavailable"},
+			"on_unavailable":       ref("on_unavailable"),
 			"audit_retention_days": object{"type": "integer", "minimum": 1, "maximum": maxRetentionDays, "description": "days that audit events are kept; 90 by default"},
 		}),
-		"resource": closed("what an application consumes", object{
-			"limits": ref("limits"),
-			"doc":    text("one line for the comment of the Go type"),
-			"go":     object{"type": "string", "pattern": goName.String(), "description": "name of the Go type"},
-		}, "limits"),
+		"resource": says(closed("what an application consumes", object{
+			"limits":         ref("limits"),
+			"on_unavailable": ref("on_unavailable"),
+			"doc":            text("one line for the comment of the Go type"),
+			"go":             object{"type": "string", "pattern": goName.String(), "description": "name of the Go type"},
+		}), "limits", "on_unavailable"),
 		"entity": closed("somebody with limits of its own", object{
-			"limits":    ref("limits"),
-			"resources": named("limits for single resources", nameForm, grammar.MaxName, closed("the limits for one resource", object{"limits": ref("limits")}, "limits")),
+			"limits":         ref("limits"),
+			"on_unavailable": ref("on_unavailable"),
+			"resources": named("limits for single resources", nameForm, grammar.MaxName, closed("the limits for one resource", object{
+				"limits":         ref("limits"),
+				"on_unavailable": ref("on_unavailable"),
+			})),
 		}),
 	}
 	return json.MarshalIndent(schema, "", "  ")

@@ -57,7 +57,7 @@ type image struct {
 	call          // that returned it
 	arrived int64 // epoch when it was returned
 
-	limitSpace [4]bucket.Limit // enough for the usual item
+	limitSpace [3]bucket.Limit // enough for two limits and the count of writes
 }
 
 // A call of the store shows items as they were after it began. The zero value is a read that may be moments behind.

@@ -17,90 +17,129 @@ var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 // takeFromShard takes the demand of a level from one shard. It decides from the last image and sends the write. On a
 // failed condition it decides again from the image that came back. It returns errShort when the shard falls short by
 // the level's limits. An item that differs from those is brought in line before the rejection is told, see refuse.
-//
-// Freshness is judged against the time the call began. Judged against each attempt, every lost race would make the stamp
-// stale again, and N writers would cost N attempts.
 func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
-	plan := plans.Get().(*bucket.Plan)
-	defer plans.Put(plan)
-	image, limits := s.image.Load(), l.limits
-	began, throttles := e.now(), 0
-	for attempt := range table.MaxAttempts {
+	t := take{Engine: e, l: l, s: s, limits: l.limits, plan: plans.Get().(*bucket.Plan), began: e.now()}
+	defer plans.Put(t.plan)
+	image := s.image.Load()
+	for t.attempt = range table.MaxAttempts {
 		if image == nil {
 			var err error
-			if image, err = e.loadShard(ctx, l.bucket, s, attempt > 0); err != nil {
+			if image, err = e.loadShard(ctx, l.bucket, s, t.attempt > 0); err != nil {
 				return err
 			}
 		}
 		if !image.exists && s.Shard > 0 {
 			return e.shardMissing(ctx, l.bucket, s)
 		}
-		now := began
-		plan.Decide(image.state(), &limits.Config, &l.demand, now)
-		if plan.Kind != bucket.Spend && image.exists && !limits.Config.InLine(&image.State, began) {
-			var err error
-			if limits, err = e.confirm(ctx, l, limits, image); err != nil {
-				return err
-			}
-			plan.Decide(image.state(), &limits.Config, &l.demand, now)
-		}
-		if plan.Kind != bucket.Spend && attempt > 0 {
-			now = max(began, e.now()) // a clock that is set back takes nothing away
-			plan.Decide(image.state(), &limits.Config, &l.demand, now)
-		}
-		contested := plan.Kind == bucket.Advance && !image.since(l.began) && e.isContested(&limits.Config, l, s, image, now)
-		if plan.Kind == bucket.Advance && attempt == 0 && !contested && s.traffic.isRefreshed(&limits.Config, now) {
-			plan.SpendUnseen(&image.State, &limits.Config, &l.demand, now)
-		}
+		contested, err := t.decide(ctx, image)
 		switch {
-		case plan.Kind == bucket.Crowded:
+		case err != nil:
+			return err
+		case t.plan.Kind == bucket.Crowded:
 			return &CrowdedError{s.Entity, s.Resource}
-		case plan.Kind == bucket.Reject && e.recent(s, image, l.began, now):
+		case t.plan.Kind == bucket.Reject && e.recent(s, image, l.began, t.at):
 			return errShort
-		case plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that is bound to fail
-			next, err := e.lookSince(ctx, s, l.began)
-			switch {
-			case isKeyThrottled(err) && throttles < patience:
-				throttles++
-			case IsThrottled(err) && plan.Kind == bucket.Reject:
-				return errShort // as far as is known, and asking again would make it worse
-			case err != nil:
+		case t.plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that is bound to fail
+			if image, err = t.look(ctx, image); err != nil {
 				return err
-			default:
-				image = next
 			}
 			continue
 		}
-		asked := now
-		if attempt > 0 {
+		asked := t.at
+		if t.attempt > 0 {
 			asked = e.now()
 		}
-		next, applied, err := e.write(ctx, s, limits.Owner, image, plan, asked)
-		if err != nil {
-			e.splitIfThrottled(ctx, l, s, image, err)
-			if !isKeyThrottled(err) || now-image.seenAt < evenTime.Milliseconds() && e.outgrows(l, now) {
+		next, applied, err := e.write(ctx, s, t.limits.Owner, image, t.plan, asked)
+		switch {
+		case err != nil:
+			if image, err = t.afterThrottle(ctx, image, err); err != nil {
 				return err
 			}
-			next := e.lookAfter(ctx, s, &throttles)
-			if next == nil || next.exists == image.exists && !next.newer(image) || e.outgrows(l, e.now()) {
-				return err // and not because others take what little there is
-			}
-			image = next
 			continue
-		}
-		if applied {
-			if plan.Kind == bucket.Create {
+		case applied:
+			if t.plan.Kind == bucket.Create {
 				e.expire(ctx)
 			}
 			e.rebalance(ctx, l, s, next)
 			return nil
 		}
 		image = next
-		if err := e.table.Pause(ctx, attempt); err != nil {
+		if err := e.table.Pause(ctx, t.attempt); err != nil {
 			return err
 		}
 	}
 	return ErrContended
+}
+
+// A take is one call of takeFromShard.
+type take struct {
+	*Engine
+	l         *level
+	s         *shard
+	limits    *Limits // by which the item is to be in line: those of the level, or newer ones that say the same
+	plan      *bucket.Plan
+	began     int64 // epoch milliseconds
+	at        int64 // for which the plan was made
+	attempt   int
+	throttles int
+}
+
+// decide makes the plan from an image. It reports whether the write of the plan is bound to fail, since others have
+// probably taken what flowed in since the image.
+//
+// Freshness is judged against the time the call began. Judged against each attempt, every lost race would make the stamp
+// stale again, and N writers would cost N attempts.
+func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
+	state, demand := i.state(), &t.l.demand
+	t.at = t.began
+	t.plan.Decide(state, &t.limits.Config, demand, t.at)
+	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.began) {
+		if t.limits, err = t.confirm(ctx, t.l, t.limits, i); err != nil {
+			return false, err
+		}
+		t.plan.Decide(state, &t.limits.Config, demand, t.at)
+	}
+	c := &t.limits.Config
+	if t.plan.Kind != bucket.Spend && t.attempt > 0 {
+		t.at = max(t.began, t.now()) // a clock that is set back takes nothing away
+		t.plan.Decide(state, c, demand, t.at)
+	}
+	if t.plan.Kind != bucket.Advance {
+		return false, nil
+	}
+	contested = !i.since(t.l.began) && t.isContested(c, t.l, t.s, i, t.at)
+	if t.attempt == 0 && !contested && t.s.traffic.isRefreshed(c, t.at) {
+		t.plan.SpendUnseen(&i.State, c, demand, t.at)
+	}
+	return contested, nil
+}
+
+// look returns the image of the shard as it was after the request came, or the same one where the key was throttled and
+// there is patience left. It returns errShort for a rejection as far as is known, when asking again would make it worse.
+func (t *take) look(ctx context.Context, i *image) (*image, error) {
+	next, err := t.lookSince(ctx, t.s, t.l.began)
+	switch {
+	case isKeyThrottled(err) && t.throttles < patience:
+		t.throttles++
+		return i, nil
+	case IsThrottled(err) && t.plan.Kind == bucket.Reject:
+		return nil, errShort
+	}
+	return next, err
+}
+
+// afterThrottle returns the image to decide from again after a write failed, or the error where that is the answer. A key
+// is throttled by what everybody writes to it, and others may have taken what little there was.
+func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*image, error) {
+	t.splitIfThrottled(ctx, t.l, t.s, i, failure)
+	if !isKeyThrottled(failure) || t.at-i.seenAt < evenTime.Milliseconds() && t.outgrows(t.l, t.at) {
+		return nil, failure
+	}
+	next := t.lookAfter(ctx, t.s, &t.throttles)
+	if next == nil || next.exists == i.exists && !next.newer(i) || t.outgrows(t.l, t.now()) {
+		return nil, failure
+	}
+	return next, nil
 }
 
 // recent reports whether a rejection may be told from an image of a shard. It may when the image shows the item after the

@@ -41,15 +41,16 @@ func Declared(d *declaration.Declaration) []Level {
 		levels = append(levels, Level{Limits: limitsOf(s.Limits), OnUnavailable: s.OnUnavailable, RetentionDays: s.RetentionDays})
 	}
 	for _, r := range d.Resources {
-		levels = append(levels, Level{Level: zlimit.ConfigLevel{Resource: r.Name}, Limits: limitsOf(r.Limits)})
+		levels = append(levels, Level{Level: zlimit.ConfigLevel{Resource: r.Name}, Limits: limitsOf(r.Limits), OnUnavailable: r.OnUnavailable})
 	}
 	for _, e := range d.Entities {
-		if len(e.Limits) > 0 {
+		if len(e.Limits) > 0 || e.OnUnavailable != "" {
 			at := zlimit.ConfigLevel{Entity: e.ID, Resource: zlimit.DefaultResource}
-			levels = append(levels, Level{Level: at, Limits: limitsOf(e.Limits)})
+			levels = append(levels, Level{Level: at, Limits: limitsOf(e.Limits), OnUnavailable: e.OnUnavailable})
 		}
 		for _, r := range e.Resources {
-			levels = append(levels, Level{Level: zlimit.ConfigLevel{Entity: e.ID, Resource: r.Name}, Limits: limitsOf(r.Limits)})
+			at := zlimit.ConfigLevel{Entity: e.ID, Resource: r.Name}
+			levels = append(levels, Level{Level: at, Limits: limitsOf(r.Limits), OnUnavailable: r.OnUnavailable})
 		}
 	}
 	slices.SortFunc(levels, func(a, b Level) int { return a.Level.Compare(b.Level) })
@@ -110,6 +111,11 @@ func levelOf(config *zlimit.StoredConfig) Level {
 // same reports whether two levels say the same.
 func (l *Level) same(other *Level) bool {
 	return l.OnUnavailable == other.OnUnavailable && l.RetentionDays == other.RetentionDays && slices.Equal(l.Limits, other.Limits)
+}
+
+// says reports whether the level says anything: one may be stored that does not.
+func (l *Level) says() bool {
+	return len(l.Limits) > 0 || l.OnUnavailable != "" || l.RetentionDays != 0
 }
 
 // there reports whether something is stored at the level.

@@ -9,8 +9,7 @@ import (
 )
 
 // Import returns what is stored in the namespace as a declaration. It reads every level; one that is deleted meanwhile is
-// left out. So is a resource or an entity that has a failure policy and no limits: a file has the policy of the system
-// alone, and leaves those of other levels as they are.
+// left out.
 func (p *Provisioner) Import(ctx context.Context) (*declaration.Declaration, error) {
 	var levels []zlimit.ConfigLevel
 	for level, err := range p.levels(ctx) {
@@ -25,7 +24,7 @@ func (p *Provisioner) Import(ctx context.Context) (*declaration.Declaration, err
 	}
 	var stored []Level
 	for i := range found {
-		if l := levelOf(&found[i]); l.there() && (len(l.Limits) > 0 || l.Level.Source() == zlimit.SourceSystem) {
+		if l := levelOf(&found[i]); l.says() {
 			stored = append(stored, l)
 		}
 	}
@@ -43,7 +42,7 @@ func declared(namespace string, levels []Level) *declaration.Declaration {
 		case zlimit.SourceSystem:
 			d.System = &declaration.System{Limits: limits, OnUnavailable: l.OnUnavailable, RetentionDays: l.RetentionDays}
 		case zlimit.SourceResource:
-			d.Resources = append(d.Resources, &declaration.Resource{Name: at.Resource, Limits: limits})
+			d.Resources = append(d.Resources, &declaration.Resource{Name: at.Resource, Limits: limits, OnUnavailable: l.OnUnavailable})
 		default:
 			e := entities[at.Entity]
 			if e == nil {
@@ -52,9 +51,9 @@ func declared(namespace string, levels []Level) *declaration.Declaration {
 				d.Entities = append(d.Entities, e)
 			}
 			if at.Source() == zlimit.SourceEntityDefault {
-				e.Limits = limits
+				e.Limits, e.OnUnavailable = limits, l.OnUnavailable
 			} else {
-				e.Resources = append(e.Resources, &declaration.Resource{Name: at.Resource, Limits: limits})
+				e.Resources = append(e.Resources, &declaration.Resource{Name: at.Resource, Limits: limits, OnUnavailable: l.OnUnavailable})
 			}
 		}
 	}

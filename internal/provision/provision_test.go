@@ -294,9 +294,9 @@ func drawLevels(t *rapid.T, label string) []provision.Level {
 			continue
 		}
 		l := provision.Level{Level: at}
-		l.Limits = []provision.Limit{{Name: "rpm", Capacity: rapid.Int64Range(1, 3).Draw(t, label+" rpm"), Refill: 1, Period: 60}}
-		if at.Source() == zlimit.SourceSystem && rapid.Bool().Draw(t, label+" blocks") {
-			l.OnUnavailable = "block"
+		l.OnUnavailable = rapid.SampledFrom([]string{"", "block", "allow"}).Draw(t, label+" policy")
+		if n := rapid.Int64Range(0, 3).Draw(t, label+" rpm"); n > 0 || l.OnUnavailable == "" {
+			l.Limits = []provision.Limit{{Name: "rpm", Capacity: max(n, 1), Refill: 1, Period: 60}}
 		}
 		levels = append(levels, l)
 	}
@@ -317,36 +317,59 @@ func places() []zlimit.ConfigLevel {
 }
 
 // change is what an operator does by hand.
-func change(ctx context.Context, l *zlimit.RateLimiter, at zlimit.ConfigLevel, n int64) error {
-	limits := []zlimit.Limit{{Name: "rpm", Capacity: n, RefillAmount: 1, RefillPeriod: time.Minute}}
+func change(ctx context.Context, l *zlimit.RateLimiter, at zlimit.ConfigLevel, n int64, policy zlimit.FailurePolicy) error {
+	c := zlimit.LevelConfig{Limits: []zlimit.Limit{{Name: "rpm", Capacity: n, RefillAmount: 1, RefillPeriod: time.Minute}}, OnUnavailable: policy}
 	switch {
 	case at.Source() == zlimit.SourceSystem && n == 0:
 		return l.Limits.DeleteSystem(ctx)
 	case at.Source() == zlimit.SourceSystem:
-		return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits})
+		return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: c.Limits, OnUnavailable: policy})
 	case at.Entity == "" && n == 0:
 		return l.Limits.DeleteResource(ctx, at.Resource)
 	case at.Entity == "":
-		return l.Limits.SetResource(ctx, at.Resource, limits)
+		return l.Limits.SetResourceConfig(ctx, at.Resource, c)
 	case n == 0:
 		return l.Limits.DeleteEntity(ctx, at.Entity, at.Resource)
 	default:
-		return l.Limits.SetEntity(ctx, at.Entity, at.Resource, limits)
+		return l.Limits.SetEntityConfig(ctx, at.Entity, at.Resource, c)
 	}
 }
 
-// contents returns the capacity at each level, 0 for none.
-func (w *world) contents() map[zlimit.ConfigLevel]int64 {
+// A content is what is stored at a level: the capacity of its limit, 0 for none, and its policy.
+type content struct {
+	capacity int64
+	policy   string
+}
+
+// contentOf returns what is stored once a level is.
+func contentOf(l provision.Level) content {
+	c := content{policy: l.OnUnavailable}
+	if len(l.Limits) > 0 {
+		c.capacity = l.Limits[0].Capacity
+	}
+	return c
+}
+
+// contents returns what is stored at each level that says something.
+func (w *world) contents() map[zlimit.ConfigLevel]content {
 	all := places()
 	found, err := w.limiter("reader", nil).Managed.Read(context.Background(), all...)
 	if err != nil {
 		w.tb.Fatal(err)
 	}
-	stored := map[zlimit.ConfigLevel]int64{}
+	stored := map[zlimit.ConfigLevel]content{}
 	for i, at := range all {
-		if len(found[i].Limits) > 0 {
-			stored[at] = found[i].Limits[0].Capacity
+		if found[i].IsZero() {
+			continue
 		}
+		var c content
+		if len(found[i].Limits) > 0 {
+			c.capacity = found[i].Limits[0].Capacity
+		}
+		if policy := found[i].OnUnavailable; policy != zlimit.Inherit {
+			c.policy = policy.String()
+		}
+		stored[at] = c
 	}
 	return stored
 }
@@ -362,6 +385,8 @@ func levelAt(key store.Key) (zlimit.ConfigLevel, bool) {
 	k, ok := layout.ParseEntityConfigKey(key)
 	return zlimit.ConfigLevel{Entity: k.Entity, Resource: k.Resource}, ok
 }
+
+func notAdopt(c provision.Change) bool { return c.Action != provision.Adopt }
 
 var errKilled = errors.New("killed")
 
@@ -391,7 +416,7 @@ func TestRandomFiles(t *testing.T) {
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
 			for range rapid.IntRange(0, 2).Draw(t, "changes by hand") {
 				at := rapid.SampledFrom(places()).Draw(t, "at")
-				if err := change(ctx, operator, at, rapid.Int64Range(0, 3).Draw(t, "to")); err != nil {
+				if err := change(ctx, operator, at, rapid.Int64Range(0, 3).Draw(t, "to"), zlimit.FailurePolicy(rapid.IntRange(0, 2).Draw(t, "policy"))); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -412,11 +437,11 @@ func TestRandomFiles(t *testing.T) {
 				w.clock.sleep(2 * time.Minute) // its lock expires
 				for at, n := range w.contents() {
 					declared := slices.IndexFunc(levels, func(l provision.Level) bool { return l.Level == at })
-					if declared >= 0 && levels[declared].Limits[0].Capacity == n {
+					if declared >= 0 && contentOf(levels[declared]) == n {
 						continue
 					}
 					if before[at] != n {
-						t.Fatalf("a killed run made %v %d, which was %d, and is not declared", at, n, before[at])
+						t.Fatalf("a killed run made %v %v, which was %v, and is not declared", at, n, before[at])
 					}
 				}
 				if rapid.Bool().Draw(t, "another file") {
@@ -439,11 +464,17 @@ func TestRandomFiles(t *testing.T) {
 			}
 			managed = map[zlimit.ConfigLevel]bool{}
 			for _, l := range levels {
-				want[l.Level] = l.Limits[0].Capacity
+				want[l.Level] = contentOf(l)
 				managed[l.Level] = true
 			}
-			if diff := cmp.Diff(want, w.contents()); diff != "" {
+			if diff := cmp.Diff(want, w.contents(), cmp.AllowUnexported(content{})); diff != "" {
 				t.Fatalf("what is stored differs (-want +got):\n%s", diff)
+			}
+			if len(want) == 0 {
+				continue
+			}
+			if plan, err = w.provisioner("reader", nil).Plan(ctx, load(t, w.stored())); err != nil || slices.ContainsFunc(plan.Changes, notAdopt) {
+				t.Fatalf("the plan of what was imported is %v, %v, want levels to adopt alone", actions(plan), err)
 			}
 		}
 	})
@@ -466,7 +497,7 @@ func TestKilledAnywhere(t *testing.T) {
 					t.Fatal(err)
 				}
 				operator := w.limiter("olga", nil)
-				if err := errors.Join(change(ctx, operator, zlimit.ConfigLevel{Resource: "c"}, 7), change(ctx, operator, zlimit.ConfigLevel{Resource: "keep"}, 7)); err != nil {
+				if err := errors.Join(change(ctx, operator, zlimit.ConfigLevel{Resource: "c"}, 7, zlimit.Inherit), change(ctx, operator, zlimit.ConfigLevel{Resource: "keep"}, 7, zlimit.Inherit)); err != nil {
 					t.Fatal(err)
 				}
 				hook, died := mortal(at, after)
@@ -554,7 +585,7 @@ func TestAppliesDoNotInterleave(t *testing.T) {
 		}
 		operator := w.limiter("olga", nil)
 		for range 3 {
-			if err := change(ctx, operator, rapid.SampledFrom(places()).Draw(t, "by hand"), 2); err != nil {
+			if err := change(ctx, operator, rapid.SampledFrom(places()).Draw(t, "by hand"), 2, zlimit.Block); err != nil {
 				t.Fatal(err)
 			}
 		}

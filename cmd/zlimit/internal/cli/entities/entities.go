@@ -36,22 +36,8 @@ one to have a parent, which is charged for what the entity consumes.`,
 	return cmd
 }
 
-// An entityJSON is an entity in JSON.
-type entityJSON struct {
-	ID        string            `json:"id"`
-	Name      string            `json:"name"`
-	Parent    string            `json:"parent,omitempty"`
-	Cascade   bool              `json:"cascade"`
-	Metadata  map[string]string `json:"metadata,omitempty"`
-	CreatedAt time.Time         `json:"created_at,omitzero"`
-}
-
-func entityOf(e zlimit.Entity) entityJSON {
-	return entityJSON{e.ID, e.Name, e.ParentID, e.Cascade, e.Metadata, e.CreatedAt}
-}
-
 func printEntity(sh *shell.Shell, e zlimit.Entity) error {
-	return sh.Print(entityOf(e), func(p *show.Page) {
+	return sh.Print(e, func(p *show.Page) {
 		p.Linef("entity %s", e.ID)
 		p.Linef("  name     %s", e.Name)
 		if e.ParentID != "" {
@@ -204,26 +190,17 @@ func entities(sh *shell.Shell, cmd *cobra.Command, list shell.RowsOf[zlimit.Enti
 	if err != nil {
 		return err
 	}
-	rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[entityJSON, error] {
-		return func(yield func(entityJSON, error) bool) {
-			for e, err := range list(ctx, l) {
-				if !yield(entityOf(e), err) || err != nil {
-					return
-				}
-			}
+	columns := func([]string) []show.Column[zlimit.Entity] {
+		return []show.Column[zlimit.Entity]{
+			show.Text("id", func(e zlimit.Entity) string { return e.ID }),
+			show.Text("name", func(e zlimit.Entity) string { return e.Name }),
+			show.Text("parent_id", func(e zlimit.Entity) string { return e.ParentID }),
+			show.Text("cascade", func(e zlimit.Entity) string { return strconv.FormatBool(e.Cascade) }),
+			show.Instant("created_at", func(t time.Time) string { return t.UTC().Format(time.DateTime) }, func(e zlimit.Entity) time.Time { return e.CreatedAt }).
+				Where(func(e zlimit.Entity) bool { return !e.CreatedAt.IsZero() }),
 		}
 	}
-	columns := func([]string) []show.Column[entityJSON] {
-		return []show.Column[entityJSON]{
-			show.Text("id", func(e entityJSON) string { return e.ID }),
-			show.Text("name", func(e entityJSON) string { return e.Name }),
-			show.Text("parent", func(e entityJSON) string { return e.Parent }),
-			show.Text("cascade", func(e entityJSON) string { return strconv.FormatBool(e.Cascade) }),
-			show.Instant("created_at", func(t time.Time) string { return t.UTC().Format(time.DateTime) }, func(e entityJSON) time.Time { return e.CreatedAt }).
-				Where(func(e entityJSON) bool { return !e.CreatedAt.IsZero() }),
-		}
-	}
-	return shell.List(cmd.Context(), sh, dsn, rows, &shell.Stream[entityJSON]{Head: struct{}{}, Key: "entities", Columns: columns, None: none})
+	return shell.List(cmd.Context(), sh, dsn, list, &shell.Stream[zlimit.Entity]{Head: struct{}{}, Key: "entities", Columns: columns, None: none})
 }
 
 // An inventory is what deleting an entity deletes, as far as it is cheap to count.

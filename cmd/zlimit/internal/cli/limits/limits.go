@@ -104,10 +104,10 @@ func (p *place) String() string {
 // A level is a place with what is stored there.
 type level struct {
 	place
-	config zlimit.SystemConfig // for places other than the system, limits alone
+	config zlimit.SystemConfig // its limits are nil where it was not read; the retention is that of the system alone
 }
 
-// MarshalJSON returns the level as an object. Limits that were not read are left out.
+// MarshalJSON returns the level as an object. What was not read is left out.
 func (l level) MarshalJSON() ([]byte, error) {
 	type body struct {
 		Level         zlimit.Source  `json:"level"`
@@ -117,7 +117,7 @@ func (l level) MarshalJSON() ([]byte, error) {
 		OnUnavailable string         `json:"on_unavailable,omitempty"`
 	}
 	b := body{Level: l.source(), Resource: l.resource, Entity: l.entity, Limits: l.config.Limits}
-	if l.system && len(b.Limits) > 0 || l.config.OnUnavailable != zlimit.Inherit {
+	if b.Limits != nil {
 		b.OnUnavailable = l.config.OnUnavailable.String()
 	}
 	return json.Marshal(b)
@@ -312,7 +312,7 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 		Long: `List lists the levels that have limits: the system, the resources, and the
 entities per resource, where ` + zlimit.DefaultResource + ` stands for every resource. With
 --resource it lists those of one resource. With --details it shows the limits
-too, at the cost of one more read per line.`,
+and what happens in outages too, at the cost of one more read per line.`,
 		Example: `  zlimit limits list
   zlimit limits list --resource gpt --details`,
 		Args: shell.Takes(),
@@ -336,7 +336,7 @@ too, at the cost of one more read per line.`,
 		},
 	}
 	cmd.Flags().StringVar(&resource, "resource", "", "only the levels of a `resource`")
-	cmd.Flags().BoolVar(&details, "details", false, "show the limits too")
+	cmd.Flags().BoolVar(&details, "details", false, "show what the levels say too")
 	sh.ListFlag(cmd)
 	return cmd
 }
@@ -419,6 +419,7 @@ func printLevels(sh *shell.Shell, levels []level, details bool) error {
 		show.Text("entity", func(l level) string { return l.entity }),
 	}
 	if details {
+		columns = append(columns, show.Text("on_unavailable", func(l level) string { return l.config.OnUnavailable.String() }))
 		columns = append(columns, show.Text("limits", func(l level) string {
 			var limits []string
 			for _, limit := range l.config.Limits {

@@ -60,21 +60,8 @@ namespace that --namespace names, which must be registered.`,
 	return cmd
 }
 
-// A namespaceJSON is a namespace in JSON.
-type namespaceJSON struct {
-	Name      string                 `json:"name"`
-	ID        string                 `json:"id"`
-	Status    zlimit.NamespaceStatus `json:"status"`
-	CreatedAt time.Time              `json:"created_at,omitzero"`
-	DeletedAt time.Time              `json:"deleted_at,omitzero"`
-}
-
-func namespaceOf(ns zlimit.Namespace) namespaceJSON {
-	return namespaceJSON{ns.Name, ns.ID, ns.Status, ns.CreatedAt, ns.DeletedAt}
-}
-
 func printNamespace(sh *shell.Shell, ns zlimit.Namespace) error {
-	return sh.Print(namespaceOf(ns), func(p *show.Page) { p.Linef("%s", describeNamespace(ns)) })
+	return sh.Print(ns, func(p *show.Page) { p.Linef("%s", describeNamespace(ns)) })
 }
 
 // describeNamespace says in a line what a namespace is.
@@ -127,27 +114,18 @@ func listCommand(sh *shell.Shell, use, short, none string, list shell.RowsOf[zli
 			if err != nil {
 				return err
 			}
-			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[namespaceJSON, error] {
-				return func(yield func(namespaceJSON, error) bool) {
-					for ns, err := range list(ctx, l) {
-						if !yield(namespaceOf(ns), err) || err != nil {
-							return
-						}
-					}
-				}
-			}
 			seconds := func(t time.Time) string { return t.UTC().Format(time.DateTime) }
-			columns := func([]string) []show.Column[namespaceJSON] {
-				return []show.Column[namespaceJSON]{
-					show.Text("name", func(ns namespaceJSON) string { return ns.Name }),
-					show.Text("id", func(ns namespaceJSON) string { return ns.ID }),
-					show.Text("status", func(ns namespaceJSON) string { return string(ns.Status) }),
-					show.Instant("created_at", seconds, func(ns namespaceJSON) time.Time { return ns.CreatedAt }),
-					show.Instant("deleted_at", seconds, func(ns namespaceJSON) time.Time { return ns.DeletedAt }).
-						Where(func(ns namespaceJSON) bool { return !ns.DeletedAt.IsZero() }),
+			columns := func([]string) []show.Column[zlimit.Namespace] {
+				return []show.Column[zlimit.Namespace]{
+					show.Text("name", func(ns zlimit.Namespace) string { return ns.Name }),
+					show.Text("id", func(ns zlimit.Namespace) string { return ns.ID }),
+					show.Text("status", func(ns zlimit.Namespace) string { return string(ns.Status) }),
+					show.Instant("created_at", seconds, func(ns zlimit.Namespace) time.Time { return ns.CreatedAt }),
+					show.Instant("deleted_at", seconds, func(ns zlimit.Namespace) time.Time { return ns.DeletedAt }).
+						Where(func(ns zlimit.Namespace) bool { return !ns.DeletedAt.IsZero() }),
 				}
 			}
-			return shell.List(cmd.Context(), sh, dsn, rows, &shell.Stream[namespaceJSON]{Head: struct{}{}, Key: "namespaces", Columns: columns, None: none})
+			return shell.List(cmd.Context(), sh, dsn, list, &shell.Stream[zlimit.Namespace]{Head: struct{}{}, Key: "namespaces", Columns: columns, None: none})
 		},
 	}
 	sh.ListFlag(cmd)

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestJSONOfPublicTypes: what the command prints of a type of package zlimit is the JSON of that type.
+func TestJSONOfPublicTypes(t *testing.T) {
+	ctx := t.Context()
+	dsn := "sqlite:" + t.TempDir() + "/limits.db"
+	l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	var made []zlimit.Entity
+	for _, e := range []zlimit.Entity{{ID: "acme", Name: "Acme", Metadata: map[string]string{"plan": "gold"}}, {ID: "key-1", ParentID: "acme", Cascade: true}} {
+		created, err := l.Entities.Create(ctx, e)
+		if err == nil {
+			created.Name += "!"
+			created, err = l.Entities.Update(ctx, created)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, created)
+	}
+	namespace, err := l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		command string
+		want    any
+	}{
+		{"entity get acme", made[0]},
+		{"entity get key-1", made[1]},
+		{"entity list", map[string]any{"entities": made}},
+		{"entity children acme", map[string]any{"entities": made[1:]}},
+		{"namespace get default", namespace},
+		{"namespace list", map[string]any{"namespaces": []zlimit.Namespace{namespace}}},
+	} {
+		want, err := json.Marshal(c.want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr bytes.Buffer
+		args := append(strings.Fields(c.command), "--store", dsn, "-o", "json")
+		code := Main(ctx, args, strings.NewReader(""), &stdout, &stderr, func(string) string { return "" })
+		if got := strings.TrimSpace(stdout.String()); code != shell.ExitOK || got != string(want) {
+			t.Errorf("zlimit %s -o json = %d, %s%s, want %s", c.command, code, got, stderr.String(), want)
+		}
+	}
+}
