@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -122,7 +121,12 @@ func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conn
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		c := &clientConn{interceptor: i, begun: make(chan struct{}), settle: func(error) {}}
 		c.ctx, c.cancel = context.WithCancel(ctx)
-		c.StreamingClientConn = next(c.ctx, spec) //nolint:contextcheck // it is made from ctx
+		c.wire.end = func() { _ = c.StreamingClientConn.CloseRequest() }
+		traced := c.ctx
+		if i.PerMessage { // no other stream is refused once it is under way
+			traced = c.wire.trace(traced)
+		}
+		c.StreamingClientConn = next(traced, spec) //nolint:contextcheck // it is made from ctx
 		return c
 	}
 }
@@ -139,6 +143,7 @@ type clientConn struct {
 	settle  func(error)   // settles the lease of the stream; does not change once begun is closed
 	cancel  func()        // ends the stream at both sides
 	refusal rpc.Refusal
+	wire    wire
 }
 
 // Send sends a message, and acquires before. Without a message it sends the header.
@@ -177,10 +182,6 @@ func (c *clientConn) begin() error {
 	return nil
 }
 
-// untilCancelled is how long after it was cancelled the sending side of a refused stream is closed. HTTP/1.1 has closed the
-// connection by then, so that the server does not take the messages before for all. It waits for more messages until then.
-const untilCancelled = 100 * time.Millisecond
-
 // acquire returns a lease, or ends the stream.
 func (c *clientConn) acquire() (*zlimit.Lease, error) {
 	lease, err := c.interceptor.acquire(c.ctx, c.Spec(), c.RequestHeader())
@@ -191,7 +192,7 @@ func (c *clientConn) acquire() (*zlimit.Lease, error) {
 	c.cancel()
 	if c.sent {
 		_ = c.StreamingClientConn.CloseResponse() // HTTP/2 looks at the context no more while it waits for messages
-		time.AfterFunc(untilCancelled, func() { _ = c.StreamingClientConn.CloseRequest() })
+		c.wire.refuse()
 	} else {
 		close(c.begun)
 	}

@@ -1,15 +1,18 @@
 package connectlimit_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -25,6 +28,14 @@ type pipe struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	once   sync.Once
+	wrap   func(net.Conn) net.Conn // the client's side of a connection, where it is set
+}
+
+// one is HTTP/1.1 alone.
+func one() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	return p
 }
 
 func (p *pipe) Accept() (net.Conn, error) {
@@ -45,6 +56,9 @@ func (p *pipe) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "unix
 
 func (p *pipe) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	client, server := net.Pipe()
+	if p.wrap != nil {
+		client = p.wrap(client)
+	}
 	select {
 	case p.conns <- server:
 		return client, nil
@@ -60,10 +74,11 @@ type service struct {
 	calls atomic.Int64 // that reach a handler
 	ended chan error   // of the streams of a client
 
-	unary  *connect.Client[text, text]
-	client *connect.Client[text, text]
-	server *connect.Client[text, text]
-	bidi   *connect.Client[text, text]
+	network *pipe
+	unary   *connect.Client[text, text]
+	client  *connect.Client[text, text]
+	server  *connect.Client[text, text]
+	bidi    *connect.Client[text, text]
 }
 
 func newService(t *testing.T, handle func(context.Context, string) error, server []connect.HandlerOption, client ...connect.ClientOption) *service {
@@ -124,7 +139,7 @@ func newServiceOver(
 			}
 		}
 	}, server...))
-	network := &pipe{conns: make(chan net.Conn), closed: make(chan struct{})}
+	s.network = &pipe{conns: make(chan net.Conn), closed: make(chan struct{})}
 	h := &http.Server{Protocols: protocols, ReadHeaderTimeout: time.Hour, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.calls.Add(1)
 		mux.ServeHTTP(w, r)
@@ -132,9 +147,9 @@ func newServiceOver(
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = h.Serve(network)
+		_ = h.Serve(s.network)
 	}()
-	transport := &http.Transport{Protocols: protocols, DialContext: network.dial}
+	transport := &http.Transport{Protocols: protocols, DialContext: s.network.dial}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		_ = h.Close()
@@ -282,10 +297,9 @@ func TestRefusedCalls(t *testing.T) {
 // TestRefusedMessages refuses a message of a stream that is under way. The client hears why. The server's stream is cancelled,
 // so that it does not take the messages before for all.
 func TestRefusedMessages(t *testing.T) {
-	one, two := new(http.Protocols), new(http.Protocols)
-	one.SetHTTP1(true)
+	two := new(http.Protocols)
 	two.SetUnencryptedHTTP2(true)
-	for kind, protocols := range map[string]*http.Protocols{"a client's stream": two, "both ways": two, "a client's stream over HTTP/1.1": one} {
+	for kind, protocols := range map[string]*http.Protocols{"a client's stream": two, "both ways": two, "a client's stream over HTTP/1.1": one()} {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 2))
 		s := newServiceOver(t, protocols, echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.PerMessage())))
 		_, err := kinds[strings.TrimSuffix(kind, " over HTTP/1.1")](context.Background(), s, "a", "b", "c")
@@ -301,6 +315,95 @@ func TestRefusedMessages(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Errorf("%s: the server waits for more messages", kind)
 		}
+	}
+}
+
+// A lateConn closes only when a write has failed, or has ended with some text.
+type lateConn struct {
+	net.Conn
+	end     string
+	written chan struct{}
+	once    sync.Once
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	if err != nil || bytes.HasSuffix(b[:n], []byte(c.end)) {
+		c.once.Do(func() { close(c.written) })
+	}
+	return n, err
+}
+
+func (c *lateConn) Close() error {
+	<-c.written
+	return c.Conn.Close()
+}
+
+// closeAfter returns what makes connections late.
+func closeAfter(end string) func(net.Conn) net.Conn {
+	return func(c net.Conn) net.Conn { return &lateConn{Conn: c, end: end, written: make(chan struct{})} }
+}
+
+// TestRefusedOverLateConnections refuses a message over HTTP/1.1 where the end of the messages comes before the connection is
+// closed. The server does not take the messages before for all.
+func TestRefusedOverLateConnections(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1))
+	s := newServiceOver(t, one(), echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.PerMessage())))
+	s.network.wrap = closeAfter("0\r\n\r\n") // which ends a body
+	_, err := kinds["a client's stream"](t.Context(), s, "a", "b")
+	if ended := <-s.ended; code(err) != connect.CodeResourceExhausted || ended == nil {
+		t.Errorf("the stream fails with %v, and ends at the server with %v, want an error", err, ended)
+	}
+}
+
+// TestRefusedAfterTheHeader refuses the first message of a stream whose header is sent, or is about to be. Nothing stays behind
+// at the client, and the server takes no stream without messages for all.
+func TestRefusedAfterTheHeader(t *testing.T) {
+	for _, when := range []string{"sent", "with a connection", "without a connection"} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1))
+				if _, err := limiter.Acquire(t.Context(), zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}}); err != nil {
+					t.Fatal(err)
+				}
+				zlimittest.IgnoreLeases(limiter)
+				s := newServiceOver(t, one(), echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.PerMessage())))
+				now, done := make(chan struct{}), make(chan struct{})
+				trace := &httptrace.ClientTrace{}
+				switch when {
+				case "sent":
+					trace.WroteHeaders = func() { close(now) }
+				case "with a connection":
+					s.network.wrap = closeAfter("\r\n\r\n") // which ends a header
+					trace.GotConn = func(httptrace.GotConnInfo) {
+						close(now)
+						<-done
+					}
+				default:
+					trace.GetConn = func(string) {
+						close(now)
+						<-done
+					}
+				}
+				stream := s.client.CallClientStream(httptrace.WithClientTrace(t.Context(), trace))
+				if err := stream.Send(nil); err != nil {
+					t.Fatal(err)
+				}
+				<-now
+				if err := stream.Send(wrapperspb.String("b")); code(err) != connect.CodeResourceExhausted {
+					t.Errorf("Send() = %v, want the refusal", err)
+				}
+				close(done)
+				synctest.Wait()
+				select {
+				case err := <-s.ended:
+					if err == nil {
+						t.Error("the server took a stream without messages for all")
+					}
+				default:
+				}
+			})
+		})
 	}
 }
 
