@@ -124,11 +124,12 @@ func (w *world) finish(opts []zlimit.Option) {
 			for _, s := range statuses {
 				consume[s.Limit.Name] = s.Limit.Capacity
 			}
+			settled := w.settled(p)
 			lease, err := p.limiter.Acquire(context.Background(), zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: consume})
 			var exceeded *zlimit.ExceededError
 			switch {
 			case errors.As(err, &exceeded):
-				w.checkRejection(p, entity, consume, exceeded, w.settled(p))
+				w.checkRejection(p, entity, consume, exceeded, settled)
 			case err != nil:
 				w.t.Fatalf("acquire %v for %s: %v", consume, entity, err)
 			default:

@@ -73,7 +73,8 @@ func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store
 // import [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect; without it SQLite returns a [*ValidationError]
 // that says so. A file that does not exist is created, for its owner alone to read and write. A power failure may lose
 // the last moments of admissions; a crash of a process loses nothing. While the file is open, its last writes are in
-// files beside it, named PATH-wal and PATH-shm. After the last Close the file is whole by itself.
+// files beside it, named PATH-wal and PATH-shm. After the last Close the file is whole by itself. When the file is deleted
+// or replaced while it is open, calls fail within a second, until the store is closed and opened anew.
 func SQLite(path string) (Store, error) {
 	if store.OpenFile == nil {
 		return Store{}, &ValidationError{Field: "store", Value: path, Reason: sqliteMissing}

@@ -70,9 +70,10 @@ type Engine struct {
 	started time.Time // by which paces are kept, whatever clocks are set to
 	buckets *otter.Cache[bucketID, *Bucket]
 
-	closing    sync.Mutex // guards closed against background.Add
+	mu         sync.Mutex // guards what follows
 	closed     bool
-	background sync.WaitGroup
+	background int       // pieces of work that are under way
+	idle       sync.Cond // no work is; its lock is mu
 }
 
 // bucketID finds a bucket.
@@ -83,7 +84,7 @@ func New(o Options) *Engine {
 	if o.Epoch == nil {
 		o.Epoch = new(atomic.Int64)
 	}
-	return &Engine{
+	e := &Engine{
 		table:   o.Table,
 		options: o,
 		started: time.Now(),
@@ -93,32 +94,46 @@ func New(o Options) *Engine {
 			OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 		}),
 	}
+	e.idle.L = &e.mu
+	return e
 }
 
 // Begin counts work in the background, which [Engine.End] ends; false when the engine is closed.
 func (e *Engine) Begin() bool {
-	e.closing.Lock()
-	defer e.closing.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.closed {
 		return false
 	}
-	e.background.Add(1)
+	e.background++
 	return true
 }
 
 // End ends work that [Engine.Begin] began.
-func (e *Engine) End() { e.background.Done() }
-
-// Close waits for work in the background.
-func (e *Engine) Close() {
-	e.closing.Lock()
-	e.closed = true
-	e.closing.Unlock()
-	e.background.Wait()
+func (e *Engine) End() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.background--; e.background == 0 {
+		e.idle.Broadcast()
+	}
 }
 
-// Quiesce waits for the work that is under way in the background.
-func (e *Engine) Quiesce() { e.background.Wait() }
+// Close waits for work in the background, and lets none begin.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.Quiesce()
+}
+
+// Quiesce waits until no work is under way in the background.
+func (e *Engine) Quiesce() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for e.background > 0 {
+		e.idle.Wait()
+	}
+}
 
 // Buckets returns the number of buckets that the engine remembers.
 func (e *Engine) Buckets() int { return e.buckets.EstimatedSize() }

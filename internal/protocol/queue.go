@@ -352,7 +352,8 @@ func (e *Engine) settleBatch(ctx context.Context, waiters []*waiter) {
 	}
 }
 
-// deliver tells a waiter the outcome. What a caller took that gave up is given back in the background.
+// deliver tells a waiter the outcome. What a caller took that gave up is given back, in the background unless the engine is
+// being closed, which waits for the work that delivers.
 func (e *Engine) deliver(ctx context.Context, w *waiter, err error) {
 	w.queue.mu.Lock()
 	abandoned := w.abandoned
@@ -361,9 +362,17 @@ func (e *Engine) deliver(ctx context.Context, w *waiter, err error) {
 	if !abandoned || err != nil {
 		return
 	}
-	e.background.Go(func() {
+	giveBack := func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.SettleLimit)
 		defer cancel()
 		e.giveBack(ctx, w.taking)
-	})
+	}
+	if !e.Begin() {
+		giveBack()
+		return
+	}
+	go func() {
+		defer e.End()
+		giveBack()
+	}()
 }

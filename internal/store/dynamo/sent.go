@@ -1,10 +1,12 @@
 package dynamo
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"reflect"
 	"sync/atomic"
 	"time"
 )
@@ -31,11 +33,15 @@ func trace(ctx context.Context) (context.Context, *trail) {
 func (t *trail) unsent() bool { return t.asked.Load() > 0 && t.got.Load() == 0 }
 
 // A patient transport ends a request without a deadline after replyTimeout, so that a connection that went dead is not
-// waited for without end.
+// waited for without end. It sends the headers of a request together with its body.
 type patient struct{ base *http.Transport }
 
 // RoundTrip implements [http.RoundTripper].
 func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
+	request, err := whole(request)
+	if err != nil {
+		return nil, err
+	}
 	if _, bounded := request.Context().Deadline(); bounded {
 		return p.base.RoundTrip(request)
 	}
@@ -48,6 +54,27 @@ func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	reply.Body = boundBody{reply.Body, cancel}
 	return reply, nil
 }
+
+// whole returns a request whose body net/http can send with the headers. It also is for requests of the SDK, which closes a
+// body when the reply is there: net/http may look for its end just then, and would close the connection under the reply.
+func whole(request *http.Request) (*http.Request, error) {
+	if request.ContentLength <= 0 || reflect.TypeOf(request.Body) == inMemory {
+		return request, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(request.Body, request.ContentLength))
+	if closing := request.Body.Close(); err == nil {
+		err = closing
+	}
+	if err != nil {
+		return nil, err
+	}
+	sent := *request
+	sent.Body = io.NopCloser(bytes.NewReader(body))
+	return &sent, nil
+}
+
+// inMemory is the type of a body that net/http knows to be in memory.
+var inMemory = reflect.TypeOf(io.NopCloser(new(bytes.Reader)))
 
 // CloseIdleConnections closes those of the transport, for [http.Client.CloseIdleConnections].
 func (p patient) CloseIdleConnections() { p.base.CloseIdleConnections() }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,8 +102,45 @@ func TestOneTimeoutGoverns(t *testing.T) {
 	}
 }
 
+// A tally is a connection that counts how often it is written to.
+type tally struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c tally) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// TestRequestsAreOnePiece counts the writes to the network: a request takes one, with its headers and its body.
+func TestRequestsAreOnePiece(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	for way, options := range map[string][]Option{"wire": nil, "SDK": {WithoutWire()}} {
+		writes := new(atomic.Int64)
+		s, transport := onNetwork(func(ctx context.Context, network, _ string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+			return tally{conn, writes}, err
+		}, options...)
+		const requests = 5
+		for range requests {
+			if _, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		transport.CloseIdleConnections()
+		if got := writes.Load(); got != requests {
+			t.Errorf("%s: %d requests are written in %d pieces", way, requests, got)
+		}
+	}
+}
+
 // onNetwork returns a store whose connections a function makes.
-func onNetwork(dial func(context.Context, string, string) (net.Conn, error)) (*Store, *http.Transport) {
+func onNetwork(dial func(context.Context, string, string) (net.Conn, error), options ...Option) (*Store, *http.Transport) {
 	client := tunedHTTPClient(nil)
 	transport := client.Transport.(patient).base
 	transport.DialContext = dial
@@ -110,5 +149,5 @@ func onNetwork(dial func(context.Context, string, string) (net.Conn, error)) (*S
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "key", SecretAccessKey: "secret"}, nil
 		}),
-	}), "table", store.Table{}, nil), transport
+	}), "table", store.Table{}, nil, options...), transport
 }

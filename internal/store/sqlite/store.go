@@ -11,6 +11,11 @@
 //
 // While the file is open, its last writes are in the write-ahead log beside it. The store keeps that to a few dozen
 // megabytes, however many readers it has. After the last Close the file is whole by itself.
+//
+// A file that is deleted or replaced while it is open would be written on unseen. So a store looks at its path once a
+// second while it is used. All calls fail while another file is there, or none; Setup does too, since what the caller knows
+// of the old file does not hold for a new one. The store is then closed, and opened anew. A file that returns is used
+// again. A file whose content is overwritten is not recognized.
 package sqlite
 
 import (
@@ -48,6 +53,7 @@ type Store struct {
 	path   string // "" for a database in memory
 	layout *layout
 	closed atomic.Bool
+	at     identity
 
 	// A pool holds the connections that are not in use, nil for those not opened yet. One connection may write; a database
 	// in memory has no other.
@@ -162,7 +168,7 @@ func (s *Store) Close() error {
 // processes close theirs at once. So the writer does it first, as far as other processes let it.
 func (s *Store) closeConn(c *conn, writer bool) error {
 	var err error
-	if writer && s.path != "" && c.ready {
+	if writer && s.path != "" && c.ready && s.at.look(s.path) == nil { // the log beside another file may be that file's
 		_, err = c.checkpoint(context.Background(), "TRUNCATE")
 	}
 	return errors.Join(err, c.close())
@@ -192,6 +198,9 @@ func (s *Store) take(ctx context.Context, pool chan *conn) (*conn, error) {
 
 // prepared returns c, or a new connection for nil, ready to use. It returns the connection with every error, too.
 func (s *Store) prepared(ctx context.Context, c *conn) (*conn, error) {
+	if err := s.at.check(s.path); err != nil {
+		return c, err
+	}
 	if c != nil && c.ready {
 		return c, nil
 	}
@@ -225,7 +234,13 @@ func (s *Store) open(ctx context.Context, mode string) (c *conn, err error) {
 		if mode == "rwc" {
 			createFile(s.path)
 		}
-		c, err = connect(ctx, uri.String())
+		before, _ := os.Stat(s.path) // SQLite meets the error
+		if c, err = connect(ctx, uri.String()); err != nil {
+			return err
+		}
+		if err = s.at.is(s.path, before); err != nil {
+			err = errors.Join(err, c.close())
+		}
 		return err
 	})
 	if code(err) == lib.SQLITE_CANTOPEN {
@@ -294,7 +309,9 @@ func (s *Store) wait(ctx context.Context, f func(context.Context) error) error {
 func (s *Store) Setup(ctx context.Context) error {
 	c, err := s.take(ctx, s.writer)
 	if err == nil {
-		c, err = s.setup(ctx, c)
+		if err = s.at.check(s.path); err == nil {
+			c, err = s.setup(ctx, c)
+		}
 		s.writer <- c
 	}
 	return failure("setup", err)

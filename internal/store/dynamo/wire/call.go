@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -39,7 +40,7 @@ type Reply struct {
 	Date     time.Time // by the server's clock; zero where it did not tell
 }
 
-// Do makes one call with a body, which it is done with when it returns. Its errors are those of the SDK for the same
+// Do makes one call with a body, of which it sends a copy: the transport may read what it sends after the reply came. Its errors are those of the SDK for the same
 // outcome, except that a reply with a wrong checksum is an error. It returns ErrUnused, and nothing was sent, where the
 // SDK is to make the call.
 func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Retryer, out Output) (Reply, error) {
@@ -51,7 +52,7 @@ func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Re
 		return Reply{}, ErrUnused
 	}
 	c := call{
-		path: p, op: op, body: body, sum: sha256.Sum256(body), out: out,
+		path: p, op: op, body: bytes.Clone(body), sum: sha256.Sum256(body), out: out,
 		invocation: newInvocation(), trace: trace, retryer: retryer, max: retryer.MaxAttempts(), skew: p.correction(),
 	}
 	reply, err := c.try(ctx)
@@ -68,7 +69,7 @@ func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Re
 type call struct {
 	path              *Path
 	op                Operation
-	body              []byte
+	body              []byte            // never changed
 	sum               [sha256.Size]byte // of the body
 	out               Output
 	invocation, trace string
@@ -122,14 +123,14 @@ func (c *call) attempt(ctx context.Context, number int) (reply Reply, seen sight
 	if err != nil {
 		return reply, seen, err
 	}
-	x := &exchange{invocation: c.invocation, trace: c.trace, attempt: attemptHeader(ctx, number, c.max, c.skew), body: requestBody{data: c.body}}
-	x.prepare(ctx, model, &x.body, int64(len(c.body)))
+	x := &exchange{invocation: c.invocation, trace: c.trace, attempt: attemptHeader(ctx, number, c.max, c.skew)}
+	x.body.Reset(c.body)
+	x.prepare(ctx, model, io.NopCloser(&x.body), int64(len(c.body)))
 	if err := x.sign(ctx, c.path, &credentials, &c.sum, time.Now().Add(c.skew)); err != nil {
 		return reply, seen, fmt.Errorf("sign request: %w", err)
 	}
 	sent := time.Now()
 	response, err := c.path.options.HTTPClient.Do(&x.request)
-	_ = x.body.Close() // cannot fail
 	if err != nil {
 		err = &smithyhttp.RequestSendError{Err: err}
 		if ctx.Err() != nil {
@@ -242,7 +243,7 @@ func responseError(response *http.Response, err error) error {
 type exchange struct {
 	request http.Request
 	url     url.URL
-	body    requestBody
+	body    bytes.Reader // a type of which net/http knows that it can be sent with the headers, in one piece
 	values  [6][1]string // of headers
 	model   *prototype
 
