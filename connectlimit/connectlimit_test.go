@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -88,15 +89,6 @@ func (p *peer) stream(ctx context.Context, messages ...string) (string, error) {
 	return answer.Msg.GetValue(), nil
 }
 
-func left(t testing.TB, l *zlimit.RateLimiter, entity string) int64 {
-	t.Helper()
-	statuses, err := l.Available(t.Context(), entity, "api")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return statuses[0].Available
-}
-
 // code returns the code of an error; 0 for none.
 func code(err error) connect.Code {
 	if err == nil {
@@ -124,8 +116,8 @@ func TestUnaryHandlers(t *testing.T) {
 			{"fail", connect.CodeNotFound, 2},
 			{"adjust", 0, -1},
 		} {
-			if err := p.call(t.Context(), test.text); code(err) != test.code || left(t, limiter, "alice") != test.left {
-				t.Errorf("%s, %s: %v, %d left, want %v and %d", name, test.text, err, left(t, limiter, "alice"), test.code, test.left)
+			if err := p.call(t.Context(), test.text); code(err) != test.code || faulttest.Left(t, limiter, "alice") != test.left {
+				t.Errorf("%s, %s: %v, %d left, want %v and %d", name, test.text, err, faulttest.Left(t, limiter, "alice"), test.code, test.left)
 			}
 		}
 		var refused *connect.Error
@@ -227,7 +219,7 @@ func TestStreams(t *testing.T) {
 		if code(err) != test.code || err == nil && got != strings.Join(test.messages, "") {
 			t.Errorf("%s: %q, %v, want %v", test.name, got, err, test.code)
 		}
-		if got := left(t, limiter, "alice"); got != test.left {
+		if got := faulttest.Left(t, limiter, "alice"); got != test.left {
 			t.Errorf("%s: %d left, want %d", test.name, got, test.left)
 		}
 	}
@@ -238,8 +230,8 @@ func TestClients(t *testing.T) {
 	option := connect.WithInterceptors(connectlimit.New(limiter, connectlimit.Requests("api", "rpm", connectlimit.For("alice"))))
 	p := newPeer(t, nil, option)
 	nobody := &peer{connect.NewClient[text, text](http.DefaultClient, "http://127.0.0.1:1/test.Echo/Once", option), nil, "alice"}
-	if err := nobody.call(t.Context(), "hello"); code(err) != connect.CodeUnavailable || left(t, limiter, "alice") != 2 {
-		t.Errorf("a call to nobody: %v, %d left, want all", err, left(t, limiter, "alice"))
+	if err := nobody.call(t.Context(), "hello"); code(err) != connect.CodeUnavailable || faulttest.Left(t, limiter, "alice") != 2 {
+		t.Errorf("a call to nobody: %v, %d left, want all", err, faulttest.Left(t, limiter, "alice"))
 	}
 	for i, want := range []connect.Code{0, connect.CodeNotFound, connect.CodeResourceExhausted} {
 		err := p.call(t.Context(), []string{"hello", "fail", "hello"}[i])

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -232,11 +233,11 @@ func TestClientsSettleAtTheEnd(t *testing.T) {
 					t.Fatalf("%d answers, %v", n, err)
 				}
 			}
-			if got := left(t, limiter, "alice"); got != 2 {
+			if got := faulttest.Left(t, limiter, "alice"); got != 2 {
 				t.Errorf("%d left, want 2", got)
 			}
-			if _, err := call(context.Background(), s, "fail"); code(err) != connect.CodeNotFound || left(t, limiter, "alice") != 1 {
-				t.Errorf("a call that fails: %v, %d left, want 1", err, left(t, limiter, "alice"))
+			if _, err := call(context.Background(), s, "fail"); code(err) != connect.CodeNotFound || faulttest.Left(t, limiter, "alice") != 1 {
+				t.Errorf("a call that fails: %v, %d left, want 1", err, faulttest.Left(t, limiter, "alice"))
 			}
 		})
 	}
@@ -440,8 +441,8 @@ func TestStreamsThatPanic(t *testing.T) {
 	for kind, call := range kinds {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
 		s := newService(t, echo, []connect.HandlerOption{recovered, connect.WithInterceptors(connectlimit.New(limiter, alice))})
-		if _, err := call(t.Context(), s, "panic"); code(err) != connect.CodeUnknown || left(t, limiter, "alice") != 4 {
-			t.Errorf("%s that panics: %v, %d left, want 4", kind, err, left(t, limiter, "alice"))
+		if _, err := call(t.Context(), s, "panic"); code(err) != connect.CodeUnknown || faulttest.Left(t, limiter, "alice") != 4 {
+			t.Errorf("%s that panics: %v, %d left, want 4", kind, err, faulttest.Left(t, limiter, "alice"))
 		}
 	}
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
@@ -453,7 +454,7 @@ func TestStreamsThatPanic(t *testing.T) {
 		defer func() { _ = recover() }()
 		_, _ = kinds["unary"](t.Context(), s, "a")
 	}()
-	if got := left(t, limiter, "alice"); got != 3 {
+	if got := faulttest.Left(t, limiter, "alice"); got != 3 {
 		t.Errorf("%d left after a client's panic, want 3", got)
 	}
 }
@@ -473,7 +474,7 @@ func TestAbandonedStreams(t *testing.T) {
 		_, _ = stream.Receive()
 		_ = stream.CloseResponse()
 	}
-	if got := left(t, limiter, "alice"); got != 100-opened {
+	if got := faulttest.Left(t, limiter, "alice"); got != 100-opened {
 		t.Errorf("%d left, want %d", got, 100-opened)
 	}
 }
@@ -489,8 +490,8 @@ func TestStreamsToNobody(t *testing.T) {
 			}}, "http://nobody/"+name, interceptors)
 		}
 		s := &service{unary: procedure("Unary"), client: procedure("Client"), server: procedure("Server"), bidi: procedure("Bidi")}
-		if _, err := call(t.Context(), s, "a"); code(err) != connect.CodeUnavailable || left(t, limiter, "alice") != 2 {
-			t.Errorf("%s to nobody: %v, %d left, want all", kind, err, left(t, limiter, "alice"))
+		if _, err := call(t.Context(), s, "a"); code(err) != connect.CodeUnavailable || faulttest.Left(t, limiter, "alice") != 2 {
+			t.Errorf("%s to nobody: %v, %d left, want all", kind, err, faulttest.Left(t, limiter, "alice"))
 		}
 	}
 }
@@ -519,7 +520,7 @@ func TestClosedBeforeItBegins(t *testing.T) {
 			t.Errorf("%s: Receive() of a closed stream waits", mode)
 		}
 		cancel()
-		if got := left(t, limiter, "alice"); got != 2 {
+		if got := faulttest.Left(t, limiter, "alice"); got != 2 {
 			t.Errorf("%s: %d left, want 2", mode, got)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -118,15 +119,6 @@ func once(ctx context.Context, conn *grpc.ClientConn, text string, opts ...grpc.
 	return conn.Invoke(ctx, "/test.Echo/Once", wrapperspb.String(text), new(wrapperspb.StringValue), opts...)
 }
 
-func left(t testing.TB, l *zlimit.RateLimiter, entity string) int64 {
-	t.Helper()
-	statuses, err := l.Available(t.Context(), entity, "api")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return statuses[0].Available
-}
-
 func TestUnaryServer(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
 	conn := dial(t, []grpc.ServerOption{grpc.UnaryInterceptor(recovering(grpclimit.UnaryServerInterceptor(limiter, byKey)))})
@@ -140,8 +132,8 @@ func TestUnaryServer(t *testing.T) {
 		{"fail", codes.NotFound, 2},
 		{"adjust", codes.OK, -1},
 	} {
-		if err := once(as(t, "alice"), conn, test.text); status.Code(err) != test.code || left(t, limiter, "alice") != test.left {
-			t.Errorf("%s: %v, %d left, want %v and %d", test.text, err, left(t, limiter, "alice"), test.code, test.left)
+		if err := once(as(t, "alice"), conn, test.text); status.Code(err) != test.code || faulttest.Left(t, limiter, "alice") != test.left {
+			t.Errorf("%s: %v, %d left, want %v and %d", test.text, err, faulttest.Left(t, limiter, "alice"), test.code, test.left)
 		}
 	}
 	var trailer metadata.MD
@@ -266,7 +258,7 @@ func TestStreamServer(t *testing.T) {
 		if received != test.received || status.Code(err) != test.code {
 			t.Errorf("%s: %d messages and %v, want %d and %v", test.name, received, err, test.received, test.code)
 		}
-		if got := left(t, limiter, "alice"); got != test.left {
+		if got := faulttest.Left(t, limiter, "alice"); got != test.left {
 			t.Errorf("%s: %d left, want %d", test.name, got, test.left)
 		}
 	}
@@ -300,11 +292,11 @@ func TestClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer broken.Close()
-	if err := once(t.Context(), broken, "hello"); status.Code(err) != codes.Unavailable || left(t, limiter, "alice") != 2 {
-		t.Errorf("a call to nobody: %v, %d left, want all", err, left(t, limiter, "alice"))
+	if err := once(t.Context(), broken, "hello"); status.Code(err) != codes.Unavailable || faulttest.Left(t, limiter, "alice") != 2 {
+		t.Errorf("a call to nobody: %v, %d left, want all", err, faulttest.Left(t, limiter, "alice"))
 	}
-	if _, err := many(t.Context(), broken, "hello"); status.Code(err) != codes.Unavailable || left(t, limiter, "alice") != 2 {
-		t.Errorf("a stream to nobody: %v, %d left, want all", err, left(t, limiter, "alice"))
+	if _, err := many(t.Context(), broken, "hello"); status.Code(err) != codes.Unavailable || faulttest.Left(t, limiter, "alice") != 2 {
+		t.Errorf("a stream to nobody: %v, %d left, want all", err, faulttest.Left(t, limiter, "alice"))
 	}
 }
 

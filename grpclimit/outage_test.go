@@ -1,13 +1,9 @@
 package grpclimit_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"log/slog"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,57 +19,16 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A breakage is a fault while a lease is settled, with what becomes of it.
-type breakage struct {
-	name    string
-	fault   faulttest.Fault
-	written bool // what settles it is
-	takes   time.Duration
-	logged  int
-}
-
-var breakages = []breakage{
-	{"none", nil, true, 0, 0},
-	{"slow", faulttest.Slow(time.Second), true, time.Second, 0},
-	{"too slow", faulttest.Slow(3 * time.Second), false, 2 * time.Second, 1},
-	{"down", faulttest.Down, false, 0, 1},
-	{"a lost reply", faulttest.Lost, true, 0, 1},
-	{"no reply", faulttest.Hang, true, 2 * time.Second, 1},
-}
-
-// never is a limit that does not refill during a test.
-var never = []zlimit.Limit{zlimit.PerDay("rpm", 10)}
-
-// A log counts the lines of a logger.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) option() grpclimit.Option {
-	return grpclimit.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
-}
-
-// lines returns how many lines say that a lease could not be settled.
-func (l *log) lines() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), "grpclimit: a lease could not be settled")
-}
+// notSettled is logged of a lease that is given up.
+const notSettled = "grpclimit: a lease could not be settled"
 
 // TestHandlersSettleInOutages breaks the store while a handler runs, which corrects its lease and returns or panics. The call
 // ends as ever; the lease is settled once, or given up once.
 func TestHandlersSettleInOutages(t *testing.T) {
-	for _, b := range breakages {
+	for _, b := range faulttest.Outages() {
 		for _, end := range []string{"returns", "panics", "cancelled", "too late"} {
 			for _, kind := range []string{"unary", "stream"} {
-				t.Run(b.name+", "+end+", "+kind, func(t *testing.T) {
+				t.Run(b.Name+", "+end+", "+kind, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { handleInOutage(t, b, end, kind) })
 				})
 			}
@@ -90,13 +45,12 @@ type serverStream struct {
 func (s *serverStream) Context() context.Context { return s.ctx }
 func (s *serverStream) SetTrailer(metadata.MD)   {}
 
-func handleInOutage(t *testing.T, b breakage, end, kind string) {
-	limiter, store := faulttest.New(t, never)
-	var log log
+func handleInOutage(t *testing.T, b faulttest.Outage, end, kind string) {
+	limiter, store := faulttest.New(t, faulttest.Never())
+	var log faulttest.Log
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	var ended time.Time
-	var before int64
+	var settling *faulttest.Settling
 	failed := status.Error(codes.NotFound, "no such book")
 	handle := func(ctx context.Context) error {
 		if err := grpclimit.Lease(ctx).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
@@ -108,8 +62,7 @@ func handleInOutage(t *testing.T, b breakage, end, kind string) {
 		case "too late":
 			time.Sleep(2 * time.Minute)
 		}
-		store.Break(b.fault)
-		ended, before = time.Now(), store.Writes()
+		settling = b.Begin(store)
 		if end == "panics" {
 			panic("broken")
 		}
@@ -124,31 +77,22 @@ func handleInOutage(t *testing.T, b breakage, end, kind string) {
 		}()
 		var err error
 		if kind == "unary" {
-			_, err = grpclimit.UnaryServerInterceptor(limiter, request, log.option())(ctx, nil, &grpc.UnaryServerInfo{},
+			_, err = grpclimit.UnaryServerInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))(ctx, nil, &grpc.UnaryServerInfo{},
 				func(ctx context.Context, _ any) (any, error) { return nil, handle(ctx) })
 		} else {
-			err = grpclimit.StreamServerInterceptor(limiter, request, log.option())(nil, &serverStream{ctx: ctx}, &grpc.StreamServerInfo{},
+			err = grpclimit.StreamServerInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))(nil, &serverStream{ctx: ctx}, &grpc.StreamServerInfo{},
 				func(_ any, s grpc.ServerStream) error { return handle(s.Context()) })
 		}
 		if !errors.Is(err, failed) {
 			t.Errorf("the call fails with %v, want the handler's error", err)
 		}
 	}()
-	if got := time.Since(ended); got != b.takes {
-		t.Errorf("the call is held back for %v, want %v", got, b.takes)
+	settling.Check(t, &log, notSettled)
+	want := b.Left(7, 9)
+	if end == "panics" {
+		want = b.Left(10, 9)
 	}
-	if got := store.Writes() - before; got != 1 || log.lines() != b.logged {
-		t.Errorf("%d writes, want 1; the log is %q, want %d lines", got, &log.text, b.logged)
-	}
-	store.Break(nil)
-	want := int64(9)
-	switch {
-	case b.written && end == "panics":
-		want = 10
-	case b.written:
-		want = 7
-	}
-	if got := left(t, limiter, "alice"); got != want {
+	if got := faulttest.Left(t, limiter, "alice"); got != want {
 		t.Errorf("%d left, want %d", got, want)
 	}
 }
@@ -156,20 +100,20 @@ func handleInOutage(t *testing.T, b breakage, end, kind string) {
 // TestClientsSettleInOutages breaks the store while a client's stream is open, whose lease is corrected. The answers come at
 // once. The end comes when the lease is settled, or given up.
 func TestClientsSettleInOutages(t *testing.T) {
-	for _, b := range breakages {
+	for _, b := range faulttest.Outages() {
 		for _, end := range []string{"read", "cancelled", "too late", "abandoned"} {
-			t.Run(b.name+", "+end, func(t *testing.T) {
+			t.Run(b.Name+", "+end, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { streamInOutage(t, b, end) })
 			})
 		}
 	}
 }
 
-func streamInOutage(t *testing.T, b breakage, end string) {
-	limiter, store := faulttest.New(t, never)
-	var log log
+func streamInOutage(t *testing.T, b faulttest.Outage, end string) {
+	limiter, store := faulttest.New(t, faulttest.Never())
+	var log faulttest.Log
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
-	conn := dial(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request, log.option())))
+	conn := dial(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := conn.NewStream(ctx, &description.Streams[0], "/test.Echo/Many")
@@ -179,8 +123,7 @@ func streamInOutage(t *testing.T, b breakage, end string) {
 	if err := grpclimit.Lease(stream.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
 		t.Fatal(err)
 	}
-	store.Break(b.fault)
-	began, before := time.Now(), store.Writes()
+	settling := b.Begin(store)
 	answer := new(wrapperspb.StringValue)
 	for _, text := range []string{"a", "b"} {
 		if err := errors.Join(stream.SendMsg(wrapperspb.String(text)), stream.RecvMsg(answer)); err != nil || answer.GetValue() != text {
@@ -197,49 +140,42 @@ func streamInOutage(t *testing.T, b breakage, end string) {
 	case "too late":
 		time.Sleep(time.Minute)
 		want = codes.DeadlineExceeded
-		began = began.Add(time.Minute)
+		settling.Began = settling.Began.Add(time.Minute)
 	}
-	if waited := time.Since(began); waited != 0 {
+	if waited := time.Since(settling.Began); waited != 0 {
 		t.Errorf("the answers are held back for %v", waited)
 	}
 	if end == "abandoned" {
-		time.Sleep(b.takes)
+		time.Sleep(b.Takes)
 		synctest.Wait()
 	} else if err := stream.RecvMsg(answer); status.Code(err) != want && (want != codes.OK || !errors.Is(err, io.EOF)) {
 		t.Errorf("the stream ends with %v, want %v", err, want)
 	}
-	if waited := time.Since(began); waited != b.takes {
-		t.Errorf("the end is held back for %v, want %v", waited, b.takes)
-	}
-	if got := store.Writes() - before; got != 1 || log.lines() != b.logged {
-		t.Errorf("%d writes, want 1; the log is %q, want %d lines", got, &log.text, b.logged)
-	}
-	store.Break(nil)
-	if got, want := left(t, limiter, "alice"), map[bool]int64{true: 7, false: 9}[b.written]; got != want {
+	settling.Check(t, &log, notSettled)
+	if got, want := faulttest.Left(t, limiter, "alice"), b.Left(7, 9); got != want {
 		t.Errorf("%d left, want %d", got, want)
 	}
 }
 
 // TestUnsentInOutages breaks the store before a call that no server takes. Its error stays.
 func TestUnsentInOutages(t *testing.T) {
-	for _, b := range breakages {
-		t.Run(b.name, func(t *testing.T) {
+	for _, b := range faulttest.Outages() {
+		t.Run(b.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter, store := faulttest.New(t, never)
-				var log log
+				limiter, store := faulttest.New(t, faulttest.Never())
+				var log faulttest.Log
 				request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
-				var began time.Time
-				err := grpclimit.UnaryClientInterceptor(limiter, request, log.option())(t.Context(), "/x/Y", nil, nil, nil,
+				var settling *faulttest.Settling
+				err := grpclimit.UnaryClientInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))(t.Context(), "/x/Y", nil, nil, nil,
 					func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-						store.Break(b.fault)
-						began = time.Now()
+						settling = b.Begin(store)
 						return status.Error(codes.Unavailable, "no route")
 					})
-				if status.Convert(err).Message() != "no route" || time.Since(began) != b.takes || log.lines() != b.logged {
-					t.Errorf("the call = %v after %v, want its own error after %v; the log is %q, want %d lines", err, time.Since(began), b.takes, &log.text, b.logged)
+				if status.Convert(err).Message() != "no route" {
+					t.Errorf("the call = %v, want its own error", err)
 				}
-				store.Break(nil)
-				if got, want := left(t, limiter, "alice"), map[bool]int64{true: 10, false: 9}[b.written]; got != want {
+				settling.Check(t, &log, notSettled)
+				if got, want := faulttest.Left(t, limiter, "alice"), b.Left(10, 9); got != want {
 					t.Errorf("%d left, want %d", got, want)
 				}
 			})
@@ -250,11 +186,11 @@ func TestUnsentInOutages(t *testing.T) {
 // TestMessagesInOutages breaks the store in the middle of streams that acquire for each message: the next message is refused
 // with UNAVAILABLE, within the time of a call, and the stream ends at both sides.
 func TestMessagesInOutages(t *testing.T) {
-	for _, b := range []breakage{breakages[2], breakages[3], breakages[5]} {
+	for _, b := range faulttest.Silent() {
 		for _, side := range []string{"server", "client"} {
-			t.Run(b.name+", "+side, func(t *testing.T) {
+			t.Run(b.Name+", "+side, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					limiter, store := faulttest.New(t, never)
+					limiter, store := faulttest.New(t, faulttest.Never())
 					request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
 					server, client := []grpc.ServerOption(nil), []grpc.DialOption(nil)
 					if side == "server" {
@@ -273,14 +209,14 @@ func TestMessagesInOutages(t *testing.T) {
 					if err := errors.Join(stream.SendMsg(wrapperspb.String("a")), stream.RecvMsg(answer)); err != nil {
 						t.Fatal(err)
 					}
-					store.Break(b.fault)
+					store.Break(b.Fault)
 					began := time.Now()
 					_ = stream.SendMsg(wrapperspb.String("b"))
 					if err := stream.RecvMsg(answer); status.Code(err) != codes.Unavailable {
 						t.Errorf("the stream ends with %v, want UNAVAILABLE", err)
 					}
-					if waited := time.Since(began); waited != b.takes {
-						t.Errorf("the stream is held back for %v, want %v", waited, b.takes)
+					if waited := time.Since(began); waited != b.Takes {
+						t.Errorf("the stream is held back for %v, want %v", waited, b.Takes)
 					}
 				})
 			})
@@ -291,10 +227,10 @@ func TestMessagesInOutages(t *testing.T) {
 // TestClosedWhileStreamsAreOpen closes the limiter. The streams go on; a lease with something to write is given up.
 func TestClosedWhileStreamsAreOpen(t *testing.T) {
 	for more, logged := range map[int64]int{0: 0, 2: 1} {
-		limiter, _ := faulttest.New(t, never)
-		var log log
+		limiter, _ := faulttest.New(t, faulttest.Never())
+		var log faulttest.Log
 		request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
-		conn := dial(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request, log.option())))
+		conn := dial(t, nil, grpc.WithStreamInterceptor(grpclimit.StreamClientInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))))
 		stream, err := conn.NewStream(t.Context(), &description.Streams[0], "/test.Echo/Many")
 		if err != nil {
 			t.Fatal(err)
@@ -309,8 +245,8 @@ func TestClosedWhileStreamsAreOpen(t *testing.T) {
 		if err := errors.Join(stream.SendMsg(wrapperspb.String("a")), stream.RecvMsg(answer), stream.CloseSend()); err != nil {
 			t.Errorf("the stream fails with %v", err)
 		}
-		if err := stream.RecvMsg(answer); !errors.Is(err, io.EOF) || log.lines() != logged {
-			t.Errorf("the stream ends with %v, and the log is %q, want %d lines", err, &log.text, logged)
+		if err := stream.RecvMsg(answer); !errors.Is(err, io.EOF) || log.Count(notSettled) != logged {
+			t.Errorf("the stream ends with %v, and the log is %q, want %d lines", err, &log, logged)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -94,7 +95,7 @@ func TestStreamsWithOneAnswer(t *testing.T) {
 		}
 		<-c.ended
 	}
-	if got := left(t, limiter, "alice"); got != 2 {
+	if got := faulttest.Left(t, limiter, "alice"); got != 2 {
 		t.Errorf("%d left, want 2", got)
 	}
 	if _, err := c.count(context.Background(), "fail"); status.Code(err) != codes.NotFound {
@@ -135,15 +136,15 @@ func TestStreamsThatPanic(t *testing.T) {
 		return grpclimit.StreamServerInterceptor(limiter, request)(s, stream, info, h)
 	}
 	c := newCounter(t, []grpc.ServerOption{grpc.StreamInterceptor(recovering)})
-	if _, err := c.count(t.Context(), "a", "panic"); status.Code(err) != codes.Unknown || left(t, limiter, "alice") != 4 {
-		t.Errorf("a stream that panics: %v, %d left, want 4", err, left(t, limiter, "alice"))
+	if _, err := c.count(t.Context(), "a", "panic"); status.Code(err) != codes.Unknown || faulttest.Left(t, limiter, "alice") != 4 {
+		t.Errorf("a stream that panics: %v, %d left, want 4", err, faulttest.Left(t, limiter, "alice"))
 	}
 	func() {
 		defer func() { _ = recover() }()
 		_ = grpclimit.UnaryClientInterceptor(limiter, request)(t.Context(), "/x/Y", nil, nil, nil,
 			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { panic("panic") })
 	}()
-	if got := left(t, limiter, "alice"); got != 3 {
+	if got := faulttest.Left(t, limiter, "alice"); got != 3 {
 		t.Errorf("%d left after a client's panic, want 3", got)
 	}
 	func() {
@@ -153,7 +154,7 @@ func TestStreamsThatPanic(t *testing.T) {
 				panic("panic")
 			})
 	}()
-	if got := left(t, limiter, "alice"); got != 2 {
+	if got := faulttest.Left(t, limiter, "alice"); got != 2 {
 		t.Errorf("%d left after a panic when a stream is opened, want 2", got)
 	}
 }
@@ -175,7 +176,7 @@ func TestAbandonedStreams(t *testing.T) {
 		_ = stream.SendMsg(wrapperspb.String("a"))
 		_ = stream.RecvMsg(new(wrapperspb.StringValue))
 	}
-	if got := left(t, limiter, "alice"); got != 100-opened.Load() {
+	if got := faulttest.Left(t, limiter, "alice"); got != 100-opened.Load() {
 		t.Errorf("%d left, want %d", got, 100-opened.Load())
 	}
 }

@@ -1,11 +1,9 @@
 package llm_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"strings"
@@ -19,59 +17,11 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A breakage is a fault while a call is settled, with what becomes of it.
-type breakage struct {
-	name    string
-	fault   faulttest.Fault
-	written bool // the correction is
-	takes   time.Duration
-	logged  int
-}
-
-var breakages = []breakage{
-	{"none", nil, true, 0, 0},
-	{"slow", faulttest.Slow(time.Second), true, time.Second, 0},
-	{"too slow", faulttest.Slow(3 * time.Second), false, 2 * time.Second, 1},
-	{"down", faulttest.Down, false, 0, 1},
-	{"a lost reply", faulttest.Lost, true, 0, 1},
-	{"no reply", faulttest.Hang, true, 2 * time.Second, 1},
-}
-
 // never are limits that do not refill during a test.
 var never = []zlimit.Limit{zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 1000)}
 
-// A log is what a logger has written.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), text)
-}
-
-func (l *log) option() llm.Option { return llm.WithLogger(slog.New(slog.NewTextHandler(l, nil))) }
-
-// atOnce is a body that returns its end with its last bytes, as those of net/http do that have a length.
-type atOnce struct{ rest []byte }
-
-func (b *atOnce) Read(p []byte) (int, error) {
-	n := copy(p, b.rest)
-	if b.rest = b.rest[n:]; len(b.rest) == 0 {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-func (b *atOnce) Close() error { return nil }
+// notSettled is logged of a call that is given up.
+const notSettled = "a call could not be settled"
 
 // TestSettlesInOutages breaks the store while an answer is read. Its bytes come at once, also the last event of a stream that
 // ends without an empty line. Its end, or Close, comes when the call is settled or given up. There is one report.
@@ -79,9 +29,9 @@ func TestSettlesInOutages(t *testing.T) {
 	const stream = `data: {"choices":[{"delta":{"content":"eight ch"}}],"usage":null}` + "\n\n" +
 		`data: {"choices":[],"usage":{"prompt_tokens":20,"completion_tokens":30}}` + "\n\n" + `data: [DONE]`
 	filtered := stream[:strings.Index(stream, "\n\n")+2] + "data: [DONE]"
-	for _, b := range breakages {
+	for _, b := range faulttest.Outages() {
 		for _, end := range []string{"read", "closed", "cancelled", "too late", "filtered", "drained", "drained and filtered"} {
-			t.Run(b.name+", "+end, func(t *testing.T) {
+			t.Run(b.Name+", "+end, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					want, opts := stream, []llm.Option(nil)
 					if strings.Contains(end, "drained") {
@@ -97,25 +47,23 @@ func TestSettlesInOutages(t *testing.T) {
 	}
 }
 
-func settleInOutage(t *testing.T, b breakage, end, stream, want string, opts []llm.Option) {
+func settleInOutage(t *testing.T, b faulttest.Outage, end, stream, want string, opts []llm.Option) {
 	limiter, store := faulttest.New(t, never)
-	var log log
-	base := respond(200, http.Header{"Content-Type": {"text/event-stream"}}, &atOnce{rest: []byte(stream)})
-	transport, reports := newTransport(t, limiter, base, append(opts, log.option())...)
+	var log faulttest.Log
+	base := respond(200, http.Header{"Content-Type": {"text/event-stream"}}, &faulttest.Body{Rest: stream})
+	transport, reports := newTransport(t, limiter, base, append(opts, llm.WithLogger(log.Logger()))...)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"stream":true,"model":"m","max_tokens":500}`).WithContext(ctx))
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := store.Writes()
-	store.Break(b.fault)
-	began := time.Now()
+	settling := b.Begin(store)
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(response.Body, got); err != nil || string(got) != want {
 		t.Errorf("the bytes are %q, %v", got[:n], err)
 	}
-	if waited := time.Since(began); waited != 0 {
+	if waited := time.Since(settling.Began); waited != 0 {
 		t.Errorf("the last bytes are held back for %v", waited)
 	}
 	switch end {
@@ -126,7 +74,7 @@ func settleInOutage(t *testing.T, b breakage, end, stream, want string, opts []l
 		synctest.Wait()
 	case "too late":
 		time.Sleep(time.Minute)
-		began = time.Now()
+		settling.Began = time.Now()
 		synctest.Wait()
 	}
 	if end != "closed" {
@@ -139,22 +87,16 @@ func settleInOutage(t *testing.T, b breakage, end, stream, want string, opts []l
 		group.Go(func() { _ = response.Body.Close() })
 	}
 	group.Wait()
-	if waited := time.Since(began); waited != b.takes {
-		t.Errorf("the end is held back for %v, want %v", waited, b.takes)
-	}
-	if got := store.Writes() - before; got != 1 || log.count("a call could not be settled") != b.logged {
-		t.Errorf("%d writes, want 1; the log is %q, want %d lines", got, &log.text, b.logged)
-	}
+	settling.Check(t, &log, notSettled)
 	if err := transport.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-	store.Break(nil)
-	tokens := map[bool]int64{true: 50, false: 500}[b.written]
+	tokens := b.Left(50, 500)
 	if got := left(t, limiter, "m"); got["rpm"] != 9 || got["tpm"] != 1000-tokens {
 		t.Errorf("left are %v, want 9 and %d", got, 1000-tokens)
 	}
 	report := reports.one(t)
-	if !maps.Equal(report.Charged, zlimit.Amounts{"rpm": 1, "tpm": tokens}) || (report.Err != nil) != (b.logged > 0) {
+	if !maps.Equal(report.Charged, zlimit.Amounts{"rpm": 1, "tpm": tokens}) || (report.Err != nil) != (b.Logged > 0) {
 		t.Errorf("Report = %+v, want %d tokens", report, tokens)
 	}
 }
@@ -162,21 +104,20 @@ func settleInOutage(t *testing.T, b breakage, end, stream, want string, opts []l
 // TestUnansweredInOutages breaks the store before a request that is not sent, not answered, or whose base panics.
 func TestUnansweredInOutages(t *testing.T) {
 	failed := errors.New("no route")
-	for _, b := range breakages {
+	for _, b := range faulttest.Outages() {
 		for _, panics := range []bool{false, true} {
-			t.Run(b.name, func(t *testing.T) {
+			t.Run(b.Name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					limiter, store := faulttest.New(t, never)
-					var log log
-					var began time.Time
-					transport, reports := newTransport(t, limiter, roundTripper(func(*http.Request) (*http.Response, error) {
-						store.Break(b.fault)
-						began = time.Now()
+					var log faulttest.Log
+					var settling *faulttest.Settling
+					transport, reports := newTransport(t, limiter, faulttest.RoundTripper(func(*http.Request) (*http.Response, error) {
+						settling = b.Begin(store)
 						if panics {
 							panic("broken")
 						}
 						return nil, failed
-					}), log.option())
+					}), llm.WithLogger(log.Logger()))
 					func() {
 						defer func() {
 							if got := recover(); (got == "broken") != panics {
@@ -187,11 +128,8 @@ func TestUnansweredInOutages(t *testing.T) {
 							t.Errorf("RoundTrip() = %v, want the error of the base", err)
 						}
 					}()
-					if waited := time.Since(began); waited != b.takes || log.count("a call could not be settled") != b.logged {
-						t.Errorf("the error is held back for %v, want %v; the log is %q, want %d lines", waited, b.takes, &log.text, b.logged)
-					}
-					store.Break(nil)
-					tokens := map[bool]int64{true: 0, false: 500}[b.written]
+					settling.Check(t, &log, notSettled)
+					tokens := b.Left(0, 500)
 					if got := left(t, limiter, "m"); got["tpm"] != 1000-tokens || reports.one(t).Charged["tpm"] != tokens {
 						t.Errorf("left are %v, and %v are reported, want %d tokens", got, reports.one(t).Charged, tokens)
 					}
@@ -204,30 +142,30 @@ func TestUnansweredInOutages(t *testing.T) {
 // TestLearningInOutages breaks the store at an answer that teaches something. The caller does not wait for it; Wait does, for
 // as long as it is told.
 func TestLearningInOutages(t *testing.T) {
-	for _, b := range breakages[1:] {
-		t.Run(b.name, func(t *testing.T) {
+	for _, b := range faulttest.Outages()[1:] {
+		t.Run(b.Name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limiter, store := faulttest.New(t, never)
-				var log log
+				var log faulttest.Log
 				header := http.Header{"X-Ratelimit-Remaining-Tokens": {"100"}}
-				base := respond(200, header, &atOnce{rest: []byte(`{"usage":{"prompt_tokens":20,"completion_tokens":30}}`)})
-				transport, _ := newTransport(t, limiter, base, llm.WithLearning("alice"), log.option())
+				base := respond(200, header, &faulttest.Body{Rest: `{"usage":{"prompt_tokens":20,"completion_tokens":30}}`})
+				transport, _ := newTransport(t, limiter, base, llm.WithLearning("alice"), llm.WithLogger(log.Logger()))
 				response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
 				if err != nil {
 					t.Fatal(err)
 				}
-				store.Break(b.fault)
+				store.Break(b.Fault)
 				began := time.Now()
 				if _, err := io.Copy(io.Discard, response.Body); err != nil {
 					t.Error(err)
 				}
 				_ = response.Body.Close()
-				if waited := time.Since(began); waited != b.takes {
-					t.Errorf("the end is held back for %v, want %v: that of the settling alone", waited, b.takes)
+				if waited := time.Since(began); waited != b.Takes {
+					t.Errorf("the end is held back for %v, want %v: that of the settling alone", waited, b.Takes)
 				}
 				ended, cancel := context.WithCancel(t.Context())
 				cancel()
-				if err := transport.Wait(ended); b.takes > 0 && !errors.Is(err, context.Canceled) {
+				if err := transport.Wait(ended); b.Takes > 0 && !errors.Is(err, context.Canceled) {
 					t.Errorf("Wait() while something is learned = %v, want the error of the context", err)
 				}
 				if err := transport.Wait(t.Context()); err != nil {
@@ -236,8 +174,8 @@ func TestLearningInOutages(t *testing.T) {
 				if waited := time.Since(began); waited > 12*time.Second {
 					t.Errorf("something is learned for %v, want 12 seconds at most", waited)
 				}
-				if want := map[bool]int{true: 0, false: 1}[b.name == "slow"]; log.count("were not learned") != want {
-					t.Errorf("the log is %q, want %d lines of what was not learned", &log.text, want)
+				if want := map[bool]int{true: 0, false: 1}[b.Name == "slow"]; log.Count("were not learned") != want {
+					t.Errorf("the log is %q, want %d lines of what was not learned", &log, want)
 				}
 			})
 		})
@@ -247,10 +185,10 @@ func TestLearningInOutages(t *testing.T) {
 // TestClosedWhileAnswersAreRead closes the limiter before the calls are settled: each is given up once.
 func TestClosedWhileAnswersAreRead(t *testing.T) {
 	limiter, store := faulttest.New(t, never)
-	var log log
-	transport, reports := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
-		return respond(200, http.Header{}, &atOnce{rest: []byte(`{"usage":{"prompt_tokens":20,"completion_tokens":30}}`)})(r)
-	}), log.option())
+	var log faulttest.Log
+	transport, reports := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		return respond(200, http.Header{}, &faulttest.Body{Rest: `{"usage":{"prompt_tokens":20,"completion_tokens":30}}`})(r)
+	}), llm.WithLogger(log.Logger()))
 	response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +202,7 @@ func TestClosedWhileAnswersAreRead(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	report := reports.one(t)
-	if !errors.Is(report.Err, zlimit.ErrClosed) || store.Writes() != before || log.count("a call could not be settled") != 1 {
-		t.Errorf("the report is %+v, the log %q, want one line of a limiter that is closed", report, &log.text)
+	if !errors.Is(report.Err, zlimit.ErrClosed) || store.Writes() != before || log.Count(notSettled) != 1 {
+		t.Errorf("the report is %+v, the log %q, want one line of a limiter that is closed", report, &log)
 	}
 }

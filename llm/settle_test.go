@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -75,7 +76,7 @@ func TestEstimates(t *testing.T) {
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000))
 		var taken int64
-		transport, _ := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+		transport, _ := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			taken = 100_000 - left(t, limiter, "m")["tpm"]
 			if got, err := io.ReadAll(r.Body); err != nil || string(got) != test.body {
 				t.Errorf("%s: the request is changed: %q, %v", test.name, got, err)
@@ -178,7 +179,7 @@ func TestRaces(t *testing.T) {
 	var settlements, total atomic.Int64
 	for _, a := range answers(t)[:4] {
 		for _, opt := range []llm.Option{llm.WithDrain(1<<20, time.Minute), llm.WithPeek(1 << 20)} {
-			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			base := faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				body := &pieces{rest: a.body, lengths: func(int) int { return 50 }}
 				return respond(200, http.Header{"Content-Type": {a.contentType}}, body)(r)
 			})
@@ -241,7 +242,7 @@ func TestDrain(t *testing.T) {
 			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
 			r, w := io.Pipe()
 			var outbound context.Context
-			transport, reports := newTransport(t, limiter, roundTripper(func(r2 *http.Request) (*http.Response, error) {
+			transport, reports := newTransport(t, limiter, faulttest.RoundTripper(func(r2 *http.Request) (*http.Response, error) {
 				outbound = r2.Context() //nolint:fatcontext // it is what the transport sends
 				return respond(200, http.Header{"Content-Type": {"text/event-stream"}}, r)(r2)
 			}), llm.WithDrain(50_000, time.Minute))

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -44,13 +45,8 @@ func (r *reports) one(t testing.TB) llm.Report {
 	return r.all[0]
 }
 
-// roundTripper is a function as a transport.
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // respond returns a base that reads the request and answers with a body.
-func respond(status int, header http.Header, body io.ReadCloser) roundTripper {
+func respond(status int, header http.Header, body io.ReadCloser) faulttest.RoundTripper {
 	return func(r *http.Request) (*http.Response, error) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return nil, err
@@ -139,7 +135,7 @@ func TestBadRequests(t *testing.T) {
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
 		transport, err := llm.NewTransport(limiter, test.entity, llm.WithPeek(200), llm.WithModels(llm.Rule{"gpt-*", ""}),
-			llm.WithBase(roundTripper(func(*http.Request) (*http.Response, error) {
+			llm.WithBase(faulttest.RoundTripper(func(*http.Request) (*http.Response, error) {
 				t.Errorf("%s: the request is sent", test.name)
 				return nil, errors.New("sent")
 			})))
@@ -186,7 +182,7 @@ func TestEntityPanics(t *testing.T) {
 func TestRequestsThatAreNoCalls(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 1), zlimit.PerMinute("tpm", 1))
 	sent := 0
-	transport, _ := newTransport(t, limiter, roundTripper(func(*http.Request) (*http.Response, error) {
+	transport, _ := newTransport(t, limiter, faulttest.RoundTripper(func(*http.Request) (*http.Response, error) {
 		sent++
 		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 	}))
@@ -212,7 +208,7 @@ func TestLongRequests(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000))
 	body := `{"model":"m","max_tokens":1,"messages":[{"content":"` + strings.Repeat("word", 10_000) + `"}]}`
 	var taken int64
-	transport, _ := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+	transport, _ := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 		taken = 100_000 - left(t, limiter, "m")["tpm"]
 		if got, err := io.ReadAll(r.Body); err != nil || string(got) != body || r.ContentLength != int64(len(body)) {
 			t.Errorf("the request has %d bytes and says %d, want %d", len(got), r.ContentLength, len(body))
@@ -265,7 +261,7 @@ func TestSentAndNotAnswered(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 1), zlimit.PerMinute("tpm", 1000))
-	ok := func() roundTripper { return respond(200, http.Header{}, io.NopCloser(strings.NewReader(""))) }
+	ok := func() faulttest.RoundTripper { return respond(200, http.Header{}, io.NopCloser(strings.NewReader(""))) }
 	transport, _ := newTransport(t, limiter, ok())
 	send := func(tr http.RoundTripper) (*http.Response, error) {
 		return tr.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":5}`))
@@ -313,7 +309,7 @@ func TestIncludeUsage(t *testing.T) {
 			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
 			for size := range 20 {
 				var sent string
-				transport, reports := newTransport(t, limiter, roundTripper(func(r *http.Request) (*http.Response, error) {
+				transport, reports := newTransport(t, limiter, faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 					b, _ := io.ReadAll(r.Body)
 					sent = string(b)
 					if r.ContentLength != int64(len(b)) {
@@ -414,7 +410,7 @@ func TestLearning(t *testing.T) {
 			if body == "" {
 				body = `{"usageMetadata":{"promptTokenCount":2,"candidatesTokenCount":4}}`
 			}
-			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			base := faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				return respond(test.status, test.header, io.NopCloser(strings.NewReader(body)))(r)
 			})
 			transport, _ := newTransport(t, limiter, base, llm.WithLearning("alice"), llm.WithClock(clock.Now))
@@ -477,7 +473,7 @@ func TestOptions(t *testing.T) {
 
 func TestRules(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 10_000))
-	transport, reports := newTransport(t, limiter, roundTripper(func(*http.Request) (*http.Response, error) {
+	transport, reports := newTransport(t, limiter, faulttest.RoundTripper(func(*http.Request) (*http.Response, error) {
 		return nil, errors.New("no answer")
 	}), llm.WithModels(llm.Rule{"gpt-4o-mini", "small"}, llm.Rule{"gpt-4o*", "gpt-4o"}, llm.Rule{"*-latest", "latest"},
 		llm.Rule{"*.claude-*-v*", "claude"}, llm.Rule{"o*", ""}, llm.Rule{"aa*aa", "wide"}, llm.Rule{"*", "other"}))

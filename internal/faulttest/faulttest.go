@@ -86,6 +86,19 @@ func New(tb testing.TB, limits []zlimit.Limit, opts ...zlimit.Option) (*zlimit.R
 	return limiter, s
 }
 
+// Never returns a limit of requests that does not refill during a test.
+func Never() []zlimit.Limit { return []zlimit.Limit{zlimit.PerDay("rpm", 10)} }
+
+// Left returns what an entity has left of the first limit of the resource api.
+func Left(tb testing.TB, l *zlimit.RateLimiter, entity string) int64 {
+	tb.Helper()
+	statuses, err := l.Available(context.Background(), entity, "api")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return statuses[0].Available
+}
+
 // Break breaks all calls from now on; nil mends them.
 func (s *Store) Break(f Fault) {
 	if f == nil {
