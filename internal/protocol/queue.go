@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // A writeQueue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way,
@@ -96,8 +97,8 @@ func (w *waiter) began() int64 {
 }
 
 // shareWrite lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the
-// others. Before the write begins, the caller leaves the queue. After that, what it took is given back; a correction waits
-// for the outcome instead, since it may not be written twice.
+// others. Before the write begins, the caller leaves the queue. After that, what it took is given back. The outcome of a
+// correction is unknown then: it may not be written twice.
 func (e *Engine) shareWrite(ctx context.Context, w *waiter) error {
 	q := w.queue
 	w.done = make(chan error, 1)
@@ -115,7 +116,12 @@ func (e *Engine) shareWrite(ctx context.Context, w *waiter) error {
 		if q.leave(w) {
 			return ctx.Err()
 		}
-		return <-w.done
+		select {
+		case err := <-w.done:
+			return err
+		default: // the write of a correction goes on
+			return &store.Error{Op: "a shared write", Unavailable: true, Unknown: true, Err: ctx.Err()}
+		}
 	}
 }
 
@@ -127,7 +133,7 @@ func (e *Engine) direct(ctx context.Context, w *waiter) error {
 	return e.takeDirect(ctx, w.level, w.taking)
 }
 
-// leave lets a waiter give up. It returns false when the outcome is known or has to be waited for.
+// leave lets a waiter give up. It returns false when the outcome is known, or is that of a correction.
 func (q *writeQueue) leave(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

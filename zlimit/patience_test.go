@@ -1,0 +1,68 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestSharedCorrectionsEndInTime commits two leases over a store that is slower than one call may be. The second one waits for
+// the write of the first, and gives up in the middle of its own, which it must not repeat.
+func TestSharedCorrectionsEndInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, store := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)}, zlimit.WithCoalescing(), zlimit.WithCallTimeout(time.Minute))
+		leases := [2]*zlimit.Lease{}
+		for i := range leases {
+			leases[i] = acquire(t, limiter, ask(zlimit.Amounts{"rpd": 1}))
+			if err := leases[i].Adjust(zlimit.Amounts{"rpd": 9}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.Break(faulttest.Slow(4 * time.Second))
+		began := time.Now()
+		first := make(chan error)
+		go func() { first <- leases[0].Commit(t.Context()) }()
+		synctest.Wait()
+		err := leases[1].Commit(t.Context())
+		var unavailable *zlimit.UnavailableError
+		if took := time.Since(began); !errors.As(err, &unavailable) || !unavailable.Unknown || took != 5*time.Second {
+			t.Errorf("Commit() = %v after %v, want an unknown outcome after 5s", err, took)
+		}
+		if err := leases[1].Commit(t.Context()); !errors.Is(err, zlimit.ErrLeaseClosed) {
+			t.Errorf("another Commit() = %v, want ErrLeaseClosed", err)
+		}
+		if err := <-first; err != nil {
+			t.Errorf("the first Commit() = %v", err)
+		}
+		time.Sleep(time.Minute)
+		store.Break(nil)
+		statuses, err := limiter.Available(t.Context(), "key-1", "gpt-4")
+		if err != nil || statuses[0].Available != 80 {
+			t.Errorf("Available() = %v, %v, want 80: each correction once", statuses, err)
+		}
+	})
+}
+
+// TestDueLimitsInABlackHole takes as long as two calls may: one that reads the limits again, and one that takes by the last
+// ones.
+func TestDueLimitsInABlackHole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, store := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)})
+		acquire(t, limiter, ask(zlimit.Amounts{"rpd": 1}))
+		time.Sleep(time.Minute)
+		store.Break(func(ctx context.Context, _ func() error) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		began := time.Now()
+		_, err := limiter.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 1}))
+		if took := time.Since(began); !errors.As(err, new(*zlimit.UnavailableError)) || took != 4*time.Second {
+			t.Errorf("Acquire() = %v after %v, want an outage after 4s", err, took)
+		}
+	})
+}
