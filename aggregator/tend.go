@@ -33,6 +33,7 @@ type shift struct {
 	first, last time.Time
 	atFirst     int64 // of the writes, in the first second
 	atLast      int64 // in the last one
+	mixed       bool  // clients of another program took of the item since its last refill
 }
 
 // isBusy reports whether the item was written so often that it is to be divided. It goes by the seconds that the batch
@@ -80,6 +81,7 @@ func (a *Aggregator) shifts(changes []store.Change) []*shift {
 			all = append(all, s)
 		}
 		s.count(c.At, &before, &after)
+		s.mixed = s.mixed && before.RefilledAt == after.RefilledAt || before.TakenBy(&after, c.At.UnixMilli())
 		if s.state, s.was = &after, &before; c.New == nil {
 			s.state = nil
 		}
@@ -129,8 +131,12 @@ func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch)
 func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what string, done bool, err error) {
 	switch what := a.need(s, now); what {
 	case refill:
+		// The refill of a mixed fleet's item hands out no time in which others may have taken tokens, and leaves a note. From
+		// then on every program goes by the note.
+		config := s.state.Own()
+		config.Mixed = s.mixed
 		var plan bucket.Plan
-		if plan.Align(s.state, s.state.Own(), now); plan.Kind != bucket.Advance {
+		if plan.Align(s.state, config, now); plan.Kind != bucket.Advance {
 			return what, false, nil
 		}
 		w, err := s.shard.Write(&plan, layout.Owner{})

@@ -227,6 +227,39 @@ func TestRefill(t *testing.T) {
 	})
 }
 
+// TestRefillOfAMixedFleet has a bucket of 100 idle and full for five minutes. Then a client takes 80 that neither refills nor
+// leaves a note, and a batch later 10 more. The aggregator does not hand the idle time out again, and refills what flows in
+// from then on.
+func TestRefillOfAMixedFleet(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		g := newGarden(t, s)
+		g.set(0, "b_rpm_tk", 100_000)
+		take := func(tokens int64) store.Change {
+			l := g.state(0).Limits[0]
+			before := g.item(0)
+			g.set(0, "b_rpm_tk", l.Tokens-tokens)
+			change := g.set(0, "b_rpm_tc", l.Consumed+tokens)
+			change.Old = before
+			return change
+		}
+		g.now = g.now.Add(5 * time.Minute)
+		g.seen(take(80_000))
+		if rpm := g.tokens("rpm"); rpm != 20_000 {
+			t.Errorf("after 80 of 100 were taken there are %d rpm, want 20000", rpm)
+		}
+		g.now = g.now.Add(6 * time.Second)
+		g.seen(take(19_000)) // refilled since the first batch: by the note
+		if rpm := g.tokens("rpm"); rpm != 11_000 {
+			t.Errorf("6 s later 19 were taken, and there are %d rpm, want 1000 and the 10000 that flowed in", rpm)
+		}
+		g.now = g.now.Add(5 * time.Minute)
+		g.seen(take(10_000))
+		if rpm := g.tokens("rpm"); rpm != 90_000 {
+			t.Errorf("after 10 were taken of the full bucket there are %d rpm, want 90000", rpm)
+		}
+	})
+}
+
 // TestRefillKeepsTheLifetime refills the bucket of a limiter with a lifetime of its own: it expires as if the limiter had
 // refilled it.
 func TestRefillKeepsTheLifetime(t *testing.T) {

@@ -1,5 +1,7 @@
 package bucket
 
+import "slices"
+
 // A mixed fleet has clients of another program beside those of this one. Such a client takes tokens without a refill as
 // long as the balance has them, however old the refill stamp is. The item does not tell when. A full bucket might
 // therefore be refilled for time in which it was full, and held what they took.
@@ -8,6 +10,23 @@ package bucket
 // taken in between. The refill goes by the latest time at which that can be, the present. The bucket may have been full
 // until then, so that the refill lifts the balance to the capacity less what was taken, and no higher. Every write of
 // this program is such a refill, so that its own takings are never taken for those of others.
+
+// longestStale is how old a refill stamp may be for a write of this program that takes tokens and leaves it alone, in
+// milliseconds, as a stream of changes tells. That is [maxFreshness] and what clocks may differ, which is 5 seconds, with
+// room for streams that tell the time in seconds.
+const longestStale = 10_000
+
+// TakenBy reports whether a change that made an item the next one, at a time in epoch milliseconds, was one of a client of
+// another program: it took tokens, and left alone a refill stamp by which this program would have refilled the item.
+func (s *State) TakenBy(next *State, at int64) bool {
+	if s.Count() != next.Count() || s.RefilledAt != next.RefilledAt || sub(at, s.RefilledAt) < longestStale {
+		return false
+	}
+	return slices.ContainsFunc(next.Limits, func(l Limit) bool {
+		before := s.find(l.Name)
+		return before != nil && l.Name != WriteUnits && l.Consumed > before.Consumed
+	})
+}
 
 // mixed reports whether a mixed fleet writes an item: the config says so, or the item has the notes of a program whose
 // config did.

@@ -139,3 +139,36 @@ func TestDividedMixedBucket(t *testing.T) {
 		t.Error("shards of which others took are joined")
 	}
 }
+
+// TestTakenBy tells the changes of other clients from those of this program, which may leave the stamp alone for a second,
+// and whose clocks may be seconds off.
+func TestTakenBy(t *testing.T) {
+	const stamp = 1_000_000
+	of := func(consumed, writes, refilledAt int64, shards int) *State {
+		return &State{RefilledAt: refilledAt, Shards: shards, Limits: []Limit{{Name: "rpm", Consumed: consumed}, {Name: WriteUnits, Consumed: writes}}}
+	}
+	before := of(5000, 1000, stamp, 1)
+	for _, test := range []struct {
+		name string
+		next *State
+		at   int64
+		want bool
+	}{
+		{"a take a minute after the refill", of(6000, 2000, stamp, 1), stamp + 60_000, true},
+		{"a correction, which counts no write", of(6000, 1000, stamp, 1), stamp + 60_000, true},
+		{"a take that refills", of(6000, 2000, stamp+60_000, 1), stamp + 60_000, false},
+		{"a take by a clock that is behind", of(6000, 2000, stamp, 1), stamp + 9999, false},
+		{"something given back", of(4000, 2000, stamp, 1), stamp + 60_000, false},
+		{"a write that takes nothing", of(5000, 2000, stamp, 1), stamp + 60_000, false},
+		{"a split", of(6000, 2000, stamp, 2), stamp + 60_000, false},
+		{"a time before the refill", of(6000, 2000, stamp, 1), stamp - 60_000, false},
+	} {
+		if got := before.TakenBy(test.next, test.at); got != test.want {
+			t.Errorf("%s: TakenBy() = %t, want %t", test.name, got, test.want)
+		}
+	}
+	created := of(5000, 1000, 0, 1)
+	if (&State{}).TakenBy(created, stamp) {
+		t.Error("a new item was taken from by another client")
+	}
+}
