@@ -1,7 +1,6 @@
 package zlimit_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -55,10 +54,7 @@ func TestDueLimitsInABlackHole(t *testing.T) {
 		limiter, store := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)})
 		acquire(t, limiter, ask(zlimit.Amounts{"rpd": 1}))
 		time.Sleep(time.Minute)
-		store.Break(func(ctx context.Context, _ func() error) error {
-			<-ctx.Done()
-			return ctx.Err()
-		})
+		store.Break(faulttest.Hang)
 		began := time.Now()
 		_, err := limiter.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 1}))
 		if took := time.Since(began); !errors.As(err, new(*zlimit.UnavailableError)) || took != 4*time.Second {
