@@ -145,7 +145,7 @@ func TestInfraBootstrap(t *testing.T) {
 	unzip(t, code.Zip, bootstrap)
 
 	engine := enginetest.Start(t)
-	w := newWorld(t)
+	w := newTestbed(t)
 	t.Run("aggregator", func(t *testing.T) {
 		l := newLambdaService(t)
 		l.start(t, dir, bootstrap, "bootstrap", w.table, engine.Endpoint())
@@ -182,7 +182,7 @@ func unzip(t *testing.T, content []byte, path string) {
 	}
 }
 
-func testAggregatorOn(t *testing.T, l *lambdaService, w *world) {
+func testAggregatorOn(t *testing.T, l *lambdaService, w *testbed) {
 	_, err := w.admin.Acquire(t.Context(), zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 600}})
 	w.must(err)
 	image := w.image(w.namespace+"/BUCKET#loner#gpt-4#0", "#STATE")
@@ -204,7 +204,7 @@ func testAggregatorOn(t *testing.T, l *lambdaService, w *world) {
 	}
 }
 
-func testProvisionerOn(t *testing.T, l *lambdaService, w *world) {
+func testProvisionerOn(t *testing.T, l *lambdaService, w *testbed) {
 	answers := make(chan cfn.Response, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var a cfn.Response

@@ -124,7 +124,7 @@ func TestCalls(t *testing.T) {
 	}
 	for name, p := range map[string]struct {
 		policy, tenant string
-		run            func(t *testing.T, w *world)
+		run            func(t *testing.T, w *testbed)
 	}{
 		"acquire":     {"AcquirePolicy", "TenantAcquirePolicy", acquires},
 		"read":        {"ReadPolicy", "TenantReadPolicy", reads},
@@ -133,7 +133,7 @@ func TestCalls(t *testing.T) {
 		"provisioner": {"ProvisionerRoleOfStack", "", provisions},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newTestbed(t)
 			p.run(t, w)
 			if len(w.recorder.unknown) > 0 {
 				t.Errorf("calls that nobody knows: %v", w.recorder.unknown)

@@ -39,8 +39,8 @@ func writeJSON(t *testing.T, path string, v any) {
 	}
 }
 
-// A world is a table that an administrator has set up, and a client of the program under test, which is recorded.
-type world struct {
+// A testbed is a table that an administrator has set up, and a client of the program under test, which is recorded.
+type testbed struct {
 	*testing.T
 	table     string
 	raw       *dynamodb.Client // neither recorded nor disturbed
@@ -54,10 +54,10 @@ type world struct {
 
 var limits = []zlimit.Limit{zlimit.PerMinute("rpm", 1000), zlimit.PerDay("tpd", 10_000)}
 
-func newWorld(t *testing.T) *world {
+func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	engine := enginetest.Start(t)
-	w := &world{T: t, table: engine.Table(t), raw: engine.Client()}
+	w := &testbed{T: t, table: engine.Table(t), raw: engine.Client()}
 	w.ms.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli())
 	w.faults = enginetest.NewFaults(engine.Transport())
 	w.recorder = &recorder{base: w.faults, table: w.table}
@@ -74,18 +74,18 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *testbed) must(err error) {
 	w.Helper()
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *world) now() time.Time        { return time.UnixMilli(w.ms.Load()).UTC() }
-func (w *world) sleep(d time.Duration) { w.ms.Add(d.Milliseconds()) }
+func (w *testbed) now() time.Time        { return time.UnixMilli(w.ms.Load()).UTC() }
+func (w *testbed) sleep(d time.Duration) { w.ms.Add(d.Milliseconds()) }
 
 // limiter returns a limiter by a client, which the test closes.
-func (w *world) limiter(client *dynamodb.Client, opts ...zlimit.Option) *zlimit.RateLimiter {
+func (w *testbed) limiter(client *dynamodb.Client, opts ...zlimit.Option) *zlimit.RateLimiter {
 	w.Helper()
 	opts = append([]zlimit.Option{zlimit.WithClock(w.now), zlimit.WithPrincipal("test")}, opts...)
 	l, err := zlimit.New(w.Context(), zlimit.DynamoDB(client, w.table), opts...)
@@ -100,7 +100,7 @@ func (w *world) limiter(client *dynamodb.Client, opts ...zlimit.Option) *zlimit.
 
 // isOwn reports whether a tenant of the default namespace may make a call: in its namespace all, in the registry reads by
 // key.
-func (w *world) isOwn(q iam.Request) bool {
+func (w *testbed) isOwn(q iam.Request) bool {
 	for _, k := range q.Context[leadingKeys] {
 		switch {
 		case k == w.namespace, strings.HasPrefix(k, w.namespace+"/"):
@@ -114,7 +114,7 @@ func (w *world) isOwn(q iam.Request) bool {
 }
 
 // shards returns how many shards the bucket of an entity has.
-func (w *world) shards(entity string) (n int) {
+func (w *testbed) shards(entity string) (n int) {
 	w.Helper()
 	prefix := w.namespace + "/BUCKET#" + entity + "#gpt-4#"
 	out, err := w.raw.Scan(w.Context(), &dynamodb.ScanInput{TableName: &w.table})
@@ -128,7 +128,7 @@ func (w *world) shards(entity string) (n int) {
 }
 
 // until tries something again and again until the bucket of an entity has so many shards.
-func (w *world) until(entity string, shards int, try func()) {
+func (w *testbed) until(entity string, shards int, try func()) {
 	w.Helper()
 	for range 200 {
 		if w.shards(entity) == shards {
@@ -142,11 +142,11 @@ func (w *world) until(entity string, shards int, try func()) {
 
 // acquires is a program that acquires: new and known buckets, parents, corrections, rejections, a bucket that divides and
 // joins.
-func acquires(_ *testing.T, w *world) {
+func acquires(_ *testing.T, w *testbed) {
 	acquireWith(w, w.limiter(w.client))
 }
 
-func acquireWith(w *world, l *zlimit.RateLimiter) {
+func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 	w.Helper()
 	ctx := w.Context()
 	w.must(l.Ping(ctx))
@@ -184,7 +184,7 @@ func acquireWith(w *world, l *zlimit.RateLimiter) {
 }
 
 // reads is a program that shows all there is.
-func reads(t *testing.T, w *world) {
+func reads(t *testing.T, w *testbed) {
 	ctx := t.Context()
 	_, err := w.admin.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 	w.must(err)
@@ -192,7 +192,7 @@ func reads(t *testing.T, w *world) {
 	readWith(w, w.limiter(w.client))
 }
 
-func readWith(w *world, l *zlimit.RateLimiter) {
+func readWith(w *testbed, l *zlimit.RateLimiter) {
 	w.Helper()
 	ctx := w.Context()
 	_, err := l.Available(ctx, "key", "gpt-4")
@@ -236,7 +236,7 @@ func readWith(w *world, l *zlimit.RateLimiter) {
 }
 
 // doesAll is a program that uses every service.
-func doesAll(t *testing.T, w *world) {
+func doesAll(t *testing.T, w *testbed) {
 	ctx := t.Context()
 	l := w.limiter(w.client)
 	acquireWith(w, l)
@@ -267,7 +267,7 @@ func doesAll(t *testing.T, w *world) {
 }
 
 // images returns an item as a record of the stream has it.
-func (w *world) image(pk, sk string) map[string]events.DynamoDBAttributeValue {
+func (w *testbed) image(pk, sk string) map[string]events.DynamoDBAttributeValue {
 	w.Helper()
 	out, err := w.raw.GetItem(w.Context(), &dynamodb.GetItemInput{TableName: &w.table, Key: keyOf(pk, sk)})
 	w.must(err)
@@ -296,7 +296,7 @@ func keyOf(pk, sk string) map[string]types.AttributeValue {
 
 // aggregates is the function, called with changes that make it count, refill, divide, join, take over, clean up and
 // archive.
-func aggregates(t *testing.T, w *world) {
+func aggregates(t *testing.T, w *testbed) {
 	ctx := t.Context()
 	archive := &http.Client{Transport: &recorder{base: accepts{}}}
 	objects := archive.Transport.(*recorder)
@@ -415,7 +415,7 @@ func aggregates(t *testing.T, w *world) {
 
 // provisions is the function of Custom::ZlimitLimits: limits are created, changed, and removed again, in a namespace that it
 // registers and in one that is gone.
-func provisions(t *testing.T, w *world) {
+func provisions(t *testing.T, w *testbed) {
 	f := &customresource.Function{Table: "limits", Open: func(ctx context.Context, opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
 		return zlimit.New(ctx, zlimit.DynamoDB(w.client, w.table), opts...)
 	}}

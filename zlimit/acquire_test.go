@@ -311,7 +311,7 @@ func TestRacesEnd(t *testing.T) {
 	other := newLimiter(t, s, zlimit.WithClock(running), zlimit.WithFreshness(0))
 	setSystem(t, other, zlimit.PerMinute("rpm", 1000))
 	acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
-	way := &interlude{Store: s.Internal()}
+	way := &interrupted{Store: s.Internal()}
 	l := newLimiter(t, zlimit.StoreOn(way), zlimit.WithClock(running), zlimit.WithFreshness(0))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	var first func()

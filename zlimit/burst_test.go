@@ -119,7 +119,7 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 		look    = 200 * time.Millisecond
 	)
 	eye := newLimiter(t, past, zlimit.WithClock(m.now))
-	b := &book{limit: zlimit.PerDay("rpm", 50_000), created: m.now().UnixMilli(), net: 20_000}
+	b := &ledger{limit: zlimit.PerDay("rpm", 50_000), created: m.now().UnixMilli(), net: 20_000}
 	setSystem(t, eye, b.limit)
 	// Each request is a write of its own: the test is about dividing, not about sharing.
 	l := newLimiter(t, s, zlimit.WithClock(m.now), zlimit.WithBucketTTL(0), zlimit.WithCallTimeout(time.Minute), zlimit.WithoutCoalescing())

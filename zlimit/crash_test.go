@@ -14,8 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A casualty is a process that is killed in the middle of an operation.
-type casualty struct {
+// A killedProcess is a process that is killed in the middle of an operation.
+type killedProcess struct {
 	t       *testing.T
 	clock   *clock
 	limiter *zlimit.RateLimiter
@@ -28,47 +28,49 @@ var operations = map[string]struct {
 	leak    int64
 	back    int64 // tokens that it gives back
 	shards  int
-	prepare func(ctx context.Context, c *casualty)
-	run     func(ctx context.Context, c *casualty) error
+	prepare func(ctx context.Context, c *killedProcess)
+	run     func(ctx context.Context, c *killedProcess) error
 }{
-	"acquire, of new buckets": {leak: 10, prepare: func(ctx context.Context, c *casualty) {
+	"acquire, of new buckets": {leak: 10, prepare: func(ctx context.Context, c *killedProcess) {
 		for _, entity := range []string{"key-1", "team", "org"} {
 			c.discard(ctx, entity)
 		}
-	}, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
-	"acquire":                   {leak: 10, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
-	"acquire, with a refill":    {leak: 10, prepare: func(_ context.Context, c *casualty) { c.clock.sleep(time.Hour) }, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 10) }},
-	"acquire, refused by team":  {leak: 290, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 290) }},
-	"acquire, of several parts": {leak: 180, shards: 4, run: func(ctx context.Context, c *casualty) error { return c.acquire(ctx, 180) }},
-	"consume":                   {leak: 20, run: func(ctx context.Context, c *casualty) error { return c.lease.Consume(ctx, zlimit.Amounts{"tpd": 20}) }},
-	"commit a debit":            {leak: 30, run: func(ctx context.Context, c *casualty) error { return c.settle(ctx, 30) }},
-	"commit a refund":           {back: 40, run: func(ctx context.Context, c *casualty) error { return c.settle(ctx, -40) }},
-	"roll back":                 {back: 100, run: func(ctx context.Context, c *casualty) error { return c.lease.Rollback(ctx) }},
-	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(ctx context.Context, c *casualty) error {
+	}, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 10) }},
+	"acquire":                   {leak: 10, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 10) }},
+	"acquire, with a refill":    {leak: 10, prepare: func(_ context.Context, c *killedProcess) { c.clock.sleep(time.Hour) }, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 10) }},
+	"acquire, refused by team":  {leak: 290, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 290) }},
+	"acquire, of several parts": {leak: 180, shards: 4, run: func(ctx context.Context, c *killedProcess) error { return c.acquire(ctx, 180) }},
+	"consume": {leak: 20, run: func(ctx context.Context, c *killedProcess) error {
+		return c.lease.Consume(ctx, zlimit.Amounts{"tpd": 20})
+	}},
+	"commit a debit":  {leak: 30, run: func(ctx context.Context, c *killedProcess) error { return c.settle(ctx, 30) }},
+	"commit a refund": {back: 40, run: func(ctx context.Context, c *killedProcess) error { return c.settle(ctx, -40) }},
+	"roll back":       {back: 100, run: func(ctx context.Context, c *killedProcess) error { return c.lease.Rollback(ctx) }},
+	"roll back several parts": {leak: 80, back: 100, shards: 4, run: func(ctx context.Context, c *killedProcess) error {
 		return errors.Join(c.lease.Consume(ctx, zlimit.Amounts{"tpd": 80}), c.lease.Rollback(ctx))
 	}},
-	"split": {run: func(ctx context.Context, c *casualty) error {
+	"split": {run: func(ctx context.Context, c *killedProcess) error {
 		return resizeEach(ctx, c.limiter, c.limiter.Calls(), splitShard)
 	}},
-	"merge": {shards: 4, run: func(ctx context.Context, c *casualty) error {
+	"merge": {shards: 4, run: func(ctx context.Context, c *killedProcess) error {
 		return resizeEach(ctx, c.limiter, c.limiter.Calls(), mergeShard)
 	}},
-	"change limits": {leak: 1, run: func(ctx context.Context, c *casualty) error {
+	"change limits": {leak: 1, run: func(ctx context.Context, c *killedProcess) error {
 		return errors.Join(c.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 350)}), c.acquire(ctx, 1))
 	}},
 }
 
-func (c *casualty) acquire(ctx context.Context, tokens int64) error {
+func (c *killedProcess) acquire(ctx context.Context, tokens int64) error {
 	_, err := c.limiter.Acquire(ctx, ask(zlimit.Amounts{"tpd": tokens}))
 	return err
 }
 
-func (c *casualty) settle(ctx context.Context, correction int64) error {
+func (c *killedProcess) settle(ctx context.Context, correction int64) error {
 	return errors.Join(c.lease.Adjust(zlimit.Amounts{"tpd": correction}), c.lease.Commit(ctx))
 }
 
 // discard deletes the bucket of an entity, and what the process knows of it.
-func (c *casualty) discard(ctx context.Context, entity string) {
+func (c *killedProcess) discard(ctx context.Context, entity string) {
 	key := layout.BucketKey{NS: c.limiter.NS(), Entity: entity, Resource: "gpt-4"}.Key()
 	if err := c.limiter.Table().Delete(ctx, []store.Key{key}); err != nil {
 		c.t.Fatal(err)
@@ -107,7 +109,7 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 	putEntity(t, survivor, "org", "")
 	putEntity(t, survivor, "team", "org")
 	putEntity(t, survivor, "key-1", "team")
-	c := &casualty{t: t, clock: clock, limiter: newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(clock.now))}
+	c := &killedProcess{t: t, clock: clock, limiter: newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(clock.now))}
 	err := errors.Join(
 		survivor.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 400)}}),
 		survivor.Limits.SetEntity(ctx, "team", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 300)}),

@@ -146,7 +146,7 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	operator := newLimiter(t, s)
-	before := &interlude{Store: s.Internal()}
+	before := &interrupted{Store: s.Internal()}
 	l := newLimiter(t, zlimit.StoreOn(before))
 	before.set(func() {
 		if err := operator.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 7)}); err != nil {

@@ -596,7 +596,7 @@ func TestRecordsOfOthers(t *testing.T) {
 // TestFamiliesChangeMeanwhile deletes a parent, or creates a child, after it was looked for.
 func TestFamiliesChangeMeanwhile(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: newMemory(t).Internal()}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	create(t, l, zlimit.Entity{ID: "p"})

@@ -110,7 +110,7 @@ func TestUpdateRefuses(t *testing.T) {
 func TestUpdateAsksForWhatItRead(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	m := &interlude{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: newMemory(t).Internal()}
 	l := newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(c.now))
 	other := newLimiter(t, zlimit.StoreOn(m.Store), zlimit.WithClock(c.now))
 	key := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
@@ -282,7 +282,7 @@ func TestEnsure(t *testing.T) {
 
 // TestEnsureMeanwhile creates the entity between the read and the write of Ensure.
 func TestEnsureMeanwhile(t *testing.T) {
-	m := &interlude{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: newMemory(t).Internal()}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	m.set(func() { create(t, other, zlimit.Entity{ID: "e", Name: "other"}) })
@@ -384,12 +384,12 @@ func TestEntityAsJSON(t *testing.T) {
 // TestDeletionOfAnEntityAsksForIt deletes an entity that another process deletes between the read and the write.
 func TestDeletionOfAnEntityAsksForIt(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: newMemory(t).Internal()}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	create(t, other, zlimit.Entity{ID: "e"})
 	record := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
-	m.amid = func(key store.Key) bool { return key == record }
+	m.counts = func(key store.Key) bool { return key == record }
 	m.set(func() {
 		if err := other.Entities.Delete(ctx, "e"); err != nil {
 			t.Error(err)

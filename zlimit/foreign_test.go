@@ -118,7 +118,7 @@ func TestResizingAsksForTheCount(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, zlimit.StoreOn(&interlude{Store: partitioned{newMemory(t).Internal()}, amid: ofBuckets}), zlimit.WithClock(newClock().now))
+			l := newLimiter(t, zlimit.StoreOn(&interrupted{Store: partitioned{newMemory(t).Internal()}, counts: ofBuckets}), zlimit.WithClock(newClock().now))
 			setSystem(t, l, zlimit.PerHour("rpm", 100))
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 			divide(t, l)
@@ -134,7 +134,7 @@ func TestResizingAsksForTheCount(t *testing.T) {
 
 // joinAfter merges a shard, and runs a function between the read and the write of it.
 func joinAfter(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State, meanwhile func()) error {
-	l.Calls().(*interlude).set(meanwhile)
+	l.Calls().(*interrupted).set(meanwhile)
 	return joinAt(ctx, l, "key-1", s)
 }
 
@@ -173,7 +173,7 @@ func TestItemsWithoutParameters(t *testing.T) {
 // tells of the limits that were deleted.
 func TestDeletionAsksForTheVersion(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: newMemory(t).Internal()}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestAdvanceAsksForTheBalance(t *testing.T) {
 // deletion and its write. The deletion looks again, and deletes the namespace that has the name now.
 func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: newMemory(t).Internal()}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 // TestRecoveryAsksForTheState has a namespace purged between the look of a recovery and its write: it does not come back.
 func TestRecoveryAsksForTheState(t *testing.T) {
 	ctx := context.Background()
-	m := &interlude{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: newMemory(t).Internal()}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatal(err)

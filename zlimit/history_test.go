@@ -23,7 +23,7 @@ type history struct {
 
 // An act is one call and what came of it.
 type act struct {
-	Deed    deed
+	Deed    operation
 	Entity  string
 	Amounts zlimit.Amounts // not negative
 	From    int64          // true time before the call, epoch microseconds
@@ -31,14 +31,14 @@ type act struct {
 	Chain   bool           // refused: other levels were asked too, and what this one gave was given back
 }
 
-type deed uint8
+type operation uint8
 
 const (
-	took    deed = iota // consumed, after a check that it is there
-	forced              // consumed, there or not
-	gave                // given back
-	refused             // asked, and not got
-	joined              // no call: two shards were joined in the background
+	took    operation = iota // consumed, after a check that it is there
+	forced                   // consumed, there or not
+	gave                     // given back
+	refused                  // asked, and not got
+	joined                   // no call: two shards were joined in the background
 )
 
 // A tally is the sum of amounts up to a time, for times that do not decrease.
@@ -49,7 +49,7 @@ type tally struct {
 }
 
 // tallyOf returns the tally of the acts that do one of the deeds, each at a time of its own, which may be never.
-func tallyOf(acts []act, time func(*act) int64, deeds ...deed) *tally {
+func tallyOf(acts []act, time func(*act) int64, deeds ...operation) *tally {
 	y := &tally{time: time}
 	for i := range acts {
 		if slices.Contains(deeds, acts[i].Deed) && time(&acts[i]) < never {
@@ -263,8 +263,8 @@ func (h *history) miscounted(entity string, l *zlimit.Limit, items []*bucket.Sta
 	return nil
 }
 
-// A book is what is known of a bucket that was never full since it was created.
-type book struct {
+// A ledger is what is known of a bucket that was never full since it was created.
+type ledger struct {
 	limit   zlimit.Limit
 	created int64 // epoch milliseconds
 	net     int64 // what was consumed of it, in tokens
@@ -274,7 +274,7 @@ type book struct {
 // unbalanced returns an error when the balances of a bucket's items are wrong (I2, I7). Together they are what it was
 // created with, and the refill, less what was consumed. They may be off by a millitoken for each item and each time
 // that it was divided or joined.
-func (b *book) unbalanced(items []*bucket.State) error {
+func (b *ledger) unbalanced(items []*bucket.State) error {
 	l := &b.limit
 	tokens, _, _ := total(items, l.Name)
 	want := (l.Capacity - b.net) * zlimit.Millis
@@ -292,7 +292,7 @@ func (b *book) unbalanced(items []*bucket.State) error {
 func TestHistoryChecker(t *testing.T) {
 	const ms = 1000 // microseconds
 	rpm := zlimit.Limit{Name: "rpm", Capacity: 10, RefillAmount: 10, RefillPeriod: time.Second}
-	at := func(d deed, n, from, to int64) act {
+	at := func(d operation, n, from, to int64) act {
 		return act{Deed: d, Entity: "key-1", Amounts: zlimit.Amounts{"rpm": n}, From: from * ms, To: to * ms}
 	}
 	chained := func(n, from, to int64) act {
@@ -358,7 +358,7 @@ func TestHistoryChecker(t *testing.T) {
 // TestHistoryBooks gives the checker items that are right to the millitoken, and those that are off.
 func TestHistoryBooks(t *testing.T) {
 	rpm := zlimit.PerSecond("rpm", 1001)
-	b := &book{rpm, 0, 901, 1}
+	b := &ledger{rpm, 0, 901, 1}
 	h := &history{acts: []act{
 		{Deed: took, Entity: "key-1", Amounts: zlimit.Amounts{"rpm": 900}},
 		{Deed: forced, Entity: "key-1", Amounts: zlimit.Amounts{"rpm": 7}},

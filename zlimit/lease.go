@@ -189,7 +189,9 @@ func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCom
 
 // Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write for each bucket
 // that was charged, and goes on and fails like [Lease.Commit].
-func (le *Lease) Rollback(ctx context.Context) error { return le.settle(ctx, OpRollback, leaseRollingBack) }
+func (le *Lease) Rollback(ctx context.Context) error {
+	return le.settle(ctx, OpRollback, leaseRollingBack)
+}
 
 func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error {
 	le.mu.Lock()

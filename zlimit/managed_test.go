@@ -318,38 +318,24 @@ func TestManagedPolicies(t *testing.T) {
 	}
 }
 
-// A preempted store is about to do a transaction when another program does something.
-type preempted struct {
-	store.Store
-	first func()
-}
-
-func (p *preempted) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
-	if first := p.first; first != nil {
-		p.first = nil
-		first()
-	}
-	return p.Store.Transact(ctx, writes)
-}
-
 // TestManagedWritesHoldTheLock lets another program take an expired lock between a run's look at the lock and its
 // write.
 func TestManagedWritesHoldTheLock(t *testing.T) {
 	ctx := context.Background()
 	clock := newClock()
-	p := &preempted{Store: newMemory(t).Internal()}
+	p := &interrupted{Store: newMemory(t).Internal()}
 	l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithClock(clock.now))
 	other := newLimiter(t, zlimit.StoreOn(p.Store), zlimit.WithClock(clock.now))
 	lock, err := l.Managed.Lock(ctx, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.first = func() {
+	p.set(func() {
 		clock.sleep(2 * time.Minute)
 		if _, err := other.Managed.Lock(ctx, time.Minute); err != nil {
 			t.Error(err)
 		}
-	}
+	})
 	before := zlimit.StoredConfig{Level: zlimit.ConfigLevel{Resource: "gpt-4"}}
 	want := zlimit.StoredConfig{Level: before.Level, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}
 	if _, err := l.Managed.Replace(ctx, lock, before, want); !errors.Is(err, zlimit.ErrLockLost) {

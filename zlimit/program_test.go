@@ -16,8 +16,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A world is a table, the processes that share it, and what they hold.
-type world struct {
+// A fleet is a table, the processes that share it, and what they hold.
+type fleet struct {
 	t       *rapid.T
 	clock   *clock
 	witness *witness
@@ -53,7 +53,7 @@ var (
 	programParents  = []string{"parent", "parent-2"}
 )
 
-func (w *world) start(skew int64, opts ...zlimit.Option) *process {
+func (w *fleet) start(skew int64, opts ...zlimit.Option) *process {
 	p := &process{network: &flaky{Store: w.witness}, skew: skew}
 	resized := zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
 		switch {
@@ -74,13 +74,13 @@ func (w *world) start(skew int64, opts ...zlimit.Option) *process {
 
 // counted returns what an entity's buckets ever counted of each limit, in millitokens. The items do not tell: shards that a
 // process merges meanwhile take along what they counted.
-func (w *world) counted(entity string) zlimit.Amounts {
+func (w *fleet) counted(entity string) zlimit.Amounts {
 	w.witness.mu.Lock()
 	defer w.witness.mu.Unlock()
 	return maps.Clone(w.witness.ledger[entity])
 }
 
-func (w *world) check(what string) {
+func (w *fleet) check(what string) {
 	if err := w.witness.verdict(); err != nil {
 		w.t.Fatalf("%s: %v", what, err)
 	}
@@ -116,7 +116,7 @@ func TestPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer memory.Close()
-		w := &world{t: t, clock: newClock(), witness: newWitness(memory.Internal())}
+		w := &fleet{t: t, clock: newClock(), witness: newWitness(memory.Internal())}
 		opts := []zlimit.Option{zlimit.WithBucketTTL(rapid.SampledFrom([]int{0, 7}).Draw(t, "lifetime")), zlimit.WithConfigTTL(programTTL), zlimit.WithCallTimeout(time.Minute)}
 		if rapid.Bool().Draw(t, "exact") {
 			opts = append(opts, zlimit.WithFreshness(0))
@@ -154,7 +154,7 @@ func TestPrograms(t *testing.T) {
 }
 
 // step does one thing.
-func (w *world) step(opts []zlimit.Option) {
+func (w *fleet) step(opts []zlimit.Option) {
 	t, ctx := w.t, context.Background()
 	at := rapid.IntRange(0, len(w.procs)-1).Draw(t, "process")
 	p := w.procs[at]
@@ -268,7 +268,7 @@ func lostBy(l *zlimit.RateLimiter) uint64 {
 
 // checkTaken checks that an acquire took all of what was asked, or nothing (I4, I3). It does so for the entity and at
 // most one parent. A parent may lack a limit.
-func (w *world) checkTaken(what, entity string, before map[string]zlimit.Amounts, consume zlimit.Amounts, err error) {
+func (w *fleet) checkTaken(what, entity string, before map[string]zlimit.Amounts, consume zlimit.Amounts, err error) {
 	if errors.Is(err, errLost) {
 		return
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 // disturb notes that limits, or who is charged with an entity, changed: processes may go by what was before for a while.
-func (w *world) disturb() { w.disturbed = w.clock.now() }
+func (w *fleet) disturb() { w.disturbed = w.clock.now() }
 
 // rest waits until no process works in the background.
-func (w *world) rest() {
+func (w *fleet) rest() {
 	for _, p := range w.procs {
 		p.limiter.Engine().Quiesce()
 	}
@@ -22,7 +22,7 @@ func (w *world) rest() {
 
 // settled reports whether every process knows the limits that are stored, and what it is told holds. It holds when
 // nothing is lost on its way to the store, and the process rejects nothing from memory.
-func (w *world) settled(p *process) bool {
+func (w *fleet) settled(p *process) bool {
 	if w.remembers || w.clock.now().Sub(w.disturbed) <= programTTL+time.Second || !p.network.clear() {
 		return false
 	}
@@ -42,7 +42,7 @@ func slack(statuses zlimit.Statuses) (most time.Duration) {
 
 // checkRejection checks what a rejection tells: against the items, and where all was settled when the request came by
 // waiting as long as it says.
-func (w *world) checkRejection(p *process, entity string, consume zlimit.Amounts, e *zlimit.ExceededError, settled bool) {
+func (w *fleet) checkRejection(p *process, entity string, consume zlimit.Amounts, e *zlimit.ExceededError, settled bool) {
 	t := w.t
 	if len(e.Violations()) == 0 {
 		t.Fatalf("%v has no violations", e)
@@ -83,7 +83,7 @@ func (w *world) checkRejection(p *process, entity string, consume zlimit.Amounts
 
 // checkStatus holds the status of a limit against the items, when the bucket is not divided: it is what an advance would
 // leave. A limit that falls short has the configured parameters by then.
-func (w *world) checkStatus(p *process, s zlimit.Status) {
+func (w *fleet) checkStatus(p *process, s zlimit.Status) {
 	states, err := shardsIn(context.Background(), w.witness, p.limiter.NS(), s.Entity)
 	if err != nil {
 		w.t.Fatal(err)
@@ -107,7 +107,7 @@ func (w *world) checkStatus(p *process, s zlimit.Status) {
 }
 
 // finish lets every process know all limits, and asks for all that those of each entity can hold.
-func (w *world) finish(opts []zlimit.Option) {
+func (w *fleet) finish(opts []zlimit.Option) {
 	w.clock.ms.Add((2 * programTTL).Milliseconds())
 	for i, p := range w.procs {
 		if !p.network.clear() {

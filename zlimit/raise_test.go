@@ -89,20 +89,6 @@ func TestRaiseVersion(t *testing.T) {
 	})
 }
 
-// A forestalled is a store on which something happens before a write.
-type forestalled struct {
-	store.Store
-	first func()
-}
-
-func (f *forestalled) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if first := f.first; first != nil {
-		f.first = nil
-		first()
-	}
-	return f.Store.Write(ctx, w)
-}
-
 // TestRaisingAsksForTheRecord has another writer raise one version between the look and the write: it does not sink.
 func TestRaisingAsksForTheRecord(t *testing.T) {
 	for _, test := range []struct {
@@ -116,11 +102,11 @@ func TestRaisingAsksForTheRecord(t *testing.T) {
 		{"aggregator", [3]string{"0.9.0", "0.5.0", "0.42.0"}, [4]string{zlimit.SchemaVersion, zlimit.ClientMinVersion, "0.42.0", "ops"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := &forestalled{Store: newMemory(t).Internal()}
+			p := &interrupted{Store: newMemory(t).Internal()}
 			l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
 			v := versioned{t, p.Store}
 			v.write("0.9.0", "0.5.0", "")
-			p.first = func() { v.write(test.raised[0], test.raised[1], test.raised[2]) }
+			p.set(func() { v.write(test.raised[0], test.raised[1], test.raised[2]) })
 			err := l.RaiseVersion(context.Background(), "0.10.0")
 			if refused := errors.As(err, new(*zlimit.VersionError)); refused == test.admits || test.admits && err != nil {
 				t.Errorf("RaiseVersion() = %v, want a VersionError: %t", err, !test.admits)

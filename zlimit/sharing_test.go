@@ -24,8 +24,8 @@ func newSharing(t *testing.T, opts ...zlimit.Option) (l, other *zlimit.RateLimit
 	return l, other, g
 }
 
-// Comers are requests that come one after the other, none of which is answered before the gate opens.
-type comers struct {
+// Arrivals are requests that come one after the other, none of which is answered before the gate opens.
+type arrivals struct {
 	t       *testing.T
 	l       *zlimit.RateLimiter
 	g       *gate
@@ -35,12 +35,12 @@ type comers struct {
 	outcome []*error
 }
 
-func newComers(t *testing.T, l *zlimit.RateLimiter, g *gate) *comers {
-	return &comers{t: t, l: l, g: g, open: g.close(), writes: g.writes.Load()}
+func newArrivals(t *testing.T, l *zlimit.RateLimiter, g *gate) *arrivals {
+	return &arrivals{t: t, l: l, g: g, open: g.close(), writes: g.writes.Load()}
 }
 
 // come sends a request of so many tokens, and returns when that has sent its write, or waits to share one.
-func (c *comers) come(tokens int64) {
+func (c *arrivals) come(tokens int64) {
 	before := c.underWay()
 	outcome := new(error)
 	c.outcome = append(c.outcome, outcome)
@@ -52,10 +52,12 @@ func (c *comers) come(tokens int64) {
 	}
 }
 
-func (c *comers) underWay() int { return int(c.g.writes.Load()-c.writes) + waitingFor(c.l, "key-1")() }
+func (c *arrivals) underWay() int {
+	return int(c.g.writes.Load()-c.writes) + waitingFor(c.l, "key-1")()
+}
 
 // end opens the gate, and returns which requests were admitted, and the number of writes.
-func (c *comers) end() (admitted []bool, writes int) {
+func (c *arrivals) end() (admitted []bool, writes int) {
 	c.open()
 	c.group.Wait()
 	for at, outcome := range c.outcome {
@@ -82,7 +84,7 @@ func TestSharing(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, _, g := newSharing(t, test.opts...)
-			c := newComers(t, l, g)
+			c := newArrivals(t, l, g)
 			for range 50 {
 				c.come(1)
 			}
@@ -96,7 +98,7 @@ func TestSharing(t *testing.T) {
 				return
 			}
 			for round, waits := range []int{6, min(7-test.alone, 6)} { // of a crowd that has gone, and when that is known
-				c := newComers(t, l, g)
+				c := newArrivals(t, l, g)
 				for range 7 {
 					c.come(1)
 				}
@@ -125,7 +127,7 @@ func TestMemorySharesNothing(t *testing.T) {
 func TestLargeRequestsAreNotPassed(t *testing.T) {
 	l, _, g := newSharing(t, zlimit.WithCoalescing())
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 48})) // 51 are left
-	c := newComers(t, l, g)
+	c := newArrivals(t, l, g)
 	for _, tokens := range []int64{1, 40, 3, 9, 2, 9, 5} {
 		c.come(tokens)
 	}
@@ -147,7 +149,7 @@ func TestLargeRequestsAreNotPassed(t *testing.T) {
 // requests are decided by what the last one showed.
 func TestBatchesThatDoNotFit(t *testing.T) {
 	l, other, g := newSharing(t, zlimit.WithCoalescing())
-	c := newComers(t, l, g)
+	c := newArrivals(t, l, g)
 	for range 41 { // 99 are left, of which 98 when they write
 		c.come(2)
 	}

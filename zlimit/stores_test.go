@@ -18,7 +18,7 @@ type crash string
 
 const (
 	crashBefore crash = "before the call"
-	crashAmid   crash = "amid the call" // half of a batch is done; other calls are not
+	crashAmid   crash = "counts the call" // half of a batch is done; other calls are not
 	crashAfter  crash = "after the call"
 )
 
@@ -103,10 +103,10 @@ func (m *mortal) Delete(ctx context.Context, keys []store.Key) error {
 	return err
 }
 
-// An interlude has something happen, once, right before a call that writes.
-type interlude struct {
+// An interrupted store has something happen, once, right before a call that writes.
+type interrupted struct {
 	store.Store
-	amid func(store.Key) bool // the writes that count; nil for all
+	counts func(store.Key) bool // the writes that count; nil for all
 
 	mu sync.Mutex
 	do func()
@@ -119,15 +119,15 @@ func ofBuckets(key store.Key) bool {
 }
 
 // set has something done before the next write.
-func (s *interlude) set(do func()) {
+func (s *interrupted) set(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.do = do
 }
 
-func (s *interlude) play(keys ...store.Key) {
+func (s *interrupted) interrupt(keys ...store.Key) {
 	for _, key := range keys {
-		if s.amid != nil && !s.amid(key) {
+		if s.counts != nil && !s.counts(key) {
 			continue
 		}
 		s.mu.Lock()
@@ -140,19 +140,19 @@ func (s *interlude) play(keys ...store.Key) {
 	}
 }
 
-func (s *interlude) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	s.play(w.Key)
+func (s *interrupted) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	s.interrupt(w.Key)
 	return s.Store.Write(ctx, w)
 }
 
-func (s *interlude) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
+func (s *interrupted) Transact(ctx context.Context, writes []store.Write) ([]store.Result, error) {
 	for _, w := range writes {
-		s.play(w.Key)
+		s.interrupt(w.Key)
 	}
 	return s.Store.Transact(ctx, writes)
 }
 
-func (s *interlude) Delete(ctx context.Context, keys []store.Key) error {
-	s.play(keys...)
+func (s *interrupted) Delete(ctx context.Context, keys []store.Key) error {
+	s.interrupt(keys...)
 	return s.Store.Delete(ctx, keys)
 }

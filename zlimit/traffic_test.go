@@ -187,7 +187,7 @@ func (c *customer) settle(ctx context.Context, lease *held) {
 }
 
 // do makes a call and remembers it: of the entity, and where it cascades of the parent.
-func (c *customer) do(entity string, d deed, amounts zlimit.Amounts, call func() error) error {
+func (c *customer) do(entity string, d operation, amounts zlimit.Amounts, call func() error) error {
 	a := act{Deed: d, Entity: entity, Amounts: amounts, From: time.Now().UnixMicro()}
 	err := call()
 	a.To = time.Now().UnixMicro()
@@ -378,7 +378,7 @@ func checkHistory(t *testing.T, l *zlimit.RateLimiter, h *history, created int64
 				errs = append(errs, h.miscounted(entity, &of[i], items))
 			}
 			if entity == "steady" {
-				b := &book{of[i], created, h.net(entity, of[i].Name), 2 * shards}
+				b := &ledger{of[i], created, h.net(entity, of[i].Name), 2 * shards}
 				errs = append(errs, b.unbalanced(items))
 			}
 			if err := errors.Join(errs...); err != nil {
@@ -392,7 +392,7 @@ func checkHistory(t *testing.T, l *zlimit.RateLimiter, h *history, created int64
 		}
 	}
 	for _, entity := range []string{"bursty", "mixed", "steady", "family"} {
-		counts := map[deed]int{}
+		counts := map[operation]int{}
 		for _, a := range h.of(entity) {
 			counts[a.Deed]++
 		}

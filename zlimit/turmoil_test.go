@@ -187,7 +187,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 		return
 	}
 	items[0].Limits[slices.IndexFunc(items[0].Limits, func(l bucket.Limit) bool { return l.Name == "rpm" })].Consumed += u.gone
-	b := &book{steady, created, (consumed + u.gone) / zlimit.Millis, 2 * (u.splits + u.merges)}
+	b := &ledger{steady, created, (consumed + u.gone) / zlimit.Millis, 2 * (u.splits + u.merges)}
 	errs := []error{b.unbalanced(items)}
 	if !kills {
 		errs = append(errs, h.miscounted("steady", &steady, items))

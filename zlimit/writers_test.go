@@ -19,47 +19,49 @@ import (
 
 // writers are the operations that touch the items of a bucket, as seen from a process. Each does its work once, and
 // returns the error that callers would get.
-var writers = map[string]func(ctx context.Context, p *party) error{
-	"acquire a little":           func(ctx context.Context, p *party) error { return p.acquire(ctx, zlimit.Amounts{"rpm": 1, "tpm": 10}) },
-	"acquire much":               func(ctx context.Context, p *party) error { return p.acquire(ctx, zlimit.Amounts{"tpm": 350}) },
-	"acquire all":                func(ctx context.Context, p *party) error { return p.acquire(ctx, zlimit.Amounts{"rpm": 1, "tpm": 590}) },
-	"consume more":               func(ctx context.Context, p *party) error { return p.lease.Consume(ctx, zlimit.Amounts{"tpm": 20}) },
-	"commit what it knew before": func(ctx context.Context, p *party) error { return p.settle(ctx, nil) },
-	"commit a debit":             func(ctx context.Context, p *party) error { return p.settle(ctx, zlimit.Amounts{"rpm": 1, "tpm": 5}) },
-	"commit a debt":              func(ctx context.Context, p *party) error { return p.settle(ctx, zlimit.Amounts{"tpm": 2000}) },
-	"commit a refund":            func(ctx context.Context, p *party) error { return p.settle(ctx, zlimit.Amounts{"tpm": -7}) },
-	"roll back":                  func(ctx context.Context, p *party) error { return p.rollback(ctx) },
-	"acquire by limits of its own": func(ctx context.Context, p *party) error {
+var writers = map[string]func(ctx context.Context, p *writer) error{
+	"acquire a little": func(ctx context.Context, p *writer) error { return p.acquire(ctx, zlimit.Amounts{"rpm": 1, "tpm": 10}) },
+	"acquire much":     func(ctx context.Context, p *writer) error { return p.acquire(ctx, zlimit.Amounts{"tpm": 350}) },
+	"acquire all": func(ctx context.Context, p *writer) error {
+		return p.acquire(ctx, zlimit.Amounts{"rpm": 1, "tpm": 590})
+	},
+	"consume more":               func(ctx context.Context, p *writer) error { return p.lease.Consume(ctx, zlimit.Amounts{"tpm": 20}) },
+	"commit what it knew before": func(ctx context.Context, p *writer) error { return p.settle(ctx, nil) },
+	"commit a debit":             func(ctx context.Context, p *writer) error { return p.settle(ctx, zlimit.Amounts{"rpm": 1, "tpm": 5}) },
+	"commit a debt":              func(ctx context.Context, p *writer) error { return p.settle(ctx, zlimit.Amounts{"tpm": 2000}) },
+	"commit a refund":            func(ctx context.Context, p *writer) error { return p.settle(ctx, zlimit.Amounts{"tpm": -7}) },
+	"roll back":                  func(ctx context.Context, p *writer) error { return p.rollback(ctx) },
+	"acquire by limits of its own": func(ctx context.Context, p *writer) error {
 		return p.acquire(ctx, zlimit.Amounts{"tpm": 10}, zlimit.PerMinute("rpm", 600), zlimit.PerMinute("tpm", 60))
 	},
-	"lower the limits": func(ctx context.Context, p *party) error {
+	"lower the limits": func(ctx context.Context, p *writer) error {
 		return p.change(ctx, zlimit.PerMinute("rpm", 6), zlimit.PerMinute("tpm", 60), zlimit.PerDay("x", 10))
 	},
-	"raise the limits": func(ctx context.Context, p *party) error {
+	"raise the limits": func(ctx context.Context, p *writer) error {
 		return p.change(ctx, zlimit.PerSecond("rpm", 60), zlimit.PerHour("tpm", 6000), zlimit.PerDay("x", 10))
 	},
-	"replace a limit": func(ctx context.Context, p *party) error {
+	"replace a limit": func(ctx context.Context, p *writer) error {
 		return p.change(ctx, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 600), zlimit.PerDay("y", 10))
 	},
-	"split": func(ctx context.Context, p *party) error {
+	"split": func(ctx context.Context, p *writer) error {
 		return resizeEach(ctx, p.limiter, p.before.Store, splitShard)
 	},
-	"merge": func(ctx context.Context, p *party) error {
+	"merge": func(ctx context.Context, p *writer) error {
 		return resizeEach(ctx, p.limiter, p.before.Store, mergeShard)
 	},
-	"delete the entity": func(ctx context.Context, p *party) error { return p.limiter.Entities.Delete(ctx, "key-1") },
-	"expire":            func(ctx context.Context, p *party) error { return p.expire(ctx) },
+	"delete the entity": func(ctx context.Context, p *writer) error { return p.limiter.Entities.Delete(ctx, "key-1") },
+	"expire":            func(ctx context.Context, p *writer) error { return p.expire(ctx) },
 }
 
-// A party is a process that writes, and what it holds.
-type party struct {
+// A writer is a process that writes, and what it holds.
+type writer struct {
 	limiter *zlimit.RateLimiter
-	before  *interlude
+	before  *interrupted
 	lease   *zlimit.Lease
 	kept    []*zlimit.Lease // not rolled back
 }
 
-func (p *party) acquire(ctx context.Context, consume zlimit.Amounts, limits ...zlimit.Limit) error {
+func (p *writer) acquire(ctx context.Context, consume zlimit.Amounts, limits ...zlimit.Limit) error {
 	r := ask(consume)
 	r.Limits = limits
 	lease, err := p.limiter.Acquire(ctx, r)
@@ -69,22 +71,22 @@ func (p *party) acquire(ctx context.Context, consume zlimit.Amounts, limits ...z
 	return err
 }
 
-func (p *party) settle(ctx context.Context, correction zlimit.Amounts) error {
+func (p *writer) settle(ctx context.Context, correction zlimit.Amounts) error {
 	return errors.Join(p.lease.Adjust(correction), p.lease.Commit(ctx))
 }
 
-func (p *party) rollback(ctx context.Context) error {
+func (p *writer) rollback(ctx context.Context) error {
 	p.kept = slices.DeleteFunc(p.kept, func(lease *zlimit.Lease) bool { return lease == p.lease })
 	return p.lease.Rollback(ctx)
 }
 
 // change stores limits, and has them reach the bucket.
-func (p *party) change(ctx context.Context, limits ...zlimit.Limit) error {
+func (p *writer) change(ctx context.Context, limits ...zlimit.Limit) error {
 	return errors.Join(p.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", limits), p.acquire(ctx, zlimit.Amounts{"tpm": 1}))
 }
 
 // expire deletes what has expired, as the store would.
-func (p *party) expire(ctx context.Context) error {
+func (p *writer) expire(ctx context.Context) error {
 	w := p.before.Store.(*witness)
 	w.mu.Lock() // so that no write that the witness looks at meets it
 	defer w.mu.Unlock()
@@ -131,14 +133,14 @@ func TestWriters(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			for _, first := range slices.Sorted(maps.Keys(writers)) {
 				for _, second := range slices.Sorted(maps.Keys(writers)) {
-					meet(t, s, first, second)
+					runBefore(t, s, first, second)
 				}
 			}
 		})
 	}
 }
 
-func meet(t *testing.T, s setting, first, second string) {
+func runBefore(t *testing.T, s setting, first, second string) {
 	ctx := context.Background()
 	name := fmt.Sprintf("%s, but before %s", first, second)
 	memory, err := zlimit.Memory()
@@ -149,8 +151,8 @@ func meet(t *testing.T, s setting, first, second string) {
 	w := newWitness(memory.Internal())
 	c := newClock()
 	skew := time.Duration(0)
-	start := func(opts ...zlimit.Option) *party {
-		p := &party{before: &interlude{Store: w, amid: ofBuckets}}
+	start := func(opts ...zlimit.Option) *writer {
+		p := &writer{before: &interrupted{Store: w, counts: ofBuckets}}
 		p.limiter, err = zlimit.New(ctx, zlimit.StoreOn(p.before), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithClockSkew(24 * time.Hour)}, opts...)...)
 		if err != nil {
 			t.Fatal(err)
@@ -173,7 +175,7 @@ func meet(t *testing.T, s setting, first, second string) {
 		}
 	}
 	setSystem(t, a.limiter, zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 600), zlimit.PerDay("x", 10))
-	for _, p := range []*party{a, b} {
+	for _, p := range []*writer{a, b} {
 		p.lease = acquire(t, p.limiter, ask(zlimit.Amounts{"rpm": 1, "tpm": 10}))
 		p.kept = []*zlimit.Lease{p.lease}
 	}

@@ -29,8 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
 
-// A world is a gateway before a provider that repeats a recorded stream.
-type world struct {
+// A testbed is a gateway before a provider that repeats a recorded stream.
+type testbed struct {
 	*gateway
 	limiter *zlimit.RateLimiter
 	url     string
@@ -40,9 +40,9 @@ type world struct {
 }
 
 // newWorld starts a gateway whose limits are in a store.
-func newWorld(t *testing.T, dsn string, opts ...zlimit.Option) *world {
+func newTestbed(t *testing.T, dsn string, opts ...zlimit.Option) *testbed {
 	t.Helper()
-	w := &world{clock: zlimittest.NewClock()}
+	w := &testbed{clock: zlimittest.NewClock()}
 	limiter, err := open(t.Context(), dsn, append(opts, zlimit.WithClock(w.clock.Now))...)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, dsn string, opts ...zlimit.Option) *world {
 }
 
 // answer is the provider: it checks the key, and sends a recorded stream.
-func (w *world) answer(rw http.ResponseWriter, r *http.Request) {
+func (w *testbed) answer(rw http.ResponseWriter, r *http.Request) {
 	name := "chat.sse"
 	if strings.HasSuffix(r.URL.Path, "/messages") {
 		name = "anthropic.sse"
@@ -97,7 +97,7 @@ func (w *world) answer(rw http.ResponseWriter, r *http.Request) {
 }
 
 // post sends a call with a key.
-func (w *world) post(ctx context.Context, t *testing.T, path, key, body string) *http.Response {
+func (w *testbed) post(ctx context.Context, t *testing.T, path, key, body string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+path, strings.NewReader(body))
 	if err != nil {
@@ -115,7 +115,7 @@ func (w *world) post(ctx context.Context, t *testing.T, path, key, body string) 
 }
 
 // chat calls a model and returns the status and the whole answer.
-func (w *world) chat(t *testing.T, key, model string) (int, string) {
+func (w *testbed) chat(t *testing.T, key, model string) (int, string) {
 	t.Helper()
 	r := w.post(t.Context(), t, "/openai/v1/chat/completions", key, `{"stream":true,"max_tokens":3000,"model":"`+model+`"}`)
 	body, err := io.ReadAll(r.Body)
@@ -125,7 +125,7 @@ func (w *world) chat(t *testing.T, key, model string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
-func (w *world) left(t *testing.T, tenant, resource string) int64 {
+func (w *testbed) left(t *testing.T, tenant, resource string) int64 {
 	t.Helper()
 	statuses, err := w.limiter.Available(t.Context(), tenant, resource)
 	if err != nil {
@@ -135,11 +135,11 @@ func (w *world) left(t *testing.T, tenant, resource string) int64 {
 }
 
 // forEachStore runs a test in memory and on a DynamoDB engine: the data source name is all that differs.
-func forEachStore(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Run("memory", func(t *testing.T) { test(t, newWorld(t, "memory:")) })
+func forEachStore(t *testing.T, test func(t *testing.T, w *testbed)) {
+	t.Run("memory", func(t *testing.T) { test(t, newTestbed(t, "memory:")) })
 	t.Run("dynamodb", func(t *testing.T) {
 		engine := enginetest.Start(t)
-		test(t, newWorld(t, dsnOf(engine.Table(t), engine.Endpoint())))
+		test(t, newTestbed(t, dsnOf(engine.Table(t), engine.Endpoint())))
 	})
 }
 
@@ -148,7 +148,7 @@ func dsnOf(table, endpoint string) string {
 }
 
 func TestStreamsAreSettled(t *testing.T) {
-	forEachStore(t, func(t *testing.T, w *world) {
+	forEachStore(t, func(t *testing.T, w *testbed) {
 		r := w.post(t.Context(), t, "/openai/v1/chat/completions", "search-key", `{"stream":true,"max_tokens":3000,"model":"gpt-4o-mini"}`)
 		body, err := io.ReadAll(r.Body)
 		if r.StatusCode != http.StatusOK || err != nil || strings.Contains(string(body), `"choices":[]`) || !strings.HasSuffix(string(body), "data: [DONE]\n\n") {
@@ -174,7 +174,7 @@ func TestStreamsAreSettled(t *testing.T) {
 }
 
 func TestOtherProviders(t *testing.T) {
-	w := newWorld(t, "memory:")
+	w := newTestbed(t, "memory:")
 	r := w.post(t.Context(), t, "/anthropic/v1/messages", "search-key", `{"stream":true,"max_tokens":3000,"model":"claude-sonnet-4-5"}`)
 	if body, err := io.ReadAll(r.Body); r.StatusCode != http.StatusOK || err != nil || !strings.Contains(string(body), "message_stop") {
 		t.Errorf("the answer is %d %s, %v", r.StatusCode, body, err)
@@ -186,7 +186,7 @@ func TestOtherProviders(t *testing.T) {
 
 // TestClientLeaves ends a call after its first event: the gateway reads on, and charges all of it.
 func TestClientLeaves(t *testing.T) {
-	w := newWorld(t, "memory:")
+	w := newTestbed(t, "memory:")
 	w.gate = make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	r := w.post(ctx, t, "/openai/v1/chat/completions", "search-key", `{"stream":true,"max_tokens":3000,"model":"gpt-4o-mini"}`)
@@ -205,7 +205,7 @@ func TestClientLeaves(t *testing.T) {
 }
 
 func TestTenantsAreLimited(t *testing.T) {
-	forEachStore(t, func(t *testing.T, w *world) {
+	forEachStore(t, func(t *testing.T, w *testbed) {
 		for range 10 {
 			if got, answer := w.chat(t, "batch-key", "gpt-4o-nothing"); got != http.StatusOK && got != http.StatusTooManyRequests {
 				t.Fatalf("chat() = %d %s", got, answer)
@@ -228,7 +228,7 @@ func TestTenantsAreLimited(t *testing.T) {
 
 // TestOrganizationsAreLimited lets two teams take what the limits of each allow, and those of both together do not.
 func TestOrganizationsAreLimited(t *testing.T) {
-	w := newWorld(t, "memory:")
+	w := newTestbed(t, "memory:")
 	take := func(tenant string, n int64) error {
 		_, err := w.limiter.Acquire(t.Context(), zlimit.Request{Entity: tenant, Resource: "small", Consume: zlimit.Amounts{"tokens": n}})
 		return err
@@ -249,7 +249,7 @@ func TestOrganizationsAreLimited(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	w := newWorld(t, "memory:")
+	w := newTestbed(t, "memory:")
 	for _, test := range []struct {
 		name, path, key, body string
 		status                int
@@ -294,7 +294,7 @@ func TestOutage(t *testing.T) {
 				forward.ServeHTTP(w, r)
 			}))
 			t.Cleanup(network.Close)
-			w := newWorld(t, dsnOf(engine.Table(t), network.URL), zlimit.WithFailurePolicy(policy))
+			w := newTestbed(t, dsnOf(engine.Table(t), network.URL), zlimit.WithFailurePolicy(policy))
 			for i, want := range []int{http.StatusOK, status, http.StatusOK} {
 				down.Store(i == 1)
 				if got, answer := w.chat(t, "search-key", "gpt-4o-mini"); got != want {
@@ -308,17 +308,17 @@ func TestOutage(t *testing.T) {
 // TestRestart starts a gateway again after an operator has changed limits.
 func TestRestart(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
-	w := newWorld(t, dsn)
+	w := newTestbed(t, dsn)
 	if err := w.limiter.Limits.SetEntity(t.Context(), "acme-search", "gateway", []zlimit.Limit{zlimit.PerMinute("requests", 7)}); err != nil {
 		t.Fatal(err)
 	}
-	if got := newWorld(t, dsn).left(t, "acme-search", "gateway"); got != 7 {
+	if got := newTestbed(t, dsn).left(t, "acme-search", "gateway"); got != 7 {
 		t.Errorf("acme-search has %d requests, want the 7 of the operator", got)
 	}
 }
 
 func TestServe(t *testing.T) {
-	w := newWorld(t, "memory:")
+	w := newTestbed(t, "memory:")
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "localhost:0")
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +367,7 @@ func TestRun(t *testing.T) {
 func TestBodiesThatStall(t *testing.T) {
 	bodyTimeout = 300 * time.Millisecond
 	defer func() { bodyTimeout = 30 * time.Second }()
-	w := newWorld(t, "memory:")
+	w := newTestbed(t, "memory:")
 	w.gate = make(chan struct{})
 	for _, sent := range []string{"", `{"stream":true,`} {
 		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.url, "http://"))

@@ -129,14 +129,19 @@ func (c *Config) standing(s *State, p *Params, latest, now int64) standing {
 }
 
 // inflow returns what flows into a limit of all shards from one time to another, at the configured rate. The shares of the
-// rate add up to it, but each is rounded down by itself.
+// rate add up to it, but each is rounded down by itself. Until the latest refill stamp, which a clock that is ahead may have
+// set, a shard keeps no more than it has room for.
 func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum int64) {
-	if len(shards) == 0 {
-		return 0
-	}
+	latest := max(now, c.latest(shards, now))
 	for _, s := range shards {
+		rate := s.share(p.Name, p.RefillAmount)
 		from := max(now, c.since(s, now))
-		sum = add(sum, Refill(from, max(at, from), s.share(p.Name, p.RefillAmount), p.RefillPeriod))
+		if from < latest {
+			early := Refill(from, max(from, min(at, latest)), rate, p.RefillPeriod)
+			sum = add(sum, min(early, c.standing(s, p, latest, now).room))
+			from = latest
+		}
+		sum = add(sum, Refill(from, max(at, from), rate, p.RefillPeriod))
 	}
 	return sum
 }

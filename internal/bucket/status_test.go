@@ -3,6 +3,8 @@ package bucket
 import (
 	"math"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // TestRoom counts how often a bucket can admit demands.
@@ -40,4 +42,35 @@ func TestRoom(t *testing.T) {
 			t.Errorf("%s: Room() = %d, want %d", test.name, got, test.want)
 		}
 	}
+}
+
+// TestWaitsAreEnough has shards whose stamps clocks set that differ: what a status says to wait is enough when nobody else
+// takes anything.
+func TestWaitsAreEnough(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const now = 1_700_000_000_000
+		p := Params{
+			Name: "tpm", Capacity: rapid.Int64Range(1, 60).Draw(t, "capacity") * 1000,
+			RefillAmount: rapid.Int64Range(1, 90).Draw(t, "refill") * 1000, RefillPeriod: rapid.SampledFrom([]int64{1000, 7000, 60_000}).Draw(t, "period"),
+		}
+		c := &Config{Params: []Params{p}, Lead: 5000}
+		shards := make([]*State, rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "shards"))
+		for i := range shards {
+			s := &State{Shard: i, Shards: len(shards), RefilledAt: now + rapid.Int64Range(-20_000, c.Lead).Draw(t, "stamp")}
+			most := s.share(p.Name, p.Capacity)
+			s.Limits = []Limit{{
+				Name: p.Name, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod,
+				Tokens: most - max(rapid.Int64Range(-most, 2*most).Draw(t, "missing"), 0),
+			}}
+			shards[i] = s
+		}
+		d := &Demand{Amounts: []Amount{{Limit: p.Name, Tokens: rapid.Int64Range(1, p.Capacity).Draw(t, "demand")}}}
+		wait := c.Statuses(nil, shards, d, now)[0].Wait
+		if (wait == 0) != c.Covers(shards, d, now) {
+			t.Fatalf("Wait = %d, Covers() = %t", wait, wait != 0)
+		}
+		if !c.Covers(shards, d, now+wait) {
+			t.Fatalf("%d ms are too few", wait)
+		}
+	})
 }

@@ -21,8 +21,8 @@ import (
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite"
 )
 
-// A world is a store with the namespace default, and a CloudFormation that gets answers.
-type world struct {
+// A testbed is a store with the namespace default, and a CloudFormation that gets answers.
+type testbed struct {
 	*testing.T
 	function customresource.Function
 	open     func(opts ...zlimit.Option) (*zlimit.RateLimiter, error)
@@ -31,9 +31,9 @@ type world struct {
 	answers  []cfn.Response // in the order in which they came
 }
 
-func newWorld(t *testing.T) *world {
+func newTestbed(t *testing.T) *testbed {
 	t.Helper()
-	w := &world{T: t, status: http.StatusOK}
+	w := &testbed{T: t, status: http.StatusOK}
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
 	w.open = func(opts ...zlimit.Option) (*zlimit.RateLimiter, error) {
 		return zlimit.Open(t.Context(), dsn, opts...)
@@ -67,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) limiter(namespace string, opts ...zlimit.Option) *zlimit.RateLimiter {
+func (w *testbed) limiter(namespace string, opts ...zlimit.Option) *zlimit.RateLimiter {
 	w.Helper()
 	l, err := w.open(append(opts, zlimit.WithNamespace(namespace))...)
 	if err != nil {
@@ -79,7 +79,7 @@ func (w *world) limiter(namespace string, opts ...zlimit.Option) *zlimit.RateLim
 const stackID = "arn:aws:cloudformation:eu-central-1:123456789012:stack/app/0a1b"
 
 // send has the function handle an event as CloudFormation sends it, and returns its answer.
-func (w *world) send(ctx context.Context, kind cfn.RequestType, id string, properties map[string]any) cfn.Response {
+func (w *testbed) send(ctx context.Context, kind cfn.RequestType, id string, properties map[string]any) cfn.Response {
 	w.Helper()
 	text, err := json.Marshal(cfn.Event{
 		RequestType: kind, RequestID: "request-1", ResponseURL: w.url, ResourceType: "Custom::ZlimitLimits", PhysicalResourceID: id,
@@ -107,7 +107,7 @@ func (w *world) send(ctx context.Context, kind cfn.RequestType, id string, prope
 }
 
 // expect sends an event that succeeds.
-func (w *world) expect(kind cfn.RequestType, id string, properties map[string]any) cfn.Response {
+func (w *testbed) expect(kind cfn.RequestType, id string, properties map[string]any) cfn.Response {
 	w.Helper()
 	a := w.send(w.Context(), kind, id, properties)
 	if a.Status != cfn.StatusSuccess || a.Reason != "" {
@@ -117,7 +117,7 @@ func (w *world) expect(kind cfn.RequestType, id string, properties map[string]an
 }
 
 // limits returns what is stored for a resource in a namespace, "" for nothing.
-func (w *world) limits(namespace, resource string) string {
+func (w *testbed) limits(namespace, resource string) string {
 	w.Helper()
 	l := w.limiter(namespace)
 	stored, err := l.Limits.Resource(w.Context(), resource)
@@ -132,7 +132,7 @@ func (w *world) limits(namespace, resource string) string {
 }
 
 // policy returns what is stored for a resource to happen in an outage.
-func (w *world) policy(namespace, resource string) zlimit.FailurePolicy {
+func (w *testbed) policy(namespace, resource string) zlimit.FailurePolicy {
 	w.Helper()
 	l := w.limiter(namespace)
 	stored, err := l.Limits.ResourceConfig(w.Context(), resource)
@@ -160,7 +160,7 @@ func of(capacity string, more ...string) map[string]any {
 
 // TestLife creates, changes and deletes a resource: its physical ID stays, and its limits stay when it goes.
 func TestLife(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	a := w.expect(cfn.RequestCreate, "", of("500"))
 	if a.PhysicalResourceID != "limits/default" || fmt.Sprint(a.Data) != "map[Changes:2 Levels:2 Namespace:default]" || w.limits("default", "gpt-4o") != "rpm=500" {
 		t.Errorf("created: %+v, %s", a, w.limits("default", "gpt-4o"))
@@ -191,7 +191,7 @@ func TestLife(t *testing.T) {
 
 // TestNamespaces moves a resource to another namespace, which has another physical ID: CloudFormation then deletes the old one.
 func TestNamespaces(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	old := w.expect(cfn.RequestCreate, "", of("500", "OnDelete", "remove"))
 	refused := w.send(t.Context(), cfn.RequestUpdate, old.PhysicalResourceID, of("500", "namespace", "staging"))
 	if refused.Status != cfn.StatusFailed || !strings.Contains(refused.Reason, `namespace "staging" is not registered; CreateNamespace`) || refused.PhysicalResourceID != old.PhysicalResourceID {
@@ -210,7 +210,7 @@ func TestNamespaces(t *testing.T) {
 
 // TestFailures answers FAILED with all that is wrong. A creation that has changed nothing removes nothing when it is undone.
 func TestFailures(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.expect(cfn.RequestCreate, "", of("500"))
 	for name, bad := range map[string]struct {
 		properties map[string]any
@@ -257,7 +257,7 @@ func TestFailures(t *testing.T) {
 
 // TestLocked waits while another program applies, and says who does when the time is over.
 func TestLocked(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	l := w.limiter("default", zlimit.WithPrincipal("alice"))
 	lock, err := l.Managed.Lock(t.Context(), time.Minute)
 	if err != nil {
@@ -284,7 +284,7 @@ func TestLocked(t *testing.T) {
 
 // TestUnanswered is called again when its answer is not taken.
 func TestUnanswered(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.status = http.StatusServiceUnavailable
 	event := cfn.Event{RequestType: cfn.RequestCreate, RequestID: "1", ResponseURL: w.url, StackID: stackID, LogicalResourceID: "Limits", ResourceProperties: of("500")}
 	if _, err := w.function.Handler()(t.Context(), event); err == nil {
@@ -296,7 +296,7 @@ func TestUnanswered(t *testing.T) {
 
 // TestPrincipal names the stack and the resource in audit events.
 func TestPrincipal(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	w.expect(cfn.RequestCreate, "", of("500"))
 	l := w.limiter("default")
 	for event, err := range l.Audit.Events(t.Context(), zlimit.AuditResource("gpt-4o"), zlimit.AuditQuery{}) {

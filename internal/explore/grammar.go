@@ -11,9 +11,9 @@ import (
 
 // A Grammar makes programs: all that two processes can do by a vocabulary, up to a length.
 type Grammar struct {
-	Name  string
-	World World
-	Warm  [2][]Op // what each process does before
+	Name    string
+	Initial Initial
+	Warm    [2][]Op // what each process does before
 	// Words are what each process can do; a word that settles follows one that takes.
 	Words [2][]Op
 	// Others are what a third actor does. The first two are then of one process, and it is of another.
@@ -36,9 +36,9 @@ func (g *Grammar) Programs(operations int) iter.Seq[Program] {
 						continue
 					}
 					p := Program{
-						Name:   fmt.Sprintf("%s %d:%d:%d", g.Name, first, i, j),
-						World:  g.World,
-						Actors: []Actor{{Process: 0, Warm: g.Warm[0], Ops: a}, {Process: 1, Warm: g.Warm[1], Ops: b}},
+						Name:    fmt.Sprintf("%s %d:%d:%d", g.Name, first, i, j),
+						Initial: g.Initial,
+						Actors:  []Actor{{Process: 0, Warm: g.Warm[0], Ops: a}, {Process: 1, Warm: g.Warm[1], Ops: b}},
 					}
 					if g.Others != nil {
 						p.Actors[1].Process = 0
@@ -119,7 +119,7 @@ func Grammars() []Grammar {
 		{Kind: Delete, Entity: "c"},
 		pause, expiry,
 	}, settles)
-	single := World{Limits: map[string][]zlimit.Limit{"c": {day(10), tokens(100)}, "": {day(10), tokens(100)}}}
+	single := Initial{Limits: map[string][]zlimit.Limit{"c": {day(10), tokens(100)}, "": {day(10), tokens(100)}}}
 
 	family := slices.Concat([]Op{
 		take("c", 2), take("c", 8), take("d", 8), takeBoth("c"),
@@ -128,7 +128,7 @@ func Grammars() []Grammar {
 		{Kind: Unset, Entity: "p"},
 		pause, expiry,
 	}, settles)
-	parent := World{Family: true, Limits: map[string][]zlimit.Limit{"": {day(10), tokens(100)}, "p": {day(12), tokens(100)}}}
+	parent := Initial{Family: true, Limits: map[string][]zlimit.Limit{"": {day(10), tokens(100)}, "p": {day(12), tokens(100)}}}
 
 	gains := slices.Concat([]Op{
 		takeBoth("c"), takeBoth("d"), set("p", day(12), tokens(100)), pause,
@@ -136,7 +136,7 @@ func Grammars() []Grammar {
 		{Kind: Adjust, Amounts: zlimit.Amounts{"tpm": 40}},
 		{Kind: Rollback},
 	})
-	lacking := World{Family: true, Limits: map[string][]zlimit.Limit{"": {day(10), tokens(100)}, "p": {day(12)}}}
+	lacking := Initial{Family: true, Limits: map[string][]zlimit.Limit{"": {day(10), tokens(100)}, "p": {day(12)}}}
 
 	divided := slices.Concat([]Op{
 		take("c", 2), take("c", 4), take("c", 8),
@@ -144,23 +144,23 @@ func Grammars() []Grammar {
 		{Kind: Merge, Entity: "c"},
 		set("c", day(20)), set("c", day(6)), pause, expiry,
 	}, settles)
-	bucket := World{Limits: map[string][]zlimit.Limit{"c": {day(10)}}}
+	bucket := Initial{Limits: map[string][]zlimit.Limit{"c": {day(10)}}}
 
 	shared := slices.Concat([]Op{take("c", 2), take("c", 5), take("c", 8), takeBoth("c")}, settles)
-	coalescing := World{Coalescing: true, Limits: single.Limits}
+	coalescing := Initial{Coalescing: true, Limits: single.Limits}
 
 	know := func(entity string) []Op { return []Op{take(entity, 1), pause} }
 	part := []Op{take("c", 1), {Kind: Split, Entity: "c"}}
 	return []Grammar{
-		{Name: "alone, cold", World: single, Words: [2][]Op{alone, alone}},
-		{Name: "alone", World: single, Warm: [2][]Op{know("c"), know("c")}, Words: [2][]Op{alone, alone}},
-		{Name: "coalescing", World: coalescing, Warm: [2][]Op{know("c"), nil}, Words: [2][]Op{shared, shared}, Others: []Op{take("c", 3)}},
-		{Name: "family, cold", World: parent, Words: [2][]Op{family, family}},
-		{Name: "family", World: parent, Warm: [2][]Op{know("d"), know("c")}, Words: [2][]Op{family, family}},
-		{Name: "family gains", World: lacking, Warm: [2][]Op{nil, know("c")}, Words: [2][]Op{gains, gains}},
-		{Name: "divided, one knows", World: bucket, Warm: [2][]Op{part, nil}, Words: [2][]Op{divided, divided}},
+		{Name: "alone, cold", Initial: single, Words: [2][]Op{alone, alone}},
+		{Name: "alone", Initial: single, Warm: [2][]Op{know("c"), know("c")}, Words: [2][]Op{alone, alone}},
+		{Name: "coalescing", Initial: coalescing, Warm: [2][]Op{know("c"), nil}, Words: [2][]Op{shared, shared}, Others: []Op{take("c", 3)}},
+		{Name: "family, cold", Initial: parent, Words: [2][]Op{family, family}},
+		{Name: "family", Initial: parent, Warm: [2][]Op{know("d"), know("c")}, Words: [2][]Op{family, family}},
+		{Name: "family gains", Initial: lacking, Warm: [2][]Op{nil, know("c")}, Words: [2][]Op{gains, gains}},
+		{Name: "divided, one knows", Initial: bucket, Warm: [2][]Op{part, nil}, Words: [2][]Op{divided, divided}},
 		{
-			Name: "divided", World: bucket,
+			Name: "divided", Initial: bucket,
 			Warm: [2][]Op{part, {take("c", 1), take("c", 5), {Kind: Rollback}}}, Words: [2][]Op{divided, divided},
 		},
 	}

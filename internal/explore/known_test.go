@@ -25,29 +25,29 @@ var known = []struct {
 	program Program
 }{
 	{"a rejection never brings an item in line with raised limits", "in line", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerSecond("rpm", 1000))}}},
 			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
 		},
 	}},
 	{"a lowered rate takes no effect on an empty bucket", "in line", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerMinute("rpm", 60))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerMinute("rpm", 60))}},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerDay("rpm", 60))}}},
 			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(60)}}},
 		},
 	}},
 	{"a conflict fails a plain write", "error", Program{
-		World:  World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
-		Faults: Faults{Fates: []Fate{Conflict}, Most: 1},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
+		Faults:  Faults{Fates: []Fate{Conflict}, Most: 1},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Adjust, Amounts: rpm(2)}}},
 			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Rollback}}},
 		},
 	}},
 	{"a rejection counts the tokens of a shard that was merged", "rejection", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{
 				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},
@@ -60,7 +60,7 @@ var known = []struct {
 		},
 	}},
 	{"a lease gives back to a parent what it never took", "return", Program{
-		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{
 			"":  limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
 			"p": limits(zlimit.PerHour("rpm", 100)),
 		}},
@@ -76,7 +76,7 @@ var known = []struct {
 		},
 	}},
 	{"a divided bucket loses refill", "lost refill", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 1000, zlimit.Burst(10_000)))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 1000, zlimit.Burst(10_000)))}},
 		Actors: []Actor{
 			{
 				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}, {Kind: Rest, For: 20 * time.Second}},
@@ -85,7 +85,7 @@ var known = []struct {
 		},
 	}},
 	{"a wait is told from what is remembered of a parent", "wait", Program{
-		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{
 			"c": limits(zlimit.PerMinute("rpm", 10)), "d": limits(zlimit.PerMinute("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 20)),
 		}},
 		Actors: []Actor{
@@ -94,7 +94,7 @@ var known = []struct {
 		},
 	}},
 	{"a request is invalid because its parent loses a limit", "error", Program{
-		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{
 			"":  limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
 			"p": limits(zlimit.PerHour("rpm", 100), zlimit.PerHour("tpm", 1000)),
 		}},
@@ -109,37 +109,37 @@ var known = []struct {
 		},
 	}},
 	{"a rejected request is admitted because giving back met an outage", "degraded", Program{
-		World:  World{Family: true, Limits: map[string][]zlimit.Limit{"": limits(zlimit.PerDay("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 10))}},
-		Faults: Faults{Fates: []Fate{Throttle}, Most: 1},
+		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{"": limits(zlimit.PerDay("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 10))}},
+		Faults:  Faults{Fates: []Fate{Throttle}, Most: 1},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{{Kind: Take, Entity: "d", Amounts: rpm(9)}}},
 			{Process: 1, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(2), Allow: true}}},
 		},
 	}},
 	{"a raised limit of a parent never takes effect", "in line", Program{
-		World: World{Family: true, Limits: map[string][]zlimit.Limit{"": limits(zlimit.PerDay("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 10))}},
+		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{"": limits(zlimit.PerDay("rpm", 10)), "p": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{{Kind: Set, Entity: "p", Limits: limits(zlimit.PerDay("rpm", 10, zlimit.Burst(20)))}}},
 			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(8)}}},
 		},
 	}},
 	{"a raised rate never takes effect on a bucket in debt", "in line", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{{Kind: Set, Entity: "c", Limits: limits(zlimit.PerMinute("rpm", 10))}}},
 			{Process: 1, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(8)}, {Kind: Adjust, Amounts: rpm(8)}}},
 		},
 	}},
 	{"limits that are read again lag, and undo a change", "back", Program{
-		World:  World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
-		Faults: Faults{Fates: []Fate{Lag}, Most: 1},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Faults:  Faults{Fates: []Fate{Lag}, Most: 1},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{set("c", zlimit.PerDay("rpm", 20)), take("c", 1)}},
 			{Process: 1, Warm: []Op{take("c", 1), rest(2 * time.Second)}, Ops: []Op{take("c", 1)}},
 		},
 	}},
 	{"a gather undoes a change of limits", "back", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{
 				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
@@ -149,7 +149,7 @@ var known = []struct {
 		},
 	}},
 	{"what is taken after a change of limits is taken for the change, and lost", "charge", Program{
-		World: World{Family: true, Limits: map[string][]zlimit.Limit{
+		Initial: Initial{Family: true, Limits: map[string][]zlimit.Limit{
 			"": limits(zlimit.PerDay("rpm", 10), zlimit.PerDay("tpm", 100)), "p": limits(zlimit.PerDay("rpm", 12), zlimit.PerDay("tpm", 100)),
 		}},
 		Actors: []Actor{
@@ -160,7 +160,7 @@ var known = []struct {
 		},
 	}},
 	{"raised limits of requests never take effect", "wait", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},
 		Actors: []Actor{
 			{Process: 0, Ops: []Op{
 				{Kind: Take, Entity: "c", Amounts: rpm(10)},
@@ -169,8 +169,8 @@ var known = []struct {
 		},
 	}},
 	{"a conflict fails all requests that share a write", "error", Program{
-		World:  World{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
-		Faults: Faults{Fates: []Fate{Conflict}, Most: 1},
+		Initial: Initial{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerHour("rpm", 10))}},
+		Faults:  Faults{Fates: []Fate{Conflict}, Most: 1},
 		Actors: []Actor{
 			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
 			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
@@ -178,7 +178,7 @@ var known = []struct {
 		},
 	}},
 	{"large and small requests that share a write: one is rejected that fits", "unjustified", Program{
-		World: World{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Initial: Initial{Coalescing: true, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}},
 			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(7)}}},
@@ -187,7 +187,7 @@ var known = []struct {
 		},
 	}},
 	{"two writes of their own under way beside one that is shared, which takes too much", "charge", Program{
-		World: World{Coalescing: true, AtOnce: 2, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Initial: Initial{Coalescing: true, AtOnce: 2, Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(2)}}},
 			{Process: 0, Ops: []Op{{Kind: Take, Entity: "c", Amounts: rpm(3)}, {Kind: Rollback}}},
@@ -196,14 +196,14 @@ var known = []struct {
 		},
 	}},
 	{"what is given back to a divided bucket is lost", "lost refill", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}}, Ops: []Op{{Kind: Rollback}, {Kind: Take, Entity: "c", Amounts: rpm(10)}}},
 			{Process: 1, Ops: []Op{{Kind: Split, Entity: "c"}}},
 		},
 	}},
 	{"shards that are read one after another are rejected while they are merged", "unjustified", Program{
-		World: World{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{
 			{
 				Process: 0, Warm: []Op{{Kind: Take, Entity: "c", Amounts: rpm(1)}, {Kind: Split, Entity: "c"}},

@@ -73,12 +73,12 @@ func (w *witness) judgeTake(r *running) {
 		w.blame("degraded", "%s: %q is rejected, and admitted uncounted because what it took could not be given back", w.name(r), r.Op)
 	}
 	doubt := !admitted && (r.unknown > 0 || r.returns > 0)
-	if w.program.World.Coalescing {
+	if w.program.Initial.Coalescing {
 		w.owe(r, admitted)
 		return
 	}
 	for at, n := range r.net {
-		if asked, ok := r.Amounts[at.limit]; !ok || n < 0 || n > asked*1000 || !slices.Contains(w.program.World.chain(r.Entity), at.entity) {
+		if asked, ok := r.Amounts[at.limit]; !ok || n < 0 || n > asked*1000 || !slices.Contains(w.program.Initial.chain(r.Entity), at.entity) {
 			w.blame("charge", "%s: %q counted %d of %s of %s", w.name(r), r.Op, n, at.limit, at.entity)
 		}
 		if gone := w.gone[at] != r.gone[at]; n != 0 && !admitted && !doubt && !gone {
@@ -88,7 +88,7 @@ func (w *witness) judgeTake(r *running) {
 	if !admitted {
 		return
 	}
-	for level, entity := range w.program.World.chain(r.Entity) {
+	for level, entity := range w.program.Initial.chain(r.Entity) {
 		for limit, asked := range r.Amounts {
 			n := r.net[account{entity, limit}]
 			always, sometimes := w.has(entity, limit, r.begun)
@@ -126,7 +126,7 @@ func (w *witness) judgeSettle(r *running) {
 	if le == nil {
 		return
 	}
-	if w.program.World.Coalescing {
+	if w.program.Initial.Coalescing {
 		w.owe(r, true)
 		return
 	}
@@ -166,7 +166,7 @@ func (w *witness) judgeSettle(r *running) {
 // owe notes what an operation says that it counted, where writes on behalf of several are one.
 func (w *witness) owe(r *running, done bool) {
 	w.doubt = w.doubt || r.outages > 0 || r.canceled
-	for _, entity := range w.program.World.chain(r.owner()) {
+	for _, entity := range w.program.Initial.chain(r.owner()) {
 		switch {
 		case !done:
 		case r.Kind == Rollback:
@@ -191,7 +191,7 @@ func (r *running) owner() string {
 
 // balance holds what operations say that they counted against what writes counted, when nothing is under way.
 func (w *witness) balance() {
-	if !w.program.World.Coalescing || w.doubt {
+	if !w.program.Initial.Coalescing || w.doubt {
 		return
 	}
 	for at, n := range w.counted {

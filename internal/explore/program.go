@@ -13,16 +13,16 @@ import (
 // resource is the one resource of all programs.
 const resource = "api"
 
-// A Program is what some processes do, from a World on.
+// A Program is what some processes do, from an Initial on.
 type Program struct {
-	Name   string
-	World  World
-	Actors []Actor
-	Faults Faults
+	Name    string
+	Initial Initial
+	Actors  []Actor
+	Faults  Faults
 }
 
-// A World is the state before a program begins.
-type World struct {
+// An Initial is the state before a program begins.
+type Initial struct {
 	// Limits are stored for each entity; those of "" for the system.
 	Limits map[string][]zlimit.Limit
 	// Family gives the entities c and d the parent p, to which they cascade. Without it every entity stands alone.
@@ -33,7 +33,7 @@ type World struct {
 }
 
 // chain returns an entity and those that it cascades to.
-func (w *World) chain(entity string) []string {
+func (w *Initial) chain(entity string) []string {
 	if w.Family && entity != "p" {
 		return []string{entity, "p"}
 	}
@@ -167,9 +167,9 @@ func (f Fate) String() string {
 func (p *Program) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", p.Name)
-	for _, entity := range slices.Sorted(maps.Keys(p.World.Limits)) {
-		fmt.Fprintf(&b, "  %s has %s", nameOf(entity), limitsText(p.World.Limits[entity]))
-		if chain := p.World.chain(entity); entity != "" && len(chain) > 1 {
+	for _, entity := range slices.Sorted(maps.Keys(p.Initial.Limits)) {
+		fmt.Fprintf(&b, "  %s has %s", nameOf(entity), limitsText(p.Initial.Limits[entity]))
+		if chain := p.Initial.chain(entity); entity != "" && len(chain) > 1 {
 			fmt.Fprintf(&b, " and cascades to %s", chain[1])
 		}
 		b.WriteString("\n")

@@ -33,8 +33,8 @@ func (p *Program) limiterOptions() []zlimit.Option {
 		zlimit.WithCallTimeout(1000 * time.Hour),
 		zlimit.WithPrincipal("explorer"),
 	}
-	if p.World.Coalescing {
-		opts = append(opts, door.WritesAtOnce(max(1, p.World.AtOnce)).(zlimit.Option))
+	if p.Initial.Coalescing {
+		opts = append(opts, door.WritesAtOnce(max(1, p.Initial.AtOnce)).(zlimit.Option))
 	}
 	return opts
 }
@@ -84,13 +84,13 @@ func prepare(t *testing.T, p *Program) *table {
 				t.Error(err)
 				return
 			}
-			if p.World.Family {
+			if p.Initial.Family {
 				for _, e := range []zlimit.Entity{{ID: "p"}, {ID: "c", ParentID: "p", Cascade: true}, {ID: "d", ParentID: "p", Cascade: true}} {
 					_, err = l.Entities.Create(ctx, e)
 					o.errs = append(o.errs, err)
 				}
 			}
-			for entity, limits := range p.World.Limits {
+			for entity, limits := range p.Initial.Limits {
 				if entity == "" {
 					err = l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits})
 				} else {

@@ -100,7 +100,7 @@ func newWitness(p *Program) *witness {
 		shards: map[string]map[int]*bucket.State{}, ideals: map[account]*ideal{}, gone: map[account]int{},
 		configs: map[string][]setting{}, taken: map[shardOf]int{}, counted: map[account]int64{}, owed: map[account]int64{},
 	}
-	for entity, limits := range p.World.Limits {
+	for entity, limits := range p.Initial.Limits {
 		w.configs[entity] = []setting{{0, 0, limits}}
 	}
 	return w
@@ -457,7 +457,7 @@ func (w *witness) fault(c *call, f Fate) {
 	}
 	gives := w.gives(c)
 	for _, r := range w.ops {
-		if r.judged || r != c.op && (!w.program.World.Coalescing || r.port != c.port) {
+		if r.judged || r != c.op && (!w.program.Initial.Coalescing || r.port != c.port) {
 			continue
 		}
 		if f != CancelFirst && f != CancelAfter {
@@ -601,7 +601,7 @@ func (w *witness) has(entity, limit string, since int64) (always, sometimes bool
 // look notes whether some limit cannot admit a request now, or whether that cannot be told.
 func (w *witness) look(r *running, now int64) {
 	r.short = len(r.Own) > 0
-	for _, entity := range w.program.World.chain(r.Entity) {
+	for _, entity := range w.program.Initial.chain(r.Entity) {
 		held := w.window(entity, r.begun)
 		if len(held) != 1 {
 			r.short = true

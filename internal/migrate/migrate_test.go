@@ -15,7 +15,7 @@ import (
 )
 
 // run copies, follows and finishes, as far as the process gets.
-func (w *world) run(p *process) error {
+func (w *testbed) run(p *process) error {
 	ctx := w.t.Context()
 	m, err := Start(ctx, w.config(p))
 	if errors.Is(err, ErrDeleting) {
@@ -38,15 +38,15 @@ func (w *world) run(p *process) error {
 }
 
 // worlds are the ways to migrate a release.
-var worlds = map[string]func(*testing.T, string) *world{"to a new table": newWorld, "in place": newWorldInPlace}
+var worlds = map[string]func(*testing.T, string) *testbed{"to a new table": newTestbed, "in place": newTestbedInPlace}
 
 // TestMigrate migrates the table of each release, which nobody writes meanwhile.
 func TestMigrate(t *testing.T) {
-	for way, newWorld := range worlds {
+	for way, newTestbed := range worlds {
 		for _, release := range releases {
 			t.Run(way+"/"+release, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t, release)
+					w := newTestbed(t, release)
 					if err := w.run(&process{}); err != nil {
 						t.Fatal(err)
 					}
@@ -60,16 +60,16 @@ func TestMigrate(t *testing.T) {
 // TestKilled kills a run at every one of its calls in turn, before it is carried out and after it, while programs write the
 // source. The next run goes on. In the end the target is exactly what follows from the source.
 func TestKilled(t *testing.T) {
-	for way, newWorld := range worlds {
+	for way, newTestbed := range worlds {
 		for _, release := range releases {
 			for _, after := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%s/%s/after=%t", way, release, after), func(t *testing.T) { testKilled(t, release, after, newWorld) })
+				t.Run(fmt.Sprintf("%s/%s/after=%t", way, release, after), func(t *testing.T) { testKilled(t, release, after, newTestbed) })
 			}
 		}
 	}
 }
 
-func testKilled(t *testing.T, release string, after bool, newWorld func(*testing.T, string) *world) {
+func testKilled(t *testing.T, release string, after bool, newTestbed func(*testing.T, string) *testbed) {
 	killed := 0
 	for at := 1; ; at++ {
 		if testing.Short() && at%5 != 0 {
@@ -77,7 +77,7 @@ func testKilled(t *testing.T, release string, after bool, newWorld func(*testing
 		}
 		done := false
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, release)
+			w := newTestbed(t, release)
 			first := &process{killAt: at, after: after, writer: w.write}
 			err := w.run(first)
 			if done = !first.dead; done {
@@ -112,7 +112,7 @@ func testKilled(t *testing.T, release string, after bool, newWorld func(*testing
 func TestReplay(t *testing.T) {
 	for _, release := range releases {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, release)
+			w := newTestbed(t, release)
 			ctx := t.Context()
 			m, err := Start(ctx, w.config(&process{}))
 			if err != nil {
@@ -152,7 +152,7 @@ func TestRegistries(t *testing.T) {
 		"0.9": {[]string{"gpt-4"}, map[string]int64{"gpt-4": 1, "_default_": 1}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, release)
+			w := newTestbed(t, release)
 			if err := w.run(&process{}); err != nil {
 				t.Fatal(err)
 			}
@@ -195,7 +195,7 @@ func TestRegistries(t *testing.T) {
 // TestGuard asks that no client may use the target while it is being written.
 func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "0.6")
+		w := newTestbed(t, "0.6")
 		m, err := Start(t.Context(), w.config(&process{}))
 		if err != nil {
 			t.Fatal(err)
@@ -234,7 +234,7 @@ func TestVerify(t *testing.T) {
 		{"one more", store.Write{Kind: store.Put, Key: store.Key{PK: "ns/ENTITY#x", SK: "#META"}, Item: expr.Item{{Name: "rf", Value: expr.N(1)}}}, Verification{Extra: 1}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, "0.7")
+			w := newTestbed(t, "0.7")
 			ctx := t.Context()
 			m, err := Start(ctx, w.config(&process{}))
 			if err != nil {
@@ -261,7 +261,7 @@ func TestVerify(t *testing.T) {
 // TestTakeOver has a second run take over from a silent one, which then writes nothing.
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "0.6")
+		w := newTestbed(t, "0.6")
 		ctx := t.Context()
 		first, err := Start(ctx, w.config(&process{}))
 		if err != nil {
@@ -298,7 +298,7 @@ func TestTakeOver(t *testing.T) {
 // TestFence asks that a run that was taken over replaces and deletes nothing.
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "0.6")
+		w := newTestbed(t, "0.6")
 		ctx := t.Context()
 		first, err := Start(ctx, w.config(&process{}))
 		if err == nil {
@@ -324,7 +324,7 @@ func TestFence(t *testing.T) {
 // TestWakes has a run wake that was taken over while it was about to insert an item, which has gone from the source since.
 func TestWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "0.7")
+		w := newTestbed(t, "0.7")
 		ctx := t.Context()
 		p := &process{}
 		first, err := Start(ctx, w.config(p))
@@ -365,7 +365,7 @@ func TestAbort(t *testing.T) {
 	for at := 1; ; at++ {
 		done := false
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, "0.9")
+			w := newTestbed(t, "0.9")
 			source := contents(t, w.source)
 			m, err := Start(t.Context(), w.config(&process{}))
 			if err == nil {
@@ -413,7 +413,7 @@ func TestAbort(t *testing.T) {
 
 // TestRefusals asks what is no place for a migration.
 func TestRefusals(t *testing.T) {
-	w := newWorld(t, "0.6")
+	w := newTestbed(t, "0.6")
 	fill(t, w.target, []expr.Item{{{Name: "PK", Value: expr.S("x/ENTITY#y")}, {Name: "SK", Value: expr.S("#META")}}})
 	if _, err := Start(t.Context(), w.config(&process{})); !errors.Is(err, ErrNotEmpty) {
 		t.Errorf("Start() to a table with items = %v", err)
@@ -438,7 +438,7 @@ func TestRefusals(t *testing.T) {
 // TestFinishWaits asks that a change during the quiet time is applied, and the time begins again.
 func TestFinishWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "0.7")
+		w := newTestbed(t, "0.7")
 		m, err := Start(t.Context(), w.config(&process{}))
 		if err != nil {
 			t.Fatal(err)
@@ -461,7 +461,7 @@ func TestFinishWaits(t *testing.T) {
 // TestFinishVerifiesAgain makes a change while the tables are compared: what was compared is out of date.
 func TestFinishVerifiesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, done := newWorld(t, "0.7"), false
+		w, done := newTestbed(t, "0.7"), false
 		p := &process{}
 		m, err := Start(t.Context(), w.config(p))
 		if err != nil {
@@ -483,7 +483,7 @@ func TestFinishVerifiesAgain(t *testing.T) {
 // TestFinishOfABusySource asks that a source that is still written is told, after a minute.
 func TestFinishOfABusySource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "0.7")
+		w := newTestbed(t, "0.7")
 		m, err := Start(t.Context(), w.config(&process{}))
 		if err != nil {
 			t.Fatal(err)
@@ -517,7 +517,7 @@ func TestFinishOfABusySource(t *testing.T) {
 // TestUnmoved asks that a bucket that a later release had moved, and that went, follows from the old one again.
 func TestUnmoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "0.10.0")
+		w := newTestbed(t, "0.10.0")
 		moved := layout.BucketKey{NS: "a7x3kq_w-Zs", Entity: "key-1", Resource: "gpt-4"}
 		fill(t, w.source, []expr.Item{moved.Key().Join((&layout.Bucket{Key: moved, RefilledAt: 5}).Encode())})
 		m, err := Start(t.Context(), w.config(&process{}))
@@ -560,7 +560,7 @@ func TestPace(t *testing.T) {
 // TestPlan compares the plan of a whole small table with what a migration then does.
 func TestPlan(t *testing.T) {
 	for _, release := range releases {
-		w := newWorld(t, release)
+		w := newTestbed(t, release)
 		p, err := MakePlan(t.Context(), w.config(&process{}), 1000)
 		if err != nil {
 			t.Fatal(err)
@@ -577,7 +577,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%s: %d losses %v, want %d %v", release, lost, p.Losses, len(r.Losses), r.Losses)
 		}
 	}
-	empty := &world{t: t, source: newStore(t), target: newStore(t)}
+	empty := &testbed{t: t, source: newStore(t), target: newStore(t)}
 	p, err := MakePlan(t.Context(), empty.config(&process{}), 1000)
 	if err != nil || !p.Foreign() || p.Items != 0 {
 		t.Errorf("plan of an empty table: %+v, %v", p, err)

@@ -31,7 +31,7 @@ func TestAbortInPlace(t *testing.T) {
 		for at := 1; ; at++ {
 			done := false
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorldInPlace(t, release)
+				w := newTestbedInPlace(t, release)
 				run := &process{writer: w.write}
 				m, err := Start(t.Context(), w.config(run))
 				if err == nil {
@@ -72,7 +72,7 @@ func TestAbortInPlace(t *testing.T) {
 func TestInPlaceDeletesLast(t *testing.T) {
 	for _, release := range releases {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorldInPlace(t, release)
+			w := newTestbedInPlace(t, release)
 			p := &process{writer: w.write}
 			m, err := Start(t.Context(), w.config(p))
 			if err == nil {
@@ -123,7 +123,7 @@ func TestVerifyInPlace(t *testing.T) {
 	} {
 		for _, release := range []string{"0.7", "0.10.0"} {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorldInPlace(t, release)
+				w := newTestbedInPlace(t, release)
 				m, err := Start(t.Context(), w.config(&process{}))
 				if err == nil {
 					err = errors.Join(m.Copy(t.Context()), m.CatchUp(t.Context()))
@@ -154,7 +154,7 @@ func TestVerifyInPlace(t *testing.T) {
 // TestInPlaceRestores has programs of 0.10.0 delete what was added, together with an entity and by itself.
 func TestInPlaceRestores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorldInPlace(t, "0.10.0")
+		w := newTestbedInPlace(t, "0.10.0")
 		m, err := Start(t.Context(), w.config(&process{}))
 		if err == nil {
 			err = m.Copy(t.Context())
@@ -188,7 +188,7 @@ func TestInPlaceRefusals(t *testing.T) {
 		"a bucket of a later release":                             {"0.10.0", later.Key().Join((&layout.Bucket{Key: later, RefilledAt: 5}).Encode())},
 		"items without a namespace beside those of the namespace": {"0.10.0", fixture(t, "0.9")[0]},
 	} {
-		w := newWorldInPlace(t, test.release)
+		w := newTestbedInPlace(t, test.release)
 		fill(t, w.place, []expr.Item{test.item})
 		before := shown(t, w.place)
 		if _, err := Start(t.Context(), w.config(&process{})); !errors.Is(err, ErrNotEmpty) {
@@ -204,7 +204,7 @@ func TestInPlaceRefusals(t *testing.T) {
 func TestPlanInPlace(t *testing.T) {
 	for _, release := range releases {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorldInPlace(t, release)
+			w := newTestbedInPlace(t, release)
 			p, err := MakePlan(t.Context(), w.config(&process{}), 1000)
 			if err != nil {
 				t.Fatal(err)

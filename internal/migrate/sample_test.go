@@ -84,7 +84,7 @@ func TestSampledPlan(t *testing.T) {
 	mean, bounds := 0.0, 0.0
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		w := &world{t: t, source: newStore(t), target: newStore(t)}
+		w := &testbed{t: t, source: newStore(t), target: newStore(t)}
 		exact := sampler{plan: &Plan{}}
 		var all []expr.Item
 		var units, items []float64 // of each partition

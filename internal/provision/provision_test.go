@@ -96,19 +96,19 @@ func (s *spy) Transact(ctx context.Context, writes []store.Write) (results []sto
 	return results, err
 }
 
-// A world is a store with its clock.
-type world struct {
+// A testbed is a store with its clock.
+type testbed struct {
 	tb    rapid.TB
 	clock *clock
 	store zlimit.Store
 }
 
-func newWorld(tb rapid.TB) *world {
+func newTestbed(tb rapid.TB) *testbed {
 	s, err := zlimit.Memory()
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w := &world{tb, newClock(), s}
+	w := &testbed{tb, newClock(), s}
 	if err := w.limiter("setup", nil).Setup(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
@@ -116,11 +116,11 @@ func newWorld(tb rapid.TB) *world {
 }
 
 // limiter returns a limiter of a person or program, whose calls a hook sees.
-func (w *world) limiter(who string, hook func(bool, []store.Write) error) *zlimit.RateLimiter {
+func (w *testbed) limiter(who string, hook func(bool, []store.Write) error) *zlimit.RateLimiter {
 	return w.spied(who, hook, nil)
 }
 
-func (w *world) spied(who string, hook func(bool, []store.Write) error, journal func(store.Key, func() bool)) *zlimit.RateLimiter {
+func (w *testbed) spied(who string, hook func(bool, []store.Write) error, journal func(store.Key, func() bool)) *zlimit.RateLimiter {
 	s := &spy{Store: w.store.Internal(), journal: journal}
 	l, err := zlimit.New(context.Background(), door.Store(s).(zlimit.Store), zlimit.WithSetup(), zlimit.WithClock(w.clock.now),
 		zlimit.WithPrincipal(who), zlimit.WithConfigTTL(0))
@@ -131,7 +131,7 @@ func (w *world) spied(who string, hook func(bool, []store.Write) error, journal 
 	return l
 }
 
-func (w *world) provisioner(who string, hook func(bool, []store.Write) error) *provision.Provisioner {
+func (w *testbed) provisioner(who string, hook func(bool, []store.Write) error) *provision.Provisioner {
 	return provision.New(w.limiter(who, hook), zlimit.DefaultNamespace, w.clock.now)
 }
 
@@ -146,7 +146,7 @@ func load(tb rapid.TB, text string) []provision.Level {
 }
 
 // stored returns what is stored in the namespace, as a document.
-func (w *world) stored() string {
+func (w *testbed) stored() string {
 	d, err := w.provisioner("reader", nil).Import(context.Background())
 	if err != nil {
 		w.tb.Fatal(err)
@@ -170,7 +170,7 @@ const two = "resources: { a: { limits: { rpm: { rate: 1/s } } }, b: { limits: { 
 
 func TestPlanAndApply(t *testing.T) {
 	ctx := context.Background()
-	w := newWorld(t)
+	w := newTestbed(t)
 	p := w.provisioner("deploy", nil)
 	operator := w.limiter("olga", nil)
 	limits := []zlimit.Limit{zlimit.PerSecond("rpm", 1)}
@@ -240,7 +240,7 @@ func TestPlanAndApply(t *testing.T) {
 // TestSavedPlan: a plan is refused once a config version has moved, even where the limits are the same again.
 func TestSavedPlan(t *testing.T) {
 	ctx := context.Background()
-	w := newWorld(t)
+	w := newTestbed(t)
 	p, operator := w.provisioner("deploy", nil), w.limiter("olga", nil)
 	levels := load(t, two)
 	limits := []zlimit.Limit{zlimit.PerSecond("rpm", 5)}
@@ -351,7 +351,7 @@ func contentOf(l provision.Level) content {
 }
 
 // contents returns what is stored at each level that says something.
-func (w *world) contents() map[zlimit.ConfigLevel]content {
+func (w *testbed) contents() map[zlimit.ConfigLevel]content {
 	all := places()
 	found, err := w.limiter("reader", nil).Managed.Read(context.Background(), all...)
 	if err != nil {
@@ -410,7 +410,7 @@ func mortal(at int, after bool) (hook func(bool, []store.Write) error, died func
 func TestRandomFiles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
-		w := newWorld(t)
+		w := newTestbed(t)
 		operator := w.limiter("olga", nil)
 		managed := map[zlimit.ConfigLevel]bool{} // surely
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
@@ -492,7 +492,7 @@ func TestKilledAnywhere(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for _, then := range []string{second, third} {
 			for at := 1; ; at++ {
-				w := newWorld(t)
+				w := newTestbed(t)
 				if _, _, err := w.provisioner("deploy", nil).Apply(ctx, load(t, first), nil); err != nil {
 					t.Fatal(err)
 				}
@@ -544,7 +544,7 @@ func TestKilledAnywhere(t *testing.T) {
 func TestAppliesDoNotInterleave(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
-		w := newWorld(t)
+		w := newTestbed(t)
 		var turn sync.Mutex
 		var order []string // who wrote
 		runs := rapid.IntRange(2, 4).Draw(t, "runs")
@@ -615,7 +615,7 @@ func TestAppliesDoNotInterleave(t *testing.T) {
 // TestPausedRun: a run that wakes up after its lock has expired, and after another one has ended, writes nothing more.
 func TestPausedRun(t *testing.T) {
 	ctx := context.Background()
-	w := newWorld(t)
+	w := newTestbed(t)
 	levels := load(t, two)
 	for at := 5; ; at++ {
 		calls, slept := 0, false
@@ -650,7 +650,7 @@ func TestPausedRun(t *testing.T) {
 
 // TestLongRun renews its lock.
 func TestLongRun(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	var text strings.Builder
 	text.WriteString("entities:\n")
 	for i := range 40 {
@@ -681,7 +681,7 @@ func TestLongRun(t *testing.T) {
 
 // TestInterrupted: a run whose context ends records what it did, and gives the lock back.
 func TestInterrupted(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	p := w.provisioner("deploy", nil)
 	p.Tell(nil, func(provision.Change) { cancel() })

@@ -17,7 +17,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-func expectTold(t *testing.T, what string, w *world, want ...int64) {
+func expectTold(t *testing.T, what string, w *testbed, want ...int64) {
 	t.Helper()
 	if diff := cmp.Diff(want, w.told()); diff != "" {
 		t.Errorf("%s: changes delivered (-want +got):\n%s", what, diff)

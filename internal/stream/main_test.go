@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A world is a stream, the table that has the leases, and what consumers were told.
-type world struct {
+type testbed struct {
 	t      *testing.T
 	store  store.Store
 	source store.Streamer
@@ -47,7 +47,7 @@ type delivery struct {
 }
 
 // embedded returns a world whose changes are those of a store in memory.
-func embedded(t *testing.T) *world {
+func embedded(t *testing.T) *testbed {
 	t.Helper()
 	s, err := zlimit.Memory()
 	if err != nil {
@@ -58,7 +58,7 @@ func embedded(t *testing.T) *world {
 			t.Errorf("Close() = %v", err)
 		}
 	})
-	w := &world{t: t, store: s.Internal(), partition: map[int64]string{}}
+	w := &testbed{t: t, store: s.Internal(), partition: map[int64]string{}}
 	if err := w.store.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func embedded(t *testing.T) *world {
 }
 
 // sharded returns a world whose changes are those of a DynamoDB stream of several shards.
-func sharded(t *testing.T) *world {
+func sharded(t *testing.T) *testbed {
 	t.Helper()
 	w := embedded(t)
 	w.shards = enginetest.NewShards()
@@ -80,7 +80,7 @@ func sharded(t *testing.T) *world {
 }
 
 // put makes a change of an item, in the shard that has it. Its value is greater than that of any change before.
-func (w *world) put(shard, item string) {
+func (w *testbed) put(shard, item string) {
 	w.t.Helper()
 	w.mu.Lock()
 	w.next++
@@ -108,7 +108,7 @@ type running struct {
 }
 
 // start runs a consumer that notes what it is told. change may change its configuration.
-func (w *world) start(name string, change func(*stream.Config)) *running {
+func (w *testbed) start(name string, change func(*stream.Config)) *running {
 	w.t.Helper()
 	c := stream.Config{Source: w.source, Leases: leases.In(table.New(w.store, table.Options{Timeout: time.Minute})), Name: name, Apply: w.note(name)}
 	c.Report = func(e stream.Event) { w.report(name, e) }
@@ -131,7 +131,7 @@ func (r *running) stop(t *testing.T) {
 }
 
 // note returns an Apply that notes changes.
-func (w *world) note(consumer string) stream.Apply {
+func (w *testbed) note(consumer string) stream.Apply {
 	return func(_ context.Context, changes []store.Change) []error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -143,7 +143,7 @@ func (w *world) note(consumer string) stream.Apply {
 	}
 }
 
-func (w *world) report(consumer string, e stream.Event) {
+func (w *testbed) report(consumer string, e stream.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e.Kind == stream.Claimed {
@@ -153,7 +153,7 @@ func (w *world) report(consumer string, e stream.Event) {
 }
 
 // told returns the values that consumers were told, in order, and forgets them.
-func (w *world) told() (values []int64) {
+func (w *testbed) told() (values []int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, d := range w.deliveries {
@@ -166,7 +166,7 @@ func (w *world) told() (values []int64) {
 }
 
 // count returns the number of events of a kind.
-func (w *world) count(kind stream.Kind) (n int) {
+func (w *testbed) count(kind stream.Kind) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.events {
@@ -178,7 +178,7 @@ func (w *world) count(kind stream.Kind) (n int) {
 }
 
 // lease returns the lease of a partition.
-func (w *world) lease(partition string) stream.Lease {
+func (w *testbed) lease(partition string) stream.Lease {
 	w.t.Helper()
 	records, err := leases.In(table.New(w.store, table.Options{Timeout: time.Minute})).List(w.t.Context())
 	if err != nil {
@@ -200,7 +200,7 @@ func upTo(first, last int64) (values []int64) {
 
 // audit checks that every change was delivered, for each item first in order. Between two claims of a partition, a
 // consumer was told each change once, in order.
-func (w *world) audit() {
+func (w *testbed) audit() {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -327,7 +327,7 @@ func (m *mortal) Save(ctx context.Context, next stream.Lease) (found stream.Leas
 }
 
 // mortal returns the way of a process that can be killed; its Apply does nothing once it is dead.
-func (w *world) mortal(name string, killAt int, late bool) (*mortal, func(*stream.Config)) {
+func (w *testbed) mortal(name string, killAt int, late bool) (*mortal, func(*stream.Config)) {
 	m := &mortal{Streamer: w.source, Leases: leases.In(table.New(w.store, table.Options{Timeout: time.Minute})), killAt: killAt, late: late}
 	note := w.note(name)
 	return m, func(c *stream.Config) {

@@ -334,7 +334,7 @@ func failAll(changes []store.Change, err error) []error {
 	return errs
 }
 
-func (w *world) partitionOf(n int64) string {
+func (w *testbed) partitionOf(n int64) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.partition[n]

@@ -154,8 +154,8 @@ func (s *seen) Changes(ctx context.Context, partition string, at store.Position,
 	return page, err
 }
 
-// A world is a source, a target, and programs that write the source.
-type world struct {
+// A testbed is a source, a target, and programs that write the source.
+type testbed struct {
 	t              *testing.T
 	release        string
 	source, target *memory.Store
@@ -166,15 +166,15 @@ type world struct {
 	calls   int
 }
 
-func newWorld(t *testing.T, release string) *world {
-	w := &world{t: t, release: release, source: newStore(t), target: newStore(t), every: 3}
+func newTestbed(t *testing.T, release string) *testbed {
+	w := &testbed{t: t, release: release, source: newStore(t), target: newStore(t), every: 3}
 	fill(t, w.source, fixture(t, release))
 	w.changes = w.traffic()
 	return w
 }
 
-func newWorldInPlace(t *testing.T, release string) *world {
-	w := newWorld(t, release)
+func newTestbedInPlace(t *testing.T, release string) *testbed {
+	w := newTestbed(t, release)
 	w.place = newStore(t)
 	fill(t, w.place, fixture(t, release))
 	w.target = w.place
@@ -182,7 +182,7 @@ func newWorldInPlace(t *testing.T, release string) *world {
 }
 
 // sources returns what programs write.
-func (w *world) sources() []*memory.Store {
+func (w *testbed) sources() []*memory.Store {
 	if w.place != nil {
 		return []*memory.Store{w.source, w.place}
 	}
@@ -190,13 +190,13 @@ func (w *world) sources() []*memory.Store {
 }
 
 // put changes an item of the source, which may not exist yet.
-func (w *world) put(key store.Key, change func(*expr.Item)) {
+func (w *testbed) put(key store.Key, change func(*expr.Item)) {
 	for _, s := range w.sources() {
 		w.putIn(s, key, change)
 	}
 }
 
-func (w *world) putIn(s *memory.Store, key store.Key, change func(*expr.Item)) {
+func (w *testbed) putIn(s *memory.Store, key store.Key, change func(*expr.Item)) {
 	items, err := s.Read(w.t.Context(), []store.Key{key}, true)
 	if err != nil {
 		w.t.Fatal(err)
@@ -211,7 +211,7 @@ func (w *world) putIn(s *memory.Store, key store.Key, change func(*expr.Item)) {
 	}
 }
 
-func (w *world) remove(keys ...store.Key) {
+func (w *testbed) remove(keys ...store.Key) {
 	for _, s := range w.sources() {
 		if err := s.Delete(w.t.Context(), keys); err != nil {
 			w.t.Fatal(err)
@@ -219,7 +219,7 @@ func (w *world) remove(keys ...store.Key) {
 	}
 }
 
-func (w *world) add(item expr.Item) {
+func (w *testbed) add(item expr.Item) {
 	for _, s := range w.sources() {
 		fill(w.t, s, []expr.Item{item})
 	}
@@ -227,7 +227,7 @@ func (w *world) add(item expr.Item) {
 
 // traffic returns changes of the source, one of each kind that a release makes: of every item there is, of one that
 // comes, of one that goes and comes back.
-func (w *world) traffic() (all []func()) {
+func (w *testbed) traffic() (all []func()) {
 	items := fixture(w.t, w.release)
 	number := func(key store.Key, nested bool) func() {
 		return func() {
@@ -283,21 +283,21 @@ func (w *world) traffic() (all []func()) {
 }
 
 // write makes the next change of the source, now and then.
-func (w *world) write() {
+func (w *testbed) write() {
 	if w.calls++; w.calls%w.every == 0 {
 		w.change()
 	}
 }
 
 // touch changes a bucket of release 0.7.
-func (w *world) touch() {
+func (w *testbed) touch() {
 	w.put(layout.OldBucketKey{Entity: "key-1", Resource: "gpt-4"}.Key(), func(item *expr.Item) {
 		n, _ := item.Get("b_rpm_tk").Int()
 		item.Set("b_rpm_tk", expr.N(n-1))
 	})
 }
 
-func (w *world) change() {
+func (w *testbed) change() {
 	if len(w.changes) > 0 {
 		next := w.changes[0]
 		w.changes = w.changes[1:]
@@ -306,7 +306,7 @@ func (w *world) change() {
 }
 
 // config returns the config of a run of a process.
-func (w *world) config(p *process) Config {
+func (w *testbed) config(p *process) Config {
 	if w.place != nil {
 		return Config{
 			Source: p.wrap(w.place), InPlace: true, Namespace: "default", SourceName: "dynamodb:old", Rules: Rules{Windows: Windows},
@@ -320,7 +320,7 @@ func (w *world) config(p *process) Config {
 }
 
 // rules are those of the fixture. That of 0.10.0 has a namespace.
-func (w *world) rules() Rules {
+func (w *testbed) rules() Rules {
 	rules := rulesOf()
 	if w.release == "0.10.0" {
 		rules.NS = "a7x3kq_w-Zs"
@@ -335,7 +335,7 @@ func (w *world) rules() Rules {
 }
 
 // want returns the items that follow from the source as it is.
-func (w *world) want() map[store.Key]expr.Item {
+func (w *testbed) want() map[store.Key]expr.Item {
 	want := map[store.Key]expr.Item{}
 	items := contents(w.t, w.source)
 	r := derive(w.rules(), items)
@@ -354,7 +354,7 @@ func (w *world) want() map[store.Key]expr.Item {
 }
 
 // check compares the target with what follows from the source.
-func (w *world) check() {
+func (w *testbed) check() {
 	w.t.Helper()
 	want, have := map[string]string{}, map[string]string{}
 	show := func(to map[string]string, item expr.Item) {
