@@ -1,10 +1,12 @@
 package zlimit_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -39,5 +41,26 @@ func TestLeaseStatuses(t *testing.T) {
 	}
 	if got := new(zlimit.Lease).Statuses(); got != nil {
 		t.Errorf("Statuses() of the zero value = %v, want none", got)
+	}
+}
+
+// TestLeaseStatusesCostNothing asks a lease on three levels for what is left, while the table does not answer.
+func TestLeaseStatusesCostNothing(t *testing.T) {
+	s, faults := newTable(t)
+	l := newFamily(t, s, zlimit.WithClock(newClock().now))
+	lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 10}))
+	faults.Reset()
+	faults.Inject(enginetest.Fault{Kind: enginetest.Refused})
+	var got []string
+	for _, status := range lease.Statuses() {
+		if status.Limit.Name == "tpd" {
+			got = append(got, fmt.Sprint(status.Entity, " ", status.Available))
+		}
+	}
+	if diff := cmp.Diff([]string{"key-1 90", "team 140", "org 990"}, got); diff != "" {
+		t.Errorf("Statuses() (-want +got):\n%s", diff)
+	}
+	if n := faults.Calls(""); n != 0 {
+		t.Errorf("Statuses() makes %d calls, want none", n)
 	}
 }

@@ -2,9 +2,13 @@ package sqlite
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -18,6 +22,39 @@ func TestOpen(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Errorf("Close() = %v", err)
 	}
+}
+
+// TestFileThatMoves deletes the file of a limiter that admits in outages: that is a mistake, and nothing is admitted.
+func TestFileThatMoves(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a file that is open cannot be deleted")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "limits.db")
+		l, err := zlimit.Open(t.Context(), "sqlite:"+path, zlimit.WithFailurePolicy(zlimit.Allow), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 9)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpd": 1}}
+		lease, err := l.Acquire(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		_, acquire := l.Acquire(t.Context(), r)
+		for call, err := range map[string]error{"Acquire": acquire, "Rollback": lease.Rollback(t.Context()), "Ping": l.Ping(t.Context())} {
+			var outage *zlimit.UnavailableError
+			if err == nil || errors.As(err, &outage) || !strings.Contains(err.Error(), path+" was deleted or moved") {
+				t.Errorf("%s() after the file was deleted = %v, want an error that says so, and no outage", call, err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("Close() = %v", err)
+		}
+	})
 }
 
 // TestWithoutImport does what a program does that does not import the package.
