@@ -60,6 +60,19 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestPoliciesBesideTypes: the generator of types takes the policies of a file that operators apply as well, and needs
+// limits beside them.
+func TestPoliciesBesideTypes(t *testing.T) {
+	d, err := declaration.LoadForGo("limits.yaml", []byte("resources: {gpt: {limits: {rpm: 1/s}, on_unavailable: allow}}"))
+	if err != nil || d.Resources[0].OnUnavailable != "allow" || len(d.Resources[0].Limits) != 1 {
+		t.Errorf("LoadForGo() of limits and a policy = %+v, %v", d, err)
+	}
+	_, err = declaration.LoadForGo("limits.yaml", []byte("resources: {gpt: {on_unavailable: allow}}"))
+	if want := "limits.yaml:1:13: resource gpt has no limits"; err == nil || err.Error() != want {
+		t.Errorf("LoadForGo() of a policy alone = %v, want %s", err, want)
+	}
+}
+
 // draw draws a declaration.
 func draw(t *rapid.T) *declaration.Declaration {
 	name := func(label string) string {

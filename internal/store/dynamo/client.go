@@ -112,7 +112,7 @@ func (c ClientConfig) client(ctx context.Context, cfg aws.Config) (*dynamodb.Cli
 		o.HTTPClient = httpClient
 		o.EndpointResolverV2 = endpoint
 		o.DisableValidateResponseChecksum = true
-		o.Retryer = writeRetryer // of calls that the caller makes with the client
+		o.Retryer = newRetries().write // of calls that the caller makes with the client
 	}), nil
 }
 

@@ -35,7 +35,7 @@ func (s *Store) Delete(ctx context.Context, keys []store.Key) error {
 		out, err := s.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
 			RequestItems:           map[string][]types.WriteRequest{s.name: request},
 			ReturnConsumedCapacity: m.ask,
-		}, reading...) // a deletion may be repeated like a read
+		}, s.retries.reading...) // a deletion may be repeated like a read
 		if err != nil {
 			return failure(ctx, op, err, false, false)
 		}

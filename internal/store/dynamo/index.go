@@ -92,7 +92,7 @@ func (s *Store) addIndex(ctx context.Context, in *dynamodb.CreateTableInput, x *
 	_, err := s.client.UpdateTable(ctx, &dynamodb.UpdateTableInput{
 		TableName: &s.name, AttributeDefinitions: keys,
 		GlobalSecondaryIndexUpdates: []types.GlobalSecondaryIndexUpdate{{Create: create}},
-	}, reading...)
+	}, s.retries.reading...)
 	if err == nil || hasCode(err, "ResourceInUseException") || hasCode(err, "LimitExceededException") {
 		return nil
 	}

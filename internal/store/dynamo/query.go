@@ -55,7 +55,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 			in.ExclusiveStartKey[a.Name] = encode(a.Value)
 		}
 	}
-	out, err := s.client.Query(ctx, in, reading...)
+	out, err := s.client.Query(ctx, in, s.retries.reading...)
 	if err != nil {
 		return store.Page{}, failure(ctx, op, err, false, false)
 	}

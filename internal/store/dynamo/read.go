@@ -90,7 +90,7 @@ func (s *Store) batch(ctx context.Context, keys []store.Key, consistent bool) (*
 	out, err := s.client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
 		RequestItems:           map[string]types.KeysAndAttributes{s.name: request},
 		ReturnConsumedCapacity: m.ask,
-	}, reading...)
+	}, s.retries.reading...)
 	if err != nil {
 		return nil, failure(ctx, op, err, false, false)
 	}
@@ -121,7 +121,7 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 		Key:                    encodeKey(k),
 		ConsistentRead:         &consistent,
 		ReturnConsumedCapacity: m.ask,
-	}, reading...)
+	}, s.retries.reading...)
 	if err != nil {
 		return nil, failure(ctx, op, err, false, false)
 	}

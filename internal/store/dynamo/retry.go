@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
@@ -16,9 +19,51 @@ const maxAttempts = 3
 // backoff is how long a call pauses between attempts.
 var backoff = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
 
-// A retryer decides for the SDK which attempts to repeat. It has no quota of tokens: with three attempts at most, and no
-// more than one call per acquire, there is no storm to contain.
+// retries are how a store repeats attempts: its calls share a budget, so that they do not make the trouble of a table three
+// times as great. They are made once: passing them costs a call nothing.
+type retries struct {
+	budget      *ratelimit.TokenRateLimit
+	write, read *retryer // that calls share
+
+	writing, reading []func(*dynamodb.Options)
+	streaming        []func(*dynamodbstreams.Options)
+}
+
+// The budget is that of the SDK's standard retryer. A repetition costs tokens, which it gets back when it succeeds. Each
+// successful attempt adds one. So a hundred repetitions may fail, and then one for every five calls that succeed.
+const (
+	budgetTokens = retry.DefaultRetryRateTokens
+	retryCost    = retry.DefaultRetryCost
+	successEarns = retry.DefaultNoRetryIncrement
+)
+
+func newRetries() *retries {
+	r := &retries{budget: ratelimit.NewTokenRateLimit(budgetTokens)}
+	r.write, r.read = r.retryer(), r.retryer()
+	r.write.shared, r.read.shared, r.read.repeatable = true, true, true
+	r.writing = []func(*dynamodb.Options){r.write.use}
+	r.reading = []func(*dynamodb.Options){r.read.use}
+	r.streaming = []func(*dynamodbstreams.Options){func(o *dynamodbstreams.Options) { o.Retryer = r.read }}
+	return r
+}
+
+// retryer returns a retryer on the budget.
+func (r *retries) retryer() *retryer {
+	own := &retryer{budget: r.budget}
+	own.earn = func(err error) error {
+		if err != nil {
+			return nil
+		}
+		return own.budget.AddTokens(successEarns)
+	}
+	return own
+}
+
+// A retryer decides for the SDK, and for the wire path, which attempts to repeat.
 type retryer struct {
+	budget *ratelimit.TokenRateLimit
+	earn   func(error) error // takes the outcome of an attempt
+
 	// repeatable says that an attempt may be repeated whose outcome is unknown: it reads, or carries a token by which
 	// DynamoDB recognises the repetition.
 	repeatable bool
@@ -59,28 +104,28 @@ func (*retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
 	return backoff.Pause(max(attempt, 1) - 1), nil
 }
 
-// GetRetryToken implements [aws.Retryer].
-func (*retryer) GetRetryToken(context.Context, error) (func(error) error, error) { return release, nil }
+// GetRetryToken implements [aws.Retryer]. It fails when the budget is spent: the call then ends with the error of its last
+// attempt.
+func (r *retryer) GetRetryToken(ctx context.Context, _ error) (func(error) error, error) {
+	refund, err := r.budget.GetToken(ctx, retryCost)
+	if err != nil {
+		return nil, err
+	}
+	return func(err error) error {
+		if err != nil {
+			return nil
+		}
+		return refund()
+	}, nil
+}
 
 // GetInitialToken implements [aws.Retryer].
-func (*retryer) GetInitialToken() func(error) error { return release }
+func (r *retryer) GetInitialToken() func(error) error { return r.earn }
 
 // GetAttemptToken implements [aws.RetryerV2].
-func (*retryer) GetAttemptToken(context.Context) (func(error) error, error) { return release, nil }
-
-func release(error) error { return nil }
+func (r *retryer) GetAttemptToken(context.Context) (func(error) error, error) { return r.earn, nil }
 
 var _ aws.RetryerV2 = (*retryer)(nil)
-
-// The retryers that calls share, and the options that make a call use them, whatever the client's own retryer. They are
-// made once: passing them costs a call nothing.
-var (
-	writeRetryer = &retryer{shared: true}
-	readRetryer  = &retryer{shared: true, repeatable: true}
-
-	writing = []func(*dynamodb.Options){func(o *dynamodb.Options) { o.Retryer = writeRetryer }}
-	reading = []func(*dynamodb.Options){func(o *dynamodb.Options) { o.Retryer = readRetryer }}
-)
 
 // use returns the option that makes one call use the retryer.
 func (r *retryer) use(o *dynamodb.Options) { o.Retryer = r }

@@ -44,7 +44,7 @@ func (s *Store) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
 	if q.Continue != nil {
 		in.ExclusiveStartKey = encodeKey(store.KeyOf(expr.Item(q.Continue)))
 	}
-	out, err := client.Scan(ctx, in, reading...)
+	out, err := client.Scan(ctx, in, s.retries.reading...)
 	if err != nil {
 		return store.Page{}, failure(ctx, op, err, false, false)
 	}
@@ -69,7 +69,7 @@ func (s *Store) Estimate(ctx context.Context) (items, bytes int64, err error) {
 	if err := s.begin(ctx, op); err != nil {
 		return 0, 0, err
 	}
-	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, reading...)
+	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, s.retries.reading...)
 	if err != nil {
 		return 0, 0, failure(ctx, op, err, false, false)
 	}

@@ -111,7 +111,7 @@ func (s *Store) describe(ctx context.Context) (*types.TableDescription, error) {
 	if err := s.begin(ctx, op); err != nil {
 		return nil, err
 	}
-	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, reading...)
+	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, s.retries.reading...)
 	if err != nil {
 		return nil, failure(ctx, op, err, false, false)
 	}
@@ -153,7 +153,7 @@ func (s *Store) compare(table *types.TableDescription, in *dynamodb.CreateTableI
 // createTable starts the creation of the table, unless another process has.
 func (s *Store) createTable(ctx context.Context, in *dynamodb.CreateTableInput) error {
 	const op = "CreateTable"
-	_, err := s.client.CreateTable(ctx, in, reading...) // repeatable: a second one finds it in use
+	_, err := s.client.CreateTable(ctx, in, s.retries.reading...) // repeatable: a second one finds it in use
 	var exists *types.ResourceInUseException
 	if err == nil || errors.As(err, &exists) {
 		return nil
@@ -166,7 +166,7 @@ func (s *Store) expire(ctx context.Context) error {
 	if s.schema.TTL == "" {
 		return nil
 	}
-	now, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.name}, reading...)
+	now, err := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.name}, s.retries.reading...)
 	switch {
 	case hasCode(err, "UnknownOperationException"):
 		return nil
@@ -180,13 +180,13 @@ func (s *Store) expire(ctx context.Context) error {
 	_, err = s.client.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
 		TableName:               &s.name,
 		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: &s.schema.TTL, Enabled: &enabled},
-	}, reading...)
+	}, s.retries.reading...)
 	switch {
 	case err == nil, hasCode(err, "UnknownOperationException"), hasCode(err, "ResourceInUseException"):
 		return nil // in use: another process is doing the same
 	case hasCode(err, "ValidationException"):
 		// DynamoDB's answer where expiry is on already, by another process or by an earlier attempt of this one.
-		now, again := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.name}, reading...)
+		now, again := s.client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &s.name}, s.retries.reading...)
 		if again == nil && now.TimeToLiveDescription != nil && now.TimeToLiveDescription.TimeToLiveStatus != types.TimeToLiveStatusDisabled {
 			return nil
 		}
@@ -200,7 +200,7 @@ func (s *Store) turnOnStream(ctx context.Context, table *types.TableDescription,
 	if in.StreamSpecification == nil || table.StreamSpecification != nil && aws.ToBool(table.StreamSpecification.StreamEnabled) {
 		return nil
 	}
-	_, err := s.client.UpdateTable(ctx, &dynamodb.UpdateTableInput{TableName: &s.name, StreamSpecification: in.StreamSpecification}, reading...)
+	_, err := s.client.UpdateTable(ctx, &dynamodb.UpdateTableInput{TableName: &s.name, StreamSpecification: in.StreamSpecification}, s.retries.reading...)
 	switch {
 	case err == nil, hasCode(err, "UnknownOperationException"), hasCode(err, "ResourceInUseException"):
 		return nil // in use: another process is doing the same

@@ -47,6 +47,7 @@ type Store struct {
 	identity func(context.Context) (string, error) // of the caller; nil where it is not known
 	stream   stream
 	clock    clock
+	retries  *retries
 	path     *wire.Path // nil where all calls are the SDK's
 	sdkOnly  bool
 	logger   *slog.Logger
@@ -80,7 +81,7 @@ func Logger(l *slog.Logger) Option { return func(s *Store) { s.logger = l } }
 // New returns a store on the table called name, whose keys and indexes are those of schema. [Store.Setup] creates the
 // table with the input that create returns. New makes no call. Closing the client is left to the caller.
 func New(client Client, name string, schema store.Table, create func(table string) *dynamodb.CreateTableInput, options ...Option) *Store {
-	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}, logger: slog.New(slog.DiscardHandler)}
+	s := &Store{client: client, name: name, schema: schema, create: create, stream: stream{interval: readInterval}, retries: newRetries(), logger: slog.New(slog.DiscardHandler)}
 	for _, option := range options {
 		option(s)
 	}

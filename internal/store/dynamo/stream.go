@@ -58,9 +58,6 @@ type stream struct {
 	next   map[string]time.Time // when a partition may be read again
 }
 
-// streaming are the options of calls of the other service.
-var streaming = []func(*dynamodbstreams.Options){func(o *dynamodbstreams.Options) { o.Retryer = readRetryer }}
-
 // StartStream looks whether the table has a stream of old and new images: one DescribeTable. It does not create one.
 func (s *Store) StartStream(ctx context.Context) error {
 	_, err := s.streamARN(ctx)
@@ -79,7 +76,7 @@ func (s *Store) streamARN(ctx context.Context) (string, error) {
 	if s.stream.client == nil {
 		return without("the store has no client of DynamoDB Streams")
 	}
-	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, reading...)
+	out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.name}, s.retries.reading...)
 	if err != nil {
 		return "", failure(ctx, op, err, false, false)
 	}
@@ -110,7 +107,7 @@ func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 	var partitions []store.Partition
 	in := &dynamodbstreams.DescribeStreamInput{StreamArn: &arn}
 	for {
-		out, err := s.stream.client.DescribeStream(ctx, in, streaming...)
+		out, err := s.stream.client.DescribeStream(ctx, in, s.retries.streaming...)
 		switch {
 		case hasCode(err, "ResourceNotFoundException"):
 			return nil, &store.Error{Op: op, Err: fmt.Errorf("%w: %w", store.ErrNoStream, err)}
@@ -160,7 +157,7 @@ func (s *Store) Changes(ctx context.Context, partition string, at store.Position
 		}
 		if err == nil {
 			in := &dynamodbstreams.GetRecordsInput{ShardIterator: &page.Next.Iterator, Limit: &records}
-			out, err = s.stream.client.GetRecords(ctx, in, streaming...)
+			out, err = s.stream.client.GetRecords(ctx, in, s.retries.streaming...)
 		}
 		if err == nil {
 			break
@@ -226,7 +223,7 @@ func (s *Store) iterator(ctx context.Context, arn, shard string, after store.Seq
 		number = strings.Repeat("0", max(0, sequenceDigits-len(number))) + number
 		in.ShardIteratorType, in.SequenceNumber = streamtypes.ShardIteratorTypeAfterSequenceNumber, &number
 	}
-	out, err := s.stream.client.GetShardIterator(ctx, in, streaming...)
+	out, err := s.stream.client.GetShardIterator(ctx, in, s.retries.streaming...)
 	if err != nil {
 		return "", err
 	}

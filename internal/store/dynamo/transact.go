@@ -40,7 +40,8 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 	}
 	m := s.meter(ctx)
 	ctx, sent := trace(ctx)
-	own := &retryer{repeatable: true, transaction: true}
+	own := s.retries.retryer()
+	own.repeatable, own.transaction = true, true
 	out, err := s.client.TransactWriteItems(ctx, &dynamodb.TransactWriteItemsInput{
 		TransactItems:          items,
 		ReturnConsumedCapacity: m.ask,

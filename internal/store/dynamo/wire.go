@@ -47,7 +47,7 @@ func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning type
 
 	ctx, sent := trace(ctx)
 	out := &updated{}
-	reply, err := s.path.Do(ctx, op, buffer.Bytes, writeRetryer, out)
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.write, out)
 	if err != nil {
 		return s.rejectedByWire(ctx, op, sent, err)
 	}
@@ -71,7 +71,7 @@ func (s *Store) putByWire(ctx context.Context, w *store.Write) (store.Result, er
 
 	ctx, sent := trace(ctx)
 	out := &written{}
-	if _, err := s.path.Do(ctx, op, buffer.Bytes, writeRetryer, out); err != nil {
+	if _, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.write, out); err != nil {
 		return s.rejectedByWire(ctx, op, sent, err)
 	}
 	m.write(out.units)
@@ -114,7 +114,7 @@ func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (ex
 
 	sent := time.Now()
 	out := &found{}
-	reply, err := s.path.Do(ctx, op, buffer.Bytes, readRetryer, out)
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.read, out)
 	switch {
 	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
 		return nil, err
@@ -148,7 +148,7 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 
 	sent := time.Now()
 	out := &batch{table: s.name}
-	reply, err := s.path.Do(ctx, op, buffer.Bytes, readRetryer, out)
+	reply, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.read, out)
 	switch {
 	case err == wire.ErrUnused: //nolint:errorlint // it is never wrapped
 		return nil, err

@@ -72,7 +72,7 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 		ReturnConsumedCapacity:              m.ask,
 	}
 	ctx, sent := trace(ctx)
-	out, err := s.client.UpdateItem(ctx, &call.in, writing...)
+	out, err := s.client.UpdateItem(ctx, &call.in, s.retries.writing...)
 	if err != nil {
 		return s.rejected(ctx, op, sent, err)
 	}
@@ -106,7 +106,7 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		ReturnConsumedCapacity:              m.ask,
-	}, writing...)
+	}, s.retries.writing...)
 	if err != nil {
 		return s.rejected(ctx, op, sent, err)
 	}
@@ -129,7 +129,7 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 		ExpressionAttributeValues:           e.values,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		ReturnConsumedCapacity:              m.ask,
-	}, writing...)
+	}, s.retries.writing...)
 	if err != nil {
 		return s.rejected(ctx, op, sent, err)
 	}

@@ -80,11 +80,14 @@ type call struct {
 
 // try makes attempts until one succeeds, or fails for good.
 func (c *call) try(ctx context.Context) (Reply, error) {
+	released := func(error) error { return nil } // takes the outcome of an attempt that repeats another
 	for attempt := 1; ; attempt++ {
 		if err := ctx.Err(); err != nil {
 			return Reply{}, err
 		}
 		reply, seen, err := c.attempt(ctx, attempt)
+		_ = c.retryer.GetInitialToken()(err) // neither can fail
+		_ = released(err)
 		used := c.skew
 		c.skew = seen.skew
 		if err == nil || errors.Is(err, ErrUnused) {
@@ -102,6 +105,12 @@ func (c *call) try(ctx context.Context) (Reply, error) {
 			c.path.learnSkew(seen)
 			return Reply{}, &retry.MaxAttemptsError{Attempt: attempt, Err: err}
 		}
+		next, spent := c.retryer.GetRetryToken(ctx, err)
+		if spent != nil {
+			c.path.learnSkew(seen)
+			return Reply{}, errors.Join(err, spent)
+		}
+		released = next
 		delay, err := c.retryer.RetryDelay(attempt, err)
 		if err == nil {
 			err = wait.For(ctx, delay)

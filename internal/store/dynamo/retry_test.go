@@ -1,0 +1,45 @@
+package dynamo_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/internal/store/storetest"
+)
+
+// TestRetryBudget throttles every attempt. Calls repeat attempts until a hundred repetitions were in vain, and then make one
+// attempt each. Each success is worth a fifth of a repetition, and a repetition that succeeds costs nothing.
+func TestRetryBudget(t *testing.T) {
+	throttled, fine := reply{status: 400, body: exception("ThrottlingException")}, reply{status: 200, body: "{}"}
+	for way, options := range ways {
+		synctest.Test(t, func(t *testing.T) {
+			sent := &script{}
+			s := dynamo.New(storeClient(sent, provide(staticKey)), "table", storetest.Table, nil, options...)
+			// attempts returns how many requests some calls make, whose replies a script has, the last one again and again.
+			attempts := func(calls int, want store.Outcome, replies ...reply) int {
+				sent.replies, sent.requests = replies, nil
+				for range calls {
+					if _, err := s.Write(t.Context(), count(t, one)); store.OutcomeOf(err) != want {
+						t.Fatalf("%s: Write() = %v, outcome %d, want %d", way, err, store.OutcomeOf(err), want)
+					}
+				}
+				return len(sent.requests)
+			}
+			if got := attempts(200, store.Throttled, throttled); got != 300 {
+				t.Errorf("%s: 200 throttled calls make %d attempts, want 300", way, got)
+			}
+			attempts(10, store.Outcome(0), fine)
+			if got := attempts(10, store.Throttled, throttled); got != 12 {
+				t.Errorf("%s: 10 throttled calls make %d attempts after 10 successes, want 12", way, got)
+			}
+			attempts(5, store.Outcome(0), fine)
+			for range 3 {
+				if got := attempts(1, store.Outcome(0), throttled, fine); got != 2 {
+					t.Errorf("%s: a call that succeeds again makes %d attempts, want 2", way, got)
+				}
+			}
+		})
+	}
+}
