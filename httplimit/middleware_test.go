@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,12 +120,13 @@ func TestHandlersCorrectTheirLease(t *testing.T) {
 			}
 			r.Context().Value(cancelKey{}).(context.CancelFunc)()
 		}, 10},
-		{"a panic", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 10},
+		{"a panic", func(http.ResponseWriter, *http.Request) { panic("handler") }, 10},
+		{"a panic that aborts the response", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 9},
 	} {
 		h := httplimit.New(limiter, httplimit.Requests(strings.ReplaceAll(test.name, " ", "-"), "rpm", httplimit.ByHeader("X-API-Key")))(http.HandlerFunc(test.handler))
 		func() {
 			defer func() {
-				if got := recover(); (got != nil) != (test.name == "a panic") {
+				if got := recover(); (got != nil) != strings.HasPrefix(test.name, "a panic") {
 					t.Errorf("%s: recover() = %v", test.name, got)
 				}
 			}()
@@ -145,6 +147,66 @@ func TestHandlersCorrectTheirLease(t *testing.T) {
 }
 
 type cancelKey struct{}
+
+// TestAPanicKeepsItsFrames looks at the panic as the server does, which logs the stack of the goroutine.
+func TestAPanicKeepsItsFrames(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
+	h := httplimit.New(limiter, byKey)(http.HandlerFunc(failingHandler))
+	defer func() {
+		if got := recover(); got != "handler" {
+			t.Errorf("recover() = %v, want the panic of the handler", got)
+		}
+		if got := string(debug.Stack()); !strings.Contains(got, "failingHandler") {
+			t.Errorf("the stack is without the handler:\n%s", got)
+		}
+	}()
+	get(t, h, "alice")
+}
+
+func failingHandler(http.ResponseWriter, *http.Request) { panic("handler") }
+
+// TestAClientThatLeavesIsCharged reads the start of a response through a reverse proxy, and leaves. The backend has done
+// its work by then.
+func TestAClientThatLeavesIsCharged(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
+	left := make(chan struct{})
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(make([]byte, 1<<20))
+		<-r.Context().Done()
+	}))
+	defer backend.Close()
+	target, err := url.Parse(backend.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httplimit.New(limiter, byKey)(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer close(left)
+		proxy.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-API-Key", "alice")
+	response, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if _, err := response.Body.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	<-left
+	statuses, err := limiter.Available(t.Context(), "alice", "api")
+	if err != nil || statuses[0].Available != 9 {
+		t.Errorf("Available() = %v, %v, want 9 of 10 after a client that has left", statuses, err)
+	}
+}
 
 func TestPanicOfTheKey(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
