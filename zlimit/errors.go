@@ -171,12 +171,12 @@ func (e *ExceededError) Possible() bool {
 // MarshalJSON returns the error as an object for an API's answer.
 func (e *ExceededError) MarshalJSON() ([]byte, error) {
 	type body struct {
-		Error             string   `json:"error"`
-		Possible          bool     `json:"possible"`
-		RetryAfterSeconds float64  `json:"retry_after_seconds"`
-		Limits            Statuses `json:"limits"`
+		Error             string      `json:"error"`
+		Possible          bool        `json:"possible"`
+		RetryAfterSeconds secondsJSON `json:"retry_after_seconds"`
+		Limits            Statuses    `json:"limits"`
 	}
-	return json.Marshal(body{"rate_limit_exceeded", e.Possible(), e.RetryAfter().Seconds(), e.Statuses})
+	return json.Marshal(body{"rate_limit_exceeded", e.Possible(), secondsJSON(e.RetryAfter()), e.Statuses})
 }
 
 // isPublic reports whether an error is one of this package that needs nothing added.

@@ -3,6 +3,8 @@ package zlimit
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
 // secondsJSON is a duration as a number of seconds, exact to the nanosecond.
@@ -10,7 +12,7 @@ type secondsJSON time.Duration
 
 // MarshalJSON implements [json.Marshaler].
 func (s secondsJSON) MarshalJSON() ([]byte, error) {
-	return []byte(secondsOf(time.Duration(s)).String()), nil
+	return []byte(grammar.Seconds(time.Duration(s))), nil
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -3,7 +3,6 @@ package zlimit
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/grammar"
@@ -54,12 +53,7 @@ type limitJSON struct {
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
 // event has it.
 func (l Limit) MarshalJSON() ([]byte, error) {
-	return json.Marshal(limitJSON{l.Name, l.Capacity, &l.RefillAmount, secondsOf(l.RefillPeriod)})
-}
-
-// secondsOf returns a duration in seconds, exactly.
-func secondsOf(d time.Duration) json.Number {
-	return json.Number(strconv.FormatFloat(d.Seconds(), 'f', -1, 64))
+	return json.Marshal(limitJSON{l.Name, l.Capacity, &l.RefillAmount, grammar.Seconds(l.RefillPeriod)})
 }
 
 // UnmarshalJSON sets the limit to the one of an object like that of [Limit.MarshalJSON], or of a string like that of

@@ -32,20 +32,20 @@ func (s Status) Possible() bool { return s.Requested <= s.Limit.Capacity }
 // MarshalJSON returns the status as an object with durations in seconds.
 func (s Status) MarshalJSON() ([]byte, error) {
 	type body struct {
-		Entity            string  `json:"entity"`
-		Resource          string  `json:"resource"`
-		Limit             string  `json:"limit"`
-		Capacity          int64   `json:"capacity"`
-		RefillAmount      int64   `json:"refill_amount"`
-		RefillPeriod      float64 `json:"refill_period_seconds"`
-		Available         int64   `json:"available"`
-		Requested         int64   `json:"requested"`
-		Exceeded          bool    `json:"exceeded"`
-		RetryAfterSeconds float64 `json:"retry_after_seconds"`
+		Entity            string      `json:"entity"`
+		Resource          string      `json:"resource"`
+		Limit             string      `json:"limit"`
+		Capacity          int64       `json:"capacity"`
+		RefillAmount      int64       `json:"refill_amount"`
+		RefillPeriod      secondsJSON `json:"refill_period_seconds"`
+		Available         int64       `json:"available"`
+		Requested         int64       `json:"requested"`
+		Exceeded          bool        `json:"exceeded"`
+		RetryAfterSeconds secondsJSON `json:"retry_after_seconds"`
 	}
 	return json.Marshal(body{
-		s.Entity, s.Resource, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, s.Limit.RefillPeriod.Seconds(),
-		s.Available, s.Requested, s.Exceeded, s.RetryAfter.Seconds(),
+		s.Entity, s.Resource, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
+		s.Available, s.Requested, s.Exceeded, secondsJSON(s.RetryAfter),
 	})
 }
 

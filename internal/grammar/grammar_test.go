@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -125,5 +126,16 @@ func TestEncodeName(t *testing.T) {
 	}
 	if a, b := EncodeName(long+"x", reserved), EncodeName(long+"y", reserved); a == b {
 		t.Errorf("two long texts have the name %q", a)
+	}
+}
+
+func TestSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0", time.Nanosecond: "0.000000001", 1894 * time.Millisecond: "1.894", time.Minute: "60", -1500 * time.Millisecond: "-1.5",
+		math.MaxInt64: "9223372036.854775807", math.MinInt64: "-9223372036.854775808",
+	} {
+		if got := Seconds(d); got.String() != want {
+			t.Errorf("Seconds(%v) = %v, want %v", d, got, want)
+		}
 	}
 }

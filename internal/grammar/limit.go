@@ -2,6 +2,7 @@
 package grammar
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -135,6 +136,16 @@ func FormatPeriod(d time.Duration) string {
 		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
+}
+
+// Seconds returns a duration as a JSON number of seconds, exact to the nanosecond.
+func Seconds(d time.Duration) json.Number {
+	sign, n := "", uint64(d)
+	if d < 0 {
+		sign, n = "-", -n
+	}
+	text := fmt.Sprintf("%s%d.%09d", sign, n/uint64(time.Second), n%uint64(time.Second))
+	return json.Number(strings.TrimSuffix(strings.TrimRight(text, "0"), "."))
 }
 
 // ParseTokens parses a number of tokens in decimal digits, which may be in groups: 10_000.

@@ -3,6 +3,7 @@ package buckets
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -73,7 +75,7 @@ type admission struct {
 type rejection struct {
 	Admitted          bool            `json:"admitted"`
 	Possible          bool            `json:"possible"`
-	RetryAfterSeconds float64         `json:"retry_after_seconds"`
+	RetryAfterSeconds json.Number     `json:"retry_after_seconds"`
 	Limits            zlimit.Statuses `json:"limits"`
 }
 
@@ -89,7 +91,7 @@ func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request) error {
 	switch {
 	case errors.As(err, &exceeded):
 		e := exceeded
-		err := sh.Print(rejection{false, e.Possible(), e.RetryAfter().Seconds(), e.Statuses}, func(p *show.Page) {
+		err := sh.Print(rejection{false, e.Possible(), grammar.Seconds(e.RetryAfter()), e.Statuses}, func(p *show.Page) {
 			if e.Possible() {
 				p.Linef("rejected, retry after %s", show.Brief(e.RetryAfter()))
 			} else {

@@ -2,6 +2,7 @@ package quotas
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/quota"
 	"github.com/zlimit/zlimit-go/quota/quotasqlite"
 )
@@ -76,10 +78,10 @@ type quotaUsage struct {
 
 // A limitUsage is what is used of one limit.
 type limitUsage struct {
-	Limit string   `json:"limit"`
-	Used  int64    `json:"used"`
-	Max   int64    `json:"max,omitempty"`             // left out: unlimited, or not known
-	Room  *float64 `json:"room_in_seconds,omitempty"` // until one more fits; left out: not known
+	Limit string       `json:"limit"`
+	Used  int64        `json:"used"`
+	Max   int64        `json:"max,omitempty"`             // left out: unlimited, or not known
+	Room  *json.Number `json:"room_in_seconds,omitempty"` // until one more fits; left out: not known
 	room  time.Duration
 }
 
@@ -220,7 +222,7 @@ func (s subject) usage(ctx context.Context, l *quota.Limiter, stats quota.Stats)
 			if lu.room, err = s.roomIn(ctx, l, limit, lu.Max); err != nil {
 				return u, err
 			}
-			seconds := lu.room.Seconds()
+			seconds := grammar.Seconds(lu.room)
 			lu.Room = &seconds
 		}
 		if i < 3 || lu.Max > 0 { // requests and tokens per minute and requests per day always
