@@ -60,7 +60,7 @@ MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|Enti
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
-demo: ## run the guided tour: a limiter, a rejection, a refill
+demo: ## show a fleet of replicas that shares limits, and prove that none was exceeded
 	$(GO) run ./cmd/zlimit demo
 
 quick: ## test what a change touches, in about half a minute: short tests, on the store in memory

@@ -141,7 +141,7 @@ func Up(ctx context.Context, dir string, command []string) (s *State, started bo
 			if s, err := Find(dir); err == nil && s != nil { // of another one that was faster
 				return s, false, nil
 			}
-			return nil, false, fmt.Errorf("it ended before it was ready:\n%s", Tail(dir))
+			return nil, false, fmt.Errorf("it ended before it was ready: %s", Tail(dir))
 		case <-ctx.Done():
 			_ = cmd.Process.Signal(syscall.SIGTERM) // our own child, which nobody has waited for
 			<-ended

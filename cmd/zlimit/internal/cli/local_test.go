@@ -105,6 +105,10 @@ func TestLocal(t *testing.T) {
 	if r := l.run("local", "up", "--engine", path); r.code != shell.ExitOK || !strings.Contains(r.stdout, "runs already, as process "+strconv.Itoa(s.PID)) || l.state().PID != s.PID {
 		t.Errorf("up again: %+v", r)
 	}
+	dir := filepath.Join(l.dir, ".local/state/zlimit/local")
+	if r := l.run("local", "up", "--engine", path, "--dir", dir); !strings.HasSuffix(r.stdout, "eval \"$(zlimit local env --dir '"+dir+"')\"\n") {
+		t.Errorf("up with a directory: %+v", r)
+	}
 	r := l.run("local", "env")
 	if want := "export 'ZLIMIT_STORE=" + s.Store() + "'\nexport 'AWS_ACCESS_KEY_ID="; r.code != shell.ExitOK || !strings.HasPrefix(r.stdout, want) {
 		t.Errorf("env: %+v, want %s", r, want)
@@ -207,7 +211,7 @@ func TestLocalFails(t *testing.T) {
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no such option >&2\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if r := l.run("local", "up", "--engine", program); r.code != shell.ExitFailure || !strings.Contains(r.stderr, "ended") || !strings.Contains(r.stderr, "no such option") || l.state() != nil {
+	if r := l.run("local", "up", "--engine", program); r.code != shell.ExitFailure || !strings.Contains(r.stderr, "it ended before it was ready: no such option") || !strings.Contains(r.stderr, "no such option") || l.state() != nil {
 		t.Errorf("up with an engine that fails: %+v", r)
 	}
 	for _, bad := range [][]string{{"--engine", filepath.Join(l.dir, "nothing")}, {"--engine", l.dir}, {"--engine", program, "--sweep", "1ms"}} {

@@ -103,7 +103,11 @@ func printBucketList(sh *shell.Shell, buckets []zlimit.Bucket) error {
 			show.Text("limit", func(l bucketLine) string { return l.status.Limit.Name }),
 			show.Number("available", func(l bucketLine) int64 { return l.status.Available }),
 			show.Number("capacity", func(l bucketLine) int64 { return l.status.Limit.Capacity }),
-			show.Text("refill", func(l bucketLine) string { return show.Refill(l.status.Limit) }),
+			{
+				Name:  "refill",
+				Plain: func(l bucketLine) string { return show.PlainRefill(l.status.Limit) },
+				Shown: func(l bucketLine) string { return show.Refill(l.status.Limit) },
+			},
 			show.Number("shards", func(l bucketLine) int64 { return int64(l.bucket.Shards) }),
 		},
 	}

@@ -112,7 +112,11 @@ that runs already stays as it is.`,
 					p.Linef("runs already, as process %d", s.PID)
 				}
 				p.Linef("table %s at %s", s.Table, s.Endpoint)
-				p.Linef("for a shell: eval \"$(zlimit local env)\"")
+				env := "zlimit local env"
+				if cmd.Flags().Changed("dir") {
+					env += " --dir '" + dir + "'"
+				}
+				p.Linef("for a shell: eval \"$(%s)\"", env)
 			})
 		},
 	}

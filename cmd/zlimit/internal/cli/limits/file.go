@@ -171,11 +171,35 @@ type savedPlan struct {
 }
 
 func writePlan(path string, plan *provision.Plan) error {
+	err := mayReplace(path, "a plan", func(text []byte) bool {
+		var saved savedPlan
+		return json.Unmarshal(text, &saved) == nil && saved.Format != 0
+	})
+	if err != nil {
+		return err
+	}
 	text, err := json.MarshalIndent(savedPlan{planFormat, plan}, "", "  ")
 	if err != nil {
 		return err
 	}
 	return atomicfile.Write(path, append(text, '\n'))
+}
+
+// mayReplace returns an error unless what is to be written may take the place of what is at a path: nothing, an empty
+// file, or one of its own kind. The limits themselves are easily named by mistake.
+func mayReplace(path, kind string, is func([]byte) bool) error {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if len(text) > 0 && !is(text) {
+		return shell.Usagef("%s: is there already, and is not %s: it is not replaced", path, kind)
+	}
+	return nil
 }
 
 func readPlan(sh *shell.Shell, path string) (*provision.Plan, error) {
@@ -204,7 +228,8 @@ func applyCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Apply shows the plan, asks, and changes the stored limits so that they are those
 of a file. Levels that the file has had and has no more are deleted; levels that
 it never had stay. One apply at a time works on a namespace: another one fails,
-or waits with --lock-timeout.
+or waits with --lock-timeout. With --yes it plans again where the other one
+changed what it planned.
 
 With --plan it applies what zlimit limits plan --out has written, without
 asking, and refuses when anything that the plan is about has changed since.
@@ -237,16 +262,22 @@ is recorded; where it was killed, its lock expires after a minute.`,
 				return err
 			}
 			if planned == "" && !plan.Empty() {
-				p := &show.Page{}
-				printPlan(p, plan)
-				if err := sh.ToPeople(p); err != nil {
+				if err := showPlan(sh, plan); err != nil {
 					return err
 				}
 				if err := sh.Confirm("Apply?", yes); err != nil {
 					return err
 				}
 			}
-			return apply(cmd.Context(), sh, plan, create, patience)
+			waited, err := apply(cmd.Context(), sh, plan, create, patience)
+			for waited && yes && planned == "" && errors.Is(err, provision.ErrStale) {
+				// The apply that was waited for has changed what the plan is about, and nobody has agreed to that plan.
+				if plan, err = planAgain(cmd.Context(), sh, &file); err != nil {
+					return err
+				}
+				waited, err = apply(cmd.Context(), sh, plan, create, patience)
+			}
+			return err
 		},
 	}
 	file.flag(cmd)
@@ -255,6 +286,25 @@ is recorded; where it was killed, its lock expires after a minute.`,
 	cmd.Flags().BoolVar(&create, "create-namespace", false, "register the namespace if it is not")
 	cmd.Flags().DurationVar(&patience, "lock-timeout", 0, "`time` to wait while another apply runs")
 	return cmd
+}
+
+func showPlan(sh *shell.Shell, plan *provision.Plan) error {
+	p := &show.Page{}
+	printPlan(p, plan)
+	return sh.ToPeople(p)
+}
+
+// planAgain plans a file that is read already, and shows the plan.
+func planAgain(ctx context.Context, sh *shell.Shell, file *limitsFile) (*provision.Plan, error) {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return nil, err
+	}
+	plan, err := planOf(ctx, sh, dsn, file)
+	if err != nil {
+		return nil, file.explain(err)
+	}
+	return plan, showPlan(sh, plan)
 }
 
 // adoptNamespace has the command work in the namespace of a plan.
@@ -266,17 +316,17 @@ func adoptNamespace(sh *shell.Shell, cmd *cobra.Command, plan *provision.Plan, p
 	return nil
 }
 
-// apply applies a plan, and prints what was done.
-func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bool, patience time.Duration) error {
+// apply applies a plan, and prints what was done. It also returns whether it has waited for another apply.
+func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bool, patience time.Duration) (waited bool, err error) {
 	dsn, err := sh.Lasting()
 	if err != nil {
-		return err
+		return false, err
 	}
 	var options []zlimit.Option
 	if create {
 		options = append(options, zlimit.WithSetup())
 	} else if err := sh.CheckFile(dsn); err != nil {
-		return err
+		return false, err
 	}
 	type result struct {
 		Applied []provision.Change `json:"applied"`
@@ -291,6 +341,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= patience {
 				return result{append([]provision.Change{}, done...)}, err
 			}
+			waited = true
 			if err := sh.Sleep(ctx, time.Second); err != nil {
 				return result{}, err
 			}
@@ -300,9 +351,9 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 		if len(done.Applied) > 0 {
 			sh.Note(fmt.Sprintf("%d of %d changes are done; run the command again to finish", len(done.Applied), len(plan.Changes)))
 		}
-		return err
+		return waited, err
 	}
-	return sh.Print(done, func(p *show.Page) {
+	return waited, sh.Print(done, func(p *show.Page) {
 		if len(done.Applied) == 0 {
 			p.Linef("nothing to change in namespace %s", plan.Namespace)
 			return
@@ -419,6 +470,15 @@ the top of a file: # yaml-language-server: $schema=limits.schema.json`,
 			}
 			text = append(text, '\n')
 			if path != "" && path != "-" {
+				err := mayReplace(path, "a JSON Schema", func(text []byte) bool {
+					var schema struct {
+						Schema string `json:"$schema"`
+					}
+					return json.Unmarshal(text, &schema) == nil && schema.Schema != ""
+				})
+				if err != nil {
+					return err
+				}
 				return atomicfile.Write(path, text)
 			}
 			p := &show.Page{}

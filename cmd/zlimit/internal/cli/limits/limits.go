@@ -332,7 +332,7 @@ and what happens in outages too, at the cost of one more read per line.`,
 			if err != nil {
 				return err
 			}
-			return printLevels(sh, levels, details)
+			return printLevels(sh, levels, resource, details)
 		},
 	}
 	cmd.Flags().StringVar(&resource, "resource", "", "only the levels of a `resource`")
@@ -412,7 +412,7 @@ func describe(ctx context.Context, l *zlimit.RateLimiter, places []place, detail
 	return levels, nil
 }
 
-func printLevels(sh *shell.Shell, levels []level, details bool) error {
+func printLevels(sh *shell.Shell, levels []level, resource string, details bool) error {
 	columns := []show.Column[level]{
 		show.Text("level", func(l level) string { return string(l.source()) }),
 		show.Text("resource", func(l level) string { return l.resource }),
@@ -428,7 +428,11 @@ func printLevels(sh *shell.Shell, levels []level, details bool) error {
 			return strings.Join(limits, " ")
 		}))
 	}
-	l := shell.Listing[level]{Value: map[string][]level{"levels": levels}, Rows: levels, Columns: columns, None: "no limits are stored"}
+	none := "no limits are stored"
+	if resource != "" {
+		none += " for resource " + resource
+	}
+	l := shell.Listing[level]{Value: map[string][]level{"levels": levels}, Rows: levels, Columns: columns, None: none}
 	return l.Print(sh)
 }
 

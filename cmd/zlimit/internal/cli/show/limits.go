@@ -2,6 +2,7 @@ package show
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -42,6 +43,11 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 // Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon.
 func Refill(l zlimit.Limit) string {
 	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod)
+}
+
+// PlainRefill is [Refill] without groups of digits, for programs.
+func PlainRefill(l zlimit.Limit) string {
+	return strconv.FormatInt(l.RefillAmount, 10) + "/" + grammar.FormatPeriod(l.RefillPeriod)
 }
 
 // Limits writes limits as they are configured.

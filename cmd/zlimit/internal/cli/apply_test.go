@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestApplyPlansAgain waits for another apply, which does some of what is to change. A plan that has been looked at
+// before does not hold then; one that nobody was asked about is made again.
+func TestApplyPlansAgain(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		saved  bool
+		code   int
+		stdout string
+		stderr string
+	}{
+		{"a file", false, shell.ExitOK, "+ rpm  2/min\n1 new\napplied to namespace default: 1 new\n", ""},
+		{"a saved plan", true, shell.ExitFailure, "", "the plan is out of date"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, dir := t.Context(), t.TempDir()
+			dsn := "sqlite:" + filepath.Join(dir, "limits.db")
+			l, err := zlimit.Open(ctx, dsn, zlimit.WithSetup())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			write := func(name, text string) string {
+				t.Helper()
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return path
+			}
+			one := write("one.yaml", "resources: {a: {limits: {rpm: 1/min}}}\n")
+			both := write("both.yaml", "resources: {a: {limits: {rpm: 1/min}}, b: {limits: {rpm: 2/min}}}\n")
+			args, plan := []string{"-f", both, "--yes"}, filepath.Join(dir, "plan")
+			if test.saved {
+				args = []string{"--plan", plan}
+				if r := runIn(t, dsn, nil, "limits", "plan", "-f", both, "--out", plan); r.code != shell.ExitDiffers {
+					t.Fatalf("plan: %+v", r)
+				}
+			}
+			lock, err := l.Managed.Lock(ctx, time.Hour)
+			if err != nil {
+				t.Fatal(err)
+			}
+			released := false
+			r := runIn(t, dsn, func() {
+				if released {
+					return
+				}
+				released = true
+				if err := l.Managed.Unlock(ctx, lock); err != nil {
+					t.Error(err)
+				}
+				if r := runIn(t, dsn, nil, "limits", "apply", "-f", one, "--yes"); r.code != shell.ExitOK {
+					t.Errorf("the other apply: %+v", r)
+				}
+			}, append([]string{"limits", "apply", "--lock-timeout", "1m"}, args...)...)
+			if r.code != test.code || !strings.HasSuffix(r.stdout, test.stdout) || !strings.Contains(r.stderr, test.stderr) {
+				t.Errorf("apply = %d\n%s%s\nwant %d, %q and %q", r.code, r.stdout, r.stderr, test.code, test.stdout, test.stderr)
+			}
+		})
+	}
+}
+
+// runIn runs a command on a store; slept is what happens while the command waits.
+func runIn(t *testing.T, dsn string, slept func(), args ...string) run {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	sh := &shell.Shell{
+		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(string) string { return "" }, Now: time.Now,
+		Sleep: func(ctx context.Context, _ time.Duration) error {
+			if slept != nil {
+				slept()
+			}
+			return ctx.Err()
+		},
+	}
+	code := execute(t.Context(), sh, append(args, "--store", dsn))
+	return run{code, stdout.String(), stderr.String()}
+}
