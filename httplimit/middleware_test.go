@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -119,12 +120,13 @@ func TestHandlersCorrectTheirLease(t *testing.T) {
 			}
 			r.Context().Value(cancelKey{}).(context.CancelFunc)()
 		}, 10},
-		{"a panic", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 10},
+		{"a panic", func(http.ResponseWriter, *http.Request) { panic("broken") }, 10},
+		{"a panic that aborts", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 9},
 	} {
 		h := httplimit.New(limiter, httplimit.Requests(strings.ReplaceAll(test.name, " ", "-"), "rpm", httplimit.ByHeader("X-API-Key")))(http.HandlerFunc(test.handler))
 		func() {
 			defer func() {
-				if got := recover(); (got != nil) != (test.name == "a panic") {
+				if got := recover(); (got != nil) != strings.HasPrefix(test.name, "a panic") {
 					t.Errorf("%s: recover() = %v", test.name, got)
 				}
 			}()
@@ -145,6 +147,61 @@ func TestHandlersCorrectTheirLease(t *testing.T) {
 }
 
 type cancelKey struct{}
+
+// TestClientsThatLeave reads the beginning of a response through a reverse proxy, and leaves. The request counts.
+func TestClientsThatLeave(t *testing.T) {
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for line := []byte("more\n"); ; {
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
+	}))
+	defer endless.Close()
+	target, err := url.Parse(endless.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, two := range []bool{false, true} {
+		limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 10))
+		h := httplimit.New(limiter, byKey)(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
+		ended := make(chan any, 1)
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() {
+				got := recover()
+				ended <- got
+				if got != nil {
+					panic(got)
+				}
+			}()
+			h.ServeHTTP(w, r)
+		}))
+		server.EnableHTTP2 = two
+		server.StartTLS()
+		ctx, leave := context.WithCancel(t.Context())
+		r := keyed(t).WithContext(ctx)
+		r.RequestURI = ""
+		if r.URL, err = url.Parse(server.URL); err != nil {
+			t.Fatal(err)
+		}
+		response, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(response.Body, make([]byte, 100)); err != nil {
+			t.Error(err)
+		}
+		leave()
+		_ = response.Body.Close()
+		if got := <-ended; got != http.ErrAbortHandler { //nolint:errorlint // it is a panic
+			t.Errorf("HTTP/2 %v: the proxy ends with %v, want a panic that aborts", two, got)
+		}
+		if got := faulttest.Left(t, limiter, "alice"); got != 9 {
+			t.Errorf("HTTP/2 %v: %d left, want 9", two, got)
+		}
+		server.Close()
+	}
+}
 
 func TestPanicOfTheKey(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
