@@ -2,43 +2,11 @@ package scale
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/wait"
 )
-
-// Read reads items. Keys that are throttled are left out and asked for again, as long as each call reads some. A read
-// of a single key is throttled as a whole.
-func (t *Table) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
-	const op = "BatchGetItem"
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
-	}
-	items := make([]expr.Item, len(keys))
-	left := make([]int, len(keys))
-	for i := range keys {
-		left[i] = i
-	}
-	for fruitless := 0; ; {
-		before := len(left)
-		var limit *met
-		var err error
-		if left, limit, err = t.readSome(ctx, keys, left, items, consistent); err != nil || len(left) == 0 {
-			return items, err
-		}
-		if len(left) < before {
-			fruitless = 0
-		} else if fruitless++; fruitless == attempts {
-			return nil, limit.err(op)
-		}
-		if err := wait.For(ctx, backoff.Pause(fruitless)); err != nil {
-			return nil, &store.Error{Op: op, Err: err}
-		}
-	}
-}
 
 // readSome is one call. It returns the indexes of the keys that are left, and a limit that it met.
 func (t *Table) readSome(
@@ -74,18 +42,7 @@ func (t *Table) readSome(
 	return left, limit, nil
 }
 
-// Write does one write. A conflict with a transaction is tried again, as a throttle is.
-func (t *Table) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
-	if err := ctx.Err(); err != nil {
-		return result, fmt.Errorf("UpdateItem: %w", err)
-	}
-	err = t.repeat(ctx, true, func() error {
-		result, err = t.write(ctx, w)
-		return err
-	})
-	return result, err
-}
-
+// write is one attempt of a write.
 func (t *Table) write(ctx context.Context, w store.Write) (store.Result, error) {
 	const op = "UpdateItem"
 	t.travel(1)
@@ -159,27 +116,8 @@ func (t *Table) projected(item expr.Item) bool {
 	return false
 }
 
-// Transact holds the items for a while, and then does all writes or none. Each costs twice what a plain write does, and so
-// does each of a transaction that is cancelled.
-func (t *Table) Transact(ctx context.Context, writes []store.Write) (results []store.Result, err error) {
-	const op = "TransactWriteItems"
-	if err := ctx.Err(); err != nil || len(writes) == 0 {
-		return nil, err
-	}
-	if len(writes) == 1 {
-		result, err := t.Write(ctx, writes[0])
-		if result.Applied {
-			result.Item = nil
-		}
-		return []store.Result{result}, err
-	}
-	err = t.repeat(ctx, false, func() error {
-		results, err = t.transact(ctx, writes, op)
-		return err
-	})
-	return results, err
-}
-
+// transact is one attempt of a transaction. It holds the items for a while, and then does all writes or none. Each costs twice
+// what a plain write does, and so does each of a transaction that is cancelled.
 func (t *Table) transact(ctx context.Context, writes []store.Write, op string) ([]store.Result, error) {
 	t.travel(2)
 	if err := t.begin(ctx, writes, op); err != nil {
@@ -264,16 +202,6 @@ func (t *Table) commit(ctx context.Context, writes []store.Write) ([]store.Resul
 		t.remember(writes[i].Key, olds[i], now)
 	}
 	return t.items.Transact(context.WithoutCancel(ctx), writes)
-}
-
-// Delete deletes items.
-func (t *Table) Delete(ctx context.Context, keys []store.Key) error {
-	for _, k := range keys {
-		if _, err := t.Write(ctx, store.Write{Kind: store.Delete, Key: k}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Query reads a page. It costs what its items cost together, and is never throttled.

@@ -126,7 +126,7 @@ func (f *fleet) limiter(ctx context.Context, options ...zlimit.Option) (*zlimit.
 	options = append([]zlimit.Option{
 		zlimit.WithPrincipal("scale"), zlimit.WithCallTimeout(2 * time.Second), zlimit.WithCacheSize(20_000),
 	}, options...)
-	return zlimit.New(ctx, door.Store(store.Store(f.table)).(zlimit.Store), append(options, f.Options...)...)
+	return zlimit.New(ctx, door.Store(store.Store(f.table.Client())).(zlimit.Store), append(options, f.Options...)...)
 }
 
 // prepare sets the limits.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
-	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
 // A Table is a model of a table of DynamoDB, and a [store.Store] that behaves as the one on DynamoDB does. It repeats
@@ -50,7 +48,7 @@ type version struct {
 	until time.Time
 }
 
-var _ store.Store = (*Table)(nil)
+var _ store.Store = (*Client)(nil)
 
 // NewTable returns a table that is set up.
 func NewTable(p Params) (*Table, error) {
@@ -104,37 +102,8 @@ func (*Table) Partitioned() bool { return true }
 // Setup does nothing.
 func (*Table) Setup(context.Context) error { return nil }
 
-// Ping is a read of one of many keys.
-func (t *Table) Ping(ctx context.Context) error {
-	t.mu.Lock()
-	n := t.random.IntN(64)
-	t.mu.Unlock()
-	_, err := t.Read(ctx, []store.Key{{PK: "_/PING#" + strconv.Itoa(n), SK: "#"}}, false)
-	return err
-}
-
 // Close does nothing.
 func (*Table) Close() error { return nil }
-
-// The pauses and tries of the store on DynamoDB.
-const attempts = 3
-
-var backoff = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
-
-// repeat makes attempts of a call until one is done or fails for good.
-func (t *Table) repeat(ctx context.Context, conflicts bool, attempt func() error) error {
-	for n := range attempts {
-		err := attempt()
-		switch how := store.OutcomeOf(err); {
-		case how != store.Throttled && (how != store.Conflicted || !conflicts), n == attempts-1:
-			return err
-		}
-		if ended := wait.For(ctx, backoff.Pause(n)); ended != nil {
-			return &store.Error{Op: "call", Err: ended}
-		}
-	}
-	return nil
-}
 
 // travel waits for one of the two ways of a call, half of its time each.
 func (t *Table) travel(factor float64) {

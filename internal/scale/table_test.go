@@ -15,7 +15,7 @@ import (
 )
 
 // inBubble runs a test of a table in a bubble.
-func inBubble(t *testing.T, p Params, test func(t *testing.T, table *Table)) {
+func inBubble(t *testing.T, p Params, test func(t *testing.T, table *Client)) {
 	t.Helper()
 	p.Lost = 0
 	synctest.Test(t, func(t *testing.T) {
@@ -23,7 +23,7 @@ func inBubble(t *testing.T, p Params, test func(t *testing.T, table *Table)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		test(t, table)
+		test(t, table.Client())
 	})
 }
 
@@ -79,7 +79,7 @@ func between(t *testing.T, what string, got, least, most int) {
 }
 
 func TestPartitionServesAThousand(t *testing.T) {
-	inBubble(t, Default(), func(t *testing.T, table *Table) {
+	inBubble(t, Default(), func(t *testing.T, table *Client) {
 		served := offer(3000, 6*time.Second, func(int) error {
 			_, err := table.Write(t.Context(), put(t, "p", ""))
 			return err
@@ -99,7 +99,7 @@ func TestPartitionServesAThousand(t *testing.T) {
 func TestThrottleTellsItsReason(t *testing.T) {
 	p := Default()
 	p.PartitionWrites = 0
-	inBubble(t, p, func(t *testing.T, table *Table) {
+	inBubble(t, p, func(t *testing.T, table *Client) {
 		_, err := table.Write(t.Context(), put(t, "p", ""))
 		var failed *store.Error
 		if !errors.As(err, &failed) || !failed.KeyThrottled() || store.OutcomeOf(err) != store.Throttled {
@@ -108,7 +108,7 @@ func TestThrottleTellsItsReason(t *testing.T) {
 	})
 	p = Default()
 	p.TableWrites = 1e-9
-	inBubble(t, p, func(t *testing.T, table *Table) {
+	inBubble(t, p, func(t *testing.T, table *Client) {
 		_, _ = table.Write(t.Context(), put(t, "p", "")) // spends the burst
 		_, err := table.Write(t.Context(), put(t, "p", ""))
 		var failed *store.Error
@@ -125,7 +125,7 @@ func TestSplitForHeat(t *testing.T) {
 	}
 	p := Default()
 	p.Partitions, p.SplitAfter, p.TableWrites = 1, time.Minute, 0
-	inBubble(t, p, func(t *testing.T, table *Table) {
+	inBubble(t, p, func(t *testing.T, table *Client) {
 		served := offer(2400, 90*time.Second, func(i int) error {
 			_, err := table.Write(t.Context(), put(t, []string{"p", "q"}[i%2], ""))
 			return err
@@ -139,7 +139,7 @@ func TestSplitForHeat(t *testing.T) {
 func TestPlainWriteMeetsTransaction(t *testing.T) {
 	p := Default()
 	p.Hold = 10 * time.Second
-	inBubble(t, p, func(t *testing.T, table *Table) {
+	inBubble(t, p, func(t *testing.T, table *Client) {
 		var both sync.WaitGroup
 		both.Go(func() {
 			results, err := table.Transact(t.Context(), []store.Write{put(t, "p", "g"), put(t, "q", "g")})
@@ -165,7 +165,7 @@ func TestPlainWriteMeetsTransaction(t *testing.T) {
 func TestReadsLag(t *testing.T) {
 	p := Default()
 	p.Lag = time.Hour
-	inBubble(t, p, func(t *testing.T, table *Table) {
+	inBubble(t, p, func(t *testing.T, table *Client) {
 		w := put(t, "p", "g")
 		time.Sleep(time.Minute)
 		if _, err := table.Write(t.Context(), w); err != nil {
@@ -188,7 +188,7 @@ func TestIndexHoldsWritesBack(t *testing.T) {
 	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
 		p := Default()
 		p.Pressure = pressure
-		inBubble(t, p, func(t *testing.T, table *Table) {
+		inBubble(t, p, func(t *testing.T, table *Client) {
 			var mu sync.Mutex
 			others := 0
 			served := offer(4000, 10*time.Second, func(i int) error {
@@ -217,7 +217,7 @@ func TestIndexHoldsWritesBack(t *testing.T) {
 func TestReadsOfSomeKeys(t *testing.T) {
 	p := Default()
 	p.PartitionReads = 10
-	inBubble(t, p, func(t *testing.T, table *Table) {
+	inBubble(t, p, func(t *testing.T, table *Client) {
 		debt := &table.base.partitions[table.base.find(at("p", ""))].reads
 		debt.units, debt.at = -0.2, time.Now()
 		calls := table.Used().Calls
@@ -233,7 +233,7 @@ func TestReadsOfSomeKeys(t *testing.T) {
 func TestSilentPartition(t *testing.T) {
 	p := Default()
 	p.Outage = Outage{To: time.Hour, Part: 1}
-	inBubble(t, p, func(t *testing.T, table *Table) {
+	inBubble(t, p, func(t *testing.T, table *Client) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := table.Write(ctx, put(t, "p", "")); store.OutcomeOf(err) != store.Unknown {
@@ -252,7 +252,7 @@ func TestTableWarmsUp(t *testing.T) {
 	}
 	p := Default()
 	p.Warm, p.TableWrites = 1, 0
-	inBubble(t, p, func(t *testing.T, table *Table) {
+	inBubble(t, p, func(t *testing.T, table *Client) {
 		var last int
 		for _, want := range []int{4000, 8000} {
 			served := offer(10_000, 8*time.Second, func(i int) error {
