@@ -71,8 +71,8 @@ type middleware struct {
 
 // New returns middleware that acquires what a request consumes before it calls the handler, and settles when the
 // handler returns. It commits what the handler corrected on the lease. A handler that panics gives everything back, and
-// the panic goes on. A panic with [http.ErrAbortHandler] commits, since a reverse proxy ends a response by it whose client
-// leaves in the middle. The handler finds its lease with [Lease].
+// the panic goes on. A panic with [http.ErrAbortHandler] commits, since a reverse proxy ends a response by it whose
+// client leaves in the middle. The handler finds its lease with [Lease].
 //
 // The function says who asks, and for what; it may be [Requests]. An error of it answers the request as one of Acquire
 // does, and [WithErrorHandler] tells them apart. A panic of it goes on before anything is acquired.

@@ -511,8 +511,8 @@ func keyed(t testing.TB) *http.Request {
 	return r
 }
 
-// BenchmarkMiddleware makes the same request with and without the middleware, in turns. It reports the medians of a bare
-// Acquire, and of what the middleware and the end of the lease add to it.
+// BenchmarkMiddleware makes the same request with and without the middleware, in turns. It reports the medians of a
+// bare Acquire, and of what the middleware and the end of the lease add to it.
 func BenchmarkMiddleware(b *testing.B) {
 	limiter, _ := zlimittest.New(b, zlimit.PerDay("rpm", 1_000_000_000))
 	zlimittest.IgnoreLeases(limiter)

@@ -97,8 +97,8 @@ func (w *waiter) began() int64 {
 }
 
 // shareWrite lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the
-// others. Before the write begins, the caller leaves the queue. After that, what it took is given back. The outcome of a
-// correction is unknown then: it may not be written twice.
+// others. Before the write begins, the caller leaves the queue. After that, what it took is given back. The outcome of
+// a correction is unknown then: it may not be written twice.
 func (e *Engine) shareWrite(ctx context.Context, w *waiter) error {
 	q := w.queue
 	w.done = make(chan error, 1)
