@@ -2,6 +2,7 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -125,9 +126,11 @@ func (c *Client) repeat(ctx context.Context, conflicts bool, attempt func() erro
 		if how != store.Throttled && (how != store.Conflicted || !conflicts) || n == attempts-1 {
 			return err
 		}
-		var spent error
-		if refund, spent = c.budget.GetToken(ctx, retry.DefaultRetryCost); spent != nil {
-			return err
+		if known := (*store.Error)(nil); !errors.As(err, &known) || !known.KeyThrottled() {
+			var spent error
+			if refund, spent = c.budget.GetToken(ctx, retry.DefaultRetryCost); spent != nil {
+				return err
+			}
 		}
 		if ended := wait.For(ctx, backoff.Pause(n)); ended != nil {
 			return &store.Error{Op: "call", Err: ended}
