@@ -92,7 +92,7 @@ func New(o Options) *Engine {
 			OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 		}),
 	}
-	e.idle.L = &e.background.mu
+	e.idle.L = &e.mu
 	return e
 }
 

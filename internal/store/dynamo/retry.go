@@ -51,11 +51,11 @@ func newRetries() *retries {
 // retryer returns a retryer on the budget.
 func (r *retries) retryer() *retryer {
 	own := &retryer{budget: r.budget}
-	own.earn = func(err error) error {
-		if err != nil {
-			return nil
+	own.earn = func(failure error) error {
+		if failure == nil {
+			return own.budget.AddTokens(successEarns)
 		}
-		return own.budget.AddTokens(successEarns)
+		return nil
 	}
 	return own
 }
@@ -115,11 +115,11 @@ func (r *retryer) GetRetryToken(ctx context.Context, err error) (func(error) err
 	if err != nil {
 		return nil, err
 	}
-	return func(err error) error {
-		if err != nil {
-			return nil
+	return func(failure error) error {
+		if failure == nil {
+			return refund()
 		}
-		return refund()
+		return nil
 	}, nil
 }
 
