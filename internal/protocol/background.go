@@ -21,7 +21,18 @@ func (b *background) Begin() bool {
 	return true
 }
 
-// End ends work that [background.Begin] began.
+// goOn counts more work for work that is under way, also while the engine is being closed. It returns false when none is.
+func (b *background) goOn() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running == 0 {
+		return false
+	}
+	b.running++
+	return true
+}
+
+// End ends work that [background.Begin] or goOn began.
 func (b *background) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -30,7 +41,7 @@ func (b *background) End() {
 	}
 }
 
-// Close waits for work in the background, and lets none begin.
+// Close waits for work in the background, and lets none begin but what that work needs.
 func (b *background) Close() {
 	b.mu.Lock()
 	b.closed = true

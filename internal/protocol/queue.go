@@ -146,13 +146,14 @@ func (q *writeQueue) leave(w *waiter) bool {
 }
 
 // finish ends a write of one caller. When others wait and are not served yet, it begins the write that they share, in the
-// background, which closing the engine waits for.
+// background, which closing the engine waits for. Tokens that are being given back wait for such a write as well, and
+// closing waits for them: the engine goes on to write until all work in the background has ended.
 func (e *Engine) finish(ctx context.Context, q *writeQueue) {
 	waiters := q.end()
 	if len(waiters) == 0 {
 		return
 	}
-	if !e.Begin() {
+	if !e.Begin() && !e.goOn() {
 		for ; len(waiters) > 0; waiters = q.takeWaiting() {
 			for _, w := range waiters {
 				w.done <- ErrClosed
