@@ -345,8 +345,8 @@ func closeAfter(end string) func(net.Conn) net.Conn {
 	return func(c net.Conn) net.Conn { return &lateConn{Conn: c, end: end, written: make(chan struct{})} }
 }
 
-// TestRefusedOverLateConnections refuses a message over HTTP/1.1 where the end of the messages comes before the connection is
-// closed. The server does not take the messages before for all.
+// TestRefusedOverLateConnections refuses a message over HTTP/1.1 where the end of the messages comes before the
+// connection is closed. The server does not take the messages before for all.
 func TestRefusedOverLateConnections(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 1))
 	s := newServiceOver(t, one(), echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.PerMessage())))
@@ -357,8 +357,8 @@ func TestRefusedOverLateConnections(t *testing.T) {
 	}
 }
 
-// TestRefusedAfterTheHeader refuses the first message of a stream whose header is sent, or is about to be. Nothing stays behind
-// at the client, and the server takes no stream without messages for all.
+// TestRefusedAfterTheHeader refuses the first message of a stream whose header is sent, or is about to be. Nothing
+// stays behind at the client, and the server takes no stream without messages for all.
 func TestRefusedAfterTheHeader(t *testing.T) {
 	for _, when := range []string{"sent", "with a connection", "without a connection"} {
 		t.Run(when, func(t *testing.T) {
@@ -459,8 +459,8 @@ func TestStreamsThatPanic(t *testing.T) {
 	}
 }
 
-// TestAbandonedStreams settles once when the context ends, whatever else happens at that time: nothing at all, or the end of
-// the stream by its methods.
+// TestAbandonedStreams settles once when the context ends, whatever else happens at that time: nothing at all, or the
+// end of the stream by its methods.
 func TestAbandonedStreams(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 100))
 	s := newService(t, echo, nil, connect.WithInterceptors(connectlimit.New(limiter, alice)))

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A wire ends the sending side of a refused stream over HTTP/1.1, so that the server does not take the messages before for
-// all. There, net/http closes the connection of a cancelled stream, but waits for the end of its messages before it says
-// so. An end that comes before would reach the server. The wire therefore stops writes to the connection first.
+// A wire ends the sending side of a refused stream over HTTP/1.1, so that the server does not take the messages before
+// for all. There, net/http closes the connection of a cancelled stream, but waits for the end of its messages before it
+// says so. An end that comes before would reach the server. The wire therefore stops writes to the connection first.
 //
 // Streams over HTTP/2 share their connection, and end with their response. A client that is not of net/http shows no
 // connection, and ends a cancelled stream by itself. A wire is safe for concurrent use.

@@ -25,6 +25,7 @@ func TestKeys(t *testing.T) {
 		{"a header", header, "", http.Header{"X-Api-Key": {"alice"}}, "alice"},
 		{"an empty header", header, "", http.Header{"X-Api-Key": {""}}, "httplimit: the key in the header X-Api-Key is missing"},
 		{"two headers", header, "", http.Header{"X-Api-Key": {"alice", "bob"}}, "httplimit: the key in the header X-Api-Key is there 2 times"},
+		{"a header of a thousand bytes", header, "", http.Header{"X-Api-Key": {strings.Repeat("k", 1000)}}, "httplimit: the key in the header X-Api-Key has 1000 bytes; it must have at most 256"},
 		{"a bearer token", bearer, "", http.Header{"Authorization": {"Bearer secret"}}, "bearer-WfpqTczEQaLOs9VjKWJ2oKIpPZJ9KU1pXMoMo8NVazU"},
 		{"a bearer token in small letters", bearer, "", http.Header{"Authorization": {"bearer  secret "}}, "bearer-WfpqTczEQaLOs9VjKWJ2oKIpPZJ9KU1pXMoMo8NVazU"},
 		{"basic authentication", bearer, "", http.Header{"Authorization": {"Basic c2VjcmV0"}}, "httplimit: the key in the header Authorization is no bearer token"},

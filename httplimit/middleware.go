@@ -71,8 +71,8 @@ type middleware struct {
 
 // New returns middleware that acquires what a request consumes before it calls the handler, and settles when the
 // handler returns. It commits what the handler corrected on the lease. A handler that panics gives everything back, and
-// the panic goes on. [http.ErrAbortHandler] is committed like a return: [net/http/httputil.ReverseProxy] panics with it
-// when the client leaves in the middle of a response, which must not be free. The handler finds its lease with [Lease].
+// the panic goes on. A panic with [http.ErrAbortHandler] commits, since a reverse proxy ends a response by it whose
+// client leaves in the middle. The handler finds its lease with [Lease].
 //
 // The function says who asks, and for what; it may be [Requests]. An error of it answers the request as one of Acquire
 // does, and [WithErrorHandler] tells them apart. A panic of it goes on before anything is acquired.
@@ -122,11 +122,11 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	defer func() {
 		settle, op := lease.Commit, "commit"
 		if !done { // the handler panics, or ends its goroutine
-			reason := recover()
-			if reason != nil {
-				defer panic(reason) // the frames of the handler are still below, for the log of the server
+			broken := recover()
+			if broken != nil {
+				defer panic(broken)
 			}
-			if reason != http.ErrAbortHandler { //nolint:errorlint // the server compares it so
+			if broken != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
 				settle, op = lease.Rollback, "roll back"
 			}
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -120,8 +121,8 @@ func TestHandlersCorrectTheirLease(t *testing.T) {
 			}
 			r.Context().Value(cancelKey{}).(context.CancelFunc)()
 		}, 10},
-		{"a panic", func(http.ResponseWriter, *http.Request) { panic("handler") }, 10},
-		{"a panic that aborts the response", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 9},
+		{"a panic", func(http.ResponseWriter, *http.Request) { panic("broken") }, 10},
+		{"a panic that aborts", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 9},
 	} {
 		h := httplimit.New(limiter, httplimit.Requests(strings.ReplaceAll(test.name, " ", "-"), "rpm", httplimit.ByHeader("X-API-Key")))(http.HandlerFunc(test.handler))
 		func() {
@@ -165,46 +166,58 @@ func TestAPanicKeepsItsFrames(t *testing.T) {
 
 func failingHandler(http.ResponseWriter, *http.Request) { panic("handler") }
 
-// TestAClientThatLeavesIsCharged reads the start of a response through a reverse proxy, and leaves. The backend has done
-// its work by then.
-func TestAClientThatLeavesIsCharged(t *testing.T) {
-	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10))
-	left := make(chan struct{})
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write(make([]byte, 1<<20))
-		<-r.Context().Done()
+// TestClientsThatLeave reads the beginning of a response through a reverse proxy, and leaves. The request counts.
+func TestClientsThatLeave(t *testing.T) {
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for line := []byte("more\n"); ; {
+			if _, err := w.Write(line); err != nil {
+				return
+			}
+		}
 	}))
-	defer backend.Close()
-	target, err := url.Parse(backend.URL)
+	defer endless.Close()
+	target, err := url.Parse(endless.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := httplimit.New(limiter, byKey)(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer close(left)
-		proxy.ServeHTTP(w, r)
-	}))
-	defer server.Close()
-	ctx, leave := context.WithCancel(t.Context())
-	defer leave()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("X-API-Key", "alice")
-	response, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	if _, err := response.Body.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	leave()
-	<-left
-	statuses, err := limiter.Available(t.Context(), "alice", "api")
-	if err != nil || statuses[0].Available != 9 {
-		t.Errorf("Available() = %v, %v, want 9 of 10 after a client that has left", statuses, err)
+	for _, two := range []bool{false, true} {
+		limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 10))
+		h := httplimit.New(limiter, byKey)(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }})
+		ended := make(chan any, 1)
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer func() {
+				got := recover()
+				ended <- got
+				if got != nil {
+					panic(got)
+				}
+			}()
+			h.ServeHTTP(w, r)
+		}))
+		server.EnableHTTP2 = two
+		server.StartTLS()
+		ctx, leave := context.WithCancel(t.Context())
+		r := keyed(t).WithContext(ctx)
+		r.RequestURI = ""
+		if r.URL, err = url.Parse(server.URL); err != nil {
+			t.Fatal(err)
+		}
+		response, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(response.Body, make([]byte, 100)); err != nil {
+			t.Error(err)
+		}
+		leave()
+		_ = response.Body.Close()
+		if got := <-ended; got != http.ErrAbortHandler { //nolint:errorlint // it is a panic
+			t.Errorf("HTTP/2 %v: the proxy ends with %v, want a panic that aborts", two, got)
+		}
+		if got := faulttest.Left(t, limiter, "alice"); got != 9 {
+			t.Errorf("HTTP/2 %v: %d left, want 9", two, got)
+		}
+		server.Close()
 	}
 }
 
@@ -516,8 +529,8 @@ func keyed(t testing.TB) *http.Request {
 	return r
 }
 
-// BenchmarkMiddleware makes the same request with and without the middleware, in turns. It reports the medians of a bare
-// Acquire, and of what the middleware and the end of the lease add to it.
+// BenchmarkMiddleware makes the same request with and without the middleware, in turns. It reports the medians of a
+// bare Acquire, and of what the middleware and the end of the lease add to it.
 func BenchmarkMiddleware(b *testing.B) {
 	limiter, _ := zlimittest.New(b, zlimit.PerDay("rpm", 1_000_000_000))
 	zlimittest.IgnoreLeases(limiter)

@@ -231,6 +231,57 @@ func TestCoalescedCancellation(t *testing.T) {
 	}
 }
 
+// TestCloseWithRefunds closes the limiter while tokens of callers that gave up wait to be given back in one write: they
+// come back, since closing waits for them.
+func TestCloseWithRefunds(t *testing.T) {
+	l, g, w := newCoalescing(t)
+	late, leave := context.WithCancel(context.Background())
+	var gone, closing sync.WaitGroup
+	gone.Add(10)
+	waiting := waitingFor(l, "key-1")
+	together(g, waiting, 11, func(i int) { // 0 goes ahead, the others give up
+		if i == 0 {
+			acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
+			return
+		}
+		if _, err := l.Acquire(late, ask(zlimit.Amounts{"rpd": 1})); !errors.Is(err, context.Canceled) {
+			t.Errorf("Acquire() = %v, want %v", err, context.Canceled)
+		}
+		gone.Done()
+	}, func() {
+		giveBack := func() *store.Error { // of the first of them, while the others wait for it
+			for waiting() < 9 {
+				runtime.Gosched()
+			}
+			closing.Go(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			for l.Engine().Begin() {
+				l.Engine().End()
+				runtime.Gosched()
+			}
+			return nil
+		}
+		next := func() *store.Error {
+			leave()
+			gone.Wait()
+			g.next.Store(&giveBack)
+			return nil
+		}
+		g.next.Store(&next)
+	})
+	l.Engine().Quiesce()
+	closing.Wait()
+	if got := w.counted("key-1", "rpd"); got != 2 {
+		t.Errorf("the bucket counts %v, want 2: one before, one ahead", got)
+	}
+	if got := l.Stats().Unreturned; got != 0 {
+		t.Errorf("Stats().Unreturned = %d, want 0", got)
+	}
+}
+
 // TestCoalescedFailures loses the reply of a shared write: all callers hear that the outcome is unknown.
 func TestCoalescedFailures(t *testing.T) {
 	l, g, w := newCoalescing(t)

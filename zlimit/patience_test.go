@@ -10,8 +10,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestSharedCorrectionsEndInTime commits two leases over a store that is slower than one call may be. The second one waits for
-// the write of the first, and gives up in the middle of its own, which it must not repeat.
+// TestSharedCorrectionsEndInTime commits two leases over a store that is slower than one call may be. The second one
+// waits for the write of the first, and gives up in the middle of its own, which it must not repeat.
 func TestSharedCorrectionsEndInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, store := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)}, zlimit.WithCoalescing(), zlimit.WithCallTimeout(time.Minute))
@@ -47,8 +47,8 @@ func TestSharedCorrectionsEndInTime(t *testing.T) {
 	})
 }
 
-// TestDueLimitsInABlackHole takes as long as two calls may: one that reads the limits again, and one that takes by the last
-// ones.
+// TestDueLimitsInABlackHole takes as long as two calls may: one that reads the limits again, and one that takes by the
+// last ones.
 func TestDueLimitsInABlackHole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, store := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,17 +62,18 @@ type Counts struct {
 
 // An Engine takes and settles. It is safe for concurrent use.
 type Engine struct {
+	items
+	background
+	buckets *otter.Cache[bucketID, *Bucket]
+}
+
+// items are what an engine does with single items of buckets: it reads and writes them, and remembers their images.
+type items struct {
 	Counts
 
 	table   *table.Table
 	options Options
 	started time.Time // by which paces are kept, whatever clocks are set to
-	buckets *otter.Cache[bucketID, *Bucket]
-
-	mu         sync.Mutex // guards what follows
-	closed     bool
-	background int       // pieces of work that are under way
-	idle       sync.Cond // no work is; its lock is mu
 }
 
 // bucketID finds a bucket.
@@ -85,9 +85,7 @@ func New(o Options) *Engine {
 		o.Epoch = new(atomic.Int64)
 	}
 	e := &Engine{
-		table:   o.Table,
-		options: o,
-		started: time.Now(),
+		items: items{table: o.Table, options: o, started: time.Now()},
 		buckets: otter.Must(&otter.Options[bucketID, *Bucket]{
 			MaximumSize: o.Buckets,
 			Executor:    func(task func()) { task() },
@@ -96,43 +94,6 @@ func New(o Options) *Engine {
 	}
 	e.idle.L = &e.mu
 	return e
-}
-
-// Begin counts work in the background, which [Engine.End] ends; false when the engine is closed.
-func (e *Engine) Begin() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return false
-	}
-	e.background++
-	return true
-}
-
-// End ends work that [Engine.Begin] began.
-func (e *Engine) End() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.background--; e.background == 0 {
-		e.idle.Broadcast()
-	}
-}
-
-// Close waits for work in the background, and lets none begin.
-func (e *Engine) Close() {
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	e.Quiesce()
-}
-
-// Quiesce waits until no work is under way in the background.
-func (e *Engine) Quiesce() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for e.background > 0 {
-		e.idle.Wait()
-	}
 }
 
 // Buckets returns the number of buckets that the engine remembers.
@@ -192,16 +153,16 @@ func (e *Engine) ResourcesOf(entity string) iter.Seq[string] {
 
 // NextEpoch returns a number greater than all that were drawn before. Epochs order what a process learns: what a call
 // returns is as new as the epoch that was drawn before the call.
-func (e *Engine) NextEpoch() int64 { return e.options.Epoch.Add(1) }
+func (it *items) NextEpoch() int64 { return it.options.Epoch.Add(1) }
 
 // now returns the time in epoch milliseconds.
-func (e *Engine) now() int64 { return e.options.Now().UnixMilli() }
+func (it *items) now() int64 { return it.options.Now().UnixMilli() }
 
 // keep returns the config under which an item stays what it is: settling leaves its limits alone. An item that expires is
 // kept until it would be full again: before, it must not be taken for a new, full one.
-func (e *Engine) keep(s *bucket.State) *bucket.Config {
+func (it *items) keep(s *bucket.State) *bucket.Config {
 	c := s.Own()
-	c.Lead, c.Freshness = e.options.MaxLead.Milliseconds(), e.options.Freshness(c.Params)
-	c.Mixed = e.options.Mixed
+	c.Lead, c.Freshness = it.options.MaxLead.Milliseconds(), it.options.Freshness(c.Params)
+	c.Mixed = it.options.Mixed
 	return c
 }

@@ -67,15 +67,15 @@ type call struct {
 }
 
 // begin returns a call that begins now.
-func (e *Engine) begin() call { return call{asked: e.NextEpoch(), askedAt: e.now()} }
+func (it *items) begin() call { return call{asked: it.NextEpoch(), askedAt: it.now()} }
 
 // over returns when a call that has just returned was over, in epoch milliseconds. A store that answers at once takes no
 // time.
-func (e *Engine) over(by call) int64 {
-	if by.asked > 0 && e.table.Immediate() {
+func (it *items) over(by call) int64 {
+	if by.asked > 0 && it.table.Immediate() {
 		return by.askedAt
 	}
-	return e.now()
+	return it.now()
 }
 
 func newBucket(ns, entity, resource string) *Bucket {
@@ -118,9 +118,9 @@ func (b *Bucket) known(number int) *shard {
 }
 
 // Observe remembers the bucket's first item as an eventual read returned it, unless a later one is remembered.
-func (e *Engine) Observe(b *Bucket, item expr.Item) error {
+func (it *items) Observe(b *Bucket, item expr.Item) error {
 	first := b.shard(0)
-	next, err := e.decode(first, item, call{})
+	next, err := it.decode(first, item, call{})
 	if err == nil {
 		first.glimpse(next)
 	}
@@ -128,8 +128,8 @@ func (e *Engine) Observe(b *Bucket, item expr.Item) error {
 }
 
 // decode returns the image of an item that a call returned.
-func (e *Engine) decode(s *shard, item expr.Item, by call) (*image, error) {
-	next := &image{seenAt: e.over(by), call: by, arrived: e.NextEpoch()}
+func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
+	next := &image{seenAt: it.over(by), call: by, arrived: it.NextEpoch()}
 	if item == nil {
 		return next, nil
 	}
@@ -138,7 +138,7 @@ func (e *Engine) decode(s *shard, item expr.Item, by call) (*image, error) {
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
 	next.exists, next.State = true, state
-	if e.table.Partitioned() {
+	if it.table.Partitioned() {
 		next.size = store.Size(item)
 	}
 	return next, nil
@@ -147,8 +147,8 @@ func (e *Engine) decode(s *shard, item expr.Item, by call) (*image, error) {
 // observe remembers an item that a call returned, and returns its image, or a later one that came meanwhile. The image
 // before the call, known, counts as the earlier one whatever it shows. An item that was deleted and created again
 // counts its writes anew.
-func (e *Engine) observe(s *shard, item expr.Item, by call, known *image) (*image, error) {
-	next, err := e.decode(s, item, by)
+func (it *items) observe(s *shard, item expr.Item, by call, known *image) (*image, error) {
+	next, err := it.decode(s, item, by)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ const patience = 6
 
 // lookAt reads those of some shards that no other goroutine of the process is reading, in one consistent batch read. When
 // there are none, it waits for one of the others, and own is false.
-func (e *Engine) lookAt(ctx context.Context, shards []*shard) (own bool, err error) {
+func (it *items) lookAt(ctx context.Context, shards []*shard) (own bool, err error) {
 	this := &look{done: make(chan struct{})}
 	var mine []*shard
 	var other *look
@@ -37,7 +37,7 @@ func (e *Engine) lookAt(ctx context.Context, shards []*shard) (own bool, err err
 		}
 	}
 	if len(mine) == 0 {
-		return false, e.await(ctx, other)
+		return false, it.await(ctx, other)
 	}
 	defer func() {
 		if isOutage(err) && ctx.Err() == nil {
@@ -48,21 +48,21 @@ func (e *Engine) lookAt(ctx context.Context, shards []*shard) (own bool, err err
 		}
 		close(this.done)
 	}()
-	if err := e.inPace(ctx, mine); err != nil {
+	if err := it.inPace(ctx, mine); err != nil {
 		return true, err
 	}
-	_, err = e.readShards(ctx, mine)
+	_, err = it.readShards(ctx, mine)
 	return true, err
 }
 
 // await waits for a look of another goroutine; nil is one that has ended.
-func (e *Engine) await(ctx context.Context, other *look) error {
+func (it *items) await(ctx context.Context, other *look) error {
 	if other == nil {
 		return ctx.Err()
 	}
 	select {
 	case <-other.done:
-		if err := e.table.Yield(ctx); err != nil {
+		if err := it.table.Yield(ctx); err != nil {
 			return err
 		}
 		return other.err
@@ -72,22 +72,22 @@ func (e *Engine) await(ctx context.Context, other *look) error {
 }
 
 // lookSince returns the image of a shard as it was after an epoch.
-func (e *Engine) lookSince(ctx context.Context, s *shard, epoch int64) (*image, error) {
+func (it *items) lookSince(ctx context.Context, s *shard, epoch int64) (*image, error) {
 	for {
 		if i := s.image.Load(); i != nil && i.since(epoch) {
 			return i, nil
 		}
-		if _, err := e.lookAt(ctx, []*shard{s}); err != nil {
+		if _, err := it.lookAt(ctx, []*shard{s}); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // lookPatiently returns the image of a shard that this process has none of.
-func (e *Engine) lookPatiently(ctx context.Context, s *shard) (i *image, err error) {
-	epoch := e.NextEpoch()
+func (it *items) lookPatiently(ctx context.Context, s *shard) (i *image, err error) {
+	epoch := it.NextEpoch()
 	for range patience + 1 {
-		if i, err = e.lookSince(ctx, s, epoch); !isKeyThrottled(err) {
+		if i, err = it.lookSince(ctx, s, epoch); !isKeyThrottled(err) {
 			break
 		}
 	}
@@ -96,10 +96,10 @@ func (e *Engine) lookPatiently(ctx context.Context, s *shard) (i *image, err err
 
 // lookAfter returns the image of a shard after the store throttled a call: as it is from now on. It counts the throttles of a
 // request, and returns nil when they are too many, or the shard cannot be read.
-func (e *Engine) lookAfter(ctx context.Context, s *shard, throttles *int) *image {
-	for epoch := e.NextEpoch(); *throttles < patience; {
+func (it *items) lookAfter(ctx context.Context, s *shard, throttles *int) *image {
+	for epoch := it.NextEpoch(); *throttles < patience; {
 		*throttles++
-		i, err := e.lookSince(ctx, s, epoch)
+		i, err := it.lookSince(ctx, s, epoch)
 		if err == nil {
 			return i
 		}
@@ -112,8 +112,8 @@ func (e *Engine) lookAfter(ctx context.Context, s *shard, throttles *int) *image
 
 // isContested reports whether a shard had nothing to spare when it was last seen, and others have probably taken what flowed in
 // since. A look is then cheaper than a write.
-func (e *Engine) isContested(c *bucket.Config, l *level, s *shard, i *image, now int64) bool {
-	if s.bucket.pace.isStrained(e) {
+func (it *items) isContested(c *bucket.Config, l *level, s *shard, i *image, now int64) bool {
+	if s.bucket.pace.isStrained(it) {
 		return isScarce(c, l, i, i.seenAt)
 	}
 	return s.traffic.isOutdated(now) && !c.Covers([]*bucket.State{&i.State}, &l.demand, i.seenAt)
@@ -171,46 +171,46 @@ func (p *pace) renew(now time.Duration, random func(int) int) {
 }
 
 // looked notes that a look succeeded: the next one comes a pause later.
-func (p *pace) looked(e *Engine) {
+func (p *pace) looked(it *items) {
 	if p.until.Load() == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.renew(e.sinceStart(), e.table.IntN)
+	p.renew(it.sinceStart(), it.table.IntN)
 }
 
 // isClosed reports whether no look may begin now.
-func (p *pace) isClosed(e *Engine) bool {
+func (p *pace) isClosed(it *items) bool {
 	until := p.until.Load()
-	return until != 0 && e.sinceStart() < time.Duration(until)
+	return until != 0 && it.sinceStart() < time.Duration(until)
 }
 
 // isStrained reports whether looks were throttled of late.
-func (p *pace) isStrained(e *Engine) bool {
+func (p *pace) isStrained(it *items) bool {
 	if p.until.Load() == 0 {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.length(e.sinceStart()) > 0
+	return p.length(it.sinceStart()) > 0
 }
 
 // sinceStart returns the time since the engine was made, whatever clocks are set to.
-func (e *Engine) sinceStart() time.Duration { return time.Since(e.started) }
+func (it *items) sinceStart() time.Duration { return time.Since(it.started) }
 
 // slowDown notes an error of a call that reads shards.
-func (e *Engine) slowDown(err error, shards ...*shard) {
+func (it *items) slowDown(err error, shards ...*shard) {
 	if !isKeyThrottled(err) {
 		return
 	}
 	for _, s := range shards {
-		s.bucket.pace.throttle(e.sinceStart(), e.table.IntN)
+		s.bucket.pace.throttle(it.sinceStart(), it.table.IntN)
 	}
 }
 
 // inPace waits until looks at all shards may begin.
-func (e *Engine) inPace(ctx context.Context, shards []*shard) error {
+func (it *items) inPace(ctx context.Context, shards []*shard) error {
 	until := int64(0)
 	for _, s := range shards {
 		until = max(until, s.bucket.pace.until.Load())
@@ -218,5 +218,5 @@ func (e *Engine) inPace(ctx context.Context, shards []*shard) error {
 	if until == 0 {
 		return nil
 	}
-	return e.table.Sleep(ctx, time.Duration(until)-e.sinceStart())
+	return it.table.Sleep(ctx, time.Duration(until)-it.sinceStart())
 }

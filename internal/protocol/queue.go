@@ -97,8 +97,8 @@ func (w *waiter) began() int64 {
 }
 
 // shareWrite lets a caller wait until a write is done that it shares. A caller whose context ends does not disturb the
-// others. Before the write begins, the caller leaves the queue. After that, what it took is given back. The outcome of a
-// correction is unknown then: it may not be written twice.
+// others. Before the write begins, the caller leaves the queue. After that, what it took is given back. The outcome of
+// a correction is unknown then: it may not be written twice.
 func (e *Engine) shareWrite(ctx context.Context, w *waiter) error {
 	q := w.queue
 	w.done = make(chan error, 1)
@@ -146,13 +146,14 @@ func (q *writeQueue) leave(w *waiter) bool {
 }
 
 // finish ends a write of one caller. When others wait and are not served yet, it begins the write that they share, in the
-// background, which closing the engine waits for.
+// background, which closing the engine waits for. Tokens that are being given back wait for such a write as well, and
+// closing waits for them: the engine goes on to write until all work in the background has ended.
 func (e *Engine) finish(ctx context.Context, q *writeQueue) {
 	waiters := q.end()
 	if len(waiters) == 0 {
 		return
 	}
-	if !e.Begin() {
+	if !e.Begin() && !e.goOn() {
 		for ; len(waiters) > 0; waiters = q.takeWaiting() {
 			for _, w := range waiters {
 				w.done <- ErrClosed

@@ -145,12 +145,12 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 // recent reports whether a rejection may be told from an image of a shard. It may when the image shows the item after the
 // request came, or is not older than the age that is allowed. That age is as great as it takes while the pace of looks
 // allows none. The image shows the item as it may have been when the call for it began, however long that took.
-func (e *Engine) recent(s *shard, i *image, began, now int64) bool {
+func (it *items) recent(s *shard, i *image, began, now int64) bool {
 	if i.since(began) {
 		return true
 	}
-	age, most := now-i.askedAt, e.options.RejectionAge.Milliseconds()
-	return i.asked > 0 && age >= 0 && (age < most || most > 0 && s.bucket.pace.isClosed(e))
+	age, most := now-i.askedAt, it.options.RejectionAge.Milliseconds()
+	return i.asked > 0 && age >= 0 && (age < most || most > 0 && s.bucket.pace.isClosed(it))
 }
 
 // confirm returns the limits by which an item that differs from the known ones is brought in line. They were read after
@@ -196,7 +196,7 @@ func (e *Engine) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 // is not known. A plan that moves the refill stamp takes turns with those of other goroutines, since all but one of
 // them would fail. When another one has moved it meanwhile, nothing is sent. A write that met a transaction is a lost
 // race. The time asked, in epoch milliseconds, is one before the call.
-func (e *Engine) write(
+func (it *items) write(
 	ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan, asked int64,
 ) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
@@ -208,7 +208,7 @@ func (e *Engine) write(
 		if latest := s.image.Load(); latest != from && latest != nil && latest.exists && (!from.exists || latest.newer(from)) {
 			return latest, false, nil
 		}
-		if latest, err := e.lookFirst(ctx, s, from); err != nil || latest != from {
+		if latest, err := it.lookFirst(ctx, s, from); err != nil || latest != from {
 			return latest, false, err
 		}
 	}
@@ -216,9 +216,9 @@ func (e *Engine) write(
 	if err != nil {
 		return nil, false, err
 	}
-	known, by := s.image.Load(), call{e.NextEpoch(), asked}
+	known, by := s.image.Load(), call{it.NextEpoch(), asked}
 	s.traffic.sent()
-	result, err := e.table.Write(ctx, w)
+	result, err := it.table.Write(ctx, w)
 	if !result.Applied && !IsUnknown(err) {
 		s.traffic.refused(err == nil)
 	}
@@ -226,27 +226,27 @@ func (e *Engine) write(
 		w.Expr.Release()
 	}
 	if errors.Is(err, store.ErrConflict) {
-		e.LostRaces.Add(1)
+		it.LostRaces.Add(1)
 		return nil, false, nil
 	}
 	if err != nil {
 		return nil, false, err
 	}
 	if !result.Applied {
-		e.LostRaces.Add(1)
+		it.LostRaces.Add(1)
 	} else if plan.Kind == bucket.Advance && plan.Now < plan.RefilledAt {
-		e.StampsFixed.Add(1)
-		e.options.Logger.Warn("zlimit: a refill stamp was ahead of every clock and is set back", "key", s.key.PK,
+		it.StampsFixed.Add(1)
+		it.options.Logger.Warn("zlimit: a refill stamp was ahead of every clock and is set back", "key", s.key.PK,
 			"milliseconds", plan.RefilledAt-plan.Now)
 	}
-	next, err := e.observe(s, result.Item, by, known)
+	next, err := it.observe(s, result.Item, by, known)
 	result.Release()
 	return next, result.Applied, err
 }
 
 // readShard returns a shard as the store has it: one consistent read.
-func (e *Engine) readShard(ctx context.Context, s *shard) (*image, error) {
-	images, err := e.readShards(ctx, []*shard{s})
+func (it *items) readShard(ctx context.Context, s *shard) (*image, error) {
+	images, err := it.readShards(ctx, []*shard{s})
 	if err != nil {
 		return nil, err
 	}
@@ -254,21 +254,21 @@ func (e *Engine) readShard(ctx context.Context, s *shard) (*image, error) {
 }
 
 // readShards returns shards as the store has them: one consistent batch read.
-func (e *Engine) readShards(ctx context.Context, shards []*shard) ([]*image, error) {
+func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, error) {
 	keys, known := make([]store.Key, len(shards)), make([]*image, len(shards))
 	for i, s := range shards {
 		keys[i], known[i] = s.key, s.image.Load()
 	}
-	by := e.begin()
-	items, err := e.table.Read(ctx, keys...)
+	by := it.begin()
+	items, err := it.table.Read(ctx, keys...)
 	if err != nil {
-		e.slowDown(err, shards...)
+		it.slowDown(err, shards...)
 		return nil, err
 	}
 	images := make([]*image, len(shards))
 	for i, s := range shards {
-		s.bucket.pace.looked(e)
-		if images[i], err = e.observe(s, items[i], by, known[i]); err != nil {
+		s.bucket.pace.looked(it)
+		if images[i], err = it.observe(s, items[i], by, known[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -276,8 +276,8 @@ func (e *Engine) readShards(ctx context.Context, shards []*shard) ([]*image, err
 }
 
 // expire deletes some of the buckets that have expired, as new ones come, in a store without an expiry of its own.
-func (e *Engine) expire(ctx context.Context) {
-	if err := e.table.Expire(ctx, e.options.Now()); err != nil {
-		e.options.Logger.Warn("zlimit: expired buckets could not be deleted", "error", err)
+func (it *items) expire(ctx context.Context) {
+	if err := it.table.Expire(ctx, it.options.Now()); err != nil {
+		it.options.Logger.Warn("zlimit: expired buckets could not be deleted", "error", err)
 	}
 }

@@ -95,7 +95,7 @@ func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error
 	c := &l.limits.Config
 	seen, tries := e.seenFor(l), 0
 	return e.table.Optimistic(ctx, func() (bool, error) {
-		strained := l.bucket.pace.isStrained(e)
+		strained := l.bucket.pace.isStrained(&e.items)
 		if tries++; strained && tries > strainedTries {
 			return false, ErrContended
 		}
@@ -198,7 +198,7 @@ func (v *view) need(s *shard) {
 func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
 
 // seenSince returns whether an image shows an item after an epoch.
-func (e *Engine) seenSince(epoch int64) func(*shard, *image) bool {
+func (it *items) seenSince(epoch int64) func(*shard, *image) bool {
 	return func(_ *shard, i *image) bool { return i.since(epoch) }
 }
 

@@ -153,19 +153,19 @@ func (t *traffic) isRefreshed(c *bucket.Config, now int64) bool {
 // lookFirst returns the last image of a shard. Before, it reads the shard when another process has probably written it
 // since. That costs half a read unit, where a lost write costs ten times as much. A read that is throttled tells
 // nothing.
-func (e *Engine) lookFirst(ctx context.Context, s *shard, from *image) (*image, error) {
-	if !from.exists || !s.traffic.isOutdated(e.now()) {
+func (it *items) lookFirst(ctx context.Context, s *shard, from *image) (*image, error) {
+	if !from.exists || !s.traffic.isOutdated(it.now()) {
 		return from, nil
 	}
-	items, err := e.table.ReadEventually(ctx, s.key)
+	items, err := it.table.ReadEventually(ctx, s.key)
 	if IsThrottled(err) {
-		e.slowDown(err, s)
+		it.slowDown(err, s)
 		return from, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	next, err := e.decode(s, items[0], call{})
+	next, err := it.decode(s, items[0], call{})
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +190,8 @@ func (s *shard) glimpse(next *image) *image {
 
 // Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
 // outdated. A caller that reads anyway can then read that item as well.
-func (e *Engine) Unseen(b *Bucket) (key store.Key, unseen bool) {
+func (it *items) Unseen(b *Bucket) (key store.Key, unseen bool) {
 	first := b.shard(0)
 	i := first.image.Load()
-	return first.key, i == nil || i.exists && first.traffic.isOutdated(e.now())
+	return first.key, i == nil || i.exists && first.traffic.isOutdated(it.now())
 }

@@ -2,12 +2,11 @@ package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
-	"github.com/aws/aws-sdk-go-v2/aws/retry"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -18,12 +17,39 @@ import (
 // is safe for concurrent use.
 type Client struct {
 	*Table
-	budget *ratelimit.TokenRateLimit
+	attempts attemptBudget
+}
+
+// An attemptBudget is that of the SDK's standard retryer. It is safe for concurrent use.
+type attemptBudget struct{ spent atomic.Int64 }
+
+const (
+	attemptTokens = 500
+	retryCost     = 5
+)
+
+// take reports whether there are tokens for one more attempt, and takes them.
+func (b *attemptBudget) take() bool {
+	if b.spent.Add(retryCost) <= attemptTokens {
+		return true
+	}
+	b.spent.Add(-retryCost)
+	return false
+}
+
+// add gives tokens back.
+func (b *attemptBudget) add(tokens int64) {
+	for {
+		spent := b.spent.Load()
+		if spent == 0 || b.spent.CompareAndSwap(spent, max(spent-tokens, 0)) {
+			return
+		}
+	}
 }
 
 // Client returns a client for another process.
 func (t *Table) Client() *Client {
-	return &Client{t, ratelimit.NewTokenRateLimit(retry.DefaultRetryRateTokens)}
+	return &Client{Table: t}
 }
 
 // Ping is a read of one of many keys.
@@ -114,20 +140,22 @@ var backoff = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
 
 // repeat makes attempts of a call until one is done, fails for good, or the budget is spent.
 func (c *Client) repeat(ctx context.Context, conflicts bool, attempt func() error) error {
-	refund := func() error { return nil }
+	paid := int64(0) // for the attempt
 	for n := range attempts {
 		err := attempt()
 		how := store.OutcomeOf(err)
 		if err == nil {
-			_ = refund() // neither fails
-			_ = c.budget.AddTokens(retry.DefaultNoRetryIncrement)
+			c.attempts.add(paid + 1)
 		}
 		if how != store.Throttled && (how != store.Conflicted || !conflicts) || n == attempts-1 {
 			return err
 		}
-		var spent error
-		if refund, spent = c.budget.GetToken(ctx, retry.DefaultRetryCost); spent != nil {
-			return err
+		paid = 0
+		if known := (*store.Error)(nil); !errors.As(err, &known) || !known.KeyThrottled() {
+			if !c.attempts.take() {
+				return err
+			}
+			paid = retryCost
 		}
 		if ended := wait.For(ctx, backoff.Pause(n)); ended != nil {
 			return &store.Error{Op: "call", Err: ended}

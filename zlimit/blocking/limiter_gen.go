@@ -99,9 +99,9 @@ func (l *RateLimiter) Ping() error {
 	return l.core.Ping(ctx)
 }
 
-// Close waits for reads in the background, and closes the store if [Open] opened it. Later calls of the limiter fail
-// with [zlimit.ErrClosed]. Settle leases before, since their adjustments cannot be written any more. Closing again does
-// nothing.
+// Close waits for reads in the background, and until the tokens of callers that gave up are given back. It closes the
+// store if [Open] opened it. Later calls of the limiter fail with [zlimit.ErrClosed]. Settle leases before, since their
+// adjustments cannot be written any more. Closing again does nothing.
 func (l *RateLimiter) Close() error {
 	return l.core.Close()
 }

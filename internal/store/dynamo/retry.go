@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/wait"
 )
 
@@ -50,11 +51,11 @@ func newRetries() *retries {
 // retryer returns a retryer on the budget.
 func (r *retries) retryer() *retryer {
 	own := &retryer{budget: r.budget}
-	own.earn = func(err error) error {
-		if err != nil {
-			return nil
+	own.earn = func(failure error) error {
+		if failure == nil {
+			return own.budget.AddTokens(successEarns)
 		}
-		return own.budget.AddTokens(successEarns)
+		return nil
 	}
 	return own
 }
@@ -105,17 +106,20 @@ func (*retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
 }
 
 // GetRetryToken implements [aws.Retryer]. It fails when the budget is spent: the call then ends with the error of its last
-// attempt.
-func (r *retryer) GetRetryToken(ctx context.Context, _ error) (func(error) error, error) {
+// attempt. What throttles a single key costs nothing, since calls of other keys succeed.
+func (r *retryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
+	if (&store.Error{Throttles: throttlesIn(err)}).KeyThrottled() {
+		return func(error) error { return nil }, nil
+	}
 	refund, err := r.budget.GetToken(ctx, retryCost)
 	if err != nil {
 		return nil, err
 	}
-	return func(err error) error {
-		if err != nil {
-			return nil
+	return func(failure error) error {
+		if failure == nil {
+			return refund()
 		}
-		return refund()
+		return nil
 	}, nil
 }
 

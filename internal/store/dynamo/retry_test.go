@@ -10,9 +10,11 @@ import (
 )
 
 // TestRetryBudget throttles every attempt. Calls repeat attempts until a hundred repetitions were in vain, and then make one
-// attempt each. Each success is worth a fifth of a repetition, and a repetition that succeeds costs nothing.
+// attempt each. Each success is worth a fifth of a repetition, and a repetition that succeeds costs nothing. Nor does one
+// after a throttle of the key.
 func TestRetryBudget(t *testing.T) {
 	throttled, fine := reply{status: 400, body: exception("ThrottlingException")}, reply{status: 200, body: "{}"}
+	key := reply{status: 400, body: exception("ThrottlingException", `,"throttlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded"}]`)}
 	for way, options := range ways {
 		synctest.Test(t, func(t *testing.T) {
 			sent := &script{}
@@ -26,6 +28,9 @@ func TestRetryBudget(t *testing.T) {
 					}
 				}
 				return len(sent.requests)
+			}
+			if got := attempts(200, store.Throttled, key); got != 600 {
+				t.Errorf("%s: 200 calls of a throttled key make %d attempts, want 600", way, got)
 			}
 			if got := attempts(200, store.Throttled, throttled); got != 300 {
 				t.Errorf("%s: 200 throttled calls make %d attempts, want 300", way, got)

@@ -63,7 +63,7 @@ func fileThatMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(items[0].Get("n").Number())
+		return items[0].Get("n").Number()
 	}
 
 	check("in its place", "")

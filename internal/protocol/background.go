@@ -1,0 +1,59 @@
+package protocol
+
+import "sync"
+
+// background counts work that outlives the call that began it. It is safe for concurrent use.
+type background struct {
+	mu      sync.Mutex // guards what follows
+	closed  bool
+	running int       // pieces of work
+	idle    sync.Cond // none is running; its lock is mu
+}
+
+// Begin counts work in the background, which [background.End] ends; false when the engine is closed.
+func (b *background) Begin() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return false
+	}
+	b.running++
+	return true
+}
+
+// goOn counts more work for work that is under way, also while the engine is being closed. It returns false when none is.
+func (b *background) goOn() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running == 0 {
+		return false
+	}
+	b.running++
+	return true
+}
+
+// End ends work that [background.Begin] or goOn began.
+func (b *background) End() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running--; b.running == 0 {
+		b.idle.Broadcast()
+	}
+}
+
+// Close waits for work in the background, and lets none begin but what that work needs.
+func (b *background) Close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.Quiesce()
+}
+
+// Quiesce waits until no work is under way in the background.
+func (b *background) Quiesce() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.running > 0 {
+		b.idle.Wait()
+	}
+}
