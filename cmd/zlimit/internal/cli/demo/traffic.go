@@ -44,7 +44,7 @@ func personas() []persona {
 			rate: 1100, promptMin: 150, promptMax: 900, answerMax: 300,
 		},
 		{
-			key: "nightly-eval", story: "bursts of 16; 90,000 tpm of its own",
+			key: "nightly-eval", story: "bursts of 16; 60 rpm of its own, and 90,000 tokens at once",
 			limits: []zlimit.Limit{zlimit.PerMinute(requests, 60), zlimit.PerMinute(tokens, 60_000, zlimit.Burst(90_000))},
 			burst:  16, burstEvery: 20 * time.Second, promptMin: 1500, promptMax: 4000, answerMax: 800,
 		},

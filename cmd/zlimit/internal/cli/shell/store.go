@@ -75,11 +75,15 @@ func Prepare[T any](ctx context.Context, sh *Shell, dsn string, do Operation[T],
 	return sh.CheckFile(dsn)
 }
 
-// CheckFile returns that the file of the store is missing, where the store has one.
+// CheckFile returns that the file of the store is missing or empty, where the store has one.
 func (sh *Shell) CheckFile(dsn string) error {
 	if path, ok := strings.CutPrefix(dsn, "sqlite:"); ok {
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			return sh.Advise(fmt.Errorf("%w: %w", zlimit.ErrTableNotFound, err), dsn)
+		case err == nil && info.Mode().IsRegular() && info.Size() == 0: // SQLite takes it for a new database
+			return sh.Advise(fmt.Errorf("%w: %s is empty", zlimit.ErrTableNotFound, path), dsn)
 		}
 	}
 	return nil
