@@ -168,8 +168,11 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 // WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without asking
 // the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took and
 // gave back, and so is the wait that it tells. A request is never admitted by such a view. With 0 the store decides every
-// rejection. While DynamoDB throttles reads of an exhausted bucket, its rejections may be up to 3 s behind, whatever d is
-// but 0.
+// rejection, as long as it answers.
+//
+// While DynamoDB throttles the reads of a bucket, the last view of this process rejects, however old it is, if it falls
+// short with all that has flowed in since. Tokens that others gave back meanwhile are not known. The process looks again
+// every 3 s at least. With 0 a request waits for that, and is rejected by the last view after seven throttles in a row.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
 // WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time

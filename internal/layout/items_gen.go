@@ -189,7 +189,7 @@ func (it *Bucket) Encode() expr.Item {
 // DecodeBucket returns a bucket item, key included. Its errors name the attribute or the member that is wrong.
 func DecodeBucket(item expr.Item) (Bucket, error) {
 	var key store.Key
-	it := Bucket{Limits: room[bucket.Limit](len(item)-13, 6)}
+	it := Bucket{Limits: room[bucket.Limit](len(item)-13, 5)}
 	d := decoder{record: "bucket"}
 	for i := range item {
 		a := &item[i]

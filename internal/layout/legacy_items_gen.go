@@ -202,7 +202,7 @@ func (it *OldBucket) Encode() expr.Item {
 // DecodeOldBucket returns an old bucket item, key included. Its errors name the attribute or the member that is wrong.
 func DecodeOldBucket(item expr.Item) (OldBucket, error) {
 	var key store.Key
-	it := OldBucket{Limits: room[OldBucketLimit](len(item)-7, 6)}
+	it := OldBucket{Limits: room[OldBucketLimit](len(item)-7, 4)}
 	d := decoder{record: "old bucket"}
 	for i := range item {
 		a := &item[i]
@@ -283,7 +283,7 @@ func (it *OldNamespacedBucket) Encode() expr.Item {
 // member that is wrong.
 func DecodeOldNamespacedBucket(item expr.Item) (OldNamespacedBucket, error) {
 	var key store.Key
-	it := OldNamespacedBucket{Limits: room[OldBucketLimit](len(item)-7, 6)}
+	it := OldNamespacedBucket{Limits: room[OldBucketLimit](len(item)-7, 4)}
 	d := decoder{record: "old namespaced bucket"}
 	for i := range item {
 		a := &item[i]
@@ -580,7 +580,7 @@ func (it *OldEntityConfig) Encode() expr.Item {
 // that is wrong.
 func DecodeOldEntityConfig(item expr.Item) (OldEntityConfig, error) {
 	var key store.Key
-	it := OldEntityConfig{Limits: room[OldConfigLimit](len(item)-6, 4)}
+	it := OldEntityConfig{Limits: room[OldConfigLimit](len(item)-6, 3)}
 	d := decoder{record: "old entity config"}
 	for i := range item {
 		a := &item[i]
@@ -648,7 +648,7 @@ func (it *OldResourceConfig) Encode() expr.Item {
 // member that is wrong.
 func DecodeOldResourceConfig(item expr.Item) (OldResourceConfig, error) {
 	var key store.Key
-	it := OldResourceConfig{Limits: room[OldConfigLimit](len(item)-5, 4)}
+	it := OldResourceConfig{Limits: room[OldConfigLimit](len(item)-5, 3)}
 	d := decoder{record: "old resource config"}
 	for i := range item {
 		a := &item[i]
@@ -719,7 +719,7 @@ func (it *OldSystemConfig) Encode() expr.Item {
 // that is wrong.
 func DecodeOldSystemConfig(item expr.Item) (OldSystemConfig, error) {
 	var key store.Key
-	it := OldSystemConfig{Limits: room[OldConfigLimit](len(item)-4, 4)}
+	it := OldSystemConfig{Limits: room[OldConfigLimit](len(item)-4, 3)}
 	d := decoder{record: "old system config"}
 	for i := range item {
 		a := &item[i]

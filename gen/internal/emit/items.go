@@ -369,12 +369,7 @@ func decoder(f *file, r *schema.Record) {
 
 // roomField writes the field of an item literal that makes room for the members of the only family.
 func roomField(r *schema.Record) *Statement {
-	others := 2 // PK, SK
-	for _, a := range stored(r.Attributes) {
-		if a.Empty != schema.Omit {
-			others++
-		}
-	}
+	others := 2 + always(r.Attributes) // PK, SK
 	for _, e := range r.Entries {
 		if e.When == nil {
 			others += len(e.Attributes())
@@ -382,7 +377,17 @@ func roomField(r *schema.Record) *Statement {
 	}
 	family := r.Families[0]
 	return field(schema.Exported(family.Name),
-		Id("room").Types(memberGo(family.Members)).Call(Len(Id("item")).Op("-").Lit(others), Lit(max(1, len(stored(family.Fields))))))
+		Id("room").Types(memberGo(family.Members)).Call(Len(Id("item")).Op("-").Lit(others), Lit(max(1, always(family.Fields)))))
+}
+
+// always returns how many of some attributes every item has.
+func always(attributes []*schema.Attribute) (n int) {
+	for _, a := range stored(attributes) {
+		if a.Empty != schema.Omit {
+			n++
+		}
+	}
+	return n
 }
 
 // attributeCases writes the switch over the attribute names of an item.
