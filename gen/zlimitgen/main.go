@@ -13,6 +13,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/parser"
 	"go/token"
 	"io"
 	"io/fs"
@@ -88,6 +90,12 @@ func (c *command) validate(rest []string) error {
 	}
 }
 
+// isGenerated reports whether a file says that it is generated, and so may be replaced.
+func isGenerated(text []byte) bool {
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.ParseComments|parser.PackageClauseOnly)
+	return err == nil && ast.IsGenerated(file)
+}
+
 // generate writes the output if it differs from the file, or fails if it does.
 func (c *command) generate() error {
 	text, err := os.ReadFile(c.limits)
@@ -111,6 +119,8 @@ func (c *command) generate() error {
 		return nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
+	case err == nil && len(got) > 0 && !isGenerated(got):
+		return fmt.Errorf("%s is not of zlimitgen: choose another -out, or delete the file", c.out)
 	case c.check:
 		return fmt.Errorf("%s is stale: run go generate", c.out)
 	}
