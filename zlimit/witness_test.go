@@ -210,11 +210,12 @@ func (w *witness) judge(before, after map[layout.BucketKey]*layout.Bucket, appli
 // shards. So may refill since the latest stamp of all, where a full shard could not hold it. Where limits change with
 // it, refill comes by the old ones, below the lower of both capacities.
 func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layout.BucketKey]*layout.Bucket) error {
-	latest := int64(0)
+	latest, end := int64(0), int64(0)
 	for _, k := range keys {
 		if err := judgeStamp(before[k], after[k]); err != nil {
 			return err
 		}
+		end = max(end, after[k].RefilledAt)
 		latest = max(latest, min(before[k].RefilledAt, after[k].RefilledAt))
 	}
 	names := map[string]bool{}
@@ -228,6 +229,7 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 			continue
 		}
 		tokens, least, most, capacity := new(big.Rat), new(big.Rat), new(big.Rat), int64(0)
+		due := new(big.Rat) // refill of shards whose stamp is not the latest, for which the others leave room
 		for _, k := range keys {
 			old, next := before[k], after[k]
 			was, l := find(old, name), find(next, name)
@@ -254,10 +256,13 @@ func (w *witness) judgeTogether(keys []layout.BucketKey, before, after map[layou
 			least.Add(least, alone).Sub(least, consumed)
 			tokens.Add(tokens, rational(l.Tokens))
 			capacity += share
+			due.Add(due, flow(k, next, l, end))
 			w.ideals[k.Key()][name] = rational(l.Tokens)
 		}
 		atMost(most, capacity)
-		atMost(least, capacity)
+		if full := new(big.Rat).Sub(rational(capacity), due); least.Cmp(full) > 0 {
+			least.Set(full)
+		}
 		slack := rational(int64(len(keys)))
 		if tokens.Cmp(most.Add(most, slack)) > 0 || tokens.Cmp(least.Sub(least, slack)) < 0 {
 			return fmt.Errorf("%d shards have %s of %s together, want from %s to %s",
