@@ -64,7 +64,7 @@ demo: ## show a fleet of replicas that shares limits, and prove that none was ex
 	$(GO) run ./cmd/zlimit demo
 
 quick: ## test what a change touches, in about half a minute: short tests, on the store in memory
-	$(GO) test $(QUICK) -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
+	ZLIMIT_ENGINE=none ZLIMIT_REQUIRE_ENGINE= $(GO) test $(QUICK) -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
 
 test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down
 	$(WITH_ENGINE) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)

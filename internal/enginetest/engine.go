@@ -13,7 +13,7 @@
 //   - ZLIMIT_TEST_ENDPOINT is the URL of a running engine to use instead of
 //     starting one.
 //   - ZLIMIT_ENGINE is the path of the engine's binary. Without it, the binary
-//     that `make engine` installs is used.
+//     that `make engine` installs is used, and with none no engine at all.
 //   - ZLIMIT_MEAN is a seed that makes the engine behave like DynamoDB on a bad
 //     day; see Mean.
 //   - ZLIMIT_REQUIRE_ENGINE=1 makes a test fail, instead of being skipped, where
@@ -48,6 +48,10 @@ const (
 	envBinary   = "ZLIMIT_ENGINE"
 	envRequire  = "ZLIMIT_REQUIRE_ENGINE"
 )
+
+// noEngine is the value of envBinary for tests without an engine, although one is
+// installed.
+const noEngine = "none"
 
 // Engine is a running DynamoDB engine. It is safe for concurrent use.
 type Engine struct {

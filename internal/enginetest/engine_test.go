@@ -232,6 +232,13 @@ func TestEndpointFromTheEnvironmentIsUsed(t *testing.T) {
 	}
 }
 
+func TestNoEngine(t *testing.T) {
+	t.Setenv(envBinary, noEngine)
+	if _, err := locate(); !errors.Is(err, errNotInstalled) {
+		t.Errorf("locate = %v, want %v", err, errNotInstalled)
+	}
+}
+
 func TestNamedBinaryMustExist(t *testing.T) {
 	t.Setenv(envBinary, "/nowhere/dynoxide")
 	_, err := locate()

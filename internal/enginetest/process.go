@@ -35,7 +35,9 @@ var errDied = errors.New("the engine ended before it was ready")
 
 // locate returns the path of the engine's binary.
 func locate() (string, error) {
-	if path := os.Getenv(envBinary); path != "" {
+	if path := os.Getenv(envBinary); path == noEngine {
+		return "", errNotInstalled
+	} else if path != "" {
 		if _, err := os.Stat(path); err != nil {
 			return "", fmt.Errorf("%s: %w", envBinary, err)
 		}
