@@ -353,8 +353,8 @@ func (e *Engine) settleBatch(ctx context.Context, waiters []*waiter) {
 	}
 }
 
-// deliver tells a waiter the outcome. What a caller took that gave up is given back, in the background unless the engine is
-// being closed, which waits for the work that delivers.
+// deliver tells a waiter the outcome. What a caller took that gave up is given back in the background. The work that
+// delivers is under way there, so that closing the engine waits for what is given back, too.
 func (e *Engine) deliver(ctx context.Context, w *waiter, err error) {
 	w.queue.mu.Lock()
 	abandoned := w.abandoned
@@ -363,17 +363,11 @@ func (e *Engine) deliver(ctx context.Context, w *waiter, err error) {
 	if !abandoned || err != nil {
 		return
 	}
-	giveBack := func() {
+	e.goOn()
+	go func() {
+		defer e.End()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.SettleLimit)
 		defer cancel()
 		e.giveBack(ctx, w.taking)
-	}
-	if !e.Begin() {
-		giveBack()
-		return
-	}
-	go func() {
-		defer e.End()
-		giveBack()
 	}()
 }

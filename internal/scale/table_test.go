@@ -283,3 +283,26 @@ func TestFleet(t *testing.T) {
 		t.Errorf("twice a ceiling was admitted, and the witness saw %d too many", o.Over)
 	}
 }
+
+// TestAttemptBudget spends the budget of a process: a hundred attempts, and then one for five tokens.
+func TestAttemptBudget(t *testing.T) {
+	var b attemptBudget
+	b.add(1000) // no more than a full budget
+	for i := range attemptTokens / retryCost {
+		if !b.take() {
+			t.Fatalf("attempt %d is refused", i)
+		}
+	}
+	for range 3 {
+		if b.take() {
+			t.Fatal("an attempt is taken from an empty budget")
+		}
+		b.add(retryCost - 1)
+		if b.take() {
+			t.Fatal("four tokens pay for an attempt")
+		}
+		if b.add(1); !b.take() {
+			t.Fatal("five tokens do not pay for an attempt")
+		}
+	}
+}
