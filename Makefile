@@ -13,6 +13,7 @@ MEAN      ?= 1
 MUTANTS   ?=
 BUDGET    ?= 10m
 SCALE     ?=
+TAG       ?=
 
 # How the benchmarks run.
 BENCH      ?= .
@@ -50,12 +51,18 @@ endif
 # What make quick leaves out: what is slow, and the stores that write to a disk or an engine.
 QUICK := -short -skip '.*/^(dynamodb|sqlite|file.*)$$'
 
+# What make quick begins with: the slowest packages, so that no processor waits for one of them at the end.
+SLOWEST := ./zlimit ./stack ./quota ./internal/explore ./internal/store/dynamo
+ifneq ($(PKG),./...)
+SLOWEST :=
+endif
+
 # What make mean-quick runs: short tests on the engine, but for some that take long.
 MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|EntityDeletionSurvivesCrashes|PressureDivides|Lambda)$$'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick infra test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build engine clean
+.PHONY: help demo quick infra test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build release engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -63,8 +70,8 @@ help: ## print this list
 demo: ## show a fleet of replicas that shares limits, and prove that none was exceeded
 	$(GO) run ./cmd/zlimit demo
 
-quick: ## test what a change touches, in less than a minute: short tests, on the store in memory
-	ZLIMIT_ENGINE=none ZLIMIT_REQUIRE_ENGINE= $(GO) test $(QUICK) -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
+quick: ## test what a change touches, in half a minute: short tests, on the store in memory
+	ZLIMIT_ENGINE=none ZLIMIT_REQUIRE_ENGINE= $(GO) test $(QUICK) -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(SLOWEST) $(PKG) # most wait more than they compute
 
 test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down
 	$(WITH_ENGINE) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
@@ -77,7 +84,7 @@ race: engine ## run all tests with the race detector, in random order
 race-quick: engine ## run the short tests of what goroutines share, with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -short -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(CONCURRENT)
 
-infra: engine ## check the template of a deployment with cfn-lint, checkov, moto and another evaluator of policies, installed below .cache
+infra: engine ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, installed below .cache
 	scripts/infra/install.sh $(INFRA)
 	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' -skip Simulate $(TESTFLAGS) ./stack
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
@@ -136,10 +143,13 @@ size: ## print the size of programs on DynamoDB and SQLite beside one with the b
 
 # What draws at random, and may find something on any day, runs every night instead: mean, race, fuzz, soak.
 check: ## everything a change must pass, as CI runs it
-	scripts/check.sh test check-generate infra tidy lint mutate
+	scripts/check.sh tidy check-generate test infra lint mutate
 
 build: ## build bin/zlimit
 	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit
+
+release: ## build dist/zlimit-* for all platforms, with the function of Lambda inside, and their hashes; TAG must be that of the version
+	$(GO) run ./internal/release -tag '$(TAG)'
 
 engine: $(ENGINE_FILE) ## install the pinned DynamoDB engine of the tests
 
@@ -150,4 +160,4 @@ $(GOLANGCI_LINT): tools/go.mod tools/go.sum
 	$(GO) build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 clean: ## remove what was built and downloaded here
-	rm -rf bin .cache
+	rm -rf bin dist .cache

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -24,8 +25,11 @@ func TestCallsOfThePythonClient(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			engine := enginetest.Start(t)
 			client, table := engine.Client(), engine.Table(t)
-			of := zlimit.WithTable(zlimit.TableSettings{MixedFleet: test.mixed})
-			g := newGardenOf(t, zlimit.DynamoDB(client, table), []zlimit.Option{of})
+			opts := []zlimit.Option{zlimit.WithTable(zlimit.TableSettings{MixedFleet: test.mixed})}
+			if test.mixed {
+				opts = append(opts, zlimit.WithMixedFleet()) // buckets are in the index from their creation on
+			}
+			g := newGardenOf(t, zlimit.DynamoDB(client, table), opts)
 			g.seen(store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now})
 			enginetest.CatchUp()
 			for _, call := range []struct {
@@ -36,13 +40,21 @@ func TestCallsOfThePythonClient(t *testing.T) {
 				{"get_resource_buckets and get_resource_capacity", "BUCKET#", 1, []string{"entity_id", "resource", "b_rpm_tk", "b_rpm_cp", "b_rpm_ra", "b_rpm_rp", "b_rpm_tc", "rf"}},
 				{"get_usage_snapshots", "USAGE#", 3, []string{"entity_id", "resource", "window", "window_start", "total_events", "rpm", "tpm"}},
 			} {
-				found, err := client.Query(t.Context(), &dynamodb.QueryInput{
-					TableName: &table, IndexName: aws.String("GSI2"),
-					KeyConditionExpression: aws.String("GSI2PK = :pk AND begins_with(GSI2SK, :sk_prefix)"),
-					ExpressionAttributeValues: map[string]types.AttributeValue{
-						":pk": &types.AttributeValueMemberS{Value: g.shard.NS + "/RESOURCE#r"}, ":sk_prefix": &types.AttributeValueMemberS{Value: call.prefix},
-					},
-				})
+				var found *dynamodb.QueryOutput
+				var err error
+				for range 100 { // a bucket enters the index a second after its creation where the table is not for a mixed fleet
+					found, err = client.Query(t.Context(), &dynamodb.QueryInput{
+						TableName: &table, IndexName: aws.String("GSI2"),
+						KeyConditionExpression: aws.String("GSI2PK = :pk AND begins_with(GSI2SK, :sk_prefix)"),
+						ExpressionAttributeValues: map[string]types.AttributeValue{
+							":pk": &types.AttributeValueMemberS{Value: g.shard.NS + "/RESOURCE#r"}, ":sk_prefix": &types.AttributeValueMemberS{Value: call.prefix},
+						},
+					})
+					if err != nil || len(found.Items) == call.items {
+						break
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
 				if err != nil || len(found.Items) != call.items {
 					t.Fatalf("%s: %d items, %v, want %d", call.name, len(found.Items), err, call.items)
 				}

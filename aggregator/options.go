@@ -27,7 +27,8 @@ type options struct {
 	tending     bool
 	maxShards   int
 	name        string        // "" for one that the consumer makes
-	poll        time.Duration // 0 for the consumer's default
+	poll        time.Duration // 0 for the default of the store
+	batch       int
 	skipping    bool
 }
 
@@ -47,6 +48,7 @@ func newOptions(opts []Option) (options, error) {
 		logger:      slog.New(slog.DiscardHandler),
 		tending:     true,
 		maxShards:   32,
+		batch:       10_000,
 		retention: map[zlimit.Window]time.Duration{
 			zlimit.Hourly:  90 * 24 * time.Hour,
 			zlimit.Daily:   400 * 24 * time.Hour,
@@ -78,6 +80,8 @@ func (o *options) validate() error {
 		return invalid("name", o.name, "must have at most 128 bytes, and no #")
 	case o.poll < 0:
 		return invalid("poll", o.poll.String(), "must not be negative")
+	case o.batch < 1:
+		return invalid("batch", strconv.Itoa(o.batch), "must be positive")
 	case o.concurrency < 1:
 		return invalid("concurrency", strconv.Itoa(o.concurrency), "must be positive")
 	}
@@ -114,9 +118,15 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 // time. The default is made from the name of the host and a random part.
 func WithName(name string) Option { return func(o *options) { o.name = name } }
 
-// WithPoll sets the pause of [Aggregator.Run] once all changes are read; the default is a second. A longer pause makes
-// batches larger, and a bucket at constant work costs one write of each snapshot per batch.
+// WithPoll sets the pause of [Aggregator.Run] once all changes are read. The default, also for 0, is a minute on
+// DynamoDB, and a second on stores whose writes cost nothing. Usage is behind by the pause. A longer pause makes batches
+// larger, and a bucket at constant work costs one write of each snapshot per batch.
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
+
+// WithBatch bounds the changes that [Aggregator.Run] applies together; the default is 10,000. A bucket costs one write of
+// each snapshot per batch, so a bound that a busy partition reaches before the pause is over costs writes. Each change
+// takes about 4 KB of memory, 40 MB for a full batch of one partition.
+func WithBatch(n int) Option { return func(o *options) { o.batch = n } }
 
 // WithSkipping makes [Aggregator.Run] leave out a change whose snapshot the store finds invalid again and again, such
 // as one that is too large. It logs the change as an error. An outage, or a permission that is missing, does not count.

@@ -54,13 +54,20 @@ func doomed(t *testing.T, s zlimit.Store) (l *zlimit.RateLimiter, ns zlimit.Name
 	return l, ns, readAll(t, stream)
 }
 
-// itemsOf returns the keys of the items of a namespace.
+// itemsOf returns the keys of the items of a namespace: of a store without scans, those that the index has.
 func itemsOf(t *testing.T, s zlimit.Store, id string) (keys []string) {
 	t.Helper()
 	enginetest.CatchUp()
-	q := layout.QueryNamespaceItems(id)
+	query, scan := layout.QueryNamespaceItems(id), store.Scan{Prefix: id + "/", Consistent: true}
+	scanner, scans := s.Internal().(store.Scanner)
 	for {
-		page, err := s.Internal().Query(t.Context(), q)
+		var page store.Page
+		var err error
+		if scans {
+			page, err = scanner.Scan(t.Context(), scan)
+		} else {
+			page, err = s.Internal().Query(t.Context(), query)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +75,7 @@ func itemsOf(t *testing.T, s zlimit.Store, id string) (keys []string) {
 			k := store.KeyOf(it)
 			keys = append(keys, k.PK+" "+k.SK)
 		}
-		if q.Continue = page.Next; page.Next == nil {
+		if query.Continue, scan.Continue = page.Next, page.Next; page.Next == nil {
 			return keys
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
@@ -31,7 +32,9 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 		Leases: leases.In(a.table),
 		Apply:  a.applyAdmitted,
 		Name:   a.options.name,
-		Poll:   a.options.poll,
+		Wants:  a.wants,
+		Batch:  a.options.batch,
+		Poll:   a.poll(),
 		Now:    a.options.clock,
 		Report: a.report,
 	}
@@ -39,6 +42,30 @@ func (a *Aggregator) newConsumer() *stream.Consumer {
 		c.Skip = func(_ store.Change, failed error) bool { return isRefusal(failed) }
 	}
 	return stream.New(c)
+}
+
+// costlyPoll is the pause between batches where each write of a snapshot is paid for, and freePoll the one elsewhere.
+const (
+	costlyPoll = time.Minute
+	freePoll   = time.Second
+)
+
+// poll returns the pause of Run once all changes are read.
+func (a *Aggregator) poll() time.Duration {
+	switch {
+	case a.options.poll > 0:
+		return a.options.poll
+	case a.table.Partitioned():
+		return costlyPoll
+	default:
+		return freePoll
+	}
+}
+
+// wants reports whether something may follow from a change. Most others are those of the snapshots themselves.
+func (a *Aggregator) wants(c *store.Change) bool {
+	_, isBucket := layout.ParseBucketKey(c.Key)
+	return isBucket || c.Expired && a.options.archive != nil
 }
 
 // isRefusal reports whether the store will never take a write. An outage passes, and a missing permission or table can
@@ -64,8 +91,9 @@ func isRefusal(err error) bool {
 // In a SQLite file the first Run turns the log of changes on, which about doubles the time of a write. The log goes off
 // again when no aggregator has run for a day.
 //
-// Reading costs at most two GetRecords calls a second and shard while the stream has few changes, and five while it has
-// many. Each partition costs one write unit in ten seconds, and each process one read unit in that time.
+// Reading costs two or three GetRecords calls for each pause of [WithPoll] and shard while the stream has few changes, and
+// at most five a second while it has many. Each partition costs one write unit in ten seconds. In the same time each process
+// costs one read unit for every fifteen partitions or so. One of the processes lists all shards every five minutes.
 func (a *Aggregator) Run(ctx context.Context) error {
 	if a.consumer == nil {
 		return fmt.Errorf("aggregator: %w", ErrNoStream)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,6 +122,51 @@ func TestRun(t *testing.T) {
 		eventually(t, "eight requests counted", func() bool { return spent(t, l) == "8" })
 		stop()
 	})
+}
+
+// TestBatches has batches of a minute where writes are paid for, unless options say otherwise.
+func TestBatches(t *testing.T) {
+	paid := func(t *testing.T) zlimit.Store { s, _, _ := newTable(t); return s }
+	for name, test := range map[string]struct {
+		store func(*testing.T) zlimit.Store
+		opts  []Option
+		poll  time.Duration
+		batch int
+	}{
+		"memory":                {func(t *testing.T) zlimit.Store { return newMemory(t) }, nil, time.Second, 10_000},
+		"dynamodb":              {paid, nil, time.Minute, 10_000},
+		"dynamodb with options": {paid, []Option{WithPoll(5 * time.Second), WithBatch(500)}, 5 * time.Second, 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := New(test.store(t), test.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := a.consumer.Config; got.Poll != test.poll || got.Batch != test.batch {
+				t.Errorf("New() polls every %v for batches of %d, want %v and %d", got.Poll, got.Batch, test.poll, test.batch)
+			}
+		})
+	}
+}
+
+// TestRunReadsOver applies changes of buckets alone: those of the snapshots would fill its batches.
+func TestRunReadsOver(t *testing.T) {
+	s := newMemory(t)
+	startStream(t, s)
+	l := newLimiter(t, s)
+	var applied atomic.Int64
+	_, stop := begin(t, s, WithoutTending(), WithObserver(func(b Batch) { applied.Add(int64(b.Changes)) }))
+	for n := 1; n <= 3; n++ {
+		r := zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}, Limits: []zlimit.Limit{zlimit.PerHour("rpm", 1000)}}
+		if _, err := l.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "counted", func() bool { return spent(t, l) == fmt.Sprint(n) })
+	}
+	stop()
+	if got := applied.Load(); got != 3 {
+		t.Errorf("the aggregator was given %d changes, want those of the bucket, 3", got)
+	}
 }
 
 func TestRunWithoutStream(t *testing.T) {

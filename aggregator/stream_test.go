@@ -125,7 +125,7 @@ func divide(t *testing.T, s zlimit.Store, entity string) {
 		t.Fatal(err)
 	}
 	state := found.State()
-	writes, err := shard.Split(&state, found.Owner())
+	writes, err := shard.Split(&state, nil, found.Owner())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 const (
 	recent = time.Minute              // age of the last change, above which a batch tells nothing of the present
 	scarce = bucket.WriteCapacity / 5 // write units, below which a shard is divided
+	soon   = 10 * time.Second         // for which a shard should have tokens, at the rate that the batch shows
 )
 
 // A shift is what a batch shows of one shard.
@@ -92,11 +93,13 @@ func (a *Aggregator) shifts(changes []store.Change) []*shift {
 	return all
 }
 
-// short reports whether a limit of the shard has less than the batch took of it, and a refill would change that.
+// short reports whether a limit of the shard has less than is taken of it soon, and a refill would change that. A batch
+// of a shorter time counts as one of that time, and of a longer one its part counts.
 func (s *shift) short(now int64) bool {
+	part := min(1, soon.Seconds()/s.last.Sub(s.first).Seconds())
 	for i := range s.state.Limits {
 		l := &s.state.Limits[i]
-		if n := s.consumed[l.Name]; n > 0 && l.Tokens < n && s.state.Available(l, now) > l.Tokens {
+		if n := int64(part * float64(s.consumed[l.Name])); n > 0 && l.Tokens < n && s.state.Available(l, now) > l.Tokens {
 			return true
 		}
 	}
@@ -194,7 +197,7 @@ func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, 
 		if states[0] == nil || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarce {
 			return nil, nil
 		}
-		return s.Split(states[0], o)
+		return s.Split(states[0], nil, o)
 	})
 }
 

@@ -62,9 +62,9 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 	})
 	g.Aggregator = newAggregator(t, s, append([]Option{WithClock(clock), WithLogger(logger), observer}, opts...)...)
 	enginetest.CatchUp()
-	q := store.Query{Index: "GSI2", PK: "", Prefix: "BUCKET#"}
+	q := store.Query{Index: "GSI3", PK: "", Prefix: "BUCKET#"}
 	for _, ns := range namespaces(t, g.table.Store()) {
-		q.PK = ns + "/RESOURCE#r"
+		q.PK = ns + "/ENTITY#e"
 		if page, err := g.table.Store().Query(t.Context(), q); err != nil {
 			t.Fatal(err)
 		} else if len(page.Items) > 0 {
@@ -225,6 +225,22 @@ func TestRefill(t *testing.T) {
 			t.Errorf("an aggregator that does not tend leaves %d rpm, want 50000", rpm)
 		}
 	})
+}
+
+// TestRefillOfALongBatch leaves a bucket alone that has less than a long batch took of it, and more than is taken soon.
+func TestRefillOfALongBatch(t *testing.T) {
+	for _, test := range []struct {
+		took    time.Duration
+		refills int
+	}{{50 * time.Second, 0}, {14 * time.Second, 1}} { // it has 40 of the 61 that were taken
+		g := newGarden(t, newMemory(t))
+		created := store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now}
+		g.now = g.now.Add(test.took)
+		g.seen(created, g.set(0, "b_rpm_tc", 61_000))
+		if g.batches.Refills != test.refills {
+			t.Errorf("after a batch of %v there were %d refills, want %d", test.took, g.batches.Refills, test.refills)
+		}
+	}
 }
 
 // TestRefillOfAMixedFleet has a bucket of 100 idle and full for five minutes. Then a client takes 80 that neither refills nor

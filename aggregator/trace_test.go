@@ -239,7 +239,7 @@ func TestTraceKilledAtEveryWrite(t *testing.T) {
 }
 
 // TestTraceOnDynamoDB replays a part of the trace on the engine as fast as that goes. The aggregators that follow its
-// stream are killed at their first write, their second, and so on, and do everything twice. The n-th change by which a
+// stream are killed at one of their first seven writes, and do everything twice. The n-th change by which a
 // stream tells that something was consumed is the n-th admission; the stream tells its time as well.
 func TestTraceOnDynamoDB(t *testing.T) {
 	if testing.Short() {
@@ -258,7 +258,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 		if n > deaths {
 			return death{}
 		}
-		return death{n, n%2 == 0}
+		return death{1 + n%7, n%2 == 0} // few writes each, so that a slow machine sees all deaths
 	})
 	var admitted []zlimit.Amounts
 	for _, r := range requests {

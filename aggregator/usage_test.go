@@ -309,6 +309,7 @@ func TestInvalidOptions(t *testing.T) {
 		"shards that are no power of two":      {WithMaxShards(3)},
 		"a name with a separator":              {WithName("a#b")},
 		"a negative pause":                     {WithPoll(-1)},
+		"no changes in a batch":                {WithBatch(0)},
 		"no option":                            {nil},
 	} {
 		var invalid *zlimit.ValidationError

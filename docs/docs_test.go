@@ -6,8 +6,8 @@
 // examples of package testing. Blocks that talk to DynamoDB are compiled. A block that names its language golang is the
 // code of another library, and comes with a block of Go that replaces it.
 //
-// A block of sh is run line by line, on one store for each page. What its commands print is in a block of text after
-// it.
+// A block of sh is run line by line, on one store and one AWS in memory for each page. What its commands print is in a block of text
+// after it. Every command of zlimit is in such a block; commands.md has their flags.
 package docs
 
 import (

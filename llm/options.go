@@ -93,7 +93,7 @@ func (c *config) validate() error {
 	names := map[string]bool{}
 	for _, ch := range c.charges {
 		if names[ch.limit] {
-			return invalid("limit", ch.limit, "is there twice")
+			return invalid("limit", ch.limit, "is given twice")
 		}
 		names[ch.limit] = true
 		for _, w := range []int64{ch.weights.Request, ch.weights.Input, ch.weights.CacheRead, ch.weights.CacheWrite, ch.weights.Output} {

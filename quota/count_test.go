@@ -107,6 +107,7 @@ func TestCountTokensFailures(t *testing.T) {
 		}, 3, "deadline exceeded", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var attempts atomic.Int64
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				attempts.Add(1)

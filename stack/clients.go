@@ -3,6 +3,7 @@ package stack
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
@@ -77,9 +78,10 @@ type Clients struct {
 	S3             S3
 	SQS            SQS
 	STS            STS
-	// Setup registers the default namespace in a table, and raises the versions in its version record to this one: that of
-	// the layout, of the oldest client, and of the aggregator, "" for none that was deployed now.
-	Setup func(ctx context.Context, table, aggregator string) error
+	// Setup registers the default namespace in a table, and sets how long audit events are kept; 0 leaves that as it is. It then
+	// raises the versions in the version record to this one: that of the layout, of the oldest client, and of the aggregator,
+	// "" for none that was deployed now.
+	Setup func(ctx context.Context, table, aggregator string, auditRetention time.Duration) error
 }
 
 // ClientsOf returns clients of one account and region. An endpoint of the configuration serves all of them.
@@ -93,12 +95,18 @@ func ClientsOf(cfg aws.Config) Clients {
 		S3:             s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil }),
 		SQS:            sqs.NewFromConfig(cfg),
 		STS:            sts.NewFromConfig(cfg),
-		Setup: func(ctx context.Context, table, aggregator string) error {
+		Setup: func(ctx context.Context, table, aggregator string, auditRetention time.Duration) error {
 			l, err := zlimit.New(ctx, zlimit.DynamoDB(tables, table), zlimit.WithSetup())
 			if err != nil {
 				return err
 			}
-			return errors.Join(l.RaiseVersion(ctx, aggregator), l.Close())
+			if auditRetention > 0 {
+				err = l.SetAuditRetention(ctx, auditRetention)
+			}
+			if err == nil {
+				err = l.RaiseVersion(ctx, aggregator)
+			}
+			return errors.Join(err, l.Close())
 		},
 	}
 }

@@ -36,18 +36,9 @@ func (c *Code) Key() string {
 
 // Pack returns the code of an executable for Linux. The same executable gives the same bytes.
 func Pack(executable []byte) (*Code, error) {
-	file, err := elf.NewFile(bytes.NewReader(executable))
+	architecture, err := architectureOf(executable)
 	if err != nil {
-		return nil, fmt.Errorf("stack: the program of the function is not an executable for Linux: %w", err)
-	}
-	c := &Code{}
-	switch file.Machine {
-	case elf.EM_AARCH64:
-		c.Architecture = "arm64"
-	case elf.EM_X86_64:
-		c.Architecture = "x86_64"
-	default:
-		return nil, fmt.Errorf("stack: the program of the function is for %s; Lambda has arm64 and x86_64", file.Machine)
+		return nil, err
 	}
 	var b bytes.Buffer
 	w := zip.NewWriter(&b)
@@ -60,8 +51,23 @@ func Pack(executable []byte) (*Code, error) {
 	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, fmt.Errorf("stack: pack the program of the function: %w", err)
 	}
-	c.Zip = b.Bytes()
-	return c, nil
+	return &Code{Zip: b.Bytes(), Architecture: architecture}, nil
+}
+
+// architectureOf returns what Lambda calls the architecture of an executable, and refuses one that it cannot start.
+func architectureOf(executable []byte) (string, error) {
+	file, err := elf.NewFile(bytes.NewReader(executable))
+	if err != nil {
+		return "", fmt.Errorf("stack: the program of the function is not an executable for Linux: %w", err)
+	}
+	switch file.Machine {
+	case elf.EM_AARCH64:
+		return "arm64", nil
+	case elf.EM_X86_64:
+		return "x86_64", nil
+	default:
+		return "", fmt.Errorf("stack: the program of the function is for %s; Lambda has arm64 and x86_64", file.Machine)
+	}
 }
 
 // Unpack returns the code of a zip, and refuses one that Lambda could not start.
@@ -82,28 +88,35 @@ func Unpack(content []byte) (*Code, error) {
 	if info, err := entry.Stat(); err == nil && info.Mode()&0o111 == 0 {
 		return nil, errors.New("stack: bootstrap is not executable in the zip")
 	}
-	packed, err := Pack(executable)
+	architecture, err := architectureOf(executable)
 	if err != nil {
 		return nil, err
 	}
-	return &Code{Zip: content, Architecture: packed.Architecture}, nil
+	return &Code{Zip: content, Architecture: architecture}, nil
 }
 
-// Self returns the code of this program. On Linux that is the running executable, which must be the command zlimit.
-// Elsewhere the go command builds one of the same version, from what is on this machine or in the module cache.
-func Self(ctx context.Context) (*Code, error) {
-	if runtime.GOOS == "linux" {
-		path, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("stack: find the running program: %w", err)
-		}
-		executable, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("stack: read the running program: %w", err)
-		}
-		return Pack(executable)
+// Self returns the code of this version. A release has it inside, for arm64. Another build takes the running executable on
+// Linux, which must be the command zlimit. Elsewhere the go command builds one of the same version, from what is on this
+// machine or in the module cache.
+func Self(ctx context.Context) (*Code, error) { return self(ctx, runtime.GOOS, embedded) }
+
+// self is Self on an operating system, with the zip that a release has inside, nil for none.
+func self(ctx context.Context, system string, inside []byte) (*Code, error) {
+	switch {
+	case inside != nil:
+		return Unpack(inside)
+	case system != "linux":
+		return build(ctx)
 	}
-	return build(ctx)
+	path, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("stack: find the running program: %w", err)
+	}
+	executable, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("stack: read the running program: %w", err)
+	}
+	return Pack(executable)
 }
 
 const command = "github.com/zlimit/zlimit-go/cmd/zlimit"

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
@@ -55,14 +57,9 @@ type Deployment struct {
 // before any call. When CloudFormation fails, the error is a [*FailedError]. A plan that would remove or replace the
 // table or the bucket is refused with [ErrData].
 func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, error) {
-	if err := errors.Join(o.Validate()...); err != nil {
+	if err := m.prepare(ctx, &o); err != nil {
 		return nil, err
 	}
-	settings, err := m.resolve(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	o.Settings = settings
 	d := &Deployment{Stack: o.Name}
 	confirmed := false // further steps belong to the plan of the first one
 	for {
@@ -90,6 +87,35 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 	}
 }
 
+// Plan returns what [Manager.Deploy] would show with the same options, and changes nothing: neither the stack nor the table. It asks
+// CloudFormation for a change set, and discards it. What CloudFormation is doing is waited for, as Deploy does.
+func (m *Manager) Plan(ctx context.Context, o Options, h Hooks) (*Plan, error) {
+	if err := m.prepare(ctx, &o); err != nil {
+		return nil, err
+	}
+	s, err := m.settled(ctx, o.Name, h)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := m.plan(ctx, &o, s)
+	switch {
+	case err != nil:
+		return nil, err
+	case plan == nil:
+		return &Plan{Stack: o.Name, UpToDate: true, Changes: []Change{}, Cost: costOf(parameters(s))}, nil
+	}
+	return plan, m.discard(ctx, plan)
+}
+
+// prepare checks options, and makes the settings those that the template takes.
+func (m *Manager) prepare(ctx context.Context, o *Options) (err error) {
+	if err := errors.Join(o.Validate()...); err != nil {
+		return err
+	}
+	o.Settings, err = m.resolve(ctx, *o)
+	return err
+}
+
 // deployed sets the table up, and returns what a deployment came to.
 func (m *Manager) deployed(ctx context.Context, d *Deployment, o *Options) (*Deployment, error) {
 	s, err := m.describe(ctx, d.Stack)
@@ -105,7 +131,9 @@ func (m *Manager) deployed(ctx context.Context, d *Deployment, o *Options) (*Dep
 		if o.Code != nil && parameters(s)["Aggregator"] == "true" {
 			aggregator = zlimit.Version
 		}
-		err = m.clients.Setup(ctx, tableOf(s), aggregator) // last, so that no writer is refused before the aggregator is new
+		days, _ := strconv.Atoi(parameters(s)["AuditRetention"]) // CloudFormation has checked it
+		kept := time.Duration(days) * 24 * time.Hour             // 0 in a stack without the parameter
+		err = m.clients.Setup(ctx, tableOf(s), aggregator, kept) // last, so that no writer is refused before the aggregator is new
 	}
 	return d, err
 }
@@ -299,7 +327,7 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 		StackName: &o.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &template, Parameters: a.parameters, Tags: stackTags(o, s),
 		Capabilities: []types.Capability{types.CapabilityCapabilityNamedIam}, ChangeSetType: types.ChangeSetTypeUpdate,
 	}
-	plan := &Plan{Stack: o.Name, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on["aggregator"], a.on["alarms"])}
+	plan := &Plan{Stack: o.Name, Changes: []Change{}, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on["aggregator"], a.on["alarms"])}
 	if plan.create {
 		// What failed stays, and the next deployment goes on from there: a rollback would leave a table that is in its way.
 		in.ChangeSetType, in.OnStackFailure = types.ChangeSetTypeCreate, types.OnStackFailureDoNothing
@@ -316,7 +344,9 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	plan.changeSet = value(out.Id)
 	empty, err := m.changeSetReady(ctx, plan.changeSet)
 	if err == nil && !empty {
-		plan.Changes, err = m.changes(ctx, plan.changeSet)
+		var changes []Change
+		changes, err = m.changes(ctx, plan.changeSet)
+		plan.Changes = append(plan.Changes, changes...)
 	}
 	if err == nil {
 		err = lost(plan.Changes)

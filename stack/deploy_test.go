@@ -11,8 +11,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/zlimit/zlimit-go/internal/cfn"
 	"github.com/zlimit/zlimit-go/stack"
@@ -132,6 +135,56 @@ func TestPlanOnly(t *testing.T) {
 	}
 }
 
+// TestPlan plans a new stack, changes and nothing at all. It changes nothing, in the table neither, and says what Deploy shows.
+func TestPlan(t *testing.T) {
+	s := cfn.NewService()
+	setups := 0
+	clients := s.Clients()
+	clients.Setup = func(context.Context, string, string, time.Duration) error { setups++; return nil }
+	m := stack.New(clients, stack.WithPoll(0))
+	tagged, changed := fresh(), fresh()
+	tagged.Tags = map[string]string{"team": "platform"}
+	changed.Settings = map[string]string{"memory": "256"}
+	for _, step := range []struct {
+		name    string
+		options stack.Options
+		want    stack.Plan // but for its changes
+		changes int
+	}{
+		{"a new stack", fresh(), stack.Plan{New: true}, 21},
+		{"the same again", fresh(), stack.Plan{UpToDate: true}, 0},
+		{"a tag", tagged, stack.Plan{}, 0},
+		{"a change", changed, stack.Plan{}, 1},
+	} {
+		before, status, had := s.Stack("limits"), s.Status("limits"), setups
+		p, err := m.Plan(t.Context(), step.options, stack.Hooks{})
+		if err != nil || p.New != step.want.New || p.UpToDate != step.want.UpToDate || len(p.Changes) != step.changes || p.Changes == nil || p.Cost != 170 {
+			t.Errorf("%s: Plan() = %+v, %v, want %+v with %d changes", step.name, p, err, step.want, step.changes)
+		}
+		if s.Stack("limits") != before || s.Status("limits") != status || setups != had {
+			t.Errorf("%s: the plan was executed: %s, set up %d times", step.name, s.Status("limits"), setups-had)
+		}
+		confirmed := false
+		h := stack.Hooks{Confirm: func(shown *stack.Plan) (bool, error) {
+			confirmed = true
+			if diff := cmp.Diff(p, shown, cmpopts.IgnoreUnexported(stack.Plan{})); diff != "" {
+				t.Errorf("%s (-Plan +Deploy):\n%s", step.name, diff)
+			}
+			return true, nil
+		}}
+		if _, err := m.Deploy(t.Context(), step.options, h); err != nil || confirmed == p.UpToDate || setups != had+1 {
+			t.Errorf("%s: Deploy() = %v, confirmed %t, set up %d times", step.name, err, confirmed, setups-had)
+		}
+	}
+	if _, err := m.Plan(t.Context(), stack.Options{Name: "limits", Settings: map[string]string{"table": "others"}}, stack.Hooks{}); !errors.Is(err, stack.ErrData) {
+		t.Errorf("Plan() of another table = %v, want ErrData", err)
+	}
+	var invalid *zlimit.ValidationError
+	if _, err := m.Plan(t.Context(), stack.Options{Name: "1"}, stack.Hooks{}); !errors.As(err, &invalid) {
+		t.Errorf("Plan() of a bad name = %v", err)
+	}
+}
+
 // TestDataIsKept refuses plans that would remove or replace what holds data.
 func TestDataIsKept(t *testing.T) {
 	for name, change := range map[string]map[string]string{
@@ -220,6 +273,14 @@ var life = []stack.Options{
 	{Name: "limits", Code: &stack.Code{Zip: []byte("another zip"), Architecture: "arm64"}},
 }
 
+// step is how many calls lie between two at which a test kills: short tests kill at each fifth one.
+func step() int {
+	if testing.Short() {
+		return 5
+	}
+	return 1
+}
+
 // TestCrashes kills the process at every call, before and after the call is carried out. The next process comes to the same
 // stack, and neither table nor bucket was replaced.
 func TestCrashes(t *testing.T) {
@@ -231,7 +292,7 @@ func TestCrashes(t *testing.T) {
 	if total < 50 {
 		t.Fatalf("%d calls", total)
 	}
-	for kill := 1; kill <= total; kill++ {
+	for kill := 1; kill <= total; kill += step() {
 		for _, after := range []bool{false, true} {
 			s := cfn.NewService()
 			dead := false
@@ -262,7 +323,7 @@ func TestCrashes(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("killed at %d calls, before and after", total)
+	t.Logf("killed at %d calls, before and after", (total+step()-1)/step())
 }
 
 // TestThrottles has every call throttled some times: nothing fails.
@@ -346,7 +407,7 @@ func TestStuck(t *testing.T) {
 func TestValidate(t *testing.T) {
 	s := cfn.NewService()
 	tags := map[string]string{"aws:x": "", "zlimit:y": "", strings.Repeat("k", 129): ""}
-	for i := range 46 {
+	for i := range 45 {
 		tags[fmt.Sprint("tag", i)] = ""
 	}
 	long := strings.Repeat("x", 60) + "{}"
@@ -366,11 +427,183 @@ func TestValidate(t *testing.T) {
 		`alarms "yes": must be true or false`, `with 74 characters, of at most 64`, `policy-names "a{}b{}": must have {} once`,
 		`usage-hourly "1h": must be 0`, `permissions-boundary "a b"`, `warm-read-units "1": must be from 12000`, `setting "colour": there is no such`,
 		`reset "memory": is also given`, `reset "nothing": there is no such`, `alarm-topic "arn:aws:sqs`, `table "a b"`,
-		`tag "aws:x": aws: begins`, `tag "zlimit:y": zlimit: begins`, `must have 1 to 128`, `tags "49": must be at most 48`,
+		`tag "aws:x": aws: begins`, `tag "zlimit:y": zlimit: begins`, `must have 1 to 128`, `tags "48": must be at most 47`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Deploy() = %v, want %q in it", err, want)
 		}
+	}
+}
+
+// TestBounds has options at the bounds of their rules, and just beyond.
+func TestBounds(t *testing.T) {
+	name, form := func(n int) string { return strings.Repeat("x", n) }, func(n int) string { return strings.Repeat("x", n) + "{}" }
+	with := func(settings ...string) stack.Options {
+		o := stack.Options{Name: "limits", Settings: map[string]string{}}
+		for i := 0; i < len(settings); i += 2 {
+			o.Settings[settings[i]] = settings[i+1]
+		}
+		return o
+	}
+	const role = "arn:aws:iam::123456789012:role/r"
+	for _, test := range []struct {
+		name    string
+		options stack.Options
+		wrong   string // the field of the only error, "" for none
+	}{
+		{"a name of two characters", stack.Options{Name: "ab"}, "name"},
+		{"a name of three", stack.Options{Name: "abc"}, ""},
+		{"a name of 53", stack.Options{Name: name(53)}, ""},
+		{"a name of 54", stack.Options{Name: name(54)}, "name"},
+		{"a name that begins with a digit", stack.Options{Name: "1abc"}, "name"},
+		{"the least memory", with("memory", "128"), ""},
+		{"too little memory", with("memory", "127"), "memory"},
+		{"the most memory", with("memory", "10240"), ""},
+		{"too much memory", with("memory", "10241"), "memory"},
+		{"a number with a sign", with("memory", "+512"), "memory"},
+		{"a number with a zero before it", with("memory", "0512"), "memory"},
+		{"no text", with("alarm-topic", ""), "alarm-topic"},
+		{"no form of names", with("role-names", ""), "role-names"},
+		{"names of roles of 64 characters", with("role-names", form(64-len("limits-provisioner"))), ""},
+		{"names of roles of 65", with("role-names", form(65-len("limits-provisioner"))), "role-names"},
+		{"names of policies of 128", with("policy-names", form(128-len("limits-tenant-acquire"))), ""},
+		{"names of policies of 129", with("policy-names", form(129-len("limits-tenant-acquire"))), "policy-names"},
+		{"names of roles that a long table makes too long", with("table", name(60), "role-names", "a{}"), "role-names"},
+		{"usage of two days", with("usage-hourly", "48h"), ""},
+		{"usage of less", with("usage-hourly", "47h59m"), "usage-hourly"},
+		{"usage for ever", with("usage-hourly", "0"), ""},
+		{"usage of days", with("usage-hourly", "2d"), "usage-hourly"},
+		{"an ARN of another service", with("alarm-topic", "arn:aws:sqs:eu-central-1:123456789012:q"), "alarm-topic"},
+		{"no policies and no aggregator", with("iam", "false", "aggregator", "false"), ""},
+		{"no policies, with an aggregator", with("iam", "false"), "iam"},
+		{"no policies, with a role", with("iam", "false", "aggregator-role", role), ""},
+		{"no policies, with a provisioner", with("iam", "false", "aggregator", "false", "provisioner", "true"), "iam"},
+		{"no policies, with both roles", with("iam", "false", "aggregator-role", role, "provisioner", "true", "provisioner-role", role), ""},
+		{"a boundary by name", with("permissions-boundary", "bound"), ""},
+		{"a boundary of another service", with("permissions-boundary", "arn:aws:s3::123456789012:policy/x"), "permissions-boundary"},
+		{"a reset of tags", stack.Options{Name: "limits", Reset: []string{"tags", "memory"}}, ""},
+		{"a tag that AWS keeps to itself", stack.Options{Name: "limits", Tags: map[string]string{"AWS:x": "1"}}, "tag"},
+		{"a tag with a long value", stack.Options{Name: "limits", Tags: map[string]string{"x": name(257)}}, "tag"},
+		{"a tag with a value of 256 characters", stack.Options{Name: "limits", Tags: map[string]string{"x": name(256)}}, ""},
+	} {
+		wrong := test.options.Validate()
+		var invalid *zlimit.ValidationError
+		if len(wrong) == 1 && errors.As(wrong[0], &invalid) && invalid.Field == test.wrong || len(wrong) == 0 && test.wrong == "" {
+			continue
+		}
+		t.Errorf("%s: Validate() = %v, want one of %q", test.name, wrong, test.wrong)
+	}
+}
+
+// TestChanges reads what CloudFormation says of changes. Where it does not know whether a resource is replaced, one that always is for
+// some property counts as replaced.
+func TestChanges(t *testing.T) {
+	detail := func(property string, recreation types.RequiresRecreation) types.ResourceChangeDetail {
+		return types.ResourceChangeDetail{Target: &types.ResourceTargetDefinition{Attribute: types.ResourceAttributeProperties, Name: &property, RequiresRecreation: recreation}}
+	}
+	kind := "AWS::DynamoDB::Table"
+	for _, test := range []struct {
+		name    string
+		change  types.ResourceChange
+		want    stack.Action
+		refused bool
+	}{
+		{"added", types.ResourceChange{Action: types.ChangeActionAdd}, stack.Add, false},
+		{"taken over", types.ResourceChange{Action: types.ChangeActionImport}, stack.Import, false},
+		{"removed", types.ResourceChange{Action: types.ChangeActionRemove}, stack.Remove, true},
+		{"changed", types.ResourceChange{Action: types.ChangeActionModify, Replacement: types.ReplacementFalse}, stack.Modify, false},
+		{"replaced", types.ResourceChange{Action: types.ChangeActionModify, Replacement: types.ReplacementTrue}, stack.Replace, true},
+		{"perhaps replaced, by a property that always replaces", types.ResourceChange{
+			Action: types.ChangeActionModify, Replacement: types.ReplacementConditional,
+			Details: []types.ResourceChangeDetail{{}, detail("Tags", types.RequiresRecreationNever), detail("TableName", types.RequiresRecreationAlways)},
+		}, stack.Replace, true},
+		{"perhaps replaced, by none that does", types.ResourceChange{
+			Action: types.ChangeActionModify, Replacement: types.ReplacementConditional,
+			Details: []types.ResourceChangeDetail{detail("StreamSpecification", types.RequiresRecreationConditionally)},
+		}, stack.Modify, false},
+	} {
+		test.change.ResourceType = &kind
+		c := stack.ChangeOf(&test.change)
+		if err := stack.Lost([]stack.Change{c}); c.Action != test.want || errors.Is(err, stack.ErrData) != test.refused {
+			t.Errorf("%s: %+v, %v, want %s, refused %t", test.name, c, err, test.want, test.refused)
+		}
+	}
+}
+
+// TestResume goes on with a new stack of which a part failed: what another failure meets stays as well, until all is there. A change of
+// a whole stack is undone when it fails.
+func TestResume(t *testing.T) {
+	s := cfn.NewService()
+	var failed *stack.FailedError
+	for _, step := range []struct{ resource, status string }{
+		{"DeadLetters", "CREATE_FAILED"}, {"TenantFullPolicy", "UPDATE_FAILED"}, {"TenantReadPolicy", "UPDATE_FAILED"},
+	} {
+		s.Fail = map[string]string{step.resource: "no"}
+		if _, err := manager(s).Deploy(t.Context(), fresh(), stack.Hooks{}); !errors.As(err, &failed) || failed.Resource != step.resource || s.Status("limits") != step.status {
+			t.Errorf("Deploy() without %s = %v, the stack is %s, want %s", step.resource, err, s.Status("limits"), step.status)
+		}
+		if _, ok := s.Stack("limits").Resources["AcquirePolicy"]; !ok {
+			t.Errorf("without %s nothing is left of what was made", step.resource)
+		}
+	}
+	s.Fail = nil
+	if d := deploy(t, s, fresh(), stack.Hooks{}); d.Status != "UPDATE_COMPLETE" {
+		t.Errorf("in the end the stack is %s", d.Status)
+	}
+	s.Fail = map[string]string{"AggregatorFunction": "no"}
+	o := stack.Options{Name: "limits", Settings: map[string]string{"memory": "256"}}
+	if _, err := manager(s).Deploy(t.Context(), o, stack.Hooks{}); !errors.As(err, &failed) || failed.Status != "UPDATE_ROLLBACK_COMPLETE" {
+		t.Errorf("Deploy() of a change that fails = %v", err)
+	}
+}
+
+// TestFirstFailure finds the resource that failed first, and not one that was stopped because of it, nor the stack.
+func TestFirstFailure(t *testing.T) {
+	event := func(resource, kind string, status types.ResourceStatus, reason string) types.StackEvent {
+		return types.StackEvent{LogicalResourceId: &resource, ResourceType: &kind, ResourceStatus: status, ResourceStatusReason: &reason}
+	}
+	const queue, whole = "AWS::SQS::Queue", "AWS::CloudFormation::Stack"
+	why := "The following resource(s) failed to create: [DeadLetters]."
+	s := &types.Stack{StackStatus: types.StackStatusCreateFailed, StackStatusReason: &why}
+	events := []types.StackEvent{
+		event("limits", whole, types.ResourceStatusCreateInProgress, "User Initiated"),
+		event("Log", "AWS::Logs::LogGroup", types.ResourceStatusCreateFailed, "Resource creation cancelled"),
+		event("limits", whole, types.ResourceStatusCreateFailed, "stopped"),
+		event("DeadLetters", queue, types.ResourceStatusCreateFailed, "Limit exceeded"),
+		event("Bucket", "AWS::S3::Bucket", types.ResourceStatusCreateFailed, "Access denied"),
+	}
+	for _, test := range []struct {
+		name   string
+		events []types.StackEvent
+		want   stack.FailedError
+	}{
+		{"a queue", events, stack.FailedError{Stack: "limits", Status: "CREATE_FAILED", Resource: "DeadLetters", Type: queue, Reason: "Limit exceeded"}},
+		{"no resource", events[:3], stack.FailedError{Stack: "limits", Status: "CREATE_FAILED", Resource: "limits", Type: whole, Reason: why}},
+	} {
+		var failed *stack.FailedError
+		if err := stack.Failure("limits", s, test.events); !errors.As(err, &failed) || *failed != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, failed, test.want)
+		}
+	}
+}
+
+// TestUnusedValues keeps a value that no resource has at present, for the time when one has it.
+func TestUnusedValues(t *testing.T) {
+	s := cfn.NewService()
+	o := fresh()
+	o.Settings = map[string]string{"alarms": "false"}
+	deploy(t, s, o, stack.Hooks{})
+	o.Settings = map[string]string{"alarm-lag": "120"}
+	if d := deploy(t, s, o, stack.Hooks{}); !d.Changed {
+		t.Errorf("a value that no resource has: %+v, want it changed", d)
+	}
+	if d := deploy(t, s, o, stack.Hooks{}); d.Changed {
+		t.Errorf("the same again: %+v", d)
+	}
+	o.Settings = map[string]string{"alarms": "true"}
+	deploy(t, s, o, stack.Hooks{})
+	if got := s.Stack("limits").Resources["AggregatorLag"].Properties["Threshold"]; got != "120000" {
+		t.Errorf("the alarm rings at %v ms, want 120000", got)
 	}
 }
 
@@ -469,5 +702,32 @@ func TestCompareVersions(t *testing.T) {
 		if got := stack.CompareVersions(test.a, test.b); got != test.want {
 			t.Errorf("compareVersions(%s, %s) = %d, want %d", test.a, test.b, got, test.want)
 		}
+	}
+}
+
+// TestSelfOfARelease deploys with a release on a system that cannot run the function: the code is what the release has inside.
+func TestSelfOfARelease(t *testing.T) {
+	t.Parallel()
+	inside, err := stack.Pack(cfn.Executable())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, system := range []string{"darwin", "windows", "linux"} {
+		code, err := stack.SelfOn(t.Context(), system, inside.Zip)
+		if err != nil {
+			t.Fatalf("on %s: %v", system, err)
+		}
+		s := cfn.NewService()
+		deploy(t, s, stack.Options{Name: "limits", Code: code}, stack.Hooks{})
+		properties := s.Stack("limits").Resources["AggregatorFunction"].Properties
+		if got := properties["Code"].(map[string]any)["S3Key"]; got != inside.Key() || fmt.Sprint(properties["Architectures"]) != "[arm64]" {
+			t.Errorf("on %s the function is of %v for %v, want %s for arm64", system, got, properties["Architectures"], inside.Key())
+		}
+		if got := s.Objects["limits-bucket/"+inside.Key()]; !bytes.Equal(got, inside.Zip) {
+			t.Errorf("on %s the bucket has %d bytes under the key of the code, want %d", system, len(got), len(inside.Zip))
+		}
+	}
+	if _, err := stack.SelfOn(t.Context(), "darwin", []byte("no zip")); err == nil || !strings.Contains(err.Error(), "no zip") {
+		t.Errorf("with a release that is broken Self() = %v", err)
 	}
 }

@@ -13,3 +13,13 @@ var CompareVersions = compareVersions
 
 // FixedCost is fixedCost.
 var FixedCost = fixedCost
+
+// SelfOn is self.
+var SelfOn = self
+
+// ChangeOf and Lost are what a plan makes of a change, and what it refuses; Failure is why an operation failed.
+var (
+	ChangeOf = changeOf
+	Lost     = lost
+	Failure  = failure
+)

@@ -61,7 +61,7 @@ func TestIndexesOneByOne(t *testing.T) {
 
 // TestIndexesAfterCrash ends a deployment at each of its calls: the next one adds what is left.
 func TestIndexesAfterCrash(t *testing.T) {
-	for at := 1; ; at++ {
+	for at := 1; ; at += step() {
 		s := lacking(t, "GSI1")
 		dead, calls := false, 0
 		s.Call = func(_ int, _ string, after bool) error {

@@ -13,9 +13,11 @@ import (
 
 // A Plan is what a deployment is about to do.
 type Plan struct {
-	Stack   string   `json:"stack"`
-	New     bool     `json:"new"` // there is no such stack yet
-	Changes []Change `json:"changes"`
+	Stack string `json:"stack"`
+	New   bool   `json:"new"` // there is no such stack yet
+	// UpToDate says that there is nothing to do. A plan without changes may have tags and parameters that no resource has.
+	UpToDate bool     `json:"up_to_date"`
+	Changes  []Change `json:"changes"`
 	// Cost is what the stack costs a month whatever is done with it, in cents of a US dollar at the prices of us-east-1.
 	Cost int64 `json:"fixed_cost_cents"`
 
@@ -95,6 +97,11 @@ func fixedCost(aggregator, alarms bool) int64 {
 		cents += 4*priceAlarm + priceMetric
 	}
 	return cents
+}
+
+// costOf is fixedCost for the parameters of a stack.
+func costOf(given map[string]string) int64 {
+	return fixedCost(given["Aggregator"] == "true", given["Alarms"] == "true")
 }
 
 // changes returns the changes of a change set, page by page.

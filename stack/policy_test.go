@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/zlimit/zlimit-go/internal/cfn"
 	"github.com/zlimit/zlimit-go/internal/iam"
 	"github.com/zlimit/zlimit-go/stack"
 )
@@ -206,6 +207,90 @@ func export(t *testing.T, name string, asked []question) {
 		list = append(list, q)
 	}
 	writeJSON(t, filepath.Join(dir, "iam-"+name+".json"), map[string]any{"policies": policies, "questions": list})
+}
+
+// programs are the policies of programs, each with the program of spec/calls.yaml that it is for.
+var programs = map[string]string{
+	"AcquirePolicy": "acquire", "ReadPolicy": "read", "FullPolicy": "full",
+	"AggregatorRoleOfStack": "aggregator", "ProvisionerRoleOfStack": "provisioner",
+}
+
+// ofLambda are the calls that Lambda makes in the role of a function, by policy.
+var ofLambda = map[string][]string{
+	"AggregatorRoleOfStack": {
+		"dynamodb:DescribeStream stream", "dynamodb:GetRecords stream", "dynamodb:GetShardIterator stream", "dynamodb:ListStreams any stream",
+		"sqs:SendMessage queue", "logs:CreateLogStream aggregator log", "logs:PutLogEvents aggregator log",
+	},
+	"ProvisionerRoleOfStack": {"logs:CreateLogStream provisioner log", "logs:PutLogEvents provisioner log"},
+}
+
+// calls returns calls of every kind, by their action and what they are about.
+func calls() map[string]iam.Request {
+	all := map[string]iam.Request{}
+	ask := func(what, resource string, actions ...string) {
+		for _, action := range actions {
+			q := iam.Request{Action: action, Resource: resource, Context: map[string][]string{}}
+			if strings.HasPrefix(resource, "arn:aws:dynamodb:") && !strings.Contains(resource, "/stream/") {
+				q.Context[leadingKeys] = []string{"k3J9/SYSTEM#"}
+			}
+			all[action+" "+what] = q
+		}
+	}
+	const (
+		other = "arn:aws:dynamodb:" + cfn.Region + ":" + cfn.Account + ":table/limits-2"
+		logs  = "arn:aws:logs:" + cfn.Region + ":" + cfn.Account + ":log-group:/aws/lambda/limits-"
+	)
+	for what, table := range map[string]string{"table": tableARN, "other table": other} {
+		ask(what, table, "dynamodb:BatchGetItem", "dynamodb:BatchWriteItem", "dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:GetItem",
+			"dynamodb:PutItem", "dynamodb:Query", "dynamodb:Scan", "dynamodb:UpdateItem", "dynamodb:DeleteTable", "dynamodb:UpdateTable", "dynamodb:UpdateTimeToLive")
+		ask("index of "+what, table+"/index/GSI4", "dynamodb:Query", "dynamodb:Scan")
+	}
+	ask("stream", tableARN+"/stream/2026-03-01T12:00:00.000", "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
+	ask("any stream", "*", "dynamodb:ListStreams")
+	ask("stream of other table", other+"/stream/2026-03-01T12:00:00.000", "dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
+	ask("bucket", "arn:aws:s3:::limits-bucket/audit/2026/03/event.json", "s3:PutObject", "s3:GetObject", "s3:DeleteObject")
+	ask("code", "arn:aws:s3:::limits-bucket/code/1.zip", "s3:PutObject", "s3:GetObject", "s3:DeleteObject")
+	ask("other bucket", "arn:aws:s3:::limits-bucket-2/audit/2026/03/event.json", "s3:PutObject")
+	ask("queue", "arn:aws:sqs:"+cfn.Region+":"+cfn.Account+":limits-deadletters", "sqs:SendMessage", "sqs:ReceiveMessage", "sqs:PurgeQueue")
+	ask("aggregator log", logs+"aggregator:log-stream:1", "logs:CreateLogStream", "logs:PutLogEvents")
+	ask("provisioner log", logs+"provisioner:log-stream:1", "logs:CreateLogStream", "logs:PutLogEvents", "logs:DeleteLogStream")
+	return all
+}
+
+// TestTrialsOfPrograms asks every policy of a program about every call. It allows what spec/calls.yaml says of the program, and
+// what Lambda does in the role of a function, and nothing else.
+func TestTrialsOfPrograms(t *testing.T) {
+	var asked []question
+	for policy, program := range programs {
+		all, err := statements(stack.Template, policy, map[string]string{"Provisioner": "true"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wanted := map[string]bool{}
+		for kind, actions := range declared(t, program) {
+			what, service := map[string]string{"table": "table", "indexes": "index of table", "bucket": "bucket"}[kind], "dynamodb:"
+			if kind == "bucket" {
+				service = "s3:"
+			}
+			for _, action := range actions {
+				wanted[service+action+" "+what] = true
+			}
+		}
+		for _, name := range ofLambda[policy] {
+			wanted[name] = true
+		}
+		for name, q := range calls() {
+			if got, err := iam.Allows(all, q); err != nil || got != wanted[name] {
+				t.Errorf("%s: %s: allowed %t, %v, want %t", policy, name, got, err, wanted[name])
+			}
+			asked = append(asked, question{policy, q, wanted[name]})
+			delete(wanted, name)
+		}
+		for name := range wanted {
+			t.Errorf("%s: %s is not asked", policy, name)
+		}
+	}
+	export(t, "programs", asked)
 }
 
 // TestTrialsForAnotherEvaluator exports what tenants may and may not do.

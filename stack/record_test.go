@@ -66,6 +66,8 @@ func (r *recorder) note(request *http.Request, body []byte) {
 		r.add(operation, "", key(call["Key"]))
 	case "PutItem":
 		r.add(operation, "", key(call["Item"]))
+	case "Scan":
+		r.add(operation, "")
 	case "Query":
 		r.add(operation, text(call["IndexName"]), queried(call))
 	case "BatchGetItem":
@@ -110,7 +112,10 @@ func (r *recorder) noteS3(request *http.Request) {
 
 // add writes an action on items down.
 func (r *recorder) add(action, index string, leading ...string) {
-	q := iam.Request{Action: "dynamodb:" + action, Resource: tableARN, Context: map[string][]string{leadingKeys: leading}}
+	q := iam.Request{Action: "dynamodb:" + action, Resource: tableARN, Context: map[string][]string{}}
+	if leading != nil { // a scan names no key
+		q.Context[leadingKeys] = leading
+	}
 	if index != "" {
 		q.Resource += "/index/" + index
 	}

@@ -54,6 +54,7 @@ var settings = []Setting{
 	{"usage-hourly", "UsageHourly", Text, "2160h", "how long usage of hours is kept, such as 2160h; 0 for ever", "keep usage of hours (default 2160h)", retention},
 	{"usage-daily", "UsageDaily", Text, "9600h", "how long usage of days is kept; 0 for ever", "keep usage of days (default 9600h)", retention},
 	{"usage-monthly", "UsageMonthly", Text, "0", "how long usage of months is kept; 0 for ever", "keep usage of months (default 0, for ever)", retention},
+	{"audit-retention", "AuditRetention", Number, "90", "days that audit events are kept in namespaces that do not say otherwise", "days of audit events (default 90)", between(1, maxDays)},
 	{"log-days", "LogDays", Number, "90", "days that the log is kept", "days that the log is kept (default 90)", oneOf(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)},
 	{"archive", "Archive", Switch, "true", "whether expired audit events are kept in a bucket", "no archive of expired audit events", nil},
 	{"archive-transition-days", "ArchiveTransitionDays", Number, "90", "days until archived events go to Glacier Instant Retrieval; 0 for never", "days until Glacier (default 90; 0 never)", between(0, maxDays)},
@@ -218,8 +219,11 @@ func (o *Options) validateNames() (wrong []error) {
 	return wrong
 }
 
-// maxTags is how many tags a resource may have, ours among them.
-const maxTags = 50
+// maxTags is how many tags a resource may have. Of ours the table has the two of every stack, and one of the template.
+const (
+	maxTags = 50
+	ourTags = 3
+)
 
 func validateTags(tags map[string]string) (wrong []error) {
 	for _, key := range slices.Sorted(maps.Keys(tags)) {
@@ -238,8 +242,8 @@ func validateTags(tags map[string]string) (wrong []error) {
 			wrong = append(wrong, &zlimit.ValidationError{Field: "tag", Value: key, Reason: reason})
 		}
 	}
-	if n := len(tags) + 2; n > maxTags {
-		wrong = append(wrong, &zlimit.ValidationError{Field: "tags", Value: strconv.Itoa(len(tags)), Reason: fmt.Sprintf("must be at most %d, with two of zlimit %d", maxTags-2, maxTags)})
+	if n := len(tags) + ourTags; n > maxTags {
+		wrong = append(wrong, &zlimit.ValidationError{Field: "tags", Value: strconv.Itoa(len(tags)), Reason: fmt.Sprintf("must be at most %d, with three of zlimit %d", maxTags-ourTags, maxTags)})
 	}
 	return wrong
 }

@@ -114,7 +114,7 @@ func TestDelete(t *testing.T) {
 
 // TestDeleteCrashes kills the process at every call of a deletion with data, before and after it: the next one ends it.
 func TestDeleteCrashes(t *testing.T) {
-	for kill := 1; ; kill++ {
+	for kill := 1; ; kill += step() {
 		for _, after := range []bool{false, true} {
 			s := cfn.NewService()
 			deploy(t, s, fresh(), stack.Hooks{})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -391,6 +392,63 @@ func TestCombinations(t *testing.T) {
 		if has("AggregatorRoleOfStack") {
 			if boundary := s.Resources["AggregatorRoleOfStack"].Properties["PermissionsBoundary"]; (boundary != nil) != (c["PermissionsBoundary"] != "") {
 				t.Errorf("%v: boundary %v", c, boundary)
+			}
+		}
+	}
+}
+
+// TestConditions sets one parameter at a time in a stack that has everything. All resources of the kinds that it is for change, as
+// told by a pattern of their properties, and have nothing of the kind without it.
+func TestConditions(t *testing.T) {
+	const (
+		key    = "arn:aws:kms:eu-central-1:123456789012:key/1234"
+		topic  = "arn:aws:sns:eu-central-1:123456789012:alarms"
+		bounds = "arn:aws:iam::123456789012:policy/boundary"
+	)
+	for _, test := range []struct {
+		parameter, value string
+		kinds            []string // types of resources, or the name of one
+		pattern          string
+		without          bool // the pattern is there without the value, and not with it
+	}{
+		{"KeyArn", key, []string{"AWS::DynamoDB::Table", "AWS::S3::Bucket", "AWS::SQS::Queue", "AWS::Logs::LogGroup", "AWS::Lambda::Function"}, key, false},
+		{"KeyArn", key, []string{"AWS::IAM::ManagedPolicy", "AggregatorRoleOfStack", "ProvisionerRoleOfStack"}, key, false},
+		{"KeyArn", key, []string{"AWS::SQS::Queue"}, `"SqsManagedSseEnabled":true`, true},
+		{"AlarmTopic", topic, []string{"AWS::CloudWatch::Alarm"}, `"AlarmActions":\["` + topic + `"\].*"OKActions":\["` + topic + `"\]`, false},
+		{"Tracing", "true", []string{"AWS::Lambda::Function"}, `"Mode":"Active"`, false},
+		{"Tracing", "true", []string{"AggregatorRoleOfStack", "ProvisionerRoleOfStack"}, "xray:PutTraceSegments", false},
+		{"CodeBucket", "my-code", []string{"AWS::Lambda::Function"}, `"S3Bucket":"my-code"`, false},
+		{"MixedFleet", "true", []string{"Table"}, `"IndexName":"GSI2","KeySchema":\[[^]]*\],"Projection":{"ProjectionType":"ALL"}`, false},
+		{"DeletionProtection", "false", []string{"Table"}, `"DeletionProtectionEnabled":true`, true},
+		{"ArchiveTransitionDays", "0", []string{"Bucket"}, `"StorageClass":"GLACIER_IR"`, true},
+		{"ArchiveDays", "365", []string{"Bucket"}, `"ExpirationInDays":"?365\b`, false},
+		{"PolicyNameFormat", "app-{}-policy", []string{"AWS::IAM::ManagedPolicy"}, `"ManagedPolicyName":"app-limits-[a-z-]+-policy"`, false},
+		{"RoleNameFormat", "app-{}-role", []string{"AWS::IAM::Role"}, `"RoleName":"app-limits-[a-z]+-role"`, false},
+		{"PermissionsBoundary", bounds, []string{"AWS::IAM::Role"}, `"PermissionsBoundary":"` + bounds + `"`, false},
+	} {
+		pattern := regexp.MustCompile(test.pattern)
+		for _, set := range []bool{false, true} {
+			given := map[string]string{"Provisioner": "true", "CodeKey": "code/1.zip", "Roles": "true"}
+			if set {
+				given[test.parameter] = test.value
+			}
+			looked := map[string]bool{}
+			for id, r := range evaluate(t, stack.Template, given).Resources {
+				i := slices.IndexFunc(test.kinds, func(kind string) bool { return kind == r.Type || kind == id })
+				if i < 0 {
+					continue
+				}
+				looked[test.kinds[i]] = true
+				text, err := json.Marshal(r.Properties)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if want := set != test.without; pattern.Match(text) != want {
+					t.Errorf("%s given %t: %s has %s: %t, want %t\n%s", test.parameter, set, id, test.pattern, !want, want, text)
+				}
+			}
+			if len(looked) < len(test.kinds) {
+				t.Errorf("%s: of %v there are %v alone", test.parameter, test.kinds, looked)
 			}
 		}
 	}

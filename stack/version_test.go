@@ -4,9 +4,17 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -16,7 +24,7 @@ func TestVersionsAreRaisedLast(t *testing.T) {
 	s := cfn.NewService()
 	var raised []string
 	clients := s.Clients()
-	clients.Setup = func(_ context.Context, table, aggregator string) error {
+	clients.Setup = func(_ context.Context, table, aggregator string, _ time.Duration) error {
 		if s.Status("limits") != "UPDATE_COMPLETE" || aggregator != "" && !slices.Contains(s.Stack("limits").IDs(), "Stream") {
 			t.Errorf("versions are raised while the stack is %s with %v", s.Status("limits"), s.Stack("limits").IDs())
 		}
@@ -47,6 +55,63 @@ func TestVersionsAreRaisedLast(t *testing.T) {
 		raised = nil
 		if err := deploy(step.options); err != nil || !slices.Equal(raised, []string{step.want}) {
 			t.Errorf("Deploy(%v) = %v, raised %q, want %q", step.options.Settings, err, raised, step.want)
+		}
+	}
+}
+
+// TestAuditRetentionIsSet sets the retention of the table to what the stack says, which stays where no option names it.
+func TestAuditRetentionIsSet(t *testing.T) {
+	s := cfn.NewService()
+	var kept []time.Duration
+	clients := s.Clients()
+	clients.Setup = func(_ context.Context, _, _ string, auditRetention time.Duration) error {
+		kept = append(kept, auditRetention)
+		return nil
+	}
+	m := stack.New(clients, stack.WithPoll(0))
+	for _, step := range []struct {
+		options stack.Options
+		want    int // days
+	}{
+		{fresh(), 90},
+		{stack.Options{Name: "limits", Settings: map[string]string{"audit-retention": "365"}}, 365},
+		{stack.Options{Name: "limits", Settings: map[string]string{"memory": "256"}}, 365},
+		{stack.Options{Name: "limits", Reset: []string{"audit-retention"}}, 90},
+	} {
+		kept = nil
+		d, err := m.Deploy(t.Context(), step.options, stack.Hooks{})
+		if want := time.Duration(step.want) * 24 * time.Hour; err != nil || !d.Changed || !slices.Equal(kept, []time.Duration{want}) {
+			t.Errorf("Deploy(%v) = %+v, %v, kept %v, want %v", step.options.Settings, d, err, kept, want)
+		}
+	}
+	for _, value := range []string{"0", "36501", "-1", "1.5", "90d"} {
+		var invalid *zlimit.ValidationError
+		_, err := m.Deploy(t.Context(), stack.Options{Name: "limits", Settings: map[string]string{"audit-retention": value}}, stack.Hooks{})
+		if !errors.As(err, &invalid) || invalid.Field != "audit-retention" || invalid.Value != value {
+			t.Errorf("Deploy() with %s days = %v, want a ValidationError of audit-retention", value, err)
+		}
+	}
+}
+
+// TestSetupKeepsAudit sets a table up as a deployment does: events of a namespace that says nothing are kept as long as the stack
+// says, and 0 leaves the table as it is.
+func TestSetupKeepsAudit(t *testing.T) {
+	engine := enginetest.Start(t)
+	client, table := engine.Client(), engine.Table(t)
+	setup := stack.ClientsOf(aws.Config{Region: "eu-central-1", BaseEndpoint: aws.String(engine.Endpoint()), Credentials: credentials.NewStaticCredentialsProvider("k", "s", "")}).Setup
+	for _, step := range []struct{ given, want int64 }{{365, 365}, {0, 365}, {7, 7}} {
+		if err := setup(t.Context(), table, zlimit.Version, time.Duration(step.given)*24*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		out, err := client.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: &table, Key: map[string]types.AttributeValue{
+			"PK": &types.AttributeValueMemberS{Value: "_/SYSTEM#"}, "SK": &types.AttributeValueMemberS{Value: "#CONFIG"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		days, ok := out.Item["audit_retention_days"].(*types.AttributeValueMemberN)
+		if !ok || days.Value != strconv.FormatInt(step.want, 10) {
+			t.Errorf("Setup(%d days): the table has %v, want %d", step.given, out.Item, step.want)
 		}
 	}
 }

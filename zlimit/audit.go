@@ -27,8 +27,8 @@ import (
 // event in the transaction that makes the change, so that neither exists without the other. The service is safe for
 // concurrent use.
 //
-// Events are kept for [SystemConfig.AuditRetention], as it was when they were written, and outlive the entities that
-// they are about.
+// Events are kept for [SystemConfig.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table, as
+// it was when they were written. They outlive the entities that they are about.
 type AuditService struct{ l *RateLimiter }
 
 // An AuditAction is the kind of change that an event tells of.
@@ -268,7 +268,8 @@ func (c configRef) change(action AuditAction, item configItem) change {
 type author struct {
 	l         *RateLimiter
 	principal string
-	retention time.Duration // 0 for the default
+	retention time.Duration // of the namespace; 0 for that of the table
+	table     time.Duration // of the table; 0 for the default
 }
 
 // with adds to the writes of a change that of its event. The event has a new ID, later than that of every event that
@@ -282,14 +283,14 @@ func (a author) with(c change, writes ...store.Write) ([]store.Write, error) {
 		Principal: a.principal,
 		Resource:  c.resource,
 		Details:   c.details,
-		ExpiresAt: now.Add(cmp.Or(a.retention, defaultRetention)).Unix(),
+		ExpiresAt: now.Add(cmp.Or(a.retention, a.table, defaultRetention)).Unix(),
 	}
 	absent, err := layout.Insert()
 	return append(writes, store.Write{Kind: store.Put, Key: event.Key.Key(), Item: event.Encode(), Expr: absent}), err
 }
 
 // readToChange returns items as the store has them, and the author of the change that they are read for. The same call
-// reads the retention where it is not in memory.
+// reads the retention of the namespace where it is not in memory, and another one that of the table.
 func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (items []expr.Item, by author, err error) {
 	by = author{l: l, principal: l.principal(ctx)}
 	known, now := l.retained.Load(), l.now()
@@ -303,12 +304,17 @@ func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (item
 		}
 	}
 	if stale {
+		// In a call of its own: the policy of a tenant admits no call for keys of the namespace and the registry.
+		whole, err := l.table.Read(ctx, tableLevel.key)
+		if err != nil {
+			return nil, by, err
+		}
 		last := len(items) - 1
-		known = &retention{l.retentionOf(items[last]), now}
+		known = &retention{l.retentionOf(l.ns.systemLevel(), items[last]), l.retentionOf(tableLevel, whole[0]), now}
 		l.retained.Store(known)
 		items = items[:last]
 	}
-	by.retention = known.period
+	by.retention, by.table = known.period, known.table
 	return items, by, nil
 }
 
@@ -318,19 +324,67 @@ const (
 	maxRetentionDays = 36_500
 )
 
-// A retention is the audit retention of a namespace as last seen. It is never changed.
+// A retention is the audit retention of a namespace and of its table as last seen. It is never changed.
 type retention struct {
-	period time.Duration // 0 for the default
+	period time.Duration // 0 for that of the table
+	table  time.Duration // 0 for the default
 	readAt time.Time
+}
+
+// tableLevel is the system config of the registry's namespace, whose audit retention holds for the whole table.
+var tableLevel = configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: registryNamespace}.Key(), ns: registryNamespace}
+
+// SetAuditRetention sets how long audit events are kept that are written from now on, in whole days up to 36,500; 0
+// stands for 90 days. It holds in every namespace of the table whose own [SystemConfig.AuditRetention] is 0. It is for
+// those who deploy: no audit event tells of it, and a principal that is bound to one namespace may not do it.
+//
+// Other limiters see it within [WithConfigTTL]. A retention that is out of range is a [*ValidationError], before any
+// call. It costs a read, and a conditional write where the retention changes, one unit each. The first write costs one for an index.
+func (l *RateLimiter) SetAuditRetention(ctx context.Context, d time.Duration) error {
+	if err := validateRetention(d); err != nil {
+		return err
+	}
+	if l.closed.Load() {
+		return ErrClosed
+	}
+	return publicError("set the audit retention", l.table.Optimistic(ctx, func() (done bool, err error) {
+		items, err := l.table.Read(ctx, tableLevel.key)
+		if err != nil {
+			return false, err
+		}
+		open, err := tableLevel.open(items[0])
+		if err != nil {
+			return false, err
+		}
+		if open.auditRetention() == d {
+			return true, nil
+		}
+		seen := *open.version
+		*open.version++
+		*open.days = int64(d / day)
+		expected, err := layout.Insert()
+		if items[0] != nil {
+			expected, err = layout.ReplaceConfig(seen)
+		}
+		if err != nil {
+			return false, err
+		}
+		result, err := l.table.Write(ctx, store.Write{Kind: store.Put, Key: tableLevel.key, Item: open.encode(), Expr: expected})
+		if err != nil || !result.Applied {
+			return false, err
+		}
+		l.retained.Store(nil)
+		return true, nil
+	}))
 }
 
 // retentionOf returns what a system config says, nil for none. A config that cannot be read does not stop the change of
 // another one.
-func (l *RateLimiter) retentionOf(item expr.Item) time.Duration {
+func (l *RateLimiter) retentionOf(c configRef, item expr.Item) time.Duration {
 	if item == nil {
 		return 0
 	}
-	open, err := l.ns.systemLevel().open(item)
+	open, err := c.open(item)
 	if err != nil {
 		l.options.logger.Warn("zlimit: the audit retention cannot be read, the default holds", "error", err)
 		return 0

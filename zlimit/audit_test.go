@@ -307,6 +307,99 @@ func TestAuditRetention(t *testing.T) {
 	})
 }
 
+// TestTableAuditRetention sets the retention of the table: a namespace that says nothing has it, another one its own.
+func TestTableAuditRetention(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx := context.Background()
+		c := newClock()
+		l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+		kept := func(change func() error, entity string) (days int64) {
+			t.Helper()
+			if err := change(); err != nil {
+				t.Fatal(err)
+			}
+			last := events(t, l, entity, zlimit.AuditQuery{Reverse: true, Limit: 1})[0]
+			items, err := l.Calls().Read(ctx, []store.Key{layout.AuditKey{NS: l.NS(), Entity: last.Entity, EventID: last.ID}.Key()}, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			item, err := layout.DecodeAudit(items[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return (item.ExpiresAt - c.now().Unix()) / 86400
+		}
+		resource := func() error { return l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}) }
+		system := func(days int) func() error {
+			return func() error {
+				return l.Limits.SetSystem(ctx, zlimit.SystemConfig{OnUnavailable: zlimit.Block, AuditRetention: time.Duration(days) * zlimit.Day})
+			}
+		}
+		table := func(l *zlimit.RateLimiter, days int) func() error {
+			return func() error { return l.SetAuditRetention(ctx, time.Duration(days)*zlimit.Day) }
+		}
+		for _, step := range []struct {
+			name   string
+			sleep  time.Duration
+			before func() error
+			change func() error
+			entity string
+			want   int64
+		}{
+			{"the table says what is so already", 0, table(l, 0), resource, zlimit.AuditResource("gpt-4"), 90},
+			{"another process sets that of the table", time.Minute, table(other, 30), resource, zlimit.AuditResource("gpt-4"), 30},
+			{"and the namespace its own", 0, nil, system(7), zlimit.AuditSystem, 7},
+			{"which holds from then on", 0, nil, resource, zlimit.AuditResource("gpt-4"), 7},
+			{"the table has another one", time.Minute, table(other, 400), resource, zlimit.AuditResource("gpt-4"), 7},
+			{"the namespace has none again", 0, nil, system(0), zlimit.AuditSystem, 400},
+			{"so that of the table holds", 0, nil, resource, zlimit.AuditResource("gpt-4"), 400},
+			{"the process itself sets that of the table", 0, table(l, 5), resource, zlimit.AuditResource("gpt-4"), 5},
+			{"the table has none again", time.Minute, table(other, 0), resource, zlimit.AuditResource("gpt-4"), 90},
+		} {
+			if step.before != nil {
+				if err := step.before(); err != nil {
+					t.Fatalf("%s: SetAuditRetention() = %v", step.name, err)
+				}
+			}
+			c.sleep(step.sleep)
+			if got := kept(step.change, step.entity); got != step.want {
+				t.Errorf("%s: events are kept %d days, want %d", step.name, got, step.want)
+			}
+		}
+		for _, d := range []time.Duration{-zlimit.Day, time.Hour, (zlimit.MaxRetentionDays + 1) * zlimit.Day} {
+			var invalid *zlimit.ValidationError
+			if err := l.SetAuditRetention(ctx, d); !errors.As(err, &invalid) || invalid.Field != "audit retention" {
+				t.Errorf("SetAuditRetention(%v) = %v, want a ValidationError", d, err)
+			}
+		}
+	})
+}
+
+// TestSetAuditRetentionOfAnother has another process set the retention between the look and the write: neither write is lost,
+// and the last one holds.
+func TestSetAuditRetentionOfAnother(t *testing.T) {
+	p := &interrupted{Store: newMemory(t).Internal()}
+	l, other := newLimiter(t, zlimit.StoreOn(p)), newLimiter(t, zlimit.StoreOn(p.Store))
+	for i, days := range []time.Duration{30, 60} { // a new record, and one that is there
+		p.set(func() {
+			if err := other.SetAuditRetention(context.Background(), (days+1)*zlimit.Day); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := l.SetAuditRetention(context.Background(), days*zlimit.Day); err != nil {
+			t.Fatal(err)
+		}
+		items, err := p.Read(context.Background(), []store.Key{layout.SystemConfigKey{NS: "_"}.Key()}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		item, err := layout.DecodeSystemConfig(items[0])
+		if want := int64(2 * (i + 1)); err != nil || item.AuditRetentionDays != int64(days) || item.ConfigVersion != want {
+			t.Errorf("the table has %d days in version %d, %v, want %d in version %d", item.AuditRetentionDays, item.ConfigVersion, err, days, want)
+		}
+	}
+}
+
 // A known store is one that knows its caller, at times.
 type known struct {
 	store.Store

@@ -46,6 +46,14 @@ func TestCapacity(t *testing.T) {
 		if err := errors.Join(lease.Adjust(zlimit.Amounts{"tpd": 350}), lease.Commit(ctx)); err != nil {
 			t.Fatal(err)
 		}
+		for _, resource := range []string{"gpt", "gpt-4o"} {
+			enterIndex(t, l, layout.BucketKey{NS: l.NS(), Entity: "e", Resource: resource})
+		}
+		for i := range 120 {
+			enterIndex(t, l, shardKey(l, fmt.Sprintf("e-%03d", i), 0))
+		}
+		enterIndex(t, l, shardKey(l, "e", 0))
+		enterIndex(t, l, shardKey(l, "late", 0))
 		for shard := range 4 { // half a token in each, and a share of 4
 			putBucket(t, l, layout.BucketKey{Entity: "sharded", Resource: "gpt-4", Shard: shard}, c.now(), 4,
 				bucket.Limit{Name: "rpm", Tokens: 500, Capacity: 16_000, RefillAmount: 1, RefillPeriod: 1 << 40},

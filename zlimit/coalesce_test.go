@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -42,7 +43,7 @@ func (g *gate) pass() {
 }
 
 func (g *gate) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	if _, ok := layout.ParseBucketKey(w.Key); !ok {
+	if _, ok := layout.ParseBucketKey(w.Key); !ok || faulttest.EntersIndex(w) {
 		return g.Store.Write(ctx, w)
 	}
 	g.writes.Add(1)

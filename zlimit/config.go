@@ -32,7 +32,8 @@ type SystemConfig struct {
 	// OnUnavailable is the failure policy of requests for which no other level, nor the request, has one. Inherit leaves it
 	// to [WithFailurePolicy].
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
-	// AuditRetention is how long audit events are kept that are written from now on, in whole days; 0 stands for 90 days.
+	// AuditRetention is how long audit events are kept that are written from now on, in whole days; 0 stands for what
+	// [RateLimiter.SetAuditRetention] says for the whole table, which is 90 days by default.
 	AuditRetention time.Duration `json:"-"`
 }
 

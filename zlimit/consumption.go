@@ -93,7 +93,7 @@ func amountsOf(to []bucket.Amount, field string, c Consumption, least int64) ([]
 		}
 		for _, other := range amounts[:i] {
 			if other.Limit == a.Limit {
-				return nil, &ValidationError{Field: field, Value: a.Limit, Reason: "is there twice"}
+				return nil, &ValidationError{Field: field, Value: a.Limit, Reason: "is given twice"}
 			}
 		}
 		to = append(to, bucket.Amount{Limit: a.Limit, Tokens: a.Tokens * millis})

@@ -91,8 +91,8 @@ func TestConsumptionsAreValidated(t *testing.T) {
 		consume zlimit.Consumption
 		want    string // of the field a %s, value and rule
 	}{
-		{"a limit twice", listed{{"rpm", 1}, {"tpm", 1}, {"rpm", 1}}, `invalid %s "rpm": is there twice`},
-		{"a limit twice, with nothing of it", listed{{"rpm", 0}, {"rpm", 0}}, `invalid %s "rpm": is there twice`},
+		{"a limit twice", listed{{"rpm", 1}, {"tpm", 1}, {"rpm", 1}}, `invalid %s "rpm": is given twice`},
+		{"a limit twice, with nothing of it", listed{{"rpm", 0}, {"rpm", 0}}, `invalid %s "rpm": is given twice`},
 		{"more limits than a resource has", many, `invalid %s "17": must name at most 16 limits`},
 		{"the first of two that are too much", zlimit.Amounts{"tpm": zlimit.MaxTokens + 1, "rpm": zlimit.MaxTokens + 2}, `invalid %s[rpm] "9223372036854777"`},
 		{"a nil pointer", (*modelUse)(nil), `invalid %s "(*zlimit_test.modelUse)(nil)": must not be a nil pointer`},

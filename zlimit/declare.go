@@ -45,7 +45,7 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 			return applied, err
 		}
 		if slices.ContainsFunc(declared[:i], func(other Declaration) bool { return other.Resource == d.Resource }) {
-			return applied, &ValidationError{Field: "declarations", Value: d.Resource, Reason: "is there twice"}
+			return applied, &ValidationError{Field: "declarations", Value: d.Resource, Reason: "is given twice"}
 		}
 		wants[i].limits = d.Limits
 		if err := wants[i].check(SourceResource, "limits of "+d.Resource); err != nil {

@@ -172,7 +172,7 @@ func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 	}{
 		{"a resource that cannot be", zlimit.Declaration{"4 ", good.Limits}, `invalid resource "4 "`},
 		{"entity defaults", zlimit.Declaration{zlimit.DefaultResource, good.Limits}, `invalid resource "_default_"`},
-		{"a resource twice", good, `invalid declarations "gpt-4": is there twice`},
+		{"a resource twice", good, `invalid declarations "gpt-4": is given twice`},
 		{"no limits", zlimit.Declaration{"gpt-5", nil}, `invalid limits of gpt-5 "": must hold at least one`},
 		{"a period that cannot be stored", zlimit.Declaration{"gpt-5", []zlimit.Limit{{"rpm", 1, 1, time.Millisecond}}}, `invalid limits of gpt-5[rpm] refill period "1ms"`},
 	} {

@@ -81,7 +81,7 @@ func (e *Entity) validate() error {
 //
 // It returns [ErrEntityExists] for an ID that has a record, [ErrEntityNotFound] when the parent has none, and a
 // [*ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event: two write units
-// per KB each, and one for the index of each. The first change within [WithConfigTTL] reads one item more. A parent
+// per KB each, and one for the index of each. The first change within [WithConfigTTL] reads two items more, in a call more. A parent
 // costs in addition:
 //   - one write unit for an index more;
 //   - three for the item that lists the child under the parent's key;

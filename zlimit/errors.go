@@ -289,23 +289,6 @@ func (s *Status) strictness() time.Duration {
 
 // unavailable reports whether the store failed, and did so in outages alone.
 func unavailable(err error) bool {
-	failures := failuresIn(err)
+	failures := store.ErrorsIn(err)
 	return len(failures) > 0 && !slices.ContainsFunc(failures, func(e *store.Error) bool { return !e.Unavailable })
-}
-
-// failuresIn returns the failures of the store in an error, which may be several joined.
-func failuresIn(err error) []*store.Error {
-	var failures []*store.Error
-	switch e := err.(type) { //nolint:errorlint // every error of the tree is looked at
-	case nil:
-	case *store.Error:
-		failures = []*store.Error{e}
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			failures = append(failures, failuresIn(inner)...)
-		}
-	default:
-		failures = failuresIn(errors.Unwrap(err))
-	}
-	return failures
 }

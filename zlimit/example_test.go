@@ -183,6 +183,20 @@ func ExampleRateLimiter_RaiseVersion() {
 	// Output: <nil>
 }
 
+func ExampleRateLimiter_SetAuditRetention() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	fmt.Println(limiter.SetAuditRetention(ctx, 365*24*time.Hour)) // in namespaces that do not say otherwise
+	fmt.Println(limiter.SetAuditRetention(ctx, time.Hour))
+	// Output:
+	// <nil>
+	// zlimit: invalid audit retention "1h0m0s": must be whole days, at most 36500
+}
+
 func ExampleRateLimiter_Acquire() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")

@@ -1,6 +1,7 @@
 package zlimit
 
 import (
+	"context"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -36,6 +37,9 @@ var (
 	ValidateResource = validateResource
 )
 
+// WithListing says whether new buckets enter the index of their resource in the background.
+func WithListing(listing bool) Option { return func(o *options) { o.listing = listing } }
+
 // StoreOn returns a store on another one, such as one that fails.
 func StoreOn(s store.Store) Store { return Store{impl: s} }
 
@@ -66,6 +70,12 @@ func (l *RateLimiter) ResourceKey(resource string) store.Key { return l.ns.resou
 // LimitsReadAt returns when the limits of a bucket were read that the limiter goes by.
 func (l *RateLimiter) LimitsReadAt(entity, resource string) time.Time {
 	return l.engine.Bucket(entity, resource).Limits.Load().Detail.(*resolved).readAt
+}
+
+// ReadLimits reads the limits of a bucket, unless they are in memory.
+func (l *RateLimiter) ReadLimits(ctx context.Context, entity, resource string) error {
+	_, err := l.cache.For(ctx, l.engine.Bucket(entity, resource))
+	return err
 }
 
 // ForgetLimits makes the limiter put the limits that it remembers together again, as after a change of any limits.

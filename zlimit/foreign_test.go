@@ -132,6 +132,34 @@ func TestResizingAsksForTheCount(t *testing.T) {
 	}
 }
 
+// TestReplacingAnOrphanAsksForItsState has another program change an orphan before a new shard would take its place, though no
+// program that knows the bucket does.
+func TestReplacingAnOrphanAsksForItsState(t *testing.T) {
+	for name, change := range map[string]func(orphan *layout.Bucket){
+		"as it was": func(*layout.Bucket) {},
+		"refilled":  func(orphan *layout.Bucket) { orphan.RefilledAt += 3600_000 },
+		"divided":   func(orphan *layout.Bucket) { orphan.ShardCount = 4 },
+		"used":      func(orphan *layout.Bucket) { orphan.Limits[0].Tokens-- },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(newClock().now))
+			setSystem(t, l, zlimit.PerHour("rpm", 100))
+			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+			divide(t, l)
+			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 1 })
+			states := shardsOf(t, l)
+			writes, err := shardKey(l, "key-1", 0).Split(states[0], states[1], layout.Owner{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			edit(t, l, 1, change)
+			if done, err := l.Table().Transact(t.Context(), writes); err != nil || done != (name == "as it was") {
+				t.Errorf("Transact() = %t, %v, want %t", done, err, name == "as it was")
+			}
+		})
+	}
+}
+
 // joinAfter merges a shard, and runs a function between the read and the write of it.
 func joinAfter(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State, meanwhile func()) error {
 	l.Calls().(*interrupted).set(meanwhile)

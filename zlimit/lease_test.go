@@ -38,6 +38,9 @@ func TestSettling(t *testing.T) {
 		{"a call that went on", func(le *zlimit.Lease) error {
 			return errors.Join(le.Consume(ctx, zlimit.Amounts{"tpm": 300}), le.Commit(ctx))
 		}, 200, zlimit.Amounts{"tpm": 800}},
+		{"a call that went on, and cost less than either part", func(le *zlimit.Lease) error {
+			return errors.Join(le.Consume(ctx, zlimit.Amounts{"tpm": 300}), le.Release(zlimit.Amounts{"tpm": 600}), le.Commit(ctx))
+		}, 800, zlimit.Amounts{"tpm": 200}},
 		{"a rollback", func(le *zlimit.Lease) error {
 			return errors.Join(le.Consume(ctx, zlimit.Amounts{"tpm": 300}), le.Adjust(zlimit.Amounts{"tpm": 50}), le.Rollback(ctx))
 		}, 1000, nil},

@@ -23,7 +23,7 @@ func TestLeases(t *testing.T) {
 		records := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
 		list := func() []stream.Lease {
 			t.Helper()
-			all, err := records.List(ctx)
+			all, err := records.List(ctx, "")
 			if err != nil {
 				t.Fatalf("List() = %v", err)
 			}
@@ -68,12 +68,24 @@ func TestLeases(t *testing.T) {
 			t.Errorf("List() (-want +got):\n%s", diff)
 		}
 
+		if from, err := records.List(ctx, "@consumer"); err != nil || len(from) != 1 || from[0] != other {
+			t.Errorf("List() from a consumer on = %v, %v; want it alone", from, err)
+		}
+		if from, err := records.List(ctx, partition); err != nil || len(from) != 2 {
+			t.Errorf("List() from a partition on = %v, %v; want both", from, err)
+		}
 		// They are of no namespace.
 		if got := names(collect(t, "Namespaces", l.Namespaces.List(ctx))); len(got) != 1 {
 			t.Errorf("namespaces = %q, want the default one", got)
 		}
 		if got := collect(t, "Orphans", l.Namespaces.Orphans(ctx)); len(got) != 0 {
 			t.Errorf("orphans = %v, want none", got)
+		}
+		if err := records.Delete(ctx, []string{partition, "none"}); err != nil {
+			t.Errorf("Delete() = %v", err)
+		}
+		if diff := cmp.Diff([]stream.Lease{other}, list()); diff != "" {
+			t.Errorf("List() after Delete() (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -88,7 +100,7 @@ func TestLeasesOfMany(t *testing.T) {
 			t.Fatalf("Save() = %t, %v", saved, err)
 		}
 	}
-	all, err := records.List(t.Context())
+	all, err := records.List(t.Context(), "")
 	if err != nil || len(all) != 1100 {
 		t.Errorf("List() = %d leases, %v; want 1100", len(all), err)
 	}

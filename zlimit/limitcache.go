@@ -158,7 +158,7 @@ func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload) <-
 		key += "#after"
 	}
 	return c.loads.DoChan(key, func() (any, error) {
-		if !c.l.engine.Begin() {
+		if !c.l.engine.Begin() && !c.l.engine.GoOn() {
 			return nil, ErrClosed
 		}
 		defer c.l.engine.End()

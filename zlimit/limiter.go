@@ -170,6 +170,7 @@ func start(
 		MaxShards:    o.maxShards,
 		RejectionAge: o.rejectionCache,
 		WritesAtOnce: o.writesAtOnce,
+		Listing:      o.listing,
 		Buckets:      o.cacheSize,
 		MaxLead:      o.maxLead(),
 		Mixed:        o.mixedFleet,

@@ -112,7 +112,7 @@ type StoredConfig struct {
 	Level          ConfigLevel   `json:"level"`
 	Limits         []Limit       `json:"limits"`
 	OnUnavailable  FailurePolicy `json:"on_unavailable"` // Inherit where the level does not say it
-	AuditRetention time.Duration `json:"-"`              // of the system; 0 for the default
+	AuditRetention time.Duration `json:"-"`              // of the system; 0 for that of the table
 	// Version counts the writes of the level since it was created; 0 for a level without config. [ManagedService.Replace]
 	// sets it.
 	Version int64 `json:"version"`
@@ -178,7 +178,7 @@ var (
 	// ErrLockLost says that the lock expired and that another program took it. Nothing more can be written with it.
 	ErrLockLost = errors.New("zlimit: the lock expired, and another program took it")
 	// ErrLevelChanged says that a level is not as the program has seen it.
-	ErrLevelChanged = errors.New("zlimit: limits were changed by somebody else")
+	ErrLevelChanged = errors.New("zlimit: limits were changed by another writer")
 )
 
 // A LockedError reports the lock that another program has. It is [ErrLocked].

@@ -30,7 +30,8 @@ type options struct {
 	rejectionCache time.Duration
 	clockSkew      time.Duration
 	mixedFleet     bool
-	writesAtOnce   int // of one bucket before requests share them; 0 for no sharing
+	writesAtOnce   int  // of one bucket before requests share them; 0 for no sharing
+	listing        bool // new buckets enter the index of their resource, see [UsageService.Buckets]
 	callTimeout    time.Duration
 	maxInFlight    int
 	cacheSize      int
@@ -63,6 +64,7 @@ func newOptions(opts []Option) (options, error) {
 		rejectionCache: 250 * time.Millisecond,
 		clockSkew:      5 * time.Second,
 		writesAtOnce:   byStore,
+		listing:        true,
 		cacheSize:      100_000,
 		maxInFlight:    256,
 		logger:         slog.New(slog.DiscardHandler),
@@ -210,14 +212,19 @@ const sharedAfter = 8
 // crowded do not wait then. One call at a time writes a crowded bucket, too. In either case each request is admitted or
 // rejected by itself, and settled by itself. Requests are admitted in the order in which they came, as long as they
 // fit. Requests that settle share writes, too. A store in memory is written at once, and shares nothing by default.
+//
+// While DynamoDB throttles the key of a bucket that other processes write often, too, requests of the bucket wait for each
+// other and share its writes, by default as well.
 func WithCoalescing() Option { return func(o *options) { o.writesAtOnce = 1 } }
 
-// WithoutCoalescing gives each request a write of its own, however many of one bucket come at once. See [WithCoalescing].
+// WithoutCoalescing gives each request a write of its own, however many of one bucket come at once. A request whose bucket
+// DynamoDB throttles then follows the failure policy, and does not wait to share a later write. See [WithCoalescing].
 func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 } }
 
 // WithCallTimeout bounds one call of the store, with all that the store does for it, from the moment when it is sent. A
 // call that takes longer is an outage. The default, which 0 stands for, is 2 seconds on DynamoDB. It is a minute on
-// stores without a network, where a call waits only for other writers.
+// stores without a network, where a call waits only for other writers. A SQLite file that another process keeps locked is
+// an outage after 15 seconds.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
 
 // WithMaxInFlight bounds how many calls of the store the limiter has under way at once. The default is 256, which keeps

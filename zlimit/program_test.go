@@ -64,7 +64,7 @@ func (w *fleet) start(skew int64, opts ...zlimit.Option) *process {
 		}
 	})
 	now := func() time.Time { return w.clock.now().Add(time.Duration(p.skew) * time.Millisecond) }
-	l, err := zlimit.New(context.Background(), zlimit.StoreOn(p.network), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithClock(now), resized}, opts...)...)
+	l, err := zlimit.New(context.Background(), zlimit.StoreOn(p.network), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithListing(false), zlimit.WithClock(now), resized}, opts...)...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -167,7 +167,11 @@ func (w *fleet) step(opts []zlimit.Option) {
 	for _, e := range append([]string{entity}, programParents...) {
 		before[e] = w.counted(e)
 	}
-	op := rapid.IntRange(0, 16).Draw(t, "operation")
+	counted := map[string]zlimit.Amounts{}
+	for _, e := range programEntities {
+		counted[e] = w.counted(e)
+	}
+	op := rapid.IntRange(0, 18).Draw(t, "operation")
 	what := fmt.Sprintf("operation %d", op)
 	switch op {
 	case 0, 1, 2, 3, 4:
@@ -197,17 +201,35 @@ func (w *fleet) step(opts []zlimit.Option) {
 		lease := w.leases[i]
 		w.leases = append(w.leases[:i:i], w.leases[i+1:]...)
 		var err error
+		had, delta := lease.Consumed(), zlimit.Amounts{}
 		if op == 7 {
 			err = lease.Rollback(ctx)
+			for name, n := range had {
+				delta[name] = -n
+			}
 		} else {
-			delta := zlimit.Amounts{}
 			for _, name := range slices.Sorted(maps.Keys(lease.Consumed())) { // drawn in order, so that a seed repeats it
 				delta[name] = rapid.Int64Range(-20, 40).Draw(t, "correction")
 			}
-			err = lease.Adjust(delta) // may be refused
+			if err = lease.Adjust(delta); err != nil { // it is refused
+				delta = nil
+			}
 			err = errors.Join(err, lease.Commit(ctx))
 		}
-		what = fmt.Sprintf("settle %s: %v", lease.entity, err)
+		what = fmt.Sprintf("settle %s, which has %v, by %v: %v", lease.entity, had, delta, err)
+		if err == nil {
+			w.checkSettled(what, lease.entity, counted, delta)
+		}
+	case 17, 18:
+		if len(w.leases) == 0 {
+			return
+		}
+		lease := w.leases[rapid.IntRange(0, len(w.leases)-1).Draw(t, "lease")]
+		more := zlimit.Amounts{}
+		for _, name := range slices.Sorted(maps.Keys(lease.Consumed())) {
+			more[name] = rapid.Int64Range(0, 20).Draw(t, "more")
+		}
+		what = fmt.Sprintf("consume %v more for %s: %v", more, lease.entity, lease.Consume(ctx, more))
 	case 8:
 		limits := drawLimits(t, []string{"rpm", "tpm", "x"}[:rapid.IntRange(1, 3).Draw(t, "limits")]...)
 		_ = p.limiter.Limits.SetEntity(ctx, rapid.SampledFrom(append(programParents, programEntities...)).Draw(t, "of"), "gpt-4", limits) // may be lost
@@ -258,6 +280,17 @@ func (w *fleet) step(opts []zlimit.Option) {
 		}
 	}
 	w.check(what)
+}
+
+// checkSettled checks that a lease gave back, or charged, all of what it was settled by, or nothing of a limit: the bucket may
+// have expired, or have no such limit any more.
+func (w *fleet) checkSettled(what, entity string, before map[string]zlimit.Amounts, delta zlimit.Amounts) {
+	after := w.counted(entity)
+	for _, name := range slices.Sorted(maps.Keys(delta)) {
+		if got, want := after[name]-before[entity][name], delta[name]*zlimit.Millis; got != want && got != 0 {
+			w.t.Fatalf("%s: %s counts %d more of %s, want %d", what, entity, got, name, want)
+		}
+	}
 }
 
 // lostBy counts what a limiter could not give back, or does not know to have taken: a rejected request may have left that.

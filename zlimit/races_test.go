@@ -14,28 +14,31 @@ import (
 // TestConflictsAreLostRaces has plain writes meet a transaction: they are tried again.
 func TestConflictsAreLostRaces(t *testing.T) {
 	conflict := fmt.Errorf("UpdateItem: %w", store.ErrConflict)
-	for _, opts := range [][]zlimit.Option{nil, {zlimit.WithCoalescing()}} {
-		h := hook(newMemory(t))
-		l := newLimiter(t, zlimit.StoreOn(h), append(opts, zlimit.WithClock(newClock().now))...)
-		setSystem(t, l, zlimit.PerDay("rpd", 100))
-		h.set(times(3, conflict))
-		lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
-		h.set(times(3, conflict))
-		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 5}), lease.Commit(t.Context())); err != nil {
-			t.Errorf("Commit() = %v", err)
-		}
-		h.set(times(3, conflict))
-		if err := acquire(t, l, ask(zlimit.Amounts{"rpd": 7})).Rollback(t.Context()); err != nil {
-			t.Errorf("Rollback() = %v", err)
-		}
-		h.set(times(1000, conflict))
-		if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 1})); !errors.Is(err, zlimit.ErrContended) {
-			t.Errorf("Acquire() among endless conflicts = %v, want ErrContended", err)
-		}
-		h.set(times(0, nil))
-		if got := available(t, l, "rpd"); got != 85 {
-			t.Errorf("%d are left, want 85", got)
-		}
+	for name, opts := range map[string][]zlimit.Option{"by default": nil, "shared writes": {zlimit.WithCoalescing()}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := hook(newMemory(t))
+			l := newLimiter(t, zlimit.StoreOn(h), append(opts, zlimit.WithClock(newClock().now))...)
+			setSystem(t, l, zlimit.PerDay("rpd", 100))
+			h.set(times(3, conflict))
+			lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
+			h.set(times(3, conflict))
+			if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": 5}), lease.Commit(t.Context())); err != nil {
+				t.Errorf("Commit() = %v", err)
+			}
+			h.set(times(3, conflict))
+			if err := acquire(t, l, ask(zlimit.Amounts{"rpd": 7})).Rollback(t.Context()); err != nil {
+				t.Errorf("Rollback() = %v", err)
+			}
+			h.set(times(1000, conflict))
+			if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 1})); !errors.Is(err, zlimit.ErrContended) {
+				t.Errorf("Acquire() among endless conflicts = %v, want ErrContended", err)
+			}
+			h.set(times(0, nil))
+			if got := available(t, l, "rpd"); got != 85 {
+				t.Errorf("%d are left, want 85", got)
+			}
+		})
 	}
 }
 

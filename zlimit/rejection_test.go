@@ -273,6 +273,36 @@ func TestReturnsOfForgottenBuckets(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 40}))
 }
 
+// TestLeasesOfForgottenBuckets lets a lease consume more of a bucket that the limiter has forgotten meanwhile. The two parts are
+// of one bucket, which is corrected once.
+func TestLeasesOfForgottenBuckets(t *testing.T) {
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now), zlimit.WithCacheSize(1))
+	setSystem(t, l, zlimit.PerDay("rpd", 100))
+	for name, correction := range map[string]int64{"down": -50, "up": 10} {
+		request := zlimit.Request{Entity: "key-1", Resource: name, Consume: zlimit.Amounts{"rpd": 40}}
+		lease := acquire(t, l, request)
+		for i := range 100 { // which do not all fit
+			acquire(t, l, zlimit.Request{Entity: fmt.Sprint("other-", i), Resource: name, Consume: zlimit.Amounts{"rpd": 1}})
+		}
+		if err := lease.Consume(t.Context(), zlimit.Amounts{"rpd": 30}); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(lease.Statuses()); n != 1 {
+			t.Errorf("%s: Statuses() has %d, want one of the one limit", name, n)
+		}
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": correction}), lease.Commit(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		statuses, err := l.Available(t.Context(), "key-1", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, _ := statuses.Limit("rpd"); s.Available != 30-correction {
+			t.Errorf("%s: %d are left, want %d", name, s.Available, 30-correction)
+		}
+	}
+}
+
 // TestDeletedBucketsRejectNothing empties the bucket of an entity, and deletes the entity. Requests find a full bucket then, and
 // are rejected by nothing that is remembered.
 func TestDeletedBucketsRejectNothing(t *testing.T) {

@@ -3,6 +3,7 @@ package zlimit_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -131,7 +132,7 @@ func divideBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 // divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure. It returns
 // false when the shard is in another state now.
 func divideAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (done bool, err error) {
-	writes, err := shardKey(l, entity, s.Shard).Split(s, layout.Owner{})
+	writes, err := shardKey(l, entity, s.Shard).Split(s, nil, layout.Owner{})
 	if err != nil {
 		return false, err
 	}
@@ -423,10 +424,10 @@ func TestLimitChangesReachShards(t *testing.T) {
 }
 
 // TestThrottlesDivide throttles the writes of one key, and of one key alone. Its write units do not fall short, since a
-// throttled write is not done.
+// throttled write is not done. Requests share no writes here, so that each has one throttled write.
 func TestThrottlesDivide(t *testing.T) {
 	s, faults := newTable(t)
-	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+	l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithoutCoalescing())
 	setSystem(t, l, zlimit.PerDay("rpm", 2000))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	throttle := func(kind enginetest.Kind, times int) {
@@ -462,7 +463,7 @@ func TestThrottlesDivide(t *testing.T) {
 // divided, since more shards would only take more reads.
 func TestThrottlesOfExhaustedBuckets(t *testing.T) {
 	s, faults := newTable(t)
-	l := newLimiter(t, s, zlimit.WithClock(newClock().now))
+	l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithoutCoalescing())
 	setSystem(t, l, zlimit.PerDay("rpm", 900))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	faults.Inject(enginetest.Fault{Kind: enginetest.ThroughputExceeded, Operation: "UpdateItem"})
@@ -498,4 +499,56 @@ func TestDebtWithoutAShard(t *testing.T) {
 	if tokens, consumed, _ := total(shardsOf(t, l), "rpm"); consumed != 501_000 || tokens > -450_000 {
 		t.Errorf("the bucket has %d and counts %d, want a debt of at least 450000 and 501000", tokens, consumed)
 	}
+}
+
+// TestOrphansAreReplaced restores a divided bucket as a backup may have it that was made while the bucket was divided: the first
+// item is older, and the item that was split off is still there. The bucket has its whole limit. Under pressure it divides
+// again, and the new shard counts on from the orphan, so that what was consumed is not counted twice.
+func TestOrphansAreReplaced(t *testing.T) {
+	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
+		h := hook(s)
+		l := newLimiter(t, zlimit.StoreOn(partitioned{h}), zlimit.WithClock(newClock().now), zlimit.WithoutCoalescing())
+		setSystem(t, l, zlimit.PerDay("rpm", 2000))
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+		key := shardKey(l, "key-1", 0).Key()
+		older, err := l.Calls().Read(t.Context(), []store.Key{key}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		older[0] = older[0].Clone()
+		divide(t, l)
+		for range 20 {
+			acquire(t, l, ask(zlimit.Amounts{"rpm": 5}))
+		}
+		if _, err := l.Calls().Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: older[0]}); err != nil {
+			t.Fatal(err)
+		}
+		orphan := shardsOf(t, l)[1]
+		next := newLimiter(t, zlimit.StoreOn(partitioned{h}), zlimit.WithClock(newClock().now), zlimit.WithoutCoalescing())
+		acquire(t, next, ask(zlimit.Amounts{"rpm": 1}))
+		h.set(times(8, &store.Error{
+			Op: "UpdateItem", Throttled: true, Unavailable: true, Err: errors.New("slower"),
+			Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}},
+		}))
+		for range 8 {
+			var outage *zlimit.UnavailableError
+			if _, err := next.Acquire(t.Context(), ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, &outage) {
+				t.Fatalf("Acquire() = %v, want an UnavailableError", err)
+			}
+		}
+		next.Engine().Quiesce()
+		states := shardsOf(t, l)
+		if tokens, _, capacity := total(states, "rpm"); len(states) != 2 || tokens != 1_998_000 || capacity != 2_000_000 {
+			t.Fatalf("%d shards with %d of %d, want 2 with 1998000 of 2000000", len(states), tokens, capacity)
+		}
+		for _, old := range orphan.Limits {
+			i := slices.IndexFunc(states[1].Limits, func(l bucket.Limit) bool { return l.Name == old.Name })
+			if i < 0 || old.Name == "rpm" && states[1].Limits[i].Consumed != old.Consumed || states[1].Limits[i].Consumed < old.Consumed {
+				t.Errorf("the new shard has counted %+v, want it to go on from %+v", states[1].Limits, orphan.Limits)
+			}
+		}
+		if got := burst(t, next, 2500); got != 1998 {
+			t.Errorf("burst(2500) = %d, want 1998", got)
+		}
+	})
 }

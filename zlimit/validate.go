@@ -99,7 +99,7 @@ func validateLimits(field string, limits []Limit, unit time.Duration) error {
 		}
 		for j := range i {
 			if limits[j].Name == limits[i].Name {
-				return &ValidationError{Field: field, Value: limits[i].Name, Reason: "is there twice"}
+				return &ValidationError{Field: field, Value: limits[i].Name, Reason: "is given twice"}
 			}
 		}
 	}

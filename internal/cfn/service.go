@@ -269,7 +269,7 @@ func differing(a, b map[string]any) (names []string) {
 	return names
 }
 
-// DescribeChangeSet returns a change set, which is ready at the second look.
+// DescribeChangeSet returns a change set, which is ready at the second look, with its changes in pages.
 func (s *Service) DescribeChangeSet(_ context.Context, in *cloudformation.DescribeChangeSetInput, _ ...func(*cloudformation.Options)) (out *cloudformation.DescribeChangeSetOutput, err error) {
 	leave, err := s.enter("DescribeChangeSet")
 	if err != nil {
@@ -283,14 +283,23 @@ func (s *Service) DescribeChangeSet(_ context.Context, in *cloudformation.Descri
 	switch {
 	case c.status == types.ChangeSetStatusCreatePending:
 		c.status = types.ChangeSetStatusCreateInProgress
-	case c.status == types.ChangeSetStatusCreateInProgress && len(c.operations) == 0 && !s.retagged(c):
+	case c.status == types.ChangeSetStatusCreateInProgress && len(c.operations) == 0 && !s.retagged(c) && maps.Equal(c.parameters, s.stacks[c.stack].parameters):
 		c.status, c.reason = types.ChangeSetStatusFailed, "The submitted information didn't contain changes. Submit different information to create a change set."
 	case c.status == types.ChangeSetStatusCreateInProgress:
 		c.status = types.ChangeSetStatusCreateComplete
 	}
 	out = &cloudformation.DescribeChangeSetOutput{ChangeSetId: &c.id, Status: c.status, StatusReason: &c.reason}
-	for i := range c.operations {
+	from := 0
+	if in.NextToken != nil {
+		_, _ = fmt.Sscan(*in.NextToken, &from)
+	}
+	const size = 10
+	for i := from; i < min(from+size, len(c.operations)); i++ {
 		out.Changes = append(out.Changes, types.Change{Type: types.ChangeTypeResource, ResourceChange: &c.operations[i].change})
+	}
+	if from+size < len(c.operations) {
+		token := fmt.Sprint(from + size)
+		out.NextToken = &token
 	}
 	return out, nil
 }

@@ -64,6 +64,17 @@ func Parse(text string) (*Template, error) {
 	return t, root.Decode(t)
 }
 
+// Long reads a template as it is, with functions in their long form, for programs that know JSON alone.
+func Long(text string) (map[string]any, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &root); err != nil {
+		return nil, err
+	}
+	long(&root)
+	var all map[string]any
+	return all, root.Decode(&all)
+}
+
 // long replaces the short forms of functions, which are tags, by the long ones.
 func long(n *yaml.Node) {
 	for _, inner := range n.Content {

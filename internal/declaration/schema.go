@@ -77,7 +77,7 @@ func JSONSchema() ([]byte, error) {
 		"system": closed("the limits of last resort, and settings of the namespace", object{
 			"limits":               ref("limits"),
 			"on_unavailable":       ref("on_unavailable"),
-			"audit_retention_days": object{"type": "integer", "minimum": 1, "maximum": maxRetentionDays, "description": "days that audit events are kept; 90 by default"},
+			"audit_retention_days": object{"type": "integer", "minimum": 1, "maximum": maxRetentionDays, "description": "days that audit events are kept; by default those of the table, which are 90 unless it is deployed with others"},
 		}),
 		"resource": says(closed("what an application consumes", object{
 			"limits":         ref("limits"),

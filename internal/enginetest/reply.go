@@ -54,6 +54,10 @@ var answers = map[Kind]struct {
 		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#TrimmedDataAccessException",
 		"The operation attempted to read past the oldest stream record in a shard.",
 	},
+	refusedFilter: {
+		http.StatusBadRequest, "com.amazon.coral.validate#ValidationException",
+		"Value at 'shardFilter' failed to satisfy constraint: Member must not be given",
+	},
 	ResourceNotFound: {
 		http.StatusBadRequest, "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException",
 		"Requested resource not found",

@@ -15,6 +15,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 )
 
+// refusedFilter is the answer of a service that does not know filters of shards.
+const refusedFilter Kind = "ValidationException"
+
 const (
 	shardTable = "arn:aws:dynamodb:us-east-1:000000000000:table/shards/stream/"
 	shardLabel = "2026-03-01T12:00:00.000"
@@ -35,6 +38,8 @@ type Shards struct {
 	// PageSize is the number of shards in a page of DescribeStream, and the most
 	// records that GetRecords returns. With 0 the caller's limit is the only one.
 	PageSize int
+	// Filter is what the stream makes of a filter by CHILD_SHARDS: "" to honour it, "ignored" or "refused".
+	Filter string
 
 	mu       sync.Mutex
 	shards   []*shard
@@ -170,7 +175,11 @@ func (s *Shards) RoundTrip(request *http.Request) (*http.Response, error) {
 	case "DescribeTable":
 		content = s.describeTable()
 	case "DescribeStream":
-		content = s.describeStream(in)
+		if in.ShardFilter != nil && s.Filter == "refused" {
+			kind = refusedFilter
+		} else {
+			content = s.describeStream(in)
+		}
 	case "GetShardIterator":
 		content, kind = s.iterator(in)
 	case "GetRecords":
@@ -188,6 +197,7 @@ func (s *Shards) RoundTrip(request *http.Request) (*http.Response, error) {
 type shardRequest struct {
 	StreamArn, ShardID, ShardIteratorType, SequenceNumber, ShardIterator, ExclusiveStartShardID string
 	Limit                                                                                       int
+	ShardFilter                                                                                 *struct{ Type, ShardID string }
 }
 
 func (s *Shards) describeTable() any {
@@ -201,6 +211,9 @@ func (s *Shards) describeTable() any {
 
 func (s *Shards) describeStream(in shardRequest) any {
 	listed := s.shards
+	if filter := in.ShardFilter; filter != nil && s.Filter == "" {
+		listed = slices.DeleteFunc(slices.Clone(listed), func(sh *shard) bool { return sh.parent != filter.ShardID })
+	}
 	if in.ExclusiveStartShardID != "" {
 		listed = listed[slices.Index(listed, s.find(in.ExclusiveStartShardID))+1:]
 	}

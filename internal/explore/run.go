@@ -377,7 +377,7 @@ func (a *actor) resize(ctx context.Context, r *running) error {
 	state := decoded.State()
 	var writes []store.Write
 	if r.Kind == Split {
-		writes, err = low.Split(&state, decoded.Owner())
+		writes, err = low.Split(&state, nil, decoded.Owner())
 	} else {
 		var other bucket.State
 		if other, err = layout.ReadState(items[1]); err != nil || !state.Joins(&other) {

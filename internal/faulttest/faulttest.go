@@ -108,7 +108,7 @@ func (s *Store) Break(f Fault) {
 	s.fault.Store(&f)
 }
 
-// Writes returns how many writes were asked for.
+// Writes returns how many writes were asked for, but for those of [EntersIndex].
 func (s *Store) Writes() int64 { return s.writes.Load() }
 
 // Partitioned makes the limiter treat the store as one behind a network.
@@ -134,9 +134,17 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) (it
 	return items, err
 }
 
+// EntersIndex reports whether a write enters a bucket into the index of its resource, as a limiter does in the background.
+func EntersIndex(w store.Write) bool {
+	left, err := w.Expr.Apply(nil)
+	return w.Kind == store.Update && err == nil && layout.IsListed(left)
+}
+
 // Write does one write.
 func (s *Store) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
-	s.writes.Add(1)
+	if !EntersIndex(w) {
+		s.writes.Add(1)
+	}
 	err = s.do(ctx, func() (err error) {
 		result, err = s.Store.Write(ctx, w)
 		return err

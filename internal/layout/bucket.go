@@ -76,7 +76,7 @@ func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Owner) (store.Write,
 	case bucket.Spend:
 		w.Expr, err = bindSpend(p)
 	default:
-		w.Expr, err = bindAdvance(p)
+		w.Expr, err = k.bindAdvance(p)
 	}
 	return w, err
 }
@@ -100,7 +100,7 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 }
 
 // bindAdvance binds a plan that moves the refill stamp.
-func bindAdvance(p *bucket.Plan) (expr.Bound, error) {
+func (k BucketKey) bindAdvance(p *bucket.Plan) (expr.Bound, error) {
 	call := Advance(p.RefilledAt, p.Now)
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -127,10 +127,37 @@ func bindAdvance(p *bucket.Plan) (expr.Bound, error) {
 		case bucket.Expire:
 			call.Expire(v[0])
 		case bucket.Persist:
-			call.Persist()
+			call.Persist(k.GSI4())
 		default: // bucket.Resize
 			call.Share(v[0], v[1])
 		}
 	}
 	return call.Bind()
+}
+
+// Indexes that a new bucket need not be in: that of its resource, and that of its namespace.
+var (
+	ofResource  = Table.Index(QueryBucketsOfResource("ns", "resource", "").Index)
+	ofNamespace = Table.Index(QueryNamespaceItems("ns").Index)
+)
+
+// Unlisted takes a new bucket out of the index of its resource, and out of that of its namespace if it expires. All buckets of
+// a resource, and of a namespace, have one key in these indexes. [BucketKey.List] enters the bucket into the first one.
+func Unlisted(item expr.Item) expr.Item {
+	left := []*store.Index{ofResource}
+	if _, expires := item.Lookup(Table.TTL); expires {
+		left = append(left, ofNamespace)
+	}
+	return slices.DeleteFunc(item, func(a expr.Attribute) bool {
+		return slices.ContainsFunc(left, func(x *store.Index) bool { return a.Name == x.PK || a.Name == x.SK })
+	})
+}
+
+// IsListed reports whether a bucket is in the index of its resource.
+func IsListed(item expr.Item) bool { return item.Index(ofResource.PK) >= 0 }
+
+// List returns the write that enters a bucket into the index of its resource.
+func (k BucketKey) List() (store.Write, error) {
+	enter, err := List(k.GSI2())
+	return store.Write{Kind: store.Update, Key: k.Key(), Expr: enter}, err
 }

@@ -188,8 +188,13 @@ var advanceOperation = expr.Operation{
 			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
 		},
 		advancePersist: {
-			Name:   "persist",
-			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
+			Name:  "persist",
+			Slots: 2,
+			Update: []expr.Action{
+				expr.Remove(expr.Attr("ttl")),
+				expr.Set(expr.Attr("GSI4PK"), 0),
+				expr.Set(expr.Attr("GSI4SK"), 1),
+			},
 		},
 		advanceShare: {
 			Name:  "share",
@@ -278,9 +283,12 @@ func (c AdvanceCall) Expire(expiresAt int64) {
 	c.Pick(advanceExpire, "", expr.N(expiresAt))
 }
 
-// Persist takes the time of expiry away.
-func (c AdvanceCall) Persist() {
-	c.Pick(advancePersist, "")
+// Persist takes the time of expiry away, and enters the item into the index of its namespace, which has all that does
+// not expire.
+//   - pk: partition key in the index
+//   - sk: sort key in the index
+func (c AdvanceCall) Persist(pk, sk string) {
+	c.Pick(advancePersist, "", expr.S(pk), expr.S(sk))
 }
 
 // Share changes the number of shards, of which the item is one.
@@ -290,15 +298,29 @@ func (c AdvanceCall) Share(shards, next int64) {
 	c.Pick(advanceShare, "", expr.N(shards), expr.N(next))
 }
 
-// The clause of Absorb.
-const absorbHolding = 0
+var listOperation = expr.Operation{
+	Name:   "list",
+	Slots:  2,
+	Where:  []expr.Condition{expr.Exists(expr.Attr("rf"))},
+	Update: []expr.Action{expr.Set(expr.Attr("GSI2PK"), 0), expr.Set(expr.Attr("GSI2SK"), 1)},
+}
 
-var absorbOperation = expr.Operation{
-	Name:  "absorb",
+// List enters a bucket into the index of its resource.
+//   - pk: partition key in the index
+//   - sk: sort key in the index
+func List(pk, sk string) (expr.Bound, error) {
+	return listOperation.Call(expr.S(pk), expr.S(sk)).Bind()
+}
+
+// The clause of AsSeen.
+const asSeenHolding = 0
+
+var asSeenOperation = expr.Operation{
+	Name:  "as_seen",
 	Slots: 2,
 	Where: []expr.Condition{expr.EQ(expr.Attr("rf"), 0), expr.EQ(expr.Attr("shard_count"), 1)},
 	Clauses: []expr.Clause{
-		absorbHolding: {
+		asSeenHolding: {
 			Name:  "holding",
 			Slots: 1,
 			Where: []expr.Condition{expr.EQ(expr.Of("b_", "_tk"), 0)},
@@ -306,22 +328,22 @@ var absorbOperation = expr.Operation{
 	},
 }
 
-// AbsorbCall collects the clauses of a call of Absorb. Bind ends it.
-type AbsorbCall struct {
+// AsSeenCall collects the clauses of a call of AsSeen. Bind ends it.
+type AsSeenCall struct {
 	*expr.Call
 }
 
-// Absorb deletes a shard whose tokens another one takes over.
+// AsSeen asks for a shard as it was seen, to delete it or to put another one in its place.
 //   - refilledAt: refill stamp that the tokens were computed from, epoch milliseconds
 //   - shards: shards so far
-func Absorb(refilledAt, shards int64) AbsorbCall {
-	return AbsorbCall{absorbOperation.Call(expr.N(refilledAt), expr.N(shards))}
+func AsSeen(refilledAt, shards int64) AsSeenCall {
+	return AsSeenCall{asSeenOperation.Call(expr.N(refilledAt), expr.N(shards))}
 }
 
-// Holding asks for the balance that is taken over.
+// Holding asks for a balance.
 //   - tokens: millitokens
-func (c AbsorbCall) Holding(limit string, tokens int64) {
-	c.Pick(absorbHolding, limit, expr.N(tokens))
+func (c AsSeenCall) Holding(limit string, tokens int64) {
+	c.Pick(asSeenHolding, limit, expr.N(tokens))
 }
 
 var replaceConfigOperation = expr.Operation{

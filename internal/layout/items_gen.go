@@ -408,8 +408,9 @@ type SystemConfig struct {
 	ManagedVersion int64 // managed_version: config_version of the last write of limits that a file declares
 	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
 	// level says it
-	OnUnavailable      string
-	AuditRetentionDays int64         // audit_retention_days: days that audit events are kept
+	OnUnavailable string
+	// audit_retention_days: days that audit events are kept; in namespace _ those of all namespaces that do not say
+	AuditRetentionDays int64
 	Limits             []ConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
@@ -1242,6 +1243,7 @@ type Migration struct {
 	// namespace: name of the namespace that was registered for items without one; of a migration in place
 	Namespace string
 	Before    expr.Item // before: attributes of the version record as the migration found it; of a migration in place
+	Counts    expr.Item // counts: capacity units, in thousandths, of calls that belong to no part
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -1249,7 +1251,7 @@ type Migration struct {
 // Encode returns the attributes of the item but for its primary key.
 func (it *Migration) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 15+len(it.unknown))
+	item := make(expr.Item, 0, 16+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "source", Value: expr.S(it.Source)},
 		expr.Attribute{Name: "ns", Value: expr.S(it.NamespaceID)},
@@ -1274,6 +1276,9 @@ func (it *Migration) Encode() expr.Item {
 	}
 	if len(it.Before) != 0 {
 		item = append(item, expr.Attribute{Name: "before", Value: expr.Map(it.Before)})
+	}
+	if len(it.Counts) != 0 {
+		item = append(item, expr.Attribute{Name: "counts", Value: expr.Map(it.Counts)})
 	}
 	return append(item, it.unknown...)
 }
@@ -1322,6 +1327,8 @@ func DecodeMigration(item expr.Item) (Migration, error) {
 			it.Namespace = d.text(a)
 		case "before":
 			it.Before = d.fields(a)
+		case "counts":
+			it.Counts = d.fields(a)
 		case "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)

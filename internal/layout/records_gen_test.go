@@ -172,7 +172,7 @@ var calls = []operationCall{
 	}},
 	{"Advance Persist", func() (expr.Bound, error) {
 		c := Advance(1, 1)
-		c.Persist()
+		c.Persist("x", "x")
 		return c.Bind()
 	}},
 	{"Advance Share", func() (expr.Bound, error) {
@@ -180,11 +180,14 @@ var calls = []operationCall{
 		c.Share(1, 1)
 		return c.Bind()
 	}},
-	{"Absorb", func() (expr.Bound, error) {
-		return Absorb(1, 1).Bind()
+	{"List", func() (expr.Bound, error) {
+		return List("x", "x")
 	}},
-	{"Absorb Holding", func() (expr.Bound, error) {
-		c := Absorb(1, 1)
+	{"AsSeen", func() (expr.Bound, error) {
+		return AsSeen(1, 1).Bind()
+	}},
+	{"AsSeen Holding", func() (expr.Bound, error) {
+		c := AsSeen(1, 1)
 		c.Holding("m", 1)
 		return c.Bind()
 	}},

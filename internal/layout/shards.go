@@ -1,23 +1,49 @@
 package layout
 
 import (
+	"slices"
+
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // Split returns the writes that divide a shard in two, for one transaction: shard s of n becomes shards s and s+n of 2n.
 // They hold for the state alone.
-func (k BucketKey) Split(s *bucket.State, o Owner) ([]store.Write, error) {
+//
+// An orphan is an item in the place of the new shard that no shard has split off, as a restored backup may hold one; nil
+// is none. The new shard takes its place, and counts on from it, since readers count by differences. The tokens of the
+// orphan were never part of the bucket. The writes hold for its state alone, too.
+func (k BucketKey) Split(s, orphan *bucket.State, o Owner) ([]store.Write, error) {
 	var plan bucket.Plan
 	plan.Split(s)
 	update, err := k.Write(&plan, o)
 	if err != nil {
 		return nil, err
 	}
+	condition := Insert
+	if orphan != nil {
+		condition = func() (expr.Bound, error) { return asSeen(orphan) }
+		for i := range plan.Item.Limits {
+			own := &plan.Item.Limits[i]
+			if at := slices.IndexFunc(orphan.Limits, func(l bucket.Limit) bool { return l.Name == own.Name }); at >= 0 {
+				own.Consumed += orphan.Limits[at].Consumed
+			}
+		}
+	}
 	split := k.Item(&plan.Item, o)
 	put := store.Write{Kind: store.Put, Key: split.Key.Key(), Item: split.Encode()}
-	put.Expr, err = Insert()
+	put.Expr, err = condition()
 	return []store.Write{update, put}, err
+}
+
+// asSeen asks for a shard as it was seen.
+func asSeen(s *bucket.State) (expr.Bound, error) {
+	call := AsSeen(s.RefilledAt, int64(s.Shards))
+	for _, l := range s.Limits {
+		call.Holding(l.Name, l.Tokens)
+	}
+	return call.Bind()
 }
 
 // Merge returns the writes by which a shard takes over the one that it split off last, for one transaction. Both are of
@@ -29,12 +55,8 @@ func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Writ
 	if err != nil {
 		return nil, err
 	}
-	call := Absorb(others.RefilledAt, int64(others.Shards))
-	for _, l := range others.Limits {
-		call.Holding(l.Name, l.Tokens)
-	}
 	remove := store.Write{Kind: store.Delete, Key: other.Key()}
-	remove.Expr, err = call.Bind()
+	remove.Expr, err = asSeen(others)
 	return []store.Write{update, remove}, err
 }
 

@@ -89,7 +89,8 @@ func work(ctx context.Context, c Config, s *State, logger *slog.Logger) error {
 		return err
 	}
 	defer func() { _ = store.Close() }() // the engine ends too
-	a, err := aggregator.New(store, aggregator.WithLogger(logger))
+	// An engine's writes cost nothing, so usage need not wait for larger batches.
+	a, err := aggregator.New(store, aggregator.WithLogger(logger), aggregator.WithPoll(time.Second))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -20,35 +21,89 @@ type pace struct {
 	free time.Time // when what was spent is paid for
 }
 
-// spend notes units that a call took, and waits until what was spent before them is paid for.
-func (p *pace) spend(ctx context.Context, units float64) error {
+// owe notes units that a call took, and returns how long it takes until what was spent before them is paid for.
+func (p *pace) owe(units float64) time.Duration {
 	if p.rate <= 0 || units <= 0 {
-		return nil
+		return 0
 	}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	now := p.now()
 	if p.free.Before(now) {
 		p.free = now
 	}
 	left := p.free.Sub(now)
 	p.free = p.free.Add(time.Duration(units / p.rate * float64(time.Second)))
-	p.mu.Unlock()
-	if left <= 0 {
-		return nil
+	return left
+}
+
+// A tally counts units that belong to no part of the migration. It is safe for concurrent use.
+type tally struct {
+	mu     sync.Mutex
+	counts Counts
+}
+
+func (t *tally) add(more Counts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts == nil {
+		t.counts = Counts{}
 	}
-	return p.sleep(ctx, left)
+	t.counts.Add(more)
+}
+
+func (t *tally) set(counts Counts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts = counts
+}
+
+func (t *tally) get() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.counts)
+}
+
+// unitCounts returns capacity units as counts.
+func unitCounts(units store.Units) Counts {
+	return Counts{CountReadUnits: int64(units.Read * 1000), CountWriteUnits: int64(units.Write * 1000)}
 }
 
 // call makes a call that does no harm when it is made twice, counts its units, and keeps to the pace.
 func (m *Migration) call(ctx context.Context, t *table.Table, counts Counts, do func(context.Context) error) error {
 	var units store.Units
 	err := t.Patiently(store.CountUnits(ctx, &units), do)
-	counts[CountReadUnits] += int64(units.Read * 1000)
-	counts[CountWriteUnits] += int64(units.Write * 1000)
+	counts.Add(unitCounts(units))
+	left := m.pace.owe(units.Read + units.Write)
 	if err != nil {
 		return err
 	}
-	return m.pace.spend(ctx, units.Read+units.Write)
+	return m.rest(ctx, left)
+}
+
+// rest waits, and tells other runs meanwhile that this one works.
+func (m *Migration) rest(ctx context.Context, left time.Duration) error {
+	for left > 0 {
+		pause := min(left, m.config.Term/8)
+		if err := m.config.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		left -= pause
+		if err := m.beat(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// book makes calls for the records of the migration itself. Their units count as all others do. Later calls wait until they
+// are paid for, and these do not: what tells other runs that this one works must not be late.
+func (m *Migration) book(ctx context.Context, do func(context.Context) error) error {
+	var units store.Units
+	err := do(store.CountUnits(ctx, &units))
+	m.booked.add(unitCounts(units))
+	m.pace.owe(units.Read + units.Write)
+	return err
 }
 
 // query returns all items that a query finds in the source.
@@ -104,10 +159,12 @@ func (m *Migration) scanTarget(ctx context.Context, do func([]expr.Item) error) 
 	}
 	for s := (store.Scan{Consistent: true}); ; {
 		var page store.Page
-		err := m.call(ctx, m.target, Counts{}, func(ctx context.Context) (err error) {
+		counts := Counts{}
+		err := m.call(ctx, m.target, counts, func(ctx context.Context) (err error) {
 			page, err = scanner.Scan(ctx, s)
 			return err
 		})
+		m.booked.add(counts)
 		if err == nil {
 			err = do(page.Items)
 		}

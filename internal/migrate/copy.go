@@ -229,8 +229,11 @@ func (m *Migration) transact(ctx context.Context, record store.Key, writes []sto
 	if err != nil {
 		return nil, err
 	}
+	all := append(slices.Clone(writes), check)
 	err = m.call(ctx, m.target, counts, func(ctx context.Context) (err error) {
-		results, err = m.config.Target.Transact(ctx, append(slices.Clone(writes), check))
+		if results, err = m.config.Target.Transact(ctx, all); err == nil && !table.Applied(results) {
+			store.UnitsOf(ctx).Write += preparation(all)
+		}
 		return err
 	})
 	if err == nil && !results[len(writes)].Applied {
@@ -240,6 +243,15 @@ func (m *Migration) transact(ctx context.Context, record store.Key, writes []sto
 		return nil, err
 	}
 	return results[:len(writes)], nil
+}
+
+// preparation returns the write units of a transaction whose conditions failed. DynamoDB does not tell them. It writes each
+// item twice, to prepare and to commit, and such a transaction ends between the two.
+func preparation(writes []store.Write) (units float64) {
+	for i := range writes {
+		units += max(1, blocks(store.Size(writes[i].Key.Join(writes[i].Item)), 1024))
+	}
+	return units
 }
 
 // work is what is to be derived again from the source, as it is now.

@@ -106,7 +106,10 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 		if err := m.beat(ctx); err != nil {
 			return err
 		}
-		if err := m.fenced(ctx, deletions(keys), Counts{}); err != nil {
+		counts := Counts{}
+		err := m.fenced(ctx, deletions(keys), counts)
+		m.booked.add(counts)
+		if err != nil {
 			return err
 		}
 		deleted += int64(len(keys))
@@ -126,7 +129,7 @@ func (m *Migration) Abort(ctx context.Context) (deleted int64, err error) {
 		last = append(last, m.version(m.config.ClientMinVersion))
 	}
 	applied := false
-	err = m.target.Patiently(ctx, func(ctx context.Context) error {
+	err = m.patientlyOwn(ctx, func(ctx context.Context) error {
 		results, err := m.config.Target.Transact(ctx, last)
 		applied = err == nil && table.Applied(results)
 		return err

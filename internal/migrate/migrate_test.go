@@ -3,6 +3,7 @@ package migrate
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,37 +76,36 @@ func testKilled(t *testing.T, release string, after bool, newTestbed func(*testi
 		if testing.Short() && at%5 != 0 {
 			continue
 		}
-		done := false
-		synctest.Test(t, func(t *testing.T) {
-			w := newTestbed(t, release)
-			first := &process{killAt: at, after: after, writer: w.write}
-			err := w.run(first)
-			if done = !first.dead; done {
-				if err != nil {
-					t.Fatal(err)
-				}
-				w.check()
-				return
-			}
-			if err == nil {
-				t.Fatalf("a run that was killed at call %d went through", at)
-			}
-			killed++
-			switch err := w.run(&process{writer: w.write}); {
-			case errors.Is(err, ErrFinished): // by the call at which the first one was killed
-			case err != nil:
-				t.Fatalf("killed at call %d; the next run: %v", at, err)
-			}
-			w.check()
-		})
-		if done || t.Failed() {
+		dead := false
+		synctest.Test(t, func(t *testing.T) { dead = newTestbed(t, release).killed(at, after) })
+		if !dead || t.Failed() {
 			break
 		}
+		killed++
 	}
 	t.Logf("killed at %d calls", killed)
 	if killed < 10 {
 		t.Errorf("killed %d times", killed)
 	}
+}
+
+// killed kills a run at one of its calls, before it is carried out or after it, while programs write the source. The next
+// run goes on. It returns false for a run that was through before.
+func (w *testbed) killed(at int, after bool) bool {
+	first := &process{killAt: at, after: after, writer: w.write}
+	err := w.run(first)
+	if first.dead == (err == nil) {
+		w.t.Fatalf("a run that is killed at call %d, was killed: %t: %v", at, first.dead, err)
+	}
+	if first.dead {
+		switch err := w.run(&process{writer: w.write}); {
+		case errors.Is(err, ErrFinished): // by the call at which the first one was killed
+		case err != nil:
+			w.t.Fatalf("killed at call %d; the next run: %v", at, err)
+		}
+	}
+	w.check()
+	return first.dead
 }
 
 // TestReplay runs a whole migration again from the start, in all but its last step: nothing is written to items.
@@ -538,21 +538,121 @@ func TestUnmoved(t *testing.T) {
 // TestPace asks that units are spent at the rate that was asked for.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := Config{}
-		c.defaults()
-		p := pace{rate: 100, now: c.Now, sleep: c.Sleep}
+		m, err := newMigration(Config{Rate: 100, Target: newStore(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
 		for range 50 {
-			if err := p.spend(t.Context(), 10); err != nil {
+			if err := m.rest(t.Context(), m.pace.owe(10)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if took := time.Since(began); took != 49*100*time.Millisecond {
 			t.Errorf("500 units at 100 a second took %v, want the time of all but the last call", took)
 		}
-		p.rate = 0
-		if err := p.spend(t.Context(), 1e9); err != nil || time.Since(began) != 4900*time.Millisecond {
+		m.pace.rate = 0
+		if err := m.rest(t.Context(), m.pace.owe(1e9)); err != nil || time.Since(began) != 4900*time.Millisecond {
 			t.Errorf("a run without a rate waits")
+		}
+	})
+}
+
+// TestUnits asks that the units of every call are counted, whatever it is for, by all runs together.
+func TestUnits(t *testing.T) {
+	for way, newTestbed := range worlds {
+		for _, release := range releases {
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestbed(t, release)
+				ctx := t.Context()
+				first := &process{bills: true}
+				compare := func(step string, got Counts, before, lost store.Units) {
+					t.Helper()
+					want := Counts{
+						CountReadUnits:  int64(1000 * (before.Read + first.billed.Read - lost.Read)),
+						CountWriteUnits: int64(1000 * (before.Write + first.billed.Write - lost.Write)),
+					}
+					for name, n := range want {
+						if got[name] != n {
+							t.Errorf("%s, %s, %s: %d %s, calls took %d", way, release, step, got[name], name, n)
+						}
+					}
+				}
+				m, err := Start(ctx, w.config(first))
+				if err != nil {
+					t.Fatal(err)
+				}
+				step := func(name string, err error) {
+					t.Helper()
+					if err != nil {
+						t.Fatalf("%s, %s, %s: %v", way, release, name, err)
+					}
+					compare(name, m.Counts(), store.Units{}, store.Units{})
+				}
+				step("copy", m.Copy(ctx))
+				w.change()
+				step("catch up", m.CatchUp(ctx))
+				v, err := m.Verify(ctx)
+				if err == nil && !v.Exact() {
+					err = ErrDiffers
+				}
+				step("verify", err)
+				if err := m.restart(ctx); !errors.Is(err, ErrGap) {
+					t.Fatal(err)
+				}
+				step("copy again", m.Copy(ctx))
+				step("release", m.Release(ctx))
+
+				last := store.Units{Write: 1} // of the record, which does not tell its own
+				_, counts, err := Find(ctx, Config{Target: w.target})
+				if err != nil {
+					t.Fatal(err)
+				}
+				compare("status", counts, store.Units{}, last)
+				before := first.billed
+				first = &process{bills: true}
+				if m, err = Resume(ctx, w.config(first)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err = m.Finish(ctx); err != nil {
+					t.Fatal(err)
+				}
+				compare("finish", m.Counts(), before, last)
+			})
+		}
+	}
+}
+
+// TestRate asks that a run takes the time that the units of all of its calls take at its rate, and that other runs leave it
+// alone while it waits.
+func TestRate(t *testing.T) {
+	const rate = 0.1
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newTestbed(t, "0.9"), &process{bills: true}
+		c := w.config(p)
+		c.Rate = rate
+		began := time.Now()
+		m, err := Start(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var copied atomic.Bool
+		defer copied.Store(true)
+		go func() {
+			for !copied.Load() {
+				if _, err := Start(t.Context(), w.config(&process{})); !copied.Load() && !errors.Is(err, ErrTaken) {
+					t.Errorf("%v after its start, another run: %v, want ErrTaken", time.Since(began), err)
+				}
+			}
+		}()
+		if err := m.Copy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		copied.Store(true)
+		took, owed := time.Since(began), time.Until(m.pace.free)
+		want := time.Duration((p.billed.Read + p.billed.Write) / rate * float64(time.Second))
+		if diff := took + owed - want; diff < -time.Millisecond || diff > time.Millisecond || took < 4*c.Term {
+			t.Errorf("Copy() took %v, and owes %v; %.0f at %v units a second take %v", took, owed, p.billed, rate, want)
 		}
 	})
 }

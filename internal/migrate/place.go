@@ -63,45 +63,100 @@ func (m *Migration) added(r Result) Result {
 // one returns what follows from an item that stands by itself.
 func (m *Migration) one(item expr.Item) Result { return m.added(m.rules.One(item)) }
 
+// A Mix is an item without a namespace, and one of the namespace that it would go to. Two such items may have one key in the
+// target, and limits, entities and registries of the two would be taken for those of one program.
+type Mix struct {
+	Namespace  string // its name
+	Bare, With store.Key
+}
+
+// Err returns [ErrMixed] with the keys.
+func (x *Mix) Err() error {
+	return fmt.Errorf("%w: PK %q, SK %q would come beside PK %q, SK %q of namespace %q; name another one by --namespace",
+		ErrMixed, x.Bare.PK, x.Bare.SK, x.With.PK, x.With.SK, x.Namespace)
+}
+
+// A mixer looks for items without a namespace, and for those of the namespace that they would go to.
+type mixer struct {
+	id  string // of the namespace, "" where the source has none of its name
+	mix Mix
+}
+
+// add looks at an item. It reports whether both were found.
+func (x *mixer) add(key store.Key) bool {
+	switch {
+	case isBare(key) && x.mix.Bare == store.Key{}:
+		x.mix.Bare = key
+	case x.id != "" && strings.HasPrefix(key.PK, x.id+"/") && x.mix.With == store.Key{}:
+		x.mix.With = key
+	}
+	return x.found()
+}
+
+func (x *mixer) found() bool { return x.mix.Bare != store.Key{} && x.mix.With != store.Key{} }
+
+// CheckMixed returns [ErrMixed] with the keys where the source has items without a namespace, and others of the namespace
+// that they would go to, which is that of the rules. It reads the source until it has found both.
+func CheckMixed(ctx context.Context, c Config) error {
+	c.Target = c.Source
+	m, err := newMigration(c)
+	if err != nil {
+		return err
+	}
+	x := mixer{id: c.Rules.NS, mix: Mix{Namespace: c.Namespace}}
+	for q := (store.Scan{}); ; {
+		page, err := m.scan(ctx, q, Counts{})
+		if err != nil {
+			return err
+		}
+		for _, item := range page.Items {
+			if x.add(store.KeyOf(item)) {
+				return x.mix.Err()
+			}
+		}
+		if q.Continue = page.Next; page.Next == nil {
+			return nil
+		}
+	}
+}
+
 // survey reads the whole table before a migration in place, and chooses the namespace for items without one. It returns
-// the name under which that is to be registered, "" where it is, or where no item needs one. It returns [ErrNotEmpty] where
-// items that it would add could not be told from others.
+// the name under which that is to be registered, "" where it is, or where no item needs one. It returns [ErrNotEmpty] or
+// [ErrMixed] where items that it would add could not be told from others.
 func (m *Migration) survey(ctx context.Context) (register string, err error) {
 	name := m.config.Namespace
-	found, err := m.target.Read(ctx, layout.NamespaceKey{Name: name}.Key())
+	found, err := m.readOwn(ctx, layout.NamespaceKey{Name: name}.Key())
 	if err != nil {
 		return "", err
 	}
-	id := ""
+	x := mixer{mix: Mix{Namespace: name}}
 	if found[0] != nil {
 		it, err := layout.DecodeNamespace(found[0])
 		if err != nil {
 			return "", err
 		}
-		id = it.ID
+		x.id = it.ID
 	}
-	bare, used := false, false
 	err = m.scanTarget(ctx, func(items []expr.Item) error {
 		for _, item := range items {
 			key := store.KeyOf(item)
 			if isMoved(key) {
 				return fmt.Errorf("%w: there is PK %q, SK %q of a later release; migrate to a new table", ErrNotEmpty, key.PK, key.SK)
 			}
-			bare = bare || isBare(key)
-			used = used || id != "" && strings.HasPrefix(key.PK, id+"/")
+			if x.add(key) {
+				return x.mix.Err()
+			}
 		}
 		return nil
 	})
 	switch {
 	case err != nil:
 		return "", err
-	case !bare:
+	case x.mix.Bare == store.Key{}:
 		m.rules.NS = ""
 		return "", nil
-	case used:
-		return "", fmt.Errorf("%w: items without a namespace would mix with those of namespace %q; name another one", ErrNotEmpty, name)
-	case id != "":
-		m.rules.NS = id
+	case x.id != "":
+		m.rules.NS = x.id
 		return "", nil
 	}
 	m.rules.NS = layout.NewNamespaceID()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -184,15 +185,16 @@ func TestInPlaceRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
 		release string
 		item    expr.Item
+		want    error
 	}{
-		"a bucket of a later release":                             {"0.10.0", later.Key().Join((&layout.Bucket{Key: later, RefilledAt: 5}).Encode())},
-		"items without a namespace beside those of the namespace": {"0.10.0", fixture(t, "0.9")[0]},
+		"a bucket of a later release":                             {"0.10.0", later.Key().Join((&layout.Bucket{Key: later, RefilledAt: 5}).Encode()), ErrNotEmpty},
+		"items without a namespace beside those of the namespace": {"0.10.0", fixture(t, "0.9")[0], ErrMixed},
 	} {
 		w := newTestbedInPlace(t, test.release)
 		fill(t, w.place, []expr.Item{test.item})
 		before := shown(t, w.place)
-		if _, err := Start(t.Context(), w.config(&process{})); !errors.Is(err, ErrNotEmpty) {
-			t.Errorf("%s: Start() = %v, want ErrNotEmpty", name, err)
+		if _, err := Start(t.Context(), w.config(&process{})); !errors.Is(err, test.want) {
+			t.Errorf("%s: Start() = %v, want %v", name, err, test.want)
 		}
 		if diff := cmp.Diff(before, shown(t, w.place)); diff != "" {
 			t.Errorf("%s: the table (-want +got):\n%s", name, diff)
@@ -217,5 +219,52 @@ func TestPlanInPlace(t *testing.T) {
 				t.Errorf("%s: %d items written and %d deleted, %v; the plan said %d", release, counts[CountWritten], counts[CountDeleted], err, p.Targets)
 			}
 		})
+	}
+}
+
+// TestMixed asks that leftovers of a release without namespaces do not come beside the items of the namespace that they would
+// go to: a bucket of the one may have the key of another's. The table to migrate to is as it was.
+func TestMixed(t *testing.T) {
+	for _, leftover := range fixture(t, "0.9") {
+		if !isBare(store.KeyOf(leftover)) {
+			continue
+		}
+		w := newTestbed(t, "0.10.0")
+		fill(t, w.source, []expr.Item{leftover})
+		key := store.KeyOf(leftover)
+		for namespace, mixed := range map[string]bool{"default": true, "another": false} {
+			c := w.config(&process{})
+			c.Namespace = namespace
+			id, ok, err := NamespaceIn(t.Context(), c, namespace)
+			if err != nil || ok != mixed || ok && id != w.rules().NS {
+				t.Fatalf("NamespaceIn(%s) = %q, %t, %v", namespace, id, ok, err)
+			}
+			p, err := MakePlan(t.Context(), c, 1000)
+			if err != nil || (p.Mix != nil) != mixed {
+				t.Fatalf("%v, %s: plan %+v, %v", key, namespace, p, err)
+			}
+			if !mixed {
+				continue
+			}
+			if p.Mix.Bare != key || !strings.HasPrefix(p.Mix.With.PK, id+"/") || p.Mix.Namespace != namespace {
+				t.Errorf("%v: the plan says %+v", key, p.Mix)
+			}
+			c.Rules.NS = id
+			err = CheckMixed(t.Context(), c)
+			if !errors.Is(err, ErrMixed) || !strings.Contains(err.Error(), fmt.Sprintf("PK %q, SK %q", key.PK, key.SK)) {
+				t.Errorf("%v: CheckMixed() = %v", key, err)
+			}
+		}
+	}
+	for _, release := range releases { // without leftovers, or without a namespace
+		w := newTestbed(t, release)
+		c := w.config(&process{})
+		c.Namespace = "default"
+		if p, err := MakePlan(t.Context(), c, 1000); err != nil || p.Mix != nil {
+			t.Errorf("%s: plan %+v, %v", release, p, err)
+		}
+		if err := CheckMixed(t.Context(), c); err != nil {
+			t.Errorf("%s: CheckMixed() = %v", release, err)
+		}
 	}
 }

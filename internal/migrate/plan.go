@@ -28,6 +28,7 @@ type Plan struct {
 	Copy     store.Units // what copying takes
 	Verify   store.Units // what a comparison takes, which finishing does once at least
 	Spent    store.Units // what the plan took
+	Mix      *Mix        // why the migration is not possible with this namespace; nil where the sample shows nothing
 	InPlace  bool
 	Delete   store.Units            // in place: what deleting the old items takes
 	Indexes  store.IndexDifferences // in place: indexes that are to be added, and that cannot be
@@ -80,6 +81,10 @@ func MakePlan(ctx context.Context, c Config, sample int64) (*Plan, error) {
 		}
 	}
 	s := sampler{Migration: m, plan: p, shapes: map[Shape]int64{}, losses: map[string]*LossCount{}, counts: counts}
+	s.mixer.mix.Namespace = c.Namespace
+	if s.mixer.id, _, err = m.namespaceIn(ctx, c.Namespace, counts); err != nil {
+		return nil, err
+	}
 	if err := s.run(ctx, sample); err != nil {
 		return nil, err
 	}
@@ -96,6 +101,7 @@ type sampler struct {
 	counts Counts
 	bytes  int64
 	all    estimate
+	mixer  mixer
 }
 
 // An estimate is what items take and become.
@@ -147,6 +153,9 @@ func (s *sampler) run(ctx context.Context, sample int64) error {
 	for _, reason := range slices.Sorted(maps.Keys(s.losses)) {
 		p.Losses = append(p.Losses, *s.losses[reason])
 	}
+	if s.mixer.found() {
+		p.Mix = &s.mixer.mix
+	}
 	s.extrapolate()
 	return nil
 }
@@ -163,6 +172,7 @@ func (s *sampler) page(ctx context.Context, items []expr.Item, last *share) erro
 		}
 		s.shapes[ShapeOf(item)]++
 		key := store.KeyOf(item)
+		s.mixer.add(key)
 		q, grouped := group(key)
 		var r Result
 		switch {
@@ -236,10 +246,12 @@ func (s *sampler) extrapolate() {
 	}
 	pages := float64(p.Items)/float64(s.config.Page) + float64(s.config.Segments)
 	perPage := math.Ceil(float64(p.Targets) / max(1, pages) / maxWrites)
-	p.Copy.Write += 2 * pages * perPage            // the checks of the transactions
-	p.Copy.Read += float64(p.Bytes)/8192 + pages/4 // half a unit for 4 KB, rounded up page by page
+	p.Copy.Write += 2 * min(pages*perPage, float64(p.Targets)) // the checks of the transactions
+	p.Copy.Write += pages + 2*float64(s.config.Segments)       // the checkpoints, the first of each part with its entry in an index
+	p.Copy.Read += float64(p.Bytes)/8192 + pages/4             // half a unit for 4 KB, rounded up page by page
 	p.Verify.Read += float64(p.Bytes)/4096 + pages/2
 	if p.InPlace {
+		p.Copy.Read += float64(p.Bytes) / 4096 // the survey
 		p.Delete.Read = float64(p.Bytes)/4096 + pages/2
 		p.Delete.Write += 2 * pages
 	}
@@ -286,7 +298,14 @@ func NamespaceIn(ctx context.Context, c Config, name string) (id string, ok bool
 	if err != nil {
 		return "", false, err
 	}
-	items, err := m.read(ctx, m.source, []store.Key{layout.NamespaceKey{Name: name}.Key()}, Counts{})
+	return m.namespaceIn(ctx, name, Counts{})
+}
+
+func (m *Migration) namespaceIn(ctx context.Context, name string, counts Counts) (id string, ok bool, err error) {
+	if name == "" {
+		return "", false, nil
+	}
+	items, err := m.read(ctx, m.source, []store.Key{layout.NamespaceKey{Name: name}.Key()}, counts)
 	if err != nil || items[0] == nil {
 		return "", false, err
 	}

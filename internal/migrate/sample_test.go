@@ -15,7 +15,6 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/store/memory"
 )
 
 // skewed returns the items of an entity of release 0.7. Few entities have most of the items and of the bytes.
@@ -43,18 +42,18 @@ func skewed(r *rand.Rand, n int) (items []expr.Item) {
 
 // hashed is a store that scans in the order of the hashes of partition keys, as DynamoDB does.
 type hashed struct {
-	*memory.Store
+	tableStore
 	items [][]expr.Item // of each segment
 }
 
-func newHashed(s *memory.Store, items []expr.Item, segments int) *hashed {
+func newHashed(s tableStore, items []expr.Item, segments int) *hashed {
 	place := func(item expr.Item) uint64 {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(store.KeyOf(item).PK))
 		return h.Sum64() * 0x9e3779b97f4a7c15
 	}
 	slices.SortStableFunc(items, func(a, b expr.Item) int { return cmp.Compare(place(a), place(b)) })
-	h := &hashed{Store: s, items: make([][]expr.Item, segments)}
+	h := &hashed{tableStore: s, items: make([][]expr.Item, segments)}
 	for _, item := range items {
 		segment, _ := bits.Mul64(place(item), uint64(segments))
 		h.items[segment] = append(h.items[segment], item)

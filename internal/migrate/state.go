@@ -35,7 +35,9 @@ var (
 	ErrDeleting = errors.New("the migration is finished but for the deletion of old items")
 	ErrAborting = errors.New("the migration is being aborted")
 	ErrNotEmpty = errors.New("the target holds items: a migration is to a table without any")
-	ErrStream   = errors.New("the source has no change stream of old and new images, so that what is written meanwhile would be lost")
+	// ErrMixed says that two items of the source might have one place in the target.
+	ErrMixed  = errors.New("items without a namespace would mix with those of the namespace that they go to")
+	ErrStream = errors.New("the source has no change stream of old and new images, so that what is written meanwhile would be lost")
 	// ErrGap says that the source had forgotten changes before they were read. The copy begins again.
 	ErrGap = errors.New("the change stream of the source had forgotten changes that were not read: the copy begins again")
 	// ErrDiffers says that the target is not what follows from the source.
@@ -51,7 +53,7 @@ type Config struct {
 	SourceName string // by which a later run opens the source
 	Rules      Rules
 	InPlace    bool   // the source is the target itself
-	Namespace  string // in place: the name of the namespace for items without one
+	Namespace  string // the name of the namespace for items without one; for plans, and in place
 	Offline    bool   // the source is not written meanwhile, so that its change stream is not needed
 
 	SchemaVersion, ClientMinVersion string // of the target, once the migration is finished
@@ -71,7 +73,7 @@ type Config struct {
 // A Progress is how far a run has come.
 type Progress struct {
 	Phase  string
-	Counts Counts // of all parts
+	Counts Counts // of all runs
 	Lag    time.Duration
 }
 
@@ -139,6 +141,7 @@ type Migration struct {
 	source, target *table.Table
 	scanner        store.Scanner
 	pace           pace
+	booked         tally // units that belong to no part
 
 	mu     sync.Mutex
 	record layout.Migration
@@ -210,6 +213,7 @@ func Find(ctx context.Context, c Config) (layout.Migration, Counts, error) {
 	if err := m.loadParts(ctx); err != nil {
 		return layout.Migration{}, nil, err
 	}
+	m.booked.set(decodeCounts(found.Counts)) // but for what finding it took
 	return *found, m.counts(), nil
 }
 
@@ -258,12 +262,21 @@ func Resume(ctx context.Context, c Config) (*Migration, error) {
 
 // load returns the record of the migration, nil for none.
 func (m *Migration) load(ctx context.Context) (*layout.Migration, error) {
-	items, err := m.target.Read(ctx, layout.MigrationKey{}.Key())
+	items, err := m.readOwn(ctx, layout.MigrationKey{}.Key())
 	if err != nil || items[0] == nil {
 		return nil, err
 	}
 	found, err := layout.DecodeMigration(items[0])
 	return &found, err
+}
+
+// readOwn returns records about the whole table.
+func (m *Migration) readOwn(ctx context.Context, keys ...store.Key) (items []expr.Item, err error) {
+	err = m.book(ctx, func(ctx context.Context) (err error) {
+		items, err = m.target.Read(ctx, keys...)
+		return err
+	})
+	return items, err
 }
 
 // guardVersion is a version that no client has: it closes a target until the migration to it is finished.
@@ -312,10 +325,9 @@ func (m *Migration) begin(ctx context.Context) error {
 		return err
 	}
 	applied := false
-	err = m.target.Patiently(ctx, func(ctx context.Context) error {
-		results, err := m.config.Target.Transact(ctx, append([]store.Write{
-			{Kind: store.Put, Key: m.record.Key.Key(), Item: m.record.Encode(), Expr: absent}, m.version(guardVersion),
-		}, more...))
+	writes := append([]store.Write{{Kind: store.Put, Key: m.record.Key.Key(), Item: m.record.Encode(), Expr: absent}, m.version(guardVersion)}, more...)
+	err = m.patientlyOwn(ctx, func(ctx context.Context) error {
+		results, err := m.config.Target.Transact(ctx, writes)
 		applied = err == nil && table.Applied(results)
 		return err
 	})
@@ -362,7 +374,7 @@ func (m *Migration) sourceTime() time.Time {
 
 // versionNow returns the attributes of the version record, none where there is no record.
 func (m *Migration) versionNow(ctx context.Context) (expr.Item, error) {
-	items, err := m.target.Read(ctx, layout.VersionKey{}.Key())
+	items, err := m.readOwn(ctx, layout.VersionKey{}.Key())
 	if err != nil || items[0] == nil {
 		return nil, err
 	}
@@ -412,6 +424,7 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 		found = again
 	}
 	m.record = *found
+	m.booked.add(decodeCounts(found.Counts))
 	if err := m.write(ctx, func(next *layout.Migration) { next.Owner = rand.Text() }); err != nil {
 		return err
 	}
@@ -454,6 +467,7 @@ func (m *Migration) write(ctx context.Context, change func(*layout.Migration)) e
 func (m *Migration) writeLocked(ctx context.Context, change func(*layout.Migration), more ...store.Write) error {
 	next, now := m.record, m.config.Now()
 	next.Beats++
+	next.Counts = m.booked.get().encode() // but for this write
 	change(&next)
 	condition, err := layout.ReplaceMigration(m.record.Beats)
 	if err != nil {
@@ -461,7 +475,7 @@ func (m *Migration) writeLocked(ctx context.Context, change func(*layout.Migrati
 	}
 	writes := append([]store.Write{{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: condition}}, more...)
 	applied := false
-	err = m.target.Patiently(ctx, func(ctx context.Context) error {
+	err = m.patientlyOwn(ctx, func(ctx context.Context) error {
 		if len(writes) == 1 {
 			result, err := m.config.Target.Write(ctx, writes[0])
 			applied = result.Applied
@@ -487,11 +501,17 @@ func (m *Migration) writeLocked(ctx context.Context, change func(*layout.Migrati
 	return nil
 }
 
-// beat tells other runs that this one works, and finds out when another one has taken over. It is called between steps.
+// patientlyOwn makes a call for the record of the migration that does no harm when it is made twice.
+func (m *Migration) patientlyOwn(ctx context.Context, do func(context.Context) error) error {
+	return m.book(ctx, func(ctx context.Context) error { return m.target.Patiently(ctx, do) })
+}
+
+// beat tells other runs that this one works, and finds out when another one has taken over. It is called between steps. What
+// is no run, such as a plan, has nothing to tell.
 func (m *Migration) beat(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.config.Now().Sub(m.beaten) < m.config.Term/4 {
+	if m.record.Owner == "" || m.config.Now().Sub(m.beaten) < m.config.Term/4 {
 		return ctx.Err()
 	}
 	return m.writeLocked(ctx, func(*layout.Migration) {})
@@ -528,15 +548,21 @@ func (m *Migration) loadParts(ctx context.Context) error {
 	q := layout.QueryMigrationParts()
 	q.Consistent = true
 	parts := map[string]*layout.MigrationPart{}
-	for item, err := range m.target.Items(ctx, q) {
-		if err != nil {
-			return err
+	err := m.book(ctx, func(ctx context.Context) error {
+		for item, err := range m.target.Items(ctx, q) {
+			if err != nil {
+				return err
+			}
+			part, err := layout.DecodeMigrationPart(item)
+			if err != nil {
+				return err
+			}
+			parts[part.Key.Part] = &part
 		}
-		part, err := layout.DecodeMigrationPart(item)
-		if err != nil {
-			return err
-		}
-		parts[part.Key.Part] = &part
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -569,7 +595,11 @@ func (m *Migration) savePart(ctx context.Context, next layout.MigrationPart, cou
 	if err != nil {
 		return err
 	}
-	result, err := m.target.PatientWrite(ctx, store.Write{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: condition})
+	var result store.Result
+	err = m.patientlyOwn(ctx, func(ctx context.Context) (err error) {
+		result, err = m.config.Target.Write(ctx, store.Write{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: condition})
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -583,7 +613,7 @@ func (m *Migration) savePart(ctx context.Context, next layout.MigrationPart, cou
 	return nil
 }
 
-// counts returns the sum of the counts of all parts.
+// counts returns the sum of the counts of all parts, and of what belongs to none.
 func (m *Migration) counts() Counts {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -592,11 +622,13 @@ func (m *Migration) counts() Counts {
 
 func (m *Migration) countsLocked() Counts {
 	sum := Counts{}
+	sum.Add(m.booked.get())
 	for _, p := range m.parts {
 		sum.Add(decodeCounts(p.Counts))
 	}
 	return sum
 }
 
-// Counts returns the sum of the counts of all parts.
+// Counts returns the sum of what all runs have done, and of the units of all of their calls. Missing are the units of the last
+// write of the record of an earlier run, and of what a run that crashed had not noted.
 func (m *Migration) Counts() Counts { return m.counts() }

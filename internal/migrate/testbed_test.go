@@ -16,6 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/memory"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // newStore returns a store in memory that is set up.
@@ -71,10 +72,29 @@ type process struct {
 	scans  func() // is called before each page of a comparison; nil for none
 	// transacts is called before each transaction; nil for none
 	transacts func()
+	// bills has calls take units: one for each item that is read or written by its key, two in a transaction, one for a page.
+	// A transaction whose conditions fail takes one for each item, and does not tell.
+	bills  bool
+	billed store.Units
+}
+
+// bill has a call take units, which it tells if it can.
+func (p *process) bill(ctx context.Context, units store.Units, tells bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.bills {
+		return
+	}
+	p.billed.Read += units.Read
+	p.billed.Write += units.Write
+	if told := store.UnitsOf(ctx); told != nil && tells {
+		told.Read += units.Read
+		told.Write += units.Write
+	}
 }
 
 // wrap returns a store as the process sees it.
-func (p *process) wrap(s *memory.Store) *seen { return &seen{s, p} }
+func (p *process) wrap(s tableStore) *seen { return &seen{s, p} }
 
 // do makes a call.
 func (p *process) do(call func() error) error {
@@ -98,7 +118,7 @@ func (p *process) do(call func() error) error {
 
 // seen is a store as a process sees it. It is not immediate, so that the timeouts and tries of a table are in play.
 type seen struct {
-	*memory.Store
+	tableStore
 	p *process
 }
 
@@ -106,12 +126,14 @@ func (s *seen) Read(ctx context.Context, keys []store.Key, consistent bool) (ite
 	if len(keys) == 0 {
 		return nil, errors.New("a read of nothing")
 	}
-	err = s.p.do(func() (err error) { items, err = s.Store.Read(ctx, keys, consistent); return err })
+	err = s.p.do(func() (err error) { items, err = s.tableStore.Read(ctx, keys, consistent); return err })
+	s.p.bill(ctx, store.Units{Read: float64(len(keys))}, true)
 	return items, err
 }
 
 func (s *seen) Write(ctx context.Context, w store.Write) (r store.Result, err error) {
-	err = s.p.do(func() (err error) { r, err = s.Store.Write(ctx, w); return err })
+	err = s.p.do(func() (err error) { r, err = s.tableStore.Write(ctx, w); return err })
+	s.p.bill(ctx, store.Units{Write: 1}, true)
 	return r, err
 }
 
@@ -119,16 +141,22 @@ func (s *seen) Transact(ctx context.Context, w []store.Write) (r []store.Result,
 	if s.p.transacts != nil {
 		s.p.transacts()
 	}
-	err = s.p.do(func() (err error) { r, err = s.Store.Transact(ctx, w); return err })
+	err = s.p.do(func() (err error) { r, err = s.tableStore.Transact(ctx, w); return err })
+	if table.Applied(r) {
+		s.p.bill(ctx, store.Units{Write: 2 * float64(len(w))}, true)
+	} else {
+		s.p.bill(ctx, store.Units{Write: float64(len(w))}, false)
+	}
 	return r, err
 }
 
 func (s *seen) Delete(ctx context.Context, keys []store.Key) error {
-	return s.p.do(func() error { return s.Store.Delete(ctx, keys) })
+	return s.p.do(func() error { return s.tableStore.Delete(ctx, keys) })
 }
 
 func (s *seen) Query(ctx context.Context, q store.Query) (page store.Page, err error) {
-	err = s.p.do(func() (err error) { page, err = s.Store.Query(ctx, q); return err })
+	err = s.p.do(func() (err error) { page, err = s.tableStore.Query(ctx, q); return err })
+	s.p.bill(ctx, store.Units{Read: 1}, true)
 	return page, err
 }
 
@@ -136,57 +164,76 @@ func (s *seen) Scan(ctx context.Context, q store.Scan) (page store.Page, err err
 	if s.p.scans != nil && q.Consistent {
 		s.p.scans()
 	}
-	err = s.p.do(func() (err error) { page, err = s.Store.Scan(ctx, q); return err })
+	err = s.p.do(func() (err error) { page, err = s.tableStore.Scan(ctx, q); return err })
+	s.p.bill(ctx, store.Units{Read: 1}, true)
 	return page, err
 }
 
 func (s *seen) StartStream(ctx context.Context) error {
-	return s.p.do(func() error { return s.Store.StartStream(ctx) })
+	return s.p.do(func() error { return s.tableStore.StartStream(ctx) })
 }
 
 func (s *seen) Partitions(ctx context.Context) (p []store.Partition, err error) {
-	err = s.p.do(func() (err error) { p, err = s.Store.Partitions(ctx); return err })
+	err = s.p.do(func() (err error) { p, err = s.tableStore.Partitions(ctx); return err })
 	return p, err
 }
 
 func (s *seen) Changes(ctx context.Context, partition string, at store.Position, limit int) (page store.ChangePage, err error) {
-	err = s.p.do(func() (err error) { page, err = s.Store.Changes(ctx, partition, at, limit); return err })
+	err = s.p.do(func() (err error) { page, err = s.tableStore.Changes(ctx, partition, at, limit); return err })
 	return page, err
+}
+
+// A tableStore is what a source and a target are.
+type tableStore interface {
+	store.Store
+	store.Scanner
+	store.Streamer
 }
 
 // A testbed is a source, a target, and programs that write the source.
 type testbed struct {
 	t              *testing.T
 	release        string
-	source, target *memory.Store
+	source, target tableStore
 	// place is a table that is migrated in place, nil for none. The source is then what it would be without a migration.
-	place   *memory.Store
+	place   tableStore
 	changes []func() // of the source that are still to come
 	every   int      // calls between two of them
 	calls   int
+	tune    func(*Config) // changes the config of each run; nil for none
 }
 
 func newTestbed(t *testing.T, release string) *testbed {
-	w := &testbed{t: t, release: release, source: newStore(t), target: newStore(t), every: 3}
+	return newTestbedOn(t, release, newStore(t), newStore(t))
+}
+
+// newTestbedOn returns a testbed of two stores without items.
+func newTestbedOn(t *testing.T, release string, source, target tableStore) *testbed {
+	w := &testbed{t: t, release: release, source: source, target: target, every: 3}
 	fill(t, w.source, fixture(t, release))
 	w.changes = w.traffic()
 	return w
 }
 
 func newTestbedInPlace(t *testing.T, release string) *testbed {
+	return newTestbedIn(t, release, newStore(t))
+}
+
+// newTestbedIn returns a testbed of a store without items, which is migrated in place.
+func newTestbedIn(t *testing.T, release string, place tableStore) *testbed {
 	w := newTestbed(t, release)
-	w.place = newStore(t)
+	w.place = place
 	fill(t, w.place, fixture(t, release))
 	w.target = w.place
 	return w
 }
 
 // sources returns what programs write.
-func (w *testbed) sources() []*memory.Store {
+func (w *testbed) sources() []tableStore {
 	if w.place != nil {
-		return []*memory.Store{w.source, w.place}
+		return []tableStore{w.source, w.place}
 	}
-	return []*memory.Store{w.source}
+	return []tableStore{w.source}
 }
 
 // put changes an item of the source, which may not exist yet.
@@ -196,7 +243,7 @@ func (w *testbed) put(key store.Key, change func(*expr.Item)) {
 	}
 }
 
-func (w *testbed) putIn(s *memory.Store, key store.Key, change func(*expr.Item)) {
+func (w *testbed) putIn(s store.Store, key store.Key, change func(*expr.Item)) {
 	items, err := s.Read(w.t.Context(), []store.Key{key}, true)
 	if err != nil {
 		w.t.Fatal(err)
@@ -307,16 +354,18 @@ func (w *testbed) change() {
 
 // config returns the config of a run of a process.
 func (w *testbed) config(p *process) Config {
+	c := Config{
+		SourceName: "dynamodb:old", SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", Segments: 2, Page: 5, Term: time.Minute,
+	}
 	if w.place != nil {
-		return Config{
-			Source: p.wrap(w.place), InPlace: true, Namespace: "default", SourceName: "dynamodb:old", Rules: Rules{Windows: Windows},
-			SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", Segments: 2, Page: 5, Term: time.Minute,
-		}
+		c.Source, c.InPlace, c.Namespace, c.Rules = p.wrap(w.place), true, "default", Rules{Windows: Windows}
+	} else {
+		c.Source, c.Target, c.Rules = p.wrap(w.source), p.wrap(w.target), w.rules()
 	}
-	return Config{
-		Source: p.wrap(w.source), Target: p.wrap(w.target), SourceName: "dynamodb:old",
-		Rules: w.rules(), SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0", Segments: 2, Page: 5, Term: time.Minute,
+	if w.tune != nil {
+		w.tune(&c)
 	}
+	return c
 }
 
 // rules are those of the fixture. That of 0.10.0 has a namespace.

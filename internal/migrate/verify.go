@@ -40,22 +40,11 @@ const (
 // reads all of both tables, and writes nothing but the record of the run.
 func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
 	v := &Verification{Losses: map[string]int64{}, resources: map[string]bool{}, entities: map[string]int64{}}
-	counts, last := Counts{}, ""
+	last := ""
 	for s := (store.Scan{Limit: m.config.Page, Consistent: true}); ; {
-		if err := m.beat(ctx); err != nil {
-			return nil, err
-		}
-		page, err := m.scan(ctx, s, counts)
+		page, err := m.verifyPage(ctx, v, s, &last)
 		if err != nil {
 			return nil, err
-		}
-		for _, item := range page.Items {
-			if m.isOwn(store.KeyOf(item)) {
-				continue
-			}
-			if err := m.verifyItem(ctx, v, item, &last, counts); err != nil {
-				return nil, err
-			}
 		}
 		if s.Continue = page.Next; page.Next == nil {
 			break
@@ -77,6 +66,27 @@ func (m *Migration) Verify(ctx context.Context) (*Verification, error) {
 	// Missing items are different, and do not make up for extra ones.
 	v.Extra = max(0, found-(v.Items-v.missing))
 	return v, nil
+}
+
+// verifyPage compares what follows from a page of the source.
+func (m *Migration) verifyPage(ctx context.Context, v *Verification, q store.Scan, last *string) (page store.Page, err error) {
+	if err := m.beat(ctx); err != nil {
+		return page, err
+	}
+	counts := Counts{}
+	defer func() { m.booked.add(counts) }()
+	if page, err = m.scan(ctx, q, counts); err != nil {
+		return page, err
+	}
+	for _, item := range page.Items {
+		if m.isOwn(store.KeyOf(item)) {
+			continue
+		}
+		if err := m.verifyItem(ctx, v, item, last, counts); err != nil {
+			return page, err
+		}
+	}
+	return page, nil
 }
 
 func (m *Migration) expired(item expr.Item) bool {

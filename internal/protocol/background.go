@@ -1,6 +1,9 @@
 package protocol
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // background counts work that outlives the call that began it. It is safe for concurrent use.
 type background struct {
@@ -8,6 +11,14 @@ type background struct {
 	closed  bool
 	running int       // pieces of work
 	idle    sync.Cond // none is running; its lock is mu
+
+	open  context.Context //nolint:containedctx // it ends when the engine is closed
+	close func()
+}
+
+func (b *background) init() {
+	b.idle.L = &b.mu
+	b.open, b.close = context.WithCancel(context.Background())
 }
 
 // Begin counts work in the background, which [background.End] ends; false when the engine is closed.
@@ -21,8 +32,8 @@ func (b *background) Begin() bool {
 	return true
 }
 
-// goOn counts more work for work that is under way, also while the engine is being closed. It returns false when none is.
-func (b *background) goOn() bool {
+// GoOn counts more work for work that is under way, also while the engine is being closed. It returns false when none is.
+func (b *background) GoOn() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.running == 0 {
@@ -32,7 +43,7 @@ func (b *background) goOn() bool {
 	return true
 }
 
-// End ends work that [background.Begin] or goOn began.
+// End ends work that [background.Begin] or GoOn began.
 func (b *background) End() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,6 +57,7 @@ func (b *background) Close() {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
+	b.close()
 	b.Quiesce()
 }
 

@@ -8,5 +8,7 @@
 //   - It tells a rejection from a view of all of them (refuse.go).
 //   - A [Receipt] records what was taken, and a [Settlement] corrects that (settle.go).
 //
-// Callers may share writes (queue.go), and shards divide and join in the background (resize.go).
+// Callers may share writes (queue.go), and shards divide and join in the background (resize.go). What this process last saw of
+// a shard is in image.go, and how often others write it in traffic.go. Where the store throttles a key, goroutines share reads of
+// it (look.go), and calls wait for their pace (pace.go).
 package protocol

@@ -25,6 +25,7 @@ type Options struct {
 	RejectionAge time.Duration // of the oldest image that a rejection may be decided from; 0 for none older than the request
 	WritesAtOnce int           // of one bucket, each of one caller, before others wait to share one; 0 for no sharing
 	Buckets      int           // that are remembered
+	Listing      bool          // items are entered into the index of their resource, see lister
 	MaxLead      time.Duration // of a refill stamp before it is set back
 	Mixed        bool          // other clients write the buckets, see [bucket.Config]
 	SettleLimit  time.Duration // of writes that outlive the caller's context
@@ -65,6 +66,7 @@ type Engine struct {
 	items
 	background
 	buckets *otter.Cache[bucketID, *Bucket]
+	lister  lister
 }
 
 // items are what an engine does with single items of buckets: it reads and writes them, and remembers their images.
@@ -85,14 +87,15 @@ func New(o Options) *Engine {
 		o.Epoch = new(atomic.Int64)
 	}
 	e := &Engine{
-		items: items{table: o.Table, options: o, started: time.Now()},
+		items:  items{table: o.Table, options: o, started: time.Now()},
+		lister: lister{pace: pace{bounds: &ofListings}},
 		buckets: otter.Must(&otter.Options[bucketID, *Bucket]{
 			MaximumSize: o.Buckets,
 			Executor:    func(task func()) { task() },
 			OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
 		}),
 	}
-	e.idle.L = &e.mu
+	e.init()
 	return e
 }
 

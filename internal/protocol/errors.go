@@ -73,7 +73,7 @@ var (
 
 // IsUnknown reports whether an error leaves open whether a write happened.
 func IsUnknown(err error) bool {
-	return slices.ContainsFunc(storeErrors(err), func(e *store.Error) bool { return e.Unknown })
+	return slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool { return e.Unknown })
 }
 
 // IsThrottled reports whether an error says that the store is asked too often.
@@ -81,8 +81,15 @@ func IsThrottled(err error) bool { return store.OutcomeOf(err) == store.Throttle
 
 // isKeyThrottled reports whether an error says that the keys of a call are asked for too often, or does not say what is.
 func isKeyThrottled(err error) bool {
-	return IsThrottled(err) && slices.ContainsFunc(storeErrors(err), func(e *store.Error) bool {
+	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool {
 		return e.KeyThrottled() || e.Throttled && len(e.Throttles) == 0
+	})
+}
+
+// isWriteThrottled reports whether an error says that the keys of a write are written too often. Nothing was written.
+func isWriteThrottled(err error) bool {
+	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool {
+		return slices.ContainsFunc(e.Throttles, func(t store.Throttle) bool { return t.Limit == store.OfKey && t.Write && !t.Index })
 	})
 }
 
@@ -94,20 +101,4 @@ func isOutage(err error) bool {
 	default:
 		return false
 	}
-}
-
-// storeErrors returns the errors of the store in an error, which may be several joined.
-func storeErrors(err error) (found []*store.Error) {
-	switch e := err.(type) { //nolint:errorlint // every error of the tree is looked at
-	case nil:
-	case *store.Error:
-		found = []*store.Error{e}
-	case interface{ Unwrap() []error }:
-		for _, inner := range e.Unwrap() {
-			found = append(found, storeErrors(inner)...)
-		}
-	default:
-		found = storeErrors(errors.Unwrap(err))
-	}
-	return found
 }

@@ -42,6 +42,7 @@ type shard struct {
 	looking   atomic.Pointer[look]  // that is under way; nil for none
 	turn      chan struct{}         // holds a token while a goroutine moves the refill stamp
 	resizing  atomic.Bool           // a split or merge is under way
+	listing   atomic.Bool           // it waits to be entered into an index
 	throttled throttleCount
 	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
@@ -53,6 +54,7 @@ type image struct {
 	exists  bool
 	missed  bool  // it was missing at the look before, too
 	size    int   // bytes, where keys have a limited write rate
+	listed  bool  // the item is in the index of its resource, as all are on stores without such a limit
 	seenAt  int64 // epoch milliseconds
 	call          // that returned it
 	arrived int64 // epoch when it was returned
@@ -66,8 +68,8 @@ type call struct {
 	askedAt int64 // epoch milliseconds
 }
 
-// begin returns a call that begins now.
-func (it *items) begin() call { return call{asked: it.NextEpoch(), askedAt: it.now()} }
+// newCall returns a call that begins now.
+func (it *items) newCall() call { return call{asked: it.NextEpoch(), askedAt: it.now()} }
 
 // over returns when a call that has just returned was over, in epoch milliseconds. A store that answers at once takes no
 // time.
@@ -79,14 +81,15 @@ func (it *items) over(by call) int64 {
 }
 
 func newBucket(ns, entity, resource string) *Bucket {
-	b := &Bucket{NS: ns, Entity: entity, Resource: resource}
+	b := &Bucket{NS: ns, Entity: entity, Resource: resource, pace: pace{bounds: &ofLooks}}
+	b.queue = newQueue(b, false)
 	b.shards.Store(&[]*shard{b.newShard(0)})
 	return b
 }
 
 func (b *Bucket) newShard(number int) *shard {
 	k := layout.BucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
-	s := &shard{BucketKey: k, bucket: b, key: k.Key(), turn: make(chan struct{}, 1)}
+	s := &shard{BucketKey: k, bucket: b, key: k.Key(), queue: newQueue(b, true), turn: make(chan struct{}, 1)}
 	s.reader.Init(k, s.key)
 	return s
 }
@@ -138,8 +141,9 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
 	next.exists, next.State = true, state
+	next.listed = true
 	if it.table.Partitioned() {
-		next.size = store.Size(item)
+		next.size, next.listed = store.Size(item), layout.IsListed(item)
 	}
 	return next, nil
 }

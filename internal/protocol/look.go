@@ -2,9 +2,6 @@ package protocol
 
 import (
 	"context"
-	"math"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -19,9 +16,6 @@ type look struct {
 	done chan struct{} // closed when the read has ended
 	err  error         // an outage that the read met, which is that of all who wait; set before done is closed
 }
-
-// patience is how often a request tries again what the store throttled, at the pace of looks.
-const patience = 6
 
 // lookAt reads those of some shards that no other goroutine of the process is reading, in one consistent batch read. When
 // there are none, it waits for one of the others, and own is false.
@@ -124,81 +118,6 @@ func isScarce(c *bucket.Config, l *level, i *image, now int64) bool {
 	return c.Room([]*bucket.State{&i.State}, &l.demand, now, 0) < crowd
 }
 
-// A pace is how often a process looks at a bucket whose keys the store throttles. It is safe for concurrent use; its zero
-// value lets every look begin at once. Times are since the engine was made.
-type pace struct {
-	until atomic.Int64 // no look begins before, nanoseconds; 0 when none was ever throttled
-
-	mu        sync.Mutex // guards what follows, and changes of until
-	pause     time.Duration
-	throttled time.Duration // when the pause was that long
-}
-
-// Bounds of the pause between two looks. A fleet of a thousand processes needs a third of a second for what a key serves.
-const (
-	leastPause = 100 * time.Millisecond
-	mostPause  = 2 * time.Second
-)
-
-// fadeTime is the time in which a pause halves. It is long, since one process of a fleet is throttled seldom.
-const fadeTime = 30 * time.Second
-
-// length returns the pause as it is by now, 0 for none.
-func (p *pace) length(now time.Duration) time.Duration {
-	faded := time.Duration(float64(p.pause) * math.Exp2(-float64(now-p.throttled)/float64(fadeTime)))
-	if faded < leastPause/2 {
-		return 0
-	}
-	return faded
-}
-
-// throttle doubles the pause. Throttles of calls that were under way when the pause began do not.
-func (p *pace) throttle(now time.Duration, random func(int) int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if now < time.Duration(p.until.Load()) {
-		return
-	}
-	p.pause, p.throttled = min(max(2*p.length(now), leastPause), mostPause), now
-	p.renew(now, random)
-}
-
-// renew begins a pause of half the length to one and a half, so that processes do not look in step.
-func (p *pace) renew(now time.Duration, random func(int) int) {
-	if pause := p.length(now); pause > 0 {
-		p.until.Store(int64(now + pause/2 + time.Duration(random(int(pause/time.Millisecond)))*time.Millisecond))
-	}
-}
-
-// looked notes that a look succeeded: the next one comes a pause later.
-func (p *pace) looked(it *items) {
-	if p.until.Load() == 0 {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.renew(it.sinceStart(), it.table.IntN)
-}
-
-// isClosed reports whether no look may begin now.
-func (p *pace) isClosed(it *items) bool {
-	until := p.until.Load()
-	return until != 0 && it.sinceStart() < time.Duration(until)
-}
-
-// isStrained reports whether looks were throttled of late.
-func (p *pace) isStrained(it *items) bool {
-	if p.until.Load() == 0 {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.length(it.sinceStart()) > 0
-}
-
-// sinceStart returns the time since the engine was made, whatever clocks are set to.
-func (it *items) sinceStart() time.Duration { return time.Since(it.started) }
-
 // slowDown notes an error of a call that reads shards.
 func (it *items) slowDown(err error, shards ...*shard) {
 	if !isKeyThrottled(err) {
@@ -211,12 +130,9 @@ func (it *items) slowDown(err error, shards ...*shard) {
 
 // inPace waits until looks at all shards may begin.
 func (it *items) inPace(ctx context.Context, shards []*shard) error {
-	until := int64(0)
+	var rest time.Duration
 	for _, s := range shards {
-		until = max(until, s.bucket.pace.until.Load())
+		rest = max(rest, s.bucket.pace.rest(it))
 	}
-	if until == 0 {
-		return nil
-	}
-	return it.table.Sleep(ctx, time.Duration(until)-it.sinceStart())
+	return it.table.Sleep(ctx, rest)
 }

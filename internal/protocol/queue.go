@@ -11,13 +11,21 @@ import (
 )
 
 // A writeQueue lets callers of one process share writes of one bucket, or of one shard. While few writes are under way,
-// each caller writes at once by itself. Callers that come later wait, and share the next write. The zero value is ready.
+// each caller writes at once by itself. Callers that come later wait, and share the next write.
 type writeQueue struct {
+	bucket      *Bucket
+	corrections bool // writes of the queue settle what was taken
+
 	mu      sync.Mutex
 	alone   int       // writes under way, each of one caller
 	serving bool      // a goroutine writes for those who wait
 	crowded bool      // the last shared write was of so many that one write under way is enough
 	waiting []*waiter // in the order in which their requests came
+	pace    pace      // of writes
+}
+
+func newQueue(b *Bucket, corrections bool) writeQueue {
+	return writeQueue{bucket: b, corrections: corrections, pace: pace{bounds: &ofWrites}}
 }
 
 // crowd is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
@@ -54,38 +62,51 @@ func (q *writeQueue) length() int {
 }
 
 // begin reports whether a caller has a write of its own, which [Engine.finish] ends.
-func (q *writeQueue) begin(most int) bool {
+func (q *writeQueue) begin(it *items) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.mayBegin(most)
+	return q.mayBegin(it)
 }
 
-// mayBegin is begin for a queue that is locked.
-func (q *writeQueue) mayBegin(most int) bool {
-	if q.crowded {
+// mayBegin is begin for a queue that is locked. Where the store has throttled writes of late, one is under way at a time.
+func (q *writeQueue) mayBegin(it *items) bool {
+	most := it.options.WritesAtOnce
+	if q.crowded || q.pace.isStrained(it) {
 		most = 1
 	}
-	if q.serving || len(q.waiting) > 0 || q.alone >= most {
+	if q.serving || len(q.waiting) > 0 || q.alone >= most || q.pace.isClosed(it) {
 		return false
 	}
 	q.alone++
 	return true
 }
 
+// A place is what a waiter does next.
+type place uint8
+
+const (
+	toWait  place = iota // for the outcome of a write that is shared
+	toWrite              // by itself
+	toServe              // begins the shared writes, which no goroutine makes yet, and waits for the outcome
+)
+
 // join puts a waiter into the queue, in the order in which requests came. A request that begins anew thus keeps its
-// place, and is not passed again and again. The result is false when the waiter need not wait any more, and may write
-// by itself.
-func (q *writeQueue) join(w *waiter, most int) bool {
+// place, and is not passed again and again.
+func (q *writeQueue) join(it *items, w *waiter) place {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.mayBegin(most) {
-		return false
+	if q.mayBegin(it) {
+		return toWrite
 	}
 	at := len(q.waiting)
 	for ; at > 0 && w.began() < q.waiting[at-1].began(); at-- {
 	}
 	q.waiting = slices.Insert(q.waiting, at, w)
-	return true
+	if q.alone > 0 || q.serving {
+		return toWait
+	}
+	q.serving = true
+	return toServe
 }
 
 // began returns the epoch when the request of a waiter came; 0 for a correction, all of which go together.
@@ -102,9 +123,13 @@ func (w *waiter) began() int64 {
 func (e *Engine) shareWrite(ctx context.Context, w *waiter) error {
 	q := w.queue
 	w.done = make(chan error, 1)
-	if !q.join(w, e.options.WritesAtOnce) {
+	switch q.join(&e.items, w) {
+	case toWrite:
 		defer e.finish(ctx, q)
 		return e.direct(ctx, w)
+	case toServe:
+		e.serveAll(ctx, q)
+	case toWait:
 	}
 	select {
 	case err := <-w.done:
@@ -145,16 +170,21 @@ func (q *writeQueue) leave(w *waiter) bool {
 	return w.abandoned
 }
 
-// finish ends a write of one caller. When others wait and are not served yet, it begins the write that they share, in the
-// background, which closing the engine waits for. Tokens that are being given back wait for such a write as well, and
-// closing waits for them: the engine goes on to write until all work in the background has ended.
+// finish ends a write of one caller. When others wait and are not served yet, it begins the writes that they share.
 func (e *Engine) finish(ctx context.Context, q *writeQueue) {
-	waiters := q.end()
-	if len(waiters) == 0 {
-		return
+	if q.end() {
+		e.serveAll(ctx, q)
 	}
-	if !e.Begin() && !e.goOn() {
-		for ; len(waiters) > 0; waiters = q.takeWaiting() {
+}
+
+// serveAll writes in the background for those who wait, until the queue is empty. A write begins when the pace of the queue
+// allows it. Callers that come during the pause share it, so that a throttled bucket takes fewer writes for as many callers.
+//
+// Closing the engine waits for these writes. While other work is under way in the background, they begin even after that,
+// since the work may wait for one of them: tokens that are being given back do.
+func (e *Engine) serveAll(ctx context.Context, q *writeQueue) {
+	if !e.Begin() && !e.GoOn() {
+		for waiters := q.claim(); len(waiters) > 0; waiters = q.claim() {
 			for _, w := range waiters {
 				w.done <- ErrClosed
 			}
@@ -163,32 +193,34 @@ func (e *Engine) finish(ctx context.Context, q *writeQueue) {
 	}
 	go func() {
 		defer e.End()
-		for ctx := context.WithoutCancel(ctx); len(waiters) > 0; waiters = q.takeWaiting() {
+		ctx := context.WithoutCancel(ctx)
+		for {
+			e.rest(ctx, &q.pace, 0)
+			waiters := q.claim()
+			if len(waiters) == 0 {
+				return
+			}
 			e.serve(ctx, waiters)
 		}
 	}()
 }
 
-// end counts a write of one caller as done, and claims the waiters of the queue unless they are served already.
-func (q *writeQueue) end() []*waiter {
+// end counts a write of one caller as done. It returns true when others wait and no goroutine serves them: the caller does then.
+func (q *writeQueue) end() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alone--
-	if q.serving {
-		return nil
+	if q.serving || len(q.waiting) == 0 {
+		return false
 	}
-	return q.claim()
+	q.serving = true
+	return true
 }
 
-// takeWaiting claims the waiters of the queue. Without any, the queue is not served any more.
-func (q *writeQueue) takeWaiting() []*waiter {
+// claim takes those who wait out of the queue. Without any, the queue is not served any more.
+func (q *writeQueue) claim() []*waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.claim()
-}
-
-// claim is takeWaiting for a queue that is locked.
-func (q *writeQueue) claim() []*waiter {
 	waiters := q.waiting
 	q.waiting, q.serving = nil, len(waiters) > 0
 	if q.serving {
@@ -198,6 +230,23 @@ func (q *writeQueue) claim() []*waiter {
 		w.claimed = true
 	}
 	return waiters
+}
+
+// triesAgain reports whether a write that the store throttled is tried again, at the pace of the queue. A request does so in a
+// crowd alone: elsewhere its policy decides at once. A correction has no policy, and always does.
+func (q *writeQueue) triesAgain(err error) bool {
+	return isWriteThrottled(err) && (q.corrections || q.bucket.isCrowded())
+}
+
+// ended notes what became of a write of the queue. What made no write, such as a rejection from memory, changes no pace; nor
+// does a throttle after which the caller does not try again.
+func (q *writeQueue) ended(it *items, err error) {
+	switch {
+	case err == nil:
+		q.pace.ended(it)
+	case q.triesAgain(err):
+		q.pace.throttle(it.sinceStart(), it.table.IntN)
+	}
 }
 
 // serve writes what waiters of one queue want, in as few writes as possible.
@@ -353,8 +402,8 @@ func (e *Engine) settleBatch(ctx context.Context, waiters []*waiter) {
 	}
 }
 
-// deliver tells a waiter the outcome. What a caller took that gave up is given back in the background. The work that
-// delivers is under way there, so that closing the engine waits for what is given back, too.
+// deliver tells a waiter the outcome. When its caller gave up, what was taken is given back in the background. The goroutine
+// that delivers counts as work in the background, so that goOn counts this as well while the engine is being closed.
 func (e *Engine) deliver(ctx context.Context, w *waiter, err error) {
 	w.queue.mu.Lock()
 	abandoned := w.abandoned
@@ -363,7 +412,7 @@ func (e *Engine) deliver(ctx context.Context, w *waiter, err error) {
 	if !abandoned || err != nil {
 		return
 	}
-	e.goOn()
+	e.GoOn()
 	go func() {
 		defer e.End()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.SettleLimit)

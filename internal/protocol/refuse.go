@@ -8,8 +8,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// foreseen reports whether the last images of a level, however old, reject its demand. Then it is cheaper to look again
-// before the other levels are taken from.
+// foreseen reports whether the last images of one of the levels, however old, reject its demand. Then it is cheaper to look
+// again before the other levels are taken from.
 func (e *Engine) foreseen(levels []level) bool {
 	now := e.now()
 	for i := range levels {
@@ -24,6 +24,11 @@ func (e *Engine) foreseen(levels []level) bool {
 		}
 	}
 	return false
+}
+
+// isShort reports whether a rejection of a level may be told from images in memory.
+func (e *Engine) isShort(l *level) bool {
+	return len(l.bucket.view(e.seenFor(l)).stale) == 0 && e.foreseen([]level{*l})
 }
 
 func (l *level) inLine(states []*bucket.State, now int64) bool {
@@ -134,7 +139,7 @@ const maxRounds = 8
 // Status returns where the limits of an entity and resource stand, and with family those of its parents. It makes a
 // consistent read of every shard, and writes nothing.
 func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
-	levels, err := e.look(ctx, r, family)
+	levels, err := e.readLevels(ctx, r, family)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +150,7 @@ func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelSt
 // configured limits is brought in line where a wait is told, so that the wait holds.
 func (e *Engine) Wait(ctx context.Context, r *Request) ([]LevelStatus, error) {
 	for attempt := range maxRestarts {
-		levels, err := e.look(ctx, r, true)
+		levels, err := e.readLevels(ctx, r, true)
 		if err != nil {
 			return nil, err
 		}
@@ -177,8 +182,8 @@ func (e *Engine) alignWaiting(ctx context.Context, levels []level) error {
 	return nil
 }
 
-// look returns the levels of a request, with all shards as the store has them.
-func (e *Engine) look(ctx context.Context, r *Request, family bool) (levels []level, err error) {
+// readLevels returns the levels of a request, with all shards as the store has them.
+func (e *Engine) readLevels(ctx context.Context, r *Request, family bool) (levels []level, err error) {
 	began := e.NextEpoch()
 	if family {
 		levels, err = e.levels(ctx, r, began, nil)

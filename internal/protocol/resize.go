@@ -51,16 +51,23 @@ type throttleCount struct {
 	times atomic.Int64
 }
 
-// sustained is how often a shard is throttled within a while, after all retries, before it is divided. In a large fleet each
-// process is throttled seldom.
+// A shard that is throttled sustained times within throttleTime, after all retries, is divided. In a crowd of processes each one
+// is throttled seldom, and the time is longer. A bucket that is used seldom is not why its key is throttled, however often that
+// happens.
 const (
-	sustained = 8
-	while     = 30 * time.Second
+	sustained         = 8
+	throttleTime      = time.Second
+	crowdThrottleTime = 30 * time.Second
 )
 
 // hit counts one throttled write, and reports whether throttling is sustained.
-func (t *throttleCount) hit(now int64) bool {
-	if since := t.since.Load(); now-since >= while.Milliseconds() && t.since.CompareAndSwap(since, now) {
+func (t *throttleCount) hit(now int64, crowded bool) bool {
+	window := throttleTime
+	if crowded {
+		window = crowdThrottleTime
+	}
+	since := t.since.Load()
+	if now-since >= window.Milliseconds() && t.since.CompareAndSwap(since, now) {
 		t.times.Store(0)
 	}
 	return t.times.Add(1) >= sustained
@@ -73,7 +80,7 @@ func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *im
 	if !e.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return
 	}
-	if s.throttled.hit(e.now()) && e.mayDivide(i) && e.outgrows(l, e.now()) {
+	if s.throttled.hit(e.now(), l.bucket.isCrowded()) && e.mayDivide(i) && e.outgrows(l, e.now()) {
 		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
 	}
 }
@@ -102,6 +109,7 @@ func (e *Engine) resize(ctx context.Context, s *shard, do func(context.Context) 
 		return
 	}
 	if !e.Begin() {
+		s.resizing.Store(false)
 		return
 	}
 	go func() {
@@ -119,11 +127,13 @@ func (e *Engine) resize(ctx context.Context, s *shard, do func(context.Context) 
 // maxSplits bounds the tries of one split.
 const maxSplits = 4
 
-// split divides a shard in one transaction.
+// split divides a shard in one transaction. Where an orphan has the key of the new shard, the new shard takes its place.
 func (e *Engine) split(ctx context.Context, o layout.Owner, s *shard, i *image) error {
 	before := i.Count()
+	high := s.bucket.shard(s.Shard + before)
+	var orphan *image
 	for attempt := range maxSplits {
-		writes, err := s.Split(&i.State, o)
+		writes, err := s.Split(&i.State, orphan.state(), o)
 		if err != nil {
 			return err
 		}
@@ -134,8 +144,13 @@ func (e *Engine) split(ctx context.Context, o layout.Owner, s *shard, i *image) 
 		if applied {
 			e.options.Resized(ctx, s.Entity, s.Resource, 1)
 		}
-		if i, err = e.readShard(ctx, s); err != nil || applied || !i.exists || i.Count() != before {
+		images, err := e.readShards(ctx, []*shard{s, high})
+		if err != nil || applied {
 			return err
+		}
+		// A shard of as many as before has split off none, so that an item in the place of the new one is an orphan.
+		if i, orphan = images[0], images[1]; !i.exists || i.Count() != before {
+			return nil
 		}
 		if err := e.table.Pause(ctx, attempt+1); err != nil {
 			return err

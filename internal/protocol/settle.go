@@ -24,15 +24,15 @@ type Receipt struct {
 // A taking is what was taken of one level.
 type taking struct {
 	bucket *Bucket
-	limits *Limits // by which it was taken
-	parts  []shardAmounts
+	limits *Limits        // by which it was taken
+	parts  []shardAmounts // each shard once
 
 	partSpace [1]shardAmounts
 }
 
-// shardAmounts are amounts taken of one shard, or to be taken of it.
+// shardAmounts are amounts taken of one shard, each limit once.
 type shardAmounts struct {
-	shard   *shard // nil for any
+	shard   *shard
 	amounts []bucket.Amount
 }
 
@@ -84,19 +84,35 @@ func (r *Receipt) Request(amounts []bucket.Amount) Request {
 func (r *Receipt) Add(more *Receipt) error {
 	total := slices.Clone(r.takings)
 	for _, m := range more.takings {
-		at := slices.IndexFunc(total, func(t taking) bool { return t.bucket == m.bucket })
+		at := slices.IndexFunc(total, func(t taking) bool { return t.bucket.Entity == m.bucket.Entity })
 		if at < 0 {
 			total = append(total, m)
 			continue
 		}
-		t := &total[at]
-		t.limits, t.parts = m.limits, append(slices.Clone(t.parts), m.parts...)
-		if _, err := t.total(); err != nil {
+		if err := total[at].add(&m); err != nil {
 			return err
 		}
 	}
 	r.takings = total
 	return nil
+}
+
+// add adds what was taken of the same level later, perhaps when the engine had forgotten its bucket and seen it anew. Each
+// shard stays one part, so that a correction names a limit once.
+func (t *taking) add(more *taking) (err error) {
+	t.limits, t.parts = more.limits, slices.Clone(t.parts)
+	for _, p := range more.parts {
+		at := slices.IndexFunc(t.parts, func(known shardAmounts) bool { return known.shard.Shard == p.shard.Shard })
+		if at < 0 {
+			t.parts = append(t.parts, shardAmounts{t.bucket.shard(p.shard.Shard), p.amounts})
+			continue
+		}
+		if t.parts[at].amounts, err = bucket.Sum(t.parts[at].amounts, p.amounts); err != nil {
+			return err
+		}
+	}
+	_, err = t.total()
+	return err
 }
 
 // total returns what was taken of all shards.
@@ -177,7 +193,7 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 			add(s, a)
 		}
 		for at := len(t.parts) - 1; at >= 0 && a.Tokens < 0; at-- {
-			back := min(-a.Tokens, t.left(at, a.Limit))
+			back := min(-a.Tokens, bucket.Of(t.parts[at].amounts, a.Limit))
 			if back > 0 {
 				add(t.parts[at].shard, bucket.Amount{Limit: a.Limit, Tokens: -back})
 				a.Tokens += back
@@ -186,9 +202,6 @@ func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correc
 	}
 	return due
 }
-
-// left returns what part at took of a limit.
-func (t *taking) left(at int, limit string) int64 { return bucket.Of(t.parts[at].amounts, limit) }
 
 // Settle writes what is due, to every shard side by side, bounded by the context. A correction that provably was not
 // written stays due, and the next call writes it. The error joins those of all shards.
@@ -223,8 +236,9 @@ func (e *Engine) settleAll(ctx context.Context, s *Settlement) error {
 	return errors.Join(errs...)
 }
 
-// settle writes a correction, alone or together with those of other callers. It is never rejected: it may leave a debt.
-func (e *Engine) settle(ctx context.Context, c *correction) error {
+// settle writes a correction, alone or together with those of other callers. It is never rejected: it may leave a debt. What the
+// store throttles it tries again: unlike a request, it has no policy for that.
+func (e *Engine) settle(ctx context.Context, c *correction) (err error) {
 	if d := (bucket.Demand{Amounts: c.amounts}); d.Empty() {
 		return nil
 	}
@@ -238,21 +252,41 @@ func (e *Engine) settle(ctx context.Context, c *correction) error {
 	if s == nil {
 		s = e.draw(c.bucket)
 	}
-	q := &s.queue
-	switch {
-	case e.options.WritesAtOnce == 0:
-		return e.settleDirect(ctx, c, s, c.amounts)
-	case q.begin(e.options.WritesAtOnce):
-		defer e.finish(ctx, q)
-		return e.settleDirect(ctx, c, s, c.amounts)
-	default:
-		return e.shareWrite(ctx, &waiter{queue: q, correction: c, shard: s})
+	for range patience + 1 {
+		if err = e.settleInTurn(ctx, c, s); !s.queue.triesAgain(err) {
+			break
+		}
 	}
+	return err
 }
 
-// settleDirect writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a
-// shard of a divided bucket falls short, all of them pay, since a debt of one alone would not hold the others back.
+// settleInTurn writes a correction by a write of its own, or one that it shares with other callers. Where no writes are shared,
+// the correction waits for the pace of the shard's writes alone.
+func (e *Engine) settleInTurn(ctx context.Context, c *correction, s *shard) error {
+	q := &s.queue
+	if e.options.WritesAtOnce == 0 {
+		if err := e.table.Sleep(ctx, q.pace.rest(&e.items)); err != nil {
+			return err
+		}
+		return e.settleDirect(ctx, c, s, c.amounts)
+	}
+	if q.begin(&e.items) {
+		defer e.finish(ctx, q)
+		return e.settleDirect(ctx, c, s, c.amounts)
+	}
+	return e.shareWrite(ctx, &waiter{queue: q, correction: c, shard: s})
+}
+
+// settleDirect writes a correction, and notes how the store takes the writes of the shard.
 func (e *Engine) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+	err := e.settleAnywhere(ctx, c, s, amounts)
+	s.queue.ended(&e.items, err)
+	return err
+}
+
+// settleAnywhere writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a
+// shard of a divided bucket falls short, all of them pay, since a debt of one alone would not hold the others back.
+func (e *Engine) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
 	for {
 		err := e.settleOnShard(ctx, c, s, amounts)
 		switch {

@@ -18,7 +18,7 @@ var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 // failed condition it decides again from the image that came back. It returns errShort when the shard falls short by
 // the level's limits. An item that differs from those is brought in line before the rejection is told, see refuse.
 func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
-	t := take{Engine: e, l: l, s: s, limits: l.limits, plan: plans.Get().(*bucket.Plan), began: e.now()}
+	t := take{Engine: e, l: l, s: s, limits: l.limits, plan: plans.Get().(*bucket.Plan), startedAt: e.now()}
 	defer plans.Put(t.plan)
 	image := s.image.Load()
 	for t.attempt = range table.MaxAttempts {
@@ -45,11 +45,11 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			}
 			continue
 		}
-		asked := t.at
+		askedAt := t.at
 		if t.attempt > 0 {
-			asked = e.now()
+			askedAt = e.now()
 		}
-		next, applied, err := e.write(ctx, s, t.limits.Owner, image, t.plan, asked)
+		next, applied, err := e.write(ctx, s, t.limits.Owner, image, t.plan, askedAt)
 		switch {
 		case err != nil:
 			if image, err = t.afterThrottle(ctx, image, err); err != nil {
@@ -57,8 +57,13 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			}
 			continue
 		case applied:
-			if t.plan.Kind == bucket.Create {
+			switch t.plan.Kind {
+			case bucket.Create:
 				e.expire(ctx)
+				e.list(ctx, s, next, true)
+			case bucket.Advance:
+				e.list(ctx, s, next, false)
+			default:
 			}
 			e.rebalance(ctx, l, s, next)
 			return nil
@@ -78,8 +83,8 @@ type take struct {
 	s         *shard
 	limits    *Limits // by which the item is to be in line: those of the level, or newer ones that say the same
 	plan      *bucket.Plan
-	began     int64 // epoch milliseconds
-	at        int64 // for which the plan was made
+	startedAt int64 // when the call began, epoch milliseconds
+	at        int64 // time for which the plan was made, epoch milliseconds
 	attempt   int
 	throttles int
 }
@@ -91,9 +96,9 @@ type take struct {
 // stale again, and N writers would cost N attempts.
 func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
 	state, demand := i.state(), &t.l.demand
-	t.at = t.began
+	t.at = t.startedAt
 	t.plan.Decide(state, &t.limits.Config, demand, t.at)
-	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.began) {
+	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.startedAt) {
 		if t.limits, err = t.confirm(ctx, t.l, t.limits, i); err != nil {
 			return false, err
 		}
@@ -101,7 +106,7 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 	}
 	c := &t.limits.Config
 	if t.plan.Kind != bucket.Spend && t.attempt > 0 {
-		t.at = max(t.began, t.now()) // a clock that is set back takes nothing away
+		t.at = max(t.startedAt, t.now()) // a clock that is set back takes nothing away
 		t.plan.Decide(state, c, demand, t.at)
 	}
 	if t.plan.Kind != bucket.Advance {
@@ -195,9 +200,9 @@ func (e *Engine) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
 // write sends a plan that was made from an image. It returns the image that the plan left, or failed on; nil when that
 // is not known. A plan that moves the refill stamp takes turns with those of other goroutines, since all but one of
 // them would fail. When another one has moved it meanwhile, nothing is sent. A write that met a transaction is a lost
-// race. The time asked, in epoch milliseconds, is one before the call.
+// race. The time askedAt, in epoch milliseconds, is one before the call.
 func (it *items) write(
-	ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan, asked int64,
+	ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan, askedAt int64,
 ) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
 		leave, err := s.enter(ctx)
@@ -216,7 +221,8 @@ func (it *items) write(
 	if err != nil {
 		return nil, false, err
 	}
-	known, by := s.image.Load(), call{it.NextEpoch(), asked}
+	it.unlist(&w)
+	known, by := s.image.Load(), call{it.NextEpoch(), askedAt}
 	s.traffic.sent()
 	result, err := it.table.Write(ctx, w)
 	if !result.Applied && !IsUnknown(err) {
@@ -259,7 +265,7 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	for i, s := range shards {
 		keys[i], known[i] = s.key, s.image.Load()
 	}
-	by := it.begin()
+	by := it.newCall()
 	items, err := it.table.Read(ctx, keys...)
 	if err != nil {
 		it.slowDown(err, shards...)
@@ -267,7 +273,7 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	}
 	images := make([]*image, len(shards))
 	for i, s := range shards {
-		s.bucket.pace.looked(it)
+		s.bucket.pace.ended(it)
 		if images[i], err = it.observe(s, items[i], by, known[i]); err != nil {
 			return nil, err
 		}

@@ -244,8 +244,9 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 		if writes[i], err = first.Write(&plans[i], l.limits.Owner); err != nil {
 			return false, err
 		}
+		e.unlist(&writes[i])
 	}
-	by := e.begin()
+	by := e.newCall()
 	results, err := e.table.TryTransact(ctx, writes)
 	if err != nil || results == nil || !table.Applied(results) {
 		return false, err
@@ -254,33 +255,57 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 		first := levels[i].bucket.shard(0)
 		created := plans[i].Item
 		created.Limits = slices.Clone(created.Limits) // they lie in the memory of the plan
-		first.remember(&image{State: created, exists: true, seenAt: now, call: by, arrived: e.NextEpoch()}, nil)
+		first.remember(&image{
+			State: created, exists: true, listed: !e.table.Partitioned() || e.options.Mixed, seenAt: now, call: by, arrived: e.NextEpoch(),
+		}, nil)
+		e.list(ctx, first, first.image.Load(), true)
 		takings[i].took(&levels[i], first, levels[i].demand.Amounts)
 	}
 	return true, nil
 }
 
 // take takes the demand of one level, alone or together with other callers. It returns errShort when the level falls
-// short, as it was seen since the request came, or within the age of a rejection from memory.
-func (e *Engine) take(ctx context.Context, l *level, to *taking) error {
+// short, as it was seen since the request came, or within the age of a rejection from memory. A write
+// that the store throttles is tried again at the pace of the bucket's writes, where other processes write the bucket often.
+func (e *Engine) take(ctx context.Context, l *level, to *taking) (err error) {
 	if l.demand.Empty() {
 		to.took(l, nil, l.demand.Amounts)
 		return nil
 	}
-	q := &l.bucket.queue
-	switch {
-	case e.options.WritesAtOnce == 0:
+	if e.options.WritesAtOnce == 0 {
 		return e.takeDirect(ctx, l, to)
-	case q.begin(e.options.WritesAtOnce):
-		defer e.finish(ctx, q)
-		return e.takeDirect(ctx, l, to)
-	default:
-		return e.shareWrite(ctx, &waiter{queue: q, level: l, taking: to})
 	}
+	for range patience + 1 {
+		if err = e.takeInTurn(ctx, l, to); !l.bucket.queue.triesAgain(err) {
+			break
+		}
+	}
+	return err
 }
 
-// takeDirect takes the demand of a level from a shard drawn at random, or where that falls short from several.
+// takeInTurn takes the demand of a level by a write of its own, or one that it shares with other callers. A rejection that
+// takes no call does not wait for the turn of one.
+func (e *Engine) takeInTurn(ctx context.Context, l *level, to *taking) error {
+	q := &l.bucket.queue
+	if q.begin(&e.items) {
+		defer e.finish(ctx, q)
+		return e.takeDirect(ctx, l, to)
+	}
+	if q.pace.isClosed(&e.items) && e.isShort(l) {
+		return errShort
+	}
+	return e.shareWrite(ctx, &waiter{queue: q, level: l, taking: to})
+}
+
+// takeDirect takes the demand of a level, and notes how the store takes the writes of the bucket.
 func (e *Engine) takeDirect(ctx context.Context, l *level, to *taking) error {
+	err := e.takeAnywhere(ctx, l, to)
+	l.bucket.queue.ended(&e.items, err)
+	return err
+}
+
+// takeAnywhere takes the demand of a level from a shard drawn at random, or where that falls short from several.
+func (e *Engine) takeAnywhere(ctx context.Context, l *level, to *taking) error {
 	for range table.MaxAttempts {
 		s := e.draw(l.bucket)
 		if e.isUneven(l, s) {

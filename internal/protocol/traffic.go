@@ -50,7 +50,7 @@ func (t *traffic) sent() {
 	t.mu.Unlock()
 }
 
-// refused notes that a write was not done; lost, that it was charged, since its condition failed.
+// refused notes that a write was not done. It was lost when its condition failed, and is charged then.
 func (t *traffic) refused(lost bool) {
 	t.mu.Lock()
 	t.own--
@@ -72,7 +72,11 @@ func (t *traffic) see(i *image, at int64) {
 		return
 	}
 	writes := i.Writes() / millis
-	if !t.known || t.count != i.Count() || writes < t.writes { // fewer writes are those of another item of the key
+	if t.known && t.count != i.Count() && writes >= t.writes { // it was divided or joined, and its part of the writes is another one
+		t.others *= float64(t.count) / float64(i.Count())
+		t.count, t.busy, t.from, t.base = i.Count(), false, at, writes
+	}
+	if !t.known || writes < t.writes { // fewer writes are those of another item of the key
 		first := !t.known && t.own == 0
 		t.tally = tally{known: true, count: i.Count(), at: at, writes: writes, from: at, base: writes}
 		if age := at - i.RefilledAt; first && age >= 0 {
@@ -106,7 +110,7 @@ const measured = time.Second
 // charged returns how many writes are charged for one that is done, as far as this process can tell. A write whose
 // condition fails is charged too, and the item does not count it.
 func (t *tally) charged() float64 {
-	return min((t.tries+few)/(t.tries+few-t.lost), 2)
+	return (t.tries + few) / max(t.tries+few-t.lost, (t.tries+few)/2)
 }
 
 // isBusy reports whether an item was written so often, by all processes together, that it is to be divided. Without a clock
@@ -125,12 +129,36 @@ func (t *tally) perMillisecond() float64 {
 	return t.others / max(t.span, 1)
 }
 
-// Bounds of a probability, as the number of writes that is expected: at 0.1 a tenth of the plans is lost. A read costs a
-// tenth of a write.
+// crowdRate is the number of writes a second, by other processes, of a bucket that may itself be why its key is throttled. A
+// partition serves a thousand, and other keys share it.
+const crowdRate = 100
+
+// isCrowded reports whether other processes write a bucket so often that its key may be throttled because of that.
+func (b *Bucket) isCrowded() bool {
+	first := b.shard(0)
+	if !b.divided() {
+		return first.traffic.rate() >= crowdRate
+	}
+	rate := 0.0
+	b.walk(func(s *shard, _ *image) { rate += s.traffic.rate() })
+	return rate >= crowdRate
+}
+
+// rate returns the writes of other processes in a second, 0 where too few were seen to tell.
+func (t *traffic) rate() float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.guess || t.others < few {
+		return 0
+	}
+	return t.perMillisecond() * 1000
+}
+
+// Bounds of the number of writes of others that is expected within a time.
 const (
-	likelyWrites = 0.1
-	freshWrites  = 10
-	usual        = 4 // times the time over which the rate was measured
+	likelyWrites = 0.1 // since an image: a tenth of the plans is lost, and an eventual read costs a tenth of a write
+	freshWrites  = 10  // within the freshness: one of them has probably moved the stamp
+	usual        = 4   // times the time over which the rate was measured
 )
 
 // isOutdated reports whether another process has probably written an item since it was last seen.
@@ -150,9 +178,8 @@ func (t *traffic) isRefreshed(c *bucket.Config, now int64) bool {
 	return !t.guess && rate*float64(c.Freshness) > freshWrites && rate*unseen > likelyWrites && unseen < usual*t.span
 }
 
-// lookFirst returns the last image of a shard. Before, it reads the shard when another process has probably written it
-// since. That costs half a read unit, where a lost write costs ten times as much. A read that is throttled tells
-// nothing.
+// lookFirst reads a shard that another process has probably written since an image, and returns the last image. The read
+// costs half a read unit; the write that it saves from being lost costs ten times as much. A read that is throttled tells nothing.
 func (it *items) lookFirst(ctx context.Context, s *shard, from *image) (*image, error) {
 	if !from.exists || !s.traffic.isOutdated(it.now()) {
 		return from, nil

@@ -112,18 +112,57 @@ func TestTrafficIsRefreshed(t *testing.T) {
 	}
 }
 
-// TestTrafficBeginsAnew divides an item, and puts another one in its place.
+// TestTrafficBeginsAnew puts another item in the place of one.
 func TestTrafficBeginsAnew(t *testing.T) {
-	for name, next := range map[string]*image{
-		"divided":     {exists: true, State: bucket.State{Shards: 2, Limits: seen(900, 0).Limits}},
-		"another one": seen(1, 0),
+	var tr traffic
+	tr.see(seen(0, 0), 0)
+	tr.see(seen(800, 0), 1000)
+	tr.see(seen(1, 0), 1001)
+	if tr.isOutdated(61_000) {
+		t.Error("the writes of the one before count")
+	}
+}
+
+// TestTrafficOfADividedItem divides an item that is written 800 times a second: each of the two is expected to have half of
+// that, until more is seen.
+func TestTrafficOfADividedItem(t *testing.T) {
+	var tr traffic
+	tr.see(seen(0, 0), 0)
+	tr.see(seen(800, 0), 1000)
+	if got := tr.rate(); got < 790 || got > 810 {
+		t.Errorf("rate() = %v, want about 800", got)
+	}
+	tr.see(&image{exists: true, State: bucket.State{Shards: 2, Limits: seen(801, 0).Limits}}, 1001)
+	if got := tr.rate(); got < 390 || got > 410 {
+		t.Errorf("rate() of the divided item = %v, want about 400", got)
+	}
+	if tr.isBusy() {
+		t.Error("the divided item is busy before it was measured")
+	}
+}
+
+// TestSustainedThrottles throttles writes of a shard at several rates.
+func TestSustainedThrottles(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		gap     int64 // milliseconds
+		times   int
+		crowded bool
+		want    bool
+	}{
+		{"of a bucket that is used seldom", 2000, 20, false, false},
+		{"too few", 10, sustained - 1, true, false},
+		{"of a process that writes often", 100, sustained, false, true},
+		{"among other processes", 2000, sustained, true, true},
+		{"among other processes, now and then", 10_000, 20, true, false},
 	} {
-		var tr traffic
-		tr.see(seen(0, 0), 0)
-		tr.see(seen(800, 0), 1000)
-		tr.see(next, 1001)
-		if tr.isOutdated(61_000) {
-			t.Errorf("%s: the writes of the one before count", name)
+		var count throttleCount
+		got := false
+		for i := range test.times {
+			got = count.hit(1_700_000_000_000+int64(i)*test.gap, test.crowded) || got
+		}
+		if got != test.want {
+			t.Errorf("%s: hit() = %t, want %t", test.name, got, test.want)
 		}
 	}
 }

@@ -20,7 +20,8 @@ const releaseTimeout = 5 * time.Second
 // that it did are recorded in any case; a run that could not even do that is finished by the next one.
 //
 // While it runs no other run does: that is a [zlimit.LockedError]. If saved is not nil, the plan of now must be the
-// same. Otherwise nothing is written and the error is [ErrStale].
+// same, or have nothing left to change, as after an apply of the same plan. Otherwise nothing is written and the error is
+// [ErrStale].
 func (p *Provisioner) Apply(ctx context.Context, declared []Level, saved *Plan) (plan *Plan, done []Change, err error) {
 	lock, err := p.limiter.Managed.Lock(ctx, p.lease)
 	if err != nil {
@@ -118,10 +119,13 @@ func (r *run) change(ctx context.Context, c Change) error {
 	return nil
 }
 
-// check returns ErrStale, with what has changed, unless the plan is the one of now.
+// check returns ErrStale, with what has changed, unless the plan is the one of now, or is applied already.
 func (p *Plan) check(now *Plan) error {
 	if p.ID != now.ID {
 		return fmt.Errorf("%w: it is for namespace %s (%s), not for %s (%s)", ErrStale, p.Namespace, p.ID, now.Namespace, now.ID)
+	}
+	if now.Empty() {
+		return nil
 	}
 	for _, c := range now.Changes {
 		old := p.of(c.After.Level)

@@ -3,6 +3,7 @@ package scale
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -76,7 +77,25 @@ var (
 	rejected    = Metric{"rejected a second", func(f *Figure) string { return whole(float64(f.Rejected) / f.Seconds) }}
 	degraded    = Metric{"degraded a second", func(f *Figure) string { return whole(float64(f.Degraded) / f.Seconds) }}
 	unavailable = Metric{"failed", func(f *Figure) string {
-		return percent(float64(f.Unavailable+f.Contended+f.Other) / float64(max(f.Offered, 1)))
+		return percent(float64(f.failures()) / float64(max(f.Offered, 1)))
+	}}
+	offered  = Metric{"offered a second", func(f *Figure) string { return whole(float64(f.Offered) / f.Seconds) }}
+	breaksAt = Metric{"breaks at, requests a second", func(f *Figure) string {
+		for i := range f.Series {
+			if t := &f.Series[i]; float64(t.failures()) > float64(t.Offered)/100 {
+				return whole(float64(t.Offered) * parts / f.Seconds)
+			}
+		}
+		return "-"
+	}}
+	brokenBy = Metric{"by", func(f *Figure) string {
+		most := "-"
+		for _, reason := range slices.Sorted(maps.Keys(f.Throttled)) {
+			if f.Throttled[reason] > f.Throttled[most] {
+				most = reason
+			}
+		}
+		return most
 	}}
 	writesPerRequest = Metric{"writes a request", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Writes) }}
 	readsPerRequest  = Metric{"read units a request", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Reads) }}
@@ -88,6 +107,9 @@ var (
 	started          = Metric{"started", func(f *Figure) string { return fmt.Sprint(f.Started) }}
 	startTime        = Metric{"seconds to start", func(f *Figure) string { return fmt.Sprintf("%.1f", f.StartTime) }}
 )
+
+// failures returns the requests that got an error which is no rejection.
+func (t *Tally) failures() int { return t.Unavailable + t.Contended + t.Other }
 
 // price returns the dollars for a million requests.
 func (f *Figure) price() float64 { return f.Writes*writePrice + f.Reads*readPrice }

@@ -66,3 +66,36 @@ func TestExhaustedBucketsAdmitNothing(t *testing.T) {
 		t.Errorf("%d shards of an exhausted bucket", o.Shards)
 	}
 }
+
+// TestFlashCrowd has a bucket of one item that is asked for three times as often as its key bears, at once and by a fleet: its
+// requests wait and share writes until it is divided. Nearly none fails, and few transactions are tried.
+func TestFlashCrowd(t *testing.T) {
+	c := caseOf(t, "hot: 1000 processes, 3000/s")
+	load := c.Load
+	load.For = 10 * time.Second
+	o := run(t, &load, c.Params)
+	if o.Admitted < o.Offered*95/100 || o.Over > 0 || o.Shards < 4 {
+		t.Errorf("%d of %d admitted, %d over, %d shards: %v", o.Admitted, o.Offered, o.Over, o.Shards, o.Errors)
+	}
+	if o.Used.Transactions > 500 {
+		t.Errorf("%d transactions to divide one bucket", o.Used.Transactions)
+	}
+}
+
+// TestOverloadedPartitions has a table of few partitions asked for twice what it serves, by many buckets each of which is used
+// seldom: no bucket is why its key is throttled. Requests are tried no more often than a call is, and nothing is divided.
+func TestOverloadedPartitions(t *testing.T) {
+	const entities = 20_000
+	p := Default()
+	p.Partitions = 2
+	o := run(t, &Load{
+		Processes: 50, Rate: 4000, For: 5 * time.Second, Limits: roomy, Entity: anyOf(entities), Known: entities, Sticky: true,
+	}, p)
+	throttled := o.Used.Throttled["TableWriteKeyRangeThroughputExceeded"]
+	if throttled == 0 || throttled > uint64(o.Unavailable)*attempts+uint64(o.Admitted) {
+		t.Errorf("%d throttled writes for %d requests that failed and %d that did not", throttled, o.Unavailable, o.Admitted)
+	}
+	if o.Used.Transactions > 0 {
+		t.Errorf("%d transactions, though no bucket is busy", o.Used.Transactions)
+	}
+}

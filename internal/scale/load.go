@@ -7,10 +7,12 @@ import (
 	"hash/fnv"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/door"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -24,6 +26,8 @@ type Load struct {
 	Rate      float64       // requests a second of the whole fleet
 	For       time.Duration // in which requests come
 	Settle    time.Duration // at the beginning, which is not measured
+	Ramp      bool          // the rate grows from nothing; Rate is that of the end
+	Known     int           // entities that have buckets before, see [entityOf]
 
 	// Entity returns the entity of a request, by the time since the beginning. Where it is nil, all are for "hot".
 	Entity func(r *rand.Rand, since time.Duration) string
@@ -156,8 +160,40 @@ func (f *fleet) prepare(ctx context.Context) error {
 			return fmt.Errorf("prepare: %w", err)
 		}
 	}
+	if f.Known > 0 {
+		if err := f.know(ctx, l); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
 	time.Sleep(10 * time.Second) // budgets are whole again
 	return l.Close()
+}
+
+// entityOf returns the name of an entity.
+func entityOf(n int) string { return "entity-" + strconv.Itoa(n) }
+
+// know gives entities buckets like that of the first of them, at no charge.
+func (f *fleet) know(ctx context.Context, l *zlimit.RateLimiter) error {
+	request := zlimit.Request{Entity: entityOf(0), Resource: resource, Consume: zlimit.Amounts{f.Limits[0].Name: 1}}
+	if _, err := l.Acquire(ctx, request); err != nil {
+		return err
+	}
+	ns, err := l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
+	if err != nil {
+		return err
+	}
+	k := layout.BucketKey{NS: ns.ID, Entity: entityOf(0), Resource: resource}
+	items, err := f.table.items.Read(ctx, []store.Key{k.Key()}, true)
+	if err != nil {
+		return err
+	}
+	state, err := layout.ReadState(items[0])
+	for i := 1; i < f.Known && err == nil; i++ {
+		k.Entity = entityOf(i)
+		item := k.Item(&state, layout.Owner{})
+		_, err = f.table.items.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()})
+	}
+	return err
 }
 
 // start starts the processes: side by side, or 200 a second.
@@ -198,8 +234,7 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 	if measured {
 		before = f.table.Used()
 	}
-	next := func() float64 { return f.random.ExpFloat64() / f.Rate }
-	for since := next(); since < f.For.Seconds() && len(f.limiters) > 0; since += next() {
+	for since := f.next(0); since < f.For.Seconds() && len(f.limiters) > 0; since = f.next(since) {
 		due := time.Duration(since * float64(time.Second))
 		if wait := due - time.Since(f.began); wait > 0 {
 			time.Sleep(wait.Truncate(100*time.Microsecond) + 100*time.Microsecond) // several come at once where there are many
@@ -222,6 +257,15 @@ func (f *fleet) offer(ctx context.Context) (before Used) {
 		f.requests.Go(func() { f.request(ctx, f.limiters[process], entity, counts) })
 	}
 	return before
+}
+
+// next returns when the request comes after one that came at a time, in seconds.
+func (f *fleet) next(since float64) float64 {
+	gap := f.random.ExpFloat64() / f.Rate
+	if f.Ramp {
+		return math.Sqrt(since*since + 2*f.For.Seconds()*gap) // the rate is that part of Rate which the time is of For
+	}
+	return since + gap
 }
 
 // request makes one request, and notes what became of it.

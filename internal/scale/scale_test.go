@@ -27,6 +27,7 @@ const (
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(10 << 30)
 	m.Run()
 }
 

@@ -40,12 +40,12 @@ func ceilingOf(l zlimit.Limit) Ceiling {
 
 // Scenarios returns what `make scale` runs.
 func Scenarios() []Scenario {
-	return []Scenario{fleets(), deployments(), hotKeys(), rejections(), skewed(), families(), floods(), restarts(), outages()}
+	return []Scenario{fleets(), deployments(), hotKeys(), rejections(), skewed(), families(), floods(), millions(), restarts(), outages()}
 }
 
 // anyOf returns a function that draws one of so many entities.
 func anyOf(n int) func(*rand.Rand, time.Duration) string {
-	return func(r *rand.Rand, _ time.Duration) string { return "entity-" + strconv.Itoa(r.IntN(n)) }
+	return func(r *rand.Rand, _ time.Duration) string { return entityOf(r.IntN(n)) }
 }
 
 // fleets are buckets of several rates in fleets of several sizes. Each process meets each bucket several times.
@@ -74,7 +74,7 @@ func fleetCase(processes int, rate float64) Case {
 	limit := zlimit.PerMinute("rpm", int64(max(100, rate*60*3)))
 	ceilings := map[string]Ceiling{}
 	for i := range buckets {
-		ceilings["entity-"+strconv.Itoa(i)] = ceilingOf(limit)
+		ceilings[entityOf(i)] = ceilingOf(limit)
 	}
 	return Case{
 		Label: fleetLabel(processes, rate),
@@ -211,7 +211,7 @@ func families() Scenario {
 	const children = 10_000
 	parents := map[string]string{}
 	for i := range children {
-		parents["entity-"+strconv.Itoa(i)] = "hot"
+		parents[entityOf(i)] = "hot"
 	}
 	return Scenario{
 		Name: "parent", Title: "A parent of 10,000 children",
@@ -233,8 +233,8 @@ func floods() Scenario {
 	s := Scenario{
 		Name: "flood", Title: "A flood of new keys",
 		Text: "1,000 known entities are asked for 1,000 times a second, and from the tenth second on 100,000 new ones come in a minute, " +
-			"with ids that grow, as someone makes them who is limited by a name of their choice. Each creation writes three indexes, two " +
-			"of which have one key for all. AWS does not say which writes a full index holds back: in variant A those that touch it, in " +
+			"with ids in ascending order, as from a caller who takes a new name for each request. Before, each creation wrote three indexes, " +
+			"two of which have one key for all. AWS does not say which writes a full index holds back: in variant A those that touch it, in " +
 			"variant B for a second all of the partition of the table that such a write went to.",
 		Metrics: []Metric{admitted, unavailable, writesPerRequest, dollars, p99},
 	}
@@ -253,7 +253,7 @@ func floods() Scenario {
 							next++
 							return fmt.Sprintf("new-%09d", next)
 						}
-						return "entity-" + strconv.Itoa(r.IntN(1000))
+						return entityOf(r.IntN(1000))
 					},
 					Group: func(entity string) string {
 						if entity[0] == 'n' {
@@ -267,6 +267,46 @@ func floods() Scenario {
 		}
 	}
 	return s
+}
+
+// millions are rates that grow until something breaks, and one that nothing breaks.
+func millions() Scenario {
+	const entities, processes, million = 200_000, 5000, 1_000_000
+	fresh := Default()
+	fresh.Partitions = 4
+	warm := Default()
+	warm.TableWrites, warm.TableReads, warm.Partitions = 0, 0, 2048
+	known := Load{
+		Processes: processes, Limits: roomy, Entity: anyOf(entities), Known: entities, Sticky: true, Ramp: true, For: 10 * time.Second,
+		Options: []zlimit.Option{zlimit.WithCacheSize(1000)},
+	}
+	strangers := known
+	strangers.Known, strangers.Processes = 0, 1000
+	var next int
+	strangers.Entity = func(*rand.Rand, time.Duration) string {
+		next++
+		return fmt.Sprintf("new-%09d", next)
+	}
+	at := func(l Load, rate float64, ramp bool) Load {
+		l.Rate, l.Ramp = rate, ramp
+		return l
+	}
+	return Scenario{
+		Name: "million", Title: "Up to a million requests a second",
+		Text: "5,000 processes and 200,000 known entities, each of which goes to the same process; the rate grows from nothing within ten " +
+			"seconds. What breaks first is the rate of the sixth of a second in which a hundredth of the requests failed. A table that " +
+			"nobody has warmed up has four partitions. One that is warm has 64, and the quota of an account, 40,000 writes a second. Where " +
+			"the quota was raised and the table was warmed up for it, to 2,048 partitions, a million requests a second come for ten " +
+			"seconds. Where each request is for an entity that is new, as in a flood, its creation writes an index.",
+		Metrics: []Metric{offered, admitted, unavailable, breaksAt, brokenBy, writesPerRequest, p99},
+		Plot:    plotOverTime("admitted per second", func(t *Tally) float64 { return float64(t.Admitted) }),
+		Cases: []Case{
+			{Label: "new entities, 20,000/s", Load: at(strangers, 20_000, true), Params: Default()},
+			{Label: "a new table, 20,000/s", Load: at(known, 20_000, true), Params: fresh},
+			{Label: "a warm table, 100,000/s", Load: at(known, 100_000, true), Params: Default()},
+			{Label: "made for it, 1,000,000/s", Load: at(known, million, false), Params: warm},
+		},
+	}
 }
 
 // restarts are processes that start all at once.

@@ -88,6 +88,22 @@ func OutcomeOf(err error) Outcome {
 	}
 }
 
+// ErrorsIn returns the errors of stores in an error, which may be several joined.
+func ErrorsIn(err error) (found []*Error) {
+	switch e := err.(type) { //nolint:errorlint // every error of the tree is looked at
+	case nil:
+	case *Error:
+		found = []*Error{e}
+	case interface{ Unwrap() []error }:
+		for _, inner := range e.Unwrap() {
+			found = append(found, ErrorsIn(inner)...)
+		}
+	default:
+		found = ErrorsIn(errors.Unwrap(err))
+	}
+	return found
+}
+
 // A Limit is a kind of limit on how often a store may be asked.
 type Limit uint8
 

@@ -8,10 +8,11 @@ import (
 // A Scan asks for the items of the whole table, or of one of several parts of it, in no particular order. All items of a
 // partition key are in one part.
 type Scan struct {
-	Segment    int  // the part, from 0
-	Segments   int  // their number; 0 and 1 both mean the whole table
-	Limit      int  // items in a page at most; 0 leaves it to the store
-	Consistent bool // it sees every write that returned before it
+	Segment    int    // the part, from 0
+	Segments   int    // their number; 0 and 1 both mean the whole table
+	Prefix     string // of the partition keys of the items that a page has; it looks at all others, too
+	Limit      int    // items that a page looks at, at most; 0 leaves it to the store
+	Consistent bool   // it sees every write that returned before it
 	Continue   Cursor
 }
 

@@ -6,6 +6,16 @@ type Table struct {
 	TTL     string // the attribute that holds the time of expiry, in epoch seconds
 }
 
+// Index returns the index of a name; nil when the table has none.
+func (t *Table) Index(name string) *Index {
+	for i := range t.Indexes {
+		if t.Indexes[i].Name == name {
+			return &t.Indexes[i]
+		}
+	}
+	return nil
+}
+
 // An Index is a secondary index. It holds only items that have both of its attributes.
 type Index struct {
 	Name     string

@@ -4,14 +4,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"time"
-
-	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// look reads the leases and the partitions. It takes free partitions up to a fair share, and gives back what is beyond
+// look reads the leases, and at times the partitions. It takes free partitions up to a fair share, and gives back what is beyond
 // that. work is the context of what it starts.
 func (c *Consumer) look(ctx, work context.Context) {
 	err := c.balance(ctx, work)
@@ -29,29 +25,21 @@ func (c *Consumer) look(ctx, work context.Context) {
 }
 
 func (c *Consumer) balance(ctx, work context.Context) error {
-	// In this order: a lease that is listed is of a partition that the list after it has, or that is gone.
-	leases, err := c.Leases.List(ctx)
+	c.adoptLate(ctx)
+	leases, err := c.readLeases(ctx)
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	partitions, err := c.Source.Partitions(ctx)
-	if errors.Is(err, store.ErrNoStream) { // it was turned off since it was not read
-		if err = c.Source.StartStream(ctx); err == nil {
-			partitions, err = c.Source.Partitions(ctx)
-		}
-	}
-	if err != nil {
-		return err
-	}
+	now := time.Now() // after the leases were read: silence must not seem longer than it is
 	c.seen.see(leases, now)
 	for i := range leases {
 		if l := &leases[i]; l.Broken != "" {
 			c.Report(Event{Kind: Unreadable, Partition: l.Partition, Err: errors.New(l.Broken)})
 		}
 	}
+	fresh, err := c.discover(ctx, leases, now)
 
-	open := c.open(leases, partitions)
+	open := append(open(leases), fresh...)
 	share := c.share(leases, len(open), now)
 	mine := 0
 	c.each(func(h *holding) {
@@ -74,30 +62,12 @@ func (c *Consumer) balance(ctx, work context.Context) error {
 	return errors.Join(err, c.announce(ctx, mine == 0))
 }
 
-// open returns the leases, existing or new ones, of the partitions that are to be read. A partition is read until it is
-// finished, and after its parent is.
-//
-// A lease whose partition is not listed any more is among them, since a consumer has to notice what was lost with it. A
-// partition whose lease cannot be read is not, and neither are its children, since nothing says how far it is applied.
-func (c *Consumer) open(leases []Lease, partitions []store.Partition) (open []Lease) {
-	known, finished, parents := map[string]bool{}, map[string]bool{}, map[string]string{}
+// open returns the leases of partitions that are to be read. A lease whose partition is not listed any more is among
+// them, since a consumer has to notice what was lost with it. One that cannot be read is not.
+func open(leases []Lease) (open []Lease) {
 	for i := range leases {
-		known[leases[i].Partition] = true
-		finished[leases[i].Partition] = leases[i].Finished
-	}
-	all := slices.Clone(leases)
-	for _, p := range partitions {
-		parents[p.ID] = p.Parent
-		if !known[p.ID] {
-			known[p.ID] = true
-			all = append(all, Lease{Partition: p.ID})
-		}
-	}
-	for _, l := range all {
-		parent := parents[l.Partition]
-		ready := !known[parent] || finished[parent] // a parent that ended long ago is in neither list
-		if l.Broken == "" && !l.Finished && ready && !strings.HasPrefix(l.Partition, waitingMark) {
-			open = append(open, l)
+		if leases[i].isOpen() {
+			open = append(open, leases[i])
 		}
 	}
 	return open
@@ -107,7 +77,7 @@ func (c *Consumer) open(leases []Lease, partitions []store.Partition) (open []Le
 func (c *Consumer) share(leases []Lease, open int, now time.Time) int {
 	consumers := map[string]bool{c.Name: true}
 	for i := range leases {
-		if l := &leases[i]; l.Owner != "" && !l.Finished && c.seen.silence(l, now) < c.Term {
+		if l := &leases[i]; l.Owner != "" && !l.Finished && l.Partition != listing && c.seen.silence(l, now) < c.Term {
 			consumers[l.Owner] = true
 		}
 	}
@@ -154,6 +124,7 @@ func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
 		c.mu.Unlock()
 		c.Report(Event{Kind: end, Partition: l.Partition})
 		if end == Finished { // its children can be read
+			c.adopt(work, l.Partition)
 			c.hurry()
 		}
 	})

@@ -5,7 +5,9 @@
 // while it has its lease: a record of the table that it writes again every third of the term. The same write tells how
 // far it has come. A consumer stops when it could not write for nine tenths of the term. Others take over a lease that
 // was not written for the whole term. Each process measures durations by its own clock, so clocks that disagree do no
-// harm. Two consumers apply changes of one partition at the same time only if the function goes on after its context
+// harm. A partition has a lease as soon as it may be read. When a partition has ended, its consumer looks for children and
+// makes their leases. What is not found that way one of the consumers finds, which lists all partitions every five minutes.
+// Two consumers apply changes of one partition at the same time only if the function goes on after its context
 // has ended.
 //
 // After a crash, changes that were applied since the last write are delivered again: up to a third of a term and one
@@ -14,9 +16,10 @@ package stream
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -35,6 +38,10 @@ type Config struct {
 	Leases Leases
 	Apply  Apply
 
+	// Wants reports whether a change is to be applied; others are read over. By default all changes are applied, but for
+	// those of leases, which never are.
+	Wants func(c *store.Change) bool
+
 	// Name tells consumers apart; no two may have the same at any time. By default it is made from the name of the host
 	// and a random part.
 	Name string
@@ -44,6 +51,9 @@ type Config struct {
 	Poll time.Duration
 	// Term is how long a lease holds without being written; 30 s by default. It is written every third of that.
 	Term time.Duration
+	// Listing is the time between two listings of all partitions, by one of the consumers; 5 min by default. Up to a
+	// quarter of it is added at random.
+	Listing time.Duration
 	// Grace is how long the calls of Apply that are under way may take when the consumer stops; 20 s by default.
 	Grace time.Duration
 	// Patience is the number of times that a change may fail before it counts as stuck; 8 by default, which is some 50 s.
@@ -61,6 +71,7 @@ const (
 	defaultBatch    = 1000
 	defaultPoll     = time.Second
 	defaultTerm     = 30 * time.Second
+	defaultListing  = 5 * time.Minute
 	defaultGrace    = 20 * time.Second
 	defaultPatience = 8
 
@@ -75,7 +86,9 @@ type Consumer struct {
 
 	mu       sync.Mutex
 	holdings map[string]*holding
+	parents  map[string]int // partitions that have ended, and how often to look for their children yet
 	seen     watch
+	known    knowledge
 	waiting  Lease     // the record that says that this consumer has nothing to do
 	looked   time.Time // when the leases were last read
 	trouble  error     // of the last look; nil when it went well
@@ -88,20 +101,27 @@ type Consumer struct {
 func New(c Config) *Consumer {
 	if c.Name == "" {
 		host, _ := os.Hostname() // for people; the random part is what counts
-		c.Name = host + "-" + rand.Text()[:12]
+		c.Name = host + "-" + cryptorand.Text()[:12]
 	}
 	setDefault(&c.Batch, defaultBatch)
 	setDefault(&c.Poll, defaultPoll)
 	setDefault(&c.Term, defaultTerm)
+	setDefault(&c.Listing, defaultListing)
 	setDefault(&c.Grace, defaultGrace)
 	setDefault(&c.Patience, defaultPatience)
 	if c.Report == nil {
 		c.Report = func(Event) {}
 	}
+	if c.Wants == nil {
+		c.Wants = func(*store.Change) bool { return true }
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Consumer{Config: c, holdings: map[string]*holding{}, seen: watch{}, wake: make(chan struct{}, 1)}
+	return &Consumer{
+		Config: c, holdings: map[string]*holding{}, parents: map[string]int{}, seen: watch{}, wake: make(chan struct{}, 1),
+		known: knowledge{period: c.Listing + rand.N(c.Listing/4+1)},
+	}
 }
 
 func setDefault[T ~int | ~int64](v *T, d T) {

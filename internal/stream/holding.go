@@ -173,10 +173,13 @@ type place struct {
 	quiet bool // nothing more to read for now
 }
 
+// maxIdle is how many times a batch gather reads, of changes that are not to be applied, before the position is noted.
+const maxIdle = 8
+
 // gather reads up to a batch of changes. With an error it returns what was read before.
 func (h *holding) gather(ctx context.Context, at store.Position) (batch []store.Change, to place, err error) {
 	to.at = at
-	for len(batch) < h.c.Batch && !to.end && !to.quiet {
+	for read := 0; len(batch) < h.c.Batch && read < maxIdle*h.c.Batch && !to.end && !to.quiet && !h.releasing(); {
 		page, err := h.c.Source.Changes(ctx, h.partition, to.at, h.c.Batch-len(batch))
 		if err != nil {
 			return batch, to, err
@@ -187,9 +190,10 @@ func (h *holding) gather(ctx context.Context, at store.Position) (batch []store.
 		}
 		to.quiet = len(page.Changes) == 0 && page.Next.After == to.at.After
 		to.at, to.end = page.Next, page.End
+		read += len(page.Changes)
 		for i := range page.Changes {
-			if !h.c.Leases.Holds(page.Changes[i].Key) {
-				batch = append(batch, page.Changes[i])
+			if c := &page.Changes[i]; !h.c.Leases.Holds(c.Key) && h.c.Wants(c) {
+				batch = append(batch, *c)
 			}
 		}
 	}

@@ -2,13 +2,15 @@ package stream
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // A Lease is what consumers have agreed on about one partition: how far its changes are applied, and who applies them.
-// A lease whose partition starts with [waitingMark] belongs to no partition: it says that a consumer waits for one.
+// A lease whose partition starts with [waitingMark] belongs to no partition. It says that a consumer waits for one, or who
+// listed the partitions last.
 type Lease struct {
 	Partition string
 	Position  store.Sequence // of the last change that was applied; "" for none
@@ -19,6 +21,11 @@ type Lease struct {
 	Broken    string         // why the record cannot be read, in which case it has its partition alone; "" for one that can
 }
 
+// isOpen reports whether the lease is of a partition that is to be read.
+func (l *Lease) isOpen() bool {
+	return l.Broken == "" && !l.Finished && !strings.HasPrefix(l.Partition, waitingMark)
+}
+
 // matches reports whether two leases say the same of a partition.
 func (l Lease) matches(other Lease) bool {
 	l.ExpiresAt = other.ExpiresAt // as precise as the store is
@@ -27,12 +34,16 @@ func (l Lease) matches(other Lease) bool {
 
 // Leases keeps leases where all consumers of a table find them. It is safe for concurrent use.
 type Leases interface {
-	// List returns all leases, with those whose records cannot be read.
-	List(ctx context.Context) ([]Lease, error)
+	// List returns the leases of partitions from one on, in the order of their ids, with those whose records cannot be read.
+	// It may return some before that; "" stands for all.
+	List(ctx context.Context, from string) ([]Lease, error)
 
 	// Save writes a lease if the record has been written Beats-1 times; at the first write, the record must not exist. It
 	// returns the record as it is afterwards, or the zero Lease when it does not exist, and whether it wrote.
 	Save(ctx context.Context, next Lease) (found Lease, saved bool, err error)
+
+	// Delete deletes leases, whatever they say.
+	Delete(ctx context.Context, partitions []string) error
 
 	// Holds reports whether a key is that of a lease. Changes of leases are not applied.
 	Holds(k store.Key) bool
@@ -40,10 +51,12 @@ type Leases interface {
 
 const (
 	waitingMark = "@"
+	// listing is the partition of the record that says who listed the partitions last. No consumer has an empty name.
+	listing = waitingMark
 
 	// keepFinished is how long the record of a finished partition is kept, and keepWaiting that of a consumer. The first
-	// outlives the partition in every store.
-	keepFinished = 7 * 24 * time.Hour
+	// outlives the partition in every store. Without it the partition would be read again.
+	keepFinished = 48 * time.Hour
 	keepWaiting  = 24 * time.Hour
 )
 

@@ -180,7 +180,7 @@ func (w *testbed) count(kind stream.Kind) (n int) {
 // lease returns the lease of a partition.
 func (w *testbed) lease(partition string) stream.Lease {
 	w.t.Helper()
-	records, err := leases.In(table.New(w.store, table.Options{Timeout: time.Minute})).List(w.t.Context())
+	records, err := leases.In(table.New(w.store, table.Options{Timeout: time.Minute})).List(w.t.Context(), "")
 	if err != nil {
 		w.t.Fatalf("List() = %v", err)
 	}
@@ -316,9 +316,18 @@ func (m *mortal) Changes(ctx context.Context, partition string, at store.Positio
 	return page, err
 }
 
-func (m *mortal) List(ctx context.Context) (leases []stream.Lease, err error) {
-	err = m.pass(ctx, func() error { leases, err = m.Leases.List(ctx); return err })
+func (m *mortal) Children(ctx context.Context, partition string) (partitions []store.Partition, err error) {
+	err = m.pass(ctx, func() error { partitions, err = m.Streamer.Children(ctx, partition); return err })
+	return partitions, err
+}
+
+func (m *mortal) List(ctx context.Context, from string) (leases []stream.Lease, err error) {
+	err = m.pass(ctx, func() error { leases, err = m.Leases.List(ctx, from); return err })
 	return leases, err
+}
+
+func (m *mortal) Delete(ctx context.Context, partitions []string) error {
+	return m.pass(ctx, func() error { return m.Leases.Delete(ctx, partitions) })
 }
 
 func (m *mortal) Save(ctx context.Context, next stream.Lease) (found stream.Lease, saved bool, err error) {

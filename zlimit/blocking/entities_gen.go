@@ -26,8 +26,8 @@ type EntityService struct {
 //
 // It returns [zlimit.ErrEntityExists] for an ID that has a record, [zlimit.ErrEntityNotFound] when the parent has none,
 // and a [*zlimit.ValidationError] for what breaks a rule. It costs a transaction of the record and an audit event: two
-// write units per KB each, and one for the index of each. The first change within [zlimit.WithConfigTTL] reads one item
-// more. A parent costs in addition:
+// write units per KB each, and one for the index of each. The first change within [zlimit.WithConfigTTL] reads two
+// items more, in a call more. A parent costs in addition:
 //   - one write unit for an index more;
 //   - three for the item that lists the child under the parent's key;
 //   - two per KB of the parent's record, which counts its children, and one for its index where it has a parent;
@@ -136,7 +136,7 @@ func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, e
 // [*zlimit.ValidationError] for what breaks a rule. It costs a consistent read, and a transaction of the record and an
 // audit event. The two cost two write units per KB each, and one for the index of the event. A record with a parent
 // costs one more per KB for its index. Where nothing is to change Update costs the read. The first change within
-// [zlimit.WithConfigTTL] reads one item more.
+// [zlimit.WithConfigTTL] reads two items more, in a call more.
 func (s *EntityService) Update(e zlimit.Entity) (zlimit.Entity, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()

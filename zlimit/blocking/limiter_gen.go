@@ -189,6 +189,19 @@ func (l *RateLimiter) Do(r zlimit.Request, fn func(*Lease) error) error {
 	})
 }
 
+// SetAuditRetention sets how long audit events are kept that are written from now on, in whole days up to 36,500; 0
+// stands for 90 days. It holds in every namespace of the table whose own [zlimit.SystemConfig.AuditRetention] is 0. It
+// is for those who deploy: no audit event tells of it, and a principal that is bound to one namespace may not do it.
+//
+// Other limiters see it within [zlimit.WithConfigTTL]. A retention that is out of range is a [*zlimit.ValidationError],
+// before any call. It costs a read, and a conditional write where the retention changes, one unit each. The first write
+// costs one for an index.
+func (l *RateLimiter) SetAuditRetention(d time.Duration) error {
+	ctx, cancel := l.timeout.context()
+	defer cancel()
+	return l.core.SetAuditRetention(ctx, d)
+}
+
 // Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and
 // the memory of stored limits with l, and has l's options but for those given. A namespace that is not registered is
 // [zlimit.ErrNamespaceNotFound], unless [zlimit.WithSetup] is among them. Closing the limiter leaves the store open;

@@ -20,6 +20,9 @@ var stackText string
 
 const callsFile = "spec/calls.yaml"
 
+// stackFile is the template as it is written by hand, without what follows from the schema and the calls.
+const stackFile = "gen/internal/emit/stack.yaml"
+
 // Stack returns the CloudFormation template of a deployment by its path in the module. The schema and the calls decide
 // what the table holds, which of its changes the aggregator gets, and which keys and actions the policies name.
 func Stack(s *schema.Schema, c *calls.Calls) (map[string][]byte, error) {
@@ -42,7 +45,9 @@ type stackData struct {
 }
 
 // Header is the first line.
-func (d *stackData) Header() string { return header(schemaFile + " and " + callsFile) }
+func (d *stackData) Header() string {
+	return header(stackFile + ", " + schemaFile + " and " + callsFile)
+}
 
 // Layout is the version of the layout.
 func (d *stackData) Layout() string { return d.schema.Version }

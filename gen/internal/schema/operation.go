@@ -284,7 +284,13 @@ func (s *scope) checkTarget(a *Action, earlier []*Action) {
 // same reports whether two references name one attribute of the item, or of one member.
 func (r Ref) same(o Ref) bool { return r.Name == o.Name && r.Family == o.Family }
 
-// ref finds an attribute: one of the family first, then one that all records have in the same type.
+// inIndexBy reports whether an attribute is of the key of an index that the record is in.
+func (r *Record) inIndexBy(name string) bool {
+	return slices.ContainsFunc(r.Entries, func(e *Entry) bool { return slices.Contains(e.Index.Attributes(), name) })
+}
+
+// ref finds an attribute: one of the family first, then one that all records have in the same type, or that is of the key of an
+// index that all of them are in.
 func (s *scope) ref(pos document.Pos, name string) Ref {
 	if s.members != nil {
 		for _, a := range s.members.Fields {
@@ -301,6 +307,9 @@ func (s *scope) ref(pos document.Pos, name string) Ref {
 	for _, r := range s.records {
 		i := slices.IndexFunc(r.Attributes, func(a *Attribute) bool { return a.Name == name })
 		switch {
+		case i < 0 && r.inIndexBy(name):
+			ref.Type = S
+			continue
 		case i < 0:
 			s.Errorf(pos, "%s: record %s has no attribute %q", s.what, r.Name, name)
 			return ref

@@ -5,6 +5,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -36,6 +37,11 @@ func (s *Store) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
 	if q.Segments > 1 {
 		segment, segments := int32(q.Segment), int32(q.Segments)
 		in.Segment, in.TotalSegments = &segment, &segments
+	}
+	if q.Prefix != "" {
+		filter, pk := "begins_with(#pk, :prefix)", store.PK
+		in.FilterExpression, in.ExpressionAttributeNames = &filter, map[string]string{"#pk": pk}
+		in.ExpressionAttributeValues = map[string]types.AttributeValue{":prefix": &types.AttributeValueMemberS{Value: q.Prefix}}
 	}
 	if q.Limit > 0 {
 		limit := int32(min(q.Limit, 1<<30))

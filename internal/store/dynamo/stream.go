@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/feature/dynamodb/attributevalue"
@@ -22,6 +24,8 @@ import (
 const (
 	// readInterval keeps to the five reads per second that DynamoDB takes of a shard.
 	readInterval = 200 * time.Millisecond
+	// describeInterval keeps a process below the ten DescribeStream calls per second that DynamoDB takes.
+	describeInterval = 150 * time.Millisecond
 	// maxRecords is what a GetRecords takes.
 	maxRecords = 1000
 	// maxIterators is how often one reading asks for an iterator: the first, and in place of those that cannot be used.
@@ -55,7 +59,9 @@ type stream struct {
 
 	mu     sync.Mutex
 	prefix string               // of the ARNs of the table's streams, up to their labels; "" until it is known
-	next   map[string]time.Time // when a partition may be read again
+	next   map[string]time.Time // when a partition may be read again, and the shards be listed under ""
+
+	unfiltered atomic.Bool // the service refuses filters of shards
 }
 
 // StartStream looks whether the table has a stream of old and new images: one DescribeTable. It does not create one.
@@ -95,24 +101,72 @@ func (s *Store) streamARN(ctx context.Context) (string, error) {
 }
 
 // Partitions makes one DescribeTable call and a DescribeStream call for every hundred shards. Calls that describe cost
-// nothing; an account may make about ten of them per second. The id of a partition is the label of the stream, which is
-// its time of creation, and the id of the shard.
+// nothing. DynamoDB takes ten of them per second, so a store makes one in 150 ms. The id of a partition is the label of
+// the stream, which is its time of creation, and the id of the shard.
 func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 	const op = "DescribeStream"
 	arn, err := s.streamARN(ctx)
 	if err != nil {
 		return nil, err
 	}
-	label := arn[strings.LastIndexByte(arn, '/')+1:] + "/"
-	var partitions []store.Partition
-	in := &dynamodbstreams.DescribeStreamInput{StreamArn: &arn}
+	label := arn[strings.LastIndexByte(arn, '/')+1:]
+	partitions, err := s.listShards(ctx, &dynamodbstreams.DescribeStreamInput{StreamArn: &arn}, label)
+	switch {
+	case hasCode(err, "ResourceNotFoundException"):
+		return nil, &store.Error{Op: op, Err: fmt.Errorf("%w: %w", store.ErrNoStream, err)}
+	case err != nil:
+		return nil, failure(ctx, op, err, false, false)
+	}
+	return partitions, nil
+}
+
+// Children makes one DescribeStream call with a filter, and another one for every further hundred shards. A service that
+// does not know the filter lists all shards, and one that refuses it is asked for all. The others are left out then.
+func (s *Store) Children(ctx context.Context, partition string) ([]store.Partition, error) {
+	const op = "DescribeStream"
+	if err := s.begin(ctx, op); err != nil {
+		return nil, err
+	}
+	label, shard, ok := strings.Cut(partition, "/")
+	if !ok {
+		return nil, nil
+	}
+	arn, err := s.arnOf(ctx, label)
+	if err != nil {
+		return nil, err
+	}
+	in := dynamodbstreams.DescribeStreamInput{StreamArn: &arn}
+	var listed []store.Partition
+	if !s.stream.unfiltered.Load() {
+		filtered := in
+		filtered.ShardFilter = &streamtypes.ShardFilter{Type: streamtypes.ShardFilterTypeChildShards, ShardId: &shard}
+		listed, err = s.listShards(ctx, &filtered, label)
+		if hasCode(err, "ValidationException") || hasCode(err, "SerializationException") {
+			s.stream.unfiltered.Store(true)
+		}
+	}
+	if s.stream.unfiltered.Load() {
+		listed, err = s.listShards(ctx, &in, label)
+	}
+	switch {
+	case hasCode(err, "ResourceNotFoundException"):
+		return nil, nil
+	case err != nil:
+		return nil, failure(ctx, op, err, false, false)
+	}
+	return slices.DeleteFunc(listed, func(p store.Partition) bool { return p.Parent != partition }), nil
+}
+
+// listShards returns the shards that a call and its further pages tell of, as partitions of the stream with a label.
+func (s *Store) listShards(ctx context.Context, in *dynamodbstreams.DescribeStreamInput, label string) (partitions []store.Partition, err error) {
+	label += "/"
 	for {
+		if err := s.stream.pace(ctx, "", describeInterval); err != nil {
+			return nil, err
+		}
 		out, err := s.stream.client.DescribeStream(ctx, in, s.retries.streaming...)
-		switch {
-		case hasCode(err, "ResourceNotFoundException"):
-			return nil, &store.Error{Op: op, Err: fmt.Errorf("%w: %w", store.ErrNoStream, err)}
-		case err != nil:
-			return nil, failure(ctx, op, err, false, false)
+		if err != nil {
+			return nil, err
 		}
 		for i := range out.StreamDescription.Shards {
 			shard := &out.StreamDescription.Shards[i]
@@ -145,7 +199,7 @@ func (s *Store) Changes(ctx context.Context, partition string, at store.Position
 	if err != nil {
 		return store.ChangePage{}, err
 	}
-	if err := s.stream.pace(ctx, partition); err != nil {
+	if err := s.stream.pace(ctx, partition, s.stream.interval); err != nil {
 		return store.ChangePage{}, &store.Error{Op: op, Err: err}
 	}
 	records := int32(min(limit, maxRecords))
@@ -230,8 +284,8 @@ func (s *Store) iterator(ctx context.Context, arn, shard string, after store.Seq
 	return value(out.ShardIterator), nil
 }
 
-// pace waits until a partition may be read again.
-func (r *stream) pace(ctx context.Context, partition string) error {
+// pace waits until a partition may be read again, an interval after the last time.
+func (r *stream) pace(ctx context.Context, partition string, interval time.Duration) error {
 	r.mu.Lock()
 	now := time.Now()
 	for other, at := range r.next { // all but those that are being read
@@ -246,7 +300,7 @@ func (r *stream) pace(ctx context.Context, partition string) error {
 	if r.next == nil {
 		r.next = map[string]time.Time{}
 	}
-	r.next[partition] = at.Add(r.interval)
+	r.next[partition] = at.Add(interval)
 	r.mu.Unlock()
 	if left := at.Sub(now); left > 0 {
 		return wait.For(ctx, left)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -83,6 +84,47 @@ func TestPartitions(t *testing.T) {
 	}
 	if got := faults.Calls("DescribeStream"); got != 3 {
 		t.Errorf("Partitions() made %d DescribeStream calls, want 3", got)
+	}
+}
+
+// TestChildren asks for the children of a shard, whatever the service makes of the filter.
+func TestChildren(t *testing.T) {
+	for _, test := range []struct {
+		filter       string
+		first, again int // calls
+	}{{"", 1, 1}, {"ignored", 3, 3}, {"refused", 4, 3}} {
+		shards := enginetest.NewShards()
+		shards.PageSize, shards.Filter = 2, test.filter
+		for _, id := range []string{"b", "c", "d"} {
+			shards.Open(id, "a")
+		}
+		shards.Open("e", "b")
+		shards.Open("f", "c")
+		s, faults := sharded(shards)
+		name := shards.Partition
+		for _, ask := range []struct {
+			of    string
+			want  []store.Partition
+			calls int
+		}{
+			{name("b"), []store.Partition{{ID: name("e"), Parent: name("b")}}, test.first},
+			{name("c"), []store.Partition{{ID: name("f"), Parent: name("c")}}, test.again},
+			{name("e"), nil, test.again},
+			{"log", nil, 0},
+		} {
+			faults.Reset()
+			got, err := s.Children(t.Context(), ask.of)
+			if diff := cmp.Diff(ask.want, got, cmpopts.EquateEmpty()); diff != "" || err != nil {
+				t.Errorf("filter %q: Children(%s) = %v (-want +got):\n%s", test.filter, ask.of, err, diff)
+			}
+			if calls := faults.Calls("DescribeStream"); calls != ask.calls {
+				t.Errorf("filter %q: Children(%s) made %d DescribeStream calls, want %d", test.filter, ask.of, calls, ask.calls)
+			}
+		}
+		faults.Inject(enginetest.Fault{Kind: enginetest.ResourceNotFound, Operation: "DescribeStream"})
+		if got, err := s.Children(t.Context(), name("b")); len(got) > 0 || err != nil {
+			t.Errorf("filter %q: Children() of a stream that is gone = %v, %v", test.filter, got, err)
+		}
 	}
 }
 

@@ -147,6 +147,12 @@ func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 	return []store.Partition{{ID: partitionID}}, nil
 }
 
+// Children returns none: the log has no end.
+func (s *Store) Children(ctx context.Context, _ string) ([]store.Partition, error) {
+	_, err := s.begin(ctx)
+	return nil, failure("children", err)
+}
+
 // Changes reads a page of the log, and notes that it is being read.
 func (s *Store) Changes(ctx context.Context, id string, at store.Position, limit int) (store.ChangePage, error) {
 	const op = "changes"

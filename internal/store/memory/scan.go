@@ -30,12 +30,13 @@ func (s *Store) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
 		}
 	})
 	slices.SortFunc(found, func(a, b expr.Item) int { return compareKeys(store.KeyOf(a), store.KeyOf(b)) })
-	limit := (&store.Query{Limit: q.Limit}).PageLimit()
-	if len(found) < limit {
-		return store.Page{Items: found}, nil
+	page := store.Page{}
+	if limit := (&store.Query{Limit: q.Limit}).PageLimit(); len(found) >= limit {
+		found = found[:limit]
+		page.Next = store.Cursor(store.KeyOf(found[limit-1]).Join(nil))
 	}
-	found = found[:limit]
-	return store.Page{Items: found, Next: store.Cursor(store.KeyOf(found[limit-1]).Join(nil))}, nil
+	page.Items = slices.DeleteFunc(found, func(item expr.Item) bool { return !strings.HasPrefix(store.KeyOf(item).PK, q.Prefix) })
+	return page, nil
 }
 
 // Estimate counts all items.

@@ -147,6 +147,11 @@ func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 	return []store.Partition{{ID: partition}}, nil
 }
 
+// Children returns none: the log has no end.
+func (s *Store) Children(ctx context.Context, _ string) ([]store.Partition, error) {
+	return nil, s.view(ctx, "children", func(context.Context, *conn) error { return nil })
+}
+
 // noteReading notes that the log is being read, unless the last note is younger than readMark.
 func (s *Store) noteReading(ctx context.Context, op string, readAt int64) error {
 	if s.now().Sub(time.UnixMilli(readAt)) <= readMark {

@@ -57,6 +57,22 @@ func testScan(t *testing.T, s store.Store) {
 			t.Errorf("a scan in %d parts (-want +got):\n%s", segments, diff)
 		}
 	}
+	var got []store.Key
+	for q := (store.Scan{Prefix: "p7", Limit: 5, Consistent: true}); ; {
+		page, err := scanner.Scan(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range page.Items {
+			got = append(got, store.KeyOf(item))
+		}
+		if q.Continue = page.Next; page.Next == nil {
+			break
+		}
+	}
+	if of := slices.DeleteFunc(slices.Clone(want), func(k store.Key) bool { return k.PK != "p7" }); len(got) != len(of) {
+		t.Errorf("a scan by a prefix finds %v, want %v", got, of)
+	}
 	_, err := scanner.Scan(t.Context(), store.Scan{Segment: 4, Segments: 4})
 	refused(t, "a scan of a part that there is not", err)
 	if items, bytes, err := scanner.Estimate(t.Context()); err != nil || items < 0 || bytes < 0 {

@@ -65,6 +65,7 @@ func streamCalls(s store.Store) map[string]func(*testing.T) error {
 	return map[string]func(*testing.T) error{
 		"StartStream": func(t *testing.T) error { return streamer(s).StartStream(t.Context()) },
 		"Partitions":  func(t *testing.T) error { _, err := streamer(s).Partitions(t.Context()); return err },
+		"Children":    func(t *testing.T) error { _, err := streamer(s).Children(t.Context(), "none"); return err },
 		"Changes": func(t *testing.T) error {
 			_, err := streamer(s).Changes(t.Context(), "none", store.Position{}, 1)
 			return err

@@ -22,9 +22,12 @@ var _ stream.Leases = Table{}
 func In(t *table.Table) Table { return Table{t} }
 
 // List makes a consistent query: a read unit for every twenty leases or so.
-func (t Table) List(ctx context.Context) ([]stream.Lease, error) {
+func (t Table) List(ctx context.Context, from string) ([]stream.Lease, error) {
 	q := layout.QueryStreamLeases()
 	q.Consistent = true
+	if from != "" {
+		q.After = q.Prefix + from[:len(from)-1] // comes before it
+	}
 	var all []stream.Lease
 	for item, err := range t.table.Items(ctx, q) {
 		if err != nil {
@@ -65,6 +68,15 @@ func (t Table) Save(ctx context.Context, next stream.Lease) (found stream.Lease,
 	}
 	decoded, err := layout.DecodeStreamLease(result.Item)
 	return lease(&decoded), result.Applied && err == nil, err
+}
+
+// Delete makes a write for every 25 leases: a write unit for each, and one for its index entry.
+func (t Table) Delete(ctx context.Context, partitions []string) error {
+	keys := make([]store.Key, len(partitions))
+	for i, p := range partitions {
+		keys[i] = layout.StreamLeaseKey{Partition: p}.Key()
+	}
+	return t.table.Delete(ctx, keys)
 }
 
 // Holds reports whether a key is that of a lease.

@@ -88,6 +88,6 @@ func runIn(t *testing.T, dsn string, slept func(), args ...string) run {
 			return ctx.Err()
 		},
 	}
-	code := execute(t.Context(), sh, append(args, "--store", dsn))
+	code := Run(t.Context(), sh, append(args, "--store", dsn))
 	return run{code, stdout.String(), stderr.String()}
 }

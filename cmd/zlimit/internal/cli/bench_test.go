@@ -22,7 +22,7 @@ func inBubble(t *testing.T, args ...string) (result string, stderr string, code 
 			Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, Env: func(string) string { return "" },
 			Now: time.Now, Sleep: wait.For,
 		}
-		code = execute(t.Context(), sh, args)
+		code = Run(t.Context(), sh, args)
 		result, stderr = out.String(), errs.String()
 	})
 	return result, stderr, code

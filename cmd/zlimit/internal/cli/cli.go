@@ -44,16 +44,13 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 		Watch:  shell.IsTerminal(stderr) && env("TERM") != "dumb",
 		Asks:   shell.IsTerminal(stdin),
 	}
-	return execute(ctx, sh, args)
+	return Run(ctx, sh, args)
 }
 
-func execute(ctx context.Context, sh *shell.Shell, args []string) int {
-	root := root(sh) //nolint:contextcheck // commands get theirs from ExecuteContext
+// Run runs one zlimit command in the surroundings of a shell, and returns its exit code.
+func Run(ctx context.Context, sh *shell.Shell, args []string) int {
+	root := Root(sh) //nolint:contextcheck // commands get theirs from ExecuteContext
 	root.SetArgs(args)
-	root.SetIn(sh.Stdin)
-	root.SetOut(sh.Stdout)
-	root.SetErr(sh.Stderr)
-	strictCompletion(root) // which writes where the root does by now
 	err := root.ExecuteContext(ctx)
 	var detached *stack.DetachedError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &detached) {
@@ -91,7 +88,8 @@ func complain(sh *shell.Shell, err error) {
 	sh.Note("zlimit: " + strings.NewReplacer("\nzlimit: ", "; ", "\nstack: ", "; ", "\n", "; ", ": zlimit: ", ": ", ": stack: ", ": ").Replace(text))
 }
 
-func root(sh *shell.Shell) *cobra.Command {
+// Root returns the command zlimit with all commands below it, which write where the shell does.
+func Root(sh *shell.Shell) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "zlimit",
 		Short: "Rate limits that many processes share",
@@ -124,7 +122,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 	flags.StringVar(&sh.Namespace, "namespace", zlimit.DefaultNamespace, "`name` of the namespace to work in")
 	flags.VarP(&sh.Output, "output", "o", "`form` of the result, table or json")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return shell.Usagef("%v; see %s --help", err, cmd.CommandPath())
+		return shell.Usagef("%s; see %s --help", shell.FlagError(cmd, err), cmd.CommandPath())
 	})
 	root.AddCommand(
 		demo.Command(sh),
@@ -158,6 +156,10 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 	)
 	completeNames(sh, root)
 	hideFlags(root)
+	root.SetIn(sh.Stdin)
+	root.SetOut(sh.Stdout)
+	root.SetErr(sh.Stderr)
+	strictCompletion(root) // which writes where the root does by now
 	return root
 }
 

@@ -128,6 +128,9 @@ it is missing.`,
 		Args:    shell.Takes("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := args[0]
+			if dir == "" {
+				return shell.Usagef("man: DIR \"\": must name a directory")
+			}
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}

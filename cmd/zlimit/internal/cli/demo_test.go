@@ -84,7 +84,7 @@ func TestDemoOnATerminal(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			sh, slept := onTerminal(&stdout, &stderr, test.env)
-			if code := execute(t.Context(), sh, test.args); code != shell.ExitOK {
+			if code := Run(t.Context(), sh, test.args); code != shell.ExitOK {
 				t.Fatalf("code %d, stderr %s", code, stderr.String())
 			}
 			if *slept == 0 || *slept > test.most {
@@ -137,7 +137,7 @@ func TestInterrupted(t *testing.T) {
 		}
 		return ctx.Err()
 	}
-	if code := execute(ctx, sh, []string{"demo"}); code != shell.ExitFailure || stderr.String() != "zlimit: interrupted\n" {
+	if code := Run(ctx, sh, []string{"demo"}); code != shell.ExitFailure || stderr.String() != "zlimit: interrupted\n" {
 		t.Errorf("demo: code %d, stderr %q; want code 1 and one line", code, stderr.String())
 	}
 	if frames != 5 || !strings.HasSuffix(stdout.String(), show.ShowCursor) {

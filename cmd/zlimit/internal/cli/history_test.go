@@ -35,7 +35,7 @@ func TestScriptsOnHistory(t *testing.T) {
 			Stdin: strings.NewReader(""), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Env: ts.Getenv,
 			Now: func() time.Time { return historyNow }, Sleep: wait.For,
 		}
-		code := execute(context.Background(), sh, args)
+		code := Run(context.Background(), sh, args)
 		*ts.Value(lastCode{}).(*int) = code
 		if neg == (code == shell.ExitOK) {
 			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)

@@ -81,7 +81,7 @@ func TestBadInput(t *testing.T) {
 		{"a policy of the system that is none", set("--system", "--on-unavailable", "maybe"), `invalid failure policy "maybe"`},
 		{"a limit name that is none", set("--resource", "gpt", "--limit", "a b=1/s"), `invalid limits name "a b"`},
 		{"a reserved limit name", set("--resource", "gpt", "--limit", "wcu=1/s"), `invalid limits name "wcu": is reserved`},
-		{"a limit twice", set("--system", limit, limit), `invalid limits "a": is there twice`},
+		{"a limit twice", set("--system", limit, limit), `invalid limits "a": is given twice`},
 		{"a period that cannot be stored", set("--system", "--limit", "a=1/100ms"), `invalid limits[a] refill period "100ms": must be a positive multiple of 1s`},
 		{"a level to show that is none", []string{"limits", "get", "--store", store}, "limits get: --system, --resource or --entity is missing"},
 		{"a level to delete that is none", []string{"limits", "delete", "--store", store, "--resource", "4 o"}, `invalid resource "4 o"`},
@@ -111,7 +111,7 @@ func TestBadInput(t *testing.T) {
 		{"two costs of a limit", simulate(limit, cost, "--cost", "a=in"), `cost "a=in": a has a cost already`},
 		{"a cost that is none", simulate(limit, "--cost", "a=in+"), `cost "a=in+": a term is missing beside a plus sign`},
 		{"a limit to replay against that is none", simulate("--limit", "a=1/fortnight", cost), `limit "a=1/fortnight": period "fortnight" must be`},
-		{"a limit to replay against twice", simulate(limit, limit, cost), `invalid limits "a": is there twice`},
+		{"a limit to replay against twice", simulate(limit, limit, cost), `invalid limits "a": is given twice`},
 		{"a limit name to replay against that is none", simulate("--limit", "ä=1/s", "--cost", "ä=1"), `invalid limits name "ä"`},
 		{"a column that is not there", simulate(limit, "--cost", "a=out"), trace + `:1: no column "out"; the columns are TIMESTAMP, in`},
 		{"a line that cannot be read", []string{"simulate", "--store", store, "--trace", broken, limit, cost}, broken + `:3: TIMESTAMP "yesterday" must be a time such as`},
@@ -127,7 +127,17 @@ func TestBadInput(t *testing.T) {
 		{"a demo on a store", []string{"demo", "--store", store}, "demo: --store sqlite:"},
 		{"a demo of no length", []string{"demo", "--duration", "0s"}, "demo: --duration 0s: must be whole seconds, from 1s to 1h"},
 		{"a demo of half a second", []string{"demo", "--duration", "1500ms"}, "demo: --duration 1.5s: must be whole seconds"},
-		{"a seed that is none", []string{"demo", "--seed", "x"}, `invalid argument "x" for "--seed" flag`},
+		{"a seed that is none", []string{"demo", "--seed", "x"}, `invalid argument "x" for "--seed" flag: must be a whole number`},
+		{"a port that is none", []string{"local", "up", "--port", "99999"}, `invalid argument "99999" for "--port" flag: must be a whole number from 0 to 65535; see zlimit local up --help`},
+		{"a table that is none", []string{"local", "up", "--dir", dir, "--table", "x"}, "--table x: must have 3 to 255 letters, digits, _, - and ."},
+		{"a table that is none, in the foreground", []string{"local", "serve", "--dir", dir, "--table", "a b"}, "--table a b: must have 3 to 255"},
+		{"a rate beyond all", []string{"bench", "--rate", "9223372036854775808"}, `invalid argument "9223372036854775808" for "--rate" flag: must be a whole number from -9223372036854775808 to 9223372036854775807`},
+		{"a switch that is none", []string{"setup", "--mixed-fleet=maybe"}, `invalid argument "maybe" for "--mixed-fleet" flag: must be true or false`},
+		{"a pause without a unit", []string{"top", "--store", store, "--interval", "5"}, `invalid argument "5" for "--interval" flag: must be a duration, such as 500ms, 30s or 2h; see zlimit top --help`},
+		{"a switch and its counterpart", []string{"deploy", "--name", "limits", "--alarms", "--no-alarms"}, "--no-alarms excludes --alarms"},
+		{"an endpoint that is none", []string{"list", "--region", "eu-central-1", "--endpoint", "localhost"}, "--endpoint localhost: must be a URL such as http://127.0.0.1:4566"},
+		{"an endpoint without a host", []string{"status", "--name", "limits", "--region", "eu-central-1", "--endpoint", "http:///x"}, "--endpoint http:///x: must be a URL"},
+		{"manual pages in no directory", []string{"man", ""}, `man: DIR "": must name a directory`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := command(t, "", test.args...)
@@ -167,7 +177,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("zlimit %s has no example", strings.Join(args, " "))
 		}
 	}
-	walk(root((&shell.Shell{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})))
+	walk(Root((&shell.Shell{Stdout: &bytes.Buffer{}, Stderr: &bytes.Buffer{}})))
 }
 
 // brokenPipe is a writer without a reader.

@@ -56,7 +56,7 @@ func (l *machine) run(args ...string) run {
 		Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr, Env: func(name string) string { return env[name] }, Now: time.Now, Sleep: wait.For,
 		Self: []string{"/usr/bin/env", envCommand + "=1", os.Args[0]},
 	}
-	code := execute(l.Context(), sh, args)
+	code := Run(l.Context(), sh, args)
 	return run{code, stdout.String(), stderr.String()}
 }
 

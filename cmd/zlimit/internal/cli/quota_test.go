@@ -43,7 +43,7 @@ func TestQuotaScripts(t *testing.T) {
 			Stdin: strings.NewReader(stdin), Stdout: ts.Stdout(), Stderr: ts.Stderr(), Env: ts.Getenv,
 			Now: func() time.Time { return quotaNow }, Sleep: wait.For,
 		}
-		code := execute(context.Background(), sh, args)
+		code := Run(context.Background(), sh, args)
 		*ts.Value(lastCode{}).(*int) = code
 		if neg == (code == shell.ExitOK) {
 			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)

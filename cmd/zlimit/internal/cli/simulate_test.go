@@ -271,7 +271,7 @@ func TestSimulateShowsProgress(t *testing.T) {
 		calls++
 		return start.Add(time.Duration(calls) * time.Millisecond)
 	}
-	if code := execute(t.Context(), sh, []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"}); code != shell.ExitOK {
+	if code := Run(t.Context(), sh, []string{"simulate", "--trace", "-", "--limit", "a=1/s", "--cost", "a=1"}); code != shell.ExitOK {
 		t.Fatalf("code %d, stderr %s", code, stderr.String())
 	}
 	lines := strings.Split(stderr.String(), "\r")

@@ -17,7 +17,7 @@ import (
 
 // TestScriptsOnStacks runs scripts on a CloudFormation in memory. `answer TEXT` is what the next command reads from a
 // terminal; without it the input is none. `fail RESOURCE REASON` makes a resource fail from then on, and `fail RESOURCE`
-// has it succeed again.
+// has it succeed again. `deployed STACK VERSION` has a stack be of another version.
 func TestScriptsOnStacks(t *testing.T) {
 	p := scripts("testdata/stack", "")
 	setup := p.Setup
@@ -46,7 +46,7 @@ func TestScriptsOnStacks(t *testing.T) {
 			},
 		}
 		sh.Asks, *stdin = *stdin != "", ""
-		code := execute(context.Background(), sh, args)
+		code := Run(context.Background(), sh, args)
 		*ts.Value(lastCode{}).(*int) = code
 		if neg == (code == shell.ExitOK) {
 			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
@@ -57,6 +57,9 @@ func TestScriptsOnStacks(t *testing.T) {
 	}
 	p.Cmds["fail"] = func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Value(service{}).(*cfn.Service).Fail[args[0]] = strings.Join(args[1:], " ")
+	}
+	p.Cmds["deployed"] = func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Value(service{}).(*cfn.Service).SetTag(args[0], "zlimit:version", args[1])
 	}
 	p.UpdateScripts = os.Getenv("ZLIMIT_UPDATE") != ""
 	testscript.Run(t, p)

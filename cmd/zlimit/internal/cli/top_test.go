@@ -46,7 +46,7 @@ func TestTop(t *testing.T) {
 			now = now.Add(d)
 			return nil
 		}
-		if code := execute(t.Context(), sh, append([]string{"top", "--store", dsn, "--interval", "10s"}, args...)); code != shell.ExitOK {
+		if code := Run(t.Context(), sh, append([]string{"top", "--store", dsn, "--interval", "10s"}, args...)); code != shell.ExitOK {
 			t.Fatalf("top %v: code %d, %s", args, code, &errs)
 		}
 		return out.String()

@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A version is which program this is.
@@ -22,19 +26,25 @@ type version struct {
 // thisVersion returns the version of this program.
 func thisVersion() version {
 	v := version{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	if build.Main.Version != "" {
-		v.Version = build.Main.Version
-	}
-	for _, s := range build.Settings {
-		if s.Key == "vcs.revision" {
-			v.Revision = s.Value
-		}
+	if build, ok := debug.ReadBuildInfo(); ok {
+		v.Version, v.Revision = versionOf(build)
 	}
 	return v
+}
+
+// versionOf returns the version and the revision of a build. A release does not record its own, so that its bytes are the same
+// everywhere: it is known by its tag.
+func versionOf(build *debug.BuildInfo) (version, revision string) {
+	version = cmp.Or(build.Main.Version, "(devel)")
+	for _, s := range build.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value
+		case s.Key == "-tags" && slices.Contains(strings.Split(s.Value, ","), "embed_function"):
+			version = "v" + zlimit.Version
+		}
+	}
+	return version, revision
 }
 
 // String returns the version as one line.

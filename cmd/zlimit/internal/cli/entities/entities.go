@@ -81,7 +81,7 @@ no error; what it has stays as it is, and is shown.`,
 					return shell.Usagef("entity create: metadata %q must be NAME=VALUE", text)
 				}
 				if _, twice := e.Metadata[name]; twice {
-					return shell.Usagef("entity create: metadata %q: %s is there twice", text, name)
+					return shell.Usagef("entity create: metadata %q: %s is given twice", text, name)
 				}
 				if e.Metadata == nil {
 					e.Metadata = map[string]string{}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -88,12 +89,15 @@ that runs already stays as it is.`,
   zlimit local up --engine ./dynoxide --port 8000`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir, err := where()
-			if err != nil {
+			if err := checkTable(table); err != nil {
 				return err
 			}
 			if every < time.Second {
 				return shell.Usagef("--sweep %v: must be a second or more", every)
+			}
+			dir, err := where()
+			if err != nil {
+				return err
 			}
 			if path, err = enginePath(sh, path); err != nil {
 				return err
@@ -130,6 +134,16 @@ func serveFlags(cmd *cobra.Command, path, table *string, port *uint16, every *ti
 	flags.StringVar(table, "table", "limits", "`name` of the table")
 	flags.Uint16Var(port, "port", 0, "`port` of the engine (default any)")
 	flags.DurationVar(every, "sweep", 10*time.Second, "`time` between sweeps of expired items")
+}
+
+// tableName is what DynamoDB takes for the name of a table.
+var tableName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{3,255}$`)
+
+func checkTable(name string) error {
+	if !tableName.MatchString(name) {
+		return shell.Usagef("--table %s: must have 3 to 255 letters, digits, _, - and .", name)
+	}
+	return nil
 }
 
 // enginePath returns the path of the engine's program: the one that was named, or the pinned one.
@@ -178,7 +192,10 @@ func serveCommand(sh *shell.Shell, where whereFunc) *cobra.Command {
 		Example: `  zlimit local serve`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if c.Dir, err = where(); err == nil {
+			if err = checkTable(c.Table); err == nil {
+				c.Dir, err = where()
+			}
+			if err == nil {
 				c.Engine, err = enginePath(sh, c.Engine)
 			}
 			if err == nil {

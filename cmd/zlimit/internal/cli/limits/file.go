@@ -233,6 +233,7 @@ changed what it planned.
 
 With --plan it applies what zlimit limits plan --out has written, without
 asking, and refuses when anything that the plan is about has changed since.
+Where all is as the plan wants it already, it does nothing.
 
 An apply that was interrupted is finished by running it again. What it had done
 is recorded; where it was killed, its lock expires after a minute.`,

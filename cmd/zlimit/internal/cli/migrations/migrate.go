@@ -224,7 +224,15 @@ type (
 		Copy     unitsJSON       `json:"copy"`
 		Verify   unitsJSON       `json:"verify"`
 		Spent    unitsJSON       `json:"plan"`
+		Mix      *mixJSON        `json:"mixed,omitempty"`
 		InPlace  *inPlaceJSON    `json:"in_place,omitempty"`
+	}
+	mixJSON struct {
+		Namespace string `json:"namespace"`
+		PK        string `json:"pk"`
+		SK        string `json:"sk"`
+		WithPK    string `json:"with_pk"`
+		WithSK    string `json:"with_sk"`
 	}
 	inPlaceJSON struct {
 		Delete     unitsJSON `json:"delete"`
@@ -257,6 +265,9 @@ func planJSONOf(from string, p *migrate.Plan) planJSON {
 	if p.InPlace {
 		x := &p.Indexes
 		j.InPlace = &inPlaceJSON{unitsJSON(p.Delete), append([]string{}, x.Missing...), append([]string{}, x.Local...), append([]string{}, x.Projecting...)}
+	}
+	if x := p.Mix; x != nil {
+		j.Mix = &mixJSON{x.Namespace, x.Bare.PK, x.Bare.SK, x.With.PK, x.With.SK}
 	}
 	for _, s := range p.Shapes {
 		j.Shapes = append(j.Shapes, planShapeJSON{s.Shape.String(), s.Items})
@@ -303,6 +314,9 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 	page.Table([]string{"step", "items>", "read units>", "write units>"}, steps)
 	if p.InPlace {
 		showInPlace(page, p)
+	}
+	if x := p.Mix; x != nil {
+		page.Linef("not possible: %v", x.Err())
 	}
 	if !p.Stream {
 		page.Linef("the table has no change stream of old and new images: turn it on, or give --offline")
@@ -394,6 +408,12 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 		if p.Current() || p.Foreign() {
 			return errors.New("there is nothing to migrate")
 		}
+		if p.Mix != nil {
+			return p.Mix.Err()
+		}
+		if err := checkMixed(ctx, sh, o, from); err != nil {
+			return err
+		}
 		question := "Migrate to " + dsn + "?"
 		if o.inPlace {
 			question = "Migrate " + dsn + " in place?"
@@ -447,6 +467,22 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 			p.Linef("stop what writes %s, then: zlimit migrate finish --store '%s'", o.from, dsn)
 		})
 	})
+}
+
+// checkMixed returns an error where the old table has items without a namespace, and others of the one that they would go to.
+func checkMixed(ctx context.Context, sh *shell.Shell, o *migration, from string) (err error) {
+	source, err := openTable(ctx, "--from", from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	c := migrationConfig(sh, o, source.Internal(), nil)
+	id, ok, err := migrate.NamespaceIn(ctx, c, sh.Namespace)
+	if err == nil && ok { // one that the new table registers is of no other item
+		c.Rules.NS = id
+		err = migrate.CheckMixed(ctx, c)
+	}
+	return adviseMigration(err)
 }
 
 // prepareTarget creates the table, and returns the id of the namespace for items without one. A source with namespaces

@@ -43,7 +43,7 @@ func ParseAmounts(texts []string) (zlimit.Amounts, error) {
 			return nil, Usagef("consume %q: %v", text, err)
 		}
 		if _, twice := amounts[name]; twice {
-			return nil, Usagef("consume %q: %s is there twice", text, name)
+			return nil, Usagef("consume %q: %s is given twice", text, name)
 		}
 		amounts[name] = n
 	}

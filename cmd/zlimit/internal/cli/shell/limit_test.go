@@ -102,7 +102,7 @@ func TestParseAmounts(t *testing.T) {
 		"=1":     "must be NAME=N",
 		"rpm=":   "must be a whole number",
 		"rpm=-1": "must be a whole number from 0",
-		"a=1":    "a is there twice",
+		"a=1":    "a is given twice",
 	} {
 		_, err := ParseAmounts([]string{"a=1", text})
 		if err == nil || !strings.Contains(err.Error(), rule) {

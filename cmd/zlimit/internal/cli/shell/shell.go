@@ -31,10 +31,11 @@ type Shell struct {
 	Env            func(string) string
 	Now            func() time.Time
 	Sleep          func(context.Context, time.Duration) error
-	Live, Watch    bool                  // stdout, stderr is a terminal that can be redrawn
-	Asks           bool                  // stdin is a terminal, where a question can be answered
-	Manage         func() *stack.Manager // of stacks, in place of the one that the flags say; for tests
-	Self           []string              // how this program is run, in place of the path of its file; for tests
+	Live, Watch    bool                        // stdout, stderr is a terminal that can be redrawn
+	Asks           bool                        // stdin is a terminal, where a question can be answered
+	Manage         func() *stack.Manager       // of stacks, in place of the one that the flags say; for tests
+	Code           func() (*stack.Code, error) // of the functions, in place of this program; for tests
+	Self           []string                    // how this program is run, in place of the path of its file; for tests
 
 	Store     string
 	Namespace string

@@ -115,7 +115,7 @@ func (t *traceReader) index(column string) (int, error) {
 		return 0, shell.Usagef("%s:1: no column %q; the columns are %s", t.name, column, strings.Join(t.columns, ", "))
 	}
 	if slices.Contains(t.columns[index+1:], column) {
-		return 0, shell.Usagef("%s:1: column %q is there twice", t.name, column)
+		return 0, shell.Usagef("%s:1: column %q is given twice", t.name, column)
 	}
 	return index, nil
 }

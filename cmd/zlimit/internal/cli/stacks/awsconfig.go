@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/aws/aws-sdk-go-v2/config"
 
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/stack"
 )
 
 // stackManager returns what deploys, in the account and region that the flags and the environment say. It makes no call of
 // CloudFormation.
 func stackManager(ctx context.Context, f *stackFlags) (*stack.Manager, error) {
+	if u, err := url.Parse(f.endpoint); f.endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return nil, shell.Usagef("--endpoint %s: must be a URL such as http://127.0.0.1:4566", f.endpoint)
+	}
 	var options []func(*config.LoadOptions) error
 	if f.region != "" {
 		options = append(options, config.WithRegion(f.region))

@@ -76,8 +76,11 @@ the stack is deleted.`,
   zlimit deploy --name limits --reset memory --yes`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o := stack.Options{Name: f.name, Settings: settingsOf(cmd), Reset: reset}
-			var err error
+			settings, err := settingsOf(cmd)
+			if err != nil {
+				return err
+			}
+			o := stack.Options{Name: f.name, Settings: settings, Reset: reset}
 			if o.Tags, err = tagsOf(tags); err != nil {
 				return err
 			}
@@ -85,7 +88,7 @@ the stack is deleted.`,
 				return err
 			}
 			if o.Settings["aggregator"] != "false" || o.Settings["provisioner"] == "true" {
-				if o.Code, err = codeOf(cmd.Context(), code); err != nil {
+				if o.Code, err = codeOf(cmd.Context(), sh, code); err != nil {
 					return err
 				}
 			}
@@ -143,19 +146,24 @@ func (v *unitValue) Set(text string) error {
 // Type returns the unit.
 func (v *unitValue) Type() string { return v.unit }
 
-// settingsOf returns the settings that flags give.
-func settingsOf(cmd *cobra.Command) map[string]string {
+// settingsOf returns the settings that flags give. A switch and its counterpart exclude one another.
+func settingsOf(cmd *cobra.Command) (map[string]string, error) {
 	flags := cmd.Flags()
 	given := map[string]string{}
 	for _, s := range stack.Settings() {
 		if flags.Changed(s.Name) {
 			given[s.Name] = flags.Lookup(s.Name).Value.String()
 		}
-		if no := "no-" + s.Name; s.Kind == stack.Switch && flags.Changed(no) {
+		no := "no-" + s.Name
+		switch {
+		case s.Kind != stack.Switch || !flags.Changed(no):
+		case flags.Changed(s.Name):
+			return nil, shell.Usagef("--%s excludes --%s", no, s.Name)
+		default:
 			given[s.Name] = map[string]string{"true": "false", "false": "true"}[flags.Lookup(no).Value.String()]
 		}
 	}
-	return given
+	return given, nil
 }
 
 // tagsOf reads tags.
@@ -172,8 +180,11 @@ func tagsOf(texts []string) (map[string]string, error) {
 }
 
 // codeOf returns the code of the function: that of a zip, or this program.
-func codeOf(ctx context.Context, path string) (*stack.Code, error) {
-	if path == "" {
+func codeOf(ctx context.Context, sh *shell.Shell, path string) (*stack.Code, error) {
+	switch {
+	case path == "" && sh.Code != nil:
+		return sh.Code()
+	case path == "":
 		return stack.Self(ctx)
 	}
 	content, err := os.ReadFile(path)
@@ -192,27 +203,30 @@ func deploy(ctx context.Context, sh *shell.Shell, f *stackFlags, o stack.Options
 	if err != nil {
 		return err
 	}
+	printPlan := func(p *stack.Plan) error { return sh.Print(p, func(page *show.Page) { planPage(sh, page, p) }) }
 	h := stack.Hooks{
 		Confirm: func(p *stack.Plan) (bool, error) {
-			if planOnly || !sh.Output.JSON {
-				if err := sh.Print(p, func(page *show.Page) { planPage(sh, page, p) }); err != nil {
+			if !sh.Output.JSON {
+				if err := printPlan(p); err != nil {
 					return false, err
 				}
-			}
-			if planOnly {
-				return false, nil
 			}
 			return shell.Agreed(sh.Confirm("Execute this plan?", yes))
 		},
 		Join: func(status string) { sh.Note("note: " + o.Name + " is " + status + "; waiting for that first") },
+	}
+	if planOnly {
+		p, err := m.Plan(ctx, o, h)
+		if err != nil {
+			return err
+		}
+		return printPlan(p)
 	}
 	if !sh.Output.JSON {
 		h.Watch = func(e stack.Event) { _ = sh.Write(eventPage(e)) } // what cannot be shown is done all the same
 	}
 	d, err := m.Deploy(ctx, o, h)
 	switch {
-	case errors.Is(err, stack.ErrDeclined) && planOnly:
-		return nil
 	case errors.Is(err, stack.ErrDeclined):
 		return shell.ErrDeclined
 	case err != nil:
@@ -232,11 +246,18 @@ var marks = map[stack.Action]string{stack.Add: "+", stack.Modify: "~", stack.Rem
 
 // planPage writes a plan for people.
 func planPage(sh *shell.Shell, page *show.Page, p *stack.Plan) {
+	if p.UpToDate {
+		page.Linef("%s is up to date", p.Stack)
+		return
+	}
 	verb := "change"
 	if p.New {
 		verb = "create"
 	}
 	page.Linef("Plan: %s stack %s", verb, p.Stack)
+	if len(p.Changes) == 0 {
+		page.Linef("  tags or parameters alone, and no resource")
+	}
 	counts := map[stack.Action]int{}
 	for _, later := range []bool{false, true} {
 		if later && slices.ContainsFunc(p.Changes, func(c stack.Change) bool { return c.Later }) {

@@ -254,7 +254,7 @@ Upgrade the stack before the programs that use it.`,
 			}
 			o := stack.Options{Name: f.name}
 			if c.Functions {
-				if o.Code, err = codeOf(ctx, code); err != nil {
+				if o.Code, err = codeOf(ctx, sh, code); err != nil {
 					return err
 				}
 			}

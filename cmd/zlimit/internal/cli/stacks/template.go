@@ -53,13 +53,14 @@ func LambdaExportCommand(sh *shell.Shell) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lambda-export FILE",
 		Short: "Write the zip of the aggregator's function",
-		Long: `Lambda-export writes the zip that deploy uploads: this program under the name
-bootstrap, for pipelines that deploy the template themselves. The same program
-gives the same bytes.`,
+		Long: `Lambda-export writes the zip that deploy uploads, for pipelines that deploy the
+template themselves. A release has the program of the function inside, for
+arm64; another build takes this program, or builds one where it is not for
+Linux. The same zlimit gives the same bytes.`,
 		Example: `  zlimit lambda-export function.zip`,
 		Args:    shell.Takes("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := codeOf(cmd.Context(), code)
+			c, err := codeOf(cmd.Context(), sh, code)
 			if err != nil {
 				return err
 			}
@@ -78,6 +79,6 @@ gives the same bytes.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&code, "code", "", "zip `file` to check and copy (default this program)")
+	cmd.Flags().StringVar(&code, "code", "", "zip `file` to check and copy (default that of deploy)")
 	return cmd
 }

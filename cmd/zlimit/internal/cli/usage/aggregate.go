@@ -20,6 +20,7 @@ import (
 func AggregateCommand(sh *shell.Shell) *cobra.Command {
 	var health string
 	var skip bool
+	var poll time.Duration
 	cmd := &cobra.Command{
 		Use:   "aggregate",
 		Short: "Sum up usage from the changes of a table, until interrupted",
@@ -30,6 +31,9 @@ finishes what is under way and ends with exit code 0.
 Run as many as you like: they share the work, and one takes over what another
 leaves behind. What happens is logged to the standard error as lines of JSON.
 
+On DynamoDB it reads the changes once a minute, since each batch of changes
+costs writes; --poll says otherwise. Usage is behind by that time.
+
 With --health it answers GET /healthz with its progress: status 200, or 503 when
 it cannot go on.`,
 		Example: `  zlimit aggregate --store 'dynamodb:limits?region=eu-central-1' --health :8080
@@ -38,6 +42,9 @@ it cannot go on.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkAddress(health); err != nil {
 				return err
+			}
+			if poll < 0 {
+				return shell.Usagef("aggregate: invalid --poll %v: must not be negative", poll)
 			}
 			dsn, err := sh.Lasting()
 			if err != nil {
@@ -48,7 +55,7 @@ it cannot go on.`,
 				return sh.Advise(err, dsn)
 			}
 			logger := slog.New(slog.NewJSONHandler(sh.Stderr, nil))
-			opts := []aggregator.Option{aggregator.WithLogger(logger)}
+			opts := []aggregator.Option{aggregator.WithLogger(logger), aggregator.WithPoll(poll)}
 			if skip {
 				opts = append(opts, aggregator.WithSkipping())
 			}
@@ -60,6 +67,7 @@ it cannot go on.`,
 		},
 	}
 	cmd.Flags().StringVar(&health, "health", "", "`address` to answer health checks at, such as :8080")
+	cmd.Flags().DurationVar(&poll, "poll", 0, "`pause` once all changes are read, such as 10s\n(default 1m on DynamoDB, 1s elsewhere)")
 	cmd.Flags().BoolVar(&skip, "skip", false, "log changes that are refused for good, and go on")
 	return cmd
 }

@@ -25,7 +25,7 @@ func OnLevel(limit string, share float64, f func(context.Context, Status)) Obser
 	case f == nil:
 		panic("zlimit: OnLevel: the function must not be nil")
 	}
-	told := &levels{until: map[bucketName]time.Time{}}
+	told := &toldBuckets{until: map[bucketName]time.Time{}}
 	return func(ctx context.Context, e Event) {
 		for _, s := range e.Statuses {
 			if s.Limit.Name == limit && s.used() >= share && told.once(bucketName{s.Entity, s.Resource}, e.Time, s.Limit.RefillPeriod) {
@@ -46,40 +46,40 @@ func (s *Status) used() float64 {
 // A bucketName is an entity and a resource.
 type bucketName struct{ entity, resource string }
 
-// maxLevels bounds the buckets that are remembered.
-const maxLevels = 1 << 16
+// maxTold bounds the buckets that are remembered.
+const maxTold = 1 << 16
 
-// levels remembers until when buckets were told of.
-type levels struct {
+// toldBuckets remembers until when no observer is called for a bucket again.
+type toldBuckets struct {
 	mu    sync.Mutex
 	until map[bucketName]time.Time
 }
 
 // once reports whether a bucket is to be told of, and remembers it for a period.
-func (l *levels) once(b bucketName, now time.Time, period time.Duration) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if until, ok := l.until[b]; ok && now.Before(until) {
+func (t *toldBuckets) once(b bucketName, now time.Time, period time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if until, ok := t.until[b]; ok && now.Before(until) {
 		return false
 	}
-	if len(l.until) >= maxLevels {
-		l.forget(now)
+	if len(t.until) >= maxTold {
+		t.forget(now)
 	}
-	l.until[b] = now.Add(period)
+	t.until[b] = now.Add(period)
 	return true
 }
 
 // forget drops what is over, and where that is not enough half of the rest.
-func (l *levels) forget(now time.Time) {
-	for b, until := range l.until {
+func (t *toldBuckets) forget(now time.Time) {
+	for b, until := range t.until {
 		if !now.Before(until) {
-			delete(l.until, b)
+			delete(t.until, b)
 		}
 	}
-	for b := range l.until {
-		if len(l.until) <= maxLevels/2 {
+	for b := range t.until {
+		if len(t.until) <= maxTold/2 {
 			return
 		}
-		delete(l.until, b)
+		delete(t.until, b)
 	}
 }

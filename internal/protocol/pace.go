@@ -1,0 +1,110 @@
+package protocol
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A pace says when a process may make the next call of one kind: a look at a bucket, or a write of a queue. The more often the
+// store throttles such calls, the longer is the pause between two. A pace with bounds alone lets every call begin at once. It is
+// safe for concurrent use. Times are since the engine was made.
+type pace struct {
+	until atomic.Int64 // no call begins before, nanoseconds; 0 when none was ever throttled
+
+	bounds    *bounds
+	mu        sync.Mutex // guards what follows, and changes of until
+	pause     time.Duration
+	throttled time.Duration // when the pause was that long
+}
+
+// Bounds are those of the pause between two calls, and the time in which a pause halves.
+type bounds struct{ least, most, fade time.Duration }
+
+// patience is how often a request tries again what the store throttled, each time when the pace of such calls allows it.
+const patience = 6
+
+// ofLooks, ofWrites and ofListings are the bounds of paces. A key serves 3,000 looks and 1,000 writes a second: a thousand
+// processes look every third of a second, and write every second. The pauses of looks and listings halve slowly, since one process
+// of a fleet is throttled seldom. That of writes halves fast, since a bucket that is throttled is divided within seconds.
+var (
+	ofLooks    = bounds{100 * time.Millisecond, 2 * time.Second, 30 * time.Second}
+	ofWrites   = bounds{50 * time.Millisecond, 2 * time.Second, 5 * time.Second}
+	ofListings = bounds{100 * time.Millisecond, 10 * time.Second, 30 * time.Second}
+)
+
+// length returns the pause as it is by now, 0 for none.
+func (p *pace) length(now time.Duration) time.Duration {
+	faded := time.Duration(float64(p.pause) * math.Exp2(-float64(now-p.throttled)/float64(p.bounds.fade)))
+	if faded < p.bounds.least/2 {
+		return 0
+	}
+	return faded
+}
+
+// throttle notes that a call was throttled: the pause doubles, and begins. Where one is under way, the call began before it,
+// and changes nothing.
+func (p *pace) throttle(now time.Duration, random func(int) int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now < time.Duration(p.until.Load()) {
+		return
+	}
+	p.pause, p.throttled = min(max(2*p.length(now), p.bounds.least), p.bounds.most), now
+	p.renew(now, random)
+}
+
+// renew begins a pause of half the length to one and a half, so that processes do not make their calls in step.
+func (p *pace) renew(now time.Duration, random func(int) int) {
+	if pause := p.length(now); pause > 0 {
+		p.until.Store(int64(now + pause/2 + time.Duration(random(int(pause/time.Millisecond)))*time.Millisecond))
+	}
+}
+
+// ended notes that a call was not throttled: the next one begins a pause later.
+func (p *pace) ended(it *items) {
+	if p.until.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.renew(it.sinceStart(), it.table.IntN)
+}
+
+// isClosed reports whether no call may begin now.
+func (p *pace) isClosed(it *items) bool {
+	until := p.until.Load()
+	return until != 0 && it.sinceStart() < time.Duration(until)
+}
+
+// isStrained reports whether calls were throttled of late.
+func (p *pace) isStrained(it *items) bool {
+	if p.until.Load() == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.length(it.sinceStart()) > 0
+}
+
+// rest returns the time until a call may begin, 0 or less for one that may begin now.
+func (p *pace) rest(it *items) time.Duration {
+	until := p.until.Load()
+	if until == 0 {
+		return 0
+	}
+	return time.Duration(until) - it.sinceStart()
+}
+
+// sinceStart returns the time since the engine was made, whatever clocks are set to.
+func (it *items) sinceStart() time.Duration { return time.Since(it.started) }
+
+// rest waits until the pace allows a call, and no shorter than a time. Who closes the engine does not wait for that.
+func (e *Engine) rest(ctx context.Context, p *pace, least time.Duration) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.open, cancel)()            //nolint:contextcheck // it ends with the engine
+	_ = e.table.Sleep(ctx, max(p.rest(&e.items), least)) // it ends early when the engine is closed
+}

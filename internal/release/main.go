@@ -1,0 +1,147 @@
+// Command release builds the programs of a release: the command zlimit for each platform, with the function of Lambda inside.
+// SHA256SUMS beside them has their hashes. The same source and the same Go give the same bytes, wherever the source is.
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/stack"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// platforms are those of a release, as Go names them.
+const platforms = "darwin/amd64,darwin/arm64,linux/amd64,linux/arm64,windows/amd64,windows/arm64"
+
+func main() {
+	r := release{progress: os.Stdout}
+	flag.StringVar(&r.out, "out", "dist", "the directory of the programs; made where it is missing")
+	flag.StringVar(&r.tag, "tag", "", "the tag of the release, which must be that of the version; not checked when it is empty")
+	list := flag.String("platforms", platforms, "platforms, with commas between")
+	flag.Parse()
+	r.platforms = strings.Split(*list, ",")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := r.make(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1) //nolint:gocritic // the signal handler ends with the process
+	}
+}
+
+// A release is what the flags ask for.
+type release struct {
+	out, tag  string
+	platforms []string
+	progress  io.Writer
+}
+
+// make builds the programs.
+func (r *release) make(ctx context.Context) error {
+	if want := "v" + zlimit.Version; r.tag != "" && r.tag != want {
+		return fmt.Errorf("-tag %s: this is version %s, whose tag is %s", r.tag, zlimit.Version, want)
+	}
+	for _, platform := range r.platforms {
+		if system, architecture, ok := strings.Cut(platform, "/"); !ok || system == "" || architecture == "" {
+			return fmt.Errorf("-platforms: %q is not of the form linux/arm64", platform)
+		}
+	}
+	work, err := os.MkdirTemp("", "zlimit-release-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }() // of this run alone
+	overlay, err := function(ctx, work)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil { //nolint:gosec // programs for everybody
+		return err
+	}
+	var sums strings.Builder
+	for _, platform := range r.platforms {
+		system, architecture, _ := strings.Cut(platform, "/")
+		name := strings.Join([]string{"zlimit", zlimit.Version, system, architecture}, "-")
+		if system == "windows" {
+			name += ".exe"
+		}
+		path := filepath.Join(r.out, name)
+		if err := build(ctx, path, system, architecture, "-tags", "embed_function", "-overlay", overlay); err != nil {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%x  %s\n", sha256.Sum256(content), name)
+		sums.WriteString(line)
+		if _, err := io.WriteString(r.progress, line); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644) //nolint:gosec // for everybody
+}
+
+// function builds the function of Lambda, and returns the overlay that puts its zip beside the source of package stack.
+func function(ctx context.Context, work string) (overlay string, err error) {
+	bootstrap := filepath.Join(work, "bootstrap")
+	if err := build(ctx, bootstrap, "linux", "arm64", "-tags", "lambda.norpc"); err != nil {
+		return "", err
+	}
+	executable, err := os.ReadFile(bootstrap)
+	if err != nil {
+		return "", err
+	}
+	code, err := stack.Pack(executable)
+	if err != nil {
+		return "", err
+	}
+	packed := filepath.Join(work, "function.zip")
+	if err := os.WriteFile(packed, code.Zip, 0o600); err != nil {
+		return "", err
+	}
+	root, err := goTool(ctx, nil, "list", "-m", "-f", "{{.Dir}}")
+	if err != nil {
+		return "", err
+	}
+	place := filepath.Join(strings.TrimSpace(root), "stack", "function.zip")
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{place: packed}})
+	if err != nil {
+		return "", err
+	}
+	overlay = filepath.Join(work, "overlay.json")
+	return overlay, os.WriteFile(overlay, text, 0o600)
+}
+
+// build builds the command zlimit for a platform. What differs from machine to machine stays out of the program: paths, the
+// state of version control, and what a C compiler adds.
+func build(ctx context.Context, path, system, architecture string, flags ...string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -buildid=", "-o", path}, flags...)
+	_, err = goTool(ctx, []string{"GOOS=" + system, "GOARCH=" + architecture, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOFLAGS="},
+		append(args, "github.com/zlimit/zlimit-go/cmd/zlimit")...)
+	return err
+}
+
+// goTool runs the go command, and returns what it prints.
+func goTool(ctx context.Context, env []string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), env...)
+	output, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return "", fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return string(output), err
+}
