@@ -7,7 +7,9 @@
 package aggregator
 
 import (
+	"cmp"
 	"context"
+	cryptorand "crypto/rand"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -27,6 +29,15 @@ type Aggregator struct {
 	options options
 	// admitted says that this client may use the table, as the last read of its version has found.
 	admitted atomic.Bool
+	// byHour says that a batch writes snapshots of hours first, and those of days and months as follows from what it finds.
+	byHour bool
+	// carries says that the hours which a batch begins are rolled up when they are over.
+	carries bool
+	// noted has the hours that this process has noted for rolling up.
+	noted notes
+	// owner is the name under which this process rolls up, and looked when it last looked for what is due, in a function.
+	owner  string
+	looked atomic.Int64
 	// consumer reads the changes for Run; nil where the store tells none.
 	consumer *stream.Consumer
 }
@@ -43,6 +54,9 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	a := &Aggregator{options: o}
 	a.table = a.tableOf(s.Internal())
 	a.consumer = a.newConsumer()
+	a.byHour = a.table.Partitioned()
+	a.carries = a.byHour && o.rollingUp
+	a.owner = cmp.Or(o.name, cryptorand.Text()[:12])
 	return a, nil
 }
 
@@ -75,17 +89,13 @@ func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) 
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
 	began := a.options.clock()
 	b := newBatch(len(changes))
+	if a.byHour {
+		a.countHours(ctx, a.fold(changes, b, zlimit.Hourly), b)
+	} else {
+		a.countAll(ctx, a.fold(changes, b, windows[:]...), b)
+	}
 	var group errgroup.Group
 	group.SetLimit(a.options.concurrency)
-	for _, s := range a.fold(changes, b) {
-		group.Go(func() error {
-			left, err := a.count(ctx, s, b)
-			for _, e := range left {
-				b.fail(e.index, err)
-			}
-			return nil
-		})
-	}
 	for day, entries := range a.expired(changes) {
 		group.Go(func() error {
 			err := a.archive(ctx, day, entries)
@@ -96,14 +106,32 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 		})
 	}
 	_ = group.Wait() // what failed is in the batch
-	a.forget(ctx, b)
+	_ = a.forget(ctx, b)
 	errs := b.outcome()
 	if errs == nil && a.options.tending {
 		a.tend(ctx, changes, b)
 	}
+	a.observe(b, began)
+	return errs
+}
+
+// observe tells the observer of a batch that is done.
+func (a *Aggregator) observe(b *batch, began time.Time) {
 	if a.options.observer != nil {
 		b.Took = a.options.clock().Sub(began)
 		a.options.observer(b.Batch)
 	}
-	return errs
+}
+
+// inParallel calls a function for each item, for so many at a time, and waits for all.
+func inParallel[T any](n int, items []T, do func(T)) {
+	var group errgroup.Group
+	group.SetLimit(n)
+	for _, item := range items {
+		group.Go(func() error {
+			do(item)
+			return nil
+		})
+	}
+	_ = group.Wait() // do returns nothing
 }

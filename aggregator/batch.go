@@ -12,6 +12,7 @@ type Batch struct {
 	Counted    int           `json:"counted"`    // changes of buckets by which something was consumed, those counted before included
 	Unreadable int           `json:"unreadable"` // changes that are not counted since an item cannot be read, or a limit has a name that is taken
 	Writes     int           `json:"writes"`     // of snapshots, those that found some of the changes counted included
+	RolledUp   int           `json:"rolled_up"`  // hours whose figures went to their days and months
 	Archived   int           `json:"archived"`   // audit events
 	Refills    int           `json:"refills"`    // buckets refilled ahead of the limiters
 	Splits     int           `json:"splits"`     // buckets divided
@@ -20,8 +21,8 @@ type Batch struct {
 	Took       time.Duration `json:"took_nanoseconds"`
 }
 
-// WithObserver sets a function that is told of every batch, for metrics; by default there is none. It must be safe for
-// concurrent use, and should be quick.
+// WithObserver sets a function that is told of every batch, for metrics; by default there is none. Hours that are rolled up
+// between batches come as a Batch without changes. The function must be safe for concurrent use, and should be quick.
 func WithObserver(observe func(Batch)) Option { return func(o *options) { o.observer = observe } }
 
 // A batch is a Batch that is under way. It is safe for concurrent use.
@@ -81,6 +82,13 @@ func (b *batch) tended(what string) {
 			r.Merges++
 		}
 	})
+}
+
+// hasFailed reports whether there is an error of a change.
+func (b *batch) hasFailed(index int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.errs[index] != nil
 }
 
 // outcome returns the error of each change, nil when there is none.

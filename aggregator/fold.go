@@ -44,15 +44,16 @@ type snapshotID struct {
 
 // A fold sorts events into snapshots.
 type fold struct {
+	windows   []zlimit.Window
 	snapshots map[snapshotID]*snapshot
 	order     []*snapshot // as they were found
 }
 
-// add adds an event of a shard at a time to the snapshot of each window.
+// add adds an event of a shard at a time to the snapshot of each window of the fold.
 func (f *fold) add(shard layout.BucketKey, at time.Time, e event) {
 	whole := shard
 	whole.Shard = 0
-	for _, w := range windows {
+	for _, w := range f.windows {
 		start := w.Start(at)
 		id := snapshotID{whole, w, start.Unix()}
 		s := f.snapshots[id]

@@ -26,6 +26,7 @@ import (
 type history struct {
 	t       *rapid.T
 	now     time.Time
+	pauses  []time.Duration                       // between changes
 	n       int                                   // changes so far
 	items   map[layout.BucketKey]map[string]int64 // what the items that are there have counted of each limit
 	streams [2][]store.Change                     // partitions; all changes of an item are in one
@@ -36,7 +37,8 @@ type history struct {
 var limitNames = []string{"rpm", "tpm", "my_limit_tc"}
 
 func newHistory(t *rapid.T) *history {
-	return &history{t: t, now: noon, items: map[layout.BucketKey]map[string]int64{}, sums: map[string]map[string]map[string]int64{}}
+	pauses := []time.Duration{0, time.Millisecond, time.Second, 20 * time.Minute, 7 * time.Hour, 20 * 24 * time.Hour, -2 * time.Second}
+	return &history{t: t, now: noon, pauses: pauses, items: map[layout.BucketKey]map[string]int64{}, sums: map[string]map[string]map[string]int64{}}
 }
 
 // tell appends a change of an item to the stream.
@@ -110,9 +112,7 @@ func (h *history) amounts(limits []string) map[string]int64 {
 
 // step does one thing to one bucket.
 func (h *history) step() {
-	h.now = h.now.Add(rapid.SampledFrom([]time.Duration{
-		0, time.Millisecond, time.Second, 20 * time.Minute, 7 * time.Hour, 20 * 24 * time.Hour, -2 * time.Second,
-	}).Draw(h.t, "passes"))
+	h.now = h.now.Add(rapid.SampledFrom(h.pauses).Draw(h.t, "passes"))
 	b := layout.BucketKey{NS: "n", Entity: rapid.SampledFrom([]string{"a", "bb"}).Draw(h.t, "entity"), Resource: "r"}
 	var shards []layout.BucketKey
 	for s := range h.items {
@@ -275,10 +275,14 @@ func checkHistory(t *rapid.T, s zlimit.Store) {
 	}
 }
 
-// empty deletes the snapshots of a history.
+// empty deletes the snapshots of a history, and what is noted of its hours.
 func empty(t *rapid.T, s store.Store) {
-	for _, entity := range []string{"a", "bb"} {
-		page, err := s.Query(context.Background(), store.Query{PK: "n/ENTITY#" + entity, Consistent: true})
+	partitions := []string{"n/ENTITY#a", "n/ENTITY#bb"}
+	for slot := range slots {
+		partitions = append(partitions, layout.QueryDueHours(slot).PK)
+	}
+	for _, pk := range partitions {
+		page, err := s.Query(context.Background(), store.Query{PK: pk, Consistent: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,6 +46,7 @@ func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (ev
 		}
 	}
 	errs := a.apply(ctx, changes)
+	a.rollInPassing(ctx)
 	first := slices.IndexFunc(errs, func(err error) bool { return err != nil })
 	if first < 0 {
 		return events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{}}, nil
@@ -55,6 +56,26 @@ func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (ev
 	return events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{
 		{ItemIdentifier: event.Records[first].Change.SequenceNumber},
 	}}, nil
+}
+
+const (
+	passingPause = time.Minute     // between two looks of a function for what is due
+	passingTime  = 20 * time.Second // of a look in a call without an end
+)
+
+// rollInPassing rolls up what is due, for half of the time that is left of a call.
+func (a *Aggregator) rollInPassing(ctx context.Context) {
+	now, looked := a.options.clock().UnixNano(), a.looked.Load()
+	if now-looked < int64(passingPause) || !a.looked.CompareAndSwap(looked, now) {
+		return
+	}
+	limit := passingTime
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = time.Until(deadline) / 2
+	}
+	working, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	a.rollDue(ctx, working)
 }
 
 // decodeRecord returns the change that a record tells; the zero Change when it cannot be read.

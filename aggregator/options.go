@@ -30,6 +30,7 @@ type options struct {
 	poll        time.Duration // 0 for the default of the store
 	batch       int
 	skipping    bool
+	rollingUp   bool
 }
 
 // windows are the windows that usage is summed up over.
@@ -47,6 +48,7 @@ func newOptions(opts []Option) (options, error) {
 		sleep:       wait.For,
 		logger:      slog.New(slog.DiscardHandler),
 		tending:     true,
+		rollingUp:   true,
 		maxShards:   32,
 		batch:       10_000,
 		retention: map[zlimit.Window]time.Duration{
@@ -134,6 +136,14 @@ func WithBatch(n int) Option { return func(o *options) { o.batch = n } }
 // By default the aggregator stands still at such a change, logs that once a minute and is not healthy. Changes that are
 // left out are missing in the usage for good.
 func WithSkipping() Option { return func(o *options) { o.skipping = true } }
+
+// WithoutRollUp writes the snapshots of hour, day and month with each batch. By default a batch on DynamoDB writes that of
+// the hour alone, and days and months get the hour a quarter of an hour after its end. With this option their figures are
+// as new as those of hours, for up to three times the write units. The option takes effect with the next hour of a bucket:
+// hours that were begun without it are rolled up. On other stores, whose writes cost nothing, it changes nothing.
+//
+// A table needs it while another program, or a release before 0.12, aggregates it at the same time.
+func WithoutRollUp() Option { return func(o *options) { o.rollingUp = false } }
 
 // WithClock sets where the aggregator takes the time from; the default is [time.Now]. Usage does not depend on it: it
 // goes by the time of each change. The function must be safe for concurrent use.

@@ -25,10 +25,10 @@ func (a *Aggregator) admit(ctx context.Context) error {
 // forget deletes the snapshots that a batch has begun in namespaces which are purged, or are being purged. A snapshot
 // that existed before the batch is left to the purge, which deletes it now or later. A purge that begins after this
 // deletes all of them. The cost is one consistent batch read, of the version and of each namespace with new snapshots.
-// A batch without new snapshots costs none.
-func (a *Aggregator) forget(ctx context.Context, b *batch) {
+// A batch without new snapshots costs none. What could not be deleted fails the changes of the snapshots, and is returned.
+func (a *Aggregator) forget(ctx context.Context, b *batch) (failed error) {
 	if len(b.started) == 0 {
-		return
+		return nil
 	}
 	ids := map[string]bool{}
 	for _, s := range b.started {
@@ -46,12 +46,14 @@ func (a *Aggregator) forget(ctx context.Context, b *batch) {
 		if err == nil {
 			continue
 		}
+		failed = err
 		for _, s := range chunk { // they come again
 			for _, e := range s.events {
 				b.fail(e.index, err)
 			}
 		}
 	}
+	return failed
 }
 
 // purged returns which of the namespaces the registry has no more, or has with a purge under way. It returns none where

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -102,7 +103,12 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	if err := a.admit(ctx); errors.As(err, &refused) { // what else fails is tried again with the first changes
 		return fmt.Errorf("aggregator: %w", err)
 	}
+	rolling, stop := context.WithCancel(ctx)
+	var roller sync.WaitGroup
+	roller.Go(func() { a.keepRolling(rolling) })
 	err := a.consumer.Run(ctx)
+	stop()
+	roller.Wait()
 	switch {
 	case errors.Is(err, store.ErrTableNotFound):
 		return fmt.Errorf("%w: %w", zlimit.ErrTableNotFound, err)

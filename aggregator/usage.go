@@ -3,10 +3,12 @@ package aggregator
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // Each snapshot of usage knows the last change of each shard that it contains. It is written on condition that it
@@ -14,10 +16,10 @@ import (
 // is added then. A write whose outcome is unknown can therefore be done again, and several aggregators may do the same
 // work.
 
-// fold sorts the changes of buckets into snapshots. It reports and leaves out what it cannot read. Trying again would
+// fold sorts the changes of buckets into snapshots of windows. It reports and leaves out what it cannot read. Trying again would
 // not help, and would hold up all that follows.
-func (a *Aggregator) fold(changes []store.Change, b *batch) []*snapshot {
-	var f fold
+func (a *Aggregator) fold(changes []store.Change, b *batch, windows ...zlimit.Window) []*snapshot {
+	f := fold{windows: windows}
 	for i := range changes {
 		c := &changes[i]
 		shard, ok := layout.ParseBucketKey(c.Key)
@@ -78,15 +80,27 @@ func (a *Aggregator) countable(c *store.Change, amounts []bucket.Amount) []bucke
 	return kept
 }
 
+// usage returns what [snapshot.usage] does, with the time of expiry.
+func (a *Aggregator) usage(s *snapshot, events []event) (u *layout.UsageDelta, rest []event) {
+	u, rest = s.usage(events)
+	u.ExpiresAt = a.expiry(s.window, s.start)
+	return u, rest
+}
+
+// expiry returns the time of expiry of the snapshot of a window, epoch seconds; 0 for never.
+func (a *Aggregator) expiry(w zlimit.Window, start time.Time) int64 {
+	if d := a.options.retention[w]; d > 0 {
+		return w.End(start).Add(d).Unix()
+	}
+	return 0
+}
+
 // count adds the events of a snapshot to its item: one UpdateItem, and one more whenever the item contains some of them
 // already. It returns the events that could not be added.
 func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event, error) {
 	left := s.events
 	for len(left) > 0 {
-		u, rest := s.usage(left)
-		if d := a.options.retention[s.window]; d > 0 {
-			u.ExpiresAt = s.window.End(s.start).Add(d).Unix()
-		}
+		u, rest := a.usage(s, left)
 		w, err := u.Write()
 		if err != nil {
 			return left, err
@@ -111,4 +125,14 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 		left = rest
 	}
 	return nil, nil
+}
+
+// countAll counts snapshots, each by itself.
+func (a *Aggregator) countAll(ctx context.Context, snapshots []*snapshot, b *batch) {
+	inParallel(a.options.concurrency, snapshots, func(s *snapshot) {
+		left, err := a.count(ctx, s, b)
+		for _, e := range left {
+			b.fail(e.index, err)
+		}
+	})
 }

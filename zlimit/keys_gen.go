@@ -152,6 +152,18 @@ func StreamLeaseKey(partition string) Key {
 	return Key{PK: "_/SYSTEM#", SK: "#STREAM#" + partition}
 }
 
+// DueHourKey returns the key of a due hour item: that an hour of usage of a resource has to be added to days and months
+// when it is over, and who does it.
+//
+//	PK = _/ROLLUP#{slot}
+//	SK = #HOUR#{window_key}#{id}#{resource}
+func DueHourKey(slot int, windowKey, id, resource string) Key {
+	return Key{
+		PK: "_/ROLLUP#" + strconv.Itoa(slot),
+		SK: "#HOUR#" + windowKey + "#" + id + "#" + resource,
+	}
+}
+
 // MigrationKey returns the key of a migration item: a migration of a table of zae-limiter to this one, and who works on
 // it.
 //

@@ -509,6 +509,7 @@ const (
 	countUsageFollow
 	countUsageExpire
 	countUsagePersist
+	countUsageWhole
 )
 
 var countUsageOperation = expr.Operation{
@@ -546,6 +547,10 @@ var countUsageOperation = expr.Operation{
 			Name:   "persist",
 			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
 		},
+		countUsageWhole: {
+			Name:  "whole",
+			Where: []expr.Condition{expr.Absent(expr.Attr("rollup_carried"))},
+		},
 	},
 }
 
@@ -555,7 +560,8 @@ type CountUsageCall struct {
 }
 
 // CountUsage adds changes of a bucket to the figures of a window, on condition that the figures contain none of them
-// yet. The figures contain the changes of a shard up to a sequence number.
+// yet. The figures contain the changes of a shard up to a sequence number. They do not become part of what an hour
+// carries.
 //   - window: hourly, daily or monthly
 //   - windowStart: start of the window, 2006-01-02T15:04:05Z
 //   - events: changes
@@ -597,6 +603,300 @@ func (c CountUsageCall) Expire(expiresAt int64) {
 // Persist takes the time of expiry away.
 func (c CountUsageCall) Persist() {
 	c.Pick(countUsagePersist, "")
+}
+
+// Whole asks that the day and the month get nothing from the hour when it is over.
+func (c CountUsageCall) Whole() {
+	c.Pick(countUsageWhole, "")
+}
+
+// The clauses of CarryUsage.
+const (
+	carryUsageConsume = iota
+	carryUsageFollow
+	carryUsageExpire
+	carryUsagePersist
+	carryUsageBegin
+	carryUsageProceed
+)
+
+var carryUsageOperation = expr.Operation{
+	Name:  "carry_usage",
+	Slots: 10,
+	Where: []expr.Condition{expr.Absent(expr.Attr("rollup_closed"))},
+	Update: []expr.Action{
+		expr.Set(expr.Attr("window"), 0),
+		expr.Set(expr.Attr("window_start"), 1),
+		expr.Add(expr.Attr("total_events"), 2),
+		expr.Set(expr.Attr("rollup_carried"), 3),
+		expr.Set(expr.Attr("entity_id"), 4),
+		expr.Set(expr.Attr("resource"), 5),
+		expr.Set(expr.Attr("GSI2PK"), 6),
+		expr.Set(expr.Attr("GSI2SK"), 7),
+		expr.Set(expr.Attr("GSI4PK"), 8),
+		expr.Set(expr.Attr("GSI4SK"), 9),
+	},
+	Clauses: []expr.Clause{
+		carryUsageConsume: {
+			Name:   "consume",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+		},
+		carryUsageFollow: {
+			Name:   "follow",
+			Slots:  2,
+			Where:  []expr.Condition{expr.Any(expr.Absent(expr.Of("seq#", "")), expr.LT(expr.Of("seq#", ""), 0))},
+			Update: []expr.Action{expr.Set(expr.Of("seq#", ""), 1)},
+		},
+		carryUsageExpire: {
+			Name:   "expire",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+		},
+		carryUsagePersist: {
+			Name:   "persist",
+			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
+		},
+		carryUsageBegin: {
+			Name:  "begin",
+			Where: []expr.Condition{expr.Absent(expr.Attr("PK"))},
+		},
+		carryUsageProceed: {
+			Name:  "proceed",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("rollup_carried"), 0)},
+		},
+	},
+}
+
+// CarryUsageCall collects the clauses of a call of CarryUsage. Bind ends it.
+type CarryUsageCall struct {
+	*expr.Call
+}
+
+// CarryUsage adds changes of a bucket to the figures of an hour, and to what the day and the month of the hour have
+// still to get. It asks as count_usage does, and that the hour is not closed.
+//   - window: hourly
+//   - windowStart: start of the hour, 2006-01-02T15:04:05Z
+//   - events: changes
+//   - carried: what the day and the month have to get from now on, as JSON
+func CarryUsage(key UsageKey, window, windowStart string, events int64, carried string) CarryUsageCall {
+	gsi2PK, gsi2SK := key.GSI2()
+	gsi4PK, gsi4SK := key.GSI4()
+	return CarryUsageCall{carryUsageOperation.Call(
+		expr.S(window),
+		expr.S(windowStart),
+		expr.N(events),
+		expr.S(carried),
+		expr.S(key.Entity),
+		expr.S(key.Resource),
+		expr.S(gsi2PK),
+		expr.S(gsi2SK),
+		expr.S(gsi4PK),
+		expr.S(gsi4SK),
+	)}
+}
+
+// Consume adds to the figure of one limit.
+//   - consumed: net consumption, millitokens
+func (c CarryUsageCall) Consume(limit string, consumed int64) {
+	c.Pick(carryUsageConsume, limit, expr.Decimal(consumed, 3))
+}
+
+// Follow adds changes of one shard.
+//   - first: the first of them
+//   - last: the last of them
+func (c CarryUsageCall) Follow(source, first, last string) {
+	c.Pick(carryUsageFollow, source, expr.S(first), expr.S(last))
+}
+
+// Expire sets the time of expiry.
+//   - expiresAt: epoch seconds
+func (c CarryUsageCall) Expire(expiresAt int64) {
+	c.Pick(carryUsageExpire, "", expr.N(expiresAt))
+}
+
+// Persist takes the time of expiry away.
+func (c CarryUsageCall) Persist() {
+	c.Pick(carryUsagePersist, "")
+}
+
+// Begin asks that nobody has begun the hour.
+func (c CarryUsageCall) Begin() {
+	c.Pick(carryUsageBegin, "")
+}
+
+// Proceed asks for what the day and the month had to get so far.
+//   - seen: what they had to get when it was read, as JSON
+func (c CarryUsageCall) Proceed(seen string) {
+	c.Pick(carryUsageProceed, "", expr.S(seen))
+}
+
+var closeHourOperation = expr.Operation{
+	Name:   "close_hour",
+	Slots:  1,
+	Where:  []expr.Condition{expr.Exists(expr.Attr("rollup_carried")), expr.Absent(expr.Attr("rollup_closed"))},
+	Update: []expr.Action{expr.Set(expr.Attr("rollup_closed"), 0)},
+}
+
+// CloseHour makes final what the day and the month get from an hour.
+//   - at: time of the write, 2006-01-02T15:04:05Z
+func CloseHour(at string) (expr.Bound, error) {
+	return closeHourOperation.Call(expr.S(at)).Bind()
+}
+
+// The clauses of AddHour.
+const (
+	addHourConsume = iota
+	addHourExpire
+	addHourPersist
+	addHourFirst
+	addHourLater
+)
+
+var addHourOperation = expr.Operation{
+	Name:  "add_hour",
+	Slots: 9,
+	Update: []expr.Action{
+		expr.Set(expr.Attr("window"), 0),
+		expr.Set(expr.Attr("window_start"), 1),
+		expr.Add(expr.Attr("total_events"), 2),
+		expr.Set(expr.Attr("entity_id"), 3),
+		expr.Set(expr.Attr("resource"), 4),
+		expr.Set(expr.Attr("GSI2PK"), 5),
+		expr.Set(expr.Attr("GSI2SK"), 6),
+		expr.Set(expr.Attr("GSI4PK"), 7),
+		expr.Set(expr.Attr("GSI4SK"), 8),
+	},
+	Clauses: []expr.Clause{
+		addHourConsume: {
+			Name:   "consume",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+		},
+		addHourExpire: {
+			Name:   "expire",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+		},
+		addHourPersist: {
+			Name:   "persist",
+			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
+		},
+		addHourFirst: {
+			Name:   "first",
+			Slots:  1,
+			Where:  []expr.Condition{expr.Absent(expr.Of("hours#", ""))},
+			Update: []expr.Action{expr.Set(expr.Of("hours#", ""), 0)},
+		},
+		addHourLater: {
+			Name:   "later",
+			Slots:  2,
+			Where:  []expr.Condition{expr.EQ(expr.Of("hours#", ""), 0)},
+			Update: []expr.Action{expr.Set(expr.Of("hours#", ""), 1)},
+		},
+	},
+}
+
+// AddHourCall collects the clauses of a call of AddHour. Bind ends it.
+type AddHourCall struct {
+	*expr.Call
+}
+
+// AddHour adds what an hour carried to the figures of its day or its month, on condition that they contain the hours of
+// that day which were seen.
+//   - window: daily or monthly
+//   - windowStart: start of the window, 2006-01-02T15:04:05Z
+//   - events: changes
+func AddHour(key UsageKey, window, windowStart string, events int64) AddHourCall {
+	gsi2PK, gsi2SK := key.GSI2()
+	gsi4PK, gsi4SK := key.GSI4()
+	return AddHourCall{addHourOperation.Call(
+		expr.S(window),
+		expr.S(windowStart),
+		expr.N(events),
+		expr.S(key.Entity),
+		expr.S(key.Resource),
+		expr.S(gsi2PK),
+		expr.S(gsi2SK),
+		expr.S(gsi4PK),
+		expr.S(gsi4SK),
+	)}
+}
+
+// Consume adds to the figure of one limit.
+//   - consumed: net consumption, millitokens
+func (c AddHourCall) Consume(limit string, consumed int64) {
+	c.Pick(addHourConsume, limit, expr.Decimal(consumed, 3))
+}
+
+// Expire sets the time of expiry.
+//   - expiresAt: epoch seconds
+func (c AddHourCall) Expire(expiresAt int64) {
+	c.Pick(addHourExpire, "", expr.N(expiresAt))
+}
+
+// Persist takes the time of expiry away.
+func (c AddHourCall) Persist() {
+	c.Pick(addHourPersist, "")
+}
+
+// First adds the first hour of a day.
+//   - contained: the hour, in six hexadecimal digits
+func (c AddHourCall) First(day, contained string) {
+	c.Pick(addHourFirst, day, expr.S(contained))
+}
+
+// Later adds another hour of a day.
+//   - seen: hours as they were read
+//   - contained: these and the hour, in six hexadecimal digits
+func (c AddHourCall) Later(day, seen, contained string) {
+	c.Pick(addHourLater, day, expr.S(seen), expr.S(contained))
+}
+
+var claimDueHourOperation = expr.Operation{
+	Name:  "claim_due_hour",
+	Slots: 3,
+	Where: []expr.Condition{
+		expr.Exists(expr.Attr("PK")),
+		expr.Any(expr.Absent(expr.Attr("until")), expr.LE(expr.Attr("until"), 1), expr.EQ(expr.Attr("owner"), 0)),
+	},
+	Update: []expr.Action{expr.Set(expr.Attr("owner"), 0), expr.Set(expr.Attr("until"), 2)},
+}
+
+// ClaimDueHour takes an hour to work on, that no aggregator has or that one has for too long.
+//   - owner: the aggregator
+//   - now: epoch seconds
+//   - until: time from which another aggregator may go on, epoch seconds
+func ClaimDueHour(owner string, now, until int64) (expr.Bound, error) {
+	return claimDueHourOperation.Call(expr.S(owner), expr.N(now), expr.N(until)).Bind()
+}
+
+var keepDueHourOperation = expr.Operation{
+	Name:   "keep_due_hour",
+	Slots:  3,
+	Where:  []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
+	Update: []expr.Action{expr.Set(expr.Attr("until"), 1), expr.Set(expr.Attr("after"), 2)},
+}
+
+// KeepDueHour notes how far the work on an hour has come.
+//   - owner: the aggregator
+//   - until: time from which another aggregator may go on, epoch seconds
+//   - after: sort key in GSI2 up to which it is done
+func KeepDueHour(owner string, until int64, after string) (expr.Bound, error) {
+	return keepDueHourOperation.Call(expr.S(owner), expr.N(until), expr.S(after)).Bind()
+}
+
+var finishDueHourOperation = expr.Operation{
+	Name:  "finish_due_hour",
+	Slots: 1,
+	Where: []expr.Condition{expr.EQ(expr.Attr("owner"), 0)},
+}
+
+// FinishDueHour deletes the record of an hour that is added to its days and months.
+//   - owner: the aggregator
+func FinishDueHour(owner string) (expr.Bound, error) {
+	return finishDueHourOperation.Call(expr.S(owner)).Bind()
 }
 
 var addChildOperation = expr.Operation{

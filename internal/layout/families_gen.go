@@ -196,6 +196,43 @@ func usageSourceNamed(members *[]UsageSource, name string) *UsageSource {
 	return &(*members)[len(list)]
 }
 
+// UsageHours is a member of the family hours#{day}. A day whose hours the figures contain, or some of them. It is in
+// snapshots of days and months.
+type UsageHours struct {
+	Name string // day of a month, in two digits
+	// value: the hours whose carried part is contained, in six hexadecimal digits: bit 0 is the first hour
+	Contained string
+}
+
+// appendUsageHours appends the attributes of a day to an item.
+func appendUsageHours(item expr.Item, m *UsageHours) expr.Item {
+	return append(item, expr.Attribute{Name: "hours#" + m.Name, Value: expr.S(m.Contained)})
+}
+
+// decodeUsageHours reads an attribute into the day that it belongs to. It reports whether there is one.
+func decodeUsageHours(d *decoder, members *[]UsageHours, a *expr.Attribute) bool {
+	name, ok := strings.CutPrefix(a.Name, "hours#")
+	if !ok || name == "" || a.Value.Kind() != expr.KindS {
+		return false
+	}
+	usageHoursNamed(members, name).Contained = d.text(a)
+	d.found++
+	return true
+}
+
+// usageHoursNamed returns the day of a name, which is added when it is not there yet. The last one is tried first,
+// since the attributes of one tend to follow each other.
+func usageHoursNamed(members *[]UsageHours, name string) *UsageHours {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, UsageHours{Name: name})
+	return &(*members)[len(list)]
+}
+
 // ResourceCount is a member of the family {resource}. One resource.
 type ResourceCount struct {
 	Name     string // resource

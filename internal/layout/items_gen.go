@@ -488,12 +488,17 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 type Usage struct {
 	Key UsageKey
 
-	Window      string        // window: hourly, daily or monthly
-	WindowStart string        // window_start: start of the window, 2006-01-02T15:04:05Z
-	TotalEvents int64         // total_events: changes of buckets that the figures sum up
-	ExpiresAt   int64         // ttl: time of expiry, epoch seconds; absent when it is kept for ever
-	Limits      []UsageCount  // {limit}, sorted by name
-	Sources     []UsageSource // seq#{source}, sorted by name
+	Window      string // window: hourly, daily or monthly
+	WindowStart string // window_start: start of the window, 2006-01-02T15:04:05Z
+	TotalEvents int64  // total_events: changes of buckets that the figures sum up
+	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent when it is kept for ever
+	// rollup_carried: of an hour: the part of its figures that the day and the month get when it is over, as JSON:
+	// events, and millitokens of each limit. A string, since readers take every number for the figure of a limit
+	Carried string
+	Closed  string        // rollup_closed: of an hour: when carried became final, 2006-01-02T15:04:05Z
+	Limits  []UsageCount  // {limit}, sorted by name
+	Sources []UsageSource // seq#{source}, sorted by name
+	Hours   []UsageHours  // hours#{day}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -502,7 +507,7 @@ type Usage struct {
 func (it *Usage) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 10+len(it.Limits)+len(it.Sources)+len(it.unknown))
+	item := make(expr.Item, 0, 12+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -517,11 +522,20 @@ func (it *Usage) Encode() expr.Item {
 	if it.ExpiresAt != 0 {
 		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
 	}
+	if it.Carried != "" {
+		item = append(item, expr.Attribute{Name: "rollup_carried", Value: expr.S(it.Carried)})
+	}
+	if it.Closed != "" {
+		item = append(item, expr.Attribute{Name: "rollup_closed", Value: expr.S(it.Closed)})
+	}
 	for i := range it.Limits {
 		item = appendUsageCount(item, &it.Limits[i])
 	}
 	for i := range it.Sources {
 		item = appendUsageSource(item, &it.Sources[i])
+	}
+	for i := range it.Hours {
+		item = appendUsageHours(item, &it.Hours[i])
 	}
 	return append(item, it.unknown...)
 }
@@ -534,6 +548,9 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 	for i := range item {
 		a := &item[i]
 		if decodeUsageSource(&d, &it.Sources, a) {
+			continue
+		}
+		if decodeUsageHours(&d, &it.Hours, a) {
 			continue
 		}
 		switch a.Name {
@@ -552,6 +569,10 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 			d.found++
 		case "ttl":
 			it.ExpiresAt = d.number(a)
+		case "rollup_carried":
+			it.Carried = d.text(a)
+		case "rollup_closed":
+			it.Closed = d.text(a)
 		case "entity_id", "resource", "GSI2PK", "GSI2SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			if UsageReserves(a.Name) || !decodeUsageCount(&d, &it.Limits, a) {
@@ -559,13 +580,16 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 			}
 		}
 	}
-	if d.found < 3+len(it.Limits)+len(it.Sources) {
+	if d.found < 3+len(it.Limits)+len(it.Sources)+len(it.Hours) {
 		d.needs(item, "window", "window_start", "total_events")
 	}
 	slices.SortFunc(it.Limits, func(a, b UsageCount) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	slices.SortFunc(it.Sources, func(a, b UsageSource) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	slices.SortFunc(it.Hours, func(a, b UsageHours) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool
@@ -578,9 +602,9 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 // UsageReserves reports whether a name means something else in a usage item, so that no member can be called so.
 func UsageReserves(name string) bool {
 	switch name {
-	case "entity_id", "resource", "window", "window_start", "total_events", "ttl", "PK", "SK", "GSI1PK",
-		"GSI1SK", "GSI2PK", "GSI2SK", "GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK", "LSI1SK", "LSI2SK", "LSI3SK",
-		"LSI4SK", "LSI5SK":
+	case "entity_id", "resource", "window", "window_start", "total_events", "ttl", "rollup_carried",
+		"rollup_closed", "PK", "SK", "GSI1PK", "GSI1SK", "GSI2PK", "GSI2SK", "GSI3PK", "GSI3SK", "GSI4PK",
+		"GSI4SK", "LSI1SK", "LSI2SK", "LSI3SK", "LSI4SK", "LSI5SK":
 		return true
 	default:
 		return false
@@ -1219,6 +1243,68 @@ func DecodeStreamLease(item expr.Item) (StreamLease, error) {
 	}
 	var ok bool
 	if it.Key, ok = ParseStreamLeaseKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.err
+}
+
+// DueHour is a due hour item. That an hour of usage of a resource has to be added to days and months when it is over,
+// and who does it.
+type DueHour struct {
+	Key DueHourKey
+
+	Owner string // owner: the aggregator that works on it
+	Until int64  // until: time from which another aggregator may go on, epoch seconds
+	After string // after: sort key in GSI2 up to which it is done
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item but for its primary key.
+func (it *DueHour) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 5+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	if it.Owner != "" {
+		item = append(item, expr.Attribute{Name: "owner", Value: expr.S(it.Owner)})
+	}
+	if it.Until != 0 {
+		item = append(item, expr.Attribute{Name: "until", Value: expr.N(it.Until)})
+	}
+	if it.After != "" {
+		item = append(item, expr.Attribute{Name: "after", Value: expr.S(it.After)})
+	}
+	return append(item, it.unknown...)
+}
+
+// DecodeDueHour returns a due hour item, key included. Its errors name the attribute or the member that is wrong.
+func DecodeDueHour(item expr.Item) (DueHour, error) {
+	var key store.Key
+	var it DueHour
+	d := decoder{record: "due hour"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "owner":
+			it.Owner = d.text(a)
+		case "until":
+			it.Until = d.number(a)
+		case "after":
+			it.After = d.text(a)
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	var ok bool
+	if it.Key, ok = ParseDueHourKey(key); !ok {
 		d.misplaced(key)
 	}
 	return it, d.err

@@ -566,6 +566,47 @@ func ParseStreamLeaseKey(key store.Key) (StreamLeaseKey, bool) {
 	return k, key.PK == "_/SYSTEM#" && sk.done()
 }
 
+// DueHourKey addresses a due hour item: that an hour of usage of a resource has to be added to days and months when it
+// is over, and who does it.
+//
+//	PK = _/ROLLUP#{slot}
+//	SK = #HOUR#{window_key}#{id}#{resource}
+type DueHourKey struct {
+	Slot      int    // part of the hours that are to be rolled up, from 0 to 15
+	WindowKey string // start of a usage window: 2006-01-02T15:00:00Z, 2006-01-02 or 2006-01
+	ID        string // namespace id that a registry record is about
+	Resource  string // resource
+}
+
+// Key returns the primary key.
+func (k DueHourKey) Key() store.Key {
+	return store.Key{
+		PK: "_/ROLLUP#" + strconv.Itoa(k.Slot),
+		SK: "#HOUR#" + k.WindowKey + "#" + k.ID + "#" + k.Resource,
+	}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = _
+//	GSI4SK = _/ROLLUP#{slot}
+func (k DueHourKey) GSI4() (pk, sk string) {
+	return "_", "_/ROLLUP#" + strconv.Itoa(k.Slot)
+}
+
+// ParseDueHourKey returns the fields of a key; false when it is not that of a due hour item.
+func ParseDueHourKey(key store.Key) (DueHourKey, bool) {
+	pk := readKey(key.PK, "_/ROLLUP#")
+	sk := readKey(key.SK, "#HOUR#")
+	k := DueHourKey{
+		Slot:      pk.number(""),
+		WindowKey: sk.text("#"),
+		ID:        sk.text("#"),
+		Resource:  sk.text(""),
+	}
+	return k, pk.done() && sk.done()
+}
+
 // MigrationKey addresses a migration item: a migration of a table of zae-limiter to this one, and who works on it.
 //
 //	PK = _/SYSTEM#
@@ -785,6 +826,17 @@ func QueryStreamLeases() store.Query {
 	return store.Query{
 		PK:     "_/SYSTEM#",
 		Prefix: "#STREAM#",
+	}
+}
+
+// QueryDueHours asks for the hours of usage that have to be added to days and months, in the order of their starts.
+//
+//	PK = _/ROLLUP#{slot}
+//	SK = #HOUR#…
+func QueryDueHours(slot int) store.Query {
+	return store.Query{
+		PK:     "_/ROLLUP#" + strconv.Itoa(slot),
+		Prefix: "#HOUR#",
 	}
 }
 

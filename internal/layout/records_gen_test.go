@@ -30,6 +30,7 @@ var keyKinds = []keyKind{
 	keysOf("namespace", ParseNamespaceKey),
 	keysOf("namespace id", ParseNamespaceIDKey),
 	keysOf("stream lease", ParseStreamLeaseKey),
+	keysOf("due hour", ParseDueHourKey),
 	keysOf("migration", ParseMigrationKey),
 	keysOf("migration part", ParseMigrationPartKey),
 }
@@ -81,6 +82,9 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("stream lease", DecodeStreamLease, func(it *StreamLease) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("due hour", DecodeDueHour, func(it *DueHour) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("migration", DecodeMigration, func(it *Migration) store.Key {
@@ -248,6 +252,84 @@ var calls = []operationCall{
 		c := CountUsage(UsageKey{}, "x", "x", 1)
 		c.Persist()
 		return c.Bind()
+	}},
+	{"CountUsage Whole", func() (expr.Bound, error) {
+		c := CountUsage(UsageKey{}, "x", "x", 1)
+		c.Whole()
+		return c.Bind()
+	}},
+	{"CarryUsage", func() (expr.Bound, error) {
+		return CarryUsage(UsageKey{}, "x", "x", 1, "x").Bind()
+	}},
+	{"CarryUsage Consume", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Consume("m", 1)
+		return c.Bind()
+	}},
+	{"CarryUsage Follow", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Follow("m", "x", "x")
+		return c.Bind()
+	}},
+	{"CarryUsage Expire", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Expire(1)
+		return c.Bind()
+	}},
+	{"CarryUsage Persist", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Persist()
+		return c.Bind()
+	}},
+	{"CarryUsage Begin", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Begin()
+		return c.Bind()
+	}},
+	{"CarryUsage Proceed", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Proceed("x")
+		return c.Bind()
+	}},
+	{"CloseHour", func() (expr.Bound, error) {
+		return CloseHour("x")
+	}},
+	{"AddHour", func() (expr.Bound, error) {
+		return AddHour(UsageKey{}, "x", "x", 1).Bind()
+	}},
+	{"AddHour Consume", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.Consume("m", 1)
+		return c.Bind()
+	}},
+	{"AddHour Expire", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.Expire(1)
+		return c.Bind()
+	}},
+	{"AddHour Persist", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.Persist()
+		return c.Bind()
+	}},
+	{"AddHour First", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.First("m", "x")
+		return c.Bind()
+	}},
+	{"AddHour Later", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.Later("m", "x", "x")
+		return c.Bind()
+	}},
+	{"ClaimDueHour", func() (expr.Bound, error) {
+		return ClaimDueHour("x", 1, 1)
+	}},
+	{"KeepDueHour", func() (expr.Bound, error) {
+		return KeepDueHour("x", 1, "x")
+	}},
+	{"FinishDueHour", func() (expr.Bound, error) {
+		return FinishDueHour("x")
 	}},
 	{"AddChild", func() (expr.Bound, error) {
 		return AddChild(1)

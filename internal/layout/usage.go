@@ -45,9 +45,20 @@ type ShardChanges struct {
 	First, Last store.Sequence
 }
 
+// key returns the key of the snapshot.
+func (d *UsageDelta) key() UsageKey {
+	return UsageKey{NS: d.NS, Entity: d.Entity, Resource: d.Resource, WindowKey: WindowKey(d.Window, d.Start)}
+}
+
 // Write returns the write that adds the changes to the snapshot, on condition that it contains none of them.
-func (d *UsageDelta) Write() (store.Write, error) {
-	key := UsageKey{NS: d.NS, Entity: d.Entity, Resource: d.Resource, WindowKey: WindowKey(d.Window, d.Start)}
+func (d *UsageDelta) Write() (store.Write, error) { return d.write(false) }
+
+// WriteWhole is [UsageDelta.Write] on the further condition that the snapshot is not that of an hour which carries
+// something.
+func (d *UsageDelta) WriteWhole() (store.Write, error) { return d.write(true) }
+
+func (d *UsageDelta) write(whole bool) (store.Write, error) {
+	key := d.key()
 	call := CountUsage(key, d.Window, FormatTime(d.Start), d.Events)
 	for _, c := range d.Consumed {
 		call.Consume(c.Limit, c.Tokens)
@@ -59,6 +70,9 @@ func (d *UsageDelta) Write() (store.Write, error) {
 		call.Expire(d.ExpiresAt)
 	} else {
 		call.Persist()
+	}
+	if whole {
+		call.Whole()
 	}
 	bound, err := call.Bind()
 	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err

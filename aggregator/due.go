@@ -1,0 +1,92 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A record says of each resource and hour that there are snapshots to roll up. The aggregator that begins a snapshot
+// writes the record before the changes count as done. So an hour whose aggregator has crashed is found.
+
+// slots are the partitions that the records are divided into.
+const slots = 16
+
+// dueHourOf returns the key of the record of the hour of a snapshot.
+func dueHourOf(s *snapshot) layout.DueHourKey {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(s.bucket.NS + "#" + s.bucket.Resource))
+	return layout.DueHourKey{
+		Slot: int(sum.Sum32() % slots), WindowKey: layout.WindowKey(string(s.window), s.start), ID: s.bucket.NS, Resource: s.bucket.Resource,
+	}
+}
+
+// notes are the records that this process has written, or found. The zero value has none. It is safe for concurrent use.
+type notes struct {
+	mu   sync.Mutex
+	keys map[layout.DueHourKey]bool
+}
+
+// maxNotes bounds what is remembered. A record that is forgotten is written again.
+const maxNotes = 10_000
+
+func (n *notes) has(k layout.DueHourKey) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.keys[k]
+}
+
+func (n *notes) add(k layout.DueHourKey) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.keys == nil || len(n.keys) >= maxNotes {
+		n.keys = map[layout.DueHourKey]bool{}
+	}
+	n.keys[k] = true
+}
+
+// noteAll sees to it that hours have their records, and returns those for which that failed. A resource takes one write an
+// hour and process.
+func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error {
+	wanted := map[layout.DueHourKey][]*hour{}
+	for _, h := range hours {
+		if k := dueHourOf(h.snapshot); !a.noted.has(k) {
+			wanted[k] = append(wanted[k], h)
+		}
+	}
+	var mu sync.Mutex
+	failed := map[*hour]error{}
+	inParallel(a.options.concurrency, slices.Collect(maps.Keys(wanted)), func(k layout.DueHourKey) {
+		err := a.noteDue(ctx, k)
+		if err == nil {
+			a.noted.add(k)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, h := range wanted[k] {
+			failed[h] = err
+		}
+	})
+	return failed
+}
+
+// noteDue writes the record of an hour unless there is one.
+func (a *Aggregator) noteDue(ctx context.Context, k layout.DueHourKey) error {
+	absent, err := layout.Insert()
+	if err != nil {
+		return err
+	}
+	record := layout.DueHour{Key: k}
+	_, err = a.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: k.Key(), Item: record.Encode(), Expr: absent})
+	if err != nil {
+		return fmt.Errorf("aggregator: note that %s has to be rolled up: %w", k.WindowKey, err)
+	}
+	return nil
+}

@@ -1,0 +1,274 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// Where each write is paid for, a batch writes snapshots of hours alone. An hour notes what its day and its month have
+// still to get, which is what it carries. When the hour is over it is closed, and added to both, see rollup.go.
+//
+// An hour may also be whole: begun by a program that writes all three snapshots, or with WithoutRollUp. It carries
+// nothing, and changes in it go to day and month at once. So do changes that come when an hour is closed. These go to the
+// hour last: a change that the hour contains is in the day and the month, or is carried.
+
+// An hour is what a batch does for the snapshot of an hour.
+type hour struct {
+	*snapshot
+	state layout.HourState // as it was last seen
+	left  []event          // not yet found, or put, in the hour
+	now   []event          // that day and month get at once
+	begun bool             // by this batch, or by an earlier try of it
+	late  bool             // closed, or so long over that it might be missed by those who look for it
+}
+
+var (
+	errSilent = errors.New("the item does not tell what it contains")
+	errHeld   = errors.New("aggregator: an earlier change of the shard is not counted yet")
+)
+
+// countHours counts changes in their hours, and in days and months where the hours do not carry them.
+func (a *Aggregator) countHours(ctx context.Context, snapshots []*snapshot, b *batch) {
+	hours := a.look(ctx, snapshots, b)
+	inParallel(a.options.concurrency, hours, func(h *hour) {
+		if err := a.countHour(ctx, h, b); err != nil {
+			h.fail(b, h.left, err)
+		}
+		h.late = h.state.Closed || a.isLate(h.snapshot) // by the clock after the last reply
+	})
+	a.countAll(ctx, a.parents(hours, b), b)
+	inParallel(a.options.concurrency, hours, func(h *hour) { a.countLate(ctx, h, b) })
+	a.follow(ctx, hours, b)
+}
+
+// fail notes an error of events.
+func (h *hour) fail(b *batch, events []event, err error) {
+	for _, e := range events {
+		b.fail(e.index, err)
+	}
+}
+
+// look reads the hours of a batch as they were moments ago, at a tenth of the price of a write. It reads the day and the
+// month of an hour that is not there yet, too. When a program that writes all three has come to these and no further, the
+// hour has to be whole. A write notices what a read did not find, and a failed read does no harm.
+func (a *Aggregator) look(ctx context.Context, snapshots []*snapshot, b *batch) []*hour {
+	hours := make([]*hour, len(snapshots))
+	for i, s := range snapshots {
+		hours[i] = &hour{snapshot: s, left: s.events, state: layout.HourState{Exists: !a.carries}}
+	}
+	if !a.carries { // every hour is taken for a whole one until it turns out to carry something
+		return hours
+	}
+	inParallel(a.options.concurrency, slices.Collect(slices.Chunk(hours, store.MaxRead)), func(chunk []*hour) {
+		keys := make([]store.Key, len(chunk))
+		for i, h := range chunk {
+			keys[i] = h.key()
+		}
+		items, err := a.table.ReadEventually(ctx, keys...)
+		if err != nil {
+			return
+		}
+		var fresh []*hour
+		for i, h := range chunk {
+			if h.state = layout.HourStateOf(items[i]); !h.state.Exists {
+				fresh = append(fresh, h)
+			} else if h.state.Carried != "" {
+				h.skip(newer(h.left, layout.CountedChanges(items[i])), b)
+			}
+		}
+		a.lookAbove(ctx, fresh)
+	})
+	return hours
+}
+
+// lookAbove makes those hours whole whose day or month contains some of the changes.
+func (a *Aggregator) lookAbove(ctx context.Context, hours []*hour) {
+	for chunk := range slices.Chunk(hours, store.MaxRead/2) {
+		var keys []store.Key
+		for _, h := range chunk {
+			keys = append(keys, h.above(zlimit.Daily).key(), h.above(zlimit.Monthly).key())
+		}
+		items, err := a.table.ReadEventually(ctx, keys...)
+		if err != nil {
+			return
+		}
+		for i, item := range items {
+			if h := chunk[i/2]; len(newer(h.left, layout.CountedChanges(item))) < len(h.left) {
+				h.state.Exists = true
+			}
+		}
+	}
+}
+
+// above returns the snapshot of the day or the month of an hour.
+func (s *snapshot) above(w zlimit.Window) *snapshot {
+	return &snapshot{bucket: s.bucket, window: w, start: w.Start(s.start), events: s.events}
+}
+
+// skip goes on with the events that an hour which carries something does not contain.
+func (h *hour) skip(rest []event, b *batch) {
+	if len(rest) < len(h.left) { // an earlier try may have begun it and gone no further
+		h.begun = true
+		b.start(h.snapshot)
+	}
+	h.left = rest
+}
+
+// countHour adds events to an hour that is not closed: one UpdateItem, and one more whenever the hour is not as it was
+// seen. What a closed hour does not contain is left.
+func (a *Aggregator) countHour(ctx context.Context, h *hour, b *batch) error {
+	for lost := 0; len(h.left) > 0 && !h.state.Closed; {
+		u, rest := a.usage(h.snapshot, h.left)
+		carries := h.state.Carried != "" || !h.state.Exists
+		w, fits, err := writeOf(u, h.state, carries)
+		if err != nil {
+			return fmt.Errorf("aggregator: count usage in %s: %w", name(h.snapshot), err)
+		}
+		if !fits {
+			if err := a.closeHour(ctx, h, b); err != nil {
+				return err
+			}
+			continue
+		}
+		b.note(func(r *Batch) { r.Writes++ })
+		r, err := a.table.PatientWrite(ctx, w)
+		if err != nil {
+			return fmt.Errorf("aggregator: count usage in %s: %w", name(h.snapshot), err)
+		}
+		before := h.state
+		h.state = layout.HourStateOf(r.Item)
+		if r.Applied {
+			if layout.CountedEvents(r.Item) == u.Events {
+				h.begun = true
+				b.start(h.snapshot)
+			}
+			if !carries {
+				h.now = append(h.now, h.left[:len(h.left)-len(rest)]...)
+			}
+			h.left = rest
+			continue
+		}
+		rest = newer(h.left, layout.CountedChanges(r.Item))
+		if h.state == before && len(rest) == len(h.left) {
+			return fmt.Errorf("aggregator: count usage in %s: %w", name(h.snapshot), errSilent)
+		}
+		if h.state.Exists && h.state.Carried == "" {
+			h.now = append(h.now, contained(h.left, layout.CountedChanges(r.Item))...)
+		}
+		h.skip(rest, b)
+		if lost++; lost >= table.MaxAttempts {
+			return fmt.Errorf("aggregator: count usage in %s: %w", name(h.snapshot), table.ErrContended)
+		}
+		if err := a.table.Pause(ctx, lost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeOf returns the write that adds usage to an hour; false when the hour cannot carry that much.
+func writeOf(u *layout.UsageDelta, seen layout.HourState, carries bool) (w store.Write, fits bool, err error) {
+	if !carries {
+		w, err = u.WriteWhole()
+		return w, true, err
+	}
+	carried, err := layout.ParseCarried(seen.Carried)
+	if err != nil {
+		return w, false, err
+	}
+	sum, fits := carried.Plus(u)
+	if !fits {
+		return w, false, nil
+	}
+	w, err = u.Carry(seen, sum)
+	return w, true, err
+}
+
+// name returns how errors name the item of a snapshot.
+func name(s *snapshot) string {
+	k := s.key()
+	return k.PK + " " + k.SK
+}
+
+// contained returns the events that an item has counted of their shards.
+func contained(events []event, counted map[int]store.Sequence) []event {
+	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.sequence > counted[e.shard] })
+}
+
+// parents returns the snapshots of days and months that get events at once: those of whole hours, and those that came
+// when their hour was closed. A snapshot that contains a change contains those before it of the same shard. So events
+// fail that come after one which is not counted, since that one may have to go into the same snapshot.
+func (a *Aggregator) parents(hours []*hour, b *batch) []*snapshot {
+	failed := map[layout.BucketKey]store.Sequence{} // the first of each shard
+	for _, h := range hours {
+		for i := range h.left {
+			e := &h.left[i]
+			if !b.hasFailed(e.index) {
+				continue
+			}
+			if s, found := failed[h.shard(e)]; !found || e.sequence < s {
+				failed[h.shard(e)] = e.sequence
+			}
+		}
+	}
+	f := fold{windows: []zlimit.Window{zlimit.Monthly, zlimit.Daily}}
+	for _, h := range hours {
+		if h.state.Closed {
+			h.now = append(h.now, h.left...)
+		}
+		for _, e := range h.now {
+			if s, found := failed[h.shard(&e)]; found && s < e.sequence {
+				b.fail(e.index, errHeld)
+			}
+			if !b.hasFailed(e.index) {
+				f.add(h.bucket, h.start, e)
+			}
+		}
+	}
+	return f.finish()
+}
+
+// shard returns the shard that an event is of.
+func (h *hour) shard(e *event) layout.BucketKey {
+	s := h.bucket
+	s.Shard = e.shard
+	return s
+}
+
+// countLate adds events to a closed hour that are in its day and its month by now.
+func (a *Aggregator) countLate(ctx context.Context, h *hour, b *batch) {
+	if !h.state.Closed {
+		return
+	}
+	late := *h.snapshot
+	late.events = slices.DeleteFunc(slices.Clone(h.left), func(e event) bool { return b.hasFailed(e.index) })
+	left, err := a.count(ctx, &late, b)
+	h.fail(b, left, err)
+}
+
+// follow sees to it that the hours of a batch are rolled up: it rolls up those whose time has come, and notes the others.
+func (a *Aggregator) follow(ctx context.Context, hours []*hour, b *batch) {
+	var due, begun []*hour
+	for _, h := range hours {
+		switch {
+		case h.state.Carried == "":
+		case h.late:
+			due = append(due, h)
+		case h.begun:
+			begun = append(begun, h)
+		}
+	}
+	for h, err := range a.rollUp(ctx, due, b) {
+		h.fail(b, h.events, err)
+	}
+	for h, err := range a.noteAll(ctx, begun) {
+		h.fail(b, h.events, err)
+	}
+}

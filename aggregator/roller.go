@@ -1,0 +1,178 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// The roller looks for hours that are over, and rolls them up. One aggregator at a time works on the hour of a resource,
+// so that the work is not done twice. Nothing depends on that.
+
+const (
+	lookPause  = 2 * time.Minute // between two looks of Run; up to as much is added at random
+	claimTerm  = 5 * time.Minute // for which an aggregator has an hour, from its last page on
+	rollUpPage = 100             // snapshots between two notes of how far the work has come
+)
+
+// keepRolling rolls up what is due until the context ends.
+func (a *Aggregator) keepRolling(ctx context.Context) {
+	for wait.For(ctx, lookPause+rand.N(lookPause)) == nil {
+		a.rollDue(ctx, ctx)
+	}
+}
+
+// rollDue rolls up what is due, until there is no more or the time to work is over. Calls have the other context. What
+// fails is logged, and is due again later.
+func (a *Aggregator) rollDue(ctx, working context.Context) {
+	if err := a.admit(ctx); err != nil {
+		return // the next changes tell
+	}
+	first := rand.IntN(slots) // others begin elsewhere
+	for i := range slots {
+		if err := a.rollSlot(ctx, working, (first+i)%slots); err != nil && working.Err() == nil {
+			a.options.logger.Warn("aggregator: days and months could not be brought up to date, and will be", "error", err)
+		}
+		if working.Err() != nil {
+			return
+		}
+	}
+}
+
+// rollSlot rolls up what is due in one slot.
+func (a *Aggregator) rollSlot(ctx, working context.Context, slot int) error {
+	q := layout.QueryDueHours(slot)
+	over := a.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
+	q.Consistent = true
+	q.UpTo = q.Prefix + layout.WindowKey(string(zlimit.Hourly), over) + "$" // after every key of that hour
+	var failed error
+	for item, err := range a.table.Items(ctx, q) {
+		if err != nil {
+			return errors.Join(failed, err)
+		}
+		record, err := layout.DecodeDueHour(item)
+		if err == nil {
+			err = a.rollRecord(ctx, working, &record)
+		}
+		failed = errors.Join(failed, err)
+		if working.Err() != nil {
+			break
+		}
+	}
+	return failed
+}
+
+// rollRecord rolls up the hour of a resource, unless another aggregator does.
+func (a *Aggregator) rollRecord(ctx, working context.Context, record *layout.DueHour) error {
+	k := record.Key
+	now := a.options.clock()
+	if record.Owner != "" && record.Owner != a.owner && record.Until > now.Unix() {
+		return nil
+	}
+	claim, err := layout.ClaimDueHour(a.owner, now.Unix(), now.Add(claimTerm).Unix())
+	if err != nil {
+		return err
+	}
+	r, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: k.Key(), Expr: claim})
+	if err != nil || !r.Applied {
+		return err
+	}
+	claimed, err := layout.DecodeDueHour(r.Item)
+	if err != nil {
+		return err
+	}
+	done, err := a.rollResource(ctx, working, &claimed)
+	if err != nil {
+		return fmt.Errorf("roll up hour %s of resource %s: %w", k.WindowKey, k.Resource, err)
+	}
+	if !done {
+		return nil
+	}
+	owned, err := layout.FinishDueHour(a.owner)
+	if err != nil {
+		return err
+	}
+	_, err = a.table.PatientWrite(ctx, store.Write{Kind: store.Delete, Key: k.Key(), Expr: owned})
+	return err
+}
+
+// errTaken says that another aggregator has gone on with an hour.
+var errTaken = errors.New("another aggregator has gone on with it")
+
+// rollResource rolls up the snapshots of a resource for the hour of a record, page by page, from where the record says. It
+// returns false when the time to work is over before that.
+func (a *Aggregator) rollResource(ctx, working context.Context, record *layout.DueHour) (done bool, err error) {
+	k := record.Key
+	purged, err := a.purged(ctx, map[string]bool{k.ID: true})
+	if err != nil || purged[k.ID] { // the purge deletes the snapshots
+		return err == nil, err
+	}
+	q := layout.QueryUsageOfResource(k.ID, k.Resource, k.WindowKey)
+	q.After, q.Limit = record.After, rollUpPage
+	for page, err := range a.table.Pages(ctx, q) {
+		if err != nil {
+			return false, err
+		}
+		if err := a.rollPage(ctx, table.Keys(page)); err != nil {
+			return false, err
+		}
+		until := a.options.clock().Add(claimTerm)
+		over := working.Err() != nil
+		if over { // whoever comes next may go on
+			until = a.options.clock()
+		}
+		_, after := lastOf(table.Keys(page)).GSI2()
+		keep, err := layout.KeepDueHour(a.owner, until.Unix(), after)
+		if err != nil {
+			return false, err
+		}
+		r, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: k.Key(), Expr: keep})
+		switch {
+		case err != nil:
+			return false, err
+		case !r.Applied:
+			return false, errTaken
+		case over:
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// lastOf returns the last of the keys of snapshots.
+func lastOf(keys []store.Key) layout.UsageKey {
+	k, _ := layout.ParseUsageKey(keys[len(keys)-1])
+	return k
+}
+
+// rollPage rolls up the snapshots of a page. Days and months of a namespace that was purged meanwhile are deleted again.
+func (a *Aggregator) rollPage(ctx context.Context, keys []store.Key) error {
+	began := a.options.clock()
+	b := newBatch(0)
+	var hours []*hour
+	for _, key := range keys {
+		k, ok := layout.ParseUsageKey(key)
+		start := layout.ParseTime(k.WindowKey)
+		if !ok || start.IsZero() {
+			continue
+		}
+		hours = append(hours, &hour{snapshot: &snapshot{
+			bucket: layout.BucketKey{NS: k.NS, Entity: k.Entity, Resource: k.Resource}, window: zlimit.Hourly, start: start,
+		}})
+	}
+	var failed error
+	for _, err := range a.rollUp(ctx, hours, b) {
+		failed = errors.Join(failed, err)
+	}
+	failed = errors.Join(failed, a.forget(ctx, b))
+	a.observe(b, began)
+	return failed
+}

@@ -1,0 +1,153 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An hour that carries something is rolled up when it is over. It is closed first: what it carries is final from then
+// on. The day and the month get that with one write each, which also notes the hour there, on condition that it is not
+// noted. So an hour may be rolled up any number of times, at any time, by any number of aggregators, and counts once. No
+// clock matters to that.
+
+// lateness is how long after its end an hour may still be begun without being rolled up at once, and dueAfter when it is
+// looked for. In the time between, its entry reaches the index by which it is found, though the clocks of aggregators
+// disagree by minutes.
+const (
+	lateness = 5 * time.Minute
+	dueAfter = 15 * time.Minute
+)
+
+// isLate reports whether an hour that was written by now might be missed by those who look for it.
+func (a *Aggregator) isLate(s *snapshot) bool {
+	return a.options.clock().After(s.window.End(s.start).Add(lateness))
+}
+
+// rollUp rolls hours up, and returns those for which that failed. An hour takes one write to close it, one each for its
+// day and its month, and a read of both, at a tenth of the price of a write each. An hour that is rolled up already takes
+// the first write and the reads.
+func (a *Aggregator) rollUp(ctx context.Context, hours []*hour, b *batch) map[*hour]error {
+	var mu sync.Mutex
+	failed := map[*hour]error{}
+	each := func(hours []*hour, do func(*hour) error) {
+		inParallel(a.options.concurrency, hours, func(h *hour) {
+			if err := do(h); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed[h] = err
+			}
+		})
+	}
+	each(hours, func(h *hour) error { return a.closeHour(ctx, h, b) })
+	closed := slices.DeleteFunc(slices.Clone(hours), func(h *hour) bool { return failed[h] != nil || !h.state.Closed })
+	seen := a.hoursSeen(ctx, closed)
+	each(closed, func(h *hour) error { return a.addHour(ctx, h, seen, b) })
+	return failed
+}
+
+// closeHour makes what an hour carries final. An hour that is gone, or that is whole, stays as it is.
+func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
+	if h.state.Closed {
+		return nil
+	}
+	bound, err := layout.CloseHour(layout.FormatTime(a.options.clock()))
+	if err != nil {
+		return err
+	}
+	b.note(func(r *Batch) { r.Writes++ })
+	r, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: h.key(), Expr: bound})
+	if err != nil {
+		return fmt.Errorf("aggregator: close the hour %s: %w", name(h.snapshot), err)
+	}
+	h.state = layout.HourStateOf(r.Item)
+	return nil
+}
+
+// parentWindows are the windows whose snapshots get what an hour carries.
+var parentWindows = []zlimit.Window{zlimit.Daily, zlimit.Monthly}
+
+// hoursSeen returns which hours of their day the days and months of hours had moments ago, by their keys. A write notices
+// what a read did not find, and a failed read does no harm.
+func (a *Aggregator) hoursSeen(ctx context.Context, hours []*hour) map[store.Key]expr.Item {
+	seen := map[store.Key]expr.Item{}
+	var keys []store.Key
+	for _, h := range hours {
+		for _, w := range parentWindows {
+			key := h.above(w).key()
+			if _, found := seen[key]; !found {
+				seen[key] = nil
+				keys = append(keys, key)
+			}
+		}
+	}
+	for chunk := range slices.Chunk(keys, store.MaxRead) {
+		items, err := a.table.ReadEventually(ctx, chunk...)
+		if err != nil {
+			break
+		}
+		for i, item := range items {
+			seen[chunk[i]] = item
+		}
+	}
+	return seen
+}
+
+// addHour adds what a closed hour carries to its day and its month, as they were seen.
+func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]expr.Item, b *batch) error {
+	carried, err := layout.ParseCarried(h.state.Carried)
+	if err != nil {
+		return fmt.Errorf("aggregator: roll up the hour %s: %w", name(h.snapshot), err)
+	}
+	for _, w := range parentWindows {
+		s := h.above(w)
+		b.start(s) // an earlier try may have begun it and gone no further
+		d := &layout.HourDelta{
+			NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, Window: string(w), Start: s.start,
+			ExpiresAt: a.expiry(w, s.start), Hour: h.start, Carried: carried,
+		}
+		if err := a.addTo(ctx, s, d, layout.HoursContained(seen[s.key()], h.start), b); err != nil {
+			return fmt.Errorf("aggregator: roll up the hour %s into %s: %w", name(h.snapshot), name(s), err)
+		}
+	}
+	b.note(func(r *Batch) { r.RolledUp++ })
+	return nil
+}
+
+// addTo adds an hour to the snapshot of a day or a month, unless that contains it: one UpdateItem, and one more whenever
+// the snapshot is not as it was seen.
+func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta, seen string, b *batch) error {
+	for lost := 1; ; lost++ {
+		if done, err := layout.ContainsHour(seen, d.Hour); done || err != nil {
+			return err
+		}
+		w, err := d.Write(seen)
+		if err != nil {
+			return err
+		}
+		b.note(func(r *Batch) { r.Writes++ })
+		r, err := a.table.PatientWrite(ctx, w)
+		if err != nil || r.Applied {
+			return err
+		}
+		found := layout.HoursContained(r.Item, d.Hour)
+		switch {
+		case found == seen:
+			return errSilent
+		case lost == table.MaxAttempts:
+			return table.ErrContended
+		}
+		seen = found
+		if err := a.table.Pause(ctx, lost); err != nil {
+			return err
+		}
+	}
+}

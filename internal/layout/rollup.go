@@ -1,0 +1,178 @@
+package layout
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Carried is the part of an hour's figures that its day and its month get when the hour is over.
+type Carried struct {
+	Events   int64           // changes
+	Consumed []bucket.Amount // of each limit, net, sorted by name
+}
+
+// carriedText is the form of a Carried in an item.
+type carriedText struct {
+	Events   int64            `json:"events"`
+	Consumed map[string]int64 `json:"consumed"` // millitokens
+}
+
+// ParseCarried returns what a text of [Usage.Carried] says; nothing for "".
+func ParseCarried(text string) (Carried, error) {
+	if text == "" {
+		return Carried{}, nil
+	}
+	var t carriedText
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
+		return Carried{}, fmt.Errorf("rollup_carried: %w", err)
+	}
+	c := Carried{Events: t.Events}
+	for _, limit := range slices.Sorted(maps.Keys(t.Consumed)) {
+		c.Consumed = append(c.Consumed, bucket.Amount{Limit: limit, Tokens: t.Consumed[limit]})
+	}
+	return c, nil
+}
+
+// Text returns the text of [Usage.Carried].
+func (c *Carried) Text() string {
+	t := carriedText{Events: c.Events, Consumed: make(map[string]int64, len(c.Consumed))}
+	for _, a := range c.Consumed {
+		t.Consumed[a.Limit] = a.Tokens
+	}
+	text, _ := json.Marshal(t) // numbers and names always have a form
+	return string(text)
+}
+
+// Plus returns the sum of what is carried and changes; false when it does not fit 64 bits.
+func (c *Carried) Plus(d *UsageDelta) (Carried, bool) {
+	sums := make(map[string]int64, len(c.Consumed)+1)
+	for _, a := range c.Consumed {
+		sums[a.Limit] = a.Tokens
+	}
+	for _, a := range d.Consumed {
+		sum := sums[a.Limit] + a.Tokens
+		if a.Tokens != 0 && (sum > sums[a.Limit]) != (a.Tokens > 0) {
+			return Carried{}, false
+		}
+		sums[a.Limit] = sum
+	}
+	total := Carried{Events: c.Events + d.Events}
+	for _, limit := range slices.Sorted(maps.Keys(sums)) {
+		total.Consumed = append(total.Consumed, bucket.Amount{Limit: limit, Tokens: sums[limit]})
+	}
+	return total, true
+}
+
+// An HourState is what a write of an hour of usage goes by.
+type HourState struct {
+	Exists  bool
+	Carried string // as the item has it; "" for an hour that carries nothing
+	Closed  bool
+}
+
+// HourStateOf returns the state of the item of an hour, nil for none.
+func HourStateOf(snapshot expr.Item) HourState {
+	return HourState{
+		Exists:  snapshot != nil,
+		Carried: snapshot.Get("rollup_carried").Text(),
+		Closed:  snapshot.Get("rollup_closed").Kind() != expr.KindNone,
+	}
+}
+
+// Carry returns the write that adds the changes to the snapshot of an hour and to what the hour carries. It asks that the
+// snapshot contains none of them, and that the hour is as it was seen, not closed.
+func (d *UsageDelta) Carry(seen HourState, carried Carried) (store.Write, error) {
+	key := d.key()
+	call := CarryUsage(key, d.Window, FormatTime(d.Start), d.Events, carried.Text())
+	for _, c := range d.Consumed {
+		call.Consume(c.Limit, c.Tokens)
+	}
+	for _, s := range d.Shards {
+		call.Follow(strconv.Itoa(s.Shard), string(s.First), string(s.Last))
+	}
+	if d.ExpiresAt > 0 {
+		call.Expire(d.ExpiresAt)
+	} else {
+		call.Persist()
+	}
+	if seen.Exists {
+		call.Proceed(seen.Carried)
+	} else {
+		call.Begin()
+	}
+	bound, err := call.Bind()
+	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
+}
+
+// An HourDelta is what an hour adds to the snapshot of its day or its month.
+type HourDelta struct {
+	NS, Entity, Resource string
+	Window               string    // daily or monthly
+	Start                time.Time // of the window
+	ExpiresAt            int64     // of the snapshot, epoch seconds; 0 for never
+	Hour                 time.Time // start of the hour
+	Carried              Carried
+}
+
+// Write returns the write that adds the hour to the snapshot, on condition that the snapshot contains the hours of that
+// day which were seen, see [HoursContained]. These must not contain the hour.
+func (d *HourDelta) Write(seen string) (store.Write, error) {
+	key := UsageKey{NS: d.NS, Entity: d.Entity, Resource: d.Resource, WindowKey: WindowKey(d.Window, d.Start)}
+	bits, err := hourBits(seen)
+	if err != nil {
+		return store.Write{}, err
+	}
+	contained := fmt.Sprintf("%06x", bits|hourBit(d.Hour))
+	call := AddHour(key, d.Window, FormatTime(d.Start), d.Carried.Events)
+	for _, c := range d.Carried.Consumed {
+		call.Consume(c.Limit, c.Tokens)
+	}
+	if d.ExpiresAt > 0 {
+		call.Expire(d.ExpiresAt)
+	} else {
+		call.Persist()
+	}
+	if day := dayOf(d.Hour); seen == "" {
+		call.First(day, contained)
+	} else {
+		call.Later(day, seen, contained)
+	}
+	bound, err := call.Bind()
+	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
+}
+
+// HoursContained returns which hours of the day of an hour the snapshot of a day or a month contains, as the item has
+// it; "" for none.
+func HoursContained(snapshot expr.Item, hour time.Time) string {
+	return snapshot.Get("hours#" + dayOf(hour)).Text()
+}
+
+// ContainsHour reports whether hours of a day, as an item has them, contain one.
+func ContainsHour(hours string, hour time.Time) (bool, error) {
+	bits, err := hourBits(hours)
+	return bits&hourBit(hour) != 0, err
+}
+
+// hourBits returns the hours that a text says.
+func hourBits(text string) (uint32, error) {
+	if text == "" {
+		return 0, nil
+	}
+	bits, err := strconv.ParseUint(text, 16, 24)
+	if err != nil {
+		return 0, fmt.Errorf("hours of a day: %w", err)
+	}
+	return uint32(bits), nil
+}
+
+func hourBit(hour time.Time) uint32 { return 1 << hour.UTC().Hour() }
+
+func dayOf(hour time.Time) string { return fmt.Sprintf("%02d", hour.UTC().Day()) }
