@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -55,14 +53,20 @@ func (n *notes) add(k layout.DueHourKey) {
 // hour and process.
 func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error {
 	wanted := map[layout.DueHourKey][]*hour{}
+	var keys []layout.DueHourKey
 	for _, h := range hours {
-		if k := dueHourOf(h.snapshot); !a.noted.has(k) {
-			wanted[k] = append(wanted[k], h)
+		k := dueHourOf(h.snapshot)
+		if a.noted.has(k) {
+			continue
 		}
+		if wanted[k] == nil {
+			keys = append(keys, k)
+		}
+		wanted[k] = append(wanted[k], h)
 	}
 	var mu sync.Mutex
 	failed := map[*hour]error{}
-	inParallel(a.options.concurrency, slices.Collect(maps.Keys(wanted)), func(k layout.DueHourKey) {
+	inParallel(a.options.concurrency, keys, func(k layout.DueHourKey) {
 		err := a.noteDue(ctx, k)
 		if err == nil {
 			a.noted.add(k)

@@ -59,7 +59,7 @@ func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (ev
 }
 
 const (
-	passingPause = time.Minute     // between two looks of a function for what is due
+	passingPause = time.Minute      // between two looks of a function for what is due
 	passingTime  = 20 * time.Second // of a look in a call without an end
 )
 
