@@ -87,6 +87,7 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 		if d := a.options.retention[s.window]; d > 0 {
 			u.ExpiresAt = s.window.End(s.start).Add(d).Unix()
 		}
+		u.Unlisted = a.table.Partitioned()
 		w, err := u.Write()
 		if err != nil {
 			return left, err

@@ -509,11 +509,13 @@ const (
 	countUsageFollow
 	countUsageExpire
 	countUsagePersist
+	countUsageList
+	countUsageUnlist
 )
 
 var countUsageOperation = expr.Operation{
 	Name:  "count_usage",
-	Slots: 9,
+	Slots: 7,
 	Update: []expr.Action{
 		expr.Set(expr.Attr("window"), 0),
 		expr.Set(expr.Attr("window_start"), 1),
@@ -522,8 +524,6 @@ var countUsageOperation = expr.Operation{
 		expr.Set(expr.Attr("resource"), 4),
 		expr.Set(expr.Attr("GSI2PK"), 5),
 		expr.Set(expr.Attr("GSI2SK"), 6),
-		expr.Set(expr.Attr("GSI4PK"), 7),
-		expr.Set(expr.Attr("GSI4SK"), 8),
 	},
 	Clauses: []expr.Clause{
 		countUsageConsume: {
@@ -546,6 +546,15 @@ var countUsageOperation = expr.Operation{
 			Name:   "persist",
 			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
 		},
+		countUsageList: {
+			Name:   "list",
+			Slots:  2,
+			Update: []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
+		},
+		countUsageUnlist: {
+			Name:   "unlist",
+			Update: []expr.Action{expr.Remove(expr.Attr("GSI4PK")), expr.Remove(expr.Attr("GSI4SK"))},
+		},
 	},
 }
 
@@ -561,7 +570,6 @@ type CountUsageCall struct {
 //   - events: changes
 func CountUsage(key UsageKey, window, windowStart string, events int64) CountUsageCall {
 	gsi2PK, gsi2SK := key.GSI2()
-	gsi4PK, gsi4SK := key.GSI4()
 	return CountUsageCall{countUsageOperation.Call(
 		expr.S(window),
 		expr.S(windowStart),
@@ -570,8 +578,6 @@ func CountUsage(key UsageKey, window, windowStart string, events int64) CountUsa
 		expr.S(key.Resource),
 		expr.S(gsi2PK),
 		expr.S(gsi2SK),
-		expr.S(gsi4PK),
-		expr.S(gsi4SK),
 	)}
 }
 
@@ -597,6 +603,19 @@ func (c CountUsageCall) Expire(expiresAt int64) {
 // Persist takes the time of expiry away.
 func (c CountUsageCall) Persist() {
 	c.Pick(countUsagePersist, "")
+}
+
+// List enters the snapshot into the index of its namespace.
+//   - pk: partition key in the index
+//   - sk: sort key in the index
+func (c CountUsageCall) List(pk, sk string) {
+	c.Pick(countUsageList, "", expr.S(pk), expr.S(sk))
+}
+
+// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
+// others.
+func (c CountUsageCall) Unlist() {
+	c.Pick(countUsageUnlist, "")
 }
 
 var addChildOperation = expr.Operation{

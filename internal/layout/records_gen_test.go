@@ -249,6 +249,16 @@ var calls = []operationCall{
 		c.Persist()
 		return c.Bind()
 	}},
+	{"CountUsage List", func() (expr.Bound, error) {
+		c := CountUsage(UsageKey{}, "x", "x", 1)
+		c.List("x", "x")
+		return c.Bind()
+	}},
+	{"CountUsage Unlist", func() (expr.Bound, error) {
+		c := CountUsage(UsageKey{}, "x", "x", 1)
+		c.Unlist()
+		return c.Bind()
+	}},
 	{"AddChild", func() (expr.Bound, error) {
 		return AddChild(1)
 	}},

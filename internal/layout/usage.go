@@ -34,6 +34,7 @@ type UsageDelta struct {
 	Window               string          // hourly, daily or monthly
 	Start                time.Time       // of the window
 	ExpiresAt            int64           // of the snapshot, epoch seconds; 0 for never
+	Unlisted             bool            // a snapshot that expires is not in the index of its namespace; a scan finds it
 	Events               int64           // changes
 	Consumed             []bucket.Amount // of each limit, net, sorted by name
 	Shards               []ShardChanges  // that the changes are of, sorted by number
@@ -59,6 +60,11 @@ func (d *UsageDelta) Write() (store.Write, error) {
 		call.Expire(d.ExpiresAt)
 	} else {
 		call.Persist()
+	}
+	if d.ExpiresAt > 0 && d.Unlisted {
+		call.Unlist()
+	} else {
+		call.List(key.GSI4())
 	}
 	bound, err := call.Bind()
 	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
