@@ -114,9 +114,10 @@ func TestSnapshotItem(t *testing.T) {
 			{Name: "ttl", Value: expr.N(time.Date(2026, 3, 31, 13, 0, 0, 0, time.UTC).AddDate(0, 0, 90).Unix())},
 			{Name: "GSI2PK", Value: expr.S("n/RESOURCE#r")},
 			{Name: "GSI2SK", Value: expr.S("USAGE#2026-03-31T12:00:00Z#e")},
-			{Name: "GSI4PK", Value: expr.S("n")},
-			{Name: "GSI4SK", Value: expr.S("n/ENTITY#e")},
 		})
+		if !s.Internal().Partitioned() { // it expires, and no scan would find it
+			want = append(want, expr.Attribute{Name: "GSI4PK", Value: expr.S("n")}, expr.Attribute{Name: "GSI4SK", Value: expr.S("n/ENTITY#e")})
+		}
 		if !items[0].Equal(want) {
 			t.Errorf("item = %v,\nwant %v", items[0], want)
 		}

@@ -94,6 +94,9 @@ func TestChangesBehindAPurge(t *testing.T) {
 		if err := l.Namespaces.Purge(ctx, ns.ID, nil); err != nil {
 			t.Fatalf("Purge() = %v", err)
 		}
+		if got := itemsOf(t, s, ns.ID); len(got) != 0 {
+			t.Errorf("the purge has left %q", got)
+		}
 		for range 2 {
 			mustApply(t, a, changes...)
 			if got := itemsOf(t, s, ns.ID); len(got) != 0 {

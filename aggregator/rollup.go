@@ -112,7 +112,7 @@ func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]ex
 		b.start(s) // an earlier try may have begun it and gone no further
 		d := &layout.HourDelta{
 			NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, Window: string(w), Start: s.start,
-			ExpiresAt: a.expiry(w, s.start), Hour: h.start, Carried: carried,
+			Kept: a.kept(w, s.start), Hour: h.start, Carried: carried,
 		}
 		if err := a.addTo(ctx, s, d, layout.HoursContained(seen[s.key()], h.start), b); err != nil {
 			return fmt.Errorf("aggregator: roll up the hour %s into %s: %w", name(h.snapshot), name(s), err)

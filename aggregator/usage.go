@@ -80,19 +80,20 @@ func (a *Aggregator) countable(c *store.Change, amounts []bucket.Amount) []bucke
 	return kept
 }
 
-// usage returns what [snapshot.usage] does, with the time of expiry.
+// usage returns what [snapshot.usage] does, with how long the snapshot is kept.
 func (a *Aggregator) usage(s *snapshot, events []event) (u *layout.UsageDelta, rest []event) {
 	u, rest = s.usage(events)
-	u.ExpiresAt = a.expiry(s.window, s.start)
+	u.Kept = a.kept(s.window, s.start)
 	return u, rest
 }
 
-// expiry returns the time of expiry of the snapshot of a window, epoch seconds; 0 for never.
-func (a *Aggregator) expiry(w zlimit.Window, start time.Time) int64 {
+// kept returns how long the snapshot of a window is kept, and where it is listed.
+func (a *Aggregator) kept(w zlimit.Window, start time.Time) layout.Kept {
+	k := layout.Kept{Unlisted: a.table.Partitioned()}
 	if d := a.options.retention[w]; d > 0 {
-		return w.End(start).Add(d).Unix()
+		k.ExpiresAt = w.End(start).Add(d).Unix()
 	}
-	return 0
+	return k
 }
 
 // count adds the events of a snapshot to its item: one UpdateItem, and one more whenever the item contains some of them

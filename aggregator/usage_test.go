@@ -47,7 +47,7 @@ func TestUsageCosts(t *testing.T) {
 		calls        int
 		table, index float64
 	}{
-		{"the first batch creates three items, each with two index entries, and reads the registry", changes[:100], 4, 3, 6},
+		{"the first batch creates three items in two indexes, those that expire in one, and reads the registry", changes[:100], 4, 3, 4},
 		{"a batch of 100 changes with two limits", changes[100:], 3, 3, 0},
 		{"a batch that has been counted reads the registry as well", changes[100:], 4, 3, 0},
 	} {
@@ -346,6 +346,38 @@ func TestRetentionIsTakenBack(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, expiries(a)); diff != "" {
 				t.Errorf("times of expiry with a retention of %v (-want +got):\n%s", retention, diff)
+			}
+		}
+	})
+}
+
+// TestIndexOfTheNamespace has the index of a namespace list the snapshots that are kept for ever. One whose retention has changed
+// is entered, or taken out, by the next write. Where no scan would find the others, it lists them as well.
+func TestIndexOfTheNamespace(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		changes := busy(5)
+		for i, retention := range []time.Duration{100 * time.Hour, 100 * time.Hour, 0, 0, 50 * time.Hour} {
+			a := newAggregator(t, s, WithRetention(zlimit.Hourly, retention))
+			mustApply(t, a, changes[i])
+			enginetest.CatchUp()
+			page, err := s.Internal().Query(t.Context(), layout.QueryNamespaceItems("n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, it := range page.Items {
+				got = append(got, strings.TrimPrefix(it.Get(store.SK).Text(), "#USAGE#r#"))
+			}
+			slices.Sort(got)
+			want := []string{"2026-03"}
+			if !s.Internal().Partitioned() {
+				want = append(want, "2026-03-31")
+			}
+			if retention == 0 || !s.Internal().Partitioned() {
+				want = append(want, "2026-03-31T12:00:00Z")
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("in the index with a retention of hours of %v (-want +got):\n%s", retention, diff)
 			}
 		}
 	})

@@ -42,7 +42,7 @@ const costsOfUsage = `## Usage, for each acquire
 
 Computed, not measured: an aggregator writes three snapshots of each bucket for a batch that has changes of it, at 0.625 USD a
 million. Requests come at random times, and batches hold all changes of their time. By default that is a minute on DynamoDB.
-The first batch of an hour, day or month costs two units more for each new snapshot.
+The first batch of an hour or a day costs one unit more for each new snapshot, that of a month two.
 
 | Requests a second, of one bucket | Write units, 1 s | USD a million, 1 s | Write units, 10 s | USD a million, 10 s | Write units, 60 s | USD a million, 60 s |
 |---|---|---|---|---|---|---|

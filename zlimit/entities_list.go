@@ -28,7 +28,8 @@ const (
 //
 // It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, which is
 // some 30 entries. Each record costs half a unit per 4 KB, 100 to a call. The index has an entry for each record, for
-// each level of limits and for each usage snapshot of an entity. An error ends the loop.
+// each level of limits and for each usage snapshot of an entity; on DynamoDB for those snapshots that do not expire. An
+// error ends the loop.
 func (s *EntityService) List(ctx context.Context, q EntityQuery) iter.Seq2[Entity, error] {
 	return func(yield func(Entity, error) bool) {
 		if err := s.checkList(&q); err != nil {

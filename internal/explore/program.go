@@ -224,6 +224,15 @@ func (p *Program) processes() int {
 	return most
 }
 
+// size returns the number of operations of all actors, without those that come before.
+func (p *Program) size() int {
+	n := 0
+	for i := range p.Actors {
+		n += len(p.Actors[i].Ops)
+	}
+	return n
+}
+
 // gated reports whether it matters when an operation begins: time passes, or processes have several actors.
 func (p *Program) gated() bool {
 	seen := map[int]bool{}

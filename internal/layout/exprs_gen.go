@@ -509,12 +509,14 @@ const (
 	countUsageFollow
 	countUsageExpire
 	countUsagePersist
+	countUsageList
+	countUsageUnlist
 	countUsageWhole
 )
 
 var countUsageOperation = expr.Operation{
 	Name:  "count_usage",
-	Slots: 9,
+	Slots: 7,
 	Update: []expr.Action{
 		expr.Set(expr.Attr("window"), 0),
 		expr.Set(expr.Attr("window_start"), 1),
@@ -523,8 +525,6 @@ var countUsageOperation = expr.Operation{
 		expr.Set(expr.Attr("resource"), 4),
 		expr.Set(expr.Attr("GSI2PK"), 5),
 		expr.Set(expr.Attr("GSI2SK"), 6),
-		expr.Set(expr.Attr("GSI4PK"), 7),
-		expr.Set(expr.Attr("GSI4SK"), 8),
 	},
 	Clauses: []expr.Clause{
 		countUsageConsume: {
@@ -547,6 +547,15 @@ var countUsageOperation = expr.Operation{
 			Name:   "persist",
 			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
 		},
+		countUsageList: {
+			Name:   "list",
+			Slots:  2,
+			Update: []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
+		},
+		countUsageUnlist: {
+			Name:   "unlist",
+			Update: []expr.Action{expr.Remove(expr.Attr("GSI4PK")), expr.Remove(expr.Attr("GSI4SK"))},
+		},
 		countUsageWhole: {
 			Name:  "whole",
 			Where: []expr.Condition{expr.Absent(expr.Attr("rollup_carried"))},
@@ -567,7 +576,6 @@ type CountUsageCall struct {
 //   - events: changes
 func CountUsage(key UsageKey, window, windowStart string, events int64) CountUsageCall {
 	gsi2PK, gsi2SK := key.GSI2()
-	gsi4PK, gsi4SK := key.GSI4()
 	return CountUsageCall{countUsageOperation.Call(
 		expr.S(window),
 		expr.S(windowStart),
@@ -576,8 +584,6 @@ func CountUsage(key UsageKey, window, windowStart string, events int64) CountUsa
 		expr.S(key.Resource),
 		expr.S(gsi2PK),
 		expr.S(gsi2SK),
-		expr.S(gsi4PK),
-		expr.S(gsi4SK),
 	)}
 }
 
@@ -605,6 +611,19 @@ func (c CountUsageCall) Persist() {
 	c.Pick(countUsagePersist, "")
 }
 
+// List enters the snapshot into the index of its namespace.
+//   - pk: partition key in the index
+//   - sk: sort key in the index
+func (c CountUsageCall) List(pk, sk string) {
+	c.Pick(countUsageList, "", expr.S(pk), expr.S(sk))
+}
+
+// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
+// others.
+func (c CountUsageCall) Unlist() {
+	c.Pick(countUsageUnlist, "")
+}
+
 // Whole asks that the day and the month get nothing from the hour when it is over.
 func (c CountUsageCall) Whole() {
 	c.Pick(countUsageWhole, "")
@@ -616,13 +635,15 @@ const (
 	carryUsageFollow
 	carryUsageExpire
 	carryUsagePersist
+	carryUsageList
+	carryUsageUnlist
 	carryUsageBegin
 	carryUsageProceed
 )
 
 var carryUsageOperation = expr.Operation{
 	Name:  "carry_usage",
-	Slots: 10,
+	Slots: 8,
 	Where: []expr.Condition{expr.Absent(expr.Attr("rollup_closed"))},
 	Update: []expr.Action{
 		expr.Set(expr.Attr("window"), 0),
@@ -633,8 +654,6 @@ var carryUsageOperation = expr.Operation{
 		expr.Set(expr.Attr("resource"), 5),
 		expr.Set(expr.Attr("GSI2PK"), 6),
 		expr.Set(expr.Attr("GSI2SK"), 7),
-		expr.Set(expr.Attr("GSI4PK"), 8),
-		expr.Set(expr.Attr("GSI4SK"), 9),
 	},
 	Clauses: []expr.Clause{
 		carryUsageConsume: {
@@ -656,6 +675,15 @@ var carryUsageOperation = expr.Operation{
 		carryUsagePersist: {
 			Name:   "persist",
 			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
+		},
+		carryUsageList: {
+			Name:   "list",
+			Slots:  2,
+			Update: []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
+		},
+		carryUsageUnlist: {
+			Name:   "unlist",
+			Update: []expr.Action{expr.Remove(expr.Attr("GSI4PK")), expr.Remove(expr.Attr("GSI4SK"))},
 		},
 		carryUsageBegin: {
 			Name:  "begin",
@@ -682,7 +710,6 @@ type CarryUsageCall struct {
 //   - carried: what the day and the month have to get from now on, as JSON
 func CarryUsage(key UsageKey, window, windowStart string, events int64, carried string) CarryUsageCall {
 	gsi2PK, gsi2SK := key.GSI2()
-	gsi4PK, gsi4SK := key.GSI4()
 	return CarryUsageCall{carryUsageOperation.Call(
 		expr.S(window),
 		expr.S(windowStart),
@@ -692,8 +719,6 @@ func CarryUsage(key UsageKey, window, windowStart string, events int64, carried 
 		expr.S(key.Resource),
 		expr.S(gsi2PK),
 		expr.S(gsi2SK),
-		expr.S(gsi4PK),
-		expr.S(gsi4SK),
 	)}
 }
 
@@ -719,6 +744,19 @@ func (c CarryUsageCall) Expire(expiresAt int64) {
 // Persist takes the time of expiry away.
 func (c CarryUsageCall) Persist() {
 	c.Pick(carryUsagePersist, "")
+}
+
+// List enters the snapshot into the index of its namespace.
+//   - pk: partition key in the index
+//   - sk: sort key in the index
+func (c CarryUsageCall) List(pk, sk string) {
+	c.Pick(carryUsageList, "", expr.S(pk), expr.S(sk))
+}
+
+// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
+// others.
+func (c CarryUsageCall) Unlist() {
+	c.Pick(carryUsageUnlist, "")
 }
 
 // Begin asks that nobody has begun the hour.
@@ -750,13 +788,15 @@ const (
 	addHourConsume = iota
 	addHourExpire
 	addHourPersist
+	addHourList
+	addHourUnlist
 	addHourFirst
 	addHourLater
 )
 
 var addHourOperation = expr.Operation{
 	Name:  "add_hour",
-	Slots: 9,
+	Slots: 7,
 	Update: []expr.Action{
 		expr.Set(expr.Attr("window"), 0),
 		expr.Set(expr.Attr("window_start"), 1),
@@ -765,8 +805,6 @@ var addHourOperation = expr.Operation{
 		expr.Set(expr.Attr("resource"), 4),
 		expr.Set(expr.Attr("GSI2PK"), 5),
 		expr.Set(expr.Attr("GSI2SK"), 6),
-		expr.Set(expr.Attr("GSI4PK"), 7),
-		expr.Set(expr.Attr("GSI4SK"), 8),
 	},
 	Clauses: []expr.Clause{
 		addHourConsume: {
@@ -782,6 +820,15 @@ var addHourOperation = expr.Operation{
 		addHourPersist: {
 			Name:   "persist",
 			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
+		},
+		addHourList: {
+			Name:   "list",
+			Slots:  2,
+			Update: []expr.Action{expr.Set(expr.Attr("GSI4PK"), 0), expr.Set(expr.Attr("GSI4SK"), 1)},
+		},
+		addHourUnlist: {
+			Name:   "unlist",
+			Update: []expr.Action{expr.Remove(expr.Attr("GSI4PK")), expr.Remove(expr.Attr("GSI4SK"))},
 		},
 		addHourFirst: {
 			Name:   "first",
@@ -810,7 +857,6 @@ type AddHourCall struct {
 //   - events: changes
 func AddHour(key UsageKey, window, windowStart string, events int64) AddHourCall {
 	gsi2PK, gsi2SK := key.GSI2()
-	gsi4PK, gsi4SK := key.GSI4()
 	return AddHourCall{addHourOperation.Call(
 		expr.S(window),
 		expr.S(windowStart),
@@ -819,8 +865,6 @@ func AddHour(key UsageKey, window, windowStart string, events int64) AddHourCall
 		expr.S(key.Resource),
 		expr.S(gsi2PK),
 		expr.S(gsi2SK),
-		expr.S(gsi4PK),
-		expr.S(gsi4SK),
 	)}
 }
 
@@ -839,6 +883,19 @@ func (c AddHourCall) Expire(expiresAt int64) {
 // Persist takes the time of expiry away.
 func (c AddHourCall) Persist() {
 	c.Pick(addHourPersist, "")
+}
+
+// List enters the snapshot into the index of its namespace.
+//   - pk: partition key in the index
+//   - sk: sort key in the index
+func (c AddHourCall) List(pk, sk string) {
+	c.Pick(addHourList, "", expr.S(pk), expr.S(sk))
+}
+
+// Unlist takes the snapshot out of the index of its namespace, which has all that does not expire. A scan finds the
+// others.
+func (c AddHourCall) Unlist() {
+	c.Pick(addHourUnlist, "")
 }
 
 // First adds the first hour of a day.

@@ -253,6 +253,16 @@ var calls = []operationCall{
 		c.Persist()
 		return c.Bind()
 	}},
+	{"CountUsage List", func() (expr.Bound, error) {
+		c := CountUsage(UsageKey{}, "x", "x", 1)
+		c.List("x", "x")
+		return c.Bind()
+	}},
+	{"CountUsage Unlist", func() (expr.Bound, error) {
+		c := CountUsage(UsageKey{}, "x", "x", 1)
+		c.Unlist()
+		return c.Bind()
+	}},
 	{"CountUsage Whole", func() (expr.Bound, error) {
 		c := CountUsage(UsageKey{}, "x", "x", 1)
 		c.Whole()
@@ -279,6 +289,16 @@ var calls = []operationCall{
 	{"CarryUsage Persist", func() (expr.Bound, error) {
 		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
 		c.Persist()
+		return c.Bind()
+	}},
+	{"CarryUsage List", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.List("x", "x")
+		return c.Bind()
+	}},
+	{"CarryUsage Unlist", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Unlist()
 		return c.Bind()
 	}},
 	{"CarryUsage Begin", func() (expr.Bound, error) {
@@ -310,6 +330,16 @@ var calls = []operationCall{
 	{"AddHour Persist", func() (expr.Bound, error) {
 		c := AddHour(UsageKey{}, "x", "x", 1)
 		c.Persist()
+		return c.Bind()
+	}},
+	{"AddHour List", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.List("x", "x")
+		return c.Bind()
+	}},
+	{"AddHour Unlist", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.Unlist()
 		return c.Bind()
 	}},
 	{"AddHour First", func() (expr.Bound, error) {

@@ -98,11 +98,7 @@ func (d *UsageDelta) Carry(seen HourState, carried Carried) (store.Write, error)
 	for _, s := range d.Shards {
 		call.Follow(strconv.Itoa(s.Shard), string(s.First), string(s.Last))
 	}
-	if d.ExpiresAt > 0 {
-		call.Expire(d.ExpiresAt)
-	} else {
-		call.Persist()
-	}
+	d.Kept.say(call, key)
 	if seen.Exists {
 		call.Proceed(seen.Carried)
 	} else {
@@ -117,9 +113,9 @@ type HourDelta struct {
 	NS, Entity, Resource string
 	Window               string    // daily or monthly
 	Start                time.Time // of the window
-	ExpiresAt            int64     // of the snapshot, epoch seconds; 0 for never
 	Hour                 time.Time // start of the hour
-	Carried              Carried
+	Kept
+	Carried Carried
 }
 
 // Write returns the write that adds the hour to the snapshot, on condition that the snapshot contains the hours of that
@@ -135,11 +131,7 @@ func (d *HourDelta) Write(seen string) (store.Write, error) {
 	for _, c := range d.Carried.Consumed {
 		call.Consume(c.Limit, c.Tokens)
 	}
-	if d.ExpiresAt > 0 {
-		call.Expire(d.ExpiresAt)
-	} else {
-		call.Persist()
-	}
+	d.Kept.say(call, key)
 	if day := dayOf(d.Hour); seen == "" {
 		call.First(day, contained)
 	} else {

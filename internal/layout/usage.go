@@ -31,12 +31,38 @@ func WindowKey(window string, start time.Time) string {
 // its bucket, all changes up to one.
 type UsageDelta struct {
 	NS, Entity, Resource string
-	Window               string          // hourly, daily or monthly
-	Start                time.Time       // of the window
-	ExpiresAt            int64           // of the snapshot, epoch seconds; 0 for never
-	Events               int64           // changes
-	Consumed             []bucket.Amount // of each limit, net, sorted by name
-	Shards               []ShardChanges  // that the changes are of, sorted by number
+	Window               string    // hourly, daily or monthly
+	Start                time.Time // of the window
+	Kept
+	Events   int64           // changes
+	Consumed []bucket.Amount // of each limit, net, sorted by name
+	Shards   []ShardChanges  // that the changes are of, sorted by number
+}
+
+// A Kept says how long a snapshot is kept, and where it is listed.
+type Kept struct {
+	ExpiresAt int64 // epoch seconds; 0 for never
+	Unlisted  bool  // a snapshot that expires is not in the index of its namespace; a scan finds it
+}
+
+// say picks the clauses of a call that writes the snapshot of a key.
+func (k Kept) say(call interface {
+	Expire(expiresAt int64)
+	Persist()
+	List(pk, sk string)
+	Unlist()
+}, key UsageKey,
+) {
+	if k.ExpiresAt > 0 {
+		call.Expire(k.ExpiresAt)
+	} else {
+		call.Persist()
+	}
+	if k.ExpiresAt > 0 && k.Unlisted {
+		call.Unlist()
+	} else {
+		call.List(key.GSI4())
+	}
 }
 
 // ShardChanges are changes of one shard in a row.
@@ -66,11 +92,7 @@ func (d *UsageDelta) write(whole bool) (store.Write, error) {
 	for _, s := range d.Shards {
 		call.Follow(strconv.Itoa(s.Shard), string(s.First), string(s.Last))
 	}
-	if d.ExpiresAt > 0 {
-		call.Expire(d.ExpiresAt)
-	} else {
-		call.Persist()
-	}
+	d.Kept.say(call, key)
 	if whole {
 		call.Whole()
 	}

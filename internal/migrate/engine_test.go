@@ -385,6 +385,7 @@ func TestKilledOnEngine(t *testing.T) {
 		for _, way := range []string{"to a new table", "in place"} {
 			t.Run(way+"/"+release, func(t *testing.T) {
 				t.Parallel()
+				enginetest.Start(t) // without engines, there is nothing to kill
 				killed := 0
 				// Calls are before and after in turn, and others for each layout.
 				for at, dead := 1+i*7%every, true; dead && !t.Failed(); {

@@ -214,7 +214,7 @@ func (o *occupancy) leave(partition string) {
 func TestPrograms(t *testing.T) {
 	programs := uint64(40)
 	if testing.Short() {
-		programs = 10
+		programs = 4
 	}
 	for seed := range programs {
 		synctest.Test(t, func(t *testing.T) { program(t, seed) })

@@ -119,7 +119,8 @@ func (s *EntityService) List(q zlimit.EntityQuery) ([]zlimit.Entity, error) {
 //
 // It reads as the loop goes on, and may be moments behind. It costs half a read unit per 4 KB of an index, which is
 // some 30 entries. Each record costs half a unit per 4 KB, 100 to a call. The index has an entry for each record, for
-// each level of limits and for each usage snapshot of an entity. An error ends the loop.
+// each level of limits and for each usage snapshot of an entity; on DynamoDB for those snapshots that do not expire. An
+// error ends the loop.
 func (s *EntityService) ListSeq(q zlimit.EntityQuery) iter.Seq2[zlimit.Entity, error] {
 	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Entity, error] {
 		return s.core.List(ctx, q)

@@ -216,7 +216,11 @@ func operationSection(p *page, op *schema.Operation) {
 		changes = append(changes, code(a.String()))
 	}
 	if op.Keys {
-		changes = append(changes, "set what follows from the key")
+		text := "set what follows from the key"
+		for i, e := range op.But {
+			text += []string{" but for the keys of ", ", "}[min(i, 1)] + e.Index.Name
+		}
+		changes = append(changes, text)
 	}
 	rows := [][]string{{"always", argDocs(op.Args), terms(op.Where), strings.Join(changes, ", "), ""}}
 	for _, c := range op.Clauses {

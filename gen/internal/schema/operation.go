@@ -96,6 +96,7 @@ func (l *loader) operation(p document.Pair) {
 	s.args = op.Args
 	op.Where = s.where(where)
 	op.Actions = s.actions(do, op)
+	l.checkEntries(op, what, op.Actions)
 	if clauses != nil {
 		for _, p := range l.Pairs(clauses, what+": clauses") {
 			if c := l.clause(s, op, p); c != nil {
@@ -163,6 +164,7 @@ func (l *loader) clause(outer *scope, op *Operation, p document.Pair) *Clause {
 	c.Where = s.where(where)
 	c.Actions = s.actions(do, nil)
 	s.finish(c.Args)
+	l.checkEntries(op, what, c.Actions)
 	for _, a := range c.Actions {
 		for _, outer := range op.Actions {
 			if a.Attr.same(outer.Attr) {
@@ -224,13 +226,16 @@ func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
 	}
 	var actions []*Action
 	for _, e := range s.List(n, s.what+": do") {
+		rest, but := strings.CutPrefix(e.Value, "keys but ")
 		switch {
 		case e.Kind != yaml.ScalarNode:
 			s.Errorf(document.At(e), "%s: an action is not a text", s.what)
-		case e.Value == "keys" && op == nil:
+		case (e.Value == "keys" || but) && op == nil:
 			s.Errorf(document.At(e), "%s: keys is for operations, not for clauses", s.what)
 		case e.Value == "keys":
-			s.keys(document.At(e), op)
+			s.keys(document.At(e), op, nil)
+		case but:
+			s.keys(document.At(e), op, strings.Fields(rest))
 		default:
 			t := newTerm(s, e)
 			var a *Action
@@ -244,8 +249,8 @@ func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
 	return actions
 }
 
-// keys notes that an operation sets what follows from the key.
-func (s *scope) keys(pos document.Pos, op *Operation) {
+// keys notes that an operation sets what follows from the key, but for its keys in some indexes.
+func (s *scope) keys(pos document.Pos, op *Operation, but []string) {
 	if op.Keys {
 		s.Errorf(pos, "%s has keys twice", s.what)
 	}
@@ -254,8 +259,34 @@ func (s *scope) keys(pos document.Pos, op *Operation) {
 		s.Errorf(pos, "%s is about several records, which have different keys", s.what)
 		return
 	}
-	if repeated, entries := s.records[0].KeyAttributes(); len(repeated)+len(entries) == 0 {
+	_, entries := s.records[0].KeyAttributes()
+	for _, name := range but {
+		i := slices.IndexFunc(entries, func(e *Entry) bool { return e.Index.Name == name })
+		switch {
+		case i < 0:
+			s.Errorf(pos, "%s: record %s has no keys in an index %q", s.what, s.records[0].Name, name)
+		case slices.Contains(op.But, entries[i]):
+			s.Errorf(pos, "%s leaves out index %s twice", s.what, name)
+		default:
+			op.But = append(op.But, entries[i])
+		}
+	}
+	if repeated, entries := op.KeyAttributes(); len(repeated)+len(entries) == 0 {
 		s.Errorf(pos, "%s: no attribute of record %s follows from its key", s.what, s.records[0].Name)
+	}
+}
+
+// checkEntries reports actions on the attributes of an index that the operation's keys set.
+func (l *loader) checkEntries(op *Operation, what string, actions []*Action) {
+	if !op.Keys || len(op.Records) != 1 {
+		return
+	}
+	_, entries := op.KeyAttributes()
+	for _, a := range actions {
+		i := slices.IndexFunc(entries, func(e *Entry) bool { return slices.Contains(e.Index.Attributes(), a.Attr.Name) })
+		if i >= 0 && a.Attr.Family == nil {
+			l.Errorf(a.Attr.Pos, "%s: keys sets attribute %s already; say keys but %s", what, a.Attr.Name, entries[i].Index.Name)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@
 package schema
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/document"
@@ -241,7 +242,8 @@ type Operation struct {
 	Args    []*Arg
 	Where   []*Condition
 	Actions []*Action
-	Keys    bool // it sets every attribute that follows from the key
+	Keys    bool     // it sets every attribute that follows from the key
+	But     []*Entry // with Keys: the indexes whose keys it does not set
 	Clauses []*Clause
 }
 
@@ -259,6 +261,12 @@ func (r *Record) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
 		}
 	}
 	return repeated, entries
+}
+
+// KeyAttributes returns the attributes that follow from the key of the record, and that the operation sets.
+func (op *Operation) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
+	repeated, entries = op.Records[0].KeyAttributes()
+	return repeated, slices.DeleteFunc(entries, func(e *Entry) bool { return slices.Contains(op.But, e) })
 }
 
 // A Clause is a part of an operation that a call picks.
