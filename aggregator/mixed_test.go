@@ -29,7 +29,7 @@ func TestCallsOfThePythonClient(t *testing.T) {
 			if test.mixed {
 				opts = append(opts, zlimit.WithMixedFleet()) // buckets are in the index from their creation on
 			}
-			g := newGardenOf(t, zlimit.DynamoDB(client, table), opts)
+			g := newGardenOf(t, zlimit.DynamoDB(client, table), opts, WithoutRollUp())
 			g.seen(store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now})
 			enginetest.CatchUp()
 			for _, call := range []struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -39,12 +40,23 @@ func (a *Aggregator) rollDue(ctx, working context.Context) {
 	first := rand.IntN(slots) // others begin elsewhere
 	for i := range slots {
 		if err := a.rollSlot(ctx, working, (first+i)%slots); err != nil && working.Err() == nil {
-			a.options.logger.Warn("aggregator: days and months could not be brought up to date, and will be", "error", err)
+			a.logTrouble(err)
 		}
 		if working.Err() != nil {
 			return
 		}
 	}
+}
+
+// logTrouble logs what failed: as an error where somebody has to do something.
+func (a *Aggregator) logTrouble(err error) {
+	level := slog.LevelError
+	switch store.OutcomeOf(err) {
+	case store.Conflicted, store.Throttled, store.Unavailable, store.Unknown, store.Ended:
+		level = slog.LevelWarn
+	default:
+	}
+	a.options.logger.Log(context.Background(), level, "aggregator: hours could not be rolled up into days and months, and are tried again", "error", err)
 }
 
 // rollSlot rolls up what is due in one slot.
@@ -90,6 +102,9 @@ func (a *Aggregator) rollRecord(ctx, working context.Context, record *layout.Due
 		return err
 	}
 	done, err := a.rollResource(ctx, working, &claimed)
+	if errors.Is(err, errTaken) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("roll up hour %s of resource %s: %w", k.WindowKey, k.Resource, err)
 	}

@@ -57,17 +57,18 @@ func begin(t *testing.T, s zlimit.Store, opts ...Option) (a *Aggregator, stop fu
 	}
 }
 
-// spent returns the requests of an entity that the snapshots of this month count.
-func spent(t *testing.T, l *zlimit.RateLimiter) (total string) {
+// spent returns the requests of an entity that the snapshots of hours count.
+func spent(t *testing.T, l *zlimit.RateLimiter) string {
 	t.Helper()
-	q := zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Monthly}
+	q := zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Hourly}
+	var sum zlimit.Quantity
 	for s, err := range l.Usage.Snapshots(t.Context(), q) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		total += s.Consumed["rpm"].String()
+		sum += s.Consumed["rpm"]
 	}
-	return total
+	return sum.String()
 }
 
 // eventually waits until something holds.

@@ -36,10 +36,10 @@ func figuresOf(f figures) map[string]figures {
 	return map[string]figures{"r#2026-03-31T12:00:00Z": f, "r#2026-03-31": f, "r#2026-03": f}
 }
 
-// TestUsageCosts counts the calls and the write units of a batch.
+// TestUsageCosts counts the calls and the write units of a batch that writes all three snapshots.
 func TestUsageCosts(t *testing.T) {
 	s, _, faults := newTable(t)
-	a := newAggregator(t, s)
+	a := newAggregator(t, s, WithoutRollUp())
 	changes := busy(200)
 	for _, batch := range []struct {
 		name         string
@@ -76,7 +76,7 @@ func TestUsageCosts(t *testing.T) {
 // TestSeveralShards counts the changes of all shards of a bucket with one write of each snapshot, which stays small.
 func TestSeveralShards(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
-		a := newAggregator(t, s)
+		a := newAggregator(t, s, WithoutRollUp())
 		f := inject(a, nil)
 		var changes []store.Change
 		for i := range 64 {
@@ -100,7 +100,7 @@ func TestSeveralShards(t *testing.T) {
 // TestRemainder applies batches that overlap: what a snapshot contains is left out, and the rest counted.
 func TestRemainder(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
-		a := newAggregator(t, s)
+		a := newAggregator(t, s, WithoutRollUp())
 		f := inject(a, nil)
 		changes := busy(20)
 		mustApply(t, a, changes[:8]...)

@@ -158,7 +158,7 @@ func useTable(t *testing.T, s zlimit.Store) {
 		t.Fatal(err)
 	}
 	aggregate(t, s, func() bool {
-		for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Monthly}) {
+		for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Hourly}) {
 			if err != nil {
 				t.Fatal(err)
 			}
