@@ -1,0 +1,486 @@
+package aggregator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// at returns an aggregator as on DynamoDB at a time.
+func at(t testing.TB, s zlimit.Store, now time.Time, opts ...Option) *Aggregator {
+	t.Helper()
+	clock := WithClock(func() time.Time { return now })
+	return byHour(newAggregator(t, s, append([]Option{WithConcurrency(1), clock}, opts...)...), true)
+}
+
+// roll rolls up what is due at a time.
+func roll(t testing.TB, s zlimit.Store, now time.Time, opts ...Option) {
+	t.Helper()
+	a := at(t, s, now, opts...)
+	a.rollDue(context.Background(), context.Background())
+}
+
+// after is when the hour of noon is due.
+var after = noon.Add(46 * time.Minute)
+
+// expectFigures compares all snapshots of entity e.
+func expectFigures(t *testing.T, what string, s zlimit.Store, want map[string]figures) {
+	t.Helper()
+	if diff := cmp.Diff(want, snapshotsOf(t, newAggregator(t, s), "e")); diff != "" {
+		t.Errorf("%s: snapshots (-want +got):\n%s", what, diff)
+	}
+}
+
+// sum returns the figures of n changes of busy.
+func sum(n float64) figures {
+	return figures{"rpm": fmt.Sprint(n), "tpm": fmt.Sprint(2.5 * n), "total_events": fmt.Sprint(n)}
+}
+
+// hourOnly is a snapshot of the hour of noon alone.
+func hourOnly(f figures) map[string]figures { return map[string]figures{"r#2026-03-31T12:00:00Z": f} }
+
+// TestRollUpCosts counts the calls of batches and of an hour that is rolled up, and the write units of their updates.
+func TestRollUpCosts(t *testing.T) {
+	s, _, faults := newTable(t)
+	a := at(t, s, noon, WithoutTending())
+	changes := busy(200)
+	apply := func(changes []store.Change) func() { return func() { mustApply(t, a, changes...) } }
+	for _, step := range []struct {
+		name         string
+		do           func()
+		calls        int
+		table, index float64
+	}{
+		{"the first batch looks for the hour, the day and the month, begins the hour, notes it, and reads the registry", apply(changes[:100]), 5, 1, 1},
+		{"a batch of 100 changes reads the hour and writes it", apply(changes[100:]), 2, 1, 0},
+		{"a batch that has been counted reads the hour and the registry", apply(changes[100:]), 2, 0, 0},
+		{"an hour that is over is closed and put into a new day and a new month", func() {
+			enginetest.CatchUp()
+			roll(t, s, after)
+		}, 27, 5, 3},
+		{"nothing is due", func() { roll(t, s, after) }, 17, 0, 0},
+	} {
+		faults.Reset()
+		step.do()
+		used := faults.Capacity("")
+		index := 0.0
+		for _, units := range used.Indexes {
+			index += units.Write
+		}
+		if calls := faults.Calls(""); calls != step.calls || used.Table.Write != step.table || index != step.index {
+			t.Errorf("%s: %d calls, %v + %v write units, want %d, %v + %v",
+				step.name, calls, used.Table.Write, index, step.calls, step.table, step.index)
+		}
+	}
+	expectFigures(t, "in the end", s, figuresOf(sum(200)))
+}
+
+// TestWritesOfAnHour counts the writes of snapshots.
+func TestWritesOfAnHour(t *testing.T) {
+	s := newMemory(t)
+	var batches []Batch
+	observe := WithObserver(func(b Batch) { batches = append(batches, b) })
+	a := at(t, s, noon, observe)
+	changes := busy(6)
+	mustApply(t, a, changes[:2]...)
+	mustApply(t, a, changes[2:4]...)
+	mustApply(t, a, changes[4:]...)
+	expectFigures(t, "before the hour is over", s, hourOnly(sum(6)))
+	roll(t, s, noon.Add(44*time.Minute), observe)
+	expectFigures(t, "before it is due", s, hourOnly(sum(6)))
+	roll(t, s, after, observe)
+	expectFigures(t, "when it is due", s, figuresOf(sum(6)))
+	var writes, rolledUp []int
+	for _, b := range batches {
+		writes, rolledUp = append(writes, b.Writes), append(rolledUp, b.RolledUp)
+	}
+	if !slices.Equal(writes, []int{1, 1, 1, 3}) || !slices.Equal(rolledUp, []int{0, 0, 0, 1}) {
+		t.Errorf("batches with %v writes roll %v hours up, want [1 1 1 3] and [0 0 0 1]", writes, rolledUp)
+	}
+	if left := dueHours(t, s); len(left) > 0 {
+		t.Errorf("there are still %v", left)
+	}
+}
+
+// TestRollUpCrashes ends processes at each write of batches and rollers, before it and after it. Others take over.
+func TestRollUpCrashes(t *testing.T) {
+	changes := busy(12)
+	for i := range changes {
+		changes[i].At = noon.Add(time.Duration(i) * 20 * time.Minute)
+	}
+	end := noon.Add(6 * time.Hour)
+	want := map[string]figures{}
+	for crash, crashed := 0, true; crashed || crash == 1; crash++ {
+		for _, written := range []bool{false, true} {
+			s := newMemory(t)
+			writes := 0
+			crashed = false
+			mortal := func(now time.Time) *Aggregator {
+				a := at(t, s, now, WithName(fmt.Sprint("before ", now)))
+				inject(a, func(int) (bool, error) {
+					if writes++; crash == 0 || writes < crash {
+						return false, nil
+					}
+					crashed = true
+					return written && writes == crash, errDown
+				})
+				return a
+			}
+			f := follower{changes: changes}
+			for f.done < len(changes) && !crashed {
+				to := min(f.done+3, len(changes))
+				f.apply(t.Context(), mortal(changes[to-1].At.Add(time.Minute)), f.done, to)
+				if crashed {
+					break
+				}
+				mortal(changes[to-1].At.Add(2*time.Minute)).rollDue(t.Context(), t.Context())
+			}
+			for before := -1; f.done < len(changes); {
+				if f.done == before {
+					t.Fatalf("a crash at write %d, written %t: the next one is stuck at change %d", crash, written, f.done)
+				}
+				before = f.done
+				to := min(f.done+4, len(changes))
+				f.apply(t.Context(), at(t, s, changes[to-1].At.Add(time.Minute)), f.done, to)
+			}
+			roll(t, s, end)
+			got := snapshotsOf(t, newAggregator(t, s), "e")
+			if crash == 0 {
+				want = got
+				if f := want["r#2026-03"]; f["rpm"] != "12" || f["tpm"] != "30" || f["total_events"] != "12" {
+					t.Fatalf("the month is %v", f)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("a crash at write %d, written %t (-want +got):\n%s", crash, written, diff)
+			}
+			if left := dueHours(t, s); len(left) > 0 {
+				t.Errorf("a crash at write %d, written %t: there are still %v", crash, written, left)
+			}
+		}
+	}
+}
+
+// TestUnreadHours fails the reads that tell what to write: the writes find out.
+func TestUnreadHours(t *testing.T) {
+	s := newMemory(t)
+	for i, c := range busy(3) {
+		a := at(t, s, noon)
+		a.table = a.tableOf(blind{s.Internal()})
+		mustApply(t, a, c)
+		expectFigures(t, fmt.Sprint("after change ", i), s, hourOnly(sum(float64(i+1))))
+	}
+	a := at(t, s, after)
+	a.table = a.tableOf(blind{s.Internal()})
+	a.rollDue(t.Context(), t.Context())
+	expectFigures(t, "rolled up", s, figuresOf(sum(3)))
+}
+
+// blind is a store that fails eventually consistent reads.
+type blind struct{ store.Store }
+
+func (b blind) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	if !consistent {
+		return nil, errDown
+	}
+	return b.Store.Read(ctx, keys, consistent)
+}
+
+// TestLateChanges counts changes that come when their hour is rolled up, and that come again.
+func TestLateChanges(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		changes := busy(9)
+		mustApply(t, at(t, s, noon), changes[:4]...)
+		enginetest.CatchUp()
+		roll(t, s, after)
+		expectFigures(t, "rolled up", s, figuresOf(sum(4)))
+		mustApply(t, at(t, s, noon), changes[2:6]...) // of an aggregator whose clock is behind
+		mustApply(t, at(t, s, after), changes[4:9]...)
+		mustApply(t, at(t, s, after), changes...)
+		roll(t, s, after)
+		expectFigures(t, "late changes", s, figuresOf(sum(9)))
+	})
+}
+
+// TestLateHour begins an hour when those who look for hours may have looked: it is rolled up at once, and not noted.
+func TestLateHour(t *testing.T) {
+	s := newMemory(t)
+	for _, test := range []struct {
+		minutes time.Duration // since noon
+		late    bool
+	}{{35, false}, {36, true}} {
+		empty := newMemory(t)
+		mustApply(t, at(t, empty, noon.Add(test.minutes*time.Minute)), busy(2)...)
+		want, notes := hourOnly(sum(2)), 1
+		if test.late {
+			want, notes = figuresOf(sum(2)), 0
+		}
+		expectFigures(t, fmt.Sprint(test.minutes, " minutes later"), empty, want)
+		if got := dueHours(t, empty); len(got) != notes {
+			t.Errorf("%d minutes later: noted as %v, want %d", test.minutes, got, notes)
+		}
+	}
+	// The clock counts when the write has been answered.
+	now := noon
+	a := at(t, s, noon, WithClock(func() time.Time { return now }))
+	inject(a, func(n int) (bool, error) {
+		if n == 1 {
+			now = after
+		}
+		return false, nil
+	})
+	mustApply(t, a, busy(2)...)
+	expectFigures(t, "a write that took long", s, figuresOf(sum(2)))
+}
+
+// TestProgramsOfThreeSnapshots begins an hour with a program that writes three snapshots, which may end anywhere, and goes on
+// with one that rolls up, or the other way round with WithoutRollUp.
+func TestProgramsOfThreeSnapshots(t *testing.T) {
+	changes := busy(8)
+	for end := range 8 { // the write at which the first one ends
+		s := newMemory(t)
+		first := newAggregator(t, s, WithConcurrency(1)) // knows nothing of hours that carry
+		inject(first, func(n int) (bool, error) {
+			if n > end {
+				return false, errDown
+			}
+			return false, nil
+		})
+		done := 0
+		if first.apply(t.Context(), changes[:2]) == nil {
+			done = 2
+			if first.apply(t.Context(), changes[2:4]) == nil {
+				done = 4
+			}
+		}
+		mustApply(t, at(t, s, noon), changes[done:5]...)
+		roll(t, s, after)
+		mustApply(t, at(t, s, noon), changes[5:]...)
+		roll(t, s, after)
+		expectFigures(t, fmt.Sprintf("ended at write %d", end), s, figuresOf(sum(8)))
+	}
+	for _, order := range [][]bool{{true, false, true}, {false, true, false}} {
+		s := newMemory(t)
+		for i, carries := range order {
+			from := max(0, 3*i-2) // some come again
+			mustApply(t, byHour(at(t, s, noon), carries), changes[from:min(3*i+3, 8)]...)
+		}
+		roll(t, s, after)
+		expectFigures(t, fmt.Sprint("rolling up or not: ", order), s, figuresOf(sum(8)))
+	}
+}
+
+// crowd begins the hours of n entities.
+func crowd(t *testing.T, s zlimit.Store, n int) {
+	t.Helper()
+	var changes []store.Change
+	for i := range n {
+		b := layout.BucketKey{NS: "n", Entity: fmt.Sprintf("e%03d", i), Resource: "r"}
+		changes = append(changes, store.Change{Key: keyOf(b), Sequence: sequence(i + 1), At: noon, New: item(b, map[string]int64{"rpm": 1000})})
+	}
+	mustApply(t, at(t, s, noon), changes...)
+	enginetest.CatchUp()
+}
+
+// rolledUp returns how many entities of a crowd have a day.
+func rolledUp(t *testing.T, s zlimit.Store, n int) (days int) {
+	t.Helper()
+	for i := range n {
+		got := snapshotsOf(t, newAggregator(t, s), fmt.Sprintf("e%03d", i))
+		switch day, hour := got["r#2026-03-31"], got["r#2026-03-31T12:00:00Z"]; {
+		case day == nil:
+		case day["rpm"] != "1" || day["total_events"] != "1" || hour["rpm"] != "1":
+			t.Errorf("entity %d has a day of %v", i, day)
+		default:
+			days++
+		}
+	}
+	return days
+}
+
+// TestPagesOfHours rolls up more hours than a page has. A roller that ends is followed by another one, when its claim is over,
+// from the last page that it has done.
+func TestPagesOfHours(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		const n = 230
+		crowd(t, s, n)
+		a := at(t, s, after, WithName("first"))
+		inject(a, func(n int) (bool, error) {
+			if n > 1+300+1+60 { // a claim, a page, its note, and some of the next page
+				return false, errDown
+			}
+			return false, nil
+		})
+		a.rollDue(t.Context(), t.Context())
+		if got := rolledUp(t, s, n); got < rollUpPage || got > rollUpPage+60 {
+			t.Errorf("the first one has rolled up %d, want a page and some", got)
+		}
+		before := rolledUp(t, s, n)
+		roll(t, s, after.Add(claimTerm-time.Second), WithName("second"))
+		if got := rolledUp(t, s, n); got != before {
+			t.Errorf("another one has rolled up %d while the first one has the hour", got-before)
+		}
+		b := at(t, s, after.Add(claimTerm+time.Second), WithName("second"))
+		f := inject(b, nil)
+		b.rollDue(t.Context(), t.Context())
+		if got := rolledUp(t, s, n); got != n {
+			t.Errorf("rolled up in the end: %d, want %d", got, n)
+		}
+		if f.writes < 3*(n-rollUpPage-60) || f.writes > 3*(n-rollUpPage)+10 {
+			t.Errorf("the second one made %d writes, want those of the rest", f.writes)
+		}
+		if left := dueHours(t, s); len(left) > 0 {
+			t.Errorf("there are still %v", left)
+		}
+	})
+}
+
+// TestTimeToRollUp ends the time to work after a page: another one may go on at once.
+func TestTimeToRollUp(t *testing.T) {
+	s := newMemory(t)
+	const n = 150
+	crowd(t, s, n)
+	working, stop := context.WithCancel(t.Context())
+	a := at(t, s, after, WithName("first"))
+	inject(a, func(n int) (bool, error) {
+		if n == 20 {
+			stop()
+		}
+		return false, nil
+	})
+	a.rollDue(t.Context(), working)
+	if got := rolledUp(t, s, n); got != rollUpPage {
+		t.Errorf("rolled up when the time is over: %d, want a page", got)
+	}
+	roll(t, s, after, WithName("second"))
+	if got := rolledUp(t, s, n); got != n {
+		t.Errorf("rolled up in the end: %d, want %d", got, n)
+	}
+}
+
+// TestTwoRollers has a roller go on with an hour that another one still works on.
+func TestTwoRollers(t *testing.T) {
+	s := newMemory(t)
+	const n = 150
+	crowd(t, s, n)
+	a := at(t, s, after, WithName("slow"))
+	inject(a, func(n int) (bool, error) {
+		if n == 50 {
+			roll(t, s, after.Add(2*claimTerm), WithName("other"))
+		}
+		return false, nil
+	})
+	a.rollDue(t.Context(), t.Context())
+	if got := rolledUp(t, s, n); got != n {
+		t.Errorf("rolled up: %d, want %d", got, n)
+	}
+	if left := dueHours(t, s); len(left) > 0 {
+		t.Errorf("there are still %v", left)
+	}
+}
+
+// TestRollUpBehindAPurge purges a namespace before and during the writes of a roller: nothing comes back.
+func TestRollUpBehindAPurge(t *testing.T) {
+	for n := range 6 {
+		s := newMemory(t)
+		l, ns, changes := doomed(t, s)
+		a := byHour(newAggregator(t, s, WithConcurrency(1), WithoutTending(), WithClock(time.Now)), true)
+		mustApply(t, a, changes...)
+		if left := dueHours(t, s); len(left) == 0 {
+			t.Fatal("no hour is noted")
+		}
+		purge := func() {
+			if err := l.Namespaces.Purge(context.Background(), ns.ID, nil); err != nil {
+				t.Errorf("Purge() = %v", err)
+			}
+		}
+		if n == 0 {
+			purge()
+		}
+		b := at(t, s, time.Now().Add(2*time.Hour))
+		inject(b, func(write int) (bool, error) {
+			if write == n {
+				purge()
+			}
+			return false, nil
+		})
+		b.rollDue(t.Context(), t.Context())
+		if got := itemsOf(t, s, ns.ID); len(got) != 0 {
+			t.Errorf("a purge at write %d leaves %q", n, got)
+		}
+		if left := dueHours(t, s); len(left) > 0 {
+			t.Errorf("a purge at write %d: there are still %v", n, left)
+		}
+	}
+}
+
+// TestRunRollsUp lets time pass for Run: the day of an hour follows within 80 minutes.
+func TestRunRollsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newMemory(t)
+		startStream(t, s)
+		l := newLimiter(t, s)
+		a, err := New(s, WithPoll(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		byHour(a, true)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Run(ctx) }()
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour + time.Second)))
+		if _, ok := (traced{time.Now(), 10}).ask(t, l); !ok {
+			t.Fatal("not admitted")
+		}
+		time.Sleep(2 * time.Minute)
+		if got := counted(t, l); len(got[zlimit.Hourly]) != 1 || len(got[zlimit.Daily]) != 0 {
+			t.Errorf("after two minutes: %+v, want an hour", got)
+		}
+		time.Sleep(78 * time.Minute)
+		got := counted(t, l)
+		for _, w := range windows {
+			if len(got[w]) != 1 || got[w][0].Consumed["tpm"] != 10*zlimit.Token || got[w][0].Events != 1 {
+				t.Errorf("after 80 minutes: %s %+v, want 10 tokens", w, got[w])
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+}
+
+// TestFunctionRollsUp has calls of the function roll up, once a minute.
+func TestFunctionRollsUp(t *testing.T) {
+	s := newMemory(t)
+	now := noon
+	a := at(t, s, noon, WithClock(func() time.Time { return now }))
+	changes := busy(4)
+	call := func(changes ...store.Change) {
+		t.Helper()
+		if response, err := Handler(a)(t.Context(), lambdaEvent(t, changes)); err != nil || len(response.BatchItemFailures) > 0 {
+			t.Fatalf("Handler() = %+v, %v", response, err)
+		}
+	}
+	call(changes[:2]...)
+	now = after.Add(-time.Minute - time.Second)
+	call()
+	expectFigures(t, "not due", s, hourOnly(sum(2)))
+	now = after.Add(-time.Minute + 5*time.Second)
+	call()
+	expectFigures(t, "due, but the last look was less than a minute ago", s, hourOnly(sum(2)))
+	now = after
+	call()
+	expectFigures(t, "due", s, figuresOf(sum(2)))
+}
