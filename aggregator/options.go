@@ -122,11 +122,11 @@ func WithName(name string) Option { return func(o *options) { o.name = name } }
 
 // WithPoll sets the pause of [Aggregator.Run] once all changes are read. The default, also for 0, is a minute on
 // DynamoDB, and a second on stores whose writes cost nothing. Usage is behind by the pause. A longer pause makes batches
-// larger, and a bucket at constant work costs one write of each snapshot per batch.
+// larger, and a bucket at constant work costs a write per batch.
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
-// WithBatch bounds the changes that [Aggregator.Run] applies together; the default is 10,000. A bucket costs one write of
-// each snapshot per batch, so a bound that a busy partition reaches before the pause is over costs writes. Each change
+// WithBatch bounds the changes that [Aggregator.Run] applies together; the default is 10,000. A bucket costs a write
+// per batch, so a bound that a busy partition reaches before the pause is over costs writes. Each change
 // takes about 4 KB of memory, 40 MB for a full batch of one partition.
 func WithBatch(n int) Option { return func(o *options) { o.batch = n } }
 
@@ -142,7 +142,7 @@ func WithSkipping() Option { return func(o *options) { o.skipping = true } }
 // as new as those of hours, for up to three times the write units. The option takes effect with the next hour of a bucket:
 // hours that were begun without it are rolled up. On other stores, whose writes cost nothing, it changes nothing.
 //
-// A table needs it while another program, or a release before 0.12, aggregates it at the same time.
+// A table needs it while another program, or an aggregator that does not roll up, works on it at the same time.
 func WithoutRollUp() Option { return func(o *options) { o.rollingUp = false } }
 
 // WithClock sets where the aggregator takes the time from; the default is [time.Now]. Usage does not depend on it: it

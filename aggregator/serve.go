@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 const (
 	envTable     = "ZLIMIT_TABLE"
 	envArchive   = "ZLIMIT_ARCHIVE"
+	envAll       = "ZLIMIT_ALL_WINDOWS"
 	envRetention = "ZLIMIT_RETENTION_" // and the window: HOURLY, DAILY or MONTHLY
 )
 
@@ -29,6 +31,7 @@ const (
 //
 //	ZLIMIT_TABLE              the table
 //	ZLIMIT_ARCHIVE            s3://BUCKET or s3://BUCKET/PREFIX: where expired audit events go; nowhere by default
+//	ZLIMIT_ALL_WINDOWS        true writes days and months with each batch; see [WithoutRollUp]
 //	ZLIMIT_RETENTION_HOURLY   how long snapshots are kept, such as 2160h, and for _DAILY and _MONTHLY; see [WithRetention]
 func Serve(ctx context.Context, env func(string) string, logger *slog.Logger) error {
 	a, err := fromEnv(ctx, env, logger)
@@ -57,6 +60,15 @@ func fromEnv(ctx context.Context, env func(string) string, logger *slog.Logger) 
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		opts = append(opts, WithRetention(w, d))
+	}
+	if text := env(envAll); text != "" {
+		all, err := strconv.ParseBool(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", envAll, err)
+		}
+		if all {
+			opts = append(opts, WithoutRollUp())
+		}
 	}
 	if archive := env(envArchive); archive != "" {
 		sink, err := openSink(ctx, archive)

@@ -21,6 +21,7 @@ func AggregateCommand(sh *shell.Shell) *cobra.Command {
 	var health string
 	var skip bool
 	var poll time.Duration
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "aggregate",
 		Short: "Sum up usage from the changes of a table, until interrupted",
@@ -59,6 +60,9 @@ it cannot go on.`,
 			if skip {
 				opts = append(opts, aggregator.WithSkipping())
 			}
+			if all {
+				opts = append(opts, aggregator.WithoutRollUp())
+			}
 			worker, err := aggregator.New(s, opts...)
 			if err == nil {
 				err = runAnswering(cmd.Context(), worker, health, logger)
@@ -68,6 +72,7 @@ it cannot go on.`,
 	}
 	cmd.Flags().StringVar(&health, "health", "", "`address` to answer health checks at, such as :8080")
 	cmd.Flags().DurationVar(&poll, "poll", 0, "`pause` once all changes are read, such as 10s\n(default 1m on DynamoDB, 1s elsewhere)")
+	cmd.Flags().BoolVar(&all, "all-windows", false, "write days and months with each batch, not when an hour is over")
 	cmd.Flags().BoolVar(&skip, "skip", false, "log changes that are refused for good, and go on")
 	return cmd
 }
