@@ -27,6 +27,11 @@ type Aggregator struct {
 	options options
 	// admitted says that this client may use the table, as the last read of its version has found.
 	admitted atomic.Bool
+	// paces are how often snapshots begin.
+	paces paces
+	made  time.Time
+	// repeats are changes that Lambda brings again though they are applied.
+	repeats memory
 	// consumer reads the changes for Run; nil where the store tells none.
 	consumer *stream.Consumer
 }
@@ -40,7 +45,7 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	if s.Internal() == nil {
 		return nil, invalid("store", "", "must come from DynamoDB with a client, SQLite or Memory")
 	}
-	a := &Aggregator{options: o}
+	a := &Aggregator{options: o, made: time.Now()} //nolint:forbidigo // durations are by the clock of the machine
 	a.table = a.tableOf(s.Internal())
 	a.consumer = a.newConsumer()
 	return a, nil
@@ -75,11 +80,13 @@ func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) 
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
 	began := a.options.clock()
 	b := newBatch(len(changes))
+	counting, cancel := earlier(ctx) // what has begun by then must not be left unexamined
+	defer cancel()
 	var group errgroup.Group
 	group.SetLimit(a.options.concurrency)
 	for _, s := range a.fold(changes, b) {
 		group.Go(func() error {
-			left, err := a.count(ctx, s, b)
+			left, err := a.count(counting, s, b)
 			for _, e := range left {
 				b.fail(e.index, err)
 			}
