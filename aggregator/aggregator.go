@@ -38,6 +38,11 @@ type Aggregator struct {
 	// owner is the name under which this process rolls up, and looked when it last looked for what is due, in a function.
 	owner  string
 	looked atomic.Int64
+	// paces are how often snapshots begin.
+	paces paces
+	made  time.Time
+	// repeats are changes that Lambda brings again though they are applied.
+	repeats memory
 	// consumer reads the changes for Run; nil where the store tells none.
 	consumer *stream.Consumer
 }
@@ -51,7 +56,7 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	if s.Internal() == nil {
 		return nil, invalid("store", "", "must come from DynamoDB with a client, SQLite or Memory")
 	}
-	a := &Aggregator{options: o}
+	a := &Aggregator{options: o, made: time.Now()} //nolint:forbidigo // durations are by the clock of the machine
 	a.table = a.tableOf(s.Internal())
 	a.consumer = a.newConsumer()
 	a.byHour = a.table.Partitioned()
@@ -89,10 +94,12 @@ func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) 
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
 	began := a.options.clock()
 	b := newBatch(len(changes))
+	counting, cancel := earlier(ctx) // what has begun by then must not be left unexamined
+	defer cancel()
 	if a.byHour {
-		a.countHours(ctx, a.fold(changes, b, zlimit.Hourly), b)
+		a.countHours(counting, a.fold(changes, b, zlimit.Hourly), b)
 	} else {
-		a.countAll(ctx, a.fold(changes, b, windows[:]...), b)
+		a.countAll(counting, a.fold(changes, b, windows[:]...), b)
 	}
 	var group errgroup.Group
 	group.SetLimit(a.options.concurrency)

@@ -17,6 +17,7 @@ type event struct {
 	index    int // of the change in its batch
 	shard    int
 	sequence store.Sequence  // after the name of its stream
+	refilled int64           // when the bucket was refilled before, epoch milliseconds; 0 for a new one
 	consumed []bucket.Amount // net, what is not zero
 }
 
@@ -26,6 +27,7 @@ type snapshot struct {
 	window zlimit.Window
 	start  time.Time
 	events []event // by shard and sequence; may hold an event twice
+	begins bool    // as far as the first event tells: the bucket was not refilled in the window before
 }
 
 // key returns the key of the item.
@@ -58,7 +60,7 @@ func (f *fold) add(shard layout.BucketKey, at time.Time, e event) {
 		id := snapshotID{whole, w, start.Unix()}
 		s := f.snapshots[id]
 		if s == nil {
-			s = &snapshot{bucket: whole, window: w, start: start}
+			s = &snapshot{bucket: whole, window: w, start: start, begins: e.refilled < start.UnixMilli()}
 			if f.snapshots == nil {
 				f.snapshots = map[snapshotID]*snapshot{}
 			}
@@ -69,8 +71,18 @@ func (f *fold) add(shard layout.BucketKey, at time.Time, e event) {
 	}
 }
 
-// finish returns the snapshots with their events in order.
+// finish returns the snapshots with their events in order, those that begin last: these may have to wait.
 func (f *fold) finish() []*snapshot {
+	slices.SortStableFunc(f.order, func(a, b *snapshot) int {
+		switch {
+		case a.begins == b.begins:
+			return 0
+		case a.begins:
+			return 1
+		default:
+			return -1
+		}
+	})
 	for _, s := range f.order {
 		slices.SortStableFunc(s.events, func(a, b event) int {
 			return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.sequence, b.sequence))

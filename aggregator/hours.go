@@ -37,8 +37,19 @@ var (
 // countHours counts changes in their hours, and in days and months where the hours do not carry them.
 func (a *Aggregator) countHours(ctx context.Context, snapshots []*snapshot, b *batch) {
 	hours := a.look(ctx, snapshots, b)
+	slices.SortStableFunc(hours, func(g, h *hour) int { // those that begin may have to wait
+		if g.begins == h.begins {
+			return 0
+		}
+		if g.begins {
+			return 1
+		}
+		return -1
+	})
+	counting, cancel := earlier(ctx) // what has begun by then is noted
+	defer cancel()
 	inParallel(a.options.concurrency, hours, func(h *hour) {
-		if err := a.countHour(ctx, h, b); err != nil {
+		if err := a.countHour(counting, h, b); err != nil {
 			h.fail(b, h.left, err)
 		}
 		h.late = h.state.Closed || a.isLate(h.snapshot) // by the clock after the last reply
@@ -82,6 +93,9 @@ func (a *Aggregator) look(ctx context.Context, snapshots []*snapshot, b *batch) 
 			} else if h.state.Carried != "" {
 				h.skip(newer(h.left, layout.CountedChanges(items[i])), b)
 			}
+		}
+		for i, h := range chunk {
+			h.begins = items[i] == nil
 		}
 		a.lookAbove(ctx, fresh)
 	})
@@ -138,10 +152,11 @@ func (a *Aggregator) countHour(ctx context.Context, h *hour, b *batch) error {
 			continue
 		}
 		b.note(func(r *Batch) { r.Writes++ })
-		r, err := a.table.PatientWrite(ctx, w)
+		r, err := a.write(ctx, h.snapshot, w)
 		if err != nil {
 			return fmt.Errorf("aggregator: count usage in %s: %w", name(h.snapshot), err)
 		}
+		h.begins = false
 		before := h.state
 		h.state = layout.HourStateOf(r.Item)
 		if r.Applied {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,15 +24,21 @@ func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.
 	return a.handle
 }
 
-// reserve is the time that is left for the answer, unless a quarter of all the time is less.
+// reserve is the time that is left for what comes after, unless a quarter of all the time is less.
 const reserve = 2 * time.Second
 
-func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(reserve, time.Until(deadline)/4)))
-		defer cancel()
+// earlier returns a context that ends before another one, if that has a deadline.
+func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
 	}
+	return context.WithDeadline(ctx, deadline.Add(-min(reserve, time.Until(deadline)/4)))
+}
+
+func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
+	ctx, cancel := earlier(ctx)
+	defer cancel()
 	if err := a.admit(ctx); err != nil {
 		return events.DynamoDBEventResponse{}, fmt.Errorf("aggregator: %w", err)
 	}
@@ -45,14 +50,22 @@ func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (ev
 				"sequence", event.Records[i].Change.SequenceNumber, "error", err)
 		}
 	}
-	errs := a.apply(ctx, changes)
+	left, places := a.repeats.unknown(changes)
+	failed := map[int]error{}
+	first := len(changes)
+	for i, err := range a.apply(ctx, left) {
+		if err != nil {
+			failed[places[i]] = err
+			first = min(first, places[i])
+		}
+	}
+	a.repeats.note(changes, failed, first)
 	a.rollInPassing(ctx)
-	first := slices.IndexFunc(errs, func(err error) bool { return err != nil })
-	if first < 0 {
+	if len(failed) == 0 {
 		return events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{}}, nil
 	}
 	a.options.logger.Warn("aggregator: changes could not be applied, and will come again",
-		"from", event.Records[first].Change.SequenceNumber, "error", errs[first])
+		"from", event.Records[first].Change.SequenceNumber, "error", failed[first])
 	return events.DynamoDBEventResponse{BatchItemFailures: []events.DynamoDBBatchItemFailure{
 		{ItemIdentifier: event.Records[first].Change.SequenceNumber},
 	}}, nil

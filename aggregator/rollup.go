@@ -114,6 +114,7 @@ func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]ex
 			NS: s.bucket.NS, Entity: s.bucket.Entity, Resource: s.bucket.Resource, Window: string(w), Start: s.start,
 			Kept: a.kept(w, s.start), Hour: h.start, Carried: carried,
 		}
+		s.begins = seen[s.key()] == nil
 		if err := a.addTo(ctx, s, d, layout.HoursContained(seen[s.key()], h.start), b); err != nil {
 			return fmt.Errorf("aggregator: roll up the hour %s into %s: %w", name(h.snapshot), name(s), err)
 		}
@@ -134,7 +135,7 @@ func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta
 			return err
 		}
 		b.note(func(r *Batch) { r.Writes++ })
-		r, err := a.table.PatientWrite(ctx, w)
+		r, err := a.write(ctx, s, w)
 		if err != nil || r.Applied {
 			return err
 		}

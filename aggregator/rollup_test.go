@@ -281,8 +281,8 @@ func TestProgramsOfThreeSnapshots(t *testing.T) {
 	}
 }
 
-// crowd begins the hours of n entities.
-func crowd(t *testing.T, s zlimit.Store, n int) {
+// beginHours begins the hours of n entities.
+func beginHours(t *testing.T, s zlimit.Store, n int) {
 	t.Helper()
 	var changes []store.Change
 	for i := range n {
@@ -293,7 +293,7 @@ func crowd(t *testing.T, s zlimit.Store, n int) {
 	enginetest.CatchUp()
 }
 
-// rolledUp returns how many entities of a crowd have a day.
+// rolledUp returns how many entities of beginHours have a day.
 func rolledUp(t *testing.T, s zlimit.Store, n int) (days int) {
 	t.Helper()
 	for i := range n {
@@ -314,7 +314,7 @@ func rolledUp(t *testing.T, s zlimit.Store, n int) (days int) {
 func TestPagesOfHours(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		const n = 230
-		crowd(t, s, n)
+		beginHours(t, s, n)
 		a := at(t, s, after, WithName("first"))
 		inject(a, func(n int) (bool, error) {
 			if n > 1+300+1+60 { // a claim, a page, its note, and some of the next page
@@ -350,7 +350,7 @@ func TestPagesOfHours(t *testing.T) {
 func TestTimeToRollUp(t *testing.T) {
 	s := newMemory(t)
 	const n = 150
-	crowd(t, s, n)
+	beginHours(t, s, n)
 	working, stop := context.WithCancel(t.Context())
 	a := at(t, s, after, WithName("first"))
 	inject(a, func(n int) (bool, error) {
@@ -373,7 +373,7 @@ func TestTimeToRollUp(t *testing.T) {
 func TestTwoRollers(t *testing.T) {
 	s := newMemory(t)
 	const n = 150
-	crowd(t, s, n)
+	beginHours(t, s, n)
 	a := at(t, s, after, WithName("slow"))
 	inject(a, func(n int) (bool, error) {
 		if n == 50 {

@@ -34,7 +34,7 @@ func (a *Aggregator) fold(changes []store.Change, b *batch, windows ...zlimit.Wi
 			continue
 		}
 		amounts := consumption(before.Limits, after.Limits)
-		e := event{index: i, shard: shard.Shard, sequence: place(c), consumed: a.countable(c, amounts)}
+		e := event{index: i, shard: shard.Shard, sequence: place(c), refilled: before.RefilledAt, consumed: a.countable(c, amounts)}
 		if len(e.consumed) < len(amounts) {
 			b.Unreadable++
 		}
@@ -107,7 +107,7 @@ func (a *Aggregator) count(ctx context.Context, s *snapshot, b *batch) ([]event,
 			return left, err
 		}
 		b.note(func(r *Batch) { r.Writes++ })
-		r, err := a.table.PatientWrite(ctx, w)
+		r, err := a.write(ctx, s, w)
 		switch {
 		case err != nil:
 			return left, fmt.Errorf("aggregator: count usage in %s %s: %w", w.Key.PK, w.Key.SK, err)

@@ -8,23 +8,31 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
+// closing returns a limiter in memory with work under way behind it, and the outcome of a Close that waits for that work. It
+// lets prepare use the limiter before.
+func closing(t *testing.T, prepare func(*zlimit.RateLimiter)) (l *zlimit.RateLimiter, closed <-chan error) {
+	t.Helper()
+	memory, err := zlimit.Memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err = zlimit.New(t.Context(), memory); err != nil {
+		t.Fatal(err)
+	}
+	prepare(l)
+	if !l.Engine().Begin() {
+		t.Fatal("an open engine begins nothing")
+	}
+	outcome := make(chan error, 1)
+	go func() { outcome <- errors.Join(l.Close(), memory.Close()) }()
+	synctest.Wait()
+	return l, outcome
+}
+
 // TestCloseWaitsForTheBackground closes a limiter while work is under way behind it (I12).
 func TestCloseWaitsForTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := zlimit.Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := zlimit.New(t.Context(), memory)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !l.Engine().Begin() {
-			t.Fatal("an open engine begins nothing")
-		}
-		closed := make(chan error, 1)
-		go func() { closed <- l.Close() }()
-		synctest.Wait()
+		l, closed := closing(t, func(*zlimit.RateLimiter) {})
 		select {
 		case <-closed:
 			t.Error("Close() returns before the work ends")
@@ -34,7 +42,7 @@ func TestCloseWaitsForTheBackground(t *testing.T) {
 			t.Error("a closed engine begins more")
 		}
 		l.Engine().End()
-		if err := errors.Join(<-closed, memory.Close()); err != nil {
+		if err := <-closed; err != nil {
 			t.Error(err)
 		}
 	})
@@ -44,21 +52,7 @@ func TestCloseWaitsForTheBackground(t *testing.T) {
 // and not when all is done.
 func TestLimitsAreReadWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory, err := zlimit.Memory()
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := zlimit.New(t.Context(), memory)
-		if err != nil {
-			t.Fatal(err)
-		}
-		setSystem(t, l, zlimit.PerDay("rpd", 100))
-		if !l.Engine().Begin() {
-			t.Fatal("an open engine begins nothing")
-		}
-		closed := make(chan error, 1)
-		go func() { closed <- l.Close() }()
-		synctest.Wait()
+		l, closed := closing(t, func(l *zlimit.RateLimiter) { setSystem(t, l, zlimit.PerDay("rpd", 100)) })
 		if err := l.ReadLimits(t.Context(), "key-1", "gpt-4"); err != nil {
 			t.Errorf("while the limiter is being closed limits are not read: %v", err)
 		}
@@ -68,9 +62,6 @@ func TestLimitsAreReadWhileClosing(t *testing.T) {
 		}
 		if err := l.ReadLimits(t.Context(), "key-2", "gpt-4"); !errors.Is(err, zlimit.ErrClosed) {
 			t.Errorf("reading limits of a closed limiter = %v, want %v", err, zlimit.ErrClosed)
-		}
-		if err := memory.Close(); err != nil {
-			t.Error(err)
 		}
 	})
 }

@@ -37,9 +37,9 @@ const maxSweeps = 8
 // On DynamoDB a purge takes a second at least, since indexes lag. Purge waits out throttles and other outages for some
 // seconds. An index holds all keys of a namespace in one partition, which takes about 1,000 deletions per second.
 //
-// No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads the whole
-// table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two minutes for a gigabyte, and costs half a
-// read unit per 4 KB, some 16 USD for a terabyte.
+// No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads the
+// whole table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two minutes for a
+// gigabyte, and costs half a read unit per 4 KB, some 16 USD for a terabyte.
 func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return err

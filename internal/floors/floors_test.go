@@ -56,7 +56,7 @@ var apart = map[string][]string{
 	"internal/mutate":                  {"internal/atomicfile"},
 	"internal/release":                 {"stack", "zlimit"},
 	"internal/explore":                 {"internal/bucket", "internal/door", "internal/expr", "internal/layout", "internal/store", "zlimit"},
-	"internal/scale":                   {"internal/door", "internal/expr", "internal/layout", "internal/store", "internal/store/memory", "internal/wait", "zlimit"},
+	"internal/scale":                   {"aggregator", "internal/bucket", "internal/door", "internal/expr", "internal/layout", "internal/store", "internal/store/memory", "internal/wait", "zlimit"},
 	"internal/expr/difftest":           nil,
 	"internal/faulttest":               {"internal/door", "internal/expr", "internal/layout", "internal/store", "internal/store/memory", "zlimit"},
 	"internal/store/storetest":         {"internal/expr", "internal/store"},

@@ -77,15 +77,24 @@ func (t *Table) apply(ctx context.Context, w *store.Write, op string) (store.Res
 		return store.Result{}, err
 	}
 	if m := t.mayWrite(w.Key, entries, now); m != nil {
+		if isSnapshot(w.Key) {
+			t.used.Snapshots.Throttled++
+		}
 		return store.Result{}, m.err(op)
 	}
 	t.used.Writes++
 	t.charge(w.Key, unitsOf(old, plan.Next), entries)
 	if !plan.Applied {
 		t.used.Failed++
+		if isSnapshot(w.Key) {
+			t.used.Snapshots.Failed++
+		}
 		return store.Result{Item: old}, nil
 	}
 	t.remember(w.Key, old, now)
+	if old == nil && isSnapshot(w.Key) {
+		t.used.Snapshots.Begun++
+	}
 	return t.items.Write(context.WithoutCancel(ctx), *w)
 }
 

@@ -34,6 +34,8 @@ type Figure struct {
 	TableSplits int               `json:"table_splits"`
 	Throttled   map[string]uint64 `json:"throttled,omitempty"`
 	Series      []Tally           `json:"series,omitempty"`
+	Groups      map[string]*Tally `json:"groups,omitempty"` // where no group is shown by itself
+	Usage       *Usage            `json:"usage,omitempty"`
 }
 
 // figureOf returns the figure of an outcome; group names the group whose tally is shown.
@@ -54,6 +56,9 @@ func figureOf(o *Outcome, group string, series bool) *Figure {
 	}
 	if series {
 		f.Series = o.Series
+	}
+	if o.Usage != nil {
+		f.Usage, f.Groups = o.Usage, o.Groups
 	}
 	return f
 }
@@ -107,6 +112,25 @@ var (
 	started          = Metric{"started", func(f *Figure) string { return fmt.Sprint(f.Started) }}
 	startTime        = Metric{"seconds to start", func(f *Figure) string { return fmt.Sprintf("%.1f", f.StartTime) }}
 )
+
+// Figures of a full hour.
+var (
+	counted        = Metric{"seconds until all is counted", func(f *Figure) string { return whole(f.Usage.Seconds) }}
+	usageUnits     = Metric{"write units a change", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Usage.Units) }}
+	usageThrottled = Metric{"throttled writes a change", func(f *Figure) string { return fmt.Sprintf("%.2f", f.Usage.Throttled) }}
+)
+
+// of returns a metric of the part of requests of a group that something became of.
+func of(group, head string, part func(*Tally) int) Metric {
+	return Metric{head, func(f *Figure) string {
+		t := f.Groups[group]
+		return percent(float64(part(t)) / float64(max(t.Offered, 1)))
+	}}
+}
+
+func failed(t *Tally) int { return t.failures() }
+
+func slowPart(t *Tally) int { return t.Slow }
 
 // failures returns the requests that got an error which is no rejection.
 func (t *Tally) failures() int { return t.Unavailable + t.Contended + t.Other }

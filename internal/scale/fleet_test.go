@@ -102,3 +102,18 @@ func TestOverloadedPartitions(t *testing.T) {
 		t.Errorf("%d transactions, though no bucket is busy", o.Used.Transactions)
 	}
 }
+
+// TestFullHour has 10,000 entities begin snapshots of usage within a minute, beside requests. All are counted soon after their
+// index can have taken them. Few writes are throttled, and nearly no request is held back.
+func TestFullHour(t *testing.T) {
+	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
+		c := fullHour(10_000, pressure)
+		o := run(t, &c.Load, c.Params)
+		if u := o.Usage; u.Left > 0 || u.Seconds > 120 || u.Throttled > 0.35 || u.Failed > 0.3 {
+			t.Errorf("%s: usage %+v", c.Label, *u)
+		}
+		if most := o.Offered / 50; o.failures() > most || o.Slow > most {
+			t.Errorf("%s: of %d requests %d failed, and %d were slow", c.Label, o.Offered, o.failures(), o.Slow)
+		}
+	}
+}

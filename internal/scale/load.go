@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/door"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -44,6 +45,8 @@ type Load struct {
 	Prepare func(ctx context.Context, l *zlimit.RateLimiter) error
 	// Starting has the processes start when the load begins, all at once, rather than one after another before it.
 	Starting bool
+	// Hour is what goes on beside the requests; nil for nothing.
+	Hour *FullHour
 	// Group names the group of an entity, which is measured by itself; nil for one group.
 	Group func(entity string) string
 }
@@ -57,7 +60,11 @@ type Tally struct {
 	Degraded    int `json:"degraded,omitempty"`  // admitted uncounted
 	Contended   int `json:"contended,omitempty"` // gave up after lost races
 	Other       int `json:"other,omitempty"`
+	Slow        int `json:"slow,omitempty"` // that took longer than slow, whatever became of them
 }
+
+// slow is the time of requests that wait for something.
+const slow = 200 * time.Millisecond
 
 // An Outcome is what a load came to.
 type Outcome struct {
@@ -72,6 +79,7 @@ type Outcome struct {
 	Started  int   // processes that started
 	Starts   time.Duration
 	Series   []Tally // of each tenth of the time
+	Usage    *Usage  // where there is an Hour
 	Errors   map[string]int
 }
 
@@ -118,9 +126,21 @@ func (l *Load) Run(p Params) (*Outcome, error) {
 	if err := f.start(ctx); err != nil {
 		return nil, err
 	}
+	var beside *hour
+	if l.Hour != nil {
+		beside = &hour{FullHour: *l.Hour, fleet: f}
+		if err := beside.begin(ctx); err != nil {
+			return nil, fmt.Errorf("begin the hour: %w", err)
+		}
+	}
 	f.began = time.Now()
 	before := f.offer(ctx)
 	f.requests.Wait()
+	if beside != nil {
+		if f.outcome.Usage, err = beside.finish(); err != nil {
+			return nil, fmt.Errorf("aggregate: %w", err)
+		}
+	}
 	f.finish(ctx, before)
 	return &f.outcome, nil
 }
@@ -178,22 +198,32 @@ func (f *fleet) know(ctx context.Context, l *zlimit.RateLimiter) error {
 	if _, err := l.Acquire(ctx, request); err != nil {
 		return err
 	}
-	ns, err := l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
-	if err != nil {
-		return err
-	}
-	k := layout.BucketKey{NS: ns.ID, Entity: entityOf(0), Resource: resource}
-	items, err := f.table.items.Read(ctx, []store.Key{k.Key()}, true)
-	if err != nil {
-		return err
-	}
-	state, err := layout.ReadState(items[0])
+	k, state, err := f.bucketOf(ctx, entityOf(0))
 	for i := 1; i < f.Known && err == nil; i++ {
 		k.Entity = entityOf(i)
 		item := k.Item(&state, layout.Owner{})
 		_, err = f.table.items.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()})
 	}
 	return err
+}
+
+// bucketOf returns the key and the state of the bucket of an entity.
+func (f *fleet) bucketOf(ctx context.Context, entity string) (k layout.BucketKey, state bucket.State, err error) {
+	ns := layout.NamespaceKey{Name: zlimit.DefaultNamespace}
+	items, err := f.table.items.Read(ctx, []store.Key{ns.Key()}, true)
+	if err != nil {
+		return k, state, err
+	}
+	found, err := layout.DecodeNamespace(items[0])
+	if err != nil {
+		return k, state, err
+	}
+	k = layout.BucketKey{NS: found.ID, Entity: entity, Resource: resource}
+	if items, err = f.table.items.Read(ctx, []store.Key{k.Key()}, true); err != nil {
+		return k, state, err
+	}
+	state, err = layout.ReadState(items[0])
+	return k, state, err
 }
 
 // start starts the processes: side by side, or 200 a second.
@@ -301,6 +331,9 @@ func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity strin
 	}
 	for _, t := range tallies {
 		t.count(lease, err)
+		if now.Sub(began) > slow {
+			t.Slow++
+		}
 	}
 	if err != nil {
 		var exceeded *zlimit.ExceededError
@@ -364,6 +397,10 @@ func (u Used) since(before Used) Used {
 	u.IndexUnits -= before.IndexUnits
 	u.Conflicts -= before.Conflicts
 	u.Lost -= before.Lost
+	u.Snapshots.Units -= before.Snapshots.Units
+	u.Snapshots.Throttled -= before.Snapshots.Throttled
+	u.Snapshots.Failed -= before.Snapshots.Failed
+	u.Snapshots.Begun -= before.Snapshots.Begun
 	for reason, n := range before.Throttled {
 		u.Throttled[reason] -= n
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -40,7 +41,7 @@ func ceilingOf(l zlimit.Limit) Ceiling {
 
 // Scenarios returns what `make scale` runs.
 func Scenarios() []Scenario {
-	return []Scenario{fleets(), deployments(), hotKeys(), rejections(), skewed(), families(), floods(), millions(), restarts(), outages()}
+	return []Scenario{fleets(), deployments(), hotKeys(), rejections(), skewed(), families(), floods(), fullHours(), millions(), restarts(), outages()}
 }
 
 // anyOf returns a function that draws one of so many entities.
@@ -255,18 +256,63 @@ func floods() Scenario {
 						}
 						return entityOf(r.IntN(1000))
 					},
-					Group: func(entity string) string {
-						if entity[0] == 'n' {
-							return "new"
-						}
-						return "known"
-					},
+					Group: knownOrNew,
 				},
 				Params: p,
 			})
 		}
 	}
 	return s
+}
+
+// fullHours are many entities that are used at the beginning of an hour, beside requests.
+func fullHours() Scenario {
+	s := Scenario{
+		Name: "hour", Title: "A full hour",
+		Text: "250,000 entities are used in the first minute of an hour, once each, and four processes sum up their usage. Each snapshot " +
+			"that begins is a new entry in the index of its resource, which takes a thousand of them a second. Meanwhile come 100 requests a " +
+			"second for known buckets, and as many for new ones. *Slow* are requests that took longer than 200 ms. Figures of usage are for " +
+			"each change: its write units, and the writes that were throttled. An index takes all of it in 250 seconds at the least.",
+		Metrics: []Metric{
+			of("known", "known buckets failed", failed), of("known", "slow", slowPart), of("new", "new buckets failed", failed), of("new", "slow", slowPart),
+			counted, usageUnits, usageThrottled,
+		},
+	}
+	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
+		s.Cases = append(s.Cases, fullHour(250_000, pressure))
+	}
+	return s
+}
+
+// fullHour is a full hour of so many entities.
+func fullHour(entities int, pressure Pressure) Case {
+	p := Default()
+	p.Pressure = pressure
+	var next int
+	return Case{
+		Label: fmt.Sprintf("variant %c", 'A'+rune(pressure)),
+		Load: Load{
+			Processes: 100, Rate: 200, For: time.Duration(max(entities/1000, 60)) * time.Second, Limits: roomy, Known: 1000,
+			Hour: &FullHour{Entities: entities, Aggregators: 4, Longest: 3 * time.Hour},
+			Entity: func(r *rand.Rand, _ time.Duration) string {
+				if r.IntN(2) == 0 {
+					next++
+					return fmt.Sprintf("new-%09d", next)
+				}
+				return entityOf(r.IntN(1000))
+			},
+			Group: knownOrNew,
+		},
+		Params: p,
+	}
+}
+
+// knownOrNew is the group of an entity: new ones are named so.
+func knownOrNew(entity string) string {
+	if strings.HasPrefix(entity, "new-") {
+		return "new"
+	}
+	return "known"
 }
 
 // millions are rates that grow until something breaks, and one that nothing breaks.

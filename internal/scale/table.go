@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +41,15 @@ type Used struct {
 	Throttled                           map[string]uint64
 	Conflicts, Lost                     uint64
 	Splits                              int // of partitions for heat
+	Snapshots                           struct {
+		Units             float64
+		Throttled, Failed uint64
+		Begun             int // that did not exist
+	} // of that, what writes of snapshots of usage used
 }
+
+// isSnapshot reports whether a key is that of a snapshot of usage.
+func isSnapshot(key store.Key) bool { return strings.HasPrefix(key.SK, "#USAGE#") }
 
 // A version is what an item was until a time.
 type version struct {
@@ -193,6 +202,10 @@ func (t *Table) charge(key store.Key, units float64, entries []entry) {
 		x.partitions[x.find(e.at)].writes.units -= e.units
 		t.used.WriteUnits += e.units
 		t.used.IndexUnits += e.units
+		units += e.units
+	}
+	if isSnapshot(key) {
+		t.used.Snapshots.Units += units
 	}
 }
 
@@ -267,9 +280,9 @@ func (t *Table) entries(old, next expr.Item) (all []entry) {
 	return all
 }
 
-// remember keeps what an item was, for reads that lag. mu is held.
+// remember keeps what an item was, for reads that lag, but for snapshots: nothing reads them soon after a write. mu is held.
 func (t *Table) remember(key store.Key, old expr.Item, now time.Time) {
-	if t.Lag <= 0 {
+	if t.Lag <= 0 || isSnapshot(key) {
 		return
 	}
 	kept := t.past[key]

@@ -125,6 +125,12 @@ type Throttle struct {
 	Reason, Resource string
 }
 
+// IndexThrottled reports whether the store said that an index takes no more changes of its entries for now. Writes that change no
+// entry may be served meanwhile. It is false where the store told no reason.
+func (e *Error) IndexThrottled() bool {
+	return slices.ContainsFunc(e.Throttles, func(t Throttle) bool { return t.Index && t.Write })
+}
+
 // KeyThrottled reports whether the store said that the keys of the call in the table itself are asked for too often.
 // Dividing an item among several keys would then help. It is false where the store told no reason.
 func (e *Error) KeyThrottled() bool {

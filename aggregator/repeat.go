@@ -1,0 +1,58 @@
+package aggregator
+
+import (
+	"sync"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Lambda goes on from the first change that failed, and brings again what was applied behind it. A snapshot that contains such a
+// change costs a failed write, so that an index which is full would cause ever more writes. A function therefore remembers what
+// it has applied behind a failed change, while its process lives. Nothing depends on it.
+
+// A memory has changes that were applied and come again. It is safe for concurrent use.
+type memory struct {
+	mu      sync.Mutex
+	applied map[repeated]struct{}
+}
+
+// A repeated is a change that comes again.
+type repeated struct {
+	pk, sk   string
+	sequence store.Sequence
+}
+
+// mostRepeated bounds a memory, at some 200 bytes for each. A batch of Lambda has at most 10,000 changes.
+const mostRepeated = 50_000
+
+func repeatedOf(c *store.Change) repeated { return repeated{c.Key.PK, c.Key.SK, place(c)} }
+
+// unknown returns the changes that are not known to be applied, and their places among the others.
+func (m *memory) unknown(changes []store.Change) (left []store.Change, places []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range changes {
+		if _, known := m.applied[repeatedOf(&changes[i])]; !known {
+			left, places = append(left, changes[i]), append(places, i)
+		}
+	}
+	return left, places
+}
+
+// note notes which changes come again, those from the first that failed on, and which of them are applied.
+func (m *memory) note(changes []store.Change, failed map[int]error, first int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range changes {
+		k := repeatedOf(&changes[i])
+		switch {
+		case i < first || failed[i] != nil:
+			delete(m.applied, k)
+		default:
+			if m.applied == nil || len(m.applied) == mostRepeated {
+				m.applied = map[repeated]struct{}{}
+			}
+			m.applied[k] = struct{}{}
+		}
+	}
+}
