@@ -106,6 +106,9 @@ func TestOverloadedPartitions(t *testing.T) {
 // TestFullHour has 10,000 entities begin snapshots of usage within a minute, beside requests. All are counted soon after their
 // index can have taken them. Few writes are throttled, and nearly no request is held back.
 func TestFullHour(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds")
+	}
 	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
 		c := fullHour(10_000, pressure)
 		o := run(t, &c.Load, c.Params)
