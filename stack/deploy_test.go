@@ -3,8 +3,6 @@ package stack_test
 import (
 	"bytes"
 	"context"
-	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -279,51 +277,6 @@ func step() int {
 		return 5
 	}
 	return 1
-}
-
-// TestCrashes kills the process at every call, before and after the call is carried out. The next process comes to the same
-// stack, and neither table nor bucket was replaced.
-func TestCrashes(t *testing.T) {
-	want := cfn.NewService()
-	for _, o := range life {
-		deploy(t, want, o, stack.Hooks{})
-	}
-	total := want.Calls()
-	if total < 50 {
-		t.Fatalf("%d calls", total)
-	}
-	for kill := 1; kill <= total; kill += step() {
-		for _, after := range []bool{false, true} {
-			s := cfn.NewService()
-			dead := false
-			s.Call = func(n int, _ string, then bool) error {
-				if n >= kill && (then || !after || n > kill) {
-					dead = true
-				}
-				if dead {
-					return errKilled
-				}
-				return nil
-			}
-			for _, o := range life {
-				_, err := manager(s).Deploy(t.Context(), o, stack.Hooks{})
-				if errors.Is(err, errKilled) { // the next process
-					s.Call, dead = nil, false
-					_, err = manager(s).Deploy(t.Context(), o, stack.Hooks{})
-				}
-				if err != nil {
-					t.Fatalf("killed at call %d (after it: %t): the next Deploy() = %v", kill, after, err)
-				}
-			}
-			if diff := cmp.Diff(want.Stack("limits").Resources, s.Stack("limits").Resources); diff != "" || len(s.Replaced) > 0 {
-				t.Fatalf("killed at call %d (after it: %t), replaced %v (-want +got):\n%s", kill, after, s.Replaced, diff)
-			}
-			if diff := cmp.Diff(slices.Sorted(maps.Keys(want.Objects)), slices.Sorted(maps.Keys(s.Objects))); diff != "" {
-				t.Fatalf("killed at call %d: objects (-want +got):\n%s", kill, diff)
-			}
-		}
-	}
-	t.Logf("killed at %d calls, before and after", (total+step()-1)/step())
 }
 
 // TestThrottles has every call throttled some times: nothing fails.
@@ -653,47 +606,6 @@ func TestAfterCode(t *testing.T) {
 	none := evaluate(t, stack.Template, map[string]string{"CodeKey": "k", "Alarms": "false"})
 	if stack.FixedCost(true, true) != cents(with) || stack.FixedCost(false, true) != cents(without) || stack.FixedCost(true, false) != cents(none) {
 		t.Errorf("fixed cost = %d and %d, want %d and %d", stack.FixedCost(true, true), stack.FixedCost(false, true), cents(with), cents(without))
-	}
-}
-
-// TestPack packs an executable twice: the same bytes, which Unpack takes.
-// executable returns the head of a program for Linux on a machine, which is all that tells one.
-func executable(t *testing.T, machine elf.Machine) []byte {
-	t.Helper()
-	ident := [elf.EI_NIDENT]byte{elf.EI_CLASS: byte(elf.ELFCLASS64), elf.EI_DATA: byte(elf.ELFDATA2LSB), elf.EI_VERSION: byte(elf.EV_CURRENT)}
-	copy(ident[:], elf.ELFMAG)
-	header := elf.Header64{
-		Ident: ident, Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 64, Shentsize: 64,
-	}
-	var b bytes.Buffer
-	if err := binary.Write(&b, binary.LittleEndian, header); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-func TestPack(t *testing.T) {
-	for machine, architecture := range map[elf.Machine]string{elf.EM_X86_64: "x86_64", elf.EM_AARCH64: "arm64"} {
-		program := executable(t, machine)
-		a, err := stack.Pack(program)
-		if err != nil || a.Architecture != architecture {
-			t.Fatalf("Pack() = %v, %v, want the architecture %s", a, err, architecture)
-		}
-		b, err := stack.Pack(program)
-		if err != nil || !bytes.Equal(a.Zip, b.Zip) {
-			t.Errorf("Pack() differs from run to run: %v", err)
-		}
-		if c, err := stack.Unpack(a.Zip); err != nil || c.Architecture != architecture {
-			t.Errorf("Unpack(Pack()) = %v, %v", c, err)
-		}
-	}
-	for _, bad := range [][]byte{nil, []byte("no zip, and no executable"), executable(t, elf.EM_RISCV)} {
-		if _, err := stack.Unpack(bad); err == nil {
-			t.Errorf("Unpack(%q) = nil, want an error", bad)
-		}
-		if _, err := stack.Pack(bad); err == nil {
-			t.Errorf("Pack(%q) = nil, want an error", bad)
-		}
 	}
 }
 
