@@ -7,7 +7,6 @@
 package aggregator
 
 import (
-	"cmp"
 	"context"
 	cryptorand "crypto/rand"
 	"slices"
@@ -35,7 +34,8 @@ type Aggregator struct {
 	carries bool
 	// noted has the hours that this process has noted for rolling up.
 	noted notes
-	// owner is the name under which this process rolls up, and looked when it last looked for what is due, in a function.
+	// owner is the name under which this aggregator rolls up: no other has it. looked is when it last looked for what is due,
+	// in a function.
 	owner  string
 	looked atomic.Int64
 	// paces are how often snapshots begin.
@@ -61,7 +61,7 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	a.consumer = a.newConsumer()
 	a.byHour = a.table.Partitioned()
 	a.carries = a.byHour && o.rollingUp
-	a.owner = cmp.Or(o.name, cryptorand.Text()[:12])
+	a.owner = o.name + "/" + cryptorand.Text()[:12]
 	return a, nil
 }
 

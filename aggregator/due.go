@@ -25,7 +25,7 @@ func dueHourOf(s *snapshot) layout.DueHourKey {
 	}
 }
 
-// notes are the records that this process has written, or found. The zero value has none. It is safe for concurrent use.
+// notes are the records that this process has written. The zero value has none. It is safe for concurrent use.
 type notes struct {
 	mu   sync.Mutex
 	keys map[layout.DueHourKey]bool
@@ -81,14 +81,11 @@ func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error
 	return failed
 }
 
-// noteDue writes the record of an hour unless there is one.
+// noteDue writes the record of an hour. It replaces the record that is there: whoever works on that has perhaps missed the
+// snapshot, loses its claim, and cannot delete the record.
 func (a *Aggregator) noteDue(ctx context.Context, k layout.DueHourKey) error {
-	absent, err := layout.Insert()
-	if err != nil {
-		return err
-	}
 	record := layout.DueHour{Key: k}
-	_, err = a.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: k.Key(), Item: record.Encode(), Expr: absent})
+	_, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: k.Key(), Item: record.Encode()})
 	if err != nil {
 		return fmt.Errorf("aggregator: note that %s has to be rolled up: %w", k.WindowKey, err)
 	}
