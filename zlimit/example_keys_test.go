@@ -28,6 +28,7 @@ func ExampleKey() {
 		zlimit.NamespaceKey("staging"),
 		zlimit.NamespaceIDKey(ns),
 		zlimit.StreamLeaseKey("shardId-00000001"),
+		zlimit.DueHourKey(3, "2026-03-01T12:00:00Z", ns, "gpt-4o"),
 		zlimit.MigrationKey(),
 		zlimit.MigrationPartKey("scan/3"),
 	} {
@@ -50,6 +51,7 @@ func ExampleKey() {
 	// _/SYSTEM#                        #NAMESPACE#staging
 	// _/SYSTEM#                        #NSID#Zm9vYmFyYmF
 	// _/SYSTEM#                        #STREAM#shardId-00000001
+	// _/ROLLUP#3                       #HOUR#2026-03-01T12:00:00Z#Zm9vYmFyYmF#gpt-4o
 	// _/SYSTEM#                        #MIGRATION
 	// _/SYSTEM#                        #MIGRATION#scan/3
 }

@@ -20,7 +20,8 @@ var (
 	indexKey          = regexp.MustCompile(`^(GSI[1-4]PK|(GSI[1-4]|LSI[1-5])SK)$`)
 	reservedNames     = []string{"PK", "SK", "ttl"}
 	reservedResources = append(reservedNames, "_default_")
-	reservedLimits    = append(reservedNames, "entity_id", "resource", "total_events", "wcu", "window", "window_start")
+	reservedLimits    = append(reservedNames, "entity_id", "resource", "rollup_carried", "rollup_closed", "total_events", "wcu",
+		"window", "window_start")
 )
 
 func (l *loader) resourceName(pos document.Pos, name string) {

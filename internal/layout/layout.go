@@ -3,7 +3,7 @@
 //
 // The files that end in _gen.go are generated from spec/schema.yaml:
 //   - keys_gen.go builds keys, parses them and makes queries.
-//   - items_gen.go encodes and decodes items.
+//   - items_gen.go and table_items_gen.go encode and decode items of namespaces, and of the table itself.
 //   - exprs_gen.go binds conditional writes.
 //   - table_gen.go describes the table to stores.
 //

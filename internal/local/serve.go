@@ -89,8 +89,8 @@ func work(ctx context.Context, c Config, s *State, logger *slog.Logger) error {
 		return err
 	}
 	defer func() { _ = store.Close() }() // the engine ends too
-	// An engine's writes cost nothing, so usage need not wait for larger batches.
-	a, err := aggregator.New(store, aggregator.WithLogger(logger), aggregator.WithPoll(time.Second))
+	// An engine's writes cost nothing. So usage need not wait for larger batches, nor days for the ends of hours.
+	a, err := aggregator.New(store, aggregator.WithLogger(logger), aggregator.WithPoll(time.Second), aggregator.WithoutRollUp())
 	if err != nil {
 		return err
 	}

@@ -138,11 +138,15 @@ func (t *Tally) failures() int { return t.Unavailable + t.Contended + t.Other }
 // price returns the dollars for a million requests.
 func (f *Figure) price() float64 { return f.Writes*writePrice + f.Reads*readPrice }
 
-// usagePrice returns the dollars for the usage of a million requests: three writes for each bucket and batch of so many
-// seconds in which there was one, at random times.
+// usagePrice returns the dollars for the usage of a million requests. A batch of so many seconds takes a write and half a
+// read for each bucket that has changes in it. An hour takes three writes and a read when it is over.
 func (f *Figure) usagePrice(batch float64) float64 {
-	requests := f.Rate * batch // of a bucket and batch
-	return 3 * writePrice * (1 - math.Exp(-requests)) / requests
+	return perRequest(f.Rate, batch)*(writePrice+readPrice/2) + perRequest(f.Rate, 3600)*(3*writePrice+readPrice)
+}
+
+// perRequest returns how many intervals of so many seconds have requests, for each request; they come at random times.
+func perRequest(rate, seconds float64) float64 {
+	return (1 - math.Exp(-rate*seconds)) / (rate * seconds)
 }
 
 func usageDollars(batch float64) Metric {

@@ -94,9 +94,9 @@ func fleetCase(processes int, rate float64) Case {
 func deployments() Scenario {
 	s := Scenario{
 		Name: "deployment", Title: "What a deployment pays",
-		Text: "Requests, and the sums of their usage by hour, day and month, which an aggregator writes once for each bucket and " +
-			"batch: computed for batches of 10 s and of 60 s. Storage, backups, the stream and Lambda come on top, and are " +
-			"less than a tenth.",
+		Text: "Requests, and the sums of their usage. An aggregator writes the hour once for each bucket and batch, and adds it to day " +
+			"and month when it is over: computed for batches of 10 s and of 60 s. Storage, backups, the stream and Lambda come on " +
+			"top, and are less than a tenth.",
 		Metrics: []Metric{writesPerRequest, readsPerRequest, dollars, usageDollars(10), usageDollars(60), totalDollars(60)},
 	}
 	for _, d := range []struct {

@@ -9,9 +9,22 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// items writes a struct per record with its encoder and decoder.
+// items writes the records whose key begins with a field: what namespaces hold.
 func items(f *file, s *schema.Schema) {
+	records(f, s, func(r *schema.Record) bool { return r.PK.Prefix() == "" })
+}
+
+// tableItems writes the records whose key begins with the same text always: what the table holds once.
+func tableItems(f *file, s *schema.Schema) {
+	records(f, s, func(r *schema.Record) bool { return r.PK.Prefix() != "" })
+}
+
+// records writes a struct per record, with its encoder and decoder, of those that belong into a file.
+func records(f *file, s *schema.Schema, belongs func(*schema.Record) bool) {
 	for _, r := range s.Records {
+		if !belongs(r) {
+			continue
+		}
 		itemType(f, r)
 		encoder(f, r)
 		decoder(f, r)

@@ -37,7 +37,7 @@ func Legacy(s *schema.Schema) (map[string][]byte, error) {
 
 // legacyItems writes the items, each with a method that tells what a reader would lose.
 func legacyItems(f *file, s *schema.Schema) {
-	items(f, s)
+	records(f, s, func(*schema.Record) bool { return true })
 	families(f, s)
 	for _, r := range s.Records {
 		f.doc("Unknown returns the attributes that legacy.yaml does not know, those of indexes among them.")

@@ -72,7 +72,7 @@ it cannot go on.`,
 	}
 	cmd.Flags().StringVar(&health, "health", "", "`address` to answer health checks at, such as :8080")
 	cmd.Flags().DurationVar(&poll, "poll", 0, "`pause` once all changes are read, such as 10s\n(default 1m on DynamoDB, 1s elsewhere)")
-	cmd.Flags().BoolVar(&all, "all-windows", false, "write days and months with each batch, not when an hour is over")
+	cmd.Flags().BoolVar(&all, "all-windows", false, "write days and months with every batch, not hourly")
 	cmd.Flags().BoolVar(&skip, "skip", false, "log changes that are refused for good, and go on")
 	return cmd
 }
