@@ -279,114 +279,90 @@ func TestProgramsOfThreeSnapshots(t *testing.T) {
 		roll(t, s, after)
 		expectFigures(t, fmt.Sprint("rolling up or not: ", order), s, figuresOf(sum(8)))
 	}
-}
-
-// beginHours begins the hours of n entities.
-func beginHours(t *testing.T, s zlimit.Store, n int) {
-	t.Helper()
-	var changes []store.Change
-	for i := range n {
-		b := layout.BucketKey{NS: "n", Entity: fmt.Sprintf("e%03d", i), Resource: "r"}
-		changes = append(changes, store.Change{Key: keyOf(b), Sequence: sequence(i + 1), At: noon, New: item(b, map[string]int64{"rpm": 1000})})
-	}
-	mustApply(t, at(t, s, noon), changes...)
-	enginetest.CatchUp()
-}
-
-// rolledUp returns how many entities of beginHours have a day.
-func rolledUp(t *testing.T, s zlimit.Store, n int) (days int) {
-	t.Helper()
-	for i := range n {
-		got := snapshotsOf(t, newAggregator(t, s), fmt.Sprintf("e%03d", i))
-		switch day, hour := got["r#2026-03-31"], got["r#2026-03-31T12:00:00Z"]; {
-		case day == nil:
-		case day["rpm"] != "1" || day["total_events"] != "1" || hour["rpm"] != "1":
-			t.Errorf("entity %d has a day of %v", i, day)
-		default:
-			days++
-		}
-	}
-	return days
-}
-
-// TestPagesOfHours rolls up more hours than a page has. A roller that ends is followed by another one, when its claim is over,
-// from the last page that it has done.
-func TestPagesOfHours(t *testing.T) {
-	forEachStore(t, func(t *testing.T, s zlimit.Store) {
-		const n = 230
-		beginHours(t, s, n)
-		a := at(t, s, after, WithName("first"))
-		inject(a, func(n int) (bool, error) {
-			if n > 1+300+1+60 { // a claim, a page, its note, and some of the next page
+	for end := range 4 { // the write at which one without roll-up ends, in an hour that carries something
+		s := newMemory(t)
+		mustApply(t, at(t, s, noon), changes[:2]...)
+		without := byHour(at(t, s, noon), false)
+		inject(without, func(n int) (bool, error) {
+			if n > end {
 				return false, errDown
 			}
 			return false, nil
 		})
+		without.apply(t.Context(), changes[2:4])
+		mustApply(t, at(t, s, noon), changes[2:]...)
+		roll(t, s, after)
+		expectFigures(t, fmt.Sprintf("without roll-up, ended at write %d", end), s, figuresOf(sum(8)))
+	}
+}
+
+// TestMeanwhile has others work between a batch's read of the hour and its write.
+func TestMeanwhile(t *testing.T) {
+	all := busy(2)
+	first, second := all[0], all[1]
+	sibling := layout.BucketKey{NS: "n", Entity: "e", Resource: "r", Shard: 1}
+	elsewhere := store.Change{Key: keyOf(sibling), Sequence: sequence(1), At: noon, New: item(sibling, map[string]int64{"rpm": 1000, "tpm": 2500})}
+	for _, m := range []struct {
+		name      string
+		meanwhile func(s zlimit.Store)
+		want      float64
+	}{
+		{"a program of three snapshots counts the change", func(s zlimit.Store) { mustApply(t, newAggregator(t, s), second) }, 2},
+		{"another aggregator counts the change", func(s zlimit.Store) { mustApply(t, at(t, s, noon), second) }, 2},
+		{"another aggregator counts a change of another shard", func(s zlimit.Store) { mustApply(t, at(t, s, noon), elsewhere) }, 3},
+		{"the hour is rolled up", func(s zlimit.Store) { roll(t, s, after) }, 2},
+	} {
+		s := newMemory(t)
+		mustApply(t, at(t, s, noon), first)
+		a := at(t, s, noon)
+		inject(a, func(n int) (bool, error) {
+			if n == 1 {
+				m.meanwhile(s)
+			}
+			return false, nil
+		})
+		mustApply(t, a, second)
+		roll(t, s, after)
+		expectFigures(t, m.name, s, figuresOf(sum(m.want)))
+	}
+}
+
+// TestHoursOfADay rolls up an hour between another roller's read of the day, or of the month, and its write: both have all
+// hours.
+func TestHoursOfADay(t *testing.T) {
+	for write := 3; write <= 4; write++ { // a claim, an hour, a day and a month
+		s := newMemory(t)
+		changes := busy(3)
+		for i := range changes {
+			changes[i].At = noon.Add(time.Duration(i) * time.Hour)
+			mustApply(t, at(t, s, changes[i].At), changes[i])
+		}
+		roll(t, s, after)
+		a := at(t, s, after.Add(time.Hour))
+		inject(a, func(n int) (bool, error) {
+			if n == write {
+				roll(t, s, after.Add(2*time.Hour))
+			}
+			return false, nil
+		})
 		a.rollDue(t.Context(), t.Context())
-		if got := rolledUp(t, s, n); got < rollUpPage || got > rollUpPage+60 {
-			t.Errorf("the first one has rolled up %d, want a page and some", got)
+		roll(t, s, after.Add(2*time.Hour))
+		for _, w := range parentWindows {
+			whole := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: w, start: w.Start(noon)}
+			items, err := s.Internal().Read(t.Context(), []store.Key{whole.key()}, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range changes {
+				hours := layout.HoursContained(items[0], changes[i].At)
+				if found, err := layout.ContainsHour(hours, changes[i].At); !found || err != nil {
+					t.Errorf("before write %d: %s contains hours %s, %v, want hour %d among them", write, w, hours, err, i)
+				}
+			}
+			if n := layout.CountedEvents(items[0]); n != 3 {
+				t.Errorf("before write %d: %s has %d changes, want 3", write, w, n)
+			}
 		}
-		before := rolledUp(t, s, n)
-		roll(t, s, after.Add(claimTerm-time.Second), WithName("second"))
-		if got := rolledUp(t, s, n); got != before {
-			t.Errorf("another one has rolled up %d while the first one has the hour", got-before)
-		}
-		b := at(t, s, after.Add(claimTerm+time.Second), WithName("second"))
-		f := inject(b, nil)
-		b.rollDue(t.Context(), t.Context())
-		if got := rolledUp(t, s, n); got != n {
-			t.Errorf("rolled up in the end: %d, want %d", got, n)
-		}
-		if f.writes < 3*(n-rollUpPage-60) || f.writes > 3*(n-rollUpPage)+10 {
-			t.Errorf("the second one made %d writes, want those of the rest", f.writes)
-		}
-		if left := dueHours(t, s); len(left) > 0 {
-			t.Errorf("there are still %v", left)
-		}
-	})
-}
-
-// TestTimeToRollUp ends the time to work after a page: another one may go on at once.
-func TestTimeToRollUp(t *testing.T) {
-	s := newMemory(t)
-	const n = 150
-	beginHours(t, s, n)
-	working, stop := context.WithCancel(t.Context())
-	a := at(t, s, after, WithName("first"))
-	inject(a, func(n int) (bool, error) {
-		if n == 20 {
-			stop()
-		}
-		return false, nil
-	})
-	a.rollDue(t.Context(), working)
-	if got := rolledUp(t, s, n); got != rollUpPage {
-		t.Errorf("rolled up when the time is over: %d, want a page", got)
-	}
-	roll(t, s, after, WithName("second"))
-	if got := rolledUp(t, s, n); got != n {
-		t.Errorf("rolled up in the end: %d, want %d", got, n)
-	}
-}
-
-// TestTwoRollers has a roller go on with an hour that another one still works on.
-func TestTwoRollers(t *testing.T) {
-	s := newMemory(t)
-	const n = 150
-	beginHours(t, s, n)
-	a := at(t, s, after, WithName("slow"))
-	inject(a, func(n int) (bool, error) {
-		if n == 50 {
-			roll(t, s, after.Add(2*claimTerm), WithName("other"))
-		}
-		return false, nil
-	})
-	a.rollDue(t.Context(), t.Context())
-	if got := rolledUp(t, s, n); got != n {
-		t.Errorf("rolled up: %d, want %d", got, n)
-	}
-	if left := dueHours(t, s); len(left) > 0 {
-		t.Errorf("there are still %v", left)
 	}
 }
 

@@ -773,7 +773,7 @@ func (c CarryUsageCall) Proceed(seen string) {
 var closeHourOperation = expr.Operation{
 	Name:   "close_hour",
 	Slots:  1,
-	Where:  []expr.Condition{expr.Exists(expr.Attr("rollup_carried")), expr.Absent(expr.Attr("rollup_closed"))},
+	Where:  []expr.Condition{expr.Exists(expr.Attr("rollup_carried"))},
 	Update: []expr.Action{expr.Set(expr.Attr("rollup_closed"), 0)},
 }
 
