@@ -40,7 +40,7 @@ func (a *Aggregator) rollDue(ctx, working context.Context) {
 	first := rand.IntN(slots) // others begin elsewhere
 	for i := range slots {
 		if err := a.rollSlot(ctx, working, (first+i)%slots); err != nil && working.Err() == nil {
-			a.logTrouble(err)
+			a.logTrouble(ctx, err)
 		}
 		if working.Err() != nil {
 			return
@@ -49,14 +49,14 @@ func (a *Aggregator) rollDue(ctx, working context.Context) {
 }
 
 // logTrouble logs what failed: as an error where somebody has to do something.
-func (a *Aggregator) logTrouble(err error) {
+func (a *Aggregator) logTrouble(ctx context.Context, err error) {
 	level := slog.LevelError
 	switch store.OutcomeOf(err) {
 	case store.Conflicted, store.Throttled, store.Unavailable, store.Unknown, store.Ended:
 		level = slog.LevelWarn
 	default:
 	}
-	a.options.logger.Log(context.Background(), level, "aggregator: hours could not be rolled up into days and months, and are tried again", "error", err)
+	a.options.logger.Log(ctx, level, "aggregator: hours could not be rolled up into days and months, and are tried again", "error", err)
 }
 
 // rollSlot rolls up what is due in one slot.
@@ -126,10 +126,6 @@ var errTaken = errors.New("another aggregator has gone on with it")
 // returns false when the time to work is over before that.
 func (a *Aggregator) rollResource(ctx, working context.Context, record *layout.DueHour) (done bool, err error) {
 	k := record.Key
-	purged, err := a.purged(ctx, map[string]bool{k.ID: true})
-	if err != nil || purged[k.ID] { // the purge deletes the snapshots
-		return err == nil, err
-	}
 	q := layout.QueryUsageOfResource(k.ID, k.Resource, k.WindowKey)
 	q.After, q.Limit = record.After, rollUpPage
 	for page, err := range a.table.Pages(ctx, q) {

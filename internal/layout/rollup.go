@@ -98,7 +98,7 @@ func (d *UsageDelta) Carry(seen HourState, carried Carried) (store.Write, error)
 	for _, s := range d.Shards {
 		call.Follow(strconv.Itoa(s.Shard), string(s.First), string(s.Last))
 	}
-	d.Kept.say(call, key)
+	d.say(call, key)
 	if seen.Exists {
 		call.Proceed(seen.Carried)
 	} else {
@@ -131,7 +131,7 @@ func (d *HourDelta) Write(seen string) (store.Write, error) {
 	for _, c := range d.Carried.Consumed {
 		call.Consume(c.Limit, c.Tokens)
 	}
-	d.Kept.say(call, key)
+	d.say(call, key)
 	if day := dayOf(d.Hour); seen == "" {
 		call.First(day, contained)
 	} else {

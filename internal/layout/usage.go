@@ -92,7 +92,7 @@ func (d *UsageDelta) write(whole bool) (store.Write, error) {
 	for _, s := range d.Shards {
 		call.Follow(strconv.Itoa(s.Shard), string(s.First), string(s.Last))
 	}
-	d.Kept.say(call, key)
+	d.say(call, key)
 	if whole {
 		call.Whole()
 	}
