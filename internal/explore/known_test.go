@@ -246,6 +246,16 @@ var known = []struct {
 			{Process: 1, Warm: []Op{take("c", 4)}, Ops: []Op{{Kind: Rollback}, take("c", 4)}},
 		},
 	}},
+	{"a gather takes by limits that another process replaced while the shards were brought in line", "back", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
+				Ops: []Op{set("c", zlimit.PerDay("rpm", 20)), take("c", 8)},
+			},
+			{Process: 1, Ops: []Op{set("c", zlimit.PerDay("rpm", 6)), take("c", 4)}},
+		},
+	}},
 	{"shards are joined and divided while they are brought in line, again and again from what was read before", "error", Program{
 		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{

@@ -211,7 +211,7 @@ func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
 }
 
 // alignTogether brings the shards of a divided bucket in line in one transaction, and leaves them even. It returns
-// false when no shard needs it, or other writers came first. Aligned one by one, a shard moves its stamp. With it moves
+// false when no shard needs it, or other writers came first, or at once after it. Aligned one by one, a shard moves its stamp. With it moves
 // the time from which on the refill that full shards could not hold belongs to the others. The bucket would lose tokens
 // that it was told to have.
 func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
@@ -246,7 +246,7 @@ func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done boo
 		}
 		v.images[at], v.states[at] = i, &i.State
 	}
-	return true, nil
+	return l.inLine(v.states, e.now()), nil // others may have changed them again
 }
 
 // align brings a shard in line with the limits of a level by a write that takes nothing.
