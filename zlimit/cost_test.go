@@ -34,7 +34,8 @@ figure changes; ` + "`-update`" + ` rewrites this page. Items are below 1 KB. A 
 though its replies do not tell, so one write unit is added for each. A write unit costs five times what a read unit costs.
 
 A rejection reads every bucket of the request that was not seen of late: the child, each parent, each shard. Its wait then
-holds unless other requests take tokens meanwhile. A rejection by what was seen of late costs nothing.
+holds unless other requests take tokens meanwhile. A rejection by what was seen of late costs nothing. Shards are read
+together: a bucket of n shards costs n + 1 read units, since the shard that a request falls on is read before.
 
 `
 
@@ -187,6 +188,15 @@ func TestCosts(t *testing.T) {
 	c.sleep(time.Second)
 	measure("two shards have it together", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 900})))
 	measure("`Available` of two shards", sharded, func() error { _, err := sharded.Available(ctx, "key-1", "gpt-4"); return err })
+	exact := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("sharded"), zlimit.WithRejectionCache(0))
+	for _, by := range []*zlimit.RateLimiter{sharded, exact} {
+		if err := refuse(by, ask(zlimit.Amounts{"tpm": 500}))(); err != nil { // both shards are known then
+			t.Fatal(err)
+		}
+	}
+	c.sleep(time.Second)
+	measure("rejected by two shards", sharded, refuse(sharded, ask(zlimit.Amounts{"tpm": 500})))
+	measure("rejected by two shards, with `WithRejectionCache(0)`", exact, refuse(exact, ask(zlimit.Amounts{"tpm": 500})))
 	half := shardsOf(t, sharded)[0]
 	measure("merge two shards", sharded, func() error {
 		err := joinAt(ctx, sharded, "key-1", half)

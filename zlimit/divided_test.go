@@ -3,10 +3,13 @@ package zlimit_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -126,6 +129,108 @@ func TestDividedBucketKeepsRefillWhenLimitsChange(t *testing.T) {
 	for _, s := range storedShards(t, l, "key-1") {
 		if at := s.Limits[0]; at.RefillPeriod != (24 * time.Hour).Milliseconds() {
 			t.Errorf("a shard has %+v, want the new limit", at)
+		}
+	}
+}
+
+// A scattered store reads the items of a batch one after another, in any order, as DynamoDB may. Something happens in between.
+type scattered struct {
+	store.Store
+	order     []int // of the items of a batch that has as many
+	at        int   // before which of them it happens
+	meanwhile func()
+}
+
+func (s *scattered) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	meanwhile := s.meanwhile
+	if len(keys) != len(s.order) || meanwhile == nil {
+		return s.Store.Read(ctx, keys, consistent)
+	}
+	s.meanwhile = nil // once
+	items := make([]expr.Item, len(keys))
+	for i, place := range s.order {
+		if i == s.at {
+			meanwhile()
+		}
+		one, err := s.Store.Read(ctx, keys[place:place+1], consistent)
+		if err != nil {
+			return nil, err
+		}
+		items[place] = one[0]
+	}
+	return items, nil
+}
+
+// TestShardsMoveWhileTheyAreRead divides a shard or joins two while the shards of a bucket are read in some order: what the bucket
+// has all the time is admitted.
+func TestShardsMoveWhileTheyAreRead(t *testing.T) {
+	resizes := map[string]func(context.Context, *zlimit.RateLimiter, *bucket.State) error{"divided": splitShard, "joined": mergeShard}
+	for name, resize := range resizes {
+		for moved := range 4 {
+			if name == "joined" && moved > 1 {
+				continue // shards 2 and 3 are the second ones of their pairs
+			}
+			for _, order := range permutations(4) {
+				for at := 1; at < 4; at++ {
+					s := &scattered{Store: partitioned{newMemory(t).Internal()}, order: order, at: at}
+					l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithClock(newClock().now), zlimit.WithRejectionCache(0))
+					setSystem(t, l, zlimit.PerDay("rpd", 1000))
+					acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
+					divide(t, l)
+					divide(t, l)
+					acquire(t, l, ask(zlimit.Amounts{"rpd": 200})) // of one
+					available(t, l, "rpd")                         // all are known
+					done := false
+					s.meanwhile = func() {
+						done = true
+						if err := resize(t.Context(), l, shardsOf(t, l)[moved]); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 798})); err != nil || !done {
+						t.Fatalf("shard %d is %s (%v) before item %d of %v: Acquire() = %v, want that it is admitted", moved, name, done, at, order, err)
+					}
+				}
+			}
+		}
+	}
+}
+
+// permutations returns the orders of the numbers below n.
+func permutations(n int) (all [][]int) {
+	if n == 0 {
+		return [][]int{nil}
+	}
+	for _, rest := range permutations(n - 1) {
+		for at := range n {
+			all = append(all, slices.Insert(slices.Clone(rest), at, n-1))
+		}
+	}
+	return all
+}
+
+// TestLostShardIsLookedForTwice rejects requests of a bucket one of whose shards was deleted: by two reads of all shards at most,
+// since a shard that is missing may be on its way.
+func TestLostShardIsLookedForTwice(t *testing.T) {
+	for _, age := range []time.Duration{0, 250 * time.Millisecond} {
+		c := newClock()
+		h := hook(zlimit.StoreOn(partitioned{newMemory(t).Internal()}))
+		l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithConfigTTL(time.Hour), zlimit.WithRejectionCache(age))
+		setSystem(t, l, zlimit.PerDay("rpd", 100))
+		acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
+		divide(t, l)
+		available(t, l, "rpd")
+		lost := store.Write{Key: shardKey(l, "key-1", 1).Key(), Kind: store.Delete}
+		if _, err := l.Table().Transact(t.Context(), []store.Write{lost}); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			c.sleep(time.Second)
+			h.reads.Store(0)
+			e := reject(t, l, ask(zlimit.Amounts{"rpd": 60}))
+			if got := e.Statuses[0].Available; got != 49 || h.reads.Load() > 4 {
+				t.Errorf("rejected as %d are left, by %d reads; want 49, and 4 reads at most", got, h.reads.Load())
+			}
 		}
 	}
 }

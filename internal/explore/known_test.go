@@ -215,6 +215,57 @@ var known = []struct {
 			},
 		},
 	}},
+	{"shards that are read one after another are rejected while they are joined and divided", "unjustified", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
+				Ops: []Op{take("c", 4), take("c", 4)},
+			},
+			{Process: 1, Ops: []Op{{Kind: Merge, Entity: "c"}, {Kind: Split, Entity: "c"}}},
+		},
+	}},
+	{"shards that are read one after another are rejected while tokens come back to one", "unjustified", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
+				Ops: []Op{take("c", 4)},
+			},
+			{
+				Process: 1, Warm: []Op{take("c", 4)},
+				Ops: []Op{{Kind: Rollback}, take("c", 4)},
+			},
+		},
+	}},
+	{"shards that two goroutines read are rejected while tokens come back to one", "unjustified", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}}, Ops: []Op{take("c", 4)}},
+			{Process: 0, Ops: []Op{take("c", 4)}},
+			{Process: 1, Warm: []Op{take("c", 4)}, Ops: []Op{{Kind: Rollback}, take("c", 4)}},
+		},
+	}},
+	{"a gather takes by limits that another process replaced while the shards were brought in line", "back", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
+				Ops: []Op{set("c", zlimit.PerDay("rpm", 20)), take("c", 8)},
+			},
+			{Process: 1, Ops: []Op{set("c", zlimit.PerDay("rpm", 6)), take("c", 4)}},
+		},
+	}},
+	{"shards are joined and divided while they are brought in line, again and again from what was read before", "error", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
+				Ops: []Op{set("c", zlimit.PerDay("rpm", 20)), take("c", 8)},
+			},
+			{Process: 1, Ops: []Op{{Kind: Merge, Entity: "c"}, {Kind: Split, Entity: "c"}}},
+		},
+	}},
 }
 
 func TestKnownDefects(t *testing.T) {

@@ -21,11 +21,12 @@ type Bucket struct {
 	Limits atomic.Pointer[Limits]    // for the Source; nil at first
 	Own    atomic.Pointer[[]*Limits] // limits of requests, compiled, for the caller; nil at first
 
-	shards atomic.Pointer[[]*shard] // by number, nil where nothing is known; replaced, never changed
-	growth sync.Mutex               // guards the replacement
-	queue  writeQueue               // of takes that share a write
-	uneven atomic.Int64             // when shards could last not be made even, epoch milliseconds
-	pace   pace                     // of looks
+	shards  atomic.Pointer[[]*shard] // by number, nil where nothing is known; replaced, never changed
+	growth  sync.Mutex               // guards the replacement
+	reading atomic.Pointer[reading]  // of all shards, the last one; nil for none
+	queue   writeQueue               // of takes that share a write
+	uneven  atomic.Int64             // when shards could last not be made even, epoch milliseconds
+	pace    pace                     // of looks
 
 	evicted atomic.Bool // the engine has forgotten it
 }
@@ -156,9 +157,12 @@ func (it *items) observe(s *shard, item expr.Item, by call, known *image) (*imag
 	if err != nil {
 		return nil, err
 	}
-	next.missed = !next.exists && known != nil && !known.exists
+	next.follow(known)
 	return s.remember(next, known), nil
 }
+
+// follow notes what an image has to do with the one that was known before the call for it.
+func (i *image) follow(known *image) { i.missed = !i.exists && known != nil && !known.exists }
 
 // remember keeps the later of an image and the one that is remembered, and returns it. A later state was the item's
 // after the call for the earlier one began, whenever its own call began. It is then remembered with the time of the
@@ -211,8 +215,8 @@ func (i *image) follows(than *image) bool {
 	return i.Writes() > than.Writes()
 }
 
-// since reports whether an image shows the item after an epoch.
-func (i *image) since(epoch int64) bool { return i.asked > epoch }
+// since reports whether a call shows items after an epoch.
+func (c call) since(epoch int64) bool { return c.asked > epoch }
 
 // count returns the number of shards that the bucket is divided into at a shard, as last seen. It is 0 when the shard
 // was not seen or does not exist.
@@ -228,12 +232,12 @@ func (b *Bucket) divided() bool { return b.shard(0).count() > 1 }
 
 // walk calls fn for each shard of the bucket with its image, which is nil when the shard was not seen. The shards are
 // the first one, and those that their images tell of in turn. Images of other shards, which were merged, do not count.
-func (b *Bucket) walk(fn func(*shard, *image)) {
+func (b *Bucket) walk(imageOf func(*shard) *image, fn func(*shard, *image)) {
 	var space [32]int
 	numbers := append(space[:0], 0)
 	for i := 0; i < len(numbers); i++ {
 		s := b.shard(numbers[i])
-		image := s.image.Load()
+		image := imageOf(s)
 		fn(s, image)
 		if image != nil && image.exists {
 			numbers = bucket.Branches(numbers, s.Shard, image.Count())
@@ -251,7 +255,7 @@ func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bo
 		}
 		return to, first != nil
 	}
-	b.walk(func(_ *shard, i *image) {
+	b.walk((*shard).last, func(_ *shard, i *image) {
 		if s := i.state(); s != nil {
 			to = append(to, s)
 		}

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -17,20 +18,27 @@ type look struct {
 	err  error         // an outage that the read met, which is that of all who wait; set before done is closed
 }
 
-// lookAt reads those of some shards that no other goroutine of the process is reading, in one consistent batch read. When
-// there are none, it waits for one of the others, and own is false.
+// lookAt reads shards that no other goroutine of the process is reading, in one consistent batch read. The shards of a bucket,
+// which stand together, are read together: none of them is while another goroutine reads one. When there is nothing to
+// read, lookAt waits for one of the others, and own is false.
 func (it *items) lookAt(ctx context.Context, shards []*shard) (own bool, err error) {
 	this := &look{done: make(chan struct{})}
 	var mine []*shard
 	var other *look
-	for _, s := range shards {
-		if s.looking.CompareAndSwap(nil, this) {
-			mine = append(mine, s)
-		} else if under := s.looking.Load(); under != nil && under != this {
+	for len(shards) > 0 {
+		together := shards
+		if at := slices.IndexFunc(shards, func(s *shard) bool { return s.bucket != shards[0].bucket }); at > 0 {
+			together = shards[:at]
+		}
+		shards = shards[len(together):]
+		if under := this.begin(together); under != nil {
 			other = under
+		} else {
+			mine = append(mine, together...)
 		}
 	}
 	if len(mine) == 0 {
+		close(this.done)
 		return false, it.await(ctx, other)
 	}
 	defer func() {
@@ -49,11 +57,23 @@ func (it *items) lookAt(ctx context.Context, shards []*shard) (own bool, err err
 	return true, err
 }
 
-// await waits for a look of another goroutine; nil is one that has ended.
-func (it *items) await(ctx context.Context, other *look) error {
-	if other == nil {
-		return ctx.Err()
+// begin has a look begin at shards. When another look at one of them is under way, it begins at none, and returns the other.
+func (l *look) begin(shards []*shard) (under *look) {
+	for i := 0; i < len(shards); {
+		if shards[i].looking.CompareAndSwap(nil, l) {
+			i++
+		} else if under = shards[i].looking.Load(); under != nil {
+			for _, s := range shards[:i] {
+				s.looking.Store(nil)
+			}
+			return under
+		}
 	}
+	return nil
+}
+
+// await waits for a look of another goroutine.
+func (it *items) await(ctx context.Context, other *look) error {
 	select {
 	case <-other.done:
 		if err := it.table.Yield(ctx); err != nil {

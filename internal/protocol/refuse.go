@@ -28,7 +28,8 @@ func (e *Engine) foreseen(levels []level) bool {
 
 // isShort reports whether a rejection of a level may be told from images in memory.
 func (e *Engine) isShort(l *level) bool {
-	return len(l.bucket.view(e.seenFor(l)).stale) == 0 && e.foreseen([]level{*l})
+	v := e.view(l.bucket, e.seenFor(l))
+	return len(v.stale) == 0 && len(v.states) > 0 && l.inLine(v.states, e.now()) && !e.covered(l, &v)
 }
 
 func (l *level) inLine(states []*bucket.State, now int64) bool {
@@ -40,10 +41,18 @@ func (l *level) inLine(states []*bucket.State, now int64) bool {
 	return true
 }
 
-// covered reports whether the shards of a level, as last seen, have its demand.
-func (e *Engine) covered(l *level) bool {
-	states, _ := l.bucket.states(nil)
-	return l.demand.Empty() || l.limits.Config.Covers(states, &l.demand, e.now())
+// covered reports whether the shards of a level, as a view has them, have its demand.
+func (e *Engine) covered(l *level, v *view) bool {
+	return l.demand.Empty() || l.limits.Config.Covers(v.states, &l.demand, e.now())
+}
+
+// views returns a view of each level.
+func (e *Engine) views(levels []level, seen sight) []view {
+	views := make([]view, len(levels))
+	for i := range levels {
+		views[i] = e.view(levels[i].bucket, seen)
+	}
+	return views
 }
 
 // refuse returns the rejection of levels one of which falls short, told from a view of all of them. The view has each
@@ -56,35 +65,35 @@ func (e *Engine) covered(l *level) bool {
 //   - So do the last images, however old, when the read of the shards is throttled.
 //   - A level that falls short by its configured limits rejects it, though its item cannot be brought in line.
 func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error {
-	if err := e.refresh(ctx, levels); err != nil {
+	seen := e.seenFor(&levels[0]) // all of one request
+	if err := e.readStale(ctx, levels, seen); err != nil {
 		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && e.foreseen(levels)) {
-			return e.rejection(levels)
+			return e.rejection(levels, e.views(levels, seen))
 		}
 		return err
 	}
-	rejected := false
+	views, rejected := e.views(levels, seen), false
 	for i := range levels {
-		l := &levels[i]
-		if e.covered(l) {
+		l, v := &levels[i], &views[i]
+		if e.covered(l, v) {
 			continue
 		}
-		v := l.bucket.view(e.seenFor(l))
-		err := e.bringInLine(ctx, l, &v)
+		err := e.bringInLine(ctx, l, v)
 		if err != nil && (!isOutage(err) || ctx.Err() != nil) {
 			return err
 		}
-		rejected = rejected || err != nil || !e.covered(l)
+		rejected = rejected || err != nil || !e.covered(l, v)
 	}
 	if !rejected {
 		return errRoom
 	}
-	return e.rejection(levels)
+	return e.rejection(levels, views)
 }
 
-// rejection tells where the limits of levels stand, as last seen. It returns errRoom when none of them falls short any
+// rejection tells where the limits of levels stand, by views of them. It returns errRoom when none of them falls short any
 // more: time has gone on since a level did, or another goroutine has seen tokens come back.
-func (e *Engine) rejection(levels []level) error {
-	told := e.statuses(levels)
+func (e *Engine) rejection(levels []level, views []view) error {
+	told := e.statuses(levels, views)
 	for i := range told {
 		if slices.ContainsFunc(told[i].Statuses, func(s bucket.Status) bool { return s.Wait > 0 }) {
 			return &RejectedError{told}
@@ -93,29 +102,24 @@ func (e *Engine) rejection(levels []level) error {
 	return errRoom
 }
 
-func (e *Engine) statuses(levels []level) []LevelStatus {
+func (e *Engine) statuses(levels []level, views []view) []LevelStatus {
 	now := e.now()
 	told := make([]LevelStatus, len(levels))
 	for i := range levels {
 		l := &levels[i]
-		states, _ := l.bucket.states(nil)
-		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, l.limits.Config.Statuses(nil, states, &l.demand, now)}
+		statuses := l.limits.Config.Statuses(nil, views[i].states, &l.demand, now)
+		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, statuses}
 	}
 	return told
 }
 
-// refresh reads the shards of levels that were not seen recently enough for a rejection.
-func (e *Engine) refresh(ctx context.Context, levels []level) error {
-	return e.readStale(ctx, levels, e.seenFor(&levels[0])) // all of one request
-}
-
-// readStale reads the shards of levels that were not seen, those of all levels together. It makes one consistent batch
-// read, and one more for each level of a tree that was not known.
-func (e *Engine) readStale(ctx context.Context, levels []level, seen func(*shard, *image) bool) error {
+// readStale reads the shards of levels that were not seen late enough, or not together, those of all levels together. It
+// makes one consistent batch read, and one more for each level of a tree that was not known.
+func (e *Engine) readStale(ctx context.Context, levels []level, seen sight) error {
 	for reads, throttles := 0, 0; reads < maxRounds; {
 		var stale []*shard
 		for i := range levels {
-			stale = append(stale, levels[i].bucket.view(seen).stale...)
+			stale = append(stale, e.view(levels[i].bucket, seen).stale...)
 		}
 		if len(stale) == 0 {
 			return nil
@@ -139,23 +143,23 @@ const maxRounds = 8
 // Status returns where the limits of an entity and resource stand, and with family those of its parents. It makes a
 // consistent read of every shard, and writes nothing.
 func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
-	levels, err := e.readLevels(ctx, r, family)
+	levels, views, err := e.readLevels(ctx, r, family)
 	if err != nil {
 		return nil, err
 	}
-	return e.statuses(levels), nil
+	return e.statuses(levels, views), nil
 }
 
 // Wait returns where the limits stand that a request asks for, with the wait of each. An item that differs from its
 // configured limits is brought in line where a wait is told, so that the wait holds.
 func (e *Engine) Wait(ctx context.Context, r *Request) ([]LevelStatus, error) {
 	for attempt := range maxRestarts {
-		levels, err := e.readLevels(ctx, r, true)
+		levels, views, err := e.readLevels(ctx, r, true)
 		if err != nil {
 			return nil, err
 		}
-		if err = e.alignWaiting(ctx, levels); err == nil {
-			return e.statuses(levels), nil
+		if err = e.alignWaiting(ctx, levels, views); err == nil {
+			return e.statuses(levels, views), nil
 		}
 		if !errors.Is(err, errOutdated) {
 			return nil, err
@@ -168,14 +172,12 @@ func (e *Engine) Wait(ctx context.Context, r *Request) ([]LevelStatus, error) {
 }
 
 // alignWaiting brings levels in line that fall short.
-func (e *Engine) alignWaiting(ctx context.Context, levels []level) error {
+func (e *Engine) alignWaiting(ctx context.Context, levels []level, views []view) error {
 	for i := range levels {
-		l := &levels[i]
-		if e.covered(l) {
+		if e.covered(&levels[i], &views[i]) {
 			continue
 		}
-		v := l.bucket.view(e.seenFor(l))
-		if err := e.bringInLine(ctx, l, &v); err != nil {
+		if err := e.bringInLine(ctx, &levels[i], &views[i]); err != nil {
 			return err
 		}
 	}
@@ -183,7 +185,7 @@ func (e *Engine) alignWaiting(ctx context.Context, levels []level) error {
 }
 
 // readLevels returns the levels of a request, with all shards as the store has them.
-func (e *Engine) readLevels(ctx context.Context, r *Request, family bool) (levels []level, err error) {
+func (e *Engine) readLevels(ctx context.Context, r *Request, family bool) (levels []level, views []view, err error) {
 	began := e.NextEpoch()
 	if family {
 		levels, err = e.levels(ctx, r, began, nil)
@@ -192,7 +194,11 @@ func (e *Engine) readLevels(ctx context.Context, r *Request, family bool) (level
 		levels[0], err = e.firstLevel(ctx, r, began)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return levels, e.readStale(ctx, levels, e.seenSince(began))
+	seen := e.seenSince(began)
+	if err := e.readStale(ctx, levels, seen); err != nil {
+		return nil, nil, err
+	}
+	return levels, e.views(levels, seen), nil
 }

@@ -361,7 +361,7 @@ func (e *Engine) settleAcrossShards(ctx context.Context, c *correction, s *shard
 		if err := e.readStale(ctx, []level{l}, seen); err != nil {
 			return false, err
 		}
-		v := c.bucket.view(seen)
+		v := e.view(c.bucket, seen)
 		if v.isWhole() {
 			err := e.settleOnShard(ctx, c, c.bucket.shard(0), amounts)
 			return err == nil, unlessMoved(err)

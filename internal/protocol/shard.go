@@ -3,6 +3,7 @@ package protocol
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -147,13 +148,16 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 	return next, nil
 }
 
-// recent reports whether a rejection may be told from an image of a shard. It may when the image shows the item after the
-// request came, or is not older than the age that is allowed. That age is as great as it takes while the pace of looks
-// allows none. The image shows the item as it may have been when the call for it began, however long that took.
+// recent reports whether a rejection may be told from an image of a shard: the image shows the item after the request
+// came, or not too long before.
 func (it *items) recent(s *shard, i *image, began, now int64) bool {
-	if i.since(began) {
-		return true
-	}
+	return i.since(began) || it.isRecent(s, i, now)
+}
+
+// isRecent reports whether an image is not older than the age that is allowed for a rejection from memory. That age is as
+// great as it takes while the pace of looks allows none. The image shows the item as it may have been when the call for
+// it began, however long that took.
+func (it *items) isRecent(s *shard, i *image, now int64) bool {
 	age, most := now-i.askedAt, it.options.RejectionAge.Milliseconds()
 	return i.asked > 0 && age >= 0 && (age < most || most > 0 && s.bucket.pace.isClosed(it))
 }
@@ -259,7 +263,8 @@ func (it *items) readShard(ctx context.Context, s *shard) (*image, error) {
 	return images[0], nil
 }
 
-// readShards returns shards as the store has them: one consistent batch read.
+// readShards returns shards as the store has them: one consistent batch read. Where those of a bucket are all of its shards,
+// it remembers the reading.
 func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, error) {
 	keys, known := make([]store.Key, len(shards)), make([]*image, len(shards))
 	for i, s := range shards {
@@ -274,9 +279,23 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	images := make([]*image, len(shards))
 	for i, s := range shards {
 		s.bucket.pace.ended(it)
-		if images[i], err = it.observe(s, items[i], by, known[i]); err != nil {
+		if images[i], err = it.decode(s, items[i], by); err != nil {
 			return nil, err
 		}
+		images[i].follow(known[i])
+	}
+	for rest := 0; rest < len(shards); {
+		from, b := rest, shards[rest].bucket
+		for rest < len(shards) && shards[rest].bucket == b {
+			rest++
+		}
+		if rest-from > 1 {
+			r := reading{by, shards[from:rest], slices.Clone(images[from:rest])}
+			r.remember(b)
+		}
+	}
+	for i, s := range shards {
+		images[i] = s.remember(images[i], known[i])
 	}
 	return images, nil
 }

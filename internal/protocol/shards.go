@@ -3,7 +3,6 @@ package protocol
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -54,7 +53,7 @@ func (e *Engine) isUneven(l *level, s *shard) bool {
 	}
 	var states []*bucket.State
 	at, late := -1, false
-	l.bucket.walk(func(other *shard, i *image) {
+	l.bucket.walk((*shard).last, func(other *shard, i *image) {
 		if i == nil || now-i.seenAt > evenTime.Milliseconds() {
 			late = true
 			return
@@ -179,66 +178,21 @@ func (e *Engine) writeParts(ctx context.Context, l *level, shards []*shard, part
 	return true, nil
 }
 
-// A view is what is known of all shards of a bucket.
-type view struct {
-	shards []*shard // that exist, with images and states in the same order
-	images []*image
-	states []*bucket.State
-	stale  []*shard // that were not seen recently enough
-}
-
-// need notes that a shard has to be read.
-func (v *view) need(s *shard) {
-	if !slices.Contains(v.stale, s) {
-		v.stale = append(v.stale, s)
-	}
-}
-
-// isWhole reports whether the bucket is not divided, or does not exist.
-func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
-
-// seenSince returns whether an image shows an item after an epoch.
-func (it *items) seenSince(epoch int64) func(*shard, *image) bool {
-	return func(_ *shard, i *image) bool { return i.since(epoch) }
-}
-
-// seenFor returns whether a rejection of a level may be told from an image.
-func (e *Engine) seenFor(l *level) func(*shard, *image) bool {
-	now := e.now()
-	return func(s *shard, i *image) bool { return e.recent(s, i, l.began, now) }
-}
-
-// view returns what is known of the shards of a bucket, and which of them have to be read.
-//
-// Shards are not read at one moment. A shard that is missing where the tree has it was divided or joined meanwhile. It
-// and its origin are read again. A shard that is missing then as well is lost.
-func (b *Bucket) view(seen func(*shard, *image) bool) (v view) {
-	b.walk(func(s *shard, i *image) {
-		switch {
-		case i == nil || !seen(s, i):
-			v.need(s)
-		case !i.exists && !i.missed && s.Shard > 0:
-			v.need(s)
-			v.need(b.shard(bucket.Origin(s.Shard)))
-		}
-		if i != nil && i.exists {
-			v.shards, v.images, v.states = append(v.shards, s), append(v.images, i), append(v.states, &i.State)
-		}
-	})
-	return v
-}
-
 // viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
-func (e *Engine) viewInLine(ctx context.Context, l *level, seen func(*shard, *image) bool) (view, error) {
+func (e *Engine) viewInLine(ctx context.Context, l *level, seen sight) (view, error) {
 	if err := e.readStale(ctx, []level{*l}, seen); err != nil {
 		return view{}, err
 	}
-	v := l.bucket.view(seen)
+	v := e.view(l.bucket, seen)
 	return v, e.bringInLine(ctx, l, &v)
 }
 
-// bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing.
+// bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing. A reading that shows
+// them out of line is forgotten: the next view would plan from what is no longer there.
 func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
+	if !l.inLine(v.states, e.now()) {
+		l.bucket.reading.Store(nil)
+	}
 	if done, err := e.alignTogether(ctx, l, v); done || err != nil {
 		return err
 	}
@@ -257,7 +211,7 @@ func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
 }
 
 // alignTogether brings the shards of a divided bucket in line in one transaction, and leaves them even. It returns
-// false when no shard needs it, or other writers came first. Aligned one by one, a shard moves its stamp. With it moves
+// false when no shard needs it, or other writers came first, or at once after it. Aligned one by one, a shard moves its stamp. With it moves
 // the time from which on the refill that full shards could not hold belongs to the others. The bucket would lose tokens
 // that it was told to have.
 func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
@@ -292,7 +246,7 @@ func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done boo
 		}
 		v.images[at], v.states[at] = i, &i.State
 	}
-	return true, nil
+	return l.inLine(v.states, e.now()), nil // others may have changed them again
 }
 
 // align brings a shard in line with the limits of a level by a write that takes nothing.

@@ -140,7 +140,7 @@ func (b *Bucket) isCrowded() bool {
 		return first.traffic.rate() >= crowdRate
 	}
 	rate := 0.0
-	b.walk(func(s *shard, _ *image) { rate += s.traffic.rate() })
+	b.walk((*shard).last, func(s *shard, _ *image) { rate += s.traffic.rate() })
 	return rate >= crowdRate
 }
 

@@ -1,0 +1,118 @@
+package protocol
+
+import (
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// A view is what is known of all shards of a bucket.
+//
+// Images of shards that were read at different times do not add up. Other processes may have moved tokens in between: by a
+// merge and a split, by a gather, or by giving back to one shard what they take of another. Added up, the images may show
+// less than the bucket ever had. So a view of several shards has the images of one batch read, or such as are recent enough
+// for a rejection from memory, which may miss what others did in that time.
+//
+// DynamoDB reads the items of a batch at moments of their own, milliseconds apart. Their counts of shards show one merge or
+// split in between, and all of them are read again. What others gather or give back in that time may be missed.
+type view struct {
+	shards []*shard // that exist, with images and states in the same order
+	images []*image
+	states []*bucket.State
+	stale  []*shard // that have to be read, none when the view holds
+}
+
+// need notes that a shard has to be read.
+func (v *view) need(s *shard) {
+	if !slices.Contains(v.stale, s) {
+		v.stale = append(v.stale, s)
+	}
+}
+
+// isWhole reports whether the bucket is not divided, or does not exist.
+func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
+
+// A sight says which images a view may have.
+type sight struct {
+	epoch  int64 // those of calls that began later
+	recent int64 // those that are recent at this time as well, epoch milliseconds; 0 for no others
+}
+
+// seenSince returns the sight of images that show items after an epoch.
+func (it *items) seenSince(epoch int64) sight { return sight{epoch: epoch} }
+
+// seenFor returns the sight of images that a rejection of a level may be told from.
+func (e *Engine) seenFor(l *level) sight { return sight{l.began, e.now()} }
+
+// view returns what is known of the shards of a bucket. It holds when all images in memory will do, or the last reading does.
+// Otherwise all shards have to be read, since those that are read alone do not stand together with the others.
+func (it *items) view(b *Bucket, seen sight) view {
+	v := b.viewOf((*shard).last, func(s *shard, i *image) bool {
+		isOnly := s.Shard == 0 && i.Count() == 1
+		return isOnly && i.since(seen.epoch) || seen.recent > 0 && it.isRecent(s, i, seen.recent)
+	})
+	if len(v.stale) == 0 {
+		return v
+	}
+	if r := b.reading.Load(); r != nil && r.since(seen.epoch) {
+		return r.view(b)
+	}
+	return b.viewOf((*shard).last, func(*shard, *image) bool { return false })
+}
+
+// last returns the image of a shard as last seen.
+func (s *shard) last() *image { return s.image.Load() }
+
+// viewOf returns a view of images, with those shards as stale that have no image or none that will do.
+//
+// A shard that is missing where the tree has it was divided or joined meanwhile. It and its origin are read again. A shard
+// that is missing then as well is lost.
+func (b *Bucket) viewOf(imageOf func(*shard) *image, willDo func(*shard, *image) bool) (v view) {
+	b.walk(imageOf, func(s *shard, i *image) {
+		switch {
+		case i == nil || !willDo(s, i):
+			v.need(s)
+		case !i.exists && !i.missed && s.Shard > 0:
+			v.need(s)
+			v.need(b.shard(bucket.Origin(s.Shard)))
+		}
+		if i != nil && i.exists {
+			v.shards, v.images, v.states = append(v.shards, s), append(v.images, i), append(v.states, &i.State)
+		}
+	})
+	return v
+}
+
+// A reading is the shards of a divided bucket as one batch read returned them. It is never changed. Writes of this process
+// that come later do not change what it shows of a moment.
+type reading struct {
+	call
+	shards []*shard
+	images []*image // in the same order, also of shards that do not exist
+}
+
+// imageOf returns the image of a shard, nil when the reading has none.
+func (r *reading) imageOf(s *shard) *image {
+	if at := slices.Index(r.shards, s); at >= 0 {
+		return r.images[at]
+	}
+	return nil
+}
+
+// view returns the view of a bucket that the reading gives. What is stale in it was not read, or was moving.
+func (r *reading) view(b *Bucket) view {
+	return b.viewOf(r.imageOf, func(*shard, *image) bool { return true })
+}
+
+// remember keeps a reading that has all shards of a bucket, unless a later one is remembered.
+func (r *reading) remember(b *Bucket) {
+	if v := r.view(b); len(v.stale) > 0 {
+		return
+	}
+	for {
+		last := b.reading.Load()
+		if last != nil && last.asked > r.asked || b.reading.CompareAndSwap(last, r) {
+			return
+		}
+	}
+}
