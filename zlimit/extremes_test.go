@@ -2,6 +2,7 @@ package zlimit_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,5 +58,35 @@ func TestClockAheadStopsNobody(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 2}))
 	if got := l.Stats().StampsFixed; got != 1 {
 		t.Errorf("%d stamps were set back, want 1", got)
+	}
+}
+
+// TestSlowSettlement lets half a minute pass, and others write, between the start of a settlement and its read of the bucket.
+// The stamp of that time is none of a clock that is ahead.
+func TestSlowSettlement(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	other := newLimiter(t, s, zlimit.WithClock(c.now))
+	setSystem(t, other, zlimit.PerMinute("rpm", 60))
+	var passing atomic.Int64 // readings of the clock until then
+	l := newLimiter(t, s, zlimit.WithClock(func() time.Time {
+		now := c.now()
+		if passing.Add(-1) == 0 {
+			c.sleep(30 * time.Second)
+			acquire(t, other, ask(zlimit.Amounts{"rpm": 50}))
+		}
+		return now
+	}))
+	for reading := range int64(3) {
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+		c.sleep(time.Minute)
+		l.Engine().Forget("key-1", "gpt-4")
+		passing.Store(reading + 1)
+		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpm": 5}), lease.Commit(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := l.Stats().StampsFixed; got != 0 {
+		t.Errorf("%d stamps were set back, want none", got)
 	}
 }

@@ -79,7 +79,7 @@ func (p *Plan) Decide(s *State, c *Config, d *Demand, now int64) {
 // stamp returns the refill stamp that an advance of an item at a time writes.
 func (c *Config) stamp(s *State, now int64) int64 {
 	switch {
-	case c.leads(s, now): // nothing flows in, and the stamp is set back
+	case c.Leads(s, now): // nothing flows in, and the stamp is set back
 		return now
 	case !c.Matches(s): // a new stamp, so that plans for the old parameters fail
 		return max(now, s.RefilledAt+1)

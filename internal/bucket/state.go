@@ -160,17 +160,17 @@ func (c *Config) near(place int, name string) *Params {
 // that is not further ahead than the config allows. Other clients have taken nothing since that stamp. The next advance
 // changes an item that is not in line.
 func (c *Config) InLine(s *State, now int64) bool {
-	return c.Matches(s) && !c.leads(s, now) && (!c.mixed(s) || !s.taken())
+	return c.Matches(s) && !c.Leads(s, now) && (!c.mixed(s) || !s.taken())
 }
 
-// leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.
-func (c *Config) leads(s *State, now int64) bool {
+// Leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.
+func (c *Config) Leads(s *State, now int64) bool {
 	return c.Lead > 0 && s.RefilledAt > add(now, c.Lead)
 }
 
 // since returns the time from which on an item is refilled: its refill stamp, or the time itself when the stamp leads.
 func (c *Config) since(s *State, now int64) int64 {
-	if c.leads(s, now) {
+	if c.Leads(s, now) {
 		return now
 	}
 	return s.RefilledAt

@@ -266,6 +266,16 @@ var known = []struct {
 			{Process: 1, Ops: []Op{{Kind: Merge, Entity: "c"}, {Kind: Split, Entity: "c"}}},
 		},
 	}},
+	{"a call that began long before it read the shard sets the refill stamp back", "stamp", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{
+				Process: 0, Warm: []Op{take("c", 1), {Kind: Split, Entity: "c"}},
+				Ops: []Op{take("c", 8), rest(11 * time.Second), {Kind: Rollback}},
+			},
+			{Process: 1, Ops: []Op{take("c", 2)}},
+		},
+	}},
 }
 
 func TestKnownDefects(t *testing.T) {

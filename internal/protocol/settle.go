@@ -332,7 +332,7 @@ func (e *Engine) settleOnShard(ctx context.Context, c *correction, s *shard, amo
 			image = next
 			continue
 		}
-		now := began
+		now := e.judgedAt(config, image, began)
 		plan.Decide(image.state(), config, &d, now)
 		if plan.Kind != bucket.Spend && attempt > 0 {
 			now = e.now()

@@ -97,9 +97,9 @@ type take struct {
 // stale again, and N writers would cost N attempts.
 func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
 	state, demand := i.state(), &t.l.demand
-	t.at = t.startedAt
+	t.at = t.judgedAt(&t.limits.Config, i, t.startedAt)
 	t.plan.Decide(state, &t.limits.Config, demand, t.at)
-	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.startedAt) {
+	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.at) {
 		if t.limits, err = t.confirm(ctx, t.l, t.limits, i); err != nil {
 			return false, err
 		}
@@ -118,6 +118,16 @@ func (t *take) decide(ctx context.Context, i *image) (contested bool, err error)
 		t.plan.SpendUnseen(&i.State, c, demand, t.at)
 	}
 	return contested, nil
+}
+
+// judgedAt returns the time by which a call that began at a time judges an image. That is the time it began, unless the
+// stamp of the image is far ahead of that. Others may have moved the stamp since, so that the present decides whether it is
+// to be set back.
+func (it *items) judgedAt(c *bucket.Config, i *image, began int64) int64 {
+	if i.exists && c.Leads(&i.State, began) {
+		return max(began, it.now())
+	}
+	return began
 }
 
 // look returns the image of the shard as it was after the request came, or the same one where the key was throttled and
