@@ -19,15 +19,32 @@ import (
 // so that the work is not done twice. Nothing depends on that.
 
 const (
-	lookPause  = 2 * time.Minute // between two looks of Run; up to as much is added at random
-	claimTerm  = 5 * time.Minute // for which an aggregator has an hour, from its last page on
-	rollUpPage = 100             // snapshots between two notes of how far the work has come
+	lookPause  = 2 * time.Minute  // between two looks of Run; up to as much is added at random
+	claimTerm  = 5 * time.Minute  // for which an aggregator has an hour, from its last page on
+	rollUpPage = 100              // snapshots between two notes of how far the work has come
+	pageTime   = 20 * time.Second // for a page that is under way when Run is to end
 )
 
-// keepRolling rolls up what is due until the context ends.
+// keepRolling rolls up what is due until the context ends. It then finishes its page, so that another aggregator may go on
+// at once.
 func (a *Aggregator) keepRolling(ctx context.Context) {
 	for wait.For(ctx, lookPause+rand.N(lookPause)) == nil {
-		a.rollDue(ctx, ctx)
+		calls, cancel := outlasting(ctx, pageTime)
+		a.rollDue(calls, ctx)
+		cancel()
+	}
+}
+
+// outlasting returns a context that ends some time after another one.
+func outlasting(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = wait.For(longer, d)
+		cancel()
+	})
+	return longer, func() {
+		stop()
+		cancel()
 	}
 }
 

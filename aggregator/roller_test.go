@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/enginetest"
@@ -97,6 +98,66 @@ func TestTimeToRollUp(t *testing.T) {
 	roll(t, s, after)
 	if got := rolledUp(t, s, n); got != n {
 		t.Errorf("rolled up in the end: %d, want %d", got, n)
+	}
+}
+
+// stopping is a store that calls a function at one of its writes. From then on its writes may hang.
+type stopping struct {
+	store.Store
+	writes, at int
+	stop       func()
+	hangs      bool
+}
+
+func (s *stopping) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if s.writes++; s.writes == s.at {
+		s.stop()
+	}
+	if s.hangs && s.writes >= s.at {
+		<-ctx.Done()
+		return store.Result{}, ctx.Err()
+	}
+	return s.Store.Write(ctx, w)
+}
+
+// TestRunEndsInAPage ends Run in the middle of a page. Run does the rest of it, and another aggregator goes on at once. A store
+// that hangs does not keep Run.
+func TestRunEndsInAPage(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(t)
+			startStream(t, s)
+			const n = 150
+			beginHours(t, s, n)
+			a := at(t, s, after)
+			ctx, stop := context.WithCancel(t.Context())
+			var stopped time.Time
+			a.table = a.tableOf(&stopping{Store: beneath(a), at: 20, hangs: hangs, stop: func() {
+				stopped = time.Now()
+				stop()
+			}})
+			if err := a.Run(ctx); err != nil {
+				t.Errorf("hangs %t: Run() = %v", hangs, err)
+			}
+			want, took := rollUpPage, time.Duration(0)
+			if hangs {
+				want, took = 0, pageTime // hours are closed first
+			}
+			if got := time.Since(stopped); got != took {
+				t.Errorf("hangs %t: Run ends after %v, want %v", hangs, got, took)
+			}
+			if got := rolledUp(t, s, n); got != want {
+				t.Errorf("hangs %t: rolled up when Run ends: %d, want %d", hangs, got, want)
+			}
+			later := after
+			if hangs {
+				later = after.Add(claimTerm)
+			}
+			roll(t, s, later)
+			if got := rolledUp(t, s, n); got != n {
+				t.Errorf("hangs %t: rolled up in the end: %d, want %d", hangs, got, n)
+			}
+		})
 	}
 }
 
