@@ -12,7 +12,7 @@ type Batch struct {
 	Counted    int           `json:"counted"`    // changes of buckets by which something was consumed, those counted before included
 	Unreadable int           `json:"unreadable"` // changes that are not counted since an item cannot be read, or a limit has a name that is taken
 	Writes     int           `json:"writes"`     // of snapshots, those that found some of the changes counted included
-	RolledUp   int           `json:"rolled_up"`  // hours whose figures went to their days and months
+	RolledUp   int           `json:"rolled_up"`  // hours whose figures are in their days and months, those that were there before included
 	Archived   int           `json:"archived"`   // audit events
 	Refills    int           `json:"refills"`    // buckets refilled ahead of the limiters
 	Splits     int           `json:"splits"`     // buckets divided

@@ -188,15 +188,16 @@ func (a *Aggregator) countHour(ctx context.Context, h *hour, b *batch) error {
 	return nil
 }
 
-// writeOf returns the write that adds usage to an hour; false when the hour cannot carry that much.
+// writeOf returns the write that adds usage to an hour; false when the hour cannot carry that much, or what it carries cannot
+// be read.
 func writeOf(u *layout.UsageDelta, seen layout.HourState, carries bool) (w store.Write, fits bool, err error) {
 	if !carries {
 		w, err = u.WriteWhole()
 		return w, true, err
 	}
 	carried, err := layout.ParseCarried(seen.Carried)
-	if err != nil {
-		return w, false, err
+	if err != nil { // rollUp reports it
+		return w, false, nil //nolint:nilerr // the caller closes the hour
 	}
 	sum, fits := carried.Plus(u)
 	if !fits {

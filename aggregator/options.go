@@ -145,8 +145,9 @@ func WithSkipping() Option { return func(o *options) { o.skipping = true } }
 // A table needs it while another program, or an aggregator that does not roll up, works on it at the same time.
 func WithoutRollUp() Option { return func(o *options) { o.rollingUp = false } }
 
-// WithClock sets where the aggregator takes the time from; the default is [time.Now]. Usage does not depend on it: it
-// goes by the time of each change. The function must be safe for concurrent use.
+// WithClock sets where the aggregator takes the time from; the default is [time.Now]. Figures go by the time of each
+// change. The clock says when an hour is over, and goes to its day and its month. The clocks of the aggregators of a table
+// must agree within minutes, or an hour may be missed. The function must be safe for concurrent use.
 func WithClock(now func() time.Time) Option { return func(o *options) { o.clock = now } }
 
 // WithLogger sets where the aggregator reports what an operator should know, such as an item that it cannot read; by

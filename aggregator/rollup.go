@@ -105,7 +105,8 @@ func (a *Aggregator) hoursSeen(ctx context.Context, hours []*hour) map[store.Key
 func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]expr.Item, b *batch) error {
 	carried, err := layout.ParseCarried(h.state.Carried)
 	if err != nil {
-		return fmt.Errorf("aggregator: roll up the hour %s: %w", name(h.snapshot), err)
+		a.reportSpoilt(h.snapshot, h.start, err)
+		return nil
 	}
 	for _, w := range parentWindows {
 		s := h.above(w)
@@ -127,8 +128,13 @@ func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]ex
 // the snapshot is not as it was seen.
 func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta, seen string, b *batch) error {
 	for lost := 1; ; lost++ {
-		if done, err := layout.ContainsHour(seen, d.Hour); done || err != nil {
-			return err
+		done, err := layout.ContainsHour(seen, d.Hour)
+		if err != nil {
+			a.reportSpoilt(s, d.Hour, err)
+			return nil
+		}
+		if done {
+			return nil
 		}
 		w, err := d.Write(seen)
 		if err != nil {
@@ -151,4 +157,12 @@ func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta
 			return err
 		}
 	}
+}
+
+// reportSpoilt logs that an hour is left out of days and months, since an item cannot be read. Trying again would not help,
+// and would hold up the other hours.
+func (a *Aggregator) reportSpoilt(s *snapshot, hour time.Time, err error) {
+	k := s.key()
+	a.options.logger.Error("aggregator: a snapshot cannot be read, and an hour is missing in days and months",
+		"pk", k.PK, "sk", k.SK, "hour", hour, "error", err)
 }

@@ -86,8 +86,11 @@ func isRefusal(err error) bool {
 // [*zlimit.VersionError] when this client may not use the table. Other failures are logged, and tried again.
 //
 // Any number of processes may run aggregators of one table. They share the partitions of its stream, and what one
-// leaves behind when it crashes another takes over within 40 seconds. Run starts one goroutine, and two for each
+// leaves behind when it crashes another takes over within 40 seconds. Run starts two goroutines, and two for each
 // partition.
+//
+// Every two to four minutes Run looks for hours that are over, and adds them to their days and months, see
+// [WithoutRollUp]. A look costs 16 read units. What it finds is done with as many calls at a time as [WithConcurrency] says.
 //
 // In a SQLite file the first Run turns the log of changes on, which about doubles the time of a write. The log goes off
 // again when no aggregator has run for a day.

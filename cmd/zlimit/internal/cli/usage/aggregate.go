@@ -33,7 +33,9 @@ Run as many as you like: they share the work, and one takes over what another
 leaves behind. What happens is logged to the standard error as lines of JSON.
 
 On DynamoDB it reads the changes once a minute, since each batch of changes
-costs writes; --poll says otherwise. Usage is behind by that time.
+costs writes; --poll says otherwise. Usage of hours is behind by that time. Days
+and months get an hour some 15 to 20 minutes after its end; with --all-windows
+they are as new as hours, and cost more writes.
 
 With --health it answers GET /healthz with its progress: status 200, or 503 when
 it cannot go on.`,

@@ -26,6 +26,10 @@ func Command(sh *shell.Shell) *cobra.Command {
 by day or month by month, as an aggregator has summed it up; without one there
 is nothing to show. --entity, --resource or both choose whose usage.
 
+On DynamoDB days and months get an hour some 15 to 20 minutes after its end, so
+that the first day is missing until then; --window hourly has the latest. With
+zlimit aggregate --all-windows days and months are as new as hours.
+
 ` + shell.RangeHelp + `
 A window that the range cuts at its beginning is shown whole. Without a range it
 is the last 24 hours, 30 days or 12 months, as the windows are.`,
@@ -101,7 +105,11 @@ func describeUsage(q zlimit.UsageQuery, limits ...string) string {
 
 // noUsage says that a query finds nothing, and what there would be nothing without.
 func noUsage(q zlimit.UsageQuery, limits ...string) string {
-	return fmt.Sprintf("no %s from %s to %s; zlimit aggregate sums usage up", describeUsage(q, limits...), shell.FormatMoment(q.From), shell.FormatMoment(q.To))
+	none := fmt.Sprintf("no %s from %s to %s; zlimit aggregate sums usage up", describeUsage(q, limits...), shell.FormatMoment(q.From), shell.FormatMoment(q.To))
+	if q.Window != zlimit.Hourly {
+		none += ", and --window hourly has the latest"
+	}
+	return none
 }
 
 // formatWindow returns the start of a window as people call the window.
