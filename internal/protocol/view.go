@@ -45,13 +45,15 @@ func (it *items) seenSince(epoch int64) sight { return sight{epoch: epoch} }
 func (e *Engine) seenFor(l *level) sight { return sight{l.began, e.now()} }
 
 // view returns what is known of the shards of a bucket. It holds when all images in memory will do, or the last reading does.
-// Otherwise all shards have to be read, since those that are read alone do not stand together with the others.
+// Otherwise all shards have to be read, since those that are read alone do not stand together with the others. While calls of
+// the bucket are throttled, they do all the same: reads of all shards would be throttled the more.
 func (it *items) view(b *Bucket, seen sight) view {
+	strained := b.pace.isStrained(it)
 	v := b.viewOf((*shard).last, func(s *shard, i *image) bool {
 		isOnly := s.Shard == 0 && i.Count() == 1
-		return isOnly && i.since(seen.epoch) || seen.recent > 0 && it.isRecent(s, i, seen.recent)
+		return (isOnly || strained) && i.since(seen.epoch) || seen.recent > 0 && it.isRecent(s, i, seen.recent)
 	})
-	if len(v.stale) == 0 {
+	if len(v.stale) == 0 || strained {
 		return v
 	}
 	if r := b.reading.Load(); r != nil && r.since(seen.epoch) {
