@@ -54,7 +54,8 @@ func fleets() Scenario {
 	s := Scenario{
 		Name: "fleet", Title: "What a request costs in a fleet",
 		Text: "Requests go to any process, as behind a load balancer. Rates are those of one bucket; limits are read again " +
-			"once a minute by each process that meets them. The price counts the reads.",
+			"once a minute by each process that meets them. The price counts the reads. In the first row some buckets begin " +
+			"while it is measured, which costs their entries in indexes.",
 		Metrics: []Metric{writesPerRequest, readsPerRequest, failedPart, dollars, p99, over},
 		Plot:    plotFleets,
 	}
