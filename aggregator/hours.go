@@ -126,7 +126,7 @@ func (s *snapshot) above(w zlimit.Window) *snapshot {
 	return &snapshot{bucket: s.bucket, window: w, start: w.Start(s.start), events: s.events}
 }
 
-// skip goes on with the events that an hour which carries something does not contain.
+// skip goes on with the events that the hour does not contain.
 func (h *hour) skip(rest []event, b *batch) {
 	if len(rest) < len(h.left) { // an earlier try may have begun it and gone no further
 		h.begun = true

@@ -48,8 +48,8 @@ func outlasting(ctx context.Context, d time.Duration) (context.Context, context.
 	}
 }
 
-// rollDue rolls up what is due, until there is no more or the time to work is over. Calls have the other context. What
-// fails is logged, and is due again later.
+// rollDue rolls up what is due, until there is no more or working ends. Calls are made with ctx, which may last longer, so
+// that a page is finished. What fails is logged, and is due again later.
 func (a *Aggregator) rollDue(ctx, working context.Context) {
 	if err := a.admit(ctx); err != nil {
 		return // the next changes tell
@@ -79,9 +79,9 @@ func (a *Aggregator) logTrouble(ctx context.Context, err error) {
 // rollSlot rolls up what is due in one slot.
 func (a *Aggregator) rollSlot(ctx, working context.Context, slot int) error {
 	q := layout.QueryDueHours(slot)
-	over := a.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
+	last := a.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
 	q.Consistent = true
-	q.UpTo = q.Prefix + layout.WindowKey(string(zlimit.Hourly), over) + "$" // after every key of that hour
+	q.UpTo = q.Prefix + layout.WindowKey(string(zlimit.Hourly), last) + "$" // after every key of that hour
 	var failed error
 	for item, err := range a.table.Items(ctx, q) {
 		if err != nil {
@@ -140,7 +140,7 @@ func (a *Aggregator) rollRecord(ctx, working context.Context, record *layout.Due
 var errTaken = errors.New("another aggregator has gone on with it")
 
 // rollResource rolls up the snapshots of a resource for the hour of a record, page by page, from where the record says. It
-// returns false when the time to work is over before that.
+// returns false when working ends before that.
 func (a *Aggregator) rollResource(ctx, working context.Context, record *layout.DueHour) (done bool, err error) {
 	k := record.Key
 	q := layout.QueryUsageOfResource(k.ID, k.Resource, k.WindowKey)

@@ -20,8 +20,8 @@ import (
 // clock matters to that.
 
 // lateness is how long after its end an hour may still be begun without being rolled up at once, and dueAfter when it is
-// looked for. In the time between, its entry reaches the index by which it is found, though the clocks of aggregators
-// disagree by minutes.
+// looked for. What clocks differ by, and what the index by which hours are found is behind by, must be less than the time
+// between, together.
 const (
 	lateness = 5 * time.Minute
 	dueAfter = 15 * time.Minute

@@ -79,8 +79,8 @@ func isRefusal(err error) bool {
 	return errors.As(err, &e) && e.Invalid
 }
 
-// Run works on the changes of the table until ctx ends. It then finishes what is under way, for up to 20 seconds, and
-// returns nil. Call it once.
+// Run works on the changes of the table until ctx ends. It then finishes what is under way, for up to 20 seconds, or 30
+// where the store does not answer, and returns nil. Call it once.
 //
 // Run returns [ErrNoStream] or [zlimit.ErrTableNotFound] at once when the table has no changes to read. It returns a
 // [*zlimit.VersionError] when this client may not use the table. Other failures are logged, and tried again.
