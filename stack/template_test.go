@@ -419,6 +419,7 @@ func TestConditions(t *testing.T) {
 		{"Tracing", "true", []string{"AggregatorRoleOfStack", "ProvisionerRoleOfStack"}, "xray:PutTraceSegments", false},
 		{"CodeBucket", "my-code", []string{"AWS::Lambda::Function"}, `"S3Bucket":"my-code"`, false},
 		{"MixedFleet", "true", []string{"Table"}, `"IndexName":"GSI2","KeySchema":\[[^]]*\],"Projection":{"ProjectionType":"ALL"}`, false},
+		{"MixedFleet", "true", []string{"AggregatorFunction"}, `"ZLIMIT_ALL_WINDOWS":"true"`, false},
 		{"DeletionProtection", "false", []string{"Table"}, `"DeletionProtectionEnabled":true`, true},
 		{"ArchiveTransitionDays", "0", []string{"Bucket"}, `"StorageClass":"GLACIER_IR"`, true},
 		{"ArchiveDays", "365", []string{"Bucket"}, `"ExpirationInDays":"?365\b`, false},

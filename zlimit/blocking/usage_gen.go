@@ -13,7 +13,8 @@ import (
 // use.
 //
 // An aggregator, package aggregator, follows the changes of buckets and sums up consumption. Without one the table has
-// no snapshots. Snapshots are behind by as much as the aggregator is, and are kept for as long as it says.
+// no snapshots. Snapshots are behind by as much as the aggregator is, and are kept for as long as it says. On DynamoDB
+// those of days and months lack the last 75 to 80 minutes by default, see aggregator.WithoutRollUp.
 type UsageService struct {
 	core    *zlimit.UsageService
 	timeout callTimeout
