@@ -294,8 +294,8 @@ func keyOf(pk, sk string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{"PK": &types.AttributeValueMemberS{Value: pk}, "SK": &types.AttributeValueMemberS{Value: sk}}
 }
 
-// aggregates is the function, called with changes that make it count, refill, divide, join, take over, clean up and
-// archive.
+// aggregates is the function, called with changes that make it count, refill, divide, join, take over, clean up, archive and
+// roll hours up.
 func aggregates(t *testing.T, w *testbed) {
 	ctx := t.Context()
 	archive := &http.Client{Transport: &recorder{base: accepts{}}}
@@ -409,6 +409,8 @@ func aggregates(t *testing.T, w *testbed) {
 	event["details"] = events.NewMapAttribute(map[string]events.DynamoDBAttributeValue{})
 	event["ttl"] = events.NewNumberAttribute(strconv.FormatInt(w.now().Add(-time.Hour).Unix(), 10))
 	apply(event, nil, true, w.now())
+	w.sleep(2 * time.Hour) // the hours of all that are over
+	apply(high, nil, false, w.now())
 	w.recorder.requests = append(w.recorder.requests, objects.requests...)
 	w.recorder.unknown = append(w.recorder.unknown, objects.unknown...)
 }
