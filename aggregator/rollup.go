@@ -59,12 +59,17 @@ func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
 	if h.state.Closed {
 		return nil
 	}
-	bound, err := layout.CloseHour(layout.FormatTime(a.options.clock()))
+	now := a.options.clock()
+	expiresAt := a.kept(h.window, h.start).ExpiresAt
+	if expiresAt > 0 { // not before it is rolled up
+		expiresAt = max(expiresAt, now.Add(minRetention).Unix())
+	}
+	w, err := layout.Close(h.key(), now, expiresAt)
 	if err != nil {
 		return err
 	}
 	b.note(func(r *Batch) { r.Writes++ })
-	r, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Update, Key: h.key(), Expr: bound})
+	r, err := a.table.PatientWrite(ctx, w)
 	if err != nil {
 		return fmt.Errorf("aggregator: close the hour %s: %w", name(h.snapshot), err)
 	}

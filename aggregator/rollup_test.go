@@ -380,6 +380,42 @@ func TestHoursOfADay(t *testing.T) {
 	}
 }
 
+// TestHoursWaitForRollUp lets days pass between the last batch of an hour and its roll-up. The hour expires after that,
+// however short it is kept.
+func TestHoursWaitForRollUp(t *testing.T) {
+	for _, c := range []struct {
+		rolledUp time.Time
+		expires  time.Time
+	}{
+		{after, noon.Add(time.Hour / 2).Add(72 * time.Hour)},
+		{after.Add(240 * time.Hour), after.Add(240 * time.Hour).Add(48 * time.Hour)},
+	} {
+		s := newMemory(t)
+		short := WithRetention(zlimit.Hourly, 72*time.Hour)
+		mustApply(t, at(t, s, noon, short), busy(2)...)
+		hour := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: zlimit.Hourly, start: zlimit.Hourly.Start(noon)}
+		ttl := func() int64 {
+			items, err := s.Internal().Read(t.Context(), []store.Key{hour.key()}, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			snapshot, err := layout.DecodeUsage(items[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return snapshot.ExpiresAt
+		}
+		if got := ttl(); got != 0 {
+			t.Errorf("an hour that is not rolled up expires at %v", time.Unix(got, 0).UTC())
+		}
+		roll(t, s, c.rolledUp, short)
+		expectFigures(t, "after days", s, figuresOf(sum(2)))
+		if got := ttl(); got != c.expires.Unix() {
+			t.Errorf("rolled up at %v, the hour expires at %v, want %v", c.rolledUp, time.Unix(got, 0).UTC(), c.expires)
+		}
+	}
+}
+
 // TestRollUpBehindAPurge purges a namespace before and during the writes of a roller: nothing comes back.
 func TestRollUpBehindAPurge(t *testing.T) {
 	for n := range 6 {

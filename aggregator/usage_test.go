@@ -338,7 +338,8 @@ func TestRetentionIsTakenBack(t *testing.T) {
 		}
 		changes := busy(3)
 		for i, retention := range []time.Duration{100 * time.Hour, 0, 50 * time.Hour} {
-			a := newAggregator(t, s, WithRetention(zlimit.Hourly, retention), WithRetention(zlimit.Daily, retention))
+			clock := WithClock(func() time.Time { return noon.Add(time.Hour) })
+			a := newAggregator(t, s, clock, WithRetention(zlimit.Hourly, retention), WithRetention(zlimit.Daily, retention))
 			mustApply(t, a, changes[i])
 			want := []int64{0, 0, 0} // the month, the day and the hour
 			if retention > 0 {

@@ -633,8 +633,6 @@ func (c CountUsageCall) Whole() {
 const (
 	carryUsageConsume = iota
 	carryUsageFollow
-	carryUsageExpire
-	carryUsagePersist
 	carryUsageList
 	carryUsageUnlist
 	carryUsageBegin
@@ -650,6 +648,7 @@ var carryUsageOperation = expr.Operation{
 		expr.Set(expr.Attr("window_start"), 1),
 		expr.Add(expr.Attr("total_events"), 2),
 		expr.Set(expr.Attr("rollup_carried"), 3),
+		expr.Remove(expr.Attr("ttl")),
 		expr.Set(expr.Attr("entity_id"), 4),
 		expr.Set(expr.Attr("resource"), 5),
 		expr.Set(expr.Attr("GSI2PK"), 6),
@@ -666,15 +665,6 @@ var carryUsageOperation = expr.Operation{
 			Slots:  2,
 			Where:  []expr.Condition{expr.Any(expr.Absent(expr.Of("seq#", "")), expr.LT(expr.Of("seq#", ""), 0))},
 			Update: []expr.Action{expr.Set(expr.Of("seq#", ""), 1)},
-		},
-		carryUsageExpire: {
-			Name:   "expire",
-			Slots:  1,
-			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
-		},
-		carryUsagePersist: {
-			Name:   "persist",
-			Update: []expr.Action{expr.Remove(expr.Attr("ttl"))},
 		},
 		carryUsageList: {
 			Name:   "list",
@@ -703,7 +693,8 @@ type CarryUsageCall struct {
 }
 
 // CarryUsage adds changes of a bucket to the figures of an hour, and to what the day and the month of the hour have
-// still to get. It asks as count_usage does, and that the hour is not closed.
+// still to get. It asks as count_usage does, and that the hour is not closed. Until it is closed, the hour does not
+// expire.
 //   - window: hourly
 //   - windowStart: start of the hour, 2006-01-02T15:04:05Z
 //   - events: changes
@@ -735,17 +726,6 @@ func (c CarryUsageCall) Follow(source, first, last string) {
 	c.Pick(carryUsageFollow, source, expr.S(first), expr.S(last))
 }
 
-// Expire sets the time of expiry.
-//   - expiresAt: epoch seconds
-func (c CarryUsageCall) Expire(expiresAt int64) {
-	c.Pick(carryUsageExpire, "", expr.N(expiresAt))
-}
-
-// Persist takes the time of expiry away.
-func (c CarryUsageCall) Persist() {
-	c.Pick(carryUsagePersist, "")
-}
-
 // List enters the snapshot into the index of its namespace.
 //   - pk: partition key in the index
 //   - sk: sort key in the index
@@ -770,17 +750,38 @@ func (c CarryUsageCall) Proceed(seen string) {
 	c.Pick(carryUsageProceed, "", expr.S(seen))
 }
 
+// The clause of CloseHour.
+const closeHourExpire = 0
+
 var closeHourOperation = expr.Operation{
 	Name:   "close_hour",
 	Slots:  1,
 	Where:  []expr.Condition{expr.Exists(expr.Attr("rollup_carried"))},
 	Update: []expr.Action{expr.Set(expr.Attr("rollup_closed"), 0)},
+	Clauses: []expr.Clause{
+		closeHourExpire: {
+			Name:   "expire",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("ttl"), 0)},
+		},
+	},
+}
+
+// CloseHourCall collects the clauses of a call of CloseHour. Bind ends it.
+type CloseHourCall struct {
+	*expr.Call
 }
 
 // CloseHour makes final what the day and the month get from an hour.
 //   - at: time of the write, 2006-01-02T15:04:05Z
-func CloseHour(at string) (expr.Bound, error) {
-	return closeHourOperation.Call(expr.S(at)).Bind()
+func CloseHour(at string) CloseHourCall {
+	return CloseHourCall{closeHourOperation.Call(expr.S(at))}
+}
+
+// Expire sets the time of expiry.
+//   - expiresAt: epoch seconds
+func (c CloseHourCall) Expire(expiresAt int64) {
+	c.Pick(closeHourExpire, "", expr.N(expiresAt))
 }
 
 // The clauses of AddHour.

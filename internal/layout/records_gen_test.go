@@ -281,16 +281,6 @@ var calls = []operationCall{
 		c.Follow("m", "x", "x")
 		return c.Bind()
 	}},
-	{"CarryUsage Expire", func() (expr.Bound, error) {
-		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
-		c.Expire(1)
-		return c.Bind()
-	}},
-	{"CarryUsage Persist", func() (expr.Bound, error) {
-		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
-		c.Persist()
-		return c.Bind()
-	}},
 	{"CarryUsage List", func() (expr.Bound, error) {
 		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
 		c.List("x", "x")
@@ -312,7 +302,12 @@ var calls = []operationCall{
 		return c.Bind()
 	}},
 	{"CloseHour", func() (expr.Bound, error) {
-		return CloseHour("x")
+		return CloseHour("x").Bind()
+	}},
+	{"CloseHour Expire", func() (expr.Bound, error) {
+		c := CloseHour("x")
+		c.Expire(1)
+		return c.Bind()
 	}},
 	{"AddHour", func() (expr.Bound, error) {
 		return AddHour(UsageKey{}, "x", "x", 1).Bind()

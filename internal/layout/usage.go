@@ -49,8 +49,7 @@ type Kept struct {
 func (k Kept) say(call interface {
 	Expire(expiresAt int64)
 	Persist()
-	List(pk, sk string)
-	Unlist()
+	lister
 }, key UsageKey,
 ) {
 	if k.ExpiresAt > 0 {
@@ -58,6 +57,17 @@ func (k Kept) say(call interface {
 	} else {
 		call.Persist()
 	}
+	k.list(call, key)
+}
+
+// lister is a call that enters a snapshot into the index of its namespace, or takes it out.
+type lister interface {
+	List(pk, sk string)
+	Unlist()
+}
+
+// list picks the clause that says whether the snapshot of a key is in the index of its namespace.
+func (k Kept) list(call lister, key UsageKey) {
 	if k.ExpiresAt > 0 && k.Unlisted {
 		call.Unlist()
 	} else {
