@@ -71,7 +71,7 @@ demo: ## show a fleet of replicas that shares limits, and prove that none was ex
 	$(GO) run ./cmd/zlimit demo
 
 quick: ## test what a change touches, in half a minute: short tests, on the store in memory
-	ZLIMIT_ENGINE=none ZLIMIT_REQUIRE_ENGINE= $(GO) test $(QUICK) -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(SLOWEST) $(PKG) # most wait more than they compute
+	GOGC=400 ZLIMIT_ENGINE=none ZLIMIT_REQUIRE_ENGINE= $(GO) test $(QUICK) -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(SLOWEST) $(PKG) # most wait more than they compute
 
 test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down
 	$(WITH_ENGINE) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
