@@ -71,18 +71,21 @@ func (f *fold) add(shard layout.BucketKey, at time.Time, e event) {
 	}
 }
 
-// finish returns the snapshots with their events in order, those that begin last: these may have to wait.
+// order puts snapshots that begin behind the others: they may have to wait.
+func (s *snapshot) order(other *snapshot) int {
+	switch {
+	case s.begins == other.begins:
+		return 0
+	case s.begins:
+		return 1
+	default:
+		return -1
+	}
+}
+
+// finish returns the snapshots with their events in order, those that begin last.
 func (f *fold) finish() []*snapshot {
-	slices.SortStableFunc(f.order, func(a, b *snapshot) int {
-		switch {
-		case a.begins == b.begins:
-			return 0
-		case a.begins:
-			return 1
-		default:
-			return -1
-		}
-	})
+	slices.SortStableFunc(f.order, (*snapshot).order)
 	for _, s := range f.order {
 		slices.SortStableFunc(s.events, func(a, b event) int {
 			return cmp.Or(cmp.Compare(a.shard, b.shard), cmp.Compare(a.sequence, b.sequence))

@@ -37,15 +37,7 @@ var (
 // countHours counts changes in their hours, and in days and months where the hours do not carry them.
 func (a *Aggregator) countHours(ctx context.Context, snapshots []*snapshot, b *batch) {
 	hours := a.look(ctx, snapshots, b)
-	slices.SortStableFunc(hours, func(g, h *hour) int { // those that begin may have to wait
-		if g.begins == h.begins {
-			return 0
-		}
-		if g.begins {
-			return 1
-		}
-		return -1
-	})
+	slices.SortStableFunc(hours, func(g, h *hour) int { return g.order(h.snapshot) })
 	counting, cancel := earlier(ctx) // what has begun by then is noted
 	defer cancel()
 	inParallel(a.options.concurrency, hours, func(h *hour) {

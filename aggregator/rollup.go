@@ -61,10 +61,10 @@ func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
 	}
 	now := a.options.clock()
 	expiresAt := a.kept(h.window, h.start).ExpiresAt
-	if expiresAt > 0 { // not before it is rolled up
+	if expiresAt > 0 { // there is time left to roll it up
 		expiresAt = max(expiresAt, now.Add(minRetention).Unix())
 	}
-	w, err := layout.Close(h.key(), now, expiresAt)
+	w, err := layout.WriteClose(h.key(), now, expiresAt)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func HourStateOf(snapshot expr.Item) HourState {
 }
 
 // Carry returns the write that adds the changes to the snapshot of an hour and to what the hour carries. It asks that the
-// snapshot contains none of them, and that the hour is as it was seen, not closed. The hour expires when [Close] says so.
+// snapshot contains none of them, and that the hour is as it was seen, not closed. The hour expires when [WriteClose] says so.
 func (d *UsageDelta) Carry(seen HourState, carried Carried) (store.Write, error) {
 	key := d.key()
 	call := CarryUsage(key, d.Window, FormatTime(d.Start), d.Events, carried.Text())
@@ -108,9 +108,9 @@ func (d *UsageDelta) Carry(seen HourState, carried Carried) (store.Write, error)
 	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
 }
 
-// Close returns the write that closes the hour of a snapshot at a time. From then on it expires at another time, in epoch
-// seconds, or never for 0.
-func Close(key store.Key, at time.Time, expiresAt int64) (store.Write, error) {
+// WriteClose returns the write that closes an hour at a time, given the key of its snapshot. From then on the snapshot expires
+// at another time, in epoch seconds, or never for 0.
+func WriteClose(key store.Key, at time.Time, expiresAt int64) (store.Write, error) {
 	call := CloseHour(FormatTime(at))
 	if expiresAt > 0 {
 		call.Expire(expiresAt)

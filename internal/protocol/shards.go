@@ -210,10 +210,10 @@ func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
 	return nil
 }
 
-// alignTogether brings the shards of a divided bucket in line in one transaction, and leaves them even. It returns
-// false when no shard needs it, or other writers came first, or at once after it. Aligned one by one, a shard moves its stamp. With it moves
-// the time from which on the refill that full shards could not hold belongs to the others. The bucket would lose tokens
-// that it was told to have.
+// alignTogether brings the shards of a divided bucket in line in one transaction, and leaves them even. It returns false
+// when no shard needs it, when other writers came first, and when others have changed the shards again since. Aligned one
+// by one, a shard moves its stamp. With it moves the time from which on the refill that full shards could not hold belongs
+// to the others. The bucket would lose tokens that it was told to have.
 func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
 	now, differs := e.now(), false
 	for _, i := range v.images {

@@ -45,8 +45,9 @@ func (it *items) seenSince(epoch int64) sight { return sight{epoch: epoch} }
 func (e *Engine) seenFor(l *level) sight { return sight{l.began, e.now()} }
 
 // view returns what is known of the shards of a bucket. It holds when all images in memory will do, or the last reading does.
-// Otherwise all shards have to be read, since those that are read alone do not stand together with the others. While calls of
-// the bucket are throttled, they do all the same: reads of all shards would be throttled the more.
+// Otherwise all shards have to be read, since images that were read apart do not add up. While looks at the bucket are
+// throttled, images that were read apart after the request came will do, though a rejection may then be one too many: reading
+// all shards again would have more looks throttled.
 func (it *items) view(b *Bucket, seen sight) view {
 	strained := b.pace.isStrained(it)
 	v := b.viewOf((*shard).last, func(s *shard, i *image) bool {

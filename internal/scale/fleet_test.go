@@ -107,7 +107,7 @@ func TestOverloadedPartitions(t *testing.T) {
 // index can have taken them. Few writes are throttled, and nearly no request is held back.
 func TestFullHour(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs for seconds")
+		t.Skip("runs for seconds: the runs that are not short have it")
 	}
 	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
 		c := fullHour(10_000, pressure)
