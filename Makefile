@@ -13,6 +13,7 @@ MEAN      ?= 1
 MUTANTS   ?=
 BUDGET    ?= 10m
 SCALE     ?=
+RATES     ?= 50,400,2000
 TAG       ?=
 
 # How the benchmarks run.
@@ -23,7 +24,7 @@ BENCHCOUNT ?= 1
 
 # The DynamoDB engine of the tests. ZLIMIT_ENGINE names another binary, and
 # ZLIMIT_TEST_ENDPOINT an engine that runs already; neither is downloaded.
-ENGINE_VERSION := $(shell sed -n 's/^const Version = "\(.*\)"$$/\1/p' internal/engine/engine.go)
+ENGINE_VERSION := $(shell sed -n 's/^const Version = "\(.*\)"$$/\1/p' internal/tool/engine/engine.go)
 ENGINE_CACHED  := $(CURDIR)/.cache/engine/$(ENGINE_VERSION)/dynoxide
 ifndef ZLIMIT_ENGINE
 ZLIMIT_ENGINE := $(ENGINE_CACHED)
@@ -48,21 +49,21 @@ ifneq ($(PKG),./...)
 MODULES := true
 endif
 
-# What make quick leaves out: what is slow, and the stores that write to a disk or an engine.
-QUICK := -short -skip '.*/^(dynamodb|sqlite|file.*)$$'
+# What make quick leaves out: what is slow, the stores that write to a disk or an engine, and the vet that make lint does.
+QUICK := -short -vet=off -skip '.*/^(dynamodb|sqlite|file.*)$$'
 
 # What make quick begins with: the slowest packages, so that no processor waits for one of them at the end.
-SLOWEST := ./zlimit ./stack ./quota ./internal/explore ./internal/store/dynamo
+SLOWEST := ./zlimit ./stack ./quota ./internal/proof/explore ./internal/store/dynamo
 ifneq ($(PKG),./...)
 SLOWEST :=
 endif
 
-# What make mean-quick runs: short tests on the engine, but for some that take long.
-MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|EntityDeletionSurvivesCrashes|PressureDivides|Lambda)$$'
+# What make mean-quick runs: short tests on the engine, except some that take long.
+MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|EntityDeletionSurvivesCrashes|PressureSplits|Lambda)$$'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick infra test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale bench size check build release engine clean
+.PHONY: help demo quick infra test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale outage bench size check build release engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -74,8 +75,8 @@ quick: ## test what a change touches, in half a minute: short tests, on the stor
 	GOGC=400 ZLIMIT_ENGINE=none ZLIMIT_REQUIRE_ENGINE= $(GO) test $(QUICK) -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(SLOWEST) $(PKG) # most wait more than they compute
 
 test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down
-	$(WITH_ENGINE) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
 	$(WITH_ENGINE) $(MODULES) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) ./...
+	$(WITH_ENGINE) scripts/slowest.sh $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
 
 race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
@@ -93,7 +94,7 @@ generate: ## regenerate *_gen.go and docs/schema.md from spec/schema.yaml and th
 	$(GO) generate ./...
 	$(GO) generate -C examples ./...
 
-api: ## list what the packages for users export in docs/api.txt; a test fails when that is stale
+api: ## list what the packages of all modules export to users in docs/api.txt; make test fails when that is stale
 	$(GO) run ./gen/api
 
 check-generate: ## fail if a generated file is stale
@@ -116,10 +117,10 @@ fuzz: ## run every fuzz target for FUZZTIME (5s)
 	@GO="$(GO)" scripts/fuzz.sh $(FUZZTIME)
 
 mutate: engine ## make each term of each condition true, and see which test notices, within BUDGET; MUTANTS chooses
-	$(WITH_ENGINE) $(GO) run ./internal/mutate -only '$(MUTANTS)' -budget '$(BUDGET)'
+	$(WITH_ENGINE) $(GO) run ./internal/proof/mutate -only '$(MUTANTS)' -budget '$(BUDGET)'
 
 mean: engine ## run the suites against a DynamoDB that conflicts, throttles and loses replies; MEAN is the seed, and more
-	ZLIMIT_MEAN='$(MEAN)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./zlimit ./aggregator
+	ZLIMIT_EXHAUSTIVE=1 ZLIMIT_MEAN='$(MEAN)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./zlimit ./aggregator
 
 mean-quick: engine ## run what of mean takes less than a minute, on the engine alone
 	ZLIMIT_MEAN='1,lag=20ms' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) $(MEAN_QUICK) ./zlimit ./aggregator
@@ -128,10 +129,13 @@ soak: engine ## run random programs against the witness for long; PROGRAMS says 
 	$(WITH_ENGINE) $(GO) test ./zlimit ./internal/bucket -run 'Programs|Exact|Intervals|Conserve|Stale' -timeout 0 $(TESTFLAGS) -rapid.checks=$(PROGRAMS)
 
 explore: ## run small programs in every order of their calls, for BUDGET (10m), and say how far it is; 0 goes through all of them
-	$(GO) test ./internal/explore -run 'Known|Grammars' -v -timeout 0 $(TESTFLAGS) -explore.all -explore.budget $(BUDGET)
+	$(GO) test ./internal/proof/explore -run 'Known|Grammars' -v -timeout 0 $(TESTFLAGS) -explore.all -explore.budget $(BUDGET)
 
 scale: ## run fleets against a model of DynamoDB, and draw docs/scale.md; SCALE chooses cases by name
-	$(GO) test ./internal/scale -run 'Scenarios|Page' -v -timeout 0 $(TESTFLAGS) -scale.all -scale.only '$(SCALE)'
+	$(GO) test ./internal/proof/scale -run 'Scenarios|Page' -v -timeout 0 $(TESTFLAGS) -scale.all -scale.only '$(SCALE)'
+
+outage: engine ## take DynamoDB away in all ways, with RATES of requests a second, and draw the table of docs/failures.md
+	$(WITH_ENGINE) $(GO) test ./internal/proof/outage -run Outage -v -timeout 0 $(TESTFLAGS) -outage.rates $(RATES)
 
 bench: engine ## compare with the bare SDK, and memory and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
@@ -149,12 +153,12 @@ build: ## build bin/zlimit
 	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit
 
 release: ## build dist/zlimit-* for all platforms, with the function of Lambda inside, and their hashes; TAG must be that of the version
-	$(GO) run ./internal/release -tag '$(TAG)'
+	$(GO) run ./cmd/zlimit/internal/release -tag '$(TAG)'
 
 engine: $(ENGINE_FILE) ## install the pinned DynamoDB engine of the tests
 
 $(ENGINE_CACHED):
-	$(GO) run ./internal/enginetest/fetch
+	$(GO) run ./internal/proof/enginetest/fetch
 
 $(GOLANGCI_LINT): tools/go.mod tools/go.sum
 	$(GO) build -C tools -o ../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

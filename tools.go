@@ -9,7 +9,7 @@
 //     dependencies are not those of the SDK's users. `make lint` builds it into
 //     .cache/bin.
 //   - The DynamoDB engine of the tests is pinned, version and hash, in
-//     internal/enginetest/release. `make engine` installs it into .cache/engine.
+//     internal/proof/enginetest/release. `make engine` installs it into .cache/engine.
 package tools
 
 //go:generate go run ./gen

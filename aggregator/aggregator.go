@@ -1,6 +1,6 @@
 // Package aggregator works on the changes of a table:
 //   - It sums up what entities consumed into snapshots of usage.
-//   - It refills, divides and joins buckets ahead of the limiters.
+//   - It refills, splits and merges buckets ahead of the limiters.
 //   - It archives audit events that have expired.
 //
 // It runs as a Lambda function, see [Handler] and [Serve], or in any process, see [Aggregator.Run].
@@ -41,6 +41,8 @@ type Aggregator struct {
 	// paces are how often snapshots begin.
 	paces paces
 	made  time.Time
+	// left has buckets of which the log says that they are not tended.
+	left keySet
 	// repeats are changes that Lambda brings again though they are applied.
 	repeats memory
 	// consumer reads the changes for Run; nil where the store tells none.
@@ -53,11 +55,11 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Internal() == nil {
+	if store.Of(s) == nil {
 		return nil, invalid("store", "", "must come from DynamoDB with a client, SQLite or Memory")
 	}
 	a := &Aggregator{options: o, made: time.Now()} //nolint:forbidigo // durations are by the clock of the machine
-	a.table = a.tableOf(s.Internal())
+	a.table = a.tableOf(store.Of(s))
 	a.consumer = a.newConsumer()
 	a.byHour = a.table.Partitioned()
 	a.carries = a.byHour && o.rollingUp
@@ -67,14 +69,14 @@ func New(s zlimit.Store, opts ...Option) (*Aggregator, error) {
 
 // How calls of the store are made. A call that fails for longer is tried again with its batch.
 const (
-	callTimeout = 5 * time.Second // of one call
-	patience    = 4               // tries of a write that may be done twice
-	resizeTries = 3               // at a split or a merge, where others write
+	callTimeout   = 5 * time.Second // of one call
+	maxWriteTries = 4               // tries of a write that may be done twice
+	resizeTries   = 3               // at a split or a merge, where others write
 )
 
 // tableOf returns a store as the aggregator calls it.
 func (a *Aggregator) tableOf(s store.Store) *table.Table {
-	return table.New(s, table.Options{Timeout: callTimeout, Patience: patience, Races: resizeTries, Sleep: a.options.sleep})
+	return table.New(s, table.Options{Timeout: callTimeout, Patience: maxWriteTries, Races: resizeTries, Sleep: a.options.sleep})
 }
 
 // applyAdmitted is [Aggregator.apply] for a table that this client may use; otherwise every change fails.
@@ -97,7 +99,7 @@ func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error 
 	counting, cancel := earlier(ctx) // what has begun by then must not be left unexamined
 	defer cancel()
 	if a.byHour {
-		a.countHours(counting, a.fold(changes, b, zlimit.Hourly), b)
+		a.countHours(counting, a.fold(changes, b, zlimit.WindowHourly), b)
 	} else {
 		a.countAll(counting, a.fold(changes, b, windows[:]...), b)
 	}

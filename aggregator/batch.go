@@ -15,8 +15,9 @@ type Batch struct {
 	RolledUp   int           `json:"rolled_up"`  // hours whose figures are in their days and months, those that were there before included
 	Archived   int           `json:"archived"`   // audit events
 	Refills    int           `json:"refills"`    // buckets refilled ahead of the limiters
-	Splits     int           `json:"splits"`     // buckets divided
-	Merges     int           `json:"merges"`     // buckets joined
+	Splits     int           `json:"splits"`     // buckets split
+	Merges     int           `json:"merges"`     // buckets merged
+	Left       int           `json:"left"`       // buckets that are counted and not tended, since zae-limiter limits by them in a way that this version does not know
 	Failed     int           `json:"failed"`     // changes for which something could not be done; they come again
 	Took       time.Duration `json:"took_nanoseconds"`
 }

@@ -14,14 +14,14 @@ import (
 // writes the record before the changes count as done. So an hour whose aggregator has crashed is found.
 
 // slots are the partitions that the records are divided into.
-const slots = 16
+const dueSlots = 16
 
 // dueHourOf returns the key of the record of the hour of a snapshot.
 func dueHourOf(s *snapshot) layout.DueHourKey {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(s.bucket.NS + "#" + s.bucket.Resource))
 	return layout.DueHourKey{
-		Slot: int(sum.Sum32() % slots), WindowKey: layout.WindowKey(string(s.window), s.start), ID: s.bucket.NS, Resource: s.bucket.Resource,
+		Slot: int(sum.Sum32() % dueSlots), WindowKey: layout.WindowKey(string(s.window), s.start), ID: s.bucket.NS, Resource: s.bucket.Resource,
 	}
 }
 
@@ -81,7 +81,7 @@ func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error
 	return failed
 }
 
-// noteDue writes the record of an hour. It replaces the record that is there: whoever works on that has perhaps missed the
+// noteDue writes the record of an hour. It replaces the record that is there: a worker on that one has perhaps missed the
 // snapshot, loses its claim, and cannot delete the record.
 func (a *Aggregator) noteDue(ctx context.Context, k layout.DueHourKey) error {
 	record := layout.DueHour{Key: k}

@@ -26,7 +26,7 @@ func ExampleHandler() {
 	a, err := aggregator.New(
 		zlimit.DynamoDB(dynamodb.NewFromConfig(cfg), "limits"),
 		aggregator.WithArchive(aggregator.S3(s3.NewFromConfig(cfg), "my-archive", "")),
-		aggregator.WithRetention(zlimit.Hourly, 0), // for ever
+		aggregator.WithRetention(zlimit.WindowHourly, 0), // for ever
 		aggregator.WithLogger(slog.New(slog.NewJSONHandler(os.Stderr, nil))),
 		aggregator.WithObserver(func(b aggregator.Batch) { log.Println(b.Counted, "changes counted in", b.Took) }),
 	)
@@ -65,7 +65,7 @@ func ExampleAggregator_Run() {
 	})
 	fmt.Println(err)
 	for counted := false; !counted; time.Sleep(time.Millisecond) {
-		query := zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Monthly}
+		query := zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.WindowMonthly}
 		for snapshot, err := range limiter.Usage.Snapshots(ctx, query) {
 			fmt.Println(snapshot.Consumed, err)
 			counted = true

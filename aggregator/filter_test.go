@@ -69,13 +69,13 @@ func TestFilters(t *testing.T) {
 	if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "e"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Limits.SetEntity(t.Context(), "e", "r", []zlimit.Limit{zlimit.PerMinute("rpm", 1)}); err != nil {
+	if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "e", Resource: "r"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	mustApply(t, g.Aggregator, store.Change{Key: g.shard.Key(), New: g.item(0), Sequence: sequence(1), At: noon})
 	kinds := map[string]int{}
 	for _, ns := range append(namespaces(t, g.table.Store()), "_") {
-		page, err := s.Internal().Query(t.Context(), store.Query{Index: "GSI4", PK: ns})
+		page, err := store.Of(s).Query(t.Context(), store.Query{Index: "GSI4", PK: ns})
 		if err != nil {
 			t.Fatal(err)
 		}

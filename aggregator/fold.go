@@ -101,12 +101,13 @@ func consumption(before, after []bucket.Limit) []bucket.Amount {
 	var consumed []bucket.Amount
 	for i := range after {
 		l := &after[i]
-		n := l.Consumed
+		n := bucket.Amount{Limit: l.Name, Tokens: l.Consumed, FromChildren: l.FromChildren}
 		if at := slices.IndexFunc(before, func(b bucket.Limit) bool { return b.Name == l.Name }); at >= 0 {
-			n -= before[at].Consumed
+			n.Tokens -= before[at].Consumed
+			n.FromChildren -= before[at].FromChildren
 		}
-		if n != 0 && l.Name != bucket.WriteUnits {
-			consumed = append(consumed, bucket.Amount{Limit: l.Name, Tokens: n})
+		if !n.IsZero() && l.Name != bucket.WriteUnits {
+			consumed = append(consumed, n)
 		}
 	}
 	return consumed
@@ -137,7 +138,7 @@ func (s *snapshot) usage(events []event) (u *layout.UsageDelta, rest []event) {
 			if !found {
 				u.Consumed = slices.Insert(u.Consumed, at, bucket.Amount{Limit: c.Limit})
 			}
-			u.Consumed[at].Tokens += c.Tokens
+			u.Consumed[at], _ = u.Consumed[at].Plus(c) // which fits
 		}
 		if last := len(u.Shards) - 1; last < 0 || u.Shards[last].Shard != e.shard {
 			u.Shards = append(u.Shards, layout.ShardChanges{Shard: e.shard, First: e.sequence})
@@ -156,6 +157,10 @@ func find(amounts []bucket.Amount, limit string) (at int, found bool) {
 func overflows(sums, more []bucket.Amount) bool {
 	return slices.ContainsFunc(more, func(a bucket.Amount) bool {
 		at, found := find(sums, a.Limit)
-		return found && (sums[at].Tokens+a.Tokens > sums[at].Tokens) != (a.Tokens > 0)
+		if !found {
+			return false
+		}
+		_, fits := sums[at].Plus(a)
+		return !fits
 	})
 }

@@ -115,7 +115,7 @@ func TestSnapshotItem(t *testing.T) {
 			{Name: "GSI2PK", Value: expr.S("n/RESOURCE#r")},
 			{Name: "GSI2SK", Value: expr.S("USAGE#2026-03-31T12:00:00Z#e")},
 		})
-		if !s.Internal().Partitioned() { // it expires, and no scan would find it
+		if !store.Of(s).Partitioned() { // it expires, and no scan would find it
 			want = append(want, expr.Attribute{Name: "GSI4PK", Value: expr.S("n")}, expr.Attribute{Name: "GSI4SK", Value: expr.S("n/ENTITY#e")})
 		} else {
 			want = append(want,

@@ -99,7 +99,7 @@ func (a *Aggregator) lookAbove(ctx context.Context, hours []*hour) {
 	for chunk := range slices.Chunk(hours, store.MaxRead/2) {
 		var keys []store.Key
 		for _, h := range chunk {
-			keys = append(keys, h.above(zlimit.Daily).key(), h.above(zlimit.Monthly).key())
+			keys = append(keys, h.above(zlimit.WindowDaily).key(), h.above(zlimit.WindowMonthly).key())
 		}
 		items, err := a.table.ReadEventually(ctx, keys...)
 		if err != nil {
@@ -226,7 +226,7 @@ func (a *Aggregator) parents(hours []*hour, b *batch) []*snapshot {
 			}
 		}
 	}
-	f := fold{windows: []zlimit.Window{zlimit.Monthly, zlimit.Daily}}
+	f := fold{windows: []zlimit.Window{zlimit.WindowMonthly, zlimit.WindowDaily}}
 	for _, h := range hours {
 		if h.state.Closed {
 			h.now = append(h.now, h.left...)

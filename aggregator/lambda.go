@@ -25,7 +25,7 @@ func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.
 }
 
 // reserve is the time that is left for what comes after, unless a quarter of all the time is less.
-const reserve = 2 * time.Second
+const reserveTime = 2 * time.Second
 
 // earlier returns a context that ends before another one, if that has a deadline.
 func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -33,7 +33,7 @@ func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithDeadline(ctx, deadline.Add(-min(reserve, time.Until(deadline)/4)))
+	return context.WithDeadline(ctx, deadline.Add(-min(reserveTime, time.Until(deadline)/4)))
 }
 
 func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {

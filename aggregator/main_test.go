@@ -17,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
@@ -71,7 +71,7 @@ func newFile(t *testing.T) zlimit.Store {
 
 func setUp(tb testing.TB, s zlimit.Store) {
 	tb.Helper()
-	if err := s.Internal().Setup(context.Background()); err != nil {
+	if err := store.Of(s).Setup(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
 }
@@ -126,6 +126,10 @@ func keyOf(s layout.BucketKey) store.Key {
 func item(s layout.BucketKey, counted map[string]int64) expr.Item {
 	it := expr.Item{{Name: "rf", Value: expr.N(1)}, {Name: "shard_count", Value: expr.N(1)}}
 	for _, limit := range slices.Sorted(maps.Keys(counted)) {
+		if of, ok := strings.CutPrefix(limit, "children#"); ok {
+			it = append(it, expr.Attribute{Name: "c_" + of, Value: expr.N(counted[limit])})
+			continue
+		}
 		for field, n := range map[string]int64{"tk": 1, "cp": 1000, "ra": 1000, "rp": 1000, "tc": counted[limit]} {
 			it = append(it, expr.Attribute{Name: "b_" + limit + "_" + field, Value: expr.N(n)})
 		}
@@ -172,7 +176,8 @@ func snapshotsOf(tb rapid.TB, a *Aggregator, entity string) map[string]figures {
 		for _, it := range page.Items {
 			f := figures{}
 			for _, attribute := range it {
-				if attribute.Value.Kind() == expr.KindN && attribute.Name != "ttl" {
+				none := strings.HasPrefix(attribute.Name, "children#") && attribute.Value.Number() == "0"
+				if attribute.Value.Kind() == expr.KindN && attribute.Name != "ttl" && !none {
 					f[attribute.Name] = attribute.Value.Number()
 				}
 			}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -34,7 +34,7 @@ type options struct {
 }
 
 // windows are the windows that usage is summed up over.
-var windows = [...]zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly}
+var windows = [...]zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly}
 
 // minRetention is the shortest time that a snapshot is kept after its window. A change may come again for as long as
 // the stream of the table has it, which is a day. Such a change would begin a new snapshot in place of one that was
@@ -52,9 +52,9 @@ func newOptions(opts []Option) (options, error) {
 		maxShards:   32,
 		batch:       10_000,
 		retention: map[zlimit.Window]time.Duration{
-			zlimit.Hourly:  90 * 24 * time.Hour,
-			zlimit.Daily:   400 * 24 * time.Hour,
-			zlimit.Monthly: 0,
+			zlimit.WindowHourly:  90 * 24 * time.Hour,
+			zlimit.WindowDaily:   400 * 24 * time.Hour,
+			zlimit.WindowMonthly: 0,
 		},
 	}
 	for i, opt := range opts {
@@ -108,12 +108,12 @@ func WithRetention(w zlimit.Window, d time.Duration) Option {
 // WithConcurrency sets how many writes of one batch are under way at a time; the default is 8.
 func WithConcurrency(n int) Option { return func(o *options) { o.concurrency = n } }
 
-// WithoutTending leaves buckets to the limiters alone. By default the aggregator refills, divides and joins buckets that
+// WithoutTending leaves buckets to the limiters alone. By default the aggregator refills, splits and merges buckets that
 // it sees at work, before the limiters have to; nothing depends on it.
 func WithoutTending() Option { return func(o *options) { o.tending = false } }
 
-// WithMaxShards sets into how many items the bucket of one entity and resource may be divided. It should be what the
-// limiters have, see [zlimit.WithMaxShards]. The default is 32.
+// WithMaxShards sets into how many items the bucket of one entity and resource may be split. It should be what the
+// limiters have, see [zlimit.Tuning]. The default is 32.
 func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 
 // WithName sets the name by which other processes know this one in [Aggregator.Run]; no two may have the same at any

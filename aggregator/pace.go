@@ -24,14 +24,14 @@ type pace struct {
 }
 
 const (
-	firstRate  = 100.0 // of a pace; a process is rarely alone
-	leastRate  = 1.0
-	mostRate   = 1000.0           // that the key of an index takes; above it there is no pace
-	slowdown   = 0.7              // by which a throttle lowers the rate
-	growth     = 0.03             // of the rate, in a second
-	lowering   = time.Second      // between two times that the rate is lowered
-	endurance  = 30 * time.Second // in which an index takes nothing before the rest of a batch is given up
-	gapsToDraw = 1000             // between half a gap and one and a half
+	firstRate       = 100.0 // of a pace; a process is rarely alone
+	leastRate       = 1.0
+	mostRate        = 1000.0           // that the key of an index takes; above it there is no pace
+	throttleFactor  = 0.7              // by which a throttle lowers the rate
+	growthPerSecond = 0.03             // of the rate, in a second
+	loweringGap     = time.Second      // between two times that the rate is lowered
+	maxFullTime     = 30 * time.Second // in which an index takes nothing before the rest of a batch is given up
+	gapsToDraw      = 1000             // between half a gap and one and a half
 )
 
 // Why a snapshot does not begin: its index takes nothing, or takes others until the context ends.
@@ -42,7 +42,7 @@ var (
 
 // at returns the rate at a time, 0 for any.
 func (p *pace) at(now time.Duration) float64 {
-	rate := p.rate * math.Exp(growth*(now-p.since).Seconds())
+	rate := p.rate * math.Exp(growthPerSecond*(now-p.since).Seconds())
 	if rate >= mostRate {
 		return 0
 	}
@@ -76,7 +76,7 @@ func (p *paces) reserve(of resource, now, most time.Duration, random func(int) i
 	}
 	start := max(pace.next, now)
 	switch {
-	case start > now && now-pace.begun > endurance:
+	case start > now && now-pace.begun > maxFullTime:
 		return 0, errFull
 	case start-now > most:
 		return 0, errLate
@@ -107,8 +107,8 @@ func (p *paces) throttle(of resource, sent, now time.Duration) {
 			p.all = map[resource]*pace{}
 		}
 		p.all[of] = &pace{rate: firstRate, since: now, next: now, begun: now}
-	case sent >= old.since+lowering:
-		old.rate, old.since = max(slowdown*old.at(now), leastRate), now
+	case sent >= old.since+loweringGap:
+		old.rate, old.since = max(throttleFactor*old.at(now), leastRate), now
 	}
 }
 

@@ -79,7 +79,7 @@ func (c *crowded) Read(ctx context.Context, keys []store.Key, consistent bool) (
 func inCrowd(t *testing.T, rate float64, test func(t *testing.T, a *Aggregator, s *crowded)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &crowded{Store: newMemory(t).Internal(), rate: rate, room: rate, at: time.Now()}
+		s := &crowded{Store: store.Of(newMemory(t)), rate: rate, room: rate, at: time.Now()}
 		a, err := New(newMemory(t), WithoutTending())
 		if err != nil {
 			t.Fatal(err)

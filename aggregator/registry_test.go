@@ -9,8 +9,8 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -20,7 +20,7 @@ import (
 func doomed(t *testing.T, s zlimit.Store) (l *zlimit.RateLimiter, ns zlimit.Namespace, changes []store.Change) {
 	t.Helper()
 	ctx := t.Context()
-	stream := s.Internal().(store.Streamer)
+	stream := store.Of(s).(store.Streamer)
 	if err := stream.StartStream(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -59,14 +59,14 @@ func itemsOf(t *testing.T, s zlimit.Store, id string) (keys []string) {
 	t.Helper()
 	enginetest.CatchUp()
 	query, scan := layout.QueryNamespaceItems(id), store.Scan{Prefix: id + "/", Consistent: true}
-	scanner, scans := s.Internal().(store.Scanner)
+	scanner, scans := store.Of(s).(store.Scanner)
 	for {
 		var page store.Page
 		var err error
 		if scans {
 			page, err = scanner.Scan(t.Context(), scan)
 		} else {
-			page, err = s.Internal().Query(t.Context(), query)
+			page, err = store.Of(s).Query(t.Context(), query)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func TestVersionGate(t *testing.T) {
 		put := func(record layout.Version) {
 			t.Helper()
 			w := store.Write{Kind: store.Put, Key: layout.VersionKey{}.Key(), Item: record.Encode()}
-			if _, err := s.Internal().Write(ctx, w); err != nil {
+			if _, err := store.Of(s).Write(ctx, w); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -196,7 +196,7 @@ func forgetUsage(t *testing.T, s zlimit.Store, id string) {
 		if !strings.HasPrefix(sk, "#USAGE#") {
 			continue
 		}
-		if err := s.Internal().Delete(t.Context(), []store.Key{{PK: pk, SK: sk}}); err != nil {
+		if err := store.Of(s).Delete(t.Context(), []store.Key{{PK: pk, SK: sk}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -54,9 +54,9 @@ func (a *Aggregator) rollDue(ctx, working context.Context) {
 	if err := a.admit(ctx); err != nil {
 		return // the next changes tell
 	}
-	first := rand.IntN(slots) // others begin elsewhere
-	for i := range slots {
-		if err := a.rollSlot(ctx, working, (first+i)%slots); err != nil && working.Err() == nil {
+	first := rand.IntN(dueSlots) // others begin elsewhere
+	for i := range dueSlots {
+		if err := a.rollSlot(ctx, working, (first+i)%dueSlots); err != nil && working.Err() == nil {
 			a.logTrouble(ctx, err)
 		}
 		if working.Err() != nil {
@@ -81,7 +81,7 @@ func (a *Aggregator) rollSlot(ctx, working context.Context, slot int) error {
 	q := layout.QueryDueHours(slot)
 	last := a.options.clock().Add(-dueAfter - time.Hour) // the last start of an hour that is due
 	q.Consistent = true
-	q.UpTo = q.Prefix + layout.WindowKey(string(zlimit.Hourly), last) + "$" // after every key of that hour
+	q.UpTo = q.Prefix + layout.WindowKey(string(zlimit.WindowHourly), last) + "$" // after every key of that hour
 	var failed error
 	for item, err := range a.table.Items(ctx, q) {
 		if err != nil {
@@ -193,7 +193,7 @@ func (a *Aggregator) rollPage(ctx context.Context, keys []store.Key) error {
 			continue
 		}
 		hours = append(hours, &hour{snapshot: &snapshot{
-			bucket: layout.BucketKey{NS: k.NS, Entity: k.Entity, Resource: k.Resource}, window: zlimit.Hourly, start: start,
+			bucket: layout.BucketKey{NS: k.NS, Entity: k.Entity, Resource: k.Resource}, window: zlimit.WindowHourly, start: start,
 		}})
 	}
 	var failed error

@@ -23,13 +23,13 @@ import (
 // looked for. What clocks differ by, and what the index by which hours are found is behind by, must be less than the time
 // between, together.
 const (
-	lateness = 5 * time.Minute
-	dueAfter = 15 * time.Minute
+	maxLateness = 5 * time.Minute
+	dueAfter    = 15 * time.Minute
 )
 
 // isLate reports whether an hour that was written by now might be missed by those who look for it.
 func (a *Aggregator) isLate(s *snapshot) bool {
-	return a.options.clock().After(s.window.End(s.start).Add(lateness))
+	return a.options.clock().After(s.window.End(s.start).Add(maxLateness))
 }
 
 // rollUp rolls hours up, and returns those for which that failed. An hour takes one write to close it, one each for its
@@ -78,7 +78,7 @@ func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
 }
 
 // parentWindows are the windows whose snapshots get what an hour carries.
-var parentWindows = []zlimit.Window{zlimit.Daily, zlimit.Monthly}
+var parentWindows = []zlimit.Window{zlimit.WindowDaily, zlimit.WindowMonthly}
 
 // hoursSeen returns which hours of their day the days and months of hours had moments ago, by their keys. A write notices
 // what a read did not find, and a failed read does no harm.

@@ -41,7 +41,7 @@ var delays = []time.Duration{0, time.Minute, 40 * time.Minute, 62 * time.Minute,
 var clocks = []time.Duration{-24 * time.Hour, -time.Hour, 0, time.Hour, 48 * time.Hour}
 
 func checkRolledUpHistory(t *rapid.T, s zlimit.Store) {
-	empty(t, s.Internal())
+	empty(t, store.Of(s))
 	h := newHistory(t)
 	h.pauses = []time.Duration{0, time.Second, 7 * time.Minute, 20 * time.Minute, 50 * time.Minute, 23 * time.Hour, -2 * time.Second}
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -114,10 +114,10 @@ func checkRolledUpHistory(t *rapid.T, s zlimit.Store) {
 // dueHours returns the keys of the records of hours that are to be rolled up.
 func dueHours(t rapid.TB, s zlimit.Store) (keys []store.Key) {
 	t.Helper()
-	for slot := range slots {
+	for slot := range dueSlots {
 		q := layout.QueryDueHours(slot)
 		q.Consistent = true
-		page, err := s.Internal().Query(context.Background(), q)
+		page, err := store.Of(s).Query(context.Background(), q)
 		if err != nil {
 			t.Fatal(err)
 		}

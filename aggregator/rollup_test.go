@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -177,12 +177,12 @@ func TestUnreadHours(t *testing.T) {
 	s := newMemory(t)
 	for i, c := range busy(3) {
 		a := at(t, s, noon)
-		a.table = a.tableOf(blind{s.Internal()})
+		a.table = a.tableOf(blind{store.Of(s)})
 		mustApply(t, a, c)
 		expectFigures(t, fmt.Sprint("after change ", i), s, hourOnly(sum(float64(i+1))))
 	}
 	a := at(t, s, after)
-	a.table = a.tableOf(blind{s.Internal()})
+	a.table = a.tableOf(blind{store.Of(s)})
 	a.rollDue(t.Context(), t.Context())
 	expectFigures(t, "rolled up", s, figuresOf(sum(3)))
 }
@@ -363,7 +363,7 @@ func TestHoursOfADay(t *testing.T) {
 		roll(t, s, after.Add(2*time.Hour))
 		for _, w := range parentWindows {
 			whole := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: w, start: w.Start(noon)}
-			items, err := s.Internal().Read(t.Context(), []store.Key{whole.key()}, true)
+			items, err := store.Of(s).Read(t.Context(), []store.Key{whole.key()}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -391,11 +391,11 @@ func TestHoursWaitForRollUp(t *testing.T) {
 		{after.Add(240 * time.Hour), after.Add(240 * time.Hour).Add(48 * time.Hour)},
 	} {
 		s := newMemory(t)
-		short := WithRetention(zlimit.Hourly, 72*time.Hour)
+		short := WithRetention(zlimit.WindowHourly, 72*time.Hour)
 		mustApply(t, at(t, s, noon, short), busy(2)...)
-		hour := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: zlimit.Hourly, start: zlimit.Hourly.Start(noon)}
+		hour := &snapshot{bucket: layout.BucketKey{NS: "n", Entity: "e", Resource: "r"}, window: zlimit.WindowHourly, start: zlimit.WindowHourly.Start(noon)}
 		ttl := func() int64 {
-			items, err := s.Internal().Read(t.Context(), []store.Key{hour.key()}, true)
+			items, err := store.Of(s).Read(t.Context(), []store.Key{hour.key()}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -470,7 +470,7 @@ func TestRunRollsUp(t *testing.T) {
 			t.Fatal("not admitted")
 		}
 		time.Sleep(2 * time.Minute)
-		if got := counted(t, l); len(got[zlimit.Hourly]) != 1 || len(got[zlimit.Daily]) != 0 {
+		if got := counted(t, l); len(got[zlimit.WindowHourly]) != 1 || len(got[zlimit.WindowDaily]) != 0 {
 			t.Errorf("after two minutes: %+v, want an hour", got)
 		}
 		time.Sleep(78 * time.Minute)

@@ -169,12 +169,13 @@ type Status struct {
 	Healthy    bool        `json:"healthy"`
 	LookedAt   time.Time   `json:"looked_at"` // when it last read who has which partition
 	Err        string      `json:"error,omitempty"`
-	Partitions []Partition `json:"partitions"` // those that this process has; none while it stands by
+	Partitions []Partition `json:"partitions"` // those that this process has, and those that no process seems to have
 }
 
 // A Partition says how far the aggregator has come in one partition of the stream.
 type Partition struct {
 	ID         string    `json:"id"`
+	Held       bool      `json:"held"`     // by this process; false where no process seems to have the partition
 	Position   string    `json:"position"` // sequence of the last change that is applied
 	Applied    int64     `json:"applied"`  // changes, since this process has the partition
 	Skipped    int64     `json:"skipped"`  // changes left out for good
@@ -198,7 +199,7 @@ func (a *Aggregator) Status() Status {
 	for i := range now.Partitions {
 		p := &now.Partitions[i]
 		s.Partitions = append(s.Partitions, Partition{
-			ID: p.Partition, Position: string(p.Position), Applied: p.Applied, Skipped: p.Skipped, Gaps: p.Gaps,
+			ID: p.Partition, Held: !p.Unheld, Position: string(p.Position), Applied: p.Applied, Skipped: p.Skipped, Gaps: p.Gaps,
 			LastChange: p.LastChange.UTC(), LagSeconds: p.Lag.Seconds(), Failing: string(p.Failing), Stuck: p.Stuck, Err: text(p.Err),
 		})
 	}

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -60,7 +60,7 @@ func begin(t *testing.T, s zlimit.Store, opts ...Option) (a *Aggregator, stop fu
 // spent returns the requests of an entity that the snapshots of hours count.
 func spent(t *testing.T, l *zlimit.RateLimiter) string {
 	t.Helper()
-	q := zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Hourly}
+	q := zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.WindowHourly}
 	var sum zlimit.Quantity
 	for s, err := range l.Usage.Snapshots(t.Context(), q) {
 		if err != nil {

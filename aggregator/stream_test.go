@@ -9,14 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // TestLimiterToUsage lets a limiter work on each store, with parents, corrections and rollbacks, and a bucket that is
-// divided in between. The usage that the store's own stream leads to is what the leases consumed.
+// split in between. The usage that the store's own stream leads to is what the leases consumed.
 func TestLimiterToUsage(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { checkLimiterToUsage(t, newMemory(t)) })
 	t.Run("file", func(t *testing.T) { checkLimiterToUsage(t, newFile(t)) })
@@ -30,7 +30,7 @@ func TestLimiterToUsage(t *testing.T) {
 
 func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 	ctx := t.Context()
-	stream := s.Internal().(store.Streamer)
+	stream := store.Of(s).(store.Streamer)
 	if err := stream.StartStream(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 		}
 	})
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 1000), zlimit.PerMinute("tpm", 99_999)}
-	if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "ann", ParentID: "team", Cascade: true}, {ID: "bob", ParentID: "team", Cascade: true}} {
@@ -79,7 +79,7 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 		}
 	}
 	work()
-	divide(t, s, "team")
+	splitAll(t, s, "team")
 	work()
 
 	a := newAggregator(t, s)
@@ -91,7 +91,7 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 	}
 	for entity, sums := range want {
 		got := map[string]int64{}
-		for snapshot, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: entity, Resource: "model", Window: zlimit.Monthly}) {
+		for snapshot, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: entity, Resource: "model", Window: zlimit.WindowMonthly}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,30 +108,29 @@ func checkLimiterToUsage(t *testing.T, s zlimit.Store) {
 	}
 }
 
-// divide divides the bucket of an entity, where the store has hot keys.
-func divide(t *testing.T, s zlimit.Store, entity string) {
+// splitAll splits the bucket of an entity, where the store has hot keys.
+func splitAll(t *testing.T, s zlimit.Store, entity string) {
 	t.Helper()
-	if !s.Internal().Partitioned() {
+	if !store.Of(s).Partitioned() {
 		return
 	}
-	ns := namespaces(t, s.Internal())[0]
+	ns := namespaces(t, store.Of(s))[0]
 	shard := layout.BucketKey{NS: ns, Entity: entity, Resource: "model"}
-	items, err := s.Internal().Read(t.Context(), []store.Key{shard.Key()}, true)
+	items, err := store.Of(s).Read(t.Context(), []store.Key{shard.Key()}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := layout.DecodeBucket(items[0])
+	found, state, err := layout.ReadBucket(items[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := found.State()
 	writes, err := shard.Split(&state, nil, found.Owner())
 	if err != nil {
 		t.Fatal(err)
 	}
-	results, err := s.Internal().Transact(t.Context(), writes)
+	results, err := store.Of(s).Transact(t.Context(), writes)
 	for errors.Is(err, store.ErrConflict) { // of a mean engine
-		results, err = s.Internal().Transact(t.Context(), writes)
+		results, err = store.Of(s).Transact(t.Context(), writes)
 	}
 	if err != nil || !results[0].Applied {
 		t.Fatalf("Transact() = %v, %v", results, err)

@@ -3,25 +3,26 @@ package aggregator
 import (
 	"context"
 	"errors"
-	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// Limiters refill, divide and join buckets themselves, on their way. Tending does it before they have to, for shards
+// Limiters refill, split and merge buckets themselves, on their way. Tending does it before they have to, for shards
 // that a batch shows at work. Nothing depends on it, so a failure is only logged.
 
 // When a shard is tended.
 const (
-	recent = time.Minute              // age of the last change, above which a batch tells nothing of the present
-	scarce = bucket.WriteCapacity / 5 // write units, below which a shard is divided
-	soon   = 10 * time.Second         // for which a shard should have tokens, at the rate that the batch shows
+	maxBatchAge = time.Minute              // age of the last change, above which a batch tells nothing of the present
+	scarceUnits = bucket.WriteCapacity / 5 // write units, below which a shard is split
+	supplyTime  = 10 * time.Second         // for which a shard should have tokens, at the rate that the batch shows
 )
 
 // A shift is what a batch shows of one shard.
@@ -35,16 +36,17 @@ type shift struct {
 	atFirst     int64 // of the writes, in the first second
 	atLast      int64 // in the last one
 	mixed       bool  // clients of another program took of the item since its last refill
+	refused     error // other programs limit by the item in a way that this one does not know: it is left alone
 }
 
-// isBusy reports whether the item was written so often that it is to be divided. It goes by the seconds that the batch
+// isBusy reports whether the item was written so often that it is to be split. It goes by the seconds that the batch
 // shows as a whole, since streams tell the time of a change in seconds.
 func (s *shift) isBusy() bool {
 	over := s.last.Truncate(time.Second).Sub(s.first.Truncate(time.Second)) - time.Second
 	return bucket.IsBusy(float64(s.writes-s.atFirst-s.atLast), over)
 }
 
-// count counts a change of the item. A shard that was divided or joined meanwhile is another one from then on.
+// count counts a change of the item. A shard that was split or merged meanwhile is another one from then on.
 func (s *shift) count(at time.Time, before, after *bucket.State) {
 	if s.writes > 0 && before.Count() != after.Count() {
 		s.writes, s.atFirst, s.atLast, s.first = 0, 0, 0, at
@@ -83,8 +85,11 @@ func (a *Aggregator) shifts(changes []store.Change) []*shift {
 		}
 		s.count(c.At, &before, &after)
 		s.mixed = s.mixed && before.RefilledAt == after.RefilledAt || before.TakenBy(&after, c.At.UnixMilli())
+		s.refused = nil
 		if s.state, s.was = &after, &before; c.New == nil {
 			s.state = nil
+		} else if _, err := layout.ReadState(c.New); err != nil {
+			s.refused = err
 		}
 		for _, amount := range consumption(before.Limits, after.Limits) {
 			s.consumed[amount.Limit] += amount.Tokens
@@ -96,7 +101,7 @@ func (a *Aggregator) shifts(changes []store.Change) []*shift {
 // short reports whether a limit of the shard has less than is taken of it soon, and a refill would change that. A batch
 // of a shorter time counts as one of that time, and of a longer one its part counts.
 func (s *shift) short(now int64) bool {
-	part := min(1, soon.Seconds()/s.last.Sub(s.first).Seconds())
+	part := min(1, supplyTime.Seconds()/s.last.Sub(s.first).Seconds())
 	for i := range s.state.Limits {
 		l := &s.state.Limits[i]
 		if n := int64(part * float64(s.consumed[l.Name])); n > 0 && l.Tokens < n && s.state.Available(l, now) > l.Tokens {
@@ -112,7 +117,11 @@ func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch)
 	var group errgroup.Group
 	group.SetLimit(a.options.concurrency)
 	for _, s := range a.shifts(changes) {
-		if now.Sub(s.last) > recent {
+		if now.Sub(s.last) > maxBatchAge {
+			continue
+		}
+		if s.refused != nil {
+			a.leave(s.shard.Key(), s.refused, b)
 			continue
 		}
 		group.Go(func() error {
@@ -128,6 +137,37 @@ func (a *Aggregator) tend(ctx context.Context, changes []store.Change, b *batch)
 		})
 	}
 	_ = group.Wait() // what failed is logged
+}
+
+// leave notes a bucket that is not tended, and logs it the first time.
+func (a *Aggregator) leave(key store.Key, refused error, b *batch) {
+	b.note(func(r *Batch) { r.Left++ })
+	if a.left.first(key) {
+		a.options.logger.Warn("aggregator: a bucket is counted and otherwise left alone", "key", key.PK, "error", refused)
+	}
+}
+
+// mostLeft bounds the memory of what was logged.
+const mostLeft = 1000
+
+// A keySet remembers some keys. It is safe for concurrent use.
+type keySet struct {
+	mu   sync.Mutex
+	keys map[store.Key]bool
+}
+
+// first reports whether a key is not remembered, and remembers it.
+func (k *keySet) first(key store.Key) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.keys[key] {
+		return false
+	}
+	if k.keys == nil || len(k.keys) == mostLeft {
+		k.keys = map[store.Key]bool{}
+	}
+	k.keys[key] = true
+	return true
 }
 
 // tendShard does what a shard needs. It returns what that is, and whether it was done.
@@ -147,6 +187,9 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 			return what, false, err
 		}
 		r, err := a.table.Write(ctx, w) // one that comes too late is not needed
+		if err == nil && r.Applied {
+			err = a.list(ctx, s.shard, r.Item)
+		}
 		return what, r.Applied, err
 	case split:
 		done, err = a.split(ctx, s.shard, s.state.Shards, s.isBusy(), now)
@@ -161,6 +204,22 @@ func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what s
 	default:
 		return what, false, nil
 	}
+}
+
+// list enters a bucket that was refilled into the index of its resource, as the refill by a limiter does. A throttled entry is left to
+// the next refill.
+func (a *Aggregator) list(ctx context.Context, k layout.BucketKey, refilled expr.Item) error {
+	if !a.table.Partitioned() || layout.IsListed(refilled) {
+		return nil
+	}
+	w, err := k.List()
+	if err != nil {
+		return err
+	}
+	if _, err = a.table.Write(ctx, w); store.OutcomeOf(err) == store.Throttled {
+		return nil
+	}
+	return err
 }
 
 // Work that a shard may need.
@@ -180,7 +239,7 @@ func (a *Aggregator) need(s *shift, now int64) string {
 			return merge // its origin takes its share over, unless a merge deleted it
 		}
 		return nothing
-	case partitioned && (s.state.Writable(now) < scarce || s.isBusy()) && 2*max(s.state.Shards, 1) <= a.options.maxShards:
+	case partitioned && (s.state.Writable(now) < scarceUnits || s.isBusy()) && 2*max(s.state.Shards, 1) <= a.options.maxShards:
 		return split
 	case partitioned && s.state.Shards > 1 && bucket.IsQuiet(s.writes, s.last.Sub(s.first)):
 		return merge
@@ -191,17 +250,17 @@ func (a *Aggregator) need(s *shift, now int64) string {
 	}
 }
 
-// split divides a shard, if it is still one of so many, unless it has recovered: what is busy is divided before it is scarce.
+// split splits a shard, if it is still one of so many, unless it has recovered: what is busy is split before it is scarce.
 func (a *Aggregator) split(ctx context.Context, s layout.BucketKey, shards int, busy bool, now int64) (bool, error) {
 	return a.resize(ctx, []layout.BucketKey{s}, func(states []*bucket.State, o layout.Owner) ([]store.Write, error) {
-		if states[0] == nil || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarce {
+		if states[0] == nil || states[0].Changed || states[0].Shards != shards || !busy && states[0].Writable(now) >= scarceUnits {
 			return nil, nil
 		}
 		return s.Split(states[0], nil, o)
 	})
 }
 
-// merge joins a shard that is still one of so many with its sibling. Where the higher one of the two is lost, the other
+// merge merges a shard that is still one of so many with its sibling. Where the higher one of the two is lost, the other
 // takes its share over.
 func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int, lost bool, now int64) (bool, error) {
 	low, high := of, of
@@ -214,7 +273,7 @@ func (a *Aggregator) merge(ctx context.Context, of layout.BucketKey, shards int,
 			return nil, nil
 		case lost:
 			return low.Inherit(high, states[0], now)
-		case !states[0].Joins(states[1]) || states[0].Writable(now) < scarce || states[1].Writable(now) < scarce:
+		case !states[0].MergesWith(states[1]) || states[0].Writable(now) < scarceUnits || states[1].Writable(now) < scarceUnits:
 			return nil, nil
 		}
 		return low.Merge(high, states[0], states[1])
@@ -241,11 +300,10 @@ func (a *Aggregator) resize(
 			if item == nil {
 				continue
 			}
-			found, err := layout.DecodeBucket(item)
+			found, state, err := layout.ReadBucket(item)
 			if err != nil {
-				return false, fmt.Errorf("%s: %w", keys[i].PK, err)
+				return false, err
 			}
-			state := found.State()
 			states[i], owner = &state, found.Owner()
 		}
 		writes, err := plan(states, owner)

@@ -4,14 +4,16 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -48,7 +50,7 @@ func newGardenOf(t *testing.T, s zlimit.Store, limiter []zlimit.Option, opts ...
 		}
 	})
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 10_001)}
-	if err := l.Limits.SetSystem(t.Context(), zlimit.SystemConfig{Limits: limits}); err != nil {
+	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Acquire(t.Context(), zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpm": 60, "tpm": 1000}}); err != nil {
@@ -210,7 +212,7 @@ func TestRefill(t *testing.T) {
 			t.Errorf("a batch that took little leaves %d rpm, want 50000", rpm)
 		}
 		much := g.set(0, "b_rpm_tc", 161_000)
-		g.now = g.now.Add(recent + time.Second)
+		g.now = g.now.Add(maxBatchAge + time.Second)
 		g.seen(much)
 		if rpm := g.tokens("rpm"); rpm != 50_000 {
 			t.Errorf("an old batch leaves %d rpm, want 50000", rpm)
@@ -225,6 +227,55 @@ func TestRefill(t *testing.T) {
 			t.Errorf("an aggregator that does not tend leaves %d rpm, want 50000", rpm)
 		}
 	})
+}
+
+// An indexed store may be one of partitions, and throttles the first writes that enter a bucket into an index.
+type indexed struct {
+	store.Store
+	partitions         bool
+	throttled, entries int
+}
+
+func (s *indexed) Partitioned() bool { return s.partitions }
+
+func (s *indexed) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if _, ok := layout.ParseBucketKey(w.Key); !ok || !faulttest.EntersIndex(w) {
+		return s.Store.Write(ctx, w)
+	}
+	if s.entries++; s.entries <= s.throttled {
+		return store.Result{}, &store.Error{Throttled: true, Unavailable: true}
+	}
+	return s.Store.Write(ctx, w)
+}
+
+// TestRefillLists refills a bucket three times that is not in the index of its resource. The first entry is throttled, the second
+// refill makes it again, and the third one has nothing to enter.
+func TestRefillLists(t *testing.T) {
+	for partitions, want := range map[bool]int{true: 2, false: 0} {
+		g := newGarden(t, newMemory(t))
+		unlisted := slices.DeleteFunc(slices.Clone(g.item(0)), func(a expr.Attribute) bool { return a.Name == "GSI2PK" || a.Name == "GSI2SK" })
+		if _, err := g.table.Store().Write(t.Context(), store.Write{Kind: store.Put, Key: g.shard.Key(), Item: unlisted}); err != nil {
+			t.Fatal(err)
+		}
+		index := &indexed{Store: g.table.Store(), partitions: partitions, throttled: 1}
+		g.table = g.tableOf(index)
+		for refills := range 3 {
+			g.now = g.now.Add(10 * time.Second)
+			g.seen(g.set(0, "b_rpm_tc", int64(161_000+100_000*refills)))
+			if got := g.batches.Refills; got != refills+1 {
+				t.Fatalf("%d refills, want %d", got, refills+1)
+			}
+			if got := layout.IsListed(g.item(0)); got != (partitions && refills > 0) {
+				t.Errorf("after refill %d the bucket is in the index: %t", refills+1, got)
+			}
+		}
+		if index.entries != want {
+			t.Errorf("the index was entered %d times, want %d", index.entries, want)
+		}
+		if g.log.Len() > 0 {
+			t.Errorf("log = %s, want nothing", g.log.String())
+		}
+	}
 }
 
 // TestRefillOfALongBatch leaves a bucket alone that has less than a long batch took of it, and more than is taken soon.
@@ -280,7 +331,7 @@ func TestRefillOfAMixedFleet(t *testing.T) {
 // refilled it.
 func TestRefillKeepsTheLifetime(t *testing.T) {
 	for _, times := range []int{1, 7, 60} {
-		g := newGardenOf(t, newMemory(t), []zlimit.Option{zlimit.WithBucketTTL(times)})
+		g := newGardenOf(t, newMemory(t), []zlimit.Option{zlimit.WithTuning(zlimit.Tuning{BucketTTL: times})})
 		created := store.Change{Key: g.shard.Key(), New: g.item(0), At: g.now}
 		g.now = g.now.Add(6 * time.Second)
 		g.seen(created)
@@ -298,19 +349,19 @@ func partitioned(t *testing.T) zlimit.Store {
 	return s
 }
 
-// TestSplitAndMerge divides a bucket that is written too often, up to the number of shards that is allowed, and joins it
+// TestSplitAndMerge splits a bucket that is written too often, up to the number of shards that is allowed, and merges it
 // again. Tokens are conserved.
 func TestSplitAndMerge(t *testing.T) {
 	g := newGarden(t, partitioned(t), WithMaxShards(4))
 	before := g.tokens("tpm")
-	g.set(0, "b_wcu_tk", scarce-1000)
+	g.set(0, "b_wcu_tk", scarceUnits-1000)
 	pressed := g.set(0, "rf", g.now.UnixMilli())
 	g.seen(pressed)
 	g.want("pressed,", 0, 2, 1, 2)
 	if after, refill := g.tokens("tpm"), int64(10_001_000/60_000); after != before+refill {
 		t.Errorf("a split leaves %d tpm, want %d and the refill of a millisecond, %d", after, before, refill)
 	}
-	g.seen(pressed) // is not so any more, but for what it tells
+	g.seen(pressed) // is not so any more, except what it tells
 	g.want("when the batch comes again,", 0, 2, 1, 2)
 	g.set(1, "b_wcu_tk", 0)
 	g.seen(g.set(1, "rf", g.now.UnixMilli()))
@@ -408,7 +459,7 @@ func TestTendingFails(t *testing.T) {
 	}
 }
 
-// TestSplitBusy divides a shard that is written more than six hundred times a second before its write units run short. The
+// TestSplitBusy splits a shard that is busy, before its write units run short. The
 // stream tells whole seconds, so that only the seconds between the first and the last one count.
 func TestSplitBusy(t *testing.T) {
 	for _, test := range []struct {

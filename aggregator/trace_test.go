@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -87,9 +87,9 @@ func (y tally) add(at time.Time, consumed zlimit.Amounts) {
 	day := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC)
 	month := day.AddDate(0, 0, 1-at.Day())
 	for _, s := range []zlimit.Snapshot{
-		{Window: zlimit.Hourly, Start: at.Truncate(time.Hour), End: at.Truncate(time.Hour).Add(time.Hour)},
-		{Window: zlimit.Daily, Start: day, End: day.AddDate(0, 0, 1)},
-		{Window: zlimit.Monthly, Start: month, End: month.AddDate(0, 1, 0)},
+		{Window: zlimit.WindowHourly, Start: at.Truncate(time.Hour), End: at.Truncate(time.Hour).Add(time.Hour)},
+		{Window: zlimit.WindowDaily, Start: day, End: day.AddDate(0, 0, 1)},
+		{Window: zlimit.WindowMonthly, Start: month, End: month.AddDate(0, 1, 0)},
 	} {
 		if all := y[s.Window]; len(all) == 0 || !all[len(all)-1].Start.Equal(s.Start) {
 			s.Entity, s.Resource, s.Consumed = "conv", "llm", map[string]zlimit.Quantity{}
@@ -190,7 +190,7 @@ func checkTrace(t *testing.T, s zlimit.Store, requests []traced) {
 	l := newLimiter(t, s)
 	want := replay(t, l, requests)
 	var admitted, tokens zlimit.Quantity
-	for _, month := range want[zlimit.Monthly] {
+	for _, month := range want[zlimit.WindowMonthly] {
 		admitted += month.Consumed["rpm"]
 		tokens += month.Consumed["tpm"]
 	}
@@ -251,7 +251,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 	setUp(t, s)
 	var now atomic.Pointer[time.Time]
 	now.Store(&requests[0].at)
-	l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return *now.Load() }), zlimit.WithBucketTTL(0))
+	l := newLimiter(t, s, zlimit.WithClock(func() time.Time { return *now.Load() }), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))
 	all := &succession{t: t, store: s, rand: newRand(t), name: "heir", term: 3 * time.Second, poll: 10 * time.Millisecond}
 	const deaths = 40
 	stop := all.start(func(n int) death {
@@ -276,7 +276,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 		want.add(times[i], consumed)
 	}
 	reader := newLimiter(t, s)
-	eventually(t, "usage is what was admitted", func() bool { return cmp.Equal(want[zlimit.Hourly], counted(t, reader)[zlimit.Hourly]) })
+	eventually(t, "usage is what was admitted", func() bool { return cmp.Equal(want[zlimit.WindowHourly], counted(t, reader)[zlimit.WindowHourly]) })
 	if died := stop(); died < deaths/2 {
 		t.Errorf("%d aggregators died, want about %d", died, deaths)
 	}
@@ -293,7 +293,7 @@ func TestTraceOnDynamoDB(t *testing.T) {
 // consumptions returns the times of the changes of a stream by which a bucket consumed something.
 func consumptions(t *testing.T, s zlimit.Store) (times []time.Time) {
 	t.Helper()
-	for _, c := range readAll(t, s.Internal().(store.Streamer)) {
+	for _, c := range readAll(t, store.Of(s).(store.Streamer)) {
 		if n := c.New.Get("b_rpm_tc").Number(); n != "" && n != c.Old.Get("b_rpm_tc").Number() {
 			times = append(times, c.At)
 		}
@@ -304,7 +304,7 @@ func consumptions(t *testing.T, s zlimit.Store) (times []time.Time) {
 // startStream has a store tell its changes from now on.
 func startStream(t *testing.T, s zlimit.Store) {
 	t.Helper()
-	if err := s.Internal().(store.Streamer).StartStream(t.Context()); err != nil {
+	if err := store.Of(s).(store.Streamer).StartStream(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

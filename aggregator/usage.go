@@ -55,15 +55,16 @@ func place(c *store.Change) store.Sequence {
 	return store.Sequence(c.Stream+"/") + c.Sequence
 }
 
-// states returns the state of an item before and after a change; the zero state where the item did not exist.
+// states returns the state of an item before and after a change; the zero state where the item did not exist. Items that no
+// program of this module writes are counted like all others.
 func (a *Aggregator) states(c *store.Change) (before, after bucket.State, err error) {
 	if c.Old != nil {
 		before, err = layout.ReadState(c.Old)
 	}
-	if err == nil && c.New != nil {
+	if layout.Readable(err) == nil && c.New != nil {
 		after, err = layout.ReadState(c.New)
 	}
-	return before, after, err
+	return before, after, layout.Readable(err)
 }
 
 // countable returns the amounts of the limits that a snapshot can have figures for.

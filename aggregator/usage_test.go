@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -210,8 +210,8 @@ func TestUnknownOutcome(t *testing.T) {
 		t.Errorf("snapshots (-want +got):\n%s", diff)
 	}
 	f.writes, f.fault = 0, func(int) (bool, error) { return false, errLost }
-	if errs := a.apply(context.Background(), busy(1)); !errors.Is(errs[0], errLost.Err) || f.writes != 3*patience {
-		t.Errorf("apply() = %v after %d writes, want %v after %d", errs, f.writes, errLost, 3*patience)
+	if errs := a.apply(context.Background(), busy(1)); !errors.Is(errs[0], errLost.Err) || f.writes != 3*maxWriteTries {
+		t.Errorf("apply() = %v after %d writes, want %v after %d", errs, f.writes, errLost, 3*maxWriteTries)
 	}
 }
 
@@ -283,7 +283,7 @@ func TestForeignSequence(t *testing.T) {
 }
 
 func TestRetention(t *testing.T) {
-	a := newAggregator(t, newMemory(t), WithRetention(zlimit.Hourly, 48*time.Hour), WithRetention(zlimit.Daily, 0))
+	a := newAggregator(t, newMemory(t), WithRetention(zlimit.WindowHourly, 48*time.Hour), WithRetention(zlimit.WindowDaily, 0))
 	mustApply(t, a, busy(1)...)
 	for window, want := range map[string]int64{
 		"2026-03-31T12:00:00Z": time.Date(2026, 4, 2, 13, 0, 0, 0, time.UTC).Unix(), "2026-03-31": 0, "2026-03": 0,
@@ -300,8 +300,8 @@ func TestRetention(t *testing.T) {
 
 func TestInvalidOptions(t *testing.T) {
 	for name, opts := range map[string][]Option{
-		"a retention that changes may outlive": {WithRetention(zlimit.Hourly, 47*time.Hour)},
-		"a negative retention":                 {WithRetention(zlimit.Hourly, -1)},
+		"a retention that changes may outlive": {WithRetention(zlimit.WindowHourly, 47*time.Hour)},
+		"a negative retention":                 {WithRetention(zlimit.WindowHourly, -1)},
 		"an unknown window":                    {WithRetention("yearly", 0)},
 		"no clock":                             {WithClock(nil)},
 		"no logger":                            {WithLogger(nil)},
@@ -339,7 +339,7 @@ func TestRetentionIsTakenBack(t *testing.T) {
 		changes := busy(3)
 		for i, retention := range []time.Duration{100 * time.Hour, 0, 50 * time.Hour} {
 			clock := WithClock(func() time.Time { return noon.Add(time.Hour) })
-			a := newAggregator(t, s, clock, WithRetention(zlimit.Hourly, retention), WithRetention(zlimit.Daily, retention))
+			a := newAggregator(t, s, clock, WithRetention(zlimit.WindowHourly, retention), WithRetention(zlimit.WindowDaily, retention))
 			mustApply(t, a, changes[i])
 			want := []int64{0, 0, 0} // the month, the day and the hour
 			if retention > 0 {
@@ -358,10 +358,10 @@ func TestIndexOfTheNamespace(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		changes := busy(5)
 		for i, retention := range []time.Duration{100 * time.Hour, 100 * time.Hour, 0, 0, 50 * time.Hour} {
-			a := newAggregator(t, s, WithRetention(zlimit.Hourly, retention))
+			a := newAggregator(t, s, WithRetention(zlimit.WindowHourly, retention))
 			mustApply(t, a, changes[i])
 			enginetest.CatchUp()
-			page, err := s.Internal().Query(t.Context(), layout.QueryNamespaceItems("n"))
+			page, err := store.Of(s).Query(t.Context(), layout.QueryNamespaceItems("n"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -371,10 +371,10 @@ func TestIndexOfTheNamespace(t *testing.T) {
 			}
 			slices.Sort(got)
 			want := []string{"2026-03"}
-			if !s.Internal().Partitioned() {
+			if !store.Of(s).Partitioned() {
 				want = append(want, "2026-03-31")
 			}
-			if retention == 0 || !s.Internal().Partitioned() {
+			if retention == 0 || !store.Of(s).Partitioned() {
 				want = append(want, "2026-03-31T12:00:00Z")
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -417,7 +417,7 @@ func TestHugeTotals(t *testing.T) {
 		}()
 		told := map[string]zlimit.Quantity{}
 		enginetest.CatchUp()
-		for snapshot, err := range l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.Daily}) {
+		for snapshot, err := range l.Usage.Snapshots(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowDaily}) {
 			if err != nil {
 				t.Fatalf("Snapshots() = %v", err)
 			}
@@ -426,7 +426,7 @@ func TestHugeTotals(t *testing.T) {
 		if diff := cmp.Diff(map[string]zlimit.Quantity{"e": math.MaxInt64, "other": 1000}, told); diff != "" {
 			t.Errorf("consumption (-want +got):\n%s", diff)
 		}
-		sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.Daily})
+		sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowDaily})
 		if err != nil || sum.Limits[0].Total != math.MaxInt64 {
 			t.Errorf("Summary() = %+v, %v; want the most that a total can be", sum, err)
 		}
@@ -443,7 +443,7 @@ func register(t *testing.T, s zlimit.Store) {
 		{Kind: store.Put, Key: forward.Key.Key(), Item: forward.Encode()},
 		{Kind: store.Put, Key: reverse.Key.Key(), Item: reverse.Encode()},
 	} {
-		if _, err := s.Internal().Write(t.Context(), w); err != nil {
+		if _, err := store.Of(s).Write(t.Context(), w); err != nil {
 			t.Fatal(err)
 		}
 	}

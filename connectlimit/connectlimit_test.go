@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -104,7 +104,7 @@ func TestUnaryHandlers(t *testing.T) {
 			connect.WithRecover(func(context.Context, connect.Spec, http.Header, any) error {
 				return connect.NewError(connect.CodeUnknown, nil)
 			}),
-			connect.WithInterceptors(connectlimit.New(limiter, byKey)),
+			connect.WithInterceptors(connectlimit.New(limiter, byKey, connectlimit.RefundPanics())),
 		}, protocol...)
 		for _, test := range []struct {
 			text string
@@ -147,7 +147,7 @@ func TestUnaryHandlers(t *testing.T) {
 
 func TestKeysAndErrors(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
-	if err := limiter.Limits.SetEntity(t.Context(), "alice", "api", []zlimit.Limit{zlimit.PerMinute("rpm", 4)}); err != nil {
+	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 4)}}); err != nil {
 		t.Fatal(err)
 	}
 	p := newPeer(t, []connect.HandlerOption{connect.WithInterceptors(connectlimit.New(limiter, byKey))})

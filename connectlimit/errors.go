@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/zlimit/zlimit-go/internal/rpc"
+	"github.com/zlimit/zlimit-go/internal/edge/rpc"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 

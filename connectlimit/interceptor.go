@@ -7,7 +7,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/zlimit/zlimit-go/internal/rpc"
+	"github.com/zlimit/zlimit-go/internal/edge/rpc"
+	"github.com/zlimit/zlimit-go/internal/edge/sent"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -29,9 +30,33 @@ func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
 func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.LogTo(l) } }
 
+// Skip lets calls through that a function chooses by their procedure, such as /library.Books/Get, without a limit. Each Skip
+// adds to those before. Calls of the services grpc.health.v1.Health and grpc.reflection are skipped by default, since the
+// platform that makes them has no key.
+func Skip(skip func(ctx context.Context, procedure string) bool) Option {
+	return func(i *rpc.Interceptor) { i.Skip(skip) }
+}
+
+// WithHealthAndReflection limits health checks and reflection as other calls.
+func WithHealthAndReflection() Option { return func(i *rpc.Interceptor) { i.All = true } }
+
+// RefundPanics gives back what a call took whose handler panics. By default it is charged, since a procedure that panics
+// would have no limit otherwise.
+func RefundPanics() Option { return func(i *rpc.Interceptor) { i.RefundPanics = true } }
+
+// WithoutHeaders leaves out the fields of an answer that say where the limits stand.
+func WithoutHeaders() Option { return func(i *rpc.Interceptor) { i.Silent = true } }
+
+// WithQuotaUnit sets the parameter qu of a limit that does not count calls. It panics for a unit that a field cannot hold.
+func WithQuotaUnit(limit, unit string) Option {
+	return func(i *rpc.Interceptor) { i.SetUnit(limit, unit) }
+}
+
 // New returns an interceptor for handlers and clients. It acquires before a call is handled or sent, and commits when
-// it was, with an error or without. A handler that panics gives everything back, and so does a client's call that fails
-// with unavailable. A refused call is neither handled nor sent, and fails with the error of [Error].
+// it was, with an error, a panic or without. The header of an answer has the fields RateLimit and RateLimit-Policy. A client's call is charged whatever its
+// code, since the server may have served it: unavailable and a deadline that passes are among them. It gives back what it
+// took where net/http was never given a connection for it; another HTTPClient gives nothing back. A refused call is neither
+// handled nor sent, and fails with the error of [Error].
 //
 // A stream acquires once: that of a handler when it is opened, that of a client at its first message, or when its sending
 // side is closed without one. A client's stream is settled when Receive has returned an error, its receiving side is closed,
@@ -60,20 +85,30 @@ func (i *interceptor) acquire(ctx context.Context, spec connect.Spec, header htt
 	return lease, Error(err)
 }
 
-// taken reports whether a server may have taken a call that ended with an error.
-func taken(err error) bool { return err == nil || connect.CodeOf(err) != connect.CodeUnavailable }
-
 // WrapUnary implements [connect.Interceptor].
 func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
+		if i.Skips(ctx, r.Spec().Procedure) {
+			return next(ctx, r)
+		}
 		lease, err := i.acquire(ctx, r.Spec(), r.Header())
 		if err != nil {
 			return nil, err
 		}
-		keep := r.Spec().IsClient // of a panic: a handler's gives back, and what a client may have sent does not
+		keep := r.Spec().IsClient || !i.RefundPanics // of a panic
 		defer func() { i.Settle(ctx, lease, keep) }()
-		answer, err := next(rpc.WithLease(ctx, lease), r)
-		keep = !r.Spec().IsClient || taken(err)
+		inner := rpc.WithLease(ctx, lease)
+		if !r.Spec().IsClient {
+			answer, err := next(inner, r)
+			keep = true
+			if err == nil && answer != nil {
+				i.Fields(lease, answer.Header().Set)
+			}
+			return answer, err
+		}
+		var trace sent.Trace
+		answer, err := next(trace.Context(inner), r)
+		keep = err == nil || !trace.Never()
 		return answer, err
 	}
 }
@@ -81,6 +116,9 @@ func (i *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 // WrapStreamingHandler implements [connect.Interceptor].
 func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		if i.Skips(ctx, conn.Spec().Procedure) {
+			return next(ctx, conn)
+		}
 		if i.PerMessage {
 			return next(ctx, &handlerConn{conn, ctx, i})
 		}
@@ -88,12 +126,28 @@ func (i *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 		if err != nil {
 			return err
 		}
-		done := false
-		defer func() { i.Settle(ctx, lease, done) }()
-		err = next(rpc.WithLease(ctx, lease), conn)
-		done = true
+		keep := !i.RefundPanics
+		defer func() { i.Settle(ctx, lease, keep) }()
+		err = next(rpc.WithLease(ctx, lease), &tellingConn{conn, i, lease})
+		keep = true
 		return err
 	}
+}
+
+// A tellingConn adds where the limits stand to the header of a stream.
+type tellingConn struct {
+	connect.StreamingHandlerConn
+	interceptor *interceptor
+	lease       *zlimit.Lease // nil once it is told
+}
+
+// Send sends a message, and the header before the first.
+func (c *tellingConn) Send(m any) error {
+	if c.lease != nil {
+		c.interceptor.Fields(c.lease, c.ResponseHeader().Set)
+		c.lease = nil
+	}
+	return c.StreamingHandlerConn.Send(m)
 }
 
 // A handlerConn acquires for each message that comes in.
@@ -119,10 +173,13 @@ func (c *handlerConn) Receive(m any) error {
 // WrapStreamingClient implements [connect.Interceptor].
 func (i *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
-		c := &clientConn{interceptor: i, begun: make(chan struct{}), settle: func(error) {}}
+		if i.Skips(ctx, spec.Procedure) {
+			return next(ctx, spec)
+		}
+		c := &clientConn{interceptor: i, begun: make(chan struct{}), settle: func(bool) {}}
 		c.ctx, c.cancel = context.WithCancel(ctx)
 		c.wire.end = func() { _ = c.StreamingClientConn.CloseRequest() }
-		traced := c.ctx
+		traced := c.trace.Context(c.ctx)
 		if i.PerMessage { // no other stream is refused once it is under way
 			traced = c.wire.trace(traced)
 		}
@@ -140,9 +197,10 @@ type clientConn struct {
 
 	begun   chan struct{} // closed when the stream has begun, or was refused before
 	sent    bool          // the server knows of the stream; does not change once begun is closed
-	settle  func(error)   // settles the lease of the stream; does not change once begun is closed
+	settle  func(bool)    // settles the lease of the stream; does not change once begun is closed
 	cancel  func()        // ends the stream at both sides
 	refusal rpc.Refusal
+	trace   sent.Trace
 	wire    wire
 }
 
@@ -177,7 +235,7 @@ func (c *clientConn) begin() error {
 	if err != nil {
 		return err
 	}
-	c.settle = c.interceptor.SettleAtEnd(c.ctx, lease, taken)
+	c.settle = c.interceptor.SettleAtEnd(c.ctx, lease)
 	c.start()
 	return nil
 }
@@ -235,7 +293,8 @@ func (c *clientConn) Receive(m any) error {
 	if err == nil {
 		return nil
 	}
-	c.settle(err)
+	// The code unavailable is that of a request that has ended; one whose context ends may still be given a connection.
+	c.settle(connect.CodeOf(err) != connect.CodeUnavailable || !c.trace.Never())
 	if refused := c.refusal.Err(); refused != nil {
 		return refused
 	}
@@ -254,6 +313,6 @@ func (c *clientConn) CloseResponse() error {
 		return nil
 	}
 	err := c.StreamingClientConn.CloseResponse()
-	c.settle(nil)
+	c.settle(true)
 	return err
 }

@@ -3,6 +3,7 @@ package connectlimit_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -56,7 +57,7 @@ func handleInOutage(t *testing.T, b faulttest.Outage, call func(context.Context,
 			panic("broken")
 		}
 		return connect.NewError(connect.CodeNotFound, errors.New("no such book"))
-	}, []connect.HandlerOption{recovered, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.WithLogger(log.Logger())))})
+	}, []connect.HandlerOption{recovered, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.WithLogger(log.Logger()), connectlimit.RefundPanics()))})
 	_, err := call(ctx, s, "a")
 	want := map[string]connect.Code{"returns": connect.CodeNotFound, "panics": connect.CodeAborted, "cancelled": connect.CodeCanceled}[end]
 	if code(err) != want {
@@ -87,11 +88,10 @@ func TestUnsentInOutages(t *testing.T) {
 					var settling *faulttest.Settling
 					option := connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.WithLogger(log.Logger())))
 					procedure := func(name string) *connect.Client[text, text] {
-						return connect.NewClient[text, text](&http.Client{Transport: faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+						return connect.NewClient[text, text](&http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 							settling = b.Begin(store)
-							_ = r.Body.Close()
 							return nil, errors.New("no route")
-						})}, "http://nobody/"+name, option)
+						}}}, "http://nobody/"+name, option)
 					}
 					s := &service{unary: procedure("Unary"), client: procedure("Client"), server: procedure("Server"), bidi: procedure("Bidi")}
 					_, err := call(t.Context(), s, "a")

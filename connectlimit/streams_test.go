@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/connectlimit"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -435,12 +435,12 @@ func TestRefusedByHandlers(t *testing.T) {
 	}
 }
 
-// TestStreamsThatPanic give back what they took, and so do unary calls. A panic in a client does not, since a server may have
+// TestStreamsThatPanic and unary calls give back what they took where they are asked to. A panic in a client does not, since a server may have
 // taken the call.
 func TestStreamsThatPanic(t *testing.T) {
 	for kind, call := range kinds {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
-		s := newService(t, echo, []connect.HandlerOption{recovered, connect.WithInterceptors(connectlimit.New(limiter, alice))})
+		s := newService(t, echo, []connect.HandlerOption{recovered, connect.WithInterceptors(connectlimit.New(limiter, alice, connectlimit.RefundPanics()))})
 		if _, err := call(t.Context(), s, "panic"); code(err) != connect.CodeUnknown || faulttest.Left(t, limiter, "alice") != 4 {
 			t.Errorf("%s that panics: %v, %d left, want 4", kind, err, faulttest.Left(t, limiter, "alice"))
 		}

@@ -1,4 +1,4 @@
-// Package docs keeps the documentation true: its tests run what README.md and the pages of this directory show.
+// Package docs keeps the documentation true: its tests run the Go that README.md and the pages of this directory show.
 //
 // A block of Go is a whole program, declarations, or statements. Statements have ctx, limiter, sleep and callModel in
 // scope. Those are a context, a limiter in memory, a function that lets time pass, and a model that answers with 620
@@ -6,8 +6,9 @@
 // examples of package testing. Blocks that talk to DynamoDB are compiled. A block that names its language golang is the
 // code of another library, and comes with a block of Go that replaces it.
 //
-// A block of sh is run line by line, on one store and one AWS in memory for each page. What its commands print is in a block of text
-// after it. Every command of zlimit is in such a block; commands.md has their flags.
+// The tests of package cli, below cmd/zlimit, run blocks of sh line by line, on one store and one AWS in memory for each
+// page. What the commands print is in a block of text after them. Every command of zlimit is in such a block; commands.md
+// has the flags of each.
 package docs
 
 import (
@@ -23,27 +24,50 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/proof/pages"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
+
+// root is the root of the module, as seen from this package.
+const root = ".."
+
+// readPages reads README.md and the pages of this directory.
+func readPages(t *testing.T) []pages.Page {
+	t.Helper()
+	all, err := pages.ReadAll(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func readPage(t *testing.T, path string) pages.Page {
+	t.Helper()
+	p, err := pages.Read(root, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 // languages are those of the blocks that there may be.
 var languages = []string{"go", "golang", "json", "python", "sh", "text", "yaml"}
 
 func TestLanguages(t *testing.T) {
 	for _, p := range readPages(t) {
-		for _, b := range p.blocks {
+		for _, b := range p.Blocks {
 			switch {
-			case !slices.Contains(languages, b.language):
-				t.Errorf("%s: a block is of one of %v, not of %q", b.at(), languages, b.language)
-			case (b.language == "golang" || b.language == "python") && b.next != "go":
-				t.Errorf("%s: code of another library comes right before the Go that replaces it", b.at())
-			case b.language == "json":
-				if !json.Valid([]byte(b.text)) {
-					t.Errorf("%s: the block is not JSON", b.at())
+			case !slices.Contains(languages, b.Language):
+				t.Errorf("%s: a block is of one of %v, not of %q", b.At(), languages, b.Language)
+			case (b.Language == "golang" || b.Language == "python") && b.Next != "go":
+				t.Errorf("%s: code of another library comes right before the Go that replaces it", b.At())
+			case b.Language == "json":
+				if !json.Valid([]byte(b.Text)) {
+					t.Errorf("%s: the block is not JSON", b.At())
 				}
-			case b.language == "golang":
-				if _, err := format.Source([]byte(b.text)); err != nil {
-					t.Errorf("%s: %v", b.at(), err)
+			case b.Language == "golang":
+				if _, err := format.Source([]byte(b.Text)); err != nil {
+					t.Errorf("%s: %v", b.At(), err)
 				}
 			}
 		}
@@ -53,11 +77,11 @@ func TestLanguages(t *testing.T) {
 // TestPermissions compares the policies of dynamodb.md with the calls that a store makes.
 func TestPermissions(t *testing.T) {
 	allowed := map[string]bool{}
-	for _, b := range readPage(t, "docs/dynamodb.md").blocks {
-		if b.language != "json" {
+	for _, b := range readPage(t, "docs/dynamodb.md").Blocks {
+		if b.Language != "json" {
 			continue
 		}
-		for _, action := range actions.FindAllStringSubmatch(b.text, -1) {
+		for _, action := range actions.FindAllStringSubmatch(b.Text, -1) {
 			allowed[action[1]] = true
 		}
 	}
@@ -75,7 +99,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-var actions = regexp.MustCompile(`"dynamodb:(\w+)"`)
+var actions = regexp.MustCompile(`"dynamodb:(\w+)"[^:]`) // and no condition key
 
 func TestGo(t *testing.T) {
 	if testing.Short() {
@@ -83,8 +107,8 @@ func TestGo(t *testing.T) {
 	}
 	var programs []program
 	for _, p := range readPages(t) {
-		for _, b := range p.blocks {
-			if b.language != "go" {
+		for _, b := range p.Blocks {
+			if b.Language != "go" {
 				continue
 			}
 			program, err := newProgram(b)
@@ -103,12 +127,12 @@ func TestGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range programs {
-		r := got[p.at()]
+		r := got[p.At()]
 		switch {
 		case r.failed != "":
-			t.Errorf("%s: the block returns %s", p.at(), r.failed)
+			t.Errorf("%s: the block returns %s", p.At(), r.failed)
 		case r.printed != p.want && p.run:
-			t.Errorf("%s: the block prints\n%s\nbut says\n%s", p.at(), r.printed, p.want)
+			t.Errorf("%s: the block prints\n%s\nbut says\n%s", p.At(), r.printed, p.want)
 		}
 	}
 }
@@ -120,15 +144,14 @@ var (
 
 // TestLinks follows every link of the pages to another page, and to its headings.
 func TestLinks(t *testing.T) {
-	pages := append(readPages(t), readPage(t, "CONTRIBUTING.md"), readPage(t, "DESIGN.md"))
-	for _, p := range pages {
-		for i, line := range p.lines {
+	for _, p := range append(readPages(t), readPage(t, "CONTRIBUTING.md"), readPage(t, "DESIGN.md")) {
+		for i, line := range p.Lines {
 			for _, link := range links.FindAllStringSubmatch(line, -1) {
 				target, anchor, _ := strings.Cut(link[1], "#")
 				if strings.Contains(target, "://") {
 					continue
 				}
-				path := filepath.Join(root, p.path)
+				path := filepath.Join(root, p.Path)
 				if target != "" {
 					path = filepath.Join(filepath.Dir(path), target)
 				}
@@ -137,11 +160,11 @@ func TestLinks(t *testing.T) {
 					err = nil
 				}
 				if err != nil {
-					t.Errorf("%s:%d: %v", p.path, i+1, err)
+					t.Errorf("%s:%d: %v", p.Path, i+1, err)
 					continue
 				}
 				if anchor != "" && !slices.Contains(anchors(string(text)), anchor) {
-					t.Errorf("%s:%d: %s has no heading #%s", p.path, i+1, target, anchor)
+					t.Errorf("%s:%d: %s has no heading #%s", p.Path, i+1, target, anchor)
 				}
 			}
 		}

@@ -21,7 +21,7 @@ func run(t *testing.T, programs []program) (map[string]result, error) {
 	homes := map[string][]program{}
 	for _, p := range programs {
 		home := "."
-		if beyond[p.page] != nil {
+		if beyond[p.Page] != nil {
 			home = "examples"
 		}
 		homes[home] = append(homes[home], p)
@@ -141,10 +141,10 @@ func files(home string, programs []program) (map[string]string, error) {
 	var imports []string
 	sources := map[string]string{}
 	for _, p := range programs {
-		name := packageOf(p.page)
+		name := packageOf(p.Page)
 		dir := "docs/run/" + name
 		if sources[dir+"/page.go"] == "" {
-			sources[dir+"/page.go"] = fmt.Sprintf("package %s\n\nconst Path = %q\n", name, p.page)
+			sources[dir+"/page.go"] = fmt.Sprintf("package %s\n\nconst Path = %q\n", name, p.Page)
 			imports = append(imports, fmt.Sprintf("%q", home+"/"+dir))
 			pages = append(pages, &pageCalls{Name: name})
 		}
@@ -168,7 +168,7 @@ func files(home string, programs []program) (map[string]string, error) {
 		}
 		sources[dir+"/"+p.name+".go"] = p.source
 		page := pages[len(pages)-1]
-		page.Calls = append(page.Calls, fmt.Sprintf("begin(%q)", p.at()))
+		page.Calls = append(page.Calls, fmt.Sprintf("begin(%q)", p.At()))
 		page.Calls = append(page.Calls, calls...)
 	}
 	var b bytes.Buffer

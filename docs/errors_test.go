@@ -3,6 +3,8 @@ package docs
 import (
 	"strings"
 	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/pages"
 )
 
 // TestErrors writes blocks that are wrong: each is an error that says where.
@@ -24,9 +26,9 @@ func TestErrors(t *testing.T) {
 		{"a program without main", "```go\npackage main\n\nfunc f() {}\n```\n", "docs/p.md:2: a program must be of package main"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p, err := parsePage("docs/p.md", test.text)
+			p, err := pages.Parse("docs/p.md", test.text)
 			if err == nil {
-				_, err = newProgram(p.blocks[0])
+				_, err = newProgram(p.Blocks[0])
 			}
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error = %v, want one with %q", err, test.want)

@@ -22,7 +22,6 @@ var withoutExample = map[string]string{
 	"quota.State.Validate":          "is for stores of one's own",
 	"quota.ValidateName":            "is for stores of one's own",
 	"zlimit.Amounts.AppendAmounts":  "is called by the limiter",
-	"zlimit.Store.Internal":         "is for the other packages of this module",
 	"zlimit.Summary.Limit":          "is as Statuses.Limit",
 	"zlimit.UsageService.Snapshots": "yields what an aggregator has written",
 	"zlimit.UsageService.Summary":   "sums up what an aggregator has written",

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/proof/pages"
 )
 
 // packages are those that a block may use without an import, by name. A block that needs another one imports it.
@@ -45,7 +47,7 @@ var beyond = map[string]map[string]string{
 		"grpc": "google.golang.org/grpc", "grpclimit": module + "/grpclimit",
 	},
 	"docs/models.md": {
-		"io": "io", "llm": module + "/llm",
+		"big": "math/big", "io": "io", "llm": module + "/llm", "price": module + "/price",
 		"openai": "github.com/openai/openai-go/v3", "option": "github.com/openai/openai-go/v3/option",
 	},
 	"docs/telemetry.md": {"noop": "go.opentelemetry.io/otel/metric/noop", "otelzlimit": module + "/otelzlimit"},
@@ -54,7 +56,7 @@ var beyond = map[string]map[string]string{
 
 // A program is a block of Go, ready to be compiled.
 type program struct {
-	block
+	pages.Block
 	name   string   // of its package, or of the file in its page's package
 	kind   kind     // what the block is
 	source string   // a whole file, whose lines are numbered as in the page
@@ -73,26 +75,26 @@ const (
 )
 
 // newProgram turns a block into a file. It is an error when the block is of no shape, or not formatted.
-func newProgram(b block) (program, error) {
-	p := program{block: b, name: "Line" + strconv.Itoa(b.line)}
+func newProgram(b pages.Block) (program, error) {
+	p := program{Block: b, name: "Line" + strconv.Itoa(b.Line)}
 	file, err := p.parse()
 	if err != nil {
 		return p, fmt.Errorf("neither a program nor declarations nor statements: %w", err)
 	}
-	if formatted, err := format.Source([]byte(b.text)); err == nil && string(formatted) != b.text {
-		return p, fmt.Errorf("%s: the block is not formatted; gofmt writes:\n%s", b.at(), formatted)
+	if formatted, err := format.Source([]byte(b.Text)); err == nil && string(formatted) != b.Text {
+		return p, fmt.Errorf("%s: the block is not formatted; gofmt writes:\n%s", b.At(), formatted)
 	}
 	if len(file.Decls) == 0 {
-		return p, fmt.Errorf("%s: the block is empty", b.at())
+		return p, fmt.Errorf("%s: the block is empty", b.At())
 	}
 	p.want = output(file)
 	p.run = !needsAWS(file)
-	head := "package " + packageOf(b.page) + "\n" + importsOf(b.page, file)
+	head := "package " + packageOf(b.Page) + "\n" + importsOf(b.Page, file)
 	switch p.kind {
 	case whole:
 		p.source = strings.Replace(numbered(b), "\nfunc main()", "\nfunc Main()", 1)
 		if file.Name.Name != "main" || p.source == numbered(b) {
-			return p, fmt.Errorf("%s: a program must be of package main, with a main function", b.at())
+			return p, fmt.Errorf("%s: a program must be of package main, with a main function", b.At())
 		}
 		p.source = strings.Replace(p.source, "package main", "package program", 1)
 	case declarations:
@@ -117,9 +119,9 @@ func newProgram(b block) (program, error) {
 func (p *program) parse() (*ast.File, error) {
 	parse := func(k kind, head, tail string) (*ast.File, error) {
 		p.kind = k
-		return parser.ParseFile(token.NewFileSet(), "", head+numbered(p.block)+tail, parser.ParseComments)
+		return parser.ParseFile(token.NewFileSet(), "", head+numbered(p.Block)+tail, parser.ParseComments)
 	}
-	if strings.HasPrefix(p.text, "package ") {
+	if strings.HasPrefix(p.Text, "package ") {
 		return parse(whole, "", "")
 	}
 	file, errDeclarations := parse(declarations, "package p", "")
@@ -127,7 +129,7 @@ func (p *program) parse() (*ast.File, error) {
 		return file, nil
 	}
 	file, err := parse(statements, "package p; func _() {", "}")
-	if first, _, _ := strings.Cut(p.text, " "); err != nil && slices.Contains([]string{"func", "import", "type"}, first) {
+	if first, _, _ := strings.Cut(p.Text, " "); err != nil && slices.Contains([]string{"func", "import", "type"}, first) {
 		err = errDeclarations
 	}
 	return file, err
@@ -145,7 +147,7 @@ func %s(ctx c.Context, limiter *l.RateLimiter, sleep func(t.Duration), callModel
 }
 
 // numbered returns the code of a block, with a line that has the compiler count as in the page.
-func numbered(b block) string { return fmt.Sprintf("\n//line %s\n%s", b.at(), b.text) }
+func numbered(b pages.Block) string { return fmt.Sprintf("\n//line %s\n%s", b.At(), b.Text) }
 
 // packageOf returns the name of the package that a page becomes.
 func packageOf(page string) string {

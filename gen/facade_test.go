@@ -3,11 +3,13 @@ package main
 import (
 	"errors"
 	"go/types"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,23 +37,40 @@ func facadeOf(t *testing.T, dir string) (map[string]string, error) {
 // everything returns the outputs of the schema, of the calls and of package zlimit.
 func everything(t *testing.T) map[string]string {
 	t.Helper()
-	outputs := generated(t, specFile, readFile(t, specFile))
-	outputs["stack/template.yaml"] = templateOf(t, string(readFile(t, specFile)))
-	blocking, err := facadeOf(t, coreDir)
+	mirrored, err := facade.Of(loadCore(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range blocking {
-		outputs[path] = content
+	files, err := emit.Blocking(mirrored)
+	if err != nil {
+		t.Fatal(err)
 	}
 	old, err := legacyFiles(legacySpec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, content := range old {
+	outputs := generated(t, specFile, readFile(t, specFile))
+	outputs["stack/template.yaml"] = templateOf(t, string(readFile(t, specFile)))
+	maps.Copy(files, old)
+	for path, content := range files {
 		outputs[path] = string(content)
 	}
 	return outputs
+}
+
+var core = sync.OnceValues(func() (*source.Package, error) { return source.Load(coreDir) })
+
+// loadCore returns package zlimit, which all tests share. Short runs do without the tests that ask for it.
+func loadCore(t *testing.T) *source.Package {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("type-checks package zlimit: the runs that are not short have it")
+	}
+	p, err := core()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // unpack writes the files of an archive that are wanted into a module of its own, and returns its directory.
@@ -136,10 +155,7 @@ func TestFacadeErrors(t *testing.T) {
 // TestFacadeFunctions looks for the functions of package zlimit that take a context in package blocking. A test there does
 // the same for methods.
 func TestFacadeFunctions(t *testing.T) {
-	core, err := source.Load(coreDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	core := loadCore(t)
 	blocking, err := source.Load(filepath.Join(coreDir, "blocking"))
 	if err != nil {
 		t.Fatal(err)
@@ -188,10 +204,7 @@ func TestUnfinishedCore(t *testing.T) {
 
 // TestFacadeIsPure emits the files of one facade repeatedly.
 func TestFacadeIsPure(t *testing.T) {
-	p, err := source.Load(coreDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := loadCore(t)
 	f, err := facade.Of(p)
 	if err != nil {
 		t.Fatal(err)

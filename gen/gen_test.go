@@ -118,7 +118,8 @@ func TestGoldenCompiles(t *testing.T) {
 				outputs++
 				files[path] = f.Data
 			} else if strings.HasSuffix(f.Name, ".go") { // of package zlimit, or a test
-				files[f.Name] = f.Data
+				layout := "zlimit-go/gen/" + filepath.ToSlash(pkg) // which the package takes keys apart by
+				files[f.Name] = bytes.ReplaceAll(f.Data, []byte("zlimit-go/internal/layout"), []byte(layout))
 			}
 		}
 		if outputs == 0 {
@@ -402,6 +403,7 @@ func TestQuarantine(t *testing.T) {
 // TestRun runs the command.
 func TestRun(t *testing.T) {
 	t.Run("a valid schema is written, and left alone when nothing changed", func(t *testing.T) {
+		loadCore(t)
 		dir := t.TempDir()
 		var stderr bytes.Buffer
 		if code := run([]string{"-spec", specFile, "-legacy", legacySpec, "-calls", callsSpec, "-core", coreDir, "-root", dir}, &stderr); code != 0 || stderr.Len() > 0 {
@@ -593,10 +595,13 @@ func TestMutants(t *testing.T) {
 			}
 		}
 		check := types.Config{Importer: loaded}
-		for name, files := range files {
-			if _, err := check.Check(name, fset, files, nil); err != nil && !strings.Contains(err.Error(), "bucket.Limit") {
+		for _, name := range []string{"layout", "zlimit"} {
+			p, err := check.Check(name, fset, files[name], nil)
+			if err != nil && !strings.Contains(err.Error(), "bucket.Limit") {
 				t.Fatalf("%s, with %s: %v", original, what, err)
 			}
+			p.MarkComplete() // also with another type of bucket
+			loaded["github.com/zlimit/zlimit-go/internal/"+name] = p
 		}
 	}
 	if valid < 60 {

@@ -12,20 +12,20 @@ import (
 // templateOf returns the template that follows from a schema and the calls of the module.
 func templateOf(t *testing.T, text string) string {
 	t.Helper()
-	files, err := stackFiles(t, text)
+	files, err := stackFiles(t, text, string(readFile(t, callsSpec)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(files["stack/template.yaml"])
 }
 
-func stackFiles(t *testing.T, text string) (map[string][]byte, error) {
+func stackFiles(t *testing.T, text, asked string) (map[string][]byte, error) {
 	t.Helper()
 	s, err := schema.Load(specFile, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := calls.Load(callsSpec, readFile(t, callsSpec))
+	c, err := calls.Load(callsSpec, []byte(asked))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,8 @@ func TestStackFollows(t *testing.T) {
 		{"the key of buckets", `sk: "#STATE"`, `sk: "#NOW"`, `{"S":["#NOW"]}`, "#STATE"},
 		{"the key of audit events", `sk: "#AUDIT#{event_id}"`, `sk: "#EVENT#{event_id}"`, `{"prefix":"#EVENT#"}`, "#AUDIT#"},
 		{"the name of an index", "GSI3", "Owners", "Value: Owners }", "GSI3"},
-		{"the key of the registry", "_/SYSTEM#", "_/REGISTRY#", `["_/REGISTRY#"]`, "_/SYSTEM#"},
+		{"the key of the registry", "_/SYSTEM#", "_/REGISTRY#", `["_/REGISTRY#", "_/PING#*"]`, "_/SYSTEM#"},
+		{"the partitions of buckets", "{ns}/BUCKET#", "{ns}/SHARD#", `{ "dynamodb:LeadingKeys": ["*/SHARD#*"] }`, "BUCKET#"},
 	} {
 		changed := strings.ReplaceAll(text, test.old, test.new)
 		if got := templateOf(t, changed); !strings.Contains(got, test.want) || strings.Contains(got, test.gone) {
@@ -50,16 +51,18 @@ func TestStackFollows(t *testing.T) {
 
 // TestStackErrors asks for what a filter or a policy cannot express.
 func TestStackErrors(t *testing.T) {
-	text := string(readFile(t, specFile))
+	text, asked := string(readFile(t, specFile)), string(readFile(t, callsSpec))
 	for _, test := range []struct{ name, old, new, want string }{
 		{"two records with keys that begin alike", `sk: "#RESOURCES"`, `sk: "#AUDIT#RESOURCES"`, "begin alike"},
+		{"a record that is none", "      usage: [BatchWriteItem]\n", "      release: [BatchWriteItem]\n", "program full writes release: there is no such record"},
+		{"an index that is written", "    indexes: [Query]", "    indexes: [PutItem]", "every action on indexes must be a read of the table"},
 		{"a tenant's key without a namespace", `pk: "{ns}/AUDIT#{entity}"`, `pk: "{entity}#AUDIT#{ns}"`, "does not begin with a namespace"},
 	} {
-		changed := strings.Replace(text, test.old, test.new, 1)
-		if changed == text {
-			t.Fatalf("%s: %q is not in the schema", test.name, test.old)
+		changed, other := strings.Replace(text, test.old, test.new, 1), strings.Replace(asked, test.old, test.new, 1)
+		if changed == text && other == asked {
+			t.Fatalf("%s: %q is neither in the schema nor in the calls", test.name, test.old)
 		}
-		if _, err := stackFiles(t, changed); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := stackFiles(t, changed, other); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: Stack() = %v, want an error with %q", test.name, err, test.want)
 		}
 	}

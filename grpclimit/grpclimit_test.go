@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -121,7 +121,7 @@ func once(ctx context.Context, conn *grpc.ClientConn, text string, opts ...grpc.
 
 func TestUnaryServer(t *testing.T) {
 	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
-	conn := dial(t, []grpc.ServerOption{grpc.UnaryInterceptor(recovering(grpclimit.UnaryServerInterceptor(limiter, byKey)))})
+	conn := dial(t, []grpc.ServerOption{grpc.UnaryInterceptor(recovering(grpclimit.UnaryServerInterceptor(limiter, byKey, grpclimit.RefundPanics())))})
 	for _, test := range []struct {
 		text string
 		code codes.Code
@@ -160,7 +160,7 @@ func TestUnaryServer(t *testing.T) {
 
 func TestKeysAndErrors(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
-	if err := limiter.Limits.SetEntity(t.Context(), "alice", "api", []zlimit.Limit{zlimit.PerMinute("rpm", 4)}); err != nil {
+	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 4)}}); err != nil {
 		t.Fatal(err)
 	}
 	conn := dial(t, []grpc.ServerOption{grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(limiter, byKey))})

@@ -3,12 +3,14 @@ package grpclimit
 import (
 	"context"
 	"log/slog"
+	"net"
+	"slices"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
-	"github.com/zlimit/zlimit-go/internal/rpc"
+	"github.com/zlimit/zlimit-go/internal/edge/rpc"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -29,6 +31,28 @@ func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
 func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.LogTo(l) } }
+
+// Skip lets calls through that a function chooses by their procedure, such as /library.Books/Get, without a limit. Each Skip
+// adds to those before. Calls of the services grpc.health.v1.Health and grpc.reflection are skipped by default, since the
+// platform that makes them has no key.
+func Skip(skip func(ctx context.Context, procedure string) bool) Option {
+	return func(i *rpc.Interceptor) { i.Skip(skip) }
+}
+
+// WithHealthAndReflection limits health checks and reflection as other calls.
+func WithHealthAndReflection() Option { return func(i *rpc.Interceptor) { i.All = true } }
+
+// RefundPanics gives back what a call took whose handler panics. By default it is charged, since a procedure that panics
+// would have no limit otherwise.
+func RefundPanics() Option { return func(i *rpc.Interceptor) { i.RefundPanics = true } }
+
+// WithoutHeaders leaves out the fields of an answer that say where the limits stand.
+func WithoutHeaders() Option { return func(i *rpc.Interceptor) { i.Silent = true } }
+
+// WithQuotaUnit sets the parameter qu of a limit that does not count calls. It panics for a unit that a field cannot hold.
+func WithQuotaUnit(limit, unit string) Option {
+	return func(i *rpc.Interceptor) { i.SetUnit(limit, unit) }
+}
 
 func newInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts []Option) *interceptor {
 	if request == nil {
@@ -54,21 +78,35 @@ func (i *interceptor) acquire(ctx context.Context, method string) (context.Conte
 	return rpc.WithLease(ctx, lease), lease, nil
 }
 
+// tell adds where the limits stand to the header of an answer. It fails for a header that was sent, and tells nothing.
+func (i *interceptor) tell(lease *zlimit.Lease, set func(metadata.MD) error) {
+	md := metadata.MD{}
+	i.Fields(lease, func(name, value string) { md.Set(name, value) })
+	_ = set(md)
+}
+
 // UnaryServerInterceptor returns an interceptor that acquires before a unary call is handled, and commits when it was, with
-// an error or without. A handler that panics gives everything back. It panics for a limiter or function that is nil. A call
+// an error, a panic or without. The header of an answer has the fields ratelimit and ratelimit-policy. That of an error has
+// not: a client that has seen a header obeys its retry policy no more. It panics for a limiter or function that is nil. A call
 // costs what [zlimit.RateLimiter.Acquire] and [zlimit.Lease.Commit] cost.
 func UnaryServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryServerInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(ctx context.Context, message any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if i.Skips(ctx, info.FullMethod) {
+			return handler(ctx, message)
+		}
 		ctx, lease, err := i.acquire(ctx, info.FullMethod)
 		if err != nil {
 			_ = grpc.SetTrailer(ctx, pushback(err)) // which fails for a call that has ended
 			return nil, err
 		}
-		done := false
-		defer func() { i.Settle(ctx, lease, done) }()
+		keep := !i.RefundPanics
+		defer func() { i.Settle(ctx, lease, keep) }()
 		answer, err := handler(ctx, message)
-		done = true
+		keep = true
+		if err == nil {
+			i.tell(lease, func(md metadata.MD) error { return grpc.SetHeader(ctx, md) })
+		}
 		return answer, err
 	}
 }
@@ -78,6 +116,9 @@ func UnaryServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...
 func StreamServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.StreamServerInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		if i.Skips(stream.Context(), info.FullMethod) {
+			return handler(server, stream)
+		}
 		s := &serverStream{ServerStream: stream, ctx: stream.Context(), interceptor: i, method: info.FullMethod}
 		if i.PerMessage {
 			return handler(server, s)
@@ -87,11 +128,14 @@ func StreamServerInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 			stream.SetTrailer(pushback(err))
 			return err
 		}
-		s.ctx = ctx
-		done := false
-		defer func() { i.Settle(ctx, lease, done) }()
+		s.ctx, s.lease = ctx, lease
+		keep := !i.RefundPanics
+		defer func() { i.Settle(ctx, lease, keep) }()
 		err = handler(server, s)
-		done = true
+		keep = true
+		if err == nil {
+			s.tell()
+		}
 		return err
 	}
 }
@@ -102,6 +146,27 @@ type serverStream struct {
 	ctx         context.Context //nolint:containedctx // it is the stream's, which has a method for it
 	interceptor *interceptor
 	method      string
+	lease       *zlimit.Lease // nil once it is told, and of a stream that acquires for each message
+}
+
+// tell adds where the limits stand to the header, once.
+func (s *serverStream) tell() {
+	if s.lease != nil {
+		s.interceptor.tell(s.lease, s.SetHeader)
+		s.lease = nil
+	}
+}
+
+// SendHeader sends the header.
+func (s *serverStream) SendHeader(md metadata.MD) error {
+	s.tell()
+	return s.ServerStream.SendHeader(md)
+}
+
+// SendMsg sends a message, and the header before the first.
+func (s *serverStream) SendMsg(m any) error {
+	s.tell()
+	return s.ServerStream.SendMsg(m)
 }
 
 // Context returns the context of the stream.
@@ -121,29 +186,38 @@ func (s *serverStream) RecvMsg(m any) error {
 	return nil
 }
 
-// taken reports whether a server may have taken a call that ended with an error.
-func taken(err error) bool { return status.Code(err) != codes.Unavailable }
+// unsent stands for the peer of a call until gRPC has begun to send it.
+type unsent struct{ net.Addr }
 
 // UnaryClientInterceptor returns an interceptor that acquires before a unary call is sent. A call that is refused is not
-// sent, and fails with the error of [Error]. A call that no server took, which fails with UNAVAILABLE, gives back what it
-// took; every other outcome commits, a panic of another interceptor included.
+// sent, and fails with the error of [Error]. A call that fails before gRPC has begun to send it gives back what it took,
+// such as one that finds no server. Every other outcome commits, whatever its code, since the server may have served the
+// call: UNAVAILABLE, a deadline that passes, and a panic of another interceptor are among them.
 func UnaryClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.UnaryClientInterceptor {
 	i := newInterceptor(l, request, opts)
 	return func(
 		ctx context.Context, method string, message, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, callOptions ...grpc.CallOption,
 	) (err error) {
+		if i.Skips(ctx, method) {
+			return invoke(ctx, method, message, answer, conn, callOptions...)
+		}
 		ctx, lease, err := i.acquire(ctx, method)
 		if err != nil {
 			return err
 		}
-		defer func() { i.Settle(ctx, lease, taken(err)) }()
-		return invoke(ctx, method, message, answer, conn, callOptions...)
+		keep := true
+		defer func() { i.Settle(ctx, lease, keep) }()
+		// gRPC fills in the peer of a call, if any try of it was given a stream.
+		to := peer.Peer{Addr: unsent{}}
+		err = invoke(ctx, method, message, answer, conn, append(slices.Clip(callOptions), grpc.Peer(&to))...)
+		keep = err == nil || to.Addr != net.Addr(unsent{})
+		return err
 	}
 }
 
 // StreamClientInterceptor is [UnaryClientInterceptor] for streams, which acquire once when they are opened, or with
-// [PerMessage] for each message that goes out. The lease is settled when the stream ends: RecvMsg has returned an error or
-// the only answer, or the context has ended. A client that abandons a stream must therefore cancel its context, as gRPC
+// [PerMessage] for each message that goes out. A stream that cannot be opened gives back what it took. The lease of any
+// other is committed when the stream ends: RecvMsg has returned an error or the only answer, or the context has ended. A client that abandons a stream must therefore cancel its context, as gRPC
 // asks anyway. A stream of which a message is refused is cancelled, so that the server does not take the messages before
 // it for all.
 func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ...Option) grpc.StreamClientInterceptor {
@@ -151,29 +225,35 @@ func StreamClientInterceptor(l *zlimit.RateLimiter, request RequestFunc, opts ..
 	return func(
 		ctx context.Context, description *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, callOptions ...grpc.CallOption,
 	) (_ grpc.ClientStream, err error) {
+		if i.Skips(ctx, method) {
+			return open(ctx, description, conn, method, callOptions...)
+		}
 		s := &clientStream{ctx: ctx, interceptor: i, method: method, one: !description.ServerStreams}
+		var lease *zlimit.Lease
 		if i.PerMessage {
 			var cancel context.CancelFunc
 			s.ctx, cancel = context.WithCancel(ctx)
-			s.end = func(error) { cancel() }
+			s.end = func(bool) { cancel() }
 		} else {
-			var lease *zlimit.Lease
 			if s.ctx, lease, err = i.acquire(ctx, method); err != nil {
 				return nil, err
 			}
-			s.end = i.SettleAtEnd(s.ctx, lease, taken) //nolint:contextcheck // it is made from ctx
+			s.end = func(keep bool) { i.Settle(s.ctx, lease, keep) }
 		}
-		opened := false
+		keep := true // of a panic of another interceptor
 		defer func() {
-			if !opened {
-				s.end(err)
+			if s.ClientStream == nil {
+				s.end(keep)
 			}
 		}()
 		s.ClientStream, err = open(s.ctx, description, conn, method, callOptions...) //nolint:contextcheck // it is made from ctx
 		if err != nil {
+			s.ClientStream, keep = nil, false // gRPC opens a stream before it sends any of it
 			return nil, err
 		}
-		opened = true
+		if lease != nil {
+			s.end = i.SettleAtEnd(s.ctx, lease) //nolint:contextcheck // it is made from ctx
+		}
 		return s, nil
 	}
 }
@@ -185,7 +265,7 @@ type clientStream struct {
 	interceptor *interceptor
 	method      string
 	one         bool // there is one answer
-	end         func(error)
+	end         func(keep bool)
 	refusal     rpc.Refusal
 }
 
@@ -199,7 +279,7 @@ func (s *clientStream) SendMsg(m any) error {
 	}
 	ctx, lease, err := s.interceptor.acquire(s.ctx, s.method)
 	if err != nil {
-		defer s.end(err)
+		defer s.end(true)
 		return s.refusal.Set(err)
 	}
 	err = s.ClientStream.SendMsg(m)
@@ -220,7 +300,7 @@ func (s *clientStream) CloseSend() error {
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if err != nil || s.one {
-		s.end(err)
+		s.end(true)
 	}
 	if refused := s.refusal.Err(); err != nil && refused != nil {
 		return refused

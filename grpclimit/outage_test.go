@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -77,10 +77,10 @@ func handleInOutage(t *testing.T, b faulttest.Outage, end, kind string) {
 		}()
 		var err error
 		if kind == "unary" {
-			_, err = grpclimit.UnaryServerInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))(ctx, nil, &grpc.UnaryServerInfo{},
+			_, err = grpclimit.UnaryServerInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()), grpclimit.RefundPanics())(ctx, nil, &grpc.UnaryServerInfo{},
 				func(ctx context.Context, _ any) (any, error) { return nil, handle(ctx) })
 		} else {
-			err = grpclimit.StreamServerInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()))(nil, &serverStream{ctx: ctx}, &grpc.StreamServerInfo{},
+			err = grpclimit.StreamServerInterceptor(limiter, request, grpclimit.WithLogger(log.Logger()), grpclimit.RefundPanics())(nil, &serverStream{ctx: ctx}, &grpc.StreamServerInfo{},
 				func(_ any, s grpc.ServerStream) error { return handle(s.Context()) })
 		}
 		if !errors.Is(err, failed) {

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/zlimit/zlimit-go/grpclimit"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -123,7 +123,7 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
-// TestStreamsThatPanic give back what they took, and so do unary calls; another interceptor's panic in a client does not.
+// TestStreamsThatPanic give back what they took where they are asked to; another interceptor's panic in a client does not.
 func TestStreamsThatPanic(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
 	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
@@ -133,7 +133,7 @@ func TestStreamsThatPanic(t *testing.T) {
 				err = status.Error(codes.Unknown, "panic")
 			}
 		}()
-		return grpclimit.StreamServerInterceptor(limiter, request)(s, stream, info, h)
+		return grpclimit.StreamServerInterceptor(limiter, request, grpclimit.RefundPanics())(s, stream, info, h)
 	}
 	c := newCounter(t, []grpc.ServerOption{grpc.StreamInterceptor(recovering)})
 	if _, err := c.count(t.Context(), "a", "panic"); status.Code(err) != codes.Unknown || faulttest.Left(t, limiter, "alice") != 4 {

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,6 +22,10 @@ type Key func(*http.Request) (entity string, err error)
 type KeyError struct {
 	Source string // the place of the key, such as "header X-API-Key"
 	Reason string // the rule that it breaks
+	// Challenge is what WWW-Authenticate asks for, such as Bearer; "" stands for ApiKey. A status 401 must name a scheme.
+	Challenge string
+
+	address bool // of the connection or from a proxy, which no client can send: the status is 400
 }
 
 // Error returns where the key was looked for, and what is wrong.
@@ -32,9 +38,6 @@ const (
 	longestBearer = 8192
 	longestField  = 2 * longestBearer // of the field that holds the token, with the scheme and spaces
 )
-
-// bearerSource is where bearer tokens are.
-const bearerSource = "header Authorization"
 
 // Requests returns a request function for limits of requests: each takes one of a limit of a resource, from the entity that
 // a key finds.
@@ -63,21 +66,24 @@ func (limit consumeOne) AppendAmounts(to []zlimit.Amount) []zlimit.Amount {
 // [*KeyError].
 func ByHeader(name string) Key {
 	name = http.CanonicalHeaderKey(name)
-	source := "header " + name
+	source, challenge := "header "+name, "ApiKey"
+	if validToken(name) {
+		challenge += ` header="` + name + `"`
+	}
 	return func(r *http.Request) (string, error) {
-		return single(source, r.Header[name], longestKey)
+		return single(source, challenge, r.Header[name], longestKey)
 	}
 }
 
 // single returns the only value.
-func single(source string, values []string, longest int) (string, error) {
+func single(source, challenge string, values []string, longest int) (string, error) {
 	switch {
 	case len(values) == 0 || len(values) == 1 && values[0] == "":
-		return "", &KeyError{source, "is missing"}
+		return "", &KeyError{source, "is missing", challenge, false}
 	case len(values) > 1:
-		return "", &KeyError{source, "is there " + strconv.Itoa(len(values)) + " times"}
+		return "", &KeyError{source, "is there " + strconv.Itoa(len(values)) + " times", challenge, false}
 	case len(values[0]) > longest:
-		return "", &KeyError{source, fmt.Sprintf("has %d bytes; it must have at most %d", len(values[0]), longest)}
+		return "", &KeyError{source, fmt.Sprintf("has %d bytes; it must have at most %d", len(values[0]), longest), challenge, false}
 	}
 	return values[0], nil
 }
@@ -94,9 +100,9 @@ func ByBearer(key []byte) Key {
 		panic(fmt.Sprintf("httplimit: the key of bearer tokens has %d bytes; it must have at least 16", len(key)))
 	}
 	key = append([]byte(nil), key...)
-	const source = bearerSource
+	const source, challenge = "header Authorization", "Bearer"
 	return func(r *http.Request) (string, error) {
-		value, err := single(source, r.Header["Authorization"], longestField)
+		value, err := single(source, challenge, r.Header["Authorization"], longestField)
 		if err != nil {
 			return "", err
 		}
@@ -104,9 +110,9 @@ func ByBearer(key []byte) Key {
 		token = strings.Trim(token, " ")
 		switch {
 		case !strings.EqualFold(scheme, "Bearer"), token == "", strings.ContainsAny(token, " \t"):
-			return "", &KeyError{source, "is no bearer token"}
+			return "", &KeyError{source, "is no bearer token", challenge, false}
 		case len(token) > longestBearer:
-			return "", &KeyError{source, fmt.Sprintf("has %d bytes; it must have at most %d", len(token), longestBearer)}
+			return "", &KeyError{source, fmt.Sprintf("has %d bytes; it must have at most %d", len(token), longestBearer), challenge, false}
 		}
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(token))
@@ -122,41 +128,95 @@ func ByBearer(key []byte) Key {
 // brackets and zones, such as 192.0.2.7. That of a network has all of its digits, such as 2001:0db8:0000:0000::. An
 // address that cannot be read is a [*KeyError]; addresses before it in the field are not trusted. Empty elements are
 // skipped, as RFC 9110 asks. Where no element has an address, the proxy asks for itself.
-func ByClientIP(trusted ...netip.Prefix) Key {
-	trusted = append([]netip.Prefix(nil), trusted...)
-	isTrusted := func(a netip.Addr) bool {
-		for _, p := range trusted {
-			if p.Contains(a) {
-				return true
-			}
-		}
-		return false
+//
+// [ClientIP] has the settings for other proxies and networks.
+func ByClientIP(trusted ...netip.Prefix) Key { return ClientIP{Trusted: trusted}.Key() }
+
+// A ClientIP says how the address of a client is found, and how much of it stands for one client.
+type ClientIP struct {
+	// Trusted are the addresses of proxies.
+	Trusted []netip.Prefix
+	// Unix trusts what connects by a unix socket, as a proxy on the same machine does.
+	Unix bool
+	// Forwarded reads the field Forwarded of RFC 7239, in place of X-Forwarded-For. One of them is read, since a client can
+	// send the one that its proxy does not set.
+	Forwarded bool
+	// IPv6Bits is the size of the network that an IPv6 address stands for, from 1 to 128; 0 stands for 64.
+	IPv6Bits int
+}
+
+// Key returns the key of [ByClientIP] with these settings. It panics for IPv6Bits out of range.
+func (c ClientIP) Key() Key {
+	c.Trusted = slices.Clone(c.Trusted)
+	if c.IPv6Bits == 0 {
+		c.IPv6Bits = 64
 	}
-	return func(r *http.Request) (string, error) {
-		remote, err := parseAddress(r.RemoteAddr)
+	if c.IPv6Bits < 1 || c.IPv6Bits > 128 {
+		panic(fmt.Sprintf("httplimit: IPv6Bits is %d; it must be from 1 to 128", c.IPv6Bits))
+	}
+	return c.entity
+}
+
+func (c ClientIP) entity(r *http.Request) (string, error) {
+	remote, err := parseAddress(r.RemoteAddr)
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	unix := err != nil && c.Unix && local != nil && local.Network() == "unix"
+	switch {
+	case unix: // a proxy without an address
+	case err != nil:
+		return "", &KeyError{Source: "address of the connection", Reason: "cannot be read", address: true}
+	case !c.trusts(remote):
+		return c.entityOf(remote), nil
+	}
+	name := "X-Forwarded-For"
+	if c.Forwarded {
+		name = "Forwarded"
+	}
+	hops := strings.Split(strings.Join(r.Header[name], ","), ",")
+	for i := len(hops) - 1; i >= 0; i-- {
+		hop := strings.TrimSpace(hops[i])
+		if hop == "" { // which lists of fields may have, and which says nothing
+			continue
+		}
+		if c.Forwarded {
+			hop = forwardedFor(hop)
+		}
+		address, err := parseAddress(hop)
 		if err != nil {
-			return "", &KeyError{"address of the connection", "cannot be read"}
+			return "", &KeyError{Source: "header " + name, Reason: "cannot be read", address: true}
 		}
-		if !isTrusted(remote) {
-			return entityOf(remote), nil
+		remote = address
+		if !c.trusts(address) {
+			break
 		}
-		hops := strings.Split(strings.Join(r.Header["X-Forwarded-For"], ","), ",")
-		for i := len(hops) - 1; i >= 0; i-- {
-			hop := strings.TrimSpace(hops[i])
-			if hop == "" { // which lists of fields may have, and which says nothing
-				continue
-			}
-			address, err := parseAddress(hop)
-			if err != nil {
-				return "", &KeyError{"header X-Forwarded-For", "cannot be read"}
-			}
-			remote = address
-			if !isTrusted(address) {
-				break
-			}
-		}
-		return entityOf(remote), nil
 	}
+	if !remote.IsValid() {
+		return "", &KeyError{Source: "header " + name, Reason: "is missing", address: true}
+	}
+	return c.entityOf(remote), nil
+}
+
+func (c ClientIP) trusts(a netip.Addr) bool {
+	return slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// forwardedFor returns the parameter "for" of an element of Forwarded, "" for one without it or with several. A node is a
+// token or a quoted string, and has neither commas nor semicolons. An element that was split inside of the quoted string of
+// another parameter has a quote without its other, or an escaped one, and cannot be read.
+func forwardedFor(element string) (node string) {
+	if strings.Contains(element, `\`) {
+		return ""
+	}
+	for pair := range strings.SplitSeq(element, ";") {
+		name, value, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		if !ok || strings.Count(value, `"`)%2 != 0 || node != "" && strings.EqualFold(name, "for") {
+			return ""
+		}
+		if strings.EqualFold(name, "for") {
+			node = strings.Trim(value, `"`)
+		}
+	}
+	return node
 }
 
 // parseAddress reads an address with or without a port.
@@ -170,10 +230,18 @@ func parseAddress(text string) (netip.Addr, error) {
 
 // entityOf writes an address as an entity. Entities start with a letter or digit, so that an address that begins with
 // colons is written with its zeros.
-func entityOf(a netip.Addr) string {
+func (c ClientIP) entityOf(a netip.Addr) string {
 	if a.Is4() {
 		return a.String()
 	}
-	network := netip.PrefixFrom(a, 64).Masked().Addr()
+	network := netip.PrefixFrom(a, c.IPv6Bits).Masked().Addr()
+	if c.IPv6Bits > 64 {
+		return network.StringExpanded()
+	}
 	return network.StringExpanded()[:19] + "::"
+}
+
+// validToken reports whether a text is one of RFC 9110, as names of fields are.
+func validToken(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' })
 }

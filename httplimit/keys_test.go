@@ -1,6 +1,8 @@
 package httplimit_test
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -72,17 +74,71 @@ func TestTheLongestBearerToken(t *testing.T) {
 	}
 }
 
-// TestChallenge finds the scheme in refusals for want of a bearer token, and in no others.
+// TestChallenge finds the scheme in refusals for want of a key. An address is none that a client can send, so that a status
+// 401 would ask for nothing.
 func TestChallenge(t *testing.T) {
-	for key, want := range map[*httplimit.Key]string{
-		new(httplimit.ByBearer([]byte("0123456789abcdef"))): "Bearer",
-		new(httplimit.ByHeader("X-API-Key")):                "",
+	for name, test := range map[string]struct {
+		key    httplimit.Key
+		status int
+		want   string
+	}{
+		"bearer":  {httplimit.ByBearer([]byte("0123456789abcdef")), 401, "Bearer"},
+		"header":  {httplimit.ByHeader("X-API-Key"), 401, `ApiKey header="X-Api-Key"`},
+		"address": {httplimit.ByClientIP(), 400, ""},
 	} {
 		r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody), httptest.NewRecorder()
-		_, err := (*key)(r)
+		r.RemoteAddr = "@"
+		_, err := test.key(r)
 		httplimit.Refuse(w, r, err)
-		if got := w.Header().Get("WWW-Authenticate"); w.Code != http.StatusUnauthorized || got != want {
-			t.Errorf("%v is answered by %d with WWW-Authenticate %q, want 401 with %q", err, w.Code, got, want)
+		if got := w.Header().Get("WWW-Authenticate"); w.Code != test.status || got != test.want {
+			t.Errorf("%s: %v is answered by %d with WWW-Authenticate %q, want %d with %q", name, err, w.Code, got, test.status, test.want)
+		}
+	}
+}
+
+// TestClientIP finds addresses behind proxies that speak by a unix socket, or set Forwarded, and in networks of other sizes.
+func TestClientIP(t *testing.T) {
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	unix := &net.UnixAddr{Name: "/run/s", Net: "unix"}
+	forwarded := httplimit.ClientIP{Trusted: proxies, Forwarded: true}
+	const unreadable = "httplimit: the key in the header Forwarded cannot be read"
+	for _, test := range []struct {
+		name   string
+		ip     httplimit.ClientIP
+		remote string
+		local  net.Addr
+		header http.Header
+		want   string // or the error
+	}{
+		{"a unix socket", httplimit.ClientIP{Unix: true}, "@", unix, http.Header{"X-Forwarded-For": {"6.6.6.6, 198.51.100.1"}}, "198.51.100.1"},
+		{"a unix socket without a client", httplimit.ClientIP{Unix: true}, "@", unix, nil, "httplimit: the key in the header X-Forwarded-For is missing"},
+		{"a unix socket that is not trusted", httplimit.ClientIP{}, "@", unix, http.Header{"X-Forwarded-For": {"198.51.100.1"}}, "httplimit: the key in the address of the connection cannot be read"},
+		{"no address, and no unix socket", httplimit.ClientIP{Unix: true}, "@", nil, http.Header{"X-Forwarded-For": {"198.51.100.1"}}, "httplimit: the key in the address of the connection cannot be read"},
+		{"an address, where unix sockets are trusted", httplimit.ClientIP{Unix: true}, "192.0.2.7:80", nil, http.Header{"X-Forwarded-For": {"198.51.100.1"}}, "192.0.2.7"},
+		{"Forwarded", forwarded, "10.0.0.1:80", nil, http.Header{"Forwarded": {`for=6.6.6.6, For="198.51.100.1:4711";proto=https;by=10.0.0.1`}, "X-Forwarded-For": {"6.6.6.6"}}, "198.51.100.1"},
+		{"Forwarded, of IPv6, through two", forwarded, "10.0.0.1:80", nil, http.Header{"Forwarded": {`for="[2001:db8:1:2:3::4]:99"`, "for=10.2.2.2"}}, "2001:0db8:0001:0002::"},
+		{"Forwarded by one that is not trusted", forwarded, "192.0.2.7:80", nil, http.Header{"Forwarded": {"for=198.51.100.1"}}, "192.0.2.7"},
+		{"Forwarded for unknown", forwarded, "10.0.0.1:80", nil, http.Header{"Forwarded": {"for=6.6.6.6, for=unknown"}}, unreadable},
+		{"Forwarded without an address", forwarded, "10.0.0.1:80", nil, http.Header{"Forwarded": {"for=6.6.6.6, proto=https"}}, unreadable},
+		{"Forwarded for two", forwarded, "10.0.0.1:80", nil, http.Header{"Forwarded": {"for=6.6.6.6;for=198.51.100.1"}}, unreadable},
+		{"Forwarded with a comma in quotes", forwarded, "10.0.0.1:80", nil, http.Header{"Forwarded": {`for=198.51.100.1;host="a, for=6.6.6.6;x="`}}, unreadable},
+		{"Forwarded with a comma and an escape in quotes", forwarded, "10.0.0.1:80", nil, http.Header{"Forwarded": {`for=198.51.100.1;host="a, for=6.6.6.6;x=\"y"`}}, unreadable},
+		{"no Forwarded", forwarded, "10.0.0.1:80", nil, http.Header{"X-Forwarded-For": {"6.6.6.6"}}, "10.0.0.1"},
+		{"48 bits", httplimit.ClientIP{IPv6Bits: 48}, "[2001:db8:1:2:3::4]:80", nil, nil, "2001:0db8:0001:0000::"},
+		{"128 bits", httplimit.ClientIP{IPv6Bits: 128}, "[2001:db8:1:2:3::4]:80", nil, nil, "2001:0db8:0001:0002:0003:0000:0000:0004"},
+		{"IPv4", httplimit.ClientIP{IPv6Bits: 1}, "192.0.2.7:80", nil, nil, "192.0.2.7"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+		if test.local != nil {
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, test.local))
+		}
+		r.RemoteAddr, r.Header = test.remote, test.header
+		got, err := test.ip.Key()(r)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: key = %s, want %s", test.name, got, test.want)
 		}
 	}
 }

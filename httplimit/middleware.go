@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
+	"github.com/zlimit/zlimit-go/internal/edge/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -29,9 +31,35 @@ func WithPartitionKey(key []byte) Option {
 		if len(key) < 16 {
 			panic("httplimit: the partition key has " + strconv.Itoa(len(key)) + " bytes; it must have at least 16")
 		}
-		m.partition = append([]byte(nil), key...)
+		m.format.Partition = append([]byte(nil), key...)
 	}
 }
+
+// WithQuotaUnit sets the parameter qu of a limit that does not count requests, such as content-bytes, which the draft
+// registers. A client takes a limit without it for one of requests. It panics for a unit that a field cannot hold.
+func WithQuotaUnit(limit, unit string) Option {
+	return func(m *middleware) { m.format.SetUnit("httplimit", limit, unit) }
+}
+
+// Skip lets requests through that a function chooses, without a limit and its fields: preflights, which carry no key,
+// health checks and static files. Each Skip adds to those before. It runs before the request function.
+func Skip(skip func(*http.Request) bool) Option {
+	return func(m *middleware) {
+		if skip == nil {
+			panic("httplimit: the skip function is nil")
+		}
+		m.skips = append(m.skips, skip)
+	}
+}
+
+// IsPreflight reports whether a request is a preflight of CORS, for [Skip].
+func IsPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// RefundPanics gives back what a request took whose handler panics. By default it is charged, since a path that panics
+// would have no limit otherwise.
+func RefundPanics() Option { return func(m *middleware) { m.refundPanics = true } }
 
 // WithErrorHandler sets what answers a request that is not admitted; the default is [Refuse]. The fields that say where the
 // limits stand are set before it is called.
@@ -60,19 +88,26 @@ const notSettled = "httplimit: a lease could not be settled"
 
 // A middleware is what the handlers of one call of New share.
 type middleware struct {
-	limiter   *zlimit.RateLimiter
-	request   func(*http.Request) (zlimit.Request, error)
-	legacy    bool
-	silent    bool
-	partition []byte
-	refuse    func(http.ResponseWriter, *http.Request, error)
-	logger    *slog.Logger
+	limiter *zlimit.RateLimiter
+	request func(*http.Request) (zlimit.Request, error)
+	legacy  bool
+	silent  bool
+	format  fields.Format
+
+	skips        []func(*http.Request) bool
+	refundPanics bool
+
+	refuse func(http.ResponseWriter, *http.Request, error)
+	logger *slog.Logger
 }
 
 // New returns middleware that acquires what a request consumes before it calls the handler, and settles when the
-// handler returns. It commits what the handler corrected on the lease. A handler that panics gives everything back, and
-// the panic goes on. A panic with [http.ErrAbortHandler] commits, since a reverse proxy ends a response by it whose
-// client leaves in the middle. The handler finds its lease with [Lease].
+// handler returns. It commits what the handler corrected on the lease, also when the handler panics, and the panic goes
+// on; [RefundPanics] changes that. The handler finds its lease with [Lease].
+//
+// Middleware within middleware acquires after it. A request that the inner one rejects for want of room takes nothing
+// from the outer one either. Other errors of the inner one are charged: an outer limit by address bounds how many keys a
+// client can try.
 //
 // The function says who asks, and for what; it may be [Requests]. An error of it answers the request as one of Acquire
 // does, and [WithErrorHandler] tells them apart. A panic of it goes on before anything is acquired.
@@ -107,6 +142,12 @@ func New(l *zlimit.RateLimiter, request func(*http.Request) (zlimit.Request, err
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	for _, skip := range m.skips {
+		if skip(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+	}
 	lease, err := m.acquire(r)
 	if err != nil {
 		m.reject(w, r, err)
@@ -121,14 +162,16 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	done := false
 	defer func() {
 		settle, op := lease.Commit, "commit"
-		if !done { // the handler panics, or ends its goroutine
+		refund := s.rejected.Load()
+		if !done && m.refundPanics { // the handler panics, or ends its goroutine
 			broken := recover()
 			if broken != nil {
 				defer panic(broken)
 			}
-			if broken != http.ErrAbortHandler { //nolint:errorlint // net/http compares it so, too
-				settle, op = lease.Rollback, "roll back"
-			}
+			refund = refund || broken != http.ErrAbortHandler //nolint:errorlint // net/http compares it so, too
+		}
+		if refund {
+			settle, op = lease.Rollback, "roll back"
 		}
 		if err := settle(s.Context); err != nil && !isClosed(err) { // by the handler itself
 			m.logger.ErrorContext(s.Context, notSettled, "op", op, "error", err)
@@ -154,22 +197,31 @@ func (m *middleware) acquire(r *http.Request) (*zlimit.Lease, error) {
 type scope struct {
 	context.Context //nolint:containedctx // it is a context
 	lease           *zlimit.Lease
+	rejected        atomic.Bool // by middleware within
 	values          [2]string
 }
 
-type leaseKey struct{}
+type scopeKey struct{}
 
-// Value returns the lease for its key.
+// Value returns the scope for its key.
 func (s *scope) Value(key any) any {
-	if key == (leaseKey{}) {
-		return s.lease
+	if key == (scopeKey{}) {
+		return s
 	}
 	return s.Context.Value(key)
+}
+
+// scopeOf returns the innermost scope of a context, nil for none.
+func scopeOf(ctx context.Context) *scope {
+	s, _ := ctx.Value(scopeKey{}).(*scope)
+	return s
 }
 
 // Lease returns the lease of a request from the context of its handler, to correct what the request consumes. It is nil
 // where the middleware is not in use. The middleware settles it.
 func Lease(ctx context.Context) *zlimit.Lease {
-	lease, _ := ctx.Value(leaseKey{}).(*zlimit.Lease)
-	return lease
+	if s := scopeOf(ctx); s != nil {
+		return s.lease
+	}
+	return nil
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/httplimit"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -58,7 +58,7 @@ func TestRequestsAreLimited(t *testing.T) {
 	}
 	got := get(t, h, "alice")
 	want := http.Header{
-		"Ratelimit-Policy": {`"rpm";q=2;w=60, "rpd";q=100;w=86400`}, "Ratelimit": {`"rpm";r=0;t=30, "rpd";r=100`},
+		"Ratelimit-Policy": {`"rpd";q=100;w=86400, "rpm";q=2;w=60`}, "Ratelimit": {`"rpd";r=100, "rpm";r=0;t=30`},
 		"Retry-After": {"30"}, "Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}, "Content-Length": {"139"},
 	}
 	if diff := cmp.Diff(want, got.Header); got.StatusCode != http.StatusTooManyRequests || diff != "" {
@@ -96,6 +96,9 @@ func TestMoreThanALimitHolds(t *testing.T) {
 	if got.StatusCode != 429 || got.Header.Get("Retry-After") != "" || got.Header.Get("X-Should-Retry") != "false" {
 		t.Errorf("response = %d %v, want 429 that says not to retry", got.StatusCode, got.Header)
 	}
+	if state := got.Header.Get("RateLimit"); state != `"rpm";r=2` {
+		t.Errorf("RateLimit = %s, want no time", state)
+	}
 }
 
 func TestHandlersCorrectTheirLease(t *testing.T) {
@@ -121,7 +124,7 @@ func TestHandlersCorrectTheirLease(t *testing.T) {
 			}
 			r.Context().Value(cancelKey{}).(context.CancelFunc)()
 		}, 10},
-		{"a panic", func(http.ResponseWriter, *http.Request) { panic("broken") }, 10},
+		{"a panic", func(http.ResponseWriter, *http.Request) { panic("broken") }, 9},
 		{"a panic that aborts", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 9},
 	} {
 		h := httplimit.New(limiter, httplimit.Requests(strings.ReplaceAll(test.name, " ", "-"), "rpm", httplimit.ByHeader("X-API-Key")))(http.HandlerFunc(test.handler))
@@ -137,7 +140,7 @@ func TestHandlersCorrectTheirLease(t *testing.T) {
 			r.Header.Set("X-API-Key", "alice")
 			h.ServeHTTP(httptest.NewRecorder(), r)
 		}()
-		statuses, err := limiter.Available(t.Context(), "alice", strings.ReplaceAll(test.name, " ", "-"))
+		statuses, err := limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: "alice", Resource: strings.ReplaceAll(test.name, " ", "-")})
 		if err != nil || statuses[0].Available != test.left {
 			t.Errorf("%s: %v, %v left, want %d", test.name, statuses, err, test.left)
 		}
@@ -252,7 +255,7 @@ func TestTheWriterIsPassedOn(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	limiter, _ := zlimittest.New(t)
-	if err := limiter.Limits.SetEntity(t.Context(), "alice", "api", []zlimit.Limit{zlimit.PerMinute("rpm", 10)}); err != nil {
+	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "alice", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
 		t.Fatal(err)
 	}
 	closed, err := zlimit.Open(t.Context(), "memory:")
@@ -278,7 +281,7 @@ func TestErrors(t *testing.T) {
 		{"an outage", httplimit.New(limiter, failing(&zlimit.UnavailableError{Op: "acquire", Err: errors.New("secret")}))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily unavailable","status":503}`},
 		{"any other error", httplimit.New(limiter, failing(errors.New("secret")))(ok), "", 500, `{"title":"Internal error","status":500}`},
 		{"a deadline of the server", httplimit.New(limiter, failing(context.DeadlineExceeded))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Not decided in time","status":503}`},
-		{"a client that has gone", httplimit.New(limiter, failing(context.Canceled))(ok), "", 200, ``},
+		{"a client that has gone", httplimit.New(limiter, failing(context.Canceled))(ok), "", 503, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Canceled","status":503}`},
 		{"a handler of one's own", httplimit.New(limiter, byKey, httplimit.WithErrorHandler(func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), http.StatusTeapot)
 		}))(ok), "", 418, "httplimit: the key in the header X-Api-Key is missing\n"},
@@ -317,6 +320,9 @@ func TestOptions(t *testing.T) {
 		"short key":    func() { httplimit.New(limiter, byKey, httplimit.WithPartitionKey(nil)) },
 		"short bearer": func() { httplimit.ByBearer([]byte("short")) },
 		"no error":     func() { httplimit.New(limiter, byKey, httplimit.WithErrorHandler(nil)) },
+		"no skip":      func() { httplimit.New(limiter, byKey, httplimit.Skip(nil)) },
+		"no unit":      func() { httplimit.New(limiter, byKey, httplimit.WithQuotaUnit("kb", "")) },
+		"wrong unit":   func() { httplimit.New(limiter, byKey, httplimit.WithQuotaUnit("kb", `k"b`)) },
 		"nil logger":   func() { httplimit.New(limiter, byKey, httplimit.WithLogger(nil)) },
 	} {
 		func() {
@@ -348,7 +354,7 @@ func TestRetryAfterIsNeverBeforeTheRoom(t *testing.T) {
 			})
 			amounts[name] = 1 + random.Int64N(limits[j].Capacity)
 		}
-		if err := limiter.Limits.SetResource(t.Context(), resource, limits); err != nil {
+		if err := limiter.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits}); err != nil {
 			t.Fatal(err)
 		}
 		h := httplimit.New(limiter, func(*http.Request) (zlimit.Request, error) {
@@ -578,7 +584,7 @@ func ExampleNew() {
 	}
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 1)}
-	if err := limiter.Limits.SetResource(context.Background(), "api", limits); err != nil {
+	if err := limiter.Limits.Set(context.Background(), zlimit.Level{Resource: "api"}, zlimit.Config{Limits: limits}); err != nil {
 		panic(err)
 	}
 

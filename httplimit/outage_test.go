@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -13,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/httplimit"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -46,7 +47,7 @@ func handleInOutage(t *testing.T, b faulttest.Outage, panics bool, end string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var settling *faulttest.Settling
-	h := httplimit.New(limiter, byKey, httplimit.WithLogger(log.Logger()))(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := httplimit.New(limiter, byKey, httplimit.WithLogger(log.Logger()), httplimit.RefundPanics())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := httplimit.Lease(r.Context()).Adjust(zlimit.Amounts{"rpm": 2}); err != nil {
 			t.Error(err)
 		}
@@ -177,12 +178,12 @@ func TestUnsentInOutages(t *testing.T) {
 				var settling *faulttest.Settling
 				transport := &httplimit.Transport{
 					Limiter: limiter, Request: byKey, Logger: log.Logger(),
-					Base: faulttest.RoundTripper(func(*http.Request) (*http.Response, error) {
+					Base: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 						settling = b.Begin(store)
 						return nil, unsent
-					}),
+					}},
 				}
-				if _, err := transport.RoundTrip(keyed(t)); !errors.Is(err, unsent) {
+				if _, err := transport.RoundTrip(absolute(t)); !errors.Is(err, unsent) {
 					t.Errorf("RoundTrip() = %v, want the error of the base", err)
 				}
 				settling.Check(t, &log, notSettled)
@@ -192,4 +193,12 @@ func TestUnsentInOutages(t *testing.T) {
 			})
 		})
 	}
+}
+
+// absolute is a request of a client.
+func absolute(t *testing.T) *http.Request {
+	t.Helper()
+	r := keyed(t)
+	r.URL.Scheme, r.URL.Host = "http", "nobody.test"
+	return r
 }

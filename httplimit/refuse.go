@@ -1,12 +1,14 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
 
+	"github.com/zlimit/zlimit-go/internal/edge/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -22,24 +24,23 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	// ViolatedPolicies are the names of the limits that were exceeded, the strictest first.
+	// ViolatedPolicies are the policies that were exceeded, the strictest first, by the names of the fields: those of a
+	// parent's limits begin with "parent:".
 	ViolatedPolicies []string `json:"violated-policies,omitempty"`
 }
-
-// statusClientClosedRequest stands in logs for a client that went away; it is never sent.
-const statusClientClosedRequest = 499
 
 // ProblemOf returns what a request is answered that failed with an error of a request function or of the limiter:
 //
 //	*zlimit.ExceededError                        429, quota-exceeded
-//	*KeyError                                    401
+//	*KeyError                                    401, or 400 of an address
 //	*zlimit.ValidationError                      400
 //	zlimit.ErrNoLimits                           403
 //	*zlimit.UnavailableError, zlimit.ErrContended, zlimit.ErrClosed    503, temporary-reduced-capacity
-//	context.DeadlineExceeded                     503, temporary-reduced-capacity
+//	context.DeadlineExceeded, context.Canceled   503, temporary-reduced-capacity
 //	anything else                                500
 //
-// A deadline is one that the server has set for the request, and that passed before the limits were known.
+// A deadline is one that the server has set for the request, and that passed before the limits were known. A context is
+// canceled by a client that went away, which reads no answer, or by a server that shuts down, whose client does.
 //
 // It names no entity and no cause, which a client should not see.
 func ProblemOf(err error) Problem {
@@ -51,14 +52,18 @@ func ProblemOf(err error) Problem {
 	case errors.As(err, &exceeded):
 		p := Problem{Type: typeQuotaExceeded, Status: http.StatusTooManyRequests, Title: "Quota exceeded"}
 		for _, s := range exceeded.Violations() {
-			p.ViolatedPolicies = append(p.ViolatedPolicies, s.Limit.Name)
+			p.ViolatedPolicies = append(p.ViolatedPolicies, fields.Policy(s))
 		}
 		if !exceeded.Possible() {
 			p.Detail = "The request asks for more than the quota can hold, and cannot succeed."
 		}
 		return p
 	case errors.As(err, &key):
-		return Problem{Status: http.StatusUnauthorized, Title: "No valid key", Detail: key.Error()}
+		status := http.StatusUnauthorized
+		if key.address {
+			status = http.StatusBadRequest
+		}
+		return Problem{Status: status, Title: "No valid key", Detail: key.Error()}
 	case errors.As(err, &invalid):
 		return Problem{Status: http.StatusBadRequest, Title: "Invalid request", Detail: "The " + invalid.Field + " " + invalid.Reason + "."}
 	case errors.Is(err, zlimit.ErrNoLimits):
@@ -68,7 +73,7 @@ func ProblemOf(err error) Problem {
 	case errors.Is(err, context.DeadlineExceeded):
 		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Not decided in time"}
 	case errors.Is(err, context.Canceled):
-		return Problem{Status: statusClientClosedRequest, Title: "Client closed request"}
+		return Problem{Type: typeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Canceled"}
 	default:
 		return Problem{Status: http.StatusInternalServerError, Title: "Internal error"}
 	}
@@ -76,13 +81,10 @@ func ProblemOf(err error) Problem {
 
 // Refuse answers a request that failed with an error with the status and body of [ProblemOf]. A rejection that waiting
 // helps also has Retry-After, in seconds, rounded up. A request that asks for more than a limit can hold has
-// x-should-retry: false instead, which clients made with Stainless obey. WWW-Authenticate asks for a bearer token that is
-// missing or wrong. Refuse writes nothing for a client that went away.
+// x-should-retry: false instead, which clients made with Stainless obey. WWW-Authenticate has the Challenge of a
+// key that is missing or wrong.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	p := ProblemOf(err)
-	if p.Status == statusClientClosedRequest {
-		return
-	}
 	body, encoding := json.Marshal(p)
 	if encoding != nil {
 		http.Error(w, p.Title, p.Status)
@@ -91,8 +93,8 @@ func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	header := w.Header()
 	setRetryAfter(header, err)
 	var key *KeyError
-	if errors.As(err, &key) && key.Source == bearerSource {
-		header.Set("WWW-Authenticate", "Bearer") // a status 401 must name a scheme, and other keys have none
+	if p.Status == http.StatusUnauthorized && errors.As(err, &key) {
+		header.Set("WWW-Authenticate", cmp.Or(key.Challenge, "ApiKey"))
 	}
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Content-Length", strconv.Itoa(len(body)))
@@ -116,8 +118,13 @@ func setRetryAfter(header http.Header, err error) {
 // reject answers a request that was not admitted.
 func (m *middleware) reject(w http.ResponseWriter, r *http.Request, err error) {
 	var exceeded *zlimit.ExceededError
-	if errors.As(err, &exceeded) && !m.silent {
-		m.describe(w.Header(), exceeded.Statuses, new([2]string))
+	if errors.As(err, &exceeded) {
+		if !m.silent {
+			m.describe(w.Header(), exceeded.Statuses, new([2]string))
+		}
+		for outer := scopeOf(r.Context()); outer != nil; outer = scopeOf(outer.Context) { //nolint:contextcheck // it looks for outer scopes
+			outer.rejected.Store(true)
+		}
 	}
 	if m.refuse != nil {
 		m.refuse(w, r, err)

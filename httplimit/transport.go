@@ -8,14 +8,18 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/zlimit/zlimit-go/internal/edge/sent"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A Transport is an [http.RoundTripper] that acquires before it sends a request, so that a client keeps within limits
 // that it shares with others. A request that is not admitted is not sent, and fails with the error of
-// [zlimit.RateLimiter.Acquire]. A lease is committed when the response has been read to its end or closed, and rolled
-// back when no response comes. A connection that switches to another protocol can be written to, and its lease is
-// settled when it is closed.
+// [zlimit.RateLimiter.Acquire]. A lease is committed when the response has been read to its end or closed. A connection
+// that switches to another protocol can be written to, and its lease is settled when it is closed.
+//
+// A request without a response is charged as well, since the server may have served it: one that timed out, or whose
+// connection broke. It gives back what it took where it was never given a connection, as package httptrace tells. A Base
+// that does not trace its connections gives nothing back.
 //
 // The bytes of a response never wait for the lease to be settled. Its end, Close, and the error of a request without a
 // response do, as long as [zlimit.Lease.Commit] takes. The caller must close the response, as of every transport.
@@ -47,7 +51,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		base = http.DefaultTransport
 	}
 	ctx := r.Context()
-	request := r.WithContext(&scope{Context: ctx, lease: lease}) //nolint:contextcheck // it is made from the request's
+	var trace sent.Trace
+	request := r.WithContext(trace.Context(&scope{Context: ctx, lease: lease})) //nolint:contextcheck // it is made from the request's
 	returned := false
 	defer func() {
 		if !returned { // the base panics, and may have sent the request
@@ -56,8 +61,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}()
 	response, err := base.RoundTrip(request)
 	returned = true
-	if err != nil {
-		t.settle(ctx, "roll back", lease.Rollback) // whatever comes of it, the error of the request counts
+	if err != nil { // which counts, whatever comes of the lease
+		if trace.Never() {
+			t.settle(ctx, "roll back", lease.Rollback)
+		} else {
+			t.settle(ctx, "commit", lease.Commit)
+		}
 		return nil, err
 	}
 	response.Request = request

@@ -1,73 +1,118 @@
 package llm
 
-import (
-	"fmt"
-	"net/url"
-	"strings"
-)
+import "strings"
 
-// An API is a way to ask a model, of one provider or of those that speak the same protocol.
-type API uint8
+// An API names a way to ask a model, of one provider or of those that speak the same protocol. Users add their own by a
+// [Format].
+type API string
 
-// The APIs whose usage a [Meter] finds. The zero value is none of them.
+// The APIs that a [Transport] and a [Meter] know by themselves.
 const (
-	OpenAIChat        API = iota + 1 // chat completions, of OpenAI and of the many servers that are compatible with it
-	OpenAIResponses                  // responses
-	AnthropicMessages                // messages
-	GeminiContent                    // generateContent and streamGenerateContent, of the Gemini API and Vertex AI
-	BedrockConverse                  // Converse and ConverseStream of Amazon Bedrock
+	APIOpenAIChat         API = "openai chat"         // chat completions, of OpenAI and of the many servers that are compatible with it
+	APIOpenAIResponses    API = "openai responses"    // responses
+	APIOpenAICompletions  API = "openai completions"  // completions of a text
+	APIOpenAIEmbeddings   API = "openai embeddings"   // embeddings
+	APIOpenAIImages       API = "openai images"       // images, made or changed
+	APIOpenAIAudio        API = "openai audio"        // transcriptions, translations and speech
+	APIAnthropicMessages  API = "anthropic messages"  // messages
+	APIGeminiContent      API = "gemini content"      // generateContent and streamGenerateContent, of the Gemini API and Vertex AI
+	APIGeminiInteractions API = "gemini interactions" // interactions
+	APIGeminiEmbeddings   API = "gemini embeddings"   // embedContent and batchEmbedContents
+	APIVertexRaw          API = "vertex raw"          // rawPredict and streamRawPredict of Vertex AI, such as those of Claude and Mistral
+	APIVertexPredict      API = "vertex predict"      // predict and predictLongRunning of Vertex AI, such as images, videos and embeddings
+	APIOllamaChat         API = "ollama chat"         // chat and generate of Ollama
+	APIOllamaEmbeddings   API = "ollama embeddings"   // embed of Ollama
+	APIBedrockConverse    API = "bedrock converse"    // Converse and ConverseStream of Amazon Bedrock
+	APIBedrockInvoke      API = "bedrock invoke"      // InvokeModel and InvokeModelWithResponseStream
+	APIBatches            API = "batches"             // batches of any provider, of which requests and prompts are counted, and no answers
+
+	// APIUnknown is that of a request that no format is for, see [WithUnknown].
+	APIUnknown API = "unknown"
 )
 
-// apiNames are the values of gen_ai.provider.name for each API, with the name of the operation.
-var apiNames = [...]string{
-	OpenAIChat: "openai chat", OpenAIResponses: "openai responses", AnthropicMessages: "anthropic messages",
-	GeminiContent: "gemini content", BedrockConverse: "bedrock converse",
+// String returns the name of the API.
+func (a API) String() string { return string(a) }
+
+// A pattern is the end of the paths of a call.
+type pattern struct {
+	prefix string // before a wildcard
+	suffix string // behind it, or all of the pattern
+	wild   string // the wildcard, "" for none
+	stream bool
+	format *format
 }
 
-// String returns the name of the API, such as "openai chat".
-func (a API) String() string {
-	if a > 0 && int(a) < len(apiNames) {
-		return apiNames[a]
+// The wildcards of patterns.
+const (
+	wildModel   = "{model}" // one segment or more
+	wildSegment = "*"       // one segment
+)
+
+func newPattern(path string, stream bool, f *format) pattern {
+	p := pattern{suffix: path, stream: stream, format: f}
+	for _, wild := range []string{wildModel, wildSegment} {
+		if before, after, ok := strings.Cut(path, wild); ok {
+			p.prefix, p.suffix, p.wild = before, after, wild
+		}
 	}
-	return fmt.Sprintf("API(%d)", uint8(a))
+	return p
 }
 
-// route returns the API that a path belongs to, with the model and whether the answer is streamed where the path says it.
-// It goes by the end of the path, so that base paths of gateways do not matter. Anything else is no model's call.
-func route(u *url.URL) (api API, model string, stream bool) {
-	path := strings.TrimSuffix(u.Path, "/")
-	switch {
-	case strings.HasSuffix(path, "/chat/completions"):
-		return OpenAIChat, "", false
-	case strings.HasSuffix(path, "/responses"):
-		return OpenAIResponses, "", false
-	case strings.HasSuffix(path, "/messages") && !strings.Contains(path, "/threads/"): // which hold messages of OpenAI's assistants
-		return AnthropicMessages, "", false
+// match reports whether a path ends so, and returns what the wildcard stands for.
+func (p *pattern) match(path string) (wild string, ok bool) {
+	path, ok = strings.CutSuffix(path, p.suffix)
+	if !ok || p.wild == "" {
+		return "", ok
 	}
-	if _, rest, ok := cutLast(path, "/models/"); ok {
-		if model, ok := strings.CutSuffix(rest, ":generateContent"); ok {
-			return GeminiContent, model, false
-		}
-		if model, ok := strings.CutSuffix(rest, ":streamGenerateContent"); ok {
-			return GeminiContent, model, true
-		}
-	}
-	if _, rest, ok := strings.Cut(path, "/model/"); ok {
-		if model, ok := strings.CutSuffix(rest, "/converse"); ok {
-			return BedrockConverse, model, false
-		}
-		if model, ok := strings.CutSuffix(rest, "/converse-stream"); ok {
-			return BedrockConverse, model, true
-		}
-	}
-	return 0, "", false
-}
-
-// cutLast is strings.Cut around the last occurrence.
-func cutLast(s, separator string) (before, after string, found bool) {
-	i := strings.LastIndex(s, separator)
+	i := strings.LastIndex(path, p.prefix)
 	if i < 0 {
-		return s, "", false
+		return "", false
 	}
-	return s[:i], s[i+len(separator):], true
+	wild = path[i+len(p.prefix):]
+	return wild, wild != "" && (p.wild == wildModel || !strings.Contains(wild, "/"))
+}
+
+// A table has the calls that are known, by the ends of their paths, so that base paths of gateways do not matter.
+type table []pattern
+
+// find returns the first pattern for a path, and the model that the path names; nil for none.
+func (t table) find(path string) (p *pattern, model string) {
+	path = strings.TrimSuffix(path, "/")
+	for i := range t {
+		if wild, ok := t[i].match(path); ok {
+			if t[i].wild != wildModel {
+				wild = ""
+			}
+			return &t[i], wild
+		}
+	}
+	return nil, ""
+}
+
+// newTable returns the table of formats, of which the first that is for a path counts.
+func newTable(formats []Format) table {
+	var t table
+	for _, f := range formats {
+		compiled := f.compile()
+		for _, path := range f.Paths {
+			t = append(t, newPattern(path, false, compiled))
+		}
+		for _, path := range f.Streams {
+			t = append(t, newPattern(path, true, compiled))
+		}
+	}
+	return t
+}
+
+// known is the table of the formats that need not be given.
+var known = newTable(Formats())
+
+// formatOf returns the format of an API that is known; one without anything for another.
+func formatOf(api API) *format {
+	for i := range known {
+		if known[i].format.API == api {
+			return known[i].format
+		}
+	}
+	return &format{}
 }

@@ -3,100 +3,118 @@ package llm
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
+	"mime"
+	"mime/multipart"
 	"net/http"
 	"strconv"
+	"strings"
 )
 
 // A Call is what a request asks of a model, as far as it can be told before the answer.
 type Call struct {
-	// API is the protocol of the call; 0 for a request that asks no model.
+	// API is the protocol of the call; "" for a request that asks no model.
 	API API `json:"api"`
-	// Model is the model that is asked; "" when the request names none, or not within its peeked part.
+	// Model is the model that is asked; "" when the request names none.
 	Model string `json:"model"`
 	// Stream says that the answer is asked for in pieces.
 	Stream bool `json:"stream"`
-	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file.
+	// Input estimates the tokens of the prompt: one for each four bytes of text, 1,000 for each picture or file,
+	// whatever its size.
 	Input int64 `json:"input"`
 	// Output is the most tokens that the answer may take, over all of its choices, or the default where the request does
 	// not say.
 	Output int64 `json:"output"`
-	// Whole says that all of the body was read to tell this. Otherwise the body is longer than the peek, and its rest was
-	// estimated by its length.
-	Whole bool `json:"whole"`
-
-	includesUsage bool // a stream was asked to end with its usage
 }
 
 // Bounds and defaults of calls.
 const (
-	defaultPeek   = 1 << 20
+	defaultMemory = 1 << 20
+	defaultMost   = 128 << 20
 	defaultOutput = 1024
 )
 
-// Inspect tells what a request asks, and leaves the request as it was. It reads at most a mebibyte of the body, and
-// puts that back before the rest. For a request to no model it returns a Call with API 0, without reading anything. It
-// returns an error for a body that cannot be read.
+// Inspect tells what a request asks. It reads the body to its end, keeps it as a [Transport] does, and puts it back. For
+// a request to no model that it knows it returns a Call with API "", without reading anything. It returns an error for a body that cannot
+// be read, and for one whose model cannot be told.
 func Inspect(r *http.Request) (Call, error) {
-	call, body, err := inspect(r, defaultPeek, defaultOutput)
-	if err == nil && call.API != 0 {
-		r.Body = body
+	p, model, _ := known.classify(r)
+	if p == nil {
+		return Call{}, nil
 	}
-	return call, err
-}
-
-// A peekedBody is a body whose beginning was read before.
-type peekedBody struct {
-	io.Reader
-	io.Closer
-	head []byte
-}
-
-func inspect(r *http.Request, peek int64, output int64) (Call, *peekedBody, error) {
-	var call Call
-	call.API, call.Model, call.Stream = route(r.URL)
-	if call.API == 0 || r.Method != http.MethodPost || r.Body == nil || r.Body == http.NoBody {
-		return Call{}, nil, nil
-	}
-	head, err := io.ReadAll(io.LimitReader(r.Body, peek+1))
+	q, s, err := inspect(r, p, model, &config{memory: defaultMemory, most: defaultMost, output: defaultOutput})
 	if err != nil {
-		return Call{}, nil, fmt.Errorf("llm: read the request: %w", err)
+		return Call{}, err
 	}
-	body := &peekedBody{io.MultiReader(bytes.NewReader(head), r.Body), r.Body, head}
-	call.Whole = int64(len(head)) <= peek
-	q := question{call: &call, choices: 1, most: -1}
-	if call.API == GeminiContent || call.API == BedrockConverse {
-		q.fixed = true // the path names the model
-	}
-	s := scanner{interest: q.interest, scalar: q.scalar, text: q.text, document: func() {}}
-	s.write(head)
-	call.Input = tokensOf(q.bytes)
-	if rest := r.ContentLength - int64(len(head)); !call.Whole && rest > 0 {
-		call.Input = plus(call.Input, tokensOf(rest))
-	}
-	call.Output = output
-	if q.most >= 0 {
-		call.Output = q.most
-	}
-	call.Output = times(call.Output, q.choices)
-	return call, body, nil
+	defer s.release()
+	r.Body, err = s.open(edit{})
+	return q.call, err
 }
 
-// A question is what the body of a request says.
+// inspect reads the body of a call.
+func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *spool, error) {
+	q := newQuestion(Call{API: p.format.API, Model: model, Stream: p.stream})
+	s, err := fill(r, c.memory, c.most, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	if kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
+		err = q.form(s, params["boundary"])
+	} else {
+		err = q.check(s.size)
+	}
+	if err != nil {
+		s.release()
+		return nil, nil, err
+	}
+	q.call.Input = plus(tokensOf(q.bytes), times(opaqueTokens, q.opaque))
+	if q.call.Model == "" {
+		q.call.Model = p.format.DefaultModel
+	}
+	if !p.format.InputOnly {
+		q.estimateOutput(c.output)
+	}
+	return q, s, nil
+}
+
+// A question is what the body of a request says, which is written to it in pieces of any size.
 type question struct {
-	call      *Call
-	fixed     bool // the body names neither the model nor whether to stream
-	bytes     int64
+	call      Call
+	scanner   scanner
+	fixed     bool  // the path names the model
+	streams   bool  // the path says that the answer is streamed
+	bytes     int64 // of text
+	opaque    int64 // pictures and files
 	most      int64 // tokens of one choice; -1 for not said
 	preferred bool  // a newer name of the same setting was there
 	choices   int64
+	documents int
+	nested    bool // a document is inside an array
+
+	sources []source // by the number of brackets that are open
+	source  *source  // whose string is read; nil for text
+
+	option *edit // that makes the open stream_options ask for usage; one without text where they ask already
+	usage  *edit // the same for the last stream_options; nil where there are none
+}
+
+// A source is an object that may hold a picture, a file or a text.
+type source struct {
+	data int64 // bytes of its string
+	text bool  // the string is text, as the type beside it says
+}
+
+func newQuestion(c Call) *question {
+	q := &question{call: c, fixed: c.Model != "", streams: c.Stream, choices: 1, most: -1}
+	q.scanner = scanner{interest: q.interest, scalar: q.scalar, text: q.text, document: q.document, closed: q.closed}
+	return q
 }
 
 // The settings of all APIs that matter, by their path.
 var settings = map[string]func(q *question, raw []byte){
 	"model":                             (*question).model,
-	"stream":                            func(q *question, raw []byte) { q.call.Stream = q.call.Stream || !q.fixed && string(raw) == "true" },
+	"stream":                            func(q *question, raw []byte) { q.call.Stream = q.streams || string(raw) == "true" },
 	"n":                                 (*question).count,
 	"generationConfig.candidateCount":   (*question).count,
 	"generation_config.candidate_count": (*question).count,
@@ -110,27 +128,99 @@ var settings = map[string]func(q *question, raw []byte){
 	"generationConfig.maxOutputTokens":    (*question).limit,
 	"generation_config.max_output_tokens": (*question).limit,
 	"inferenceConfig.maxTokens":           (*question).limit,
-	"stream_options.include_usage":        func(q *question, raw []byte) { q.call.includesUsage = string(raw) == "true" },
+	"options.num_predict":                 (*question).limit,
+	"stream_options": func(q *question, raw []byte) {
+		q.usage = q.instead(raw, `{"include_usage":true}`)
+	},
+	"stream_options.include_usage": func(q *question, raw []byte) { q.option = q.instead(raw, "true") },
 }
 
 // opaqueNames are the members that hold pictures and files, or where they are.
-var opaqueNames = set("data", "bytes", "url", "image_url", "file_url", "file_data", "fileUri", "file_uri")
+var opaqueNames = set("data", "bytes", "url", "uri", "image_url", "file_url", "file_data", "fileUri", "file_uri", "images", "b64_json")
+
+func (q *question) Write(p []byte) (int, error) {
+	q.scanner.write(p)
+	return len(p), nil
+}
 
 func (q *question) interest(path []byte) interest {
+	q.source = nil
 	if settings[string(path)] != nil {
+		if string(path) == "model" && !q.fixed { // the last one counts, also when it cannot be read
+			q.call.Model = ""
+		}
 		return kept
 	}
 	name := path[bytes.LastIndexByte(path, '.')+1:]
-	if opaqueNames[string(name)] {
-		return opaque
+	switch {
+	case string(name) == "type":
+		return kept
+	case opaqueNames[string(name)]:
+		q.source = q.inside()
 	}
 	return counted
 }
 
-func (q *question) scalar(path, raw []byte) { settings[string(path)](q, raw) }
+func (q *question) scalar(path, raw []byte) {
+	if set := settings[string(path)]; set != nil {
+		set(q, raw)
+		return
+	}
+	q.inside().text = string(raw) == `"text"`
+}
 
 // text counts strings. Pieces of what is no string, such as numbers, are not counted.
-func (q *question) text(bytes int) { q.bytes += int64(bytes) }
+func (q *question) text(bytes int) {
+	if q.source != nil {
+		q.source.data += int64(bytes)
+		return
+	}
+	q.bytes += int64(bytes)
+}
+
+// inside returns the object or array that is open.
+func (q *question) inside() *source {
+	depth := len(q.scanner.open)
+	for len(q.sources) <= depth {
+		q.sources = append(q.sources, source{})
+	}
+	return &q.sources[depth]
+}
+
+// closed counts what an object has held, now that its type is known.
+func (q *question) closed(path []byte) {
+	s := q.inside()
+	switch {
+	case s.text:
+		q.bytes += s.data
+	case s.data > 0:
+		q.opaque++
+	}
+	*s = source{}
+	if len(q.scanner.open) != 2 || string(path) != "stream_options" {
+		return
+	}
+	if q.usage = q.option; q.usage == nil {
+		q.usage = &edit{q.scanner.at, q.scanner.at, `,"include_usage":true`}
+		if q.scanner.state == scanMember { // there is no option
+			q.usage.text = q.usage.text[1:]
+		}
+	}
+	q.option = nil
+}
+
+func (q *question) document() {
+	q.documents++
+	q.nested = q.nested || len(q.scanner.open) > 0
+}
+
+// instead returns the edit that puts a text in place of the scalar that ends here, if that is null or false.
+func (q *question) instead(raw []byte, text string) *edit {
+	if string(raw) != "false" && string(raw) != "null" {
+		return &edit{}
+	}
+	return &edit{q.scanner.at - int64(len(raw)), q.scanner.at, text}
+}
 
 func (q *question) model(raw []byte) {
 	name := ""
@@ -151,4 +241,64 @@ func (q *question) count(raw []byte) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil && n > 0 {
 		q.choices = n
 	}
+}
+
+// check looks at a body that was written whole. One that is not read as a provider reads it may name another model there,
+// so it is refused; where the path names the model, it counts by its length.
+func (q *question) check(size int64) error {
+	if q.documents == 1 && !q.nested && q.scanner.state != scanBroken {
+		return nil
+	}
+	if !q.fixed && q.call.API != APIUnknown {
+		return invalid("body", "", "must be one object of JSON, of at most "+strconv.Itoa(scanDepth)+" levels, to tell its model")
+	}
+	q.bytes, q.opaque = size, 0
+	if !q.fixed {
+		q.call.Model = ""
+	}
+	return nil
+}
+
+// form reads the body of a form, in which files are parts.
+func (q *question) form(s *spool, boundary string) error {
+	body, err := s.open(edit{})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	q.bytes, q.opaque = 0, 0
+	for parts := multipart.NewReader(body, boundary); ; {
+		part, err := parts.NextRawPart()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return invalid("body", "", "must be a form, as its Content-Type says: "+err.Error())
+		case part.FileName() != "":
+			q.opaque++
+			continue
+		}
+		value, err := io.ReadAll(io.LimitReader(part, scanScalar+1))
+		rest, _ := io.Copy(io.Discard, part)
+		switch name := part.FormName(); {
+		case err != nil: // which the next part says
+		case name == "model" && !q.fixed:
+			q.call.Model = ""
+			if len(value) <= scanScalar {
+				q.call.Model = string(value)
+			}
+		case settings[name] != nil && !strings.HasPrefix(name, "stream_") && name != "model":
+			settings[name](q, value)
+		default:
+			q.bytes += int64(len(value)) + rest
+		}
+	}
+}
+
+// estimateOutput sets the most tokens that the answer may take; output is what it may without a bound.
+func (q *question) estimateOutput(output int64) {
+	if q.most >= 0 {
+		output = q.most
+	}
+	q.call.Output = times(output, q.choices)
 }

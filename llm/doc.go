@@ -1,6 +1,6 @@
 // Package llm limits calls of language models by what they take: requests, and tokens of the prompt, of caches and of the
-// answer. It speaks the protocols of OpenAI (chat completions and responses), Anthropic, Gemini and Amazon Bedrock
-// (Converse), streamed or not.
+// answer. It speaks the protocols of OpenAI, Anthropic, Gemini and Vertex AI, and Amazon Bedrock, streamed or not. A [Format]
+// adds others, and [WithUnknown] says what becomes of requests that no format is for.
 //
 // A [Transport] goes into the http.Client of a provider's SDK, or into a reverse proxy. It takes an estimate before a
 // request is sent, passes the answer through unchanged, and settles the lease by what the answer reports:

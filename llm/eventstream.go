@@ -3,8 +3,10 @@ package llm
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 
 	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream"
+	"github.com/aws/aws-sdk-go-v2/aws/protocol/eventstream/eventstreamapi"
 )
 
 // A messageReader takes the payloads out of an AWS event stream. It keeps one message, up to a bound; larger ones, which
@@ -78,5 +80,14 @@ func (r *messageReader) decode() {
 		return
 	}
 	r.data.reset()
+	if kind := m.Headers.Get(eventstreamapi.EventTypeHeader); kind != nil && kind.String() == "chunk" { // of InvokeModelWithResponseStream
+		var chunk struct {
+			Bytes []byte `json:"bytes"`
+		}
+		if json.Unmarshal(m.Payload, &chunk) == nil {
+			r.data.write(chunk.Bytes)
+		}
+		return
+	}
 	r.data.write(m.Payload)
 }

@@ -5,59 +5,25 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"net/http"
-	"strconv"
 )
 
-// askForUsage asks for a stream of chat completions to end with its usage. It reports whether it changed the request.
-// It does not change a request that asks already, or is too long to be read whole.
-func (x *exchange) askForUsage(r *http.Request) bool {
-	if x.call.API != OpenAIChat || !x.call.Stream || x.call.includesUsage || !x.call.Whole {
-		return false
-	}
-	changed, err := withUsageOption(x.body.head)
-	if err != nil {
-		return false // which the provider will say
-	}
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{bytes.NewReader(changed), x.body}
-	r.ContentLength = int64(len(changed))
-	if r.Header.Get("Content-Length") != "" {
-		r.Header.Set("Content-Length", strconv.Itoa(len(changed)))
-	}
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(changed)), nil }
-	r.Header.Del("Accept-Encoding") // the chunk can only be taken out of what is not compressed
-	return true
-}
+// usageOption is put in front of the members of a request that has no options of streams.
+const usageOption = `"stream_options":{"include_usage":true},`
 
-// withUsageOption returns the body of a request with stream_options.include_usage set.
-func withUsageOption(body []byte) ([]byte, error) {
-	var members, options map[string]json.RawMessage
-	if err := json.Unmarshal(body, &members); err != nil {
-		return nil, err
+// askForUsage returns the edit that makes a stream of chat completions end with its usage. The edit is empty for a request
+// that asks already.
+func (q *question) askForUsage(s *spool) edit {
+	switch {
+	case q.call.API != APIOpenAIChat || !q.call.Stream:
+		return edit{}
+	case q.usage != nil:
+		return *q.usage
 	}
-	if raw := members["stream_options"]; len(raw) > 0 {
-		if err := json.Unmarshal(raw, &options); err != nil {
-			return nil, err
-		}
+	front := int64(bytes.IndexByte(s.head, '{')) + 1
+	if front == 0 { // behind a mebibyte of space, or not there
+		return edit{}
 	}
-	if options == nil {
-		options = map[string]json.RawMessage{}
-	}
-	options["include_usage"] = json.RawMessage("true")
-	var err error
-	if members["stream_options"], err = json.Marshal(options); err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(members); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	return edit{front, front, usageOption}
 }
 
 // A usageFilter takes the chunk with the usage out of a stream of chat completions. It holds back an event until it is

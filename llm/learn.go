@@ -38,7 +38,7 @@ func (l *learner) due(resource string, now time.Time) bool {
 	return true
 }
 
-// learnTimeout bounds what is asked of the store to learn something, but for the write that settles it.
+// learnTimeout bounds what is asked of the store to learn something, except the write that settles it.
 const learnTimeout = 5 * time.Second
 
 // learn brings the bucket of the account down to what a response says, behind the caller. A failure is logged.
@@ -96,7 +96,7 @@ func (t *Transport) told(r *http.Response, delay time.Duration, now time.Time) m
 
 // lower charges what a bucket of the account has more than a provider says.
 func (t *Transport) lower(ctx context.Context, resource string, told map[string]claim) error {
-	statuses, err := t.limiter.Available(ctx, t.config.account, resource)
+	statuses, err := t.limiter.Available(ctx, zlimit.AvailableQuery{Entity: t.config.account, Resource: resource})
 	if err != nil {
 		return err
 	}
@@ -123,8 +123,11 @@ func (t *Transport) lower(ctx context.Context, resource string, told map[string]
 	return lease.Commit(ctx)
 }
 
-// refill returns how many whole tokens flow into a limit in a time.
+// refill returns how many whole tokens flow into a limit in a time, of a quota none.
 func refill(l zlimit.Limit, d time.Duration) int64 {
+	if l.RefillAmount == 0 {
+		return 0
+	}
 	high, low := bits.Mul64(uint64(l.RefillAmount), uint64(d))
 	if high >= uint64(l.RefillPeriod) {
 		return maxAmount

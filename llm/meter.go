@@ -32,11 +32,13 @@ type Meter struct {
 // text/event-stream or application/vnd.amazon.eventstream, and JSON otherwise; Content-Encoding gzip. The Meter closes the
 // body when it is closed.
 func NewMeter(call Call, header http.Header, body io.ReadCloser) *Meter {
+	return newMeter(call, formatOf(call.API), header, body)
+}
+
+func newMeter(call Call, f *format, header http.Header, body io.ReadCloser) *Meter {
 	m := &Meter{body: body, feed: io.Discard}
-	t := &tally{call: call, format: &format{}}
-	if call.API > 0 && int(call.API) < len(formats) {
-		t.format = formats[call.API]
-	}
+	t := &tally{call: call, format: f}
+	t.headers(header)
 	m.tally = t
 	sink := lockedWriter{t, t.newWriter(header.Get("Content-Type"))}
 	switch strings.ToLower(header.Get("Content-Encoding")) {

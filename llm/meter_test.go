@@ -33,43 +33,43 @@ type answer struct {
 func answers(t testing.TB) []answer {
 	const sse, json = "text/event-stream; charset=utf-8", "application/json"
 	return []answer{
-		{"chat, streamed", sse, llm.Call{API: llm.OpenAIChat}, read(t, "chat.sse"), llm.Usage{
+		{"chat, streamed", sse, llm.Call{API: llm.APIOpenAIChat}, read(t, "chat.sse"), llm.Usage{
 			Model: "gpt-4o-mini-2024-07-18", Input: 86, CacheRead: 1920, Output: 300, Reasoning: 128, Complete: true,
 		}},
-		{"responses, streamed", sse, llm.Call{API: llm.OpenAIResponses}, read(t, "responses.sse"), llm.Usage{
+		{"responses, streamed", sse, llm.Call{API: llm.APIOpenAIResponses}, read(t, "responses.sse"), llm.Usage{
 			Model: "gpt-5-2025-08-07", Input: 200, CacheRead: 100, CacheWrite: 28, Output: 52, Reasoning: 40, Complete: true,
 		}},
-		{"messages, streamed, with two totals", sse, llm.Call{API: llm.AnthropicMessages}, read(t, "anthropic.sse"), llm.Usage{
-			Model: "claude-sonnet-4-5-20250929", Input: 480, CacheRead: 1000, CacheWrite: 200, Output: 120, Complete: true,
+		{"messages, streamed, with two totals", sse, llm.Call{API: llm.APIAnthropicMessages}, read(t, "anthropic.sse"), llm.Usage{
+			Model: "claude-sonnet-4-5-20250929", Input: 480, CacheRead: 1000, CacheWrite: 200, Output: 120, Searches: 1, Service: "standard", Complete: true,
 		}},
-		{"Gemini, streamed", sse, llm.Call{API: llm.GeminiContent}, read(t, "gemini.sse"), llm.Usage{
+		{"Gemini, streamed", sse, llm.Call{API: llm.APIGeminiContent}, read(t, "gemini.sse"), llm.Usage{
 			Model: "gemini-2.5-flash", Input: 17, CacheRead: 32, Output: 30, Reasoning: 23, Complete: true,
 		}},
-		{"Gemini, streamed as an array", json, llm.Call{API: llm.GeminiContent}, read(t, "gemini.json"), llm.Usage{
+		{"Gemini, streamed as an array", json, llm.Call{API: llm.APIGeminiContent}, read(t, "gemini.json"), llm.Usage{
 			Model: "gemini-2.5-flash", Input: 17, CacheRead: 32, Output: 30, Reasoning: 23, Complete: true,
 		}},
 		{
 			"Converse of Claude, streamed", "application/vnd.amazon.eventstream",
-			llm.Call{API: llm.BedrockConverse, Model: "anthropic.claude-sonnet-4"},
+			llm.Call{API: llm.APIBedrockConverse, Model: "anthropic.claude-sonnet-4"},
 			events(t, read(t, "bedrock.events")),
 			llm.Usage{Model: "anthropic.claude-sonnet-4", Input: 25, CacheRead: 70, CacheWrite: 20, Output: 31, Complete: true},
 		},
 		{
 			"Converse of GPT, streamed", "application/vnd.amazon.eventstream",
-			llm.Call{API: llm.BedrockConverse, Model: "openai.gpt-oss-120b-1:0"},
+			llm.Call{API: llm.APIBedrockConverse, Model: "openai.gpt-oss-120b-1:0"},
 			events(t, bytes.ReplaceAll(read(t, "bedrock.events"), []byte(`"inputTokens":25`), []byte(`"inputTokens":115`))),
 			llm.Usage{Model: "openai.gpt-oss-120b-1:0", Input: 25, CacheRead: 70, CacheWrite: 20, Output: 31, Complete: true},
 		},
-		{"chat", json, llm.Call{API: llm.OpenAIChat}, read(t, "chat.json"), llm.Usage{
+		{"chat", json, llm.Call{API: llm.APIOpenAIChat}, read(t, "chat.json"), llm.Usage{
 			Model: "gpt-4o-mini", Input: 20, Output: 5, Complete: true,
 		}},
-		{"responses", json, llm.Call{API: llm.OpenAIResponses}, read(t, "responses.json"), llm.Usage{
+		{"responses", json, llm.Call{API: llm.APIOpenAIResponses}, read(t, "responses.json"), llm.Usage{
 			Model: "gpt-5", Input: 30, CacheRead: 6, Output: 87, Reasoning: 80, Complete: true,
 		}},
-		{"messages", json, llm.Call{API: llm.AnthropicMessages}, read(t, "anthropic.json"), llm.Usage{
+		{"messages", json, llm.Call{API: llm.APIAnthropicMessages}, read(t, "anthropic.json"), llm.Usage{
 			Model: "claude-sonnet-4-5-20250929", Input: 12, CacheRead: 5, Output: 6, Complete: true,
 		}},
-		{"Converse", json, llm.Call{API: llm.BedrockConverse, Model: "amazon.nova-lite-v1:0"}, read(t, "bedrock.json"), llm.Usage{
+		{"Converse", json, llm.Call{API: llm.APIBedrockConverse, Model: "amazon.nova-lite-v1:0"}, read(t, "bedrock.json"), llm.Usage{
 			Model: "amazon.nova-lite-v1:0", Input: 30, Output: 62, Complete: true,
 		}},
 	}
@@ -261,7 +261,7 @@ func TestWhatIsNotReportedIsEstimated(t *testing.T) {
 		{"brackets without end", "application/json", strings.Repeat("[", 100_000), nil, llm.Usage{Input: 50, Output: 4000}},
 		{"compressed by what is not understood", "application/json", "\x28\xb5\x2f\xfd", nil, llm.Usage{Input: 50, Output: 4000}},
 	} {
-		a := answer{test.name, test.contentType, llm.Call{API: llm.OpenAIChat, Input: 50, Output: 4000}, nil, llm.Usage{}}
+		a := answer{test.name, test.contentType, llm.Call{API: llm.APIOpenAIChat, Input: 50, Output: 4000}, nil, llm.Usage{}}
 		body := &pieces{rest: []byte(test.body), lengths: func(left int) int { return left }, err: test.err}
 		if got := metered(t, a, "", body); got != test.want {
 			t.Errorf("%s: Usage() = %+v, want %+v", test.name, got, test.want)
@@ -305,14 +305,14 @@ func TestInspect(t *testing.T) {
 	const body = `{"model":"m","max_tokens":7,"stream":true,"messages":"1234"}`
 	r := newRequest(t, "/openai/deployments/x/chat/completions", body)
 	got, err := llm.Inspect(r)
-	want := llm.Call{API: llm.OpenAIChat, Model: "m", Stream: true, Input: 1, Output: 7, Whole: true}
+	want := llm.Call{API: llm.APIOpenAIChat, Model: "x", Stream: true, Input: 1, Output: 7}
 	if err != nil || got != want || got.API.String() != "openai chat" {
 		t.Errorf("Inspect() = %+v, %v, want %+v", got, err, want)
 	}
 	if left, err := io.ReadAll(r.Body); err != nil || string(left) != body {
 		t.Errorf("the body is %q, %v after Inspect", left, err)
 	}
-	if got, err := llm.Inspect(newRequest(t, chatPath, "\xef\xbb\xbf"+body)); err != nil || got != want {
+	if got, err := llm.Inspect(newRequest(t, "/openai/deployments/x/chat/completions", "\xef\xbb\xbf"+body)); err != nil || got != want {
 		t.Errorf("Inspect() after a byte order mark = %+v, %v, want %+v", got, err, want)
 	}
 	if got, err := llm.Inspect(newRequest(t, "/v1/models", body)); err != nil || got != (llm.Call{}) {
@@ -323,9 +323,9 @@ func TestInspect(t *testing.T) {
 // FuzzMeter reads anything: nothing panics, no usage is negative, and the bytes are the same.
 func FuzzMeter(f *testing.F) {
 	for _, a := range answers(f) {
-		f.Add(uint8(a.call.API), a.contentType, a.body)
+		f.Add(string(a.call.API), a.contentType, a.body)
 	}
-	f.Fuzz(func(t *testing.T, api uint8, contentType string, body []byte) {
+	f.Fuzz(func(t *testing.T, api, contentType string, body []byte) {
 		a := answer{"fuzz", contentType, llm.Call{API: llm.API(api)}, nil, llm.Usage{}}
 		u := metered(t, a, "", &pieces{rest: body, lengths: func(int) int { return 7 }})
 		if u.Input < 0 || u.CacheRead < 0 || u.CacheWrite < 0 || u.Output < 0 || u.Reasoning < 0 || u.Total() < 0 {

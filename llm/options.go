@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/edge/fields"
+	"github.com/zlimit/zlimit-go/price"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -19,8 +21,16 @@ type config struct {
 	base         http.RoundTripper
 	charges      []charge
 	rules        []Rule
-	peek         int64
+	unknown      Unknown
+	formats      []Format
+	table        table
+	memory       int64
+	most         int64
 	output       int64
+	check        func(*http.Request, Call) error
+	estimate     func(*http.Request, Call) Call
+	fields       *fields.Format
+	learned      *lengths
 	includeUsage bool
 	respond      bool
 	account      string
@@ -34,7 +44,12 @@ type config struct {
 // A charge is a limit and what a call takes of it.
 type charge struct {
 	limit   string
-	weights Weights
+	weights Weights // the zero value where of is not that of weights
+	of      func(asked string, u Usage) (int64, error)
+}
+
+func chargeByWeights(limit string, w Weights) charge {
+	return charge{limit, w, func(_ string, u Usage) (int64, error) { return w.Of(u), nil }}
 }
 
 // A Rule maps models to the resource that is limited.
@@ -48,7 +63,8 @@ type Rule struct {
 func newConfig(opts []Option) (config, error) {
 	c := config{
 		base:    http.DefaultTransport,
-		peek:    defaultPeek,
+		memory:  defaultMemory,
+		most:    defaultMost,
 		output:  defaultOutput,
 		observe: func(context.Context, Report) {},
 		logger:  slog.New(slog.DiscardHandler),
@@ -61,17 +77,30 @@ func newConfig(opts []Option) (config, error) {
 		opt(&c)
 	}
 	if len(c.charges) == 0 {
-		c.charges = []charge{{"rpm", PerRequest}, {"tpm", PerToken}}
+		c.charges = []charge{chargeByWeights("rpm", PerRequest), chargeByWeights("tpm", PerToken)}
 	}
-	return c, c.validate()
+	if err := c.validate(); err != nil {
+		return c, err
+	}
+	for _, ch := range c.charges {
+		if c.fields != nil && ch.weights != PerRequest {
+			c.fields.SetUnit("llm", ch.limit, "tokens")
+		}
+	}
+	if c.table = known; len(c.formats) > 0 {
+		c.table = append(newTable(c.formats), known...)
+	}
+	return c, nil
 }
 
 func (c *config) validate() error {
 	switch {
 	case c.base == nil:
 		return invalid("base", "nil", "must not be nil")
-	case c.peek < 1:
-		return invalid("peek", strconv.FormatInt(c.peek, 10), "must be at least 1 byte")
+	case c.memory < 1:
+		return invalid("memory of bodies", strconv.FormatInt(c.memory, 10), "must be at least 1 byte")
+	case c.most < 1:
+		return invalid("size of bodies", strconv.FormatInt(c.most, 10), "must be at least 1 byte")
 	case c.output < 0 || c.output > maxReported:
 		return invalid("default output", strconv.FormatInt(c.output, 10), fmt.Sprintf("must be 0 to %d tokens", maxReported))
 	case c.drainBytes < 0:
@@ -85,6 +114,17 @@ func (c *config) validate() error {
 	case c.clock == nil:
 		return invalid("clock", "nil", "must not be nil")
 	}
+	if l := c.learned; l != nil && !(l.part > 0 && l.part < 1) {
+		return invalid("learned output", strconv.FormatFloat(l.part, 'g', -1, 64), "must be a part of the answers between 0 and 1")
+	}
+	if c.unknown > UnknownPass {
+		return invalid("unknown", strconv.Itoa(int(c.unknown)), "must be Refuse, Observe, Estimate or Pass")
+	}
+	for i := range c.formats {
+		if err := c.formats[i].validate(i); err != nil {
+			return err
+		}
+	}
 	for i, r := range c.rules {
 		if r.Pattern == "" {
 			return invalid(fmt.Sprintf("pattern of rule %d", i+1), "", "must not be empty")
@@ -96,6 +136,9 @@ func (c *config) validate() error {
 			return invalid("limit", ch.limit, "is given twice")
 		}
 		names[ch.limit] = true
+		if ch.of == nil {
+			return invalid("charge["+ch.limit+"]", "nil", "must not be nil")
+		}
 		for _, w := range []int64{ch.weights.Request, ch.weights.Input, ch.weights.CacheRead, ch.weights.CacheWrite, ch.weights.Output} {
 			if w < 0 || w > maxWeight {
 				return invalid("weights["+ch.limit+"]", strconv.FormatInt(w, 10), fmt.Sprintf("must be 0 to %d", maxWeight))
@@ -115,7 +158,35 @@ func WithBase(base http.RoundTripper) Option { return func(c *config) { c.base =
 // WithLimit makes calls take tokens of a limit by weights. Every resource that is asked must have the limit. Given once
 // or more, it replaces the default, which is rpm by [PerRequest] and tpm by [PerToken].
 func WithLimit(name string, w Weights) Option {
-	return func(c *config) { c.charges = append(c.charges, charge{name, w}) }
+	return func(c *config) { c.charges = append(c.charges, chargeByWeights(name, w)) }
+}
+
+// WithCharge makes calls take of a limit what a function says, such as weights that differ from model to model. The
+// function is called with the model that was asked: before the call with the estimate, which must not be refused where
+// the usage would be, and afterwards with the usage. An error of it refuses a call. When the answer is there, the
+// estimate then stays charged, and [Report].Err has the error. The function must not block, and is called by many goroutines.
+func WithCharge(name string, of func(asked string, u Usage) (int64, error)) Option {
+	return func(c *config) { c.charges = append(c.charges, charge{limit: name, of: of}) }
+}
+
+// WithPrices makes calls take of a limit what they cost, in nano-dollars: a limit of 25 dollars has a capacity of
+// 25*[price.Dollar]. The model that answered has the price, or the one that was asked where the table does not have the
+// other. A call of a model that the table does not have is refused with a [*zlimit.ValidationError].
+func WithPrices(name string, table *price.Table) Option {
+	if table == nil {
+		return WithCharge(name, nil)
+	}
+	return WithCharge(name, func(asked string, u Usage) (int64, error) {
+		model := u.Model
+		if !table.Has(model) {
+			model = asked
+		}
+		if !table.Has(model) {
+			return 0, invalid("model", model, "has no price for limit "+strconv.Quote(name))
+		}
+		cost, err := table.Cost(model, u.Service, u.units())
+		return min(int64(cost), maxAmount), err
+	})
 }
 
 // WithModels maps models to resources. The first rule that matches counts. A model that none matches is refused with a
@@ -125,9 +196,12 @@ func WithModels(rules ...Rule) Option {
 	return func(c *config) { c.rules = append(c.rules, rules...) }
 }
 
-// WithPeek sets how many bytes of a request are read to find its model and settings; the default is a mebibyte. A longer
-// body is sent whole, and the rest of it counts by its length.
-func WithPeek(bytes int64) Option { return func(c *config) { c.peek = bytes } }
+// WithBodies sets how many bytes of a request are kept in memory while it is read to its end, and how long a request may be.
+// The defaults are a mebibyte and 128 MiB. What does not fit into memory is read again by GetBody where the request has it,
+// and kept in a temporary file otherwise. A longer request is refused with a [*zlimit.ValidationError].
+func WithBodies(memory, most int64) Option {
+	return func(c *config) { c.memory, c.most = memory, most }
+}
 
 // WithDefaultOutput sets the estimate of an answer whose request sets no bound, in tokens; the default is 1,024.
 func WithDefaultOutput(tokens int64) Option { return func(c *config) { c.output = tokens } }
@@ -141,6 +215,18 @@ func WithIncludeUsage() Option { return func(c *config) { c.includeUsage = true 
 // providers' SDKs wait that long before they try again. The default is the error, wrapped by http.Client in a
 // [*net/url.Error], which some SDKs try again without regard to that time.
 func WithResponses() Option { return func(c *config) { c.respond = true } }
+
+// WithCheck asks a function about each call before anything is taken, such as whether its key may ask that model. An error
+// of the function refuses the call. It must not read the body.
+func WithCheck(check func(*http.Request, Call) error) Option {
+	return func(c *config) { c.check = check }
+}
+
+// WithFields adds the fields RateLimit-Policy and RateLimit to answers, and to the refusals of [WithResponses]: the limits
+// that the call took of, in place of those that the provider may have sent. A limit other than of requests has the unit tokens.
+func WithFields() Option {
+	return func(c *config) { c.fields = new(fields.Format) }
+}
 
 // WithLearning keeps the bucket of an account, for each resource asked, from being above what the provider says is
 // left. The difference is charged, and never given back. A response of status 429 empties the bucket until the time
@@ -156,8 +242,8 @@ func WithDrain(bytes int64, d time.Duration) Option {
 	return func(c *config) { c.drainBytes, c.drainTime = bytes, d }
 }
 
-// WithObserver sets a function that is told of every call that was admitted, once the call is settled. The goroutine
-// that reads the answer calls it, and it must not block.
+// WithObserver sets a function that is told of every call that was admitted, once the call is settled, and of unknown
+// requests as [WithUnknown] says. The goroutine that reads the answer calls it, and it must not block.
 func WithObserver(observe func(context.Context, Report)) Option {
 	return func(c *config) { c.observe = observe }
 }
@@ -171,7 +257,7 @@ func WithClock(now func() time.Time) Option { return func(c *config) { c.clock =
 // resource returns what is limited when a model is asked.
 func (c *config) resource(model string) (string, error) {
 	if model == "" {
-		return "", invalid("model", "", fmt.Sprintf("the request must name it, within its first %d bytes", c.peek))
+		return "", invalid("model", "", "the request must name it")
 	}
 	if len(c.rules) == 0 {
 		return model, nil

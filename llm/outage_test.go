@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 )

@@ -12,16 +12,21 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// refusal returns the response of status 429 that stands for a rejection; nil for any other error.
+// refusal returns the response that stands for a rejection, of status 429, or for an unknown request, of status 403; nil for any
+// other error.
 func refusal(r *http.Request, err error) *http.Response {
 	var exceeded *zlimit.ExceededError
-	if !errors.As(err, &exceeded) {
+	var unknown *unknownError
+	header := http.Header{"Content-Type": {"application/json"}}
+	switch {
+	case errors.As(err, &unknown):
+		header.Set("X-Should-Retry", "false")
+		header.Set("X-Amzn-Errortype", "AccessDeniedException") // by which the SDK of AWS knows it
+		return response(r, http.StatusForbidden, header, err.Error(), "permission_error", "unknown_call", "PERMISSION_DENIED")
+	case !errors.As(err, &exceeded):
 		return nil
 	}
-	header := http.Header{
-		"Content-Type":     {"application/json"},
-		"X-Amzn-Errortype": {"ThrottlingException"}, // by which the SDK of AWS knows it
-	}
+	header.Set("X-Amzn-Errortype", "ThrottlingException")
 	if exceeded.Possible() {
 		header.Set("Retry-After", exceeded.RetryAfterHeader())
 		milliseconds := (exceeded.RetryAfter() + time.Millisecond - 1) / time.Millisecond
@@ -29,20 +34,23 @@ func refusal(r *http.Request, err error) *http.Response {
 	} else {
 		header.Set("X-Should-Retry", "false")
 	}
+	return response(r, http.StatusTooManyRequests, header, exceeded.Error(), "rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED")
+}
+
+// response returns a response with an error.
+func response(r *http.Request, status int, header http.Header, message, kind, code, state string) *http.Response {
 	// The members are those that the SDKs of the providers look for, each its own.
 	body, err := json.Marshal(map[string]any{
 		"type":    "error",
-		"message": exceeded.Error(),
-		"error": map[string]any{
-			"type": "rate_limit_error", "code": "rate_limit_exceeded", "status": "RESOURCE_EXHAUSTED", "message": exceeded.Error(),
-		},
+		"message": message,
+		"error":   map[string]any{"type": kind, "code": code, "status": state, "message": message},
 	})
 	if err != nil {
 		return nil
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	return &http.Response{
-		Status: "429 " + http.StatusText(http.StatusTooManyRequests), StatusCode: http.StatusTooManyRequests,
+		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: header, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)), Request: r,
 	}

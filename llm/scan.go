@@ -19,6 +19,8 @@ type scanner struct {
 	text func(bytes int)
 	// document is called at the end of an object that is in no other object.
 	document func()
+	// closed is called before the end of each object and array, whose path it gets; nil for no one to call.
+	closed func(path []byte)
 
 	start   start
 	state   scanState
@@ -30,6 +32,7 @@ type scanner struct {
 	tooLong bool   // the key or scalar is longer than is kept
 	hex     int    // digits that an escape still has
 	want    interest
+	at      int64 // bytes before the one that is scanned
 }
 
 // An interest is what a scalar is for.
@@ -39,7 +42,6 @@ const (
 	ignored interest = iota
 	kept             // to be handed over as it is written
 	counted          // a string whose length counts
-	opaque           // a string that stands for something else, such as a picture: it counts once
 )
 
 type scanState uint8
@@ -64,9 +66,6 @@ const (
 	scanScalar = 256
 )
 
-// opaqueText is the length that the string of a picture or a file counts as.
-const opaqueText = 4 * opaqueTokens
-
 // reset makes the scanner ready for another document.
 func (s *scanner) reset() {
 	s.state, s.open, s.marks, s.path, s.key = scanValue, s.open[:0], s.marks[:0], s.path[:0], s.key[:0]
@@ -77,11 +76,15 @@ func (s *scanner) write(p []byte) {
 	for len(p) > 0 {
 		switch s.state {
 		case scanBroken:
+			s.at += int64(len(p))
 			return
 		case scanString:
-			p = s.string(p)
+			rest := s.string(p)
+			s.at += int64(len(p) - len(rest))
+			p = rest
 		default:
 			s.byte(p[0])
+			s.at++
 			p = p[1:]
 		}
 	}
@@ -118,7 +121,7 @@ func (s *scanner) take(piece []byte, length int) {
 		for _, b := range piece {
 			s.keep(b)
 		}
-	case ignored, opaque:
+	case ignored:
 	}
 }
 
@@ -239,6 +242,9 @@ func (s *scanner) next() {
 func (s *scanner) close(b byte) {
 	last := len(s.open) - 1
 	s.path = s.path[:s.marks[last]]
+	if s.closed != nil {
+		s.closed(s.path)
+	}
 	s.open, s.marks = s.open[:last], s.marks[:last]
 	s.state = scanAfter
 	if b == '}' && bytes.IndexByte(s.open, '{') < 0 {
@@ -252,17 +258,25 @@ func (s *scanner) name() {
 	if len(s.path) > 0 {
 		s.path = append(s.path, '.')
 	}
-	switch name := ""; {
+	name := s.key
+	switch text := ""; {
 	case s.tooLong:
-		s.path = append(s.path, '"') // no name that is asked for
+		name = nil
 	case !s.escaped:
-		s.path = append(s.path, s.key[1:len(s.key)-1]...)
-	case json.Unmarshal(s.key, &name) != nil:
+		name = s.key[1 : len(s.key)-1]
+	case json.Unmarshal(s.key, &text) != nil:
 		s.state = scanBroken
 	default:
-		s.path = append(s.path, name...)
+		name = []byte(text)
 	}
+	if len(name) == 0 || bytes.IndexByte(name, '.') >= 0 { // it would make the path of another place
+		name = noName
+	}
+	s.path = append(s.path, name...)
 }
+
+// noName stands for a name that is not asked for.
+var noName = []byte{'"'}
 
 // begin starts a scalar.
 func (s *scanner) begin(b byte) {
@@ -271,9 +285,6 @@ func (s *scanner) begin(b byte) {
 	switch {
 	case b == '"':
 		s.state = scanString
-		if s.want == opaque {
-			s.text(opaqueText)
-		}
 	case b != '-' && (b < '0' || b > '9') && b != 't' && b != 'f' && b != 'n':
 		s.state = scanBroken
 		return

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -22,8 +22,8 @@ import (
 
 func TestCallsAreSettled(t *testing.T) {
 	paths := map[llm.API]string{
-		llm.OpenAIChat: chatPath, llm.OpenAIResponses: "/v1/responses", llm.AnthropicMessages: "/v1/messages",
-		llm.GeminiContent: "/v1beta/models/m:streamGenerateContent", llm.BedrockConverse: "/model/MODEL/converse-stream",
+		llm.APIOpenAIChat: chatPath, llm.APIOpenAIResponses: "/v1/responses", llm.APIAnthropicMessages: "/v1/messages",
+		llm.APIGeminiContent: "/v1beta/models/m:streamGenerateContent", llm.APIBedrockConverse: "/model/MODEL/converse-stream",
 	}
 	for _, a := range answers(t) {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000), zlimit.PerMinute("out", 100_000))
@@ -70,7 +70,7 @@ func TestEstimates(t *testing.T) {
 		{"messages", "/v1/messages", `{"model":"m","max_tokens":7,"system":"1234"}`, 8},
 		{"Gemini", "/v1beta/models/m:generateContent", `{"contents":[{"parts":[{"text":"1234"},{"inlineData":{"data":"` + picture + `"}}]}],"generationConfig":{"maxOutputTokens":7,"candidateCount":2}}`, 1015},
 		{"Converse", "/model/m/converse", `{"inferenceConfig":{"maxTokens":7},"system":[{"text":"1234"}]}`, 8},
-		{"a body that is no JSON", "/model/m/converse", `hello`, 1024},
+		{"a body that is no JSON", "/model/m/converse", `hello`, 2 + 1024},
 		{"an estimate above the capacity", chatPath, `{"model":"m","max_tokens":10000000}`, 100_000},
 		{"an absurd one", chatPath, `{"model":"m","max_tokens":9223372036854775807,"n":9}`, 100_000},
 	} {
@@ -178,7 +178,7 @@ func TestRaces(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 100_000), zlimit.PerMinute("tpm", 10_000_000))
 	var settlements, total atomic.Int64
 	for _, a := range answers(t)[:4] {
-		for _, opt := range []llm.Option{llm.WithDrain(1<<20, time.Minute), llm.WithPeek(1 << 20)} {
+		for _, opt := range []llm.Option{llm.WithDrain(1<<20, time.Minute), llm.WithBodies(1<<20, 1<<20)} {
 			base := faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 				body := &pieces{rest: a.body, lengths: func(int) int { return 50 }}
 				return respond(200, http.Header{"Content-Type": {a.contentType}}, body)(r)
@@ -196,7 +196,7 @@ func TestRaces(t *testing.T) {
 				group.Go(func() {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					path := map[llm.API]string{llm.OpenAIChat: chatPath, llm.OpenAIResponses: "/responses", llm.AnthropicMessages: "/messages", llm.GeminiContent: "/models/m:streamGenerateContent"}[a.call.API]
+					path := map[llm.API]string{llm.APIOpenAIChat: chatPath, llm.APIOpenAIResponses: "/responses", llm.APIAnthropicMessages: "/messages", llm.APIGeminiContent: "/models/m:streamGenerateContent"}[a.call.API]
 					response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m"}`).WithContext(ctx))
 					if err != nil {
 						t.Error(err)

@@ -3,6 +3,7 @@ package llm
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,20 +17,25 @@ type tally struct {
 	call   Call
 
 	mu       sync.Mutex
-	reported [fieldCount]int64
-	has      [fieldCount]bool
+	reported [countEnd]int64
+	has      [countEnd]bool
 	streamed int64 // bytes of text
 	settled  int64 // how many of them the last report of the output knows
+	total    bool  // a header reports all of the output
 	finished bool
+	failed   bool // the answer is an error, whatever its status
 	model    string
+	service  string        // the class of service
 	delay    time.Duration // that an error asks to wait
 
 	// Counts of the document under way, which hold once it is whole.
-	pending      [fieldCount]int64
-	hasPending   [fieldCount]bool
-	pendingEnd   bool
-	pendingModel string
-	bad          bool // it has a number that cannot be true
+	pending        [countEnd]int64
+	hasPending     [countEnd]bool
+	pendingEnd     bool
+	pendingModel   string
+	pendingService string
+	pendingFailure bool
+	bad            bool // it has a number that cannot be true
 }
 
 // maxReported is the most tokens that are believed of one call.
@@ -56,13 +62,19 @@ func (t *tally) scalar(path, raw []byte) {
 		}
 		return
 	}
+	if failures[string(path)] {
+		t.pendingFailure = true
+	}
 	if t.format.finish[string(path)] {
 		t.pendingEnd = true
 	}
 	if t.format.model[string(path)] {
 		_ = json.Unmarshal(raw, &t.pendingModel) // what is no string names no model
 	}
-	f, ok := t.format.fields[string(path)]
+	if t.format.service[string(path)] {
+		_ = json.Unmarshal(raw, &t.pendingService)
+	}
+	f, ok := t.format.Usage[string(path)]
 	if !ok {
 		return
 	}
@@ -82,15 +94,19 @@ func (t *tally) document() {
 				t.reported[f], t.has[f] = t.pending[f], true
 			}
 		}
-		if t.hasPending[fieldOutput] || t.hasPending[fieldReasoning] {
+		if t.hasPending[CountOutput] || t.hasPending[CountReasoning] {
 			t.settled = t.streamed
 		}
 	}
 	if t.pendingModel != "" {
 		t.model = t.pendingModel
 	}
+	if t.pendingService != "" {
+		t.service = t.pendingService
+	}
 	t.finished = t.finished || t.pendingEnd
-	t.hasPending, t.pendingEnd, t.pendingModel, t.bad = [fieldCount]bool{}, false, "", false
+	t.failed = t.failed || t.pendingFailure
+	t.hasPending, t.pendingEnd, t.pendingModel, t.pendingService, t.pendingFailure, t.bad = [countEnd]bool{}, false, "", "", false, false
 }
 
 // usage returns what the call took as far as it is known; atEnd says that the answer came to its end. The tally is locked.
@@ -98,34 +114,46 @@ func (t *tally) usage(atEnd bool) Usage {
 	n := &t.reported
 	u := Usage{
 		Model:      t.model,
-		Input:      n[fieldInput],
-		CacheRead:  n[fieldCacheRead],
-		CacheWrite: n[fieldCacheWrite],
-		Output:     n[fieldOutput],
-		Reasoning:  n[fieldReasoning],
+		Input:      n[CountInput],
+		CacheRead:  n[CountCacheRead],
+		CacheWrite: n[CountCacheWrite],
+		Output:     n[CountOutput],
+		Reasoning:  n[CountReasoning],
+		Searches:   n[CountSearches],
+		Service:    t.service,
 	}
 	if u.Model == "" {
 		u.Model = t.call.Model
 	}
-	switch {
-	case t.call.API == GeminiContent:
-		u.Input = max(0, u.Input-u.CacheRead) + n[fieldToolInput]
-		u.Output += u.Reasoning
-	case t.call.API == OpenAIChat, t.call.API == OpenAIResponses, t.call.API == BedrockConverse && inclusive(u.Model):
+	if t.failed && t.streamed == 0 && t.has == [countEnd]bool{} {
+		return Usage{Model: u.Model}
+	}
+	if t.format.InputHasCache || t.format.API == APIBedrockConverse && inclusive(u.Model) {
 		u.Input = max(0, u.Input-u.CacheRead-u.CacheWrite)
 	}
-	if !t.has[fieldInput] {
+	u.Input += n[CountToolInput]
+	if t.format.ReasoningApart {
+		u.Output += u.Reasoning
+	}
+	if !t.has[CountInput] {
 		u.Input = t.call.Input
 	}
-	outputReported := t.has[fieldOutput] || t.has[fieldReasoning]
-	u.Complete = t.has[fieldInput] && outputReported && t.settled == t.streamed && (t.finished || atEnd)
+	u.CacheWriteHour = min(n[CountCacheWriteHour], u.CacheWrite)
+	u.AudioInput = min(n[CountAudioInput], u.Input)
+	outputReported := t.has[CountOutput] || t.has[CountReasoning] || t.format.InputOnly
+	settled := t.settled
+	if t.total {
+		settled = t.streamed
+	}
+	u.Complete = t.has[CountInput] && outputReported && settled == t.streamed && (t.finished || atEnd)
 	switch {
 	case u.Complete:
 	case atEnd && !outputReported && t.streamed == 0: // nothing of it was understood, so that the estimate stands
 		u.Output = t.call.Output
 	default:
-		u.Output += tokensOf(t.streamed - t.settled)
+		u.Output += tokensOf(t.streamed - settled)
 	}
+	u.AudioOutput = min(n[CountAudioOutput], u.Output)
 	return u
 }
 
@@ -156,5 +184,15 @@ func (t *tally) newWriter(contentType string) writer {
 		return &messageReader{data: t.newScanner()}
 	default: // one document, or several, such as the array of streamGenerateContent
 		return t.newScanner()
+	}
+}
+
+// headers takes the counts that Bedrock has in headers, beside answers of models that have none.
+func (t *tally) headers(h http.Header) {
+	for name, count := range map[string]Count{"X-Amzn-Bedrock-Input-Token-Count": CountInput, "X-Amzn-Bedrock-Output-Token-Count": CountOutput} {
+		if n, err := strconv.ParseInt(h.Get(name), 10, 64); t.format.API == APIBedrockInvoke && err == nil && n >= 0 && n <= maxReported {
+			t.reported[count], t.has[count] = n, true
+			t.total = t.total || count == CountOutput
+		}
 	}
 }

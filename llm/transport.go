@@ -6,19 +6,21 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/edge/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Transport is an [http.RoundTripper] that limits the calls of models among the requests that it sends. It takes an
+// A Transport is an [http.RoundTripper] that limits the calls of models among the requests that it sends, and refuses those that it does not know, see [WithUnknown]. It takes an
 // estimate before it sends a call. It settles the lease once: at the end of the answer, when the answer is closed, or
 // when the request's context ends. The caller reads the bytes that the provider sent.
 //
-// A call that is refused is not sent, and fails with the error of [zlimit.RateLimiter.Acquire]. Requests that are no
-// calls of a model are sent as they are, without a limit. An answer of an error status, and a request that could not be
+// A call that is refused is not sent, and fails with the error of [zlimit.RateLimiter.Acquire]. Requests that make
+// no model work are sent as they are, without a limit. An answer of an error status, and a request that could not be
 // sent, take no tokens. A request that was sent and not answered takes its prompt.
 //
 // An estimate that is above what a limit can hold is cut to that. So a generous bound does not make a request
@@ -31,6 +33,7 @@ type Transport struct {
 	config  config
 	learner learner
 	behind  background
+	unknown atomic.Int64
 }
 
 // A Report says what became of a call that was admitted.
@@ -38,12 +41,20 @@ type Report struct {
 	Call     Call   `json:"call"`
 	Entity   string `json:"entity"`
 	Resource string `json:"resource"`
+	// Unknown is the method and the path of a request that no format is for, which [WithUnknown] is about; "" for calls.
+	Unknown string `json:"unknown,omitempty"`
+	// Host is where the request went, such as api.openai.com.
+	Host string `json:"host,omitempty"`
 	// Status is that of the response; 0 without one.
-	Status int   `json:"status"`
-	Usage  Usage `json:"usage"`
+	Status int `json:"status"`
+	// Duration is the time from sending the request to the end of the answer, and FirstByte that to its first byte; 0 without
+	// an answer. They count from when the call was admitted.
+	Duration  time.Duration `json:"-"`
+	FirstByte time.Duration `json:"-"`
+	Usage     Usage         `json:"usage"`
 	// Charged is what the call took of each limit in the end, in tokens.
 	Charged zlimit.Amounts `json:"charged"`
-	// Err is why the lease could not be settled. The estimate stays charged. Where the error is a
+	// Err is why the lease could not be settled, or why an unknown request was refused or not answered. The estimate stays charged. Where the error is a
 	// [*zlimit.UnavailableError] that is Unknown, the correction may be written, and Charged has it.
 	Err error `json:"-"`
 }
@@ -98,13 +109,17 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil && t.config.respond:
 		if response := refusal(r, err); response != nil {
+			var exceeded *zlimit.ExceededError
+			if errors.As(err, &exceeded) {
+				t.config.describe(response.Header, exceeded.Statuses)
+			}
 			return response, nil
 		}
 		return nil, err
 	case err != nil:
 		return nil, err
-	case x == nil:
-		return t.config.base.RoundTrip(r)
+	case x.format == nil:
+		return t.pass(r, x.unknown)
 	}
 	return x.send(r)
 }
@@ -113,18 +128,24 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 type exchange struct {
 	transport *Transport
 	call      Call
-	body      *peekedBody
+	format    *format // nil for a request that is sent as it is
+	unknown   bool    // no format is for the request
+	request   string  // the method and the path of an unknown one that is charged
+	spool     *spool
+	usage     edit // of the request, which asks for the usage
 	entity    string
 	resource  string
 	lease     *zlimit.Lease
+	host      string
+	sent      time.Time
+	first     atomic.Int64 // nanoseconds from sent to the first byte of the answer
 	taken     zlimit.Amounts
-	filter    bool // the caller did not ask for the chunk with the usage
 	settling  atomic.Bool
 	settled   chan struct{} // closed when it is
 }
 
-// admit acquires what a call is estimated to take. It returns nil for a request that is no call. When it fails the body of
-// the request is closed.
+// admit acquires what a call is estimated to take. For a request that is no call it returns an exchange without a
+// format. When it fails the body of the request is closed.
 func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 	admitted := false
 	defer func() {
@@ -132,19 +153,44 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 			_ = r.Body.Close() // as a transport must; also when the entity's function panics
 		}
 	}()
-	call, body, err := inspect(r, t.config.peek, t.config.output)
+	p, model, unknown := t.config.table.classify(r)
+	if unknown {
+		if p, err = t.meet(r); err != nil {
+			return nil, err
+		}
+	}
+	if p == nil {
+		admitted = true
+		return &exchange{unknown: unknown}, nil
+	}
+	q, spool, err := inspect(r, p, model, &t.config)
 	if err != nil {
 		return nil, err
 	}
-	if call.API == 0 {
-		admitted = true
-		return nil, nil //nolint:nilnil // no call
+	defer func() {
+		if !admitted {
+			spool.release()
+		}
+	}()
+	x = &exchange{transport: t, call: q.call, format: p.format, spool: spool, settled: make(chan struct{})}
+	if unknown {
+		x.request = r.Method + " " + r.URL.Path
 	}
-	x = &exchange{transport: t, call: call, body: body, settled: make(chan struct{})}
-	if x.resource, err = t.config.resource(call.Model); err != nil {
+	if t.config.includeUsage {
+		x.usage = q.askForUsage(spool)
+	}
+	if x.resource, err = t.config.resource(q.call.Model); err != nil {
 		return nil, err
 	}
 	if x.entity, err = t.entity(r); err != nil {
+		return nil, err
+	}
+	if t.config.check != nil {
+		if err := t.config.check(r, x.call); err != nil {
+			return nil, err
+		}
+	}
+	if err := x.estimate(r); err != nil {
 		return nil, err
 	}
 	if err := x.acquire(r.Context()); err != nil {
@@ -156,7 +202,9 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 
 // acquire takes the estimate, cut to what the limits can hold.
 func (x *exchange) acquire(ctx context.Context) (err error) {
-	x.taken = x.amounts(Usage{Input: x.call.Input, Output: x.call.Output})
+	if x.taken, err = x.amounts(Usage{Model: x.call.Model, Input: x.call.Input, Output: x.call.Output}); err != nil {
+		return err
+	}
 	for range 2 {
 		x.lease, err = x.transport.limiter.Acquire(ctx, zlimit.Request{Entity: x.entity, Resource: x.resource, Consume: x.taken})
 		var exceeded *zlimit.ExceededError
@@ -173,18 +221,24 @@ func (x *exchange) acquire(ctx context.Context) (err error) {
 }
 
 // amounts returns what a usage takes of each limit.
-func (x *exchange) amounts(u Usage) zlimit.Amounts {
+func (x *exchange) amounts(u Usage) (zlimit.Amounts, error) {
 	amounts := make(zlimit.Amounts, len(x.transport.config.charges))
 	for _, c := range x.transport.config.charges {
-		amounts[c.limit] = c.weights.Of(u)
+		n, err := c.of(x.call.Model, u)
+		if err != nil {
+			return nil, err
+		}
+		amounts[c.limit] = n
 	}
-	return amounts
+	return amounts, nil
 }
 
 // send sends the call, whose answer will settle it.
 func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
+	x.host, x.sent = r.URL.Host, time.Now()
 	outbound, wrote, cancel := x.outbound(r)
+	defer x.spool.release()
 	stop := context.AfterFunc(ctx, cancel)
 	unanswered := func() {
 		stop()
@@ -201,7 +255,12 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 			unanswered()
 		}
 	}()
-	response, err := x.transport.config.base.RoundTrip(outbound)
+	body, err := x.spool.open(x.usage)
+	var response *http.Response
+	if err == nil {
+		outbound.Body = body
+		response, err = x.transport.config.base.RoundTrip(outbound)
+	}
 	returned = true
 	if err != nil {
 		unanswered()
@@ -211,12 +270,22 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	answered := *response // a copy, since bases may keep theirs
 	answered.Request = r
 	answered.Body = x.answer(ctx, response, cancel)
+	answered.Header = response.Header.Clone()
+	x.transport.config.describe(answered.Header, x.lease.Statuses())
 	if x.filters(response) {
 		answered.ContentLength = -1
-		answered.Header = response.Header.Clone()
 		answered.Header.Del("Content-Length")
 	}
 	return &answered, nil
+}
+
+// describe sets the fields for limits, where that is asked for.
+func (c *config) describe(header http.Header, statuses zlimit.Statuses) {
+	if c.fields != nil && len(statuses) > 0 {
+		policy, state := c.fields.Values(fields.InOrder(statuses))
+		header.Set("RateLimit-Policy", policy)
+		header.Set("RateLimit", state)
+	}
 }
 
 // outbound returns the request as it is sent, whether it was written, as far as the base traces that, and the function
@@ -231,19 +300,25 @@ func (x *exchange) outbound(r *http.Request) (*http.Request, *atomic.Bool, conte
 		wrote.Store(info.Err == nil)
 	}}
 	outbound := r.Clone(httptrace.WithClientTrace(ctx, trace))
-	outbound.Body = x.body
-	if x.transport.config.includeUsage {
-		x.filter = x.askForUsage(outbound)
+	outbound.GetBody = func() (io.ReadCloser, error) { return x.spool.open(x.usage) }
+	if x.usage.text != "" {
+		if outbound.ContentLength > 0 {
+			outbound.ContentLength += x.usage.grows()
+		}
+		if outbound.Header.Get("Content-Length") != "" {
+			outbound.Header.Set("Content-Length", strconv.FormatInt(outbound.ContentLength, 10))
+		}
+		outbound.Header.Del("Accept-Encoding") // the chunk can only be taken out of what is not compressed
 	}
-	if accepted := outbound.Header.Get("Accept-Encoding"); accepted != "" && accepted != "identity" {
-		outbound.Header.Set("Accept-Encoding", "gzip") // which a meter understands
+	if accepted := outbound.Header.Values("Accept-Encoding"); len(accepted) > 0 {
+		outbound.Header.Set("Accept-Encoding", readable(strings.Join(accepted, ",")))
 	}
 	return outbound, wrote, cancel
 }
 
 // answer returns the body of a response, which settles the call at its end.
 func (x *exchange) answer(ctx context.Context, response *http.Response, cancel context.CancelFunc) io.ReadCloser {
-	meter := NewMeter(x.call, response.Header, response.Body)
+	meter := newMeter(x.call, x.format, response.Header, &timedBody{response.Body, x})
 	settle := func() {
 		usage := meter.Usage()
 		if response.StatusCode < 200 || response.StatusCode > 299 {
@@ -267,9 +342,23 @@ func (x *exchange) answer(ctx context.Context, response *http.Response, cancel c
 	return a
 }
 
+// A timedBody notes when the first byte of an answer comes.
+type timedBody struct {
+	io.ReadCloser
+	x *exchange
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.x.first.CompareAndSwap(0, int64(time.Since(b.x.sent)))
+	}
+	return n, err
+}
+
 // filters reports whether a chunk is taken out of an answer that its caller did not ask for.
 func (x *exchange) filters(response *http.Response) bool {
-	return x.filter && isEventStream(response.Header)
+	return x.usage.text != "" && isEventStream(response.Header)
 }
 
 // An outcome is what became of a call.
@@ -290,7 +379,8 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	defer close(x.settled)
 	ctx = context.WithoutCancel(ctx)
 	c := &x.transport.config
-	report := Report{Call: x.call, Entity: x.entity, Resource: x.resource, Usage: o.usage}
+	report := Report{Call: x.call, Entity: x.entity, Resource: x.resource, Unknown: x.request, Host: x.host, Usage: o.usage}
+	report.Duration, report.FirstByte = time.Since(x.sent), time.Duration(x.first.Load())
 	report.Charged, report.Err = x.correct(ctx, o)
 	if report.Err != nil {
 		c.logger.Error("llm: a call could not be settled", "entity", x.entity, "resource", x.resource, "error", report.Err)
@@ -298,6 +388,7 @@ func (x *exchange) settle(ctx context.Context, o outcome) {
 	if o.response != nil {
 		report.Status = o.response.StatusCode
 	}
+	x.learnLength(o.usage)
 	c.observe(ctx, report)
 	if o.response != nil {
 		x.transport.learn(ctx, x.resource, o.response, o.delay)
@@ -309,7 +400,10 @@ func (x *exchange) correct(ctx context.Context, o outcome) (charged zlimit.Amoun
 	if o.unsent {
 		charged, err = zlimit.Amounts{}, x.lease.Rollback(ctx)
 	} else {
-		charged = x.amounts(o.usage)
+		var unpriced error
+		if charged, unpriced = x.amounts(o.usage); unpriced != nil {
+			return x.taken, errors.Join(unpriced, x.lease.Commit(ctx))
+		}
 		correction := make(zlimit.Amounts, len(charged))
 		for limit, n := range charged {
 			correction[limit] = n - x.taken[limit]

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
@@ -79,7 +79,7 @@ const chatPath = "/v1/chat/completions"
 // left returns what is left of each limit of alice and a resource.
 func left(t testing.TB, l *zlimit.RateLimiter, resource string) map[string]int64 {
 	t.Helper()
-	statuses, err := l.Available(t.Context(), "alice", resource)
+	statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "alice", Resource: resource})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,17 +124,25 @@ func TestBadRequests(t *testing.T) {
 		entity     func(*http.Request) (string, error)
 		want       string
 	}{
-		{"no model", `{"max_tokens":5}`, llm.For("alice"), `zlimit: invalid model "": the request must name it, within its first 200 bytes`},
-		{"a model behind the peek", `{"messages":"` + strings.Repeat("x", 200) + `","model":"gpt-4o"}`, llm.For("alice"), `zlimit: invalid model "": the request must name it, within its first 200 bytes`},
+		{"no model", `{"max_tokens":5}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
+		{"a body that is too long", `{"messages":"` + strings.Repeat("x", 1000) + `","model":"gpt-4o"}`, llm.For("alice"), `zlimit: invalid body "more bytes": must be at most 1000 bytes; see WithBodies`},
+		{"two models", `{"model":"gpt-4o","model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
+		{"two models, far apart", `{"model":"gpt-4o",` + strings.Repeat(" ", 900) + `"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
+		{"a second model that is too long", `{"model":"gpt-4o","model":"` + strings.Repeat("x", 257) + `"}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
+		{"a second model below no name", `{"model":"made-up","":{"model":"gpt-4o"}}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
+		{"two documents", `{"model":"gpt-4o"}{"model":"gpt-4"}`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to tell its model`},
+		{"a list", `[{"model":"gpt-4o"}]`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to tell its model`},
+		{"brackets without end", `{"model":"gpt-4o","x":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `,"model":"gpt-4"}`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to tell its model`},
+		{"an object without end", `{"model":"gpt-4o"`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to tell its model`},
 		{"a model that no rule is for", `{"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
-		{"a model that is no string", `{"model":{"a":1}}`, llm.For("alice"), `zlimit: invalid model "": the request must name it, within its first 200 bytes`},
+		{"a model that is no string", `{"model":{"a":1}}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
 		{"no key", `{"model":"gpt-4o"}`, noEntity, "no key"},
 		{"an entity that is empty", `{"model":"gpt-4o"}`, llm.For(""), `zlimit: invalid entity "": must not be empty`},
 		{"no entity in the context", `{"model":"gpt-4o"}`, llm.FromContext, `zlimit: invalid entity "": the context must hold one, from ContextWithEntity`},
 		{"an entity of a thousand bytes", `{"model":"gpt-4o"}`, llm.For(strings.Repeat("k", 1000)), `zlimit: invalid entity "` + strings.Repeat("k", 60)},
 	} {
 		limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
-		transport, err := llm.NewTransport(limiter, test.entity, llm.WithPeek(200), llm.WithModels(llm.Rule{"gpt-*", ""}),
+		transport, err := llm.NewTransport(limiter, test.entity, llm.WithBodies(200, 1000), llm.WithModels(llm.Rule{"gpt-*", ""}),
 			llm.WithBase(faulttest.RoundTripper(func(*http.Request) (*http.Response, error) {
 				t.Errorf("%s: the request is sent", test.name)
 				return nil, errors.New("sent")
@@ -186,15 +194,19 @@ func TestRequestsThatAreNoCalls(t *testing.T) {
 		sent++
 		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 	}))
-	for _, path := range []string{"/v1/models", "/v1/messages/count_tokens", "/v1/messages/batches", "/v1/threads/thread_1/messages", "/v1/chat/completions/x", "/model/m/invoke", "/v1beta/models/m:countTokens"} {
-		response, err := transport.RoundTrip(newRequest(t, path, `{"model":"m"}`))
+	for _, path := range []string{"/v1/files", "/v1/models", "/v1/projects/p/locations/l/publishers/anthropic/models/count-tokens:rawPredict", "/v1/messages/count_tokens", "/v1/threads/thread_1/messages", "/v1/chat/completions/x", "/v1/responses/resp_1/cancel", "/v1beta/models/m:countTokens"} {
+		r := newRequest(t, path, `{"model":"m"}`)
+		if path == "/v1/models" {
+			r.Method = http.MethodGet
+		}
+		response, err := transport.RoundTrip(r)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
 		_ = response.Body.Close()
 	}
-	if sent != 7 || limiter.Stats().Admitted != 0 {
-		t.Errorf("%d are sent and %d admitted, want 7 and 0", sent, limiter.Stats().Admitted)
+	if sent != 8 || transport.Unknown() != 0 || limiter.Stats().Admitted != 0 {
+		t.Errorf("%d are sent and %d admitted, want 8 and 0", sent, limiter.Stats().Admitted)
 	}
 	r := newRequest(t, chatPath, "")
 	r.Body = io.NopCloser(brokenReader{})
@@ -203,7 +215,7 @@ func TestRequestsThatAreNoCalls(t *testing.T) {
 	}
 }
 
-// TestLongRequests sends a body that is longer than the peek: it arrives whole, and its rest counts by its length.
+// TestLongRequests sends a body that is longer than its memory: it arrives whole, and its text counts.
 func TestLongRequests(t *testing.T) {
 	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 100_000))
 	body := `{"model":"m","max_tokens":1,"messages":[{"content":"` + strings.Repeat("word", 10_000) + `"}]}`
@@ -214,7 +226,7 @@ func TestLongRequests(t *testing.T) {
 			t.Errorf("the request has %d bytes and says %d, want %d", len(got), r.ContentLength, len(body))
 		}
 		return nil, errors.New("no answer")
-	}), llm.WithPeek(100), llm.WithIncludeUsage())
+	}), llm.WithBodies(100, 1<<20), llm.WithIncludeUsage())
 	_, _ = transport.RoundTrip(newRequest(t, chatPath, body))
 	if taken < 10_000 || taken > 10_010 {
 		t.Errorf("%d tokens are taken, want 10000 and some", taken)
@@ -300,9 +312,13 @@ func TestIncludeUsage(t *testing.T) {
 			name, body, sent string
 			filtered         bool
 		}{
-			{"a stream that does not ask", `{"stream":true,"model":"m","x":1.50,"user":"<a>"}`, `{"model":"m","stream":true,"stream_options":{"include_usage":true},"user":"<a>","x":1.50}` + "\n", true},
-			{"a stream with other options", `{"stream":true,"model":"m","stream_options":{"include_obfuscation":false}}`, `{"model":"m","stream":true,"stream_options":{"include_obfuscation":false,"include_usage":true}}` + "\n", true},
-			{"a stream that declines", `{"stream":true,"model":"m","stream_options":{"include_usage":false}}`, `{"model":"m","stream":true,"stream_options":{"include_usage":true}}` + "\n", true},
+			{"a stream that does not ask", `{"stream":true,"model":"m","x":1.50,"user":"<a>"}`, `{"stream_options":{"include_usage":true},"stream":true,"model":"m","x":1.50,"user":"<a>"}`, true},
+			{"a stream with other options", `{"stream":true,"model":"m","stream_options":{"include_obfuscation":false}}`, `{"stream":true,"model":"m","stream_options":{"include_obfuscation":false,"include_usage":true}}`, true},
+			{"a stream that declines", `{"stream":true,"model":"m","stream_options":{"include_usage":false}}`, `{"stream":true,"model":"m","stream_options":{"include_usage":true}}`, true},
+			{"a stream with empty options", ` {"stream_options":{ },"stream":true,"model":"m"}`, ` {"stream_options":{ "include_usage":true},"stream":true,"model":"m"}`, true},
+			{"a stream with null options", `{"stream_options":null ,"stream":true,"model":"m"}`, `{"stream_options":{"include_usage":true} ,"stream":true,"model":"m"}`, true},
+			{"a stream with two options", `{"stream_options":{"include_usage":true},"stream":true,"model":"m","stream_options":{"x":[]}}`, `{"stream_options":{"include_usage":true},"stream":true,"model":"m","stream_options":{"x":[],"include_usage":true}}`, true},
+			{"a stream with an option in a message", `{"stream":true,"messages":[{"stream_options":{}}],"model":"m"}`, `{"stream_options":{"include_usage":true},"stream":true,"messages":[{"stream_options":{}}],"model":"m"}`, true},
 			{"a stream that asks", `{"stream":true,"stream_options":{"include_usage":true},"model":"m"}`, `{"stream":true,"stream_options":{"include_usage":true},"model":"m"}`, false},
 			{"no stream", `{"model":"m"}`, `{"model":"m"}`, false},
 		} {
@@ -449,7 +465,8 @@ func TestOptions(t *testing.T) {
 	}{
 		{"no option", nil, `zlimit: invalid option 1 "nil": must not be nil`},
 		{"no base", llm.WithBase(nil), `zlimit: invalid base "nil": must not be nil`},
-		{"no peek", llm.WithPeek(0), `zlimit: invalid peek "0": must be at least 1 byte`},
+		{"no memory", llm.WithBodies(0, 1), `zlimit: invalid memory of bodies "0": must be at least 1 byte`},
+		{"no size", llm.WithBodies(1, 0), `zlimit: invalid size of bodies "0": must be at least 1 byte`},
 		{"less than no output", llm.WithDefaultOutput(-1), `zlimit: invalid default output "-1": must be 0 to 1000000000 tokens`},
 		{"a negative weight", llm.WithLimit("tpm", llm.Weights{Input: -1}), `zlimit: invalid weights[tpm] "-1": must be 0 to 1000000`},
 		{"a heavy weight", llm.WithLimit("tpm", llm.Weights{Output: 1_000_001}), `zlimit: invalid weights[tpm] "1000001": must be 0 to 1000000`},

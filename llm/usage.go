@@ -3,6 +3,8 @@ package llm
 import (
 	"math"
 	"math/bits"
+
+	"github.com/zlimit/zlimit-go/price"
 )
 
 // Usage is what one call of a model took, in tokens. Every token is in exactly one of Input, CacheRead, CacheWrite and
@@ -20,6 +22,15 @@ type Usage struct {
 	Output int64 `json:"output"`
 	// Reasoning is the part of Output that the provider reports as thinking.
 	Reasoning int64 `json:"reasoning"`
+	// CacheWriteHour is the part of CacheWrite that is kept for an hour.
+	CacheWriteHour int64 `json:"cache_write_hour,omitempty"`
+	// AudioInput is the part of Input that is sound, and AudioOutput that of Output.
+	AudioInput  int64 `json:"audio_input,omitempty"`
+	AudioOutput int64 `json:"audio_output,omitempty"`
+	// Searches are searches of the web that a tool of the provider made.
+	Searches int64 `json:"searches,omitempty"`
+	// Service is the class of service that the answer names, such as "flex"; "" where it names none.
+	Service string `json:"service,omitempty"`
 	// Complete says that all of it is what the provider reported at the end of the answer. Otherwise the provider has
 	// reported nothing, or the answer was cut off. At least a part is then an estimate: a token for each four bytes of
 	// text.
@@ -29,6 +40,17 @@ type Usage struct {
 // Total returns all tokens of the call.
 func (u Usage) Total() int64 {
 	return plus(plus(u.Input, u.CacheRead), plus(u.CacheWrite, u.Output))
+}
+
+// units returns the usage by the classes that have prices, with one request.
+func (u Usage) units() price.Usage {
+	return price.Usage{
+		price.Input: u.Input - u.AudioInput, price.AudioInput: u.AudioInput,
+		price.CacheRead: u.CacheRead, price.CacheWrite: u.CacheWrite - u.CacheWriteHour, price.CacheWriteHour: u.CacheWriteHour,
+		price.Output:    max(0, u.Output-u.Reasoning-u.AudioOutput),
+		price.Reasoning: min(u.Reasoning, u.Output-u.AudioOutput), price.AudioOutput: u.AudioOutput,
+		price.Request: 1, price.Search: u.Searches,
+	}
 }
 
 // Weights say how much of a limit a call takes: a fixed amount, and an amount for each token of a class. Fractions are

@@ -6,7 +6,7 @@
 //	usage, err := otelzlimit.Usage(provider)
 //	transport, err := llm.NewTransport(limiter, llm.For("team-a"), llm.WithObserver(usage))
 //
-// Entities are no attributes of metrics, unless they are listed. However many they are, the number of series is that of
-// the resources, limits and results. The page docs/telemetry.md in the repository lists the metrics, with a dashboard
-// and alerts.
+// [Traces] makes spans of decisions and settlements. Entities are no attributes of metrics, unless they are listed. However
+// many they are, the number of series is that of the resources, limits and results. The page docs/telemetry.md in the
+// repository lists the metrics, with a dashboard and alerts.
 package otelzlimit

@@ -32,6 +32,7 @@ type observer struct {
 	requests   metric.Int64Counter
 	duration   metric.Float64Histogram
 	tokens     metric.Int64Counter
+	returned   metric.Int64Counter
 	operations metric.Int64Counter
 	units      metric.Float64Counter
 	shards     metric.Int64UpDownCounter
@@ -54,19 +55,21 @@ func New(provider metric.MeterProvider, opts ...Option) (zlimit.Observer, error)
 		opt(o)
 	}
 	m := provider.Meter(scope)
-	var errs [6]error
+	var errs [7]error
 	o.requests, errs[0] = m.Int64Counter(metricRequests, metric.WithUnit("{request}"),
 		metric.WithDescription("Requests that were decided."))
 	o.duration, errs[1] = m.Float64Histogram(metricDuration, metric.WithUnit("s"),
 		metric.WithDescription("How long a decision or a settlement took."), metric.WithExplicitBucketBoundaries(durations...))
 	o.tokens, errs[2] = m.Int64Counter(metricTokens, metric.WithUnit("{token}"),
-		metric.WithDescription("Tokens that admitted requests took when they were admitted."))
+		metric.WithDescription("Tokens taken: by requests when they were admitted, and by corrections afterwards."))
+	o.returned, errs[6] = m.Int64Counter(metricReturned, metric.WithUnit("{token}"),
+		metric.WithDescription("Tokens given back by corrections: less was used than taken, or nothing."))
 	o.operations, errs[3] = m.Int64Counter(metricOperations, metric.WithUnit("{call}"),
 		metric.WithDescription("Calls of the store."))
 	o.units, errs[4] = m.Float64Counter(metricUnits, metric.WithUnit("{unit}"),
 		metric.WithDescription("Read and write units that the store reports."))
 	o.shards, errs[5] = m.Int64UpDownCounter(metricShards, metric.WithUnit("{item}"),
-		metric.WithDescription("Items that this process has added to buckets by dividing them, less those that it has joined."))
+		metric.WithDescription("Items that this process has added to buckets by splitting them, less those that it has merged."))
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func (o *observer) observe(ctx context.Context, e zlimit.Event) {
 	case zlimit.EventDecision:
 		o.decision(ctx, &e)
 	case zlimit.EventSettle:
-		o.duration.Record(ctx, e.Duration.Seconds(), o.attributes(&e, attribute.String(attributeOperation, e.Operation)))
+		o.settlement(ctx, &e)
 	case zlimit.EventStore:
 		call := attribute.String(attributeStoreCall, e.Operation)
 		o.operations.Add(ctx, 1, metric.WithAttributes(call, attribute.String(attributeOutcome, string(e.Result))))
@@ -90,12 +93,16 @@ func (o *observer) observe(ctx context.Context, e zlimit.Event) {
 		}
 	case zlimit.EventShards:
 		o.shards.Add(ctx, int64(e.Shards), metric.WithAttributes(attribute.String(attributeResource, e.Resource)))
-	case zlimit.EventConfig: // for logs
+	case zlimit.EventConfig, zlimit.EventOutage: // for logs
 	}
 }
 
 func (o *observer) decision(ctx context.Context, e *zlimit.Event) {
-	o.requests.Add(ctx, 1, o.attributes(e, attribute.String(attributeLimit, e.Limit)))
+	refusedBy := ""
+	if e.Limit != "" {
+		refusedBy = zlimit.Status{Ancestor: e.Ancestor}.Level()
+	}
+	o.requests.Add(ctx, 1, o.attributes(e, attribute.String(attributeLimit, e.Limit), attribute.String(attributeLevel, refusedBy)))
 	o.duration.Record(ctx, e.Duration.Seconds(), o.attributes(e, attribute.String(attributeOperation, e.Operation)))
 	if e.Result != zlimit.ResultOK {
 		return
@@ -105,10 +112,26 @@ func (o *observer) decision(ctx context.Context, e *zlimit.Event) {
 	}
 }
 
-// attributes are those of an event, with one more. They leave out a resource without limits, since clients may make up
+// settlement counts what corrections took, and what they gave back.
+func (o *observer) settlement(ctx context.Context, e *zlimit.Event) {
+	o.duration.Record(ctx, e.Duration.Seconds(), o.attributes(e, attribute.String(attributeOperation, e.Operation)))
+	if e.Result != zlimit.ResultOK {
+		return
+	}
+	for _, a := range e.Amounts {
+		set := metric.WithAttributeSet(o.set(e, attribute.String(attributeLimit, a.Limit)))
+		if a.Tokens > 0 {
+			o.tokens.Add(ctx, a.Tokens, set)
+		} else if a.Tokens < 0 {
+			o.returned.Add(ctx, -a.Tokens, set)
+		}
+	}
+}
+
+// attributes are those of an event, with some more. They leave out a resource without limits, since clients may make up
 // such resources.
-func (o *observer) attributes(e *zlimit.Event, more attribute.KeyValue) metric.MeasurementOption {
-	return metric.WithAttributeSet(o.set(e, attribute.String(attributeResult, string(e.Result)), more))
+func (o *observer) attributes(e *zlimit.Event, more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(o.set(e, append(more, attribute.String(attributeResult, string(e.Result)))...))
 }
 
 func (o *observer) set(e *zlimit.Event, more ...attribute.KeyValue) attribute.Set {

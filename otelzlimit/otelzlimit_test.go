@@ -56,7 +56,9 @@ func TestScrape(t *testing.T) {
 		{Kind: zlimit.EventDecision, Operation: "acquire", Entity: "bob", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "tpm", Tokens: 100}}, Duration: time.Second},
 		{Kind: zlimit.EventDecision, Operation: "acquire", Entity: "vip", Resource: "api", Result: zlimit.ResultRejected, Limit: "tpm", Amounts: []zlimit.Amount{{Limit: "tpm", Tokens: 100}}, Duration: time.Second},
 		{Kind: zlimit.EventDecision, Operation: "acquire", Entity: "alice", Resource: "made-up", Result: zlimit.ResultNoLimits},
-		{Kind: zlimit.EventSettle, Operation: "commit", Entity: "alice", Resource: "api", Result: zlimit.ResultOK, Duration: 2 * time.Second},
+		{Kind: zlimit.EventSettle, Operation: "commit", Entity: "alice", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "tpm", Tokens: 90}, {Limit: "rpm"}}, Duration: 2 * time.Second},
+		{Kind: zlimit.EventSettle, Operation: "rollback", Entity: "bob", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "tpm", Tokens: -100}}},
+		{Kind: zlimit.EventSettle, Operation: "commit", Entity: "bob", Resource: "api", Result: zlimit.ResultUnavailable, Amounts: []zlimit.Amount{{Limit: "tpm", Tokens: -7}}},
 		{Kind: zlimit.EventStore, Operation: "write", Result: zlimit.ResultOK, WriteUnits: 1},
 		{Kind: zlimit.EventStore, Operation: "read", Result: zlimit.ResultUnavailable, ReadUnits: 0.5},
 		{Kind: zlimit.EventShards, Resource: "api", Shards: 1},
@@ -72,7 +74,7 @@ func TestScrape(t *testing.T) {
 		`zlimit_request_duration_seconds_count{zlimit_operation="commit",zlimit_resource="api",zlimit_result="ok"} 1`,
 		`zlimit_request_duration_seconds_sum{zlimit_operation="commit",zlimit_resource="api",zlimit_result="ok"} 2`,
 		`zlimit_requests_total{zlimit_resource="api",zlimit_result="ok"} 2`,
-		`zlimit_requests_total{zlimit_entity="vip",zlimit_limit="tpm",zlimit_resource="api",zlimit_result="rejected"} 1`,
+		`zlimit_requests_total{zlimit_entity="vip",zlimit_limit="tpm",zlimit_limit_level="entity",zlimit_resource="api",zlimit_result="rejected"} 1`,
 		`zlimit_requests_total{zlimit_result="no_limits"} 1`,
 		`zlimit_shards{zlimit_resource="api"} 1`,
 		`zlimit_store_operations_total{zlimit_store_operation="read",zlimit_store_outcome="unavailable"} 1`,
@@ -80,7 +82,8 @@ func TestScrape(t *testing.T) {
 		`zlimit_store_units_total{zlimit_store_operation="read",zlimit_store_unit="read"} 0.5`,
 		`zlimit_store_units_total{zlimit_store_operation="write",zlimit_store_unit="write"} 1`,
 		`zlimit_tokens_total{zlimit_limit="rpm",zlimit_resource="api"} 1`,
-		`zlimit_tokens_total{zlimit_limit="tpm",zlimit_resource="api"} 600`,
+		`zlimit_tokens_total{zlimit_limit="tpm",zlimit_resource="api"} 690`,
+		`zlimit_tokens_returned_total{zlimit_limit="tpm",zlimit_resource="api"} 100`,
 	}
 	for _, line := range want {
 		if !slices.Contains(got, line) {
@@ -118,29 +121,57 @@ func TestSeriesDoNotGrowWithEntities(t *testing.T) {
 	}
 }
 
+// TestUsage reports calls that were answered, cut off, refused by the provider and not answered.
 func TestUsage(t *testing.T) {
 	provider, scrape := newProvider(t)
 	observe, err := otelzlimit.Usage(provider)
 	if err != nil {
 		t.Fatal(err)
 	}
-	observe(t.Context(), llm.Report{
-		Call: llm.Call{API: llm.AnthropicMessages, Model: "claude-sonnet-4-5-20250929"}, Entity: "alice", Resource: "claude-sonnet",
-		Usage: llm.Usage{Input: 480, CacheRead: 1000, CacheWrite: 200, Output: 120, Complete: true},
-	})
-	observe(t.Context(), llm.Report{Call: llm.Call{API: llm.OpenAIChat}, Resource: "gpt-4o", Usage: llm.Usage{Output: 99}})
-	want := []string{
-		`gen_ai_client_token_usage_sum{gen_ai_operation_name="chat",gen_ai_provider_name="anthropic",gen_ai_request_model="claude-sonnet",gen_ai_token_type="input"} 1680`,
-		`gen_ai_client_token_usage_sum{gen_ai_operation_name="chat",gen_ai_provider_name="anthropic",gen_ai_request_model="claude-sonnet",gen_ai_token_type="output"} 120`,
+	for _, r := range []llm.Report{
+		{
+			Call: llm.Call{API: llm.APIAnthropicMessages, Model: "claude-x", Stream: true}, Entity: "alice", Resource: "claude", Status: 200, Host: "api.anthropic.com:443",
+			Duration: 3 * time.Second, FirstByte: time.Second, Usage: llm.Usage{Model: "claude-x-1", Input: 480, CacheRead: 1000, CacheWrite: 200, Output: 120, Reasoning: 20, Complete: true},
+		},
+		{
+			Call: llm.Call{API: llm.APIOpenAIChat, Model: "gpt"}, Resource: "gpt", Status: 200, Host: "own.openai.azure.com",
+			Usage: llm.Usage{Model: "gpt", Input: 10, AudioInput: 4, Output: 9, AudioOutput: 2, Complete: true},
+		},
+		{Call: llm.Call{API: llm.APIOpenAIChat, Model: "gpt"}, Resource: "gpt", Status: 200, Host: "localhost", Usage: llm.Usage{Model: "gpt", Output: 99}},
+		{Call: llm.Call{API: llm.APIGeminiContent, Model: "made up"}, Resource: "gemini", Status: 404, Host: "generativelanguage.googleapis.com", Usage: llm.Usage{Model: "made up"}},
+		{Call: llm.Call{API: llm.APIBedrockConverse, Model: "m"}, Resource: "m", Host: "bedrock-runtime.eu-west-1.amazonaws.com"},
+	} {
+		observe(t.Context(), r)
 	}
-	got := scrape()
-	for _, line := range want {
-		if !slices.Contains(got, line) {
-			t.Errorf("the scrape has no %s:\n%s", line, strings.Join(got, "\n"))
+	claude := `gen_ai_operation_name="chat",gen_ai_provider_name="anthropic",gen_ai_request_model="claude-x",gen_ai_response_model="claude-x-1"`
+	claudeEnd := `server_address="api.anthropic.com",zlimit_resource="claude"`
+	azure := `gen_ai_operation_name="chat",gen_ai_provider_name="azure.ai.openai",gen_ai_request_model="gpt",gen_ai_response_model="gpt",gen_ai_token_modality=`
+	azureEnd := `,server_address="own.openai.azure.com",zlimit_resource="gpt"} `
+	own := `gen_ai_operation_name="chat",gen_ai_provider_name="openai",gen_ai_request_model="gpt",gen_ai_response_model="gpt",`
+	for _, line := range []string{
+		`gen_ai_client_inference_usage_input_tokens_total{` + claude + `,gen_ai_token_modality="unknown",` + claudeEnd + `} 1680`,
+		`gen_ai_client_inference_usage_output_tokens_total{` + claude + `,gen_ai_token_modality="unknown",` + claudeEnd + `} 120`,
+		`gen_ai_client_inference_usage_cache_read_input_tokens_total{` + claude + `,gen_ai_token_modality="unknown",` + claudeEnd + `} 1000`,
+		`gen_ai_client_inference_usage_cache_write_input_tokens_total{` + claude + `,gen_ai_token_modality="unknown",` + claudeEnd + `} 200`,
+		`gen_ai_client_inference_usage_reasoning_output_tokens_total{` + claude + `,gen_ai_token_modality="unknown",` + claudeEnd + `} 20`,
+		`gen_ai_client_inference_duration_seconds_sum{` + claude + `,` + claudeEnd + `} 3`,
+		`gen_ai_client_inference_time_to_first_chunk_seconds_sum{` + claude + `,` + claudeEnd + `} 1`,
+		`gen_ai_client_inference_usage_input_tokens_total{` + azure + `"audio"` + azureEnd + `4`,
+		`gen_ai_client_inference_usage_input_tokens_total{` + azure + `"unknown"` + azureEnd + `6`,
+		`gen_ai_client_inference_usage_output_tokens_total{` + azure + `"audio"` + azureEnd + `2`,
+		`gen_ai_client_inference_usage_output_tokens_total{` + azure + `"unknown"` + azureEnd + `7`,
+		`gen_ai_client_inference_usage_output_tokens_total{` + own + `gen_ai_token_modality="unknown",server_address="localhost",zlimit_resource="gpt"} 0`,
+		`zlimit_model_calls_total{` + claude + `,server_address="api.anthropic.com",zlimit_model_usage="reported",zlimit_resource="claude"} 1`,
+		`zlimit_model_calls_total{` + own + `server_address="localhost",zlimit_model_usage="estimated",zlimit_resource="gpt"} 1`,
+		`zlimit_model_calls_total{error_type="404",gen_ai_operation_name="generate_content",gen_ai_provider_name="gcp.gemini",zlimit_model_usage="none",zlimit_resource="gemini"} 1`,
+		`zlimit_model_calls_total{error_type="no_answer",gen_ai_operation_name="chat",gen_ai_provider_name="aws.bedrock",zlimit_model_usage="none",zlimit_resource="m"} 1`,
+	} {
+		if !slices.Contains(scrape(), line) {
+			t.Errorf("the scrape has no %s", line)
 		}
 	}
-	if len(got) != 4 {
-		t.Errorf("%d series, want 4: an estimate is not reported", len(got))
+	if t.Failed() {
+		t.Logf("the scrape is\n%s", strings.Join(scrape(), "\n"))
 	}
 }
 
@@ -171,7 +202,8 @@ func TestDashboardAndAlerts(t *testing.T) {
 	for _, kind := range []zlimit.EventKind{zlimit.EventDecision, zlimit.EventSettle, zlimit.EventStore, zlimit.EventShards} {
 		observe(t.Context(), zlimit.Event{Kind: kind, Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "rpm", Tokens: 1}}, WriteUnits: 1, Shards: 1})
 	}
-	usage(t.Context(), llm.Report{Usage: llm.Usage{Complete: true}})
+	observe(t.Context(), zlimit.Event{Kind: zlimit.EventSettle, Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{Limit: "rpm", Tokens: -1}}})
+	usage(t.Context(), llm.Report{Status: 200, FirstByte: 1, Call: llm.Call{Stream: true}, Usage: llm.Usage{Complete: true}})
 	known := map[string]bool{}
 	for _, line := range scrape() {
 		name, _, _ := strings.Cut(line, "{")

@@ -13,7 +13,7 @@ import (
 // dimensions and one request in its window.
 func benchLimiter(b *testing.B, n int, q ModelQuota) (*Limiter, []string) {
 	b.Helper()
-	l, err := NewWithConfig(b.Context(), Config{DefaultQuota: q, Providers: []Provider{Local}})
+	l, err := NewWithConfig(b.Context(), Config{DefaultQuota: q, Providers: []Provider{ProviderLocal}})
 	if err != nil {
 		b.Fatalf("NewWithConfig = %v", err)
 	}

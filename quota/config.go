@@ -141,7 +141,7 @@ func validateQuotas(field string, quotas map[string]ModelQuota) error {
 func (c *Config) resolve() (quotas map[string]ModelQuota, strict bool) {
 	providers := c.Providers
 	if len(providers) == 0 && len(c.Quotas) == 0 {
-		providers = []Provider{Gemini}
+		providers = []Provider{ProviderGemini}
 	}
 	quotas = map[string]ModelQuota{}
 	for _, p := range providers {

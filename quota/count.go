@@ -75,7 +75,7 @@ func (e *CountError) Error() string {
 // answer that is not a count is a *CountError. The key is sent in a header and
 // is in no error.
 func CountTokens(ctx context.Context, apiKey, model, text string, opts ...CountOption) (int, error) {
-	c := countConfig{provider: Gemini, client: http.DefaultClient, timeout: countTimeout, retries: countRetries}
+	c := countConfig{provider: ProviderGemini, client: http.DefaultClient, timeout: countTimeout, retries: countRetries}
 	for _, o := range opts {
 		o(&c)
 	}
@@ -122,11 +122,11 @@ func (c *countConfig) prepare(apiKey, model, text string) (*countCall, error) {
 	var base, path string
 	var body object
 	switch c.provider {
-	case OpenAI:
+	case ProviderOpenAI:
 		base, path = "https://api.openai.com", "/v1/responses/input_tokens"
 		call.header.Set("Authorization", "Bearer "+apiKey)
 		body = object{"model": model, "input": text}
-	case Anthropic:
+	case ProviderAnthropic:
 		base, path = "https://api.anthropic.com", "/v1/messages/count_tokens"
 		call.header.Set("X-Api-Key", apiKey)
 		call.header.Set("Anthropic-Version", "2023-06-01")
@@ -155,7 +155,7 @@ func (c *countConfig) validate(apiKey, model string) error {
 		return err
 	}
 	switch c.provider {
-	case Gemini, OpenAI, Anthropic:
+	case ProviderGemini, ProviderOpenAI, ProviderAnthropic:
 	default:
 		return &ValidationError{Field: "provider", Value: string(c.provider), Rule: `must be "gemini", "openai" or "anthropic", which count tokens`}
 	}

@@ -24,15 +24,15 @@ func TestCountTokensSpeaksTheProtocols(t *testing.T) {
 	for provider, c := range map[quota.Provider]struct {
 		model, path, header, value, body, answer string
 	}{
-		quota.Gemini: {
+		quota.ProviderGemini: {
 			"gemini-2.5-pro", "/v1beta/models/gemini-2.5-pro:countTokens", "X-Goog-Api-Key", secret,
 			`{"contents":[{"parts":[{"text":"hi"}]}]}`, `{"totalTokens": 31, "promptTokensDetails": []}`,
 		},
-		quota.OpenAI: {
+		quota.ProviderOpenAI: {
 			"gpt-4o", "/v1/responses/input_tokens", "Authorization", "Bearer " + secret,
 			`{"input":"hi","model":"gpt-4o"}`, `{"object": "response.input_tokens", "input_tokens": 31}`,
 		},
-		quota.Anthropic: {
+		quota.ProviderAnthropic: {
 			"claude-opus-4", "/v1/messages/count_tokens", "X-Api-Key", secret,
 			`{"messages":[{"content":"hi","role":"user"}],"model":"claude-opus-4"}`, `{"input_tokens": 31}`,
 		},
@@ -171,7 +171,7 @@ func TestCountTokensRefusesBadArguments(t *testing.T) {
 		"no key":                         {"", "m", nil, "api key"},
 		"a key with a newline":           {secret + "\n", "m", nil, "api key"},
 		"no model":                       {secret, "", nil, "model"},
-		"a provider that counts nothing": {secret, "m", []quota.CountOption{quota.CountProvider(quota.Local)}, "provider"},
+		"a provider that counts nothing": {secret, "m", []quota.CountOption{quota.CountProvider(quota.ProviderLocal)}, "provider"},
 		"a base URL without host":        {secret, "m", []quota.CountOption{quota.CountBaseURL("http://")}, "base URL"},
 		"a base URL with a query":        {secret, "m", []quota.CountOption{quota.CountBaseURL("http://h/?k=v")}, "base URL"},
 		"a base URL with a password":     {secret, "m", []quota.CountOption{quota.CountBaseURL("http://u:" + secret + "@h")}, "base URL"},

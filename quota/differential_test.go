@@ -274,7 +274,7 @@ func TestRandomProgramsMatchNaiveModelOnSQLite(t *testing.T) {
 			return quota.NewWithSQLiteConfig(context.Background(), path, c)
 		}
 		p := newProgram(t, open)
-		other, err := open(quota.Config{Providers: []quota.Provider{quota.Local}, Clock: cfg.Clock, DefaultKeyQuota: cfg.DefaultKeyQuota})
+		other, err := open(quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: cfg.Clock, DefaultKeyQuota: cfg.DefaultKeyQuota})
 		if err != nil {
 			t.Fatalf("second NewWithSQLiteConfig = %v", err)
 		}

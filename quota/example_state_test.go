@@ -18,7 +18,7 @@ func ExampleLimiter() {
 	if err != nil {
 		panic(err)
 	}
-	_ = limiter.AddProvider(ctx, quota.OpenAI)
+	_ = limiter.AddProvider(ctx, quota.ProviderOpenAI)
 	_ = limiter.SetQuota(ctx, "my-model", quota.ModelQuota{MaxRPM: 2, MaxTPM: 1_000})
 
 	request := quota.Request{Model: "my-model", Input: 300, Output: 200}
@@ -121,7 +121,7 @@ func ExampleLimiter_Learn() {
 	ctx := context.Background()
 	now := time.Date(2026, time.February, 20, 9, 0, 0, 0, time.UTC)
 	limiter, err := quota.NewWithConfig(ctx, quota.Config{
-		Providers: []quota.Provider{quota.OpenAI},
+		Providers: []quota.Provider{quota.ProviderOpenAI},
 		Clock:     func() time.Time { return now },
 	})
 	if err != nil {
@@ -137,7 +137,7 @@ func ExampleLimiter_Learn() {
 }
 
 func ExampleModelQuota() {
-	q := quota.DefaultProfiles()[quota.OpenAI]["gpt-4o"]
+	q := quota.DefaultProfiles()[quota.ProviderOpenAI]["gpt-4o"]
 	q.MaxTPM = 30_000
 	fmt.Println(q.Max(quota.LimitTPM), q.Unlimited(), q.Validate("gpt-4o"))
 	fmt.Println(q.Impossible(40_000, 0)) // a request of that size never passes

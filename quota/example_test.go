@@ -40,7 +40,7 @@ func Example() {
 
 func ExampleLimiter_CanSend() {
 	ctx := context.Background()
-	limiter, _ := quota.NewWithConfig(ctx, quota.Config{Providers: []quota.Provider{quota.Anthropic}})
+	limiter, _ := quota.NewWithConfig(ctx, quota.Config{Providers: []quota.Provider{quota.ProviderAnthropic}})
 	for _, tokens := range []int{30_000, 40_001} {
 		ok, err := limiter.CanSend(ctx, "claude-opus-4", tokens)
 		fmt.Println(tokens, ok, err)
@@ -83,7 +83,7 @@ func ExampleLimiter_TimeUntil() {
 func ExampleConfig_keys() {
 	ctx := context.Background()
 	limiter, _ := quota.NewWithConfig(ctx, quota.Config{
-		Providers:       []quota.Provider{quota.OpenAI},
+		Providers:       []quota.Provider{quota.ProviderOpenAI},
 		DefaultKeyQuota: quota.ModelQuota{MaxRPM: 1}, // for each tenant, over all models
 	})
 	for _, tenant := range []string{"ann", "tom", "ann"} {
@@ -149,7 +149,7 @@ func ExampleTransport() {
 		w.Header().Set("x-ratelimit-reset-tokens", "30s")
 	}))
 	defer provider.Close()
-	limiter, _ := quota.NewWithConfig(ctx, quota.Config{Providers: []quota.Provider{quota.OpenAI}})
+	limiter, _ := quota.NewWithConfig(ctx, quota.Config{Providers: []quota.Provider{quota.ProviderOpenAI}})
 	client := &http.Client{Transport: &quota.Transport{Limiter: limiter, Base: provider.Client().Transport}}
 	req, _ := http.NewRequestWithContext(quota.WithModel(ctx, "gpt-4o"), http.MethodPost, provider.URL, nil)
 	resp, err := client.Do(req)
@@ -170,7 +170,7 @@ func ExampleWithReservation() {
 		w.Header().Set("x-ratelimit-reset-tokens", "6m0s")
 	}))
 	defer provider.Close()
-	limiter, _ := quota.NewWithConfig(ctx, quota.Config{Providers: []quota.Provider{quota.OpenAI}})
+	limiter, _ := quota.NewWithConfig(ctx, quota.Config{Providers: []quota.Provider{quota.ProviderOpenAI}})
 	client := &http.Client{Transport: &quota.Transport{Limiter: limiter}}
 
 	// Of two calls in flight one is answered: the provider may not have counted the other.

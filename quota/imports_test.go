@@ -18,7 +18,7 @@ func TestImportCostsNothing(t *testing.T) {
 	if len(deps) < 50 {
 		t.Fatalf("go list gave %d packages, want all dependencies", len(deps))
 	}
-	shared := []string{"github.com/zlimit/zlimit-go/internal/atomicfile", "github.com/zlimit/zlimit-go/internal/document"}
+	shared := []string{"github.com/zlimit/zlimit-go/internal/tool/atomicfile", "github.com/zlimit/zlimit-go/internal/document"}
 	for _, dep := range deps {
 		if slices.Contains(shared, dep) {
 			continue

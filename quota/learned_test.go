@@ -77,7 +77,7 @@ func reserve(t *testing.T, l *quota.Limiter, tokens int) *quota.Reservation {
 // that is recorded next.
 func TestARecordedCallCountsOnce(t *testing.T) {
 	limiters(t, func(t *testing.T, open func(c quota.Config) *quota.Limiter) {
-		l := open(quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})
+		l := open(quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 		record := func() {
 			t.Helper()
 			if err := l.RecordUsage(t.Context(), "m", 30, 20); err != nil {
@@ -100,7 +100,7 @@ func TestARecordedCallCountsOnce(t *testing.T) {
 // the caller does not settle.
 func TestAReservedCallCountsOnce(t *testing.T) {
 	limiters(t, func(t *testing.T, open func(c quota.Config) *quota.Limiter) {
-		l := open(quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})
+		l := open(quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 		left := int64(1000)
 		for i := range int64(10) {
 			r := reserve(t, l, 50)
@@ -121,7 +121,7 @@ func TestAReservedCallCountsOnce(t *testing.T) {
 // them.
 func TestCallsInFlightStayCounted(t *testing.T) {
 	limiters(t, func(t *testing.T, open func(c quota.Config) *quota.Limiter) {
-		l := open(quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})
+		l := open(quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 		ctx := quota.WithModel(t.Context(), "m")
 		first, second := reserve(t, l, 100), reserve(t, l, 200)
 		var later *quota.Reservation
@@ -143,7 +143,7 @@ func TestCallsInFlightStayCounted(t *testing.T) {
 
 // TestACallSettledDuringAnotherStaysCounted: it was open when the other was sent.
 func TestACallSettledDuringAnotherStaysCounted(t *testing.T) {
-	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})
+	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 	r, other := reserve(t, l, 100), reserve(t, l, 300)
 	send(quota.WithReservation(t.Context(), r), t, l, answer(200, 50, 1000), func() {
 		if err := other.Settle(t.Context(), 1, 1); err != nil {
@@ -155,7 +155,7 @@ func TestACallSettledDuringAnotherStaysCounted(t *testing.T) {
 
 // TestAReservationIsNamed: requests are sent in another order than reserved.
 func TestAReservationIsNamed(t *testing.T) {
-	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})
+	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 	reserve(t, l, 100)
 	second := reserve(t, l, 300)
 	send(quota.WithReservation(t.Context(), second), t, l, answer(200, 50, 1000), nil)
@@ -164,7 +164,7 @@ func TestAReservationIsNamed(t *testing.T) {
 
 // TestAFailedRoundTripIsTriedAgain: its reservation is still the next to be sent.
 func TestAFailedRoundTripIsTriedAgain(t *testing.T) {
-	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})
+	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 	ctx := quota.WithModel(t.Context(), "m")
 	send(ctx, t, l, nil, nil) // it has no reservation
 	reserve(t, l, 100)
@@ -177,7 +177,7 @@ func TestAFailedRoundTripIsTriedAgain(t *testing.T) {
 // TestLearnKeepsOpenCalls: a response of which nothing else is known may be that
 // of any call.
 func TestLearnKeepsOpenCalls(t *testing.T) {
-	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.Local}, Clock: newClock().Now})
+	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: newClock().Now})
 	r := reserve(t, l, 60)
 	if err := l.Learn("m", 200, answer(200, 10, 100).Header); err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func TestTheNextResponseReplacesTheRetryTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := newClock()
-			l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.Local}, Clock: clk.Now})
+			l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: clk.Now})
 			ctx := quota.WithModel(t.Context(), "m")
 			refused := &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"3600"}}, Body: http.NoBody}
 			c.next.Body = http.NoBody
@@ -274,7 +274,7 @@ func TestTheProvidersLimitIsNamedLast(t *testing.T) {
 // TestLearnedLimitsFollowAClockSetBack: they hold for no longer than was said.
 func TestLearnedLimitsFollowAClockSetBack(t *testing.T) {
 	clk := newClock()
-	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.Local}, Clock: clk.Now})
+	l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Clock: clk.Now})
 	if err := l.Learn("m", 429, http.Header{"Retry-After": {"30"}}); err != nil {
 		t.Fatal(err)
 	}

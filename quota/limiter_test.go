@@ -53,14 +53,14 @@ func TestQuotasResolveFromProvidersAndOverrides(t *testing.T) {
 			none: []string{"gemini-2.5-pro"},
 		},
 		"quotas override providers": {
-			cfg: quota.Config{Quotas: explicit, Providers: []quota.Provider{quota.OpenAI, quota.Anthropic}},
+			cfg: quota.Config{Quotas: explicit, Providers: []quota.Provider{quota.ProviderOpenAI, quota.ProviderAnthropic}},
 			want: map[string][3]int64{
 				"gpt-4o": {1, 0, 0}, "gpt-4o-mini": {500, 200_000, 0}, "llama": {0, 0, 2},
 				"claude-opus-4": {50, 40_000, 0}, "claude-haiku-3.5": {50, 50_000, 0},
 			},
 			none: []string{"gemini-2.5-pro"},
 		},
-		"the local provider has none": {cfg: quota.Config{Providers: []quota.Provider{quota.Local}}, none: []string{"gpt-4o"}},
+		"the local provider has none": {cfg: quota.Config{Providers: []quota.Provider{quota.ProviderLocal}}, none: []string{"gpt-4o"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, err := newLimiter(t, c.cfg).AllStats(t.Context())
@@ -93,7 +93,7 @@ func TestLimitsAreCheckedInOrder(t *testing.T) {
 		err := l.Check(ctx, quota.Request{Model: "m", Input: input, Output: output})
 		var denied *quota.ExceededError
 		if err == nil {
-			return quota.NoLimit
+			return quota.LimitNone
 		}
 		if !errors.As(err, &denied) {
 			t.Fatalf("Check = %v, want an *ExceededError", err)
@@ -104,7 +104,7 @@ func TestLimitsAreCheckedInOrder(t *testing.T) {
 		input, output int
 		want          quota.Limit
 	}{
-		{40, 20, quota.NoLimit}, {41, 0, quota.LimitInputTPM}, {0, 31, quota.LimitOutputTPM}, {40, 30, quota.LimitTPM}, {100, 1, quota.LimitTPD},
+		{40, 20, quota.LimitNone}, {41, 0, quota.LimitInputTPM}, {0, 31, quota.LimitOutputTPM}, {40, 30, quota.LimitTPM}, {100, 1, quota.LimitTPD},
 	} {
 		if got := refusedBy(step.input, step.output); got != step.want {
 			t.Errorf("Check(%d, %d) refused by %v, want %v", step.input, step.output, got, step.want)
@@ -124,7 +124,7 @@ func TestLimitsAreCheckedInOrder(t *testing.T) {
 		t.Errorf("101st token of the day refused by %v, want tpd", got)
 	}
 	clk.advance(time.Minute)
-	if got := refusedBy(0, 0); got != quota.NoLimit {
+	if got := refusedBy(0, 0); got != quota.LimitNone {
 		t.Errorf("request of the next minute refused by %v, want none", got)
 	}
 	record()
@@ -136,7 +136,7 @@ func TestLimitsAreCheckedInOrder(t *testing.T) {
 		t.Errorf("1ns before the day is over refused by %v, want rpd", got)
 	}
 	clk.advance(1)
-	if got := refusedBy(0, 0); got != quota.NoLimit {
+	if got := refusedBy(0, 0); got != quota.LimitNone {
 		t.Errorf("when the day is over refused by %v, want none", got)
 	}
 }
@@ -242,7 +242,7 @@ func TestALoweredLimitCountsAtOnce(t *testing.T) {
 	if _, err := l.Reserve(ctx, quota.Request{Model: "m"}); !errors.As(err, &denied) || denied.Max != 4 {
 		t.Errorf("Reserve after lowering it again = %v, want refused by rpm 4", err)
 	}
-	if err := l.AddProvider(ctx, quota.Anthropic); err != nil {
+	if err := l.AddProvider(ctx, quota.ProviderAnthropic); err != nil {
 		t.Fatal(err)
 	}
 	st, err := l.AllStats(ctx)

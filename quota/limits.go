@@ -58,7 +58,7 @@ type Limit uint8
 // The limits, in the order in which they are checked, in a model's quota and then
 // in its key's; LimitProvider comes last of all.
 const (
-	NoLimit        Limit = iota
+	LimitNone      Limit = iota
 	LimitRPD             // requests per day
 	LimitTPD             // tokens per day
 	LimitRPM             // requests per minute
@@ -74,7 +74,7 @@ const (
 // "max_" in files.
 func (l Limit) String() string {
 	switch l {
-	case NoLimit:
+	case LimitNone:
 		return "none"
 	case LimitRPD:
 		return "rpd"
@@ -125,7 +125,7 @@ func (q *ModelQuota) Exceeded(u *Usage, input, output int64) Limit {
 	if q.MaxOutputTPM > 0 && u.OutputTokens+output > q.MaxOutputTPM {
 		return LimitOutputTPM
 	}
-	return NoLimit
+	return LimitNone
 }
 
 // Impossible returns the first limit that the request alone passes, so that no

@@ -237,12 +237,12 @@ func (m *memory) untilCall(r *Request) time.Duration {
 func (t *table) decide(s *subject, name string, input, output int64) *ExceededError {
 	if s == nil {
 		q := t.quota(name)
-		if l := q.Impossible(input, output); l != NoLimit {
+		if l := q.Impossible(input, output); l != LimitNone {
 			return Refusal(t.scope, name, q, l, input, output)
 		}
 		return nil
 	}
-	if l := s.quota.Exceeded(&s.usage, input, output); l != NoLimit {
+	if l := s.quota.Exceeded(&s.usage, input, output); l != LimitNone {
 		return s.denied(t.scope, l, input, output)
 	}
 	return nil
@@ -342,7 +342,7 @@ func (t *table) whenAdmitted(s *subject, name string, now, input, output int64) 
 	if s == nil {
 		return now, t.decide(nil, name, input, output)
 	}
-	if l := s.quota.Impossible(input, output); l != NoLimit {
+	if l := s.quota.Impossible(input, output); l != LimitNone {
 		return 0, s.denied(t.scope, l, input, output)
 	}
 	return s.whenAdmitted(now, input, output), nil

@@ -23,7 +23,7 @@ func held(tb *table) (names, room int) {
 func TestMemoryFollowsOneOffKeys(t *testing.T) {
 	const perDay = 10_000
 	now := time.Unix(1e9, 0)
-	l := newLimiter(Config{Providers: []Provider{Local}, Clock: func() time.Time { return now }}, nil)
+	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	most := 0
 	for i := range 5 * perDay {
 		if err := l.Record(t.Context(), Request{Model: "m", Key: "key-" + strconv.Itoa(i)}); err != nil {
@@ -59,7 +59,7 @@ func TestEveryCallGivesMemoryBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(1e9, 0)
-			l := newLimiter(Config{Providers: []Provider{Local}, Clock: func() time.Time { return now }}, nil)
+			l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 			open := make([]Reservation, 2*names)
 			for i := range open {
 				var err error
@@ -89,7 +89,7 @@ func TestEveryCallGivesMemoryBack(t *testing.T) {
 
 // TestACancelledNameIsForgotten: what was taken back leaves nothing.
 func TestACancelledNameIsForgotten(t *testing.T) {
-	l := newLimiter(Config{Providers: []Provider{Local}}, nil)
+	l := newLimiter(Config{Providers: []Provider{ProviderLocal}}, nil)
 	for i := range 1000 {
 		r, err := l.Reserve(t.Context(), Request{Model: "m", Key: strconv.Itoa(i)})
 		if err != nil {
@@ -109,7 +109,7 @@ func TestACancelledNameIsForgotten(t *testing.T) {
 // over, though the day's counters stay.
 func TestABurstGivesItsRingBack(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	l := newLimiter(Config{Providers: []Provider{Local}, Clock: func() time.Time { return now }}, nil)
+	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	for range 10_000 {
 		if err := l.RecordUsage(t.Context(), "burst", 1, 1); err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func TestABurstGivesItsRingBack(t *testing.T) {
 // TestAClockSetBackKeepsNoName: what was due in a far future is due within a day.
 func TestAClockSetBackKeepsNoName(t *testing.T) {
 	now := time.Unix(2e9, 0)
-	l := newLimiter(Config{Providers: []Provider{Local}, Clock: func() time.Time { return now }}, nil)
+	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	for i := range 1000 {
 		if err := l.Record(t.Context(), Request{Model: "m", Key: strconv.Itoa(i)}); err != nil {
 			t.Fatal(err)

@@ -18,12 +18,12 @@ func TestUnknownModelsAreRefused(t *testing.T) {
 			refused bool
 		}{
 			"the default":                       {quota.Config{}, true},
-			"a profile":                         {quota.Config{Providers: []quota.Provider{quota.OpenAI}}, true},
-			"a profile and quotas":              {quota.Config{Providers: []quota.Provider{quota.OpenAI}, Quotas: map[string]quota.ModelQuota{"a": {}}}, true},
-			"a profile and a default quota":     {quota.Config{Providers: []quota.Provider{quota.OpenAI}, DefaultQuota: quota.ModelQuota{MaxRPM: 5}}, false},
-			"a profile, by wish":                {quota.Config{Providers: []quota.Provider{quota.OpenAI}, Strict: quota.StrictNever}, false},
-			"a provider without quotas":         {quota.Config{Providers: []quota.Provider{quota.Local}}, false},
-			"a provider without them, by wish":  {quota.Config{Providers: []quota.Provider{quota.Local}, Strict: quota.StrictAlways}, true},
+			"a profile":                         {quota.Config{Providers: []quota.Provider{quota.ProviderOpenAI}}, true},
+			"a profile and quotas":              {quota.Config{Providers: []quota.Provider{quota.ProviderOpenAI}, Quotas: map[string]quota.ModelQuota{"a": {}}}, true},
+			"a profile and a default quota":     {quota.Config{Providers: []quota.Provider{quota.ProviderOpenAI}, DefaultQuota: quota.ModelQuota{MaxRPM: 5}}, false},
+			"a profile, by wish":                {quota.Config{Providers: []quota.Provider{quota.ProviderOpenAI}, Strict: quota.StrictNever}, false},
+			"a provider without quotas":         {quota.Config{Providers: []quota.Provider{quota.ProviderLocal}}, false},
+			"a provider without them, by wish":  {quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, Strict: quota.StrictAlways}, true},
 			"quotas alone":                      {quota.Config{Quotas: map[string]quota.ModelQuota{"a": {}}}, false},
 			"quotas alone, by wish":             {quota.Config{Quotas: map[string]quota.ModelQuota{"a": {}}, Strict: quota.StrictAlways}, true},
 			"quotas and a default, and by wish": {quota.Config{DefaultQuota: quota.ModelQuota{MaxRPM: 5}, Strict: quota.StrictAlways}, false},
@@ -78,7 +78,7 @@ func TestAReleaseCountsAsItsModel(t *testing.T) {
 		ctx := t.Context()
 		l := open(quota.Config{
 			Clock:     newClock().Now,
-			Providers: []quota.Provider{quota.OpenAI, quota.Anthropic, quota.Gemini},
+			Providers: []quota.Provider{quota.ProviderOpenAI, quota.ProviderAnthropic, quota.ProviderGemini},
 			Quotas: map[string]quota.ModelQuota{
 				"gpt-4": {MaxRPM: 10}, "gpt-4-1106": {MaxRPM: 7}, "own-2025-01-01": {MaxRPM: 3}, "own": {MaxRPM: 4}, "x": {MaxRPM: 1}, "x-2024": {MaxRPM: 2},
 			},

@@ -53,7 +53,7 @@ func (stuckStore) Settle(ctx context.Context, _ quota.Ticket, _, _ int64) error 
 // a settlement gives up, and can be tried again.
 func TestAStuckStoreIsNotWaitedForForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := quota.NewWithStore(t.Context(), stuckStore{}, quota.Config{Providers: []quota.Provider{quota.Local}})
+		l, err := quota.NewWithStore(t.Context(), stuckStore{}, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,10 +8,10 @@ type Provider string
 // The providers. Local has no default quotas: what its hardware bears is for
 // the caller to say.
 const (
-	Gemini    Provider = "gemini"
-	OpenAI    Provider = "openai"
-	Anthropic Provider = "anthropic"
-	Local     Provider = "local"
+	ProviderGemini    Provider = "gemini"
+	ProviderOpenAI    Provider = "openai"
+	ProviderAnthropic Provider = "anthropic"
+	ProviderLocal     Provider = "local"
 )
 
 // Limits that several models of a provider have. Where a provider does not publish
@@ -32,7 +32,7 @@ var (
 // release of a model, such as gpt-4o-2024-11-20, has no line of its own.
 func (p Provider) profile() map[string]ModelQuota {
 	switch p {
-	case Gemini:
+	case ProviderGemini:
 		return map[string]ModelQuota{
 			"gemini-3.8-flash":       geminiFlash,
 			"gemini-3.7-flash":       geminiFlash,
@@ -49,7 +49,7 @@ func (p Provider) profile() map[string]ModelQuota {
 			"gemini-2.0-flash":       {MaxRPM: 150, MaxTPM: 1_000_000},
 			"gemini-2.0-flash-lite":  {},
 		}
-	case OpenAI:
+	case ProviderOpenAI:
 		return map[string]ModelQuota{
 			"gpt-5.5":      gpt5,
 			"gpt-5.4":      gpt5,
@@ -70,7 +70,7 @@ func (p Provider) profile() map[string]ModelQuota {
 			"o1":           gptLarge,
 			"o1-mini":      gptSmall,
 		}
-	case Anthropic:
+	case ProviderAnthropic:
 		return map[string]ModelQuota{
 			"claude-fable-5-1":  claudeFable,
 			"claude-fable-5":    claudeFable,
@@ -99,7 +99,7 @@ func (p Provider) profile() map[string]ModelQuota {
 
 func (p Provider) validate(field string) error {
 	switch p {
-	case Gemini, OpenAI, Anthropic, Local:
+	case ProviderGemini, ProviderOpenAI, ProviderAnthropic, ProviderLocal:
 		return nil
 	}
 	return &ValidationError{Field: field, Value: string(p), Rule: `must be "gemini", "openai", "anthropic" or "local"`}
@@ -109,7 +109,7 @@ func (p Provider) validate(field string) error {
 // maps are the caller's to change.
 func DefaultProfiles() map[Provider]map[string]ModelQuota {
 	out := map[Provider]map[string]ModelQuota{}
-	for _, p := range []Provider{Gemini, OpenAI, Anthropic, Local} {
+	for _, p := range []Provider{ProviderGemini, ProviderOpenAI, ProviderAnthropic, ProviderLocal} {
 		out[p] = maps.Clone(p.profile())
 	}
 	return out

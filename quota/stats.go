@@ -144,7 +144,7 @@ func (l *Limiter) storeTimeUntil(ctx context.Context, r Request) (time.Duration,
 		if err != nil {
 			return 0, err
 		}
-		if limit := w.quota.Impossible(input, output); limit != NoLimit {
+		if limit := w.quota.Impossible(input, output); limit != LimitNone {
 			return 0, Refusal(at.scope, at.name, w.quota, limit, input, output)
 		}
 		t = max(t, w.whenAdmitted(now, input, output))

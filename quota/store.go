@@ -56,10 +56,10 @@ type Ticket any
 // Refusal returns the error for a request that passes limit l of q.
 func Refusal(sc Scope, name string, q ModelQuota, l Limit, input, output int64) *ExceededError {
 	impossible := q.Impossible(input, output)
-	if impossible != NoLimit {
+	if impossible != LimitNone {
 		l = impossible
 	}
-	return &ExceededError{Scope: sc, Name: name, Limit: l, Max: q.Max(l), Impossible: impossible != NoLimit}
+	return &ExceededError{Scope: sc, Name: name, Limit: l, Max: q.Max(l), Impossible: impossible != LimitNone}
 }
 
 // OpenStore opens a store at a path and creates it where it is missing. clock

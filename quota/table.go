@@ -283,7 +283,7 @@ func (s *subject) denied(sc Scope, l Limit, input, output int64) *ExceededError 
 		s.denials = new([limitCount][2]*ExceededError)
 	}
 	i := 0
-	if impossible := s.quota.Impossible(input, output); impossible != NoLimit {
+	if impossible := s.quota.Impossible(input, output); impossible != LimitNone {
 		l, i = impossible, 1
 	}
 	if s.denials[l][i] == nil {

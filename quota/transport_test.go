@@ -111,7 +111,7 @@ func TestTransportLearnsFromHeaders(t *testing.T) {
 func TestLearnedLimitsRefuse(t *testing.T) {
 	ctx := t.Context()
 	clk := newClock()
-	l := newLimiter(t, quota.Config{Clock: clk.Now, Providers: []quota.Provider{quota.Local}})
+	l := newLimiter(t, quota.Config{Clock: clk.Now, Providers: []quota.Provider{quota.ProviderLocal}})
 	learn := func(status int, headers ...string) {
 		t.Helper()
 		h := http.Header{}

@@ -160,7 +160,7 @@ func TestWaitRefusesTheImpossibleAtOnce(t *testing.T) {
 // TestWaitersOfOtherKeysPass: a key at its limit holds up only itself.
 func TestWaitersOfOtherKeysPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.Local}, DefaultKeyQuota: quota.ModelQuota{MaxRPM: 1}})
+		l := newLimiter(t, quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, DefaultKeyQuota: quota.ModelQuota{MaxRPM: 1}})
 		if _, err := l.Wait(t.Context(), quota.Request{Model: "m", Key: "slow"}); err != nil {
 			t.Fatal(err)
 		}

@@ -311,13 +311,13 @@ func (w *window) sweepDead() {
 // entries that must age out first, and no further.
 func (w *window) whenAdmitted(now, input, output int64) int64 {
 	q, u := &w.quota, w.usage
-	if q.Impossible(input, output) != NoLimit {
+	if q.Impossible(input, output) != LimitNone {
 		return never
 	}
 	t := now
 	for i := 0; ; i++ {
 		switch q.Exceeded(&u, input, output) {
-		case NoLimit:
+		case LimitNone:
 			return t
 		case LimitRPD, LimitTPD:
 			t = max(t, w.dayStart+day)

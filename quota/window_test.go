@@ -54,7 +54,7 @@ func TestIndexMatchesAMap(t *testing.T) {
 func TestMemoryFollowsTheWindow(t *testing.T) {
 	ctx := t.Context()
 	now := time.Unix(1e9, 0)
-	l := newLimiter(Config{Providers: []Provider{Local}, Clock: func() time.Time { return now }}, nil)
+	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	sh, h := l.mem.models.shard("m")
 	ring := func() int { return len(sh.index.find(h, "m").buf) }
 
@@ -124,7 +124,7 @@ func TestMemoryFollowsTheWindow(t *testing.T) {
 func TestIdleNamesAreForgotten(t *testing.T) {
 	ctx := t.Context()
 	now := time.Unix(1e9, 0)
-	l := newLimiter(Config{Providers: []Provider{Local}, Clock: func() time.Time { return now }}, nil)
+	l := newLimiter(Config{Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 	for i := range 20_000 {
 		if err := l.Record(ctx, Request{Model: "old-" + strconv.Itoa(i), Key: "key-" + strconv.Itoa(i)}); err != nil {
 			t.Fatal(err)

@@ -32,7 +32,7 @@ state:
 
 func fileLimiter(t *testing.T, path string, now *time.Time) *Limiter {
 	t.Helper()
-	l, err := NewWithConfig(t.Context(), Config{FilePath: path, Providers: []Provider{Local}, Clock: func() time.Time { return *now }})
+	l, err := NewWithConfig(t.Context(), Config{FilePath: path, Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return *now }})
 	if err != nil {
 		t.Fatalf("NewWithConfig = %v", err)
 	}
@@ -270,7 +270,7 @@ func FuzzStateFile(f *testing.F) {
 		}
 		now := time.Date(2026, 2, 20, 0, 0, 30, 0, time.UTC)
 		path := filepath.Join(t.TempDir(), "state.yaml")
-		l := newLimiter(Config{FilePath: path, Providers: []Provider{Local}, Clock: func() time.Time { return now }}, nil)
+		l := newLimiter(Config{FilePath: path, Providers: []Provider{ProviderLocal}, Clock: func() time.Time { return now }}, nil)
 		l.mem.load(&st)
 		before := l.mem.state()
 		if err := writeStateFile(path, before); err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/zlimit/zlimit-go/internal/atomicfile"
+	"github.com/zlimit/zlimit-go/internal/tool/atomicfile"
 )
 
 // Persist writes quotas and usage to the YAML file, making its directory where it is missing. The file is replaced as a

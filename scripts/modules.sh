@@ -12,6 +12,6 @@ git ls-files --cached --others --exclude-standard -- '*/go.mod' | sort -u |
 		if [ "$module" = tools ] || [ ! -f "$file" ]; then
 			continue
 		fi
-		echo "modules: $module: $*"
+		echo "modules: $module: $*" >&2
 		(cd "$module" && "$@" </dev/null) || exit 1
 	done

@@ -20,7 +20,7 @@ import (
 	"github.com/aws/aws-lambda-go/cfn"
 	"github.com/aws/aws-lambda-go/events"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -197,7 +197,7 @@ func testAggregatorOn(t *testing.T, l *lambdaService, w *testbed) {
 		}
 	}
 	day := w.now().Truncate(24 * time.Hour)
-	sum, err := w.admin.Usage.Summary(t.Context(), zlimit.UsageQuery{Entity: "loner", Resource: "gpt-4", Window: zlimit.Daily, From: day, To: day.AddDate(0, 0, 1)})
+	sum, err := w.admin.Usage.Summary(t.Context(), zlimit.UsageQuery{Entity: "loner", Resource: "gpt-4", Window: zlimit.WindowDaily, From: day, To: day.AddDate(0, 0, 1)})
 	w.must(err)
 	if len(sum.Limits) == 0 || sum.Limits[0].Name != "rpm" || sum.Limits[0].Total.String() != "600" {
 		t.Errorf("usage = %+v", sum)
@@ -236,7 +236,7 @@ func testProvisionerOn(t *testing.T, l *lambdaService, w *testbed) {
 		if a := <-answers; a.Status != step.status || a.PhysicalResourceID != w.table+"/default" || (a.Reason == "") != (a.Status == cfn.StatusSuccess) {
 			t.Errorf("%s with %s: CloudFormation gets %+v", step.kind, step.rate, a)
 		}
-		if stored, err := w.admin.Limits.Resource(t.Context(), "gpt-5"); err != nil || len(stored) != 1 || stored[0].Capacity != step.stored {
+		if stored, err := w.admin.Limits.Get(t.Context(), zlimit.Level{Resource: "gpt-5"}); err != nil || len(stored.Limits) != 1 || stored.Limits[0].Capacity != step.stored {
 			t.Errorf("%s with %s: stored are %v, %v", step.kind, step.rate, stored, err)
 		}
 	}

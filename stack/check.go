@@ -11,9 +11,9 @@ type Verdict string
 
 // The verdicts.
 const (
-	Compatible Verdict = "compatible"        // the same version
-	Upgradable Verdict = "upgrade available" // this version is later
-	TooOld     Verdict = "too old"           // this version is earlier
+	VerdictCompatible Verdict = "compatible"        // the same version
+	VerdictUpgradable Verdict = "upgrade available" // this version is later
+	VerdictTooOld     Verdict = "too old"           // this version is earlier
 )
 
 // A Check is what [Manager.Check] found.
@@ -35,13 +35,13 @@ func (m *Manager) Check(ctx context.Context, name string) (*Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Check{Stack: name, Deployed: tags(s)[tagVersion], Version: zlimit.Version, Verdict: Compatible, Aggregator: parameters(s)["Aggregator"] == "true"}
+	c := &Check{Stack: name, Deployed: tags(s)[tagVersion], Version: zlimit.Version, Verdict: VerdictCompatible, Aggregator: parameters(s)["Aggregator"] == "true"}
 	c.Functions = c.Aggregator || parameters(s)["Provisioner"] == "true"
 	switch order := compareVersions(c.Deployed, c.Version); {
 	case order < 0:
-		c.Verdict = Upgradable
+		c.Verdict = VerdictUpgradable
 	case order > 0:
-		c.Verdict = TooOld
+		c.Verdict = VerdictTooOld
 	}
 	return c, nil
 }

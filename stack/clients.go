@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -78,9 +79,9 @@ type Clients struct {
 	S3             S3
 	SQS            SQS
 	STS            STS
-	// Setup registers the default namespace in a table, and sets how long audit events are kept; 0 leaves that as it is. It then
-	// raises the versions in the version record to this one: that of the layout, of the oldest client, and of the aggregator,
-	// "" for none that was deployed now.
+	// Setup registers the default namespace in a table. It raises the versions in the version record to this one: that of the
+	// layout, of the oldest client, and of the aggregator, "" for none that was deployed now. It then sets how long audit events
+	// are kept; 0 leaves that as it is.
 	Setup func(ctx context.Context, table, aggregator string, auditRetention time.Duration) error
 }
 
@@ -96,15 +97,13 @@ func ClientsOf(cfg aws.Config) Clients {
 		SQS:            sqs.NewFromConfig(cfg),
 		STS:            sts.NewFromConfig(cfg),
 		Setup: func(ctx context.Context, table, aggregator string, auditRetention time.Duration) error {
-			l, err := zlimit.New(ctx, zlimit.DynamoDB(tables, table), zlimit.WithSetup())
+			l, err := zlimit.New(ctx, zlimit.DynamoDB(tables, table), zlimit.WithSetup(),
+				zlimit.WithHooks(hooks.Limiter{Deployment: &hooks.Deployment{Aggregator: aggregator}}))
 			if err != nil {
 				return err
 			}
 			if auditRetention > 0 {
 				err = l.SetAuditRetention(ctx, auditRetention)
-			}
-			if err == nil {
-				err = l.RaiseVersion(ctx, aggregator)
 			}
 			return errors.Join(err, l.Close())
 		},

@@ -243,7 +243,7 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 		default:
 			a.keep(st.Parameter, had)
 		}
-		if st.Kind == Switch {
+		if st.Kind == KindSwitch {
 			a.on[st.Name] = effective(st) == "true"
 		}
 	}
@@ -327,7 +327,7 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 		StackName: &o.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &template, Parameters: a.parameters, Tags: stackTags(o, s),
 		Capabilities: []types.Capability{types.CapabilityCapabilityNamedIam}, ChangeSetType: types.ChangeSetTypeUpdate,
 	}
-	plan := &Plan{Stack: o.Name, Changes: []Change{}, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on["aggregator"], a.on["alarms"])}
+	plan := &Plan{Stack: o.Name, Changes: []Change{}, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on)}
 	if plan.create {
 		// What failed stays, and the next deployment goes on from there: a rollback would leave a table that is in its way.
 		in.ChangeSetType, in.OnStackFailure = types.ChangeSetTypeCreate, types.OnStackFailureDoNothing
@@ -359,12 +359,12 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 	if a.twice {
 		for _, later := range afterCode {
 			if later.wanted(a.on) {
-				plan.Changes = append(plan.Changes, Change{Action: Add, Resource: later.resource, Type: later.kind, Later: true})
+				plan.Changes = append(plan.Changes, Change{Action: ActionAdd, Resource: later.resource, Type: later.kind, Later: true})
 			}
 		}
 	}
 	for _, name := range a.indexes {
-		plan.Changes = append(plan.Changes, Change{Action: Modify, Resource: "Table", Type: "AWS::DynamoDB::Table", Properties: []string{"index " + name}, Later: true})
+		plan.Changes = append(plan.Changes, Change{Action: ActionModify, Resource: "Table", Type: "AWS::DynamoDB::Table", Properties: []string{"index " + name}, Later: true})
 	}
 	return plan, nil
 }

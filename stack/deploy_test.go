@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -48,13 +48,13 @@ func TestDeploy(t *testing.T) {
 	o.Settings = map[string]string{"memory": "1024", "log-days": "30"}
 	o.Tags = map[string]string{"team": "platform"}
 	d := deploy(t, s, o, h)
-	if len(plans) != 1 || !plans[0].New || plans[0].Cost != 170 || !d.Changed || d.Status != "UPDATE_COMPLETE" || d.Outputs["TableName"] != "limits" {
+	if len(plans) != 1 || !plans[0].New || plans[0].Cost != 200 || !d.Changed || d.Status != "UPDATE_COMPLETE" || d.Outputs["TableName"] != "limits" {
 		t.Errorf("%d plans, %+v; deployment %+v", len(plans), plans, d)
 	}
 	has := s.Stack("limits")
 	promised := []string{}
 	for _, c := range plans[0].Changes {
-		if c.Action != stack.Add {
+		if c.Action != stack.ActionAdd {
 			t.Errorf("the plan of a new stack has %+v", c)
 		}
 		promised = append(promised, c.Resource)
@@ -76,7 +76,7 @@ func TestDeploy(t *testing.T) {
 	if got := fmt.Sprintln(function()["MemorySize"], function()["Timeout"], at(s.Stack("limits").Resources["Log"].Properties, "RetentionInDays")); got != "1024 30 30\n" || len(plans) != 2 {
 		t.Errorf("memory, timeout and retention = %s, want those that were given last", got)
 	}
-	if c := plans[1].Changes; len(c) != 1 || c[0].Action != stack.Modify || c[0].Resource != "AggregatorFunction" || !slices.Equal(c[0].Properties, []string{"Timeout"}) {
+	if c := plans[1].Changes; len(c) != 1 || c[0].Action != stack.ActionModify || c[0].Resource != "AggregatorFunction" || !slices.Equal(c[0].Properties, []string{"Timeout"}) {
 		t.Errorf("the plan of a changed timeout = %+v", c)
 	}
 
@@ -146,17 +146,17 @@ func TestPlan(t *testing.T) {
 	for _, step := range []struct {
 		name    string
 		options stack.Options
-		want    stack.Plan // but for its changes
+		want    stack.Plan // except its changes
 		changes int
 	}{
-		{"a new stack", fresh(), stack.Plan{New: true}, 21},
+		{"a new stack", fresh(), stack.Plan{New: true}, 23},
 		{"the same again", fresh(), stack.Plan{UpToDate: true}, 0},
 		{"a tag", tagged, stack.Plan{}, 0},
 		{"a change", changed, stack.Plan{}, 1},
 	} {
 		before, status, had := s.Stack("limits"), s.Status("limits"), setups
 		p, err := m.Plan(t.Context(), step.options, stack.Hooks{})
-		if err != nil || p.New != step.want.New || p.UpToDate != step.want.UpToDate || len(p.Changes) != step.changes || p.Changes == nil || p.Cost != 170 {
+		if err != nil || p.New != step.want.New || p.UpToDate != step.want.UpToDate || len(p.Changes) != step.changes || p.Changes == nil || p.Cost != 200 {
 			t.Errorf("%s: Plan() = %+v, %v, want %+v with %d changes", step.name, p, err, step.want, step.changes)
 		}
 		if s.Stack("limits") != before || s.Status("limits") != status || setups != had {
@@ -334,7 +334,7 @@ func TestAdopts(t *testing.T) {
 	var plan *stack.Plan
 	deploy(t, s, fresh(), stack.Hooks{Confirm: func(p *stack.Plan) (bool, error) { plan = p; return true, nil }})
 	i := slices.IndexFunc(plan.Changes, func(c stack.Change) bool { return c.Resource == "Table" })
-	if plan.Changes[i].Action != stack.Import {
+	if plan.Changes[i].Action != stack.ActionImport {
 		t.Errorf("the table is to be %s, want import", plan.Changes[i].Action)
 	}
 }
@@ -461,19 +461,19 @@ func TestChanges(t *testing.T) {
 		want    stack.Action
 		refused bool
 	}{
-		{"added", types.ResourceChange{Action: types.ChangeActionAdd}, stack.Add, false},
-		{"taken over", types.ResourceChange{Action: types.ChangeActionImport}, stack.Import, false},
-		{"removed", types.ResourceChange{Action: types.ChangeActionRemove}, stack.Remove, true},
-		{"changed", types.ResourceChange{Action: types.ChangeActionModify, Replacement: types.ReplacementFalse}, stack.Modify, false},
-		{"replaced", types.ResourceChange{Action: types.ChangeActionModify, Replacement: types.ReplacementTrue}, stack.Replace, true},
+		{"added", types.ResourceChange{Action: types.ChangeActionAdd}, stack.ActionAdd, false},
+		{"taken over", types.ResourceChange{Action: types.ChangeActionImport}, stack.ActionImport, false},
+		{"removed", types.ResourceChange{Action: types.ChangeActionRemove}, stack.ActionRemove, true},
+		{"changed", types.ResourceChange{Action: types.ChangeActionModify, Replacement: types.ReplacementFalse}, stack.ActionModify, false},
+		{"replaced", types.ResourceChange{Action: types.ChangeActionModify, Replacement: types.ReplacementTrue}, stack.ActionReplace, true},
 		{"perhaps replaced, by a property that always replaces", types.ResourceChange{
 			Action: types.ChangeActionModify, Replacement: types.ReplacementConditional,
 			Details: []types.ResourceChangeDetail{{}, detail("Tags", types.RequiresRecreationNever), detail("TableName", types.RequiresRecreationAlways)},
-		}, stack.Replace, true},
+		}, stack.ActionReplace, true},
 		{"perhaps replaced, by none that does", types.ResourceChange{
 			Action: types.ChangeActionModify, Replacement: types.ReplacementConditional,
 			Details: []types.ResourceChangeDetail{detail("StreamSpecification", types.RequiresRecreationConditionally)},
-		}, stack.Modify, false},
+		}, stack.ActionModify, false},
 	} {
 		test.change.ResourceType = &kind
 		c := stack.ChangeOf(&test.change)
@@ -603,9 +603,18 @@ func TestAfterCode(t *testing.T) {
 		}
 		return sum
 	}
-	none := evaluate(t, stack.Template, map[string]string{"CodeKey": "k", "Alarms": "false"})
-	if stack.FixedCost(true, true) != cents(with) || stack.FixedCost(false, true) != cents(without) || stack.FixedCost(true, false) != cents(none) {
-		t.Errorf("fixed cost = %d and %d, want %d and %d", stack.FixedCost(true, true), stack.FixedCost(false, true), cents(with), cents(without))
+	none := evaluate(t, stack.Template, map[string]string{"Provisioner": "true", "CodeKey": "k", "Alarms": "false"})
+	for _, test := range []struct {
+		on   map[string]bool
+		want *cfn.Stack
+	}{
+		{map[string]bool{"aggregator": true, "provisioner": true, "alarms": true}, with},
+		{map[string]bool{"alarms": true}, without},
+		{map[string]bool{"aggregator": true, "provisioner": true}, none},
+	} {
+		if got, want := stack.FixedCost(test.on), cents(test.want); got != want {
+			t.Errorf("fixed cost with %v = %d, want %d", test.on, got, want)
+		}
 	}
 }
 

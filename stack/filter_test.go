@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/aggregator"
-	"github.com/zlimit/zlimit-go/internal/cfn"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -147,10 +147,10 @@ func useTable(t *testing.T, s zlimit.Store) {
 		t.Fatal(err)
 	}
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10)}
-	if err := l.Limits.SetResource(ctx, "gpt-4", limits); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Limits.SetEntity(ctx, "alice", "gpt-4", limits); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "alice", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 		t.Fatal(err)
 	}
 	request := zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}
@@ -158,7 +158,7 @@ func useTable(t *testing.T, s zlimit.Store) {
 		t.Fatal(err)
 	}
 	aggregate(t, s, func() bool {
-		for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.Hourly}) {
+		for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "alice", Resource: "gpt-4", Window: zlimit.WindowHourly}) {
 			if err != nil {
 				t.Fatal(err)
 			}

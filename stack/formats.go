@@ -17,7 +17,7 @@ import * as path from 'path'
 export interface ZlimitProps {
 `)
 	for _, s := range templateSettings() {
-		fmt.Fprintf(&b, "  /** %s */\n  readonly %s?: %s\n", capital(s.Doc), s.Parameter, map[Kind]string{Text: "string", Number: "number", Switch: "boolean"}[s.Kind])
+		fmt.Fprintf(&b, "  /** %s */\n  readonly %s?: %s\n", capital(s.Doc), s.Parameter, map[Kind]string{KindText: "string", KindNumber: "number", KindSwitch: "boolean"}[s.Kind])
 	}
 	b.WriteString(`}
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 )
 
@@ -49,7 +49,7 @@ func TestIndexesOneByOne(t *testing.T) {
 		}
 		later := 0
 		for _, c := range plans[0].Changes {
-			if c.Later && c.Resource == "Table" && c.Action == stack.Modify {
+			if c.Later && c.Resource == "Table" && c.Action == stack.ActionModify {
 				later++
 			}
 		}

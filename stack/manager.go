@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
 	"github.com/aws/smithy-go"
 
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // A Manager deploys stacks and looks at them. It keeps nothing of its own: whatever it does can be begun anew by another
@@ -48,13 +48,13 @@ func (m *Manager) sleep(ctx context.Context, d time.Duration) error { return wai
 var ErrNotFound = errors.New("stack: there is no such stack")
 
 // attempts is how often one call is made while it is throttled.
-const attempts = 8
+const maxAttempts = 8
 
 // call makes a call of AWS, again where the service throttled it and has therefore not done it.
 func call[T any](ctx context.Context, m *Manager, do func(context.Context) (T, error)) (T, error) {
 	for attempt := 1; ; attempt++ {
 		result, err := do(ctx)
-		if err == nil || !isThrottle(err) || attempt == attempts {
+		if err == nil || !isThrottle(err) || attempt == maxAttempts {
 			return result, err
 		}
 		if err := m.sleep(ctx, time.Duration(attempt)*m.poll); err != nil {

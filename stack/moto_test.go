@@ -22,7 +22,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
-	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -268,7 +268,7 @@ func (l *motoLife) current() {
 	if err != nil || len(list) != 1 || list[0].Name != "limits" || list[0].Version != zlimit.Version || list[0].Table != "limits" {
 		l.Errorf("List() = %+v, %v", list, err)
 	}
-	if c, err := l.manager.Check(ctx, "limits"); err != nil || c.Verdict != stack.Compatible {
+	if c, err := l.manager.Check(ctx, "limits"); err != nil || c.Verdict != stack.VerdictCompatible {
 		l.Errorf("Check() = %+v, %v", c, err)
 	}
 	l.delete("limits", false)
@@ -283,7 +283,7 @@ func (l *motoLife) older() {
 	ctx := l.Context()
 	l.transport.version = "0.0.1"
 	l.deploy(stack.Options{Name: "older", Code: l.code})
-	if c, err := l.manager.Check(ctx, "older"); err != nil || c.Verdict != stack.Upgradable || c.Deployed != "0.0.1" {
+	if c, err := l.manager.Check(ctx, "older"); err != nil || c.Verdict != stack.VerdictUpgradable || c.Deployed != "0.0.1" {
 		l.Errorf("Check() of an older stack = %+v, %v", c, err)
 	}
 	other, err := stack.Unpack(repacked(l.T, l.code.Zip))

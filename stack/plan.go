@@ -43,11 +43,11 @@ type Action string
 
 // The actions.
 const (
-	Add     Action = "add"
-	Modify  Action = "change"
-	Replace Action = "replace"
-	Remove  Action = "remove"
-	Import  Action = "import"
+	ActionAdd     Action = "add"
+	ActionModify  Action = "change"
+	ActionReplace Action = "replace"
+	ActionRemove  Action = "remove"
+	ActionImport  Action = "import"
 )
 
 // ErrData says that a plan would delete, or make anew, what holds data.
@@ -60,6 +60,7 @@ var keepers = []string{"AWS::DynamoDB::Table", "AWS::S3::Bucket"}
 type laterResource struct {
 	resource, kind string
 	needs          []string // settings that must be on
+	cents          int64    // a month
 }
 
 // wanted reports whether the settings that are on ask for the resource.
@@ -69,15 +70,20 @@ func (r *laterResource) wanted(on map[string]bool) bool {
 
 // afterCode are the resources that wait for the code of the functions.
 var afterCode = []laterResource{
-	{"AggregatorFunction", "AWS::Lambda::Function", []string{"aggregator"}},
-	{"Stream", "AWS::Lambda::EventSourceMapping", []string{"aggregator"}},
-	{"AggregatorErrors", "AWS::CloudWatch::Alarm", []string{"aggregator", "alarms"}},
-	{"AggregatorLag", "AWS::CloudWatch::Alarm", []string{"aggregator", "alarms"}},
-	{"LoggedErrors", "AWS::Logs::MetricFilter", []string{"aggregator", "alarms"}},
-	{"AggregatorLoggedErrors", "AWS::CloudWatch::Alarm", []string{"aggregator", "alarms"}},
-	{"DeadLettersWaiting", "AWS::CloudWatch::Alarm", []string{"aggregator", "alarms"}},
-	{"ProvisionerFunction", "AWS::Lambda::Function", []string{"provisioner"}},
+	{"AggregatorFunction", "AWS::Lambda::Function", []string{"aggregator"}, 0},
+	{"Stream", "AWS::Lambda::EventSourceMapping", []string{"aggregator"}, 0},
+	{"AggregatorErrors", alarm, []string{"aggregator", "alarms"}, priceAlarm},
+	{"AggregatorLag", alarm, []string{"aggregator", "alarms"}, priceAlarm},
+	{"AggregatorStandstill", alarm, []string{"aggregator", "alarms"}, 2 * priceAlarm},
+	{"AggregatorThrottles", alarm, []string{"aggregator", "alarms"}, priceAlarm},
+	{"LoggedErrors", "AWS::Logs::MetricFilter", []string{"aggregator", "alarms"}, priceMetric},
+	{"AggregatorLoggedErrors", alarm, []string{"aggregator", "alarms"}, priceAlarm},
+	{"DeadLettersWaiting", alarm, []string{"aggregator", "alarms"}, priceAlarm},
+	{"ProvisionerFunction", "AWS::Lambda::Function", []string{"provisioner"}, 0},
+	{"ProvisionerErrors", alarm, []string{"provisioner", "alarms"}, priceAlarm},
 }
+
+const alarm = "AWS::CloudWatch::Alarm"
 
 // Prices of us-east-1 a month, in cents.
 const (
@@ -86,22 +92,25 @@ const (
 	throttleAlarms = 2 * 5
 )
 
-// fixedCost returns what a stack costs a month that nobody uses. An alarm about throttles looks at the table and at each of
-// its four indexes.
-func fixedCost(aggregator, alarms bool) int64 {
-	if !alarms {
-		return 0
+// fixedCost returns what a stack with these parts costs a month that nobody uses. An alarm about throttles looks at the table
+// and at each of its four indexes.
+func fixedCost(on map[string]bool) (cents int64) {
+	if on["alarms"] {
+		cents = throttleAlarms * priceAlarm
 	}
-	cents := int64(throttleAlarms * priceAlarm)
-	if aggregator {
-		cents += 4*priceAlarm + priceMetric
+	for _, r := range afterCode {
+		if r.wanted(on) {
+			cents += r.cents
+		}
 	}
 	return cents
 }
 
 // costOf is fixedCost for the parameters of a stack.
 func costOf(given map[string]string) int64 {
-	return fixedCost(given["Aggregator"] == "true", given["Alarms"] == "true")
+	return fixedCost(map[string]bool{
+		"aggregator": given["Aggregator"] == "true", "alarms": given["Alarms"] == "true", "provisioner": given["Provisioner"] == "true",
+	})
 }
 
 // changes returns the changes of a change set, page by page.
@@ -146,14 +155,14 @@ func changeOf(r *types.ResourceChange) Change {
 	slices.Sort(c.Properties)
 	switch r.Action {
 	case types.ChangeActionAdd:
-		c.Action = Add
+		c.Action = ActionAdd
 	case types.ChangeActionRemove:
-		c.Action = Remove
+		c.Action = ActionRemove
 	case types.ChangeActionImport:
-		c.Action = Import
+		c.Action = ActionImport
 	default:
-		if c.Action = Modify; r.Replacement == types.ReplacementTrue || r.Replacement == types.ReplacementConditional && always {
-			c.Action = Replace
+		if c.Action = ActionModify; r.Replacement == types.ReplacementTrue || r.Replacement == types.ReplacementConditional && always {
+			c.Action = ActionReplace
 		}
 	}
 	return c
@@ -162,12 +171,12 @@ func changeOf(r *types.ResourceChange) Change {
 // lost returns an error when changes would remove or replace what holds data.
 func lost(changes []Change) error {
 	for _, c := range changes {
-		if slices.Contains(keepers, c.Type) && (c.Action == Remove || c.Action == Replace) {
+		if slices.Contains(keepers, c.Type) && (c.Action == ActionRemove || c.Action == ActionReplace) {
 			why := string(c.Action)
 			if len(c.Properties) > 0 {
 				why += ", since " + strings.Join(c.Properties, ", ") + " would change"
 			}
-			if c.Type == "AWS::S3::Bucket" && c.Action == Remove {
+			if c.Type == "AWS::S3::Bucket" && c.Action == ActionRemove {
 				why += "; its objects stay where they are: delete the stack's parts one by one if that is meant"
 			}
 			return fmt.Errorf("stack: the plan %w: %s %s: %s", ErrData, c.Resource, c.ID, why)

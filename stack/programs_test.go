@@ -22,9 +22,9 @@ import (
 
 	"github.com/zlimit/zlimit-go/aggregator"
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/customresource"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
-	"github.com/zlimit/zlimit-go/internal/iam"
+	"github.com/zlimit/zlimit-go/internal/deploy/customresource"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/iam"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -66,7 +66,7 @@ func newTestbed(t *testing.T) *testbed {
 	ns, err := w.admin.Namespaces.Get(t.Context(), zlimit.DefaultNamespace)
 	w.must(err)
 	w.namespace = ns.ID
-	w.must(w.admin.Limits.SetSystem(t.Context(), zlimit.SystemConfig{Limits: limits}))
+	w.must(w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits}))
 	for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}, {ID: "loner"}} {
 		_, err := w.admin.Entities.Create(t.Context(), e)
 		w.must(err)
@@ -140,8 +140,8 @@ func (w *testbed) until(entity string, shards int, try func()) {
 	w.Fatalf("the bucket of %s has %d shards, want %d", entity, w.shards(entity), shards)
 }
 
-// acquires is a program that acquires: new and known buckets, parents, corrections, rejections, a bucket that divides and
-// joins.
+// acquires is a program that acquires: new and known buckets, parents, corrections, rejections, a bucket that splits and
+// merges.
 func acquires(_ *testing.T, w *testbed) {
 	acquireWith(w, w.limiter(w.client))
 }
@@ -164,7 +164,7 @@ func acquireWith(w *testbed, l *zlimit.RateLimiter) {
 	if !errors.As(err, &exceeded) {
 		w.Fatalf("Acquire() of too much = %v", err)
 	}
-	_, err = l.Available(ctx, "key", "gpt-4")
+	_, err = l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})
 	w.must(err)
 	_, err = l.TimeUntil(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 9_990}})
 	w.must(err)
@@ -188,24 +188,24 @@ func reads(t *testing.T, w *testbed) {
 	ctx := t.Context()
 	_, err := w.admin.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
 	w.must(err)
-	w.must(w.admin.Limits.SetEntity(ctx, "key", "gpt-4", limits))
+	w.must(w.admin.Limits.Set(ctx, zlimit.Level{Entity: "key", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	readWith(w, w.limiter(w.client))
 }
 
 func readWith(w *testbed, l *zlimit.RateLimiter) {
 	w.Helper()
 	ctx := w.Context()
-	_, err := l.Available(ctx, "key", "gpt-4")
+	_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "gpt-4"})
 	w.must(err)
 	_, err = l.Entities.Get(ctx, "key")
 	w.must(err)
 	_, err = l.Limits.Resolve(ctx, "key", "gpt-4")
 	w.must(err)
-	_, err = l.Limits.System(ctx)
+	_, err = l.Limits.Get(ctx, zlimit.Level{})
 	w.must(err)
 	_, err = l.Usage.Capacity(ctx, "gpt-4")
 	w.must(err)
-	_, err = l.Usage.Summary(ctx, zlimit.UsageQuery{Entity: "key", Resource: "gpt-4", Window: zlimit.Daily})
+	_, err = l.Usage.Summary(ctx, zlimit.UsageQuery{Entity: "key", Resource: "gpt-4", Window: zlimit.WindowDaily})
 	w.must(err)
 	_, err = l.Namespaces.Get(ctx, zlimit.DefaultNamespace)
 	w.must(err)
@@ -215,13 +215,10 @@ func readWith(w *testbed, l *zlimit.RateLimiter) {
 	for _, err := range l.Entities.Buckets(ctx, "key") {
 		w.must(err)
 	}
-	for _, err := range l.Limits.EntitiesWith(ctx, "gpt-4") {
+	for _, err := range l.Limits.List(ctx, zlimit.LevelQuery{}) {
 		w.must(err)
 	}
-	for _, err := range l.Limits.Resources(ctx) {
-		w.must(err)
-	}
-	for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Resource: "gpt-4", Window: zlimit.Hourly}) {
+	for _, err := range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Resource: "gpt-4", Window: zlimit.WindowHourly}) {
 		w.must(err)
 	}
 	for _, err := range l.Audit.Events(ctx, "key", zlimit.AuditQuery{}) {
@@ -241,21 +238,34 @@ func doesAll(t *testing.T, w *testbed) {
 	l := w.limiter(w.client)
 	acquireWith(w, l)
 	readWith(w, l)
-	w.must(l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}))
-	w.must(l.Limits.SetResource(ctx, "gpt-4", limits))
-	w.must(l.Limits.SetEntity(ctx, "loner", "gpt-4", limits))
-	w.must(l.Limits.DeleteEntity(ctx, "loner", "gpt-4"))
-	w.must(l.Limits.DeleteResource(ctx, "gpt-4"))
+	w.must(l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
+	w.must(l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	w.must(l.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	w.must(l.Limits.Delete(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}))
+	w.must(l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}))
 	_, err := l.Limits.Apply(ctx, zlimit.Declaration{Resource: "gpt-5", Limits: limits})
 	w.must(err)
 	_, err = l.Entities.Create(ctx, zlimit.Entity{ID: "new", ParentID: "team"})
+	w.must(err)
+	_, err = w.raw.PutItem(ctx, &dynamodb.PutItemInput{TableName: &w.table, Item: keyOf(w.namespace+"/ENTITY#loner", "#USAGE#gpt-4#2026-03-01T12:00:00Z")})
+	w.must(err)
+	entity, err := l.Entities.Get(ctx, "new")
+	w.must(err)
+	entity.Name = "New"
+	_, err = l.Entities.Update(ctx, entity)
 	w.must(err)
 	w.must(l.Entities.Delete(ctx, "loner"))
 	ns, err := l.Namespaces.Register(ctx, "staging")
 	w.must(err)
 	other, err := l.Namespace(ctx, "staging")
 	w.must(err)
-	w.must(other.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}))
+	w.must(other.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
+	w.must(other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	w.must(other.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
+	for _, e := range []zlimit.Entity{{ID: "acme"}, {ID: "new", ParentID: "acme"}} {
+		_, err := other.Entities.Create(ctx, e)
+		w.must(err)
+	}
 	w.must(other.Close())
 	_, err = l.Namespaces.Delete(ctx, "staging")
 	w.must(err)
@@ -264,6 +274,8 @@ func doesAll(t *testing.T, w *testbed) {
 	_, err = l.Namespaces.Delete(ctx, "staging")
 	w.must(err)
 	w.must(l.Namespaces.Purge(ctx, ns.ID, nil))
+	w.must(l.SetAuditRetention(ctx, 24*time.Hour))
+	provisions(t, w) // as zlimit limits apply does
 }
 
 // images returns an item as a record of the stream has it.
@@ -294,7 +306,7 @@ func keyOf(pk, sk string) map[string]types.AttributeValue {
 	return map[string]types.AttributeValue{"PK": &types.AttributeValueMemberS{Value: pk}, "SK": &types.AttributeValueMemberS{Value: sk}}
 }
 
-// aggregates is the function, called with changes that make it count, refill, divide, join, take over, clean up, archive and
+// aggregates is the function, called with changes that make it count, refill, split, merge, take over, clean up, archive and
 // roll hours up.
 func aggregates(t *testing.T, w *testbed) {
 	ctx := t.Context()
@@ -373,7 +385,7 @@ func aggregates(t *testing.T, w *testbed) {
 	if n := w.shards("loner"); n != 1 {
 		t.Fatalf("%d shards after calm, want 1", n)
 	}
-	for _, item := range []map[string]events.DynamoDBAttributeValue{low} { // divided again, and one shard is lost
+	for _, item := range []map[string]events.DynamoDBAttributeValue{low} { // split again, and one shard is lost
 		_, err = w.raw.UpdateItem(ctx, &dynamodb.UpdateItemInput{
 			TableName: &w.table, Key: keyOf(item["PK"].String(), "#STATE"), UpdateExpression: aws.String("SET shard_count = :two"),
 			ExpressionAttributeValues: map[string]types.AttributeValue{":two": &types.AttributeValueMemberN{Value: "2"}},
@@ -387,7 +399,7 @@ func aggregates(t *testing.T, w *testbed) {
 	w.must(err)
 	staging, err := w.admin.Namespace(ctx, "staging")
 	w.must(err)
-	w.must(staging.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}))
+	w.must(staging.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}))
 	acquire(staging)
 	last := w.image(pk(ns.ID, 0), "#STATE")
 	w.must(staging.Close())
@@ -396,7 +408,7 @@ func aggregates(t *testing.T, w *testbed) {
 	w.must(w.admin.Namespaces.Purge(ctx, ns.ID, nil))
 	apply(nil, last, false, w.now()) // after the purge
 
-	w.must(w.admin.Limits.SetEntity(ctx, "loner", "gpt-4", limits))
+	w.must(w.admin.Limits.Set(ctx, zlimit.Level{Entity: "loner", Resource: "gpt-4"}, zlimit.Config{Limits: limits}))
 	out, err := w.raw.Query(ctx, &dynamodb.QueryInput{
 		TableName: &w.table, KeyConditionExpression: aws.String("PK = :pk"),
 		ExpressionAttributeValues: map[string]types.AttributeValue{":pk": &types.AttributeValueMemberS{Value: w.namespace + "/AUDIT#loner"}},
@@ -435,7 +447,7 @@ func provisions(t *testing.T, w *testbed) {
 		entity := map[string]any{"limits": map[string]any{"rpm": "5/min"}, "resources": map[string]any{"gpt-4": map[string]any{"limits": map[string]any{"rpm": "7/min"}}}}
 		declared := map[string]any{"namespace": namespace, "system": map[string]any{"limits": map[string]any{"rpm": "100/min"}}, "entities": map[string]any{"acme": entity}}
 		id := handle(cfn.RequestCreate, "", declared)
-		w.must(w.admin.Limits.SetSystem(t.Context(), zlimit.SystemConfig{Limits: limits})) // by other means
+		w.must(w.admin.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: limits})) // by other means
 		declared["resources"] = map[string]any{"gpt-4": map[string]any{"limits": map[string]any{"rpm": "50/min"}}}
 		delete(declared, "entities")
 		handle(cfn.RequestUpdate, id, declared)

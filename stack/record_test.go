@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/zlimit/zlimit-go/internal/cfn"
-	"github.com/zlimit/zlimit-go/internal/iam"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/iam"
 )
 
 // A recorder is a transport that writes down what the SDK asks, as IAM sees it.
@@ -22,6 +22,7 @@ type recorder struct {
 
 	mu       sync.Mutex
 	requests []iam.Request
+	writes   map[string]map[string]bool // actions that change records, by the name of the record
 	unknown  []string
 }
 
@@ -63,42 +64,54 @@ func (r *recorder) note(request *http.Request, body []byte) {
 	}
 	switch operation {
 	case "GetItem", "UpdateItem", "DeleteItem":
-		r.add(operation, "", key(call["Key"]))
+		r.add(operation, "", call["Key"])
 	case "PutItem":
-		r.add(operation, "", key(call["Item"]))
+		r.add(operation, "", call["Item"])
 	case "Scan":
 		r.add(operation, "")
 	case "Query":
-		r.add(operation, text(call["IndexName"]), queried(call))
+		r.add(operation, text(call["IndexName"]), map[string]any{"PK": map[string]any{"S": queried(call)}})
 	case "BatchGetItem":
 		for _, asked := range call["RequestItems"].(map[string]any) {
-			var keys []string
-			for _, k := range at(asked, "Keys").([]any) {
-				keys = append(keys, key(k))
-			}
-			r.add(operation, "", keys...)
+			r.add(operation, "", at(asked, "Keys").([]any)...)
 		}
 	case "BatchWriteItem":
 		for _, writes := range call["RequestItems"].(map[string]any) {
-			var keys []string
+			var keys []any
 			for _, w := range writes.([]any) {
-				keys = append(keys, key(at(w, "DeleteRequest", "Key")))
+				keys = append(keys, at(w, "DeleteRequest", "Key"))
 			}
 			r.add(operation, "", keys...)
 		}
-	case "TransactWriteItems": // IAM asks for the actions of the members
-		for _, element := range call["TransactItems"].([]any) {
-			for kind, w := range element.(map[string]any) {
-				name := map[string]string{"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}[kind]
-				if kind == "Put" {
-					r.add(name, "", key(at(w, "Item")))
-				} else {
-					r.add(name, "", key(at(w, "Key")))
-				}
-			}
-		}
+	case "TransactWriteItems":
+		r.noteTransaction(call["TransactItems"].([]any))
 	default:
 		r.unknown = append(r.unknown, operation)
+	}
+}
+
+// noteTransaction writes the actions of the members down. The documentation of DynamoDB does not say whether IAM sees the
+// key of the member with an action, or those of all members. So each action is asked for both ways.
+func (r *recorder) noteTransaction(members []any) {
+	var names []string
+	var keys []any
+	for _, element := range members {
+		for kind, w := range element.(map[string]any) {
+			names = append(names, map[string]string{"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}[kind])
+			if kind == "Put" {
+				keys = append(keys, at(w, "Item"))
+			} else {
+				keys = append(keys, at(w, "Key"))
+			}
+		}
+	}
+	var all []string
+	for i, name := range names {
+		r.add(name, "", keys[i])
+		all = append(all, key(keys[i]))
+	}
+	for _, name := range names {
+		r.ask(name, "", all)
 	}
 }
 
@@ -110,10 +123,42 @@ func (r *recorder) noteS3(request *http.Request) {
 	r.requests = append(r.requests, iam.Request{Action: "s3:PutObject", Resource: "arn:aws:s3:::" + strings.TrimPrefix(request.URL.Path, "/")})
 }
 
-// add writes an action on items down.
-func (r *recorder) add(action, index string, leading ...string) {
+// add writes an action on items down, and which records it changes.
+func (r *recorder) add(action, index string, items ...any) {
+	var leading []string // nil for a scan, which names no key
+	for _, item := range items {
+		leading = append(leading, key(item))
+		if strings.HasSuffix(action, "Item") && !slices.Contains(readsItems, action) {
+			r.noteWrite(action, item)
+		}
+	}
+	r.ask(action, index, leading)
+}
+
+// readsItems are the actions on items that change none.
+var readsItems = []string{"BatchGetItem", "ConditionCheckItem", "GetItem"}
+
+// noteWrite writes down that an action changes a record.
+func (r *recorder) noteWrite(action string, item any) {
+	pk, sk := key(item), text(at(item, "SK", "S"))
+	record, ok := recordOf(pk, sk)
+	if !ok {
+		r.unknown = append(r.unknown, action+" "+pk+" "+sk)
+		return
+	}
+	if r.writes == nil {
+		r.writes = map[string]map[string]bool{}
+	}
+	if r.writes[record] == nil {
+		r.writes[record] = map[string]bool{}
+	}
+	r.writes[record][action] = true
+}
+
+// ask writes down what IAM is asked.
+func (r *recorder) ask(action, index string, leading []string) {
 	q := iam.Request{Action: "dynamodb:" + action, Resource: tableARN, Context: map[string][]string{}}
-	if leading != nil { // a scan names no key
+	if leading != nil {
 		q.Context[leadingKeys] = leading
 	}
 	if index != "" {
@@ -140,29 +185,36 @@ func queried(call map[string]any) string {
 	return text(at(call["ExpressionAttributeValues"], placeholder, "S"))
 }
 
-// recorded returns what was written down, by the kind of thing that it is about: table, indexes or bucket.
-func (r *recorder) recorded() map[string][]string {
+// A program is what spec/calls.yaml says of one, or what was recorded of it.
+type program struct {
+	Reads, Indexes, Bucket []string
+	Writes                 map[string][]string
+}
+
+// recorded returns what was written down.
+func (r *recorder) recorded() program {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sets := map[string]map[string]bool{"table": {}, "indexes": {}, "bucket": {}}
+	reads, indexes, objects := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, q := range r.requests {
 		service, action, _ := strings.Cut(q.Action, ":")
 		switch {
 		case service == "s3":
-			sets["bucket"][action] = true
+			objects[action] = true
 		case strings.Contains(q.Resource, "/index/"):
-			sets["indexes"][action] = true
-		default:
-			sets["table"][action] = true
+			indexes[action] = true
+		case !strings.HasSuffix(action, "Item") || slices.Contains(readsItems, action):
+			reads[action] = true
 		}
 	}
-	all := map[string][]string{}
-	for kind, set := range sets {
-		if len(set) > 0 {
-			all[kind] = slices.Sorted(maps.Keys(set))
+	p := program{Reads: slices.Sorted(maps.Keys(reads)), Indexes: slices.Sorted(maps.Keys(indexes)), Bucket: slices.Sorted(maps.Keys(objects))}
+	for record, actions := range r.writes {
+		if p.Writes == nil {
+			p.Writes = map[string][]string{}
 		}
+		p.Writes[record] = slices.Sorted(maps.Keys(actions))
 	}
-	return all
+	return p
 }
 
 // statements returns those of a policy of the template.

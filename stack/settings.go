@@ -28,49 +28,49 @@ type Kind int
 
 // The kinds of settings.
 const (
-	Text   Kind = iota // text
-	Number             // a whole number
-	Switch             // true or false
+	KindText   Kind = iota // text
+	KindNumber             // a whole number
+	KindSwitch             // true or false
 )
 
 // Settings returns the settings of a stack, in the order in which help lists them.
 func Settings() []Setting { return slices.Clone(settings) }
 
 var settings = []Setting{
-	{"table", "TableName", Text, "", "name of the table, the stack's by default", "name of the table (default the stack's)", matching(tableName, "must have 3 to 255 letters, digits, _, - and .")},
-	{"mixed-fleet", "MixedFleet", Switch, "false", "whether zae-limiter uses the table as well; it cannot be changed", "a table for zae-limiter as well", nil},
-	{"deletion-protection", "DeletionProtection", Switch, "true", "whether DynamoDB refuses to delete the table", "let DynamoDB delete the table", nil},
-	{"point-in-time-days", "PointInTimeDays", Number, "35", "days that the table can be restored to any second of", "days to restore from (default 35)", between(1, 35)},
-	{"max-read-units", "MaxReadUnits", Number, "0", "ceiling of reads, units a second; 0 for none", "ceiling of reads a second (default 0, none)", between(0, maxUnits)},
-	{"max-write-units", "MaxWriteUnits", Number, "0", "ceiling of writes, units a second; 0 for none", "ceiling of writes a second (default 0, none)", between(0, maxUnits)},
-	{"warm-read-units", "WarmReadUnits", Number, "12000", "reads that are served at once, units a second; charged once", "reads a second at once (default 12000)", between(12_000, maxUnits)},
-	{"warm-write-units", "WarmWriteUnits", Number, "4000", "writes that are served at once, units a second; charged once", "writes a second at once (default 4000)", between(4_000, maxUnits)},
-	{"kms-key", "KeyArn", Text, "", "ARN of a KMS key for table, bucket, queue and log", "KMS key for all that is stored", arn("kms")},
-	{"aggregator", "Aggregator", Switch, "true", "whether a function sums up usage", "no function that sums up usage", nil},
-	{"provisioner", "Provisioner", Switch, "false", "whether a function serves Custom::ZlimitLimits", "a function for Custom::ZlimitLimits", nil},
-	{"memory", "MemorySize", Number, "512", "memory of the function, MB", "MB of the function (default 512)", between(128, 10_240)},
-	{"timeout", "Timeout", Number, "60", "time of one call of the function, seconds", "seconds of one call (default 60)", between(10, 900)},
-	{"tracing", "Tracing", Switch, "false", "whether X-Ray traces the function", "X-Ray traces the function", nil},
-	{"usage-hourly", "UsageHourly", Text, "2160h", "how long usage of hours is kept, such as 2160h; 0 for ever", "keep usage of hours (default 2160h)", retention},
-	{"usage-daily", "UsageDaily", Text, "9600h", "how long usage of days is kept; 0 for ever", "keep usage of days (default 9600h)", retention},
-	{"usage-monthly", "UsageMonthly", Text, "0", "how long usage of months is kept; 0 for ever", "keep usage of months (default 0, for ever)", retention},
-	{"audit-retention", "AuditRetention", Number, "90", "days that audit events are kept in namespaces that do not say otherwise", "days of audit events (default 90)", between(1, maxDays)},
-	{"log-days", "LogDays", Number, "90", "days that the log is kept", "days that the log is kept (default 90)", oneOf(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)},
-	{"archive", "Archive", Switch, "true", "whether expired audit events are kept in a bucket", "no archive of expired audit events", nil},
-	{"archive-transition-days", "ArchiveTransitionDays", Number, "90", "days until archived events go to Glacier Instant Retrieval; 0 for never", "days until Glacier (default 90; 0 never)", between(0, maxDays)},
-	{"archive-days", "ArchiveDays", Number, "0", "days until archived events are deleted; 0 for never", "days until deletion (default 0, never)", between(0, maxDays)},
-	{"alarms", "Alarms", Switch, "true", "whether there are alarms", "no alarms", nil},
-	{"alarm-topic", "AlarmTopic", Text, "", "ARN of an SNS topic that is told of alarms", "SNS topic that is told of alarms", arn("sns")},
-	{"alarm-lag", "AlarmLag", Number, "3600", "seconds that usage may be behind before the alarm", "alarm at seconds behind (default 3600)", between(60, 86_400)},
-	{"alarm-errors", "AlarmErrors", Number, "1", "failed calls of the function in five minutes for an alarm", "alarm at failed calls (default 1)", between(1, maxUnits)},
-	{"alarm-throttles", "AlarmThrottles", Number, "100", "throttled calls in five minutes for an alarm", "alarm at throttled calls (default 100)", between(1, maxUnits)},
-	{"iam", "IAM", Switch, "true", "whether the stack makes policies and roles", "no policies and roles", nil},
-	{"roles", "Roles", Switch, "false", "whether there are roles for applications, administrators and readers", "roles for programs and people", nil},
-	{"aggregator-role", "AggregatorRole", Text, "", "ARN of the function's role where the stack makes none", "role of the function, with --no-iam", arn("iam")},
-	{"provisioner-role", "ProvisionerRole", Text, "", "ARN of the provisioner's role where the stack makes none", "role of the provisioner, with --no-iam", arn("iam")},
-	{"role-names", "RoleNameFormat", Text, "", "form of the names of roles, with {} for ours", "form of names of roles, such as app-{}", nil},
-	{"policy-names", "PolicyNameFormat", Text, "", "form of the names of policies, with {} for ours", "form of names of policies, such as app-{}", nil},
-	{"permissions-boundary", "PermissionsBoundary", Text, "", "name or ARN of a policy that bounds all roles", "name or ARN of a policy that bounds roles", boundary},
+	{"table", "TableName", KindText, "", "name of the table, the stack's by default", "name of the table (default the stack's)", matching(tableName, "must have 3 to 255 letters, digits, _, - and .")},
+	{"mixed-fleet", "MixedFleet", KindSwitch, "false", "whether zae-limiter uses the table as well; it cannot be changed", "a table for zae-limiter as well", nil},
+	{"deletion-protection", "DeletionProtection", KindSwitch, "true", "whether DynamoDB refuses to delete the table", "let DynamoDB delete the table", nil},
+	{"point-in-time-days", "PointInTimeDays", KindNumber, "35", "days that the table can be restored to any second of", "days to restore from (default 35)", between(1, 35)},
+	{"max-read-units", "MaxReadUnits", KindNumber, "0", "ceiling of reads, units a second; 0 for none", "ceiling of reads a second (default 0, none)", between(0, maxUnits)},
+	{"max-write-units", "MaxWriteUnits", KindNumber, "0", "ceiling of writes, units a second; 0 for none", "ceiling of writes a second (default 0, none)", between(0, maxUnits)},
+	{"warm-read-units", "WarmReadUnits", KindNumber, "12000", "reads that are served at once, units a second; charged once", "reads a second at once (default 12000)", between(12_000, maxUnits)},
+	{"warm-write-units", "WarmWriteUnits", KindNumber, "4000", "writes that are served at once, units a second; charged once", "writes a second at once (default 4000)", between(4_000, maxUnits)},
+	{"kms-key", "KeyArn", KindText, "", "ARN of a KMS key for table, bucket, queue and log", "KMS key for all that is stored", arn("kms")},
+	{"aggregator", "Aggregator", KindSwitch, "true", "whether a function sums up usage", "no function that sums up usage", nil},
+	{"provisioner", "Provisioner", KindSwitch, "false", "whether a function serves Custom::ZlimitLimits", "a function for Custom::ZlimitLimits", nil},
+	{"memory", "MemorySize", KindNumber, "512", "memory of the function, MB", "MB of the function (default 512)", between(128, 10_240)},
+	{"timeout", "Timeout", KindNumber, "60", "time of one call of the function, seconds", "seconds of one call (default 60)", between(10, 900)},
+	{"tracing", "Tracing", KindSwitch, "false", "whether X-Ray traces the function", "X-Ray traces the function", nil},
+	{"usage-hourly", "UsageHourly", KindText, "2160h", "how long usage of hours is kept, such as 2160h; 0 for ever", "keep usage of hours (default 2160h)", retention},
+	{"usage-daily", "UsageDaily", KindText, "9600h", "how long usage of days is kept; 0 for ever", "keep usage of days (default 9600h)", retention},
+	{"usage-monthly", "UsageMonthly", KindText, "0", "how long usage of months is kept; 0 for ever", "keep usage of months (default 0, for ever)", retention},
+	{"audit-retention", "AuditRetention", KindNumber, "90", "days that audit events are kept in namespaces that do not say otherwise", "days of audit events (default 90)", between(1, maxDays)},
+	{"log-days", "LogDays", KindNumber, "90", "days that the log is kept", "days that the log is kept (default 90)", oneOf(1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)},
+	{"archive", "Archive", KindSwitch, "true", "whether expired audit events are kept in a bucket", "no archive of expired audit events", nil},
+	{"archive-transition-days", "ArchiveTransitionDays", KindNumber, "90", "days until archived events go to Glacier Instant Retrieval; 0 for never", "days until Glacier (default 90; 0 never)", between(0, maxDays)},
+	{"archive-days", "ArchiveDays", KindNumber, "0", "days until archived events are deleted; 0 for never", "days until deletion (default 0, never)", between(0, maxDays)},
+	{"alarms", "Alarms", KindSwitch, "true", "whether there are alarms", "no alarms", nil},
+	{"alarm-topic", "AlarmTopic", KindText, "", "ARN of an SNS topic that is told of alarms", "SNS topic that is told of alarms", arn("sns")},
+	{"alarm-lag", "AlarmLag", KindNumber, "3600", "seconds that usage may be behind before the alarm", "alarm at seconds behind (default 3600)", between(60, 86_400)},
+	{"alarm-errors", "AlarmErrors", KindNumber, "1", "failed calls of the function in five minutes for an alarm", "alarm at failed calls (default 1)", between(1, maxUnits)},
+	{"alarm-throttles", "AlarmThrottles", KindNumber, "100", "throttled calls in five minutes for an alarm", "alarm at throttled calls (default 100)", between(1, maxUnits)},
+	{"iam", "IAM", KindSwitch, "true", "whether the stack makes policies and roles", "no policies and roles", nil},
+	{"roles", "Roles", KindSwitch, "false", "whether there are roles for applications, administrators and readers", "roles for programs and people", nil},
+	{"aggregator-role", "AggregatorRole", KindText, "", "ARN of the function's role where the stack makes none", "role of the function, with --no-iam", arn("iam")},
+	{"provisioner-role", "ProvisionerRole", KindText, "", "ARN of the provisioner's role where the stack makes none", "role of the provisioner, with --no-iam", arn("iam")},
+	{"role-names", "RoleNameFormat", KindText, "", "form of the names of roles, with {} for ours", "form of names of roles, such as app-{}", nil},
+	{"policy-names", "PolicyNameFormat", KindText, "", "form of the names of policies, with {} for ours", "form of names of policies, such as app-{}", nil},
+	{"permissions-boundary", "PermissionsBoundary", KindText, "", "name or ARN of a policy that bounds all roles", "name or ARN of a policy that bounds roles", boundary},
 }
 
 const (
@@ -167,15 +167,15 @@ func validateName(name string) error {
 // validate returns the rule that a value breaks.
 func (s *Setting) validate(value string) string {
 	switch s.Kind {
-	case Switch:
+	case KindSwitch:
 		if value != "true" && value != "false" {
 			return "must be true or false"
 		}
-	case Number:
+	case KindNumber:
 		if n, err := strconv.ParseInt(value, 10, 64); err != nil || strconv.FormatInt(n, 10) != value {
 			return "must be a whole number"
 		}
-	case Text:
+	case KindText:
 		if value == "" {
 			return "must not be empty; reset brings the default back"
 		}

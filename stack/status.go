@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	dynamodbtypes "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -26,7 +27,7 @@ import (
 type Status struct {
 	Stack    string        `json:"stack"`
 	Status   string        `json:"status"`
-	Deployed string        `json:"deployed"` // version that deployed it last
+	Deployed string        `json:"deployed"` // version that deployed it last; "" where nothing is deployed yet
 	Version  string        `json:"version"`  // of this package
 	Table    *TableStatus  `json:"table,omitempty"`
 	Stream   *StreamStatus `json:"stream,omitempty"`       // nil without an aggregator
@@ -35,6 +36,41 @@ type Status struct {
 	Drift    []Drift       `json:"drift"`            // what was changed past CloudFormation; only where it was asked for
 	Failed   []string      `json:"failed,omitempty"` // look-ups that failed
 }
+
+// Findings returns what an operator should look at, none where all is well: a stack that is not complete, a table that is not active or
+// has no stream, a mapping that is not enabled, dead letters, alarms that are raised, and drift, where that was looked for. Look-ups that
+// failed are not among them.
+func (s *Status) Findings() (all []string) {
+	find := func(when bool, format string, args ...any) {
+		if when {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	find(!slices.Contains(complete, s.Status), "the stack is %s", s.Status)
+	if t := s.Table; t != nil {
+		find(t.Status != string(dynamodbtypes.TableStatusActive), "table %s is %s", t.Name, t.Status)
+		find(s.Stream != nil && !t.Stream, "table %s has no stream", t.Name)
+	}
+	if s.Stream != nil {
+		find(s.Stream.State != mappingEnabled, "the mapping of the aggregator is %s", s.Stream.State)
+	}
+	find(s.Dead != nil && *s.Dead > 0, "dead letters: %d", aws.ToInt64(s.Dead))
+	for _, a := range s.Alarms {
+		find(a.State == string(cwtypes.StateValueAlarm), "alarm %s is raised", a.Name)
+	}
+	for _, d := range s.Drift {
+		find(true, "%s was changed past CloudFormation: %s", d.Resource, d.Status)
+	}
+	return all
+}
+
+// complete are the states of a stack whose last change was done.
+var complete = []string{
+	string(cfntypes.StackStatusCreateComplete), string(cfntypes.StackStatusUpdateComplete), string(cfntypes.StackStatusImportComplete),
+}
+
+// mappingEnabled is the state of an event source mapping that Lambda reads.
+const mappingEnabled = "Enabled"
 
 // A TableStatus is how the table does.
 type TableStatus struct {
@@ -79,6 +115,9 @@ func (m *Manager) Status(ctx context.Context, name string, drift bool) (*Status,
 	}
 	st := &Status{
 		Stack: name, Status: string(s.StackStatus), Deployed: tags(s)[tagVersion], Version: zlimit.Version, Alarms: []AlarmStatus{}, Drift: []Drift{},
+	}
+	if s.StackStatus == cfntypes.StackStatusReviewInProgress { // a change set, and nothing else
+		st.Deployed = ""
 	}
 	ids, err := m.resources(ctx, name)
 	if err != nil {
@@ -165,7 +204,7 @@ func (m *Manager) alarms(ctx context.Context, ids map[string]string) ([]AlarmSta
 	var names []string
 	for id, physical := range ids {
 		if strings.HasPrefix(id, "Throttled") || slices.ContainsFunc(afterCode, func(r laterResource) bool {
-			return r.resource == id && r.kind == "AWS::CloudWatch::Alarm"
+			return r.resource == id && r.kind == alarm
 		}) {
 			names = append(names, physical)
 		}

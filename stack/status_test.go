@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -23,7 +23,7 @@ func TestStatus(t *testing.T) {
 	st, err := manager(s).Status(t.Context(), "limits", true)
 	if err != nil || st.Status != "UPDATE_COMPLETE" || st.Deployed != zlimit.Version || st.Table == nil || !st.Table.Protected || st.Table.Items != 1234 ||
 		st.Stream == nil || st.Stream.State != "Enabled" || st.Stream.Lag.Seconds() != 1.5 || st.Dead == nil || *st.Dead != 0 ||
-		len(st.Alarms) != 6 || len(st.Drift) > 0 || len(st.Failed) > 0 {
+		len(st.Alarms) != 8 || len(st.Drift) > 0 || len(st.Failed) > 0 {
 		t.Errorf("Status() = %+v, %v", st, err)
 	}
 	s.Ringing["limits-aggregator-lag"] = true
@@ -52,6 +52,37 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+// TestFindings has one thing wrong at a time, each of which an operator should look at, and then none.
+func TestFindings(t *testing.T) {
+	letters := int64(3)
+	for want, spoil := range map[string]func(*stack.Status){
+		"":                                          func(*stack.Status) {},
+		"the stack is UPDATE_ROLLBACK_COMPLETE":     func(s *stack.Status) { s.Status = "UPDATE_ROLLBACK_COMPLETE" },
+		"the stack is REVIEW_IN_PROGRESS":           func(s *stack.Status) { s.Status = "REVIEW_IN_PROGRESS" },
+		"table limits is UPDATING":                  func(s *stack.Status) { s.Table.Status = "UPDATING" },
+		"table limits has no stream":                func(s *stack.Status) { s.Table.Stream = false },
+		"the mapping of the aggregator is Disabled": func(s *stack.Status) { s.Stream.State = "Disabled" },
+		"dead letters: 3":                           func(s *stack.Status) { s.Dead = &letters },
+		"alarm lag is raised":                       func(s *stack.Status) { s.Alarms[0].State = "ALARM" },
+		"Log was changed past CloudFormation: MODIFIED": func(s *stack.Status) {
+			s.Drift = []stack.Drift{{Resource: "Log", Status: "MODIFIED"}}
+		},
+	} {
+		st := &stack.Status{
+			Status: "UPDATE_COMPLETE", Table: &stack.TableStatus{Name: "limits", Status: "ACTIVE", Stream: true},
+			Stream: &stack.StreamStatus{State: "Enabled"}, Dead: new(int64),
+			Alarms: []stack.AlarmStatus{{Name: "lag", State: "OK"}, {Name: "new", State: "INSUFFICIENT_DATA"}},
+		}
+		spoil(st)
+		if got := strings.Join(st.Findings(), "; "); got != want {
+			t.Errorf("Findings() = %q, want %q", got, want)
+		}
+	}
+	if got := (&stack.Status{Status: "CREATE_COMPLETE", Table: &stack.TableStatus{Status: "ACTIVE"}}).Findings(); len(got) > 0 {
+		t.Errorf("Findings() without an aggregator = %q", got)
+	}
+}
+
 // TestList lists stacks by their tag, over pages; the others are left out.
 func TestList(t *testing.T) {
 	s := cfn.NewService()
@@ -77,7 +108,7 @@ func TestList(t *testing.T) {
 func TestCheck(t *testing.T) {
 	s := cfn.NewService()
 	deploy(t, s, fresh(), stack.Hooks{})
-	for deployed, want := range map[string]stack.Verdict{zlimit.Version: stack.Compatible, "0.1.0": stack.Upgradable, "": stack.Upgradable, "99.0.0": stack.TooOld} {
+	for deployed, want := range map[string]stack.Verdict{zlimit.Version: stack.VerdictCompatible, "0.1.0": stack.VerdictUpgradable, "": stack.VerdictUpgradable, "99.0.0": stack.VerdictTooOld} {
 		s.SetTag("limits", "zlimit:version", deployed)
 		if c, err := manager(s).Check(t.Context(), "limits"); err != nil || c.Verdict != want || !c.Aggregator {
 			t.Errorf("Check() of version %q = %+v, %v, want %s", deployed, c, err, want)

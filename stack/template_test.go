@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -217,14 +217,20 @@ func checkRetained(text string) error {
 	return nil
 }
 
-// checkAlarms asks for six alarms that tell the topic, and for every index in those about throttles.
-func checkAlarms(text string) error {
+const topic = "arn:aws:sns:eu-central-1:123456789012:alarms"
+
+// withAll returns what a template comes to with both functions and a topic.
+func withAll(text string) (*cfn.Stack, error) {
 	parsed, err := cfn.Parse(text)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	const topic = "arn:aws:sns:eu-central-1:123456789012:alarms"
-	s, err := parsed.Evaluate("limits", map[string]string{"AlarmTopic": topic, "CodeKey": "k"})
+	return parsed.Evaluate("limits", map[string]string{"AlarmTopic": topic, "CodeKey": "k", "Provisioner": "true"})
+}
+
+// checkAlarms asks for nine alarms that tell the topic, and for every index in those about throttles.
+func checkAlarms(text string) error {
+	s, err := withAll(text)
 	if err != nil {
 		return err
 	}
@@ -251,8 +257,8 @@ func checkAlarms(text string) error {
 			return fmt.Errorf("%s does not watch %v", id, missing)
 		}
 	}
-	if alarms != 6 {
-		return fmt.Errorf("%d alarms, want 6", alarms)
+	if alarms != 9 {
+		return fmt.Errorf("%d alarms, want 9", alarms)
 	}
 	return nil
 }
@@ -293,8 +299,8 @@ func checkMapping(text string) error {
 
 var checks = map[string]func(string) error{
 	"table": checkTable, "retained": checkRetained, "alarms": checkAlarms, "portable": checkPortable, "mapping": checkMapping,
-	"filters": func(text string) error { _, err := filters(text, nil); return err },
-	"tenants": checkTenants,
+	"filters":  func(text string) error { _, err := filters(text, nil); return err },
+	"policies": checkTrials, "standstill": checkStandstill,
 }
 
 func TestTemplate(t *testing.T) {
@@ -312,22 +318,31 @@ var twins = map[string]struct{ old, new, check string }{
 		"      LocalSecondaryIndexes:\n        - { IndexName: LSI6, KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: LSI6SK, KeyType: RANGE }], Projection: { ProjectionType: ALL } }\n",
 		"table",
 	},
-	"an index of whole items":            {"Projection: { ProjectionType: KEYS_ONLY }", "Projection: { ProjectionType: ALL }", "table"},
-	"whole items for everyone":           {"!If [ForMixedFleet, ALL, KEYS_ONLY]", "!If [ForMixedFleet, ALL, ALL]", "table"},
-	"expiry by another attribute":        {"AttributeName: ttl", "AttributeName: expires", "table"},
-	"a table that goes with the stack":   {"    DeletionPolicy: Retain\n    UpdateReplacePolicy: Retain\n    Properties:\n      TableName:", "    UpdateReplacePolicy: Retain\n    Properties:\n      TableName:", "retained"},
-	"a bucket that is deleted":           {"    UpdateReplacePolicy: Retain\n    Properties:\n      BucketEncryption", "    UpdateReplacePolicy: Delete\n    Properties:\n      BucketEncryption", "retained"},
-	"an alarm that tells nobody":         {"AlarmActions: !If [HasTopic, [!Ref AlarmTopic], !Ref \"AWS::NoValue\"]", "InsufficientDataActions: []", "alarms"},
-	"throttles of the table alone":       {"{ Name: GlobalSecondaryIndexName, Value: GSI4 }", "{ Name: Operation, Value: Query }", "alarms"},
-	"a partition":                        {"arn:${AWS::Partition}:iam", "arn:aws:iam", "portable"},
-	"the latest changes alone":           {"StartingPosition: TRIM_HORIZON", "StartingPosition: LATEST", "mapping"},
-	"three tries":                        {"MaximumRetryAttempts: -1", "MaximumRetryAttempts: 3", "mapping"},
-	"failures that go unnoticed":         {"FunctionResponseTypes: [ReportBatchItemFailures]", "FunctionResponseTypes: []", "mapping"},
-	"a filter that is no JSON":           {`{"dynamodb":{"Keys":{"SK":{"S":["#STATE"]}}}}`, `{"dynamodb":{"Keys":{"SK":{"S":["#STATE"]}}}`, "filters"},
-	"a tenant without a key":             {"              \"Null\": { \"dynamodb:LeadingKeys\": \"false\" }\n", "", "tenants"},
-	"a tenant that writes the registry":  {"            Effect: Deny\n            Action: [dynamodb:B", "            Effect: Allow\n            Action: [dynamodb:B", "tenants"},
-	"a tenant with a prefix of another":  {`["${aws:PrincipalTag/zlimit-namespace}", "${aws:PrincipalTag/zlimit-namespace}/*"]`, `["${aws:PrincipalTag/zlimit-namespace}*"]`, "tenants"},
-	"a tenant that cannot find its name": {`["_/SYSTEM#"]`, `["_/SYSTEM"]`, "tenants"},
+	"an index of whole items":              {"Projection: { ProjectionType: KEYS_ONLY }", "Projection: { ProjectionType: ALL }", "table"},
+	"whole items for everyone":             {"!If [ForMixedFleet, ALL, KEYS_ONLY]", "!If [ForMixedFleet, ALL, ALL]", "table"},
+	"expiry by another attribute":          {"AttributeName: ttl", "AttributeName: expires", "table"},
+	"a table that goes with the stack":     {"    DeletionPolicy: Retain\n    UpdateReplacePolicy: Retain\n    Properties:\n      TableName:", "    UpdateReplacePolicy: Retain\n    Properties:\n      TableName:", "retained"},
+	"a bucket that is deleted":             {"    UpdateReplacePolicy: Retain\n    Properties:\n      BucketEncryption", "    UpdateReplacePolicy: Delete\n    Properties:\n      BucketEncryption", "retained"},
+	"an alarm that tells nobody":           {"AlarmActions: !If [HasTopic, [!Ref AlarmTopic], !Ref \"AWS::NoValue\"]", "InsufficientDataActions: []", "alarms"},
+	"throttles of the table alone":         {"{ Name: GlobalSecondaryIndexName, Value: GSI4 }", "{ Name: Operation, Value: Query }", "alarms"},
+	"a standstill that missing calls hide": {"FILL(calls, 0)", "calls", "standstill"},
+	"an idle table that stands still":      {"writes > 0 && ", "", "standstill"},
+	"a standstill at the end of an hour":   {"EvaluationPeriods: 2", "EvaluationPeriods: 1", "standstill"},
+	"calls of another function":            {"MetricName: Invocations", "MetricName: Errors", "standstill"},
+	"a partition":                          {"arn:${AWS::Partition}:iam", "arn:aws:iam", "portable"},
+	"the latest changes alone":             {"StartingPosition: TRIM_HORIZON", "StartingPosition: LATEST", "mapping"},
+	"three tries":                          {"MaximumRetryAttempts: -1", "MaximumRetryAttempts: 3", "mapping"},
+	"failures that go unnoticed":           {"FunctionResponseTypes: [ReportBatchItemFailures]", "FunctionResponseTypes: []", "mapping"},
+	"a filter that is no JSON":             {`{"dynamodb":{"Keys":{"SK":{"S":["#STATE"]}}}}`, `{"dynamodb":{"Keys":{"SK":{"S":["#STATE"]}}}`, "filters"},
+	"a call without a key":                 {`, "Null": { "dynamodb:LeadingKeys": "false" }`, "", "policies"},
+	"a key among others":                   {"ForAllValues:StringLike", "ForAnyValue:StringLike", "policies"},
+	"limits that programs write":           {`["*/BUCKET#*"]`, `["*"]`, "policies"},
+	"limits that tenants write":            {`["${aws:PrincipalTag/zlimit-namespace}/BUCKET#*"]`, `["${aws:PrincipalTag/zlimit-namespace}/*"]`, "policies"},
+	"buckets of others":                    {`["${aws:PrincipalTag/zlimit-namespace}/BUCKET#*"]`, `["*/BUCKET#*"]`, "policies"},
+	"buckets that have limits as well":     {`"*/BUCKET#*"`, `"*/*#*"`, "policies"},
+	"a tenant that writes the registry":    {"            Effect: Deny\n            Action: [dynamodb:B", "            Effect: Allow\n            Action: [dynamodb:B", "policies"},
+	"a tenant with a prefix of another":    {`["${aws:PrincipalTag/zlimit-namespace}", "${aws:PrincipalTag/zlimit-namespace}/*"]`, `["${aws:PrincipalTag/zlimit-namespace}*"]`, "policies"},
+	"a tenant that cannot find its name":   {`["_/SYSTEM#", `, `["_/SYSTEM", `, "policies"},
 }
 
 // TestBrokenTwins breaks the template, one mistake at a time: the checks of this package notice what linters do not.
@@ -371,7 +386,7 @@ func TestCombinations(t *testing.T) {
 			"ProvisionerLog": provisioner, "ProvisionerFunction": provisioner && c["CodeKey"] != "",
 			"ProvisionerRoleOfStack": iam && provisioner && c["ProvisionerRole"] == "",
 			"DeadLetters":            c["Aggregator"] == "true", "Log": c["Aggregator"] == "true", "AggregatorFunction": function, "Stream": function,
-			"AggregatorLag": function && c["Alarms"] == "true", "ThrottledReads": c["Alarms"] == "true",
+			"AggregatorLag": function && c["Alarms"] == "true", "ProvisionerErrors": provisioner && c["CodeKey"] != "" && c["Alarms"] == "true", "ThrottledReads": c["Alarms"] == "true",
 			"AggregatorRoleOfStack": iam && c["Aggregator"] == "true" && c["AggregatorRole"] == "",
 			"AcquirePolicy":         iam, "TenantFullPolicy": iam, "AdminRole": iam && c["Roles"] == "true",
 		} {
@@ -402,7 +417,6 @@ func TestCombinations(t *testing.T) {
 func TestConditions(t *testing.T) {
 	const (
 		key    = "arn:aws:kms:eu-central-1:123456789012:key/1234"
-		topic  = "arn:aws:sns:eu-central-1:123456789012:alarms"
 		bounds = "arn:aws:iam::123456789012:policy/boundary"
 	)
 	for _, test := range []struct {

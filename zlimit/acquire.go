@@ -3,8 +3,11 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/protocol"
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // Acquire consumes what the request asks, of all limits or of none. It returns a lease to settle once the real cost is
@@ -15,6 +18,7 @@ import (
 //   - [ErrNoLimits] when no level has limits for the request;
 //   - a [*ValidationError] for a request that breaks a rule or names a limit that is not configured;
 //   - an [*UnavailableError] during an outage, unless the failure policy allows the request;
+//   - an [*ItemError] when an item of the table cannot be read;
 //   - [ErrContended] when other writers were faster in every try;
 //   - the context's error when it ended.
 //
@@ -32,6 +36,11 @@ import (
 //   - A change of limits costs one write more, by the first request that meets a bucket with the old ones, admitted or
 //     rejected.
 func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
+	return l.acquire(ctx, OpAcquire, r, 0)
+}
+
+// acquire is [RateLimiter.Acquire] for a caller that waits so long for tokens that are not there yet.
+func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait time.Duration) (*Lease, error) {
 	if l.closed.Load() {
 		return nil, ErrClosed
 	}
@@ -42,14 +51,19 @@ func (l *RateLimiter) Acquire(ctx context.Context, r Request) (*Lease, error) {
 	}
 	watch := l.watch()
 	request := l.request(&r)
-	request.Amounts = lease.amounts
-	if err = l.engine.Take(ctx, &request, &lease.receipt); err == nil {
+	request.Amounts, request.Wait = lease.amounts, wait
+	if err = l.takeInTime(ctx, &r, &request, lease); err == nil {
 		l.stats.admitted.Add(1)
-		l.leases.opened(lease, &r)
+		if watcher := l.options.hooks.Leases; watcher != nil {
+			watcher.Opened(lease, r.Entity, r.Resource)
+		}
 	} else {
-		lease, err = l.admitOrFail(ctx, OpAcquire, &r, err)
+		lease, err = l.admitOrFail(ctx, op, &r, err)
 	}
-	l.tellDecision(ctx, watch, OpAcquire, &request, lease, err)
+	if err == nil && lease.unknown && wait > 0 {
+		l.waitForUnknown(ctx, &request, lease)
+	}
+	l.tellDecision(ctx, watch, op, &request, lease, err)
 	return lease, err
 }
 
@@ -109,16 +123,22 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, er
 	if ended != nil && errors.Is(err, ended) || !errors.As(err, &outage) {
 		return nil, err
 	}
+	unknown := uint64(0)
+	if outage.Unknown {
+		unknown = 1
+	}
 	policy := r.OnUnavailable
-	if policy == Inherit {
+	if policy == PolicyInherit {
 		policy = l.policyOf(r.Entity, r.Resource)
 	}
-	if policy != Allow {
+	if policy != PolicyAllow {
 		l.stats.unavailable.Add(1)
+		l.outage.note(ctx, outageCounts{failed: 1, unknown: unknown}, err)
 		return nil, err
 	}
 	l.stats.degraded.Add(1)
-	return &Lease{limiter: l, degraded: true}, nil
+	l.outage.note(ctx, outageCounts{allowed: 1, unknown: unknown}, err)
+	return &Lease{limiter: l, degraded: true, unknown: outage.Unknown}, nil
 }
 
 // policyOf returns the failure policy of an entity and a resource, by the limits in memory. It is that of the first
@@ -127,11 +147,104 @@ func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
 	for _, c := range l.ns.levelsOf(entity, resource) {
 		known, ok := l.configs.GetIfPresent(c.key)
 		if !ok && c.source == SourceSystem { // forgotten, but not what it said
-			known = &level{policy: FailurePolicy(l.policy.Load())}
+			known = &cachedLevel{Config: Config{OnUnavailable: FailurePolicy(l.policy.Load())}}
 		}
-		if known != nil && known.policy != Inherit {
-			return known.policy
+		if known != nil && known.OnUnavailable != PolicyInherit {
+			return known.OnUnavailable
 		}
 	}
 	return l.options.policy
+}
+
+// takeInTime takes what a request asks, within the decision timeout.
+func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *protocol.Request, lease *Lease) error {
+	if l.table.Immediate() || ctx.Err() != nil {
+		return l.engine.Take(ctx, request, &lease.receipt)
+	}
+	bound, allows := l.options.decision, l.allows(r)
+	if bound == 0 && allows {
+		bound = allowDecision
+	}
+	if deadline, ok := ctx.Deadline(); bound == 0 || ok && time.Until(deadline) <= bound || l.table.Refusal(ctx) != nil {
+		return l.engine.Take(ctx, request, &lease.receipt)
+	}
+	if allows {
+		return l.takeOrLeave(ctx, bound, *request, lease)
+	}
+	bounded, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	err := l.engine.Take(bounded, request, &lease.receipt)
+	switch store.OutcomeOf(err) {
+	case store.Ended, store.Unavailable, store.Throttled, store.Unknown:
+		if bounded.Err() != nil && ctx.Err() == nil {
+			return undecided(protocol.IsUnknown(err), bound)
+		}
+	default:
+	}
+	return err
+}
+
+// undecided returns the outage of a request that was not decided within a time.
+func undecided(unknown bool, within time.Duration) error {
+	return &store.Error{Op: "decide", Unavailable: true, Unknown: unknown, Err: fmt.Errorf("not decided within %v", within)}
+}
+
+// takeOrLeave is [RateLimiter.takeInTime] for a request that the failure policy admits. What is under way when the time is over goes on
+// in the background, with the lease that nothing else uses.
+func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, request protocol.Request, lease *Lease) error {
+	if !l.engine.Begin() {
+		return ErrClosed
+	}
+	apart, cancel := detached(ctx)
+	done := make(chan error, 1)
+	go func() {
+		defer l.engine.End()
+		defer cancel()
+		done <- l.engine.Take(apart, &request, &lease.receipt)
+	}()
+	timer := time.NewTimer(bound)
+	defer timer.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // which apart has as well
+				cancel()
+			}
+			return <-done
+		case <-timer.C:
+			if l.options.decision == 0 && l.engine.IsStrained(&request) && l.table.Refusal(ctx) == nil {
+				timer.Reset(bound)
+				continue
+			}
+			time.AfterFunc(settleTimeout, cancel)
+			return undecided(true, bound)
+		}
+	}
+}
+
+// detached returns a context with the values and the deadline of another one, which does not end with it.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	apart := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(apart, deadline)
+	}
+	return context.WithCancel(apart)
+}
+
+// allows reports whether a request is admitted in an outage, by what is in memory.
+func (l *RateLimiter) allows(r *Request) bool {
+	policy := r.OnUnavailable
+	if policy == PolicyInherit {
+		if known := l.engine.Bucket(r.Entity, r.Resource).Limits.Load(); known != nil {
+			policy = known.Detail.(*resolved).policy
+		} else {
+			policy = l.policyOf(r.Entity, r.Resource)
+		}
+	}
+	if policy == PolicyInherit {
+		policy = l.options.policy
+	}
+	return policy == PolicyAllow
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -171,11 +172,11 @@ func TestImpossibleRequests(t *testing.T) {
 	setSystem(t, l, zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000))
 	for _, then := range []int64{500, 0} { // without an item, and with one
 		e := reject(t, l, ask(zlimit.Amounts{"tpm": 1001}))
-		if e.Possible() || e.RetryAfter() != 0 || e.RetryAfterHeader() != "" {
+		if e.Possible() || e.RetryAfter() != zlimit.Never || e.Violations()[0].RetryAfter != zlimit.Never || e.RetryAfterHeader() != "" {
 			t.Errorf("Possible() = %v, RetryAfter() = %v, RetryAfterHeader() = %q, want never", e.Possible(), e.RetryAfter(), e.RetryAfterHeader())
 		}
-		if _, err := l.TimeUntil(context.Background(), ask(zlimit.Amounts{"tpm": 1001})); !errors.As(err, &e) || e.Possible() {
-			t.Errorf("TimeUntil() = %v, want an ExceededError that is not possible", err)
+		if wait, err := l.TimeUntil(context.Background(), ask(zlimit.Amounts{"tpm": 1001})); wait != zlimit.Never || !errors.As(err, &e) || e.Possible() {
+			t.Errorf("TimeUntil() = %v, %v, want Never and an ExceededError that is not possible", wait, err)
 		}
 		acquire(t, l, ask(zlimit.Amounts{"tpm": then}))
 	}
@@ -311,7 +312,7 @@ func TestRacesEnd(t *testing.T) {
 	other := newLimiter(t, s, zlimit.WithClock(running), zlimit.WithFreshness(0))
 	setSystem(t, other, zlimit.PerMinute("rpm", 1000))
 	acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
-	way := &interrupted{Store: s.Internal()}
+	way := &interrupted{Store: store.Of(s)}
 	l := newLimiter(t, zlimit.StoreOn(way), zlimit.WithClock(running), zlimit.WithFreshness(0))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 	var first func()

@@ -27,7 +27,7 @@ import (
 // event in the transaction that makes the change, so that neither exists without the other. The service is safe for
 // concurrent use.
 //
-// Events are kept for [SystemConfig.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table, as
+// Events are kept for [Config.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table, as
 // it was when they were written. They outlive the entities that they are about.
 type AuditService struct{ l *RateLimiter }
 
@@ -232,34 +232,42 @@ type change struct {
 	details  expr.Item
 }
 
-// change returns the change of a config, whose item is as it will be, or as it was when it is deleted.
-func (c configRef) change(action AuditAction, item configItem) change {
-	made := change{action: action, entity: c.entity, resource: c.resource}
-	switch c.source {
+// auditedLimit returns a limit, which is stored in an item with a zone, as an event has it.
+func auditedLimit(l layout.ConfigLimit, zone string) expr.Item {
+	item := expr.Item{
+		{Name: "name", Value: expr.S(l.Name)},
+		{Name: "capacity", Value: expr.N(cmp.Or(l.Burst, l.Capacity))},
+	}
+	if times, err := layout.ReadTimes(l.Times, zone); l.Times != "" && err == nil {
+		return append(item, expr.Attribute{Name: "resets", Value: expr.S(times.String())}, expr.Attribute{Name: "zone", Value: expr.S(times.Zone())})
+	}
+	return append(item, expr.Attribute{Name: "refill_amount", Value: expr.N(l.RefillAmount)},
+		expr.Attribute{Name: "refill_period_seconds", Value: expr.N(l.RefillPeriod)})
+}
+
+// change returns the change of a level, whose item is as it will be, or as it was when it is deleted.
+func (i *configItem) change(action AuditAction) change {
+	made := change{action: action, entity: i.Entity, resource: i.storedResource()}
+	switch i.source {
 	case SourceSystem:
 		made.entity = AuditSystem
 	case SourceResource:
-		made.entity = AuditResource(c.resource)
+		made.entity = AuditResource(i.Resource)
 	default: // the entity's own
 	}
-	limits := make([]expr.Value, 0, len(*item.limits))
-	for _, l := range *item.limits {
-		limits = append(limits, expr.Map(expr.Item{
-			{Name: "name", Value: expr.S(l.Name)},
-			{Name: "capacity", Value: expr.N(cmp.Or(l.Burst, l.Capacity))},
-			{Name: "refill_amount", Value: expr.N(l.RefillAmount)},
-			{Name: "refill_period_seconds", Value: expr.N(l.RefillPeriod)},
-		}))
+	limits := make([]expr.Value, 0, len(*i.limits))
+	for _, l := range *i.limits {
+		limits = append(limits, expr.Map(auditedLimit(l, *i.zone)))
 	}
 	made.details = expr.Item{
-		{Name: "config_version", Value: expr.N(*item.version)},
+		{Name: "config_version", Value: expr.N(*i.version)},
 		{Name: "limits", Value: expr.List(limits...)},
 	}
-	if *item.policy != "" {
-		made.details.Set("on_unavailable", expr.S(*item.policy))
+	if *i.policy != "" {
+		made.details.Set("on_unavailable", expr.S(*i.policy))
 	}
-	if item.days != nil && *item.days != 0 {
-		made.details.Set("audit_retention_days", expr.N(*item.days))
+	if i.days != nil && *i.days != 0 {
+		made.details.Set("audit_retention_days", expr.N(*i.days))
 	}
 	return made
 }
@@ -296,7 +304,7 @@ func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (item
 	known, now := l.retained.Load(), l.now()
 	stale := known == nil || now.Before(known.readAt) || now.Sub(known.readAt) >= l.options.configTTL
 	if stale {
-		keys = append(slices.Clone(keys), l.ns.systemLevel().key)
+		keys = append(slices.Clone(keys), l.ns.at(Level{}).key)
 	}
 	if len(keys) > 0 {
 		if items, err = l.table.Read(ctx, keys...); err != nil {
@@ -310,7 +318,7 @@ func (l *RateLimiter) readToChange(ctx context.Context, keys ...store.Key) (item
 			return nil, by, err
 		}
 		last := len(items) - 1
-		known = &retention{l.retentionOf(l.ns.systemLevel(), items[last]), l.retentionOf(tableLevel, whole[0]), now}
+		known = &retention{l.retentionOf(l.ns.at(Level{}), items[last]), l.retentionOf(tableLevel, whole[0]), now}
 		l.retained.Store(known)
 		items = items[:last]
 	}
@@ -335,7 +343,7 @@ type retention struct {
 var tableLevel = configRef{source: SourceSystem, key: layout.SystemConfigKey{NS: registryNamespace}.Key(), ns: registryNamespace}
 
 // SetAuditRetention sets how long audit events are kept that are written from now on, in whole days up to 36,500; 0
-// stands for 90 days. It holds in every namespace of the table whose own [SystemConfig.AuditRetention] is 0. It is for
+// stands for 90 days. It holds in every namespace of the table whose own [Config.AuditRetention] is 0. It is for
 // those who deploy: no audit event tells of it, and a principal that is bound to one namespace may not do it.
 //
 // Other limiters see it within [WithConfigTTL]. A retention that is out of range is a [*ValidationError], before any
@@ -385,7 +393,7 @@ func (l *RateLimiter) retentionOf(c configRef, item expr.Item) time.Duration {
 		return 0
 	}
 	open, err := c.open(item)
-	if err != nil {
+	if layout.Readable(err) != nil {
 		l.options.logger.Warn("zlimit: the audit retention cannot be read, the default holds", "error", err)
 		return 0
 	}
@@ -393,7 +401,7 @@ func (l *RateLimiter) retentionOf(c configRef, item expr.Item) time.Duration {
 }
 
 // auditRetention returns what a config says of the retention, 0 for nothing.
-func (i configItem) auditRetention() time.Duration {
+func (i *configItem) auditRetention() time.Duration {
 	if i.days == nil || *i.days <= 0 {
 		return 0
 	}

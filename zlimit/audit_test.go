@@ -41,19 +41,23 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 				return err
 			},
 			func() error {
-				return l.Limits.SetEntity(ctx, "e", zlimit.DefaultResource, []zlimit.Limit{zlimit.PerDay("rpd", 5), zlimit.PerMinute("a.b-c", 3, zlimit.Burst(9))})
+				return l.Limits.Set(ctx, zlimit.Level{Entity: "e"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5), zlimit.PerMinute("a.b-c", 3, zlimit.Burst(9))}})
 			},
 			func() error {
-				return l.Limits.SetEntity(ctx, "e", zlimit.DefaultResource, []zlimit.Limit{zlimit.PerDay("rpd", 6)})
+				return l.Limits.Set(ctx, zlimit.Level{Entity: "e"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 6)}})
 			},
-			func() error { return l.Limits.DeleteEntity(ctx, "e", zlimit.DefaultResource) },
-			func() error { return l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 7)}) },
-			func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "e"}) },
 			func() error {
-				return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 8)}, OnUnavailable: zlimit.Allow, AuditRetention: 30 * zlimit.Day})
+				return l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 7)}})
 			},
-			func() error { return l.Limits.SetSystem(ctx, zlimit.SystemConfig{}) },
-			func() error { return l.Limits.DeleteSystem(ctx) },
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}) },
+			func() error {
+				return l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 8)}, OnUnavailable: zlimit.PolicyAllow, AuditRetention: 30 * zlimit.Day})
+			},
+			func() error {
+				return l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 9)}})
+			},
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{}) },
 			func() error { return l.Entities.Delete(ctx, "e") },
 		} {
 			c.sleep(time.Minute)
@@ -65,16 +69,16 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "p"}); return err },
 			func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "x", ParentID: "e"}); return err },
 			func() error { return l.Entities.Delete(ctx, "e") },
-			func() error { return l.Limits.SetResource(ctx, "gpt-4", nil) },
+			func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: nil}) },
 		} {
 			if err := do(); err == nil {
 				t.Errorf("change %d was not refused", i)
 			}
 		}
 		for _, remove := range []func() error{ // of nothing
-			func() error { return l.Limits.DeleteSystem(ctx) },
-			func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
-			func() error { return l.Limits.DeleteEntity(ctx, "e", "gpt-4") },
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{}) },
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}) },
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "e", Resource: "gpt-4"}) },
 		} {
 			if err := remove(); err != nil {
 				t.Error(err)
@@ -106,8 +110,8 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			},
 			zlimit.AuditSystem: {
 				{Time: start.Add(8 * time.Minute), Action: zlimit.ActionLimitsSet, Details: with(with(config(1, limit("rpd", 8, 8, 86400)), "on_unavailable", "allow"), "audit_retention_days", int64(30))},
-				{Time: start.Add(9 * time.Minute), Action: zlimit.ActionLimitsSet, Details: config(2)},
-				{Time: start.Add(10 * time.Minute), Action: zlimit.ActionLimitsDeleted, Details: config(2)},
+				{Time: start.Add(9 * time.Minute), Action: zlimit.ActionLimitsSet, Details: config(2, limit("rpd", 9, 9, 86400))},
+				{Time: start.Add(10 * time.Minute), Action: zlimit.ActionLimitsDeleted, Details: config(2, limit("rpd", 9, 9, 86400))},
 			},
 			"x": nil,
 		}
@@ -137,8 +141,8 @@ func TestAuditQueries(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		start := c.now()
 		for i := range 230 { // more than two pages; now and then several in a millisecond
-			resource := []string{"gpt-4", "gpt-5", zlimit.DefaultResource}[i%3]
-			if err := l.Limits.SetEntity(ctx, "e", resource, []zlimit.Limit{zlimit.PerDay("rpd", int64(i)+1)}); err != nil {
+			resource := []string{"gpt-4", "gpt-5", ""}[i%3]
+			if err := l.Limits.Set(ctx, zlimit.Level{Entity: "e", Resource: resource}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", int64(i)+1)}}); err != nil {
 				t.Fatal(err)
 			}
 			if i%4 > 0 {
@@ -220,9 +224,9 @@ func TestAuditValidation(t *testing.T) {
 	}
 	for _, retention := range []time.Duration{-zlimit.Day, time.Hour, 25 * time.Hour, (zlimit.MaxRetentionDays + 1) * zlimit.Day} {
 		var invalid *zlimit.ValidationError
-		err := l.Limits.SetSystem(context.Background(), zlimit.SystemConfig{AuditRetention: retention})
+		err := l.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{AuditRetention: retention})
 		if !errors.As(err, &invalid) || invalid.Field != "audit retention" {
-			t.Errorf("SetSystem() with a retention of %v = %v, want a ValidationError", retention, err)
+			t.Errorf("Set() with a retention of %v = %v, want a ValidationError", retention, err)
 		}
 	}
 	for _, principal := range []string{"a\nb", "\xff", strings.Repeat("x", 257)} {
@@ -254,7 +258,7 @@ func TestAuditRetention(t *testing.T) {
 		}
 		kept := func() (days int64) {
 			t.Helper()
-			if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
+			if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
 				t.Fatal(err)
 			}
 			return last(zlimit.AuditResource("gpt-4"))
@@ -262,18 +266,18 @@ func TestAuditRetention(t *testing.T) {
 		if got := kept(); got != 90 {
 			t.Errorf("events are kept %d days, want 90", got)
 		}
-		set := zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}, AuditRetention: 10 * zlimit.Day}
-		if err := other.Limits.SetSystem(ctx, set); err != nil {
+		set := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}, AuditRetention: 10 * zlimit.Day}
+		if err := other.Limits.Set(ctx, zlimit.Level{}, set); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := l.Limits.System(ctx); err != nil || got.AuditRetention != 10*zlimit.Day {
+		if got, err := l.Limits.Get(ctx, zlimit.Level{}); err != nil || got.AuditRetention != 10*zlimit.Day {
 			t.Errorf("System() = %+v, %v, want a retention of 10 days", got, err)
 		}
 		c.sleep(time.Minute)
 		if got := kept(); got != 10 {
 			t.Errorf("events are kept %d days a minute after the change, want 10", got)
 		}
-		if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{AuditRetention: 1000 * zlimit.Day}); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{AuditRetention: 1000 * zlimit.Day}); err != nil {
 			t.Fatal(err)
 		}
 		if got := last(zlimit.AuditSystem); got != 1000 {
@@ -282,7 +286,7 @@ func TestAuditRetention(t *testing.T) {
 		if got := kept(); got != 1000 {
 			t.Errorf("events are kept %d days right after the own change, want 1000", got)
 		}
-		if err := l.Limits.DeleteSystem(ctx); err != nil {
+		if err := l.Limits.Delete(ctx, zlimit.Level{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := kept(); got != 90 {
@@ -329,10 +333,12 @@ func TestTableAuditRetention(t *testing.T) {
 			}
 			return (item.ExpiresAt - c.now().Unix()) / 86400
 		}
-		resource := func() error { return l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}) }
+		resource := func() error {
+			return l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}})
+		}
 		system := func(days int) func() error {
 			return func() error {
-				return l.Limits.SetSystem(ctx, zlimit.SystemConfig{OnUnavailable: zlimit.Block, AuditRetention: time.Duration(days) * zlimit.Day})
+				return l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{OnUnavailable: zlimit.PolicyBlock, AuditRetention: time.Duration(days) * zlimit.Day})
 			}
 		}
 		table := func(l *zlimit.RateLimiter, days int) func() error {
@@ -378,7 +384,7 @@ func TestTableAuditRetention(t *testing.T) {
 // TestSetAuditRetentionOfAnother has another process set the retention between the look and the write: neither write is lost,
 // and the last one holds.
 func TestSetAuditRetentionOfAnother(t *testing.T) {
-	p := &interrupted{Store: newMemory(t).Internal()}
+	p := &interrupted{Store: store.Of(newMemory(t))}
 	l, other := newLimiter(t, zlimit.StoreOn(p)), newLimiter(t, zlimit.StoreOn(p.Store))
 	for i, days := range []time.Duration{30, 60} { // a new record, and one that is there
 		p.set(func() {
@@ -420,11 +426,11 @@ func (k *known) Identity(context.Context) (string, error) {
 func TestPrincipals(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	s := &known{Store: newMemory(t).Internal(), names: []string{"", "", "arn:aws:sts::1:assumed-role/ops/me"}}
+	s := &known{Store: store.Of(newMemory(t)), names: []string{"", "", "arn:aws:sts::1:assumed-role/ops/me"}}
 	l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithClock(c.now)) // the version record is the first change
 	last := func(l *zlimit.RateLimiter) string {
 		t.Helper()
-		if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{}); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{OnUnavailable: zlimit.PolicyBlock}); err != nil {
 			t.Fatal(err)
 		}
 		return events(t, l, zlimit.AuditSystem, zlimit.AuditQuery{Reverse: true, Limit: 1})[0].Principal
@@ -481,8 +487,8 @@ func TestEventsFollowVersions(t *testing.T) {
 		for range 6 {
 			group.Go(func() {
 				for range 5 {
-					if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
-						t.Errorf("SetResource() = %v", err)
+					if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
+						t.Errorf("Set() = %v", err)
 					}
 				}
 			})

@@ -16,8 +16,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -177,6 +178,30 @@ func BenchmarkOverhead(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkAllow compares an acquire under Allow, which the caller leaves when it takes too long, with one under Block. The store is
+// not immediate, and answers at once. The two take turns.
+func BenchmarkAllow(b *testing.B) {
+	l, _ := faulttest.New(b, []zlimit.Limit{zlimit.PerHour("rpm", 1<<40)}, zlimit.WithTuning(zlimit.Tuning{MaxShards: 1}))
+	under := func(policy zlimit.FailurePolicy) func() error {
+		r := zlimit.Request{Entity: "e", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}, OnUnavailable: policy}
+		return func() error {
+			_, err := l.Acquire(context.Background(), r)
+			return err
+		}
+	}
+	block, allow := under(zlimit.PolicyBlock), under(zlimit.PolicyAllow)
+	var blockTime, allowTime time.Duration
+	for b.Loop() {
+		timed(b, &blockTime, block)
+		timed(b, &allowTime, allow)
+	}
+	n := float64(b.N)
+	b.ReportMetric(0, "ns/op") // of both together: means nothing
+	b.ReportMetric(float64(blockTime.Nanoseconds())/n, "block-ns")
+	b.ReportMetric(float64(allowTime.Nanoseconds())/n, "allow-ns")
+	b.ReportMetric(allocations(b, allow)-allocations(b, block), "more-allocs")
 }
 
 // gpt4 is the type that zlimitgen writes for two limits.

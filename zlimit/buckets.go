@@ -3,6 +3,7 @@ package zlimit
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -21,15 +22,21 @@ type Bucket struct {
 	Shards   int      `json:"shards"` // items over which the bucket is spread
 	Statuses Statuses `json:"statuses"`
 	// Consumed is the net consumption of each limit since the bucket was made. The difference between two looks is what
-	// was consumed between them. That does not hold when items of the bucket were joined, or a bucket that had expired was
+	// was consumed between them. That does not hold when items of the bucket were merged, or a bucket that had expired was
 	// made anew.
 	Consumed map[string]Quantity `json:"consumed"`
+	// FromChildren is the part of Consumed that requests of children were charged to the entity. It lacks limits without such requests.
+	FromChildren map[string]Quantity `json:"from_children,omitempty"`
+	// Unsupported is what zae-limiter limits the bucket by, and this version does not, see [UnsupportedError]. Statuses are left
+	// out then.
+	Unsupported []UnsupportedFeature `json:"unsupported,omitempty"`
 }
 
 // A spread is a bucket as its items have it.
 type spread struct {
 	entity, resource string
 	shards           []*bucket.State
+	unsupported      []UnsupportedFeature
 }
 
 // spreads yields the buckets whose items a query of an index finds, those of one bucket after another.
@@ -37,9 +44,13 @@ func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read table.Rea
 	return func(yield func(spread, error) bool) {
 		var b spread
 		for item, err := range l.table.LookUp(ctx, q, read) {
-			var decoded layout.Bucket
+			var decoded *layout.Bucket
+			var state bucket.State
+			var refused *layout.RefusedError
 			if err == nil {
-				decoded, err = layout.DecodeBucket(item)
+				decoded, state, err = layout.ReadBucket(item)
+				errors.As(err, &refused)
+				err = layout.Readable(err)
 			}
 			if err != nil {
 				yield(spread{}, err)
@@ -51,7 +62,10 @@ func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read table.Rea
 				}
 				b = spread{entity: k.Entity, resource: k.Resource}
 			}
-			b.add(&decoded)
+			b.add(&state)
+			if refused != nil {
+				b.unsupported = unsupported(refused).Features
+			}
 		}
 		if len(b.shards) > 0 {
 			yield(b, nil)
@@ -59,11 +73,10 @@ func (l *RateLimiter) spreads(ctx context.Context, q store.Query, read table.Rea
 	}
 }
 
-// add adds an item.
-func (b *spread) add(item *layout.Bucket) {
-	state := item.State()
+// add adds a shard.
+func (b *spread) add(state *bucket.State) {
 	state.Limits = slices.DeleteFunc(state.Limits, func(l bucket.Limit) bool { return l.RefillPeriod <= 0 }) // no program of this module writes it
-	b.shards = append(b.shards, &state)
+	b.shards = append(b.shards, state)
 }
 
 // levels returns where the limits stand at a time. Limits change in one shard after another, so those of the shard that
@@ -76,7 +89,10 @@ func (b *spread) levels(now time.Time) []bucket.Status {
 
 // bucket returns the bucket as it stands at a time.
 func (b *spread) bucket(now time.Time) Bucket {
-	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: appendStatuses(nil, b.entity, b.resource, b.levels(now))}
+	found := Bucket{Entity: b.entity, Resource: b.resource, Shards: 1, Statuses: Statuses{}, Unsupported: b.unsupported}
+	if b.unsupported == nil {
+		found.Statuses = appendStatuses(nil, b.entity, b.resource, 0, b.levels(now))
+	}
 	found.Consumed = make(map[string]Quantity, len(found.Statuses))
 	for _, s := range b.shards {
 		found.Shards = max(found.Shards, s.Shards)
@@ -84,7 +100,33 @@ func (b *spread) bucket(now time.Time) Bucket {
 			if l.Name != bucket.WriteUnits {
 				found.Consumed[l.Name] += Quantity(l.Consumed)
 			}
+			if l.FromChildren != 0 {
+				if found.FromChildren == nil {
+					found.FromChildren = map[string]Quantity{}
+				}
+				found.FromChildren[l.Name] += Quantity(l.FromChildren)
+			}
 		}
 	}
 	return found
+}
+
+// Own returns what requests of the entity itself consumed of each limit since the bucket was made.
+func (b Bucket) Own() map[string]Quantity { return ownOf(b.Consumed, b.FromChildren) }
+
+// isParent reports whether all that the bucket has counted are requests of children.
+func (b *spread) isParent() bool {
+	own, children := map[string]int64{}, false
+	for _, s := range b.shards {
+		for _, l := range s.Limits {
+			if l.Name != bucket.WriteUnits {
+				own[l.Name] += l.Consumed - l.FromChildren
+				children = children || l.FromChildren != 0
+			}
+		}
+	}
+	for _, consumed := range own {
+		children = children && consumed == 0
+	}
+	return children
 }

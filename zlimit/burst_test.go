@@ -12,9 +12,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -80,7 +80,7 @@ func (h hot) Read(ctx context.Context, keys []store.Key, consistent bool) ([]exp
 	return h.Store.Read(ctx, keys, consistent)
 }
 
-// TestBurst writes one bucket 6,000 times a second, of which DynamoDB serves 1,000 for each item. The bucket divides
+// TestBurst writes one bucket 6,000 times a second, of which DynamoDB serves 1,000 for each item. The bucket splits
 // until all requests are served, and has exactly what it should at every look. It is whole again when the traffic has
 // died down (I1, I7, I9).
 func TestBurst(t *testing.T) {
@@ -91,7 +91,7 @@ func TestBurst(t *testing.T) {
 	}
 	t.Run("memory", func(t *testing.T) {
 		m := newMetronome()
-		w := newWitness(newMemory(t).Internal())
+		w := newWitness(store.Of(newMemory(t)))
 		testBurst(t, zlimit.StoreOn(hot{w, hotKeys(m)}), zlimit.StoreOn(w), m, 2*time.Second)
 		if err := w.verdict(); err != nil {
 			t.Error(err)
@@ -121,8 +121,8 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 	eye := newLimiter(t, past, zlimit.WithClock(m.now))
 	b := &ledger{limit: zlimit.PerDay("rpm", 50_000), created: m.now().UnixMilli(), net: 20_000}
 	setSystem(t, eye, b.limit)
-	// Each request is a write of its own: the test is about dividing, not about sharing.
-	l := newLimiter(t, s, zlimit.WithClock(m.now), zlimit.WithBucketTTL(0), zlimit.WithCallTimeout(time.Minute), zlimit.WithoutCoalescing())
+	// Each request is a write of its own: the test is about splitting, not about sharing.
+	l := newLimiter(t, s, zlimit.WithClock(m.now), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithCallTimeout(time.Minute), zlimit.WithoutCoalescing())
 	acquire(t, l, ask(zlimit.Amounts{"rpm": b.net})) // so that it is never full again
 
 	check := func() (items []*bucket.State) {
@@ -141,7 +141,7 @@ func testBurst(t *testing.T, s, past zlimit.Store, m *metronome, length time.Dur
 	var served []int64 // per second, at each look
 	var items []*bucket.State
 	isServed := func() bool { return len(served) > 0 && served[len(served)-1] >= callRate*9/10 }
-	// On a loaded machine the clock, which calls move, is far ahead of the goroutines that divide. They get more looks there.
+	// On a loaded machine the clock, which calls move, is far ahead of the goroutines that split. They get more looks there.
 	for looks := int(length / look); len(served) < looks || len(served) < 4*looks && !isServed(); {
 		var asked, got atomic.Int64
 		var group sync.WaitGroup

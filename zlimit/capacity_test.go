@@ -87,6 +87,7 @@ func TestCapacity(t *testing.T) {
 				{Name: "rpm", Entities: 123, Capacity: 122*60_000 + 16_000, Available: 120*42_000 + 2*60_000 + 2_000},
 				{Name: "tpd", Entities: 122, Capacity: 122 * 1000_000, Available: 120*1000_000 + 23, InDebt: 1, Debt: 250_000 - 23},
 			},
+			Coverage: zlimit.Coverage{Complete: !l.Table().Partitioned()},
 		}
 		if diff := cmp.Diff(wantSum, sum); diff != "" {
 			t.Errorf("Capacity() (-want +got):\n%s", diff)
@@ -100,7 +101,7 @@ func TestCapacity(t *testing.T) {
 		}
 
 		none, err := l.Usage.Capacity(ctx, "o3")
-		if diff := cmp.Diff(zlimit.Capacity{Resource: "o3", At: c.now(), Limits: []zlimit.LimitCapacity{}}, none); diff != "" || err != nil {
+		if diff := cmp.Diff(zlimit.Capacity{Resource: "o3", At: c.now(), Limits: []zlimit.LimitCapacity{}, Coverage: wantSum.Coverage}, none); diff != "" || err != nil {
 			t.Errorf("Capacity(o3) = %v (-want +got):\n%s", err, diff)
 		}
 		for b := range l.Usage.Buckets(ctx, "gpt-4") {
@@ -110,6 +111,44 @@ func TestCapacity(t *testing.T) {
 			break
 		}
 	})
+}
+
+// TestCapacityOfFamilies counts a request once: where a parent that made no request itself stands is apart, and one that did counts.
+func TestCapacityOfFamilies(t *testing.T) {
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now))
+	setSystem(t, l, zlimit.PerDay("tpd", 1000))
+	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "team", ParentID: "org", Cascade: true}, {ID: "key", ParentID: "team", Cascade: true}} {
+		if _, err := l.Entities.Create(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stand := func(entities int, available zlimit.Quantity) []zlimit.LimitCapacity {
+		return []zlimit.LimitCapacity{{Name: "tpd", Entities: entities, Capacity: zlimit.Quantity(entities) * 1000_000, Available: available}}
+	}
+	for _, step := range []struct {
+		entity            string
+		own, parents      int
+		limits, ofParents []zlimit.LimitCapacity
+	}{
+		{"key", 1, 2, stand(1, 900_000), stand(2, 1800_000)},
+		{"team", 2, 1, stand(2, 1700_000), stand(1, 800_000)},
+		{"org", 3, 0, stand(3, 2400_000), nil},
+	} {
+		acquire(t, l, zlimit.Request{Entity: step.entity, Resource: "gpt-4", Consume: zlimit.Amounts{"tpd": 100}})
+		got, err := l.Usage.Capacity(t.Context(), "gpt-4")
+		if err != nil || got.Entities != step.own || got.Parents != step.parents {
+			t.Fatalf("after a request of %s: Capacity() = %+v, %v; want %d entities and %d parents", step.entity, got, err, step.own, step.parents)
+		}
+		if diff := cmp.Diff([][]zlimit.LimitCapacity{step.limits, step.ofParents}, [][]zlimit.LimitCapacity{got.Limits, got.OfParents}); diff != "" {
+			t.Errorf("after a request of %s (-want +got):\n%s", step.entity, diff)
+		}
+	}
+	for _, b := range collect(t, "Buckets", l.Usage.Buckets(t.Context(), "gpt-4")) {
+		want := map[string][2]zlimit.Quantity{"key": {100_000, 0}, "team": {100_000, 100_000}, "org": {100_000, 200_000}}[b.Entity]
+		if got := [2]zlimit.Quantity{b.Own()["tpd"], b.FromChildren["tpd"]}; got != want {
+			t.Errorf("%s consumed %v itself and of children, want %v", b.Entity, got, want)
+		}
+	}
 }
 
 // TestBucketWhoseLimitsChange has two shards of which one has been brought in line with other limits: a lower capacity, one

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -65,8 +65,8 @@ func newFamily(t *testing.T, s zlimit.Store, opts ...zlimit.Option) *zlimit.Rate
 	putEntity(t, l, "key-2", "team")
 	setSystem(t, l, zlimit.PerDay("tpd", 100), zlimit.PerDay("rpd", 50))
 	err := errors.Join(
-		l.Limits.SetEntity(ctx, "team", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 150)}),
-		l.Limits.SetEntity(ctx, "org", zlimit.DefaultResource, []zlimit.Limit{zlimit.PerDay("tpd", 1000)}),
+		l.Limits.Set(ctx, zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 150)}}),
+		l.Limits.Set(ctx, zlimit.Level{Entity: "org"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000)}}),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +214,7 @@ func TestManyChildren(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
 		setSystem(t, l, zlimit.PerDay("tpd", 10))
 		putEntity(t, l, "org", "")
-		if err := l.Limits.SetEntity(ctx, "org", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 300)}); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "org", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 300)}}); err != nil {
 			t.Fatal(err)
 		}
 		const children = 100
@@ -274,7 +274,7 @@ func TestChildrenAtOnce(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithCallTimeout(time.Minute))
 		setSystem(t, l, zlimit.PerDay("tpd", 10))
 		putEntity(t, l, "org", "")
-		if err := l.Limits.SetEntity(ctx, "org", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", most)}); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "org", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", most)}}); err != nil {
 			t.Fatal(err)
 		}
 		name := func(i int64) string { return fmt.Sprintf("key-%d", i) }

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -97,9 +97,9 @@ func together(g *gate, waiting func() int, callers int, call func(caller int), m
 // taken.
 func newCoalescing(t *testing.T) (*zlimit.RateLimiter, *gate, *witness) {
 	t.Helper()
-	w := newWitness(newMemory(t).Internal())
+	w := newWitness(store.Of(newMemory(t)))
 	g := &gate{Store: w}
-	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing())
+	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing(), zlimit.WithCallTimeout(time.Minute))
 	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 1000))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
 	t.Cleanup(func() {
@@ -307,7 +307,7 @@ func TestCoalescedFailures(t *testing.T) {
 
 // TestCoalescedParents has children, each with a bucket of its own, share the writes of their parent's.
 func TestCoalescedParents(t *testing.T) {
-	g := &gate{Store: newMemory(t).Internal()}
+	g := &gate{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing())
 	setSystem(t, l, zlimit.PerDay("tpd", 100))
 	putEntity(t, l, "team", "")
@@ -340,14 +340,14 @@ func TestCoalescedParents(t *testing.T) {
 	}
 }
 
-// TestCoalescingUnderLoad lets goroutines acquire, settle and cancel as they like, on whole and divided buckets. A
+// TestCoalescingUnderLoad lets goroutines acquire, settle and cancel as they like, on whole and split buckets. A
 // witness judges the writes, and in the end the bucket counts what the leases hold.
 func TestCoalescingUnderLoad(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		t.Run(fmt.Sprintf("%d shards", shards), func(t *testing.T) {
 			l, _, w := newCoalescing(t)
 			for n := 1; n < shards; n *= 2 {
-				divide(t, l)
+				split(t, l)
 			}
 			var held atomic.Int64
 			held.Add(1)
@@ -427,7 +427,7 @@ func TestCloseWithRiders(t *testing.T) {
 func TestCoalescedChangeOfLimits(t *testing.T) {
 	s := newMemory(t)
 	c := newClock()
-	g := &gate{Store: s.Internal()}
+	g := &gate{Store: store.Of(s)}
 	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(c.now), zlimit.WithCoalescing())
 	other := newLimiter(t, s, zlimit.WithClock(c.now))
 	setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
@@ -123,6 +123,16 @@ func TestCosts(t *testing.T) {
 	c.sleep(4 * time.Second)
 	measure("a known bucket, with its refill", l, take(l, request))
 	measure("the first refill of such a bucket", other, take(other, another))
+	for _, entity := range []string{"key-4", "key-5", "key-6"} {
+		acquire(t, other, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 100}})
+	}
+	other.Engine().Quiesce()
+	measure("the first rejection of such a bucket", other, refuse(other, zlimit.Request{Entity: "key-6", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}}))
+	overdrawn := acquire(t, other, zlimit.Request{Entity: "key-7", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 100}})
+	if err := overdrawn.Adjust(zlimit.Amounts{"rpm": 10}); err != nil {
+		t.Fatal(err)
+	}
+	measure("a commit that leaves such a bucket in debt", other, func() error { return overdrawn.Commit(ctx) })
 	c.sleep(4 * time.Second)
 	acquire(t, other, request)
 	measure("a known bucket whose stamp another process moved", l, take(l, request))
@@ -134,6 +144,17 @@ func TestCosts(t *testing.T) {
 	measure("rejected, by what was seen of late, see `WithRejectionCache`", l, refuse(l, request))
 	c.sleep(300 * time.Millisecond)
 	measure("rejected, as an older image foretold", l, refuse(l, request))
+	quotaAt := c.now().Truncate(5 * time.Minute).Add(5 * time.Minute)
+	quota := zlimit.Request{Entity: "key-8", Resource: "quota", Consume: zlimit.Amounts{"tokens": 1}}
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "quota"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.Cron("tokens", 2, "*/5 * * * *", "UTC")}}); err != nil {
+		t.Fatal(err)
+	}
+	acquire(t, l, quota)
+	l.Engine().Quiesce()
+	measure("a known bucket with a quota, within its period", l, take(l, quota))
+	measure("rejected by a quota that is used up", l, refuse(l, quota))
+	c.sleep(quotaAt.Sub(c.now()))
+	measure("the first request after a quota is full anew", l, take(l, quota))
 	measure("bad input", l, func() error {
 		var invalid *zlimit.ValidationError
 		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": -1})); !errors.As(err, &invalid) {
@@ -151,7 +172,10 @@ func TestCosts(t *testing.T) {
 	measure("commit", l, func() error { return lease.Commit(ctx) })
 	lease = acquire(t, l, request)
 	measure("roll back", l, func() error { return lease.Rollback(ctx) })
-	measure("`Available`, `TimeUntil`", l, func() error { _, err := l.Available(ctx, "key-1", "gpt-4"); return err })
+	measure("`Available`, `TimeUntil`", l, func() error {
+		_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
+		return err
+	})
 	measure("`Resolve`, from memory", l, func() error { _, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); return err })
 
 	page.WriteString("\n")
@@ -177,7 +201,7 @@ func TestCosts(t *testing.T) {
 	whole := shardsOf(t, sharded)[0]
 	low, high := shardKey(sharded, "key-1", 0).Key(), shardKey(sharded, "key-1", 1).Key()
 	measure("split a shard in two", sharded, func() error {
-		_, err := divideAt(ctx, sharded, "key-1", whole)
+		_, err := splitAt(ctx, sharded, "key-1", whole)
 		_, readErr := sharded.Table().Read(ctx, low)
 		return errors.Join(err, readErr)
 	})
@@ -187,7 +211,10 @@ func TestCosts(t *testing.T) {
 	measure("one of two shards has it", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 1})))
 	c.sleep(time.Second)
 	measure("two shards have it together", sharded, take(sharded, ask(zlimit.Amounts{"tpm": 900})))
-	measure("`Available` of two shards", sharded, func() error { _, err := sharded.Available(ctx, "key-1", "gpt-4"); return err })
+	measure("`Available` of two shards", sharded, func() error {
+		_, err := sharded.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
+		return err
+	})
 	exact := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("sharded"), zlimit.WithRejectionCache(0))
 	for _, by := range []*zlimit.RateLimiter{sharded, exact} {
 		if err := refuse(by, ask(zlimit.Amounts{"tpm": 500}))(); err != nil { // both shards are known then
@@ -199,7 +226,7 @@ func TestCosts(t *testing.T) {
 	measure("rejected by two shards, with `WithRejectionCache(0)`", exact, refuse(exact, ask(zlimit.Amounts{"tpm": 500})))
 	half := shardsOf(t, sharded)[0]
 	measure("merge two shards", sharded, func() error {
-		err := joinAt(ctx, sharded, "key-1", half)
+		err := mergeAt(ctx, sharded, "key-1", half)
 		_, readErr := sharded.Table().Read(ctx, low, high)
 		return errors.Join(err, readErr)
 	})
@@ -209,7 +236,7 @@ func TestCosts(t *testing.T) {
 	past := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("past"))
 	year := time.Date(2025, time.January, 1, 0, 0, 0, 0, time.UTC)
 	for at := year; at.Before(year.AddDate(0, 0, 31)); at = at.Add(time.Hour) { // all of January
-		for _, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly} {
+		for _, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
 			if at.Equal(w.Start(at)) {
 				record(t, past, usage("key-1", "gpt-4", w, at, 12_345))
 			}
@@ -221,7 +248,7 @@ func TestCosts(t *testing.T) {
 		acquire(t, past, r)
 		enterIndex(t, past, shardKey(past, r.Entity, 0))
 		if i != 1 {
-			record(t, past, usage(r.Entity, "gpt-4", zlimit.Daily, year, 12_345))
+			record(t, past, usage(r.Entity, "gpt-4", zlimit.WindowDaily, year, 12_345))
 		}
 	}
 	look := func(entity string, w zlimit.Window, to time.Time) func() error {
@@ -229,16 +256,16 @@ func TestCosts(t *testing.T) {
 			return endOf(past.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: entity, Resource: "gpt-4", Window: w, From: year, To: to}))
 		}
 	}
-	measure("`Snapshots` of an entity, a day of 24 hours", past, look("key-1", zlimit.Hourly, year.AddDate(0, 0, 1)))
-	measure("`Snapshots` of an entity, 31 days", past, look("key-1", zlimit.Daily, year.AddDate(0, 1, 0)))
-	measure("`Snapshots` of an entity, 12 months", past, look("key-1", zlimit.Monthly, year.AddDate(1, 0, 0)))
-	measure("`Snapshots` of an entity, all days there are", past, look("key-1", zlimit.Daily, time.Time{}))
-	measure("`Snapshots` of a resource, a day of 100 entities", past, look("", zlimit.Daily, year.AddDate(0, 0, 1)))
+	measure("`Snapshots` of an entity, a day of 24 hours", past, look("key-1", zlimit.WindowHourly, year.AddDate(0, 0, 1)))
+	measure("`Snapshots` of an entity, 31 days", past, look("key-1", zlimit.WindowDaily, year.AddDate(0, 1, 0)))
+	measure("`Snapshots` of an entity, 12 months", past, look("key-1", zlimit.WindowMonthly, year.AddDate(1, 0, 0)))
+	measure("`Snapshots` of an entity, all days there are", past, look("key-1", zlimit.WindowDaily, time.Time{}))
+	measure("`Snapshots` of a resource, a day of 100 entities", past, look("", zlimit.WindowDaily, year.AddDate(0, 0, 1)))
 	measure("`Capacity` of 100 entities", past, func() error { _, err := past.Usage.Capacity(ctx, "gpt-4"); return err })
 
 	page.WriteString("\n")
 	section("A consumer of the change stream")
-	consumers := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
+	consumers := leases.In(table.New(store.Of(s), table.Options{Timeout: time.Minute}))
 	const partition = "2026-03-01T12:00:00.000/shardId-00000001772366400000-4f9e2a6c"
 	save := func(beats int64) func() error {
 		return func() error {

@@ -56,7 +56,7 @@ var operations = map[string]struct {
 		return resizeEach(ctx, c.limiter, c.limiter.Calls(), mergeShard)
 	}},
 	"change limits": {leak: 1, run: func(ctx context.Context, c *killedProcess) error {
-		return errors.Join(c.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 350)}), c.acquire(ctx, 1))
+		return errors.Join(c.limiter.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 350)}}), c.acquire(ctx, 1))
 	}},
 }
 
@@ -75,7 +75,7 @@ func (c *killedProcess) discard(ctx context.Context, entity string) {
 	if err := c.limiter.Table().Delete(ctx, []store.Key{key}); err != nil {
 		c.t.Fatal(err)
 	}
-	if _, err := c.limiter.Available(ctx, entity, "gpt-4"); err != nil {
+	if _, err := c.limiter.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"}); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -102,7 +102,7 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 	t.Helper()
 	ctx := context.Background()
 	op := operations[name]
-	w := newWitness(newMemory(t).Internal())
+	w := newWitness(store.Of(newMemory(t)))
 	m := &mortal{Store: w}
 	clock := newClock()
 	survivor := newLimiter(t, zlimit.StoreOn(w), zlimit.WithClock(clock.now))
@@ -111,15 +111,15 @@ func killAt(t *testing.T, name string, at int, how crash) (killed bool) {
 	putEntity(t, survivor, "key-1", "team")
 	c := &killedProcess{t: t, clock: clock, limiter: newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(clock.now))}
 	err := errors.Join(
-		survivor.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 400)}}),
-		survivor.Limits.SetEntity(ctx, "team", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpd", 300)}),
+		survivor.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 400)}}),
+		survivor.Limits.Set(ctx, zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 300)}}),
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.lease = acquire(t, c.limiter, ask(zlimit.Amounts{"tpd": 100}))
 	for n := 1; n < op.shards; n *= 2 {
-		divide(t, c.limiter)
+		split(t, c.limiter)
 	}
 	if op.prepare != nil {
 		op.prepare(ctx, c)

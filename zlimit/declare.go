@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -26,11 +25,11 @@ type Applied struct {
 //   - Resources without limits get the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
 //   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
-//     such limits with [LimitService.SetResource]. A change of the failure policy alone leaves limits whose they were.
+//     such limits with [LimitService.Set] or [LimitService.Update]. A change of the failure policy alone leaves limits whose they were.
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
-// audit event. A change costs what SetResource costs. Processes may call it at once. When they declare different
+// audit event. A change costs what Set costs. Processes may call it at once. When they declare different
 // limits, such as two versions of an application, the last one to start prevails. An error leaves what was applied
 // before it, which is returned with it.
 func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Applied, error) {
@@ -38,7 +37,7 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 	if s.l.closed.Load() {
 		return applied, ErrClosed
 	}
-	refs, wants := make([]configRef, len(declared)), make([]level, len(declared))
+	wants, levels := make([]Config, len(declared)), make([]Level, len(declared))
 	keys := make([]store.Key, len(declared))
 	for i, d := range declared {
 		if err := validateResource(d.Resource); err != nil {
@@ -47,21 +46,28 @@ func (s *LimitService) Apply(ctx context.Context, declared ...Declaration) (Appl
 		if slices.ContainsFunc(declared[:i], func(other Declaration) bool { return other.Resource == d.Resource }) {
 			return applied, &ValidationError{Field: "declarations", Value: d.Resource, Reason: "is given twice"}
 		}
-		wants[i].limits = d.Limits
-		if err := wants[i].check(SourceResource, "limits of "+d.Resource); err != nil {
+		field := "limits of " + d.Resource
+		if len(d.Limits) == 0 {
+			return applied, nothingGiven(field)
+		}
+		wants[i].Limits, levels[i].Resource = d.Limits, d.Resource
+		if err := wants[i].check(levels[i], field); err != nil {
 			return applied, err
 		}
-		refs[i] = s.l.ns.resourceLevel(d.Resource)
-		keys[i] = refs[i].key
+		keys[i] = s.l.ns.at(levels[i]).key
 	}
 	items, err := s.l.table.ReadChunks(ctx, keys)
 	if err != nil {
 		return applied, publicError("apply limits", err)
 	}
 	for i, d := range declared {
-		verdict, _, _, err := refs[i].judge(items[i], wants[i])
+		var verdict verdict
+		open, err := s.l.ns.at(levels[i]).open(items[i])
+		if err == nil {
+			verdict, _, err = open.judge(wants[i])
+		}
 		if err == nil && verdict == declaredToSet {
-			verdict, err = s.apply(ctx, refs[i], wants[i])
+			verdict, err = s.apply(ctx, levels[i], wants[i])
 		}
 		if err != nil {
 			return applied, publicError("apply limits", err)
@@ -86,36 +92,30 @@ const (
 	declaredToSet
 )
 
-// judge compares the item of a resource with what is declared of it.
-func (c configRef) judge(item expr.Item, want level) (verdict, *level, configItem, error) {
-	open, err := c.open(item)
-	if err != nil {
-		return 0, nil, open, err
-	}
-	found, err := c.decode(item)
+// judge compares what is stored for a resource with what is declared of it, and returns what is stored.
+func (i *configItem) judge(want Config) (verdict, Config, error) {
+	found, err := i.config()
 	switch {
 	case err != nil:
-		return 0, nil, open, err
-	case slices.Equal(found.limits, want.limits):
-		return declaredAlready, found, open, nil
-	case len(found.limits) > 0 && *open.declared != *open.version:
-		return declaredToKeep, found, open, nil
+		return 0, found, err
+	case slices.Equal(found.Limits, want.Limits):
+		return declaredAlready, found, nil
+	case len(found.Limits) > 0 && *i.declared != *i.version:
+		return declaredToKeep, found, nil
 	default:
-		return declaredToSet, found, open, nil
+		return declaredToSet, found, nil
 	}
 }
 
 // apply sets the limits of a resource as declared, unless another writer came first and they are to stay.
-func (s *LimitService) apply(ctx context.Context, c configRef, want level) (last verdict, err error) {
-	err = s.change(ctx, c, func(item expr.Item, by author) (*level, []store.Write, error) {
-		judged, found, open, err := c.judge(item, want)
+func (s *LimitService) apply(ctx context.Context, at Level, want Config) (last verdict, err error) {
+	_, err = s.change(ctx, at, nil, func(i *configItem, by author) (*cachedLevel, []store.Write, error) {
+		judged, next, err := i.judge(want)
 		if last = judged; err != nil || judged != declaredToSet {
-			return found, nil, err
+			return &cachedLevel{Config: next, version: *i.version}, nil, err
 		}
-		next := level{limits: want.limits, policy: found.policy}
-		open.fill(next, 0)
-		*open.declared = *open.version
-		return s.replace(c, item, open, next, by)
+		next.Limits = want.Limits
+		return i.become(next, i.declared, by)
 	})
 	return last, err
 }

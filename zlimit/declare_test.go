@@ -29,11 +29,11 @@ func TestApply(t *testing.T) {
 	}
 	set := func(rpm int64) func(context.Context, *zlimit.LimitService) (zlimit.Applied, error) {
 		return func(ctx context.Context, s *zlimit.LimitService) (zlimit.Applied, error) {
-			return zlimit.Applied{}, s.SetResource(ctx, "gpt-4", limits(rpm))
+			return zlimit.Applied{}, s.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits(rpm)})
 		}
 	}
 	remove := func(ctx context.Context, s *zlimit.LimitService) (zlimit.Applied, error) {
-		return zlimit.Applied{}, s.DeleteResource(ctx, "gpt-4")
+		return zlimit.Applied{}, s.Delete(ctx, zlimit.Level{Resource: "gpt-4"})
 	}
 	var (
 		nothing = zlimit.Applied{}
@@ -72,13 +72,13 @@ func TestApply(t *testing.T) {
 			if diff := cmp.Diff(step.want, got); err != nil || diff != "" {
 				t.Fatalf("%s: %v (-want +got):\n%s", step.name, err, diff)
 			}
-			stored, err := l.Limits.Resource(ctx, "gpt-4")
+			stored, err := l.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"})
 			if step.rpm == 0 {
-				if err != nil || stored == nil || len(stored) > 0 {
-					t.Fatalf("%s: Resource() = %v, %v, want an empty list", step.name, stored, err)
+				if err != nil || stored.Limits == nil || len(stored.Limits) > 0 {
+					t.Fatalf("%s: Get() = %v, %v, want an empty list", step.name, stored, err)
 				}
-			} else if diff := cmp.Diff([]zlimit.Limit{zlimit.PerMinute("rpm", step.rpm), zlimit.PerMinute("tpm", 1000)}, stored); err != nil || diff != "" {
-				t.Fatalf("%s: Resource() = %v (-want +got):\n%s", step.name, err, diff)
+			} else if diff := cmp.Diff([]zlimit.Limit{zlimit.PerMinute("rpm", step.rpm), zlimit.PerMinute("tpm", 1000)}, stored.Limits); err != nil || diff != "" {
+				t.Fatalf("%s: Get() = %v (-want +got):\n%s", step.name, err, diff)
 			}
 			if got := len(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})) - before; got != step.events {
 				t.Errorf("%s: %d audit events, want %d", step.name, got, step.events)
@@ -98,7 +98,7 @@ func TestApplyIsKnownAtOnce(t *testing.T) {
 			t.Errorf("Resolve() = %v, %v, want %d a day", got, err, rpm)
 		}
 	}
-	checkNames(t, "Resources", l.Limits.Resources(ctx), "gpt-4", "gpt-5")
+	checkLevels(t, l, zlimit.LevelQuery{Source: zlimit.SourceResource}, "resource gpt-4", "resource gpt-5")
 }
 
 func TestApplyManyResources(t *testing.T) {
@@ -146,10 +146,10 @@ func TestApplyYieldsToAnOperatorWhoComesFirst(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
 	operator := newLimiter(t, s)
-	before := &interrupted{Store: s.Internal()}
+	before := &interrupted{Store: store.Of(s)}
 	l := newLimiter(t, zlimit.StoreOn(before))
 	before.set(func() {
-		if err := operator.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 7)}); err != nil {
+		if err := operator.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 7)}}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -174,12 +174,12 @@ func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 		{"entity defaults", zlimit.Declaration{zlimit.DefaultResource, good.Limits}, `invalid resource "_default_"`},
 		{"a resource twice", good, `invalid declarations "gpt-4": is given twice`},
 		{"no limits", zlimit.Declaration{"gpt-5", nil}, `invalid limits of gpt-5 "": must hold at least one`},
-		{"a period that cannot be stored", zlimit.Declaration{"gpt-5", []zlimit.Limit{{"rpm", 1, 1, time.Millisecond}}}, `invalid limits of gpt-5[rpm] refill period "1ms"`},
+		{"a period that cannot be stored", zlimit.Declaration{"gpt-5", []zlimit.Limit{{Name: "rpm", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Millisecond}}}, `invalid limits of gpt-5[rpm] refill period "1ms"`},
 	} {
 		_, err := l.Limits.Apply(context.Background(), good, test.bad)
 		checkInvalid(t, test.name, err, test.want)
 	}
-	checkNames(t, "Resources", l.Limits.Resources(context.Background()))
+	checkLevels(t, l, zlimit.LevelQuery{})
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestApplyValidatesBeforeItDoesAnything(t *testing.T) {
 func TestApplyReportsWhatItCannotRead(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
-	if err := l.Limits.SetResource(ctx, "gpt-5", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-5"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	key := l.ResourceKey("gpt-5")
@@ -226,14 +226,14 @@ func TestApplyAfterAChangeOfPolicy(t *testing.T) {
 	}
 	allow := func(resource string, limits ...zlimit.Limit) {
 		t.Helper()
-		if err := l.Limits.SetResourceConfig(ctx, resource, zlimit.LevelConfig{Limits: limits, OnUnavailable: zlimit.Allow}); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyAllow}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	is := func(resource string, limit zlimit.Limit) {
 		t.Helper()
-		c, err := l.Limits.ResourceConfig(ctx, resource)
-		if err != nil || !slices.Equal(c.Limits, []zlimit.Limit{limit}) || c.OnUnavailable != zlimit.Allow {
+		c, err := l.Limits.Get(ctx, zlimit.Level{Resource: resource})
+		if err != nil || !slices.Equal(c.Limits, []zlimit.Limit{limit}) || c.OnUnavailable != zlimit.PolicyAllow {
 			t.Errorf("%s is %+v, %v, want %v and allow", resource, c, err, limit)
 		}
 	}

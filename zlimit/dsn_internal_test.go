@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDSN(t *testing.T) {
@@ -13,9 +14,10 @@ func TestDSN(t *testing.T) {
 		"sqlite:/var/lib/z.db": {scheme: "sqlite", path: "/var/lib/z.db"},
 		"sqlite:a?b.db":        {scheme: "sqlite", path: "a?b.db"},
 		"dynamodb:limits":      {scheme: "dynamodb", table: "limits"},
-		"dynamodb:limits?region=eu-west-1&endpoint=http://127.0.0.1:8000&profile=dev": func() dsn {
+		"dynamodb:limits?region=eu-west-1&endpoint=http://127.0.0.1:8000&profile=dev&idle=20s": func() dsn {
 			d := dsn{scheme: "dynamodb", table: "limits"}
 			d.client.Region, d.client.Endpoint, d.client.Profile = "eu-west-1", "http://127.0.0.1:8000", "dev"
+			d.client.Idle = 20 * time.Second
 			return d
 		}(),
 	} {
@@ -36,6 +38,8 @@ func TestDSN(t *testing.T) {
 		"dynamodb:limits?zone=a":              `not "zone"`,
 		"dynamodb:limits?region=":             "with a value",
 		"dynamodb:limits?region=a&region=b":   "once",
+		"dynamodb:limits?idle=20":             "a second or more",
+		"dynamodb:limits?idle=-1s":            "a second or more",
 		"dynamodb:limits?endpoint=localhost":  "http or https URL",
 		"dynamodb:limits?endpoint=ftp://host": "http or https URL",
 		"dynamodb:limits?%zz":                 "URL query",

@@ -143,7 +143,7 @@ func (s *EntityService) create(ctx context.Context, e Entity) (Entity, error) {
 		case !table.Applied(results): // the audit event has an id that was taken
 			return false, nil
 		}
-		s.l.cache.learn(item.Key.Key(), &level{owner: layout.Owner{Cascade: e.Cascade, Parent: e.ParentID}}, epoch)
+		s.l.cache.learn(item.Key.Key(), &cachedLevel{owner: layout.Owner{Cascade: e.Cascade, Parent: e.ParentID}}, epoch)
 		return true, nil
 	})
 	if err != nil {

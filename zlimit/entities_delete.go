@@ -96,7 +96,7 @@ func (s *EntityService) delete(ctx context.Context, id string) error {
 		case results == nil: // another transaction was in the way
 			return false, nil
 		case table.Applied(results):
-			s.l.cache.learn(key, &level{}, epoch)
+			s.l.cache.learn(key, &cachedLevel{}, epoch)
 			return true, nil
 		case results[0].Applied: // the audit event has an id that was taken
 			return false, nil
@@ -195,7 +195,7 @@ func (s *EntityService) forget(ctx context.Context, parent store.Key, recorded b
 	return nil
 }
 
-// clear deletes what belongs to an entity but for its record, and reports whether it found anything. Limits go first,
+// clear deletes what belongs to an entity except its record, and reports whether it found anything. Limits go first,
 // so that buckets that are created meanwhile have those of a level above, with which they expire. The item of the
 // resources that have limits is registry, or nil for none.
 func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item) (found bool, err error) {
@@ -219,7 +219,7 @@ func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item
 				continue
 			case isConfig:
 				resources[config.Resource] = true
-				if err := s.l.Limits.delete(ctx, s.l.ns.entityLevel(id, config.Resource)); err != nil {
+				if err := s.l.Limits.Delete(ctx, entityLevel(id, config.Resource)); err != nil {
 					return found, err
 				}
 			default:

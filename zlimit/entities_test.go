@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -225,14 +225,18 @@ func TestTransactionsInTheWay(t *testing.T) {
 			for i, do := range []func() error{
 				func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "p"}); return err },
 				func() error { _, err := l.Entities.Create(ctx, zlimit.Entity{ID: "e", ParentID: "p"}); return err },
-				func() error { return l.Limits.SetEntity(ctx, "e", "gpt-4", limits) },
-				func() error { return l.Limits.SetEntity(ctx, "e", "gpt-4", limits) },
-				func() error { return l.Limits.DeleteEntity(ctx, "e", "gpt-4") },
+				func() error {
+					return l.Limits.Set(ctx, zlimit.Level{Entity: "e", Resource: "gpt-4"}, zlimit.Config{Limits: limits})
+				},
+				func() error {
+					return l.Limits.Set(ctx, zlimit.Level{Entity: "e", Resource: "gpt-4"}, zlimit.Config{Limits: limits})
+				},
+				func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "e", Resource: "gpt-4"}) },
 				func() error { return l.Entities.Delete(ctx, "e") },
-				func() error { return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}) },
-				func() error { return l.Limits.SetResource(ctx, "gpt-4", limits) },
-				func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
-				func() error { return l.Limits.DeleteSystem(ctx) },
+				func() error { return l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}) },
+				func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}) },
+				func() error { return l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}) },
+				func() error { return l.Limits.Delete(ctx, zlimit.Level{}) },
 				func() error { _, err := l.Namespaces.Register(ctx, "other"); return err },
 				func() error { _, err := l.Namespaces.Delete(ctx, "other"); return err },
 			} {
@@ -255,7 +259,7 @@ func TestTransactionsInTheWay(t *testing.T) {
 					t.Errorf("events of %s: %v, want %v", entity, got, want)
 				}
 			}
-			checkNames(t, "ResourcesWith", l.Limits.ResourcesWith(ctx))
+			checkLevels(t, l, zlimit.LevelQuery{})
 		})
 	}
 }
@@ -291,7 +295,7 @@ func TestCreationIsKnownAtOnce(t *testing.T) {
 	create(t, l, zlimit.Entity{ID: "key-1", ParentID: "p", Cascade: true})
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 2}))
 	left := func() int64 {
-		statuses, err := l.Available(ctx, "p", "gpt-4")
+		statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "p", Resource: "gpt-4"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -375,17 +379,17 @@ func checkDeleted(t *testing.T, l *zlimit.RateLimiter, before map[string]string,
 func TestEntityDeletion(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
-		l := neighbours(t, s.Internal())
+		l := neighbours(t, store.Of(s))
 		other, err := l.Namespaces.Get(ctx, "other")
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := dump(t, s.Internal(), l.NS(), other.ID)
+		before := dump(t, store.Of(s), l.NS(), other.ID)
 		if err := l.Entities.Delete(ctx, "key-1"); err != nil {
 			t.Fatalf("Delete() = %v", err)
 		}
 		checkDeleted(t, l, before, other.ID)
-		if limits, err := l.Limits.Entity(ctx, "key-1", "gpt-4"); err != nil || limits == nil || len(limits) > 0 {
+		if limits, err := l.Limits.Get(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}); err != nil || limits.Limits == nil || len(limits.Limits) > 0 {
 			t.Errorf("limits of a deleted entity = %v, %v, want an empty list", limits, err)
 		}
 	})
@@ -396,7 +400,7 @@ func TestEntityDeletionSurvivesCrashes(t *testing.T) {
 	ctx := context.Background()
 	for _, how := range []crash{crashBefore, crashAmid, crashAfter} {
 		for at := 1; ; at++ {
-			m := &mortal{Store: newMemory(t).Internal()}
+			m := &mortal{Store: store.Of(newMemory(t))}
 			l := neighbours(t, m)
 			other, err := l.Namespaces.Get(ctx, "other")
 			if err != nil {
@@ -556,7 +560,7 @@ func (s *stale) Query(ctx context.Context, q store.Query) (store.Page, error) {
 // TestStaleIndex deletes a parent right after its last child, which the index has not heard of.
 func TestStaleIndex(t *testing.T) {
 	ctx := context.Background()
-	s := &stale{Store: newMemory(t).Internal()}
+	s := &stale{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(s))
 	s.gone = []store.Key{layout.EntityKey{NS: l.NS(), Entity: "gone"}.Key()}
 	create(t, l, zlimit.Entity{ID: "p"})
@@ -596,7 +600,7 @@ func TestRecordsOfOthers(t *testing.T) {
 // TestFamiliesChangeMeanwhile deletes a parent, or creates a child, after it was looked for.
 func TestFamiliesChangeMeanwhile(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	create(t, l, zlimit.Entity{ID: "p"})
@@ -613,7 +617,7 @@ func TestFamiliesChangeMeanwhile(t *testing.T) {
 	}
 
 	create(t, l, zlimit.Entity{ID: "p"})
-	if err := l.Limits.SetEntity(ctx, "p", "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "p", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	m.set(func() { create(t, other, zlimit.Entity{ID: "e", ParentID: "p"}) })

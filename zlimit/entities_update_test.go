@@ -110,7 +110,7 @@ func TestUpdateRefuses(t *testing.T) {
 func TestUpdateAsksForWhatItRead(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	m := &interrupted{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m), zlimit.WithClock(c.now))
 	other := newLimiter(t, zlimit.StoreOn(m.Store), zlimit.WithClock(c.now))
 	key := layout.EntityKey{NS: l.NS(), Entity: "e"}.Key()
@@ -282,7 +282,7 @@ func TestEnsure(t *testing.T) {
 
 // TestEnsureMeanwhile creates the entity between the read and the write of Ensure.
 func TestEnsureMeanwhile(t *testing.T) {
-	m := &interrupted{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	m.set(func() { create(t, other, zlimit.Entity{ID: "e", Name: "other"}) })
@@ -311,13 +311,13 @@ func TestListOfEntities(t *testing.T) {
 			create(t, l, zlimit.Entity{ID: id, Metadata: map[string]string{"n": fmt.Sprint(i)}})
 			want = append(want, id)
 			if i%40 == 0 { // what stands beside records in the index
-				if err := l.Limits.SetEntity(ctx, id, "gpt-4", limits); err != nil {
+				if err := l.Limits.Set(ctx, zlimit.Level{Entity: id, Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 					t.Fatal(err)
 				}
 				acquire(t, l, zlimit.Request{Entity: id, Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}})
 			}
 		}
-		if err := l.Limits.SetEntity(ctx, "without-record", "gpt-4", limits); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "without-record", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, ids(zlimit.EntityQuery{})); diff != "" {
@@ -384,7 +384,7 @@ func TestEntityAsJSON(t *testing.T) {
 // TestDeletionOfAnEntityAsksForIt deletes an entity that another process deletes between the read and the write.
 func TestDeletionOfAnEntityAsksForIt(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	other := newLimiter(t, zlimit.StoreOn(m.Store))
 	create(t, other, zlimit.Entity{ID: "e"})

@@ -9,7 +9,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/table"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // A namespaceID is the ID with which the keys of a limiter begin. A limiter that was opened in an outage has none at first.
@@ -47,7 +48,7 @@ const (
 // mayWait reports whether a limiter that could not enter its namespace may be used all the same: in an outage, where the
 // failure policy admits requests.
 func (e *entry) mayWait(ctx context.Context, err error) bool {
-	return e.l.options.policy == Allow && ctx.Err() == nil && unavailable(err)
+	return e.l.options.policy == PolicyAllow && ctx.Err() == nil && unavailable(err)
 }
 
 // enterLater enters the namespace in the background, which was not possible because of err.
@@ -82,10 +83,10 @@ func (e *entry) keepEntering(ctx context.Context, embedded bool) {
 
 // enter sets the store up as the options ask, and looks the namespace up.
 func (e *entry) enter(ctx context.Context, embedded bool) error {
-	ctx = context.WithValue(ctx, enteringKey{}, true)
+	ctx = table.Insist(context.WithValue(ctx, enteringKey{}, true))
 	var err error
 	switch {
-	case e.l.options.setup && e.l.options.policy == Allow:
+	case e.l.options.setup && e.l.options.policy == PolicyAllow:
 		err = e.l.table.Call(ctx, e.l.store.Ping) // which is bounded, as the making of a table is not
 		if err == nil || !unavailable(err) {
 			err = e.l.setUp(ctx, e.l.options.namespace)
@@ -127,11 +128,11 @@ func (s waitingStore) refuse(ctx context.Context, partitions ...string) error {
 		return nil
 	}
 	if s.l.ns.id() == "" {
-		return *s.l.entry.cause.Load()
+		return &table.NotMade{Err: *s.l.entry.cause.Load()}
 	}
 	for _, pk := range partitions {
 		if pk == "" || strings.HasPrefix(pk, "/") {
-			return errAway
+			return &table.NotMade{Err: errAway}
 		}
 	}
 	return nil

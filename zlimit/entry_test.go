@@ -32,7 +32,7 @@ func away(t *testing.T) *down {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	setSystem(t, l, zlimit.PerDay("rpd", 9))
-	d := &down{Store: s.Internal()}
+	d := &down{Store: store.Of(s)}
 	d.is.Store(true)
 	return d
 }
@@ -48,7 +48,7 @@ func TestStartInAnOutage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := t.Context()
 				d := away(t)
-				l, err := zlimit.New(ctx, zlimit.StoreOn(d), append(opts, zlimit.WithFailurePolicy(zlimit.Allow))...)
+				l, err := zlimit.New(ctx, zlimit.StoreOn(d), append(opts, zlimit.WithFailurePolicy(zlimit.PolicyAllow))...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -63,23 +63,23 @@ func TestStartInAnOutage(t *testing.T) {
 					}
 				}
 				strict := ask(zlimit.Amounts{"rpd": 1})
-				strict.OnUnavailable = zlimit.Block
+				strict.OnUnavailable = zlimit.PolicyBlock
 				own := ask(zlimit.Amounts{"own": 1})
-				own.Limits, own.OnUnavailable = []zlimit.Limit{zlimit.PerDay("own", 9)}, zlimit.Block
+				own.Limits, own.OnUnavailable = []zlimit.Limit{zlimit.PerDay("own", 9)}, zlimit.PolicyBlock
 				_, strictly := l.Acquire(ctx, strict)
 				_, owned := l.Acquire(ctx, own)
-				_, available := l.Available(ctx, "key-1", "gpt-4")
+				_, available := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 				_, resolved := l.Limits.Resolve(ctx, "key-1", "gpt-4")
 				_, created := l.Entities.Create(ctx, zlimit.Entity{ID: "key-1"})
 				_, set := l.Managed.Set(ctx)
 				var listed, used error
 				for _, listed = range l.Entities.List(ctx, zlimit.EntityQuery{}) {
 				}
-				for _, used = range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "key-1", Window: zlimit.Hourly}) {
+				for _, used = range l.Usage.Snapshots(ctx, zlimit.UsageQuery{Entity: "key-1", Window: zlimit.WindowHourly}) {
 				}
 				for call, err := range map[string]error{
 					"Acquire, blocked": strictly, "Acquire, own limits": owned, "Available": available, "Resolve": resolved, "Create": created,
-					"Set": set, "List": listed, "Snapshots": used, "SetSystem": l.Limits.SetSystem(ctx, zlimit.SystemConfig{}),
+					"Set": set, "List": listed, "Snapshots": used, "Limits.Set": l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{OnUnavailable: zlimit.PolicyBlock}),
 					"Delete": l.Entities.Delete(ctx, "key-1"),
 				} {
 					var outage *zlimit.UnavailableError
@@ -117,8 +117,8 @@ func TestStartInAnOutageIsAskedFor(t *testing.T) {
 		want func(error) bool
 	}{
 		{"by default", t.Context(), nil, func(err error) bool { return errors.As(err, new(*zlimit.UnavailableError)) }},
-		{"block", t.Context(), []zlimit.Option{zlimit.WithFailurePolicy(zlimit.Block)}, func(err error) bool { return errors.As(err, new(*zlimit.UnavailableError)) }},
-		{"allow, for a caller that has left", ended, []zlimit.Option{zlimit.WithFailurePolicy(zlimit.Allow)}, func(err error) bool { return err != nil }},
+		{"block", t.Context(), []zlimit.Option{zlimit.WithFailurePolicy(zlimit.PolicyBlock)}, func(err error) bool { return errors.As(err, new(*zlimit.UnavailableError)) }},
+		{"allow, for a caller that has left", ended, []zlimit.Option{zlimit.WithFailurePolicy(zlimit.PolicyAllow)}, func(err error) bool { return err != nil }},
 	} {
 		if l, err := zlimit.New(test.ctx, zlimit.StoreOn(away(t)), test.opts...); !test.want(err) || l != nil {
 			t.Errorf("%s: New() = %v, %v", test.name, l, err)
@@ -131,8 +131,8 @@ func TestStartWithAStoreThatHangs(t *testing.T) {
 	for name, opts := range map[string][]zlimit.Option{"": nil, "with setup": {zlimit.WithSetup()}} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			opts := append(opts, zlimit.WithFailurePolicy(zlimit.Allow), zlimit.WithCallTimeout(time.Second))
-			l, err := zlimit.New(t.Context(), zlimit.StoreOn(silent{newMemory(t).Internal()}), opts...)
+			opts := append(opts, zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithCallTimeout(time.Second))
+			l, err := zlimit.New(t.Context(), zlimit.StoreOn(silent{store.Of(newMemory(t))}), opts...)
 			if took := time.Since(began); err != nil || took > time.Second {
 				t.Fatalf("%s: New() = %v after %v, want a limiter after 1s", name, err, took)
 			}
@@ -176,7 +176,7 @@ func TestStartInAnOutageThatHidesAMistake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := away(t)
-				l, err := zlimit.New(t.Context(), zlimit.StoreOn(d), append(test.opts, zlimit.WithFailurePolicy(zlimit.Allow))...)
+				l, err := zlimit.New(t.Context(), zlimit.StoreOn(d), append(test.opts, zlimit.WithFailurePolicy(zlimit.PolicyAllow))...)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -187,7 +187,7 @@ func TestStartInAnOutageThatHidesAMistake(t *testing.T) {
 				if lease, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpd": 1})); lease != nil || !test.want(err) {
 					t.Errorf("Acquire() = %v, %v, want the mistake", lease, err)
 				}
-				if _, err := l.Available(t.Context(), "key-1", "gpt-4"); !test.want(err) {
+				if _, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"}); !test.want(err) {
 					t.Errorf("Available() = %v, want the mistake", err)
 				}
 			})
@@ -200,7 +200,7 @@ func TestStartInAnOutageThatHidesAMistake(t *testing.T) {
 func TestKeysOfBeforeTheEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := away(t)
-		l, err := zlimit.New(t.Context(), zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.Allow))
+		l, err := zlimit.New(t.Context(), zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -78,6 +79,8 @@ func quoted(value string) string {
 // with OpCommit or OpRollback when the function has returned, and its corrections or its refund could not be written.
 const (
 	OpAcquire  = "acquire"
+	OpWait     = "wait"    // of a request that may wait for its tokens
+	OpReserve  = "reserve" // of one whose caller sleeps by itself
 	OpConsume  = "consume" // of a lease that asks for more; the lease keeps what it has
 	OpCommit   = "commit"
 	OpRollback = "rollback"
@@ -86,7 +89,7 @@ const (
 // An UnavailableError reports an outage: the store did not answer, or answered that it cannot serve for now.
 type UnavailableError struct {
 	Op string `json:"op"` // the operation of the limiter, such as [OpAcquire]
-	// Unknown says that a write was sent and not answered. It may have happened, and counts as charged.
+	// Unknown says that a write was sent and not answered, or not by DynamoDB. It may have happened, and counts as charged.
 	Unknown bool  `json:"unknown"`
 	Err     error `json:"-"` // what the store said
 }
@@ -98,6 +101,23 @@ func (e *UnavailableError) Error() string {
 
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// An ItemError reports an item of the table that does not hold what its record says: another program wrote it, or a person
+// did. The call needed the item to decide, and wrote nothing that depends on it. No failure policy admits such a request.
+// Calls succeed again when the attribute is set right or removed.
+type ItemError struct {
+	PK        string `json:"pk"`        // partition key of the item
+	SK        string `json:"sk"`        // sort key
+	Attribute string `json:"attribute"` // "" where the item as a whole is wrong
+	Reason    string `json:"reason"`    // what is wrong
+
+	op string
+}
+
+// Error names the call, the item, and what is wrong.
+func (e *ItemError) Error() string {
+	return fmt.Sprintf("zlimit: %s: item %q, %q cannot be read: %s", e.op, e.PK, e.SK, e.Reason)
+}
 
 // An ExceededError reports a request that was rejected by at least one limit. Nothing was consumed.
 type ExceededError struct {
@@ -125,10 +145,10 @@ func (e *ExceededError) Error() string {
 }
 
 // RetryAfter returns the time after which the request would be admitted if nothing else happened, which is the longest
-// wait of its limits. It is 0 when the request is not [ExceededError.Possible].
+// wait of its limits. It is [Never] when the request is not [ExceededError.Possible].
 func (e *ExceededError) RetryAfter() time.Duration {
 	if !e.Possible() {
-		return 0
+		return Never
 	}
 	return e.Statuses.retryAfter()
 }
@@ -136,10 +156,10 @@ func (e *ExceededError) RetryAfter() time.Duration {
 // RetryAfterHeader returns the value of an HTTP Retry-After header: whole seconds, rounded up, and "" when the request
 // is not [ExceededError.Possible].
 func (e *ExceededError) RetryAfterHeader() string {
-	if !e.Possible() {
+	wait := e.RetryAfter()
+	if wait == Never {
 		return ""
 	}
-	wait := e.RetryAfter()
 	seconds := int64(wait / time.Second)
 	if wait%time.Second > 0 {
 		seconds++
@@ -182,7 +202,7 @@ func (e *ExceededError) MarshalJSON() ([]byte, error) {
 // isPublic reports whether an error is one of this package that needs nothing added.
 func isPublic(err error) bool {
 	for _, sentinel := range []error{
-		ErrNoLimits, ErrContended, ErrClosed, ErrNamespaceNotFound, ErrNamespaceState,
+		ErrNoLimits, ErrContended, ErrClosed, ErrLeaseClosed, ErrNamespaceNotFound, ErrNamespaceState,
 		ErrEntityExists, ErrEntityNotFound, ErrEntityChanged, ErrEntityHasChildren,
 	} {
 		if errors.Is(err, sentinel) {
@@ -192,7 +212,10 @@ func isPublic(err error) bool {
 	var invalid *ValidationError
 	var version *VersionError
 	var exceeded *ExceededError
-	return errors.As(err, &invalid) || errors.As(err, &version) || errors.As(err, &exceeded)
+	var item *ItemError
+	var unsupported *UnsupportedError
+	return errors.As(err, &invalid) || errors.As(err, &version) || errors.As(err, &exceeded) ||
+		errors.As(err, &item) || errors.As(err, &unsupported)
 }
 
 // publicError turns an error of the engine or the store into one of this package, and names the operation once.
@@ -224,7 +247,11 @@ func decisionError(op string, err error) error {
 	var crowded *protocol.CrowdedError
 	var overflow *bucket.OverflowError
 	var projects *store.ProjectionError
+	var item *store.ItemError
+	var refused *layout.RefusedError
 	switch {
+	case errors.As(err, &refused) && refused.Err == nil:
+		return unsupported(refused)
 	case errors.As(err, &rejected):
 		return exceeded(statusesOfLevels(rejected.Levels))
 	case errors.As(err, &none):
@@ -234,6 +261,8 @@ func decisionError(op string, err error) error {
 	case errors.As(err, &crowded):
 		reason := fmt.Sprintf("the bucket has too many limits in use that other requests brought; at most %d at once", bucket.MaxLimits)
 		return &ValidationError{Field: "limits", Value: crowded.Entity + "/" + crowded.Resource, Reason: reason}
+	case errors.As(err, &item):
+		return &ItemError{PK: item.Key.PK, SK: item.Key.SK, Attribute: item.Attribute, Reason: item.Error(), op: op}
 	case errors.Is(err, protocol.ErrContended):
 		return ErrContended
 	case errors.Is(err, protocol.ErrClosed):
@@ -274,17 +303,9 @@ func noLimits(entity, resource string) error {
 // before those that take longest.
 func exceeded(statuses Statuses) *ExceededError {
 	slices.SortStableFunc(statuses, func(a, b Status) int {
-		return cmp.Compare(b.strictness(), a.strictness())
+		return cmp.Compare(b.RetryAfter, a.RetryAfter)
 	})
 	return &ExceededError{statuses}
-}
-
-// strictness orders statuses.
-func (s *Status) strictness() time.Duration {
-	if s.Exceeded && !s.Possible() {
-		return math.MaxInt64
-	}
-	return s.RetryAfter
 }
 
 // unavailable reports whether the store failed, and did so in outages alone.

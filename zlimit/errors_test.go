@@ -37,7 +37,7 @@ func TestExceededError(t *testing.T) {
 	}
 
 	e.Statuses[1].Requested = 2000
-	if e.Possible() || e.RetryAfter() != 0 || e.RetryAfterHeader() != "" || !strings.Contains(e.Error(), "can never succeed") {
+	if e.Possible() || e.RetryAfter() != zlimit.Never || e.RetryAfterHeader() != "" || !strings.Contains(e.Error(), "can never succeed") {
 		t.Errorf("Possible() = %v, RetryAfter() = %v, RetryAfterHeader() = %q, Error() = %q, want never", e.Possible(), e.RetryAfter(), e.RetryAfterHeader(), e.Error())
 	}
 }
@@ -59,7 +59,7 @@ func TestLimitConstructors(t *testing.T) {
 }
 
 func TestFailurePoliciesAsText(t *testing.T) {
-	for _, policy := range []zlimit.FailurePolicy{zlimit.Inherit, zlimit.Block, zlimit.Allow} {
+	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyInherit, zlimit.PolicyBlock, zlimit.PolicyAllow} {
 		text, err := policy.MarshalText()
 		if err != nil {
 			t.Fatal(err)
@@ -75,8 +75,8 @@ func TestFailurePoliciesAsText(t *testing.T) {
 		t.Errorf("MarshalText() = %s, %v, want a ValidationError", text, err)
 	}
 	for _, name := range []string{"", "Allow", "FailurePolicy(3)"} {
-		got := zlimit.Block
-		if err := got.UnmarshalText([]byte(name)); !errors.As(err, &invalid) || got != zlimit.Block {
+		got := zlimit.PolicyBlock
+		if err := got.UnmarshalText([]byte(name)); !errors.As(err, &invalid) || got != zlimit.PolicyBlock {
 			t.Errorf("UnmarshalText(%q) = %v, and the policy is %v, want a ValidationError", name, err, got)
 		}
 	}
@@ -84,11 +84,13 @@ func TestFailurePoliciesAsText(t *testing.T) {
 
 func TestStatsAsJSON(t *testing.T) {
 	got, err := json.Marshal(zlimit.Stats{
-		Admitted: 1, Rejected: 2, Degraded: 3, Unavailable: 4, LostRaces: 5, UnknownOutcomes: 6,
-		Unreturned: 7, StampsFixed: 8, Config: zlimit.CacheStats{Hits: 9, Misses: 10, Stale: 11, Entries: 12},
+		Admitted: 1, Rejected: 2, Degraded: 3, Unavailable: 4, Waiting: 16, Waited: 17, Abandoned: 18, LostRaces: 5, UnknownOutcomes: 6, UnknownSettled: 15,
+		Unreturned: 7, StampsFixed: 8, Outages: 13, Outage: true,
+		Config: zlimit.CacheStats{Hits: 9, Misses: 10, Stale: 11, Entries: 12, StaleSeconds: 14.5},
 	})
-	const want = `{"admitted":1,"rejected":2,"degraded":3,"unavailable":4,"lost_races":5,"unknown_outcomes":6,` +
-		`"unreturned":7,"stamps_fixed":8,"config":{"hits":9,"misses":10,"stale":11,"entries":12}}`
+	const want = `{"admitted":1,"rejected":2,"degraded":3,"unavailable":4,"waiting":16,"waited":17,"abandoned":18,"lost_races":5,"unknown_outcomes":6,"unknown_settled":15,` +
+		`"unreturned":7,"stamps_fixed":8,"outages":13,"outage":true,` +
+		`"config":{"hits":9,"misses":10,"stale":11,"entries":12,"stale_seconds":14.5}}`
 	if err != nil || string(got) != want {
 		t.Errorf("Marshal() = %s, %v, want %s", got, err, want)
 	}

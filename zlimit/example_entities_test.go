@@ -46,13 +46,13 @@ func ExampleEntityService_Create() {
 
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "acme"})
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true})
-	_ = limiter.Limits.SetEntity(ctx, "acme", "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 100)})
-	_ = limiter.Limits.SetEntity(ctx, "alice", "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 10)})
+	_ = limiter.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 100)}})
+	_ = limiter.Limits.Set(ctx, zlimit.Level{Entity: "alice", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)}})
 
 	_, err = limiter.Acquire(ctx, zlimit.Request{Entity: "alice", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 4}})
 	fmt.Println(err)
 	for _, entity := range []string{"alice", "acme"} {
-		statuses, err := limiter.Available(ctx, entity, "gpt-4")
+		statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
 		fmt.Println(entity, statuses[0].Available, err)
 	}
 	// Output:
@@ -154,8 +154,8 @@ func ExampleAuditService_Events() {
 	}
 	defer limiter.Close()
 
-	_ = limiter.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 60)})
-	_ = limiter.Limits.DeleteResource(ctx, "gpt-4")
+	_ = limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
+	_ = limiter.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"})
 	for event, err := range limiter.Audit.Events(ctx, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{}) {
 		fmt.Println(event.Principal, event.Action, event.Resource, event.Details["config_version"], err)
 	}

@@ -66,7 +66,7 @@ func ExampleLease_Release() {
 		panic(err)
 	}
 	defer limiter.Close()
-	if err := limiter.Limits.SetResource(ctx, "seats", []zlimit.Limit{zlimit.PerDay("booked", 100)}); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "seats"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("booked", 100)}}); err != nil {
 		panic(err)
 	}
 
@@ -78,7 +78,7 @@ func ExampleLease_Release() {
 	}
 	_ = lease.Release(zlimit.Amounts{"booked": 3})
 	_ = lease.Commit(ctx)
-	statuses, err := limiter.Available(ctx, "alice", "seats")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "seats"})
 	fmt.Println(statuses[0].Available, err)
 	// Output: 99 <nil>
 }
@@ -90,7 +90,7 @@ func ExampleLease_Rollback() {
 		panic(err)
 	}
 	defer limiter.Close()
-	if err := limiter.Limits.SetResource(ctx, "seats", []zlimit.Limit{zlimit.PerDay("booked", 100)}); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "seats"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("booked", 100)}}); err != nil {
 		panic(err)
 	}
 
@@ -101,7 +101,7 @@ func ExampleLease_Rollback() {
 		panic(err)
 	}
 	fmt.Println(lease.Rollback(ctx))
-	statuses, err := limiter.Available(ctx, "alice", "seats")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "seats"})
 	fmt.Println(statuses[0].Available, err)
 	// Output:
 	// <nil>

@@ -89,10 +89,10 @@ func ExampleLimitService() {
 
 	rpm := func(n int64) []zlimit.Limit { return []zlimit.Limit{zlimit.PerMinute("rpm", n)} }
 	err = errors.Join(
-		limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: rpm(10), OnUnavailable: zlimit.Allow}),
-		limiter.Limits.SetResource(ctx, "gpt-4", rpm(20)),
-		limiter.Limits.SetEntity(ctx, "alice", zlimit.DefaultResource, rpm(30)),
-		limiter.Limits.SetEntity(ctx, "alice", "gpt-4", rpm(40)),
+		limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: rpm(10), OnUnavailable: zlimit.PolicyAllow}),
+		limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: rpm(20)}),
+		limiter.Limits.Set(ctx, zlimit.Level{Entity: "alice"}, zlimit.Config{Limits: rpm(30)}),
+		limiter.Limits.Set(ctx, zlimit.Level{Entity: "alice", Resource: "gpt-4"}, zlimit.Config{Limits: rpm(40)}),
 	)
 	if err != nil {
 		panic(err)
@@ -105,13 +105,13 @@ func ExampleLimitService() {
 		fmt.Println(found.Source, found.Limits, found.OnUnavailable)
 		switch found.Source { // uncover the next one
 		case zlimit.SourceEntity:
-			err = limiter.Limits.DeleteEntity(ctx, "alice", "gpt-4")
+			err = limiter.Limits.Delete(ctx, zlimit.Level{Entity: "alice", Resource: "gpt-4"})
 		case zlimit.SourceEntityDefault:
-			err = limiter.Limits.DeleteEntity(ctx, "alice", zlimit.DefaultResource)
+			err = limiter.Limits.Delete(ctx, zlimit.Level{Entity: "alice"})
 		case zlimit.SourceResource:
-			err = limiter.Limits.DeleteResource(ctx, "gpt-4")
+			err = limiter.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"})
 		default:
-			err = limiter.Limits.DeleteSystem(ctx)
+			err = limiter.Limits.Delete(ctx, zlimit.Level{})
 		}
 		if err != nil {
 			panic(err)
@@ -137,37 +137,70 @@ func ExampleLimitService_levels() {
 	defer limiter.Close()
 
 	err = errors.Join(
-		limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}),
-		limiter.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 20)}),
-		limiter.Limits.SetEntity(ctx, "alice", "whisper", []zlimit.Limit{zlimit.PerMinute("rpm", 30)}),
+		limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}),
+		limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 20)}}),
+		limiter.Limits.Set(ctx, zlimit.Level{Entity: "alice", Resource: "whisper"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 30)}}),
 	)
 	if err != nil {
 		panic(err)
 	}
-	system, err := limiter.Limits.System(ctx)
+	system, err := limiter.Limits.Get(ctx, zlimit.Level{})
 	fmt.Println(system.Limits, err)
-	resource, err := limiter.Limits.Resource(ctx, "gpt-4")
-	fmt.Println(resource, err)
-	entity, err := limiter.Limits.Entity(ctx, "alice", "gpt-4") // which are those of the resource
-	fmt.Println(entity, err)
+	resource, err := limiter.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"})
+	fmt.Println(resource.Limits, err)
+	entity, err := limiter.Limits.Get(ctx, zlimit.Level{Entity: "alice", Resource: "gpt-4"}) // which are those of the resource
+	fmt.Println(entity.Limits, err)
 
-	for resource, err := range limiter.Limits.Resources(ctx) {
-		fmt.Println("resource:", resource, err)
+	for stored, err := range limiter.Limits.List(ctx, zlimit.LevelQuery{}) {
+		fmt.Println(stored.Level, stored.Config.Limits, "version", stored.Version, err)
 	}
-	for resource, err := range limiter.Limits.ResourcesWith(ctx) {
-		for entity, err := range limiter.Limits.EntitiesWith(ctx, resource) {
-			fmt.Println("entity:", entity, resource, err)
-		}
-		if err != nil {
-			panic(err)
-		}
+	for stored, err := range limiter.Limits.List(ctx, zlimit.LevelQuery{Resource: "gpt-4", NamesOnly: true}) {
+		fmt.Println("of gpt-4:", stored.Level, err)
 	}
 	// Output:
 	// [rpm=10/min] <nil>
 	// [rpm=20/min] <nil>
 	// [] <nil>
-	// resource: gpt-4 <nil>
-	// entity: alice whisper <nil>
+	// system [rpm=10/min] version 1 <nil>
+	// resource gpt-4 [rpm=20/min] version 1 <nil>
+	// entity alice, resource whisper [rpm=30/min] version 1 <nil>
+	// of gpt-4: resource gpt-4 <nil>
+}
+
+// Two operators change a level, each a part of it. Neither undoes what the other did.
+func ExampleLimitService_Update() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	gpt4 := zlimit.Level{Resource: "gpt-4"}
+	err = errors.Join(
+		limiter.Limits.Update(ctx, gpt4, func(c *zlimit.Config) error {
+			c.Limits = []zlimit.Limit{zlimit.PerMinute("rpm", 60)}
+			return nil
+		}),
+		limiter.Limits.Update(ctx, gpt4, func(c *zlimit.Config) error {
+			c.OnUnavailable = zlimit.PolicyAllow
+			return nil
+		}),
+	)
+	fmt.Println(err)
+	err = limiter.Limits.Update(ctx, gpt4, func(c *zlimit.Config) error {
+		if len(c.Limits) > 0 {
+			return errors.New("leave it")
+		}
+		return nil
+	})
+	fmt.Println(err)
+	stored, err := limiter.Limits.Get(ctx, gpt4)
+	fmt.Println(stored.Limits, stored.OnUnavailable, err)
+	// Output:
+	// <nil>
+	// leave it
+	// [rpm=60/min] allow <nil>
 }
 
 // An application that declares its limits applies them when it starts, and leaves those alone that an operator has
@@ -197,14 +230,14 @@ func ExampleLimitService_InvalidateAll() {
 		panic(err)
 	}
 	defer limiter.Close()
-	_ = limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
+	_ = limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
 	limiter.Limits.InvalidateAll()
 	fmt.Println(limiter.Limits.CacheStats().Entries)
 	// Output: 0
 }
 
 // What happens in an outage can be said of a resource or an entity, with limits or without.
-func ExampleLimitService_SetResourceConfig() {
+func ExampleLimitService_Set() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 10)))
 	if err != nil {
@@ -213,19 +246,19 @@ func ExampleLimitService_SetResourceConfig() {
 	defer limiter.Close()
 
 	err = errors.Join(
-		limiter.Limits.SetResourceConfig(ctx, "gpt-4", zlimit.LevelConfig{
-			Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, OnUnavailable: zlimit.Allow,
+		limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{
+			Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, OnUnavailable: zlimit.PolicyAllow,
 		}),
-		limiter.Limits.SetEntityConfig(ctx, "trial", zlimit.DefaultResource, zlimit.LevelConfig{OnUnavailable: zlimit.Block}),
+		limiter.Limits.Set(ctx, zlimit.Level{Entity: "trial"}, zlimit.Config{OnUnavailable: zlimit.PolicyBlock}),
 	)
 	fmt.Println(err)
 	for _, of := range [][2]string{{"alice", "gpt-4"}, {"trial", "gpt-4"}, {"trial", "whisper"}} {
 		found, err := limiter.Limits.Resolve(ctx, of[0], of[1])
 		fmt.Println(of, found.Limits, found.Source, found.OnUnavailable, err)
 	}
-	gpt4, err := limiter.Limits.ResourceConfig(ctx, "gpt-4")
+	gpt4, err := limiter.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"})
 	fmt.Println(gpt4.Limits, gpt4.OnUnavailable, err)
-	trial, err := limiter.Limits.EntityConfig(ctx, "trial", zlimit.DefaultResource)
+	trial, err := limiter.Limits.Get(ctx, zlimit.Level{Entity: "trial"})
 	fmt.Println(trial.Limits, trial.OnUnavailable, err)
 	// Output:
 	// <nil>
@@ -254,10 +287,10 @@ func ExampleLimitService_Invalidate() {
 	defer here.Close()
 	defer there.Close()
 
-	_ = there.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 60)})
+	_ = there.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
 	found, _ := here.Limits.Resolve(ctx, "alice", "gpt-4")
 	fmt.Println(found.Limits)
-	_ = there.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 90)})
+	_ = there.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 90)}})
 	found, _ = here.Limits.Resolve(ctx, "alice", "gpt-4")
 	fmt.Println(found.Limits, "from memory")
 	here.Limits.Invalidate("alice", "gpt-4")
@@ -273,7 +306,7 @@ func ExampleLimitService_Invalidate() {
 
 func ExampleParseFailurePolicy() {
 	policy, err := zlimit.ParseFailurePolicy("allow")
-	fmt.Println(policy == zlimit.Allow, err)
+	fmt.Println(policy == zlimit.PolicyAllow, err)
 	_, err = zlimit.ParseFailurePolicy("maybe")
 	fmt.Println(err)
 	// Output:
@@ -282,7 +315,7 @@ func ExampleParseFailurePolicy() {
 }
 
 func ExampleFailurePolicy() {
-	policy := zlimit.Block
+	policy := zlimit.PolicyBlock
 	flags := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	flags.TextVar(&policy, "on-outage", policy, "what happens to requests in an outage: block or allow")
 	err := flags.Parse([]string{"-on-outage", "allow"})

@@ -9,7 +9,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A program that keeps limits as code: it takes the lock, replaces what it has seen, and records what it manages.
+// A program that keeps limits as code: in a run it replaces what it has seen, and records what it manages.
 func ExampleManagedService() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")
@@ -17,39 +17,31 @@ func ExampleManagedService() {
 		panic(err)
 	}
 	defer limiter.Close()
-	managed := limiter.Managed
 
-	lock, err := managed.Lock(ctx, time.Minute)
-	if err != nil {
-		panic(err) // a *zlimit.LockedError while another program is at it
-	}
-	var locked *zlimit.LockedError
-	if _, err := managed.Lock(ctx, time.Minute); errors.As(err, &locked) {
-		fmt.Println(errors.Is(locked.Unwrap(), zlimit.ErrLocked), locked.Lock.ExpiresAt.Equal(lock.ExpiresAt))
-	}
-	level := zlimit.ConfigLevel{Resource: "gpt-4"}
-	before, err := managed.Read(ctx, level)
-	if err != nil {
-		panic(err)
-	}
-	want := zlimit.StoredConfig{Level: level, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}
-	after, err := managed.Replace(ctx, lock, before[0], want)
-	fmt.Println(after.Level, "version", after.Version, err)
-	lock, err = managed.Renew(ctx, lock, time.Minute) // now and then, before it expires
-	fmt.Println("renewed:", err)
-	err = managed.Record(ctx, lock, zlimit.ManagedSet{Levels: []zlimit.ConfigLevel{level}, LastApplied: time.Now()})
-	fmt.Println("recorded:", err)
-	fmt.Println("unlocked:", managed.Unlock(ctx, lock))
+	level := zlimit.Level{Resource: "gpt-4"}
+	want := zlimit.Stored{Level: level, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}}
+	err = limiter.Managed.Run(ctx, func(ctx context.Context, run *zlimit.ManagedRun) error {
+		var locked *zlimit.LockedError // what another program gets meanwhile
+		err := limiter.Managed.Run(ctx, func(context.Context, *zlimit.ManagedRun) error { return nil })
+		fmt.Println(errors.As(err, &locked), errors.Is(locked.Unwrap(), zlimit.ErrLocked))
 
-	set, err := managed.Set(ctx)
+		before, err := limiter.Managed.Read(ctx, level)
+		if err != nil {
+			return err
+		}
+		after, err := run.Replace(ctx, before[0], want)
+		if err != nil {
+			return err // such as zlimit.ErrLevelChanged
+		}
+		fmt.Println(after.Level, "version", after.Version)
+		fmt.Println(level.Source(), level.Compare(zlimit.Level{}), before[0].Config.IsZero(), after.Config.Same(&want.Config))
+		return run.Record(ctx, zlimit.ManagedSet{Levels: []zlimit.Level{level}, LastApplied: time.Now()})
+	})
+	set, _ := limiter.Managed.Set(ctx)
 	fmt.Println("managed:", set.Levels, err)
-	fmt.Println(level.Source(), level.Compare(zlimit.ConfigLevel{}), before[0].IsZero(), after.Same(&want))
 	// Output:
 	// true true
-	// resource gpt-4 version 1 <nil>
-	// renewed: <nil>
-	// recorded: <nil>
-	// unlocked: <nil>
-	// managed: [resource gpt-4] <nil>
+	// resource gpt-4 version 1
 	// resource 1 true true
+	// managed: [resource gpt-4] <nil>
 }

@@ -53,15 +53,18 @@ func ExampleNamespaceService_Purge() {
 	if err != nil {
 		panic(err)
 	}
-	_ = staging.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
+	_ = staging.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
 	_ = staging.Close()
 
 	deleted, err := limiter.Namespaces.Delete(ctx, "staging")
 	fmt.Println(deleted.Status, err)
-	err = limiter.Namespaces.Purge(ctx, deleted.ID, func(p zlimit.PurgeProgress) { fmt.Println(p.Deleted, "items") })
+	cost, err := limiter.Namespaces.PurgeCost(ctx)
+	fmt.Println(cost.ReadUnits, "read units", err)
+	err = limiter.Namespaces.Purge(ctx, deleted.ID, func(p zlimit.PurgeProgress) { fmt.Println(p.Deleted, "items") }, zlimit.LeaveExpiring())
 	fmt.Println(err)
 	// Output:
 	// deleted <nil>
+	// 0 read units <nil>
 	// 2 items
 	// <nil>
 }

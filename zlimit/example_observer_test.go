@@ -2,6 +2,7 @@ package zlimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -68,4 +69,31 @@ func ExampleLogTo() {
 func ExampleResultOf() {
 	fmt.Println(zlimit.ResultOf(nil), zlimit.ResultOf(zlimit.ErrNoLimits), zlimit.ResultOf(context.Canceled))
 	// Output: ok no_limits canceled
+}
+
+// A request that a parent refuses: the error and the event say whose limit it was.
+func ExampleStatus_Level() {
+	ctx := context.Background()
+	tell := func(_ context.Context, e zlimit.Event) {
+		if e.Kind == zlimit.EventDecision && e.Result == zlimit.ResultRejected {
+			fmt.Println(e.Entity, "is refused by", e.Limit, "of", e.LimitEntity, e.Ancestor)
+		}
+	}
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 100)), zlimit.WithObserver(tell))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "team", ParentID: "org", Cascade: true}, {ID: "key", ParentID: "team", Cascade: true}} {
+		_, _ = limiter.Entities.Create(ctx, e)
+	}
+	_ = limiter.Limits.Set(ctx, zlimit.Level{Entity: "org"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 10)}})
+	_, err = limiter.Acquire(ctx, zlimit.Request{Entity: "key", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 11}})
+	var exceeded *zlimit.ExceededError
+	if errors.As(err, &exceeded) {
+		fmt.Println(exceeded.Violations()[0].Level())
+	}
+	// Output:
+	// key is refused by rpd of org 2
+	// parent2
 }

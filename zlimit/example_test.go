@@ -25,7 +25,7 @@ func Example() {
 	}
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.PerDay("rpd", 60), zlimit.PerDay("tpd", 1_000)}
-	if err := limiter.Limits.SetResource(ctx, "gpt-4", limits); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 		panic(err)
 	}
 
@@ -37,7 +37,7 @@ func Example() {
 		return lease.Adjust(zlimit.Amounts{"tpd": used - 500})
 	})
 	fmt.Println(err)
-	statuses, err := limiter.Available(ctx, "alice", "gpt-4")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "gpt-4"})
 	for _, s := range statuses {
 		fmt.Println(s.Limit.Name, s.Available)
 	}
@@ -51,7 +51,7 @@ func Example() {
 
 func ExampleOpen() {
 	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithFreshness(0), zlimit.WithFailurePolicy(zlimit.Allow))
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithFreshness(0), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 	if err != nil {
 		panic(err)
 	}
@@ -172,17 +172,6 @@ func ExampleRateLimiter_Setup() {
 	// Output: <nil>
 }
 
-func ExampleRateLimiter_RaiseVersion() {
-	ctx := context.Background()
-	limiter, err := zlimit.Open(ctx, "memory:")
-	if err != nil {
-		panic(err)
-	}
-	defer limiter.Close()
-	fmt.Println(limiter.RaiseVersion(ctx, zlimit.Version)) // the aggregator of this version is deployed
-	// Output: <nil>
-}
-
 func ExampleRateLimiter_SetAuditRetention() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:")
@@ -233,7 +222,7 @@ func ExampleRateLimiter_Do() {
 		panic(err)
 	}
 	defer limiter.Close()
-	if err := limiter.Limits.SetResource(ctx, "mail", []zlimit.Limit{zlimit.PerDay("sent", 100)}); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "mail"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("sent", 100)}}); err != nil {
 		panic(err)
 	}
 
@@ -242,7 +231,7 @@ func ExampleRateLimiter_Do() {
 		return errors.New("the mail server is down")
 	})
 	fmt.Println(err)
-	statuses, err := limiter.Available(ctx, "alice", "mail")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "mail"})
 	fmt.Println(statuses[0].Available, "left,", err) // what failed was given back
 	// Output:
 	// the mail server is down
@@ -257,7 +246,7 @@ func ExampleRateLimiter_TimeUntil() {
 		panic(err)
 	}
 	defer limiter.Close()
-	if err := limiter.Limits.SetResource(ctx, "search", []zlimit.Limit{zlimit.PerMinute("calls", 60)}); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "search"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("calls", 60)}}); err != nil {
 		panic(err)
 	}
 
@@ -281,11 +270,11 @@ func ExampleRateLimiter_Available() {
 	}
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.PerHour("calls", 60, zlimit.Burst(10)), zlimit.PerDay("bytes", 1_000_000)}
-	if err := limiter.Limits.SetResource(ctx, "search", limits); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "search"}, zlimit.Config{Limits: limits}); err != nil {
 		panic(err)
 	}
 
-	statuses, err := limiter.Available(ctx, "alice", "search")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "search"})
 	if err != nil {
 		panic(err)
 	}
@@ -297,7 +286,7 @@ func ExampleRateLimiter_Available() {
 	// calls=10:60/h
 }
 
-func ExampleRateLimiter_AvailableWithParents() {
+func ExampleRateLimiter_Available_parents() {
 	ctx := context.Background()
 	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("calls", 100)))
 	if err != nil {
@@ -308,7 +297,7 @@ func ExampleRateLimiter_AvailableWithParents() {
 	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "alice", ParentID: "acme", Cascade: true})
 	_, _ = limiter.Acquire(ctx, zlimit.Request{Entity: "acme", Resource: "search", Consume: zlimit.Amounts{"calls": 30}})
 
-	statuses, err := limiter.AvailableWithParents(ctx, "alice", "search")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "search", Parents: true})
 	for _, s := range statuses {
 		fmt.Println(s.Entity, s.Limit, s.Available, err)
 	}
@@ -325,11 +314,11 @@ func ExampleStatuses() {
 	}
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.PerHour("calls", 60, zlimit.Burst(10)), zlimit.PerDay("bytes", 1_000_000)}
-	if err := limiter.Limits.SetResource(ctx, "search", limits); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "search"}, zlimit.Config{Limits: limits}); err != nil {
 		panic(err)
 	}
 
-	statuses, err := limiter.Available(ctx, "alice", "search")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: "search"})
 	if err != nil {
 		panic(err)
 	}
@@ -394,10 +383,10 @@ func ExampleRateLimiter_Namespace() {
 	}
 	defer staging.Close()
 
-	if err := limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
 		panic(err)
 	}
-	system, err := staging.Limits.System(ctx) // a world of its own
+	system, err := staging.Limits.Get(ctx, zlimit.Level{}) // a world of its own
 	fmt.Println(system.Limits, err)
 	// Output: [] <nil>
 }
@@ -417,7 +406,7 @@ func ExampleExceededError() {
 	})
 	var exceeded *zlimit.ExceededError
 	if errors.As(err, &exceeded) {
-		fmt.Println(exceeded.Possible(), exceeded.RetryAfter(), len(exceeded.Violations()))
+		fmt.Println(exceeded.Possible(), exceeded.RetryAfter() == zlimit.Never, len(exceeded.Violations()))
 	}
 
 	_, _ = limiter.Acquire(ctx, zlimit.Request{
@@ -435,7 +424,7 @@ func ExampleExceededError() {
 		fmt.Println(string(body), err)
 	}
 	// Output:
-	// false 0s 1
+	// false true 1
 	// true 7.5s
 	// Retry-After: 8
 	// {"error":"rate_limit_exceeded","possible":true,"retry_after_seconds":7.5,"limits":[{"entity":"bob","resource":"gpt-4","limit":"tpm","capacity":1000,"refill_amount":1000,"refill_period_seconds":60,"available":0,"requested":125,"exceeded":true,"retry_after_seconds":7.5}]} <nil>

@@ -52,6 +52,22 @@ func ExampleCapacity() {
 	// Output: 2 entities have 200, of which 0.25 are used: true
 }
 
+// Which part of the buckets is shown: in memory, all of them.
+func ExampleUsageService_Coverage() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	covered, err := limiter.Usage.Coverage(ctx, "gpt-4")
+	fmt.Println(covered, err)
+	fmt.Println(covered.Known(), covered.Missing())
+	// Output:
+	// all buckets are shown <nil>
+	// true 0
+}
+
 func ExampleQuantity() {
 	q := zlimit.Quantity(1_500) // thousandths
 	fmt.Println(q, q.Tokens(), q.Float64())
@@ -60,10 +76,40 @@ func ExampleQuantity() {
 
 func ExampleParseWindow() {
 	window, err := zlimit.ParseWindow("daily")
-	fmt.Println(window == zlimit.Daily, err)
+	fmt.Println(window == zlimit.WindowDaily, err)
 	noon := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
 	fmt.Println(window.Start(noon).Format(time.DateTime), window.End(noon).Format(time.DateTime))
 	// Output:
 	// true <nil>
 	// 2026-03-01 00:00:00 2026-03-02 00:00:00
+}
+
+// A request of a key is charged to its team, too. What each consumed itself adds up to what was asked for.
+func ExampleBucket_Own() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:", zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 100)))
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "team"})
+	_, _ = limiter.Entities.Create(ctx, zlimit.Entity{ID: "key", ParentID: "team", Cascade: true})
+	for entity, used := range map[string]int64{"key": 40, "team": 10} {
+		_, _ = limiter.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": used}})
+	}
+	for bucket, err := range limiter.Usage.Buckets(ctx, "gpt-4") {
+		fmt.Println(bucket.Entity, bucket.Consumed["rpd"], bucket.Own()["rpd"], bucket.FromChildren["rpd"], err)
+	}
+	// Output:
+	// key 40 40 0 <nil>
+	// team 50 10 40 <nil>
+}
+
+func ExampleSnapshot_Own() {
+	team := zlimit.Snapshot{
+		Consumed:     map[string]zlimit.Quantity{"rpd": 50_000}, // what the team was charged
+		FromChildren: map[string]zlimit.Quantity{"rpd": 40_000},
+	}
+	fmt.Println(team.Own()["rpd"])
+	// Output: 10
 }

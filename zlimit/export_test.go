@@ -41,13 +41,10 @@ var (
 func WithListing(listing bool) Option { return func(o *options) { o.listing = listing } }
 
 // StoreOn returns a store on another one, such as one that fails.
-func StoreOn(s store.Store) Store { return Store{impl: s} }
+func StoreOn(s store.Store) Store { return store.NewHandle(s, false) }
 
 // EmbeddedStoreOn returns a store that is set up when a limiter opens it.
-func EmbeddedStoreOn(s store.Store) Store { return Store{impl: s, embedded: true} }
-
-// Embedded reports whether the store is set up when a limiter opens it.
-func (s Store) Embedded() bool { return s.embedded }
+func EmbeddedStoreOn(s store.Store) Store { return store.NewHandle(s, true) }
 
 // Key returns the part of a usage item's key that stands for the window which starts at a time.
 func (w Window) Key(start time.Time) string { return w.key(start) }
@@ -65,12 +62,23 @@ func (l *RateLimiter) Table() *table.Table { return l.table }
 func (l *RateLimiter) Engine() *protocol.Engine { return l.engine }
 
 // ResourceKey returns the key of the limits of a resource.
-func (l *RateLimiter) ResourceKey(resource string) store.Key { return l.ns.resourceLevel(resource).key }
+func (l *RateLimiter) ResourceKey(resource string) store.Key {
+	return l.ns.at(Level{Resource: resource}).key
+}
 
 // LimitsReadAt returns when the limits of a bucket were read that the limiter goes by.
 func (l *RateLimiter) LimitsReadAt(entity, resource string) time.Time {
 	return l.engine.Bucket(entity, resource).Limits.Load().Detail.(*resolved).readAt
 }
+
+// ReadLimitsNow reads the limits of a bucket as they are now.
+func (l *RateLimiter) ReadLimitsNow(ctx context.Context, entity, resource string) error {
+	_, err := l.cache.After(ctx, l.engine.Bucket(entity, resource), l.engine.NextEpoch())
+	return err
+}
+
+// ForgetLevels forgets what is stored at any level, as the cache may at any time.
+func (l *RateLimiter) ForgetLevels() { l.configs.InvalidateAll() }
 
 // ReadLimits reads the limits of a bucket, unless they are in memory.
 func (l *RateLimiter) ReadLimits(ctx context.Context, entity, resource string) error {
@@ -81,14 +89,47 @@ func (l *RateLimiter) ReadLimits(ctx context.Context, entity, resource string) e
 // ForgetLimits makes the limiter put the limits that it remembers together again, as after a change of any limits.
 func (l *RateLimiter) ForgetLimits() { l.generation.Add(1) }
 
+// A ManagedLock is the lock of a run.
+type ManagedLock = managedLock
+
+// Lock takes the lock of the namespace.
+func (s *ManagedService) Lock(ctx context.Context, lease time.Duration) (ManagedLock, error) {
+	return s.lock(ctx, lease)
+}
+
+// Renew prolongs a lock.
+func (s *ManagedService) Renew(ctx context.Context, lock ManagedLock, lease time.Duration) (ManagedLock, error) {
+	return s.renew(ctx, lock, lease)
+}
+
+// Unlock gives a lock back.
+func (s *ManagedService) Unlock(ctx context.Context, lock ManagedLock) error {
+	return s.unlock(ctx, lock)
+}
+
+// Record writes which levels are managed.
+func (s *ManagedService) Record(ctx context.Context, lock ManagedLock, set ManagedSet) error {
+	return s.record(ctx, lock, set)
+}
+
+// Replace changes a level under a lock.
+func (s *ManagedService) Replace(ctx context.Context, lock ManagedLock, before, want Stored) (Stored, error) {
+	return s.replace(ctx, lock, before, want)
+}
+
+// RaiseVersion raises the version record of the table.
+func (l *RateLimiter) RaiseVersion(ctx context.Context, aggregator string) error {
+	return publicError("raise the version", l.raiseVersion(ctx, aggregator))
+}
+
 // Now returns the time by the limiter's clock.
 func (l *RateLimiter) Now() time.Time { return l.now() }
 
 // Clock returns the limiter's clock.
-func (l *RateLimiter) Clock() func() time.Time { return l.options.clock }
+func (l *RateLimiter) Clock() func() time.Time { return l.clock.read }
 
 // SetClock replaces the limiter's clock.
-func (l *RateLimiter) SetClock(now func() time.Time) { l.options.clock = now }
+func (l *RateLimiter) SetClock(now func() time.Time) { l.clock.read = now }
 
 // NamespaceName returns the name of the limiter's namespace.
 func (l *RateLimiter) NamespaceName() string { return l.options.namespace }
@@ -98,6 +139,9 @@ func (l *RateLimiter) SetsUp() bool { return l.options.setup }
 
 // RejectionCache returns how long a rejection may be told from memory.
 func (l *RateLimiter) RejectionCache() time.Duration { return l.options.rejectionCache }
+
+// Tuning returns the settings of the limiter that hardly any program changes.
+func (l *RateLimiter) Tuning() Tuning { return l.options.tuning }
 
 // WritesAtOnce returns how many writes of one bucket may be under way before requests share them; 0 for no sharing.
 func (l *RateLimiter) WritesAtOnce() int { return l.options.writesAtOnce }

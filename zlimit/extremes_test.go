@@ -17,8 +17,8 @@ func TestLongWaits(t *testing.T) {
 	r.Consume = zlimit.Amounts{"rpd": zlimit.MaxTokens}
 	acquire(t, l, r)
 	e := reject(t, l, r)
-	if !e.Possible() || e.RetryAfter() < 200*365*24*time.Hour {
-		t.Errorf("RetryAfter() = %v, possible %v, want the longest duration", e.RetryAfter(), e.Possible())
+	if wait := e.RetryAfter(); !e.Possible() || wait < 200*365*24*time.Hour || wait+time.Second < wait || wait == zlimit.Never || e.RetryAfterHeader() == "" {
+		t.Errorf("RetryAfter() = %v, possible %v, want the longest that can be rounded up, and is not Never", wait, e.Possible())
 	}
 }
 
@@ -41,7 +41,7 @@ func TestGreatDebts(t *testing.T) {
 }
 
 // TestClockAheadStopsNobody lets a process whose clock is a day ahead write a bucket. The others set the stamp back,
-// and go on as if nothing had happened but for at most one capacity.
+// and go on as if nothing had happened except at most one capacity.
 func TestClockAheadStopsNobody(t *testing.T) {
 	c := newClock()
 	s := newMemory(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -43,7 +43,7 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 		{fault: enginetest.AccessDenied, sent: 1},
 		{fault: enginetest.ResourceNotFound, sent: 1},
 	} {
-		for _, policy := range []zlimit.FailurePolicy{zlimit.Block, zlimit.Allow} {
+		for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyBlock, zlimit.PolicyAllow} {
 			name := string(test.fault) + ", " + policy.String()
 			if test.times > 0 {
 				name += ", transient"
@@ -51,7 +51,7 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				s, faults := newTable(t)
 				c := newClock()
-				l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFailurePolicy(policy), zlimit.WithCallTimeout(500*time.Millisecond))
+				l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFailurePolicy(policy), zlimit.WithCallTimeout(500*time.Millisecond), zlimit.WithDecisionTimeout(time.Minute))
 				setSystem(t, l, zlimit.PerMinute("rpm", 100))
 				acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 
@@ -66,7 +66,7 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 					if err != nil || lease.Degraded() {
 						t.Errorf("Acquire() = %v, want a lease that is counted", err)
 					}
-				case test.outage && policy == zlimit.Allow:
+				case test.outage && policy == zlimit.PolicyAllow:
 					if err != nil || !lease.Degraded() {
 						t.Fatalf("Acquire() = %v, want a degraded lease", err)
 					}
@@ -102,7 +102,7 @@ func TestFaultsOfTheNetwork(t *testing.T) {
 func TestColdFaults(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s)
-	if err := l.Limits.SetSystem(context.Background(), zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}, OnUnavailable: zlimit.Allow}); err != nil {
+	if err := l.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}, OnUnavailable: zlimit.PolicyAllow}); err != nil {
 		t.Fatal(err)
 	}
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1})) // sees the stored policy
@@ -112,7 +112,7 @@ func TestColdFaults(t *testing.T) {
 	if lease := acquire(t, l, other); !lease.Degraded() {
 		t.Error("the stored policy was forgotten in the outage")
 	}
-	other.OnUnavailable = zlimit.Block
+	other.OnUnavailable = zlimit.PolicyBlock
 	var outage *zlimit.UnavailableError
 	if _, err := l.Acquire(context.Background(), other); !errors.As(err, &outage) || outage.Unknown {
 		t.Errorf("Acquire() = %v, want an UnavailableError without a write", err)
@@ -125,7 +125,7 @@ func TestColdFaults(t *testing.T) {
 // TestCancelledContext never admits, whatever the policy (I10).
 func TestCancelledContext(t *testing.T) {
 	s, faults := newTable(t)
-	l := newLimiter(t, s, zlimit.WithFailurePolicy(zlimit.Allow), zlimit.WithClock(newClock().now))
+	l := newLimiter(t, s, zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithClock(newClock().now))
 	setSystem(t, l, zlimit.PerMinute("rpm", 100))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 
@@ -159,12 +159,12 @@ func TestFailingSettleOfParts(t *testing.T) {
 		"commit":    func(lease *zlimit.Lease) error { return lease.Commit(ctx) },
 	} {
 		for at := range 4 {
-			network := &flaky{Store: partitioned{newMemory(t).Internal()}}
+			network := &flaky{Store: partitioned{store.Of(newMemory(t))}}
 			l := newLimiter(t, zlimit.StoreOn(network), zlimit.WithClock(newClock().now))
 			setSystem(t, l, zlimit.PerDay("tpd", 400))
 			acquire(t, l, ask(zlimit.Amounts{"tpd": 1}))
-			divide(t, l)
-			divide(t, l)
+			split(t, l)
+			split(t, l)
 			lease := acquire(t, l, ask(zlimit.Amounts{"tpd": 390}))
 			if err := lease.Adjust(zlimit.Amounts{"tpd": -390}); err != nil {
 				t.Fatal(err)
@@ -312,9 +312,12 @@ func TestMissing(t *testing.T) {
 				_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1}))
 				return err
 			}(),
-			"Available": func() error { _, err := l.Available(ctx, "key-1", "gpt-4"); return err }(),
-			"SetSystem": l.Limits.SetSystem(ctx, zlimit.SystemConfig{}),
-			"System":    func() error { _, err := l.Limits.System(ctx); return err }(),
+			"Available": func() error {
+				_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
+				return err
+			}(),
+			"Limits.Set": l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{OnUnavailable: zlimit.PolicyBlock}),
+			"System":     func() error { _, err := l.Limits.Get(ctx, zlimit.Level{}); return err }(),
 		} {
 			if !errors.Is(err, zlimit.ErrClosed) {
 				t.Errorf("%s() of a closed limiter = %v, want ErrClosed", name, err)

@@ -101,27 +101,27 @@ func TestResizingAsksForTheCount(t *testing.T) {
 	for name, resize := range map[string]func(l *zlimit.RateLimiter, first *bucket.State) error{
 		"split": func(l *zlimit.RateLimiter, first *bucket.State) error {
 			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 })
-			_, err := divideAt(ctx, l, "key-1", first)
+			_, err := splitAt(ctx, l, "key-1", first)
 			return err
 		},
 		"merge, low": func(l *zlimit.RateLimiter, first *bucket.State) error {
-			return joinAfter(ctx, l, first, func() { edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 }) })
+			return mergeAfter(ctx, l, first, func() { edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
 		"merge, high": func(l *zlimit.RateLimiter, first *bucket.State) error {
-			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.ShardCount = 4 }) })
+			return mergeAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.ShardCount = 4 }) })
 		},
 		"merge, high, refilled": func(l *zlimit.RateLimiter, first *bucket.State) error {
-			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.RefilledAt += 3600_000 }) })
+			return mergeAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.RefilledAt += 3600_000 }) })
 		},
 		"merge, high, used": func(l *zlimit.RateLimiter, first *bucket.State) error {
-			return joinAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.Limits[0].Tokens-- }) })
+			return mergeAfter(ctx, l, first, func() { edit(t, l, 1, func(item *layout.Bucket) { item.Limits[0].Tokens-- }) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, zlimit.StoreOn(&interrupted{Store: partitioned{newMemory(t).Internal()}, counts: ofBuckets}), zlimit.WithClock(newClock().now))
+			l := newLimiter(t, zlimit.StoreOn(&interrupted{Store: partitioned{store.Of(newMemory(t))}, counts: ofBuckets}), zlimit.WithClock(newClock().now))
 			setSystem(t, l, zlimit.PerHour("rpm", 100))
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-			divide(t, l)
+			split(t, l)
 			if err := resize(l, shardsOf(t, l)[0]); err != nil {
 				t.Fatal(err)
 			}
@@ -138,14 +138,14 @@ func TestReplacingAnOrphanAsksForItsState(t *testing.T) {
 	for name, change := range map[string]func(orphan *layout.Bucket){
 		"as it was": func(*layout.Bucket) {},
 		"refilled":  func(orphan *layout.Bucket) { orphan.RefilledAt += 3600_000 },
-		"divided":   func(orphan *layout.Bucket) { orphan.ShardCount = 4 },
+		"split":     func(orphan *layout.Bucket) { orphan.ShardCount = 4 },
 		"used":      func(orphan *layout.Bucket) { orphan.Limits[0].Tokens-- },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(newClock().now))
+			l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(newMemory(t))}), zlimit.WithClock(newClock().now))
 			setSystem(t, l, zlimit.PerHour("rpm", 100))
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-			divide(t, l)
+			split(t, l)
 			edit(t, l, 0, func(item *layout.Bucket) { item.ShardCount = 1 })
 			states := shardsOf(t, l)
 			writes, err := shardKey(l, "key-1", 0).Split(states[0], states[1], layout.Owner{})
@@ -160,10 +160,10 @@ func TestReplacingAnOrphanAsksForItsState(t *testing.T) {
 	}
 }
 
-// joinAfter merges a shard, and runs a function between the read and the write of it.
-func joinAfter(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State, meanwhile func()) error {
+// mergeAfter merges a shard, and runs a function between the read and the write of it.
+func mergeAfter(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State, meanwhile func()) error {
 	l.Calls().(*interrupted).set(meanwhile)
-	return joinAt(ctx, l, "key-1", s)
+	return mergeAt(ctx, l, "key-1", s)
 }
 
 // TestItemsWithoutParameters finds a limit that another program left without a rate, or with an impossible one. It
@@ -201,17 +201,17 @@ func TestItemsWithoutParameters(t *testing.T) {
 // tells of the limits that were deleted.
 func TestDeletionAsksForTheVersion(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m))
-	if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
 		t.Fatal(err)
 	}
 	m.set(func() {
-		if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 2)}); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 2)}}); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := l.Limits.DeleteResource(ctx, "gpt-4"); err != nil {
+	if err := l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}); err != nil {
 		t.Fatal(err)
 	}
 	list := events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})
@@ -288,7 +288,7 @@ func TestAdvanceAsksForTheBalance(t *testing.T) {
 // deletion and its write. The deletion looks again, and deletes the namespace that has the name now.
 func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func TestDeletionOfANamespaceAsksForItsName(t *testing.T) {
 // TestRecoveryAsksForTheState has a namespace purged between the look of a recovery and its write: it does not come back.
 func TestRecoveryAsksForTheState(t *testing.T) {
 	ctx := context.Background()
-	m := &interrupted{Store: newMemory(t).Internal()}
+	m := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(m))
 	if _, err := l.Namespaces.Register(ctx, "victim"); err != nil {
 		t.Fatal(err)
@@ -328,4 +328,81 @@ func TestRecoveryAsksForTheState(t *testing.T) {
 	if back, err := l.Namespaces.Recover(ctx, victim.ID); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
 		t.Errorf("Recover() = %+v, %v, want ErrNamespaceNotFound", back, err)
 	}
+}
+
+// TestAttributeSetByHand gives the item of a known bucket an attribute that makes it unreadable. What is written is done all the same,
+// and once: the reply cannot be read, and says nothing against that. A call that has to read the item first writes nothing,
+// and says which attribute of which item is wrong.
+func TestAttributeSetByHand(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
+		setSystem(t, l, zlimit.PerDay("rpm", 1000))
+		lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+		late := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+		key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4"}.Key()
+		byHand := func(value expr.Value) {
+			t.Helper()
+			item := item(t, l)
+			item.Remove("b_zz_tk")
+			if value.Kind() != expr.KindNone {
+				item.Set("b_zz_tk", value)
+			}
+			if _, err := l.Calls().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		consumed := func(want int64) {
+			t.Helper()
+			if got, _ := item(t, l).Get("b_rpm_tc").Int(); got != want*1000 {
+				t.Errorf("the item counts %d, want %d", got, want*1000)
+			}
+		}
+		expectItemError := func(call string, err error) {
+			t.Helper()
+			var broken *zlimit.ItemError
+			want := zlimit.ItemError{PK: key.PK, SK: key.SK, Attribute: "b_zz_cp"}
+			if !errors.As(err, &broken) || broken.PK != want.PK || broken.SK != want.SK || broken.Attribute != want.Attribute {
+				t.Errorf("%s = %v, want an ItemError of %v", call, err, want)
+			}
+		}
+
+		byHand(expr.N(7))
+		if err := lease.Adjust(zlimit.Amounts{"rpm": 100}); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Commit(ctx); err != nil {
+			t.Errorf("Commit() = %v", err)
+		}
+		for range 2 {
+			if err := lease.Commit(ctx); !errors.Is(err, zlimit.ErrLeaseClosed) {
+				t.Errorf("Commit() again = %v, want %v", err, zlimit.ErrLeaseClosed)
+			}
+		}
+		consumed(102)
+
+		for range 3 { // nothing is known of the item any more
+			_, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 10}))
+			expectItemError("Acquire()", err)
+			expectItemError("Rollback()", late.Rollback(ctx))
+			_, err = l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
+			expectItemError("Available()", err)
+		}
+		consumed(102)
+		if got := l.Stats(); got.UnknownOutcomes != 0 || got.Degraded != 0 || got.Unavailable != 0 {
+			t.Errorf("Stats() = %+v, want no outage", got)
+		}
+
+		byHand(expr.Value{})
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 10}))
+		byHand(expr.N(7))
+		if lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 10})); lease.Degraded() {
+			t.Error("a request whose write was applied is admitted uncounted")
+		}
+		byHand(expr.Value{})
+		if err := late.Rollback(ctx); err != nil {
+			t.Errorf("Rollback() of a lease that stayed open = %v", err)
+		}
+		consumed(121)
+	})
 }

@@ -38,7 +38,7 @@ const (
 	forced                   // consumed, there or not
 	gave                     // given back
 	refused                  // asked, and not got
-	joined                   // no call: two shards were joined in the background
+	merged                   // no call: two shards were merged in the background
 )
 
 // A tally is the sum of amounts up to a time, for times that do not decrease.
@@ -94,7 +94,7 @@ func (h *history) net(entity, limit string) (sum int64) {
 			sum += a.Amounts[limit]
 		case gave:
 			sum -= a.Amounts[limit]
-		default: // refused, joined
+		default: // refused, merged
 		}
 	}
 	return sum
@@ -131,7 +131,7 @@ const clockTick = time.Millisecond
 //
 // Three things refine that. What is consumed unchecked may leave a debt, so that the bound holds only at the next
 // checked consumption after it. An unchecked act therefore ends for c where the first checked one ends that began after
-// it. In a divided bucket it does not count: all shards owe together, but one that is given something back pays none of
+// it. In a split bucket it does not count: all shards owe together, but one that is given something back pays none of
 // the others. A call that was refused by one level of a chain may have taken and given back on the others. Of that, the
 // return alone may be in an interval which begins within the call. So it counts for g from where it ends, and against
 // it from where it begins. The clocks: readings of the calls in [a, b] are between a − tick + slowest and b + fastest.
@@ -205,7 +205,7 @@ func counted(acts []act, limit string) func(*act) int64 {
 //
 // Here N takes the most that is possible. Consumption counts when it may be in the interval. A return counts only when
 // its whole call is, and came before the image that the refusal may be decided from. That is the bound of overAdmitted
-// turned around, and found in the same way. It holds for a bucket of one item: a divided one may have a full shard and
+// turned around, and found in the same way. It holds for a bucket of one item: a split one may have a full shard and
 // an empty one. A refusal of one of several limits is enough.
 func (h *history) wronglyRefused(entity string, limits ...zlimit.Limit) error {
 	acts := h.of(entity)
@@ -268,12 +268,12 @@ type ledger struct {
 	limit   zlimit.Limit
 	created int64 // epoch milliseconds
 	net     int64 // what was consumed of it, in tokens
-	resizes int   // how often it was divided and joined, at most
+	resizes int   // how often it was split and merged, at most
 }
 
 // unbalanced returns an error when the balances of a bucket's items are wrong (I2, I7). Together they are what it was
 // created with, and the refill, less what was consumed. They may be off by a millitoken for each item and each time
-// that it was divided or joined.
+// that it was split or merged.
 func (b *ledger) unbalanced(items []*bucket.State) error {
 	l := &b.limit
 	tokens, _, _ := total(items, l.Name)

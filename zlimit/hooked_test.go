@@ -21,7 +21,7 @@ type hooked struct {
 	writes atomic.Int64
 }
 
-func hook(s zlimit.Store) *hooked { return &hooked{Store: s.Internal()} }
+func hook(s zlimit.Store) *hooked { return &hooked{Store: store.Of(s)} }
 
 func (h *hooked) set(f func(writes ...store.Write) error) { h.hook.Store(&f) }
 

@@ -83,7 +83,7 @@ func (s slowTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // hotWays returns the bare SDK call and limiters that share writes not at all, by default and early. All take from one
-// bucket of the engine, which is not divided.
+// bucket of the engine, which is not split.
 func hotWays(b *testing.B, network time.Duration) []*way {
 	l, client, table := benchTable(b, func(engine http.RoundTripper) http.RoundTripper {
 		if network == 0 {
@@ -101,7 +101,7 @@ func hotWays(b *testing.B, network time.Duration) []*way {
 	}{{"each", []zlimit.Option{zlimit.WithoutCoalescing()}}, {"shared", nil}, {"early", []zlimit.Option{zlimit.WithCoalescing()}}} {
 		w := &way{name: opt.name}
 		counted := countedWrites{dynamo.New(client, table, layout.Table, withoutStream), &w.writes}
-		limiter := newLimiter(b, zlimit.StoreOn(counted), append(opt.opts, zlimit.WithMaxShards(1), zlimit.WithMaxInFlight(1000))...)
+		limiter := newLimiter(b, zlimit.StoreOn(counted), append(opt.opts, zlimit.WithTuning(zlimit.Tuning{MaxShards: 1, MaxInFlight: 1000}))...)
 		w.call = func(int) error {
 			_, err := limiter.Acquire(context.Background(), benchRequest)
 			return err
@@ -166,7 +166,7 @@ func BenchmarkZipf(b *testing.B) {
 			s := stores[name](b)
 			ways := []*way{{name: "each"}, {name: "shared"}}
 			for i, opts := range [][]zlimit.Option{{zlimit.WithoutCoalescing()}, nil} {
-				l := newLimiter(b, s, append(opts, zlimit.WithMaxShards(1))...)
+				l := newLimiter(b, s, append(opts, zlimit.WithTuning(zlimit.Tuning{MaxShards: 1}))...)
 				setSystem(b, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
 				var draws [callers]*rand.Zipf
 				for at := range draws {

@@ -52,7 +52,7 @@ func queued(t *testing.T, takes time.Duration, test func(l *zlimit.RateLimiter, 
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := &queue{Store: memory.Internal(), line: make(chan struct{}, 1)}
+		q := &queue{Store: store.Of(memory), line: make(chan struct{}, 1)}
 		l, err := zlimit.New(context.Background(), zlimit.EmbeddedStoreOn(q), opts...)
 		if err != nil {
 			t.Fatal(err)
@@ -84,7 +84,7 @@ func TestACrowdIsNoOutage(t *testing.T) {
 		if got := l.Stats(); got.Admitted != callers+1 || got.UnknownOutcomes != 0 {
 			t.Errorf("Stats() = %+v, want %d admitted and no unknown outcome", got, callers+1)
 		}
-	}, zlimit.WithMaxInFlight(50), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
+	}, zlimit.WithTuning(zlimit.Tuning{MaxInFlight: 50}), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
 }
 
 // TestLeavingTheLine sends callers with little patience to a store that does not answer. Those whose turn does not come
@@ -123,5 +123,5 @@ func TestLeavingTheLine(t *testing.T) {
 		if got := available(t, l, "rpm"); got != 100_000-1 {
 			t.Errorf("rpm has %d, want %d: nobody was served", got, 100_000-1)
 		}
-	}, zlimit.WithMaxInFlight(turns), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
+	}, zlimit.WithTuning(zlimit.Tuning{MaxInFlight: turns}), zlimit.WithCallTimeout(time.Second), zlimit.WithoutCoalescing())
 }

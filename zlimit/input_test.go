@@ -115,9 +115,13 @@ func TestNamespacesOfEmbeddedStores(t *testing.T) {
 
 // TestWarningsOfTheSDK has the AWS SDK complain about a reply.
 func TestWarningsOfTheSDK(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", "yesterday")
-		_, _ = w.Write([]byte("{}"))
+		body := "{}"
+		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".BatchGetItem") {
+			body = `{"Responses":{"table":[]},"UnprocessedKeys":{}}`
+		}
+		_, _ = w.Write([]byte(body))
 	}))
 	defer server.Close()
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")

@@ -7,11 +7,14 @@ import (
 	"github.com/zlimit/zlimit-go/internal/grammar"
 )
 
-// secondsJSON is a duration as a number of seconds, exact to the nanosecond.
+// secondsJSON is a duration as a number of seconds, exact to the nanosecond, and null for Never.
 type secondsJSON time.Duration
 
 // MarshalJSON implements [json.Marshaler].
 func (s secondsJSON) MarshalJSON() ([]byte, error) {
+	if time.Duration(s) == Never {
+		return []byte("null"), nil
+	}
 	return []byte(grammar.Seconds(time.Duration(s))), nil
 }
 
@@ -29,17 +32,17 @@ func (s *secondsJSON) UnmarshalJSON(text []byte) error {
 }
 
 // MarshalJSON returns the config as an object, with audit_retention_seconds where it says so.
-func (c SystemConfig) MarshalJSON() ([]byte, error) {
-	type fields SystemConfig
+func (c Config) MarshalJSON() ([]byte, error) {
+	type fields Config
 	return json.Marshal(struct {
 		fields
 		AuditRetention secondsJSON `json:"audit_retention_seconds,omitempty"`
 	}{fields(c), secondsJSON(c.AuditRetention)})
 }
 
-// UnmarshalJSON sets the config to the one of an object like that of [SystemConfig.MarshalJSON].
-func (c *SystemConfig) UnmarshalJSON(text []byte) error {
-	type fields SystemConfig
+// UnmarshalJSON sets the config to the one of an object like that of [Config.MarshalJSON].
+func (c *Config) UnmarshalJSON(text []byte) error {
+	type fields Config
 	next := struct {
 		fields
 		AuditRetention secondsJSON `json:"audit_retention_seconds"`
@@ -47,31 +50,7 @@ func (c *SystemConfig) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &next); err != nil {
 		return err
 	}
-	*c = SystemConfig(next.fields)
-	c.AuditRetention = time.Duration(next.AuditRetention)
-	return nil
-}
-
-// MarshalJSON returns the config as an object, with audit_retention_seconds where it says so.
-func (c StoredConfig) MarshalJSON() ([]byte, error) {
-	type fields StoredConfig
-	return json.Marshal(struct {
-		fields
-		AuditRetention secondsJSON `json:"audit_retention_seconds,omitempty"`
-	}{fields(c), secondsJSON(c.AuditRetention)})
-}
-
-// UnmarshalJSON sets the config to the one of an object like that of [StoredConfig.MarshalJSON].
-func (c *StoredConfig) UnmarshalJSON(text []byte) error {
-	type fields StoredConfig
-	next := struct {
-		fields
-		AuditRetention secondsJSON `json:"audit_retention_seconds"`
-	}{fields(*c), secondsJSON(c.AuditRetention)}
-	if err := json.Unmarshal(text, &next); err != nil {
-		return err
-	}
-	*c = StoredConfig(next.fields)
+	*c = Config(next.fields)
 	c.AuditRetention = time.Duration(next.AuditRetention)
 	return nil
 }

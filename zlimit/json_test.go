@@ -62,8 +62,6 @@ func TestJSON(t *testing.T) {
 	statuses := zlimit.Statuses{{Entity: "alice", Resource: "api", Limit: limits[0], Available: 2, Requested: 1, RetryAfter: time.Second}}
 	status := `{"entity":"alice","resource":"api","limit":"rpm","capacity":60,"refill_amount":60,"refill_period_seconds":60,"available":2,` +
 		`"requested":1,"exceeded":false,"retry_after_seconds":1}`
-	lock := zlimit.ManagedLock{ID: "1", Holder: "ci", Acquired: at, ExpiresAt: at}
-	lockText := `{"id":"1","holder":"ci","acquired_at":"2026-03-15T09:30:00Z","expires_at":"2026-03-15T09:30:00Z"}`
 	known := map[string]struct {
 		value any
 		want  string // "" for what other tests say, or nobody writes
@@ -77,8 +75,9 @@ func TestJSON(t *testing.T) {
 		"Bucket":           {zlimit.Bucket{Entity: "alice", Resource: "api", Shards: 2, Statuses: statuses, Consumed: map[string]zlimit.Quantity{"rpm": 1500}}, `{"entity":"alice","resource":"api","shards":2,"statuses":[` + status + `],"consumed":{"rpm":1.5}}`},
 		"Capacity":         {zlimit.Capacity{}, ""},
 		"LimitCapacity":    {zlimit.LimitCapacity{}, ""},
-		"SystemConfig":     {zlimit.SystemConfig{Limits: limits, OnUnavailable: zlimit.Allow, AuditRetention: 48 * time.Hour}, `{"limits":[` + limit + `],"on_unavailable":"allow","audit_retention_seconds":172800}`},
-		"LevelConfig":      {zlimit.LevelConfig{Limits: limits, OnUnavailable: zlimit.Block}, `{"limits":[` + limit + `],"on_unavailable":"block"}`},
+		"Coverage":         {zlimit.Coverage{Used: 4, Unlisted: 1}, `{"complete":false,"used":4,"unlisted":1}`},
+		"PurgeCost":        {zlimit.PurgeCost{Items: 2, Bytes: 4096, ReadUnits: 0.5, Time: time.Second}, `{"items":2,"bytes":4096,"read_units":0.5,"seconds":1}`},
+		"Config":           {zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyAllow, AuditRetention: 48 * time.Hour}, `{"limits":[` + limit + `],"on_unavailable":"allow","audit_retention_seconds":172800}`},
 		"Resolved":         {zlimit.Resolved{Limits: limits, Source: zlimit.SourceSystem}, `{"limits":[` + limit + `],"source":"system","on_unavailable":"inherit"}`},
 		"Declaration":      {zlimit.Declaration{Resource: "api", Limits: limits}, `{"resource":"api","limits":[` + limit + `]}`},
 		"Applied":          {zlimit.Applied{Set: []string{"a"}, Kept: []string{"b"}}, `{"set":["a"],"kept":["b"]}`},
@@ -87,22 +86,31 @@ func TestJSON(t *testing.T) {
 		"EntityQuery":      {zlimit.EntityQuery{Prefix: "a", After: "b", Limit: 3}, `{"prefix":"a","after":"b","limit":3}`},
 		"Namespace":        {zlimit.Namespace{ID: "x", Name: "default", Status: zlimit.NamespaceActive, CreatedAt: at}, `{"id":"x","name":"default","status":"active","created_at":"2026-03-15T09:30:00Z"}`},
 		"PurgeProgress":    {zlimit.PurgeProgress{Deleted: 3}, `{"deleted":3}`},
-		"ConfigLevel":      {zlimit.ConfigLevel{Resource: "api"}, `{"resource":"api"}`},
-		"StoredConfig":     {zlimit.StoredConfig{Limits: limits, OnUnavailable: zlimit.Allow, AuditRetention: 24 * time.Hour, Version: 2, Managed: true}, `{"level":{},"limits":[` + limit + `],"on_unavailable":"allow","version":2,"managed":true,"audit_retention_seconds":86400}`},
-		"ManagedSet":       {zlimit.ManagedSet{Levels: []zlimit.ConfigLevel{{Resource: "api"}}, LastApplied: at, Hash: "h"}, `{"levels":[{"resource":"api"}],"last_applied":"2026-03-15T09:30:00Z","hash":"h"}`},
-		"ManagedLock":      {lock, lockText},
-		"LockedError":      {zlimit.LockedError{Lock: lock}, `{"lock":` + lockText + `}`},
+		"Level":            {zlimit.Level{Resource: "api"}, `{"resource":"api"}`},
+		"Stored":           {zlimit.Stored{Config: zlimit.Config{Limits: limits, OnUnavailable: zlimit.PolicyBlock}, Version: 2, Managed: true}, `{"level":{},"config":{"limits":[` + limit + `],"on_unavailable":"block"},"version":2,"managed":true}`},
+		"AvailableQuery":   {zlimit.AvailableQuery{Entity: "alice", Resource: "api", Parents: true}, `{"entity":"alice","resource":"api","parents":true}`},
+		"LevelQuery":       {zlimit.LevelQuery{Source: zlimit.SourceEntity, Resource: "api", NamesOnly: true}, `{"source":"entity","resource":"api","names_only":true}`},
+		"ManagedSet":       {zlimit.ManagedSet{Levels: []zlimit.Level{{Resource: "api"}}, LastApplied: at, Hash: "h"}, `{"levels":[{"resource":"api"}],"last_applied":"2026-03-15T09:30:00Z","hash":"h"}`},
+		"ManagedRun":       {},
+		"Tuning":           {}, // of an option
+		"LockedError":      {zlimit.LockedError{Holder: "ci", Acquired: at, ExpiresAt: at}, `{"holder":"ci","acquired_at":"2026-03-15T09:30:00Z","expires_at":"2026-03-15T09:30:00Z"}`},
 		"Request":          {zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1}, Limits: limits}, `{"entity":"alice","resource":"api","consume":{"rpm":1},"limits":[` + limit + `],"on_unavailable":"inherit"}`},
 		"Snapshot":         {zlimit.Snapshot{}, ""},
-		"UsageQuery":       {zlimit.UsageQuery{Entity: "alice", Window: zlimit.Daily, To: at}, `{"entity":"alice","resource":"","window":"daily","to":"2026-03-15T09:30:00Z","limit":0}`},
+		"UsageQuery":       {zlimit.UsageQuery{Entity: "alice", Window: zlimit.WindowDaily, To: at}, `{"entity":"alice","resource":"","window":"daily","to":"2026-03-15T09:30:00Z","limit":0}`},
 		"Summary":          {zlimit.Summary{}, ""},
 		"LimitUsage":       {zlimit.LimitUsage{}, ""},
 		"Stats":            {zlimit.Stats{}, ""},
-		"CacheStats":       {zlimit.CacheStats{Hits: 1}, `{"hits":1,"misses":0,"stale":0,"entries":0}`},
+		"CacheStats":       {zlimit.CacheStats{Hits: 1}, `{"hits":1,"misses":0,"stale":0,"entries":0,"stale_seconds":0}`},
 		"ExceededError":    {&zlimit.ExceededError{Statuses: statuses}, `{"error":"rate_limit_exceeded","possible":true,"retry_after_seconds":1,"limits":[` + status + `]}`},
 		"UnavailableError": {&zlimit.UnavailableError{Op: zlimit.OpAcquire, Err: errors.New("no route")}, `{"op":"acquire","unknown":false,"error":"no route"}`},
 		"ValidationError":  {&zlimit.ValidationError{Field: "entity", Value: "a b", Reason: "must"}, `{"field":"entity","value":"a b","reason":"must"}`},
-		"VersionError":     {&zlimit.VersionError{Schema: "1", ClientMin: "2", Client: "3"}, `{"schema":"1","client_min":"2","client":"3"}`},
+		"ItemError":        {&zlimit.ItemError{PK: "n/BUCKET#alice#api#0", SK: "#STATE", Attribute: "b_zz_cp", Reason: "lacks it"}, `{"pk":"n/BUCKET#alice#api#0","sk":"#STATE","attribute":"b_zz_cp","reason":"lacks it"}`},
+		"UnsupportedError": {
+			&zlimit.UnsupportedError{Source: zlimit.SourceResource, Resource: "api", Features: []zlimit.UnsupportedFeature{{Name: "schedule", Attribute: "vu", Since: "0.14.0"}}},
+			`{"source":"resource","entity":"","resource":"api","features":[{"name":"schedule","attribute":"vu","since":"0.14.0"}]}`,
+		},
+		"UnsupportedFeature": {}, // with the error
+		"VersionError":       {&zlimit.VersionError{Schema: "1", ClientMin: "2", Client: "3"}, `{"schema":"1","client_min":"2","client":"3"}`},
 		"Event": {
 			zlimit.Event{Kind: zlimit.EventDecision, Operation: zlimit.OpAcquire, Time: at, Duration: 1500 * time.Microsecond, Entity: "alice", Resource: "api", Result: zlimit.ResultOK, Amounts: []zlimit.Amount{{"rpm", 1}}, WriteUnits: 1, Err: errors.New("no route")},
 			`{"kind":"decision","operation":"acquire","time":"2026-03-15T09:30:00Z","entity":"alice","resource":"api","result":"ok","amounts":[{"limit":"rpm","tokens":1}],"write_units":1,"duration_seconds":0.0015,"error":"no route"}`,
@@ -150,12 +158,12 @@ func TestJSON(t *testing.T) {
 
 // TestConfigsInJSON reads back what was written.
 func TestConfigsInJSON(t *testing.T) {
-	system := zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, OnUnavailable: zlimit.Allow, AuditRetention: 48 * time.Hour}
-	stored := zlimit.StoredConfig{Level: zlimit.ConfigLevel{Resource: "api"}, Limits: system.Limits, AuditRetention: time.Hour, Version: 3, Managed: true}
+	system := zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}, OnUnavailable: zlimit.PolicyAllow, AuditRetention: 48 * time.Hour}
+	stored := zlimit.Stored{Level: zlimit.Level{Resource: "api"}, Config: zlimit.Config{Limits: system.Limits, AuditRetention: time.Hour}, Version: 3, Managed: true}
 	for _, test := range []struct{ value, into any }{
-		{&system, new(zlimit.SystemConfig)},
-		{&stored, new(zlimit.StoredConfig)},
-		{&zlimit.LevelConfig{Limits: system.Limits, OnUnavailable: zlimit.Block}, new(zlimit.LevelConfig)},
+		{&system, new(zlimit.Config)},
+		{&stored, new(zlimit.Stored)},
+		{&zlimit.Config{Limits: system.Limits, OnUnavailable: zlimit.PolicyBlock}, new(zlimit.Config)},
 		{&zlimit.Resolved{Limits: system.Limits, Source: zlimit.SourceEntity}, new(zlimit.Resolved)},
 		{&zlimit.Namespace{ID: "x", Name: "default", Status: zlimit.NamespaceActive}, new(zlimit.Namespace)},
 	} {

@@ -2,11 +2,17 @@
 
 package zlimit
 
-import "strconv"
+import (
+	"strconv"
 
-// A Key is the primary key of an item of the table. The functions that return one are for work on a table without a
-// [RateLimiter]: looking at items, reading exports, writing policies about leading keys. They take names that are
-// valid, and namespaces by their ids, which [NamespaceService.Get] returns. docs/schema.md says what the items hold.
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Key is the primary key of an item of the table, or its key in an index. The functions that return or take one are
+// for work on a table without a [RateLimiter]: looking at items, reading exports, writing policies about leading keys.
+// They take names that are valid, and namespaces by their ids, which [NamespaceService.Get] returns. An item of an
+// export is of the kind whose parser returns true. docs/schema.md says what the items hold.
 type Key struct {
 	PK, SK string
 }
@@ -19,6 +25,20 @@ func EntityKey(ns, entity string) Key {
 	return Key{PK: ns + "/ENTITY#" + entity, SK: "#META"}
 }
 
+// ParseEntityKey returns what [EntityKey] makes a key of; ok is false when the key is not that of an entity item.
+func ParseEntityKey(key Key) (ns, entity string, ok bool) {
+	k, ok := layout.ParseEntityKey(store.Key(key))
+	return k.NS, k.Entity, ok
+}
+
+// EntityGSI1Key returns the key of an entity item in index GSI1. An item without a parent is not in the index.
+//
+//	GSI1PK = {ns}/PARENT#{parent}
+//	GSI1SK = CHILD#{entity}
+func EntityGSI1Key(ns, entity, parent string) Key {
+	return Key{PK: ns + "/PARENT#" + parent, SK: "CHILD#" + entity}
+}
+
 // ChildKey returns the key of a child item: that an entity has a child, kept beside the record of the parent, where a
 // consistent read finds it.
 //
@@ -26,6 +46,12 @@ func EntityKey(ns, entity string) Key {
 //	SK = #CHILD#{child}
 func ChildKey(ns, entity, child string) Key {
 	return Key{PK: ns + "/ENTITY#" + entity, SK: "#CHILD#" + child}
+}
+
+// ParseChildKey returns what [ChildKey] makes a key of; ok is false when the key is not that of a child item.
+func ParseChildKey(key Key) (ns, entity, child string, ok bool) {
+	k, ok := layout.ParseChildKey(store.Key(key))
+	return k.NS, k.Entity, k.Child, ok
 }
 
 // BucketKey returns the key of a bucket item: the token buckets of one entity, resource and shard, one for each limit.
@@ -39,6 +65,34 @@ func BucketKey(ns, entity, resource string, shard int) Key {
 	}
 }
 
+// ParseBucketKey returns what [BucketKey] makes a key of; ok is false when the key is not that of a bucket item.
+func ParseBucketKey(key Key) (ns, entity, resource string, shard int, ok bool) {
+	k, ok := layout.ParseBucketKey(store.Key(key))
+	return k.NS, k.Entity, k.Resource, k.Shard, ok
+}
+
+// BucketGSI2Key returns the key of a bucket item in index GSI2.
+//
+//	GSI2PK = {ns}/RESOURCE#{resource}
+//	GSI2SK = BUCKET#{entity}#{shard}
+func BucketGSI2Key(ns, entity, resource string, shard int) Key {
+	return Key{
+		PK: ns + "/RESOURCE#" + resource,
+		SK: "BUCKET#" + entity + "#" + strconv.Itoa(shard),
+	}
+}
+
+// BucketGSI3Key returns the key of a bucket item in index GSI3.
+//
+//	GSI3PK = {ns}/ENTITY#{entity}
+//	GSI3SK = BUCKET#{resource}#{shard}
+func BucketGSI3Key(ns, entity, resource string, shard int) Key {
+	return Key{
+		PK: ns + "/ENTITY#" + entity,
+		SK: "BUCKET#" + resource + "#" + strconv.Itoa(shard),
+	}
+}
+
 // EntityConfigKey returns the key of an entity config item: limits of one entity, for one resource or with _default_
 // for every resource.
 //
@@ -46,6 +100,21 @@ func BucketKey(ns, entity, resource string, shard int) Key {
 //	SK = #CONFIG#{resource}
 func EntityConfigKey(ns, entity, resource string) Key {
 	return Key{PK: ns + "/ENTITY#" + entity, SK: "#CONFIG#" + resource}
+}
+
+// ParseEntityConfigKey returns what [EntityConfigKey] makes a key of; ok is false when the key is not that of an entity
+// config item.
+func ParseEntityConfigKey(key Key) (ns, entity, resource string, ok bool) {
+	k, ok := layout.ParseEntityConfigKey(store.Key(key))
+	return k.NS, k.Entity, k.Resource, ok
+}
+
+// EntityConfigGSI3Key returns the key of an entity config item in index GSI3.
+//
+//	GSI3PK = {ns}/ENTITY_CONFIG#{resource}
+//	GSI3SK = {entity}
+func EntityConfigGSI3Key(ns, entity, resource string) Key {
+	return Key{PK: ns + "/ENTITY_CONFIG#" + resource, SK: entity}
 }
 
 // ResourceConfigKey returns the key of a resource config item: limits of one resource, for entities without limits of
@@ -57,12 +126,26 @@ func ResourceConfigKey(ns, resource string) Key {
 	return Key{PK: ns + "/RESOURCE#" + resource, SK: "#CONFIG"}
 }
 
+// ParseResourceConfigKey returns what [ResourceConfigKey] makes a key of; ok is false when the key is not that of a
+// resource config item.
+func ParseResourceConfigKey(key Key) (ns, resource string, ok bool) {
+	k, ok := layout.ParseResourceConfigKey(store.Key(key))
+	return k.NS, k.Resource, ok
+}
+
 // SystemConfigKey returns the key of a system config item: limits of last resort and settings of the whole namespace.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #CONFIG
 func SystemConfigKey(ns string) Key {
 	return Key{PK: ns + "/SYSTEM#", SK: "#CONFIG"}
+}
+
+// ParseSystemConfigKey returns what [SystemConfigKey] makes a key of; ok is false when the key is not that of a system
+// config item.
+func ParseSystemConfigKey(key Key) (ns string, ok bool) {
+	k, ok := layout.ParseSystemConfigKey(store.Key(key))
+	return k.NS, ok
 }
 
 // UsageKey returns the key of a usage item: what one entity consumed of one resource in one window of time.
@@ -76,6 +159,23 @@ func UsageKey(ns, entity, resource, windowKey string) Key {
 	}
 }
 
+// ParseUsageKey returns what [UsageKey] makes a key of; ok is false when the key is not that of a usage item.
+func ParseUsageKey(key Key) (ns, entity, resource, windowKey string, ok bool) {
+	k, ok := layout.ParseUsageKey(store.Key(key))
+	return k.NS, k.Entity, k.Resource, k.WindowKey, ok
+}
+
+// UsageGSI2Key returns the key of a usage item in index GSI2.
+//
+//	GSI2PK = {ns}/RESOURCE#{resource}
+//	GSI2SK = USAGE#{window_key}#{entity}
+func UsageGSI2Key(ns, entity, resource, windowKey string) Key {
+	return Key{
+		PK: ns + "/RESOURCE#" + resource,
+		SK: "USAGE#" + windowKey + "#" + entity,
+	}
+}
+
 // AuditKey returns the key of an audit item: a change of an entity or of limits, and who made it.
 //
 //	PK = {ns}/AUDIT#{entity}
@@ -84,12 +184,25 @@ func AuditKey(ns, entity, eventID string) Key {
 	return Key{PK: ns + "/AUDIT#" + entity, SK: "#AUDIT#" + eventID}
 }
 
+// ParseAuditKey returns what [AuditKey] makes a key of; ok is false when the key is not that of an audit item.
+func ParseAuditKey(key Key) (ns, entity, eventID string, ok bool) {
+	k, ok := layout.ParseAuditKey(store.Key(key))
+	return k.NS, k.Entity, k.EventID, ok
+}
+
 // ResourceRegistryKey returns the key of a resource registry item: the resources that have limits of their own.
 //
 //	PK = {ns}/SYSTEM#
 //	SK = #RESOURCES
 func ResourceRegistryKey(ns string) Key {
 	return Key{PK: ns + "/SYSTEM#", SK: "#RESOURCES"}
+}
+
+// ParseResourceRegistryKey returns what [ResourceRegistryKey] makes a key of; ok is false when the key is not that of a
+// resource registry item.
+func ParseResourceRegistryKey(key Key) (ns string, ok bool) {
+	k, ok := layout.ParseResourceRegistryKey(store.Key(key))
+	return k.NS, ok
 }
 
 // EntityConfigRegistryKey returns the key of an entity config registry item: for each resource, how many entities have
@@ -101,6 +214,13 @@ func EntityConfigRegistryKey(ns string) Key {
 	return Key{PK: ns + "/SYSTEM#", SK: "#ENTITY_CONFIG_RESOURCES"}
 }
 
+// ParseEntityConfigRegistryKey returns what [EntityConfigRegistryKey] makes a key of; ok is false when the key is not
+// that of an entity config registry item.
+func ParseEntityConfigRegistryKey(key Key) (ns string, ok bool) {
+	k, ok := layout.ParseEntityConfigRegistryKey(store.Key(key))
+	return k.NS, ok
+}
+
 // ProvisionerKey returns the key of a provisioner item: what a declarative provisioner manages.
 //
 //	PK = {ns}/SYSTEM#
@@ -109,13 +229,11 @@ func ProvisionerKey(ns string) Key {
 	return Key{PK: ns + "/SYSTEM#", SK: "#PROVISIONER"}
 }
 
-// ProvisionerLockKey returns the key of a provisioner lock item: the right to change what a declarative provisioner
-// manages. Its owner alone writes.
-//
-//	PK = {ns}/SYSTEM#
-//	SK = #PROVISIONER_LOCK
-func ProvisionerLockKey(ns string) Key {
-	return Key{PK: ns + "/SYSTEM#", SK: "#PROVISIONER_LOCK"}
+// ParseProvisionerKey returns what [ProvisionerKey] makes a key of; ok is false when the key is not that of a
+// provisioner item.
+func ParseProvisionerKey(key Key) (ns string, ok bool) {
+	k, ok := layout.ParseProvisionerKey(store.Key(key))
+	return k.NS, ok
 }
 
 // VersionKey returns the key of a version item: version of the layout, and the oldest client that may use it.
@@ -126,12 +244,25 @@ func VersionKey() Key {
 	return Key{PK: "_/SYSTEM#", SK: "#VERSION"}
 }
 
+// ParseVersionKey reports whether a key is that of a version item.
+func ParseVersionKey(key Key) bool {
+	_, ok := layout.ParseVersionKey(store.Key(key))
+	return ok
+}
+
 // NamespaceKey returns the key of a namespace item: a namespace, found by its name.
 //
 //	PK = _/SYSTEM#
 //	SK = #NAMESPACE#{name}
 func NamespaceKey(name string) Key {
 	return Key{PK: "_/SYSTEM#", SK: "#NAMESPACE#" + name}
+}
+
+// ParseNamespaceKey returns what [NamespaceKey] makes a key of; ok is false when the key is not that of a namespace
+// item.
+func ParseNamespaceKey(key Key) (name string, ok bool) {
+	k, ok := layout.ParseNamespaceKey(store.Key(key))
+	return k.Name, ok
 }
 
 // NamespaceIDKey returns the key of a namespace id item: a namespace, found by its id. It outlives the deletion of the
@@ -143,40 +274,9 @@ func NamespaceIDKey(id string) Key {
 	return Key{PK: "_/SYSTEM#", SK: "#NSID#" + id}
 }
 
-// StreamLeaseKey returns the key of a stream lease item: how far one partition of the change stream is applied, and
-// which consumer has it.
-//
-//	PK = _/SYSTEM#
-//	SK = #STREAM#{partition}
-func StreamLeaseKey(partition string) Key {
-	return Key{PK: "_/SYSTEM#", SK: "#STREAM#" + partition}
-}
-
-// DueHourKey returns the key of a due hour item: that an hour of usage of a resource has to be added to days and months
-// when it is over, and who does it.
-//
-//	PK = _/ROLLUP#{slot}
-//	SK = #HOUR#{window_key}#{id}#{resource}
-func DueHourKey(slot int, windowKey, id, resource string) Key {
-	return Key{
-		PK: "_/ROLLUP#" + strconv.Itoa(slot),
-		SK: "#HOUR#" + windowKey + "#" + id + "#" + resource,
-	}
-}
-
-// MigrationKey returns the key of a migration item: a migration of a table of zae-limiter to this one, and who works on
-// it.
-//
-//	PK = _/SYSTEM#
-//	SK = #MIGRATION
-func MigrationKey() Key {
-	return Key{PK: "_/SYSTEM#", SK: "#MIGRATION"}
-}
-
-// MigrationPartKey returns the key of a migration part item: how far a part of a migration has come.
-//
-//	PK = _/SYSTEM#
-//	SK = #MIGRATION#{part}
-func MigrationPartKey(part string) Key {
-	return Key{PK: "_/SYSTEM#", SK: "#MIGRATION#" + part}
+// ParseNamespaceIDKey returns what [NamespaceIDKey] makes a key of; ok is false when the key is not that of a namespace
+// id item.
+func ParseNamespaceIDKey(key Key) (id string, ok bool) {
+	k, ok := layout.ParseNamespaceIDKey(store.Key(key))
+	return k.ID, ok
 }

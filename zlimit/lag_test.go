@@ -31,14 +31,14 @@ func TestPurgeFindsWhatIsLeft(t *testing.T) {
 			t.Fatalf("Purge() = %v", err)
 		}
 		create(t, scope, zlimit.Entity{ID: "late"})
-		if len(dump(t, s.Internal(), ns.ID)) == 0 {
+		if len(dump(t, store.Of(s), ns.ID)) == 0 {
 			t.Fatal("nothing was written after the purge")
 		}
 		var told zlimit.PurgeProgress
 		if err := l.Namespaces.Purge(ctx, ns.ID, func(p zlimit.PurgeProgress) { told = p }); err != nil || told.Deleted == 0 {
 			t.Errorf("Purge() of what came later = %v, %+v", err, told)
 		}
-		if got := dump(t, s.Internal(), ns.ID); len(got) > 0 {
+		if got := dump(t, store.Of(s), ns.ID); len(got) > 0 {
 			t.Errorf("the purge leaves %v", got)
 		}
 		if err := l.Namespaces.Purge(ctx, ns.ID, nil); !errors.Is(err, zlimit.ErrNamespaceNotFound) {
@@ -51,14 +51,14 @@ func TestPurgeFindsWhatIsLeft(t *testing.T) {
 			{Kind: store.Put, Key: half.Key.Key(), Item: half.Encode()},
 			{Kind: store.Put, Key: e.Key.Key(), Item: e.Encode()},
 		} {
-			if _, err := s.Internal().Write(ctx, w); err != nil {
+			if _, err := store.Of(s).Write(ctx, w); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := l.Namespaces.Purge(ctx, half.ID, nil); !errors.Is(err, zlimit.ErrNamespaceState) {
 			t.Errorf("Purge() of a namespace that has only its name = %v, want ErrNamespaceState", err)
 		}
-		if got := dump(t, s.Internal(), half.ID); len(got) != 1 {
+		if got := dump(t, store.Of(s), half.ID); len(got) != 1 {
 			t.Errorf("it has %v, want the entity", got)
 		}
 	})
@@ -74,7 +74,7 @@ type lagging struct {
 
 func newLagging(t *testing.T, lag time.Duration) *lagging {
 	t.Helper()
-	return &lagging{partitioned: partitioned{newMemory(t).Internal()}, lag: lag, written: map[store.Key]time.Time{}}
+	return &lagging{partitioned: partitioned{store.Of(newMemory(t))}, lag: lag, written: map[store.Key]time.Time{}}
 }
 
 func (s *lagging) Write(ctx context.Context, w store.Write) (store.Result, error) {
@@ -189,7 +189,7 @@ func TestChildrenBeforeTheIndex(t *testing.T) {
 }
 
 // TestChildrenThatOthersDelete deletes a parent whose children were deleted by a program that does not know of their
-// items under the parent's key. These go too, but for that of a child that comes back meanwhile.
+// items under the parent's key. These go too, except that of a child that comes back meanwhile.
 func TestChildrenThatOthersDelete(t *testing.T) {
 	for at := 0; ; at++ { // the call of the deletion before which a child comes back; 0 for none
 		ctx := context.Background()
@@ -269,10 +269,10 @@ func TestDeletionBeforeTheIndex(t *testing.T) {
 	s := newLagging(t, time.Minute)
 	l := newLimiter(t, zlimit.StoreOn(s))
 	create(t, l, zlimit.Entity{ID: "e"})
-	if err := l.Limits.SetResource(ctx, "listed", []zlimit.Limit{zlimit.PerMinute("rpm", 100)}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "listed"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Limits.SetEntity(ctx, "e", "own", []zlimit.Limit{zlimit.PerMinute("rpm", 100)}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "e", Resource: "own"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
 		t.Fatal(err)
 	}
 	other := newLimiter(t, zlimit.StoreOn(s))

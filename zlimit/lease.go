@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/protocol"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A Lease is what an admitted request holds. The tokens were taken when the request was admitted. The lease corrects
@@ -17,16 +18,23 @@ import (
 // A lease acts once. After Commit or Rollback every method that would change something returns [ErrLeaseClosed], and so
 // do those of the zero value. A lease that is dropped without either leaves what was taken as it is, and loses what was
 // only recorded.
+//
+// No method waits for calls of the store that another one makes, except that a Commit waits for another Commit, and a
+// Rollback for another Rollback. A Commit or Rollback settles what was taken and recorded when it begins. A
+// [Lease.Consume] that is under way then gives back what it takes, and returns [ErrLeaseClosed].
 type Lease struct {
 	limiter *RateLimiter
 
-	mu         sync.Mutex
-	receipt    protocol.Receipt    // of what was taken
-	amounts    []bucket.Amount     // taken of the entity itself, in millitokens
+	mu         sync.Mutex          // guards what follows; not held during a call of the store
+	receipt    protocol.Receipt    // of what was taken; never changes once settling has begun
+	amounts    []bucket.Amount     // taken of the entity itself, in millitokens, and like pending until then
 	pending    []bucket.Amount     // recorded by Adjust and Release, to be written by Commit
-	settlement protocol.Settlement // what settling has still to write, once begun
+	settlement protocol.Settlement // what settling has still to write, once begun; of the goroutine that settles
+	settling   chan struct{}       // closed when the goroutine that settles is done; nil when none does
 	phase      leasePhase
-	degraded   bool // never changes
+	degraded   bool   // never changes
+	number     uint64 // for observers; 0 without one, and never changes
+	unknown    bool   // of a degraded one: what it asked may have been taken; never changes
 
 	amountSpace [2]bucket.Amount
 }
@@ -54,15 +62,17 @@ func (le *Lease) Degraded() bool { return le.degraded }
 func (le *Lease) Statuses() Statuses { return le.AppendStatuses(nil) }
 
 // AppendStatuses appends what [Lease.Statuses] returns to a list. It allocates nothing where the list has room, and the
-// bucket is not divided.
+// bucket is not split.
 func (le *Lease) AppendStatuses(to Statuses) Statuses {
 	le.mu.Lock()
 	defer le.mu.Unlock()
 	if le.limiter == nil || le.degraded {
 		return to
 	}
+	ancestor := 0
 	le.limiter.engine.Statuses(&le.receipt, func(entity, resource string, statuses []bucket.Status) {
-		to = appendStatuses(to, entity, resource, statuses)
+		to = appendStatuses(to, entity, resource, ancestor, statuses)
+		ancestor++
 	})
 	return to
 }
@@ -81,39 +91,23 @@ func (le *Lease) Consumed() Amounts {
 }
 
 // Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire]. Unlike
-// Acquire, it takes nothing without an error where c names no limit.
+// Acquire, it takes nothing without an error where c names no limit. Several calls at once take side by side. Where the
+// lease is settled meanwhile, Consume gives back what it took, and returns [ErrLeaseClosed].
 func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	var space [4]bucket.Amount
 	amounts, err := amountsOf(space[:0], "consume", c, 0)
 	if err != nil {
 		return err
 	}
-	le.mu.Lock()
-	defer le.mu.Unlock()
-	switch {
-	case le.limiter == nil, le.phase != leaseOpen:
-		return ErrLeaseClosed
-	case le.limiter.closed.Load():
-		return ErrClosed
-	case le.degraded:
-		return nil
-	}
-	if err := le.isFor(c); err != nil {
+	request, err := le.asks(c, amounts)
+	if err != nil || le.degraded {
 		return err
 	}
-	total, err := bucket.Sum(le.amounts, amounts)
-	if err != nil {
-		return publicError(OpConsume, err)
-	}
 	watch := le.limiter.watch()
-	request := le.receipt.Request(amounts)
 	more := new(protocol.Receipt)
 	if err = le.limiter.engine.Take(ctx, &request, more); err == nil {
-		if err = le.receipt.Add(more); err == nil {
-			le.amounts = total
-		} else {
-			back := more.Return()
-			err = errors.Join(err, le.limiter.engine.Settle(ctx, &back))
+		if err = le.consumed(more, amounts); err != nil {
+			le.limiter.engine.Undo(ctx, more)
 		}
 	}
 	err = publicError(OpConsume, err)
@@ -122,6 +116,46 @@ func (le *Lease) Consume(ctx context.Context, c Consumption) error {
 	}
 	le.limiter.tellDecision(ctx, watch, OpConsume, &request, le, err)
 	return err
+}
+
+// asks returns the request that asks for more of what the lease holds.
+func (le *Lease) asks(c Consumption, amounts []bucket.Amount) (protocol.Request, error) {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	switch {
+	case le.limiter == nil, le.phase != leaseOpen:
+		return protocol.Request{}, ErrLeaseClosed
+	case le.limiter.closed.Load():
+		return protocol.Request{}, ErrClosed
+	case le.degraded:
+		return protocol.Request{}, nil
+	}
+	if err := le.isFor(c); err != nil {
+		return protocol.Request{}, err
+	}
+	if _, err := bucket.Sum(le.amounts, amounts); err != nil {
+		return protocol.Request{}, publicError(OpConsume, err)
+	}
+	return le.receipt.Request(amounts), nil
+}
+
+// consumed notes what a Consume took. It returns an error for what was taken after the lease began to settle, or is more
+// than can be counted together with what others took meanwhile.
+func (le *Lease) consumed(more *protocol.Receipt, amounts []bucket.Amount) error {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	if le.phase != leaseOpen {
+		return ErrLeaseClosed
+	}
+	total, err := bucket.Sum(le.amounts, amounts)
+	if err != nil {
+		return err
+	}
+	if err := le.receipt.Add(more); err != nil {
+		return err
+	}
+	le.amounts = total
+	return nil
 }
 
 // Adjust records a correction of what was consumed, in tokens: positive for more, negative for less. [Lease.Commit]
@@ -183,8 +217,9 @@ func (le *Lease) isFor(c Consumption) error {
 // Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing. Otherwise it
 // costs one write for each bucket that was charged, which goes on for up to 5 seconds after the context ends.
 //
-// An [*UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen. The
-// lease then stays open for another Commit, which does what is missing.
+// An [*UnavailableError] whose Unknown is false, or an [*ItemError], means that at least one of the writes provably did not
+// happen. The lease then stays open for another Commit, which does what is missing. A Commit that comes while another one
+// writes waits for that, up to 5 seconds.
 func (le *Lease) Commit(ctx context.Context) error { return le.settle(ctx, OpCommit, leaseCommitting) }
 
 // Rollback returns all that was taken, drops what was recorded, and closes the lease. It costs one write for each bucket
@@ -194,10 +229,37 @@ func (le *Lease) Rollback(ctx context.Context) error {
 }
 
 func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error {
+	done, err := le.beginSettling(phase)
+	if done == nil {
+		return err
+	}
+	ctx = table.Insist(context.WithoutCancel(ctx))
+	watch := le.limiter.watch()
+	err = func() error {
+		defer done()
+		return publicError(op, le.limiter.engine.Settle(ctx, &le.settlement))
+	}()
+	var outage *UnavailableError
+	if errors.As(err, &outage) && outage.Unknown {
+		le.limiter.stats.unsettled.Add(1)
+	}
+	le.tellSettled(ctx, watch, op, err)
+	return err
+}
+
+// beginSettling waits for the goroutine that settles the lease in the same way, and has the caller do what is still to be written.
+// It returns the function that ends that, or nil where nothing is to be written or the lease is not settled so.
+func (le *Lease) beginSettling(phase leasePhase) (done func(), err error) {
 	le.mu.Lock()
 	defer le.mu.Unlock()
+	for le.phase == phase && le.settling != nil {
+		other := le.settling
+		le.mu.Unlock()
+		<-other // which ends within settleTimeout
+		le.mu.Lock()
+	}
 	if le.limiter == nil || le.phase != leaseOpen && le.phase != phase {
-		return ErrLeaseClosed
+		return nil, ErrLeaseClosed
 	}
 	if le.phase == leaseOpen {
 		settlement := le.receipt.Correct(le.pending)
@@ -205,27 +267,31 @@ func (le *Lease) settle(ctx context.Context, op string, phase leasePhase) error 
 			settlement = le.receipt.Return()
 		}
 		if le.limiter.closed.Load() && !settlement.Done() {
-			return ErrClosed
+			return nil, ErrClosed
 		}
 		le.phase, le.settlement = phase, settlement
-		le.limiter.leases.settled(le)
+		if watcher := le.limiter.options.hooks.Leases; watcher != nil {
+			watcher.Settled(le)
+		}
 	}
 	if le.settlement.Done() {
 		le.phase = leaseClosed
-		return nil
+		return nil, nil
 	}
 	if le.limiter.closed.Load() {
-		return ErrClosed
+		return nil, ErrClosed
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
-	defer cancel()
-	watch := le.limiter.watch()
-	err := publicError(op, le.limiter.engine.Settle(ctx, &le.settlement))
-	if le.settlement.Done() {
-		le.phase = leaseClosed
-	}
-	le.tellSettled(ctx, watch, op, err)
-	return err
+	settling := make(chan struct{})
+	le.settling = settling
+	return func() {
+		le.mu.Lock()
+		defer le.mu.Unlock()
+		if le.settlement.Done() {
+			le.phase = leaseClosed
+		}
+		le.settling = nil
+		close(settling)
+	}, nil
 }
 
 // tellSettled tells of corrections that were written, or failed.
@@ -238,7 +304,7 @@ func (le *Lease) tellSettled(ctx context.Context, s stopwatch, op string, err er
 		corrections = bucket.Negated(le.amounts)
 	}
 	le.limiter.tell(ctx, s, Event{
-		Kind: EventSettle, Operation: op, Entity: le.receipt.Entity(), Resource: le.receipt.Resource(),
+		Kind: EventSettle, Operation: op, Entity: le.receipt.Entity(), Resource: le.receipt.Resource(), Lease: le.number,
 		Amounts: tokensOf(corrections), Err: err,
 	})
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -18,7 +18,7 @@ func TestLeaseStatuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := limiter.Limits.SetEntity(t.Context(), "team", "api", []zlimit.Limit{zlimit.PerMinute("rpm", 100)}); err != nil {
+	if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100)}}); err != nil {
 		t.Fatal(err)
 	}
 	request := zlimit.Request{Entity: "alice", Resource: "api", Consume: zlimit.Amounts{"rpm": 1, "tpm": 30}}
@@ -30,7 +30,7 @@ func TestLeaseStatuses(t *testing.T) {
 		want := zlimit.Statuses{
 			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("rpm", 60), Available: 60 - n, Requested: 1},
 			{Entity: "alice", Resource: "api", Limit: zlimit.PerMinute("tpm", 1000), Available: 1000 - 30*n, Requested: 30},
-			{Entity: "team", Resource: "api", Limit: zlimit.PerMinute("rpm", 100), Available: 100 - n, Requested: 1},
+			{Entity: "team", Resource: "api", Ancestor: 1, Limit: zlimit.PerMinute("rpm", 100), Available: 100 - n, Requested: 1},
 		}
 		if diff := cmp.Diff(want, lease.Statuses()); diff != "" {
 			t.Errorf("Statuses() of request %d (-want +got):\n%s", n, diff)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -253,7 +254,7 @@ func TestSettlingALimitThatIsGone(t *testing.T) {
 }
 
 // TestRefundsOnOldImages gives tokens back by a process whose image is old: meanwhile the bucket was refilled, its limit
-// lowered, or it was divided. The balance never passes what the item may hold.
+// lowered, or it was split. The balance never passes what the item may hold.
 func TestRefundsOnOldImages(t *testing.T) {
 	for name, test := range map[string]struct {
 		meanwhile func(c *clock, other *zlimit.RateLimiter)
@@ -267,13 +268,13 @@ func TestRefundsOnOldImages(t *testing.T) {
 			setSystem(t, other, zlimit.PerHour("rpm", 2))
 			acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
 		}, 2000},
-		"divided": {func(_ *clock, other *zlimit.RateLimiter) {
+		"split": {func(_ *clock, other *zlimit.RateLimiter) {
 			acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
-			divide(t, other)
-		}, 5500}, // the half that is full, and what the other half had
+			split(t, other)
+		}, 9000}, // as in the unsplit bucket
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := zlimit.StoreOn(partitioned{newMemory(t).Internal()})
+			s := zlimit.StoreOn(partitioned{store.Of(newMemory(t))})
 			c := newClock()
 			l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(time.Hour))
 			other := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(0))

@@ -20,7 +20,7 @@ func TestLeases(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
-		records := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
+		records := leases.In(table.New(store.Of(s), table.Options{Timeout: time.Minute}))
 		list := func() []stream.Lease {
 			t.Helper()
 			all, err := records.List(ctx, "")
@@ -94,7 +94,7 @@ func TestLeases(t *testing.T) {
 func TestLeasesOfMany(t *testing.T) {
 	s := newMemory(t)
 	newLimiter(t, s)
-	records := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
+	records := leases.In(table.New(store.Of(s), table.Options{Timeout: time.Minute}))
 	for range 1100 {
 		if _, saved, err := records.Save(t.Context(), stream.Lease{Partition: zlimit.NewNamespaceID() + "x", Beats: 1}); !saved || err != nil {
 			t.Fatalf("Save() = %t, %v", saved, err)
@@ -108,7 +108,7 @@ func TestLeasesOfMany(t *testing.T) {
 
 func TestHolds(t *testing.T) {
 	s := newMemory(t)
-	records := leases.In(table.New(s.Internal(), table.Options{Timeout: time.Minute}))
+	records := leases.In(table.New(store.Of(s), table.Options{Timeout: time.Minute}))
 	for _, test := range []struct {
 		key  store.Key
 		want bool

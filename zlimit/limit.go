@@ -3,10 +3,15 @@ package zlimit
 import (
 	"fmt"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
 // A Limit is a token bucket. It holds at most Capacity tokens, and RefillAmount of them flow in every RefillPeriod,
 // evenly rather than all at once. A bucket starts full.
+//
+// A quota is a limit that does not refill, and is full anew at times of the calendar: see [Monthly] and [Cron]. What was
+// left of it is gone then, and what it owed is forgiven. It has Resets and Zone in place of a refill.
 type Limit struct {
 	// Name tells the limits of a resource apart, such as "rpm" or "tpm".
 	Name string
@@ -16,6 +21,11 @@ type Limit struct {
 	RefillAmount int64
 	// RefillPeriod is a whole number of milliseconds; of seconds in a limit that is stored.
 	RefillPeriod time.Duration
+	// Resets are the times at which a quota is full anew, "" for a limit that refills. They are patterns in the language of cron
+	// with semicolons between them, such as "0 0 1 * *" for midnight on the first day of each month.
+	Resets string
+	// Zone is the time zone of Resets as the IANA database names it, such as "Europe/Berlin".
+	Zone string
 }
 
 // A LimitOption changes a limit from what its constructor makes it.
@@ -43,6 +53,31 @@ func PerHour(name string, rate int64, opts ...LimitOption) Limit {
 // PerDay returns a limit of rate tokens in 24 hours.
 func PerDay(name string, rate int64, opts ...LimitOption) Limit {
 	return per(24*time.Hour, name, rate, opts)
+}
+
+// Daily returns a quota of an amount of tokens a day, from midnight in a time zone, such as "Europe/Berlin" or "UTC".
+func Daily(name string, amount int64, zone string) Limit {
+	return Cron(name, amount, calendar.Daily(0, 0), zone)
+}
+
+// Weekly returns a quota of an amount of tokens a week, from midnight before Monday in a time zone.
+func Weekly(name string, amount int64, zone string) Limit {
+	return Cron(name, amount, calendar.Weekly(1, 0, 0), zone)
+}
+
+// Monthly returns a quota of an amount of tokens a month, from midnight before its first day in a time zone.
+func Monthly(name string, amount int64, zone string) Limit {
+	return Cron(name, amount, calendar.Monthly(1, 0, 0), zone)
+}
+
+// Cron returns a quota of an amount of tokens, which is full anew whenever one of the patterns begins: with a minute of
+// local time that matches and comes after one that does not. A pattern has the five fields minute, hour, day of month,
+// month and day of week. "0 8 * * mon-fri" is eight o'clock on working days, and semicolons stand between several.
+//
+// Where clocks are changed, a time that they skip is when they skip it, and one that they show twice is once. A quota is
+// for stored limits, and not for [Request.Limits].
+func Cron(name string, amount int64, patterns, zone string) Limit {
+	return Limit{Name: name, Capacity: amount, Resets: patterns, Zone: zone}
 }
 
 func per(period time.Duration, name string, rate int64, opts []LimitOption) Limit {
@@ -75,16 +110,16 @@ type FailurePolicy uint8
 
 // The failure policies.
 const (
-	// Inherit leaves the decision to the next place. The request comes first. The stored policies follow, in the order of
-	// [Source]: entity and resource, entity, resource, system. [WithFailurePolicy] is next, and Block is last.
-	Inherit FailurePolicy = iota
-	// Block fails requests with an [*UnavailableError].
-	Block
-	// Allow admits requests uncounted, with a lease that says so ([Lease.Degraded]).
-	Allow
+	// PolicyInherit leaves the decision to the next place. The request comes first. The stored policies follow, in the order of
+	// [Source]: entity and resource, entity, resource, system. [WithFailurePolicy] is next, and PolicyBlock is last.
+	PolicyInherit FailurePolicy = iota
+	// PolicyBlock fails requests with an [*UnavailableError].
+	PolicyBlock
+	// PolicyAllow admits requests uncounted, with a lease that says so ([Lease.Degraded]).
+	PolicyAllow
 )
 
-var policyNames = [...]string{Inherit: "inherit", Block: "block", Allow: "allow"}
+var policyNames = [...]string{PolicyInherit: "inherit", PolicyBlock: "block", PolicyAllow: "allow"}
 
 // String returns the name of the policy, as it is stored.
 func (p FailurePolicy) String() string {
@@ -120,5 +155,5 @@ func ParseFailurePolicy(name string) (FailurePolicy, error) {
 			return FailurePolicy(p), nil
 		}
 	}
-	return Inherit, &ValidationError{Field: "failure policy", Value: name, Reason: "must be inherit, block or allow"}
+	return PolicyInherit, &ValidationError{Field: "failure policy", Value: name, Reason: "must be inherit, block or allow"}
 }

@@ -100,7 +100,7 @@ func TestParentGainsALimit(t *testing.T) {
 			putEntity(t, l, "key-1", "team")
 			setSystem(t, l, zlimit.PerDay("rpd", 100), zlimit.PerDay("tpd", 100))
 			limitsOfTeam := func(limits ...zlimit.Limit) {
-				if err := l.Limits.SetEntity(t.Context(), "team", "gpt-4", limits); err != nil {
+				if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -133,13 +133,13 @@ func TestParentLosesALimit(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	for _, limits := range [][]zlimit.Limit{{zlimit.PerDay("rpd", 50)}, {zlimit.PerDay("tpd", 50)}, {zlimit.PerDay("x", 50)}} {
 		c.sleep(2 * time.Second)
-		if err := other.Limits.SetEntity(t.Context(), "team", "gpt-4", limits); err != nil {
+		if err := other.Limits.Set(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 			t.Fatal(err)
 		}
 		acquire(t, other, zlimit.Request{Entity: "team", Resource: "gpt-4", Consume: zlimit.Amounts{limits[0].Name: 1}})
 		acquire(t, l, ask(zlimit.Amounts{"rpd": 1, "tpd": 1}))
 	}
-	if err := other.Limits.DeleteEntity(t.Context(), "team", "gpt-4"); err != nil {
+	if err := other.Limits.Delete(t.Context(), zlimit.Level{Entity: "team", Resource: "gpt-4"}); err != nil {
 		t.Fatal(err)
 	}
 	c.sleep(2 * time.Second)
@@ -169,12 +169,12 @@ func TestForgottenNamesLeaveTheItem(t *testing.T) {
 // TestGatherKeepsLaterLimits takes from several shards by limits that another process has changed: the change stays.
 func TestGatherKeepsLaterLimits(t *testing.T) {
 	c := newClock()
-	s := zlimit.StoreOn(partitioned{newMemory(t).Internal()})
+	s := zlimit.StoreOn(partitioned{store.Of(newMemory(t))})
 	l := newLimiter(t, s, zlimit.WithClock(c.now))
 	other := newLimiter(t, s, zlimit.WithClock(c.now))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
-	divide(t, l)
+	split(t, l)
 	available(t, l, "rpd")
 	c.sleep(time.Second / 2)
 	setSystem(t, other, zlimit.PerDay("rpd", 200))
@@ -193,7 +193,7 @@ func TestGatherKeepsLaterLimits(t *testing.T) {
 // another does not undo the change.
 func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 	c := newClock()
-	lag := &lagged{Store: newMemory(t).Internal(), items: map[store.Key]expr.Item{}}
+	lag := &lagged{Store: store.Of(newMemory(t)), items: map[store.Key]expr.Item{}}
 	l := newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now))
 	other := newLimiter(t, zlimit.StoreOn(lag.Store), zlimit.WithClock(c.now))
 	setSystem(t, other, zlimit.PerDay("rpd", 100))
@@ -212,7 +212,7 @@ func TestLaggingReadsKeepLaterLimits(t *testing.T) {
 // however long eventual reads lag, and though another request began to read before.
 func TestEveryRequestReadsLimits(t *testing.T) {
 	c := newClock()
-	lag := &lagged{Store: newMemory(t).Internal(), items: map[store.Key]expr.Item{}}
+	lag := &lagged{Store: store.Of(newMemory(t)), items: map[store.Key]expr.Item{}}
 	held := &heldReads{Store: lag}
 	l := newLimiter(t, zlimit.StoreOn(held), zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
 	other := newLimiter(t, zlimit.StoreOn(lag.Store), zlimit.WithClock(c.now))
@@ -243,7 +243,7 @@ func TestEveryRequestReadsLimits(t *testing.T) {
 // when it is so.
 func TestLimitsThatWereJustStored(t *testing.T) {
 	s := newMemory(t)
-	h := hook(zlimit.StoreOn(behind{s.Internal()}))
+	h := hook(zlimit.StoreOn(behind{store.Of(s)}))
 	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(newClock().now))
 	for _, reads := range []int64{2, 0} {
 		before := h.reads.Load()
@@ -255,7 +255,7 @@ func TestLimitsThatWereJustStored(t *testing.T) {
 		}
 	}
 	setSystem(t, newLimiter(t, s, zlimit.WithClock(newClock().now)), zlimit.PerDay("rpm", 10))
-	acquire(t, newLimiter(t, zlimit.StoreOn(behind{s.Internal()}), zlimit.WithClock(newClock().now)), ask(zlimit.Amounts{"rpm": 1}))
+	acquire(t, newLimiter(t, zlimit.StoreOn(behind{store.Of(s)}), zlimit.WithClock(newClock().now)), ask(zlimit.Amounts{"rpm": 1}))
 }
 
 // TestTimeUntilBringsInLine changes limits, and asks for the wait alone, which is right.
@@ -294,5 +294,85 @@ func TestOwnersThatChanged(t *testing.T) {
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 5}))
 	if _, consumed := left(t, l, "team", "rpd"); consumed != 7_000 {
 		t.Errorf("the parent counts %d, want 7000", consumed)
+	}
+}
+
+// TestLimitChangeOfSplitBucketBindsAtOnce changes the limits of a bucket with 32 shards. One request that knows of the change
+// brings all shards in line. Another limiter of the same limits then finds as much as the unsplit bucket would have.
+func TestLimitChangeOfSplitBucketBindsAtOnce(t *testing.T) {
+	fast := zlimit.Limit{Name: "rpm", Capacity: 100_000, RefillAmount: 10_000, RefillPeriod: time.Second}
+	slow := zlimit.Limit{Name: "rpm", Capacity: 100_000, RefillAmount: 1, RefillPeriod: 1_000_000 * time.Hour}
+	small := zlimit.Limit{Name: "rpm", Capacity: 1000, RefillAmount: 1, RefillPeriod: 1_000_000 * time.Hour}
+	for _, change := range []struct {
+		name          string
+		before, after zlimit.Limit
+		left          int64 // when the limits change
+		then          zlimit.Limit
+		want          int64 // 9 s after the request that knows of the change
+	}{
+		{"lowered rate", fast, slow, 3200, slow, 3209},
+		{"raised rate", slow, fast, 3200, fast, 93_199},
+		{"lowered capacity, then raised", slow, small, 3200, slow, 999},
+	} {
+		t.Run(change.name, func(t *testing.T) {
+			forEachPartition(t, func(t *testing.T, s zlimit.Store) {
+				c := newClock()
+				opts := []zlimit.Option{zlimit.WithClock(c.now), zlimit.WithConfigTTL(0), zlimit.WithFreshness(0), zlimit.WithRejectionCache(0)}
+				l := newLimiter(t, s, opts...)
+				setSystem(t, l, change.before)
+				acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+				for range 5 {
+					split(t, l)
+				}
+				c.sleep(time.Second) // no stamp is ahead
+				acquire(t, l, ask(zlimit.Amounts{"rpm": available(t, l, "rpm") - change.left}))
+				setSystem(t, l, change.after)
+				c.sleep(time.Millisecond)
+				acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+				setSystem(t, l, change.then)
+				c.sleep(9 * time.Second)
+				const roundedDown = 32 // each shard rounds down
+				got := available(t, l, "rpm")
+				if got > change.want || got < change.want-roundedDown {
+					t.Errorf("%d are available, want %d", got, change.want)
+				}
+				other := newLimiter(t, s, opts...)
+				reject(t, other, ask(zlimit.Amounts{"rpm": change.want + 1}))
+				acquire(t, other, ask(zlimit.Amounts{"rpm": got}))
+			})
+		})
+	}
+}
+
+// TestDisagreeingLimitsOfSplitBucket has two processes take by limits of their own from one split bucket. They align its shards
+// at most once a second each, so that neither keeps the other from taking.
+func TestDisagreeingLimitsOfSplitBucket(t *testing.T) {
+	c := newClock()
+	counted := &hooked{Store: partitioned{store.Of(newMemory(t))}}
+	s := zlimit.StoreOn(counted)
+	a, b := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	by := func(perDay int64) zlimit.Request {
+		r := ask(zlimit.Amounts{"rpd": 1})
+		r.Limits = []zlimit.Limit{zlimit.PerDay("rpd", perDay)}
+		return r
+	}
+	acquire(t, a, by(10_000))
+	for range 3 {
+		split(t, a)
+	}
+	transactions := 0
+	counted.set(func(writes ...store.Write) error {
+		if len(writes) > 1 {
+			transactions++
+		}
+		return nil
+	})
+	for range 50 {
+		acquire(t, a, by(10_000))
+		acquire(t, b, by(20_000))
+		c.sleep(time.Millisecond)
+	}
+	if transactions > 2 {
+		t.Errorf("%d transactions, want one of each process", transactions)
 	}
 }

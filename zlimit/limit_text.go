@@ -10,10 +10,11 @@ import (
 
 // text returns the limit as the grammar has it.
 func (l Limit) text() grammar.Limit {
-	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod}
+	return grammar.Limit{Name: l.Name, Capacity: l.Capacity, Refill: l.RefillAmount, Period: l.RefillPeriod, Resets: l.Resets, Zone: l.Zone}
 }
 
-// String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s".
+// String returns the limit in the form NAME=CAPACITY[:REFILL]/PERIOD, such as "tpm=10000/min" or "tpm=10000:4000/30s". A
+// quota has the form NAME=AMOUNT/TIMES, such as "tokens=1000000/month@Europe/Berlin" or `tokens=100/cron "0 8 * * 1-5"@UTC`.
 // It is the form of [Limit.MarshalText], of the command and of files of limits.
 func (l Limit) String() string { return l.text().String() }
 
@@ -27,14 +28,20 @@ func (l Limit) MarshalText() ([]byte, error) {
 
 // UnmarshalText sets the limit to the one that a text says, for configuration and [flag.TextVar]: NAME=CAPACITY[:REFILL]/PERIOD.
 // The limit holds CAPACITY tokens, and REFILL of them flow in per PERIOD; CAPACITY of them where REFILL is left out. A
-// number may have its digits in groups, as in 10_000. PERIOD is s, min, h, d or w, such a word as second or minutes, or a
-// duration such as 90s, 1h30m or 2d. Anything else is a [*ValidationError], and leaves the limit as it is.
+// number may have its digits in groups, as in 10_000, or end in k, M or G. PERIOD is s, min, h, d or w, such a word as second
+// or minutes, or a duration such as 90s, 1h30m or 2d.
+//
+// A quota is NAME=AMOUNT/TIMES. TIMES are day@ZONE, week@ZONE:DAY with a day from mon to sun, or month@ZONE:DAY with a day
+// from 1 to 31, which is the last day of a shorter month. The first day may be left out, and T08:30 may follow, for a time
+// other than midnight. TIMES are also cron "PATTERNS"@ZONE, see [Cron].
+//
+// Anything else is a [*ValidationError], and leaves the limit as it is.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := grammar.ParseLimit(string(text))
 	if err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period}
+	next := Limit{parsed.Name, parsed.Capacity, parsed.Refill, parsed.Period, parsed.Resets, parsed.Zone}
 	if err := next.validate("limit", time.Millisecond); err != nil {
 		return err
 	}
@@ -46,14 +53,20 @@ func (l *Limit) UnmarshalText(text []byte) error {
 type limitJSON struct {
 	Name         string      `json:"name"`
 	Capacity     int64       `json:"capacity"`
-	RefillAmount *int64      `json:"refill_amount"`
-	RefillPeriod json.Number `json:"refill_period_seconds"`
+	RefillAmount *int64      `json:"refill_amount,omitempty"`
+	RefillPeriod json.Number `json:"refill_period_seconds,omitempty"`
+	Resets       string      `json:"resets,omitempty"`
+	Zone         string      `json:"zone,omitempty"`
 }
 
 // MarshalJSON returns the limit as an object with name, capacity, refill_amount and refill_period_seconds, as an audit
-// event has it.
+// event has it. A quota has resets and zone in place of the last two.
 func (l Limit) MarshalJSON() ([]byte, error) {
-	return json.Marshal(limitJSON{l.Name, l.Capacity, &l.RefillAmount, grammar.Seconds(l.RefillPeriod)})
+	body := limitJSON{Name: l.Name, Capacity: l.Capacity, Resets: l.Resets, Zone: l.Zone}
+	if l.Resets == "" {
+		body.RefillAmount, body.RefillPeriod = &l.RefillAmount, grammar.Seconds(l.RefillPeriod)
+	}
+	return json.Marshal(body)
 }
 
 // UnmarshalJSON sets the limit to the one of an object like that of [Limit.MarshalJSON], or of a string like that of
@@ -76,11 +89,17 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 	if err := d.Decode(&body); err != nil {
 		return &ValidationError{Field: "limit", Value: string(text), Reason: err.Error()}
 	}
-	next := Limit{Name: body.Name, Capacity: body.Capacity, RefillAmount: body.Capacity}
-	if body.RefillAmount != nil {
+	next := Limit{Name: body.Name, Capacity: body.Capacity, Resets: body.Resets, Zone: body.Zone}
+	switch {
+	case body.RefillAmount != nil:
 		next.RefillAmount = *body.RefillAmount
+	case body.Resets == "":
+		next.RefillAmount = body.Capacity
 	}
 	var err error
+	if body.Resets != "" && body.RefillPeriod == "" {
+		body.RefillPeriod = "0"
+	}
 	if next.RefillPeriod, err = time.ParseDuration(body.RefillPeriod.String() + "s"); err != nil {
 		return &ValidationError{Field: "limit refill period", Value: body.RefillPeriod.String(), Reason: "must be a number of seconds"}
 	}

@@ -17,9 +17,14 @@ import (
 func TestLimitText(t *testing.T) {
 	for text, want := range map[string]zlimit.Limit{
 		"rpm=60/min":         zlimit.PerMinute("rpm", 60),
-		"tpm=10000:4000/30s": {"tpm", 10_000, 4_000, 30 * time.Second},
-		"a=1/1ms":            {"a", 1, 1, time.Millisecond},
+		"tpm=10000:4000/30s": {Name: "tpm", Capacity: 10_000, RefillAmount: 4_000, RefillPeriod: 30 * time.Second},
+		"a=1/1ms":            {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Millisecond},
 		"rpd=5:3/d":          zlimit.PerDay("rpd", 3, zlimit.Burst(5)),
+
+		"tokens=1000000/month@Europe/Berlin": zlimit.Monthly("tokens", 1_000_000, "Europe/Berlin"),
+		"tokens=5/week@UTC":                  zlimit.Weekly("tokens", 5, "UTC"),
+		"tokens=5/day@America/New_York":      zlimit.Daily("tokens", 5, "America/New_York"),
+		`tokens=5/cron "0 8,20 * * 1-5"@UTC`: zlimit.Cron("tokens", 5, "0 8,20 * * 1-5", "UTC"),
 	} {
 		var got zlimit.Limit
 		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
@@ -41,6 +46,7 @@ func TestLimitText(t *testing.T) {
 		"rpm=60/mo":  "limit",
 		"wcu=60/m":   "limit name",
 		"a b=60/min": "limit name",
+		"a=1/month":  "limit",
 	} {
 		kept := zlimit.PerDay("kept", 1)
 		var invalid *zlimit.ValidationError
@@ -48,7 +54,7 @@ func TestLimitText(t *testing.T) {
 			t.Errorf("UnmarshalText(%q) = %v, %v, want a ValidationError of %s", text, kept, err, field)
 		}
 	}
-	for _, bad := range []zlimit.Limit{{}, {"a", 0, 1, time.Second}, {"a", 1, 1, time.Microsecond}, {"a", 1, -1, time.Second}} {
+	for _, bad := range []zlimit.Limit{{}, {Name: "a", Capacity: 0, RefillAmount: 1, RefillPeriod: time.Second}, {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Microsecond}, {Name: "a", Capacity: 1, RefillAmount: -1, RefillPeriod: time.Second}} {
 		var invalid *zlimit.ValidationError
 		if text, err := bad.MarshalText(); !errors.As(err, &invalid) {
 			t.Errorf("MarshalText() of %+v = %q, %v, want a ValidationError", bad, text, err)
@@ -59,9 +65,11 @@ func TestLimitText(t *testing.T) {
 func TestLimitAsJSON(t *testing.T) {
 	for text, want := range map[string]zlimit.Limit{
 		`{"name":"rpm","capacity":60,"refill_amount":60,"refill_period_seconds":60}`:     zlimit.PerMinute("rpm", 60),
-		`{"name":"tpm","capacity":10,"refill_amount":4,"refill_period_seconds":1.5}`:     {"tpm", 10, 4, 1500 * time.Millisecond},
-		`{"name":"a","capacity":1,"refill_amount":1,"refill_period_seconds":0.001}`:      {"a", 1, 1, time.Millisecond},
-		`{"name":"a","capacity":1,"refill_amount":1,"refill_period_seconds":9000000000}`: {"a", 1, 1, 9_000_000_000 * time.Second},
+		`{"name":"tpm","capacity":10,"refill_amount":4,"refill_period_seconds":1.5}`:     {Name: "tpm", Capacity: 10, RefillAmount: 4, RefillPeriod: 1500 * time.Millisecond},
+		`{"name":"a","capacity":1,"refill_amount":1,"refill_period_seconds":0.001}`:      {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Millisecond},
+		`{"name":"a","capacity":1,"refill_amount":1,"refill_period_seconds":9000000000}`: {Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: 9_000_000_000 * time.Second},
+
+		`{"name":"tokens","capacity":5,"resets":"0 0 1 * *","zone":"Europe/Berlin"}`: zlimit.Monthly("tokens", 5, "Europe/Berlin"),
 	} {
 		var got zlimit.Limit
 		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
@@ -94,7 +102,7 @@ func TestLimitAsJSON(t *testing.T) {
 func TestLimitAsEventsHaveIt(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
 	want := []zlimit.Limit{zlimit.PerDay("rpd", 5, zlimit.Burst(9)), zlimit.PerMinute("rpm", 60)}
-	if err := l.Limits.SetResource(context.Background(), "gpt-4", want); err != nil {
+	if err := l.Limits.Set(context.Background(), zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: want}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(events(t, l, zlimit.AuditResource("gpt-4"), zlimit.AuditQuery{})[0].Details["limits"])

@@ -1,22 +1,25 @@
 package zlimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/protocol"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
 // A Source is the level that limits come from.
@@ -26,72 +29,159 @@ type Source string
 const (
 	SourceRequest       Source = "request"        // [Request.Limits]
 	SourceEntity        Source = "entity"         // the entity's limits for the resource
-	SourceEntityDefault Source = "entity_default" // the entity's limits for every resource
+	SourceEntityDefault Source = "entity_default" // the entity's limits for every other resource
 	SourceResource      Source = "resource"       // the resource's limits
 	SourceSystem        Source = "system"         // the limits of last resort
 	SourceDefault       Source = "default"        // [WithDefaultLimits], where nothing is stored
 )
 
-// A level is one stored config as last seen, or the entity's own record. It is never changed.
-type level struct {
-	limits  []Limit // nil when there are none
-	policy  FailurePolicy
-	version int64        // 0 when there is no such config
-	owner   layout.Owner // of the entity's record
+// A cachedLevel is one stored config as last seen, or the entity's own record. It is never changed.
+type cachedLevel struct {
+	Config
+	version int64                // 0 when there is no such config
+	owner   layout.Owner         // of the entity's record
+	refused *layout.RefusedError // what other programs limit by here, and this one does not; nil for nothing
 	readAt  time.Time
 	epoch   int64 // before a consistent read, or the write, began; 0 for a read that may be moments behind
+	learned bool  // from the item of a bucket, which another process has written
 }
 
 // age returns how long ago the level was read, and for ever for one that never was.
-func (v *level) age(now time.Time) time.Duration {
+func (v *cachedLevel) age(now time.Time) time.Duration {
 	if v == nil {
 		return math.MaxInt64
 	}
 	return now.Sub(v.readAt)
 }
 
-// resolved are the stored limits that hold for one entity and resource. They are never changed.
+// resolved are the stored limits that hold for one entity and resource. They are never changed, except again and told.
 type resolved struct {
 	limits     []Limit
 	source     Source
 	policy     FailurePolicy // of the first level that has one
+	again      *atomic.Int64 // when they may be read again in the background, by the cache's time; 0 where that was never tried
+	told       *atomic.Bool  // that they are stale
+	refused    error         // a request would not be limited as other programs limit it; nil where it is
 	readAt     time.Time     // when the oldest of the levels was read
 	generation uint64
 }
 
 // A limitCache keeps the stored limits in memory. It is the engine's source of limits.
 type limitCache struct {
-	l     *RateLimiter
-	loads singleflight.Group // reads that several callers wait for
+	l       *RateLimiter
+	sharing *table.Sharing // of reads that several callers wait for
+	started time.Time      // by which it is told when limits are read again
+	repeats repeatLuck
+
+	mu    sync.Mutex
+	loads map[string]*limitLoad // under way, by what they read
+}
+
+// A limitLoad is a read of the limits of a bucket.
+type limitLoad struct {
+	*table.Shared
+	limits *protocol.Limits // set before the read ends
+}
+
+func newLimitCache(l *RateLimiter) *limitCache {
+	started := time.Now() //nolint:forbidigo // pauses are by the clock of the machine
+	return &limitCache{l: l, sharing: l.table.Sharing(), started: started, loads: map[string]*limitLoad{}}
 }
 
 var _ protocol.Source = (*limitCache)(nil)
 
 // For returns the stored limits of a bucket, from memory while they are fresh. In the last fifth of their time they are
-// read again in the background. When they cannot be read during an outage, the last ones hold on.
+// read again in the background. Past it a request waits for the read, as long as such reads take. When a read is late or meets an
+// outage, the last limits hold on: requests of the bucket do not wait then, until a read in the background succeeds.
 func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Limits, error) {
 	l := c.l
 	known := b.Limits.Load()
-	if known != nil && known.Detail.(*resolved).generation == l.generation.Load() {
-		age := l.now().Sub(known.Detail.(*resolved).readAt)
+	var last *resolved
+	if known != nil {
+		last = known.Detail.(*resolved)
+	}
+	if last != nil && last.generation == l.generation.Load() {
+		age := l.now().Sub(last.readAt)
 		if age < l.options.configTTL && age >= 0 {
 			l.stats.hits.Add(1)
 			if age >= l.options.renewal() {
-				c.share(ctx, b, reload{maxAge: l.options.renewal()})
+				c.readLater(ctx, b, last)
 			}
-			return known, nil
+			return unlessRefused(known)
+		}
+		if c.triedOfLate(last) {
+			c.readLater(ctx, b, last)
+			return c.stale(ctx, b, known, nil)
 		}
 	}
 	l.stats.misses.Add(1)
-	limits, err := c.again(ctx, b)
-	if err != nil {
-		var failed *store.Error
-		if known != nil && errors.As(err, &failed) && failed.Unavailable {
-			l.stats.stale.Add(1)
-			l.options.logger.Warn("zlimit: limits cannot be read again, the last ones hold on",
-				"entity", b.Entity, "resource", b.Resource, "error", err)
-			return known, nil
-		}
+	limits, err := c.inTime(ctx, b, last)
+	switch {
+	case err == nil && limits != nil:
+		return unlessRefused(limits)
+	case known != nil && (err == nil || unavailable(err)):
+		return c.stale(ctx, b, known, err)
+	default:
+		return nil, err
+	}
+}
+
+// inTime reads the limits of a bucket again. Where the last ones may hold on, it returns nil when the read is late or meets an outage.
+func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resolved) (*protocol.Limits, error) {
+	if last == nil || last.generation != c.l.generation.Load() || c.l.options.configTTL == 0 {
+		return c.again(ctx, b)
+	}
+	w := c.sharing.Sharer()
+	reading := c.share(ctx, b, reload{maxAge: c.l.options.renewal()}, &w)
+	if done, err := w.Await(ctx, reading.Shared); err != nil || !done {
+		return nil, err
+	}
+	return reading.limits, nil
+}
+
+// againAfter is the pause between two reads of the same limits in the background.
+const againAfter = time.Second
+
+// triedOfLate reports whether a read of limits in the background was begun some seconds ago at most. It has not succeeded, or there
+// were others.
+func (c *limitCache) triedOfLate(last *resolved) bool {
+	again := last.again.Load()
+	return again > 0 && c.l.options.configTTL > 0 && time.Since(c.started) < time.Duration(again)+5*againAfter
+}
+
+// readLater reads limits again in the background, unless that was tried a moment ago.
+func (c *limitCache) readLater(ctx context.Context, b *protocol.Bucket, last *resolved) {
+	now, again := int64(time.Since(c.started)), last.again.Load()
+	if now < again || c.l.table.Refusal(ctx) != nil || !last.again.CompareAndSwap(again, now+int64(againAfter)) {
+		return
+	}
+	w := c.sharing.Sharer()
+	c.share(ctx, b, reload{maxAge: c.l.options.renewal()}, &w)
+}
+
+// stale returns limits that could not be read again. The first time it has an error, or nil where the read is late.
+func (c *limitCache) stale(ctx context.Context, b *protocol.Bucket, known *protocol.Limits, err error) (*protocol.Limits, error) {
+	l, last := c.l, known.Detail.(*resolved)
+	age := l.now().Sub(last.readAt)
+	l.stats.stale.Add(1)
+	l.stats.staleAge.Store(int64(age))
+	l.outage.note(ctx, outageCounts{stale: 1}, cmp.Or(err, errLate))
+	last.again.CompareAndSwap(0, int64(time.Since(c.started)+againAfter))
+	if l.options.observer != nil && last.told.CompareAndSwap(false, true) {
+		l.options.observer(ctx, Event{
+			Kind: EventConfig, Operation: "stale limits", Time: l.now(), Entity: b.Entity, Resource: b.Resource, Duration: age,
+			Result: ResultUnavailable, Err: publicError("read limits", err),
+		})
+	}
+	return unlessRefused(known)
+}
+
+// errLate is the cause of stale limits whose read is under way.
+var errLate = errors.New("limits cannot be read in time")
+
+// unlessRefused returns stored limits, or why a request of their bucket is refused.
+func unlessRefused(limits *protocol.Limits) (*protocol.Limits, error) {
+	if err := limits.Detail.(*resolved).refused; err != nil {
 		return nil, err
 	}
 	return limits, nil
@@ -110,10 +200,14 @@ func (c *limitCache) again(ctx context.Context, b *protocol.Bucket) (*protocol.L
 func (c *limitCache) After(ctx context.Context, b *protocol.Bucket, epoch int64) (*protocol.Limits, error) {
 	for {
 		if known := b.Limits.Load(); known != nil && known.Epoch > epoch {
-			return known, nil
+			return unlessRefused(known)
 		}
-		if limits, err := c.load(ctx, b, reload{after: epoch}); err != nil || limits.Epoch > epoch {
-			return limits, err
+		limits, err := c.load(ctx, b, reload{after: epoch})
+		if err != nil {
+			return nil, err
+		}
+		if limits.Epoch > epoch {
+			return unlessRefused(limits)
 		}
 	}
 }
@@ -128,7 +222,7 @@ type reload struct {
 	after  int64 // 0 for levels of an age
 }
 
-func (r reload) isDue(v *level, now time.Time) bool {
+func (r reload) isDue(v *cachedLevel, now time.Time) bool {
 	if r.after > 0 {
 		return v == nil || v.epoch <= r.after
 	}
@@ -137,123 +231,193 @@ func (r reload) isDue(v *level, now time.Time) bool {
 }
 
 // load reads what is due of the levels of a bucket: one batch read that concurrent callers share. A caller whose context
-// ends leaves the others alone.
+// ends leaves the others alone, and so does a read that is late or meets an outage.
 func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*protocol.Limits, error) {
-	select {
-	case outcome := <-c.share(ctx, b, r):
-		if outcome.Err != nil {
-			return nil, outcome.Err
+	var waited []*limitLoad // for reads that were late
+	for w := c.sharing.Sharer(); ; {
+		reading := c.share(ctx, b, r, &w)
+		done, err := w.Await(ctx, reading.Shared)
+		switch {
+		case err != nil:
+			return nil, err
+		case done:
+			return reading.limits, nil
 		}
-		return outcome.Val.(*protocol.Limits), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		waited = append(waited, reading)
+		if at := slices.IndexFunc(waited, func(l *limitLoad) bool { return l.Succeeded() }); at >= 0 {
+			return waited[at].limits, nil
+		}
 	}
 }
 
 // share starts the read of load, or joins the one under way.
-func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload) <-chan singleflight.Result {
+func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload, w *table.Sharer) *limitLoad {
 	// A read that began before a change, or before the cache was asked to forget, serves no caller that comes after that.
 	key := b.Entity + "#" + b.Resource + "#" + strconv.FormatUint(c.l.generation.Load(), 16)
 	if r.after > 0 {
 		key += "#after"
 	}
-	return c.loads.DoChan(key, func() (any, error) {
-		if !c.l.engine.Begin() && !c.l.engine.GoOn() {
-			return nil, ErrClosed
+	c.mu.Lock()
+	if under := c.loads[key]; under != nil && !w.Passes(under.Shared) {
+		c.mu.Unlock()
+		return under
+	}
+	this := &limitLoad{Shared: c.sharing.Shared()}
+	c.loads[key] = this
+	c.mu.Unlock()
+	w.Begins(this.Shared)
+	run := *w
+	load := func(ctx context.Context, read func(context.Context) error) {
+		run.Run(ctx, this.Shared, read)
+		c.mu.Lock()
+		if c.loads[key] == this {
+			delete(c.loads, key)
 		}
-		defer c.l.engine.End()
-		return c.read(context.WithoutCancel(ctx), b, r)
+		c.mu.Unlock()
+		this.End()
+	}
+	apart := c.l.engine.Apart(ctx, func(ctx context.Context) {
+		load(ctx, func(ctx context.Context) (err error) {
+			this.limits, err = c.read(ctx, b, r)
+			return err
+		})
 	})
+	if !apart {
+		load(ctx, func(context.Context) error { return ErrClosed })
+	}
+	return this
 }
 
-// read does the read of load, together with the first item of the bucket when that was never seen.
+// read does the read of load, together with the first item of the bucket when that was never seen, or probably written by others
+// since. In a fleet such an item mostly repeats what is stored for the entity, see repeated.go. The item is then read before.
 func (c *limitCache) read(ctx context.Context, b *protocol.Bucket, r reload) (*protocol.Limits, error) {
 	l := c.l
-	generation, now := l.generation.Load(), l.now()
-	read, epoch := l.table.ReadEventually, int64(0)
-	if r.after > 0 {
-		read, epoch = l.table.Read, l.engine.NextEpoch()
+	rd := levelReading{
+		limitCache: c, reload: r, bucket: b,
+		configs: l.ns.levelsOf(b.Entity, b.Resource), generation: l.generation.Load(), now: l.now(),
 	}
-	configs := l.ns.levelsOf(b.Entity, b.Resource)
-	levels := make([]*level, len(configs))
-	var keys []store.Key
-	var due []int // indexes into configs of those to read
-	for i, config := range configs {
-		levels[i], _ = l.configs.GetIfPresent(config.key)
-		if r.isDue(levels[i], now) {
-			due = append(due, i)
-			keys = append(keys, config.key)
-		}
+	for _, config := range rd.configs {
+		known, _ := l.configs.GetIfPresent(config.key)
+		rd.levels = append(rd.levels, known)
 	}
-	first, unseen := l.engine.Unseen(b)
-	if unseen {
-		keys = append(keys, first)
-	}
-	var items []expr.Item
-	if len(keys) > 0 {
-		var err error
-		if items, err = read(ctx, keys...); unseen && store.OutcomeOf(err) == store.Throttled {
-			keys, unseen = keys[:len(due)], false // the key of a bucket that many ask for; the engine waits for its turn to read it
-			if items, err = nil, nil; len(keys) > 0 {
-				items, err = read(ctx, keys...)
-			}
-		}
-		if err != nil {
+	_, unseen := l.engine.Unseen(b)
+	if unseen && r.after == 0 && c.repeats.expected() {
+		if err := rd.read(ctx, configRef.isShared, true); err != nil {
 			return nil, err
 		}
+		unseen = false
 	}
-	for i, at := range due {
-		next, err := configs[at].decode(items[i])
-		if err != nil {
-			return nil, err
-		}
-		next.readAt, next.epoch = now, epoch
-		before := levels[at]
-		if before != nil && before.version != next.version {
-			l.tell(ctx, stopwatch{}, Event{
-				Kind: EventConfig, Operation: "read limits", Entity: configs[at].entity, Resource: configs[at].resource,
-			})
-		}
-		latest, _ := l.configs.Compute(configs[at].key, func(latest *level, _ bool) (*level, otter.ComputeOp) {
-			if latest != before && latest != nil { // read, or written through this limiter, while the read was under way
-				return latest, otter.CancelOp
-			}
-			if l.generation.Load() != generation { // it may have been forgotten
-				return latest, otter.CancelOp
-			}
-			return next, otter.WriteOp
-		})
-		if levels[at] = next; latest != nil && latest != before {
-			levels[at] = latest
-		}
+	if err := rd.read(ctx, func(configRef) bool { return true }, unseen); err != nil {
+		return nil, err
 	}
-	if unseen {
-		if err := l.engine.Observe(b, items[len(due)]); err != nil {
-			return nil, err
-		}
-	}
-	limits := c.compile(configs, levels, generation)
+	limits := c.compile(rd.configs, rd.levels, rd.generation)
 	b.Limits.Store(limits)
 	return limits, nil
 }
 
+// A levelReading is what read does. It is not safe for concurrent use.
+type levelReading struct {
+	*limitCache
+	reload
+	bucket     *protocol.Bucket
+	configs    []configRef
+	levels     []*cachedLevel // of the configs, in their order; nil where nothing is known
+	generation uint64         // before it began
+	now        time.Time      // then
+}
+
+// read makes one batch read of those of the levels that are due, and of the bucket's first item where the caller wants it.
+func (rd *levelReading) read(ctx context.Context, of func(configRef) bool, item bool) error {
+	l := rd.l
+	var keys []store.Key
+	var due []int // indexes into configs
+	for i, config := range rd.configs {
+		if of(config) && rd.isDue(rd.levels[i], rd.now) {
+			due = append(due, i)
+			keys = append(keys, config.key)
+		}
+	}
+	if item {
+		first, _ := l.engine.Unseen(rd.bucket)
+		keys = append(keys, first)
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	read, epoch := l.table.ReadEventually, int64(0)
+	if rd.after > 0 {
+		read, epoch = l.table.Read, l.engine.NextEpoch()
+	}
+	items, err := read(ctx, keys...)
+	if item && store.OutcomeOf(err) == store.Throttled {
+		keys, item = keys[:len(due)], false // the key of a bucket that many ask for; the engine waits for its turn to read it
+		if items, err = nil, nil; len(keys) > 0 {
+			items, err = read(ctx, keys...)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for i, at := range due {
+		next, err := rd.configs[at].decode(items[i])
+		if err != nil {
+			return err
+		}
+		next.readAt, next.epoch = rd.now, epoch
+		rd.keep(ctx, at, next)
+	}
+	if !item {
+		return nil
+	}
+	if rd.after == 0 {
+		rd.learn(ctx, items[len(due)])
+	}
+	return l.engine.Observe(rd.bucket, items[len(due)])
+}
+
+// keep remembers a level as the store has it, unless a later one was remembered meanwhile.
+func (rd *levelReading) keep(ctx context.Context, at int, next *cachedLevel) {
+	l, before, config := rd.l, rd.levels[at], rd.configs[at]
+	if before != nil && before.version != next.version {
+		l.tell(ctx, stopwatch{}, Event{
+			Kind: EventConfig, Operation: "read limits", Entity: config.Entity, Resource: config.storedResource(),
+		})
+	}
+	latest, _ := l.configs.Compute(config.key, func(latest *cachedLevel, _ bool) (*cachedLevel, otter.ComputeOp) {
+		if latest != before && latest != nil { // read, or written through this limiter, while the read was under way
+			return latest, otter.CancelOp
+		}
+		if l.generation.Load() != rd.generation { // it may have been forgotten
+			return latest, otter.CancelOp
+		}
+		return next, otter.WriteOp
+	})
+	if rd.levels[at] = next; latest != nil && latest != before {
+		rd.levels[at] = latest
+	}
+}
+
 // compile resolves levels, in order of precedence, the last of which is the entity's record.
-func (c *limitCache) compile(configs []configRef, levels []*level, generation uint64) *protocol.Limits {
-	found := resolved{readAt: levels[0].readAt, generation: generation}
+func (c *limitCache) compile(configs []configRef, levels []*cachedLevel, generation uint64) *protocol.Limits {
+	found := resolved{readAt: levels[0].readAt, generation: generation, again: new(atomic.Int64), told: new(atomic.Bool)}
 	epoch := int64(math.MaxInt64)
+	owner := levels[len(levels)-1].owner
 	for i, level := range levels {
+		if found.refused == nil && level.refuses(found.source, owner) {
+			found.refused = level.refused
+		}
 		epoch = min(epoch, level.epoch)
 		if level.readAt.Before(found.readAt) {
 			found.readAt = level.readAt
 		}
-		if found.source == "" && len(level.limits) > 0 {
-			found.limits, found.source = level.limits, configs[i].source
+		if found.source == "" && len(level.Limits) > 0 {
+			found.limits, found.source = level.Limits, configs[i].source
 		}
-		if found.policy == Inherit {
-			found.policy = level.policy
+		if found.policy == PolicyInherit {
+			found.policy = level.OnUnavailable
 		}
 		if configs[i].source == SourceSystem {
-			c.l.policy.Store(uint32(level.policy))
+			c.l.policy.Store(uint32(level.OnUnavailable))
 		}
 	}
 	if found.source == "" && len(c.l.options.defaults) > 0 {
@@ -262,9 +426,10 @@ func (c *limitCache) compile(configs []configRef, levels []*level, generation ui
 	found.limits = inOrder(found.limits)
 	return &protocol.Limits{
 		Config: c.l.options.configOf(found.limits, found.source),
-		Owner:  levels[len(levels)-1].owner,
+		Owner:  owner,
 		Epoch:  epoch,
 		Detail: &found,
+		Repeat: c.repeat(configs, levels),
 	}
 }
 
@@ -277,18 +442,31 @@ func inOrder(limits []Limit) []Limit {
 func (o *options) configOf(limits []Limit, source Source) bucket.Config {
 	c := bucket.Config{Partial: source == SourceRequest, Lead: o.maxLead().Milliseconds(), Mixed: o.mixedFleet}
 	for _, l := range limits {
-		c.Params = append(c.Params, bucket.Params{
-			Name:         l.Name,
-			Capacity:     l.Capacity * millis,
-			RefillAmount: l.RefillAmount * millis,
-			RefillPeriod: l.RefillPeriod.Milliseconds(),
-		})
+		c.Params = append(c.Params, l.params())
 	}
 	c.Freshness = o.freshnessOf(c.Params)
 	if source != SourceEntity && source != SourceEntityDefault {
-		c.Lifetime = int64(o.bucketTTL)
+		c.Lifetime = int64(max(o.tuning.BucketTTL, 0))
 	}
 	return c
+}
+
+// quotaPeriod is the refill period of a quota, in milliseconds, which says nothing.
+const quotaPeriod = 1000
+
+// params returns the limit, which was validated, in the form in which buckets are charged.
+func (l *Limit) params() bucket.Params {
+	p := bucket.Params{
+		Name:         l.Name,
+		Capacity:     l.Capacity * millis,
+		RefillAmount: l.RefillAmount * millis,
+		RefillPeriod: l.RefillPeriod.Milliseconds(),
+	}
+	if l.Resets != "" {
+		p.RefillPeriod = quotaPeriod
+		p.Times, _ = calendar.Parse(l.Resets, l.Zone) // which the validation has done before
+	}
+	return p
 }
 
 // maxOwn is the number of sets of [Request.Limits] that are kept compiled for a bucket.

@@ -1,6 +1,7 @@
 package zlimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -47,20 +48,21 @@ type RateLimiter struct {
 	closed   atomic.Bool // no new work
 	entry    entry
 
-	storeClock store.Clock // nil where the limiter goes by its own
-	warned     atomic.Bool // of a clock that differs from the store's
-	stats      stats
+	clock clock
+	stats stats
 }
 
 // common is what a limiter shares with those that it makes for other namespaces.
 type common struct {
-	configs    *otter.Cache[store.Key, *level] // keys begin with the namespace
-	gate       *store.Gate                     // of the calls of the store
-	generation atomic.Uint64                   // of the stored limits: counts the changes made through these limiters
-	epoch      atomic.Int64                    // orders what the limiters learn
+	configs    levelCache     // keys begin with the namespace
+	gate       *store.Gate    // of the calls of the store
+	breaker    *table.Breaker // refuses them in outages
+	outage     *outageLog
+	generation atomic.Uint64 // of the stored limits: counts the changes made through these limiters
+	changedAt  atomic.Int64  // when the last of these was made, epoch nanoseconds
+	epoch      atomic.Int64  // orders what the limiters learn
 	caller     caller
 	eventIDs   eventIDs
-	leases     leaseWatch // for tests
 }
 
 // Open opens the store that a data source name stands for, and returns a limiter on it that closes it in the end:
@@ -68,6 +70,8 @@ type common struct {
 //	memory:                                             the memory of this process
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
+//
+// The parameter idle of a table is how long connections are kept that nothing uses, 50s by default.
 //
 // A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
 //
@@ -77,7 +81,7 @@ type common struct {
 // waits throttles out for up to 13 s, since all processes of a fleet read the same two items. It returns a
 // [*VersionError] for a table that this client may not use.
 //
-// In an outage Open returns an [*UnavailableError]. With [WithFailurePolicy] of [Allow] it returns a limiter instead, which
+// In an outage Open returns an [*UnavailableError]. With [WithFailurePolicy] of [PolicyAllow] it returns a limiter instead, which
 // does the rest when the store is back: see there.
 func Open(ctx context.Context, dsn string, opts ...Option) (*RateLimiter, error) {
 	parsed, err := parseDSN(dsn)
@@ -107,13 +111,17 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.impl == nil {
+	impl := store.Of(s)
+	if impl == nil {
 		return nil, &ValidationError{Field: "store", Value: "", Reason: "must come from DynamoDB with a client, SQLite or Memory"}
 	}
-	return start(ctx, s.impl, o, &common{
-		gate:    store.NewGate(o.maxInFlight),
-		configs: otter.Must(&otter.Options[store.Key, *level]{MaximumSize: configsOf(o.cacheSize), Executor: inline}),
-	}, s.embedded, (*NamespaceService).find)
+	outage := newOutageLog(&o)
+	return start(ctx, impl, o, &common{
+		gate:    store.NewGate(o.tuning.MaxInFlight),
+		outage:  outage,
+		breaker: newBreaker(impl, &o, outage),
+		configs: otter.Must(&otter.Options[store.Key, *cachedLevel]{MaximumSize: configsOf(o.tuning.CacheSize), Executor: inline}),
+	}, store.IsEmbedded(s), (*NamespaceService).find)
 }
 
 // start returns a limiter that is ready to work. An embedded store is set up, with the default namespace. Another
@@ -123,10 +131,17 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 func start(
 	ctx context.Context, s store.Store, o options, c *common, embedded bool,
 	find func(*NamespaceService, context.Context, string) (registration, error),
-) (*RateLimiter, error) {
+) (made *RateLimiter, err error) {
+	c.breaker.Enter()
+	defer func() {
+		if err != nil {
+			c.breaker.Leave()
+		}
+	}()
 	if o.callTimeout == 0 {
 		o.callTimeout = defaultCallTimeout(s)
 	}
+	o.writesAtOnce = cmp.Or(o.hooks.WritesAtOnce, o.writesAtOnce)
 	if _, immediate := s.(store.Immediate); o.writesAtOnce == byStore && immediate {
 		o.writesAtOnce = 0
 	} else if o.writesAtOnce == byStore {
@@ -141,11 +156,12 @@ func start(
 	if o.observer != nil {
 		calls = observedStore{s, l}
 	}
-	tableOptions := table.Options{Timeout: o.callTimeout, Gate: c.gate, IntN: o.intN, Yield: o.yield}
+	tableOptions := table.Options{Timeout: o.callTimeout, Gate: c.gate, Breaker: c.breaker, IntN: o.hooks.Random, Yield: o.hooks.Yield}
 	l.table = table.New(calls, tableOptions)
-	l.cache = &limitCache{l: l}
-	if clock, ok := s.(store.Clock); ok && !o.ownClock {
-		l.storeClock = clock
+	l.cache = newLimitCache(l)
+	l.clock.read, l.clock.lead, l.clock.logger = o.clock, o.maxLead(), o.logger
+	if of, ok := s.(store.Clock); ok && !o.ownClock {
+		l.clock.store = of
 	}
 	l.Limits = &LimitService{l}
 	l.Entities = &EntityService{l}
@@ -167,13 +183,14 @@ func start(
 		Source:       l.cache,
 		Now:          l.now,
 		Freshness:    l.options.freshnessOf,
-		MaxShards:    o.maxShards,
+		MaxShards:    o.tuning.MaxShards,
 		RejectionAge: o.rejectionCache,
 		WritesAtOnce: o.writesAtOnce,
 		Listing:      o.listing,
-		Buckets:      o.cacheSize,
+		Buckets:      o.tuning.CacheSize,
 		MaxLead:      o.maxLead(),
 		Mixed:        o.mixedFleet,
+		Sleeper:      o.hooks.Sleeper,
 		SettleLimit:  settleTimeout,
 		Epoch:        &c.epoch,
 		Logger:       o.logger,
@@ -193,11 +210,23 @@ func configsOf(buckets int) int {
 	return 4*min(buckets, math.MaxInt/4-1) + 1
 }
 
+// A levelCache is a cache of otter. It is an interface, so that packages that import this one do not compile otter again: a
+// generic type in the fields of a RateLimiter is instantiated in each of them, which takes longer than most of them.
+type levelCache interface {
+	GetIfPresent(key store.Key) (*cachedLevel, bool)
+	Set(key store.Key, value *cachedLevel) (*cachedLevel, bool)
+	Compute(key store.Key, remap func(value *cachedLevel, found bool) (*cachedLevel, otter.ComputeOp)) (*cachedLevel, bool)
+	Invalidate(key store.Key) (*cachedLevel, bool)
+	InvalidateAll()
+	EstimatedSize() int
+}
+
 // inline runs the maintenance of a cache where it falls due, so that caches have no goroutines.
 func inline(task func()) { task() }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that exists. Several processes may call it at once. Where
+// namespace, where they are missing. It changes nothing that exists, except that a version record of before tells from when on the table
+// counts what requests of children are charged to their parents. Several processes may call it at once. Where
 // nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
 // returns a [*VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup(ctx context.Context) error {
@@ -219,6 +248,9 @@ func (l *RateLimiter) setUp(ctx context.Context, namespace string) error {
 	if err == nil && found.namespace == nil {
 		_, err = l.Namespaces.register(ctx, namespace)
 	}
+	if deployed := l.options.hooks.Deployment; err == nil && deployed != nil {
+		err = l.raiseVersion(ctx, deployed.Aggregator)
+	}
 	return publicError("set up", err)
 }
 
@@ -239,7 +271,7 @@ func (l *RateLimiter) Ping(ctx context.Context) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
-	return publicError("ping", l.table.Call(ctx, l.store.Ping))
+	return publicError("ping", l.table.Call(table.Insist(ctx), l.store.Ping))
 }
 
 // Close waits for reads in the background, and until the tokens of callers that gave up are given back. It closes the
@@ -251,34 +283,11 @@ func (l *RateLimiter) Close() error {
 	}
 	l.entry.stop()
 	l.engine.Close()
+	l.breaker.Leave()
 	if !l.owned {
 		return nil
 	}
 	return l.store.Close()
-}
-
-// maxSilentSkew is the difference between the limiter's clock and the store's beyond which the limiter warns.
-const maxSilentSkew = 2 * time.Second
-
-// now returns the time by the limiter's clock, or by the store's where the two differ by more than [WithClockSkew]
-// allows. It takes a clock that [WithClock] set as it is.
-func (l *RateLimiter) now() time.Time {
-	now := l.options.clock()
-	if l.storeClock == nil {
-		return now
-	}
-	offset, known := l.storeClock.Offset()
-	if !known || offset.Abs() <= maxSilentSkew {
-		return now
-	}
-	if l.warned.CompareAndSwap(false, true) {
-		l.options.logger.Warn("zlimit: the clock of this machine differs from the store's", "offset", offset,
-			"corrected", offset.Abs() > l.options.clockSkew)
-	}
-	if offset.Abs() <= l.options.clockSkew {
-		return now
-	}
-	return now.Add(offset)
 }
 
 // query yields the items of a query, page by page, and names the operation in its error.
@@ -298,14 +307,27 @@ type Stats struct {
 	Rejected    uint64 `json:"rejected"`    // requests that exceeded a limit
 	Degraded    uint64 `json:"degraded"`    // requests admitted uncounted, during an outage
 	Unavailable uint64 `json:"unavailable"` // requests that failed because of an outage
-	LostRaces   uint64 `json:"lost_races"`  // writes whose condition failed because another writer came first
+	// Waiting is the number of callers of [RateLimiter.Wait] and [Reservation.Wait] that sleep now. Waited counts those that slept and
+	// then had their tokens, Abandoned those that gave up or were refused while they slept.
+	Waiting   int64  `json:"waiting"`
+	Waited    uint64 `json:"waited"`
+	Abandoned uint64 `json:"abandoned"`
+	LostRaces uint64 `json:"lost_races"` // writes whose condition failed because another writer came first
 	// UnknownOutcomes counts writes that were sent and not answered. They may have happened, and count as charged.
 	UnknownOutcomes uint64 `json:"unknown_outcomes"`
-	// Unreturned counts requests that were not admitted and whose tokens could not be given back to one of the levels.
+	// UnknownSettled counts leases among them that were committed or rolled back. What they were to correct may be owed still, and
+	// is not known.
+	UnknownSettled uint64 `json:"unknown_settled"`
+	// Unreturned counts requests that were not admitted and whose tokens could not be given back to one of the levels, or
+	// perhaps were not. Tokens that the store does not take back at once are tried again until Close, and are not counted before.
 	Unreturned uint64 `json:"unreturned"`
 	// StampsFixed counts refill stamps that a clock ahead of all others had written, and that were set back.
-	StampsFixed uint64     `json:"stamps_fixed"`
-	Config      CacheStats `json:"config"`
+	StampsFixed uint64 `json:"stamps_fixed"`
+	// Outages counts how often the store became unavailable, so that calls of it were not made until it answered again. The
+	// limiters that [RateLimiter.Namespace] returns share it. Outage is true while that is so.
+	Outages uint64     `json:"outages"`
+	Outage  bool       `json:"outage"`
+	Config  CacheStats `json:"config"`
 }
 
 // CacheStats are counts of the cache of stored limits.
@@ -314,57 +336,73 @@ type CacheStats struct {
 	Misses  uint64 `json:"misses"`  // resolutions that waited for a read
 	Stale   uint64 `json:"stale"`   // resolutions that served what could not be read again because of an outage
 	Entries int    `json:"entries"` // configs in memory, absent ones included
+	// StaleSeconds is how old the limits were that the last one of Stale served.
+	StaleSeconds float64 `json:"stale_seconds"`
 }
 
 type stats struct {
 	admitted, rejected, degraded, unavailable atomic.Uint64
 	hits, misses, stale                       atomic.Uint64
+	unsettled                                 atomic.Uint64
+	waited, abandoned                         atomic.Uint64
+	waiting                                   atomic.Int64
+	staleAge                                  atomic.Int64 // of the limits that were served last, nanoseconds
 }
 
 // Stats returns the counts of this limiter.
 func (l *RateLimiter) Stats() Stats {
+	open, outages := l.outage.state()
 	return Stats{
+		Outages:         outages,
+		Outage:          open,
 		Admitted:        l.stats.admitted.Load(),
 		Rejected:        l.stats.rejected.Load(),
 		Degraded:        l.stats.degraded.Load(),
 		Unavailable:     l.stats.unavailable.Load(),
+		Waiting:         l.stats.waiting.Load(),
+		Waited:          l.stats.waited.Load(),
+		Abandoned:       l.stats.abandoned.Load(),
 		LostRaces:       l.engine.LostRaces.Load(),
 		UnknownOutcomes: l.table.Unknown(),
+		UnknownSettled:  l.stats.unsettled.Load(),
 		Unreturned:      l.engine.Unreturned.Load(),
 		StampsFixed:     l.engine.StampsFixed.Load(),
 		Config:          l.Limits.CacheStats(),
 	}
 }
 
-// Available returns the status of every limit of an entity and resource, as the store has them, without those of its
-// parents. A bucket that does not exist yet counts as full. It costs one consistent read of each shard of the bucket,
-// and one more read when the stored limits are not in memory.
-func (l *RateLimiter) Available(ctx context.Context, entity, resource string) (Statuses, error) {
-	return l.available(ctx, entity, resource, false)
+// An AvailableQuery says whose limits to look at.
+type AvailableQuery struct {
+	Entity   string `json:"entity"`
+	Resource string `json:"resource"`
+	// Limits, if any, replace the stored limits, as [Request.Limits] do.
+	Limits []Limit `json:"limits,omitempty"`
+	// Parents adds the parents that the entity cascades to. Together they are what a request would be checked against.
+	Parents bool `json:"parents,omitempty"`
 }
 
-// AvailableWithParents returns the status of every limit of an entity and resource, and of the parents that the entity
-// cascades to. They are as the store has them, which is what a request would be checked against. It costs what
-// [RateLimiter.Available] costs for each of them.
-func (l *RateLimiter) AvailableWithParents(ctx context.Context, entity, resource string) (Statuses, error) {
-	return l.available(ctx, entity, resource, true)
-}
-
-func (l *RateLimiter) available(ctx context.Context, entity, resource string, family bool) (Statuses, error) {
-	r := Request{Entity: entity, Resource: resource}
+// Available returns the status of every limit of an entity and resource, as the store has them. A bucket that does not
+// exist yet counts as full. It costs one consistent read of each shard of the bucket, and one more read when the stored
+// limits are not in memory. Each parent costs the same.
+func (l *RateLimiter) Available(ctx context.Context, q AvailableQuery) (Statuses, error) {
+	r := Request{Entity: q.Entity, Resource: q.Resource, Limits: q.Limits}
 	if err := r.validateNames(); err != nil {
+		return nil, err
+	}
+	if err := validateLimits("limits", q.Limits, time.Millisecond); err != nil {
 		return nil, err
 	}
 	if l.closed.Load() {
 		return nil, ErrClosed
 	}
 	request := l.request(&r)
-	levels, err := l.engine.Status(ctx, &request, family)
+	levels, err := l.engine.Status(ctx, &request, q.Parents)
 	return statusesOfLevels(levels), publicError("available", err)
 }
 
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
-// nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an [*ExceededError].
+// nothing else happened. It is 0 when they would now. A request for more than a limit can hold is [Never], with an
+// [*ExceededError].
 //
 // It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. The limits of a bucket may have
 // changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that the
@@ -379,13 +417,13 @@ func (l *RateLimiter) TimeUntil(ctx context.Context, r Request) (time.Duration, 
 	}
 	request := l.request(&r)
 	request.Amounts = amounts
-	levels, err := l.engine.Wait(ctx, &request)
+	levels, err := l.engine.TimeUntil(ctx, &request)
 	if err != nil {
 		return 0, publicError("time until", err)
 	}
 	all := statusesOfLevels(levels)
 	if e := exceeded(all); !e.Possible() {
-		return 0, e
+		return Never, e
 	}
 	return all.retryAfter(), nil
 }

@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -34,7 +34,7 @@ func TestLevels(t *testing.T) {
 				}
 				return
 			}
-			want := zlimit.Resolved{Limits: limitsOf(n), Source: source, OnUnavailable: zlimit.Allow}
+			want := zlimit.Resolved{Limits: limitsOf(n), Source: source, OnUnavailable: zlimit.PolicyAllow}
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Fatalf("Resolve() = %v (-want +got):\n%s", err, diff)
 			}
@@ -43,86 +43,99 @@ func TestLevels(t *testing.T) {
 		if _, err := l.Acquire(ctx, ask(zlimit.Amounts{"rpm": 1})); !errors.Is(err, zlimit.ErrNoLimits) {
 			t.Errorf("Acquire() = %v, want ErrNoLimits", err)
 		}
-		empty, err := l.Limits.System(ctx)
-		if diff := cmp.Diff(zlimit.SystemConfig{Limits: []zlimit.Limit{}}, empty); err != nil || diff != "" {
-			t.Errorf("System() = %v (-want +got):\n%s", err, diff)
+		empty, err := l.Limits.Get(ctx, zlimit.Level{})
+		if diff := cmp.Diff(zlimit.Config{Limits: []zlimit.Limit{}}, empty); err != nil || diff != "" {
+			t.Errorf("Get() = %v (-want +got):\n%s", err, diff)
 		}
 		for n, step := range []struct {
-			set    func(limits []zlimit.Limit) error
-			get    func() ([]zlimit.Limit, error)
+			at     zlimit.Level
 			source zlimit.Source
 		}{
-			{
-				func(limits []zlimit.Limit) error {
-					return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits, OnUnavailable: zlimit.Allow})
-				},
-				func() ([]zlimit.Limit, error) { c, err := l.Limits.System(ctx); return c.Limits, err },
-				zlimit.SourceSystem,
-			},
-			{
-				func(limits []zlimit.Limit) error { return l.Limits.SetResource(ctx, "gpt-4", limits) },
-				func() ([]zlimit.Limit, error) { return l.Limits.Resource(ctx, "gpt-4") },
-				zlimit.SourceResource,
-			},
-			{
-				func(limits []zlimit.Limit) error {
-					return l.Limits.SetEntity(ctx, "key-1", zlimit.DefaultResource, limits)
-				},
-				func() ([]zlimit.Limit, error) { return l.Limits.Entity(ctx, "key-1", zlimit.DefaultResource) },
-				zlimit.SourceEntityDefault,
-			},
-			{
-				func(limits []zlimit.Limit) error { return l.Limits.SetEntity(ctx, "key-1", "gpt-4", limits) },
-				func() ([]zlimit.Limit, error) { return l.Limits.Entity(ctx, "key-1", "gpt-4") },
-				zlimit.SourceEntity,
-			},
+			{zlimit.Level{}, zlimit.SourceSystem},
+			{zlimit.Level{Resource: "gpt-4"}, zlimit.SourceResource},
+			{zlimit.Level{Entity: "key-1"}, zlimit.SourceEntityDefault},
+			{zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.SourceEntity},
 		} {
 			for _, limits := range [][]zlimit.Limit{limitsOf(9), limitsOf(int64(n + 1))} { // set, and set again
-				if err := step.set(limits); err != nil {
-					t.Fatalf("set %s = %v", step.source, err)
+				config := zlimit.Config{Limits: limits}
+				if n == 0 {
+					config.OnUnavailable = zlimit.PolicyAllow
+				}
+				if err := l.Limits.Set(ctx, step.at, config); err != nil {
+					t.Fatalf("Set(%v) = %v", step.at, err)
 				}
 			}
-			if got, err := step.get(); err != nil || len(got) != 2 {
-				t.Errorf("%s = %v, %v, want two limits", step.source, got, err)
+			if got, err := l.Limits.Get(ctx, step.at); err != nil || len(got.Limits) != 2 {
+				t.Errorf("Get(%v) = %v, %v, want two limits", step.at, got, err)
 			}
 			check(int64(n+1), step.source)
 		}
-		checkNames(t, "Resources", l.Limits.Resources(ctx), "gpt-4")
-		checkNames(t, "ResourcesWith", l.Limits.ResourcesWith(ctx), "_default_", "gpt-4")
-		checkNames(t, "EntitiesWith", l.Limits.EntitiesWith(ctx, "gpt-4"), "key-1")
+		for _, test := range []struct {
+			query zlimit.LevelQuery
+			want  []string
+		}{
+			{zlimit.LevelQuery{}, []string{"system", "resource gpt-4", "entity key-1", "entity key-1, resource gpt-4"}},
+			{zlimit.LevelQuery{Source: zlimit.SourceSystem}, []string{"system"}},
+			{zlimit.LevelQuery{Source: zlimit.SourceResource}, []string{"resource gpt-4"}},
+			{zlimit.LevelQuery{Source: zlimit.SourceEntityDefault}, []string{"entity key-1"}},
+			{zlimit.LevelQuery{Source: zlimit.SourceEntity}, []string{"entity key-1, resource gpt-4"}},
+			{zlimit.LevelQuery{Resource: "gpt-4"}, []string{"resource gpt-4", "entity key-1, resource gpt-4"}},
+			{zlimit.LevelQuery{Source: zlimit.SourceEntity, Resource: "gpt-4"}, []string{"entity key-1, resource gpt-4"}},
+			{zlimit.LevelQuery{Entity: "key-1"}, []string{"entity key-1", "entity key-1, resource gpt-4"}},
+			{zlimit.LevelQuery{Entity: "key-1", Resource: "gpt-4"}, []string{"entity key-1, resource gpt-4"}},
+			{zlimit.LevelQuery{Source: zlimit.SourceEntityDefault, Entity: "key-1"}, []string{"entity key-1"}},
+			{zlimit.LevelQuery{Source: zlimit.SourceEntity, Entity: "key-1"}, []string{"entity key-1, resource gpt-4"}},
+			{zlimit.LevelQuery{Entity: "key-2"}, nil},
+			{zlimit.LevelQuery{Resource: "gpt-5"}, nil},
+			{zlimit.LevelQuery{Source: zlimit.SourceSystem, Resource: "gpt-4"}, nil},
+			{zlimit.LevelQuery{Source: zlimit.SourceResource, Entity: "key-1"}, nil},
+			{zlimit.LevelQuery{Source: zlimit.SourceEntityDefault, Resource: "gpt-4"}, nil},
+		} {
+			checkLevels(t, l, test.query, test.want...)
+		}
 		for n, remove := range []func() error{
-			func() error { return l.Limits.DeleteEntity(ctx, "key-1", "gpt-4") },
-			func() error { return l.Limits.DeleteEntity(ctx, "key-1", zlimit.DefaultResource) },
-			func() error { return l.Limits.DeleteResource(ctx, "gpt-4") },
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}) },
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "key-1"}) },
+			func() error { return l.Limits.Delete(ctx, zlimit.Level{Resource: "gpt-4"}) },
 		} {
 			if err := errors.Join(remove(), remove()); err != nil {
 				t.Errorf("deleting, and deleting again = %v", err)
 			}
 			check(int64(3-n), []zlimit.Source{zlimit.SourceEntityDefault, zlimit.SourceResource, zlimit.SourceSystem}[n])
 		}
-		if err := l.Limits.DeleteSystem(ctx); err != nil {
-			t.Errorf("DeleteSystem() = %v", err)
+		if err := l.Limits.Delete(ctx, zlimit.Level{}); err != nil {
+			t.Errorf("Delete() = %v", err)
 		}
 		check(0, "")
-		checkNames(t, "Resources", l.Limits.Resources(ctx))
-		checkNames(t, "ResourcesWith", l.Limits.ResourcesWith(ctx))
-		checkNames(t, "EntitiesWith", l.Limits.EntitiesWith(ctx, "gpt-4"))
+		checkLevels(t, l, zlimit.LevelQuery{})
+		checkLevels(t, l, zlimit.LevelQuery{Resource: "gpt-4"})
 	})
 }
 
-func checkNames(t *testing.T, call string, names func(func(string, error) bool), want ...string) {
+// checkLevels checks which levels a list yields, and that each is what Get returns; a list of names has neither config
+// nor version.
+func checkLevels(t *testing.T, l *zlimit.RateLimiter, q zlimit.LevelQuery, want ...string) {
 	t.Helper()
 	enginetest.CatchUp()
-	var got []string
-	for name, err := range names {
-		if err != nil {
-			t.Errorf("%s() yields %v", call, err)
-			return
+	for _, q.NamesOnly = range []bool{false, true} {
+		var got []string
+		for stored, err := range l.Limits.List(context.Background(), q) {
+			if err != nil {
+				t.Errorf("List(%+v) yields %v", q, err)
+				return
+			}
+			got = append(got, stored.Level.String())
+			config, err := l.Limits.Get(context.Background(), stored.Level)
+			if q.NamesOnly {
+				config = zlimit.Config{}
+			}
+			if diff := cmp.Diff(config, stored.Config); err != nil || diff != "" || (stored.Version > 0) == q.NamesOnly {
+				t.Errorf("List(%+v) has version %d of %v, %v (-want +got):\n%s", q, stored.Version, stored.Level, err, diff)
+			}
 		}
-		got = append(got, name)
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("%s() = %q, want %q", call, got, want)
+		if !slices.Equal(got, want) {
+			t.Errorf("List(%+v) = %q, want %q", q, got, want)
+		}
 	}
 }
 
@@ -132,15 +145,15 @@ func TestManyEntitiesWithLimits(t *testing.T) {
 	var want []string
 	for i := range 300 {
 		entity := fmt.Sprintf("key-%03d", i)
-		want = append(want, entity)
-		if err := l.Limits.SetEntity(context.Background(), entity, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpd", 1)}); err != nil {
+		want = append(want, "entity "+entity+", resource gpt-4")
+		if err := l.Limits.Set(context.Background(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	checkNames(t, "EntitiesWith", l.Limits.EntitiesWith(context.Background(), "gpt-4"), want...)
-	for name := range l.Limits.EntitiesWith(context.Background(), "gpt-4") {
-		if name != "key-000" {
-			t.Errorf("the loop went on to %s", name)
+	checkLevels(t, l, zlimit.LevelQuery{Resource: "gpt-4"}, want...)
+	for stored := range l.Limits.List(context.Background(), zlimit.LevelQuery{Resource: "gpt-4"}) {
+		if stored.Level.Entity != "key-000" {
+			t.Errorf("the loop went on to %v", stored.Level)
 		}
 		break
 	}
@@ -150,27 +163,28 @@ func TestLimitsValidation(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiter(t, newMemory(t))
 	for name, err := range map[string]error{
-		"no limits for a resource":        l.Limits.SetResource(ctx, "gpt-4", nil),
-		"no limits for an entity":         l.Limits.SetEntity(ctx, "key-1", "gpt-4", nil),
-		"a period of milliseconds":        l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{{"rpm", 1, 1, 1500 * time.Millisecond}}),
-		"a capacity of nothing":           l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 1, zlimit.Burst(0))}),
-		"a rate of nothing":               l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 0)}),
-		"a capacity that overflows":       l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", zlimit.MaxTokens+1)}}),
-		"the reserved limit":              l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("wcu", 1)}}),
-		"a limit named like an attribute": l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("window", 1)}}),
-		"a limit twice":                   l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1), zlimit.PerDay("rpm", 1)}}),
-		"too many limits":                 l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: make([]zlimit.Limit, zlimit.MaxLimits+1)}),
-		"a policy that does not exist":    l.Limits.SetSystem(ctx, zlimit.SystemConfig{OnUnavailable: 7}),
-		"a bad resource":                  l.Limits.DeleteResource(ctx, "#"),
-		"a bad entity":                    l.Limits.DeleteEntity(ctx, "", "gpt-4"),
+		"no limits for a resource":        l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: nil}),
+		"no limits for an entity":         l.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: nil}),
+		"a period of milliseconds":        l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{{Name: "rpm", Capacity: 1, RefillAmount: 1, RefillPeriod: 1500 * time.Millisecond}}}),
+		"a capacity of nothing":           l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1, zlimit.Burst(0))}}),
+		"a rate of nothing":               l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 0)}}),
+		"a capacity that overflows":       l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", zlimit.MaxTokens+1)}}),
+		"the reserved limit":              l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("wcu", 1)}}),
+		"a limit named like an attribute": l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("window", 1)}}),
+		"a limit twice":                   l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1), zlimit.PerDay("rpm", 1)}}),
+		"too many limits":                 l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: make([]zlimit.Limit, zlimit.MaxLimits+1)}),
+		"a policy that does not exist":    l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{OnUnavailable: 7}),
+		"a bad resource":                  l.Limits.Delete(ctx, zlimit.Level{Resource: "#"}),
+		"a bad entity":                    l.Limits.Delete(ctx, zlimit.Level{Entity: "#", Resource: "gpt-4"}),
+		"the resource of entity defaults": l.Limits.Delete(ctx, zlimit.Level{Entity: "key-1", Resource: zlimit.DefaultResource}),
 	} {
 		var invalid *zlimit.ValidationError
 		if !errors.As(err, &invalid) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}
-	if c, err := l.Limits.System(ctx); err != nil || len(c.Limits) > 0 {
-		t.Errorf("System() = %+v, %v after refusals, want none", c, err)
+	if c, err := l.Limits.Get(ctx, zlimit.Level{}); err != nil || len(c.Limits) > 0 {
+		t.Errorf("Get() = %+v, %v after refusals, want none", c, err)
 	}
 }
 
@@ -203,7 +217,7 @@ func TestLimitChangesReachBuckets(t *testing.T) {
 			t.Errorf("tpm = %+v, want 200000 consumed", got)
 		}
 
-		if err := other.Limits.SetEntity(ctx, "key-1", "gpt-4", []zlimit.Limit{zlimit.PerDay("tpm", 2000)}); err != nil {
+		if err := other.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpm", 2000)}}); err != nil {
 			t.Fatal(err)
 		}
 		acquire(t, other, ask(zlimit.Amounts{"tpm": 1}))
@@ -277,7 +291,7 @@ func TestConfigCache(t *testing.T) {
 
 	off := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithConfigTTL(0))
 	acquire(t, off, ask(zlimit.Amounts{"rpm": 1}))
-	if err := l.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerDay("rpm", 5)}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpm", 5)}}); err != nil {
 		t.Fatal(err)
 	}
 	acquire(t, off, ask(zlimit.Amounts{"rpm": 1}))
@@ -307,10 +321,10 @@ func TestTablesOfOthers(t *testing.T) {
 			{Name: "note", Value: expr.S("keep me")},
 		}})
 		want := []zlimit.Limit{zlimit.PerMinute("my_limit", 100, zlimit.Burst(150))}
-		if got, err := l.Limits.Resource(ctx, "gpt-4"); err != nil || !cmp.Equal(got, want) {
-			t.Errorf("Resource() = %v, %v, want %v", got, err, want)
+		if got, err := l.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"}); err != nil || !cmp.Equal(got.Limits, want) {
+			t.Errorf("Get() = %v, %v, want %v", got, err, want)
 		}
-		if err := l.Limits.SetResource(ctx, "gpt-4", want); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: want}); err != nil {
 			t.Fatal(err)
 		}
 		items, err := l.Calls().Read(ctx, []store.Key{config.Key()}, true)
@@ -341,7 +355,7 @@ func TestTablesOfOthers(t *testing.T) {
 func TestExpiredBucketsGo(t *testing.T) {
 	ctx := context.Background()
 	c := newClock()
-	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithBucketTTL(1))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithTuning(zlimit.Tuning{BucketTTL: 1}))
 	setSystem(t, l, zlimit.PerSecond("rpm", 1))
 	var keys []store.Key
 	for i := range 300 {

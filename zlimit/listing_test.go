@@ -2,16 +2,19 @@ package zlimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
-	"github.com/zlimit/zlimit-go/internal/faulttest"
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -48,7 +51,7 @@ func newListing(t *testing.T) (*zlimit.RateLimiter, *listing) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &listing{Store: memory.Internal()}
+	s := &listing{Store: store.Of(memory)}
 	l, err := zlimit.New(t.Context(), zlimit.StoreOn(s), zlimit.WithSetup())
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +111,175 @@ func TestNewBucketsEnterTheIndexLater(t *testing.T) {
 	})
 }
 
+// TestWhatMattersIsListed makes buckets that nothing refills: half of them are in debt, and half reject. The two that each process
+// lists at once are used up before. All are listed, in the background, and Capacity shows them.
+func TestWhatMattersIsListed(t *testing.T) {
+	const each, rest = 50, int64(300)
+	owe := func(t *testing.T, l *zlimit.RateLimiter, entity string) {
+		lease := acquire(t, l, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 600}})
+		if err := lease.Adjust(zlimit.Amounts{"rpm": rest}); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ways := map[string]struct {
+		make func(t *testing.T, l *zlimit.RateLimiter, entity string)
+		own  bool // limits of the entity's own, whose buckets do not expire, so that a debt is a write without a refill
+		debt int
+	}{
+		"in debt":                  {owe, false, each},
+		"in debt, with own limits": {owe, true, each},
+		"rejected": {func(t *testing.T, l *zlimit.RateLimiter, entity string) {
+			acquire(t, l, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 600}})
+			reject(t, l, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+		}, false, 0},
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, s := newListing(t)
+				useOf(t, l, 2)
+				l.Engine().Quiesce()
+				for i := range each {
+					entity := fmt.Sprint("entity-", i)
+					if way.own {
+						at, limits := zlimit.Level{Entity: entity, Resource: "gpt-4"}, []zlimit.Limit{zlimit.PerMinute("rpm", 600)}
+						if err := l.Limits.Set(t.Context(), at, zlimit.Config{Limits: limits}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					way.make(t, l, entity)
+				}
+				began := time.Now()
+				l.Engine().Quiesce()
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("%d buckets are entered within %v", each, took)
+				}
+				if got := s.entries.Load(); got != each+2 {
+					t.Errorf("the index is entered %d times, want once for each of %d buckets", got, each+2)
+				}
+				c, err := l.Usage.Capacity(t.Context(), "gpt-4")
+				if err != nil {
+					t.Fatal(err)
+				}
+				rpm, _ := c.Limit("rpm")
+				if c.Entities != each+2 || rpm.InDebt != way.debt {
+					t.Errorf("Capacity shows %d entities, %d of them in debt, want %d and %d", c.Entities, rpm.InDebt, each+2, way.debt)
+				}
+			})
+		})
+	}
+}
+
+// TestCoverage has entities with a bucket in the list, with usage of this hour or the one before, with both and with neither.
+func TestCoverage(t *testing.T) {
+	c := newClock()
+	memory := newMemory(t)
+	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(memory)}), zlimit.WithClock(c.now))
+	covered := func(l *zlimit.RateLimiter) zlimit.Coverage {
+		t.Helper()
+		got, err := l.Usage.Coverage(t.Context(), "gpt-4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum, err := l.Usage.Capacity(t.Context(), "gpt-4")
+		if err != nil || sum.Coverage != got {
+			t.Errorf("Capacity() tells %+v, %v; Coverage() tells %+v", sum.Coverage, err, got)
+		}
+		return got
+	}
+	setSystem(t, l, zlimit.PerMinute("rpm", 600))
+	if got := covered(l); got != (zlimit.Coverage{}) || got.Known() {
+		t.Errorf("nothing was used, and the coverage is %+v", got)
+	}
+	put := func(key store.Key, item expr.Item) {
+		t.Helper()
+		if _, err := store.Of(memory).Write(t.Context(), store.Write{Kind: store.Put, Key: key, Item: item}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(entity string) {
+		t.Helper()
+		acquire(t, l, zlimit.Request{Entity: entity, Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+		enterIndex(t, l, shardKey(l, entity, 0))
+	}
+	use := func(entity, resource string, ago time.Duration) {
+		t.Helper()
+		start := c.now().Add(-ago).Truncate(time.Hour)
+		u := layout.Usage{Key: layout.UsageKey{NS: l.NS(), Entity: entity, Resource: resource, WindowKey: zlimit.WindowHourly.Key(start)}}
+		put(u.Key.Key(), u.Encode())
+	}
+	list("a")
+	list("a-b") // whose key in the index comes after those of the shards of a
+	acquire(t, l, zlimit.Request{Entity: "once", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
+	use("a", "gpt-4", 0)
+	use("a", "gpt-4", time.Hour)
+	use("a-b", "gpt-4", time.Hour)
+	use("once", "gpt-4", 0)
+	use("once", "gpt-4", time.Hour)
+	use("earlier", "gpt-4", time.Hour)
+	use("long-ago", "gpt-4", 2*time.Hour)
+	use("elsewhere", "other", 0)
+	list("idle")
+	want := zlimit.Coverage{Used: 4, Unlisted: 2}
+	if got := covered(l); got != want || got.Missing() != 0.5 || !got.Known() {
+		t.Errorf("the coverage is %+v, want %+v", got, want)
+	}
+	plain := newLimiter(t, memory, zlimit.WithClock(c.now))
+	if got := covered(plain); got != (zlimit.Coverage{Complete: true}) || !got.Known() {
+		t.Errorf("the coverage of a store in memory is %+v, want a complete one", got)
+	}
+	for text, of := range map[string]zlimit.Coverage{
+		"all buckets are shown": {Complete: true},
+		"buckets that were used once may be missing; no usage of the last two hours tells how many": {},
+		"of 4 entities that used it in the last two hours, 2 are not shown: used once, or expired":  want,
+	} {
+		if got := of.String(); got != text {
+			t.Errorf("%+v reads %q, want %q", of, got, text)
+		}
+	}
+}
+
+// TestWhatIsUsedOnceIsNotListed settles leases of new buckets at once: a name that is used once stays out of the index.
+func TestWhatIsUsedOnceIsNotListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := newListing(t)
+		for i := range 10 {
+			lease := acquire(t, l, zlimit.Request{Entity: fmt.Sprint("key-", i), Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 5}})
+			if err := lease.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Engine().Quiesce()
+		if got := s.entries.Load(); got != 2 {
+			t.Errorf("the index is entered %d times, want twice", got)
+		}
+	})
+}
+
+// TestSettlingLists settles leases some time after the buckets were made: the refill that comes with it has them listed.
+func TestSettlingLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := newListing(t)
+		var leases []*zlimit.Lease
+		for i := range 10 {
+			leases = append(leases, acquire(t, l, zlimit.Request{Entity: fmt.Sprint("key-", i), Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 5}}))
+		}
+		time.Sleep(10 * time.Second)
+		for _, lease := range leases {
+			if err := lease.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Engine().Quiesce()
+		if got := bucketsListed(t, l); got != 10 {
+			t.Errorf("%d buckets are listed after their leases were settled, want 10", got)
+		}
+	})
+}
+
 // TestThrottledEntries throttles the first two entries of an index: the entries wait longer for each other, requests do not, and a
 // bucket that was not entered is when it is refilled.
 func TestThrottledEntries(t *testing.T) {
@@ -153,6 +325,134 @@ func TestDeletedBucketsStayDeleted(t *testing.T) {
 	})
 }
 
+// A sized store is one of partitions that tells a size of its table.
+type sized struct {
+	partitioned
+	store.Scanner
+	bytes int64
+	err   error
+}
+
+func (s sized) Estimate(context.Context) (items, bytes int64, err error) { return 7, s.bytes, s.err }
+
+// TestPurgeCost asks what the scan of a purge costs.
+func TestPurgeCost(t *testing.T) {
+	memory := store.Of(newMemory(t))
+	costOf := func(s zlimit.Store) (zlimit.PurgeCost, error) {
+		return newLimiter(t, s).Namespaces.PurgeCost(t.Context())
+	}
+	for bytes, want := range map[int64]zlimit.PurgeCost{
+		0:         {Items: 7},
+		1:         {Items: 7, Bytes: 1, ReadUnits: 0.5, Time: 100 * time.Millisecond},
+		4096:      {Items: 7, Bytes: 4096, ReadUnits: 0.5, Time: 100 * time.Millisecond},
+		3<<20 + 1: {Items: 7, Bytes: 3<<20 + 1, ReadUnits: 384.5, Time: 400 * time.Millisecond},
+		1 << 40:   {Items: 7, Bytes: 1 << 40, ReadUnits: 134217728, Time: 1 << 20 * 100 * time.Millisecond},
+	} {
+		if got, err := costOf(zlimit.StoreOn(sized{partitioned{memory}, memory.(store.Scanner), bytes, nil})); err != nil || got != want {
+			t.Errorf("PurgeCost() of %d bytes = %+v, %v, want %+v", bytes, got, err, want)
+		}
+	}
+	if got, err := costOf(zlimit.StoreOn(memory)); err != nil || got != (zlimit.PurgeCost{}) {
+		t.Errorf("PurgeCost() in memory = %+v, %v, want nothing", got, err)
+	}
+	denied := errors.New("denied")
+	if _, err := costOf(zlimit.StoreOn(sized{partitioned{memory}, memory.(store.Scanner), 0, denied})); !errors.Is(err, denied) {
+		t.Errorf("PurgeCost() = %v, want what DescribeTable failed with", err)
+	}
+}
+
+// A scans is a store of partitions that counts its scans.
+type scans struct {
+	partitioned
+	store.Scanner
+	calls int
+}
+
+func (s *scans) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
+	s.calls++
+	return s.Scanner.Scan(ctx, q)
+}
+
+// TestPurgeLeavesWhatExpires purges a namespace without a scan: what the entities and resources have that its items name is deleted, and
+// a bucket of a name that nothing knows is left to its expiry.
+func TestPurgeLeavesWhatExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		memory := store.Of(newMemory(t))
+		s := &scans{partitioned: partitioned{memory}, Scanner: memory.(store.Scanner)}
+		items := func(ns string) (keys []string) {
+			t.Helper()
+			page, err := memory.(store.Scanner).Scan(ctx, store.Scan{Prefix: ns + "/"})
+			if err != nil || page.Next != nil {
+				t.Fatalf("Scan() = %v, and more: %t", err, page.Next != nil)
+			}
+			for _, item := range page.Items {
+				if k := store.KeyOf(item); strings.HasPrefix(k.PK, ns+"/") {
+					keys = append(keys, k.PK)
+				}
+			}
+			return keys
+		}
+		admin := newLimiter(t, zlimit.StoreOn(s))
+		neighbour := newLimiter(t, zlimit.StoreOn(s), zlimit.WithNamespace("neighbour"))
+		setSystem(t, neighbour, zlimit.PerMinute("rpm", 600))
+		useOf(t, neighbour, 3)
+		stays := len(items(neighbour.NS()))
+		l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithNamespace("doomed"))
+		setSystem(t, l, zlimit.PerMinute("rpm", 600))
+		take := func(entity, resource string) {
+			acquire(t, l, zlimit.Request{Entity: entity, Resource: resource, Consume: zlimit.Amounts{"rpm": 1}})
+		}
+		used := func(entity, resource string) {
+			u := layout.Usage{Key: layout.UsageKey{NS: l.NS(), Entity: entity, Resource: resource, WindowKey: "2026-01-01T00:00:00Z"}, ExpiresAt: 1 << 40}
+			item := slices.DeleteFunc(u.Encode(), func(a expr.Attribute) bool { return strings.HasPrefix(a.Name, "GSI4") })
+			if _, err := memory.Write(ctx, store.Write{Kind: store.Put, Key: u.Key.Key(), Item: item}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		create(t, l, zlimit.Entity{ID: "recorded"})
+		take("recorded", "unnamed") // found by the entity, and its resource by it
+		used("recorded", "unnamed")
+		used("other", "unnamed") // found by that resource, and its entity by it
+		take("other", "hidden")
+		at := zlimit.Level{Resource: "configured"}
+		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
+			t.Fatal(err)
+		}
+		take("listed", "configured")
+		enterIndex(t, l, layout.BucketKey{NS: l.NS(), Entity: "listed", Resource: "configured"})
+		at = zlimit.Level{Entity: "limited", Resource: "anything"}
+		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}); err != nil {
+			t.Fatal(err)
+		}
+		take("limited", "elsewhere")
+		take("stranger", "nowhere") // nothing names either
+		id := l.NS()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.Namespaces.Delete(ctx, "doomed"); err != nil {
+			t.Fatal(err)
+		}
+		if err := admin.Namespaces.Purge(ctx, id, nil, zlimit.LeaveExpiring()); err != nil {
+			t.Fatal(err)
+		}
+		stranger := layout.BucketKey{NS: id, Entity: "stranger", Resource: "nowhere"}.Key()
+		if left := items(id); !slices.Equal(left, []string{stranger.PK}) || s.calls != 0 {
+			t.Errorf("after %d scans the purge leaves %v, want the bucket of the stranger", s.calls, left)
+		}
+		if got := len(items(neighbour.NS())); got != stays || stays < 4 {
+			t.Errorf("the neighbour has %d items, want %d", got, stays)
+		}
+		if err := admin.Namespaces.Purge(ctx, id, nil); err != nil {
+			t.Fatal(err)
+		}
+		if left := items(id); len(left) > 0 || s.calls == 0 {
+			t.Errorf("after %d scans a purge leaves %v", s.calls, left)
+		}
+	})
+}
+
 // TestIndexOfTheNamespace has the index of a namespace list the buckets that do not expire, from their creation on or from when
 // they expire no more, and no others. A purge finds all.
 func TestIndexOfTheNamespace(t *testing.T) {
@@ -163,7 +463,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithNamespace("doomed"), zlimit.WithConfigTTL(0))
 		setSystem(t, l, zlimit.PerMinute("rpm", 600))
 		limits := []zlimit.Limit{zlimit.PerMinute("rpm", 60)}
-		if err := l.Limits.SetEntity(ctx, "key-1", "gpt-4", limits); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 			t.Fatal(err)
 		}
 		inIndex := func() (entities []string) {
@@ -186,7 +486,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 		if got := inIndex(); !slices.Equal(got, []string{"key-1"}) {
 			t.Errorf("the index lists %v, want key-1, which does not expire", got)
 		}
-		if err := l.Limits.SetEntity(ctx, "key-2", "gpt-4", limits); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: "key-2", Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 			t.Fatal(err)
 		}
 		c.sleep(10 * time.Second)
@@ -213,7 +513,7 @@ func TestIndexOfTheNamespace(t *testing.T) {
 		}
 	}
 	t.Run("memory", func(t *testing.T) {
-		memory := newMemory(t).Internal()
+		memory := store.Of(newMemory(t))
 		test(t, zlimit.StoreOn(struct {
 			partitioned
 			store.Scanner

@@ -15,9 +15,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -25,6 +25,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if job := os.Getenv(updaterEnv); job != "" {
+		os.Exit(update(job))
+	}
 	if job := os.Getenv(workerEnv); job != "" {
 		os.Exit(work(job))
 	}
@@ -123,8 +126,8 @@ func newLimiter(tb testing.TB, s zlimit.Store, opts ...zlimit.Option) *zlimit.Ra
 // setSystem makes limits those of last resort.
 func setSystem(tb testing.TB, l *zlimit.RateLimiter, limits ...zlimit.Limit) {
 	tb.Helper()
-	if err := l.Limits.SetSystem(context.Background(), zlimit.SystemConfig{Limits: limits}); err != nil {
-		tb.Fatalf("SetSystem() = %v", err)
+	if err := l.Limits.Set(context.Background(), zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
+		tb.Fatalf("Set() = %v", err)
 	}
 }
 
@@ -196,7 +199,7 @@ func limit(tb testing.TB, l *zlimit.RateLimiter, name string) bucket.Limit {
 // available returns what a limit of the usual bucket has.
 func available(tb testing.TB, l *zlimit.RateLimiter, name string) int64 {
 	tb.Helper()
-	statuses, err := l.Available(context.Background(), "key-1", "gpt-4")
+	statuses, err := l.Available(context.Background(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 	if err != nil {
 		tb.Fatalf("Available() = %v", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -52,11 +52,11 @@ func TestCostsOfManagement(t *testing.T) {
 	measure("Children", 1, 0.5, 0, 0, func() error { return endOf(l.Entities.Children(ctx, "p")) })
 	measure("Buckets of none", 1, 0.5, 0, 0, func() error { return endOf(l.Entities.Buckets(ctx, "p")) })
 
-	measure("SetSystem, new", 2, 1, 4, 2, func() error { return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}) })
-	measure("SetSystem, with what the last one forgot", 3, 2, 4, 1, func() error { return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}) })
-	measure("SetResource, new, with the registry", 3, 3, 6, 3, func() error { return l.Limits.SetResource(ctx, "a", limits) })
-	measure("SetResource, new", 2, 1, 6, 2, func() error { return l.Limits.SetResource(ctx, "b", limits) })
-	measure("SetResource", 2, 1, 4, 1, func() error { return l.Limits.SetResource(ctx, "b", limits) })
+	measure("Set of the system, new", 2, 1, 4, 2, func() error { return l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}) })
+	measure("Set of the system, with what the last one forgot", 3, 2, 4, 1, func() error { return l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}) })
+	measure("Set of a resource, new, with the registry", 3, 3, 6, 3, func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "a"}, zlimit.Config{Limits: limits}) })
+	measure("Set of a resource, new", 2, 1, 6, 2, func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "b"}, zlimit.Config{Limits: limits}) })
+	measure("Set of a resource", 2, 1, 4, 1, func() error { return l.Limits.Set(ctx, zlimit.Level{Resource: "b"}, zlimit.Config{Limits: limits}) })
 	applied := func(declared ...zlimit.Declaration) func() error {
 		return func() error {
 			_, err := l.Limits.Apply(ctx, declared...)
@@ -66,12 +66,18 @@ func TestCostsOfManagement(t *testing.T) {
 	measure("Apply, one of two is new", 3, 2+1, 6, 2, applied(zlimit.Declaration{"b", limits}, zlimit.Declaration{"d", limits}))
 	measure("Apply, one of two has changed", 3, 2+1, 4, 1, applied(zlimit.Declaration{"b", limits}, zlimit.Declaration{"d", limits[:1]}))
 	measure("Apply of what is there", 1, 2, 0, 0, applied(zlimit.Declaration{"b", limits}, zlimit.Declaration{"d", limits[:1]}))
-	measure("SetEntity, new, with the registry", 2, 1, 6, 4, func() error { return l.Limits.SetEntity(ctx, "p", "a", limits) })
-	measure("SetEntity, new", 2, 1, 6, 3, func() error { return l.Limits.SetEntity(ctx, "p", "b", limits) })
-	measure("SetEntity", 2, 1, 4, 1, func() error { return l.Limits.SetEntity(ctx, "p", "b", limits) })
-	measure("DeleteEntity", 2, 1, 6, 3, func() error { return l.Limits.DeleteEntity(ctx, "p", "b") })
-	measure("DeleteEntity of nothing", 1, 1, 0, 0, func() error { return l.Limits.DeleteEntity(ctx, "p", "b") })
-	measure("DeleteResource", 2, 1, 6, 2, func() error { return l.Limits.DeleteResource(ctx, "b") })
+	measure("Set of an entity, new, with the registry", 2, 1, 6, 4, func() error {
+		return l.Limits.Set(ctx, zlimit.Level{Entity: "p", Resource: "a"}, zlimit.Config{Limits: limits})
+	})
+	measure("Set of an entity, new", 2, 1, 6, 3, func() error {
+		return l.Limits.Set(ctx, zlimit.Level{Entity: "p", Resource: "b"}, zlimit.Config{Limits: limits})
+	})
+	measure("Set of an entity", 2, 1, 4, 1, func() error {
+		return l.Limits.Set(ctx, zlimit.Level{Entity: "p", Resource: "b"}, zlimit.Config{Limits: limits})
+	})
+	measure("DeleteEntity", 2, 1, 6, 3, func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "p", Resource: "b"}) })
+	measure("DeleteEntity of nothing", 1, 1, 0, 0, func() error { return l.Limits.Delete(ctx, zlimit.Level{Entity: "p", Resource: "b"}) })
+	measure("DeleteResource", 2, 1, 6, 2, func() error { return l.Limits.Delete(ctx, zlimit.Level{Resource: "b"}) })
 	measure("Events", 1, 1, 0, 0, func() error { return endOf(l.Audit.Events(ctx, "p", zlimit.AuditQuery{})) })
 
 	// A record, its event, and looks at the children under the key and twice in the index. Also looks at all that is under
@@ -107,7 +113,7 @@ func TestCostsOfManagement(t *testing.T) {
 	}
 	// 30 buckets in two indexes each, the system config and its event in one: three batches. Two sweeps read the index, and a
 	// scan the table; the record is marked, and deleted with its index entry.
-	measure("Purge of 32 items", 8, 0.5+0.5+2.5, 30+2+2, 60+2+1, func() error { return l.Namespaces.Purge(ctx, id, nil) })
+	measure("Purge of 32 items", 8, 0.5+0.5+3, 30+2+2, 60+2+1, func() error { return l.Namespaces.Purge(ctx, id, nil) })
 	if err := scope.Close(); err != nil {
 		t.Error(err)
 	}

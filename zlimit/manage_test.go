@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -73,8 +73,8 @@ func endOf[T any](seq iter.Seq2[T, error]) (failed error) {
 func populate(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	tb.Helper()
 	ctx := context.Background()
-	for _, resource := range []string{zlimit.DefaultResource, "gpt-4", "gpt-5", "o3"} {
-		if err := l.Limits.SetEntity(ctx, entity, resource, []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 5000)}); err != nil {
+	for _, resource := range []string{"", "gpt-4", "gpt-5", "o3"} {
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: entity, Resource: resource}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 5000)}}); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -30,14 +30,14 @@ func TestManagedLevels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		levels := []zlimit.ConfigLevel{{}, {Resource: "gpt-4"}, {Entity: "acme", Resource: zlimit.DefaultResource}, {Entity: "acme", Resource: "gpt-4"}}
-		wants := []zlimit.StoredConfig{
-			{Level: levels[0], OnUnavailable: zlimit.Allow, AuditRetention: 30 * zlimit.Day},
-			{Level: levels[1], Limits: limits(1)},
-			{Level: levels[2], Limits: limits(2)},
-			{Level: levels[3], Limits: limits(3)},
+		levels := []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "acme"}, {Entity: "acme", Resource: "gpt-4"}}
+		wants := []zlimit.Stored{
+			{Level: levels[0], Config: zlimit.Config{OnUnavailable: zlimit.PolicyAllow, AuditRetention: 30 * zlimit.Day}},
+			{Level: levels[1], Config: zlimit.Config{Limits: limits(1)}},
+			{Level: levels[2], Config: zlimit.Config{Limits: limits(2)}},
+			{Level: levels[3], Config: zlimit.Config{Limits: limits(3)}},
 		}
-		read := func() []zlimit.StoredConfig {
+		read := func() []zlimit.Stored {
 			t.Helper()
 			found, err := l.Managed.Read(ctx, levels...)
 			if err != nil {
@@ -46,7 +46,7 @@ func TestManagedLevels(t *testing.T) {
 			return found
 		}
 		for i, before := range read() {
-			if before.Version != 0 || before.Managed || !before.IsZero() {
+			if before.Version != 0 || before.Managed || !before.Config.IsZero() {
 				t.Errorf("before = %+v, want nothing", before)
 			}
 			after, err := l.Managed.Replace(ctx, lock, before, wants[i])
@@ -58,25 +58,25 @@ func TestManagedLevels(t *testing.T) {
 			}
 		}
 		for i, found := range read() {
-			if !found.Same(&wants[i]) || found.Version != 1 || !found.Managed {
+			if !found.Config.Same(&wants[i].Config) || found.Version != 1 || !found.Managed {
 				t.Errorf("Read(%v) = %+v, want %+v", levels[i], found, wants[i])
 			}
 		}
-		if got, err := l.Limits.Resource(ctx, "gpt-4"); err != nil || len(got) != 2 {
-			t.Errorf("Resource() = %v, %v", got, err)
+		if got, err := l.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"}); err != nil || len(got.Limits) != 2 {
+			t.Errorf("Get() = %v, %v", got, err)
 		}
 		// A change by other means takes the mark away, and a second one that restores the limits does not bring it back.
 		for _, n := range []int64{9, 1} {
-			if err := other.Limits.SetResource(ctx, "gpt-4", limits(n)); err != nil {
+			if err := other.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits(n)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if found := read()[1]; !found.Same(&wants[1]) || found.Version != 3 || found.Managed {
+		if found := read()[1]; !found.Config.Same(&wants[1].Config) || found.Version != 3 || found.Managed {
 			t.Errorf("Read() after changes by hand = %+v, want version 3, not managed", found)
 		}
 		// Deleting, and what is gone already.
 		for _, before := range read() {
-			gone := zlimit.StoredConfig{Level: before.Level}
+			gone := zlimit.Stored{Level: before.Level}
 			if after, err := l.Managed.Replace(ctx, lock, before, gone); err != nil || after.Version != 0 || after.Managed {
 				t.Errorf("Replace(%v) by nothing = %+v, %v", before.Level, after, err)
 			}
@@ -84,12 +84,7 @@ func TestManagedLevels(t *testing.T) {
 				t.Errorf("Replace(%v) of nothing by nothing = %v", before.Level, err)
 			}
 		}
-		for r, err := range l.Limits.Resources(ctx) {
-			t.Errorf("Resources() yields %v, %v, want none", r, err)
-		}
-		for r, err := range l.Limits.ResourcesWith(ctx) {
-			t.Errorf("ResourcesWith() yields %v, %v, want none", r, err)
-		}
+		checkLevels(t, l, zlimit.LevelQuery{})
 	})
 }
 
@@ -105,7 +100,7 @@ func TestManagedLock(t *testing.T) {
 		}
 		_, err = other.Managed.Lock(ctx, time.Minute)
 		var locked *zlimit.LockedError
-		if !errors.As(err, &locked) || !errors.Is(err, zlimit.ErrLocked) || locked.Lock.Holder != "deploy" || !locked.Lock.ExpiresAt.Equal(lock.ExpiresAt) {
+		if !errors.As(err, &locked) || !errors.Is(err, zlimit.ErrLocked) || locked.Holder != "deploy" || !locked.ExpiresAt.Equal(lock.ExpiresAt) {
 			t.Errorf("Lock() by another = %v, want a LockedError of deploy until %v", err, lock.ExpiresAt)
 		}
 		clock.sleep(50 * time.Second)
@@ -121,8 +116,8 @@ func TestManagedLock(t *testing.T) {
 		if err != nil {
 			t.Fatalf("Lock() of one that has expired = %v", err)
 		}
-		want := zlimit.StoredConfig{Level: zlimit.ConfigLevel{Resource: "gpt-4"}, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}
-		_, err = l.Managed.Replace(ctx, lock, zlimit.StoredConfig{Level: want.Level}, want)
+		want := zlimit.Stored{Level: zlimit.Level{Resource: "gpt-4"}, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}}
+		_, err = l.Managed.Replace(ctx, lock, zlimit.Stored{Level: want.Level}, want)
 		_, renewed := l.Managed.Renew(ctx, lock, time.Minute)
 		for call, err := range map[string]error{"Replace": err, "Renew": renewed, "Record": l.Managed.Record(ctx, lock, zlimit.ManagedSet{})} {
 			if !errors.Is(err, zlimit.ErrLockLost) {
@@ -132,7 +127,7 @@ func TestManagedLock(t *testing.T) {
 		if err := l.Managed.Unlock(ctx, lock); err != nil { // and leaves the other's alone
 			t.Errorf("Unlock() of a lock that another has taken = %v", err)
 		}
-		if _, err := other.Managed.Replace(ctx, stolen, zlimit.StoredConfig{Level: want.Level}, want); err != nil {
+		if _, err := other.Managed.Replace(ctx, stolen, zlimit.Stored{Level: want.Level}, want); err != nil {
 			t.Error(err)
 		}
 		if err := other.Managed.Unlock(ctx, stolen); err != nil {
@@ -166,7 +161,7 @@ func TestManagedRecord(t *testing.T) {
 		}
 		set, err := l.Managed.Set(ctx)
 		want := zlimit.ManagedSet{
-			Levels:      []zlimit.ConfigLevel{{}, {Resource: "claude"}, {Resource: "gpt-4"}, {"acme", zlimit.DefaultResource}, {"acme", "gpt-4"}},
+			Levels:      []zlimit.Level{{}, {Resource: "claude"}, {Resource: "gpt-4"}, {Entity: "acme"}, {"acme", "gpt-4"}},
 			LastApplied: time.Date(2026, 2, 20, 12, 0, 0, 0, time.UTC), Hash: "sha256:1",
 		}
 		if diff := cmp.Diff(want, set); diff != "" || err != nil {
@@ -176,8 +171,8 @@ func TestManagedRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want.Levels = append(want.Levels[1:], zlimit.ConfigLevel{"zed", "gpt-4"})
-		want.Pending = []zlimit.ConfigLevel{{}, {Resource: "new"}, {"acme", "new"}}
+		want.Levels = append(want.Levels[1:], zlimit.Level{"zed", "gpt-4"})
+		want.Pending = []zlimit.Level{{}, {Resource: "new"}, {"acme", "new"}}
 		if err := l.Managed.Record(ctx, lock, want); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +186,7 @@ func TestManagedRecord(t *testing.T) {
 		}
 		var many zlimit.ManagedSet
 		for i := range 10_000 {
-			many.Levels = append(many.Levels, zlimit.ConfigLevel{fmt.Sprintf("%064d", i), "gpt-4"})
+			many.Levels = append(many.Levels, zlimit.Level{fmt.Sprintf("%064d", i), "gpt-4"})
 		}
 		var invalid *zlimit.ValidationError
 		if err := l.Managed.Record(ctx, lock, many); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 409600") {
@@ -205,16 +200,16 @@ func TestManagedInput(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	rpm := []zlimit.Limit{zlimit.PerMinute("rpm", 1)}
-	gpt := zlimit.ConfigLevel{Resource: "gpt-4"}
-	for want, config := range map[string]zlimit.StoredConfig{
-		`invalid resource "4 4": must hold only`:                                 {Level: zlimit.ConfigLevel{Resource: "4 4"}, Limits: rpm},
-		`invalid entity "#": must hold only`:                                     {Level: zlimit.ConfigLevel{Entity: "#", Resource: "gpt-4"}, Limits: rpm},
-		`must be Inherit, Block or Allow`:                                        {Level: gpt, Limits: rpm, OnUnavailable: zlimit.Allow + 1},
-		`invalid audit retention "24h0m0s": is for the system`:                   {Level: gpt, Limits: rpm, AuditRetention: zlimit.Day},
-		`invalid limits of system[rpm] capacity "0"`:                             {Limits: []zlimit.Limit{{Name: "rpm", RefillAmount: 1, RefillPeriod: time.Second}}},
-		`invalid level "resource gpt-4": must be the one before, resource gpt-5`: {Level: gpt, Limits: rpm},
+	gpt := zlimit.Level{Resource: "gpt-4"}
+	for want, config := range map[string]zlimit.Stored{
+		`invalid resource "4 4": must hold only`:                                 {Level: zlimit.Level{Resource: "4 4"}, Config: zlimit.Config{Limits: rpm}},
+		`invalid entity "#": must hold only`:                                     {Level: zlimit.Level{Entity: "#", Resource: "gpt-4"}, Config: zlimit.Config{Limits: rpm}},
+		`must be PolicyInherit, PolicyBlock or PolicyAllow`:                      {Level: gpt, Config: zlimit.Config{Limits: rpm, OnUnavailable: zlimit.PolicyAllow + 1}},
+		`invalid audit retention "24h0m0s": is for the system`:                   {Level: gpt, Config: zlimit.Config{Limits: rpm, AuditRetention: zlimit.Day}},
+		`invalid limits of system[rpm] capacity "0"`:                             {Config: zlimit.Config{Limits: []zlimit.Limit{{Name: "rpm", RefillAmount: 1, RefillPeriod: time.Second}}}},
+		`invalid level "resource gpt-4": must be the one before, resource gpt-5`: {Level: gpt, Config: zlimit.Config{Limits: rpm}},
 	} {
-		before := zlimit.StoredConfig{Level: config.Level}
+		before := zlimit.Stored{Level: config.Level}
 		if strings.Contains(want, "gpt-5") {
 			before.Level.Resource = "gpt-5"
 		}
@@ -225,7 +220,7 @@ func TestManagedInput(t *testing.T) {
 	if _, err := l.Managed.Lock(ctx, time.Millisecond); err == nil || !strings.Contains(err.Error(), `invalid lease "1ms"`) {
 		t.Errorf("Lock(1ms) = %v", err)
 	}
-	if _, err := l.Managed.Read(ctx, zlimit.ConfigLevel{Resource: "4 4"}); err == nil {
+	if _, err := l.Managed.Read(ctx, zlimit.Level{Resource: "4 4"}); err == nil {
 		t.Error("Read() of an invalid level = nil")
 	}
 	if err := l.Close(); err != nil {
@@ -264,15 +259,15 @@ func TestCostsOfManaged(t *testing.T) {
 	}
 	var lock zlimit.ManagedLock
 	var err error
-	gpt := zlimit.ConfigLevel{Resource: "gpt-4"}
-	want := zlimit.StoredConfig{Level: gpt, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}
+	gpt := zlimit.Level{Resource: "gpt-4"}
+	want := zlimit.Stored{Level: gpt, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}}
 	measure("Lock", 1, 0, 1, 1, func() error { lock, err = l.Managed.Lock(ctx, time.Minute); return err })
 	measure("Renew", 1, 0, 1, 0, func() error { _, err = l.Managed.Renew(ctx, lock, time.Minute); return err })
-	measure("Replace, new, with the registry and the retention", 3, 4, 6+2, 3, func() error { _, err = l.Managed.Replace(ctx, lock, zlimit.StoredConfig{Level: gpt}, want); return err })
+	measure("Replace, new, with the registry and the retention", 3, 4, 6+2, 3, func() error { _, err = l.Managed.Replace(ctx, lock, zlimit.Stored{Level: gpt}, want); return err })
 	want.Version = 1
 	measure("Replace", 2, 2, 4+2, 1, func() error { _, err = l.Managed.Replace(ctx, lock, want, want); return err })
-	measure("Read", 1, 2, 0, 0, func() error { _, err = l.Managed.Read(ctx, zlimit.ConfigLevel{}, gpt); return err })
-	measure("Record", 2, 2, 2+2, 1, func() error { return l.Managed.Record(ctx, lock, zlimit.ManagedSet{Levels: []zlimit.ConfigLevel{gpt}}) })
+	measure("Read", 1, 2, 0, 0, func() error { _, err = l.Managed.Read(ctx, zlimit.Level{}, gpt); return err })
+	measure("Record", 2, 2, 2+2, 1, func() error { return l.Managed.Record(ctx, lock, zlimit.ManagedSet{Levels: []zlimit.Level{gpt}}) })
 	measure("Set", 1, 1, 0, 0, func() error { _, err = l.Managed.Set(ctx); return err })
 	measure("Unlock", 1, 0, 1, 1, func() error { return l.Managed.Unlock(ctx, lock) })
 }
@@ -282,35 +277,29 @@ func TestCostsOfManaged(t *testing.T) {
 func TestManagedPolicies(t *testing.T) {
 	ctx := context.Background()
 	rpm := func(n int64) []zlimit.Limit { return []zlimit.Limit{zlimit.PerMinute("rpm", n)} }
-	for _, at := range []zlimit.ConfigLevel{
-		{Resource: "gpt-4"}, {Entity: "acme", Resource: "gpt-4"}, {Entity: "acme", Resource: zlimit.DefaultResource},
+	for _, at := range []zlimit.Level{
+		{Resource: "gpt-4"}, {Entity: "acme", Resource: "gpt-4"}, {Entity: "acme"},
 	} {
 		l := newLimiter(t, newMemory(t))
-		config := func() (zlimit.LevelConfig, error) { return l.Limits.EntityConfig(ctx, at.Entity, at.Resource) }
-		set := func(c zlimit.LevelConfig) error { return l.Limits.SetEntityConfig(ctx, at.Entity, at.Resource, c) }
-		if at.Entity == "" {
-			config = func() (zlimit.LevelConfig, error) { return l.Limits.ResourceConfig(ctx, at.Resource) }
-			set = func(c zlimit.LevelConfig) error { return l.Limits.SetResourceConfig(ctx, at.Resource, c) }
-		}
-		if err := set(zlimit.LevelConfig{Limits: rpm(1), OnUnavailable: zlimit.Allow}); err != nil {
+		if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: rpm(1), OnUnavailable: zlimit.PolicyAllow}); err != nil {
 			t.Fatal(err)
 		}
 		lock, err := l.Managed.Lock(ctx, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []zlimit.LevelConfig{
-			{Limits: rpm(2), OnUnavailable: zlimit.Block}, {Limits: []zlimit.Limit{}, OnUnavailable: zlimit.Allow}, {Limits: rpm(2)}, {Limits: []zlimit.Limit{}},
+		for _, want := range []zlimit.Config{
+			{Limits: rpm(2), OnUnavailable: zlimit.PolicyBlock}, {Limits: []zlimit.Limit{}, OnUnavailable: zlimit.PolicyAllow}, {Limits: rpm(2)}, {Limits: []zlimit.Limit{}},
 		} {
 			before, err := l.Managed.Read(ctx, at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			after := zlimit.StoredConfig{Level: at, Limits: want.Limits, OnUnavailable: want.OnUnavailable}
+			after := zlimit.Stored{Level: at, Config: want}
 			if _, err := l.Managed.Replace(ctx, lock, before[0], after); err != nil {
 				t.Fatal(err)
 			}
-			got, err := config()
+			got, err := l.Limits.Get(ctx, at)
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
 				t.Errorf("%v: after Replace() there is, %v (-want +got):\n%s", at, err, diff)
 			}
@@ -323,7 +312,7 @@ func TestManagedPolicies(t *testing.T) {
 func TestManagedWritesHoldTheLock(t *testing.T) {
 	ctx := context.Background()
 	clock := newClock()
-	p := &interrupted{Store: newMemory(t).Internal()}
+	p := &interrupted{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithClock(clock.now))
 	other := newLimiter(t, zlimit.StoreOn(p.Store), zlimit.WithClock(clock.now))
 	lock, err := l.Managed.Lock(ctx, time.Minute)
@@ -336,12 +325,74 @@ func TestManagedWritesHoldTheLock(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	before := zlimit.StoredConfig{Level: zlimit.ConfigLevel{Resource: "gpt-4"}}
-	want := zlimit.StoredConfig{Level: before.Level, Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}
+	before := zlimit.Stored{Level: zlimit.Level{Resource: "gpt-4"}}
+	want := zlimit.Stored{Level: before.Level, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 1)}}}
 	if _, err := l.Managed.Replace(ctx, lock, before, want); !errors.Is(err, zlimit.ErrLockLost) {
 		t.Errorf("Replace() = %v, want ErrLockLost", err)
 	}
-	if got, err := other.Limits.Resource(ctx, "gpt-4"); err != nil || len(got) != 0 {
-		t.Errorf("Resource() = %v, %v, want nothing", got, err)
+	if got, err := other.Limits.Get(ctx, zlimit.Level{Resource: "gpt-4"}); err != nil || len(got.Limits) != 0 {
+		t.Errorf("Get() = %v, %v, want nothing", got, err)
+	}
+}
+
+// TestRunKeepsItsLock has a run that takes longer than its lock lasts: the run of another program waits for its end.
+func TestRunKeepsItsLock(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithPrincipal("ci")), newLimiter(t, s, zlimit.WithClock(c.now))
+	ctx, cancel := context.WithCancel(t.Context())
+	nothing := func(context.Context, *zlimit.ManagedRun) error { return nil }
+	stopped := errors.New("stopped")
+	err := l.Managed.Run(ctx, func(ctx context.Context, run *zlimit.ManagedRun) error {
+		for i := range 10 {
+			c.sleep(25 * time.Second)
+			if err := run.Record(ctx, zlimit.ManagedSet{Hash: fmt.Sprint(i)}); err != nil {
+				return err
+			}
+			var locked *zlimit.LockedError
+			if err := other.Managed.Run(ctx, nothing); !errors.As(err, &locked) || locked.Holder != "ci" || !locked.ExpiresAt.After(c.now()) {
+				t.Errorf("after %d records another program's Run() = %v", i+1, err)
+			}
+		}
+		cancel() // the lock is given back all the same
+		return stopped
+	})
+	if !errors.Is(err, stopped) {
+		t.Errorf("Run() = %v, want the error of the function", err)
+	}
+	if err := other.Managed.Run(t.Context(), nothing); err != nil {
+		t.Errorf("after the run another program's Run() = %v", err)
+	}
+}
+
+// TestRunLosesItsLock has a run pause for longer than its lock lasts, while another program runs: it writes nothing any more.
+func TestRunLosesItsLock(t *testing.T) {
+	c := newClock()
+	s := newMemory(t)
+	l, other := newLimiter(t, s, zlimit.WithClock(c.now)), newLimiter(t, s, zlimit.WithClock(c.now))
+	level := zlimit.Level{Resource: "gpt-4"}
+	want := zlimit.Stored{Level: level, Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}}}
+	for name, write := range map[string]func(context.Context, *zlimit.ManagedRun) error{
+		"Replace": func(ctx context.Context, run *zlimit.ManagedRun) error {
+			_, err := run.Replace(ctx, zlimit.Stored{Level: level}, want)
+			return err
+		},
+		"Record": func(ctx context.Context, run *zlimit.ManagedRun) error {
+			return run.Record(ctx, zlimit.ManagedSet{Hash: "late"})
+		},
+	} {
+		err := l.Managed.Run(t.Context(), func(ctx context.Context, run *zlimit.ManagedRun) error {
+			c.sleep(2 * time.Minute)
+			return other.Managed.Run(ctx, func(ctx context.Context, _ *zlimit.ManagedRun) error { return write(ctx, run) })
+		})
+		if !errors.Is(err, zlimit.ErrLockLost) {
+			t.Errorf("%s of a run that paused = %v, want ErrLockLost", name, err)
+		}
+	}
+	if err := l.Managed.Run(t.Context(), nil); !errors.As(err, new(*zlimit.ValidationError)) {
+		t.Errorf("Run() of no function = %v, want a ValidationError", err)
+	}
+	if config, err := l.Limits.Get(t.Context(), level); err != nil || !config.IsZero() {
+		t.Errorf("the level says %v, %v, want nothing", config, err)
 	}
 }

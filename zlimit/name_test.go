@@ -43,21 +43,20 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 		create(t, l, zlimit.Entity{ID: "org/1"})
 		for _, name := range real {
 			create(t, l, zlimit.Entity{ID: name, ParentID: "org/1", Cascade: true})
-			if err := l.Limits.SetResource(ctx, name, limits); err != nil {
+			if err := l.Limits.Set(ctx, zlimit.Level{Resource: name}, zlimit.Config{Limits: limits}); err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Limits.SetEntity(ctx, name, name, []zlimit.Limit{zlimit.PerDay("rpd", 50)}); err != nil {
+			if err := l.Limits.Set(ctx, zlimit.Level{Entity: name, Resource: name}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 50)}}); err != nil {
 				t.Fatal(err)
 			}
 			acquire(t, l, zlimit.Request{Entity: name, Resource: name, Consume: zlimit.Amounts{"rpd": 3}})
 		}
 		sorted := slices.Sorted(slices.Values(real))
-		if diff := cmp.Diff(sorted, collect(t, "Resources", l.Limits.Resources(ctx))); diff != "" {
-			t.Errorf("Resources() (-want +got):\n%s", diff)
+		var levels []string
+		for _, name := range sorted {
+			levels = append(levels, "resource "+name)
 		}
-		if diff := cmp.Diff(sorted, collect(t, "ResourcesWith", l.Limits.ResourcesWith(ctx))); diff != "" {
-			t.Errorf("ResourcesWith() (-want +got):\n%s", diff)
-		}
+		checkLevels(t, l, zlimit.LevelQuery{Source: zlimit.SourceResource}, levels...)
 		var children []string
 		for _, e := range collect(t, "Children", l.Entities.Children(ctx, "org/1")) {
 			children = append(children, e.ID)
@@ -67,16 +66,15 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 		}
 		fresh := newLimiter(t, s) // which knows nothing from memory
 		for _, name := range real {
-			statuses, err := fresh.Available(ctx, name, name)
+			statuses, err := fresh.Available(ctx, zlimit.AvailableQuery{Entity: name, Resource: name})
 			if err != nil || len(statuses) != 1 || statuses[0].Available != 47 || statuses[0].Entity != name || statuses[0].Resource != name {
 				t.Errorf("Available(%s) = %+v, %v, want 47 of 50", name, statuses, err)
 			}
-			if parent, err := fresh.Available(ctx, "org/1", name); err != nil || len(parent) != 1 || parent[0].Available != 97 {
+			if parent, err := fresh.Available(ctx, zlimit.AvailableQuery{Entity: "org/1", Resource: name}); err != nil || len(parent) != 1 || parent[0].Available != 97 {
 				t.Errorf("Available(org/1, %s) = %+v, %v, want 97 of 100", name, parent, err)
 			}
-			if got := collect(t, "EntitiesWith", l.Limits.EntitiesWith(ctx, name)); !slices.Equal(got, []string{name}) {
-				t.Errorf("EntitiesWith(%s) = %v, want itself", name, got)
-			}
+			checkLevels(t, l, zlimit.LevelQuery{Source: zlimit.SourceEntity, Resource: name}, "entity "+name+", resource "+name)
+			checkLevels(t, l, zlimit.LevelQuery{Entity: name}, "entity "+name+", resource "+name)
 			buckets := collect(t, "Buckets", fresh.Entities.Buckets(ctx, name))
 			if len(buckets) != 1 || buckets[0].Entity != name || buckets[0].Resource != name {
 				t.Errorf("Buckets(%s) = %+v, want one", name, buckets)
@@ -89,7 +87,7 @@ func TestNamesOfTheRealWorld(t *testing.T) {
 			}
 		}
 		for _, name := range real {
-			if err := errors.Join(fresh.Entities.Delete(ctx, name), fresh.Limits.DeleteResource(ctx, name)); err != nil {
+			if err := errors.Join(fresh.Entities.Delete(ctx, name), fresh.Limits.Delete(ctx, zlimit.Level{Resource: name})); err != nil {
 				t.Errorf("deletion of %s = %v", name, err)
 			}
 			if buckets := collect(t, "Buckets", fresh.Entities.Buckets(ctx, name)); len(buckets) > 0 {
@@ -114,24 +112,24 @@ func TestNamesThatAreRefused(t *testing.T) {
 		strings.Repeat("x", 257): "must have at most 256 characters",
 	} {
 		var invalid *zlimit.ValidationError
-		_, err := l.Available(ctx, name, "gpt-4")
+		_, err := l.Available(ctx, zlimit.AvailableQuery{Entity: name, Resource: "gpt-4"})
 		if !errors.As(err, &invalid) || invalid.Field != "entity" || invalid.Reason != reason {
 			t.Errorf("entity %q: %v, want %q", name, err, reason)
 		}
 		if name == "" { // Resource may be empty, and the consumption says it
 			continue
 		}
-		_, err = l.Available(ctx, "alice", name)
+		_, err = l.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: name})
 		if !errors.As(err, &invalid) || invalid.Field != "resource" || invalid.Reason != reason {
 			t.Errorf("resource %q: %v, want %q", name, err, reason)
 		}
 	}
 	for _, name := range []string{"PK", "ttl", "GSI1PK", zlimit.DefaultResource} {
 		var invalid *zlimit.ValidationError
-		if _, err := l.Available(ctx, "alice", name); !errors.As(err, &invalid) || invalid.Reason != "is reserved" {
+		if _, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "alice", Resource: name}); !errors.As(err, &invalid) || invalid.Reason != "is reserved" {
 			t.Errorf("resource %s: %v, want it reserved", name, err)
 		}
-		if _, err := l.Available(ctx, name, zlimit.Name(name)); !errors.Is(err, zlimit.ErrNoLimits) { // entities are not attributes
+		if _, err := l.Available(ctx, zlimit.AvailableQuery{Entity: name, Resource: zlimit.Name(name)}); !errors.Is(err, zlimit.ErrNoLimits) { // entities are not attributes
 			t.Errorf("entity %s: %v, want none but ErrNoLimits", name, err)
 		}
 	}

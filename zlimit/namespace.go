@@ -233,7 +233,7 @@ func (s *NamespaceService) recover(ctx context.Context, id string) (Namespace, e
 }
 
 // Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and
-// the memory of stored limits with l, and has l's options but for those given. A namespace that is not registered is
+// the memory of stored limits with l, and has l's options except those given. A namespace that is not registered is
 // [ErrNamespaceNotFound], unless [WithSetup] is among them. Closing the limiter leaves the store open; closing l, when
 // it has opened the store, ends the store for both. It costs one batch read of two items, and some kilobytes of memory:
 // keep the limiter for as long as the namespace is used.
@@ -266,7 +266,7 @@ func missing(namespace string) error { return fmt.Errorf("%w: %q", ErrNamespaceN
 
 // A registration is what a table says of itself and of a namespace.
 type registration struct {
-	versioned bool              // it has a version record, which this client may use
+	versioned bool              // it has a whole version record, which this client may use
 	namespace *layout.Namespace // nil when it is not registered
 }
 
@@ -300,7 +300,7 @@ func (s *NamespaceService) look(ctx context.Context, name string, consistent boo
 	if err := checkVersion(items[0]); err != nil {
 		return found, err
 	}
-	found.versioned = items[0] != nil
+	found.versioned = items[0] != nil && items[0].Get("children_from").Kind() != expr.KindNone
 	if items[1] == nil {
 		return found, nil
 	}

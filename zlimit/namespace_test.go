@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -108,11 +108,11 @@ func TestNamespaceLife(t *testing.T) {
 		if err != nil || second.ID == want.ID {
 			t.Errorf("Register() of a deleted name = %+v, %v, want a new namespace", second, err)
 		}
-		before := dump(t, s.Internal(), zlimit.RegistryNamespace)
+		before := dump(t, store.Of(s), zlimit.RegistryNamespace)
 		if _, err := l.Namespaces.Recover(ctx, want.ID); !errors.Is(err, zlimit.ErrNamespaceState) || !strings.Contains(err.Error(), "taken") {
 			t.Errorf("Recover() of a taken name = %v, want ErrNamespaceState", err)
 		}
-		if diff := cmp.Diff(before, dump(t, s.Internal(), zlimit.RegistryNamespace)); diff != "" {
+		if diff := cmp.Diff(before, dump(t, store.Of(s), zlimit.RegistryNamespace)); diff != "" {
 			t.Errorf("a refused recovery changes (-want +got):\n%s", diff)
 		}
 		if _, err := l.Namespaces.Delete(ctx, want.Name); err != nil {
@@ -175,7 +175,10 @@ func TestNamespaceStates(t *testing.T) {
 		"Purge of nothing":          l.Namespaces.Purge(ctx, "", nil),
 		"Purge of a key":            l.Namespaces.Purge(ctx, "a/ENTITY", nil),
 		"Namespace of the registry": func() error { _, err := l.Namespace(ctx, "_"); return err }(),
-		"Namespace, a bad option":   func() error { _, err := l.Namespace(ctx, "a", zlimit.WithCacheSize(-1)); return err }(),
+		"Namespace, a bad option": func() error {
+			_, err := l.Namespace(ctx, "a", zlimit.WithTuning(zlimit.Tuning{CacheSize: -1}))
+			return err
+		}(),
 	} {
 		if !errors.As(err, &invalid) {
 			t.Errorf("%s: %v, want a ValidationError", call, err)
@@ -260,7 +263,7 @@ func TestScopedLimiters(t *testing.T) {
 			t.Errorf("%s() of a closed limiter = %v, want ErrClosed", call, err)
 		}
 	}
-	if _, err := again.Available(ctx, "key-1", "gpt-4"); err != nil { // the store is open
+	if _, err := again.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"}); err != nil { // the store is open
 		t.Errorf("Available() after another scope was closed = %v", err)
 	}
 	if err := l.Close(); err != nil {
@@ -341,7 +344,7 @@ func crowd(tb testing.TB, s store.Store) (l *zlimit.RateLimiter, victim zlimit.N
 	for _, name := range []string{"victim", "other", "victims", zlimit.DefaultNamespace} {
 		scope := newLimiter(tb, zlimit.StoreOn(s), zlimit.WithNamespace(name))
 		setSystem(tb, scope, zlimit.PerMinute("rpm", 100), zlimit.PerMinute("tpm", 1000))
-		if err := scope.Limits.SetResource(ctx, "gpt-4", []zlimit.Limit{zlimit.PerMinute("rpm", 10)}); err != nil {
+		if err := scope.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}}); err != nil {
 			tb.Fatal(err)
 		}
 		create(tb, scope, zlimit.Entity{ID: "p"})
@@ -377,15 +380,15 @@ func checkPurged(t *testing.T, l *zlimit.RateLimiter, id string, others []string
 func TestPurge(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
-		l, victim, others := crowd(t, s.Internal())
+		l, victim, others := crowd(t, store.Of(s))
 		// An item of another namespace whose index entry is wrong.
 		stray := layout.EntityKey{NS: others[2], Entity: "stray"}.Key()
-		if _, err := s.Internal().Write(ctx, store.Write{Kind: store.Put, Key: stray, Item: expr.Item{
+		if _, err := store.Of(s).Write(ctx, store.Write{Kind: store.Put, Key: stray, Item: expr.Item{
 			{Name: "GSI4PK", Value: expr.S(victim.ID)}, {Name: "GSI4SK", Value: expr.S(stray.PK)},
 		}}); err != nil {
 			t.Fatal(err)
 		}
-		before, size := dump(t, s.Internal(), others...), len(dump(t, s.Internal(), victim.ID))-1
+		before, size := dump(t, store.Of(s), others...), len(dump(t, store.Of(s), victim.ID))-1
 		if size <= 50 || size > 75 {
 			t.Fatalf("the namespace has %d items, which are not three batches", size)
 		}
@@ -396,11 +399,11 @@ func TestPurge(t *testing.T) {
 		if want := []int{25, 50, size}; !slices.Equal(progress, want) {
 			t.Errorf("progress %v, want %v", progress, want)
 		}
-		items, err := s.Internal().Read(ctx, []store.Key{stray}, true)
+		items, err := store.Of(s).Read(ctx, []store.Key{stray}, true)
 		if err != nil || items[0] == nil {
 			t.Errorf("the purge took an item of another namespace: %v", err)
 		}
-		if err := s.Internal().Delete(ctx, []store.Key{stray}); err != nil {
+		if err := store.Of(s).Delete(ctx, []store.Key{stray}); err != nil {
 			t.Fatal(err)
 		}
 		checkPurged(t, l, victim.ID, others, before)
@@ -416,7 +419,7 @@ func TestPurgeSurvivesCrashes(t *testing.T) {
 	ctx := context.Background()
 	for _, how := range []crash{crashBefore, crashAmid, crashAfter} {
 		for at := 1; ; at++ {
-			m := &mortal{Store: newMemory(t).Internal()}
+			m := &mortal{Store: store.Of(newMemory(t))}
 			l, victim, others := crowd(t, m)
 			before := dump(t, m, others...)
 			m.kill(at, how)
@@ -454,7 +457,7 @@ func TestPurgeSurvivesCrashes(t *testing.T) {
 func TestPurgeOfManyItems(t *testing.T) {
 	const size = 50_000
 	ctx := context.Background()
-	m := &mortal{Store: newMemory(t).Internal()}
+	m := &mortal{Store: store.Of(newMemory(t))}
 	l, victim, others := crowd(t, m)
 	some := len(dump(t, m, victim.ID))
 	for i := some; i < size; i += 100 {
@@ -526,8 +529,8 @@ func TestPurgeOfANamespaceInUse(t *testing.T) {
 func TestPurgeInAStorm(t *testing.T) {
 	ctx := context.Background()
 	s, faults := newTable(t)
-	l, victim, others := crowd(t, s.Internal())
-	before := dump(t, s.Internal(), others...)
+	l, victim, others := crowd(t, store.Of(s))
+	before := dump(t, store.Of(s), others...)
 	faults.Inject(enginetest.Fault{Kind: enginetest.AccessDenied, Operation: "BatchWriteItem"})
 	faults.Reset()
 	err := l.Namespaces.Purge(ctx, victim.ID, nil)
@@ -555,7 +558,7 @@ func TestPurgeInAStorm(t *testing.T) {
 // TestPurgeEndsWithItsContext waits for nothing more once the context has ended.
 func TestPurgeEndsWithItsContext(t *testing.T) {
 	s, faults := newTable(t)
-	l, victim, _ := crowd(t, s.Internal())
+	l, victim, _ := crowd(t, store.Of(s))
 	faults.Inject(enginetest.Fault{Kind: enginetest.Throttled, Operation: "BatchWriteItem"})
 	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()

@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -49,21 +50,30 @@ func (l *RateLimiter) tellDecision(ctx context.Context, s stopwatch, op string, 
 	e := Event{
 		Kind: EventDecision, Operation: op, Entity: r.Entity, Resource: r.Resource, Amounts: tokensOf(r.Amounts), Err: err,
 	}
+	if lease != nil {
+		if lease.number == 0 { // it is new, and known to this goroutine alone
+			lease.number = leasesTold.Add(1)
+		}
+		e.Lease = lease.number
+	}
 	var exceeded *ExceededError
 	switch {
 	case errors.As(err, &exceeded):
 		e.Statuses = exceeded.Statuses
-		e.Limit = exceeded.Statuses[0].Limit.Name
+		strictest := &exceeded.Statuses[0]
+		e.Limit, e.LimitEntity, e.Ancestor = strictest.Limit.Name, strictest.Entity, strictest.Ancestor
 	case err != nil:
 	case lease.degraded:
-		e.Result = ResultDegraded
+		e.Result, e.Wait = ResultDegraded, l.remaining(lease)
 	default:
-		l.engine.Statuses(&lease.receipt, func(entity, resource string, statuses []bucket.Status) {
-			e.Statuses = appendStatuses(e.Statuses, entity, resource, statuses)
-		})
+		e.Wait = l.remaining(lease)
+		e.Statuses = lease.AppendStatuses(e.Statuses)
 	}
 	l.tell(ctx, s, e)
 }
+
+// leasesTold counts the leases of the process that observers were told of.
+var leasesTold atomic.Uint64
 
 // tokensOf returns amounts in tokens.
 func tokensOf(amounts []bucket.Amount) []Amount {

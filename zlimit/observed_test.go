@@ -37,7 +37,7 @@ func TestObserver(t *testing.T) {
 	c := newClock()
 	other := newLimiter(t, zlimit.StoreOn(h.Store), zlimit.WithClock(c.now))
 	setSystem(t, other, zlimit.PerDay("rpd", 10))
-	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithObserver(observe), zlimit.WithFailurePolicy(zlimit.Allow))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithObserver(observe), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 	told = nil
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 4}))
 	if err := errors.Join(lease.Consume(t.Context(), zlimit.Amounts{"rpd": 2}), lease.Adjust(zlimit.Amounts{"rpd": -1}), lease.Commit(t.Context())); err != nil {

@@ -14,8 +14,8 @@ type Observer func(context.Context, Event)
 // An Event is something that a limiter did. Which fields are set depends on the kind; the others are zero.
 type Event struct {
 	Kind EventKind `json:"kind"`
-	// Operation names the call that the event is part of: [OpAcquire], [OpConsume], [OpCommit] or [OpRollback]; of
-	// EventStore the call, such as "write".
+	// Operation names the call that the event is part of: [OpAcquire], [OpWait], [OpReserve], [OpConsume], [OpCommit] or
+	// [OpRollback]; of EventStore the call, such as "write".
 	Operation string `json:"operation"`
 	// Time is when the event happened, by the limiter's clock.
 	Time time.Time `json:"time"`
@@ -23,10 +23,17 @@ type Event struct {
 	Duration time.Duration `json:"-"`
 	Entity   string        `json:"entity,omitempty"`
 	Resource string        `json:"resource,omitempty"`
+	// Lease numbers the leases of a process, from 1: that of a decision, and of its settlement. It is 0 without a lease.
+	Lease uint64 `json:"lease,omitempty"`
+	// Wait is how long an admitted request has yet to wait for its tokens; 0 where they are there.
+	Wait time.Duration `json:"-"`
 	// Result is the outcome.
 	Result Result `json:"result"`
-	// Limit is the strictest limit of a rejection.
-	Limit string `json:"limit,omitempty"`
+	// Limit is the strictest limit of a rejection. LimitEntity has that limit: the entity itself, or the parent that is so far above it
+	// as Ancestor says.
+	Limit       string `json:"limit,omitempty"`
+	LimitEntity string `json:"limit_entity,omitempty"`
+	Ancestor    int    `json:"ancestor,omitempty"`
 	// Amounts are what was asked or corrected, in tokens. They must not be kept or changed.
 	Amounts []Amount `json:"amounts,omitempty"`
 	// Statuses are where the limits stand afterwards, as far as the limiter knows without a call. They must not be kept or
@@ -36,7 +43,7 @@ type Event struct {
 	// condition failed, nor for a canceled transaction, although it charges for both. Embedded stores have none.
 	ReadUnits  float64 `json:"read_units,omitempty"`
 	WriteUnits float64 `json:"write_units,omitempty"`
-	// Shards is how many more items a bucket has after EventShards; negative when items were joined.
+	// Shards is how many more items a bucket has after EventShards; negative when items were merged.
 	Shards int `json:"shards,omitempty"`
 	// Err is the cause of a failure; nil for a rejection, which is a result.
 	Err error `json:"-"`
@@ -47,21 +54,26 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// EventDecision is a request that was decided, by Acquire or [Lease.Consume]; each call tells one. Entity, Resource,
+	// EventDecision is a request that was decided, by Acquire, Wait, Reserve or [Lease.Consume]; each call tells one, before it sleeps. Entity, Resource,
 	// Result, Amounts, Statuses and Duration are set, and Limit for a rejection.
 	EventDecision EventKind = iota + 1
 	// EventSettle is a lease that was committed or rolled back; Amounts are the corrections.
 	EventSettle
 	// EventStore is one call of the store, with the units that it took.
 	EventStore
-	// EventShards is a bucket that was divided or joined.
+	// EventShards is a bucket that was split or merged.
 	EventShards
-	// EventConfig is a change of stored limits that this process has seen.
+	// EventConfig is a change of stored limits that this process has seen. With the operation "stale limits" it is the first of
+	// the requests of a bucket that go by limits which cannot be read again; Duration is their age.
 	EventConfig
+	// EventOutage is a change of the store's state. After "open" calls are not made, and Err is the cause. After "close" they are
+	// made again, and Duration is how long that was not so.
+	EventOutage
 )
 
 var eventKinds = [...]string{
 	EventDecision: "decision", EventSettle: "settle", EventStore: "store", EventShards: "shards", EventConfig: "config",
+	EventOutage: "outage",
 }
 
 // String returns the name of the kind, such as "decision".
@@ -161,7 +173,7 @@ func (e *Event) level() slog.Level {
 		return slog.LevelInfo
 	default:
 	}
-	if e.Kind == EventShards || e.Kind == EventConfig {
+	if e.Kind == EventShards || e.Kind == EventConfig || e.Kind == EventOutage {
 		return slog.LevelInfo
 	}
 	return slog.LevelDebug
@@ -170,8 +182,16 @@ func (e *Event) level() slog.Level {
 // attributes returns those of the fields that are set.
 func (e *Event) attributes() []slog.Attr {
 	attributes := []slog.Attr{slog.String("result", string(e.Result))}
+	parent := "" // whose limit it is
+	if e.Ancestor > 0 {
+		parent = e.LimitEntity
+	}
 	for _, a := range []struct{ name, value string }{
-		{"operation", e.Operation}, {"entity", e.Entity}, {"resource", e.Resource}, {"limit", e.Limit},
+		{"operation", e.Operation},
+		{"entity", e.Entity},
+		{"resource", e.Resource},
+		{"limit", e.Limit},
+		{"limit_entity", parent},
 	} {
 		if a.value != "" {
 			attributes = append(attributes, slog.String(a.name, a.value))
@@ -186,6 +206,9 @@ func (e *Event) attributes() []slog.Attr {
 	}
 	if e.Duration > 0 {
 		attributes = append(attributes, slog.Duration("duration", e.Duration))
+	}
+	if e.Wait > 0 {
+		attributes = append(attributes, slog.Duration("wait", e.Wait))
 	}
 	if e.Shards != 0 {
 		attributes = append(attributes, slog.Int("shards", e.Shards))

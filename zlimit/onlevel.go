@@ -9,7 +9,7 @@ import (
 )
 
 // OnLevel returns an observer that warns before a limit is reached. It calls f when at least a share of the limit's
-// capacity, such as 0.8, is used. This process calls f once for each bucket in each refill period of the limit.
+// capacity, such as 0.8, is used. This process calls f once for each bucket in each refill period of the limit, or period of a quota.
 //
 // The observer makes no call of the store. It goes by what the limiter knows of a bucket after a request, also after a
 // rejected one that finds the limit used up. It tells of all limits of that name, whatever their resource.
@@ -28,7 +28,7 @@ func OnLevel(limit string, share float64, f func(context.Context, Status)) Obser
 	told := &toldBuckets{until: map[bucketName]time.Time{}}
 	return func(ctx context.Context, e Event) {
 		for _, s := range e.Statuses {
-			if s.Limit.Name == limit && s.used() >= share && told.once(bucketName{s.Entity, s.Resource}, e.Time, s.Limit.RefillPeriod) {
+			if s.Limit.Name == limit && s.used() >= share && told.once(bucketName{s.Entity, s.Resource}, e.Time, s.periodEnd(e.Time)) {
 				f(ctx, s)
 			}
 		}
@@ -55,8 +55,16 @@ type toldBuckets struct {
 	until map[bucketName]time.Time
 }
 
-// once reports whether a bucket is to be told of, and remembers it for a period.
-func (t *toldBuckets) once(b bucketName, now time.Time, period time.Duration) bool {
+// periodEnd returns until when a limit is told of once: the end of a quota's period, or one refill period.
+func (s *Status) periodEnd(now time.Time) time.Time {
+	if !s.ResetsAt.IsZero() {
+		return s.ResetsAt
+	}
+	return now.Add(s.Limit.RefillPeriod)
+}
+
+// once reports whether a bucket is to be told of, and remembers it until a time.
+func (t *toldBuckets) once(b bucketName, now, end time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if until, ok := t.until[b]; ok && now.Before(until) {
@@ -65,7 +73,7 @@ func (t *toldBuckets) once(b bucketName, now time.Time, period time.Duration) bo
 	if len(t.until) >= maxTold {
 		t.forget(now)
 	}
-	t.until[b] = now.Add(period)
+	t.until[b] = end
 	return true
 }
 

@@ -1,7 +1,7 @@
 package zlimit
 
 import (
-	"context"
+	"cmp"
 	"log/slog"
 	"math"
 	"math/bits"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
@@ -25,33 +26,26 @@ type options struct {
 	freshness      time.Duration // or defaultFreshness
 	policy         FailurePolicy
 	defaults       []Limit // of last resort, where none are stored
-	bucketTTL      int
-	maxShards      int
 	rejectionCache time.Duration
-	clockSkew      time.Duration
 	mixedFleet     bool
 	writesAtOnce   int  // of one bucket before requests share them; 0 for no sharing
 	listing        bool // new buckets enter the index of their resource, see [UsageService.Buckets]
 	callTimeout    time.Duration
-	maxInFlight    int
-	cacheSize      int
+	decision       time.Duration // 0 for that of the failure policy
+	tuning         Tuning
 	setup          bool
 	table          TableSettings // of a new table
 	principal      string
 	logger         *slog.Logger
-	observer       Observer                    // nil for none
-	yield          func(context.Context) error // called by a goroutine that another one woke; nil for nothing
-	intN           func(int) int               // a source of random numbers in [0, n); nil for that of the system
+	observer       Observer // nil for none
+	hooks          hooks.Limiter
 }
 
 // defaultFreshness stands for a freshness that follows from the limits of each bucket.
 const defaultFreshness = time.Duration(math.MinInt64)
 
-// maxShards is the default of WithMaxShards, and the most.
+// maxShards is the default of [Tuning.MaxShards], and the most.
 const maxShards = 32
-
-// defaultBucketTTL is the default of WithBucketTTL.
-const defaultBucketTTL = bucket.DefaultLifetime
 
 func newOptions(opts []Option) (options, error) {
 	o := options{
@@ -59,15 +53,13 @@ func newOptions(opts []Option) (options, error) {
 		clock:          time.Now, //nolint:forbidigo // the default of WithClock
 		configTTL:      time.Minute,
 		freshness:      defaultFreshness,
-		bucketTTL:      defaultBucketTTL,
-		maxShards:      maxShards,
 		rejectionCache: 250 * time.Millisecond,
-		clockSkew:      5 * time.Second,
 		writesAtOnce:   byStore,
 		listing:        true,
-		cacheSize:      100_000,
-		maxInFlight:    256,
-		logger:         slog.New(slog.DiscardHandler),
+		tuning: Tuning{
+			BucketTTL: bucket.DefaultLifetime, CacheSize: 100_000, ClockSkew: 5 * time.Second, MaxInFlight: 256, MaxShards: maxShards,
+		},
+		logger: slog.New(slog.DiscardHandler),
 	}
 	for i, opt := range opts {
 		if opt == nil {
@@ -82,6 +74,7 @@ func (o *options) validate() error {
 	if err := validateNamespace(o.namespace); err != nil {
 		return err
 	}
+	t := &o.tuning
 	for _, check := range []struct {
 		ok            bool
 		field, reason string
@@ -92,14 +85,15 @@ func (o *options) validate() error {
 		{o.configTTL >= 0, "config TTL", "must not be negative", o.configTTL.String()},
 		{o.freshness == defaultFreshness || o.freshness >= 0, "freshness", "must not be negative", o.freshness.String()},
 		{o.freshness == defaultFreshness || o.freshness%time.Millisecond == 0, "freshness", "must be whole milliseconds", o.freshness.String()},
-		{o.policy <= Allow, "failure policy", "must be Inherit, Block or Allow", o.policy.String()},
-		{o.bucketTTL >= 0, "bucket TTL", "must not be negative", strconv.Itoa(o.bucketTTL)},
-		{bits.OnesCount(uint(o.maxShards)) == 1 && o.maxShards <= maxShards, "max shards", "must be 1, 2, 4, 8, 16 or 32", strconv.Itoa(o.maxShards)},
+		{o.policy <= PolicyAllow, "failure policy", "must be PolicyInherit, PolicyBlock or PolicyAllow", o.policy.String()},
+		{t.BucketTTL >= -1, "bucket TTL", "must be positive, or -1", strconv.Itoa(t.BucketTTL)},
+		{bits.OnesCount(uint(t.MaxShards)) == 1 && t.MaxShards <= maxShards, "max shards", "must be 1, 2, 4, 8, 16 or 32", strconv.Itoa(t.MaxShards)},
 		{o.rejectionCache >= 0, "rejection cache", "must not be negative", o.rejectionCache.String()},
-		{o.clockSkew > 0 && o.clockSkew <= math.MaxInt64/2, "clock skew", "must be positive, and at most 146 years", o.clockSkew.String()},
+		{t.ClockSkew > 0 && t.ClockSkew <= math.MaxInt64/2, "clock skew", "must be positive, and at most 146 years", t.ClockSkew.String()},
 		{o.callTimeout >= 0, "call timeout", "must not be negative", o.callTimeout.String()},
-		{o.maxInFlight > 0, "max in flight", "must be positive", strconv.Itoa(o.maxInFlight)},
-		{o.cacheSize > 0, "cache size", "must be positive", strconv.Itoa(o.cacheSize)},
+		{o.decision >= 0, "decision timeout", "must not be negative", o.decision.String()},
+		{t.MaxInFlight > 0, "max in flight", "must be positive", strconv.Itoa(t.MaxInFlight)},
+		{t.CacheSize > 0, "cache size", "must be positive", strconv.Itoa(t.CacheSize)},
 	} {
 		if !check.ok {
 			return &ValidationError{Field: check.field, Value: check.value, Reason: check.reason}
@@ -127,7 +121,8 @@ func WithClock(now func() time.Time) Option {
 
 // WithConfigTTL sets how long stored limits are kept in memory, which bounds how long a change of limits takes to reach
 // every process. The default is a minute. The bound is longer by the time that eventual reads of DynamoDB may be
-// behind, mostly well below a second.
+// behind, mostly well below a second. On DynamoDB a process also goes by what another process has read for an entity, within the same
+// bound, as long as no clock is further off than [WithClockSkew] says.
 //
 // With 0 every request goes by what was stored when it came. It costs a consistent batch read: a read unit for each of
 // the four levels and for the entity's record, and so for each parent.
@@ -142,10 +137,10 @@ func WithFreshness(d time.Duration) Option {
 }
 
 // WithFailurePolicy sets what happens to requests while the store is unavailable, where neither the request nor the
-// stored limits say it: see [LevelConfig]. The default is [Block]. A stored policy counts as this process last saw it. A
+// stored limits say it: see [Config]. The default is [PolicyBlock]. A stored policy counts as this process last saw it. A
 // process that has not seen the store yet goes by the option.
 //
-// With [Allow] a limiter is opened in an outage, too. It asks for the store in the background, one read after at most five
+// With [PolicyAllow] a limiter is opened in an outage, too. It asks for the store in the background, one read after at most five
 // seconds, and does what was left to do. Until then requests follow the failure policy, and every other call returns
 // an [*UnavailableError]. When the store is back and does not have the namespace, or this client may not use the table, all
 // calls return the error that [Open] would have returned.
@@ -158,15 +153,6 @@ func WithDefaultLimits(limits ...Limit) Option {
 	return func(o *options) { o.defaults = slices.Clone(limits) }
 }
 
-// WithBucketTTL sets how long unused buckets are kept whose limits are not the entity's own. They are kept for that
-// many times the time in which they fill up. The default is 7; 0 keeps them for ever.
-func WithBucketTTL(timesToFill int) Option { return func(o *options) { o.bucketTTL = timesToFill } }
-
-// WithMaxShards sets into how many items the bucket of one entity and resource may be divided: 1, 2, 4, 8, 16 or 32.
-// The default is 32. A bucket is divided when it is written more often than DynamoDB serves one key, 1,000 times a
-// second.
-func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
-
 // WithRejectionCache sets for how long this process may reject requests by its last view of a bucket, without asking
 // the store. The default is 250 ms. Such a rejection costs nothing. It is at most d behind what other processes took and
 // gave back, and so is the wait that it tells. A request is never admitted by such a view. With 0 the store decides every
@@ -177,14 +163,45 @@ func WithMaxShards(n int) Option { return func(o *options) { o.maxShards = n } }
 // every 3 s at least. With 0 a request waits for that, and is rejected by the last view after seven throttles in a row.
 func WithRejectionCache(d time.Duration) Option { return func(o *options) { o.rejectionCache = d } }
 
-// WithClockSkew sets how far the clock of a process may be from the true time. Beyond that the limiter goes by the time
-// of the store, where that is a DynamoDB table. The default is 5 seconds. A refill stamp that is ahead by more than
-// twice as much was not written by such a process. A write that takes nothing else sets it back, which may admit one
-// capacity more than the limit.
-func WithClockSkew(d time.Duration) Option { return func(o *options) { o.clockSkew = d } }
+// Tuning has the settings that hardly any program changes. A field that is 0 leaves its setting as it is.
+type Tuning struct {
+	// BucketTTL is how long unused buckets are kept whose limits are not the entity's own: as many times the time in which they
+	// fill up. The default is 7; -1 keeps them for ever.
+	BucketTTL int
+	// CacheSize is how many buckets a limiter remembers, together with the stored limits of each. The default is 100,000. A
+	// bucket that is forgotten costs a read at its next request.
+	CacheSize int
+	// ClockSkew is how far the clock of a process may be from the true time. The default is 5 seconds. A refill stamp that is
+	// ahead by more than twice as much was not written by such a process. The next write that finds such a stamp sets it back,
+	// which may admit one capacity more than the limit. The process that wrote the stamp notices, and goes by the time of the
+	// others for an hour. So each process with a wrong clock costs at most one capacity an hour. On DynamoDB limiters go by the
+	// time that its replies tell, so that clocks of machines do not matter.
+	ClockSkew time.Duration
+	// MaxInFlight is how many calls of the store the limiter has under way at once. The default is 256, which keeps the
+	// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow. A request that
+	// leaves before its turn was not sent, and is charged nothing. The limiters that [RateLimiter.Namespace] returns share the
+	// bound of the one that made them.
+	MaxInFlight int
+	// MaxShards is into how many items the bucket of one entity and resource may be split: 1, 2, 4, 8, 16 or 32. The default is
+	// 32. A bucket is split when it is written more often than DynamoDB serves one key, 1,000 times a second.
+	MaxShards int
+}
+
+// WithTuning changes settings that hardly any program changes: those fields of [Tuning] that are not 0.
+func WithTuning(t Tuning) Option {
+	return func(o *options) {
+		o.tuning = Tuning{
+			BucketTTL:   cmp.Or(t.BucketTTL, o.tuning.BucketTTL),
+			CacheSize:   cmp.Or(t.CacheSize, o.tuning.CacheSize),
+			ClockSkew:   cmp.Or(t.ClockSkew, o.tuning.ClockSkew),
+			MaxInFlight: cmp.Or(t.MaxInFlight, o.tuning.MaxInFlight),
+			MaxShards:   cmp.Or(t.MaxShards, o.tuning.MaxShards),
+		}
+	}
+}
 
 // maxLead returns how far a refill stamp may be ahead: a clock that is ahead wrote it, and one that is behind reads it.
-func (o *options) maxLead() time.Duration { return 2 * o.clockSkew }
+func (o *options) maxLead() time.Duration { return 2 * o.tuning.ClockSkew }
 
 // WithMixedFleet is for buckets that zae-limiter, a Python package, writes as well. That client takes tokens from an idle
 // bucket without a refill, so that the idle time seems to be still due. With this option the limiter notes in each item what
@@ -227,11 +244,20 @@ func WithoutCoalescing() Option { return func(o *options) { o.writesAtOnce = 0 }
 // an outage after 15 seconds.
 func WithCallTimeout(d time.Duration) Option { return func(o *options) { o.callTimeout = d } }
 
-// WithMaxInFlight bounds how many calls of the store the limiter has under way at once. The default is 256, which keeps
-// the connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow. A
-// request that leaves before its turn was not sent, and is charged nothing. The limiters that [RateLimiter.Namespace]
-// returns share the bound of the one that made them.
-func WithMaxInFlight(calls int) Option { return func(o *options) { o.maxInFlight = calls } }
+// WithDecisionTimeout bounds the time in which a request is decided, with all of its reads, writes, throttles and repetitions. A
+// request that takes longer follows the failure policy. Under [PolicyAllow] it is admitted uncounted, and what it has begun goes on in
+// the background for up to 5 seconds. It may then be counted after all. Under [PolicyBlock] its calls are ended. It fails with an
+// [*UnavailableError], whose Unknown says that a write was sent. The bound holds for [RateLimiter.Acquire] and
+// [RateLimiter.Do], and not for a context that ends before.
+//
+// The default, which 0 stands for, is 250 ms under PolicyAllow: usual calls take a few milliseconds, and those that take much longer
+// hardly decide better than the policy. A key that DynamoDB throttles because a crowd asks for it is no outage. Its requests wait for
+// longer by default, since the policy would admit what their bucket rejects. The default is none under PolicyBlock, where who waits may be admitted yet, and loses nothing. A store in
+// memory answers at once, and needs no bound.
+func WithDecisionTimeout(d time.Duration) Option { return func(o *options) { o.decision = d } }
+
+// allowDecision is the default of [WithDecisionTimeout] under [PolicyAllow].
+const allowDecision = 250 * time.Millisecond
 
 func defaultCallTimeout(s store.Store) time.Duration {
 	if s.Partitioned() {
@@ -239,10 +265,6 @@ func defaultCallTimeout(s store.Store) time.Duration {
 	}
 	return time.Minute
 }
-
-// WithCacheSize sets how many buckets a limiter remembers, together with the stored limits of each; the default is 100,000. A
-// bucket that is forgotten costs a read at its next request.
-func WithCacheSize(entries int) Option { return func(o *options) { o.cacheSize = entries } }
 
 // WithSetup creates the table and registers the namespace, where they are missing, before the limiter opens them; see
 // [RateLimiter.Setup].
@@ -273,13 +295,17 @@ type TableSettings = store.TableSettings
 func WithPrincipal(name string) Option { return func(o *options) { o.principal = name } }
 
 // WithObserver makes the limiter tell an observer what it does: decisions, settlements, calls of the store, buckets
-// that are divided, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs
+// that are split, changes of limits. See [LogTo], [OnLevel] and [Observers]. The default is none, which costs
 // nothing.
 func WithObserver(o Observer) Option { return func(opts *options) { opts.observer = o } }
 
 // WithLogger sets where the limiter reports what an operator should know, such as a config that cannot be refreshed; by
 // default nowhere.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// WithHooks changes a limiter in ways that the packages of this module alone may: their tests, and their deployments. The type
+// of its argument is internal, so that no other program can call it.
+func WithHooks(h hooks.Limiter) Option { return func(o *options) { o.hooks = h } }
 
 // freshnessOf returns δ for limits, in milliseconds.
 func (o *options) freshnessOf(params []bucket.Params) int64 {

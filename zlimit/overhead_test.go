@@ -28,7 +28,7 @@ func (s *readyStore) Write(ctx context.Context, w store.Write) (store.Result, er
 // newReady returns a limiter on a store that answers at once, and knows the bucket of key-1.
 func newReady(tb testing.TB) *zlimit.RateLimiter {
 	tb.Helper()
-	ready := &readyStore{Store: newMemory(tb).Internal()}
+	ready := &readyStore{Store: store.Of(newMemory(tb))}
 	l := newLimiter(tb, zlimit.StoreOn(ready), zlimit.WithClock(benchClock))
 	setSystem(tb, l, zlimit.PerMinute("rpm", 1e12), zlimit.PerMinute("tpm", 1e12))
 	acquire(tb, l, benchRequest)

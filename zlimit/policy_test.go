@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -77,28 +77,30 @@ func (d *down) Transact(ctx context.Context, writes []store.Write) ([]store.Resu
 // entity's for the resource, the entity's, the resource's and the system's. The option is last.
 func TestPolicyOfLevels(t *testing.T) {
 	ctx := context.Background()
-	policies := []zlimit.FailurePolicy{zlimit.Inherit, zlimit.Block, zlimit.Allow}
+	policies := []zlimit.FailurePolicy{zlimit.PolicyInherit, zlimit.PolicyBlock, zlimit.PolicyAllow}
 	for n := range 3 * 3 * 3 * 3 * 3 * 3 {
 		var at [6]zlimit.FailurePolicy // in order of precedence
-		want := zlimit.Block
+		want := zlimit.PolicyBlock
 		for i, rest := 0, n; i < len(at); i, rest = i+1, rest/3 {
 			at[i] = policies[rest%3]
 		}
 		for i := len(at) - 1; i >= 0; i-- {
-			if at[i] != zlimit.Inherit {
+			if at[i] != zlimit.PolicyInherit {
 				want = at[i]
 			}
 		}
-		d := &down{Store: newMemory(t).Internal()}
+		d := &down{Store: store.Of(newMemory(t))}
 		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(at[5]))
 		limits := []zlimit.Limit{zlimit.PerDay("rpd", 9)}
 		err := errors.Join(
-			l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits, OnUnavailable: at[4]}),
-			setIf(at[3], func(c zlimit.LevelConfig) error { return l.Limits.SetResourceConfig(ctx, "gpt-4", c) }),
-			setIf(at[2], func(c zlimit.LevelConfig) error {
-				return l.Limits.SetEntityConfig(ctx, "key-1", zlimit.DefaultResource, c)
+			l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits, OnUnavailable: at[4]}),
+			setIf(at[3], func(c zlimit.Config) error { return l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, c) }),
+			setIf(at[2], func(c zlimit.Config) error {
+				return l.Limits.Set(ctx, zlimit.Level{Entity: "key-1"}, c)
 			}),
-			setIf(at[1], func(c zlimit.LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "key-1", "gpt-4", c) }),
+			setIf(at[1], func(c zlimit.Config) error {
+				return l.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, c)
+			}),
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -113,20 +115,20 @@ func TestPolicyOfLevels(t *testing.T) {
 		lease, err := l.Acquire(ctx, r)
 		var outage *zlimit.UnavailableError
 		switch {
-		case want == zlimit.Allow && (err != nil || !lease.Degraded()):
+		case want == zlimit.PolicyAllow && (err != nil || !lease.Degraded()):
 			t.Errorf("%v: Acquire() = %v, want a degraded lease", at, err)
-		case want != zlimit.Allow && !errors.As(err, &outage):
+		case want != zlimit.PolicyAllow && !errors.As(err, &outage):
 			t.Errorf("%v: Acquire() = %v, want an UnavailableError", at, err)
 		}
 	}
 }
 
 // setIf stores a policy without limits, unless it is Inherit.
-func setIf(p zlimit.FailurePolicy, set func(zlimit.LevelConfig) error) error {
-	if p == zlimit.Inherit {
+func setIf(p zlimit.FailurePolicy, set func(zlimit.Config) error) error {
+	if p == zlimit.PolicyInherit {
 		return nil
 	}
-	return set(zlimit.LevelConfig{OnUnavailable: p})
+	return set(zlimit.Config{OnUnavailable: p})
 }
 
 // TestPolicyReachesOthers lets another process read the policies of a table, without a change of its own.
@@ -135,10 +137,10 @@ func TestPolicyReachesOthers(t *testing.T) {
 	s := newMemory(t)
 	l := newLimiter(t, s)
 	setSystem(t, l, zlimit.PerDay("rpd", 9))
-	if err := l.Limits.SetEntityConfig(ctx, "key-1", zlimit.DefaultResource, zlimit.LevelConfig{OnUnavailable: zlimit.Allow}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "key-1"}, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}); err != nil {
 		t.Fatal(err)
 	}
-	d := &down{Store: s.Internal()}
+	d := &down{Store: store.Of(s)}
 	other := newLimiter(t, zlimit.StoreOn(d))
 	acquire(t, other, ask(zlimit.Amounts{"rpd": 1}))
 	d.is.Store(true)
@@ -157,49 +159,33 @@ func TestLevelConfigs(t *testing.T) {
 		ctx := context.Background()
 		l := newLimiter(t, s)
 		limits, others := []zlimit.Limit{zlimit.PerDay("rpd", 9)}, []zlimit.Limit{zlimit.PerDay("rpd", 8)}
-		for name, at := range map[string]struct {
-			set       func(zlimit.LevelConfig) error
-			get       func() (zlimit.LevelConfig, error)
-			setLimits func([]zlimit.Limit) error
-			remove    func() error
-		}{
-			"resource": {
-				func(c zlimit.LevelConfig) error { return l.Limits.SetResourceConfig(ctx, "r", c) },
-				func() (zlimit.LevelConfig, error) { return l.Limits.ResourceConfig(ctx, "r") },
-				func(limits []zlimit.Limit) error { return l.Limits.SetResource(ctx, "r", limits) },
-				func() error { return l.Limits.DeleteResource(ctx, "r") },
-			},
-			"entity": {
-				func(c zlimit.LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "e", "r", c) },
-				func() (zlimit.LevelConfig, error) { return l.Limits.EntityConfig(ctx, "e", "r") },
-				func(limits []zlimit.Limit) error { return l.Limits.SetEntity(ctx, "e", "r", limits) },
-				func() error { return l.Limits.DeleteEntity(ctx, "e", "r") },
-			},
-			"entity, every resource": {
-				func(c zlimit.LevelConfig) error { return l.Limits.SetEntityConfig(ctx, "e", zlimit.DefaultResource, c) },
-				func() (zlimit.LevelConfig, error) { return l.Limits.EntityConfig(ctx, "e", zlimit.DefaultResource) },
-				func(limits []zlimit.Limit) error { return l.Limits.SetEntity(ctx, "e", zlimit.DefaultResource, limits) },
-				func() error { return l.Limits.DeleteEntity(ctx, "e", zlimit.DefaultResource) },
-			},
-		} {
-			check := func(step string, err error, want zlimit.LevelConfig) {
+		for _, at := range []zlimit.Level{{Resource: "r"}, {Entity: "e", Resource: "r"}, {Entity: "e"}, {}} {
+			check := func(step string, err error, want zlimit.Config) {
 				t.Helper()
-				got, getErr := at.get()
+				got, getErr := l.Limits.Get(ctx, at)
 				if diff := cmp.Diff(want, got); err != nil || getErr != nil || diff != "" {
-					t.Errorf("%s: %s = %v, %v (-want +got):\n%s", name, step, err, getErr, diff)
+					t.Errorf("%v: %s = %v, %v (-want +got):\n%s", at, step, err, getErr, diff)
 				}
 			}
-			check("nothing", nil, zlimit.LevelConfig{Limits: []zlimit.Limit{}})
-			check("a policy alone", at.set(zlimit.LevelConfig{OnUnavailable: zlimit.Allow}), zlimit.LevelConfig{[]zlimit.Limit{}, zlimit.Allow})
-			check("limits beside it", at.setLimits(limits), zlimit.LevelConfig{limits, zlimit.Allow})
-			check("both anew", at.set(zlimit.LevelConfig{others, zlimit.Block}), zlimit.LevelConfig{others, zlimit.Block})
-			check("limits alone", at.set(zlimit.LevelConfig{Limits: limits}), zlimit.LevelConfig{limits, zlimit.Inherit})
-			check("deletion", at.remove(), zlimit.LevelConfig{Limits: []zlimit.Limit{}})
+			set := func(limits []zlimit.Limit, p zlimit.FailurePolicy) error {
+				return l.Limits.Set(ctx, at, zlimit.Config{Limits: limits, OnUnavailable: p})
+			}
+			is := func(limits []zlimit.Limit, p zlimit.FailurePolicy) zlimit.Config {
+				return zlimit.Config{Limits: limits, OnUnavailable: p}
+			}
+			none := []zlimit.Limit{}
+			check("nothing", nil, is(none, zlimit.PolicyInherit))
+			check("a policy alone", set(nil, zlimit.PolicyAllow), is(none, zlimit.PolicyAllow))
+			beside := l.Limits.Update(ctx, at, func(c *zlimit.Config) error { c.Limits = limits; return nil })
+			check("limits beside it", beside, is(limits, zlimit.PolicyAllow))
+			check("both anew", set(others, zlimit.PolicyBlock), is(others, zlimit.PolicyBlock))
+			check("limits alone", set(limits, zlimit.PolicyInherit), is(limits, zlimit.PolicyInherit))
+			check("deletion", l.Limits.Delete(ctx, at), is(none, zlimit.PolicyInherit))
 
-			for _, bad := range []zlimit.LevelConfig{{}, {limits, 9}, {[]zlimit.Limit{{Name: "a"}}, zlimit.Allow}} {
+			for _, bad := range []zlimit.Config{{}, is(limits, 9), is([]zlimit.Limit{{Name: "a"}}, zlimit.PolicyAllow)} {
 				var invalid *zlimit.ValidationError
-				if err := at.set(bad); !errors.As(err, &invalid) {
-					t.Errorf("%s: set %+v = %v, want a ValidationError", name, bad, err)
+				if err := l.Limits.Set(ctx, at, bad); !errors.As(err, &invalid) {
+					t.Errorf("Set(%v, %+v) = %v, want a ValidationError", at, bad, err)
 				}
 			}
 		}
@@ -222,25 +208,25 @@ func TestApplyLeavesPolicies(t *testing.T) {
 		}
 	}
 	apply(1)
-	declared, err := l.Limits.ResourceConfig(ctx, "r")
+	declared, err := l.Limits.Get(ctx, zlimit.Level{Resource: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared.OnUnavailable = zlimit.Allow
-	if err := l.Limits.SetResourceConfig(ctx, "r", declared); err != nil {
+	declared.OnUnavailable = zlimit.PolicyAllow
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "r"}, declared); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Limits.DeleteResource(ctx, "r"); err != nil {
+	if err := l.Limits.Delete(ctx, zlimit.Level{Resource: "r"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.Limits.SetResourceConfig(ctx, "r", zlimit.LevelConfig{OnUnavailable: zlimit.Allow}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Resource: "r"}, zlimit.Config{OnUnavailable: zlimit.PolicyAllow}); err != nil {
 		t.Fatal(err)
 	}
 	applied, err := l.Limits.Apply(ctx, zlimit.Declaration{"r", []zlimit.Limit{zlimit.PerDay("rpd", 2)}})
 	if err != nil || len(applied.Set) != 1 { // the operator has set a policy, and no limits
 		t.Errorf("Apply() = %+v, %v, want the limits set", applied, err)
 	}
-	if stored, err := l.Limits.ResourceConfig(ctx, "r"); err != nil || stored.OnUnavailable != zlimit.Allow || len(stored.Limits) != 1 {
+	if stored, err := l.Limits.Get(ctx, zlimit.Level{Resource: "r"}); err != nil || stored.OnUnavailable != zlimit.PolicyAllow || len(stored.Limits) != 1 {
 		t.Errorf("afterwards the resource is %+v, %v, want the policy and the limits", stored, err)
 	}
 }
@@ -264,14 +250,14 @@ func TestDefaultLimits(t *testing.T) {
 	if found, err := l.Limits.Resolve(ctx, "key-1", "gpt-4"); err != nil || found.Source != zlimit.SourceSystem || len(found.Limits) != 1 {
 		t.Errorf("Resolve() = %+v, %v, want the limits of the system", found, err)
 	}
-	if err := l.Limits.DeleteSystem(ctx); err != nil {
+	if err := l.Limits.Delete(ctx, zlimit.Level{}); err != nil {
 		t.Fatal(err)
 	}
 	create(t, l, zlimit.Entity{ID: "p"})
 	create(t, l, zlimit.Entity{ID: "e", ParentID: "p", Cascade: true})
 	acquire(t, l, zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpd": 2}})
-	if all, err := l.AvailableWithParents(ctx, "e", "r"); err != nil || len(all) != 4 || all[2].Entity != "p" || all[2].Available != 1 {
-		t.Errorf("AvailableWithParents() = %+v, %v, want the parent charged by the default limits", all, err)
+	if all, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "e", Resource: "r", Parents: true}); err != nil || len(all) != 4 || all[2].Entity != "p" || all[2].Available != 1 {
+		t.Errorf("Available() = %+v, %v, want the parent charged by the default limits", all, err)
 	}
 	for _, bad := range [][]zlimit.Limit{{{Name: "a"}}, {zlimit.PerDay("a", 1), zlimit.PerDay("a", 2)}, {zlimit.PerDay("wcu", 1)}} {
 		var invalid *zlimit.ValidationError
@@ -281,7 +267,7 @@ func TestDefaultLimits(t *testing.T) {
 	}
 }
 
-func TestAvailableWithParents(t *testing.T) {
+func TestAvailable(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		l := newLimiter(t, s, zlimit.WithClock(newClock().now))
@@ -290,7 +276,7 @@ func TestAvailableWithParents(t *testing.T) {
 		create(t, l, zlimit.Entity{ID: "key", ParentID: "team", Cascade: true})
 		create(t, l, zlimit.Entity{ID: "loose", ParentID: "team"})
 		for i, e := range []string{"org", "team", "key", "loose"} {
-			if err := l.Limits.SetEntity(ctx, e, "r", []zlimit.Limit{zlimit.PerDay("rpd", int64(100-10*i))}); err != nil {
+			if err := l.Limits.Set(ctx, zlimit.Level{Entity: e, Resource: "r"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", int64(100-10*i))}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -300,21 +286,33 @@ func TestAvailableWithParents(t *testing.T) {
 		for entity, want := range map[string][]string{
 			"key": {"key 73", "team 83", "org 93"}, "team": {"team 83", "org 93"}, "org": {"org 93"}, "loose": {"loose 70"},
 		} {
-			all, err := fresh.AvailableWithParents(ctx, entity, "r")
+			all, err := fresh.Available(ctx, zlimit.AvailableQuery{Entity: entity, Resource: "r", Parents: true})
 			var got []string
 			for _, s := range all {
 				got = append(got, fmt.Sprint(s.Entity, " ", s.Available))
 			}
 			if diff := cmp.Diff(want, got); err != nil || diff != "" {
-				t.Errorf("AvailableWithParents(%s) = %v (-want +got):\n%s", entity, err, diff)
+				t.Errorf("Available(%s) = %v (-want +got):\n%s", entity, err, diff)
 			}
 		}
-		var invalid *zlimit.ValidationError
-		if _, err := l.AvailableWithParents(ctx, "#", "r"); !errors.As(err, &invalid) {
-			t.Errorf("AvailableWithParents() of a bad name = %v, want a ValidationError", err)
+		own := zlimit.AvailableQuery{Entity: "key", Resource: "r", Limits: []zlimit.Limit{zlimit.PerDay("rpd", 20)}}
+		if all, err := fresh.Available(ctx, own); err != nil || len(all) != 1 || all[0].Limit != own.Limits[0] || all[0].Available > 20 {
+			t.Errorf("Available(%+v) = %+v, %v, want the limit of the query", own, all, err)
 		}
-		if _, err := l.AvailableWithParents(ctx, "key", "other"); !errors.Is(err, zlimit.ErrNoLimits) {
-			t.Errorf("AvailableWithParents() without limits = %v, want ErrNoLimits", err)
+		own.Resource = "whisper" // for which none are stored
+		if all, err := fresh.Available(ctx, own); err != nil || len(all) != 1 || all[0].Available != 20 {
+			t.Errorf("Available(%+v) = %+v, %v, want 20", own, all, err)
+		}
+		var invalid *zlimit.ValidationError
+		own.Limits = []zlimit.Limit{{Name: "rpd"}}
+		if _, err := fresh.Available(ctx, own); !errors.As(err, &invalid) {
+			t.Errorf("Available(%+v) = %v, want a ValidationError", own, err)
+		}
+		if _, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "#", Resource: "r", Parents: true}); !errors.As(err, &invalid) {
+			t.Errorf("Available() of a bad name = %v, want a ValidationError", err)
+		}
+		if _, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key", Resource: "other", Parents: true}); !errors.Is(err, zlimit.ErrNoLimits) {
+			t.Errorf("Available() without limits = %v, want ErrNoLimits", err)
 		}
 	})
 }
@@ -323,12 +321,12 @@ func TestAvailableWithParents(t *testing.T) {
 func TestInvalidateOne(t *testing.T) {
 	ctx := context.Background()
 	s := newMemory(t)
-	d := &down{Store: s.Internal()}
+	d := &down{Store: store.Of(s)}
 	l, other := newLimiter(t, zlimit.StoreOn(d)), newLimiter(t, s)
 	set := func(n int64) {
 		t.Helper()
 		for _, e := range []string{"a", "b"} {
-			if err := other.Limits.SetEntity(ctx, e, "r", []zlimit.Limit{zlimit.PerDay("rpd", n)}); err != nil {
+			if err := other.Limits.Set(ctx, zlimit.Level{Entity: e, Resource: "r"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -369,7 +367,7 @@ func TestInvalidateDuringARead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
 			s := newMemory(t)
-			d := &down{Store: s.Internal()}
+			d := &down{Store: store.Of(s)}
 			l, other := newLimiter(t, zlimit.StoreOn(d)), newLimiter(t, s)
 			setSystem(t, other, zlimit.PerDay("rpd", 1))
 			d.read = make(chan chan struct{})
@@ -415,8 +413,8 @@ func TestInvalidateDuringARead(t *testing.T) {
 func TestCacheSizeCountsBuckets(t *testing.T) {
 	const buckets = 64
 	ctx := context.Background()
-	d := &down{Store: newMemory(t).Internal()}
-	l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithCacheSize(buckets))
+	d := &down{Store: store.Of(newMemory(t))}
+	l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithTuning(zlimit.Tuning{CacheSize: buckets}))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	use := func() {
 		for i := range buckets {

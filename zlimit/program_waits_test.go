@@ -50,14 +50,14 @@ func (w *fleet) checkRejection(p *process, entity string, consume zlimit.Amounts
 	possible := true
 	for _, s := range e.Statuses {
 		possible = possible && s.Requested <= s.Limit.Capacity
-		if s.Exceeded != (s.Requested > 0 && s.Requested > s.Available) || s.Exceeded && s.Possible() != (s.RetryAfter > 0) {
+		if s.Exceeded != (s.Requested > 0 && s.Requested > s.Available) || s.Exceeded != (s.RetryAfter > 0) || s.Exceeded && s.Possible() != (s.RetryAfter < zlimit.Never) {
 			t.Fatalf("%v: %s of %s says %+v", e, s.Limit.Name, s.Entity, s)
 		}
 		if consume[s.Limit.Name] != s.Requested {
 			t.Fatalf("%v: %s of %s asks for %d, want %d", e, s.Limit.Name, s.Entity, s.Requested, consume[s.Limit.Name])
 		}
 	}
-	if e.Possible() != possible || possible != (e.RetryAfter() > 0) {
+	if e.Possible() != possible || e.RetryAfter() <= 0 || possible != (e.RetryAfter() < zlimit.Never) {
 		t.Fatalf("%v: Possible() = %v, RetryAfter() = %v, want %v", e, e.Possible(), e.RetryAfter(), possible)
 	}
 	if w.rest(); !settled || w.splits.Load() != w.splitsBefore {
@@ -81,7 +81,7 @@ func (w *fleet) checkRejection(p *process, entity string, consume zlimit.Amounts
 	w.check("acquire after a wait")
 }
 
-// checkStatus holds the status of a limit against the items, when the bucket is not divided: it is what an advance would
+// checkStatus holds the status of a limit against the items, when the bucket is not split: it is what an advance would
 // leave. A limit that falls short has the configured parameters by then.
 func (w *fleet) checkStatus(p *process, s zlimit.Status) {
 	states, err := shardsIn(context.Background(), w.witness, p.limiter.NS(), s.Entity)
@@ -116,7 +116,7 @@ func (w *fleet) finish(opts []zlimit.Option) {
 			p = w.procs[i]
 		}
 		for _, entity := range programEntities {
-			statuses, err := p.limiter.Available(context.Background(), entity, "gpt-4")
+			statuses, err := p.limiter.Available(context.Background(), zlimit.AvailableQuery{Entity: entity, Resource: "gpt-4"})
 			if err != nil {
 				w.t.Fatalf("Available(%s) = %v", entity, err)
 			}

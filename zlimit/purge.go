@@ -2,6 +2,7 @@ package zlimit
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,13 +11,52 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // A PurgeProgress says how far a purge has come.
 type PurgeProgress struct {
 	Deleted int `json:"deleted"` // items that this call has deleted
 }
+
+// A PurgeCost is what a purge costs besides the deletions: no index of a DynamoDB table has what expires in a namespace, so that a
+// purge reads the whole table in the end, whatever part of it the namespace has.
+type PurgeCost struct {
+	Items     int64         `json:"items"` // in the table, as of some hours ago
+	Bytes     int64         `json:"bytes"`
+	ReadUnits float64       `json:"read_units"` // 0.125 USD a million, on demand in us-east-1
+	Time      time.Duration `json:"-"`          // at the pace of a purge, throttles not counted
+}
+
+// MarshalJSON returns the cost as an object, with the time in seconds.
+func (c PurgeCost) MarshalJSON() ([]byte, error) {
+	type fields PurgeCost
+	return json.Marshal(struct {
+		fields
+		Time secondsJSON `json:"seconds"`
+	}{fields(c), secondsJSON(c.Time)})
+}
+
+// PurgeCost returns what the reads of a purge cost, before it begins. It makes one DescribeTable call, and none on stores whose indexes
+// have all items: a purge costs by its namespace alone there, and the cost is the zero value.
+func (s *NamespaceService) PurgeCost(ctx context.Context) (PurgeCost, error) {
+	if err := s.check(nil); err != nil {
+		return PurgeCost{}, err
+	}
+	scanner, ok := s.l.store.(store.Scanner)
+	if !ok || !s.l.table.Partitioned() {
+		return PurgeCost{}, nil
+	}
+	items, bytes, err := scanner.Estimate(ctx)
+	if err != nil {
+		return PurgeCost{}, publicError("estimate the purge", err)
+	}
+	pages := time.Duration((bytes + scanPage - 1) / scanPage)
+	return PurgeCost{Items: items, Bytes: bytes, ReadUnits: float64((bytes+readUnit-1)/readUnit) / 2, Time: pages * scanPause}, nil
+}
+
+// The bytes of a page of a scan, and of an eventually consistent read of half a unit.
+const scanPage, readUnit = 1 << 20, 4096
 
 // maxSweeps bounds how often a purge goes through a namespace that never gets empty.
 const maxSweeps = 8
@@ -39,15 +79,40 @@ const maxSweeps = 8
 //
 // No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads the
 // whole table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two minutes for a
-// gigabyte, and costs half a read unit per 4 KB, some 16 USD for a terabyte.
-func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
+// gigabyte, and costs half a read unit per 4 KB, some 16 USD for a terabyte. [NamespaceService.PurgeCost] tells it for a table, and
+// [LeaveExpiring] spares it.
+func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(PurgeProgress), opts ...PurgeOption) error {
 	if err := s.check(validateNamespaceID(id)); err != nil {
 		return err
 	}
-	return publicError("purge the namespace", s.purge(ctx, id, progress))
+	p := &purge{NamespaceService: s, id: id, progress: progress, reached: map[[3]string]bool{}}
+	for _, opt := range opts {
+		opt(p)
+	}
+	return publicError("purge the namespace", p.purge(ctx))
 }
 
-func (s *NamespaceService) purge(ctx context.Context, id string, progress func(PurgeProgress)) error {
+// A PurgeOption changes what a purge does.
+type PurgeOption func(*purge)
+
+// LeaveExpiring has a purge cost by its namespace alone, whatever else the table has, on DynamoDB, too. It reads no table. It deletes
+// what the indexes have of the namespace, and with that the buckets and the usage of the entities and resources that these items name. It
+// leaves the other buckets and snapshots to DynamoDB, which deletes them when they expire, at no charge: those of entities without a
+// record, limits or listed buckets, of a resource that nothing names.
+func LeaveExpiring() PurgeOption { return func(p *purge) { p.leaving = true } }
+
+// A purge is one call of [NamespaceService.Purge]. It is not safe for concurrent use.
+type purge struct {
+	*NamespaceService
+	id       string
+	progress func(PurgeProgress)
+	leaving  bool // what expires, and no index of the namespace has
+	done     PurgeProgress
+	reached  map[[3]string]bool // what was asked of entities and resources: index, partition and prefix
+}
+
+func (s *purge) purge(ctx context.Context) error {
+	id := s.id
 	condemn, err := layout.CondemnNamespace(string(NamespaceDeleted), string(NamespacePurging))
 	if err != nil {
 		return err
@@ -58,11 +123,11 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 	case err != nil:
 		return err
 	case !result.Applied && result.Item == nil:
-		return s.purgeForgotten(ctx, id, progress)
+		return s.forgotten(ctx)
 	case !result.Applied:
 		return fmt.Errorf("%w: %s is not deleted", ErrNamespaceState, id)
 	}
-	if _, err := s.empty(ctx, id, progress); err != nil {
+	if err := s.empty(ctx); err != nil {
 		return err
 	}
 	forget, err := layout.ForgetNamespace(string(NamespacePurging))
@@ -73,9 +138,9 @@ func (s *NamespaceService) purge(ctx context.Context, id string, progress func(P
 	return err
 }
 
-// purgeForgotten purges an ID that has no record, unless a name leads to it: other programs may register it by its name
+// forgotten purges an ID that has no record, unless a name leads to it: other programs may register it by its name
 // alone.
-func (s *NamespaceService) purgeForgotten(ctx context.Context, id string, progress func(PurgeProgress)) error {
+func (s *purge) forgotten(ctx context.Context) error {
 	q := layout.QueryNamespaces()
 	q.Consistent = true
 	for item, err := range s.l.table.Items(ctx, q) {
@@ -86,13 +151,13 @@ func (s *NamespaceService) purgeForgotten(ctx context.Context, id string, progre
 		if err != nil {
 			return err
 		}
-		if found.ID == id {
-			return fmt.Errorf("%w: %s is not deleted", ErrNamespaceState, id)
+		if found.ID == s.id {
+			return fmt.Errorf("%w: %s is not deleted", ErrNamespaceState, s.id)
 		}
 	}
-	deleted, err := s.empty(ctx, id, progress)
-	if err == nil && deleted == 0 {
-		err = missing(id)
+	err := s.empty(ctx)
+	if err == nil && s.done.Deleted == 0 {
+		err = missing(s.id)
 	}
 	return err
 }
@@ -105,34 +170,96 @@ const (
 	scanPause  = 100 * time.Millisecond
 )
 
-// empty deletes the items of a namespace, and returns how many. The sweeps of the index end with one that finds none. On a
-// store whose indexes lag, that is never the first sweep. What is in no index is found at last, by a scan.
-func (s *NamespaceService) empty(ctx context.Context, id string, progress func(PurgeProgress)) (deleted int, err error) {
-	var done PurgeProgress
+// empty deletes the items of the namespace. The sweeps of the index end with one that finds none. On a
+// store whose indexes lag, that is never the first sweep. What is in no index is found at last, by a scan, unless it is left.
+func (s *purge) empty(ctx context.Context) error {
 	lags := s.l.table.Partitioned()
 	for sweep := range maxSweeps {
-		before := done.Deleted
-		if err := s.sweep(ctx, id, &done, progress); err != nil {
-			return done.Deleted, err
+		before := s.done.Deleted
+		if err := s.sweep(ctx); err != nil {
+			return err
 		}
-		if done.Deleted == before && (sweep > 0 || !lags) {
-			err := s.scan(ctx, id, &done, progress)
-			return done.Deleted, err
+		if s.done.Deleted == before && (sweep > 0 || !lags) {
+			return s.scan(ctx)
 		}
 		pause := time.Duration(sweep) * sweepPause
 		if lags {
 			pause = max(pause, indexLag)
 		}
 		if err := wait.For(ctx, pause); err != nil {
-			return done.Deleted, err
+			return err
 		}
 	}
-	return done.Deleted, fmt.Errorf("%w: %s is still written to", ErrNamespaceState, id)
+	return fmt.Errorf("%w: %s is still written to", ErrNamespaceState, s.id)
 }
 
-// sweep goes once through the items of a namespace.
-func (s *NamespaceService) sweep(ctx context.Context, id string, done *PurgeProgress, progress func(PurgeProgress)) error {
-	q := layout.QueryNamespaceItems(id)
+// sweep goes once through the items of the namespace that its index has.
+func (s *purge) sweep(ctx context.Context) error {
+	return s.pages(ctx, layout.QueryNamespaceItems(s.id), func(items []expr.Item) error {
+		if s.leaving { // before the items that name the others are deleted, so that a purge that is interrupted finds them again
+			if err := s.reach(ctx, items); err != nil {
+				return err
+			}
+		}
+		return s.remove(ctx, items)
+	})
+}
+
+// reach deletes what expires, and so is not in the index of the namespace, of the entities and resources that items name: their buckets
+// and usage, and what these name in turn.
+func (s *purge) reach(ctx context.Context, items []expr.Item) error {
+	queue := s.named(items)
+	for len(queue) > 0 {
+		q := queue[0]
+		queue = queue[1:]
+		about := [3]string{q.Index, q.PK, q.Prefix}
+		if s.reached[about] {
+			continue
+		}
+		s.reached[about] = true
+		err := s.pages(ctx, q, func(items []expr.Item) error {
+			queue = append(queue, s.named(items)...)
+			return s.remove(ctx, slices.DeleteFunc(items, func(item expr.Item) bool {
+				_, bucket := layout.ParseBucketKey(store.KeyOf(item))
+				_, usage := layout.ParseUsageKey(store.KeyOf(item))
+				return !bucket && !usage
+			}))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// named returns the queries for the buckets and the usage of the entities and resources that items name.
+func (s *purge) named(items []expr.Item) (queries []store.Query) {
+	for _, item := range items {
+		key := store.KeyOf(item)
+		entity, resource := "", ""
+		if k, ok := layout.ParseBucketKey(key); ok {
+			entity, resource = k.Entity, k.Resource
+		} else if k, ok := layout.ParseUsageKey(key); ok {
+			entity, resource = k.Entity, k.Resource
+		} else if k, ok := layout.ParseEntityConfigKey(key); ok {
+			entity, resource = k.Entity, k.Resource
+		} else if k, ok := layout.ParseEntityKey(key); ok {
+			entity = k.Entity
+		} else if k, ok := layout.ParseResourceConfigKey(key); ok {
+			resource = k.Resource
+		}
+		if entity != "" {
+			queries = append(queries, layout.QueryBucketsOfEntity(s.id, entity, ""), layout.QueryUsageOfEntity(s.id, entity, "", ""))
+		}
+		if resource != "" {
+			queries = append(queries, layout.QueryBucketsOfResource(s.id, resource, ""), layout.QueryUsageOfResource(s.id, resource, ""))
+		}
+	}
+	return queries
+}
+
+// pages calls a function for each page that a query finds.
+func (s *purge) pages(ctx context.Context, q store.Query, each func([]expr.Item) error) error {
 	for {
 		var page store.Page
 		err := s.l.table.Patiently(ctx, func(ctx context.Context) (err error) {
@@ -142,23 +269,20 @@ func (s *NamespaceService) sweep(ctx context.Context, id string, done *PurgeProg
 		if err != nil {
 			return err
 		}
-		if err := s.remove(ctx, id, page.Items, done, progress); err != nil {
+		if err := each(page.Items); err != nil || page.Next == nil {
 			return err
-		}
-		if page.Next == nil {
-			return nil
 		}
 		q.Continue = page.Next
 	}
 }
 
 // scan goes once through the whole table, where its indexes do not have all items.
-func (s *NamespaceService) scan(ctx context.Context, id string, done *PurgeProgress, progress func(PurgeProgress)) error {
+func (s *purge) scan(ctx context.Context) error {
 	scanner, ok := s.l.store.(store.Scanner)
-	if !ok || !s.l.table.Partitioned() {
+	if !ok || !s.l.table.Partitioned() || s.leaving {
 		return nil
 	}
-	for q := (store.Scan{Prefix: id + "/"}); ; {
+	for q := (store.Scan{Prefix: s.id + "/"}); ; {
 		var page store.Page
 		err := s.l.table.Patiently(ctx, func(ctx context.Context) (err error) {
 			page, err = scanner.Scan(ctx, q)
@@ -167,7 +291,7 @@ func (s *NamespaceService) scan(ctx context.Context, id string, done *PurgeProgr
 		if err != nil {
 			return err
 		}
-		if err := s.remove(ctx, id, page.Items, done, progress); err != nil {
+		if err := s.remove(ctx, page.Items); err != nil {
 			return err
 		}
 		if q.Continue = page.Next; page.Next == nil {
@@ -179,13 +303,11 @@ func (s *NamespaceService) scan(ctx context.Context, id string, done *PurgeProgr
 	}
 }
 
-// remove deletes those of some items that are of a namespace, whatever an index says.
-func (s *NamespaceService) remove(
-	ctx context.Context, id string, items []expr.Item, done *PurgeProgress, progress func(PurgeProgress),
-) error {
+// remove deletes those of some items that are of the namespace, whatever an index says.
+func (s *purge) remove(ctx context.Context, items []expr.Item) error {
 	var keys []store.Key
 	for _, item := range items {
-		if k := store.KeyOf(item); strings.HasPrefix(k.PK, id+"/") {
+		if k := store.KeyOf(item); strings.HasPrefix(k.PK, s.id+"/") {
 			keys = append(keys, k)
 		}
 	}
@@ -193,9 +315,9 @@ func (s *NamespaceService) remove(
 		if err := s.l.table.Delete(ctx, chunk); err != nil {
 			return err
 		}
-		done.Deleted += len(chunk)
-		if progress != nil {
-			progress(*done)
+		s.done.Deleted += len(chunk)
+		if s.progress != nil {
+			s.progress(s.done)
 		}
 	}
 	return nil

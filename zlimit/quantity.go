@@ -8,7 +8,7 @@ import (
 )
 
 // A Quantity is a number of tokens, counted in thousandths as a [time.Duration] counts nanoseconds: 500 tokens are
-// 500*[Token]. Requests take whole tokens, but refills, and the parts of a bucket that is divided, are exact to the
+// 500*[Token]. Requests take whole tokens, but refills, and the parts of a bucket that is split, are exact to the
 // thousandth.
 type Quantity int64
 

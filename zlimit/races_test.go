@@ -45,7 +45,7 @@ func TestConflictsAreLostRaces(t *testing.T) {
 // TestOwnLimitsShareWrites has requests with limits of their own come at once: they share writes as stored limits do.
 func TestOwnLimitsShareWrites(t *testing.T) {
 	const callers = 41
-	g := &gate{Store: newMemory(t).Internal()}
+	g := &gate{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(g), zlimit.WithClock(newClock().now), zlimit.WithCoalescing())
 	setSystem(t, l, zlimit.PerDay("other", 1))
 	r := func() zlimit.Request {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -21,7 +23,7 @@ type versioned struct {
 
 func (v versioned) write(schema, least, lambda string) {
 	v.Helper()
-	record := layout.Version{SchemaVersion: schema, ClientMinVersion: least, LambdaVersion: lambda, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody"}
+	record := layout.Version{SchemaVersion: schema, ClientMinVersion: least, LambdaVersion: lambda, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody", ChildrenFrom: "2026-01-01T00:00:00Z"}
 	if _, err := v.store.Write(v.Context(), store.Write{Kind: store.Put, Key: record.Key.Key(), Item: record.Encode()}); err != nil {
 		v.Fatal(err)
 	}
@@ -41,12 +43,78 @@ func (v versioned) read() [4]string {
 	return [4]string{r.SchemaVersion, r.ClientMinVersion, r.LambdaVersion, r.UpdatedBy}
 }
 
+// childrenFrom returns from when on the table counts what requests of children are charged to their parents.
+func (v versioned) childrenFrom() string {
+	v.Helper()
+	items, err := v.store.Read(v.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
+	if err != nil {
+		v.Fatal(err)
+	}
+	r, err := layout.DecodeVersion(items[0])
+	if err != nil {
+		v.Fatal(err)
+	}
+	return r.ChildrenFrom
+}
+
+// TestTableOfBefore sets up a table that an earlier version made: its sums may repeat requests in windows that began before, and in no
+// later ones. Setting it up again changes nothing.
+func TestTableOfBefore(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		item := layout.Version{SchemaVersion: zlimit.SchemaVersion, ClientMinVersion: "0.1.0", UpdatedBy: "somebody"}
+		if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()}); err != nil {
+			t.Fatal(err)
+		}
+		hour := zlimit.WindowHourly.Start(c.now())
+		for i, start := range []time.Time{hour, hour.Add(time.Hour)} {
+			u := layout.Usage{
+				Key:    layout.UsageKey{NS: l.NS(), Entity: "e", Resource: "r", WindowKey: zlimit.WindowHourly.Key(start)},
+				Window: "hourly", Limits: []layout.UsageCount{{Name: "rpm", Consumed: 1000}}, TotalEvents: 1,
+			}
+			if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: u.Key.Key(), Item: u.Encode()}); err != nil {
+				t.Fatal(err)
+			}
+			sum, err := l.Usage.Summary(t.Context(), zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowHourly, From: start})
+			if err != nil || !sum.MayRepeat {
+				t.Errorf("hour %d before a setup: Summary() = %+v, %v; want one that may repeat requests", i, sum, err)
+			}
+		}
+		c.sleep(time.Minute)
+		for range 2 {
+			newLimiter(t, s, zlimit.WithClock(c.now))
+			v := versioned{t, store.Of(s)}
+			if got := v.read(); got[1] != "0.1.0" {
+				t.Errorf("the setup of another client raised the record to %v", got)
+			}
+			if got := v.childrenFrom(); got != layout.FormatTime(newClock().now().Add(time.Minute)) {
+				t.Errorf("it counts what children are charged from %q on", got)
+			}
+			c.sleep(time.Minute)
+		}
+		for i, want := range []bool{true, false} {
+			q := zlimit.UsageQuery{Resource: "r", Window: zlimit.WindowHourly, From: hour.Add(time.Duration(i) * time.Hour)}
+			if sum, err := l.Usage.Summary(t.Context(), q); err != nil || sum.MayRepeat != want {
+				t.Errorf("hour %d: Summary() = %+v, %v; want MayRepeat %v", i, sum, err, want)
+			}
+			q.Entity = "e"
+			if sum, err := l.Usage.Summary(t.Context(), q); err != nil || sum.MayRepeat {
+				t.Errorf("hour %d of an entity: Summary() = %+v, %v", i, sum, err)
+			}
+		}
+	})
+}
+
 // TestRaiseVersion raises records of all kinds, and lowers none.
 func TestRaiseVersion(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s, zlimit.WithPrincipal("ops"))
-		v := versioned{t, s.Internal()}
+		v := versioned{t, store.Of(s)}
 		schema, least := zlimit.SchemaVersion, zlimit.ClientMinVersion
+		if got := v.childrenFrom(); got != "0001-01-01T00:00:00Z" {
+			t.Errorf("a new table counts what children are charged from %q on, want always", got)
+		}
 		for _, test := range []struct {
 			name               string
 			had                [3]string
@@ -71,7 +139,7 @@ func TestRaiseVersion(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", test.name, diff)
 			}
 		}
-		if err := s.Internal().Delete(t.Context(), []store.Key{layout.VersionKey{}.Key()}); err != nil {
+		if err := store.Of(s).Delete(t.Context(), []store.Key{layout.VersionKey{}.Key()}); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.RaiseVersion(t.Context(), "0.10.0"); err != nil || v.read() != [4]string{schema, least, "0.10.0", "ops"} {
@@ -80,7 +148,7 @@ func TestRaiseVersion(t *testing.T) {
 		bare := expr.Item{
 			{Name: "schema_version", Value: expr.S("0.9.0")}, {Name: "client_min_version", Value: expr.S("0.5.0")}, {Name: "updated_at", Value: expr.S("x")},
 		}
-		if _, err := s.Internal().Write(t.Context(), store.Write{Kind: store.Put, Key: layout.VersionKey{}.Key(), Item: bare}); err != nil {
+		if _, err := store.Of(s).Write(t.Context(), store.Write{Kind: store.Put, Key: layout.VersionKey{}.Key(), Item: bare}); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.RaiseVersion(t.Context(), "0.10.0"); err != nil || v.read() != [4]string{schema, least, "0.10.0", "ops"} {
@@ -102,7 +170,7 @@ func TestRaisingAsksForTheRecord(t *testing.T) {
 		{"aggregator", [3]string{"0.9.0", "0.5.0", "0.42.0"}, [4]string{zlimit.SchemaVersion, zlimit.ClientMinVersion, "0.42.0", "ops"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			p := &interrupted{Store: newMemory(t).Internal()}
+			p := &interrupted{Store: store.Of(newMemory(t))}
 			l := newLimiter(t, zlimit.StoreOn(p), zlimit.WithPrincipal("ops"))
 			v := versioned{t, p.Store}
 			v.write("0.9.0", "0.5.0", "")
@@ -115,5 +183,27 @@ func TestRaisingAsksForTheRecord(t *testing.T) {
 				t.Errorf("the record has %v, want %v", v.read(), test.want)
 			}
 		})
+	}
+}
+
+// TestSetupOfADeployment raises the versions of a table that older programs have made, and leaves them alone where nothing was
+// deployed.
+func TestSetupOfADeployment(t *testing.T) {
+	s := newMemory(t)
+	newLimiter(t, s)
+	v := versioned{t, store.Of(s)}
+	v.write("0.9.0", "0.5.0", "0.9.0")
+	for _, test := range []struct {
+		name  string
+		hooks hooks.Limiter
+		want  [4]string
+	}{
+		{"nothing deployed", hooks.Limiter{}, [4]string{"0.9.0", "0.5.0", "0.9.0", "somebody"}},
+		{"an aggregator", hooks.Limiter{Deployment: &hooks.Deployment{Aggregator: "0.10.0"}}, [4]string{zlimit.SchemaVersion, zlimit.ClientMinVersion, "0.10.0", "ops"}},
+	} {
+		newLimiter(t, s, zlimit.WithSetup(), zlimit.WithPrincipal("ops"), zlimit.WithHooks(test.hooks))
+		if got := v.read(); got != test.want {
+			t.Errorf("%s: the record has %v, want %v", test.name, got, test.want)
+		}
 	}
 }

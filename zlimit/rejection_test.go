@@ -23,7 +23,7 @@ func TestWaitsCountOtherProcesses(t *testing.T) {
 	other := newLimiter(t, s, zlimit.WithClock(c.now))
 	putEntity(t, l, "key-1", "team")
 	limits := func(entity string, limit zlimit.Limit) {
-		if err := l.Limits.SetEntity(t.Context(), entity, "gpt-4", []zlimit.Limit{limit}); err != nil {
+		if err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestRejectionsNameALimit(t *testing.T) {
 func TestRejectionsSurviveOutages(t *testing.T) {
 	outage := &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("no route")}
 	h := hook(newMemory(t))
-	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(newClock().now), zlimit.WithFailurePolicy(zlimit.Allow))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(newClock().now), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 	putEntity(t, l, "key-1", "team")
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))
@@ -97,6 +97,9 @@ func TestRejectionsSurviveOutages(t *testing.T) {
 	if v := e.Violations(); len(v) != 1 || v[0].Entity != "team" {
 		t.Errorf("Violations() = %v, want the parent's", v)
 	}
+	if err := l.Close(); err != nil { // until then the tokens may still be given back
+		t.Fatal(err)
+	}
 	if got := l.Stats(); got.Unreturned != 1 || got.Degraded != 0 {
 		t.Errorf("Stats() = %+v, want one unreturned and none degraded", got)
 	}
@@ -106,7 +109,7 @@ func TestRejectionsSurviveOutages(t *testing.T) {
 func TestThrottledReadsAdmitNothing(t *testing.T) {
 	c := newClock()
 	h := &throttledReads{hooked: hook(newMemory(t))}
-	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFailurePolicy(zlimit.Allow))
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
 	setSystem(t, l, zlimit.PerDay("rpd", 10))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 	h.on.Store(true)
@@ -137,7 +140,7 @@ func TestThrottledRequestsWaitForTheirProof(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				items := newMemory(t)
 				r := &throttledReads{hooked: hook(items), buckets: true}
-				l := newLimiter(t, zlimit.StoreOn(r), zlimit.WithFailurePolicy(zlimit.Allow), zlimit.WithRejectionCache(cache))
+				l := newLimiter(t, zlimit.StoreOn(r), zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithRejectionCache(cache))
 				setSystem(t, l, zlimit.PerMinute("rpm", 60))
 				other := newLimiter(t, items)
 				lease := acquire(t, other, ask(zlimit.Amounts{"rpm": 59}))
@@ -181,12 +184,12 @@ func TestThrottledBucketsWithRoom(t *testing.T) {
 		h.set(times(1<<30, errThrottled))
 		for range 20 {
 			c.sleep(100 * time.Millisecond)
-			for amount, policy := range map[int64]zlimit.FailurePolicy{1: zlimit.Allow, 500: zlimit.Block} {
+			for amount, policy := range map[int64]zlimit.FailurePolicy{1: zlimit.PolicyAllow, 500: zlimit.PolicyBlock} {
 				r := ask(zlimit.Amounts{"rpm": amount})
 				r.OnUnavailable = policy
 				lease, err := l.Acquire(t.Context(), r)
 				admitted := err == nil && lease.Degraded()
-				if admitted != (policy == zlimit.Allow) || err != nil && !errors.As(err, new(*zlimit.UnavailableError)) {
+				if admitted != (policy == zlimit.PolicyAllow) || err != nil && !errors.As(err, new(*zlimit.UnavailableError)) {
 					t.Fatalf("Acquire() = %v, %v under %v", lease, err, policy)
 				}
 			}
@@ -256,7 +259,7 @@ func TestRejectionsFromMemory(t *testing.T) {
 // back counts in the next rejection, though that one is from memory.
 func TestReturnsOfForgottenBuckets(t *testing.T) {
 	c := newClock()
-	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithCacheSize(1), zlimit.WithRejectionCache(time.Hour))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithTuning(zlimit.Tuning{CacheSize: 1}), zlimit.WithRejectionCache(time.Hour))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpd": 40}))
 	for i := range 100 { // which do not all fit
@@ -276,7 +279,7 @@ func TestReturnsOfForgottenBuckets(t *testing.T) {
 // TestLeasesOfForgottenBuckets lets a lease consume more of a bucket that the limiter has forgotten meanwhile. The two parts are
 // of one bucket, which is corrected once.
 func TestLeasesOfForgottenBuckets(t *testing.T) {
-	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now), zlimit.WithCacheSize(1))
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(newClock().now), zlimit.WithTuning(zlimit.Tuning{CacheSize: 1}))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	for name, correction := range map[string]int64{"down": -50, "up": 10} {
 		request := zlimit.Request{Entity: "key-1", Resource: name, Consume: zlimit.Amounts{"rpd": 40}}
@@ -293,7 +296,7 @@ func TestLeasesOfForgottenBuckets(t *testing.T) {
 		if err := errors.Join(lease.Adjust(zlimit.Amounts{"rpd": correction}), lease.Commit(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		statuses, err := l.Available(t.Context(), "key-1", name)
+		statuses, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: name})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +347,7 @@ func TestSlowReadsAreOld(t *testing.T) {
 // meets it for the first time does not reject by that.
 func TestLaggingReadsRejectNothing(t *testing.T) {
 	c := newClock()
-	lag := &lagged{Store: newMemory(t).Internal(), items: map[store.Key]expr.Item{}}
+	lag := &lagged{Store: store.Of(newMemory(t)), items: map[store.Key]expr.Item{}}
 	first := newLimiter(t, zlimit.StoreOn(lag), zlimit.WithClock(c.now))
 	setSystem(t, first, zlimit.PerDay("rpd", 10))
 	lease := acquire(t, first, ask(zlimit.Amounts{"rpd": 10}))
@@ -362,7 +365,7 @@ func TestOutagesKeepRejections(t *testing.T) {
 	outage := &store.Error{Op: "UpdateItem", Unavailable: true, Err: errors.New("no route")}
 	for _, opts := range [][]zlimit.Option{nil, {zlimit.WithCoalescing()}} {
 		h := hook(newMemory(t))
-		l := newLimiter(t, zlimit.StoreOn(h), append(opts, zlimit.WithClock(newClock().now), zlimit.WithFailurePolicy(zlimit.Allow))...)
+		l := newLimiter(t, zlimit.StoreOn(h), append(opts, zlimit.WithClock(newClock().now), zlimit.WithFailurePolicy(zlimit.PolicyAllow))...)
 		setSystem(t, l, zlimit.PerDay("rpd", 10))
 		acquire(t, l, ask(zlimit.Amounts{"rpd": 10}))
 		setSystem(t, l, zlimit.PerDay("rpd", 20))

@@ -10,20 +10,20 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A partitioned store is one whose keys are worth dividing.
+// A partitioned store is one whose keys are worth splitting.
 type partitioned struct{ store.Store }
 
 func (partitioned) Partitioned() bool { return true }
 
-// forEachPartition runs a test on stores that divide buckets.
+// forEachPartition runs a test on stores that split buckets.
 func forEachPartition(t *testing.T, test func(t *testing.T, s zlimit.Store)) {
-	t.Run("memory", func(t *testing.T) { test(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()})) })
+	t.Run("memory", func(t *testing.T) { test(t, zlimit.StoreOn(partitioned{store.Of(newMemory(t))})) })
 	t.Run("dynamodb", func(t *testing.T) {
 		s, _ := newTable(t)
 		test(t, s)
@@ -82,13 +82,13 @@ func resizeEach(ctx context.Context, l *zlimit.RateLimiter, s store.Store, do fu
 
 // splitShard splits a shard of the usual bucket, unless it is in another state than it was seen in.
 func splitShard(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State) error {
-	_, err := divideAt(ctx, l, "key-1", s)
+	_, err := splitAt(ctx, l, "key-1", s)
 	return err
 }
 
 // mergeShard merges a shard of the usual bucket.
 func mergeShard(ctx context.Context, l *zlimit.RateLimiter, s *bucket.State) error {
-	return joinAt(ctx, l, "key-1", s)
+	return mergeAt(ctx, l, "key-1", s)
 }
 
 // total adds up a limit over shards: the tokens that they have, those that were consumed, and the shares of capacity.
@@ -105,17 +105,17 @@ func total(states []*bucket.State, limit string) (tokens, consumed, capacity int
 	return tokens, consumed, capacity
 }
 
-// divide splits every shard of the usual bucket once, as pressure would.
-func divide(tb testing.TB, l *zlimit.RateLimiter) {
+// split splits every shard of the usual bucket once, as pressure would.
+func split(tb testing.TB, l *zlimit.RateLimiter) {
 	tb.Helper()
-	divideBucket(tb, l, "key-1")
+	splitBucket(tb, l, "key-1")
 }
 
-func divideBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
+func splitBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	tb.Helper()
 	for _, s := range storedShards(tb, l, entity) {
 		for {
-			if done, err := divideAt(context.Background(), l, entity, s); err != nil {
+			if done, err := splitAt(context.Background(), l, entity, s); err != nil {
 				tb.Fatal(err)
 			} else if done {
 				break
@@ -129,9 +129,9 @@ func divideBucket(tb testing.TB, l *zlimit.RateLimiter, entity string) {
 	}
 }
 
-// divideAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure. It returns
+// splitAt splits a shard of an entity's bucket that was seen in a state, as a process does under pressure. It returns
 // false when the shard is in another state now.
-func divideAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (done bool, err error) {
+func splitAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (done bool, err error) {
 	writes, err := shardKey(l, entity, s.Shard).Split(s, nil, layout.Owner{})
 	if err != nil {
 		return false, err
@@ -139,14 +139,14 @@ func divideAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *buck
 	return l.Table().Transact(ctx, writes)
 }
 
-// joinAt merges a shard of an entity's bucket with the one that split off from it, both as they are stored.
-func joinAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) error {
-	_, _, err := joinNow(ctx, l, entity, s)
+// mergeAt merges a shard of an entity's bucket with the one that split off from it, both as they are stored.
+func mergeAt(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) error {
+	_, _, err := mergeNow(ctx, l, entity, s)
 	return err
 }
 
-// joinNow does what joinAt does, and returns the shard that is gone by it.
-func joinNow(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (gone bucket.State, done bool, err error) {
+// mergeNow does what mergeAt does, and returns the shard that is gone by it.
+func mergeNow(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucket.State) (gone bucket.State, done bool, err error) {
 	if s.Shards < 2 || s.Shard >= s.Shards/2 {
 		return gone, false, nil
 	}
@@ -160,7 +160,7 @@ func joinNow(ctx context.Context, l *zlimit.RateLimiter, entity string, s *bucke
 		return gone, false, err
 	}
 	b, err := layout.ReadState(items[1])
-	if err != nil || !a.Joins(&b) {
+	if err != nil || !a.MergesWith(&b) {
 		return gone, false, err
 	}
 	writes, err := low.Merge(high, &a, &b)
@@ -174,9 +174,9 @@ func shardKey(l *zlimit.RateLimiter, entity string, shard int) layout.BucketKey 
 	return layout.BucketKey{NS: l.NS(), Entity: entity, Resource: "gpt-4", Shard: shard}
 }
 
-// TestPressureDivides writes one bucket more often than a key can bear, from many goroutines. It splits, nothing is
+// TestPressureSplits writes one bucket more often than a key can bear, from many goroutines. It splits, nothing is
 // admitted twice, and the shares add up to the limit (I1, I7). Shared writes would be too few for a key to be pressed.
-func TestPressureDivides(t *testing.T) {
+func TestPressureSplits(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithoutCoalescing())
@@ -210,7 +210,7 @@ func TestPressureDivides(t *testing.T) {
 
 // TestRejectionsDoNotDivide asks an empty bucket again and again.
 func TestRejectionsDoNotDivide(t *testing.T) {
-	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(newClock().now))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(newMemory(t))}), zlimit.WithClock(newClock().now))
 	setSystem(t, l, zlimit.PerDay("rpm", 900))
 	if got := burst(t, l, 5000); got != 900 {
 		t.Errorf("burst(5000) = %d, want 900", got)
@@ -221,9 +221,9 @@ func TestRejectionsDoNotDivide(t *testing.T) {
 	}
 }
 
-// TestDividedBucketAdmitsAsMuch holds a bucket of eight shards against the whole one: bursts, requests larger than a
+// TestSplitBucketAdmitsAsMuch holds a bucket of eight shards against the whole one: bursts, requests larger than a
 // share, waits, statuses, and settling.
-func TestDividedBucketAdmitsAsMuch(t *testing.T) {
+func TestSplitBucketAdmitsAsMuch(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
@@ -231,7 +231,7 @@ func TestDividedBucketAdmitsAsMuch(t *testing.T) {
 		setSystem(t, l, zlimit.PerHour("rpm", 1001), zlimit.PerHour("tpm", 3600))
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		for range 3 {
-			divide(t, l)
+			split(t, l)
 		}
 		other := newLimiter(t, s, zlimit.WithClock(c.now)) // knows nothing of shards
 		if n := len(shardsOf(t, l)); n != 8 {
@@ -276,14 +276,14 @@ func TestDividedBucketAdmitsAsMuch(t *testing.T) {
 	})
 }
 
-// TestDividedBucketOwes settles more than a shard has, and more than all of them have. A debt keeps every shard from
+// TestSplitBucketOwes settles more than a shard has, and more than all of them have. A debt keeps every shard from
 // admitting what the whole bucket would not (I1).
-func TestDividedBucketOwes(t *testing.T) {
+func TestSplitBucketOwes(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		ctx := context.Background()
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
-		stale := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(time.Hour), zlimit.WithBucketTTL(0))
+		stale := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithFreshness(time.Hour), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}))
 		setSystem(t, l, zlimit.PerHour("tph", 3600), zlimit.PerHour("rph", 100))
 		commit := func(lease *zlimit.Lease, correction zlimit.Amounts) {
 			t.Helper()
@@ -293,8 +293,8 @@ func TestDividedBucketOwes(t *testing.T) {
 		}
 		old := acquire(t, stale, ask(zlimit.Amounts{"tph": 10, "rph": 1})) // knows of one shard
 		lease := acquire(t, l, ask(zlimit.Amounts{"tph": 10, "rph": 1}))
-		divide(t, l)
-		divide(t, l)
+		split(t, l)
+		split(t, l)
 
 		commit(lease, zlimit.Amounts{"tph": 1580, "rph": -1}) // a shard has 900
 		if got := available(t, l, "tph"); got != 2000 {
@@ -313,7 +313,7 @@ func TestDividedBucketOwes(t *testing.T) {
 		if tokens, _, _ := total(shardsOf(t, l), "tph"); tokens < -600_000 || tokens > -599_990 { // each split moves the stamp by a millisecond
 			t.Errorf("the shards have %d, want -600000", tokens)
 		}
-		divide(t, l) // of debts, too
+		split(t, l) // of debts, too
 		if got := tokensLeft(t, l); got != 0 {
 			t.Errorf("a bucket in debt admitted %d", got)
 		}
@@ -347,14 +347,14 @@ func tokensLeft(tb testing.TB, l *zlimit.RateLimiter) (admitted int) {
 	}
 }
 
-// TestDividedBucketWaitsExactly takes a request of a divided bucket to the millisecond.
-func TestDividedBucketWaitsExactly(t *testing.T) {
+// TestSplitBucketWaitsExactly takes a request of a split bucket to the millisecond.
+func TestSplitBucketWaitsExactly(t *testing.T) {
 	c := newClock()
-	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(c.now), zlimit.WithFreshness(0))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(newMemory(t))}), zlimit.WithClock(c.now), zlimit.WithFreshness(0))
 	setSystem(t, l, zlimit.PerMinute("tpm", 997))
 	acquire(t, l, ask(zlimit.Amounts{"tpm": 1}))
-	divide(t, l)
-	divide(t, l)
+	split(t, l)
+	split(t, l)
 	c.sleep(time.Second)
 	acquire(t, l, ask(zlimit.Amounts{"tpm": 997}))
 	for range 20 {
@@ -366,16 +366,16 @@ func TestDividedBucketWaitsExactly(t *testing.T) {
 	}
 }
 
-// TestCalmJoins lets the traffic of a divided bucket die down. Its shards join again, nothing is lost, and a lease of a
+// TestCalmMerges lets the traffic of a split bucket die down. Its shards merge again, nothing is lost, and a lease of a
 // shard that is gone is settled on the one that has its tokens.
-func TestCalmJoins(t *testing.T) {
+func TestCalmMerges(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
 		c := newClock()
-		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithBucketTTL(7))
+		l := newLimiter(t, s, zlimit.WithClock(c.now), zlimit.WithTuning(zlimit.Tuning{BucketTTL: 7}))
 		setSystem(t, l, zlimit.PerDay("rpm", 1000))
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 100}))
-		divide(t, l)
-		divide(t, l)
+		split(t, l)
+		split(t, l)
 		var leases []*zlimit.Lease
 		for range 16 {
 			leases = append(leases, acquire(t, l, ask(zlimit.Amounts{"rpm": 10})))
@@ -402,19 +402,19 @@ func TestCalmJoins(t *testing.T) {
 		}
 		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
 		if states := shardsOf(t, l); states[0].ExpiresAt == 0 {
-			t.Error("the joined bucket does not expire")
+			t.Error("the merged bucket does not expire")
 		}
 	})
 }
 
-// TestLimitChangesReachShards changes limits of a divided bucket (I8).
+// TestLimitChangesReachShards changes limits of a split bucket (I8).
 func TestLimitChangesReachShards(t *testing.T) {
 	c := newClock()
-	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(c.now))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(newMemory(t))}), zlimit.WithClock(c.now))
 	setSystem(t, l, zlimit.PerDay("rpm", 1000))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-	divide(t, l)
-	divide(t, l)
+	split(t, l)
+	split(t, l)
 	setSystem(t, l, zlimit.PerDay("rpm", 101), zlimit.PerDay("tpm", 7))
 	if got := burst(t, l, 500); got != 101 {
 		t.Errorf("burst(500) after lowering the limit = %d, want 101", got)
@@ -460,7 +460,7 @@ func TestThrottlesDivide(t *testing.T) {
 }
 
 // TestThrottlesOfExhaustedBuckets throttles the writes of a key whose bucket can admit no more than one key bears: it is not
-// divided, since more shards would only take more reads.
+// split, since more shards would only take more reads.
 func TestThrottlesOfExhaustedBuckets(t *testing.T) {
 	s, faults := newTable(t)
 	l := newLimiter(t, s, zlimit.WithClock(newClock().now), zlimit.WithoutCoalescing())
@@ -485,10 +485,10 @@ func TestThrottlesOfExhaustedBuckets(t *testing.T) {
 
 // TestDebtWithoutAShard deletes one of two shards, as another program would: a debt is that of the one that is left.
 func TestDebtWithoutAShard(t *testing.T) {
-	l := newLimiter(t, zlimit.StoreOn(partitioned{newMemory(t).Internal()}), zlimit.WithClock(newClock().now))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(newMemory(t))}), zlimit.WithClock(newClock().now))
 	setSystem(t, l, zlimit.PerDay("rpm", 100))
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-	divide(t, l)
+	split(t, l)
 	key := layout.BucketKey{NS: l.NS(), Entity: "key-1", Resource: "gpt-4", Shard: 1}.Key()
 	if _, err := l.Calls().Write(t.Context(), store.Write{Kind: store.Delete, Key: key}); err != nil {
 		t.Fatal(err)
@@ -501,8 +501,8 @@ func TestDebtWithoutAShard(t *testing.T) {
 	}
 }
 
-// TestOrphansAreReplaced restores a divided bucket as a backup may have it that was made while the bucket was divided: the first
-// item is older, and the item that was split off is still there. The bucket has its whole limit. Under pressure it divides
+// TestOrphansAreReplaced restores a split bucket as a backup may have it that was made while the bucket was split: the first
+// item is older, and the item that was split off is still there. The bucket has its whole limit. Under pressure it splits
 // again, and the new shard counts on from the orphan, so that what was consumed is not counted twice.
 func TestOrphansAreReplaced(t *testing.T) {
 	forEachPartition(t, func(t *testing.T, s zlimit.Store) {
@@ -516,7 +516,7 @@ func TestOrphansAreReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		older[0] = older[0].Clone()
-		divide(t, l)
+		split(t, l)
 		for range 20 {
 			acquire(t, l, ask(zlimit.Amounts{"rpm": 5}))
 		}

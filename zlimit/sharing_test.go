@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -16,8 +17,8 @@ import (
 func newSharing(t *testing.T, opts ...zlimit.Option) (l, other *zlimit.RateLimiter, g *gate) {
 	t.Helper()
 	s, c := newMemory(t), newClock()
-	g = &gate{Store: s.Internal()}
-	l = newLimiter(t, zlimit.StoreOn(g), append(opts, zlimit.WithClock(c.now))...)
+	g = &gate{Store: store.Of(s)}
+	l = newLimiter(t, zlimit.StoreOn(g), append(opts, zlimit.WithClock(c.now), zlimit.WithCallTimeout(time.Minute))...) // no write is late while the gate is closed
 	other = newLimiter(t, s, zlimit.WithClock(c.now))
 	setSystem(t, l, zlimit.PerDay("rpd", 100))
 	acquire(t, l, ask(zlimit.Amounts{"rpd": 1}))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -14,6 +15,8 @@ import (
 type Status struct {
 	Entity   string
 	Resource string
+	// Ancestor is how far above the request's entity the limit is: 0 of its own, 1 of its parent, 2 of the parent's parent.
+	Ancestor int
 	Limit    Limit
 	// Available is the balance in tokens, rounded down; negative in debt.
 	Available int64
@@ -21,19 +24,48 @@ type Status struct {
 	Requested int64
 	// Exceeded says that it asks for more than is available.
 	Exceeded bool
-	// RetryAfter is the time after which that much is available if nothing else happens; 0 when it is now, or never will
-	// be. It is at most 292 years.
+	// ResetsAt is when a quota is full anew, in UTC. It is the zero time for a limit that refills.
+	ResetsAt time.Time
+	// RetryAfter is the time after which that much is available if nothing else happens. It is 0 when it is now, and [Never]
+	// when the request asks for more than the limit can hold.
 	RetryAfter time.Duration
+	// Queue is how long it takes to pay the debt if nothing else happens: a request that waits gets its tokens that much later than
+	// from an empty bucket. It is 0 without a debt.
+	Queue time.Duration
+}
+
+// Never is the time after which a request succeeds that asks for more than a limit can hold. It is the longest duration,
+// so that a loop that waits for it does not ask again and again. No other wait is as long: those end after 292 years, a
+// second before.
+const Never time.Duration = math.MaxInt64
+
+// longestWait is the longest wait but [Never]. It can be rounded up to a second.
+const longestWait = Never - time.Second
+
+// Level names whose limit it is: "entity", "parent", "parent2" of the parent's parent, and so on.
+func (s Status) Level() string { return levelName(s.Ancestor) }
+
+// levelName names an entity, or one so far above it.
+func levelName(ancestor int) string {
+	switch ancestor {
+	case 0:
+		return "entity"
+	case 1:
+		return "parent"
+	default:
+		return "parent" + strconv.Itoa(ancestor)
+	}
 }
 
 // Possible reports whether the request can succeed at some time: it asks for no more than the capacity.
 func (s Status) Possible() bool { return s.Requested <= s.Limit.Capacity }
 
-// MarshalJSON returns the status as an object with durations in seconds.
+// MarshalJSON returns the status as an object with durations in seconds, and null for [Never].
 func (s Status) MarshalJSON() ([]byte, error) {
 	type body struct {
 		Entity            string      `json:"entity"`
 		Resource          string      `json:"resource"`
+		Ancestor          int         `json:"ancestor,omitzero"`
 		Limit             string      `json:"limit"`
 		Capacity          int64       `json:"capacity"`
 		RefillAmount      int64       `json:"refill_amount"`
@@ -42,10 +74,15 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Requested         int64       `json:"requested"`
 		Exceeded          bool        `json:"exceeded"`
 		RetryAfterSeconds secondsJSON `json:"retry_after_seconds"`
+		Resets            string      `json:"resets,omitempty"`
+		Zone              string      `json:"zone,omitempty"`
+		ResetsAt          time.Time   `json:"resets_at,omitzero"`
+		QueueSeconds      secondsJSON `json:"queue_seconds,omitempty"`
 	}
 	return json.Marshal(body{
-		s.Entity, s.Resource, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
+		s.Entity, s.Resource, s.Ancestor, s.Limit.Name, s.Limit.Capacity, s.Limit.RefillAmount, secondsJSON(s.Limit.RefillPeriod),
 		s.Available, s.Requested, s.Exceeded, secondsJSON(s.RetryAfter),
+		s.Limit.Resets, s.Limit.Zone, s.ResetsAt, secondsJSON(s.Queue),
 	})
 }
 
@@ -74,35 +111,44 @@ func (s Statuses) retryAfter() time.Duration {
 
 // statusesOfLevels returns the statuses of the levels of a request, one after another.
 func statusesOfLevels(levels []protocol.LevelStatus) (statuses Statuses) {
-	for _, l := range levels {
-		statuses = appendStatuses(statuses, l.Entity, l.Resource, l.Statuses)
+	for i, l := range levels {
+		statuses = appendStatuses(statuses, l.Entity, l.Resource, i, l.Statuses)
 	}
 	return statuses
 }
 
-// appendStatuses appends the statuses of a bucket's limits.
-func appendStatuses(to Statuses, entity, resource string, levels []bucket.Status) Statuses {
+// appendStatuses appends the statuses of a bucket's limits, which is so far above the entity of a request.
+func appendStatuses(to Statuses, entity, resource string, ancestor int, levels []bucket.Status) Statuses {
 	to = slices.Grow(to, len(levels))
 	for _, l := range levels {
 		s := Status{
-			Entity:   entity,
-			Resource: resource,
-			Limit: Limit{
-				Name:         l.Name,
-				Capacity:     l.Capacity / millis,
-				RefillAmount: l.RefillAmount / millis,
-				RefillPeriod: duration(l.RefillPeriod),
-			},
+			Entity:    entity,
+			Resource:  resource,
+			Ancestor:  ancestor,
+			Limit:     limitOfParams(&l.Params),
 			Available: thousands(l.Available),
 			Requested: l.Requested / millis,
 			Exceeded:  l.Wait > 0,
+			Queue:     min(duration(l.Queue), longestWait),
 		}
-		if l.Requested <= l.Capacity {
-			s.RetryAfter = duration(l.Wait)
+		if s.RetryAfter = min(duration(l.Wait), longestWait); s.Exceeded && l.Requested > l.Capacity {
+			s.RetryAfter = Never
+		}
+		if l.ResetsAt > 0 {
+			s.ResetsAt = time.UnixMilli(l.ResetsAt).UTC()
 		}
 		to = append(to, s)
 	}
 	return to
+}
+
+// limitOfParams returns a limit in whose form a bucket is charged.
+func limitOfParams(p *bucket.Params) Limit {
+	l := Limit{Name: p.Name, Capacity: p.Capacity / millis, RefillAmount: p.RefillAmount / millis, RefillPeriod: duration(p.RefillPeriod)}
+	if p.Times != nil {
+		l.RefillPeriod, l.Resets, l.Zone = 0, p.Times.String(), p.Times.Zone()
+	}
+	return l
 }
 
 // millis is the number of millitokens in a token.

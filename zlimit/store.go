@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
@@ -16,23 +17,9 @@ import (
 )
 
 // A Store is where the state of limiters lives. [DynamoDB], [SQLite] and [Memory] make one. It is safe for concurrent
-// use, and several limiters may share it.
-type Store struct {
-	impl     store.Store
-	embedded bool // set up when it is opened
-}
-
-// Internal returns the store behind a Store, nil in the zero value, for the other packages of this module. Its type is
-// internal to the module, and changes from version to version.
-func (s Store) Internal() store.Store { return s.impl }
-
-// Close releases what the store opened. A client that was passed to [DynamoDB] stays open.
-func (s Store) Close() error {
-	if s.impl == nil {
-		return nil
-	}
-	return s.impl.Close()
-}
+// use, and several limiters may share it. Its method Close releases what the store opened. A client that was passed to
+// [DynamoDB] stays open.
+type Store = store.Handle
 
 // A DynamoDBClient is the part of the AWS SDK's DynamoDB client that a store calls. Every [*dynamodb.Client] is one.
 //
@@ -66,7 +53,7 @@ func DynamoDB(client DynamoDBClient, table string, opts ...DynamoDBOption) Store
 	if client == nil {
 		return Store{} // which New refuses
 	}
-	return Store{impl: dynamo.New(client, table, layout.Table, CreateTableInput, opts...)}
+	return store.NewHandle(dynamo.New(client, table, layout.Table, CreateTableInput, opts...), false)
 }
 
 // SQLite returns a store on a database file, which any number of processes on one machine may share. The program has to
@@ -86,7 +73,7 @@ func SQLite(path string) (Store, error) {
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open %s: %w", path, err)
 	}
-	return Store{s, true}, nil
+	return store.NewHandle(s, true), nil
 }
 
 // sqliteMissing is the rule that a path breaks in a program that does not link the SQLite store.
@@ -98,7 +85,7 @@ func Memory() (Store, error) {
 	if err != nil {
 		return Store{}, fmt.Errorf("zlimit: open memory: %w", err)
 	}
-	return Store{s, true}, nil
+	return store.NewHandle(s, true), nil
 }
 
 // OpenStore returns the store that a data source name stands for, as [Open] takes it, without a limiter. A SQLite file
@@ -113,8 +100,8 @@ func OpenStore(ctx context.Context, name string) (Store, error) {
 	if err != nil {
 		return Store{}, err
 	}
-	if s.embedded {
-		if err := s.impl.Setup(ctx); err != nil {
+	if store.IsEmbedded(s) {
+		if err := store.Of(s).Setup(ctx); err != nil {
 			return Store{}, errors.Join(publicError("set up the store", err), s.Close())
 		}
 	}
@@ -129,7 +116,7 @@ type dsn struct {
 	client dynamo.ClientConfig
 }
 
-// parseDSN parses "memory:", "sqlite:PATH" or "dynamodb:TABLE?region=…&endpoint=…&profile=…".
+// parseDSN parses "memory:", "sqlite:PATH" or "dynamodb:TABLE?region=…&endpoint=…&profile=…&idle=…".
 func parseDSN(text string) (dsn, error) {
 	invalid := func(reason string) (dsn, error) {
 		return dsn{}, &ValidationError{Field: "store", Value: withoutSecrets(text), Reason: reason}
@@ -168,16 +155,23 @@ func parseDSN(text string) (dsn, error) {
 			return invalid("what follows the question mark must be a URL query")
 		}
 		for key, v := range values {
+			idle := ""
 			target := map[string]*string{
-				"region": &d.client.Region, "endpoint": &d.client.Endpoint, "profile": &d.client.Profile,
+				"region": &d.client.Region, "endpoint": &d.client.Endpoint, "profile": &d.client.Profile, "idle": &idle,
 			}[key]
 			switch {
 			case target == nil:
-				return invalid(fmt.Sprintf("dynamodb: takes region, endpoint and profile, not %q", key))
+				return invalid(fmt.Sprintf("dynamodb: takes region, endpoint, profile and idle, not %q", key))
 			case len(v) > 1 || v[0] == "":
 				return invalid(key + " must be there once, with a value")
 			}
 			*target = v[0]
+			if idle == "" {
+				continue
+			}
+			if d.client.Idle, err = time.ParseDuration(idle); err != nil || d.client.Idle < time.Second {
+				return invalid("idle must be a duration of a second or more, such as 20s")
+			}
 		}
 		if e := d.client.Endpoint; e != "" {
 			u, err := url.Parse(e)
@@ -229,6 +223,6 @@ func (d dsn) open(ctx context.Context, logger *slog.Logger) (Store, error) {
 		if err != nil {
 			return Store{}, fmt.Errorf("zlimit: configure the DynamoDB client: %w", err)
 		}
-		return Store{impl: s}, nil
+		return store.NewHandle(s, false), nil
 	}
 }

@@ -27,11 +27,13 @@ func TestOptionsValidation(t *testing.T) {
 		"a minimal freshness":     zlimit.WithFreshness(-1),
 		"freshness of a fraction": zlimit.WithFreshness(time.Microsecond),
 		"an unknown policy":       zlimit.WithFailurePolicy(3),
-		"a negative bucket TTL":   zlimit.WithBucketTTL(-1),
+		"a negative bucket TTL":   zlimit.WithTuning(zlimit.Tuning{BucketTTL: -2}),
 		"a negative cache":        zlimit.WithRejectionCache(-1),
 		"a negative call timeout": zlimit.WithCallTimeout(-1),
-		"no cache":                zlimit.WithCacheSize(0),
-		"no call in flight":       zlimit.WithMaxInFlight(0),
+		"no cache":                zlimit.WithTuning(zlimit.Tuning{CacheSize: -1}),
+		"three shards":            zlimit.WithTuning(zlimit.Tuning{MaxShards: 3}),
+		"a negative clock skew":   zlimit.WithTuning(zlimit.Tuning{ClockSkew: -1}),
+		"no call in flight":       zlimit.WithTuning(zlimit.Tuning{MaxInFlight: -1}),
 		"few warm writes":         zlimit.WithTable(zlimit.TableSettings{WarmWriteUnits: 3999}),
 		"a negative ceiling":      zlimit.WithTable(zlimit.TableSettings{MaxReadUnits: -1}),
 	} {
@@ -48,12 +50,30 @@ func TestOptionsValidation(t *testing.T) {
 	}
 }
 
+// TestTuning changes what is given, and leaves the rest as it is, also where a limiter for another namespace is made.
+func TestTuning(t *testing.T) {
+	l := newLimiter(t, newMemory(t), zlimit.WithTuning(zlimit.Tuning{CacheSize: 10, MaxShards: 4}), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1, MaxShards: 8}))
+	want := zlimit.Tuning{BucketTTL: -1, CacheSize: 10, ClockSkew: 5 * time.Second, MaxInFlight: 256, MaxShards: 8}
+	if got := l.Tuning(); got != want {
+		t.Errorf("two options make %+v, want %+v", got, want)
+	}
+	other, err := l.Namespace(context.Background(), "other", zlimit.WithSetup(), zlimit.WithTuning(zlimit.Tuning{ClockSkew: time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Close() })
+	want.ClockSkew = time.Second
+	if got := other.Tuning(); got != want {
+		t.Errorf("the limiter for another namespace has %+v, want %+v", got, want)
+	}
+}
+
 // TestNamespacesAreApart uses one bucket name in two namespaces.
 func TestNamespacesAreApart(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		a, b := newLimiter(t, s, zlimit.WithNamespace("a")), newLimiter(t, s, zlimit.WithNamespace("b"))
 		setSystem(t, a, zlimit.PerDay("rpm", 10))
-		if c, err := b.Limits.System(context.Background()); err != nil || len(c.Limits) > 0 {
+		if c, err := b.Limits.Get(context.Background(), zlimit.Level{}); err != nil || len(c.Limits) > 0 {
 			t.Errorf("System() of another namespace = %+v, %v, want none", c, err)
 		}
 		setSystem(t, b, zlimit.PerDay("rpm", 20))

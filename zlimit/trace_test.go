@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -31,7 +32,7 @@ func TestTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
-		if testing.Short() && s.Internal().Partitioned() {
+		if testing.Short() && store.Of(s).Partitioned() {
 			t.Skip("an engine takes a while for 17,000 writes")
 		}
 		c := newClock()

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -32,7 +33,7 @@ type traffic struct {
 	Skew       time.Duration // of its clock
 	Coalesce   bool          // its goroutines share writes early
 	Each       bool          // or not at all
-	Divides    bool          // buckets, on a store that has no hot keys as well
+	Splits     bool          // buckets, on a store that has no hot keys as well
 	Exact      bool          // every write moves the stamp
 	TTL        time.Duration // for which limits are remembered; 0 for the default
 	Killed     time.Duration // after which the process is killed, and nobody knows what it did; 0 for never
@@ -54,7 +55,7 @@ var (
 		"bursty": {zlimit.PerSecond("rpm", 400, zlimit.Burst(60))}, // fills up between two bursts
 		"mixed":  {zlimit.PerSecond("rpm", 300, zlimit.Burst(60)), zlimit.PerSecond("tpm", 9000, zlimit.Burst(2000))},
 		"family": {zlimit.PerSecond("rpm", 200, zlimit.Burst(60))},
-		"steady": {zlimit.PerDay("rpm", 80_000)}, // is divided
+		"steady": {zlimit.PerDay("rpm", 80_000)}, // is split
 	}
 	historyChildren = []string{"child-0", "child-1", "child-2"}
 	historyChild    = []zlimit.Limit{zlimit.PerSecond("rpm", 150, zlimit.Burst(30))}
@@ -86,11 +87,11 @@ func (tr *traffic) drive(ctx context.Context, s zlimit.Store) (acts []act, err e
 	notes := zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
 		if e.Kind == zlimit.EventShards && e.Shards < 0 {
 			mu.Lock()
-			acts = append(acts, act{Deed: joined, Entity: e.Entity, From: time.Now().UnixMicro(), To: time.Now().UnixMicro()})
+			acts = append(acts, act{Deed: merged, Entity: e.Entity, From: time.Now().UnixMicro(), To: time.Now().UnixMicro()})
 			mu.Unlock()
 		}
 	})
-	opts := []zlimit.Option{zlimit.WithClock(clock), zlimit.WithBucketTTL(0), zlimit.WithCallTimeout(time.Minute), notes}
+	opts := []zlimit.Option{zlimit.WithClock(clock), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithCallTimeout(time.Minute), notes}
 	if tr.Coalesce {
 		opts = append(opts, zlimit.WithCoalescing())
 	}
@@ -103,8 +104,8 @@ func (tr *traffic) drive(ctx context.Context, s zlimit.Store) (acts []act, err e
 	if tr.TTL > 0 {
 		opts = append(opts, zlimit.WithConfigTTL(tr.TTL))
 	}
-	if tr.Divides {
-		s = zlimit.StoreOn(partitioned{s.Internal()})
+	if tr.Splits {
+		s = zlimit.StoreOn(partitioned{store.Of(s)})
 	}
 	l, err := zlimit.New(ctx, s, opts...)
 	if err != nil {
@@ -209,7 +210,7 @@ func (c *customer) do(entity string, d operation, amounts zlimit.Amounts, call f
 
 // TestHistories runs several processes, whose clocks run, on a table or a file at once. They make bursts on buckets
 // that filled up in between, and corrections and rollbacks. They use children of one parent, and a bucket that is
-// divided meanwhile. Every other process shares writes among its goroutines. What they say that they did is checked
+// split meanwhile. Every other process shares writes among its goroutines. What they say that they did is checked
 // over every interval, and against what the items count in the end (I1, I2, I7, I9).
 func TestHistories(t *testing.T) {
 	for name, skews := range map[string][]time.Duration{
@@ -279,7 +280,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 	if l.Calls().Partitioned() {
 		for range 3 {
 			time.Sleep(time.Duration(rounds) * round / 4)
-			divideBucket(t, l, "steady")
+			splitBucket(t, l, "steady")
 		}
 		shards = len(storedShards(t, l, "steady"))
 	}
@@ -290,7 +291,7 @@ func testHistory(t *testing.T, dsn string, lanes []lane) {
 // openHistory returns a limiter on a store that has the buckets' limits.
 func openHistory(t *testing.T, dsn string) *zlimit.RateLimiter {
 	ctx := context.Background()
-	l, err := zlimit.Open(ctx, dsn, zlimit.WithBucketTTL(0), zlimit.WithCallTimeout(time.Minute))
+	l, err := zlimit.Open(ctx, dsn, zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithCallTimeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,12 +311,12 @@ func storeHistory(t *testing.T, l *zlimit.RateLimiter) {
 	putEntity(t, l, "family", "")
 	for _, child := range historyChildren {
 		putEntity(t, l, child, "family")
-		if err := l.Limits.SetEntity(ctx, child, "gpt-4", historyChild); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: child, Resource: "gpt-4"}, zlimit.Config{Limits: historyChild}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for entity, limits := range historyLimits {
-		if err := l.Limits.SetEntity(ctx, entity, "gpt-4", limits); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{Entity: entity, Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -357,8 +358,8 @@ func observe(tr *traffic) ([]act, error) {
 	return acts, nil
 }
 
-// checkHistory holds a history against the limits and the items that it left. The bucket that was divided has that many
-// shards, unless some were merged on a slow machine: what those had counted is gone. Others may have been divided since.
+// checkHistory holds a history against the limits and the items that it left. The bucket that was split has that many
+// shards, unless some were merged on a slow machine: what those had counted is gone. Others may have been split since.
 func checkHistory(t *testing.T, l *zlimit.RateLimiter, h *history, created int64, shards int) {
 	t.Helper()
 	limits := map[string][]zlimit.Limit{}
@@ -370,7 +371,7 @@ func checkHistory(t *testing.T, l *zlimit.RateLimiter, h *history, created int64
 	}
 	for entity, of := range limits {
 		items := storedShards(t, l, entity)
-		merged := entity == "steady" && (len(items) < shards || slices.ContainsFunc(h.of(entity), func(a act) bool { return a.Deed == joined }))
+		merged := entity == "steady" && (len(items) < shards || slices.ContainsFunc(h.of(entity), func(a act) bool { return a.Deed == merged }))
 		for i := range of {
 			delta := l.FreshnessOf(of)
 			errs := []error{h.overAdmitted(entity, &of[i], delta, max(shards, len(items)))}

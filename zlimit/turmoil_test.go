@@ -15,7 +15,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A turmoil is what happens to a bucket while processes use it: its shards are divided and joined at random, and its
+// A turmoil is what happens to a bucket while processes use it: its shards are split and merged at random, and its
 // capacity changes. It is never full, so that no capacity takes tokens from it.
 type turmoil struct {
 	l      *zlimit.RateLimiter
@@ -58,10 +58,10 @@ func (u *turmoil) change(ctx context.Context, capacity int64) error {
 	limit := u.limit
 	limit.Capacity = capacity
 	u.changes++
-	return u.l.Limits.SetEntity(ctx, "steady", "gpt-4", []zlimit.Limit{limit})
+	return u.l.Limits.Set(ctx, zlimit.Level{Entity: "steady", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{limit}})
 }
 
-// resize divides a shard, or joins it with its sibling.
+// resize splits a shard, or merges it with its sibling.
 func (u *turmoil) resize(ctx context.Context) error {
 	shards, err := shardsIn(ctx, u.l.Calls(), u.l.NS(), "steady")
 	if err != nil {
@@ -69,14 +69,14 @@ func (u *turmoil) resize(ctx context.Context) error {
 	}
 	s := shards[u.random.IntN(len(shards))]
 	if u.random.IntN(2) == 0 && s.Count() < zlimit.MaxShards {
-		done, err := divideAt(ctx, u.l, "steady", s)
+		done, err := splitAt(ctx, u.l, "steady", s)
 		if done {
 			u.splits++
 		}
 		return err
 	}
 	s.Shard, _ = bucket.Sibling(s.Shard, s.Count())
-	gone, done, err := joinNow(ctx, u.l, "steady", s)
+	gone, done, err := mergeNow(ctx, u.l, "steady", s)
 	if done {
 		u.merges++
 		for _, l := range gone.Limits {
@@ -88,7 +88,7 @@ func (u *turmoil) resize(ctx context.Context) error {
 	return err
 }
 
-// TestTurmoil runs several processes on buckets as TestHistories does. Meanwhile the shards of one are divided and joined
+// TestTurmoil runs several processes on buckets as TestHistories does. Meanwhile the shards of one are split and merged
 // all the time, its capacity changes, and processes are killed in the middle of their calls and followed by others. In the
 // end the bucket has to the millitoken what it had, with the refill, less what its items ever counted. Without killed
 // processes that is what they say that they consumed, and what is told to be there can be had (I1, I2, I7, I8, I9).
@@ -120,10 +120,10 @@ func TestTurmoil(t *testing.T) {
 // testTurmoil runs processes on a store, within this one where there is no name by which another one could open it.
 func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	ctx := t.Context()
-	l := newLimiter(t, zlimit.StoreOn(partitioned{s.Internal()}), zlimit.WithBucketTTL(0), zlimit.WithConfigTTL(turmoilTTL), zlimit.WithCallTimeout(time.Minute))
+	l := newLimiter(t, zlimit.StoreOn(partitioned{store.Of(s)}), zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1}), zlimit.WithConfigTTL(turmoilTTL), zlimit.WithCallTimeout(time.Minute))
 	storeHistory(t, l)
 	steady := zlimit.PerSecond("rpm", 200, zlimit.Burst(2_000_000))
-	if err := l.Limits.SetEntity(ctx, "steady", "gpt-4", []zlimit.Limit{steady}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{Entity: "steady", Resource: "gpt-4"}, zlimit.Config{Limits: []zlimit.Limit{steady}}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -146,7 +146,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 				rounds = []int{5, 2}
 			}
 			for j, n := range rounds {
-				tr := &traffic{DSN: dsn, Seed: uint64(i + 100*j), Coalesce: i == 1, Each: i == 2, Exact: i > 1, Goroutines: 8, Asks: 6, Rounds: n, Divides: true, TTL: turmoilTTL}
+				tr := &traffic{DSN: dsn, Seed: uint64(i + 100*j), Coalesce: i == 1, Each: i == 2, Exact: i > 1, Goroutines: 8, Asks: 6, Rounds: n, Splits: true, TTL: turmoilTTL}
 				if j < len(rounds)-1 {
 					tr.Killed = 900*time.Millisecond + time.Duration(i)*150*time.Millisecond
 				}
@@ -178,12 +178,12 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	reject(t, l, most) // brings the items in line
 	items := storedShards(t, l, "steady")
 	_, consumed, _ := total(items, "rpm")
-	t.Logf("%d splits, %d merges, %d changes, %d shards; the items counted %d, and %d before they were joined", u.splits, u.merges, u.changes, len(items), consumed, u.gone)
+	t.Logf("%d splits, %d merges, %d changes, %d shards; the items counted %d, and %d before they were merged", u.splits, u.merges, u.changes, len(items), consumed, u.gone)
 	if u.splits == 0 || u.merges == 0 || u.changes < 3 {
 		t.Error("there was no turmoil")
 	}
-	if slices.ContainsFunc(h.acts, func(a act) bool { return a.Deed == joined }) || kills && time.Since(began) > 10*time.Second {
-		t.Log("processes joined shards, or may have before they were killed: what those counted is not known")
+	if slices.ContainsFunc(h.acts, func(a act) bool { return a.Deed == merged }) || kills && time.Since(began) > 10*time.Second {
+		t.Log("processes merged shards, or may have before they were killed: what those counted is not known")
 		return
 	}
 	items[0].Limits[slices.IndexFunc(items[0].Limits, func(l bucket.Limit) bool { return l.Name == "rpm" })].Consumed += u.gone
@@ -200,7 +200,7 @@ func testTurmoil(t *testing.T, s zlimit.Store, dsn string, kills bool) {
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
 	}
-	statuses, err := l.Available(ctx, "steady", "gpt-4")
+	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "steady", Resource: "gpt-4"})
 	if err != nil {
 		t.Fatal(err)
 	}

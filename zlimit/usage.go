@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,8 +32,24 @@ type Snapshot struct {
 	// when requests that were admitted in an earlier window were corrected in this one. Beyond 9.2 quadrillion tokens it is
 	// the largest Quantity; the table has the exact figure.
 	Consumed map[string]Quantity `json:"consumed"`
+	// FromChildren is the part of Consumed by which requests of children were charged to the entity as their parent. It lacks
+	// limits without such requests. What a table counted before it knew of this is not in it, see [Summary.MayRepeat].
+	FromChildren map[string]Quantity `json:"from_children,omitempty"`
 	// Events is the number of changes of the bucket that the snapshot sums up.
 	Events int64 `json:"events"`
+}
+
+// Own returns what requests of the entity itself consumed of each limit. The sum over all entities of a resource counts each request
+// once, whatever parents it was charged to.
+func (s Snapshot) Own() map[string]Quantity { return ownOf(s.Consumed, s.FromChildren) }
+
+// ownOf returns what is left of consumption without that of children.
+func ownOf(consumed, fromChildren map[string]Quantity) map[string]Quantity {
+	own := maps.Clone(consumed)
+	for name, part := range fromChildren {
+		own[name] = own[name].plus(-part)
+	}
+	return own
 }
 
 // A UsageQuery chooses among snapshots. Entity, Resource or both must be given, and Window.
@@ -137,7 +154,7 @@ func (s *UsageService) read(ctx context.Context, q *UsageQuery) iter.Seq2[Snapsh
 	}
 }
 
-// snapshots yields the snapshots that items hold, but for those of other windows and those past their time.
+// snapshots yields the snapshots that items hold, except those of other windows and those past their time.
 func (s *UsageService) snapshots(q *UsageQuery, items iter.Seq2[expr.Item, error]) iter.Seq2[Snapshot, error] {
 	return func(yield func(Snapshot, error) bool) {
 		now := s.l.now().Unix()
@@ -175,6 +192,12 @@ func snapshotOf(it *layout.Usage) (Snapshot, bool) {
 		if l.Name != bucket.WriteUnits {
 			snapshot.Consumed[l.Name] = Quantity(l.Consumed)
 		}
+	}
+	for _, c := range it.Children {
+		if snapshot.FromChildren == nil {
+			snapshot.FromChildren = make(map[string]Quantity, len(it.Children))
+		}
+		snapshot.FromChildren[c.Name] = Quantity(c.Consumed)
 	}
 	return snapshot, true
 }

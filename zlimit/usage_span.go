@@ -43,7 +43,7 @@ func (q *UsageQuery) span(l *RateLimiter) (usageSpan, bool) {
 // ofEntity yields the items of an entity and a resource.
 func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.Seq2[expr.Item, error] {
 	q := s.narrow(layout.QueryUsageOfEntity(s.l.ns.id(), entity, resource, ""))
-	if s.window == Hourly {
+	if s.window == WindowHourly {
 		return s.l.table.Items(ctx, q)
 	}
 	return func(yield func(expr.Item, error) bool) {
@@ -78,7 +78,7 @@ func (s usageSpan) ofEntity(ctx context.Context, entity, resource string) iter.S
 // ofResource yields the items of a resource over all entities.
 func (s usageSpan) ofResource(ctx context.Context, resource string) iter.Seq2[expr.Item, error] {
 	q := s.narrow(layout.QueryUsageOfResource(s.l.ns.id(), resource, ""))
-	if s.window == Hourly {
+	if s.window == WindowHourly {
 		return s.l.table.LookUp(ctx, q, s.l.table.ReadEventually)
 	}
 	return func(yield func(expr.Item, error) bool) {

@@ -8,7 +8,8 @@ import (
 )
 
 // A Summary is the sum of the snapshots of a query. Its windows are those with consumption. Snapshots of the same
-// window, of several entities or resources, count as one.
+// window, of several entities or resources, count as one. A sum over all entities of a resource has what each consumed itself, so that a
+// request counts once, whatever parents it was charged to.
 type Summary struct {
 	Window  Window       `json:"window"`
 	From    time.Time    `json:"from,omitzero"` // the start of the first window; zero when there is none
@@ -16,15 +17,22 @@ type Summary struct {
 	Windows int          `json:"windows"`
 	Events  int64        `json:"events"` // changes of buckets
 	Limits  []LimitUsage `json:"limits"` // in the order of their names
+
+	// MayRepeat tells that a sum over all entities may count requests once more for each parent: it has a window that began before the
+	// table counted what requests of children are charged to their parents.
+	MayRepeat bool `json:"may_repeat,omitzero"`
 }
 
 // A LimitUsage is the consumption of one limit in the windows of a [Summary].
 type LimitUsage struct {
-	Name    string    `json:"name"`
-	Total   Quantity  `json:"total"`
-	Average Quantity  `json:"average"` // of a window, rounded toward zero
-	Peak    Quantity  `json:"peak"`    // of the window with the highest consumption
-	PeakAt  time.Time `json:"peak_at"` // the start of the first window that has it
+	Name string `json:"name"`
+	// FromChildren is what requests of children were charged to their parents: beside Total in a sum over all entities, and part of Total
+	// in one of an entity.
+	FromChildren Quantity  `json:"from_children,omitzero"`
+	Total        Quantity  `json:"total"`
+	Average      Quantity  `json:"average"` // of a window, rounded toward zero
+	Peak         Quantity  `json:"peak"`    // of the window with the highest consumption
+	PeakAt       time.Time `json:"peak_at"` // the start of the first window that has it
 }
 
 // Limit returns the usage of a limit by its name; false when there is none.
@@ -32,11 +40,14 @@ func (s Summary) Limit(name string) (LimitUsage, bool) {
 	return limitNamed(s.Limits, name)
 }
 
-// Summary sums up the snapshots that [UsageService.Snapshots] yields for a query, at the same cost. It reads them page by
-// page and keeps only the sums.
+// ofAll reports whether a query is over all entities, so that its sum must count each request once.
+func (q *UsageQuery) ofAll() bool { return q.Entity == "" }
+
+// Summary sums up the snapshots that [UsageService.Snapshots] yields for a query, at the same cost, and half a read unit more where no
+// entity is given. It reads them page by page and keeps only the sums.
 func (s *UsageService) Summary(ctx context.Context, q UsageQuery) (Summary, error) {
 	sum := Summary{Window: q.Window, Limits: []LimitUsage{}}
-	window := map[string]Quantity{} // consumption in the last window so far
+	window, children := map[string]Quantity{}, map[string]Quantity{} // consumption in the last window so far, and by children in all
 	var start time.Time
 	for snapshot, err := range s.Snapshots(ctx, q) {
 		if err != nil {
@@ -52,15 +63,31 @@ func (s *UsageService) Summary(ctx context.Context, q UsageQuery) (Summary, erro
 			sum.Windows++
 		}
 		sum.Events += snapshot.Events
-		for name, consumed := range snapshot.Consumed {
+		for name, consumed := range snapshot.counted(&q) {
 			window[name] = window[name].plus(consumed)
+		}
+		for name, part := range snapshot.FromChildren {
+			children[name] = children[name].plus(part)
 		}
 	}
 	sum.close(start, window)
 	for i := range sum.Limits {
-		sum.Limits[i].Average = sum.Limits[i].Total / Quantity(sum.Windows)
+		l := &sum.Limits[i]
+		l.Average, l.FromChildren = l.Total/Quantity(sum.Windows), children[l.Name]
 	}
-	return sum, nil
+	var err error
+	if q.ofAll() && sum.Windows > 0 {
+		sum.MayRepeat, err = s.l.mayRepeat(ctx, sum.From)
+	}
+	return sum, publicError("read usage", err)
+}
+
+// counted returns what a snapshot adds to the sum of a query.
+func (s *Snapshot) counted(q *UsageQuery) map[string]Quantity {
+	if q.ofAll() {
+		return s.Own()
+	}
+	return s.Consumed
 }
 
 // close adds a window that is complete.

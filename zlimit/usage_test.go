@@ -18,8 +18,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -110,7 +110,7 @@ func someUsage() (all []zlimit.Snapshot) {
 	start := time.Date(2025, time.November, 20, 0, 0, 0, 0, time.UTC)
 	taken := map[string]bool{}
 	for range 500 {
-		w := []zlimit.Window{zlimit.Hourly, zlimit.Hourly, zlimit.Daily, zlimit.Monthly}[rand.N(4)]
+		w := []zlimit.Window{zlimit.WindowHourly, zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly}[rand.N(4)]
 		s := usage([]string{"e", "e-1", "e:2", "f"}[rand.N(4)], []string{"gpt", "gpt-4", "gpt/4", "o3"}[rand.N(4)], w,
 			start.Add(rand.N(100*zlimit.Day)), zlimit.Quantity(rand.Int64N(5000)-500))
 		if key := fmt.Sprint(s.Entity, s.Resource, s.Window, s.Start); !taken[key] {
@@ -144,7 +144,7 @@ func TestUsageQueries(t *testing.T) {
 		for range 200 {
 			q := zlimit.UsageQuery{
 				Entity: []string{"", "e", "e-1", "f", "nobody"}[rand.N(5)], Resource: []string{"", "gpt", "gpt-4", "nothing"}[rand.N(4)],
-				Window: []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly}[rand.N(3)],
+				Window: []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly}[rand.N(3)],
 				From:   moment(), To: moment(), Limit: []int{0, 0, 1, 7, 1000}[rand.N(5)],
 			}
 			if q.Entity == "" && q.Resource == "" {
@@ -162,10 +162,10 @@ func TestUsageOfOneWindowLengthAlone(t *testing.T) {
 	forEachIndex(t, func(t *testing.T, s zlimit.Store) {
 		l := newLimiter(t, s)
 		start := time.Date(2026, time.February, 1, 0, 0, 0, 0, time.UTC)
-		for i, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly} {
+		for i, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
 			record(t, l, usage("e", "gpt-4", w, start, zlimit.Quantity(i)+1))
 		}
-		for i, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly} {
+		for i, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
 			want := []zlimit.Snapshot{usage("e", "gpt-4", w, start, zlimit.Quantity(i)+1)}
 			for _, q := range []zlimit.UsageQuery{
 				{Entity: "e", Window: w},
@@ -199,27 +199,27 @@ func TestUsageLeavesOut(t *testing.T) {
 		c := newClock()
 		l := newLimiter(t, s, zlimit.WithClock(c.now))
 		for i := range 4 {
-			item := usageItemOf(l, usage("e", "gpt-4", zlimit.Daily, c.now().AddDate(0, 0, i-4), zlimit.Quantity(i)))
+			item := usageItemOf(l, usage("e", "gpt-4", zlimit.WindowDaily, c.now().AddDate(0, 0, i-4), zlimit.Quantity(i)))
 			switch i {
 			case 0:
 				item.ExpiresAt = c.now().Unix()
 			case 1:
 				item.ExpiresAt = c.now().Unix() + 1
 			case 2:
-				item.Window = string(zlimit.Hourly)
+				item.Window = string(zlimit.WindowHourly)
 			case 3:
 				item.Limits = append(item.Limits, layout.UsageCount{Name: bucket.WriteUnits, Consumed: 9})
 			}
 			recordItem(t, l, &item)
 		}
 		for _, key := range []string{"0", "2026", "2026-02-25T01:30:00Z", "2026-02-25T00:00:00+01:00", "2026-2-25", "~"} {
-			item := usageItemOf(l, usage("e", "gpt-4", zlimit.Daily, c.now(), 1))
+			item := usageItemOf(l, usage("e", "gpt-4", zlimit.WindowDaily, c.now(), 1))
 			item.Key.WindowKey = key
 			recordItem(t, l, &item)
 		}
-		want := []zlimit.Snapshot{usage("e", "gpt-4", zlimit.Daily, c.now().AddDate(0, 0, -3), 1), usage("e", "gpt-4", zlimit.Daily, c.now().AddDate(0, 0, -1), 3)}
+		want := []zlimit.Snapshot{usage("e", "gpt-4", zlimit.WindowDaily, c.now().AddDate(0, 0, -3), 1), usage("e", "gpt-4", zlimit.WindowDaily, c.now().AddDate(0, 0, -1), 3)}
 		for _, q := range []zlimit.UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4", From: c.now().AddDate(0, 0, -4), To: c.now()}} {
-			q.Window = zlimit.Daily
+			q.Window = zlimit.WindowDaily
 			if diff := gocmp.Diff(want, snapshots(t, l, q)); diff != "" {
 				t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
 			}
@@ -247,7 +247,7 @@ func TestUsagePages(t *testing.T) {
 		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 		var all []zlimit.Snapshot
 		for i := range 12 {
-			for _, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily} {
+			for _, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily} {
 				s := usage("e", "gpt-4", w, start.Add(time.Duration(i)*w.End(start).Sub(start)), zlimit.Quantity(i))
 				item := usageItemOf(l, s)
 				padding := strings.Repeat("x", 150<<10) // 1.8 MB of each length
@@ -259,7 +259,7 @@ func TestUsagePages(t *testing.T) {
 		queries := []zlimit.UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}}
 		check := func(l *zlimit.RateLimiter, of string) {
 			for _, q := range queries {
-				for _, q.Window = range []zlimit.Window{zlimit.Hourly, zlimit.Daily} {
+				for _, q.Window = range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily} {
 					if diff := gocmp.Diff(choose(q, all), snapshots(t, l, q)); diff != "" {
 						t.Errorf("Snapshots(%+v) of %s (-want +got):\n%s", q, of, diff)
 					}
@@ -268,7 +268,7 @@ func TestUsagePages(t *testing.T) {
 		}
 		check(l, "large items")
 		for _, limit := range []int{1, 5} {
-			check(newLimiter(t, zlimit.StoreOn(&short{s.Internal(), limit})), fmt.Sprintf("pages of %d", limit))
+			check(newLimiter(t, zlimit.StoreOn(&short{store.Of(s), limit})), fmt.Sprintf("pages of %d", limit))
 		}
 	})
 }
@@ -280,12 +280,12 @@ func TestUsageOfManyEntities(t *testing.T) {
 		var all []zlimit.Snapshot
 		start := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 		for i := range 130 {
-			for _, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily} {
+			for _, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily} {
 				all = append(all, usage(fmt.Sprint("e", i), "gpt-4", w, start, zlimit.Quantity(i)))
 			}
 		}
 		record(t, l, all...)
-		for _, w := range []zlimit.Window{zlimit.Hourly, zlimit.Daily} {
+		for _, w := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily} {
 			q := zlimit.UsageQuery{Resource: "gpt-4", Window: w}
 			if diff := gocmp.Diff(choose(q, all), snapshots(t, l, q)); diff != "" {
 				t.Errorf("Snapshots(%+v) (-want +got):\n%s", q, diff)
@@ -305,30 +305,30 @@ func TestUsageOfManyEntities(t *testing.T) {
 
 func TestUsageOutOfOrder(t *testing.T) {
 	l := newLimiter(t, newMemory(t))
-	record(t, l, usage("e", "gpt-4", zlimit.Daily, time.Now(), 1))
+	record(t, l, usage("e", "gpt-4", zlimit.WindowDaily, time.Now(), 1))
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, q := range []zlimit.UsageQuery{{Entity: "e"}, {Resource: "gpt-4"}, {Entity: "e", Resource: "gpt-4"}} {
-		for _, q.Window = range []zlimit.Window{zlimit.Hourly, zlimit.Daily, zlimit.Monthly} {
+		for _, q.Window = range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
 			if err := endOf(l.Usage.Snapshots(cancelled, q)); !errors.Is(err, context.Canceled) {
 				t.Errorf("Snapshots(%+v) with a cancelled context yields %v", q, err)
 			}
 		}
 	}
-	if _, err := l.Usage.Summary(cancelled, zlimit.UsageQuery{Entity: "e", Window: zlimit.Daily}); !errors.Is(err, context.Canceled) {
+	if _, err := l.Usage.Summary(cancelled, zlimit.UsageQuery{Entity: "e", Window: zlimit.WindowDaily}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Summary() with a cancelled context = %v", err)
 	}
 	if _, err := l.Usage.Capacity(cancelled, "gpt-4"); !errors.Is(err, context.Canceled) {
 		t.Errorf("Capacity() with a cancelled context = %v", err)
 	}
 	for want, q := range map[string]zlimit.UsageQuery{
-		`zlimit: invalid entity "": must be given, or a resource`:              {Window: zlimit.Daily},
-		`zlimit: invalid entity "a#": must hold only ASCII letters, digits`:    {Entity: "a#", Window: zlimit.Daily},
-		`zlimit: invalid resource "_default_": is reserved`:                    {Resource: zlimit.DefaultResource, Window: zlimit.Daily},
+		`zlimit: invalid entity "": must be given, or a resource`:              {Window: zlimit.WindowDaily},
+		`zlimit: invalid entity "a#": must hold only ASCII letters, digits`:    {Entity: "a#", Window: zlimit.WindowDaily},
+		`zlimit: invalid resource "_default_": is reserved`:                    {Resource: zlimit.DefaultResource, Window: zlimit.WindowDaily},
 		`zlimit: invalid window "": must be hourly, daily or monthly`:          {Entity: "e"},
 		`zlimit: invalid window "weekly": must be hourly, daily or monthly`:    {Entity: "e", Window: "weekly"},
-		`zlimit: invalid limit "-1": must not be negative`:                     {Entity: "e", Window: zlimit.Daily, Limit: -1},
-		`zlimit: invalid resource "4 o": must hold only ASCII letters, digits`: {Entity: "e", Resource: "4 o", Window: zlimit.Daily},
+		`zlimit: invalid limit "-1": must not be negative`:                     {Entity: "e", Window: zlimit.WindowDaily, Limit: -1},
+		`zlimit: invalid resource "4 o": must hold only ASCII letters, digits`: {Entity: "e", Resource: "4 o", Window: zlimit.WindowDaily},
 	} {
 		var invalid *zlimit.ValidationError
 		if err := endOf(l.Usage.Snapshots(cancelled, q)); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
@@ -348,7 +348,7 @@ func TestUsageOutOfOrder(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := endOf(l.Usage.Snapshots(cancelled, zlimit.UsageQuery{Entity: "e", Window: zlimit.Daily})); !errors.Is(err, zlimit.ErrClosed) {
+	if err := endOf(l.Usage.Snapshots(cancelled, zlimit.UsageQuery{Entity: "e", Window: zlimit.WindowDaily})); !errors.Is(err, zlimit.ErrClosed) {
 		t.Errorf("Snapshots() of a closed limiter yields %v", err)
 	}
 	if _, err := l.Usage.Capacity(cancelled, "gpt-4"); !errors.Is(err, zlimit.ErrClosed) {
@@ -370,7 +370,7 @@ func TestSummaries(t *testing.T) {
 		var all []zlimit.Snapshot
 		for day := range rapid.IntRange(0, 4).Draw(t, "days") {
 			for e := range rapid.IntRange(0, 3).Draw(t, "entities") {
-				s := usage(fmt.Sprint("e", e), resource, zlimit.Daily, start.AddDate(0, 0, 2*day), 0)
+				s := usage(fmt.Sprint("e", e), resource, zlimit.WindowDaily, start.AddDate(0, 0, 2*day), 0)
 				s.Events = rapid.Int64Range(1, 100).Draw(t, "events")
 				s.Consumed = map[string]zlimit.Quantity{}
 				for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"rpm", "tpm", "tpd"}), rapid.ID[string]).Draw(t, "limits") {
@@ -381,7 +381,7 @@ func TestSummaries(t *testing.T) {
 		}
 		record(t, l, all...)
 
-		want := zlimit.Summary{Window: zlimit.Daily, Limits: []zlimit.LimitUsage{}}
+		want := zlimit.Summary{Window: zlimit.WindowDaily, Limits: []zlimit.LimitUsage{}}
 		windows := map[time.Time]map[string]zlimit.Quantity{}
 		totals := map[string]zlimit.Quantity{}
 		for _, s := range all {
@@ -408,7 +408,7 @@ func TestSummaries(t *testing.T) {
 			}
 			want.Limits = append(want.Limits, u)
 		}
-		got, err := l.Usage.Summary(context.Background(), zlimit.UsageQuery{Resource: resource, Window: zlimit.Daily})
+		got, err := l.Usage.Summary(context.Background(), zlimit.UsageQuery{Resource: resource, Window: zlimit.WindowDaily})
 		if err != nil {
 			t.Fatal(err)
 		}

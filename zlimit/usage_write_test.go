@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -45,7 +45,7 @@ func TestCountUsage(t *testing.T) {
 			},
 		} {
 			delta := layout.UsageDelta{
-				NS: l.NS(), Entity: "e", Resource: "r", Window: string(zlimit.Daily),
+				NS: l.NS(), Entity: "e", Resource: "r", Window: string(zlimit.WindowDaily),
 				Start: time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), Events: 1,
 				Consumed: []bucket.Amount{{Limit: "rpm", Tokens: 1500}}, Shards: c.changes,
 			}
@@ -53,7 +53,7 @@ func TestCountUsage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := s.Internal().Write(context.Background(), w)
+			r, err := store.Of(s).Write(context.Background(), w)
 			if err != nil || r.Applied != c.applied {
 				t.Errorf("%s: applied %t, %v; want %t", c.name, r.Applied, err, c.applied)
 			}
@@ -62,7 +62,7 @@ func TestCountUsage(t *testing.T) {
 			}
 		}
 		enginetest.CatchUp()
-		for snapshot, err := range l.Usage.Snapshots(context.Background(), zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.Daily}) {
+		for snapshot, err := range l.Usage.Snapshots(context.Background(), zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.WindowDaily}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,13 +88,13 @@ func (s *reads) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 // TestLimitOverSparseWindows asks for few snapshots of many days. It takes a call per 100 days where there are none, and
 // reads no more than is wanted where each day has one.
 func TestLimitOverSparseWindows(t *testing.T) {
-	s := &reads{Store: newMemory(t).Internal()}
+	s := &reads{Store: store.Of(newMemory(t))}
 	l := newLimiter(t, zlimit.StoreOn(s))
 	first := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	const days = 1500
 	for day := range days {
 		if day < 50 || day == days-1 {
-			record(t, l, usage("e", "r", zlimit.Daily, first.AddDate(0, 0, day), 1))
+			record(t, l, usage("e", "r", zlimit.WindowDaily, first.AddDate(0, 0, day), 1))
 		}
 	}
 	for _, test := range []struct {
@@ -104,7 +104,7 @@ func TestLimitOverSparseWindows(t *testing.T) {
 		{1, 1, 1}, {50, 1, 50}, {51, 2 + days/100, days}, {0, days / 100, days},
 	} {
 		s.calls, s.keys = 0, 0
-		got := snapshots(t, l, zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.Daily, Limit: test.limit})
+		got := snapshots(t, l, zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.WindowDaily, Limit: test.limit})
 		if want := test.limit; want > 0 && len(got) != want || len(got) > 51 {
 			t.Errorf("Limit %d yields %d snapshots", test.limit, len(got))
 		}
@@ -113,7 +113,7 @@ func TestLimitOverSparseWindows(t *testing.T) {
 		}
 	}
 	s.calls = 0
-	q := zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.Daily, From: first.AddDate(0, 0, 50), Limit: 1}
+	q := zlimit.UsageQuery{Entity: "e", Resource: "r", Window: zlimit.WindowDaily, From: first.AddDate(0, 0, 50), Limit: 1}
 	if got := snapshots(t, l, q); len(got) != 1 || s.calls > 1 {
 		t.Errorf("the last day alone: %d snapshots in %d calls, want one in one", len(got), s.calls)
 	}

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
@@ -77,12 +78,46 @@ func (l *Limit) validate(field string, unit time.Duration) error {
 	if err := validateTokens(field+" capacity", l.Capacity, 1); err != nil {
 		return err
 	}
+	if l.Resets != "" || l.Zone != "" {
+		return l.validateTimes(field)
+	}
 	if err := validateTokens(field+" refill amount", l.RefillAmount, 1); err != nil {
 		return err
 	}
 	if l.RefillPeriod < unit || l.RefillPeriod%unit != 0 {
 		reason := fmt.Sprintf("must be a positive multiple of %v", unit)
 		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: reason}
+	}
+	return nil
+}
+
+// validateTimes checks what a quota has besides its name and amount.
+func (l *Limit) validateTimes(field string) error {
+	switch _, err := calendar.Parse(l.Resets, l.Zone); {
+	case l.Resets == "":
+		return &ValidationError{Field: field + " zone", Value: l.Zone, Reason: "is for quotas, which have Resets"}
+	case l.RefillAmount != 0:
+		return &ValidationError{Field: field + " refill amount", Value: strconv.FormatInt(l.RefillAmount, 10), Reason: "must be 0 for a quota, which is full anew at the times of Resets"}
+	case l.RefillPeriod != 0:
+		return &ValidationError{Field: field + " refill period", Value: l.RefillPeriod.String(), Reason: "must be 0 for a quota, which is full anew at the times of Resets"}
+	case err != nil:
+		return &ValidationError{Field: field + " resets", Value: l.Resets, Reason: err.Error()}
+	default:
+		return nil
+	}
+}
+
+// validateZone checks that limits of one level name one time zone: their buckets have one.
+func validateZone(field string, limits []Limit) error {
+	zone := ""
+	for i := range limits {
+		if l := &limits[i]; l.Zone != "" {
+			if zone != "" && l.Zone != zone {
+				reason := "must be that of the other quotas of the level, " + zone
+				return &ValidationError{Field: field + "[" + l.Name + "] zone", Value: l.Zone, Reason: reason}
+			}
+			zone = l.Zone
+		}
 	}
 	return nil
 }
@@ -103,7 +138,7 @@ func validateLimits(field string, limits []Limit, unit time.Duration) error {
 			}
 		}
 	}
-	return nil
+	return validateZone(field, limits)
 }
 
 // maxLimits bounds the limits of one resource: an update of all of them has to fit DynamoDB's 300 operators.
@@ -141,6 +176,11 @@ func (r *Request) validate(amounts []bucket.Amount) ([]bucket.Amount, error) {
 	}
 	if err := r.OnUnavailable.validate(); err != nil {
 		return nil, err
+	}
+	for i := range r.Limits {
+		if l := &r.Limits[i]; l.Resets != "" {
+			return nil, &ValidationError{Field: "limits[" + l.Name + "]", Value: l.String(), Reason: "is a quota, which must be stored"}
+		}
 	}
 	return amounts, validateLimits("limits", r.Limits, time.Millisecond)
 }

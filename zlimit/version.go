@@ -1,8 +1,10 @@
 package zlimit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -46,13 +48,29 @@ func checkVersion(item expr.Item) error {
 	return &VersionError{Schema: found.SchemaVersion, ClientMin: found.ClientMinVersion, Client: Version}
 }
 
-// writeVersion writes the version record, unless it exists.
+// always is what the version record of a new table says of [layout.Version.ChildrenFrom].
+var always = layout.FormatTime(time.Time{})
+
+// mayRepeat reports whether usage of a window that began at a time may be from before the table counted what requests of children are
+// charged to their parents.
+func (l *RateLimiter) mayRepeat(ctx context.Context, start time.Time) (bool, error) {
+	items, err := l.table.ReadEventually(ctx, layout.VersionKey{}.Key())
+	if err != nil || items[0] == nil {
+		return true, err
+	}
+	found, err := layout.DecodeVersion(items[0])
+	return found.ChildrenFrom == "" || layout.FormatTime(start) < found.ChildrenFrom, err
+}
+
+// writeVersion writes the version record. Where the record exists, the table counts what requests of children are charged to their
+// parents from now on, if it did not before.
 func (l *RateLimiter) writeVersion(ctx context.Context) error {
 	record := layout.Version{
 		SchemaVersion:    SchemaVersion,
 		ClientMinVersion: ClientMinVersion,
 		UpdatedAt:        l.now().UTC().Format(layout.TimeFormat),
 		UpdatedBy:        l.principal(ctx),
+		ChildrenFrom:     always,
 	}
 	absent, err := layout.Insert()
 	if err != nil {
@@ -62,20 +80,30 @@ func (l *RateLimiter) writeVersion(ctx context.Context) error {
 	if err != nil || result.Applied {
 		return err
 	}
-	return checkVersion(result.Item) // another process was first
+	if err := checkVersion(result.Item); err != nil || result.Item.Get("children_from").Kind() != expr.KindNone {
+		return err
+	}
+	return l.changeVersion(ctx, func(*layout.Version) {})
 }
 
-// RaiseVersion raises the version record of the table to this client: the layout, the oldest client that may use the table,
-// and the version of the aggregator that is deployed, unless that is "". It lowers none of them. It is for those who deploy,
-// once the aggregator is there: clients that are older than the record allows are refused from then on.
+// raiseVersion raises the version record of the table to this client: the layout, the oldest client that may use the table,
+// and the version of the aggregator that is deployed, unless that is "". It lowers none of them. Clients that are older than
+// the record allows are refused from then on.
 //
 // It returns a [*VersionError] for a table that this client may not use. It costs a read, and two conditional write units
 // where the record changes, with one for its index.
-func (l *RateLimiter) RaiseVersion(ctx context.Context, aggregator string) error {
-	if l.closed.Load() {
-		return ErrClosed
-	}
-	return publicError("raise the version", l.table.Optimistic(ctx, func() (done bool, err error) {
+func (l *RateLimiter) raiseVersion(ctx context.Context, aggregator string) error {
+	return l.changeVersion(ctx, func(v *layout.Version) {
+		v.SchemaVersion = layout.Later(v.SchemaVersion, SchemaVersion)
+		v.ClientMinVersion = layout.Later(v.ClientMinVersion, ClientMinVersion)
+		v.LambdaVersion = layout.Later(v.LambdaVersion, aggregator)
+	})
+}
+
+// changeVersion changes the version record as it is by then. A record of before counts what requests of children are charged to their
+// parents from now on.
+func (l *RateLimiter) changeVersion(ctx context.Context, change func(*layout.Version)) error {
+	return l.table.Optimistic(ctx, func() (done bool, err error) {
 		items, err := l.table.Read(ctx, layout.VersionKey{}.Key())
 		if err != nil {
 			return false, err
@@ -83,7 +111,8 @@ func (l *RateLimiter) RaiseVersion(ctx context.Context, aggregator string) error
 		if err := checkVersion(items[0]); err != nil {
 			return false, err
 		}
-		var seen layout.Version
+		now := layout.FormatTime(l.now())
+		seen := layout.Version{ChildrenFrom: always}
 		expected, err := layout.Insert()
 		if items[0] != nil {
 			if seen, err = layout.DecodeVersion(items[0]); err == nil {
@@ -94,14 +123,13 @@ func (l *RateLimiter) RaiseVersion(ctx context.Context, aggregator string) error
 			return false, err
 		}
 		next := seen
-		next.SchemaVersion = layout.Later(seen.SchemaVersion, SchemaVersion)
-		next.ClientMinVersion = layout.Later(seen.ClientMinVersion, ClientMinVersion)
-		next.LambdaVersion = layout.Later(seen.LambdaVersion, aggregator)
-		if items[0] != nil && next.SchemaVersion == seen.SchemaVersion && next.ClientMinVersion == seen.ClientMinVersion && next.LambdaVersion == seen.LambdaVersion {
+		change(&next)
+		next.ChildrenFrom = cmp.Or(seen.ChildrenFrom, now)
+		if items[0] != nil && layout.SameVersions(&next, &seen) {
 			return true, nil
 		}
-		next.UpdatedAt, next.UpdatedBy = l.now().UTC().Format(layout.TimeFormat), l.principal(ctx)
+		next.UpdatedAt, next.UpdatedBy = now, l.principal(ctx)
 		result, err := l.table.Write(ctx, store.Write{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: expected})
 		return err == nil && result.Applied, err
-	}))
+	})
 }

@@ -22,7 +22,7 @@ func TestVersions(t *testing.T) {
 		key := layout.VersionKey{}.Key()
 		read := func() expr.Item {
 			t.Helper()
-			items, err := s.Internal().Read(ctx, []store.Key{key}, true)
+			items, err := store.Of(s).Read(ctx, []store.Key{key}, true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,11 +52,11 @@ func TestVersions(t *testing.T) {
 			{"no number of a client", zlimit.SchemaVersion, "0.x", "from version 0.x"},
 			{"too many numbers", zlimit.SchemaVersion, "0.1.2.3", "from version 0.1.2.3"},
 		} {
-			record := layout.Version{SchemaVersion: test.schema, ClientMinVersion: test.least, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody"}
-			if _, err := s.Internal().Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
+			record := layout.Version{SchemaVersion: test.schema, ClientMinVersion: test.least, UpdatedAt: "2026-01-01T00:00:00Z", UpdatedBy: "somebody", ChildrenFrom: "2026-01-01T00:00:00Z"}
+			if _, err := store.Of(s).Write(ctx, store.Write{Kind: store.Put, Key: key, Item: record.Encode()}); err != nil {
 				t.Fatal(err)
 			}
-			before := dump(t, s.Internal(), zlimit.RegistryNamespace)
+			before := dump(t, store.Of(s), zlimit.RegistryNamespace)
 			for call, opts := range map[string][]zlimit.Option{
 				"New": nil, "New with setup": {zlimit.WithSetup()}, "New with setup of a namespace": {zlimit.WithSetup(), zlimit.WithNamespace("new " + test.name)},
 			} {
@@ -79,7 +79,7 @@ func TestVersions(t *testing.T) {
 				}
 			}
 			if test.refusal != "" {
-				if after := dump(t, s.Internal(), zlimit.RegistryNamespace); len(after) != len(before) {
+				if after := dump(t, store.Of(s), zlimit.RegistryNamespace); len(after) != len(before) {
 					t.Errorf("%s: the registry grew from %d to %d items", test.name, len(before), len(after))
 				}
 			}
@@ -89,10 +89,10 @@ func TestVersions(t *testing.T) {
 		}
 
 		// A table without a record is taken as it is; setting it up completes it.
-		if err := s.Internal().Delete(ctx, []store.Key{key}); err != nil {
+		if err := store.Of(s).Delete(ctx, []store.Key{key}); err != nil {
 			t.Fatal(err)
 		}
-		if !s.Embedded() { // an embedded store is always set up
+		if !store.IsEmbedded(s) { // an embedded store is always set up
 			l, err := zlimit.New(ctx, s)
 			if err != nil {
 				t.Fatalf("New() on a table without a version = %v", err)
@@ -136,7 +136,7 @@ func TestConcurrentSetups(t *testing.T) {
 				t.Errorf("namespace ids %q, want one", ids)
 			}
 		}
-		if got := len(dump(t, s.Internal(), zlimit.RegistryNamespace)); got != 3 {
+		if got := len(dump(t, store.Of(s), zlimit.RegistryNamespace)); got != 3 {
 			t.Errorf("the registry has %d items, want 3", got)
 		}
 	})

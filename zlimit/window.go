@@ -12,9 +12,9 @@ type Window string
 
 // The windows.
 const (
-	Hourly  Window = "hourly"
-	Daily   Window = "daily"
-	Monthly Window = "monthly"
+	WindowHourly  Window = "hourly"
+	WindowDaily   Window = "daily"
+	WindowMonthly Window = "monthly"
 )
 
 // ParseWindow returns the window of a name.
@@ -25,7 +25,7 @@ func ParseWindow(name string) (Window, error) {
 
 func (w Window) validate() error {
 	switch w {
-	case Hourly, Daily, Monthly:
+	case WindowHourly, WindowDaily, WindowMonthly:
 		return nil
 	default:
 		return &ValidationError{Field: "window", Value: string(w), Reason: "must be hourly, daily or monthly"}
@@ -37,9 +37,9 @@ func (w Window) Start(t time.Time) time.Time {
 	year, month, day := t.UTC().Date()
 	hour := 0
 	switch w {
-	case Monthly:
+	case WindowMonthly:
 		day = 1
-	case Daily:
+	case WindowDaily:
 	default:
 		hour = t.UTC().Hour()
 	}
@@ -50,9 +50,9 @@ func (w Window) Start(t time.Time) time.Time {
 func (w Window) End(t time.Time) time.Time {
 	start := w.Start(t)
 	switch w {
-	case Monthly:
+	case WindowMonthly:
 		return start.AddDate(0, 1, 0)
-	case Daily:
+	case WindowDaily:
 		return start.AddDate(0, 0, 1)
 	default:
 		return start.Add(time.Hour)
@@ -64,7 +64,7 @@ func (w Window) key(start time.Time) string { return layout.WindowKey(string(w),
 
 // parseWindowKey returns the window of a key and its start; false when it is none.
 func parseWindowKey(key string) (w Window, start time.Time, ok bool) {
-	for _, w := range []Window{Hourly, Daily, Monthly} {
+	for _, w := range []Window{WindowHourly, WindowDaily, WindowMonthly} {
 		if start, err := time.Parse(layout.WindowFormat(string(w)), key); err == nil && w.key(w.Start(start)) == key {
 			return w, start, true
 		}

@@ -15,12 +15,12 @@ func TestWindows(t *testing.T) {
 		at              string
 		key, start, end string
 	}{
-		{Hourly, "2026-03-01T12:34:56.789Z", "2026-03-01T12:00:00Z", "2026-03-01T12:00:00Z", "2026-03-01T13:00:00Z"},
-		{Hourly, "2026-03-01T00:30:00+05:45", "2026-02-28T18:00:00Z", "2026-02-28T18:00:00Z", "2026-02-28T19:00:00Z"},
-		{Daily, "2028-02-28T23:59:59Z", "2028-02-28", "2028-02-28T00:00:00Z", "2028-02-29T00:00:00Z"},
-		{Daily, "2026-12-31T23:00:00-02:00", "2027-01-01", "2027-01-01T00:00:00Z", "2027-01-02T00:00:00Z"},
-		{Monthly, "2026-12-31T23:59:59Z", "2026-12", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
-		{Monthly, "2026-02-01T00:00:00Z", "2026-02", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"},
+		{WindowHourly, "2026-03-01T12:34:56.789Z", "2026-03-01T12:00:00Z", "2026-03-01T12:00:00Z", "2026-03-01T13:00:00Z"},
+		{WindowHourly, "2026-03-01T00:30:00+05:45", "2026-02-28T18:00:00Z", "2026-02-28T18:00:00Z", "2026-02-28T19:00:00Z"},
+		{WindowDaily, "2028-02-28T23:59:59Z", "2028-02-28", "2028-02-28T00:00:00Z", "2028-02-29T00:00:00Z"},
+		{WindowDaily, "2026-12-31T23:00:00-02:00", "2027-01-01", "2027-01-01T00:00:00Z", "2027-01-02T00:00:00Z"},
+		{WindowMonthly, "2026-12-31T23:59:59Z", "2026-12", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"},
+		{WindowMonthly, "2026-02-01T00:00:00Z", "2026-02", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"},
 	} {
 		at, err := time.Parse(time.RFC3339, test.at)
 		if err != nil {
@@ -37,7 +37,7 @@ func TestWindows(t *testing.T) {
 func TestWindowKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(label string) (Window, time.Time) {
-			w := rapid.SampledFrom([]Window{Hourly, Daily, Monthly}).Draw(t, label)
+			w := rapid.SampledFrom([]Window{WindowHourly, WindowDaily, WindowMonthly}).Draw(t, label)
 			return w, w.Start(time.Unix(rapid.Int64Range(-60e9, 250e9).Draw(t, label+" at"), 0))
 		}
 		v, first := draw("one")

@@ -22,7 +22,7 @@ const farAhead = 5 * time.Second
 
 // A witness stands before a store and compares every physical write of a bucket item with the ideal bucket in exact
 // rationals. Two things alone change the balance: what flowed in since the last write, and what the write counts as
-// consumed (I1, I2, I9). Refill stamps go forward only, but for those that no clock should have written (I6). Balances
+// consumed (I1, I2, I9). Refill stamps go forward only, except those that no clock should have written (I6). Balances
 // are within the share of the item, and splits and merges neither mint nor lose (I7). It knows items, and nothing of
 // how the limiter decides.
 type witness struct {
@@ -62,7 +62,7 @@ func (w *witness) verdict() error {
 	return w.wrong[0]
 }
 
-// Partitioned makes buckets divide on every store.
+// Partitioned makes buckets split on every store.
 func (w *witness) Partitioned() bool { return true }
 
 // Write does a write and looks at what it did.

@@ -82,7 +82,7 @@ func (p *writer) rollback(ctx context.Context) error {
 
 // change stores limits, and has them reach the bucket.
 func (p *writer) change(ctx context.Context, limits ...zlimit.Limit) error {
-	return errors.Join(p.limiter.Limits.SetEntity(ctx, "key-1", "gpt-4", limits), p.acquire(ctx, zlimit.Amounts{"tpm": 1}))
+	return errors.Join(p.limiter.Limits.Set(ctx, zlimit.Level{Entity: "key-1", Resource: "gpt-4"}, zlimit.Config{Limits: limits}), p.acquire(ctx, zlimit.Amounts{"tpm": 1}))
 }
 
 // expire deletes what has expired, as the store would.
@@ -148,12 +148,12 @@ func runBefore(t *testing.T, s setting, first, second string) {
 		t.Fatal(err)
 	}
 	defer closeStore(t, memory)
-	w := newWitness(memory.Internal())
+	w := newWitness(store.Of(memory))
 	c := newClock()
 	skew := time.Duration(0)
 	start := func(opts ...zlimit.Option) *writer {
 		p := &writer{before: &interrupted{Store: w, counts: ofBuckets}}
-		p.limiter, err = zlimit.New(ctx, zlimit.StoreOn(p.before), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithClockSkew(24 * time.Hour)}, opts...)...)
+		p.limiter, err = zlimit.New(ctx, zlimit.StoreOn(p.before), append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithTuning(zlimit.Tuning{ClockSkew: 24 * time.Hour})}, opts...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func runBefore(t *testing.T, s setting, first, second string) {
 		a.kept = append(a.kept, acquire(t, a.limiter, ask(zlimit.Amounts{"tpm": s.used})))
 	}
 	for n := 1; n < s.shards; n *= 2 {
-		divide(t, a.limiter)
+		split(t, a.limiter)
 	}
 	if s.absent {
 		drop(t, a.limiter)
@@ -251,10 +251,11 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"purge":             "records of namespaces; no bucket",
 		"remove":            "deletion of namespaces",
 		"writeVersion":      "the version; no bucket",
-		"RaiseVersion":      "the version; no bucket",
+		"changeVersion":     "the version; no bucket",
 		"SetAuditRetention": "how long audit events are kept; no bucket",
 		"writeLock":         "the lock of managed limits; no bucket",
-		"Unlock":            "the lock of managed limits; no bucket",
+		"record":            "which levels are managed; no bucket",
+		"unlock":            "the lock of managed limits; no bucket",
 	}
 	found := map[string]string{}
 	fset := token.NewFileSet()

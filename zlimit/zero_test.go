@@ -16,7 +16,7 @@ func TestZeroValuesAndNil(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}); err != nil {
+	if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 5)}}); err != nil {
 		t.Fatal(err)
 	}
 	one := zlimit.Request{Entity: "key-1", Resource: "gpt-4", Consume: zlimit.Amounts{"rpd": 1}}
@@ -32,7 +32,7 @@ func TestZeroValuesAndNil(t *testing.T) {
 			t.Errorf("%s: %v, want a ValidationError", name, err)
 		}
 	}
-	statuses, err := l.Available(ctx, "key-1", "gpt-4")
+	statuses, err := l.Available(ctx, zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 	if err != nil || len(statuses) != 1 || statuses[0].Available != 5 {
 		t.Errorf("Available() = %+v, %v, want 5 of rpd: nothing was charged", statuses, err)
 	}

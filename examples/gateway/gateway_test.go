@@ -13,7 +13,9 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,7 +24,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/zlimit"
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
@@ -36,6 +40,7 @@ type testbed struct {
 	url     string
 	client  *http.Client
 	clock   *zlimittest.Clock
+	paths   []string      // that the provider was asked for, by one caller at a time
 	gate    chan struct{} // where it is not nil, the provider waits for it after each event
 }
 
@@ -43,25 +48,37 @@ type testbed struct {
 func newTestbed(t *testing.T, dsn string, opts ...zlimit.Option) *testbed {
 	t.Helper()
 	w := &testbed{clock: zlimittest.NewClock()}
-	limiter, err := open(t.Context(), dsn, append(opts, zlimit.WithClock(w.clock.Now))...)
+	meters, metrics, err := newMetrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	observer, err := otelzlimit.New(meters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limiter, err := open(t.Context(), dsn, append(opts, zlimit.WithClock(w.clock.Now), zlimit.WithObserver(observer))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ring, err := newKeyring(append([]virtualKey{{Hash: hashOf("old-key"), Team: "acme-search", Expires: time.Now().Add(-time.Second)}}, demoKeys...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	provider1 := httptest.NewServer(http.HandlerFunc(w.answer))
-	to := map[string]provider{
-		"openai": {provider1.URL, "Authorization", "Bearer provider-key"}, "anthropic": {provider1.URL, "X-Api-Key", "provider-key"},
-		"nobody": {"http://127.0.0.1:1", "X-Api-Key", ""},
+	to := providers(func(string) string { return "provider-key" })
+	for i := range to {
+		to[i].base = provider1.URL
 	}
-	if w.gateway, err = newGateway(limiter, to, slog.New(slog.DiscardHandler)); err != nil {
+	nobody := to[1]
+	nobody.name, nobody.base = "nobody", "http://127.0.0.1:1"
+	if w.gateway, err = newGateway(limiter, ring, append(to, nobody), meters, metrics, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(w.gateway)
 	w.limiter, w.url, w.client = limiter, server.URL, server.Client()
 	t.Cleanup(func() {
 		server.Close()
-		if err := w.models.Wait(context.Background()); err != nil {
-			t.Error(err)
-		}
+		w.wait(t)
 		provider1.Close()
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 		if err := limiter.Close(); err != nil {
@@ -71,13 +88,24 @@ func newTestbed(t *testing.T, dsn string, opts ...zlimit.Option) *testbed {
 	return w
 }
 
+// wait waits for what goes on behind the clients.
+func (w *testbed) wait(t *testing.T) {
+	for _, transport := range w.models {
+		if err := transport.Wait(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // answer is the provider: it checks the key, and sends a recorded stream.
 func (w *testbed) answer(rw http.ResponseWriter, r *http.Request) {
 	name := "chat.sse"
 	if strings.HasSuffix(r.URL.Path, "/messages") {
 		name = "anthropic.sse"
 	}
-	if r.Header.Get("Authorization") != "Bearer provider-key" && r.Header.Get("X-Api-Key") != "provider-key" {
+	w.paths = append(w.paths, r.URL.String())
+	keys := strings.Join(r.Header.Values("Authorization"), ",") + strings.Join(r.Header.Values("X-Api-Key"), ",") + strings.Join(r.Header.Values("X-Goog-Api-Key"), ",")
+	if strings.TrimPrefix(keys, "Bearer ") != "provider-key" || r.URL.Query().Has("key") || r.Header.Get("Cookie") != "" {
 		http.Error(rw, "wrong key", http.StatusUnauthorized)
 		return
 	}
@@ -87,6 +115,9 @@ func (w *testbed) answer(rw http.ResponseWriter, r *http.Request) {
 		panic(err)
 	}
 	rw.Header().Set("Content-Type", "text/event-stream")
+	rw.Header().Set("X-Ratelimit-Remaining-Requests", "17")
+	rw.Header().Set("Openai-Organization", "acme-internal")
+	rw.Header().Set("Anthropic-Ratelimit-Requests-Limit", "50")
 	for event := range strings.SplitAfterSeq(string(stream), "\n\n") {
 		_, _ = io.WriteString(rw, event)
 		rw.(http.Flusher).Flush()
@@ -127,7 +158,7 @@ func (w *testbed) chat(t *testing.T, key, model string) (int, string) {
 
 func (w *testbed) left(t *testing.T, tenant, resource string) int64 {
 	t.Helper()
-	statuses, err := w.limiter.Available(t.Context(), tenant, resource)
+	statuses, err := w.limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: tenant, Resource: resource})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,11 +185,16 @@ func TestStreamsAreSettled(t *testing.T) {
 		if r.StatusCode != http.StatusOK || err != nil || strings.Contains(string(body), `"choices":[]`) || !strings.HasSuffix(string(body), "data: [DONE]\n\n") {
 			t.Errorf("the answer is %d %s, %v", r.StatusCode, body, err)
 		}
-		if got, want := r.Header.Get("RateLimit"), `"requests";r=59;t=1, "requests";r=99;t=1`; got != want {
+		if got, want := strings.Join(r.Header.Values("RateLimit"), ", "), `"requests";r=59;t=1, "parent:requests";r=99;t=1, "tokens";r=7000;t=18, "parent:tokens";r=17000;t=9`; got != want {
 			t.Errorf("RateLimit = %s, want %s", got, want)
 		}
+		for name := range r.Header {
+			if strings.HasPrefix(name, "X-Ratelimit") || strings.HasPrefix(name, "Anthropic-Ratelimit") || name == "Openai-Organization" {
+				t.Errorf("the client learns %s of the organization's account", name)
+			}
+		}
 		for tenant, want := range map[string][2]int64{"acme-search": {59, 10_000 - 2306}, "acme": {99, 20_000 - 2306}} {
-			if got := [2]int64{w.left(t, tenant, "gateway"), w.left(t, tenant, "small")}; got != want {
+			if got := [2]int64{w.left(t, tenant, "gateway"), w.left(t, tenant, "openai-small")}; got != want {
 				t.Errorf("%s has %v left, want %v", tenant, got, want)
 			}
 		}
@@ -167,7 +203,7 @@ func TestStreamsAreSettled(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer metrics.Body.Close()
-		if text, _ := io.ReadAll(metrics.Body); !strings.Contains(string(text), `gen_ai_token_type="output"`) {
+		if text, _ := io.ReadAll(metrics.Body); !strings.Contains(string(text), `gen_ai_client_inference_usage_output_tokens_total`) {
 			t.Errorf("the metrics are %s", text)
 		}
 	})
@@ -179,7 +215,7 @@ func TestOtherProviders(t *testing.T) {
 	if body, err := io.ReadAll(r.Body); r.StatusCode != http.StatusOK || err != nil || !strings.Contains(string(body), "message_stop") {
 		t.Errorf("the answer is %d %s, %v", r.StatusCode, body, err)
 	}
-	if got := w.left(t, "acme-search", "large"); got != 10_000-1800 {
+	if got := w.left(t, "acme-search", "claude-large"); got != 10_000-1800 {
 		t.Errorf("%d tokens are left, want 8200", got)
 	}
 }
@@ -196,10 +232,8 @@ func TestClientLeaves(t *testing.T) {
 	cancel()
 	_ = r.Body.Close()
 	close(w.gate)
-	if err := w.models.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := w.left(t, "acme-search", "small"); got != 10_000-2306 {
+	w.wait(t)
+	if got := w.left(t, "acme-search", "openai-small"); got != 10_000-2306 {
 		t.Errorf("%d tokens are left, want 7694", got)
 	}
 }
@@ -207,13 +241,13 @@ func TestClientLeaves(t *testing.T) {
 func TestTenantsAreLimited(t *testing.T) {
 	forEachStore(t, func(t *testing.T, w *testbed) {
 		for range 10 {
-			if got, answer := w.chat(t, "batch-key", "gpt-4o-nothing"); got != http.StatusOK && got != http.StatusTooManyRequests {
+			if got, answer := w.chat(t, "batch-key", "gpt-4o-mini-nothing"); got != http.StatusOK && got != http.StatusTooManyRequests {
 				t.Fatalf("chat() = %d %s", got, answer)
 			}
 		}
-		r := w.post(t.Context(), t, "/openai/v1/chat/completions", "batch-key", `{"model":"gpt-4o"}`)
+		r := w.post(t.Context(), t, "/openai/v1/chat/completions", "batch-key", `{"model":"gpt-4o-mini"}`)
 		body, _ := io.ReadAll(r.Body)
-		if r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") != "6" || !strings.Contains(string(body), `"violated-policies":["requests"]`) {
+		if r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") != "6" || !strings.Contains(string(body), `"type":"rate_limit_error"`) {
 			t.Errorf("the answer is %d %v %s, want 429 for 6 seconds", r.StatusCode, r.Header, body)
 		}
 		if got, _ := w.chat(t, "search-key", "gpt-4o-mini"); got != http.StatusOK {
@@ -230,7 +264,7 @@ func TestTenantsAreLimited(t *testing.T) {
 func TestOrganizationsAreLimited(t *testing.T) {
 	w := newTestbed(t, "memory:")
 	take := func(tenant string, n int64) error {
-		_, err := w.limiter.Acquire(t.Context(), zlimit.Request{Entity: tenant, Resource: "small", Consume: zlimit.Amounts{"tokens": n}})
+		_, err := w.limiter.Acquire(t.Context(), zlimit.Request{Entity: tenant, Resource: "openai-small", Consume: zlimit.Amounts{"tokens": n}})
 		return err
 	}
 	if err := take("acme-batch", 14_000); err != nil {
@@ -240,7 +274,7 @@ func TestOrganizationsAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, answer := w.chat(t, "search-key", "gpt-4o-mini")
-	if got != http.StatusTooManyRequests || !strings.Contains(answer, `"violated-policies":["tokens"]`) {
+	if got != http.StatusTooManyRequests || !strings.Contains(answer, `"type":"rate_limit_error"`) {
 		t.Errorf("chat() = %d %s, want 429 for tokens", got, answer)
 	}
 	if got := w.left(t, "acme-search", "gateway"); got != 59 {
@@ -260,12 +294,27 @@ func TestRefusals(t *testing.T) {
 		{"no model", "/openai/v1/chat/completions", "search-key", `hello`, 400},
 		{"a provider that does not answer", "/nobody/v1/messages", "search-key", `{"model":"claude-haiku","max_tokens":5}`, 502},
 		{"a provider that is not there", "/other/v1/messages", "search-key", `{}`, 404},
+		{"a key that has expired", "/openai/v1/chat/completions", "old-key", `{"model":"gpt-4o"}`, 401},
+		{"a model that the key is not for", "/openai/v1/chat/completions", "batch-key", `{"model":"gpt-4o"}`, 403},
+		{"another model at the end", "/openai/v1/chat/completions", "batch-key", `{"model":"gpt-4o-mini","model":"gpt-4o"}`, 403},
+		{"a call that is not listed", "/openai/v1/batches", "search-key", `{"model":"gpt-4o"}`, 404},
+		{"administration", "/openai/v1/organization/admin_api_keys", "search-key", `{"model":"gpt-4o"}`, 404},
+		{"a file", "/openai/v1/files", "search-key", `{"model":"gpt-4o"}`, 404},
+		{"an assistant", "/openai/v1/assistants", "search-key", `{"model":"gpt-4o"}`, 404},
+		{"a batch of Anthropic", "/anthropic/v1/messages/batches", "search-key", `{"model":"claude-haiku"}`, 404},
+		{"a batch of Gemini", "/gemini/v1beta/models/gemini-2.5-pro:batchGenerateContent", "search-key", `{}`, 404},
+		{"a tuned model of another", "/gemini/v1beta/models/..%2Ftuned:generateContent", "search-key", `{}`, 404},
+		{"an encoded path", "/gemini/v1beta/models/x%252F..%252Ffiles:generateContent", "search-key", `{}`, 404},
+		{"interactions", "/gemini/v1beta/interactions", "search-key", `{"model":"gemini-2.5-pro"}`, 404},
 	} {
 		if got := w.post(t.Context(), t, test.path, test.key, test.body); got.StatusCode != test.status {
 			t.Errorf("%s: %d, want %d", test.name, got.StatusCode, test.status)
 		}
 	}
-	if got := w.left(t, "acme-search", "small"); got != 10_000 {
+	if len(w.paths) > 0 {
+		t.Errorf("the provider was asked for %v", w.paths)
+	}
+	if got := w.left(t, "acme-search", "openai-small"); got != 10_000 {
 		t.Errorf("%d tokens are left, want all", got)
 	}
 	ready, err := w.client.Get(w.url + "/ready")
@@ -277,7 +326,7 @@ func TestRefusals(t *testing.T) {
 
 // TestOutage takes the network away between a gateway and DynamoDB.
 func TestOutage(t *testing.T) {
-	for policy, status := range map[zlimit.FailurePolicy]int{zlimit.Allow: http.StatusOK, zlimit.Block: http.StatusServiceUnavailable} {
+	for policy, status := range map[zlimit.FailurePolicy]int{zlimit.PolicyAllow: http.StatusOK, zlimit.PolicyBlock: http.StatusServiceUnavailable} {
 		t.Run(policy.String(), func(t *testing.T) {
 			engine := enginetest.Start(t)
 			target, err := url.Parse(engine.Endpoint())
@@ -309,7 +358,7 @@ func TestOutage(t *testing.T) {
 func TestRestart(t *testing.T) {
 	dsn := "sqlite:" + filepath.Join(t.TempDir(), "limits.db")
 	w := newTestbed(t, dsn)
-	if err := w.limiter.Limits.SetEntity(t.Context(), "acme-search", "gateway", []zlimit.Limit{zlimit.PerMinute("requests", 7)}); err != nil {
+	if err := w.limiter.Limits.Set(t.Context(), zlimit.Level{Entity: "acme-search", Resource: "gateway"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("requests", 7)}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := newTestbed(t, dsn).left(t, "acme-search", "gateway"); got != 7 {
@@ -326,7 +375,7 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
 	var served error
-	group.Go(func() { served = w.serve(ctx, listener) })
+	group.Go(func() { served = w.serve(ctx, listener, time.Millisecond) })
 	r, err := http.Get("http://" + listener.Addr().String() + "/ready")
 	if err != nil || r.StatusCode != http.StatusOK {
 		t.Errorf("GET /ready = %v, %v", r, err)
@@ -375,7 +424,7 @@ func TestBodiesThatStall(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_, _ = fmt.Fprintf(conn, "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n%s", anyKey(), sent)
+		_, _ = fmt.Fprintf(conn, "POST /openai/v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\n%s", "search-key", sent)
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatalf("a body that stalls after %q: %v", sent, err)
@@ -389,15 +438,175 @@ func TestBodiesThatStall(t *testing.T) {
 		time.Sleep(600 * time.Millisecond)
 		close(w.gate)
 	}()
-	if status, answer := w.chat(t, anyKey(), "gpt-4o-mini"); status != http.StatusOK || !strings.Contains(answer, "[DONE]") {
+	if status, answer := w.chat(t, "search-key", "gpt-4o-mini"); status != http.StatusOK || !strings.Contains(answer, "[DONE]") {
 		t.Errorf("an answer that takes longer than the body may: %d, %q", status, answer)
 	}
 }
 
-// anyKey returns a key that is known.
-func anyKey() string {
-	for key := range keys {
-		return key
+// TestHeadersOfKeys sends the key as the SDK of each provider does, and nothing of the tenant's goes upstream.
+func TestHeadersOfKeys(t *testing.T) {
+	w := newTestbed(t, "memory:")
+	for name, test := range map[string]struct{ path, header, body string }{
+		"OpenAI":             {"/openai/v1/chat/completions", "Authorization: Bearer search-key", `{"model":"gpt-4o-mini","stream":true}`},
+		"Anthropic":          {"/anthropic/v1/messages?beta=true", "X-Api-Key: search-key", `{"model":"claude-sonnet-4-5","stream":true,"max_tokens":9}`},
+		"Gemini":             {"/gemini/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", "X-Goog-Api-Key: search-key", `{}`},
+		"Gemini, by a query": {"/gemini/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse&key=search-key", "Cookie: a=b", `{}`},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+test.path, strings.NewReader(test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		header, value, _ := strings.Cut(test.header, ": ")
+		r.Header.Set(header, value)
+		response, err := w.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d %s", name, response.StatusCode, body)
+		}
+	}
+}
+
+// TestModelsAreSorted holds the rules against names that providers have: each is limited with models of its size.
+func TestModelsAreSorted(t *testing.T) {
+	for provider, names := range map[string]map[string]string{
+		"openai": {
+			"small": "gpt-4o-mini gpt-4o-mini-2024-07-18 gpt-4.1-mini gpt-4.1-nano gpt-5-mini gpt-5-nano gpt-5-nano-2025-08-07 o1-mini o3-mini o4-mini o4-mini-2025-04-16 gpt-3.5-turbo text-embedding-3-small text-embedding-3-large text-embedding-ada-002 gpt-4o-mini-audio-preview",
+			"large": "gpt-4 gpt-4-turbo gpt-4o gpt-4o-2024-08-06 gpt-4.1 gpt-5 gpt-5-pro gpt-5-chat-latest gpt-5.1 gpt-5-codex chatgpt-4o-latest o1 o1-pro o3 o3-pro o3-deep-research codex-latest",
+		},
+		"anthropic": {
+			"small": "claude-3-haiku-20240307 claude-3-5-haiku-latest claude-haiku-4-5 claude-haiku-4-5-20251001",
+			"large": "claude-3-opus-20240229 claude-3-7-sonnet-latest claude-sonnet-4-0 claude-sonnet-4-5-20250929 claude-opus-4-1 claude-opus-4-5",
+		},
+		"gemini": {
+			"small": "gemini-1.5-flash gemini-2.0-flash gemini-2.0-flash-lite gemini-2.5-flash gemini-2.5-flash-lite gemini-2.5-flash-preview-09-2025 gemini-embedding-001 gemma-3-27b-it",
+			"large": "gemini-1.5-pro gemini-2.5-pro gemini-2.5-pro-preview-06-05 gemini-3-pro-preview",
+		},
+	} {
+		for _, p := range providers(func(string) string { return "" }) {
+			for size, list := range names {
+				for _, model := range strings.Fields(list) {
+					if got := resourceOf(p.rules, model); p.name == provider && !strings.HasSuffix(got, "-"+size) {
+						t.Errorf("%s is limited as %q, want one of the %s ones", model, got, size)
+					}
+				}
+			}
+		}
+	}
+	for _, p := range providers(func(string) string { return "" }) {
+		for _, model := range p.offered {
+			if resourceOf(p.rules, model) == "" {
+				t.Errorf("%s is offered, and no rule is for it", model)
+			}
+		}
+	}
+}
+
+// resourceOf returns what the first rule for a model says.
+func resourceOf(rules []llm.Rule, model string) string {
+	for _, r := range rules {
+		if ok, _ := path.Match(r.Pattern, model); ok {
+			return r.Resource
+		}
 	}
 	return ""
+}
+
+// TestModels lists models in the form of each provider: those that the key may ask.
+func TestModels(t *testing.T) {
+	w := newTestbed(t, "memory:")
+	for path, want := range map[string]string{
+		"/openai/v1/models":     `"id":"gpt-5-mini"`,
+		"/anthropic/v1/models":  `"id":"claude-haiku-4-5","object":"model","type":"model"`,
+		"/gemini/v1beta/models": `{"models":[{"name":"models/gemini-2.5-flash"},{"name":"models/gemini-2.5-flash-lite"}]}`,
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.url+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer batch-key")
+		response, err := w.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) || strings.Contains(string(body), "opus") {
+			t.Errorf("GET %s = %d %s, want %s", path, response.StatusCode, body, want)
+		}
+	}
+}
+
+// TestKeys reads files of keys, makes a key, and refuses what is none.
+func TestKeys(t *testing.T) {
+	secret, entry, err := newKey("acme-search")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "keys.json")
+	if err := os.WriteFile(name, entry, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := readKeyring(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
+	r.Header.Set("Authorization", "Bearer "+secret)
+	if k, err := ring.find(r); err != nil || k.Team != "acme-search" || strings.Contains(string(entry), secret) {
+		t.Errorf("the key is found as %+v, %v, its entry is %s", k, err, entry)
+	}
+	for want, k := range map[string]virtualKey{
+		`hash "abc" must be`:    {Hash: "abc", Team: "a"},
+		"team must not be":      {Hash: hashOf("x")},
+		`model "[" must be`:     {Hash: hashOf("x"), Team: "a", Models: []string{"["}},
+		`model "gpt-?" must be`: {Hash: hashOf("x"), Team: "a", Models: []string{"gpt-?"}},
+	} {
+		if _, err := newKeyring([]virtualKey{k}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("newKeyring() = %v, want %s", err, want)
+		}
+	}
+	for _, text := range []string{"", "{}", `[{"hash":5}]`} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readKeyring(name); err == nil {
+			t.Errorf("a file of keys with %q is read", text)
+		}
+	}
+}
+
+// TestTelemetry holds the dashboard and the alerts against what the gateway serves to Prometheus.
+func TestTelemetry(t *testing.T) {
+	w := newTestbed(t, "memory:")
+	for range 12 { // of which two are rejected
+		w.chat(t, "batch-key", "gpt-4o-mini")
+	}
+	w.wait(t)
+	response, err := w.client.Get(w.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(response.Body)
+	scraped := map[string]bool{"zlimit_shards": true} // which a store without hot keys has none of
+	for line := range strings.Lines(string(text)) {
+		name, _, _ := strings.Cut(line, "{")
+		scraped[name] = true
+	}
+	asked := regexp.MustCompile(`\b(zlimit|gen_ai)_\w+(_total|_bucket|_sum|_count|_shards)\b`)
+	for _, name := range []string{"dashboard.json", "alerts.yaml"} {
+		page, err := os.ReadFile(filepath.Join("..", "..", "docs", "telemetry", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, metric := range asked.FindAllString(string(page), -1) {
+			if !scraped[metric] && metric != "zlimit_store_units_total" { // a store in memory has no units
+				t.Errorf("%s asks for %s, which the gateway does not serve", name, metric)
+			}
+		}
+	}
 }

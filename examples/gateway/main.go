@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/zlimit/zlimit-go/otelzlimit"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // for -store sqlite:PATH
 )
@@ -36,7 +37,10 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 	flags.SetOutput(stderr)
 	listen := flags.String("listen", "localhost:8080", "`address` to serve on")
 	store := flags.String("store", "memory:", "`data source name` of the limits")
-	policy := zlimit.Allow
+	keys := flags.String("keys", "", "`file` of virtual keys; the public ones of the example without")
+	drain := flags.Duration("drain", 0, "`time` to serve on after a signal, while /ready says no")
+	newFor := flags.String("new-key", "", "print a new key for a `team` and its entry in the file of keys, and end")
+	policy := zlimit.PolicyAllow
 	flags.TextVar(&policy, "on-unavailable", policy, "`policy` while the store is unavailable, block or allow")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -44,13 +48,33 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 	case err != nil:
 		return err
 	}
+	if *newFor != "" {
+		secret, entry, err := newKey(*newFor)
+		_, _ = fmt.Fprintf(stderr, "%s\n%s\n", secret, entry)
+		return err
+	}
+	ring, err := newKeyring(demoKeys)
+	if *keys != "" {
+		ring, err = readKeyring(*keys)
+	}
+	if err != nil {
+		return err
+	}
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
-	limiter, err := open(ctx, *store, zlimit.WithFailurePolicy(policy), zlimit.WithLogger(logger))
+	meters, metrics, err := newMetrics()
+	if err != nil {
+		return err
+	}
+	observer, err := otelzlimit.New(meters)
+	if err != nil {
+		return err
+	}
+	limiter, err := open(ctx, *store, zlimit.WithFailurePolicy(policy), zlimit.WithLogger(logger), zlimit.WithObserver(observer))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, limiter.Close()) }()
-	g, err := newGateway(limiter, providers(env), logger) //nolint:contextcheck // its handlers have the context of each request
+	g, err := newGateway(limiter, ring, providers(env), meters, metrics, logger)
 	if err != nil {
 		return err
 	}
@@ -58,11 +82,12 @@ func run(ctx context.Context, args []string, env func(string) string, stderr io.
 	if err != nil {
 		return err
 	}
-	return g.serve(ctx, listener)
+	return g.serve(ctx, listener, *drain)
 }
 
-// serve serves until the context ends, and until requests under way are answered and settled.
-func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
+// serve serves until the context ends, and until requests under way are answered and settled. Meanwhile it says that it is
+// not ready, so that a load balancer sends no more; drain is how long that takes.
+func (g *gateway) serve(ctx context.Context, listener net.Listener, drain time.Duration) error {
 	server := &http.Server{Handler: g, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -71,7 +96,17 @@ func (g *gateway) serve(ctx context.Context, listener net.Listener) error {
 		return err
 	case <-ctx.Done():
 	}
+	g.draining.Store(true)
+	select {
+	case err := <-failed:
+		return err
+	case <-time.After(drain):
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	return errors.Join(server.Shutdown(ctx), g.models.Wait(ctx))
+	err := server.Shutdown(ctx)
+	for _, transport := range g.models {
+		err = errors.Join(err, transport.Wait(ctx))
+	}
+	return err
 }

@@ -4,22 +4,17 @@ import (
 	"context"
 	"errors"
 
-	"github.com/zlimit/zlimit-go/llm"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// keys are those of the tenants. A gateway in earnest keeps their hashes, as [httplimit.ByBearer] makes them.
-var keys = map[string]string{"search-key": "acme-search", "batch-key": "acme-batch"}
-
-// models says which models are limited together. A model that none of the rules is for is refused.
-var models = []llm.Rule{
-	{Pattern: "*mini*", Resource: "small"},
-	{Pattern: "*haiku*", Resource: "small"},
-	{Pattern: "*flash*", Resource: "small"},
-	{Pattern: "gpt-*", Resource: "large"},
-	{Pattern: "claude-*", Resource: "large"},
-	{Pattern: "gemini-*", Resource: "large"},
+// demoKeys are for a first try: they are public. -keys names a file of other ones.
+var demoKeys = []virtualKey{
+	{Hash: hashOf("search-key"), Team: "acme-search"},
+	{Hash: hashOf("batch-key"), Team: "acme-batch", Models: []string{"gpt-*-mini*", "claude-*haiku*", "gemini-*flash*"}},
 }
+
+// account is the organization whose keys at the providers are used: what they say is left lowers its buckets.
+const account = "acme"
 
 // A team has limits of its own, and those of its organization.
 type team struct {
@@ -30,14 +25,14 @@ type team struct {
 
 // teams are those that the gateway creates when it starts for the first time; organizations come before their members.
 var teams = []team{
-	{"acme", "", limitsOf(zlimit.PerMinute("requests", 100), zlimit.PerMinute("tokens", 20_000))},
-	{"acme-search", "acme", limitsOf(zlimit.PerMinute("requests", 60), zlimit.PerMinute("tokens", 10_000))},
-	{"acme-batch", "acme", limitsOf(zlimit.PerMinute("requests", 10), zlimit.PerMinute("tokens", 15_000))},
+	{account, "", limitsOf(zlimit.PerMinute("requests", 100), zlimit.PerMinute("tokens", 20_000))},
+	{"acme-search", account, limitsOf(zlimit.PerMinute("requests", 60), zlimit.PerMinute("tokens", 10_000))},
+	{"acme-batch", account, limitsOf(zlimit.PerMinute("requests", 10), zlimit.PerMinute("tokens", 15_000))},
 }
 
 // limitsOf are limits of requests at the gateway, and of tokens of each kind of model.
 func limitsOf(requests, tokens zlimit.Limit) map[string][]zlimit.Limit {
-	return map[string][]zlimit.Limit{"gateway": {requests}, zlimit.DefaultResource: {tokens}}
+	return map[string][]zlimit.Limit{"gateway": {requests}, "": {tokens}}
 }
 
 // open returns a limiter on a store with everything that the gateway needs. What an operator has changed stays.
@@ -61,9 +56,9 @@ func (t *team) ensure(ctx context.Context, limiter *zlimit.RateLimiter) error {
 		return err
 	}
 	for resource, limits := range t.limits {
-		stored, err := limiter.Limits.Entity(ctx, t.id, resource)
-		if err == nil && len(stored) == 0 {
-			err = limiter.Limits.SetEntity(ctx, t.id, resource, limits)
+		stored, err := limiter.Limits.Get(ctx, zlimit.Level{Entity: t.id, Resource: resource})
+		if err == nil && len(stored.Limits) == 0 {
+			err = limiter.Limits.Set(ctx, zlimit.Level{Entity: t.id, Resource: resource}, zlimit.Config{Limits: limits})
 		}
 		if err != nil {
 			return err

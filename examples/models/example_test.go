@@ -29,7 +29,7 @@ func open(ctx context.Context, limits ...zlimit.Limit) *zlimit.RateLimiter {
 	if err != nil {
 		panic(err)
 	}
-	if err := limiter.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}); err != nil {
+	if err := limiter.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
 		panic(err)
 	}
 	return limiter
@@ -131,7 +131,7 @@ func Example_anthropic() {
 		panic(err)
 	}
 	fmt.Println(text)
-	statuses, err := limiter.Available(ctx, "team-a", "claude-sonnet")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "team-a", Resource: "claude-sonnet"})
 	if err != nil {
 		panic(err)
 	}
@@ -218,7 +218,7 @@ func Example_bedrock() {
 		panic(err)
 	}
 	fmt.Println(text)
-	statuses, err := limiter.Available(ctx, "team-a", "claude-sonnet-4")
+	statuses, err := limiter.Available(ctx, zlimit.AvailableQuery{Entity: "team-a", Resource: "claude-sonnet-4"})
 	if err != nil {
 		panic(err)
 	}

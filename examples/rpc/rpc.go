@@ -19,9 +19,10 @@ import (
 // NewGRPC returns a server of gRPC's health service whose calls are limited by the key in their metadata.
 func NewGRPC(limiter *zlimit.RateLimiter) *grpc.Server {
 	request := grpclimit.Requests("health", "rpm", grpclimit.ByMetadata("x-api-key"))
+	limited := grpclimit.WithHealthAndReflection() // which are skipped by default
 	server := grpc.NewServer(
-		grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(limiter, request)),
-		grpc.StreamInterceptor(grpclimit.StreamServerInterceptor(limiter, request)),
+		grpc.UnaryInterceptor(grpclimit.UnaryServerInterceptor(limiter, request, limited)),
+		grpc.StreamInterceptor(grpclimit.StreamServerInterceptor(limiter, request, limited)),
 	)
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	return server

@@ -14,7 +14,7 @@ import (
 
 // newProxy returns a proxy that passes on 60 requests a minute for each token.
 func newProxy(ctx context.Context, limiter *zlimit.RateLimiter, target *url.URL, secret []byte) (http.Handler, error) {
-	err := limiter.Limits.SetResource(ctx, "api", []zlimit.Limit{zlimit.PerMinute("rpm", 60)})
+	err := limiter.Limits.Set(ctx, zlimit.Level{Resource: "api"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60)}})
 	limit := httplimit.New(limiter, httplimit.Requests("api", "rpm", httplimit.ByBearer(secret)))
 	return limit(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}), err
 }

@@ -40,7 +40,7 @@ func (c *chat) post(key, prompt string) *httptest.ResponseRecorder {
 // left returns what a key has left of the tokens of GPT-4o.
 func (c *chat) left(t *testing.T, key string) int64 {
 	t.Helper()
-	statuses, err := c.limiter.Available(t.Context(), key, llm.ResourceGPT4o)
+	statuses, err := c.limiter.Available(t.Context(), zlimit.AvailableQuery{Entity: key, Resource: llm.ResourceGPT4o})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestARequestWithoutAKeyIsABadOne(t *testing.T) {
 func TestAnOperatorPrevails(t *testing.T) {
 	c := newChat(t, parrot)
 	own := []zlimit.Limit{zlimit.PerMinute(llm.LimitRPM, 5), zlimit.PerMinute(llm.LimitTPM, 100)}
-	if err := c.limiter.Limits.SetResource(t.Context(), llm.ResourceGPT4o, own); err != nil {
+	if err := c.limiter.Limits.Set(t.Context(), zlimit.Level{Resource: llm.ResourceGPT4o}, zlimit.Config{Limits: own}); err != nil {
 		t.Fatal(err)
 	}
 	if err := declare(t.Context(), c.limiter); err != nil {

@@ -2,19 +2,25 @@ package main
 
 import (
 	"go/types"
+	"regexp"
+	"slices"
 	"strings"
 )
+
+// unnamed are the names that the compiler gives to results without one.
+var unnamed = regexp.MustCompile(`#rv\d+ `)
 
 // exported returns what a package exports, in the form of the files in Go's own api directory, but with the names of
 // parameters.
 func exported(pkg *types.Package) (symbols []string) {
 	show := func(t types.Type) string {
-		return types.TypeString(t, func(other *types.Package) string {
+		text := types.TypeString(t, func(other *types.Package) string {
 			if other == pkg {
 				return ""
 			}
 			return other.Name()
 		})
+		return unnamed.ReplaceAllString(text, "")
 	}
 	for _, name := range pkg.Scope().Names() {
 		object := pkg.Scope().Lookup(name)
@@ -62,10 +68,11 @@ func declared(object *types.TypeName, show func(types.Type) string) []string {
 		}
 	}
 	if object.IsAlias() {
-		return append(symbols, head) // its methods are those of the other name
+		symbols = append(symbols, head)
+	} else {
+		symbols = append(symbols, head+" "+kind)
 	}
-	symbols = append(symbols, head+" "+kind)
-	if types.IsInterface(object.Type()) {
+	if types.IsInterface(object.Type()) || object.IsAlias() && !isInternal(object.Type()) { // whose methods stand with the other name
 		return symbols
 	}
 	value := types.NewMethodSet(object.Type())
@@ -83,4 +90,10 @@ func declared(object *types.TypeName, show func(types.Type) string) []string {
 			"method ("+receiver+object.Name()+") "+method.Name()+strings.TrimPrefix(show(method.Type()), "func"))
 	}
 	return symbols
+}
+
+// isInternal reports whether a type is declared in an internal package, which the list does not have.
+func isInternal(t types.Type) bool {
+	named, ok := types.Unalias(t).(*types.Named)
+	return ok && named.Obj().Pkg() != nil && slices.Contains(strings.Split(named.Obj().Pkg().Path(), "/"), "internal")
 }

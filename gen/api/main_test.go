@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"go/types"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +15,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestUpToDate compares the list with what the packages export.
+// TestUpToDate compares the list with what the packages export. Every module that users import is in it.
 func TestUpToDate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles all modules")
+	}
 	got, err := listing("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -25,6 +30,11 @@ func TestUpToDate(t *testing.T) {
 	}
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 		t.Errorf("docs/api.txt is stale: run make api (-listed +exported):\n%s", diff)
+	}
+	for _, path := range []string{"zlimit", "quota", "connectlimit", "grpclimit", "llm", "otelzlimit"} {
+		if !strings.Contains(got, "\npkg "+path+", func ") {
+			t.Errorf("no function of package %s is listed", path)
+		}
 	}
 }
 
@@ -64,17 +74,55 @@ func Open[T any](name string, opts ...Option) (*Box[T], error) { return nil, nil
 func helper() {}
 `
 
-func TestExported(t *testing.T) {
-	fset := token.NewFileSet()
-	f, err := parser.ParseFile(fset, "sample.go", sample, 0)
-	if err != nil {
-		t.Fatal(err)
+// TestExportedAliases lists the methods of a type that users can reach by its alias alone.
+func TestExportedAliases(t *testing.T) {
+	const other = "package %s\n\ntype Handle struct{ open bool }\n\nfunc (h Handle) Close() error { return nil }\n"
+	packages := packagesOf{}
+	for _, path := range []string{"example.com/internal/store", "example.com/public"} {
+		packages[path] = checked(t, path, fmt.Sprintf(other, filepath.Base(path)), nil)
 	}
-	pkg, err := new(types.Config).Check("example.com/sample", fset, []*ast.File{f}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pkg := checked(t, "example.com/sample", `package sample
+
+import (
+	"example.com/internal/store"
+	"example.com/public"
+)
+
+type Store = store.Handle
+
+type Public = public.Handle
+`, packages)
 	got := exported(pkg)
+	slices.Sort(got)
+	want := []string{"method (Store) Close() error", "type Public = public.Handle", "type Store = store.Handle"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("exported differs (-want +got):\n%s", diff)
+	}
+}
+
+// packagesOf imports packages by their paths.
+type packagesOf map[string]*types.Package
+
+// Import implements [types.Importer].
+func (p packagesOf) Import(path string) (*types.Package, error) { return p[path], nil }
+
+// checked returns a package of one file.
+func checked(t *testing.T, path, text string, imports types.Importer) *types.Package {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, "sample.go", text, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkg, err := (&types.Config{Importer: imports}).Check(path, fset, []*ast.File{f}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pkg
+}
+
+func TestExported(t *testing.T) {
+	got := exported(checked(t, "example.com/sample", sample, nil))
 	slices.Sort(got)
 	want := []string{
 		"const Answer untyped int = 42",

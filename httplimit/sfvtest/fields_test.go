@@ -35,7 +35,7 @@ func TestFieldsAreStructured(t *testing.T) {
 				RefillPeriod: time.Duration(rapid.Int64Range(1, 100_000).Draw(t, "period")) * time.Second,
 			}
 		}), 1, 4, func(l zlimit.Limit) string { return l.Name }).Draw(t, "limits")
-		if err := limiter.Limits.SetResource(t.Context(), resource, limits); err != nil {
+		if err := limiter.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits}); err != nil {
 			t.Skip(err) // a name that is reserved
 		}
 		var amounts zlimit.Amounts

@@ -6,6 +6,24 @@ import "slices"
 type Amount struct {
 	Limit  string
 	Tokens int64
+
+	// FromChildren is the part of Tokens that requests of children take. The item counts it beside the whole, and decides nothing by it.
+	FromChildren int64
+}
+
+// negated returns the amount turned around.
+func (a Amount) negated() Amount { return Amount{a.Limit, -a.Tokens, -a.FromChildren} }
+
+// IsZero reports whether the amount changes nothing.
+func (a Amount) IsZero() bool { return a.Tokens == 0 && a.FromChildren == 0 }
+
+// AsOfChildren returns a new list with the amounts as a parent is charged with them.
+func AsOfChildren(amounts []Amount) []Amount {
+	charged := make([]Amount, len(amounts))
+	for i, a := range amounts {
+		charged[i] = Amount{a.Limit, a.Tokens, a.Tokens}
+	}
+	return charged
 }
 
 // Of returns the amount of a limit in a list, 0 where it is not named.
@@ -23,6 +41,13 @@ type OverflowError struct{ Amount }
 
 func (e *OverflowError) Error() string { return e.Limit + ": more tokens than can be counted" }
 
+// Plus returns the sum of two amounts of a limit; false when it does not fit 64 bits.
+func (a Amount) Plus(more Amount) (sum Amount, fits bool) {
+	sum = Amount{a.Limit, a.Tokens + more.Tokens, a.FromChildren + more.FromChildren}
+	fits = add(a.Tokens, more.Tokens) == sum.Tokens && add(a.FromChildren, more.FromChildren) == sum.FromChildren
+	return sum, fits
+}
+
 // Sum returns a new list with the amounts of both lists by limit, or an [*OverflowError].
 func Sum(a, b []Amount) ([]Amount, error) {
 	total := append(make([]Amount, 0, len(a)+len(b)), a...)
@@ -32,11 +57,11 @@ next:
 			if total[i].Limit != more.Limit {
 				continue
 			}
-			sum := total[i].Tokens + more.Tokens
-			if add(total[i].Tokens, more.Tokens) != sum {
+			sum, fits := total[i].Plus(more)
+			if !fits {
 				return nil, &OverflowError{more}
 			}
-			total[i].Tokens = sum
+			total[i] = sum
 			continue next
 		}
 		total = append(total, more)
@@ -48,7 +73,7 @@ next:
 func Negated(amounts []Amount) []Amount {
 	negative := make([]Amount, len(amounts))
 	for i, a := range amounts {
-		negative[i] = Amount{a.Limit, -a.Tokens}
+		negative[i] = a.negated()
 	}
 	return negative
 }
@@ -57,7 +82,17 @@ func Negated(amounts []Amount) []Amount {
 type Demand struct {
 	Amounts   []Amount // each limit at most once, all of them configured
 	Unchecked bool     // taken without a check, down into debt
+	Life      int64    // of limits that the write starts, see [Limit.Life]
+	Held      []Amount // taken, but to be given back soon; it counts as there, except for a write
+	Ended     []Amount // of quotas whose period is over: given back to no balance, and counted; Amounts has none of these limits
 
+	// Wait is how long the caller waits at most for tokens that are not there yet, in milliseconds; 0 for a caller that does not.
+	Wait int64
+	// Line are the demands that one write takes together, in their order; nil where none of them waits. The amounts are their sums.
+	Line []*Demand
+
+	// floors stand in for what [Demand.floor] works out, in a part of a demand that several shards give.
+	floors []Amount
 	// levels are the balances to leave, of limits to which refill of other shards flows in the same transaction.
 	levels []Amount
 }
@@ -72,6 +107,105 @@ func (d *Demand) of(limit string) (tokens int64, checked bool) {
 	return tokens, tokens > 0 && !d.Unchecked
 }
 
+// fromChildren returns the part of what the write takes of a limit that requests of children take.
+func (d *Demand) fromChildren(limit string) int64 {
+	for _, amounts := range [...][]Amount{d.Amounts, d.Ended} {
+		for i := range amounts {
+			if amounts[i].Limit == limit {
+				return amounts[i].FromChildren
+			}
+		}
+	}
+	return 0
+}
+
+// lifeOf returns the life of a limit that the write starts.
+func (d *Demand) lifeOf(limit string) int64 {
+	if limit == WriteUnits {
+		return 0
+	}
+	return d.Life
+}
+
+// GiveBack makes a demand one for amounts of an item, those that are given back among them. The lives are those of the limits
+// when the amounts were taken. What is given back to a limit that was started anew is part of the new, full one, and left out.
+// What is given back to a quota whose period is over is counted alone.
+func (d *Demand) GiveBack(amounts []Amount, lives []Life, s *State) {
+	d.Amounts, d.Ended = amounts, nil
+	isFormer := func(a Amount) bool { return a.Tokens < 0 && s.isFormer(a.Limit, lives) != live }
+	if !slices.ContainsFunc(amounts, isFormer) {
+		return
+	}
+	d.Amounts = slices.DeleteFunc(slices.Clone(amounts), isFormer)
+	for _, a := range amounts {
+		if a.Tokens < 0 && s.isFormer(a.Limit, lives) == over {
+			d.Ended = append(d.Ended, a)
+		}
+	}
+}
+
+// What a limit of an item is to one that was taken of.
+type identity uint8
+
+const (
+	live    identity = iota // the same
+	over                    // a quota in a later period
+	another                 // started anew
+)
+
+// isFormer returns what a limit of the item is to the one with that name of some lives.
+func (s *State) isFormer(limit string, lives []Life) identity {
+	l := s.find(limit)
+	at := slices.IndexFunc(lives, func(was Life) bool { return was.Limit == limit })
+	switch {
+	case l == nil || at < 0:
+		return live
+	case lives[at].Number != l.Life:
+		return another
+	case lives[at].Period != s.period(l):
+		return over
+	default:
+		return live
+	}
+}
+
+// A Life tells a limit of an item from former ones of the name, see [Limit.Life], and a period of a quota from others.
+type Life struct {
+	Limit  string
+	Number int64
+	Period int64 // its end, epoch milliseconds; 0 for a limit that refills
+}
+
+// Lives returns the lives of the limits of an item: known itself, where that has the same.
+func (s *State) Lives(known []Life) []Life {
+	same := 0
+	for i := range s.Limits {
+		if same < len(known) && known[same] == s.life(&s.Limits[i]) {
+			same++
+		}
+	}
+	if same == len(s.Limits) && same == len(known) {
+		return known
+	}
+	lives := make([]Life, len(s.Limits))
+	for i := range s.Limits {
+		lives[i] = s.life(&s.Limits[i])
+	}
+	return lives
+}
+
+func (s *State) life(l *Limit) Life { return Life{l.Name, l.Life, s.period(l)} }
+
+// Lives returns the lives of the limits of an item after the plan is written. They are known for the item as it was.
+func (p *Plan) Lives(s *State, known []Life) []Life {
+	if p.Kind != Advance || !s.isPast(p.Now) {
+		return known
+	}
+	next := *s
+	next.RefilledAt, next.Crossed = p.Now, max(s.Crossed, s.RefilledAt)
+	return next.Lives(known)
+}
+
 // level returns the balance that a limit is to be left with; false when that follows from its own refill.
 func (d *Demand) level(limit string) (tokens int64, ok bool) {
 	for i := range d.levels {
@@ -84,7 +218,7 @@ func (d *Demand) level(limit string) (tokens int64, ok bool) {
 
 // Empty reports whether a demand takes and gives nothing.
 func (d *Demand) Empty() bool {
-	return !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return a.Tokens != 0 })
+	return len(d.Ended) == 0 && !slices.ContainsFunc(d.Amounts, func(a Amount) bool { return !a.IsZero() })
 }
 
 // Returns reports whether a demand takes nothing.

@@ -43,14 +43,14 @@ func TestConfigReachesTheItem(t *testing.T) {
 			name:   "a raised limit that was full for long starts from there",
 			before: []Limit{limitOf("a", 5000, 4900, 7)},
 			config: Config{Params: []Params{paramsOf("a", 9000)}},
-			demand: []Amount{{"a", 1000}},
+			demand: []Amount{{Limit: "a", Tokens: 1000}},
 			want:   []Limit{limitOf("a", 9000, 4000, 1007)},
 		},
 		{
 			name:   "a lowered limit clamps the balance",
 			before: []Limit{limitOf("a", 5000, 4000, 7)},
 			config: Config{Params: []Params{paramsOf("a", 3000)}},
-			demand: []Amount{{"a", 1000}},
+			demand: []Amount{{Limit: "a", Tokens: 1000}},
 			want:   []Limit{limitOf("a", 3000, 2000, 1007)},
 		},
 		{
@@ -63,7 +63,7 @@ func TestConfigReachesTheItem(t *testing.T) {
 			name:   "a new limit starts full",
 			before: []Limit{limitOf("a", 5000, 0, 7)},
 			config: Config{Params: []Params{paramsOf("a", 5000), paramsOf("b", 2000)}},
-			demand: []Amount{{"b", 500}},
+			demand: []Amount{{Limit: "b", Tokens: 500}},
 			want:   []Limit{limitOf("a", 5000, 500, 7), limitOf("b", 2000, 1500, 500)},
 		},
 		{
@@ -128,7 +128,7 @@ func TestExpiry(t *testing.T) {
 				t.Fatalf("the item expires at %d, want a time", expiry)
 			}
 			for _, l := range stored.state.Limits {
-				if full := add(l.Tokens, stored.state.flow(&l, stored.state.RefilledAt, expiry*1000)); l.Name != WriteUnits && full < l.Capacity {
+				if full := raised(l.Tokens, stored.state.flow(&l, stored.state.RefilledAt, expiry*1000)); l.Name != WriteUnits && full < l.Capacity {
 					t.Fatalf("%s has %d of %d when the item expires", l.Name, full, l.Capacity)
 				}
 			}
@@ -151,7 +151,7 @@ func TestExpiredItemsAdvance(t *testing.T) {
 	s := &State{Limits: []Limit{limitOf("a", 5000, 5000, 7), wcu(0, 0)}, RefilledAt: 60_000, ExpiresAt: 60}
 	for at, want := range map[int64]Kind{59_999: Spend, 60_000: Advance} {
 		var plan Plan
-		if plan.Decide(s, &c, &Demand{Amounts: []Amount{{"a", 1000}}}, at); plan.Kind != want {
+		if plan.Decide(s, &c, &Demand{Amounts: []Amount{{Limit: "a", Tokens: 1000}}}, at); plan.Kind != want {
 			t.Errorf("Decide at %d with expiry at 60000 = %v, want %v", at, plan.Kind, want)
 		}
 	}
@@ -177,7 +177,7 @@ func TestConfigChangesAmongStaleClients(t *testing.T) {
 			if d.Unchecked && by.image != nil { // settling leaves the limits as they are
 				c = &Config{Lifetime: by.image.ExpiresAt, Params: []Params{}}
 				for _, l := range by.image.Limits[:2] {
-					c.Params = append(c.Params, Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod})
+					c.Params = append(c.Params, l.params())
 				}
 			}
 			var plan Plan
@@ -200,7 +200,7 @@ func TestConfigChangesAmongStaleClients(t *testing.T) {
 					buckets[l.Name] = b
 				}
 				b.refill(stored.state.RefilledAt)
-				b.Params = Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod}
+				b.Params = l.params()
 				b.clamp()
 				amount, _ := d.of(l.Name)
 				b.consume(amount)
@@ -225,10 +225,10 @@ func TestOwnKeepsTheLifetime(t *testing.T) {
 			capacity, amount := rapid.Int64Range(1, 1e9).Draw(t, "capacity"), rapid.Int64Range(1, 1e9).Draw(t, "refill")
 			// At least a second to fill, since expiry is in whole seconds.
 			period := max(1000, 1000*amount/capacity+1) + rapid.Int64Range(0, 1e8).Draw(t, "period")
-			c.Params = append(c.Params, Params{strconv.Itoa(i), capacity, amount, period})
+			c.Params = append(c.Params, Params{strconv.Itoa(i), capacity, amount, period, nil})
 		}
 		now := rapid.Int64Range(0, 2e12).Draw(t, "now")
-		d := Demand{Amounts: []Amount{{"0", rapid.Int64Range(0, 2e9).Draw(t, "demand")}}, Unchecked: true}
+		d := Demand{Amounts: []Amount{{Limit: "0", Tokens: rapid.Int64Range(0, 2e9).Draw(t, "demand")}}, Unchecked: true}
 		var p Plan
 		p.Create(&c, &d, 0, 1, now)
 		s := p.Item

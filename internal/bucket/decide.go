@@ -28,6 +28,9 @@ type StepKind uint8
 // The steps of a plan, each with its values in order.
 const (
 	Take      StepKind = iota // amount
+	Borrow                    // amount, floor, shards
+	Below                     // ceiling
+	Unmoved                   // refill stamp
 	Charge                    // amount
 	Owe                       // amount, shards
 	Refund                    // amount, room, capacity, shards
@@ -40,25 +43,44 @@ const (
 	Drop                      // none
 	Know                      // consumed
 	Forget                    // none
+	Ascribe                   // amount
+	Disown                    // none
+	Begin                     // life
+	End                       // none
+	Same                      // life
 	Expire                    // expiry
 	Persist                   // none
 	Resize                    // shards, next shards
+	Renew                     // level
+	Ration                    // capacity, refill period; text: the times
+	Unration                  // none
+	Edge                      // the next one
+	Steady                    // none
+	Place                     // text: the zone
+	Hold                      // mark
+	Apart                     // none
+	Period                    // the end of the present one
+	Regard                    // amount
 )
 
-// A Step is one clause of a write, for one limit or, from Expire on, for the item.
+// A Step is one clause of a write, for one limit or, without one, for the item.
 type Step struct {
 	Kind   StepKind
 	Limit  string
 	Values [4]int64
+	Text   string
 }
 
 // A Plan is how a demand is to be written. It may be reused from decision to decision; its zero value is ready.
 type Plan struct {
 	Kind       Kind
 	RefilledAt int64  // Spend: the oldest refill stamp that the item may have; Advance: the one that it must have
-	Now        int64  // Spend: the time; Create, Advance: the refill stamp to write
+	ValidUntil int64  // Advance: that of the item, unless it has none
+	Now        int64  // Spend: the time after which the item must not have expired; Create, Advance: the refill stamp to write
+	At         int64  // Spend: the time at which the item must be valid; the largest one where it is for ever
 	Steps      []Step // Spend, Advance
 	Item       State  // Create: the item
+	Overflows  bool   // Advance: tokens that are given back find no room in the item
 
 	limitSpace [4]Limit
 	stepSpace  [12]Step
@@ -98,9 +120,10 @@ func (p *Plan) Align(s *State, c *Config, now int64) {
 func (p *Plan) Writes() bool { return p.Kind > Crowded }
 
 func (p *Plan) reset(kind Kind, refilledAt, now int64) {
-	p.Kind, p.RefilledAt, p.Now = kind, refilledAt, now
+	p.Kind, p.RefilledAt, p.Now, p.At, p.ValidUntil = kind, refilledAt, now, now, -1
 	p.Steps = p.stepSpace[:0]
 	p.Item = State{}
+	p.Overflows = false
 }
 
 func (p *Plan) step(kind StepKind, limit string, values ...int64) {
@@ -109,11 +132,17 @@ func (p *Plan) step(kind StepKind, limit string, values ...int64) {
 	p.Steps = append(p.Steps, s)
 }
 
+// text is step for a step with a text.
+func (p *Plan) text(kind StepKind, limit, text string, values ...int64) {
+	p.step(kind, limit, values...)
+	p.Steps[len(p.Steps)-1].Text = text
+}
+
 // Create plans a full shard less the demand, where there is none: shard 0 of 1 is a whole bucket.
 func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	p.reset(Create, now, now)
 	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shard: shard, Shards: shards}
-	life := lifetime{config: c}
+	life, next := lifetime{config: c, now: now}, edge{after: now}
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
 		if i < len(c.Params) {
@@ -121,7 +150,8 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		}
 		amount, checked := d.of(params.Name)
 		capacity := p.Item.share(params.Name, params.Capacity)
-		if checked && amount > capacity {
+		floor := d.floor(params, p.Item.share(params.Name, params.RefillAmount))
+		if checked && floor > capacity {
 			p.reset(Reject, now, now)
 			return
 		}
@@ -133,9 +163,12 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		p.Item.Limits = append(p.Item.Limits, Limit{
 			Name: params.Name, Tokens: level, Consumed: amount, Known: known,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
+			Life: d.lifeOf(params.Name), FromChildren: d.fromChildren(params.Name), Times: params.Times,
 		})
-		life.cover(params, level)
+		life.cover(params, level, depth(amount, floor, checked))
+		next.cover(params.Times)
 	}
+	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
 	if shards == 1 {
 		p.Item.ExpiresAt = life.end(now)
 	}
@@ -143,40 +176,66 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 
 // SpendUnseen plans a write that leaves the refill stamp alone, from the limits of an image that is known to be old.
 // The conditions of the write find out whether the stamp is fresh by now and the tokens are there. It leaves the plan
-// as it is for an item that is not in line, and for a demand that is not checked.
+// as it is for an item that is not in line or whose limits were changed, and for a demand that is not checked.
 func (p *Plan) SpendUnseen(s *State, c *Config, d *Demand, now int64) {
 	returned := func(a Amount) bool { return a.Tokens < 0 }
-	if !c.InLine(s, now) || d.Unchecked || len(d.levels) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
+	if !c.InLine(s, now) || s.Changed || s.isPast(now) || d.Unchecked || len(d.levels) > 0 || c.mixed(s) || slices.ContainsFunc(d.Amounts, returned) {
+		return
+	}
+	if d.Waits() && s.Shards == 0 {
 		return
 	}
 	p.reset(Spend, sub(now, c.Freshness), now)
+	p.At = s.validAt(now)
 	for i := range s.Limits {
-		amount, checked := d.of(s.Limits[i].Name)
+		l := &s.Limits[i]
+		amount, checked := d.of(l.Name)
 		switch {
 		case checked:
-			p.step(Take, s.Limits[i].Name, amount)
+			p.take(s, l, d, amount, now)
 		case amount != 0: // of the write units
-			p.step(Charge, s.Limits[i].Name, amount)
+			p.step(Charge, l.Name, amount)
 		}
+		p.ascribe(s.Limits[i].Name, d)
 	}
+}
+
+// ascribe plans to count what of a demand requests of children take of a limit.
+func (p *Plan) ascribe(limit string, d *Demand) {
+	if part := d.fromChildren(limit); part != 0 {
+		p.step(Ascribe, limit, part)
+	}
+}
+
+// count plans to count what an advance takes of a limit.
+func (p *Plan) count(limit string, d *Demand) {
+	amount, _ := d.of(limit)
+	if counted := amount + Of(d.Ended, limit); counted != 0 {
+		p.step(Count, limit, counted)
+	}
+	p.ascribe(limit, d)
 }
 
 // spend plans a write that leaves the refill stamp alone; it returns false when the demand takes a refill.
 func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 	p.reset(Spend, sub(now, c.Freshness), now)
-	if s.RefilledAt < p.RefilledAt || s.ExpiresAt > 0 && s.ExpiresAt <= seconds(now) {
+	p.At = s.validAt(now)
+	if s.Changed || s.isPast(now) || d.Waits() && s.Shards == 0 || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
 		return false
 	}
+	period := false // it is asked for
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.of(l.Name)
 		switch {
 		case amount == 0:
+			if ended := Of(d.Ended, l.Name); ended != 0 {
+				p.step(Regard, l.Name, ended)
+			}
 		case checked:
-			if l.Tokens < amount {
+			if l.Tokens < p.take(s, l, d, amount, now) {
 				return false
 			}
-			p.step(Take, l.Name, amount)
 		case amount > 0:
 			if l.Name == WriteUnits {
 				p.step(Charge, l.Name, amount)
@@ -188,6 +247,9 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			if s.Shards == 0 { // the write asks for the number of shards, which old items do not have
 				return false
 			}
+			if sub(l.Tokens, amount) == math.MinInt64 { // the deepest debt saturates
+				return false
+			}
 			p.step(Owe, l.Name, amount, int64(s.Shards))
 		default:
 			room := add(s.share(l.Name, l.Capacity), amount)
@@ -195,17 +257,26 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 				return false
 			}
 			p.step(Refund, l.Name, amount, room, l.Capacity, int64(s.Shards))
+			if l.Life != 0 { // an advance asks for the stamp instead, which a new life has moved
+				p.step(Same, l.Name, l.Life)
+			}
+			if l.Times != nil && !period {
+				p.step(Period, "", s.ValidUntil)
+				period = true
+			}
 		}
+		p.ascribe(l.Name, d)
 	}
-	return true
+	return s.ExpiresAt == 0 || s.ExpiresAt > seconds(p.Now)
 }
 
 // advance plans a refill up to now with the demand. Only the stamp of an item that leads is after now. Limits beyond
 // maxDrops that the item is to lose are refilled like others, and go with later writes.
 func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	p.reset(Advance, s.RefilledAt, now)
+	p.ValidUntil = s.Seen()
 	from := c.since(s, now)
-	life := lifetime{config: c}
+	life, next := lifetime{config: c, now: now}, s.edgeAfter(now)
 	kept, dropped := 0, 0
 	for i := range s.Limits {
 		l := &s.Limits[i]
@@ -216,8 +287,17 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			switch goes := !c.Partial || kept >= maxOthers && s.full(l, from, now); {
 			case goes && dropped < maxDrops:
 				p.step(Drop, l.Name)
+				if l.Life != 0 {
+					p.step(End, l.Name)
+				}
 				if l.Known != 0 {
 					p.step(Forget, l.Name)
+				}
+				if l.Name != WriteUnits {
+					p.step(Disown, l.Name) // also where a write since the image was the first to count any
+				}
+				if l.Times != nil {
+					p.step(Unration, l.Name)
 				}
 				dropped++
 				continue
@@ -234,37 +314,22 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			p.reset(Reject, s.RefilledAt, now)
 			return
 		}
-		life.cover(params, level)
+		amount, checked := d.of(l.Name)
+		life.cover(params, level, depth(amount, d.floor(params, s.share(l.Name, params.RefillAmount)), checked))
+		next.cover(params.Times)
 	}
 	if kept+len(c.Params) > MaxLimits {
 		p.reset(Crowded, s.RefilledAt, now)
 		return
 	}
-	for i := range len(c.Params) + 1 {
-		params := &writeUnits
-		if i < len(c.Params) {
-			params = &c.Params[i]
-		}
-		if s.find(params.Name) != nil {
-			continue
-		}
-		amount, checked := d.of(params.Name)
-		capacity := s.share(params.Name, params.Capacity)
-		if checked && amount > capacity {
-			p.reset(Reject, s.RefilledAt, now)
-			return
-		}
-		level, given := d.level(params.Name)
-		if !given {
-			level = min(sub(capacity, amount), capacity)
-		}
-		p.step(Seed, params.Name, level, amount)
-		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
-		if c.mixed(s) && params.Name != WriteUnits && amount != 0 {
-			p.step(Know, params.Name, amount)
-		}
-		life.cover(params, level)
+	if !p.start(s, c, d, &life, &next) {
+		p.reset(Reject, s.RefilledAt, now)
+		return
 	}
+	if s.Inherits {
+		p.apart(s)
+	}
+	p.note(s, next)
 	expiry := life.end(now)
 	if s.sharded() {
 		expiry = 0
@@ -278,43 +343,92 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 	}
 }
 
+// start plans the limits that the item is to have and does not have yet, full less the demand. It returns false when one of them
+// does not cover the demand.
+func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge) bool {
+	for i := range len(c.Params) + 1 {
+		params := &writeUnits
+		if i < len(c.Params) {
+			params = &c.Params[i]
+		}
+		if s.find(params.Name) != nil {
+			continue
+		}
+		amount, checked := d.of(params.Name)
+		capacity := s.share(params.Name, params.Capacity)
+		floor := d.floor(params, s.share(params.Name, params.RefillAmount))
+		if checked && floor > capacity {
+			return false
+		}
+		level, given := d.level(params.Name)
+		if !given {
+			level = min(sub(capacity, amount), capacity)
+		}
+		p.step(Seed, params.Name, level, amount)
+		p.ascribe(params.Name, d)
+		p.parameters(nil, params)
+		if life := d.lifeOf(params.Name); life != 0 {
+			p.step(Begin, params.Name, life)
+		}
+		if c.mixed(s) && params.Name != WriteUnits && amount != 0 {
+			p.step(Know, params.Name, amount)
+		}
+		life.cover(params, level, depth(amount, floor, checked))
+		next.cover(params.Times)
+	}
+	return true
+}
+
 // balance plans the steps of one limit in an advance that refills from one time to another. It returns the balance
 // afterwards, going by the image, and false when the balance does not cover the demand.
 func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
 	amount, checked := d.of(l.Name)
-	refill := s.flow(l, from, now)
+	inflow := s.flow(l, from, now)
+	refill := signed(inflow)
 	capacity := s.share(l.Name, min(params.Capacity, l.Capacity)) // what flowed in so far did so below the old one
+	renewed := l.Times != nil && inflow > 0
+	if renewed {
+		capacity = s.share(l.Name, params.Capacity)
+	}
 	changed := !l.has(params)
-	refilled := add(l.Tokens, refill)
+	refilled := raised(l.Tokens, inflow)
 	level, given := d.level(l.Name)
-	if checked && !given && min(refilled, capacity) < amount {
+	floor := d.floor(params, s.share(l.Name, params.RefillAmount))
+	if checked && !given && min(refilled, capacity) < floor {
 		return 0, false
 	}
 	switch {
 	case given: // by refill of other shards too: on condition that the balance is just what the image has
 		p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
 		p.step(Cover, l.Name, l.Tokens)
-	case amount < 0 && sub(refilled, amount) >= capacity:
+	case renewed: // what is given back is of the period before
+		level = sub(capacity, max(amount, 0))
+		p.step(Renew, l.Name, level)
+	case inflow > math.MaxInt64 && l.Tokens < 0: // the difference to a debt as deep may be too large
+		level = sub(min(refilled, capacity), amount)
+		p.Overflows = p.Overflows || amount < 0 && level > capacity
+		level = min(level, capacity)
+		p.step(Fill, l.Name, l.Tokens, level)
+	case amount < 0 && sub(refilled, amount) > capacity:
 		level = capacity
+		p.Overflows = true
 		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)
-	case amount >= 0 && refilled >= capacity && (refill > 0 || amount > 0 || changed):
+	case amount >= 0 && refilled >= capacity && (refill > 0 || amount > 0 || changed) || amount >= 0 && refilled > capacity && s.Changed:
 		level = sub(capacity, amount)
 		p.step(Fill, l.Name, sub(capacity, refill), level)
 	case refill > 0 || amount != 0 || changed:
 		level = sub(refilled, amount)
-		p.step(Credit, l.Name, add(sub(capacity, refill), min(amount, 0)), sub(refill, amount))
+		p.step(Credit, l.Name, add(sub(capacity, refill), min(amount, 0)), sub(level, l.Tokens)) // the deepest debt saturates
 		if checked {
-			p.step(Cover, l.Name, sub(amount, refill))
+			p.step(Cover, l.Name, sub(floor, refill))
 		}
 	default:
 		level = l.Tokens
 	}
 	if changed {
-		p.step(Configure, l.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
+		p.parameters(l, params)
 	}
-	if amount != 0 {
-		p.step(Count, l.Name, amount)
-	}
+	p.count(l.Name, d)
 	return level, true
 }
 
@@ -322,13 +436,20 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 // limits is full again, debts included.
 type lifetime struct {
 	config *Config
+	now    int64 // epoch milliseconds
 	fill   int64 // longest time in which a limit fills up, milliseconds
+	until  int64 // when the last of the quotas is full anew, epoch milliseconds
 }
 
-// cover takes a limit into account that stands at a level.
-func (life *lifetime) cover(p *Params, level int64) {
-	if life.config.Lifetime > 0 && p.Name != WriteUnits {
-		life.fill = max(life.fill, p.timeToFill(sub(p.Capacity, min(level, 0))))
+// cover takes a limit into account that stands at a level, and may be left with a debt as deep as the one that its last caller could
+// leave. The next callers then spend, and need not prolong the life of the item each.
+func (life *lifetime) cover(p *Params, level, deepest int64) {
+	switch {
+	case life.config.Lifetime <= 0 || p.Name == WriteUnits:
+	case p.Times != nil:
+		life.until = max(life.until, p.Times.Next(life.now))
+	default:
+		life.fill = max(life.fill, p.timeToFill(sub(p.Capacity, min(level, -deepest))))
 	}
 }
 
@@ -344,7 +465,7 @@ func (life *lifetime) end(now int64) int64 {
 	if life.fill <= math.MaxInt64/life.config.Lifetime {
 		milliseconds = life.fill * life.config.Lifetime
 	}
-	return min(seconds(add(now, milliseconds))+1, maxExpiry)
+	return min(seconds(max(add(now, milliseconds), add(life.until, life.config.Lead)))+1, maxExpiry)
 }
 
 // seconds returns epoch milliseconds as whole epoch seconds.

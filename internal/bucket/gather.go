@@ -26,6 +26,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 	}
 	left := make([][]Amount, len(shards)) // balances, where they do not follow from the shard alone
 	taken := make([][]Amount, len(shards))
+	floors := make([][]Amount, len(shards)) // of callers that wait
 	latest, moves := c.latest(shards, now), false
 	for i := range c.Params {
 		p := &c.Params[i]
@@ -43,12 +44,14 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 			targets := inProportion(shares, rest)
 			takes = above(levels, targets, amount)
 			for at := range shards {
-				left[at] = append(left[at], Amount{p.Name, targets[at]})
+				left[at] = append(left[at], Amount{Limit: p.Name, Tokens: targets[at]})
 			}
 		}
+		deal(taken, Amount{p.Name, amount, d.fromChildren(p.Name)}, takes)
 		for at, take := range takes {
-			if take > 0 {
-				taken[at] = append(taken[at], Amount{p.Name, take})
+			if take > 0 && d.Waits() {
+				deepest := depth(amount, d.floor(p, p.RefillAmount), true)
+				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: sub(take, shards[at].share(p.Name, deepest))})
 			}
 		}
 	}
@@ -57,7 +60,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 			continue
 		}
 		part := Part{At: at, Amounts: taken[at]}
-		part.Plan.Decide(s, c, &Demand{Amounts: taken[at], levels: left[at]}, now)
+		part.Plan.Decide(s, c, &Demand{Amounts: taken[at], floors: floors[at], levels: left[at]}, now)
 		if !part.Plan.Writes() {
 			return nil, false
 		}
@@ -70,34 +73,36 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 // has. Spread takes what the shards have as [Config.Gather] does, and divides what is missing among them by their
 // shares. A debt of one shard alone would not hold the others back. Tokens that are given back go to the shard at index
 // home, then to others that have room.
-func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amount, now int64) (parts []Part, ok bool) {
+func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, now int64) (parts []Part, ok bool) {
 	taken := make([][]Amount, len(shards))
-	for _, a := range amounts {
+	for _, a := range due.Amounts {
 		levels, shares, rooms := make([]int64, len(shards)), make([]int64, len(shards)), make([]int64, len(shards))
 		for at, s := range shards {
 			c := keep(s)
 			if p := c.of(a.Limit); p != nil {
 				one := c.standing(s, p, now, now)
 				levels[at], shares[at], rooms[at] = one.level, s.share(p.Name, p.Capacity), one.room
+				if !s.isPeriodOf(shards[home], a.Limit) {
+					rooms[at] = 0
+				}
 			}
 		}
 		if a.Tokens <= 0 {
-			for at, back := range intoRooms(rooms, home, -a.Tokens) {
-				if back > 0 {
-					taken[at] = append(taken[at], Amount{a.Limit, -back})
-				}
+			backs := intoRooms(rooms, home, -a.Tokens)
+			for at := range backs {
+				backs[at] = -backs[at]
 			}
+			deal(taken, a, backs)
 			continue
 		}
-		for at, take := range fromFullest(levels, shares, a.Tokens) {
-			if take > 0 {
-				taken[at] = append(taken[at], Amount{a.Limit, take})
-			}
-		}
+		deal(taken, a, fromFullest(levels, shares, a.Tokens))
 	}
 	for at, s := range shards {
 		part := Part{At: at, Amounts: taken[at]}
 		d := Demand{Amounts: taken[at]}
+		if at == home {
+			d.Ended = due.Ended
+		}
 		if d.Empty() {
 			continue
 		}
@@ -112,6 +117,28 @@ func Spread(keep func(*State) *Config, shards []*State, home int, amounts []Amou
 		parts = append(parts, part)
 	}
 	return parts, true
+}
+
+// deal appends to what is taken of each shard its part of an amount. What requests of children take goes to the shards in their order,
+// to each up to its part. A sum of corrections may have more of that, or of the other sign: the last shard gets the rest.
+func deal(taken [][]Amount, a Amount, parts []int64) {
+	last := len(parts) - 1
+	for last > 0 && parts[last] == 0 {
+		last--
+	}
+	for at, part := range parts {
+		from := max(0, min(part, a.FromChildren))
+		if part < 0 {
+			from = min(0, max(part, a.FromChildren))
+		}
+		if at == last {
+			from = a.FromChildren
+		}
+		a.FromChildren -= from
+		if dealt := (Amount{a.Limit, part, from}); !dealt.IsZero() {
+			taken[at] = append(taken[at], dealt)
+		}
+	}
 }
 
 // intoRooms divides an amount that is given back among shards. The shard at index home is filled first, then the
@@ -151,11 +178,10 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 	least := int64(math.MaxInt64)
 	for i := range c.Params {
 		p := &c.Params[i]
-		amount, checked := d.of(p.Name)
-		if !checked {
+		if _, checked := d.of(p.Name); !checked {
 			continue
 		}
-		rest := sub(c.standing(s, p, now, now).level, amount)
+		rest := sub(c.standing(s, p, now, now).level, d.floor(p, s.share(p.Name, p.RefillAmount)))
 		if rest < 0 {
 			return -1
 		}
@@ -168,11 +194,14 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 const nearlyFull = wholeShare / 8 * 7
 
 // Uneven reports whether a demand on the shard at an index leaves one shard full and another with less than seven
-// eighths of its share. The full shard loses its refill from then on, which the undivided bucket would keep. The demand
+// eighths of its share. The full shard loses its refill from then on, which the unsplit bucket would keep. The demand
 // is better gathered.
 func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 	for i := range c.Params {
 		p := &c.Params[i]
+		if p.Times != nil { // nothing flows into a quota
+			continue
+		}
 		amount, _ := d.of(p.Name)
 		full, short := false, false
 		for j, s := range shards {
@@ -204,8 +233,9 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 	for at, d := range demands {
 		fits[at] = true
 		for i := range c.Params {
-			amount, checked := d.of(c.Params[i].Name)
-			fits[at] = fits[at] && (!checked || amount <= available[i])
+			p := &c.Params[i]
+			_, checked := d.of(p.Name)
+			fits[at] = fits[at] && (!checked || d.floor(p, c.inflowRate(shards, p)) <= available[i])
 		}
 		for i := range c.Params {
 			if amount, checked := d.of(c.Params[i].Name); fits[at] && checked {
@@ -227,7 +257,9 @@ func Portion(taken [][]Amount, amounts []Amount) (portion [][]Amount) {
 					n := min(t.Tokens, a.Tokens)
 					t.Tokens -= n
 					a.Tokens -= n
-					portion[at] = append(portion[at], Amount{a.Limit, n})
+					from := min(n, a.FromChildren)
+					a.FromChildren -= from
+					portion[at] = append(portion[at], Amount{a.Limit, n, from})
 				}
 			}
 		}
@@ -267,7 +299,7 @@ func fromFullest(levels, shares []int64, amount int64) []int64 {
 	return takes
 }
 
-// inProportion divides tokens among shards so that each has the same part of its share, but for single millitokens.
+// inProportion divides tokens among shards so that each has the same part of its share, except single millitokens.
 func inProportion(shares []int64, tokens int64) []int64 {
 	whole := int64(0)
 	for _, share := range shares {

@@ -2,12 +2,15 @@
 // is to be written. It is pure: no I/O, no clock, no floating point. Tokens are millitokens, time is epoch milliseconds.
 package bucket
 
-// Params are the parameters of one limit.
+import "github.com/zlimit/zlimit-go/internal/calendar"
+
+// Params are the parameters of one limit. A quota has [calendar.Times] at which it is full anew, and nothing flows in.
 type Params struct {
 	Name         string
-	Capacity     int64 // most tokens that the bucket holds, millitokens
-	RefillAmount int64 // tokens that flow in per period, millitokens
-	RefillPeriod int64 // milliseconds
+	Capacity     int64           // most tokens that the bucket holds, millitokens
+	RefillAmount int64           // tokens that flow in per period, millitokens; 0 for a quota
+	RefillPeriod int64           // milliseconds, positive
+	Times        *calendar.Times // of a quota; nil for a limit that refills evenly
 }
 
 // A Limit is the token bucket of one limit: its parameters and its state.
@@ -19,4 +22,19 @@ type Limit struct {
 	RefillPeriod int64 // milliseconds
 	Consumed     int64 // net consumption since creation, millitokens, modulo 2^64
 	Known        int64 // Consumed as the last refill left it, in a bucket that a mixed fleet writes; else 0
+	FromChildren int64 // part of Consumed that requests of children took, modulo 2^64
+	Life         int64 // differs from that of a former limit of the name; 0 where another program started the limit
+
+	Times *calendar.Times // of a quota; nil for a limit that refills evenly
 }
+
+// ResetTimes returns the times of a quota in the form in which items hold them, "" for another limit.
+func (l *Limit) ResetTimes() string {
+	if l.Times == nil {
+		return ""
+	}
+	return l.Times.Compact()
+}
+
+// SetResetTimes makes the limit a quota with times that an item holds. The zone is another attribute, see [calendar.Times.In].
+func (l *Limit) SetResetTimes(compact string) { l.Times = calendar.Unplaced(compact) }

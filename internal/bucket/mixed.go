@@ -67,28 +67,37 @@ func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now 
 	amount, checked := d.of(l.Name)
 	capacity := s.share(l.Name, min(params.Capacity, l.Capacity))
 	ceiling := min(capacity, sub(s.share(l.Name, l.Capacity), s.others(l)))
+	inflow := s.flow(l, from, now)
+	renewed := l.Times != nil && inflow > 0
+	if renewed { // whatever others took, they took before
+		capacity = s.share(l.Name, params.Capacity)
+		ceiling = capacity
+	}
 	level, given := d.level(l.Name)
 	if !given {
-		level = min(add(l.Tokens, s.flow(l, from, now)), ceiling)
-		if checked && level < amount {
+		level = min(raised(l.Tokens, inflow), ceiling)
+		if checked && level < d.floor(params, s.share(l.Name, params.RefillAmount)) {
 			return 0, false
 		}
 		level = sub(level, amount)
-		if amount < 0 {
-			level = min(level, capacity)
+		if amount < 0 && level > capacity {
+			level = capacity
+			p.Overflows = !renewed
 		}
 	}
-	counted := l.Consumed + amount
-	if level != l.Tokens || counted != l.Known {
-		p.step(Credit, l.Name, l.Tokens, sub(level, l.Tokens))
+	counted := l.Consumed + amount + Of(d.Ended, l.Name)
+	switch difference := sub(level, l.Tokens); {
+	case add(l.Tokens, difference) != level: // out of a debt too deep for a difference
+		p.step(Fill, l.Name, l.Tokens, level)
+	case difference != 0 || counted != l.Known:
+		p.step(Credit, l.Name, l.Tokens, difference)
 		p.step(Cover, l.Name, l.Tokens)
+	default:
 	}
 	if !l.has(params) {
-		p.step(Configure, l.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
+		p.parameters(l, params)
 	}
-	if amount != 0 {
-		p.step(Count, l.Name, amount)
-	}
+	p.count(l.Name, d)
 	if counted != l.Known {
 		p.step(Know, l.Name, counted)
 	}

@@ -9,7 +9,7 @@ import (
 
 // TestMixedFleet draws what a mixed fleet does with a bucket. Other clients take from the balance as it is, and leave the
 // stamp alone; they settle without any condition; and some create the item. Neither the balance nor what a reader makes
-// of it is ever above the ideal bucket, divided or not, as long as this program alone refills.
+// of it is ever above the ideal bucket, split or not, as long as this program alone refills.
 func TestMixedFleet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawConfig(t, []string{"rpm", "tpm"})
@@ -43,7 +43,7 @@ func TestMixedFleet(t *testing.T) {
 			case others && it.state == nil: // a full item, without notes
 				var plan Plan
 				c.Mixed = false
-				plan.Decide(nil, &c, &Demand{Amounts: []Amount{{p.Name, amount}}}, now)
+				plan.Decide(nil, &c, &Demand{Amounts: []Amount{{Limit: p.Name, Tokens: amount}}}, now)
 				c.Mixed = true
 				it.apply(&plan)
 				ideals[p.Name].consume(amount)
@@ -61,7 +61,7 @@ func TestMixedFleet(t *testing.T) {
 			default:
 				var plan Plan
 				image := it.image()
-				d := Demand{Amounts: []Amount{{p.Name, amount}}}
+				d := Demand{Amounts: []Amount{{Limit: p.Name, Tokens: amount}}}
 				if plan.Decide(image, &c, &d, now); plan.Kind == Reject && image != nil {
 					d = Demand{}
 					plan.Align(image, &c, now)
@@ -96,10 +96,10 @@ func TestMixedFleet(t *testing.T) {
 
 // TestOthersAreReadOnce goes through an idle bucket of which another client takes before this program does.
 func TestOthersAreReadOnce(t *testing.T) {
-	c := &Config{Mixed: true, Params: []Params{{"rpm", 100_000, 100_000, 60_000}}}
+	c := &Config{Mixed: true, Params: []Params{{"rpm", 100_000, 100_000, 60_000, nil}}}
 	it, plan := &item{}, &Plan{}
 	take := func(tokens, now int64) bool {
-		plan.Decide(it.image(), c, &Demand{Amounts: []Amount{{"rpm", tokens * 1000}}}, now)
+		plan.Decide(it.image(), c, &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: tokens * 1000}}}, now)
 		return it.apply(plan)
 	}
 	if !take(1, 0) {
@@ -118,9 +118,9 @@ func TestOthersAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestDividedMixedBucket divides an item of which another client took: neither shard gets the idle time twice.
-func TestDividedMixedBucket(t *testing.T) {
-	c := &Config{Params: []Params{{"rpm", 100_000, 100_000, 60_000}}} // the notes alone say that the fleet is mixed
+// TestSplitMixedBucket splits an item of which another client took: neither shard gets the idle time twice.
+func TestSplitMixedBucket(t *testing.T) {
+	c := &Config{Params: []Params{{"rpm", 100_000, 100_000, 60_000, nil}}} // the notes alone say that the fleet is mixed
 	s := &State{RefilledAt: 0, Shards: 1, Limits: []Limit{
 		{Name: "rpm", Capacity: 100_000, RefillAmount: 100_000, RefillPeriod: 60_000, Tokens: 19_000, Consumed: 81_000, Known: 1000},
 		{Name: WriteUnits, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000, Tokens: WriteCapacity},
@@ -135,8 +135,8 @@ func TestDividedMixedBucket(t *testing.T) {
 	if got := c.whole([]*State{it.state, &second}, &c.Params[0], hour).available(); got > 20_000 || got < 0 {
 		t.Errorf("both shards have %d an hour later, want at most the 20000 that were left of the full bucket", got)
 	}
-	if it.state.Joins(&second) {
-		t.Error("shards of which others took are joined")
+	if it.state.MergesWith(&second) {
+		t.Error("shards of which others took are merged")
 	}
 }
 

@@ -9,7 +9,10 @@ import (
 // over epoch milliseconds. The form telescopes: over any sequence of instants the refills add up to R(last) − R(first).
 // However often a bucket is refilled, and for however many limits at once, nothing drifts and nothing is lost. It is 0
 // when to is not after from, and saturates at the largest int64. amount and period are positive.
-func Refill(from, to, amount, period int64) int64 {
+func Refill(from, to, amount, period int64) int64 { return signed(flow(from, to, amount, period)) }
+
+// flow is [Refill] that saturates at the largest uint64. That fills up the deepest debt.
+func flow(from, to, amount, period int64) uint64 {
 	if to <= from {
 		return 0
 	}
@@ -18,11 +21,23 @@ func Refill(from, to, amount, period int64) int64 {
 	lo, carry := bits.Add64(lo, remainder(from, amount, period), 0)
 	hi += carry
 	if hi >= uint64(period) {
-		return math.MaxInt64
+		return math.MaxUint64
 	}
 	quotient, _ := bits.Div64(hi, lo, uint64(period))
-	return int64(min(quotient, math.MaxInt64))
+	return quotient
 }
+
+// raised returns a balance together with what flows in, saturated. It is exact for a debt that is deeper than the largest
+// int64, too.
+func raised(tokens int64, inflow uint64) int64 {
+	if inflow > uint64(math.MaxInt64)-uint64(tokens) {
+		return math.MaxInt64
+	}
+	return int64(uint64(tokens) + inflow)
+}
+
+// signed returns what flows in as an int64, saturated.
+func signed(inflow uint64) int64 { return int64(min(inflow, math.MaxInt64)) }
 
 // remainder returns t·amount mod period, in [0, period).
 func remainder(t, amount, period int64) uint64 {

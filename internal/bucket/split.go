@@ -9,7 +9,9 @@ func (p *Plan) Split(s *State) {
 	at := s.RefilledAt + 1
 	p.reset(Advance, s.RefilledAt, at)
 	kept := State{Shard: s.Shard, Shards: 2 * n}
-	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n}
+	p.ValidUntil = s.Seen()
+	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: at, Shard: s.Shard + n, Shards: 2 * n, Crossed: s.Crossed}
+	next := s.edgeAfter(at)
 	var d Demand
 	for i := range s.Limits {
 		l := s.Limits[i]
@@ -21,20 +23,23 @@ func (p *Plan) Split(s *State) {
 			if s.noted() {
 				others = s.others(&l)
 			}
-			l.Tokens, l.Consumed = p.divide(s, &l, &kept, at), 0
+			l.Tokens, l.Consumed, l.FromChildren = p.halve(s, &l, &kept, at), 0, 0
 			l.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
 		}
 		p.Item.Limits = append(p.Item.Limits, l)
+		next.cover(l.Times)
 	}
+	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
+	p.note(s, next)
 	p.step(Resize, "", int64(n), int64(2*n))
 	if s.ExpiresAt > 0 {
 		p.step(Persist, "")
 	}
 }
 
-// divide plans what an item keeps of one limit, and returns what the new shard gets.
-func (p *Plan) divide(s *State, l *Limit, kept *State, at int64) int64 {
-	refill := s.flow(l, s.RefilledAt, at)
+// halve plans what an item keeps of one limit, and returns what the new shard gets.
+func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) int64 {
+	refill := signed(s.flow(l, s.RefilledAt, at)) // of one millisecond
 	capacity, keeps := s.share(l.Name, l.Capacity), kept.share(l.Name, l.Capacity)
 	refilled := add(l.Tokens, refill)
 	if refilled >= capacity {
@@ -61,19 +66,26 @@ func (p *Plan) Merge(s, other *State) {
 	latest := max(s.RefilledAt, other.RefilledAt)
 	at := max(latest, s.RefilledAt+1)
 	p.reset(Advance, s.RefilledAt, at)
+	p.ValidUntil = s.Seen()
+	next := edge{after: max(at, s.mark(), other.mark())}
 	var d Demand
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		theirs := other.find(l.Name)
+		next.cover(l.Times)
+		if l.Times != nil {
+			p.mergeQuota(s, other, l, next.after)
+			continue
+		}
 		if l.Name == WriteUnits || theirs == nil {
 			params := l.params()
 			p.balance(s, l, &params, &d, s.RefilledAt, at)
 			continue
 		}
-		refill, most := s.flow(l, s.RefilledAt, at), s.share(l.Name, l.Capacity)
+		refill, most := signed(s.flow(l, s.RefilledAt, at)), s.share(l.Name, l.Capacity)
 		bound := other.share(l.Name, min(l.Capacity, theirs.Capacity))
-		held := min(add(theirs.Tokens, other.flow(theirs, other.RefilledAt, latest)), bound)
-		gets := add(held, other.flow(theirs, latest, at))
+		held := min(raised(theirs.Tokens, other.flow(theirs, other.RefilledAt, latest)), bound)
+		gets := raised(held, other.flow(theirs, latest, at))
 		full := add(most, gets)
 		if at > latest { // in that millisecond both have one capacity
 			full = add(most, bound)
@@ -85,5 +97,26 @@ func (p *Plan) Merge(s, other *State) {
 			p.step(Credit, l.Name, sub(most, refill), add(refill, gets))
 		}
 	}
+	if next.next > 0 && next.after > at && next.after != s.Crossed {
+		p.step(Hold, "", next.after)
+	}
+	p.note(s, next)
 	p.step(Resize, "", int64(s.Shards), int64(s.Shards/2))
+}
+
+// mergeQuota plans that a quota takes over that of another shard, which has none where its item is lost. Both cross the
+// edges up to a time, so that they are in one period.
+func (p *Plan) mergeQuota(s, other *State, l *Limit, at int64) {
+	most, gets := s.share(l.Name, l.Capacity), int64(0)
+	if theirs := other.find(l.Name); theirs != nil {
+		if gets = theirs.Tokens; other.renews(theirs, at) {
+			gets = other.share(l.Name, theirs.Capacity)
+		}
+	}
+	switch {
+	case s.renews(l, at):
+		p.step(Renew, l.Name, add(most, gets))
+	case gets != 0:
+		p.step(Credit, l.Name, most, gets)
+	}
 }

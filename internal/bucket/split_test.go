@@ -21,9 +21,9 @@ func (shards tree) sum(limit string) (tokens, capacity, refill int64) {
 	return tokens, capacity, refill
 }
 
-// TestSplitsAndMergesConserve divides and joins shards in any order, on images that may be old, amid spends. The shares
+// TestSplitsAndMergesConserve splits and merges shards in any order, on images that may be old, amid spends. The shares
 // always add up to the limit, and tokens change by refill and demand alone (I7). With the clock stopped that is by the
-// demand alone, but for the millisecond by which each split moves the stamp.
+// demand alone, except the millisecond by which each split moves the stamp.
 func TestSplitsAndMergesConserve(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{
@@ -69,7 +69,7 @@ func TestSplitsAndMergesConserve(t *testing.T) {
 				}
 			default:
 				amount := rapid.Int64Range(-p.Capacity, p.Capacity).Draw(t, "amount")
-				d := Demand{Amounts: []Amount{{"rpm", amount}}, Unchecked: amount < 0 || rapid.Bool().Draw(t, "unchecked")}
+				d := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: amount}}, Unchecked: amount < 0 || rapid.Bool().Draw(t, "unchecked")}
 				room := it.state.share("rpm", p.Capacity) - it.state.find("rpm").Tokens
 				if plan.Decide(image, &c, &d, now); it.apply(&plan) {
 					expected -= max(amount, -room) // what does not fit is lost

@@ -1,6 +1,9 @@
 package bucket
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // WriteUnits is the reserved limit of every bucket that counts the physical writes of its item. DynamoDB serves 1,000
 // writes per second and key. The limit is never divided among shards and never shown to users.
@@ -18,10 +21,15 @@ const oneWrite = 1000
 // A State is what a bucket item holds.
 type State struct {
 	Limits     []Limit
-	RefilledAt int64 // last refill of every limit, epoch milliseconds
-	ExpiresAt  int64 // epoch seconds; 0 for never
-	Shard      int   // number of this shard, from 0
-	Shards     int   // shards of the bucket; 0 and 1 both mean that it is whole
+	RefilledAt int64  // last refill of every limit, epoch milliseconds
+	ExpiresAt  int64  // epoch seconds; 0 for never
+	Shard      int    // number of this shard, from 0
+	Shards     int    // shards of the bucket; 0 and 1 both mean that it is whole
+	ValidUntil int64  // when the next quota is full anew, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
+	Crossed    int64  // up to when quotas were made full anew, where the stamp was set back since; else 0, epoch milliseconds
+	Zone       string // of the times of all quotas; "" where there are none
+	Inherits   bool   // limits have times from a place that they share, and not each its own
+	Changed    bool   // another program has changed limits: balances may be above their capacities until that program writes again
 }
 
 // find returns the limit of that name, nil when there is none.
@@ -69,25 +77,37 @@ func (s *State) Writable(now int64) int64 {
 	return s.Available(l, now)
 }
 
-// Available returns what the item has of one of its limits after a refill up to now, in millitokens; negative in debt.
-func (s *State) Available(l *Limit, now int64) int64 {
-	return min(add(l.Tokens, s.flow(l, s.RefilledAt, now)), s.share(l.Name, l.Capacity))
+// InDebt reports whether one of the limits was charged more than it had.
+func (s *State) InDebt() bool {
+	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Tokens < 0 && l.Name != WriteUnits })
 }
 
-// flow returns what flows into a limit from one time up to another, at the parameters that the item has.
-func (s *State) flow(l *Limit, from, to int64) int64 {
-	return Refill(from, to, s.share(l.Name, l.RefillAmount), l.RefillPeriod)
+// Available returns what the item has of one of its limits after a refill up to now, in millitokens; negative in debt.
+func (s *State) Available(l *Limit, now int64) int64 {
+	return min(raised(l.Tokens, s.flow(l, s.RefilledAt, now)), s.share(l.Name, l.Capacity))
+}
+
+// flow returns what flows into a limit from one time up to another, at the parameters that the item has. Into a quota that
+// is full anew flows more than any debt.
+func (s *State) flow(l *Limit, from, to int64) uint64 {
+	if l.Times != nil {
+		if s.renews(l, to) {
+			return math.MaxUint64
+		}
+		return 0
+	}
+	return flow(from, to, s.share(l.Name, l.RefillAmount), l.RefillPeriod)
 }
 
 // full reports whether a limit is full after a refill from one time up to another.
 func (s *State) full(l *Limit, from, to int64) bool {
-	return add(l.Tokens, s.flow(l, from, to)) >= s.share(l.Name, l.Capacity)
+	return raised(l.Tokens, s.flow(l, from, to)) >= s.share(l.Name, l.Capacity)
 }
 
 // A Config says what a bucket is to be: the limits that are configured, without [WriteUnits], and how the item is kept.
 type Config struct {
 	Params    []Params
-	Partial   bool  // other limits of the item stay as they are, but for full ones beyond maxOthers
+	Partial   bool  // other limits of the item stay as they are, except full ones beyond maxOthers
 	Freshness int64 // δ: how old the refill stamp may be for a write that leaves it alone, milliseconds
 	Lifetime  int64 // an unused bucket expires after that many times the time it takes to fill; 0 for never
 	Lead      int64 // how far a refill stamp may be ahead of the time before it is set back, milliseconds; 0 for any
@@ -103,7 +123,7 @@ const maxOthers = 8
 
 // maxDrops is the number of limits that one write takes from an item. An item to which another version of this program
 // added limits without bound has more of them than one expression can name.
-const maxDrops = MaxLimits
+const maxDrops = 16
 
 // Equal reports whether two configs make the same of every item.
 func (c *Config) Equal(other *Config) bool {
@@ -125,7 +145,9 @@ const maxFreshness = 1000
 func DefaultFreshness(params []Params) int64 {
 	freshness := int64(maxFreshness)
 	for i := range params {
-		freshness = min(freshness, params[i].timeToFill(params[i].Capacity)/100)
+		if params[i].Times == nil {
+			freshness = min(freshness, params[i].timeToFill(params[i].Capacity)/100)
+		}
 	}
 	return freshness
 }
@@ -160,7 +182,7 @@ func (c *Config) near(place int, name string) *Params {
 // that is not further ahead than the config allows. Other clients have taken nothing since that stamp. The next advance
 // changes an item that is not in line.
 func (c *Config) InLine(s *State, now int64) bool {
-	return c.Matches(s) && !c.Leads(s, now) && (!c.mixed(s) || !s.taken())
+	return c.Matches(s) && !s.Inherits && !c.Leads(s, now) && (!c.mixed(s) || !s.taken())
 }
 
 // Leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.
@@ -194,9 +216,9 @@ func (c *Config) Matches(s *State) bool {
 }
 
 func (l *Limit) params() Params {
-	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod}
+	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times}
 }
 
 func (l *Limit) has(p *Params) bool {
-	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod
+	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod && l.Times.Equal(p.Times)
 }

@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"math"
+	"math/big"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -73,4 +74,82 @@ func TestWaitsAreEnough(t *testing.T) {
 			t.Fatalf("%d ms are too few", wait)
 		}
 	})
+}
+
+// TestDeepestDebtEnds owes as much as 64 bits hold, and what is close to that. The bucket tells the time after which a request is
+// admitted: a millisecond before that it is rejected, and an advance then leaves what the sum of unbounded numbers is.
+func TestDeepestDebtEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const begin, asked = 1_700_000_000_000, 3000
+		owed := rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<40)).Draw(t, "short of the deepest")
+		l := Limit{
+			Name: "rpm", Tokens: math.MinInt64 + owed, Capacity: rapid.Int64Range(asked, 1<<40).Draw(t, "capacity"),
+			RefillAmount: rapid.Int64Range(1<<30, 1<<40).Draw(t, "refill"), RefillPeriod: 1,
+		}
+		writes := Limit{Name: WriteUnits, Tokens: WriteCapacity, Capacity: WriteCapacity, RefillAmount: WriteCapacity, RefillPeriod: 1000}
+		s := &State{Limits: []Limit{l, writes}, RefilledAt: begin, Shards: 1}
+		c, d := s.Own(), &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: asked}}}
+		c.Mixed = rapid.Bool().Draw(t, "mixed")
+		if c.Mixed {
+			s.Limits[0].Known, s.Limits[0].Consumed = 1, 1
+		}
+		seen := begin + rapid.Int64Range(0, 1<<24).Draw(t, "seen")
+		status := c.Statuses(nil, []*State{s}, d, seen)[0]
+		if status.Wait == 0 {
+			return
+		}
+		at := add(seen, status.Wait)
+		if at == math.MaxInt64 {
+			t.Fatalf("%d owed after %d ms: the wait is %d", status.Available, seen-begin, status.Wait)
+		}
+		if !c.Covers([]*State{s}, d, at) || c.Covers([]*State{s}, d, at-1) {
+			t.Fatalf("owes %d, wait %d: admitted then %v, a millisecond before %v", l.Tokens, status.Wait,
+				c.Covers([]*State{s}, d, at), c.Covers([]*State{s}, d, at-1))
+		}
+		flowed := new(big.Int).Mul(big.NewInt(at-begin), big.NewInt(l.RefillAmount))
+		want := min(flowed.Add(flowed, big.NewInt(l.Tokens)).Int64(), l.Capacity) - asked
+		var plan Plan
+		plan.Decide(s, c, d, at)
+		if plan.Kind != Advance {
+			t.Fatalf("Decide() plans to %v, want an advance", plan.Kind)
+		}
+		level := l.Tokens
+		for _, step := range plan.Steps {
+			switch {
+			case step.Limit != "rpm":
+			case step.Kind == Fill && level >= step.Values[0]:
+				level = step.Values[1]
+			case step.Kind == Credit && level <= step.Values[0]:
+				level += step.Values[1]
+			case step.Kind == Fill || step.Kind == Credit:
+				t.Fatalf("%+v does not hold for %d", step, level)
+			default:
+			}
+		}
+		if level != want {
+			t.Fatalf("an advance leaves %d, want %d", level, want)
+		}
+	})
+}
+
+// TestDebtSaturates takes more than 64 bits hold beside a debt: the debt stays the deepest.
+func TestDebtSaturates(t *testing.T) {
+	for _, stamp := range []int64{1_700_000_000_000, 1_700_000_000_500} {
+		s := &State{RefilledAt: stamp, Shards: 1, Limits: []Limit{
+			{Name: "rpm", Tokens: -1 << 62, Capacity: 10_000, RefillAmount: 1000, RefillPeriod: 1000},
+		}}
+		c := s.Own()
+		c.Freshness = 1000
+		var plan Plan
+		plan.Decide(s, c, &Demand{Amounts: []Amount{{Limit: "rpm", Tokens: math.MaxInt64}}, Unchecked: true}, 1_700_000_000_500)
+		level := s.Limits[0].Tokens
+		for _, step := range plan.Steps {
+			if step.Kind == Credit && step.Limit == "rpm" {
+				level += step.Values[1]
+			}
+		}
+		if plan.Kind != Advance || level != math.MinInt64 {
+			t.Errorf("%v leaves %d, want an advance to the deepest debt", plan.Kind, level)
+		}
+	}
 }

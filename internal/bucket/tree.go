@@ -2,7 +2,7 @@ package bucket
 
 import "math/bits"
 
-// The shards of a divided bucket are the leaves of a binary tree, each with a count of its own. Shard s of n splits
+// The shards of a split bucket are the leaves of a binary tree, each with a count of its own. Shard s of n splits
 // into shards s and s+n of 2n, independent of the others. It stands for the hashes that are s modulo n.
 
 // Origin returns the shard that a shard, other than 0, split off from: its number without the highest bit.

@@ -39,8 +39,8 @@ func TestTreeOfShards(t *testing.T) {
 	}
 }
 
-// TestJoins joins shards that one split made, and no others.
-func TestJoins(t *testing.T) {
+// TestMergesWith merges shards that one split made, and no others.
+func TestMergesWith(t *testing.T) {
 	shard := func(number, count int, names ...string) *State {
 		s := &State{Shard: number, Shards: count}
 		for _, name := range append([]string{WriteUnits}, names...) {
@@ -62,8 +62,8 @@ func TestJoins(t *testing.T) {
 		{"other limits", shard(1, 4, "rpm"), shard(3, 4, "tpm"), false},
 		{"a whole bucket", shard(0, 1, "rpm"), shard(0, 1, "rpm"), false},
 	} {
-		if got := test.low.Joins(test.other); got != test.want {
-			t.Errorf("Joins() of %s = %v, want %v", test.what, got, test.want)
+		if got := test.low.MergesWith(test.other); got != test.want {
+			t.Errorf("MergesWith() of %s = %v, want %v", test.what, got, test.want)
 		}
 	}
 }

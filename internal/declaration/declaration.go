@@ -56,6 +56,8 @@ type Limit struct {
 	Capacity int64  // tokens
 	Refill   int64  // tokens that flow in per period
 	Period   time.Duration
+	Resets   string // of a quota, which has neither refill nor period: when it is full anew, as patterns of cron
+	Zone     string // of these times
 }
 
 // LimitNames returns the limits of all resources by the Go name that they share, each once, in the order in which they

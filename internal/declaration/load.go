@@ -201,6 +201,9 @@ func (l *loader) limit(owner string, p document.Pair) *Limit {
 		"unit":  func(n *yaml.Node) { limit.Unit = l.unit(n, what) },
 	}, "rate")
 	if burst > 0 {
+		if limit.Resets != "" {
+			l.Errorf(limit.Pos, "%s: burst is for limits that refill, and not for quotas", what)
+		}
 		limit.Capacity = burst
 	}
 	return limit
@@ -239,7 +242,7 @@ func (l *loader) rate(n *yaml.Node, what string, limit *Limit) {
 	case rate.Period%time.Second != 0:
 		l.Errorf(document.At(n), "%s: %q: the period must be whole seconds", what, text)
 	}
-	limit.Capacity, limit.Refill, limit.Period = rate.Capacity, rate.Refill, rate.Period
+	limit.Capacity, limit.Refill, limit.Period, limit.Resets, limit.Zone = rate.Capacity, rate.Refill, rate.Period, rate.Resets, rate.Zone
 }
 
 // tokens reads a positive number, whose digits may be in groups: 10_000.

@@ -10,8 +10,8 @@ import (
 const (
 	nameForm      = `^[A-Za-z0-9_.\-:@/+|=~%]+$`
 	limitNameForm = `^[A-Za-z][A-Za-z0-9_.\-]*$`
-	tokensForm    = `\d+(_\d+)*`
-	rateForm      = `^ *` + tokensForm + ` *(: *` + tokensForm + ` *)?/ *[0-9.]*[a-z][a-z0-9.]* *$`
+	tokensForm    = `\d+(_\d+)*[kMG]?`
+	rateForm      = `^ *` + tokensForm + ` *(: *` + tokensForm + ` *)?/ *([0-9.]*[a-z][a-z0-9.]*|(day|week|month) *@.+|cron *".+" *@.+) *$`
 	maxLimitName  = 64
 )
 
@@ -61,7 +61,7 @@ func JSONSchema() ([]byte, error) {
 		"limits": limits,
 		"rate": object{
 			"type": "string", "pattern": rateForm,
-			"description": "what a bucket holds and what flows in, CAPACITY[:REFILL]/PERIOD, such as 500/min or 60000:30000/min",
+			"description": "what a bucket holds and what flows in, CAPACITY[:REFILL]/PERIOD, such as 500/min or 60000:30000/min; of a quota AMOUNT/TIMES, such as 1M/month@Europe/Berlin",
 		},
 		"limit": object{"anyOf": []object{ref("rate"), closed("a token bucket", object{
 			"rate":  ref("rate"),

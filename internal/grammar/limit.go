@@ -15,12 +15,16 @@ import (
 const MaxTokens = math.MaxInt64 / 1000
 
 // A Limit is a token bucket as text has it: NAME=CAPACITY[:REFILL]/PERIOD, such as tpm=400_000/min or tpm=10000:4000/30s. It
-// holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds.
+// holds CAPACITY tokens, and REFILL of them flow in per PERIOD; without REFILL as many as it holds. A quota is
+// NAME=AMOUNT/TIMES, such as tokens=1M/month@Europe/Berlin, and is full anew at these times.
 type Limit struct {
 	Name     string
 	Capacity int64 // tokens
-	Refill   int64 // tokens per period
+	Refill   int64 // tokens per period; 0 for a quota
 	Period   time.Duration
+
+	Resets string // of a quota: patterns of cron, with semicolons between them
+	Zone   string // of a quota: the IANA name of the zone of its times
 }
 
 // ParseLimit parses a limit. White space around its parts is left out. Which names are allowed is not for it to say.
@@ -34,7 +38,7 @@ func ParseLimit(text string) (Limit, error) {
 	return l, err
 }
 
-// ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD.
+// ParseRate parses what follows the name of a limit: CAPACITY[:REFILL]/PERIOD, or AMOUNT/TIMES for a quota.
 func ParseRate(text string) (Limit, error) {
 	var l Limit
 	amounts, period, ok := Cut(text, "/")
@@ -45,6 +49,12 @@ func ParseRate(text string) (Limit, error) {
 	var err error
 	if l.Capacity, err = ParseTokens(capacity, 1); err != nil {
 		return l, fmt.Errorf("capacity %w", err)
+	}
+	if isQuota(period) {
+		if hasRefill {
+			return l, errQuotaRefill
+		}
+		return l, l.setTimes(period)
 	}
 	l.Refill = l.Capacity
 	if hasRefill {
@@ -58,6 +68,9 @@ func ParseRate(text string) (Limit, error) {
 
 // Rate returns what follows the name, in the shortest form that ParseRate reads.
 func (l Limit) Rate() string {
+	if l.Resets != "" {
+		return strconv.FormatInt(l.Capacity, 10) + "/" + l.times()
+	}
 	refill := ""
 	if l.Refill != l.Capacity {
 		refill = ":" + strconv.FormatInt(l.Refill, 10)
@@ -148,8 +161,20 @@ func Seconds(d time.Duration) json.Number {
 	return json.Number(strings.TrimSuffix(strings.TrimRight(text, "0"), "."))
 }
 
-// ParseTokens parses a number of tokens in decimal digits, which may be in groups: 10_000.
+// multiples are the letters that may follow a number of tokens.
+var multiples = map[byte]int64{'k': 1000, 'M': 1_000_000, 'G': 1_000_000_000}
+
+// ParseTokens parses a number of tokens in decimal digits, which may be in groups, and of which a letter may stand for the last
+// three, six or nine: 10_000, or 10k.
 func ParseTokens(text string, least int64) (int64, error) {
+	if text != "" && multiples[text[len(text)-1]] > 0 {
+		times := multiples[text[len(text)-1]]
+		n, err := ParseTokens(text[:len(text)-1], 0)
+		if err != nil || n > MaxTokens/times || n*times < least || multiples[text[max(len(text)-2, 0)]] > 0 {
+			return 0, notTokens(text, least)
+		}
+		return n * times, nil
+	}
 	var n int64
 	grouping := true // no "_" may come next
 	for i := range len(text) {

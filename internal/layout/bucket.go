@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -15,23 +16,60 @@ type Owner struct {
 	Parent  string // entity id; "" for none
 }
 
-// ReadState returns the state that the item of a bucket holds. Its errors name the item.
+// ReadState returns the state that the item of a bucket holds. Its errors name the item. With a [*RefusedError] comes the state
+// as far as this program knows it.
 func ReadState(item expr.Item) (bucket.State, error) {
-	decoded, err := DecodeBucket(item)
-	if err != nil {
-		return bucket.State{}, fmt.Errorf("%s: %w", store.KeyOf(item).PK, err)
-	}
-	return decoded.State(), nil
+	_, state, err := ReadBucket(item)
+	return state, err
 }
 
-// State returns the state that the item holds. It shares the limits with the item.
+// ReadBucket returns what the item of a bucket holds, as attributes and as a state, which share the limits. Its errors are
+// those of [ReadState].
+func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
+	it, err := DecodeBucket(item)
+	wrong := Readable(err)
+	if wrong == nil {
+		wrong = it.place()
+	}
+	if wrong != nil {
+		return nil, bucket.State{}, fmt.Errorf("%s: %w", store.KeyOf(item).PK, wrong)
+	}
+	_, marked := item.Lookup(validUntilAttribute)
+	return &it, it.state(marked), err
+}
+
+// Readable returns an error of a decoder for a caller that shows or counts an item, and neither obeys nor writes it: nil where
+// the item is refused, and all of it was decoded.
+func Readable(err error) error {
+	if err == nil {
+		return nil
+	}
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return refused.Err
+	}
+	return err
+}
+
+// state returns the state that the item holds, whose quotas are placed. It shares the limits with the item. A marked item has
+// a time until which it is valid, which may be 0.
 //
 // No program of this module writes a limit without a refill period. A limit that another program wrote so has no refill
 // until it is configured.
-func (it *Bucket) State() bucket.State {
+func (it *Bucket) state(marked bool) bucket.State {
 	for i := range it.Limits {
 		if l := &it.Limits[i]; l.RefillPeriod <= 0 || l.RefillAmount < 0 {
 			l.RefillAmount, l.RefillPeriod = 0, 1
+		}
+	}
+	for _, life := range it.Lives {
+		if at := slices.IndexFunc(it.Limits, func(l bucket.Limit) bool { return l.Name == life.Name }); at >= 0 {
+			it.Limits[at].Life = life.Number // other programs may leave that of a limit which they have dropped
+		}
+	}
+	for _, c := range it.Children {
+		if at := slices.IndexFunc(it.Limits, func(l bucket.Limit) bool { return l.Name == c.Name }); at >= 0 {
+			it.Limits[at].FromChildren = c.Consumed
 		}
 	}
 	return bucket.State{
@@ -40,6 +78,11 @@ func (it *Bucket) State() bucket.State {
 		ExpiresAt:  it.ExpiresAt,
 		Shard:      it.Key.Shard,
 		Shards:     int(it.ShardCount),
+		ValidUntil: it.ValidUntil,
+		Crossed:    it.Crossed,
+		Zone:       it.Zone,
+		Inherits:   it.SharedTimes != "",
+		Changed:    it.ValidUntil == 0 && (marked || it.hasQuota()),
 	}
 }
 
@@ -49,49 +92,83 @@ func (it *Bucket) Owner() Owner { return Owner{it.Cascade, it.Parent} }
 // Item returns the item of a state, which may be that of another shard of the bucket. It has a copy of the limits.
 func (k BucketKey) Item(s *bucket.State, o Owner) *Bucket {
 	k.Shard = s.Shard
+	var lives []BucketLife
+	var children []BucketChildren
+	for i := range s.Limits {
+		if l := &s.Limits[i]; l.Life != 0 {
+			lives = append(lives, BucketLife{Name: l.Name, Number: l.Life})
+		}
+		if l := &s.Limits[i]; l.FromChildren != 0 {
+			children = append(children, BucketChildren{Name: l.Name, Consumed: l.FromChildren})
+		}
+	}
 	return &Bucket{
 		Key:        k,
 		Limits:     slices.Clone(s.Limits),
+		Lives:      lives,
+		Children:   children,
 		RefilledAt: s.RefilledAt,
 		ShardCount: int64(s.Shards),
 		Cascade:    o.Cascade,
 		Parent:     o.Parent,
 		ExpiresAt:  s.ExpiresAt,
+		ValidUntil: s.ValidUntil,
+		Crossed:    s.Crossed,
+		Zone:       s.Zone,
 	}
 }
 
 // Write returns the write of a plan, which is not one that rejects. The owner is written with a new item alone.
 func (k BucketKey) Write(p *bucket.Plan, o Owner) (store.Write, error) {
-	return k.WriteAt(k.Key(), p, o)
+	return k.WriteAt(k.Key(), p, o, nil)
 }
 
-// WriteAt is [BucketKey.Write] for a caller that has built the key of the item before.
-func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Owner) (store.Write, error) {
+// WriteAt is [BucketKey.Write] for a caller that has built the key of the item before. The item repeats what is stored for the
+// entity, unless that is nil. A spend has no room for it.
+func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Owner, repeated *Repeated) (store.Write, error) {
 	w := store.Write{Kind: store.Update, Key: key}
 	var err error
 	switch p.Kind {
 	case bucket.Create:
 		w.Kind, w.Item = store.Put, k.Item(&p.Item, o).Encode()
+		// A large item may become smaller yet, see Unlisted. A later write can repeat the levels then.
+		if size := store.Size(w.Item) + len(store.PK+key.PK+store.SK+key.SK); repeated != nil && size <= 1024 && repeated.Fits(size) {
+			w.Item = repeated.append(w.Item)
+		}
 		w.Expr, err = Insert()
 	case bucket.Spend:
 		w.Expr, err = bindSpend(p)
 	default:
-		w.Expr, err = k.bindAdvance(p)
+		w.Expr, err = k.bindAdvance(p, repeated)
 	}
 	return w, err
 }
 
 // bindSpend binds a plan that leaves the refill stamp alone.
 func bindSpend(p *bucket.Plan) (expr.Bound, error) {
-	call := Spend(p.RefilledAt, seconds(p.Now))
+	call := Spend(p.RefilledAt, seconds(p.Now), p.At)
 	for i := range p.Steps {
 		switch s := &p.Steps[i]; s.Kind {
 		case bucket.Take:
 			call.Take(s.Limit, s.Values[0])
+		case bucket.Borrow:
+			call.Borrow(s.Limit, s.Values[0], s.Values[1], s.Values[2])
+		case bucket.Below:
+			call.Below(s.Limit, s.Values[0])
+		case bucket.Unmoved:
+			call.Unmoved(s.Values[0])
 		case bucket.Charge:
 			call.Charge(s.Limit, s.Values[0])
 		case bucket.Owe:
 			call.Owe(s.Limit, s.Values[0], s.Values[1])
+		case bucket.Same:
+			call.Same(s.Limit, s.Values[0])
+		case bucket.Ascribe:
+			call.Ascribe(s.Limit, s.Values[0])
+		case bucket.Period:
+			call.Period(s.Values[0])
+		case bucket.Regard:
+			call.Regard(s.Limit, s.Values[0])
 		default: // bucket.Refund
 			call.Refund(s.Limit, s.Values[0], s.Values[1], s.Values[2], s.Values[3])
 		}
@@ -100,8 +177,8 @@ func bindSpend(p *bucket.Plan) (expr.Bound, error) {
 }
 
 // bindAdvance binds a plan that moves the refill stamp.
-func (k BucketKey) bindAdvance(p *bucket.Plan) (expr.Bound, error) {
-	call := Advance(p.RefilledAt, p.Now)
+func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, error) {
+	call := Advance(p.RefilledAt, p.Now, p.ValidUntil)
 	for i := range p.Steps {
 		s := &p.Steps[i]
 		v := s.Values
@@ -116,6 +193,22 @@ func (k BucketKey) bindAdvance(p *bucket.Plan) (expr.Bound, error) {
 			call.Count(s.Limit, v[0])
 		case bucket.Configure:
 			call.Configure(s.Limit, v[0], v[1], v[2])
+		case bucket.Renew:
+			call.Renew(s.Limit, v[0])
+		case bucket.Ration:
+			call.Ration(s.Limit, v[0], v[1], s.Text)
+		case bucket.Unration:
+			call.Unration(s.Limit)
+		case bucket.Edge:
+			call.Edge(v[0])
+		case bucket.Steady:
+			call.Steady()
+		case bucket.Place:
+			call.Place(s.Text)
+		case bucket.Hold:
+			call.Hold(v[0])
+		case bucket.Apart:
+			call.Apart()
 		case bucket.Seed:
 			call.Seed(s.Limit, v[0], v[1])
 		case bucket.Drop:
@@ -124,6 +217,14 @@ func (k BucketKey) bindAdvance(p *bucket.Plan) (expr.Bound, error) {
 			call.Know(s.Limit, v[0])
 		case bucket.Forget:
 			call.Forget(s.Limit)
+		case bucket.Ascribe:
+			call.Ascribe(s.Limit, v[0])
+		case bucket.Disown:
+			call.Disown(s.Limit)
+		case bucket.Begin:
+			call.Begin(s.Limit, v[0])
+		case bucket.End:
+			call.End(s.Limit)
 		case bucket.Expire:
 			call.Expire(v[0])
 		case bucket.Persist:
@@ -131,6 +232,13 @@ func (k BucketKey) bindAdvance(p *bucket.Plan) (expr.Bound, error) {
 		default: // bucket.Resize
 			call.Share(v[0], v[1])
 		}
+	}
+	switch {
+	case repeated == nil:
+	case repeated.Levels == "":
+		call.RepeatNone(repeated.ReadAt)
+	default:
+		call.Repeat(repeated.ReadAt, repeated.Levels)
 	}
 	return call.Bind()
 }

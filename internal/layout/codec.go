@@ -15,19 +15,123 @@ import (
 type decoder struct {
 	record string
 	found  int // required attributes so far, those of members included
-	err    error
+	err    *store.ItemError
+
+	refused []Refusal
 }
 
-func (d *decoder) failf(format string, args ...any) {
+// A Feature is something that other programs limit by, and this one does not.
+type Feature struct {
+	Name  string
+	Since string // version of the first program that knows it
+}
+
+// A Refusal is an attribute of a feature that an item has.
+type Refusal struct {
+	Feature   *Feature
+	Attribute string
+}
+
+// A RefusedError says that other programs limit by something that an item holds, and this one does not. What was decoded of the
+// item is whole unless Err is set. It is to be shown and counted, and neither obeyed nor written.
+type RefusedError struct {
+	Key     store.Key
+	Refused []Refusal // at least one
+	Err     error     // what else is wrong with the item
+}
+
+// Error names the item, and each feature with one of its attributes.
+func (e *RefusedError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, %s: ", e.Key.PK, e.Key.SK)
+	separator := ""
+	for i, r := range e.Refused {
+		if !slices.ContainsFunc(e.Refused[:i], func(earlier Refusal) bool { return earlier.Feature == r.Feature }) {
+			fmt.Fprintf(&b, "%s%s (attribute %s, of zae-limiter %s or later)", separator, r.Feature.Name, r.Attribute, r.Feature.Since)
+			separator = ", "
+		}
+	}
+	b.WriteString(" is not known to this program")
+	return b.String()
+}
+
+// Unwrap returns what else is wrong with the item.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// A refusal is an attribute by which items of a record are refused.
+type refusal struct {
+	prefix, name string // of the attribute; with a prefix, the name is that of a field of members
+	feature      *Feature
+	unless       []string // values that do not matter
+}
+
+type refusals []refusal
+
+// find returns the refusal that an attribute may be one of, whatever its value; nil for none.
+func (r refusals) find(name string) *refusal {
+	for i := range r {
+		if x := &r[i]; x.prefix == "" && x.name == name {
+			return x
+		} else if rest, ok := strings.CutPrefix(name, x.prefix); ok && x.prefix != "" {
+			if _, field := cutMember(rest); field == x.name {
+				return x
+			}
+		}
+	}
+	return nil
+}
+
+// matters reports whether a value is none of those that do not matter.
+func (r *refusal) matters(v expr.Value) bool {
+	var text string
+	switch v.Kind() {
+	case expr.KindS:
+		text = v.Text()
+	case expr.KindN:
+		text = v.Number()
+	case expr.KindBool:
+		text = strconv.FormatBool(v.True())
+	default:
+		return true
+	}
+	return !slices.Contains(r.unless, text)
+}
+
+// refuse notes an attribute by which an item is refused.
+func (d *decoder) refuse(by refusals, a *expr.Attribute) {
+	if x := by.find(a.Name); x != nil && x.matters(a.Value) {
+		d.refused = append(d.refused, Refusal{x.feature, a.Name})
+	}
+}
+
+// outcome returns what is wrong with the item of a key.
+func (d *decoder) outcome(key store.Key) error {
+	if len(d.refused) > 0 {
+		return &RefusedError{Key: key, Refused: d.refused, Err: d.failure(key)}
+	}
+	return d.failure(key)
+}
+
+// failure returns what is wrong with the item of a key, nil for nothing.
+func (d *decoder) failure(key store.Key) error {
 	if d.err == nil {
-		d.err = fmt.Errorf("%s item: "+format, append([]any{d.record}, args...)...)
+		return nil
+	}
+	d.err.Key = key
+	return d.err
+}
+
+// failf reports what is wrong with an attribute, or with the item where the attribute is "".
+func (d *decoder) failf(attribute, format string, args ...any) {
+	if d.err == nil {
+		d.err = &store.ItemError{Attribute: attribute, Err: fmt.Errorf("%s item: "+format, append([]any{d.record}, args...)...)}
 	}
 }
 
 // want reports an attribute that is not of the kind.
 func (d *decoder) want(a *expr.Attribute, kind expr.Kind) {
 	if a.Value.Kind() != kind {
-		d.failf("attribute %s: want %v, got %v", a.Name, kind, a.Value.Kind())
+		d.failf(a.Name, "attribute %s: want %v, got %v", a.Name, kind, a.Value.Kind())
 	}
 }
 
@@ -46,7 +150,7 @@ func (d *decoder) number(a *expr.Attribute) int64 {
 
 func (d *decoder) notInt(a *expr.Attribute) {
 	d.want(a, expr.KindN)
-	d.failf("attribute %s: want an integer of 64 bits, got %s", a.Name, a.Value.Number())
+	d.failf(a.Name, "attribute %s: want an integer of 64 bits, got %s", a.Name, a.Value.Number())
 }
 
 // decimal reads a number with up to so many decimal places, in units of the last one. A sum that has grown beyond what
@@ -60,7 +164,7 @@ func (d *decoder) decimal(a *expr.Attribute, places int) int64 {
 	integer, fraction, _ := strings.Cut(a.Value.Number(), ".")
 	switch {
 	case len(fraction) > places:
-		d.failf("attribute %s: want a number with up to %d decimal places, got %s", a.Name, places, a.Value.Number())
+		d.failf(a.Name, "attribute %s: want a number with up to %d decimal places, got %s", a.Name, places, a.Value.Number())
 	case strings.HasPrefix(integer, "-"):
 		return math.MinInt64
 	}
@@ -103,7 +207,7 @@ func (d *decoder) nearest(a *expr.Attribute) int64 {
 
 func (d *decoder) notInteger(a *expr.Attribute) int64 {
 	d.want(a, expr.KindN)
-	d.failf("attribute %s: want an integer, got %s", a.Name, a.Value.Number())
+	d.failf(a.Name, "attribute %s: want an integer, got %s", a.Name, a.Value.Number())
 	return 0
 }
 
@@ -139,7 +243,7 @@ func (d *decoder) fields(a *expr.Attribute) expr.Item {
 func (d *decoder) needs(item expr.Item, attributes ...string) {
 	for _, name := range attributes {
 		if _, ok := item.Lookup(name); !ok {
-			d.failf("lacks %s", name)
+			d.failf(name, "lacks %s", name)
 		}
 	}
 }
@@ -150,14 +254,14 @@ func (d *decoder) needs(item expr.Item, attributes ...string) {
 func (d *decoder) needsFields(item expr.Item, noun, prefix, member string, suffixes ...string) {
 	for _, suffix := range suffixes {
 		if _, ok := item.Lookup(prefix + member + suffix); !ok {
-			d.failf("%s %q lacks %s", noun, member, strings.TrimPrefix(suffix, "_"))
+			d.failf(prefix+member+suffix, "%s %q lacks %s", noun, member, strings.TrimPrefix(suffix, "_"))
 		}
 	}
 }
 
 // misplaced reports a key that is not of the record's form.
 func (d *decoder) misplaced(key store.Key) {
-	d.failf("key %q, %q is of another form", key.PK, key.SK)
+	d.failf("", "key %q, %q is of another form", key.PK, key.SK)
 }
 
 // cutMember divides the name of a family's attribute, without its prefix, at the last underscore into the member and

@@ -17,17 +17,26 @@ func Insert() (expr.Bound, error) {
 // The clauses of Spend.
 const (
 	spendTake = iota
+	spendBorrow
+	spendBelow
+	spendUnmoved
 	spendCharge
 	spendOwe
 	spendRefund
+	spendSame
+	spendAscribe
+	spendPeriod
+	spendRegard
 )
 
 var spendOperation = expr.Operation{
 	Name:  "spend",
-	Slots: 2,
+	Slots: 3,
 	Where: []expr.Condition{
 		expr.GE(expr.Attr("rf"), 0),
 		expr.Any(expr.Absent(expr.Attr("ttl")), expr.GT(expr.Attr("ttl"), 1)),
+		expr.Absent(expr.Attr("disabled")),
+		expr.Any(expr.Absent(expr.Attr("vu")), expr.GT(expr.Attr("vu"), 2)),
 	},
 	Clauses: []expr.Clause{
 		spendTake: {
@@ -35,6 +44,22 @@ var spendOperation = expr.Operation{
 			Slots:  1,
 			Where:  []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
 			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+		},
+		spendBorrow: {
+			Name:   "borrow",
+			Slots:  3,
+			Where:  []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 1), expr.EQ(expr.Attr("shard_count"), 2)},
+			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
+		},
+		spendBelow: {
+			Name:  "below",
+			Slots: 1,
+			Where: []expr.Condition{expr.LE(expr.Of("b_", "_tk"), 0)},
+		},
+		spendUnmoved: {
+			Name:  "unmoved",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("rf"), 0)},
 		},
 		spendCharge: {
 			Name:   "charge",
@@ -58,6 +83,26 @@ var spendOperation = expr.Operation{
 			},
 			Update: []expr.Action{expr.Minus(expr.Of("b_", "_tk"), 0), expr.Add(expr.Of("b_", "_tc"), 0)},
 		},
+		spendSame: {
+			Name:  "same",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Of("i_", ""), 0)},
+		},
+		spendAscribe: {
+			Name:   "ascribe",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("c_", ""), 0)},
+		},
+		spendPeriod: {
+			Name:  "period",
+			Slots: 1,
+			Where: []expr.Condition{expr.EQ(expr.Attr("vu"), 0)},
+		},
+		spendRegard: {
+			Name:   "regard",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("b_", "_tc"), 0)},
+		},
 	},
 }
 
@@ -70,15 +115,40 @@ type SpendCall struct {
 // stamp. The time between the stamp and now is refilled later. A bucket that was full during that time would get the
 // refill on top of its capacity.
 //   - fresh: oldest refill stamp that will do, epoch milliseconds
-//   - now: time of the write, epoch seconds
-func Spend(fresh, now int64) SpendCall {
-	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now))}
+//   - now: time after which the item must not have expired, epoch seconds: that of the write, or when a debt will be
+//     paid
+//   - validAt: time at which the item must be valid, epoch milliseconds; the largest one for an item that was valid for
+//     ever
+func Spend(fresh, now, validAt int64) SpendCall {
+	return SpendCall{spendOperation.Call(expr.N(fresh), expr.N(now), expr.N(validAt))}
 }
 
 // Take takes tokens that must be there.
 //   - amount: millitokens, positive
 func (c SpendCall) Take(limit string, amount int64) {
 	c.Pick(spendTake, limit, expr.N(amount))
+}
+
+// Borrow takes tokens for callers that wait for those that are not there yet. The debt is no deeper than what flows in
+// while they wait. The part of the inflow that the item has depends on the number of shards.
+//   - amount: millitokens, positive
+//   - floor: lowest balance that will do, millitokens
+//   - shards: shards that the item is one of
+func (c SpendCall) Borrow(limit string, amount, floor, shards int64) {
+	c.Pick(spendBorrow, limit, expr.N(amount), expr.N(floor), expr.N(shards))
+}
+
+// Below asks that the refill since an old stamp still fits. Where it does, none of it was lost, and a later write will
+// refill all of it.
+//   - ceiling: highest balance that will do, millitokens
+func (c SpendCall) Below(limit string, ceiling int64) {
+	c.Pick(spendBelow, limit, expr.N(ceiling))
+}
+
+// Unmoved asks for the very stamp as it was seen, and so for the limits.
+//   - refilledAt: refill stamp, epoch milliseconds
+func (c SpendCall) Unmoved(refilledAt int64) {
+	c.Pick(spendUnmoved, "", expr.N(refilledAt))
 }
 
 // Charge takes tokens without asking for them, and may leave a debt.
@@ -104,26 +174,68 @@ func (c SpendCall) Refund(limit string, amount, room, capacity, shards int64) {
 	c.Pick(spendRefund, limit, expr.N(amount), expr.N(room), expr.N(capacity), expr.N(shards))
 }
 
+// Same asks for the life of a limit that tokens are given back to.
+//   - life: of which they were taken
+func (c SpendCall) Same(limit string, life int64) {
+	c.Pick(spendSame, limit, expr.N(life))
+}
+
+// Ascribe counts what requests of children take.
+//   - amount: part of what is spent, millitokens
+func (c SpendCall) Ascribe(limit string, amount int64) {
+	c.Pick(spendAscribe, limit, expr.N(amount))
+}
+
+// Period asks for the period of the quotas that tokens are given back to.
+//   - until: its end, epoch milliseconds
+func (c SpendCall) Period(until int64) {
+	c.Pick(spendPeriod, "", expr.N(until))
+}
+
+// Regard counts tokens that are given back of a period that is over.
+//   - amount: millitokens, negative
+func (c SpendCall) Regard(limit string, amount int64) {
+	c.Pick(spendRegard, limit, expr.N(amount))
+}
+
 // The clauses of Advance.
 const (
 	advanceCredit = iota
 	advanceCover
 	advanceFill
+	advanceRenew
 	advanceCount
 	advanceConfigure
+	advanceRation
+	advanceUnration
+	advanceApart
+	advanceEdge
+	advanceSteady
+	advancePlace
+	advanceHold
 	advanceSeed
+	advanceAscribe
+	advanceDisown
+	advanceBegin
 	advanceDrop
 	advanceKnow
+	advanceEnd
 	advanceForget
 	advanceExpire
 	advancePersist
+	advanceRepeat
+	advanceRepeatNone
 	advanceShare
 )
 
 var advanceOperation = expr.Operation{
-	Name:   "advance",
-	Slots:  2,
-	Where:  []expr.Condition{expr.EQ(expr.Attr("rf"), 0)},
+	Name:  "advance",
+	Slots: 3,
+	Where: []expr.Condition{
+		expr.EQ(expr.Attr("rf"), 0),
+		expr.Absent(expr.Attr("disabled")),
+		expr.Any(expr.Absent(expr.Attr("vu")), expr.EQ(expr.Attr("vu"), 2)),
+	},
 	Update: []expr.Action{expr.Set(expr.Attr("rf"), 1)},
 	Clauses: []expr.Clause{
 		advanceCredit: {
@@ -143,6 +255,11 @@ var advanceOperation = expr.Operation{
 			Where:  []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0)},
 			Update: []expr.Action{expr.Set(expr.Of("b_", "_tk"), 1)},
 		},
+		advanceRenew: {
+			Name:   "renew",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Of("b_", "_tk"), 0)},
+		},
 		advanceCount: {
 			Name:   "count",
 			Slots:  1,
@@ -157,11 +274,62 @@ var advanceOperation = expr.Operation{
 				expr.Set(expr.Of("b_", "_rp"), 2),
 			},
 		},
+		advanceRation: {
+			Name:  "ration",
+			Slots: 3,
+			Update: []expr.Action{
+				expr.Set(expr.Of("b_", "_cp"), 0),
+				expr.Set(expr.Of("b_", "_rp"), 1),
+				expr.Set(expr.Of("b_", "_rsched"), 2),
+				expr.Remove(expr.Of("b_", "_ra")),
+			},
+		},
+		advanceUnration: {
+			Name:   "unration",
+			Update: []expr.Action{expr.Remove(expr.Of("b_", "_rsched"))},
+		},
+		advanceApart: {
+			Name:   "apart",
+			Update: []expr.Action{expr.Remove(expr.Attr("rsched"))},
+		},
+		advanceEdge: {
+			Name:   "edge",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("vu"), 0)},
+		},
+		advanceSteady: {
+			Name:   "steady",
+			Update: []expr.Action{expr.Remove(expr.Attr("vu"))},
+		},
+		advancePlace: {
+			Name:   "place",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("sched_tz"), 0)},
+		},
+		advanceHold: {
+			Name:   "hold",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("xu"), 0)},
+		},
 		advanceSeed: {
 			Name:   "seed",
 			Slots:  2,
 			Where:  []expr.Condition{expr.Absent(expr.Of("b_", "_tk"))},
 			Update: []expr.Action{expr.Set(expr.Of("b_", "_tk"), 0), expr.Set(expr.Of("b_", "_tc"), 1)},
+		},
+		advanceAscribe: {
+			Name:   "ascribe",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("c_", ""), 0)},
+		},
+		advanceDisown: {
+			Name:   "disown",
+			Update: []expr.Action{expr.Remove(expr.Of("c_", ""))},
+		},
+		advanceBegin: {
+			Name:   "begin",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Of("i_", ""), 0)},
 		},
 		advanceDrop: {
 			Name: "drop",
@@ -177,6 +345,10 @@ var advanceOperation = expr.Operation{
 			Name:   "know",
 			Slots:  1,
 			Update: []expr.Action{expr.Set(expr.Of("b_", "_kc"), 0)},
+		},
+		advanceEnd: {
+			Name:   "end",
+			Update: []expr.Action{expr.Remove(expr.Of("i_", ""))},
 		},
 		advanceForget: {
 			Name:   "forget",
@@ -195,6 +367,16 @@ var advanceOperation = expr.Operation{
 				expr.Set(expr.Attr("GSI4PK"), 0),
 				expr.Set(expr.Attr("GSI4SK"), 1),
 			},
+		},
+		advanceRepeat: {
+			Name:   "repeat",
+			Slots:  2,
+			Update: []expr.Action{expr.Set(expr.Attr("ck"), 0), expr.Set(expr.Attr("cl"), 1)},
+		},
+		advanceRepeatNone: {
+			Name:   "repeat_none",
+			Slots:  1,
+			Update: []expr.Action{expr.Set(expr.Attr("ck"), 0), expr.Remove(expr.Attr("cl"))},
 		},
 		advanceShare: {
 			Name:  "share",
@@ -215,9 +397,10 @@ type AdvanceCall struct {
 // Advance refills every limit of a bucket up to now, spends at the same time, and brings the item in line with the
 // configured limits. It succeeds only on the refill stamp that its figures were computed from.
 //   - refilledAt: refill stamp that the figures start from, epoch milliseconds
-//   - now: refill stamp to write, epoch milliseconds, never before the other
-func Advance(refilledAt, now int64) AdvanceCall {
-	return AdvanceCall{advanceOperation.Call(expr.N(refilledAt), expr.N(now))}
+//   - now: refill stamp to write, epoch milliseconds; before the other only where that is ahead of every clock
+//   - until: vu as it was seen, epoch milliseconds; -1 for none
+func Advance(refilledAt, now, until int64) AdvanceCall {
+	return AdvanceCall{advanceOperation.Call(expr.N(refilledAt), expr.N(now), expr.N(until))}
 }
 
 // Credit adds the refill less what is spent, where the sum does not fill the bucket.
@@ -240,6 +423,12 @@ func (c AdvanceCall) Fill(limit string, brink, level int64) {
 	c.Pick(advanceFill, limit, expr.N(brink), expr.N(level))
 }
 
+// Renew makes a quota full anew, whatever its balance was.
+//   - level: balance after what is spent, millitokens
+func (c AdvanceCall) Renew(limit string, level int64) {
+	c.Pick(advanceRenew, limit, expr.N(level))
+}
+
 // Count counts what is spent.
 //   - amount: millitokens, negative for a refund
 func (c AdvanceCall) Count(limit string, amount int64) {
@@ -254,11 +443,70 @@ func (c AdvanceCall) Configure(limit string, capacity, refillAmount, refillPerio
 	c.Pick(advanceConfigure, limit, expr.N(capacity), expr.N(refillAmount), expr.N(refillPeriod))
 }
 
+// Ration takes over the configured parameters of a quota. Older versions of this program do not read a limit without a
+// refill.
+//   - capacity: millitokens
+//   - refillPeriod: milliseconds, of no meaning
+//   - times: at which it is full anew
+func (c AdvanceCall) Ration(limit string, capacity, refillPeriod int64, times string) {
+	c.Pick(advanceRation, limit, expr.N(capacity), expr.N(refillPeriod), expr.S(times))
+}
+
+// Unration ends a quota that is dropped, or refills from now on.
+func (c AdvanceCall) Unration(limit string) {
+	c.Pick(advanceUnration, limit)
+}
+
+// Apart takes away the times that limits share, each of which has its own.
+func (c AdvanceCall) Apart() {
+	c.Pick(advanceApart, "")
+}
+
+// Edge notes when the first of the quotas is full anew.
+//   - until: epoch milliseconds
+func (c AdvanceCall) Edge(until int64) {
+	c.Pick(advanceEdge, "", expr.N(until))
+}
+
+// Steady notes that there is no quota.
+func (c AdvanceCall) Steady() {
+	c.Pick(advanceSteady, "")
+}
+
+// Place notes the zone of the times of all quotas.
+//   - zone: as the IANA database names it
+func (c AdvanceCall) Place(zone string) {
+	c.Pick(advancePlace, "", expr.S(zone))
+}
+
+// Hold notes up to when quotas were made full anew, where the stamp is set back.
+//   - mark: epoch milliseconds
+func (c AdvanceCall) Hold(mark int64) {
+	c.Pick(advanceHold, "", expr.N(mark))
+}
+
 // Seed starts a limit that the item does not have yet.
 //   - level: balance after what is spent, millitokens
 //   - amount: what is spent, millitokens
 func (c AdvanceCall) Seed(limit string, level, amount int64) {
 	c.Pick(advanceSeed, limit, expr.N(level), expr.N(amount))
+}
+
+// Ascribe counts what requests of children take.
+//   - amount: part of what is spent, millitokens
+func (c AdvanceCall) Ascribe(limit string, amount int64) {
+	c.Pick(advanceAscribe, limit, expr.N(amount))
+}
+
+// Disown ends the count of what requests of children took of a limit that is dropped.
+func (c AdvanceCall) Disown(limit string) {
+	c.Pick(advanceDisown, limit)
+}
+
+// Begin notes which life of a limit starts.
+//   - life: a number that the former one did not have
+func (c AdvanceCall) Begin(limit string, life int64) {
+	c.Pick(advanceBegin, limit, expr.N(life))
 }
 
 // Drop ends a limit that is configured no more.
@@ -270,6 +518,11 @@ func (c AdvanceCall) Drop(limit string) {
 //   - consumed: net consumption since creation, this write's included, millitokens
 func (c AdvanceCall) Know(limit string, consumed int64) {
 	c.Pick(advanceKnow, limit, expr.N(consumed))
+}
+
+// End ends the life of a limit that is dropped.
+func (c AdvanceCall) End(limit string) {
+	c.Pick(advanceEnd, limit)
 }
 
 // Forget ends the note of a limit that is dropped.
@@ -291,6 +544,19 @@ func (c AdvanceCall) Persist(pk, sk string) {
 	c.Pick(advancePersist, "", expr.S(pk), expr.S(sk))
 }
 
+// Repeat repeats what is stored for the entity, so that other processes need not read it.
+//   - readAt: when it was read, epoch milliseconds
+//   - levels: what it said, as JSON
+func (c AdvanceCall) Repeat(readAt int64, levels string) {
+	c.Pick(advanceRepeat, "", expr.N(readAt), expr.S(levels))
+}
+
+// RepeatNone notes that the entity has no limits of its own and no parent, so that other processes need not ask.
+//   - readAt: when that was read, epoch milliseconds
+func (c AdvanceCall) RepeatNone(readAt int64) {
+	c.Pick(advanceRepeatNone, "", expr.N(readAt))
+}
+
 // Share changes the number of shards, of which the item is one.
 //   - shards: shards so far
 //   - next: shards from now on
@@ -301,7 +567,7 @@ func (c AdvanceCall) Share(shards, next int64) {
 var listOperation = expr.Operation{
 	Name:   "list",
 	Slots:  2,
-	Where:  []expr.Condition{expr.Exists(expr.Attr("rf"))},
+	Where:  []expr.Condition{expr.Exists(expr.Attr("rf")), expr.Absent(expr.Attr("disabled"))},
 	Update: []expr.Action{expr.Set(expr.Attr("GSI2PK"), 0), expr.Set(expr.Attr("GSI2SK"), 1)},
 }
 
@@ -317,8 +583,13 @@ const asSeenHolding = 0
 
 var asSeenOperation = expr.Operation{
 	Name:  "as_seen",
-	Slots: 2,
-	Where: []expr.Condition{expr.EQ(expr.Attr("rf"), 0), expr.EQ(expr.Attr("shard_count"), 1)},
+	Slots: 3,
+	Where: []expr.Condition{
+		expr.EQ(expr.Attr("rf"), 0),
+		expr.EQ(expr.Attr("shard_count"), 1),
+		expr.Absent(expr.Attr("disabled")),
+		expr.Any(expr.Absent(expr.Attr("vu")), expr.EQ(expr.Attr("vu"), 2)),
+	},
 	Clauses: []expr.Clause{
 		asSeenHolding: {
 			Name:  "holding",
@@ -336,8 +607,9 @@ type AsSeenCall struct {
 // AsSeen asks for a shard as it was seen, to delete it or to put another one in its place.
 //   - refilledAt: refill stamp that the tokens were computed from, epoch milliseconds
 //   - shards: shards so far
-func AsSeen(refilledAt, shards int64) AsSeenCall {
-	return AsSeenCall{asSeenOperation.Call(expr.N(refilledAt), expr.N(shards))}
+//   - until: vu as it was seen, epoch milliseconds; -1 for none
+func AsSeen(refilledAt, shards, until int64) AsSeenCall {
+	return AsSeenCall{asSeenOperation.Call(expr.N(refilledAt), expr.N(shards), expr.N(until))}
 }
 
 // Holding asks for a balance.
@@ -506,6 +778,7 @@ func (c CountEntityConfigCall) Change(resource string, difference int64) {
 // The clauses of CountUsage.
 const (
 	countUsageConsume = iota
+	countUsageAscribe
 	countUsageFollow
 	countUsageExpire
 	countUsagePersist
@@ -531,6 +804,11 @@ var countUsageOperation = expr.Operation{
 			Name:   "consume",
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+		},
+		countUsageAscribe: {
+			Name:   "ascribe",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
 		},
 		countUsageFollow: {
 			Name:   "follow",
@@ -593,6 +871,12 @@ func (c CountUsageCall) Consume(limit string, consumed int64) {
 	c.Pick(countUsageConsume, limit, expr.Decimal(consumed, 3))
 }
 
+// Ascribe adds to what requests of children consumed of one limit.
+//   - consumed: part of the net consumption, millitokens
+func (c CountUsageCall) Ascribe(limit string, consumed int64) {
+	c.Pick(countUsageAscribe, limit, expr.Decimal(consumed, 3))
+}
+
 // Follow adds changes of one shard.
 //   - first: the first of them
 //   - last: the last of them
@@ -632,6 +916,7 @@ func (c CountUsageCall) Whole() {
 // The clauses of CarryUsage.
 const (
 	carryUsageConsume = iota
+	carryUsageAscribe
 	carryUsageFollow
 	carryUsageList
 	carryUsageUnlist
@@ -659,6 +944,11 @@ var carryUsageOperation = expr.Operation{
 			Name:   "consume",
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+		},
+		carryUsageAscribe: {
+			Name:   "ascribe",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
 		},
 		carryUsageFollow: {
 			Name:   "follow",
@@ -719,6 +1009,12 @@ func (c CarryUsageCall) Consume(limit string, consumed int64) {
 	c.Pick(carryUsageConsume, limit, expr.Decimal(consumed, 3))
 }
 
+// Ascribe adds to what requests of children consumed of one limit.
+//   - consumed: part of the net consumption, millitokens
+func (c CarryUsageCall) Ascribe(limit string, consumed int64) {
+	c.Pick(carryUsageAscribe, limit, expr.Decimal(consumed, 3))
+}
+
 // Follow adds changes of one shard.
 //   - first: the first of them
 //   - last: the last of them
@@ -739,7 +1035,7 @@ func (c CarryUsageCall) Unlist() {
 	c.Pick(carryUsageUnlist, "")
 }
 
-// Begin asks that nobody has begun the hour.
+// Begin asks that no worker has begun the hour.
 func (c CarryUsageCall) Begin() {
 	c.Pick(carryUsageBegin, "")
 }
@@ -787,6 +1083,7 @@ func (c CloseHourCall) Expire(expiresAt int64) {
 // The clauses of AddHour.
 const (
 	addHourConsume = iota
+	addHourAscribe
 	addHourExpire
 	addHourPersist
 	addHourList
@@ -812,6 +1109,11 @@ var addHourOperation = expr.Operation{
 			Name:   "consume",
 			Slots:  1,
 			Update: []expr.Action{expr.Add(expr.Of("", ""), 0)},
+		},
+		addHourAscribe: {
+			Name:   "ascribe",
+			Slots:  1,
+			Update: []expr.Action{expr.Add(expr.Of("children#", ""), 0)},
 		},
 		addHourExpire: {
 			Name:   "expire",
@@ -873,6 +1175,12 @@ func AddHour(key UsageKey, window, windowStart string, events int64) AddHourCall
 //   - consumed: net consumption, millitokens
 func (c AddHourCall) Consume(limit string, consumed int64) {
 	c.Pick(addHourConsume, limit, expr.Decimal(consumed, 3))
+}
+
+// Ascribe adds to what requests of children consumed of one limit.
+//   - consumed: part of the net consumption, millitokens
+func (c AddHourCall) Ascribe(limit string, consumed int64) {
+	c.Pick(addHourAscribe, limit, expr.Decimal(consumed, 3))
 }
 
 // Expire sets the time of expiry.

@@ -9,18 +9,37 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
+// What other programs limit by, and this one does not.
+var (
+	// requests are refused until an operator takes the switch away
+	FeatureKillSwitch = Feature{Name: "kill switch", Since: "0.12.0"}
+	// capacity and refill follow the time of day, week or year
+	FeatureSchedule = Feature{Name: "schedule", Since: "0.14.0"}
+	// the limit does not refill, and is reset a time after its first use
+	FeatureSessionQuota = Feature{Name: "session quota", Since: "0.15.0"}
+	// operators have added to a quota for the present period
+	FeatureTopUp = Feature{Name: "top up", Since: "0.17.0"}
+	// a level, and not the entity, says whether the parent is charged
+	FeatureCascadePolicy = Feature{Name: "cascade policy", Since: "0.16.0"}
+)
+
 // appendBucketLimit appends the attributes of a limit to an item.
 func appendBucketLimit(item expr.Item, m *bucket.Limit) expr.Item {
 	prefix := "b_" + m.Name + "_"
 	item = append(item,
 		expr.Attribute{Name: prefix + "tk", Value: expr.N(m.Tokens)},
 		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
-		expr.Attribute{Name: prefix + "ra", Value: expr.N(m.RefillAmount)},
 		expr.Attribute{Name: prefix + "rp", Value: expr.N(m.RefillPeriod)},
 		expr.Attribute{Name: prefix + "tc", Value: expr.N(m.Consumed)},
 	)
+	if m.RefillAmount != 0 {
+		item = append(item, expr.Attribute{Name: prefix + "ra", Value: expr.N(m.RefillAmount)})
+	}
 	if m.Known != 0 {
 		item = append(item, expr.Attribute{Name: prefix + "kc", Value: expr.N(m.Known)})
+	}
+	if m.ResetTimes() != "" {
+		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.ResetTimes())})
 	}
 	return item
 }
@@ -41,7 +60,6 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		d.found++
 	case "ra":
 		bucketLimitNamed(members, name).RefillAmount = d.number(a)
-		d.found++
 	case "rp":
 		bucketLimitNamed(members, name).RefillPeriod = d.number(a)
 		d.found++
@@ -49,6 +67,8 @@ func decodeBucketLimit(d *decoder, members *[]bucket.Limit, a *expr.Attribute) b
 		bucketLimitNamed(members, name).Consumed = d.wrapped(a)
 	case "kc":
 		bucketLimitNamed(members, name).Known = d.wrapped(a)
+	case "rsched":
+		bucketLimitNamed(members, name).SetResetTimes(d.text(a))
 	default:
 		return false
 	}
@@ -68,6 +88,78 @@ func bucketLimitNamed(members *[]bucket.Limit, name string) *bucket.Limit {
 	return &(*members)[len(list)]
 }
 
+// BucketLife is a member of the family i_{limit}. From when a token bucket was started, full, until it is dropped. What
+// was taken of a former one is not given back to it. Absent where another program, or an older version, started it.
+type BucketLife struct {
+	Name   string // limit name
+	Number int64  // value: one that the former one did not have
+}
+
+// appendBucketLife appends the attributes of a limit to an item.
+func appendBucketLife(item expr.Item, m *BucketLife) expr.Item {
+	return append(item, expr.Attribute{Name: "i_" + m.Name, Value: expr.N(m.Number)})
+}
+
+// decodeBucketLife reads an attribute into the limit that it belongs to. It reports whether there is one.
+func decodeBucketLife(d *decoder, members *[]BucketLife, a *expr.Attribute) bool {
+	name, ok := strings.CutPrefix(a.Name, "i_")
+	if !ok || name == "" || a.Value.Kind() != expr.KindN {
+		return false
+	}
+	bucketLifeNamed(members, name).Number = d.number(a)
+	d.found++
+	return true
+}
+
+// bucketLifeNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
+// since the attributes of one tend to follow each other.
+func bucketLifeNamed(members *[]BucketLife, name string) *BucketLife {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, BucketLife{Name: name})
+	return &(*members)[len(list)]
+}
+
+// BucketChildren is a member of the family c_{limit}. What requests of children took of one token bucket. A request
+// counts once in a sum of what is left of tc without it. Absent where there was none.
+type BucketChildren struct {
+	Name     string // limit name
+	Consumed int64  // value: the part of tc that requests of children took, millitokens
+}
+
+// appendBucketChildren appends the attributes of a limit to an item.
+func appendBucketChildren(item expr.Item, m *BucketChildren) expr.Item {
+	return append(item, expr.Attribute{Name: "c_" + m.Name, Value: expr.N(m.Consumed)})
+}
+
+// decodeBucketChildren reads an attribute into the limit that it belongs to. It reports whether there is one.
+func decodeBucketChildren(d *decoder, members *[]BucketChildren, a *expr.Attribute) bool {
+	name, ok := strings.CutPrefix(a.Name, "c_")
+	if !ok || name == "" || a.Value.Kind() != expr.KindN {
+		return false
+	}
+	bucketChildrenNamed(members, name).Consumed = d.wrapped(a)
+	d.found++
+	return true
+}
+
+// bucketChildrenNamed returns the limit of a name, which is added when it is not there yet. The last one is tried
+// first, since the attributes of one tend to follow each other.
+func bucketChildrenNamed(members *[]BucketChildren, name string) *BucketChildren {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, BucketChildren{Name: name})
+	return &(*members)[len(list)]
+}
+
 // ConfigLimit is a member of the family l_{limit}_{field}. One stored limit.
 type ConfigLimit struct {
 	Name         string // limit name
@@ -75,16 +167,22 @@ type ConfigLimit struct {
 	RefillAmount int64  // ra: refill per period, tokens
 	RefillPeriod int64  // rp: refill period, seconds
 	Burst        int64  // bx: ceiling in older tables, tokens: read in place of cp
+	// rsched: times at which a quota is full anew, whose refill is 0 and its period 1; absent for a limit that refills
+	Times string
 }
 
 // appendConfigLimit appends the attributes of a limit to an item.
 func appendConfigLimit(item expr.Item, m *ConfigLimit) expr.Item {
 	prefix := "l_" + m.Name + "_"
-	return append(item,
+	item = append(item,
 		expr.Attribute{Name: prefix + "cp", Value: expr.N(m.Capacity)},
 		expr.Attribute{Name: prefix + "ra", Value: expr.N(m.RefillAmount)},
 		expr.Attribute{Name: prefix + "rp", Value: expr.N(m.RefillPeriod)},
 	)
+	if m.Times != "" {
+		item = append(item, expr.Attribute{Name: prefix + "rsched", Value: expr.S(m.Times)})
+	}
+	return item
 }
 
 // decodeConfigLimit reads an attribute into the limit that it belongs to. It reports whether there is one.
@@ -106,6 +204,8 @@ func decodeConfigLimit(d *decoder, members *[]ConfigLimit, a *expr.Attribute) bo
 		d.found++
 	case "bx":
 		configLimitNamed(members, name).Burst = d.number(a)
+	case "rsched":
+		configLimitNamed(members, name).Times = d.text(a)
 	default:
 		return false
 	}
@@ -230,6 +330,43 @@ func usageHoursNamed(members *[]UsageHours, name string) *UsageHours {
 		}
 	}
 	*members = append(list, UsageHours{Name: name})
+	return &(*members)[len(list)]
+}
+
+// UsageChildren is a member of the family children#{limit}. What requests of children consumed of one limit. Absent
+// where there was none, and in what earlier versions counted.
+type UsageChildren struct {
+	Name string // limit name
+	// value: part of the net consumption that requests of children made: tokens in the table, millitokens in programs
+	Consumed int64
+}
+
+// appendUsageChildren appends the attributes of a limit to an item.
+func appendUsageChildren(item expr.Item, m *UsageChildren) expr.Item {
+	return append(item, expr.Attribute{Name: "children#" + m.Name, Value: expr.Decimal(m.Consumed, 3)})
+}
+
+// decodeUsageChildren reads an attribute into the limit that it belongs to. It reports whether there is one.
+func decodeUsageChildren(d *decoder, members *[]UsageChildren, a *expr.Attribute) bool {
+	name, ok := strings.CutPrefix(a.Name, "children#")
+	if !ok || name == "" || a.Value.Kind() != expr.KindN {
+		return false
+	}
+	usageChildrenNamed(members, name).Consumed = d.decimal(a, 3)
+	d.found++
+	return true
+}
+
+// usageChildrenNamed returns the limit of a name, which is added when it is not there yet. The last one is tried first,
+// since the attributes of one tend to follow each other.
+func usageChildrenNamed(members *[]UsageChildren, name string) *UsageChildren {
+	list := *members
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Name == name {
+			return &list[i]
+		}
+	}
+	*members = append(list, UsageChildren{Name: name})
 	return &(*members)[len(list)]
 }
 

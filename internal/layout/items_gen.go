@@ -26,7 +26,7 @@ type Entity struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Entity) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 12+len(it.unknown))
@@ -93,7 +93,7 @@ func DecodeEntity(item expr.Item) (Entity, error) {
 	if it.Key, ok = ParseEntityKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // Child is a child item. That an entity has a child, kept beside the record of the parent, where a consistent read
@@ -104,7 +104,7 @@ type Child struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Child) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 4+len(it.unknown))
@@ -138,29 +138,44 @@ func DecodeChild(item expr.Item) (Child, error) {
 	if it.Key, ok = ParseChildKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // Bucket is a bucket item. The token buckets of one entity, resource and shard, one for each limit.
 type Bucket struct {
 	Key BucketKey
 
-	RefilledAt int64          // rf: last refill, epoch milliseconds, shared by all limits of the item
-	ShardCount int64          // shard_count: shards of this entity and resource, as this shard knows it
-	Cascade    bool           // cascade: copied from the entity
-	Parent     string         // parent_id: copied from the entity; absent when it has no parent
-	ExpiresAt  int64          // ttl: time of expiry, epoch seconds; absent when the limits are the entity's own
-	Limits     []bucket.Limit // b_{limit}_{field}, sorted by name
+	RefilledAt int64  // rf: last refill, epoch milliseconds, shared by all limits of the item
+	ShardCount int64  // shard_count: shards of this entity and resource, as this shard knows it
+	Cascade    bool   // cascade: copied from the entity
+	Parent     string // parent_id: copied from the entity; absent when it has no parent
+	ExpiresAt  int64  // ttl: time of expiry, epoch seconds; absent when the limits are the entity's own
+	// ck: when a process read the levels of the entity that the item repeats, epoch milliseconds
+	LevelsReadAt int64
+	// cl: what these levels said then, as JSON; absent when the entity had no limits of its own and no parent
+	Levels      string
+	SharedTimes string // rsched: times at which the limits without such times of their own are full anew
+	// sched_tz: zone of all times of the item, as the IANA database names it; absent in an item without quotas, or for
+	// UTC
+	Zone string
+	// vu: when the first of the quotas is full anew, epoch milliseconds; 0 after a change of limits by another program,
+	// until a write with a refill
+	ValidUntil int64
+	// xu: up to when quotas were made full anew, in a bucket whose stamp was set back since, epoch milliseconds
+	Crossed  int64
+	Limits   []bucket.Limit   // b_{limit}_{field}, sorted by name
+	Lives    []BucketLife     // i_{limit}, sorted by name
+	Children []BucketChildren // c_{limit}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Bucket) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 13+6*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 18+7*len(it.Limits)+len(it.Lives)+len(it.Children)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -180,8 +195,29 @@ func (it *Bucket) Encode() expr.Item {
 	if it.ExpiresAt != 0 {
 		item = append(item, expr.Attribute{Name: "ttl", Value: expr.N(it.ExpiresAt)})
 	}
+	if it.LevelsReadAt != 0 {
+		item = append(item, expr.Attribute{Name: "ck", Value: expr.N(it.LevelsReadAt)})
+	}
+	if it.Levels != "" {
+		item = append(item, expr.Attribute{Name: "cl", Value: expr.S(it.Levels)})
+	}
+	if it.Zone != "" {
+		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
+	}
+	if it.ValidUntil != 0 {
+		item = append(item, expr.Attribute{Name: "vu", Value: expr.N(it.ValidUntil)})
+	}
+	if it.Crossed != 0 {
+		item = append(item, expr.Attribute{Name: "xu", Value: expr.N(it.Crossed)})
+	}
 	for i := range it.Limits {
 		item = appendBucketLimit(item, &it.Limits[i])
+	}
+	for i := range it.Lives {
+		item = appendBucketLife(item, &it.Lives[i])
+	}
+	for i := range it.Children {
+		item = appendBucketChildren(item, &it.Children[i])
 	}
 	return append(item, it.unknown...)
 }
@@ -189,11 +225,17 @@ func (it *Bucket) Encode() expr.Item {
 // DecodeBucket returns a bucket item, key included. Its errors name the attribute or the member that is wrong.
 func DecodeBucket(item expr.Item) (Bucket, error) {
 	var key store.Key
-	it := Bucket{Limits: room[bucket.Limit](len(item)-13, 5)}
+	it := Bucket{Limits: room[bucket.Limit](len(item)-13, 4)}
 	d := decoder{record: "bucket"}
 	for i := range item {
 		a := &item[i]
 		if decodeBucketLimit(&d, &it.Limits, a) {
+			continue
+		}
+		if decodeBucketLife(&d, &it.Lives, a) {
+			continue
+		}
+		if decodeBucketChildren(&d, &it.Children, a) {
 			continue
 		}
 		switch a.Name {
@@ -212,25 +254,56 @@ func DecodeBucket(item expr.Item) (Bucket, error) {
 			it.Parent = d.text(a)
 		case "ttl":
 			it.ExpiresAt = d.number(a)
+		case "ck":
+			it.LevelsReadAt = d.number(a)
+		case "cl":
+			it.Levels = d.text(a)
+		case "rsched":
+			it.SharedTimes = d.text(a)
+		case "sched_tz":
+			it.Zone = d.text(a)
+		case "vu":
+			it.ValidUntil = d.number(a)
+		case "xu":
+			it.Crossed = d.number(a)
 		case "entity_id", "resource", "GSI2PK", "GSI2SK", "GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
+			d.refuse(refusedInBucket, a)
 			it.unknown = append(it.unknown, *a)
 		}
 	}
-	if d.found < 1+4*len(it.Limits) {
+	if d.found < 1+3*len(it.Limits)+len(it.Lives)+len(it.Children) {
 		d.needs(item, "rf")
 		for _, m := range it.Limits {
-			d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_ra", "_rp")
+			d.needsFields(item, "limit", "b_", m.Name, "_tk", "_cp", "_rp")
 		}
 	}
 	slices.SortFunc(it.Limits, func(a, b bucket.Limit) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	slices.SortFunc(it.Lives, func(a, b BucketLife) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	slices.SortFunc(it.Children, func(a, b BucketChildren) int {
 		return strings.Compare(a.Name, b.Name)
 	})
 	var ok bool
 	if it.Key, ok = ParseBucketKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.outcome(key)
+}
+
+// refusedInBucket has the attributes of other programs by which a bucket item is refused.
+var refusedInBucket = refusals{
+	{name: "disabled", feature: &FeatureKillSwitch},
+	{name: "sched", feature: &FeatureSchedule},
+	{prefix: "b_", name: "sched", feature: &FeatureSchedule, unless: []string{"-"}},
+	{prefix: "b_", name: "tu", feature: &FeatureTopUp, unless: []string{"0"}},
+	{prefix: "b_", name: "rsa", feature: &FeatureSessionQuota},
+	{prefix: "b_", name: "ws", feature: &FeatureSessionQuota},
+	{prefix: "b_", name: "wa", feature: &FeatureSessionQuota},
+	{prefix: "b_", name: "wtc", feature: &FeatureSessionQuota},
 }
 
 // EntityConfig is an entity config item. Limits of one entity, for one resource or with _default_ for every resource.
@@ -242,16 +315,18 @@ type EntityConfig struct {
 	// on_unavailable: what happens to requests while the store is unavailable: allow or block; absent where the next
 	// level says it
 	OnUnavailable string
-	Limits        []ConfigLimit // l_{limit}_{field}, sorted by name
+	// sched_tz: zone of the times of all quotas, as the IANA database names it; absent for UTC, and without quotas
+	Zone   string
+	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *EntityConfig) Encode() expr.Item {
 	gsi3PK, gsi3SK := it.Key.GSI3()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 9+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 10+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -266,6 +341,9 @@ func (it *EntityConfig) Encode() expr.Item {
 	}
 	if it.OnUnavailable != "" {
 		item = append(item, expr.Attribute{Name: "on_unavailable", Value: expr.S(it.OnUnavailable)})
+	}
+	if it.Zone != "" {
+		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
 	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
@@ -295,8 +373,11 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 			it.ManagedVersion = d.number(a)
 		case "on_unavailable":
 			it.OnUnavailable = d.text(a)
+		case "sched_tz":
+			it.Zone = d.text(a)
 		case "entity_id", "resource", "GSI3PK", "GSI3SK", "GSI4PK", "GSI4SK": // follow from the key
 		default:
+			d.refuse(refusedInEntityConfig, a)
 			it.unknown = append(it.unknown, *a)
 		}
 	}
@@ -312,7 +393,19 @@ func DecodeEntityConfig(item expr.Item) (EntityConfig, error) {
 	if it.Key, ok = ParseEntityConfigKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.outcome(key)
+}
+
+// refusedInEntityConfig has the attributes of other programs by which an entity config item is refused.
+var refusedInEntityConfig = refusals{
+	{name: "disabled", feature: &FeatureKillSwitch, unless: []string{"false", "bypass"}},
+	{name: "cascade", feature: &FeatureCascadePolicy},
+	{prefix: "w_", name: "cp", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
+	{prefix: "l_", name: "sched", feature: &FeatureSchedule},
+	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
 // ResourceConfig is a resource config item. Limits of one resource, for entities without limits of their own.
@@ -326,15 +419,17 @@ type ResourceConfig struct {
 	OnUnavailable string
 	// declared_version: config_version of the last write of limits that an application declares
 	DeclaredVersion int64
-	Limits          []ConfigLimit // l_{limit}_{field}, sorted by name
+	// sched_tz: zone of the times of all quotas, as the IANA database names it; absent for UTC, and without quotas
+	Zone   string
+	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *ResourceConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 8+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
@@ -349,6 +444,9 @@ func (it *ResourceConfig) Encode() expr.Item {
 	}
 	if it.DeclaredVersion != 0 {
 		item = append(item, expr.Attribute{Name: "declared_version", Value: expr.N(it.DeclaredVersion)})
+	}
+	if it.Zone != "" {
+		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
 	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
@@ -380,8 +478,11 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 			it.OnUnavailable = d.text(a)
 		case "declared_version":
 			it.DeclaredVersion = d.number(a)
+		case "sched_tz":
+			it.Zone = d.text(a)
 		case "resource", "GSI4PK", "GSI4SK": // follow from the key
 		default:
+			d.refuse(refusedInResourceConfig, a)
 			it.unknown = append(it.unknown, *a)
 		}
 	}
@@ -397,7 +498,19 @@ func DecodeResourceConfig(item expr.Item) (ResourceConfig, error) {
 	if it.Key, ok = ParseResourceConfigKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.outcome(key)
+}
+
+// refusedInResourceConfig has the attributes of other programs by which a resource config item is refused.
+var refusedInResourceConfig = refusals{
+	{name: "disabled", feature: &FeatureKillSwitch, unless: []string{"false", "bypass"}},
+	{name: "cascade", feature: &FeatureCascadePolicy},
+	{prefix: "w_", name: "cp", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
+	{prefix: "l_", name: "sched", feature: &FeatureSchedule},
+	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
 // SystemConfig is a system config item. Limits of last resort and settings of the whole namespace.
@@ -411,15 +524,17 @@ type SystemConfig struct {
 	OnUnavailable string
 	// audit_retention_days: days that audit events are kept; in namespace _ those of all namespaces that do not say
 	AuditRetentionDays int64
-	Limits             []ConfigLimit // l_{limit}_{field}, sorted by name
+	// sched_tz: zone of the times of all quotas, as the IANA database names it; absent for UTC, and without quotas
+	Zone   string
+	Limits []ConfigLimit // l_{limit}_{field}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *SystemConfig) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 6+3*len(it.Limits)+len(it.unknown))
+	item := make(expr.Item, 0, 7+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "config_version", Value: expr.N(it.ConfigVersion)},
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
@@ -433,6 +548,9 @@ func (it *SystemConfig) Encode() expr.Item {
 	}
 	if it.AuditRetentionDays != 0 {
 		item = append(item, expr.Attribute{Name: "audit_retention_days", Value: expr.N(it.AuditRetentionDays)})
+	}
+	if it.Zone != "" {
+		item = append(item, expr.Attribute{Name: "sched_tz", Value: expr.S(it.Zone)})
 	}
 	for i := range it.Limits {
 		item = appendConfigLimit(item, &it.Limits[i])
@@ -464,8 +582,11 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 			it.OnUnavailable = d.text(a)
 		case "audit_retention_days":
 			it.AuditRetentionDays = d.number(a)
+		case "sched_tz":
+			it.Zone = d.text(a)
 		case "GSI4PK", "GSI4SK": // follow from the key
 		default:
+			d.refuse(refusedInSystemConfig, a)
 			it.unknown = append(it.unknown, *a)
 		}
 	}
@@ -481,7 +602,17 @@ func DecodeSystemConfig(item expr.Item) (SystemConfig, error) {
 	if it.Key, ok = ParseSystemConfigKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.outcome(key)
+}
+
+// refusedInSystemConfig has the attributes of other programs by which a system config item is refused.
+var refusedInSystemConfig = refusals{
+	{prefix: "w_", name: "cp", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "ra", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "rp", feature: &FeatureSessionQuota},
+	{prefix: "w_", name: "rsa", feature: &FeatureSessionQuota},
+	{prefix: "l_", name: "sched", feature: &FeatureSchedule},
+	{prefix: "l_", name: "rsa", feature: &FeatureSessionQuota},
 }
 
 // Usage is a usage item. What one entity consumed of one resource in one window of time.
@@ -494,20 +625,21 @@ type Usage struct {
 	ExpiresAt   int64  // ttl: time of expiry, epoch seconds; absent when it is kept for ever
 	// rollup_carried: of an hour: the part of its figures that the day and the month get when it is over, as JSON:
 	// events, and millitokens of each limit. A string, since readers take every number for the figure of a limit
-	Carried string
-	Closed  string        // rollup_closed: of an hour: when carried became final, 2006-01-02T15:04:05Z
-	Limits  []UsageCount  // {limit}, sorted by name
-	Sources []UsageSource // seq#{source}, sorted by name
-	Hours   []UsageHours  // hours#{day}, sorted by name
+	Carried  string
+	Closed   string          // rollup_closed: of an hour: when carried became final, 2006-01-02T15:04:05Z
+	Limits   []UsageCount    // {limit}, sorted by name
+	Sources  []UsageSource   // seq#{source}, sorted by name
+	Hours    []UsageHours    // hours#{day}, sorted by name
+	Children []UsageChildren // children#{limit}, sorted by name
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Usage) Encode() expr.Item {
 	gsi2PK, gsi2SK := it.Key.GSI2()
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 12+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.unknown))
+	item := make(expr.Item, 0, 12+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children)+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "entity_id", Value: expr.S(it.Key.Entity)},
 		expr.Attribute{Name: "resource", Value: expr.S(it.Key.Resource)},
@@ -537,6 +669,9 @@ func (it *Usage) Encode() expr.Item {
 	for i := range it.Hours {
 		item = appendUsageHours(item, &it.Hours[i])
 	}
+	for i := range it.Children {
+		item = appendUsageChildren(item, &it.Children[i])
+	}
 	return append(item, it.unknown...)
 }
 
@@ -551,6 +686,9 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 			continue
 		}
 		if decodeUsageHours(&d, &it.Hours, a) {
+			continue
+		}
+		if decodeUsageChildren(&d, &it.Children, a) {
 			continue
 		}
 		switch a.Name {
@@ -580,7 +718,7 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 			}
 		}
 	}
-	if d.found < 3+len(it.Limits)+len(it.Sources)+len(it.Hours) {
+	if d.found < 3+len(it.Limits)+len(it.Sources)+len(it.Hours)+len(it.Children) {
 		d.needs(item, "window", "window_start", "total_events")
 	}
 	slices.SortFunc(it.Limits, func(a, b UsageCount) int {
@@ -592,11 +730,14 @@ func DecodeUsage(item expr.Item) (Usage, error) {
 	slices.SortFunc(it.Hours, func(a, b UsageHours) int {
 		return strings.Compare(a.Name, b.Name)
 	})
+	slices.SortFunc(it.Children, func(a, b UsageChildren) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	var ok bool
 	if it.Key, ok = ParseUsageKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // UsageReserves reports whether a name means something else in a usage item, so that no member can be called so.
@@ -625,7 +766,7 @@ type Audit struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Audit) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 10+len(it.unknown))
@@ -688,7 +829,7 @@ func DecodeAudit(item expr.Item) (Audit, error) {
 	if it.Key, ok = ParseAuditKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // ResourceRegistry is a resource registry item. The resources that have limits of their own.
@@ -700,7 +841,7 @@ type ResourceRegistry struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *ResourceRegistry) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 3+len(it.unknown))
@@ -738,7 +879,7 @@ func DecodeResourceRegistry(item expr.Item) (ResourceRegistry, error) {
 	if it.Key, ok = ParseResourceRegistryKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // EntityConfigRegistry is an entity config registry item. For each resource, how many entities have limits of their
@@ -751,7 +892,7 @@ type EntityConfigRegistry struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *EntityConfigRegistry) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 2+len(it.Resources)+len(it.unknown))
@@ -792,7 +933,7 @@ func DecodeEntityConfigRegistry(item expr.Item) (EntityConfigRegistry, error) {
 	if it.Key, ok = ParseEntityConfigRegistryKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // EntityConfigRegistryReserves reports whether a name means something else in an entity config registry item, so that
@@ -823,7 +964,7 @@ type Provisioner struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Provisioner) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 8+len(it.unknown))
@@ -884,7 +1025,7 @@ func DecodeProvisioner(item expr.Item) (Provisioner, error) {
 	if it.Key, ok = ParseProvisionerKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // ProvisionerLock is a provisioner lock item. The right to change what a declarative provisioner manages. Its owner
@@ -900,7 +1041,7 @@ type ProvisionerLock struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *ProvisionerLock) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 6+len(it.unknown))
@@ -953,5 +1094,5 @@ func DecodeProvisionerLock(item expr.Item) (ProvisionerLock, error) {
 	if it.Key, ok = ParseProvisionerLockKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }

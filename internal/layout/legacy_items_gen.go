@@ -23,7 +23,7 @@ type OldEntity struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldEntity) Encode() expr.Item {
 	item := make(expr.Item, 0, 6+len(it.unknown))
 	item = append(item,
@@ -73,7 +73,7 @@ func DecodeOldEntity(item expr.Item) (OldEntity, error) {
 	if it.Key, ok = ParseOldEntityKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldLimitBucket is an old limit bucket item. The token bucket of one limit, up to 0.6.
@@ -92,7 +92,7 @@ type OldLimitBucket struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldLimitBucket) Encode() expr.Item {
 	item := make(expr.Item, 0, 11+len(it.unknown))
 	item = append(item,
@@ -164,7 +164,7 @@ func DecodeOldLimitBucket(item expr.Item) (OldLimitBucket, error) {
 	if it.Key, ok = ParseOldLimitBucketKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldBucket is an old bucket item. The token buckets of an entity and a resource, one for each limit, of 0.7 to 0.9.
@@ -180,7 +180,7 @@ type OldBucket struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldBucket) Encode() expr.Item {
 	item := make(expr.Item, 0, 6+6*len(it.Limits)+len(it.unknown))
 	item = append(item,
@@ -243,7 +243,7 @@ func DecodeOldBucket(item expr.Item) (OldBucket, error) {
 	if it.Key, ok = ParseOldBucketKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldNamespacedBucket is an old namespaced bucket item. The token buckets of an entity and a resource in a namespace,
@@ -260,7 +260,7 @@ type OldNamespacedBucket struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldNamespacedBucket) Encode() expr.Item {
 	item := make(expr.Item, 0, 6+6*len(it.Limits)+len(it.unknown))
 	item = append(item,
@@ -324,7 +324,7 @@ func DecodeOldNamespacedBucket(item expr.Item) (OldNamespacedBucket, error) {
 	if it.Key, ok = ParseOldNamespacedBucketKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldEntityLimit is an old entity limit item. One limit of an entity, for one resource or with _default_ for every
@@ -341,7 +341,7 @@ type OldEntityLimit struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldEntityLimit) Encode() expr.Item {
 	item := make(expr.Item, 0, 8+len(it.unknown))
 	item = append(item,
@@ -400,7 +400,7 @@ func DecodeOldEntityLimit(item expr.Item) (OldEntityLimit, error) {
 	if it.Key, ok = ParseOldEntityLimitKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldResourceLimit is an old resource limit item. One limit of a resource, of 0.6 and 0.7.
@@ -416,7 +416,7 @@ type OldResourceLimit struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldResourceLimit) Encode() expr.Item {
 	item := make(expr.Item, 0, 7+len(it.unknown))
 	item = append(item,
@@ -473,7 +473,7 @@ func DecodeOldResourceLimit(item expr.Item) (OldResourceLimit, error) {
 	if it.Key, ok = ParseOldResourceLimitKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldSystemLimit is an old system limit item. One limit of last resort, of 0.6 and 0.7.
@@ -489,7 +489,7 @@ type OldSystemLimit struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldSystemLimit) Encode() expr.Item {
 	item := make(expr.Item, 0, 6+len(it.unknown))
 	item = append(item,
@@ -545,7 +545,7 @@ func DecodeOldSystemLimit(item expr.Item) (OldSystemLimit, error) {
 	if it.Key, ok = ParseOldSystemLimitKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldEntityConfig is an old entity config item. Limits of one entity, for one resource or with _default_ for every
@@ -561,7 +561,7 @@ type OldEntityConfig struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldEntityConfig) Encode() expr.Item {
 	item := make(expr.Item, 0, 4+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
@@ -615,7 +615,7 @@ func DecodeOldEntityConfig(item expr.Item) (OldEntityConfig, error) {
 	if it.Key, ok = ParseOldEntityConfigKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldResourceConfig is an old resource config item. Limits of one resource, of 0.8 and 0.9.
@@ -630,7 +630,7 @@ type OldResourceConfig struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldResourceConfig) Encode() expr.Item {
 	item := make(expr.Item, 0, 3+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
@@ -683,7 +683,7 @@ func DecodeOldResourceConfig(item expr.Item) (OldResourceConfig, error) {
 	if it.Key, ok = ParseOldResourceConfigKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldSystemConfig is an old system config item. Limits of last resort and settings of the whole table, of 0.6 to 0.9.
@@ -699,7 +699,7 @@ type OldSystemConfig struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldSystemConfig) Encode() expr.Item {
 	item := make(expr.Item, 0, 3+4*len(it.Limits)+len(it.unknown))
 	item = append(item,
@@ -755,7 +755,7 @@ func DecodeOldSystemConfig(item expr.Item) (OldSystemConfig, error) {
 	if it.Key, ok = ParseOldSystemConfigKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldUsage is an old usage item. What one entity consumed of one resource in the windows that start at one time.
@@ -771,7 +771,7 @@ type OldUsage struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldUsage) Encode() expr.Item {
 	item := make(expr.Item, 0, 6+len(it.Limits)+len(it.unknown))
 	item = append(item,
@@ -829,7 +829,7 @@ func DecodeOldUsage(item expr.Item) (OldUsage, error) {
 	if it.Key, ok = ParseOldUsageKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldUsageReserves reports whether a name means something else in an old usage item, so that no member can be called
@@ -857,7 +857,7 @@ type OldAudit struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldAudit) Encode() expr.Item {
 	item := make(expr.Item, 0, 8+len(it.unknown))
 	item = append(item,
@@ -918,7 +918,7 @@ func DecodeOldAudit(item expr.Item) (OldAudit, error) {
 	if it.Key, ok = ParseOldAuditKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldResourceRegistry is an old resource registry item. The resources that have limits of their own, from 0.6 on.
@@ -930,7 +930,7 @@ type OldResourceRegistry struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldResourceRegistry) Encode() expr.Item {
 	item := make(expr.Item, 0, 1+len(it.unknown))
 	if len(it.Resources) != 0 {
@@ -962,7 +962,7 @@ func DecodeOldResourceRegistry(item expr.Item) (OldResourceRegistry, error) {
 	if it.Key, ok = ParseOldResourceRegistryKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldConfigRegistry is an old config registry item. For each resource, how many entities have limits of their own, of
@@ -975,7 +975,7 @@ type OldConfigRegistry struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldConfigRegistry) Encode() expr.Item {
 	item := make(expr.Item, 0, len(it.Resources)+len(it.unknown))
 	for i := range it.Resources {
@@ -1010,7 +1010,7 @@ func DecodeOldConfigRegistry(item expr.Item) (OldConfigRegistry, error) {
 	if it.Key, ok = ParseOldConfigRegistryKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldConfigRegistryReserves reports whether a name means something else in an old config registry item, so that no
@@ -1038,7 +1038,7 @@ type OldVersion struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *OldVersion) Encode() expr.Item {
 	item := make(expr.Item, 0, 5+len(it.unknown))
 	item = append(item,
@@ -1091,7 +1091,7 @@ func DecodeOldVersion(item expr.Item) (OldVersion, error) {
 	if it.Key, ok = ParseOldVersionKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // OldBucketLimit is a member of the family b_{limit}_{field}. One token bucket.

@@ -2,9 +2,11 @@ package layout
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -47,11 +49,11 @@ func (r *BucketReader) find(item expr.Item) *places {
 		if n := r.misses.Add(1); n&(n-1) != 0 {
 			return nil
 		}
-		decoded, err := DecodeBucket(item)
-		if err != nil {
+		decoded, _, err := ReadBucket(item)
+		if err != nil || decoded.SharedTimes != "" {
 			return nil
 		}
-		p = placesOf(item, decoded.Limits)
+		p = placesOf(item, decoded)
 		latest.Store(p)
 	}
 	r.known.Store(p)
@@ -64,6 +66,23 @@ type places struct {
 	pk, sk     int
 	figures    []int // by their number: where they are; negative for one that the item does not have
 	limits     []string
+	times      []*calendar.Times // of the limits, nil for one that refills
+	harmless   []harmless
+	texts      []text
+	zone       string
+	hasQuota   bool
+}
+
+// A text is an attribute of which the times of limits follow.
+type text struct {
+	at    int
+	value string
+}
+
+// A harmless attribute is one by which an item with another value is refused.
+type harmless struct {
+	at int
+	*refusal
 }
 
 // A place is what is at one place of an item.
@@ -77,6 +96,8 @@ const (
 	refilledAt = 1 + iota
 	shardCount
 	expiresAt
+	validUntil
+	crossed
 	firstLimit
 )
 
@@ -88,24 +109,33 @@ const (
 	refillPeriod
 	consumed
 	known
+	life
 	perLimit
 )
 
-// placesOf returns where the attributes of an item with these limits are. An item whose figures are their own numbers
-// tells what their attributes are called.
-func placesOf(item expr.Item, limits []bucket.Limit) *places {
-	p := &places{pk: item.Index(store.PK), sk: item.Index(store.SK)}
+// placesOf returns where the attributes of an item are that was decoded. An item whose figures are their own numbers tells
+// what their attributes are called.
+func placesOf(item expr.Item, decoded *Bucket) *places {
+	p := &places{pk: item.Index(store.PK), sk: item.Index(store.SK), zone: decoded.Zone, hasQuota: decoded.hasQuota()}
+	limits := decoded.Limits
 	for i := range item {
 		p.attributes = append(p.attributes, place{item[i].Name, item[i].Value.Kind()})
+		if r := refusedInBucket.find(item[i].Name); r != nil {
+			p.harmless = append(p.harmless, harmless{i, r})
+		}
+		if name := item[i].Name; name == "sched_tz" || strings.HasSuffix(name, "_rsched") {
+			p.texts = append(p.texts, text{i, item[i].Value.Text()})
+		}
 	}
-	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt}
+	numbered := Bucket{RefilledAt: refilledAt, ShardCount: shardCount, ExpiresAt: expiresAt, ValidUntil: validUntil, Crossed: crossed}
 	for i, l := range limits {
 		first := int64(firstLimit + i*perLimit)
-		p.limits = append(p.limits, l.Name)
+		p.limits, p.times = append(p.limits, l.Name), append(p.times, l.Times)
 		numbered.Limits = append(numbered.Limits, bucket.Limit{
 			Name: l.Name, Tokens: first + tokens, Capacity: first + capacity, RefillAmount: first + refillAmount,
 			RefillPeriod: first + refillPeriod, Consumed: first + consumed, Known: first + known,
 		})
+		numbered.Lives = append(numbered.Lives, BucketLife{Name: l.Name, Number: first + life})
 	}
 	p.figures = make([]int, firstLimit+perLimit*len(limits))
 	for _, a := range numbered.Encode() {
@@ -135,18 +165,31 @@ func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s b
 	if item[p.pk].Value.Text() != key.PK || item[p.sk].Value.Text() != key.SK {
 		return s, false
 	}
+	for _, h := range p.harmless {
+		if h.matters(item[h.at].Value) {
+			return s, false
+		}
+	}
+	for _, t := range p.texts {
+		if item[t.at].Value.Text() != t.value {
+			return s, false
+		}
+	}
 	r := figureReader{item: item, ok: true}
 	s.RefilledAt = r.figure(p.figures[refilledAt])
 	s.Shards = int(r.figure(p.figures[shardCount]))
 	s.ExpiresAt = r.figure(p.figures[expiresAt])
+	s.ValidUntil, s.Crossed = r.figure(p.figures[validUntil]), r.figure(p.figures[crossed])
+	s.Zone = p.zone
+	s.Changed = s.ValidUntil == 0 && (p.hasQuota || p.figures[validUntil] >= 0)
 	s.Limits = slices.Grow(space[:0], len(p.limits))[:len(p.limits)]
 	for i, name := range p.limits {
 		at := p.figures[firstLimit+perLimit*i:][:perLimit]
 		l := &s.Limits[i]
-		l.Name = name
+		l.Name, l.Times = name, p.times[i]
 		l.Tokens, l.Capacity = r.figure(at[tokens]), r.figure(at[capacity])
 		l.RefillAmount, l.RefillPeriod = r.figure(at[refillAmount]), r.figure(at[refillPeriod])
-		l.Consumed, l.Known = r.figure(at[consumed]), r.figure(at[known])
+		l.Consumed, l.Known, l.Life = r.figure(at[consumed]), r.figure(at[known]), r.figure(at[life])
 		if l.RefillPeriod <= 0 || l.RefillAmount < 0 {
 			return s, false
 		}

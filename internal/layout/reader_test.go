@@ -35,6 +35,10 @@ func TestBucketReader(t *testing.T) {
 						f.SetInt(int64(7 + i))
 					}
 				}
+				if name == "tpm" && rapid.Bool().Draw(t, "quota") {
+					l.RefillAmount, b.Zone, b.ValidUntil = 0, "Europe/Berlin", 13
+					l.SetResetTimes("1m0h0")
+				}
 				b.Limits = append(b.Limits, l)
 			}
 			if rapid.Bool().Draw(t, "expires") {
@@ -60,6 +64,13 @@ func TestBucketReader(t *testing.T) {
 			"kind": func(t *rapid.T) {
 				item = item.Clone()
 				item.Set("cascade", values.Draw(t, "value"))
+			},
+			"times": func(t *rapid.T) {
+				name := rapid.SampledFrom([]string{"b_rpm_rsched", "b_tpm_rsched", "rsched", "sched_tz", "vu"}).Draw(t, "name")
+				item = item.Clone()
+				item.Set(name, rapid.SampledFrom([]expr.Value{
+					expr.S("1m0h0"), expr.S("1m0h0w1"), expr.S("-"), expr.S("UTC"), expr.S("Asia/Tokyo"), expr.S(""), expr.N(0), expr.N(5),
+				}).Draw(t, "times"))
 			},
 			"add":    func(t *rapid.T) { item = item.Clone(); item.Set("b_new_tk", values.Draw(t, "value")) },
 			"remove": func(*rapid.T) { item = item.Clone(); item.Remove(item[at()].Name) },

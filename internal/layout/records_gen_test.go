@@ -11,7 +11,7 @@ import (
 var forbidden = map[string]string{"NS": "/"}
 
 // readOnly has the fields of items and members that are never written.
-var readOnly = map[string]bool{"Burst": true}
+var readOnly = map[string]bool{"SharedTimes": true, "Burst": true}
 
 var keyKinds = []keyKind{
 	keysOf("entity", ParseEntityKey),
@@ -99,88 +99,193 @@ var itemKinds = []itemKind{
 var calls = []operationCall{
 	{"Insert", Insert},
 	{"Spend", func() (expr.Bound, error) {
-		return Spend(1, 1).Bind()
+		return Spend(1, 1, 1).Bind()
 	}},
 	{"Spend Take", func() (expr.Bound, error) {
-		c := Spend(1, 1)
+		c := Spend(1, 1, 1)
 		c.Take("m", 1)
 		return c.Bind()
 	}},
+	{"Spend Borrow", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1)
+		c.Borrow("m", 1, 1, 1)
+		return c.Bind()
+	}},
+	{"Spend Below", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1)
+		c.Below("m", 1)
+		return c.Bind()
+	}},
+	{"Spend Unmoved", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1)
+		c.Unmoved(1)
+		return c.Bind()
+	}},
 	{"Spend Charge", func() (expr.Bound, error) {
-		c := Spend(1, 1)
+		c := Spend(1, 1, 1)
 		c.Charge("m", 1)
 		return c.Bind()
 	}},
 	{"Spend Owe", func() (expr.Bound, error) {
-		c := Spend(1, 1)
+		c := Spend(1, 1, 1)
 		c.Owe("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Spend Refund", func() (expr.Bound, error) {
-		c := Spend(1, 1)
+		c := Spend(1, 1, 1)
 		c.Refund("m", 1, 1, 1, 1)
 		return c.Bind()
 	}},
+	{"Spend Same", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1)
+		c.Same("m", 1)
+		return c.Bind()
+	}},
+	{"Spend Ascribe", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1)
+		c.Ascribe("m", 1)
+		return c.Bind()
+	}},
+	{"Spend Period", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1)
+		c.Period(1)
+		return c.Bind()
+	}},
+	{"Spend Regard", func() (expr.Bound, error) {
+		c := Spend(1, 1, 1)
+		c.Regard("m", 1)
+		return c.Bind()
+	}},
 	{"Advance", func() (expr.Bound, error) {
-		return Advance(1, 1).Bind()
+		return Advance(1, 1, 1).Bind()
 	}},
 	{"Advance Credit", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Credit("m", 1, 1)
 		return c.Bind()
 	}},
 	{"Advance Cover", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Cover("m", 1)
 		return c.Bind()
 	}},
 	{"Advance Fill", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Fill("m", 1, 1)
 		return c.Bind()
 	}},
+	{"Advance Renew", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Renew("m", 1)
+		return c.Bind()
+	}},
 	{"Advance Count", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Count("m", 1)
 		return c.Bind()
 	}},
 	{"Advance Configure", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Configure("m", 1, 1, 1)
 		return c.Bind()
 	}},
+	{"Advance Ration", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Ration("m", 1, 1, "x")
+		return c.Bind()
+	}},
+	{"Advance Unration", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Unration("m")
+		return c.Bind()
+	}},
+	{"Advance Apart", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Apart()
+		return c.Bind()
+	}},
+	{"Advance Edge", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Edge(1)
+		return c.Bind()
+	}},
+	{"Advance Steady", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Steady()
+		return c.Bind()
+	}},
+	{"Advance Place", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Place("x")
+		return c.Bind()
+	}},
+	{"Advance Hold", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Hold(1)
+		return c.Bind()
+	}},
 	{"Advance Seed", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Seed("m", 1, 1)
 		return c.Bind()
 	}},
+	{"Advance Ascribe", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Ascribe("m", 1)
+		return c.Bind()
+	}},
+	{"Advance Disown", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Disown("m")
+		return c.Bind()
+	}},
+	{"Advance Begin", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Begin("m", 1)
+		return c.Bind()
+	}},
 	{"Advance Drop", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Drop("m")
 		return c.Bind()
 	}},
 	{"Advance Know", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Know("m", 1)
 		return c.Bind()
 	}},
+	{"Advance End", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.End("m")
+		return c.Bind()
+	}},
 	{"Advance Forget", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Forget("m")
 		return c.Bind()
 	}},
 	{"Advance Expire", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Expire(1)
 		return c.Bind()
 	}},
 	{"Advance Persist", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Persist("x", "x")
 		return c.Bind()
 	}},
+	{"Advance Repeat", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.Repeat(1, "x")
+		return c.Bind()
+	}},
+	{"Advance RepeatNone", func() (expr.Bound, error) {
+		c := Advance(1, 1, 1)
+		c.RepeatNone(1)
+		return c.Bind()
+	}},
 	{"Advance Share", func() (expr.Bound, error) {
-		c := Advance(1, 1)
+		c := Advance(1, 1, 1)
 		c.Share(1, 1)
 		return c.Bind()
 	}},
@@ -188,10 +293,10 @@ var calls = []operationCall{
 		return List("x", "x")
 	}},
 	{"AsSeen", func() (expr.Bound, error) {
-		return AsSeen(1, 1).Bind()
+		return AsSeen(1, 1, 1).Bind()
 	}},
 	{"AsSeen Holding", func() (expr.Bound, error) {
-		c := AsSeen(1, 1)
+		c := AsSeen(1, 1, 1)
 		c.Holding("m", 1)
 		return c.Bind()
 	}},
@@ -238,6 +343,11 @@ var calls = []operationCall{
 		c.Consume("m", 1)
 		return c.Bind()
 	}},
+	{"CountUsage Ascribe", func() (expr.Bound, error) {
+		c := CountUsage(UsageKey{}, "x", "x", 1)
+		c.Ascribe("m", 1)
+		return c.Bind()
+	}},
 	{"CountUsage Follow", func() (expr.Bound, error) {
 		c := CountUsage(UsageKey{}, "x", "x", 1)
 		c.Follow("m", "x", "x")
@@ -274,6 +384,11 @@ var calls = []operationCall{
 	{"CarryUsage Consume", func() (expr.Bound, error) {
 		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
 		c.Consume("m", 1)
+		return c.Bind()
+	}},
+	{"CarryUsage Ascribe", func() (expr.Bound, error) {
+		c := CarryUsage(UsageKey{}, "x", "x", 1, "x")
+		c.Ascribe("m", 1)
 		return c.Bind()
 	}},
 	{"CarryUsage Follow", func() (expr.Bound, error) {
@@ -315,6 +430,11 @@ var calls = []operationCall{
 	{"AddHour Consume", func() (expr.Bound, error) {
 		c := AddHour(UsageKey{}, "x", "x", 1)
 		c.Consume("m", 1)
+		return c.Bind()
+	}},
+	{"AddHour Ascribe", func() (expr.Bound, error) {
+		c := AddHour(UsageKey{}, "x", "x", 1)
+		c.Ascribe("m", 1)
 		return c.Bind()
 	}},
 	{"AddHour Expire", func() (expr.Bound, error) {

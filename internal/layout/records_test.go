@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
+	"github.com/zlimit/zlimit-go/internal/calendar"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
@@ -148,9 +149,13 @@ func drawItem(t *rapid.T, it reflect.Value) {
 		switch name := it.Type().Field(i).Name; {
 		case name == "Key":
 			drawKey(t, field)
-		case readOnly[name] || !field.CanSet(): // is not written, or is not of the schema
+		case readOnly[name] || !field.CanSet() || name == "Life", name == "FromChildren": // is not written, is not of the schema, or is among Lives or Children
 		case field.Kind() == reflect.String:
 			field.SetString(rapid.StringMatching(`[a-z#é]{0,3}`).Draw(t, name))
+		case field.Type() == reflect.TypeFor[*calendar.Times]():
+			if text := rapid.StringMatching(`[a-z#é]{0,3}`).Draw(t, name); text != "" {
+				field.Set(reflect.ValueOf(calendar.Unplaced(text)))
+			}
 		case field.Kind() == reflect.Int64:
 			field.SetInt(rapid.Int64().Draw(t, name))
 		case field.Kind() == reflect.Bool:
@@ -187,7 +192,7 @@ func drawMany(t *rapid.T, name string, typ reflect.Type) any {
 	return all.Interface()
 }
 
-// sameItems compares items but for the attributes that the schema does not know.
+// sameItems compares items except the attributes that the schema does not know.
 var sameItems = cmp.Options{
 	cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".unknown" }, cmp.Ignore()),
 	cmp.Exporter(func(reflect.Type) bool { return true }),
@@ -195,7 +200,7 @@ var sameItems = cmp.Options{
 	cmpopts.EquateEmpty(),
 }
 
-// written compares items but for the fields that are read alone.
+// written compares items except the fields that are read alone.
 var written = cmp.FilterPath(func(p cmp.Path) bool {
 	return readOnly[strings.TrimPrefix(p.Last().String(), ".")]
 }, cmp.Ignore())

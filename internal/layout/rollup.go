@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
@@ -23,6 +24,7 @@ type Carried struct {
 type carriedText struct {
 	Events   int64            `json:"events"`
 	Consumed map[string]int64 `json:"consumed"` // millitokens
+	Children map[string]int64 `json:"children,omitempty"`
 }
 
 // ParseCarried returns what a text of [Usage.Carried] says; nothing for "".
@@ -36,7 +38,7 @@ func ParseCarried(text string) (Carried, error) {
 	}
 	c := Carried{Events: t.Events}
 	for _, limit := range slices.Sorted(maps.Keys(t.Consumed)) {
-		c.Consumed = append(c.Consumed, bucket.Amount{Limit: limit, Tokens: t.Consumed[limit]})
+		c.Consumed = append(c.Consumed, bucket.Amount{Limit: limit, Tokens: t.Consumed[limit], FromChildren: t.Children[limit]})
 	}
 	return c, nil
 }
@@ -46,6 +48,12 @@ func (c *Carried) Text() string {
 	t := carriedText{Events: c.Events, Consumed: make(map[string]int64, len(c.Consumed))}
 	for _, a := range c.Consumed {
 		t.Consumed[a.Limit] = a.Tokens
+		if a.FromChildren != 0 {
+			if t.Children == nil {
+				t.Children = map[string]int64{}
+			}
+			t.Children[a.Limit] = a.FromChildren
+		}
 	}
 	text, _ := json.Marshal(t) // numbers and names always have a form
 	return string(text)
@@ -53,22 +61,9 @@ func (c *Carried) Text() string {
 
 // Plus returns the sum of what is carried and changes; false when it does not fit 64 bits.
 func (c *Carried) Plus(d *UsageDelta) (Carried, bool) {
-	sums := make(map[string]int64, len(c.Consumed)+1)
-	for _, a := range c.Consumed {
-		sums[a.Limit] = a.Tokens
-	}
-	for _, a := range d.Consumed {
-		sum := sums[a.Limit] + a.Tokens
-		if a.Tokens != 0 && (sum > sums[a.Limit]) != (a.Tokens > 0) {
-			return Carried{}, false
-		}
-		sums[a.Limit] = sum
-	}
-	total := Carried{Events: c.Events + d.Events}
-	for _, limit := range slices.Sorted(maps.Keys(sums)) {
-		total.Consumed = append(total.Consumed, bucket.Amount{Limit: limit, Tokens: sums[limit]})
-	}
-	return total, true
+	sums, err := bucket.Sum(c.Consumed, d.Consumed)
+	slices.SortFunc(sums, func(a, b bucket.Amount) int { return strings.Compare(a.Limit, b.Limit) })
+	return Carried{Events: c.Events + d.Events, Consumed: sums}, err == nil
 }
 
 // An HourState is what a write of an hour of usage goes by.
@@ -92,9 +87,7 @@ func HourStateOf(snapshot expr.Item) HourState {
 func (d *UsageDelta) Carry(seen HourState, carried Carried) (store.Write, error) {
 	key := d.key()
 	call := CarryUsage(key, d.Window, FormatTime(d.Start), d.Events, carried.Text())
-	for _, c := range d.Consumed {
-		call.Consume(c.Limit, c.Tokens)
-	}
+	consume(call, d.Consumed)
 	for _, s := range d.Shards {
 		call.Follow(strconv.Itoa(s.Shard), string(s.First), string(s.Last))
 	}
@@ -139,9 +132,7 @@ func (d *HourDelta) Write(seen string) (store.Write, error) {
 	}
 	contained := fmt.Sprintf("%06x", bits|hourBit(d.Hour))
 	call := AddHour(key, d.Window, FormatTime(d.Start), d.Carried.Events)
-	for _, c := range d.Carried.Consumed {
-		call.Consume(c.Limit, c.Tokens)
-	}
+	consume(call, d.Carried.Consumed)
 	d.say(call, key)
 	if day := dayOf(d.Hour); seen == "" {
 		call.First(day, contained)

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Split returns the writes that divide a shard in two, for one transaction: shard s of n becomes shards s and s+n of 2n.
+// Split returns the writes that split a shard in two, for one transaction: shard s of n becomes shards s and s+n of 2n.
 // They hold for the state alone.
 //
 // An orphan is an item in the place of the new shard that no shard has split off, as a restored backup may hold one; nil
@@ -39,7 +39,7 @@ func (k BucketKey) Split(s, orphan *bucket.State, o Owner) ([]store.Write, error
 
 // asSeen asks for a shard as it was seen.
 func asSeen(s *bucket.State) (expr.Bound, error) {
-	call := AsSeen(s.RefilledAt, int64(s.Shards))
+	call := AsSeen(s.RefilledAt, int64(s.Shards), s.Seen())
 	for _, l := range s.Limits {
 		call.Holding(l.Name, l.Tokens)
 	}
@@ -47,7 +47,7 @@ func asSeen(s *bucket.State) (expr.Bound, error) {
 }
 
 // Merge returns the writes by which a shard takes over the one that it split off last, for one transaction. Both are of
-// the same size and have the same limits, see [bucket.State.Joins]; the writes hold for these states alone.
+// the same size and have the same limits, see [bucket.State.MergesWith]; the writes hold for these states alone.
 func (k BucketKey) Merge(other BucketKey, s, others *bucket.State) ([]store.Write, error) {
 	var plan bucket.Plan
 	plan.Merge(s, others)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
 // Limits of DynamoDB on one expression.
@@ -37,12 +38,27 @@ func TestWritesFitExpressions(t *testing.T) {
 	of := func(params []bucket.Params, tokens int64) *bucket.State {
 		s := &bucket.State{RefilledAt: now - 1500, Shards: 1}
 		for _, p := range append([]bucket.Params{{Name: bucket.WriteUnits, Capacity: bucket.WriteCapacity, RefillAmount: bucket.WriteCapacity, RefillPeriod: 1000}}, params...) {
-			s.Limits = append(s.Limits, bucket.Limit{Name: p.Name, Tokens: tokens, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod})
+			s.Limits = append(s.Limits, bucket.Limit{Name: p.Name, Tokens: tokens, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Life: 1 << 32})
 		}
 		return s
 	}
+	times, err := calendar.Parse("0 0 1 * *", "Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quotas := func(s *bucket.State) *bucket.State {
+		for i := range s.Limits[1:] {
+			s.Limits[i+1].Times, s.Limits[i+1].RefillAmount = times, 0
+		}
+		s.ValidUntil, s.Zone = times.Next(s.RefilledAt), "Asia/Tokyo"
+		return s
+	}
+	rationed := longNames("b", configured, 1)
+	for i := range rationed {
+		rationed[i].Times, rationed[i].RefillAmount = times, 0
+	}
 	each := func(params []bucket.Params, tokens int64) *bucket.Demand {
-		d := &bucket.Demand{}
+		d := &bucket.Demand{Life: 1 << 32}
 		for _, p := range params {
 			d.Amounts = append(d.Amounts, bucket.Amount{Limit: p.Name, Tokens: tokens})
 		}
@@ -59,7 +75,10 @@ func TestWritesFitExpressions(t *testing.T) {
 		{"full limits, all of which change", of(full, 100_000), bucket.Config{Params: changed, Lifetime: 7}, each(changed, 1000)},
 		{"other limits in place of all", of(full, 50_000), bucket.Config{Params: longNames("b", configured, 1), Lifetime: 7}, each(longNames("b", configured, 1), 1000)},
 		{"limits of a request beside those of others", of(longNames("c", bucket.MaxLimits-configured, 1), 50_000), bucket.Config{Params: longNames("b", configured, 1), Partial: true}, each(longNames("b", configured, 1), 1000)},
-		{"a settlement without a check", of(full, 50_000), bucket.Config{Params: full}, &bucket.Demand{Amounts: each(full, 90_000).Amounts, Unchecked: true}},
+		{"quotas in place of all", of(full, 50_000), bucket.Config{Params: rationed, Lifetime: 7}, each(rationed, 1000)},
+		{"other limits in place of quotas", quotas(of(full, 50_000)), bucket.Config{Params: longNames("b", configured, 1), Lifetime: 7}, each(longNames("b", configured, 1), 1000)},
+		{"quotas piled up, which go", quotas(of(longNames("p", 99, 1), 100_000)), bucket.Config{Params: rationed, Lifetime: 7}, each(rationed, 1000)},
+		{"a settlement without a check", of(full, 50_000), bucket.Config{Params: full}, &bucket.Demand{Amounts: each(full, 90_000).Amounts, Unchecked: true, Life: 1 << 32}},
 		{"an item with limits piled up, which go", of(longNames("p", 99, 1), 100_000), bucket.Config{Params: longNames("b", configured, 1), Lifetime: 7}, each(longNames("b", configured, 1), 1000)},
 	} {
 		t.Run(test.name, func(t *testing.T) {

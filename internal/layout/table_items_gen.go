@@ -14,16 +14,19 @@ type Version struct {
 	SchemaVersion    string // schema_version: version of the layout
 	LambdaVersion    string // lambda_version: version of the aggregator that is deployed
 	ClientMinVersion string // client_min_version: oldest client that may use the table
-	UpdatedAt        string // updated_at: time of the last change, 2006-01-02T15:04:05Z
-	UpdatedBy        string // updated_by: who made the last change
+	// children_from: from when on the table counts what requests of children are charged to their parents,
+	// 2006-01-02T15:04:05Z; the year 1 for always, absent for never
+	ChildrenFrom string
+	UpdatedAt    string // updated_at: time of the last change, 2006-01-02T15:04:05Z
+	UpdatedBy    string // updated_by: who made the last change
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Version) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 7+len(it.unknown))
+	item := make(expr.Item, 0, 8+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "schema_version", Value: expr.S(it.SchemaVersion)},
 		expr.Attribute{Name: "lambda_version", Value: orNull(it.LambdaVersion == "", expr.S(it.LambdaVersion))},
@@ -33,6 +36,9 @@ func (it *Version) Encode() expr.Item {
 		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
 		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
 	)
+	if it.ChildrenFrom != "" {
+		item = append(item, expr.Attribute{Name: "children_from", Value: expr.S(it.ChildrenFrom)})
+	}
 	return append(item, it.unknown...)
 }
 
@@ -58,6 +64,8 @@ func DecodeVersion(item expr.Item) (Version, error) {
 		case "client_min_version":
 			it.ClientMinVersion = d.text(a)
 			d.found++
+		case "children_from":
+			it.ChildrenFrom = d.text(a)
 		case "updated_at":
 			it.UpdatedAt = d.text(a)
 			d.found++
@@ -77,7 +85,7 @@ func DecodeVersion(item expr.Item) (Version, error) {
 	if it.Key, ok = ParseVersionKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // Namespace is a namespace item. A namespace, found by its name.
@@ -93,7 +101,7 @@ type Namespace struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Namespace) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 7+len(it.unknown))
@@ -149,7 +157,7 @@ func DecodeNamespace(item expr.Item) (Namespace, error) {
 	if it.Key, ok = ParseNamespaceKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // NamespaceID is a namespace id item. A namespace, found by its id. It outlives the deletion of the name.
@@ -165,7 +173,7 @@ type NamespaceID struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *NamespaceID) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 7+len(it.unknown))
@@ -222,7 +230,7 @@ func DecodeNamespaceID(item expr.Item) (NamespaceID, error) {
 	if it.Key, ok = ParseNamespaceIDKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // StreamLease is a stream lease item. How far one partition of the change stream is applied, and which consumer has it.
@@ -238,7 +246,7 @@ type StreamLease struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *StreamLease) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 7+len(it.unknown))
@@ -296,7 +304,7 @@ func DecodeStreamLease(item expr.Item) (StreamLease, error) {
 	if it.Key, ok = ParseStreamLeaseKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // DueHour is a due hour item. That an hour of usage of a resource has to be added to days and months when it is over,
@@ -311,7 +319,7 @@ type DueHour struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *DueHour) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 5+len(it.unknown))
@@ -358,7 +366,7 @@ func DecodeDueHour(item expr.Item) (DueHour, error) {
 	if it.Key, ok = ParseDueHourKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // Migration is a migration item. A migration of a table of zae-limiter to this one, and who works on it.
@@ -385,7 +393,7 @@ type Migration struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *Migration) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 16+len(it.unknown))
@@ -478,7 +486,7 @@ func DecodeMigration(item expr.Item) (Migration, error) {
 	if it.Key, ok = ParseMigrationKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }
 
 // MigrationPart is a migration part item. How far a part of a migration has come.
@@ -496,7 +504,7 @@ type MigrationPart struct {
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
 
-// Encode returns the attributes of the item but for its primary key.
+// Encode returns the attributes of the item except its primary key.
 func (it *MigrationPart) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
 	item := make(expr.Item, 0, 9+len(it.unknown))
@@ -562,5 +570,5 @@ func DecodeMigrationPart(item expr.Item) (MigrationPart, error) {
 	if it.Key, ok = ParseMigrationPartKey(key); !ok {
 		d.misplaced(key)
 	}
-	return it, d.err
+	return it, d.failure(key)
 }

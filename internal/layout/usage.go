@@ -60,6 +60,20 @@ func (k Kept) say(call interface {
 	k.list(call, key)
 }
 
+// consume picks the clauses of a call that adds amounts to a snapshot.
+func consume(call interface {
+	Consume(limit string, consumed int64)
+	Ascribe(limit string, consumed int64)
+}, amounts []bucket.Amount,
+) {
+	for _, a := range amounts {
+		call.Consume(a.Limit, a.Tokens)
+		if a.FromChildren != 0 {
+			call.Ascribe(a.Limit, a.FromChildren)
+		}
+	}
+}
+
 // lister is a call that enters a snapshot into the index of its namespace, or takes it out.
 type lister interface {
 	List(pk, sk string)
@@ -96,9 +110,7 @@ func (d *UsageDelta) WriteWhole() (store.Write, error) { return d.write(true) }
 func (d *UsageDelta) write(whole bool) (store.Write, error) {
 	key := d.key()
 	call := CountUsage(key, d.Window, FormatTime(d.Start), d.Events)
-	for _, c := range d.Consumed {
-		call.Consume(c.Limit, c.Tokens)
-	}
+	consume(call, d.Consumed)
 	for _, s := range d.Shards {
 		call.Follow(strconv.Itoa(s.Shard), string(s.First), string(s.Last))
 	}

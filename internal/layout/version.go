@@ -12,6 +12,12 @@ func (it *Version) Admits(schema, client string) bool {
 	return SameMajor(it.SchemaVersion, schema) && reaches(client, it.ClientMinVersion)
 }
 
+// SameVersions reports whether two records say the same of a table.
+func SameVersions(a, b *Version) bool {
+	return a.SchemaVersion == b.SchemaVersion && a.ClientMinVersion == b.ClientMinVersion && a.LambdaVersion == b.LambdaVersion &&
+		a.ChildrenFrom == b.ChildrenFrom
+}
+
 // Later returns the later one of two versions; b where they are the same.
 func Later(a, b string) string {
 	if b != "" && reaches(b, a) {

@@ -43,6 +43,19 @@ func (b *background) GoOn() bool {
 	return true
 }
 
+// Apart runs a call that others may share in a goroutine of its own, so that the caller who began it may leave. It returns false,
+// and runs nothing, when the engine is closed and no work is under way.
+func (b *background) Apart(ctx context.Context, call func(context.Context)) bool {
+	if !b.Begin() && !b.GoOn() {
+		return false
+	}
+	go func() {
+		defer b.End()
+		call(context.WithoutCancel(ctx))
+	}()
+	return true
+}
+
 // End ends work that [background.Begin] or GoOn began.
 func (b *background) End() {
 	b.mu.Lock()

@@ -2,13 +2,21 @@
 // knows the levels of a request, the shards of a bucket and what this process last saw of them. It does not know how
 // limits are stored, or named to users.
 //
-// A request takes this way:
-//   - [Engine.Take] makes the levels (take.go).
-//   - It takes from all levels side by side, each from one shard (shard.go) or from several (shards.go).
-//   - It tells a rejection from a view of all of them (refuse.go).
-//   - A [Receipt] records what was taken, and a [Settlement] corrects that (settle.go).
+// An [Engine] is parts, and each of them knows those above it in this list:
 //
-// Callers may share writes (queue.go), and shards divide and join in the background (resize.go). What this process last saw of
-// a shard is in image.go, and how often others write it in traffic.go. Where the store throttles a key, goroutines share reads of
-// it (look.go), and calls wait for their pace (pace.go).
+//	core       the store, the options, the time (engine.go, clock.go)
+//	items      reads and writes single items, and remembers their images (image.go, shard.go)
+//	looks      reads that goroutines share, and views of all shards (look.go, view.go)
+//	aligner    brings shards in line with limits that were changed (shards.go)
+//	judge      where limits stand, and rejections (refuse.go)
+//	lister     enters buckets into the index of their resource (list.go)
+//	resizer    splits and merges shards (resize.go)
+//	buckets    those that the process remembers (buckets.go)
+//	families   the levels of a request (take.go)
+//	settler    corrects what was taken (settle.go)
+//	debts      gives back what requests took that were not admitted (owing.go)
+//	taker      takes from all levels of a request, or from none (take.go)
+//
+// The taker and the settler have callers share writes, by a queue of each bucket and of each shard (queue.go). Calls that the
+// store throttles wait for a pace (pace.go). How often others write an item is in traffic.go.
 package protocol

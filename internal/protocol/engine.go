@@ -4,13 +4,16 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
@@ -28,11 +31,12 @@ type Options struct {
 	Listing      bool          // items are entered into the index of their resource, see lister
 	MaxLead      time.Duration // of a refill stamp before it is set back
 	Mixed        bool          // other clients write the buckets, see [bucket.Config]
+	Sleeper      Sleeper       // of callers that wait for tokens; nil for the clock of the machine
 	SettleLimit  time.Duration // of writes that outlive the caller's context
 	Epoch        *atomic.Int64 // shared by the engines that share a Source
 	Logger       *slog.Logger
 
-	// Resized is told of a bucket that this process has divided or joined, with the number of items that it has more.
+	// Resized is told of a bucket that this process has split or merged, with the number of items that it has more.
 	Resized func(ctx context.Context, entity, resource string, shards int)
 }
 
@@ -43,6 +47,23 @@ type Limits struct {
 	Own    bool  // given by the request, whatever is stored
 	Epoch  int64 // when a consistent read of them began; 0 for a read that may be moments behind
 	Detail any   // for the Source
+
+	Repeat *Repeat // what the bucket's first item is to repeat of them; nil for nothing
+}
+
+// A Repeat is what a process read of the store for an entity. The next writes that have room for it put it into the bucket's first
+// item, where the other processes of a fleet find it.
+type Repeat struct {
+	layout.Repeated
+	Until int64 // after that time another process has perhaps read later, epoch milliseconds
+}
+
+// due returns what a write of an item is to repeat at a time, nil for nothing. An item that would take more write units repeats nothing.
+func (r *Repeat) due(s *shard, i *image, now int64) *layout.Repeated {
+	if r == nil || s.Shard > 0 || now > r.Until || i.exists && !r.Fits(i.size) {
+		return nil
+	}
+	return &r.Repeated
 }
 
 // A Source keeps the stored limits. It is safe for concurrent use.
@@ -57,96 +78,129 @@ type Source interface {
 // Counts are what an engine counts.
 type Counts struct {
 	LostRaces   atomic.Uint64 // writes whose condition failed because another writer came first
-	Unreturned  atomic.Uint64 // takes of one level that could not be given back when another level fell short
+	Unreturned  atomic.Uint64 // takes of one level that could not be given back in the end, when another level fell short
 	StampsFixed atomic.Uint64 // refill stamps too far ahead that were set back
 }
 
-// An Engine takes and settles. It is safe for concurrent use.
+// An Engine takes and settles. Each of its parts knows those before it, and none after it. It is safe for concurrent use.
 type Engine struct {
-	items
 	background
-	buckets *otter.Cache[bucketID, *Bucket]
-	lister  lister
+	core
+	items    items
+	looks    looks
+	aligner  aligner
+	judge    judge
+	lister   lister
+	resizer  resizer
+	buckets  buckets
+	families families
+	settler  settler
+	debts    debts
+	taker    taker
 }
 
-// items are what an engine does with single items of buckets: it reads and writes them, and remembers their images.
-type items struct {
+// A core is what the parts of an engine share: the store, the options, the time, and the counts.
+type core struct {
 	Counts
 
-	table   *table.Table
-	options Options
-	started time.Time // by which paces are kept, whatever clocks are set to
+	table      *table.Table
+	options    Options
+	background *background
+	salt       uint64    // of the lives that this process starts
+	started    time.Time // by which paces are kept, whatever clocks are set to
+	ahead      atomic.Pointer[lead]
 }
-
-// bucketID finds a bucket.
-type bucketID struct{ entity, resource string }
 
 // New returns an engine.
 func New(o Options) *Engine {
 	if o.Epoch == nil {
 		o.Epoch = new(atomic.Int64)
 	}
-	e := &Engine{
-		items:  items{table: o.Table, options: o, started: time.Now()},
-		lister: lister{pace: pace{bounds: &ofListings}},
-		buckets: otter.Must(&otter.Options[bucketID, *Bucket]{
-			MaximumSize: o.Buckets,
-			Executor:    func(task func()) { task() },
-			OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
-		}),
-	}
+	e := new(Engine)
 	e.init()
+	c := &e.core
+	c.table, c.options, c.background = o.Table, o, &e.background
+	c.salt, c.started = uint64(o.Table.IntN(math.MaxInt32)), time.Now()
+	e.items = items{c}
+	e.looks = looks{core: c, items: &e.items, sharing: o.Table.Sharing()}
+	e.aligner = aligner{c, &e.items, &e.looks}
+	e.lister = lister{core: c, items: &e.items, pace: pace{bounds: &ofListings}}
+	e.resizer = resizer{c, &e.items}
+	e.buckets = buckets{c, otter.Must(&otter.Options[bucketID, *Bucket]{
+		MaximumSize: o.Buckets,
+		Executor:    func(task func()) { task() },
+		OnDeletion:  func(d otter.DeletionEvent[bucketID, *Bucket]) { d.Value.evicted.Store(true) },
+	})}
+	e.families = families{c, &e.buckets}
+	e.judge = judge{c, &e.looks, &e.aligner, &e.lister, &e.families, &e.buckets}
+	writes := o.Table.Sharing()
+	e.settler = settler{core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, lister: &e.lister, buckets: &e.buckets}
+	e.settler.shared = sharing[*payment]{core: c, writer: &e.settler, late: writes.Late}
+	e.debts = debts{c, &e.settler, &e.buckets}
+	e.taker = taker{
+		core: c, items: &e.items, looks: &e.looks, aligner: &e.aligner, judge: &e.judge, lister: &e.lister, resizer: &e.resizer,
+		families: &e.families, debts: &e.debts, times: writes,
+	}
+	e.taker.shared = sharing[*claim]{core: c, writer: &e.taker, late: writes.Late}
 	return e
 }
 
-// Buckets returns the number of buckets that the engine remembers.
-func (e *Engine) Buckets() int { return e.buckets.EstimatedSize() }
+// Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. Its errors are:
+//   - a [*RejectedError] when a limit falls short;
+//   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided;
+//   - [ErrContended], and errors of the store or the context.
+func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
+	return e.taker.takeRequest(ctx, r, to)
+}
+
+// Undo gives back what a request took that is not admitted after all. It outlives the caller's context, and a failure is counted and
+// logged.
+func (e *Engine) Undo(ctx context.Context, r *Receipt) {
+	e.taker.compensate(ctx, r.takings, make([]error, len(r.takings)))
+}
+
+// Settle writes what is due, to every shard side by side, bounded by the context. A correction that provably was not
+// written stays due, and the next call writes it. The error joins those of all shards.
+func (e *Engine) Settle(ctx context.Context, s *Settlement) error { return e.settler.settleAll(ctx, s) }
+
+// Repay gives back what is due to a bucket at once, and not in the background.
+func (e *Engine) Repay(ctx context.Context, entity, resource string) error {
+	b := e.buckets.get(entity, resource)
+	if !b.owing.owes.Load() {
+		return nil
+	}
+	return e.debts.returnDue(ctx, b)
+}
+
+// Status returns where the limits of an entity and resource stand, and with family those of its parents. It makes a
+// consistent read of every shard, and writes nothing.
+func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
+	return e.judge.status(ctx, r, family)
+}
+
+// TimeUntil returns where the limits stand that a request asks for, with the wait of each. An item that differs from its
+// configured limits is brought in line where a wait is told, so that the wait holds.
+func (e *Engine) TimeUntil(ctx context.Context, r *Request) ([]LevelStatus, error) {
+	return e.judge.timeUntil(ctx, r)
+}
+
+// Statuses tells where the limits of each level of a receipt stand, as this process last saw them, with what was taken as
+// what was requested. The list is valid during the call. It makes no call of the store, and allocates nothing for what one
+// shard took.
+func (e *Engine) Statuses(r *Receipt, tell func(entity, resource string, statuses []bucket.Status)) {
+	e.judge.tellTaken(r, tell)
+}
 
 // Bucket returns what the engine knows of a bucket.
-func (e *Engine) Bucket(entity, resource string) *Bucket {
-	id := bucketID{entity, resource}
-	if b, ok := e.buckets.GetIfPresent(id); ok {
-		return b
-	}
-	ns := e.options.Namespace()
-	b := newBucket(ns, entity, resource)
-	if ns != "" {
-		b, _ = e.buckets.SetIfAbsent(id, b)
-	}
-	return b
-}
+func (e *Engine) Bucket(entity, resource string) *Bucket { return e.buckets.get(entity, resource) }
 
-// current returns what the engine knows of a bucket by now. A receipt may be of one that the engine has forgotten since, to
-// make room, and has perhaps seen anew. What is learned when the receipt is settled is then known to later requests.
-func (e *Engine) current(b *Bucket) *Bucket {
-	if !b.evicted.Load() {
-		return b
-	}
-	b.evicted.Store(false)
-	known, absent := e.buckets.SetIfAbsent(bucketID{b.Entity, b.Resource}, b)
-	if !absent {
-		b.evicted.Store(true)
-	}
-	return known
-}
-
-// Forget has the engine read a bucket anew, whose items were deleted.
-func (e *Engine) Forget(entity, resource string) {
-	b, ok := e.buckets.GetIfPresent(bucketID{entity, resource})
-	if !ok {
-		return
-	}
-	for _, s := range *b.shards.Load() {
-		if s != nil {
-			s.image.Store(nil)
-		}
-	}
-}
+// Buckets returns the number of buckets that the engine remembers.
+func (e *Engine) Buckets() int { return e.buckets.cache.EstimatedSize() }
 
 // ResourcesOf yields the resources of the buckets of an entity that the engine remembers.
 func (e *Engine) ResourcesOf(entity string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for id := range e.buckets.Keys() {
+		for id := range e.buckets.cache.Keys() {
 			if id.entity == entity && !yield(id.resource) {
 				return
 			}
@@ -154,18 +208,35 @@ func (e *Engine) ResourcesOf(entity string) iter.Seq[string] {
 	}
 }
 
-// NextEpoch returns a number greater than all that were drawn before. Epochs order what a process learns: what a call
-// returns is as new as the epoch that was drawn before the call.
-func (it *items) NextEpoch() int64 { return it.options.Epoch.Add(1) }
+// Forget has the engine read a bucket anew, whose items were deleted.
+func (e *Engine) Forget(entity, resource string) { e.buckets.forget(entity, resource) }
 
-// now returns the time in epoch milliseconds.
-func (it *items) now() int64 { return it.options.Now().UnixMilli() }
-
-// keep returns the config under which an item stays what it is: settling leaves its limits alone. An item that expires is
-// kept until it would be full again: before, it must not be taken for a new, full one.
-func (it *items) keep(s *bucket.State) *bucket.Config {
-	c := s.Own()
-	c.Lead, c.Freshness = it.options.MaxLead.Milliseconds(), it.options.Freshness(c.Params)
-	c.Mixed = it.options.Mixed
-	return c
+// IsStrained reports whether a request waits for a proof that a bucket rejects it, or to share a write, and not for a store that is
+// away: the store throttled the key of the bucket or of a parent of late, or what this process last saw of it is nearly exhausted.
+func (e *Engine) IsStrained(r *Request) bool {
+	entity := r.Entity
+	for range MaxDepth {
+		b := e.buckets.get(entity, r.Resource)
+		limits := b.Limits.Load()
+		if r.Own != nil && entity == r.Entity {
+			limits = r.Own
+		}
+		if e.isStrained(b) || limits != nil && e.taker.isScarce(&level{
+			bucket: b, limits: limits, demand: bucket.Demand{Amounts: limits.only(r.Amounts)},
+		}) {
+			return true
+		}
+		if limits == nil || !limits.Owner.Cascade || limits.Owner.Parent == "" {
+			return false
+		}
+		entity = limits.Owner.Parent
+	}
+	return false
 }
+
+// Observe remembers the bucket's first item as an eventual read returned it, unless a later one is remembered.
+func (e *Engine) Observe(b *Bucket, item expr.Item) error { return e.items.glimpse(b, item) }
+
+// Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
+// outdated. A caller that reads anyway can then read that item as well.
+func (e *Engine) Unseen(b *Bucket) (key store.Key, unseen bool) { return e.items.unseen(b) }

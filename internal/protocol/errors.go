@@ -65,10 +65,11 @@ func (e *CrowdedError) Error() string {
 
 // Outcomes that an engine handles itself.
 var (
-	errShort    = errors.New("a shard falls short")          // of the demand, as seen since the request came
-	errNoShard  = errors.New("no such shard")                // it was merged
-	errOutdated = errors.New("the limits changed")           // so that the level has to be made anew
-	errRoom     = errors.New("the view shows enough tokens") // though a shard fell short before
+	errShort     = errors.New("a shard falls short")          // of the demand, as seen since the request came
+	errNoShard   = errors.New("no such shard")                // it was merged
+	errOutdated  = errors.New("the limits changed")           // so that the level has to be made anew
+	errUnaligned = errors.New("the shards have other limits") // than those of the level, and are brought in line together
+	errRoom      = errors.New("the view shows enough tokens") // though a shard fell short before
 )
 
 // IsUnknown reports whether an error leaves open whether a write happened.
@@ -87,9 +88,15 @@ func isKeyThrottled(err error) bool {
 }
 
 // isWriteThrottled reports whether an error says that the keys of a write are written too often. Nothing was written.
-func isWriteThrottled(err error) bool {
+func isWriteThrottled(err error) bool { return isKeyWriteThrottled(err, false) }
+
+// isIndexThrottled reports whether an error says that the entries of a write have keys in an index that are written too often. Nothing
+// was written. The keys are those of many buckets.
+func isIndexThrottled(err error) bool { return isKeyWriteThrottled(err, true) }
+
+func isKeyWriteThrottled(err error, index bool) bool {
 	return IsThrottled(err) && slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool {
-		return slices.ContainsFunc(e.Throttles, func(t store.Throttle) bool { return t.Limit == store.OfKey && t.Write && !t.Index })
+		return slices.ContainsFunc(e.Throttles, func(t store.Throttle) bool { return t.Limit == store.OfKey && t.Write && t.Index == index })
 	})
 }
 

@@ -12,7 +12,11 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
+
+// items are what an engine does with single items of buckets: it reads and writes them, and remembers their images.
+type items struct{ *core }
 
 // A Bucket is what this process knows of the bucket of one entity and resource. It is safe for concurrent use.
 type Bucket struct {
@@ -21,12 +25,14 @@ type Bucket struct {
 	Limits atomic.Pointer[Limits]    // for the Source; nil at first
 	Own    atomic.Pointer[[]*Limits] // limits of requests, compiled, for the caller; nil at first
 
-	shards  atomic.Pointer[[]*shard] // by number, nil where nothing is known; replaced, never changed
-	growth  sync.Mutex               // guards the replacement
-	reading atomic.Pointer[reading]  // of all shards, the last one; nil for none
-	queue   writeQueue               // of takes that share a write
-	uneven  atomic.Int64             // when shards could last not be made even, epoch milliseconds
-	pace    pace                     // of looks
+	shards  atomic.Pointer[[]*shard]  // by number, nil where nothing is known; replaced, never changed
+	growth  sync.Mutex                // guards the replacement
+	reading atomic.Pointer[reading]   // of all shards, the last one; nil for none
+	queue   queue[*claim]             // of takes that share a write
+	uneven  atomic.Int64              // when shards could last not be made even, epoch milliseconds
+	aligned atomic.Pointer[alignment] // of all shards, the last one by limits of a request; nil for none
+	pace    pace                      // of looks
+	owing   owing                     // what requests that were not admitted have still to give back
 
 	evicted atomic.Bool // the engine has forgotten it
 }
@@ -37,28 +43,32 @@ type shard struct {
 	bucket *Bucket
 	key    store.Key
 	reader layout.BucketReader
-	queue  writeQueue // of settlements that share a write
+	queue  queue[*payment] // of settlements that share a write
 
-	image     atomic.Pointer[image] // the item as last seen; nil when never
-	looking   atomic.Pointer[look]  // that is under way; nil for none
-	turn      chan struct{}         // holds a token while a goroutine moves the refill stamp
-	resizing  atomic.Bool           // a split or merge is under way
-	listing   atomic.Bool           // it waits to be entered into an index
+	image     atomic.Pointer[image]        // the item as last seen; nil when never
+	looking   atomic.Pointer[table.Shared] // the look that is under way; nil for none
+	turn      chan struct{}                // holds a token while a goroutine moves the refill stamp
+	turnAt    atomic.Int64                 // when it was taken, nanoseconds since the engine was made; 0 where that is not known yet
+	resizing  atomic.Bool                  // a split or merge is under way
+	listing   atomic.Bool                  // it waits to be entered into an index
 	throttled throttleCount
 	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
+	stamped   atomic.Pointer[image] // that the last write of this process left which moved the refill stamp; nil for none
 }
 
 // An image is a bucket item as the store returned it. It is never changed.
 type image struct {
 	bucket.State
 	exists  bool
-	missed  bool  // it was missing at the look before, too
-	size    int   // bytes, where keys have a limited write rate
-	listed  bool  // the item is in the index of its resource, as all are on stores without such a limit
-	seenAt  int64 // epoch milliseconds
-	call          // that returned it
-	arrived int64 // epoch when it was returned
+	missed  int64         // of a missing item: epoch when the look before found it missing, too; 0 when that did not
+	counted int64         // of an item: epoch since when its count of shards is known
+	lives   []bucket.Life // of its limits; images in a row share the list
+	size    int           // bytes, where keys have a limited write rate
+	listed  bool          // the item is in the index of its resource, as all are on stores without such a limit
+	seenAt  int64         // epoch milliseconds
+	call                  // that returned it
+	arrived int64         // epoch when it was returned
 
 	limitSpace [3]bucket.Limit // enough for two limits and the count of writes
 }
@@ -70,27 +80,28 @@ type call struct {
 }
 
 // newCall returns a call that begins now.
-func (it *items) newCall() call { return call{asked: it.NextEpoch(), askedAt: it.now()} }
+func (c *core) newCall() call { return call{asked: c.NextEpoch(), askedAt: c.now()} }
 
 // over returns when a call that has just returned was over, in epoch milliseconds. A store that answers at once takes no
 // time.
-func (it *items) over(by call) int64 {
-	if by.asked > 0 && it.table.Immediate() {
+func (c *core) over(by call) int64 {
+	if by.asked > 0 && c.table.Immediate() {
 		return by.askedAt
 	}
-	return it.now()
+	return c.now()
 }
 
 func newBucket(ns, entity, resource string) *Bucket {
 	b := &Bucket{NS: ns, Entity: entity, Resource: resource, pace: pace{bounds: &ofLooks}}
-	b.queue = newQueue(b, false)
+	b.owing.turn = make(chan struct{}, 1)
+	b.queue = newQueue[*claim](b, false)
 	b.shards.Store(&[]*shard{b.newShard(0)})
 	return b
 }
 
 func (b *Bucket) newShard(number int) *shard {
 	k := layout.BucketKey{NS: b.NS, Entity: b.Entity, Resource: b.Resource, Shard: number}
-	s := &shard{BucketKey: k, bucket: b, key: k.Key(), queue: newQueue(b, true), turn: make(chan struct{}, 1)}
+	s := &shard{BucketKey: k, bucket: b, key: k.Key(), queue: newQueue[*payment](b, true), turn: make(chan struct{}, 1)}
 	s.reader.Init(k, s.key)
 	return s
 }
@@ -121,8 +132,8 @@ func (b *Bucket) known(number int) *shard {
 	return nil
 }
 
-// Observe remembers the bucket's first item as an eventual read returned it, unless a later one is remembered.
-func (it *items) Observe(b *Bucket, item expr.Item) error {
+// glimpse is [Engine.Observe].
+func (it *items) glimpse(b *Bucket, item expr.Item) error {
 	first := b.shard(0)
 	next, err := it.decode(first, item, call{})
 	if err == nil {
@@ -139,37 +150,74 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 	}
 	state, err := s.reader.State(item, next.limitSpace[:0])
 	if err != nil {
+		s.image.Store(nil) // no later request is decided from what the item was before
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
-	next.exists, next.State = true, state
+	next.exists, next.State, next.counted = true, state, next.arrived
 	next.listed = true
 	if it.table.Partitioned() {
 		next.size, next.listed = store.Size(item), layout.IsListed(item)
 	}
+	it.compare(s, next)
 	return next, nil
 }
 
-// observe remembers an item that a call returned, and returns its image, or a later one that came meanwhile. The image
+// observe remembers the item that a write returned, and returns its image. After a condition that failed it returns a later one that came
+// meanwhile. The image
 // before the call, known, counts as the earlier one whatever it shows. An item that was deleted and created again
 // counts its writes anew.
-func (it *items) observe(s *shard, item expr.Item, by call, known *image) (*image, error) {
-	next, err := it.decode(s, item, by)
-	if err != nil {
-		return nil, err
+//
+// A write that was applied is done, whatever it returned, and one whose condition failed is not. Where the returned item cannot
+// be read, nothing is known of the shard any more, and the image is nil. A caller that needs the item reads it, and fails if it still
+// cannot be read.
+func (it *items) observe(s *shard, r *store.Result, by call, known *image) *image {
+	next, err := it.decode(s, r.Item, by)
+	if err != nil || r.Applied && r.Item == nil {
+		s.image.Store(nil)
+		it.options.Logger.Warn("zlimit: the item that a write returned cannot be read", "key", s.key.PK, "applied", r.Applied, "error", err)
+		return nil
 	}
 	next.follow(known)
-	return s.remember(next, known), nil
+	if latest := it.remember(s, next, known); !r.Applied {
+		return latest
+	}
+	return next
 }
 
 // follow notes what an image has to do with the one that was known before the call for it.
-func (i *image) follow(known *image) { i.missed = !i.exists && known != nil && !known.exists }
+func (i *image) follow(known *image) {
+	if i.exists {
+		var lives []bucket.Life
+		if known != nil {
+			lives = known.lives
+		}
+		i.lives = i.Lives(lives)
+	}
+	switch {
+	case known == nil || known.exists != i.exists:
+	case !i.exists:
+		i.missed = known.arrived
+	case known.Count() == i.Count():
+		i.counted = known.counted
+	}
+}
+
+// isLost reports whether a missing shard was missing twice since its origin has the count by which it is there. The look
+// before may be older than the split that made the shard.
+func (i *image) isLost(origin *image) bool {
+	return !i.exists && i.missed > 0 && origin != nil && i.missed > origin.counted
+}
 
 // remember keeps the later of an image and the one that is remembered, and returns it. A later state was the item's
 // after the call for the earlier one began, whenever its own call began. It is then remembered with the time of the
-// later call.
-func (s *shard) remember(next, known *image) *image {
+// later call. An item that arrived after the call for it to be missing began may have been created in between, and stays. Writes of a
+// bucket that was split go to more keys, and at a faster pace.
+func (it *items) remember(s *shard, next, known *image) *image {
 	for {
 		last, latest := s.image.Load(), next
+		if last != nil && last.exists && !next.exists && last.arrived > next.asked {
+			return last
+		}
 		if last != nil && last != known && last.exists && next.exists && last.newer(next) {
 			if last.asked >= next.asked {
 				return last
@@ -180,6 +228,9 @@ func (s *shard) remember(next, known *image) *image {
 		}
 		if s.image.CompareAndSwap(last, latest) {
 			s.traffic.see(latest, next.seenAt)
+			if s.Shard == 0 && last != nil && last.exists && latest.Count() > last.Count() {
+				s.bucket.queue.pace.ease(it.sinceStart(), latest.Count()/last.Count())
+			}
 			return latest
 		}
 	}
@@ -218,7 +269,7 @@ func (i *image) follows(than *image) bool {
 // since reports whether a call shows items after an epoch.
 func (c call) since(epoch int64) bool { return c.asked > epoch }
 
-// count returns the number of shards that the bucket is divided into at a shard, as last seen. It is 0 when the shard
+// count returns the number of shards that the bucket is split into at a shard, as last seen. It is 0 when the shard
 // was not seen or does not exist.
 func (s *shard) count() int {
 	if i := s.image.Load(); i != nil && i.exists {
@@ -227,8 +278,8 @@ func (s *shard) count() int {
 	return 0
 }
 
-// divided reports whether the bucket has more than one shard, as last seen.
-func (b *Bucket) divided() bool { return b.shard(0).count() > 1 }
+// isSplit reports whether the bucket has more than one shard, as last seen.
+func (b *Bucket) isSplit() bool { return b.shard(0).count() > 1 }
 
 // walk calls fn for each shard of the bucket with its image, which is nil when the shard was not seen. The shards are
 // the first one, and those that their images tell of in turn. Images of other shards, which were merged, do not count.
@@ -264,25 +315,47 @@ func (b *Bucket) states(to []*bucket.State) (states []*bucket.State, complete bo
 	return to, complete
 }
 
-// maxTurn bounds how long a goroutine waits for its turn: the one before it may be held up by its network.
+// maxTurn bounds how long a goroutine has its turn alone: it may be held up by its network. Those who wait for the turn then go on
+// without, and so do all who come later.
 const maxTurn = 100 * time.Millisecond
 
 // enter waits for the goroutine's turn to move the refill stamp, and returns the function that ends the turn.
-func (s *shard) enter(ctx context.Context) (leave func(), err error) {
-	leave = func() { <-s.turn }
+func (it *items) enter(ctx context.Context, s *shard) (leave func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
-		return leave, nil
+		return it.inTurn(s), nil
 	default:
 	}
-	timer := time.NewTimer(maxTurn)
+	rest := maxTurn
+	if at := s.turnAt.Load(); at > 0 {
+		rest -= it.sinceStart() - time.Duration(at)
+	}
+	timer := time.NewTimer(rest)
 	defer timer.Stop()
 	select {
 	case s.turn <- struct{}{}:
-		return leave, nil
+		return it.inTurn(s), nil
 	case <-timer.C:
 		return func() {}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// inTurn notes that a goroutine has its turn, and returns the function that ends the turn.
+func (it *items) inTurn(s *shard) (leave func()) {
+	s.turnAt.Store(max(int64(it.sinceStart()), 1))
+	return func() {
+		s.turnAt.Store(0)
+		<-s.turn
+	}
+}
+
+// keep returns the config under which an item stays what it is: settling leaves its limits alone. An item that expires is
+// kept until it would be full again: before, it must not be taken for a new, full one.
+func (it *items) keep(s *bucket.State) *bucket.Config {
+	c := s.Own()
+	c.Lead, c.Freshness = it.options.MaxLead.Milliseconds(), it.options.Freshness(c.Params)
+	c.Mixed = it.options.Mixed
+	return c
 }

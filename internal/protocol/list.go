@@ -5,16 +5,20 @@ import (
 	"sync"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // A lister enters buckets into the index of their resource, in the background and one after another. All buckets of a resource
 // have one key there, which takes a thousand writes a second. The creation of a bucket leaves that index alone, so that no other
-// new bucket stands in its way. A process enters two new buckets in ten seconds, and the others when they are refilled for the first
-// time. In a flood of names that are used once most are never entered. A throttled entry makes the next ones wait. It is made up
-// for, as any that is lost: each refill looks whether the bucket is entered.
+// new bucket stands in its way. A process enters two new buckets in ten seconds. It enters the others when they are first refilled,
+// in debt or rejected, by a request or a settlement. In a flood of names that are used once most are never entered. A throttled entry
+// makes the next ones wait. It is made up for, as any that is lost: the next refill, debt or rejection enters the bucket.
 type lister struct {
+	*core
+	items *items
+
 	mu      sync.Mutex // guards what follows
 	waiting []*shard   // in the order in which they came
 	running bool       // a goroutine enters those that wait
@@ -41,74 +45,93 @@ func (it *items) unlist(w *store.Write) {
 	}
 }
 
-// list has an item that was created or refilled entered into the index of its resource, unless its image shows that it is, or
-// too many wait.
-func (e *Engine) list(ctx context.Context, s *shard, i *image, created bool) {
-	if !e.options.Listing || i.listed || !i.exists || !s.listing.CompareAndSwap(false, true) {
+// listWritten has an item that a plan was written to entered into the index of its resource. A write that neither refills the item
+// nor leaves it in debt says no more than its creation did.
+func (ls *lister) listWritten(ctx context.Context, s *shard, i *image, kind bucket.Kind) {
+	if i.listed {
 		return
 	}
-	q := &e.lister
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if created && !q.admits(e.now()) || len(q.waiting) == mostListings || !q.running && !e.Begin() {
+	if owes := i.InDebt(); owes || kind != bucket.Spend {
+		ls.list(ctx, s, i, kind == bucket.Create && !owes)
+	}
+}
+
+// listRejected has the items of a bucket that rejects entered into the index of their resource. Their next refill may be far away,
+// and nothing else shows them before.
+func (ls *lister) listRejected(ctx context.Context, b *Bucket) {
+	b.walk((*shard).last, func(s *shard, i *image) {
+		if i != nil {
+			ls.list(ctx, s, i, false)
+		}
+	})
+}
+
+// list has an item entered into the index of its resource, unless its image shows that it is, too many wait, or it was created
+// after too many others.
+func (ls *lister) list(ctx context.Context, s *shard, i *image, created bool) {
+	if !ls.options.Listing || i.listed || !i.exists || !s.listing.CompareAndSwap(false, true) {
+		return
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if created && !ls.admits(ls.now()) || len(ls.waiting) == mostListings || !ls.running && !ls.background.Begin() {
 		s.listing.Store(false)
 		return
 	}
-	q.waiting = append(q.waiting, s)
-	if !q.running {
-		q.running = true
-		go e.listAll(context.WithoutCancel(ctx))
+	ls.waiting = append(ls.waiting, s)
+	if !ls.running {
+		ls.running = true
+		go ls.listAll(context.WithoutCancel(ctx))
 	}
 }
 
 // admits reports whether a new bucket is entered at a time, in epoch milliseconds.
-func (q *lister) admits(now int64) bool {
-	if span := now / newSpan.Milliseconds(); span != q.span {
-		q.span, q.created = span, 0
+func (ls *lister) admits(now int64) bool {
+	if span := now / newSpan.Milliseconds(); span != ls.span {
+		ls.span, ls.created = span, 0
 	}
-	q.created++
-	return q.created <= newListings
+	ls.created++
+	return ls.created <= newListings
 }
 
 // listAll enters those that wait, until none does. While the engine is being closed only some are entered, without a
 // pause, until one fails.
-func (e *Engine) listAll(ctx context.Context) {
-	defer e.End()
-	q := &e.lister
+func (ls *lister) listAll(ctx context.Context) {
+	defer ls.background.End()
 	last := lastListings
-	for e.rest(ctx, &q.pace, listingDelay); ; e.rest(ctx, &q.pace, listingGap) {
-		if e.open.Err() != nil {
+	for ls.rest(ctx, &ls.pace, listingDelay); ; ls.rest(ctx, &ls.pace, listingGap) {
+		if ls.background.open.Err() != nil {
 			if last--; last < 0 {
 				return
 			}
 		}
-		s := q.first()
+		s := ls.first()
 		if s == nil {
 			return
 		}
-		switch err := e.enterIndex(ctx, s); {
+		switch err := ls.items.enterIndex(ctx, s); {
 		case err == nil:
-			q.pace.ended(&e.items)
-		case e.open.Err() != nil:
+			ls.pace.ended(ls.core)
+		case ls.background.open.Err() != nil:
 			return
 		case IsThrottled(err):
-			q.pace.throttle(e.sinceStart(), e.table.IntN)
+			ls.pace.throttle(ls.sinceStart(), ls.table.IntN)
 		default:
-			e.options.Logger.Debug("zlimit: a bucket could not be entered into an index", "key", s.key.PK, "error", err)
+			ls.options.Logger.Debug("zlimit: a bucket could not be entered into an index", "key", s.key.PK, "error", err)
 		}
 	}
 }
 
 // first takes the first item that waits. It returns nil when none does, and the goroutine then ends.
-func (q *lister) first() *shard {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.waiting) == 0 {
-		q.running = false
+func (ls *lister) first() *shard {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if len(ls.waiting) == 0 {
+		ls.running = false
 		return nil
 	}
-	s := q.waiting[0]
-	q.waiting = q.waiting[1:]
+	s := ls.waiting[0]
+	ls.waiting = ls.waiting[1:]
 	s.listing.Store(false)
 	return s
 }
@@ -125,7 +148,7 @@ func (it *items) enterIndex(ctx context.Context, s *shard) error {
 		return err
 	}
 	w.Expr.Release()
-	_, err = it.observe(s, result.Item, by, known)
+	it.observe(s, &result, by, known)
 	result.Release()
-	return err
+	return nil
 }

@@ -28,7 +28,7 @@ const patience = 6
 
 // ofLooks, ofWrites and ofListings are the bounds of paces. A key serves 3,000 looks and 1,000 writes a second: a thousand
 // processes look every third of a second, and write every second. The pauses of looks and listings halve slowly, since one process
-// of a fleet is throttled seldom. That of writes halves fast, since a bucket that is throttled is divided within seconds.
+// of a fleet is throttled seldom. That of writes halves fast, since a bucket that is throttled is split within seconds.
 var (
 	ofLooks    = bounds{100 * time.Millisecond, 2 * time.Second, 30 * time.Second}
 	ofWrites   = bounds{50 * time.Millisecond, 2 * time.Second, 5 * time.Second}
@@ -64,47 +64,70 @@ func (p *pace) renew(now time.Duration, random func(int) int) {
 }
 
 // ended notes that a call was not throttled: the next one begins a pause later.
-func (p *pace) ended(it *items) {
+func (p *pace) ended(c *core) {
 	if p.until.Load() == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.renew(it.sinceStart(), it.table.IntN)
+	p.renew(c.sinceStart(), c.table.IntN)
+}
+
+// ease shortens the pause of calls that go to some times more keys than before.
+func (p *pace) ease(now time.Duration, times int) {
+	if p.until.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if pause := p.length(now); pause > p.bounds.least {
+		p.pause, p.throttled = max(pause/time.Duration(times), p.bounds.least), now
+	}
+	if rest := time.Duration(p.until.Load()) - now; rest > 0 {
+		p.until.Store(int64(now + rest/time.Duration(times)))
+	}
 }
 
 // isClosed reports whether no call may begin now.
-func (p *pace) isClosed(it *items) bool {
+func (p *pace) isClosed(c *core) bool {
 	until := p.until.Load()
-	return until != 0 && it.sinceStart() < time.Duration(until)
+	return until != 0 && c.sinceStart() < time.Duration(until)
 }
 
 // isStrained reports whether calls were throttled of late.
-func (p *pace) isStrained(it *items) bool {
+func (p *pace) isStrained(c *core) bool {
 	if p.until.Load() == 0 {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.length(it.sinceStart()) > 0
+	return p.length(c.sinceStart()) > 0
 }
 
 // rest returns the time until a call may begin, 0 or less for one that may begin now.
-func (p *pace) rest(it *items) time.Duration {
+func (p *pace) rest(c *core) time.Duration {
 	until := p.until.Load()
 	if until == 0 {
 		return 0
 	}
-	return time.Duration(until) - it.sinceStart()
+	return time.Duration(until) - c.sinceStart()
 }
 
 // sinceStart returns the time since the engine was made, whatever clocks are set to.
-func (it *items) sinceStart() time.Duration { return time.Since(it.started) }
+func (c *core) sinceStart() time.Duration { return time.Since(c.started) }
 
 // rest waits until the pace allows a call, and no shorter than a time. Who closes the engine does not wait for that.
-func (e *Engine) rest(ctx context.Context, p *pace, least time.Duration) {
+func (c *core) rest(ctx context.Context, p *pace, least time.Duration) {
+	c.sleep(ctx, max(p.rest(c), least))
+}
+
+// sleep waits for a time, or until the engine is closed.
+func (c *core) sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(e.open, cancel)()            //nolint:contextcheck // it ends with the engine
-	_ = e.table.Sleep(ctx, max(p.rest(&e.items), least)) // it ends early when the engine is closed
+	defer context.AfterFunc(c.background.open, cancel)() //nolint:contextcheck // it ends with the engine
+	_ = c.table.Sleep(ctx, d)                            // it ends early when the engine is closed
 }

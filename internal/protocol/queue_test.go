@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -14,8 +13,8 @@ import (
 )
 
 // itemsFor returns what a queue asks: how many writes of callers by themselves may be under way at once.
-func itemsFor(writesAtOnce int) *items {
-	return &items{
+func coreFor(writesAtOnce int) *core {
+	return &core{
 		table: table.New(nil, table.Options{IntN: noChance}), options: Options{WritesAtOnce: writesAtOnce}, started: time.Now(),
 	}
 }
@@ -27,22 +26,31 @@ func busyBucket() *Bucket {
 	return b
 }
 
+// claimOf returns a waiter for what is taken of a level.
+func claimOf(l *level) *waiter[*claim] { return &waiter[*claim]{job: &claim{level: l}} }
+
+// begins reports whether a caller has a write of its own.
+func begins(q *queue[*claim], c *core) bool {
+	_, ok := q.begin(c)
+	return ok
+}
+
 // TestPlaces has requests join a queue in any order, as those do that begin anew: they are served in the order in which
 // they came.
 func TestPlaces(t *testing.T) {
-	it := itemsFor(8)
+	c := coreFor(8)
 	for range 100 {
-		q := newQueue(busyBucket(), false)
+		q := newQueue[*claim](busyBucket(), false)
 		q.serving = true
 		order := rand.Perm(20)
 		for _, began := range order {
-			if got := q.join(it, &waiter{queue: &q, level: &level{began: int64(began)}}); got != toWait {
-				t.Fatalf("join() = %d while others are served, want %d", got, toWait)
+			if got, _ := q.join(c, claimOf(&level{began: int64(began)})); got != toWatch {
+				t.Fatalf("join() = %d while others are served, want %d", got, toWatch)
 			}
 		}
 		var served []int
-		for _, w := range q.claim() {
-			served = append(served, int(w.began()))
+		for _, w := range q.claim(c, 0) {
+			served = append(served, int(w.job.came()))
 		}
 		if want := slices.Sorted(slices.Values(order)); !slices.Equal(served, want) {
 			t.Fatalf("%v are served as %v", order, served)
@@ -52,41 +60,41 @@ func TestPlaces(t *testing.T) {
 
 // TestOwnWrites lets callers begin and end writes of their own, and others wait.
 func TestOwnWrites(t *testing.T) {
-	q, it := newQueue(busyBucket(), false), itemsFor(3)
+	q, c := newQueue[*claim](busyBucket(), false), coreFor(3)
 	for range 3 {
-		if !q.begin(it) {
+		if !begins(&q, c) {
 			t.Fatal("begin() = false, want three writes at once")
 		}
 	}
-	if q.begin(it) {
+	if begins(&q, c) {
 		t.Error("begin() of a fourth write = true")
 	}
 	wait := func(callers int) {
 		t.Helper()
 		for range callers {
-			if got := q.join(it, &waiter{queue: &q, level: new(level)}); got != toWait {
-				t.Fatalf("join() = %d, want %d", got, toWait)
+			if got, _ := q.join(c, claimOf(new(level))); got != toWatch {
+				t.Fatalf("join() = %d, want %d", got, toWatch)
 			}
 		}
 	}
 	wait(2)
-	if !q.end() || q.begin(it) {
+	if !q.end(c, 0) || begins(&q, c) {
 		t.Error("who ends a write does not serve those who wait, before anybody else begins")
 	}
-	if got := q.claim(); len(got) != 2 {
+	if got := q.claim(c, 0); len(got) != 2 {
 		t.Errorf("claim() = %d callers, want 2", len(got))
 	}
 	wait(crowd)
-	if q.end() {
+	if q.end(c, 0) {
 		t.Error("end() = true while others are served")
 	}
-	if got := q.claim(); len(got) != crowd || !q.crowded {
+	if got := q.claim(c, 0); len(got) != crowd || !q.crowded {
 		t.Errorf("claim() = %d callers, want a crowd of %d", len(got), crowd)
 	}
-	if q.end() || len(q.claim()) > 0 || q.serving || q.alone != 0 {
+	if q.end(c, 0) || len(q.claim(c, 0)) > 0 || q.serving || q.alone != 0 {
 		t.Errorf("the queue is not idle: %d alone, serving %t", q.alone, q.serving)
 	}
-	if !q.begin(it) || q.begin(it) {
+	if !begins(&q, c) || begins(&q, c) {
 		t.Error("after a crowd there is one write at once")
 	}
 }
@@ -95,39 +103,39 @@ func TestOwnWrites(t *testing.T) {
 // and the first of them serves the others. Once the pause is over, callers write by themselves again, one at a time.
 func TestPaceOfWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, it := newQueue(busyBucket(), false), itemsFor(3)
-		if !q.begin(it) || q.end() {
+		q, c := newQueue[*claim](busyBucket(), false), coreFor(3)
+		if !begins(&q, c) || q.end(c, 0) {
 			t.Fatal("the first caller does not write by itself")
 		}
-		q.ended(it, &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}})
-		for i, want := range []place{toServe, toWait, toWait} {
-			if got := q.join(it, &waiter{queue: &q, level: new(level)}); got != want {
+		q.ended(c, &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}})
+		for i, want := range []place{toServe, toWatch, toWatch} {
+			if got, _ := q.join(c, claimOf(new(level))); got != want {
 				t.Errorf("join() of caller %d = %d, want %d", i, got, want)
 			}
 		}
-		rest := q.pace.rest(it)
+		rest := q.pace.rest(c)
 		if rest < ofWrites.least/2 || rest > 3*ofWrites.least/2 {
 			t.Errorf("the pause is %v, want about %v", rest, ofWrites.least)
 		}
 		time.Sleep(rest)
-		if got := len(q.claim()); got != 3 {
+		if got := len(q.claim(c, 0)); got != 3 {
 			t.Errorf("%d callers share the next write, want 3", got)
 		}
-		if q.ended(it, errShort); q.pace.isClosed(it) {
+		if q.ended(c, errShort); q.pace.isClosed(c) {
 			t.Error("a rejection from memory makes others wait")
 		}
-		q.ended(it, nil)
-		if len(q.claim()) > 0 || q.begin(it) {
+		q.ended(c, nil)
+		if len(q.claim(c, 0)) > 0 || begins(&q, c) {
 			t.Error("a caller writes within a pause after a write that was done")
 		}
-		time.Sleep(q.pace.rest(it))
-		if !q.begin(it) || q.begin(it) {
+		time.Sleep(q.pace.rest(c))
+		if !begins(&q, c) || begins(&q, c) {
 			t.Error("after a throttle there is one write at once")
 		}
-		q.end()
+		q.end(c, 0)
 		time.Sleep(10 * ofWrites.fade)
 		for i := range 3 {
-			if !q.begin(it) {
+			if !begins(&q, c) {
 				t.Errorf("long after a throttle caller %d does not write by itself", i)
 			}
 		}
@@ -136,17 +144,21 @@ func TestPaceOfWrites(t *testing.T) {
 
 // TestOtherErrorsKeepThePace has writes fail otherwise than by throttles of their key: nobody waits for that.
 func TestOtherErrorsKeepThePace(t *testing.T) {
-	it := itemsFor(3)
+	c := coreFor(3)
 	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
-	q := newQueue(newBucket("ns", "seldom", "model"), false)
-	if q.ended(it, throttled); q.triesAgain(throttled) || q.pace.isClosed(it) {
+	q := newQueue[*claim](newBucket("ns", "seldom", "model"), false)
+	if q.ended(c, throttled); q.triesAgain(c, throttled) || q.pace.isClosed(c) {
 		t.Error("requests of a bucket that is used seldom wait for a throttled key")
 	}
-	q = newQueue(newBucket("ns", "seldom", "model"), true)
-	if q.ended(it, throttled); !q.triesAgain(throttled) || !q.pace.isClosed(it) {
+	q.bucket.pace.throttle(c.sinceStart(), noChance)
+	if q.ended(c, throttled); !q.triesAgain(c, throttled) || !q.pace.isClosed(c) {
+		t.Error("requests do not wait for a throttled key whose reads are throttled, too")
+	}
+	settling := newQueue[*payment](newBucket("ns", "seldom", "model"), true)
+	if settling.ended(c, throttled); !settling.triesAgain(c, throttled) || !settling.pace.isClosed(c) {
 		t.Error("corrections of a bucket that is used seldom do not wait for a throttled key")
 	}
-	q = newQueue(busyBucket(), false)
+	q = newQueue[*claim](busyBucket(), false)
 	for _, err := range []error{
 		nil, errShort, context.DeadlineExceeded,
 		&store.Error{Unavailable: true, Unknown: true},
@@ -154,49 +166,72 @@ func TestOtherErrorsKeepThePace(t *testing.T) {
 		&store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true, Index: true}}},
 		&store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfAccount, Write: true}}},
 	} {
-		if q.ended(it, err); q.triesAgain(err) || q.pace.isClosed(it) {
+		if q.ended(c, err); q.triesAgain(c, err) || q.pace.isClosed(c) {
 			t.Errorf("%v slows the writes of the key down", err)
 		}
 	}
 }
 
-// TestNarrow has other processes come first before each write of a batch, and leave room for all but two of those that try.
-// After three writes it ends, though more would fit: whoever came meanwhile is not to wait for ever.
-func TestNarrow(t *testing.T) {
-	all := make([]*waiter, 20)
-	for i := range all {
-		all[i] = new(waiter)
-	}
-	for _, test := range []struct {
-		name               string
-		room               int // for so many it is enough, whoever comes first
-		leaves             int // that fit less each time
-		writes, last, shut int
-		err                error
-	}{
-		{"all fit", 20, 2, 1, 20, 0, nil},
-		{"the first that fit", 18, 2, 2, 18, 2, nil},
-		{"another process comes first once", 16, 2, 3, 16, 4, nil},
-		{"another process comes first each time", 2, 2, 3, 16, 4, errShort},
-		{"none fit", 2, 20, 1, 20, 0, errShort},
-		{"one is left", 0, 19, 2, 1, 19, errShort},
-	} {
-		writes := 0
-		last, short, err := narrow(all, func(w []*waiter) error {
-			writes++
-			if len(w) > test.room {
-				return errShort
-			}
-			return nil
-		}, func(w []*waiter) (fit, rest []*waiter) {
-			return w[:len(w)-test.leaves], w[len(w)-test.leaves:]
-		})
-		if writes != test.writes || len(last) != test.last || len(short) != test.shut || !errors.Is(err, test.err) {
-			t.Errorf("%s: %d writes, the last for %d, %d left out, %v; want %d, %d, %d, %v",
-				test.name, writes, len(last), len(short), err, test.writes, test.last, test.shut, test.err)
+// TestRoundsOfLateWrites has callers wait behind a write that is late: it does not count any more, and those who wait are served. Its
+// end, and that of a goroutine that served before, change nothing then.
+func TestRoundsOfLateWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late = 200 * time.Millisecond
+		q, c := newQueue[*claim](busyBucket(), false), coreFor(1)
+		q.watch = time.AfterFunc(time.Hour, func() {})
+		first, _ := q.begin(c)
+		if to, _ := q.join(c, claimOf(new(level))); to != toWait {
+			t.Fatalf("join() = %d", to)
 		}
-		if !slices.Equal(last, all[:test.last]) {
-			t.Errorf("%s: the last write is not for those that came first", test.name)
+		time.Sleep(late - time.Millisecond)
+		if _, ended := q.endRound(c, late); ended {
+			t.Error("a write counts no more before it is late")
+		}
+		time.Sleep(time.Millisecond)
+		second, ended := q.endRound(c, late)
+		if !ended || second == first || q.watch != nil {
+			t.Fatalf("endRound() = %d, %t after round %d, want a new round", second, ended, first)
+		}
+		if q.end(c, first) || len(q.claim(c, first)) > 0 || q.alone != 0 || !q.serving {
+			t.Errorf("the end of a late write changes the queue: %d alone, serving %t", q.alone, q.serving)
+		}
+		if got := len(q.claim(c, second)); got != 1 {
+			t.Errorf("claim() = %d callers, want 1", got)
+		}
+		if _, ended := q.endRound(c, late); ended {
+			t.Error("a round ends though nobody waits")
+		}
+		if to, _ := q.join(c, claimOf(new(level))); to != toWatch {
+			t.Errorf("join() = %d, want %d", to, toWatch)
+		}
+		q.watch = time.AfterFunc(time.Hour, func() {})
+		q.bucket.pace.throttle(c.sinceStart(), noChance)
+		time.Sleep(late)
+		if _, ended := q.endRound(c, late); ended {
+			t.Error("a write that waits for the pace of looks is taken for late")
+		}
+		q.bucket.pace.until.Store(0)
+		if _, ended := q.endRound(c, late); !ended {
+			t.Error("a shared write that is late still counts")
+		}
+	})
+}
+
+// TestBatchesAreOfEqualLimits has callers of two kinds of limits wait: one kind is claimed, and the others wait on in their order.
+func TestBatchesAreOfEqualLimits(t *testing.T) {
+	q, c := newQueue[*claim](busyBucket(), false), coreFor(1)
+	q.serving = true
+	kinds := []*Limits{{}, {Own: true}}
+	for began, kind := range []int{0, 1, 0, 1, 1} {
+		q.join(c, claimOf(&level{limits: kinds[kind], began: int64(began)}))
+	}
+	for _, want := range [][]int64{{0, 2}, {1, 3, 4}, nil} {
+		var got []int64
+		for _, w := range q.claim(c, 0) {
+			got = append(got, w.job.came())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("claim() = %v, want %v", got, want)
 		}
 	}
 }

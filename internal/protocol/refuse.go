@@ -8,10 +8,20 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
+// A judge tells where limits stand, and rejects requests.
+type judge struct {
+	*core
+	looks    *looks
+	aligner  *aligner
+	lister   *lister
+	families *families
+	buckets  *buckets
+}
+
 // foreseen reports whether the last images of one of the levels, however old, reject its demand. Then it is cheaper to look
 // again before the other levels are taken from.
-func (e *Engine) foreseen(levels []level) bool {
-	now := e.now()
+func (ju *judge) foreseen(levels []level) bool {
+	now := ju.now()
 	for i := range levels {
 		l := &levels[i]
 		if l.demand.Empty() {
@@ -27,9 +37,9 @@ func (e *Engine) foreseen(levels []level) bool {
 }
 
 // isShort reports whether a rejection of a level may be told from images in memory.
-func (e *Engine) isShort(l *level) bool {
-	v := e.view(l.bucket, e.seenFor(l))
-	return len(v.stale) == 0 && len(v.states) > 0 && l.inLine(v.states, e.now()) && !e.covered(l, &v)
+func (ju *judge) isShort(l *level) bool {
+	v := ju.looks.view(l.bucket, ju.looks.seenFor(l))
+	return len(v.stale) == 0 && len(v.states) > 0 && l.inLine(v.states, ju.now()) && !ju.covered(l, &v)
 }
 
 func (l *level) inLine(states []*bucket.State, now int64) bool {
@@ -41,16 +51,17 @@ func (l *level) inLine(states []*bucket.State, now int64) bool {
 	return true
 }
 
-// covered reports whether the shards of a level, as a view has them, have its demand.
-func (e *Engine) covered(l *level, v *view) bool {
-	return l.demand.Empty() || l.limits.Config.Covers(v.states, &l.demand, e.now())
+// covered reports whether the shards of a level, as a view has them, have its demand. What requests of this process have still
+// to give back counts as there: a request is not told that its own charge is what is short.
+func (ju *judge) covered(l *level, v *view) bool {
+	return l.demand.Empty() || l.limits.Config.Covers(v.states, l.held(), ju.now())
 }
 
 // views returns a view of each level.
-func (e *Engine) views(levels []level, seen sight) []view {
+func (ju *judge) views(levels []level, seen sight) []view {
 	views := make([]view, len(levels))
 	for i := range levels {
-		views[i] = e.view(levels[i].bucket, seen)
+		views[i] = ju.looks.view(levels[i].bucket, seen)
 	}
 	return views
 }
@@ -64,50 +75,92 @@ func (e *Engine) views(levels []level, seen sight) []view {
 //   - A level that was proven to fall short rejects the request, though the others cannot be read.
 //   - So do the last images, however old, when the read of the shards is throttled.
 //   - A level that falls short by its configured limits rejects it, though its item cannot be brought in line.
-func (e *Engine) refuse(ctx context.Context, levels []level, proven bool) error {
-	seen := e.seenFor(&levels[0]) // all of one request
-	if err := e.readStale(ctx, levels, seen); err != nil {
-		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && e.foreseen(levels)) {
-			return e.rejection(levels, e.views(levels, seen))
+//   - A level that shards prove to fall short rejects it at once: the others are told as last seen.
+func (ju *judge) refuse(ctx context.Context, levels []level, errs []error) error {
+	seen := ju.looks.seenFor(&levels[0]) // all of one request
+	if isByShare(errs) {
+		return ju.rejectionByShare(ctx, levels, ju.views(levels, seen), errs)
+	}
+	proven := len(errs) > 0
+	if err := ju.looks.readStale(ctx, levels, seen); err != nil {
+		if ctx.Err() == nil && (proven && isOutage(err) || IsThrottled(err) && ju.foreseen(levels)) {
+			return ju.rejection(ctx, levels, ju.views(levels, seen))
 		}
 		return err
 	}
-	views, rejected := e.views(levels, seen), false
+	views, rejected := ju.views(levels, seen), false
 	for i := range levels {
 		l, v := &levels[i], &views[i]
-		if e.covered(l, v) {
+		if ju.covered(l, v) {
 			continue
 		}
-		err := e.bringInLine(ctx, l, v)
+		err := ju.aligner.bringInLine(ctx, l, v)
 		if err != nil && (!isOutage(err) || ctx.Err() != nil) {
 			return err
 		}
-		rejected = rejected || err != nil || !e.covered(l, v)
+		rejected = rejected || err != nil || !ju.covered(l, v)
 	}
 	if !rejected {
 		return errRoom
 	}
-	return e.rejection(levels, views)
+	return ju.rejection(ctx, levels, views)
 }
 
 // rejection tells where the limits of levels stand, by views of them. It returns errRoom when none of them falls short any
 // more: time has gone on since a level did, or another goroutine has seen tokens come back.
-func (e *Engine) rejection(levels []level, views []view) error {
-	told := e.statuses(levels, views)
-	for i := range told {
-		if slices.ContainsFunc(told[i].Statuses, func(s bucket.Status) bool { return s.Wait > 0 }) {
-			return &RejectedError{told}
-		}
-	}
-	return errRoom
+func (ju *judge) rejection(ctx context.Context, levels []level, views []view) error {
+	return ju.rejectionOf(ctx, levels, ju.statuses(levels, views))
 }
 
-func (e *Engine) statuses(levels []level, views []view) []LevelStatus {
-	now := e.now()
+// rejectionOf returns the rejection with what is told of levels, or errRoom when no limit falls short.
+func (ju *judge) rejectionOf(ctx context.Context, levels []level, told []LevelStatus) error {
+	rejected := false
+	for i := range told {
+		if slices.ContainsFunc(told[i].Statuses, func(s bucket.Status) bool { return s.Short }) {
+			ju.lister.listRejected(ctx, levels[i].bucket)
+			rejected = true
+		}
+	}
+	if !rejected {
+		return errRoom
+	}
+	return &RejectedError{told}
+}
+
+// isByShare reports whether one of the errors of levels is a shortage.
+func isByShare(errs []error) bool {
+	return slices.ContainsFunc(errs, func(err error) bool {
+		var short *shortage
+		return errors.As(err, &short)
+	})
+}
+
+// rejectionByShare tells a rejection of levels some of which fall short by shares. Such a limit stands where it stood in the shard that
+// was found short last, when that was found, unless all shards as last seen have less. So the wait is enough, whatever others took of
+// the other shards. It returns errRoom when what this process has still to give back makes up for what is short.
+func (ju *judge) rejectionByShare(ctx context.Context, levels []level, views []view, errs []error) error {
+	told := ju.statuses(levels, views)
+	for i, err := range errs {
+		var short *shortage
+		if !errors.As(err, &short) {
+			continue
+		}
+		l := &levels[i]
+		for j, by := range l.limits.Config.Statuses(nil, []*bucket.State{&short.image.State}, l.held(), short.at) {
+			if s := &told[i].Statuses[j]; by.Short {
+				s.Short, s.Available, s.Wait = true, min(s.Available, by.Available), max(s.Wait, by.Wait)
+			}
+		}
+	}
+	return ju.rejectionOf(ctx, levels, told)
+}
+
+func (ju *judge) statuses(levels []level, views []view) []LevelStatus {
+	now := ju.now()
 	told := make([]LevelStatus, len(levels))
 	for i := range levels {
 		l := &levels[i]
-		statuses := l.limits.Config.Statuses(nil, views[i].states, &l.demand, now)
+		statuses := l.limits.Config.Statuses(nil, views[i].states, l.held(), now)
 		told[i] = LevelStatus{l.bucket.Entity, l.bucket.Resource, statuses}
 	}
 	return told
@@ -115,16 +168,17 @@ func (e *Engine) statuses(levels []level, views []view) []LevelStatus {
 
 // readStale reads the shards of levels that were not seen late enough, or not together, those of all levels together. It
 // makes one consistent batch read, and one more for each level of a tree that was not known.
-func (e *Engine) readStale(ctx context.Context, levels []level, seen sight) error {
+func (lk *looks) readStale(ctx context.Context, levels []level, seen sight) error {
+	w := lk.sharing.Sharer()
 	for reads, throttles := 0, 0; reads < maxRounds; {
 		var stale []*shard
 		for i := range levels {
-			stale = append(stale, e.view(levels[i].bucket, seen).stale...)
+			stale = append(stale, lk.view(levels[i].bucket, seen).stale...)
 		}
 		if len(stale) == 0 {
 			return nil
 		}
-		own, err := e.lookAt(ctx, stale)
+		own, err := lk.lookAt(ctx, stale, &w)
 		switch {
 		case isKeyThrottled(err) && throttles < patience:
 			throttles++
@@ -140,31 +194,29 @@ func (e *Engine) readStale(ctx context.Context, levels []level, seen sight) erro
 // maxRounds bounds the reads of one view: the tree has at most six levels.
 const maxRounds = 8
 
-// Status returns where the limits of an entity and resource stand, and with family those of its parents. It makes a
-// consistent read of every shard, and writes nothing.
-func (e *Engine) Status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
-	levels, views, err := e.readLevels(ctx, r, family)
+// status is [Engine.Status].
+func (ju *judge) status(ctx context.Context, r *Request, family bool) ([]LevelStatus, error) {
+	levels, views, err := ju.readLevels(ctx, r, family)
 	if err != nil {
 		return nil, err
 	}
-	return e.statuses(levels, views), nil
+	return ju.statuses(levels, views), nil
 }
 
-// Wait returns where the limits stand that a request asks for, with the wait of each. An item that differs from its
-// configured limits is brought in line where a wait is told, so that the wait holds.
-func (e *Engine) Wait(ctx context.Context, r *Request) ([]LevelStatus, error) {
+// timeUntil is [Engine.TimeUntil].
+func (ju *judge) timeUntil(ctx context.Context, r *Request) ([]LevelStatus, error) {
 	for attempt := range maxRestarts {
-		levels, views, err := e.readLevels(ctx, r, true)
+		levels, views, err := ju.readLevels(ctx, r, true)
 		if err != nil {
 			return nil, err
 		}
-		if err = e.alignWaiting(ctx, levels, views); err == nil {
-			return e.statuses(levels, views), nil
+		if err = ju.alignWaiting(ctx, levels, views); err == nil {
+			return ju.statuses(levels, views), nil
 		}
 		if !errors.Is(err, errOutdated) {
 			return nil, err
 		}
-		if err := e.table.Pause(ctx, attempt); err != nil {
+		if err := ju.table.Pause(ctx, attempt); err != nil {
 			return nil, err
 		}
 	}
@@ -172,12 +224,12 @@ func (e *Engine) Wait(ctx context.Context, r *Request) ([]LevelStatus, error) {
 }
 
 // alignWaiting brings levels in line that fall short.
-func (e *Engine) alignWaiting(ctx context.Context, levels []level, views []view) error {
+func (ju *judge) alignWaiting(ctx context.Context, levels []level, views []view) error {
 	for i := range levels {
-		if e.covered(&levels[i], &views[i]) {
+		if ju.covered(&levels[i], &views[i]) {
 			continue
 		}
-		if err := e.bringInLine(ctx, &levels[i], &views[i]); err != nil {
+		if err := ju.aligner.bringInLine(ctx, &levels[i], &views[i]); err != nil {
 			return err
 		}
 	}
@@ -185,20 +237,20 @@ func (e *Engine) alignWaiting(ctx context.Context, levels []level, views []view)
 }
 
 // readLevels returns the levels of a request, with all shards as the store has them.
-func (e *Engine) readLevels(ctx context.Context, r *Request, family bool) (levels []level, views []view, err error) {
-	began := e.NextEpoch()
+func (ju *judge) readLevels(ctx context.Context, r *Request, family bool) (levels []level, views []view, err error) {
+	began := ju.NextEpoch()
 	if family {
-		levels, err = e.levels(ctx, r, began, nil)
+		levels, err = ju.families.levels(ctx, r, began, nil)
 	} else {
 		levels = make([]level, 1)
-		levels[0], err = e.firstLevel(ctx, r, began)
+		levels[0], err = ju.families.firstLevel(ctx, r, began)
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	seen := e.seenSince(began)
-	if err := e.readStale(ctx, levels, seen); err != nil {
+	seen := ju.looks.seenSince(began)
+	if err := ju.looks.readStale(ctx, levels, seen); err != nil {
 		return nil, nil, err
 	}
-	return levels, e.views(levels, seen), nil
+	return levels, ju.views(levels, seen), nil
 }

@@ -11,25 +11,31 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// rebalance divides a shard that was written more often than its key can bear, and joins one that was not for a while. It
+// A resizer splits and merges shards, in the background.
+type resizer struct {
+	*core
+	items *items
+}
+
+// rebalance splits a shard that was written more often than its key can bear, and merges one that was not for a while. It
 // is called after a write, so never on the way to a rejection, and works in the background.
-func (e *Engine) rebalance(ctx context.Context, l *level, s *shard, i *image) {
-	if !e.table.Partitioned() {
+func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) {
+	if !rs.table.Partitioned() {
 		return
 	}
-	now := e.now()
+	now := rs.now()
 	switch {
-	case e.mayDivide(i) && e.outgrows(l, now) && (i.Pressed(now) || s.traffic.isBusy() && e.table.IntN(beginners) == 0):
-		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
+	case rs.maySplit(i) && rs.outgrows(l, now) && (i.Pressed(now) || s.traffic.isBusy() && rs.table.IntN(beginners) == 0):
+		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Owner, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
-		e.resize(ctx, l.bucket.shard(low), func(ctx context.Context) error {
-			return e.merge(ctx, l.bucket.shard(low), l.bucket.shard(high))
+		rs.resize(ctx, l.bucket.shard(low), func(ctx context.Context) error {
+			return rs.merge(ctx, l.bucket.shard(low), l.bucket.shard(high))
 		})
 	}
 }
 
-// beginners is among how many writes of a busy shard one divides it. All processes find it busy at once, and a transaction of
+// beginners is among how many writes of a busy shard one splits it. All processes find it busy at once, and a transaction of
 // each would only add to what its key bears.
 const beginners = 32
 
@@ -38,12 +44,13 @@ const perKey = 1000
 
 // outgrows reports whether the bucket of a level, as last seen, can admit more requests like this one in the next second than a
 // key bears writes. Another shard of a bucket that cannot would only take more reads.
-func (e *Engine) outgrows(l *level, now int64) bool {
+func (rs *resizer) outgrows(l *level, now int64) bool {
 	states, _ := l.bucket.states(nil)
-	return l.limits.Config.Room(states, &l.demand, now, time.Second.Milliseconds()) > perKey
+	there := bucket.Demand{Amounts: l.demand.Amounts} // a queue is no reason: it ends as late on more shards, and keeps its order on one
+	return l.limits.Config.Room(states, &there, now, time.Second.Milliseconds()) > perKey
 }
 
-func (e *Engine) mayDivide(i *image) bool { return 2*i.Count() <= e.options.MaxShards }
+func (rs *resizer) maySplit(i *image) bool { return !i.Changed && 2*i.Count() <= rs.options.MaxShards }
 
 // A throttleCount counts how often DynamoDB throttled the writes of a shard of late.
 type throttleCount struct {
@@ -51,7 +58,7 @@ type throttleCount struct {
 	times atomic.Int64
 }
 
-// A shard that is throttled sustained times within throttleTime, after all retries, is divided. In a crowd of processes each one
+// A shard that is throttled sustained times within throttleTime, after all retries, is split. In a crowd of processes each one
 // is throttled seldom, and the time is longer. A bucket that is used seldom is not why its key is throttled, however often that
 // happens.
 const (
@@ -73,15 +80,15 @@ func (t *throttleCount) hit(now int64, crowded bool) bool {
 	return t.times.Add(1) >= sustained
 }
 
-// splitIfThrottled divides a shard whose key DynamoDB throttles again and again. The write units of such a shard may
+// splitIfThrottled splits a shard whose key DynamoDB throttles again and again. The write units of such a shard may
 // not fall short, since they count only the writes that were done. Where the table, an index or the account is
 // throttled, more items would not help.
-func (e *Engine) splitIfThrottled(ctx context.Context, l *level, s *shard, i *image, err error) {
-	if !e.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
+func (rs *resizer) splitIfThrottled(ctx context.Context, l *level, s *shard, i *image, err error) {
+	if !rs.table.Partitioned() || !i.exists || !isKeyThrottled(err) {
 		return
 	}
-	if s.throttled.hit(e.now(), l.bucket.isCrowded()) && e.mayDivide(i) && e.outgrows(l, e.now()) {
-		e.resize(ctx, s, func(ctx context.Context) error { return e.split(ctx, l.limits.Owner, s, i) })
+	if s.throttled.hit(rs.now(), l.bucket.isCrowded()) && rs.maySplit(i) && rs.outgrows(l, rs.now()) {
+		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Owner, s, i) })
 	}
 }
 
@@ -97,29 +104,29 @@ func (s *shard) isQuiet(i *image, now int64) bool {
 		return false
 	}
 	s.rateBase.Store(i)
-	return bucket.IsQuiet((i.Writes()-base.Writes())/millis, time.Duration(elapsed)*time.Millisecond)
+	return bucket.IsQuiet(int64(float64(i.Writes()-base.Writes())/millis*s.traffic.cost()), time.Duration(elapsed)*time.Millisecond)
 }
 
 // millis is the number of millitokens in a token.
 const millis = 1000
 
 // resize runs a split or a merge in the background, one at a time for a shard. One that fails is left to the next write.
-func (e *Engine) resize(ctx context.Context, s *shard, do func(context.Context) error) {
+func (rs *resizer) resize(ctx context.Context, s *shard, do func(context.Context) error) {
 	if !s.resizing.CompareAndSwap(false, true) {
 		return
 	}
-	if !e.Begin() {
+	if !rs.background.Begin() {
 		s.resizing.Store(false)
 		return
 	}
 	go func() {
-		defer e.End()
+		defer rs.background.End()
 		defer s.resizing.Store(false)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.SettleLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rs.options.SettleLimit)
 		defer cancel()
 		// A conflict is another writer's turn. A throttle brings the next throttled write, which tries again.
 		if err := do(ctx); err != nil && !errors.Is(err, store.ErrConflict) && !IsThrottled(err) {
-			e.options.Logger.Warn("zlimit: a bucket could not be divided or joined", "key", s.key.PK, "error", err)
+			rs.options.Logger.Warn("zlimit: a bucket could not be split or merged", "key", s.key.PK, "error", err)
 		}
 	}()
 }
@@ -127,57 +134,61 @@ func (e *Engine) resize(ctx context.Context, s *shard, do func(context.Context) 
 // maxSplits bounds the tries of one split.
 const maxSplits = 4
 
-// split divides a shard in one transaction. Where an orphan has the key of the new shard, the new shard takes its place.
-func (e *Engine) split(ctx context.Context, o layout.Owner, s *shard, i *image) error {
+// split splits a shard in one transaction. Where an orphan has the key of the new shard, the new shard takes its place.
+func (rs *resizer) split(ctx context.Context, o layout.Owner, s *shard, i *image) error {
 	before := i.Count()
-	high := s.bucket.shard(s.Shard + before)
+	shards := []*shard{s, s.bucket.shard(s.Shard + before)}
 	var orphan *image
 	for attempt := range maxSplits {
+		if attempt > 0 || s.traffic.isOutdated(rs.now()) { // the transaction would fail, and keep other writes from the shard
+			images, err := rs.items.readShards(ctx, shards)
+			if err != nil {
+				return err
+			}
+			// A shard of as many as before has split off none, so that an item in the place of the new one is an orphan.
+			if i, orphan = images[0], images[1]; !i.exists || i.Count() != before {
+				return nil
+			}
+		}
 		writes, err := s.Split(&i.State, orphan.state(), o)
 		if err != nil {
 			return err
 		}
-		applied, err := e.table.Transact(ctx, writes)
+		applied, err := rs.table.Transact(ctx, writes)
 		if err != nil {
 			return err
 		}
 		if applied {
-			e.options.Resized(ctx, s.Entity, s.Resource, 1)
-		}
-		images, err := e.readShards(ctx, []*shard{s, high})
-		if err != nil || applied {
+			rs.options.Resized(ctx, s.Entity, s.Resource, 1)
+			_, err = rs.items.readShards(ctx, shards)
 			return err
 		}
-		// A shard of as many as before has split off none, so that an item in the place of the new one is an orphan.
-		if i, orphan = images[0], images[1]; !i.exists || i.Count() != before {
-			return nil
-		}
-		if err := e.table.Pause(ctx, attempt+1); err != nil {
+		if err := rs.table.Pause(ctx, attempt+1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// merge joins two shards that came from one, in one transaction.
-func (e *Engine) merge(ctx context.Context, low, high *shard) error {
-	images, err := e.readShards(ctx, []*shard{low, high})
+// merge merges two shards that came from one, in one transaction.
+func (rs *resizer) merge(ctx context.Context, low, high *shard) error {
+	images, err := rs.items.readShards(ctx, []*shard{low, high})
 	if err != nil {
 		return err
 	}
 	a, b := images[0], images[1]
-	now := e.now()
-	if !a.exists || !b.exists || !a.Joins(&b.State) || a.Pressed(now) || b.Pressed(now) {
+	now := rs.now()
+	if !a.exists || !b.exists || !a.MergesWith(&b.State) || a.Pressed(now) || b.Pressed(now) {
 		return nil
 	}
 	writes, err := low.Merge(high.BucketKey, &a.State, &b.State)
 	if err != nil {
 		return err
 	}
-	applied, err := e.table.Transact(ctx, writes)
+	applied, err := rs.table.Transact(ctx, writes)
 	if applied {
-		e.options.Resized(ctx, low.Entity, low.Resource, -1)
-		_, err = e.readShards(ctx, []*shard{low, high})
+		rs.options.Resized(ctx, low.Entity, low.Resource, -1)
+		_, err = rs.items.readShards(ctx, []*shard{low, high})
 	}
 	return err
 }

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
@@ -16,6 +18,8 @@ import (
 // copied while a take is under way.
 type Receipt struct {
 	takings []taking
+	until   time.Duration // when all of it is there, since the engine was made; 0 for a caller that does not wait
+	latest  time.Duration // until when the caller waits, since the engine was made
 
 	levelSpace  [1]level // for the most frequent case: one level, one shard
 	takingSpace [1]taking
@@ -23,9 +27,10 @@ type Receipt struct {
 
 // A taking is what was taken of one level.
 type taking struct {
-	bucket *Bucket
-	limits *Limits        // by which it was taken
-	parts  []shardAmounts // each shard once
+	bucket   *Bucket
+	limits   *Limits        // by which it was taken
+	parts    []shardAmounts // each shard once, and once more for other lives of its limits
+	bookings []booking      // of a caller that waits
 
 	partSpace [1]shardAmounts
 }
@@ -34,13 +39,14 @@ type taking struct {
 type shardAmounts struct {
 	shard   *shard
 	amounts []bucket.Amount
+	lives   []bucket.Life // of the limits of the shard; nil where they are not known
 }
 
 // took notes what was taken of a shard of a level. The shard is nil for a level that nothing was taken of so far.
-func (t *taking) took(l *level, s *shard, amounts []bucket.Amount) {
-	t.bucket, t.limits, t.parts = l.bucket, l.limits, nil
+func (t *taking) took(l *level, s *shard, amounts []bucket.Amount, lives []bucket.Life) {
+	t.bucket, t.limits, t.parts, t.bookings = l.bucket, l.limits, nil, nil
 	if s != nil {
-		t.partSpace[0] = shardAmounts{s, amounts}
+		t.partSpace[0] = shardAmounts{s, amounts, lives}
 		t.parts = t.partSpace[:]
 	}
 }
@@ -102,9 +108,11 @@ func (r *Receipt) Add(more *Receipt) error {
 func (t *taking) add(more *taking) (err error) {
 	t.limits, t.parts = more.limits, slices.Clone(t.parts)
 	for _, p := range more.parts {
-		at := slices.IndexFunc(t.parts, func(known shardAmounts) bool { return known.shard.Shard == p.shard.Shard })
+		at := slices.IndexFunc(t.parts, func(known shardAmounts) bool {
+			return known.shard.Shard == p.shard.Shard && slices.Equal(known.lives, p.lives)
+		})
 		if at < 0 {
-			t.parts = append(t.parts, shardAmounts{t.bucket.shard(p.shard.Shard), p.amounts})
+			t.parts = append(t.parts, shardAmounts{t.bucket.shard(p.shard.Shard), p.amounts, p.lives})
 			continue
 		}
 		if t.parts[at].amounts, err = bucket.Sum(t.parts[at].amounts, p.amounts); err != nil {
@@ -128,6 +136,17 @@ func (t *taking) total() (total []bucket.Amount, err error) {
 	return total, nil
 }
 
+// A settler writes corrections of what was taken.
+type settler struct {
+	*core
+	items   *items
+	looks   *looks
+	aligner *aligner
+	lister  *lister
+	buckets *buckets
+	shared  sharing[*payment]
+}
+
 // A Settlement is what is still to be written to correct a receipt. It is not safe for concurrent use.
 type Settlement struct{ due []correction }
 
@@ -137,6 +156,7 @@ type correction struct {
 	limits  *Limits
 	shard   *shard // nil for any
 	amounts []bucket.Amount
+	lives   []bucket.Life // of the limits that the amounts are given back to; nil for any
 }
 
 // Done reports whether nothing is due any more.
@@ -155,7 +175,7 @@ func (r *Receipt) Return() Settlement {
 func (t *taking) returns(due []correction) []correction {
 	for _, p := range t.parts {
 		if d := (bucket.Demand{Amounts: p.amounts}); !d.Empty() {
-			due = append(due, correction{t.bucket, t.limits, p.shard, bucket.Negated(p.amounts)})
+			due = append(due, correction{t.bucket, t.limits, p.shard, bucket.Negated(p.amounts), p.lives})
 		}
 	}
 	return due
@@ -167,6 +187,9 @@ func (t *taking) returns(due []correction) []correction {
 func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 	var s Settlement
 	for i := range r.takings {
+		if i == 1 {
+			amounts = bucket.AsOfChildren(amounts)
+		}
 		s.due = r.takings[i].corrections(s.due, amounts)
 	}
 	return s
@@ -175,52 +198,48 @@ func (r *Receipt) Correct(amounts []bucket.Amount) Settlement {
 // corrections appends the corrections of one level.
 func (t *taking) corrections(due []correction, amounts []bucket.Amount) []correction {
 	first := len(due)
-	add := func(s *shard, a bucket.Amount) {
+	add := func(p *shardAmounts, a bucket.Amount) {
 		for i := range due[first:] {
-			if c := &due[first+i]; c.shard == s {
+			if c := &due[first+i]; c.shard == p.shard && slices.Equal(c.lives, p.lives) {
 				c.amounts = append(c.amounts, a)
 				return
 			}
 		}
-		due = append(due, correction{t.bucket, t.limits, s, []bucket.Amount{a}})
+		due = append(due, correction{t.bucket, t.limits, p.shard, []bucket.Amount{a}, p.lives})
 	}
 	for _, a := range amounts {
 		if a.Tokens > 0 && t.limits.Config.Has(a.Limit) {
-			var s *shard
+			p := &shardAmounts{}
 			if len(t.parts) > 0 {
-				s = t.parts[0].shard
+				p = &t.parts[0]
 			}
-			add(s, a)
+			add(p, a)
 		}
 		for at := len(t.parts) - 1; at >= 0 && a.Tokens < 0; at-- {
 			back := min(-a.Tokens, bucket.Of(t.parts[at].amounts, a.Limit))
 			if back > 0 {
-				add(t.parts[at].shard, bucket.Amount{Limit: a.Limit, Tokens: -back})
-				a.Tokens += back
+				given := bucket.Amount{Limit: a.Limit, Tokens: -back, FromChildren: max(-back, a.FromChildren)}
+				add(&t.parts[at], given)
+				a.Tokens, a.FromChildren = a.Tokens+back, a.FromChildren-given.FromChildren
 			}
 		}
 	}
 	return due
 }
 
-// Settle writes what is due, to every shard side by side, bounded by the context. A correction that provably was not
-// written stays due, and the next call writes it. The error joins those of all shards.
-func (e *Engine) Settle(ctx context.Context, s *Settlement) error {
+// settleAll is [Engine.Settle].
+func (st *settler) settleAll(ctx context.Context, s *Settlement) error {
 	if len(s.due) == 0 {
 		return nil
 	}
-	return e.settleAll(ctx, s)
-}
-
-func (e *Engine) settleAll(ctx context.Context, s *Settlement) error {
 	errs := make([]error, len(s.due))
 	if len(s.due) == 1 {
-		errs[0] = e.settle(ctx, &s.due[0])
+		errs[0] = st.settle(ctx, &s.due[0])
 	} else {
 		var group errgroup.Group
 		for i := range s.due {
 			group.Go(func() error {
-				errs[i] = e.settle(ctx, &s.due[i])
+				errs[i] = st.settle(ctx, &s.due[i])
 				return nil
 			})
 		}
@@ -237,141 +256,190 @@ func (e *Engine) settleAll(ctx context.Context, s *Settlement) error {
 }
 
 // settle writes a correction, alone or together with those of other callers. It is never rejected: it may leave a debt. What the
-// store throttles it tries again: unlike a request, it has no policy for that.
-func (e *Engine) settle(ctx context.Context, c *correction) (err error) {
+// store throttles it tries again: unlike a request, it has no policy for that. The end of the settle limit is an outage.
+func (st *settler) settle(ctx context.Context, c *correction) error {
 	if d := (bucket.Demand{Amounts: c.amounts}); d.Empty() {
 		return nil
 	}
 	s := c.shard
-	if b := e.current(c.bucket); b != c.bucket {
-		c = &correction{b, c.limits, nil, c.amounts}
+	if b := st.buckets.current(c.bucket); b != c.bucket {
+		c = &correction{b, c.limits, nil, c.amounts, c.lives}
 		if s != nil {
 			s = b.shard(s.Shard)
 		}
 	}
 	if s == nil {
-		s = e.draw(c.bucket)
+		s = st.items.draw(c.bucket)
 	}
-	for range patience + 1 {
-		if err = e.settleInTurn(ctx, c, s); !s.queue.triesAgain(err) {
-			break
-		}
-	}
-	return err
+	return st.withinLimit(ctx, func(ctx context.Context) error {
+		return st.shared.patiently(ctx, &s.queue, func() error { return st.settleInTurn(ctx, c, s) })
+	})
+}
+
+// withinLimit calls a function that writes a correction. Where the settle limit ends it, and not its context, that is an outage. What the
+// function returns still says whether the correction may have been written.
+func (st *settler) withinLimit(ctx context.Context, settle func(context.Context) error) error {
+	return (*store.Gate)(nil).Do(ctx, st.options.SettleLimit, settle)
 }
 
 // settleInTurn writes a correction by a write of its own, or one that it shares with other callers. Where no writes are shared,
 // the correction waits for the pace of the shard's writes alone.
-func (e *Engine) settleInTurn(ctx context.Context, c *correction, s *shard) error {
+func (st *settler) settleInTurn(ctx context.Context, c *correction, s *shard) error {
 	q := &s.queue
-	if e.options.WritesAtOnce == 0 {
-		if err := e.table.Sleep(ctx, q.pace.rest(&e.items)); err != nil {
+	if st.options.WritesAtOnce == 0 {
+		if err := st.table.Sleep(ctx, q.pace.rest(st.core)); err != nil {
 			return err
 		}
-		return e.settleDirect(ctx, c, s, c.amounts)
+		return st.settleDirect(ctx, c, s, c.amounts)
 	}
-	if q.begin(&e.items) {
-		defer e.finish(ctx, q)
-		return e.settleDirect(ctx, c, s, c.amounts)
+	if round, ok := q.begin(st.core); ok {
+		defer st.shared.finish(ctx, q, round)
+		return st.settleDirect(ctx, c, s, c.amounts)
 	}
-	return e.shareWrite(ctx, &waiter{queue: q, correction: c, shard: s})
+	return st.shared.await(ctx, q, &payment{c, s})
 }
 
 // settleDirect writes a correction, and notes how the store takes the writes of the shard.
-func (e *Engine) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
-	err := e.settleAnywhere(ctx, c, s, amounts)
-	s.queue.ended(&e.items, err)
+func (st *settler) settleDirect(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+	err := st.settleAnywhere(ctx, c, s, amounts)
+	s.queue.ended(st.core, err)
 	return err
 }
 
+var _ writer[*payment] = (*settler)(nil)
+
+// write implements [writer].
+func (st *settler) write(ctx context.Context, p *payment) error {
+	return st.settleDirect(ctx, p.correction, p.on, p.amounts)
+}
+
+// writeTogether writes the corrections of waiters on one shard in one write. All of them hear what became of it.
+func (st *settler) writeTogether(ctx context.Context, q *queue[*payment], waiters []*waiter[*payment]) {
+	first := waiters[0].job
+	total := first.amounts
+	for i, w := range waiters[1:] {
+		next, err := bucket.Sum(total, w.job.amounts)
+		if err != nil { // more than can be counted at once
+			st.writeTogether(ctx, q, waiters[i+1:])
+			waiters = waiters[:i+1]
+			break
+		}
+		total = next
+	}
+	var err error
+	if d := (bucket.Demand{Amounts: total}); !d.Empty() {
+		err = st.withinLimit(ctx, func(ctx context.Context) error {
+			return st.settleDirect(ctx, first.correction, first.on, total)
+		})
+	}
+	st.shared.deliver(ctx, q, waiters, err)
+}
+
+// undo implements [writer]. A caller does not leave a settlement that is under way.
+func (*settler) undo(context.Context, *payment) {}
+
 // settleAnywhere writes a correction to a shard, or when that was merged to the one that has its tokens now. Where a
-// shard of a divided bucket falls short, all of them pay, since a debt of one alone would not hold the others back.
-func (e *Engine) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+// shard of a split bucket falls short, all of them pay, since a debt of one alone would not hold the others back. Where it
+// has no room for what is given back, the others get the rest.
+func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
 	for {
-		err := e.settleOnShard(ctx, c, s, amounts)
+		err := st.settleOnShard(ctx, c, s, amounts)
 		switch {
 		case errors.Is(err, errNoShard):
 			s = c.bucket.shard(bucket.Origin(s.Shard))
 		case errors.Is(err, errShort):
-			return e.settleAcrossShards(ctx, c, s, amounts)
+			return st.settleAcrossShards(ctx, c, s, amounts)
 		default:
 			return err
 		}
 	}
 }
 
-// settleOnShard writes a correction to one shard, whose limits stay what they are. It returns errShort for a debt of a
-// divided bucket. Tokens that are given back to a bucket that is gone are part of the full one that takes its place.
-func (e *Engine) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+// settleOnShard writes a correction to one shard, whose limits stay what they are. It returns errShort for what a shard of a
+// split bucket cannot bear: a debt, or tokens that it has no room for. Tokens that are given back to a bucket that is gone, or
+// to a limit that was started anew, are part of the full one that takes its place.
+func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)
 	image := s.image.Load()
-	began := e.now()
+	began, epoch := st.now(), st.NextEpoch()
 	for attempt := range table.MaxAttempts {
 		if image == nil {
 			var err error
-			if image, err = e.loadShard(ctx, c.bucket, s, attempt > 0); err != nil {
+			if image, err = st.looks.loadShard(ctx, c.bucket, s, attempt > 0); err != nil {
 				return err
 			}
 		}
-		d := bucket.Demand{Amounts: amounts, Unchecked: true}
+		d := bucket.Demand{Amounts: amounts, Unchecked: true, Life: st.life(epoch)}
 		config := &c.limits.Config
 		switch {
 		case !image.exists && s.Shard > 0:
-			return e.shardMissing(ctx, c.bucket, s)
+			return st.looks.shardMissing(ctx, c.bucket, s)
 		case image.exists:
-			config = e.keep(&image.State)
+			config = st.items.keep(&image.State)
+			if d.GiveBack(amounts, c.lives, &image.State); d.Empty() {
+				return nil
+			}
 			d.Unchecked = image.Count() == 1
 		case d.Returns() && (attempt > 0 || image.asked > 0):
 			return nil
 		case d.Returns(): // as far as a read that may be moments behind tells
-			next, err := e.readShard(ctx, s)
+			next, err := st.items.readShard(ctx, s)
 			if err != nil {
 				return err
 			}
 			image = next
 			continue
 		}
-		now := e.judgedAt(config, image, began)
+		now := st.items.judgedAt(config, image, began)
 		plan.Decide(image.state(), config, &d, now)
 		if plan.Kind != bucket.Spend && attempt > 0 {
-			now = e.now()
+			now = st.now()
 			plan.Decide(image.state(), config, &d, now)
 		}
-		if !plan.Writes() {
+		if !plan.Writes() || plan.Overflows && image.Count() > 1 {
 			return errShort
 		}
-		next, applied, err := e.write(ctx, s, c.limits.Owner, image, plan, e.now())
-		if err != nil || applied {
+		next, applied, err := st.items.write(ctx, s, c.limits.Owner, image, plan, st.now(), nil)
+		switch {
+		case err != nil:
 			return err
+		case applied && next != nil:
+			st.lister.listWritten(ctx, s, next, plan.Kind)
+			return nil
+		case applied:
+			return nil
 		}
 		image = next
-		if err := e.table.Pause(ctx, attempt); err != nil {
+		if err := st.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
 	}
 	return ErrContended
 }
 
-// settleAcrossShards charges a correction to all shards of a bucket, in one transaction.
-func (e *Engine) settleAcrossShards(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
-	return e.table.Optimistic(ctx, func() (bool, error) {
-		l := level{bucket: c.bucket, limits: c.limits, began: e.NextEpoch()}
-		seen := e.seenSince(l.began)
-		if err := e.readStale(ctx, []level{l}, seen); err != nil {
+// settleAcrossShards charges a correction to all shards of a bucket, or gives it back to them, in one transaction.
+func (st *settler) settleAcrossShards(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
+	return st.table.Optimistic(ctx, func() (bool, error) {
+		l := level{bucket: c.bucket, limits: c.limits, began: st.NextEpoch()}
+		seen := st.looks.seenSince(l.began)
+		if err := st.looks.readStale(ctx, []level{l}, seen); err != nil {
 			return false, err
 		}
-		v := e.view(c.bucket, seen)
+		v := st.looks.view(c.bucket, seen)
 		if v.isWhole() {
-			err := e.settleOnShard(ctx, c, c.bucket.shard(0), amounts)
+			err := st.settleOnShard(ctx, c, c.bucket.shard(0), amounts)
 			return err == nil, unlessMoved(err)
 		}
-		parts, ok := bucket.Spread(e.keep, v.states, max(slices.Index(v.shards, s), 0), amounts, e.now())
-		if !ok {
-			return false, nil
+		home := max(slices.Index(v.shards, s), 0)
+		var due bucket.Demand
+		due.GiveBack(amounts, c.lives, v.states[home])
+		parts, ok := bucket.Spread(st.items.keep, v.states, home, &due, st.now())
+		if !ok || len(parts) == 0 {
+			return ok, nil
 		}
 		var paid taking
-		return e.writeParts(ctx, &l, v.shards, parts, &paid)
+		return st.aligner.writeParts(ctx, &l, &v, parts, &paid)
 	})
 }
 
@@ -383,16 +451,14 @@ type statusSpace struct {
 	statuses []bucket.Status
 }
 
-// Statuses tells where the limits of each level of a receipt stand, as this process last saw them, with what was taken as
-// what was requested. The list is valid during the call. It makes no call of the store, and allocates nothing for what one
-// shard took.
-func (e *Engine) Statuses(r *Receipt, tell func(entity, resource string, statuses []bucket.Status)) {
-	now := e.now()
+// tellTaken is [Engine.Statuses].
+func (ju *judge) tellTaken(r *Receipt, tell func(entity, resource string, statuses []bucket.Status)) {
+	now := ju.now()
 	space := statusSpaces.Get().(*statusSpace)
 	defer statusSpaces.Put(space)
 	for i := range r.takings {
 		t := &r.takings[i]
-		space.states, _ = e.current(t.bucket).states(space.states[:0])
+		space.states, _ = ju.buckets.current(t.bucket).states(space.states[:0])
 		space.statuses = t.limits.Config.Statuses(space.statuses[:0], space.states, &nothingAsked, now)
 		clear(space.states)   // which the pool must not keep alive
 		total, _ := t.total() // it was added up before

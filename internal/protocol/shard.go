@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
@@ -15,22 +16,23 @@ import (
 // plans are reused: a plan holds its steps, and nothing keeps it once its write is bound.
 var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 
-// takeFromShard takes the demand of a level from one shard. It decides from the last image and sends the write. On a
-// failed condition it decides again from the image that came back. It returns errShort when the shard falls short by
-// the level's limits. An item that differs from those is brought in line before the rejection is told, see refuse.
-func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
-	t := take{Engine: e, l: l, s: s, limits: l.limits, plan: plans.Get().(*bucket.Plan), startedAt: e.now()}
+// takeFromShard takes for a party from one shard. It decides from the last image and sends the write. On a failed condition it
+// decides again from the image that came back: of callers who take together, those are served whose demands fit what the image
+// shows. It returns errShort when the shard falls short by the level's limits for all of them. An item that differs from
+// those is brought in line before the rejection is told, see refuse.
+func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
+	t := take{taker: tk, party: p, s: s, limits: p.limits, plan: plans.Get().(*bucket.Plan), startedAt: tk.now()}
 	defer plans.Put(t.plan)
 	image := s.image.Load()
 	for t.attempt = range table.MaxAttempts {
 		if image == nil {
 			var err error
-			if image, err = e.loadShard(ctx, l.bucket, s, t.attempt > 0); err != nil {
+			if image, err = tk.looks.loadShard(ctx, p.bucket, s, t.attempt > 0); err != nil {
 				return err
 			}
 		}
 		if !image.exists && s.Shard > 0 {
-			return e.shardMissing(ctx, l.bucket, s)
+			return tk.looks.shardMissing(ctx, p.bucket, s)
 		}
 		contested, err := t.decide(ctx, image)
 		switch {
@@ -38,7 +40,8 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 			return err
 		case t.plan.Kind == bucket.Crowded:
 			return &CrowdedError{s.Entity, s.Resource}
-		case t.plan.Kind == bucket.Reject && e.recent(s, image, l.began, t.at):
+		case t.plan.Kind == bucket.Reject && tk.items.recent(s, image, p.began, t.at):
+			p.find(s, image, t.asOf)
 			return errShort
 		case t.plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that is bound to fail
 			if image, err = t.look(ctx, image); err != nil {
@@ -48,29 +51,29 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 		}
 		askedAt := t.at
 		if t.attempt > 0 {
-			askedAt = e.now()
+			askedAt = tk.now()
 		}
-		next, applied, err := e.write(ctx, s, t.limits.Owner, image, t.plan, askedAt)
+		next, applied, err := tk.items.write(ctx, s, t.limits.Owner, image, t.plan, askedAt, t.limits.Repeat.due(s, image, askedAt))
 		switch {
 		case err != nil:
 			if image, err = t.afterThrottle(ctx, image, err); err != nil {
 				return err
 			}
 			continue
+		case applied && next == nil: // what it left cannot be read
+			p.took(s, nil) // nor can it be told when what it took will be there
+			return nil
 		case applied:
-			switch t.plan.Kind {
-			case bucket.Create:
-				e.expire(ctx)
-				e.list(ctx, s, next, true)
-			case bucket.Advance:
-				e.list(ctx, s, next, false)
-			default:
+			if t.plan.Kind == bucket.Create {
+				tk.items.expire(ctx)
 			}
-			e.rebalance(ctx, l, s, next)
+			tk.lister.listWritten(ctx, s, next, t.plan.Kind)
+			tk.resizer.rebalance(ctx, p.level, s, next)
+			p.took(s, next)
 			return nil
 		}
 		image = next
-		if err := e.table.Pause(ctx, t.attempt); err != nil {
+		if err := tk.table.Pause(ctx, t.attempt); err != nil {
 			return err
 		}
 	}
@@ -79,13 +82,14 @@ func (e *Engine) takeFromShard(ctx context.Context, l *level, s *shard) error {
 
 // A take is one call of takeFromShard.
 type take struct {
-	*Engine
-	l         *level
+	*taker
+	*party
 	s         *shard
 	limits    *Limits // by which the item is to be in line: those of the level, or newer ones that say the same
 	plan      *bucket.Plan
 	startedAt int64 // when the call began, epoch milliseconds
 	at        int64 // time for which the plan was made, epoch milliseconds
+	asOf      int64 // time for which the image shows who fits
 	attempt   int
 	throttles int
 }
@@ -96,28 +100,51 @@ type take struct {
 // Freshness is judged against the time the call began. Judged against each attempt, every lost race would make the stamp
 // stale again, and N writers would cost N attempts.
 func (t *take) decide(ctx context.Context, i *image) (contested bool, err error) {
-	state, demand := i.state(), &t.l.demand
-	t.at = t.judgedAt(&t.limits.Config, i, t.startedAt)
-	t.plan.Decide(state, &t.limits.Config, demand, t.at)
+	t.at = t.items.judgedAt(&t.limits.Config, i, t.startedAt)
+	t.makePlan(i)
 	if t.plan.Kind != bucket.Spend && i.exists && !t.limits.Config.InLine(&i.State, t.at) {
-		if t.limits, err = t.confirm(ctx, t.l, t.limits, i); err != nil {
+		if t.limits, err = t.aligner.confirm(ctx, t.level, t.limits, i); err != nil {
 			return false, err
 		}
-		t.plan.Decide(state, &t.limits.Config, demand, t.at)
+		if i.Count() > 1 && !t.limits.Config.Matches(&i.State) && t.bucket.alignsAll(t.limits, t.at) {
+			return false, errUnaligned
+		}
+		t.makePlan(i)
 	}
 	c := &t.limits.Config
 	if t.plan.Kind != bucket.Spend && t.attempt > 0 {
-		t.at = max(t.startedAt, t.now()) // a clock that is set back takes nothing away
-		t.plan.Decide(state, c, demand, t.at)
+		t.at = t.later(t.startedAt)
+		t.makePlan(i)
 	}
 	if t.plan.Kind != bucket.Advance {
 		return false, nil
 	}
-	contested = !i.since(t.l.began) && t.isContested(c, t.l, t.s, i, t.at)
+	contested = !i.since(t.began) && t.items.isContested(c, t.level, t.s, i, t.at)
 	if t.attempt == 0 && !contested && t.s.traffic.isRefreshed(c, t.at) {
-		t.plan.SpendUnseen(&i.State, c, demand, t.at)
+		t.plan.SpendUnseen(&i.State, c, &t.demand, t.at)
 	}
 	return contested, nil
+}
+
+// makePlan makes the plan from an image: for those callers whose demands fit what it shows. In a strained bucket it goes by what the
+// shard had when it was asked for, after they came. Some tokens have flowed in by the time the reply is there, which all callers see and
+// few get.
+func (t *take) makePlan(i *image) {
+	state := i.state()
+	if t.asOf = t.at; i.since(t.began) && t.isStrained(t.bucket) {
+		t.asOf = min(t.at, i.askedAt)
+	}
+	if len(t.waiters) > 1 {
+		var shards []*bucket.State
+		if state != nil {
+			shards = []*bucket.State{state}
+		}
+		t.choose(&t.limits.Config, shards, t.asOf)
+	}
+	t.plan.Decide(state, &t.limits.Config, &t.demand, t.asOf)
+	if t.asOf != t.at && t.plan.Kind != bucket.Reject {
+		t.plan.Decide(state, &t.limits.Config, &t.demand, t.at)
+	}
 }
 
 // judgedAt returns the time by which a call that began at a time judges an image. That is the time it began, unless the
@@ -133,29 +160,52 @@ func (it *items) judgedAt(c *bucket.Config, i *image, began int64) int64 {
 // look returns the image of the shard as it was after the request came, or the same one where the key was throttled and
 // there is patience left. It returns errShort for a rejection as far as is known, when asking again would make it worse.
 func (t *take) look(ctx context.Context, i *image) (*image, error) {
-	next, err := t.lookSince(ctx, t.s, t.l.began)
+	next, err := t.looks.lookSince(ctx, t.s, t.began)
 	switch {
 	case isKeyThrottled(err) && t.throttles < patience:
 		t.throttles++
 		return i, nil
 	case IsThrottled(err) && t.plan.Kind == bucket.Reject:
+		t.find(t.s, i, t.asOf)
 		return nil, errShort
 	}
 	return next, err
 }
 
 // afterThrottle returns the image to decide from again after a write failed, or the error where that is the answer. A key
-// is throttled by what everybody writes to it, and others may have taken what little there was.
+// is throttled by what everybody writes to it, and others may have taken what little there was. A look also shows whether others write
+// the bucket, which is not known of one that was seen once.
 func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*image, error) {
-	t.splitIfThrottled(ctx, t.l, t.s, i, failure)
-	if !isKeyThrottled(failure) || t.at-i.seenAt < evenTime.Milliseconds() && t.outgrows(t.l, t.at) {
+	t.resizer.splitIfThrottled(ctx, t.level, t.s, i, failure)
+	if !isKeyThrottled(failure) {
 		return nil, failure
 	}
-	next := t.lookAfter(ctx, t.s, &t.throttles)
-	if next == nil || next.exists == i.exists && !next.newer(i) || t.outgrows(t.l, t.now()) {
-		return nil, failure
+	latest, hasRoom := i, t.at-i.seenAt < evenTime.Milliseconds() && t.hasRoom(i)
+	if !hasRoom || !t.bucket.isCrowded() {
+		switch next := t.looks.lookAfter(ctx, t.s, &t.throttles); {
+		case next == nil:
+		case next.exists != i.exists, next.newer(i) && (!hasRoom && !t.resizer.outgrows(t.level, t.now()) || t.isShortBy(next)):
+			return next, nil
+		default:
+			latest = next
+		}
 	}
-	return next, nil
+	if len(t.fit) < len(t.waiters) && latest.since(t.began) { // the others fall short of what those would leave
+		t.find(t.s, latest, t.asOf)
+	}
+	return nil, failure
+}
+
+// hasRoom reports whether a shard, as an image shows it, has tokens for more than a few requests, and its bucket can admit more
+// requests in a second than a key bears writes. A throttle then ends when the bucket is split.
+func (t *take) hasRoom(i *image) bool {
+	return t.resizer.outgrows(t.level, t.now()) && (!i.exists || !isScarce(&t.limits.Config, t.level, i, i.seenAt))
+}
+
+// isShortBy reports whether an image shows that a shard falls short for all callers.
+func (t *take) isShortBy(i *image) bool {
+	t.makePlan(i)
+	return t.plan.Kind == bucket.Reject
 }
 
 // recent reports whether a rejection may be told from an image of a shard: the image shows the item after the request
@@ -169,17 +219,17 @@ func (it *items) recent(s *shard, i *image, began, now int64) bool {
 // it began, however long that took.
 func (it *items) isRecent(s *shard, i *image, now int64) bool {
 	age, most := now-i.askedAt, it.options.RejectionAge.Milliseconds()
-	return i.asked > 0 && age >= 0 && (age < most || most > 0 && s.bucket.pace.isClosed(it))
+	return i.asked > 0 && age >= 0 && (age < most || most > 0 && s.bucket.pace.isClosed(it.core))
 }
 
 // confirm returns the limits by which an item that differs from the known ones is brought in line. They were read after
 // the image arrived, since another process may have known of a change first, and its change must not be undone. When
 // they are not those of the level, the level is outdated.
-func (e *Engine) confirm(ctx context.Context, l *level, known *Limits, i *image) (*Limits, error) {
+func (al *aligner) confirm(ctx context.Context, l *level, known *Limits, i *image) (*Limits, error) {
 	if known.Own || known.Epoch > i.arrived || known.Config.Matches(&i.State) {
 		return known, nil
 	}
-	latest, err := e.options.Source.After(ctx, l.bucket, i.arrived)
+	latest, err := al.options.Source.After(ctx, l.bucket, i.arrived)
 	if err != nil {
 		return nil, err
 	}
@@ -191,35 +241,35 @@ func (e *Engine) confirm(ctx context.Context, l *level, known *Limits, i *image)
 
 // loadShard reads a shard that this process has no image of. The first shard comes together with the limits when those
 // are not in memory, unless again says that it has to be read once more.
-func (e *Engine) loadShard(ctx context.Context, b *Bucket, s *shard, again bool) (*image, error) {
+func (lk *looks) loadShard(ctx context.Context, b *Bucket, s *shard, again bool) (*image, error) {
 	if s.Shard == 0 && !again {
-		if _, err := e.options.Source.For(ctx, b); err != nil {
+		if _, err := lk.options.Source.For(ctx, b); err != nil {
 			return nil, err
 		}
 		if i := s.image.Load(); i != nil {
 			return i, nil
 		}
 	}
-	return e.lookPatiently(ctx, s)
+	return lk.lookPatiently(ctx, s)
 }
 
 // shardMissing looks at the origin of a shard that is not there, so that the next draw knows better.
-func (e *Engine) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
-	if _, err := e.readShard(ctx, b.shard(bucket.Origin(s.Shard))); err != nil {
+func (lk *looks) shardMissing(ctx context.Context, b *Bucket, s *shard) error {
+	if _, err := lk.items.readShard(ctx, b.shard(bucket.Origin(s.Shard))); err != nil {
 		return err
 	}
 	return errNoShard
 }
 
 // write sends a plan that was made from an image. It returns the image that the plan left, or failed on; nil when that
-// is not known. A plan that moves the refill stamp takes turns with those of other goroutines, since all but one of
+// is not known, or cannot be read. A plan that moves the refill stamp takes turns with those of other goroutines, since all but one of
 // them would fail. When another one has moved it meanwhile, nothing is sent. A write that met a transaction is a lost
-// race. The time askedAt, in epoch milliseconds, is one before the call.
+// race. The time askedAt, in epoch milliseconds, is one before the call. What the item is to repeat may be nil.
 func (it *items) write(
-	ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan, askedAt int64,
+	ctx context.Context, s *shard, o layout.Owner, from *image, plan *bucket.Plan, askedAt int64, repeat *layout.Repeated,
 ) (*image, bool, error) {
 	if plan.Kind != bucket.Spend {
-		leave, err := s.enter(ctx)
+		leave, err := it.enter(ctx, s)
 		if err != nil {
 			return nil, false, err
 		}
@@ -231,7 +281,7 @@ func (it *items) write(
 			return latest, false, err
 		}
 	}
-	w, err := s.WriteAt(s.key, plan, o)
+	w, err := s.WriteAt(s.key, plan, o, repeat)
 	if err != nil {
 		return nil, false, err
 	}
@@ -259,9 +309,12 @@ func (it *items) write(
 		it.options.Logger.Warn("zlimit: a refill stamp was ahead of every clock and is set back", "key", s.key.PK,
 			"milliseconds", plan.RefilledAt-plan.Now)
 	}
-	next, err := it.observe(s, result.Item, by, known)
+	next := it.observe(s, &result, by, known)
 	result.Release()
-	return next, result.Applied, err
+	if next != nil && result.Applied && plan.Kind != bucket.Spend && next.RefilledAt == plan.Now && it.options.MaxLead > 0 {
+		s.stamped.Store(next)
+	}
+	return next, result.Applied, nil
 }
 
 // readShard returns a shard as the store has it: one consistent read.
@@ -288,7 +341,7 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 	}
 	images := make([]*image, len(shards))
 	for i, s := range shards {
-		s.bucket.pace.ended(it)
+		s.bucket.pace.ended(it.core)
 		if images[i], err = it.decode(s, items[i], by); err != nil {
 			return nil, err
 		}
@@ -305,14 +358,15 @@ func (it *items) readShards(ctx context.Context, shards []*shard) ([]*image, err
 		}
 	}
 	for i, s := range shards {
-		images[i] = s.remember(images[i], known[i])
+		images[i] = it.remember(s, images[i], known[i])
 	}
 	return images, nil
 }
 
 // expire deletes some of the buckets that have expired, as new ones come, in a store without an expiry of its own.
 func (it *items) expire(ctx context.Context) {
-	if err := it.table.Expire(ctx, it.options.Now()); err != nil {
+	err := it.table.Expire(ctx, time.UnixMilli(it.now()))
+	if err != nil && ctx.Err() == nil && store.OutcomeOf(err) == store.Refused { // a caller that left, or an outage, has the next one do it
 		it.options.Logger.Warn("zlimit: expired buckets could not be deleted", "error", err)
 	}
 }

@@ -7,9 +7,10 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// A bucket whose item is written more often than DynamoDB serves one key is divided. Its shards are the leaves of a tree,
+// A bucket whose item is written more often than DynamoDB serves one key is split. Its shards are the leaves of a tree,
 // see package bucket.
 
 // rateTime is the time over which the rate of writes is measured, and for which a shard that was merged is not looked for
@@ -20,14 +21,21 @@ const rateTime = 10 * time.Second
 // process does not try to make them even again for as long.
 const evenTime = time.Second
 
+// An aligner brings the shards of a bucket in line with its limits.
+type aligner struct {
+	*core
+	items *items
+	looks *looks
+}
+
 // draw returns a shard at random: each leaf of the tree as often as its share says. A leaf that is not known yet is
 // returned as it is.
-func (e *Engine) draw(b *Bucket) *shard {
+func (it *items) draw(b *Bucket) *shard {
 	s := b.shard(0)
 	if s.count() <= 1 {
 		return s
 	}
-	hash, now := e.table.IntN(1<<16), e.now()
+	hash, now := it.table.IntN(1<<16), it.now()
 	for n := s.count(); n > 1 && hash%n != s.Shard; n = s.count() {
 		next := b.shard(bucket.Branch(hash, s.Shard))
 		if i := next.image.Load(); i != nil && !i.exists {
@@ -43,11 +51,11 @@ func (e *Engine) draw(b *Bucket) *shard {
 
 // isUneven reports whether taking the demand of a level from one shard would leave it far below others that are full.
 // It goes by the shards as they were seen of late.
-func (e *Engine) isUneven(l *level, s *shard) bool {
-	if !l.bucket.divided() || s.image.Load() == nil {
+func (tk *taker) isUneven(l *level, s *shard) bool {
+	if !l.bucket.isSplit() || s.image.Load() == nil {
 		return false
 	}
-	now := e.now()
+	now := tk.now()
 	if now-l.bucket.uneven.Load() < evenTime.Milliseconds() {
 		return false
 	}
@@ -71,15 +79,15 @@ func (e *Engine) isUneven(l *level, s *shard) bool {
 
 // takeEvenly takes the demand of a level from all its shards, and leaves them even. It returns false when other writers
 // came first, and this process then leaves the shards uneven for evenTime.
-func (e *Engine) takeEvenly(ctx context.Context, l *level, to *taking) (done bool, err error) {
-	v, err := e.viewInLine(ctx, l, e.seenSince(e.NextEpoch()))
+func (tk *taker) takeEvenly(ctx context.Context, l *level, to *taking) (done bool, err error) {
+	v, err := tk.aligner.viewInLine(ctx, l, tk.looks.seenSince(tk.NextEpoch()))
 	if err != nil {
 		return false, err
 	}
-	now := e.now()
+	now := tk.now()
 	parts, ok := l.limits.Config.Gather(v.states, &l.demand, true, now)
 	if ok && len(parts) > 0 {
-		done, err = e.writeParts(ctx, l, v.shards, parts, to)
+		done, err = tk.aligner.writeParts(ctx, l, &v, parts, to)
 	}
 	if !done {
 		l.bucket.uneven.Store(now)
@@ -87,60 +95,73 @@ func (e *Engine) takeEvenly(ctx context.Context, l *level, to *taking) (done boo
 	return done, err
 }
 
-// takeFromShards takes the demand of a level, which one shard falls short of, from the shards together. So it admits
-// what the undivided bucket would. It looks at all shards. It takes the demand from one that has all of it, or what
-// each has of it in one transaction.
-func (e *Engine) takeFromShards(ctx context.Context, l *level, to *taking) error {
-	c := &l.limits.Config
-	seen, tries := e.seenFor(l), 0
-	return e.table.Optimistic(ctx, func() (bool, error) {
-		strained := l.bucket.pace.isStrained(&e.items)
-		if tries++; strained && tries > strainedTries {
-			return false, ErrContended
+// takeFromShards takes for a party, which one shard falls short of, from the shards together. So it admits what the unsplit bucket
+// would. It looks at all shards. It takes the demand from one that has all of it, or what each has of it in one transaction. Where
+// others come first again and again, the shards that were found short meanwhile decide.
+func (tk *taker) takeFromShards(ctx context.Context, p *party) error {
+	c := &p.limits.Config
+	seen := tk.looks.seenFor(p.level)
+	for attempt := range table.MaxAttempts {
+		switch {
+		case attempt < maxViews:
+		case p.short.whole && p.isSmall():
+			return p.proof()
+		case p.bucket.pace.isStrained(tk.core): // each view waits for the pace of looks
+			return ErrContended
 		}
-		v, err := e.viewInLine(ctx, l, seen)
-		if IsThrottled(err) && e.foreseen([]level{*l}) {
-			return false, errShort
+		v, err := tk.aligner.viewInLine(ctx, p.level, seen)
+		if IsThrottled(err) && tk.judge.foreseen([]level{*p.level}) {
+			return errShort
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
-		seen = e.seenSince(e.NextEpoch()) // of the next try: what this one sees is outdated then
-		now := e.now()
-		if !c.Covers(v.states, &l.demand, now) {
-			return false, errShort
+		seen = tk.looks.seenSince(tk.NextEpoch()) // of the next try: what this one sees is outdated then
+		now := tk.now()
+		p.choose(c, v.states, now)
+		if !c.Covers(v.states, &p.demand, now) {
+			return errShort
 		}
-		at, ok := c.Roomiest(v.states, &l.demand, now)
-		if ok && strained {
-			at = e.anyWith(c, v.states, &l.demand, now)
+		if done, err := tk.takeFromView(ctx, p, &v, now, attempt > 0); done || err != nil {
+			return err
 		}
-		if ok || v.isWhole() {
-			s := l.bucket.shard(0)
-			if ok {
-				s = v.shards[at]
-			}
-			err := e.takeFromShard(ctx, l, s)
-			if err == nil {
-				to.took(l, s, l.demand.Amounts)
-			}
-			return err == nil, unlessMoved(err)
+		if err := tk.table.Pause(ctx, attempt); err != nil {
+			return err
 		}
-		parts, ok := c.Gather(v.states, &l.demand, false, now)
-		if !ok {
-			return false, nil
-		}
-		return e.writeParts(ctx, l, v.shards, parts, to)
-	})
+	}
+	return ErrContended
 }
 
-// strainedTries bounds the tries of one request to take from several shards while the store throttles them: each waits for the
-// pace of looks.
-const strainedTries = 3
+// maxViews is the number of views of all shards after which others have come first too often.
+const maxViews = 3
 
-// anyWith returns one of those shards at random that have all of a demand, of which there is one at least. Processes that
-// look at the same time then do not all take from the same one.
-func (e *Engine) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Demand, now int64) int {
-	at := e.table.IntN(len(states))
+// takeFromView takes the demand of a party, which a view covers, from one shard or from several. It returns false when others came
+// first. Where they did before, any shard that has the demand will do: processes that look at the same time then do not all take from
+// the same one.
+func (tk *taker) takeFromView(ctx context.Context, p *party, v *view, now int64, again bool) (done bool, err error) {
+	c := &p.limits.Config
+	at, ok := c.Roomiest(v.states, &p.demand, now)
+	if ok && again {
+		at = tk.anyWith(c, v.states, &p.demand, now)
+	}
+	if ok || v.isWhole() {
+		s := p.bucket.shard(0)
+		if ok {
+			s = v.shards[at]
+		}
+		err := tk.takeFromShard(ctx, p, s)
+		return err == nil, unlessMoved(err)
+	}
+	parts, ok := c.Gather(v.states, &p.demand, false, now)
+	if !ok {
+		return false, nil
+	}
+	return tk.aligner.writeParts(ctx, p.level, v, parts, p.to)
+}
+
+// anyWith returns one of those shards at random that have all of a demand, of which there is one at least.
+func (tk *taker) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Demand, now int64) int {
+	at := tk.table.IntN(len(states))
 	for !c.Covers(states[at:at+1], d, now) {
 		at = (at + 1) % len(states)
 	}
@@ -149,59 +170,92 @@ func (e *Engine) anyWith(c *bucket.Config, states []*bucket.State, d *bucket.Dem
 
 // unlessMoved drops errors that say that the shards changed since they were read.
 func unlessMoved(err error) error {
-	if errors.Is(err, errShort) || errors.Is(err, errNoShard) {
+	if errors.Is(err, errShort) || errors.Is(err, errNoShard) || errors.Is(err, errUnaligned) {
 		return nil
 	}
 	return err
 }
 
 // writeParts takes parts from shards in one transaction.
-func (e *Engine) writeParts(ctx context.Context, l *level, shards []*shard, parts []bucket.Part, to *taking) (done bool, err error) {
+func (al *aligner) writeParts(ctx context.Context, l *level, v *view, parts []bucket.Part, to *taking) (done bool, err error) {
 	writes := make([]store.Write, len(parts))
 	for i := range parts {
-		if writes[i], err = shards[parts[i].At].Write(&parts[i].Plan, l.limits.Owner); err != nil {
+		if writes[i], err = v.shards[parts[i].At].Write(&parts[i].Plan, l.limits.Owner); err != nil {
 			return false, err
 		}
 	}
-	done, err = e.table.Transact(ctx, writes)
+	done, err = al.table.Transact(ctx, writes)
 	if !done || err != nil {
 		return false, err
 	}
-	to.took(l, nil, nil)
+	to.took(l, nil, nil, nil)
 	for i := range parts {
-		s := shards[parts[i].At]
+		s := v.shards[parts[i].At]
 		s.image.Store(nil) // a transaction returns no images
 		if len(parts[i].Amounts) > 0 {
-			to.parts = append(to.parts, shardAmounts{s, parts[i].Amounts})
+			image := v.images[parts[i].At]
+			to.parts = append(to.parts, shardAmounts{s, parts[i].Amounts, parts[i].Plan.Lives(&image.State, image.lives)})
 		}
+	}
+	if l.demand.Waits() {
+		al.bookParts(ctx, to)
 	}
 	return true, nil
 }
 
+// bookParts reads the shards that gave parts in a transaction. What they show is as the transaction left it, or later: a caller then
+// waits too long rather than too short.
+func (al *aligner) bookParts(ctx context.Context, to *taking) {
+	shards := make([]*shard, len(to.parts))
+	for i := range to.parts {
+		shards[i] = to.parts[i].shard
+	}
+	images, err := al.items.readShards(ctx, shards)
+	for i, s := range shards {
+		b := booking{shard: s, later: true}
+		if err == nil && images[i].exists {
+			b.image = images[i]
+		}
+		to.bookings = append(to.bookings, b)
+	}
+}
+
 // viewInLine returns the shards of a level in line with its limits. It reads those that were not seen.
-func (e *Engine) viewInLine(ctx context.Context, l *level, seen sight) (view, error) {
-	if err := e.readStale(ctx, []level{*l}, seen); err != nil {
+func (al *aligner) viewInLine(ctx context.Context, l *level, seen sight) (view, error) {
+	if err := al.looks.readStale(ctx, []level{*l}, seen); err != nil {
 		return view{}, err
 	}
-	v := e.view(l.bucket, seen)
-	return v, e.bringInLine(ctx, l, &v)
+	v := al.looks.view(l.bucket, seen)
+	return v, al.bringInLine(ctx, l, &v)
 }
 
 // bringInLine brings the shards of a view in line with the limits of a level, by writes that take nothing. A reading that shows
 // them out of line is forgotten: the next view would plan from what is no longer there.
-func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
-	if !l.inLine(v.states, e.now()) {
-		l.bucket.reading.Store(nil)
+func (al *aligner) bringInLine(ctx context.Context, l *level, v *view) error {
+	if l.inLine(v.states, al.now()) {
+		return nil
 	}
-	if done, err := e.alignTogether(ctx, l, v); done || err != nil {
+	l.bucket.reading.Store(nil)
+	if err := al.alignAll(ctx, l, v); err != nil {
+		return err
+	}
+	if l.limits.Own && !v.isWhole() {
+		l.bucket.aligned.Store(&alignment{&l.limits.Config, al.now()})
+	}
+	return nil
+}
+
+// alignAll brings the shards of a view in line: in one transaction, or one after another when others write them meanwhile.
+func (al *aligner) alignAll(ctx context.Context, l *level, v *view) error {
+	if done, err := al.alignTogether(ctx, l, v); done || err != nil {
 		return err
 	}
 	for at, s := range v.shards {
 		i := v.images[at]
-		if l.limits.Config.InLine(&i.State, e.now()) {
+		if l.limits.Config.InLine(&i.State, al.now()) {
 			continue
 		}
-		i, err := e.align(ctx, l, s, i)
+		i, err := al.align(ctx, l, s, i)
 		if err != nil {
 			return err
 		}
@@ -210,33 +264,51 @@ func (e *Engine) bringInLine(ctx context.Context, l *level, v *view) error {
 	return nil
 }
 
-// alignTogether brings the shards of a divided bucket in line in one transaction, and leaves them even. It returns false
+// An alignment says by which limits of its requests this process brought all shards of a bucket in line, and when.
+type alignment struct {
+	config *bucket.Config
+	at     int64 // epoch milliseconds
+}
+
+// alignTime is how soon after an alignment a shard that is out of line again shows another process with other limits.
+const alignTime = time.Second
+
+// alignsAll reports whether a change of limits, found on one shard, is made on all shards before a request is answered. A
+// shard with the former limits would hold tokens, and let in refill, beyond the new ones. Processes whose requests bring
+// different limits would undo each other's alignments without end. Each of them aligns all shards once in alignTime, and
+// in between only the shard that it takes from.
+func (b *Bucket) alignsAll(l *Limits, now int64) bool {
+	last := b.aligned.Load()
+	return !l.Own || last == nil || !last.config.Equal(&l.Config) || now-last.at >= alignTime.Milliseconds() || now < last.at
+}
+
+// alignTogether brings the shards of a split bucket in line in one transaction, and leaves them even. It returns false
 // when no shard needs it, when other writers came first, and when others have changed the shards again since. Aligned one
 // by one, a shard moves its stamp. With it moves the time from which on the refill that full shards could not hold belongs
 // to the others. The bucket would lose tokens that it was told to have.
-func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
-	now, differs := e.now(), false
+func (al *aligner) alignTogether(ctx context.Context, l *level, v *view) (done bool, err error) {
+	now, differs := al.now(), false
 	for _, i := range v.images {
 		if l.limits.Config.InLine(&i.State, now) {
 			continue
 		}
 		differs = true
-		if _, err := e.confirm(ctx, l, l.limits, i); err != nil {
+		if _, err := al.confirm(ctx, l, l.limits, i); err != nil {
 			return false, err
 		}
 	}
 	if !differs || v.isWhole() {
 		return false, nil
 	}
-	parts, ok := l.limits.Config.Gather(v.states, &bucket.Demand{}, true, now)
+	parts, ok := l.limits.Config.Gather(v.states, &bucket.Demand{Life: l.demand.Life}, true, now)
 	if !ok || len(parts) < len(v.shards) {
 		return false, nil
 	}
 	var nothing taking
-	if done, err = e.writeParts(ctx, l, v.shards, parts, &nothing); !done || err != nil {
+	if done, err = al.writeParts(ctx, l, v, parts, &nothing); !done || err != nil {
 		return false, err
 	}
-	images, err := e.readShards(ctx, v.shards)
+	images, err := al.items.readShards(ctx, v.shards)
 	if err != nil {
 		return false, err
 	}
@@ -246,24 +318,24 @@ func (e *Engine) alignTogether(ctx context.Context, l *level, v *view) (done boo
 		}
 		v.images[at], v.states[at] = i, &i.State
 	}
-	return l.inLine(v.states, e.now()), nil // others may have changed them again
+	return l.inLine(v.states, al.now()), nil // others may have changed them again
 }
 
 // align brings a shard in line with the limits of a level by a write that takes nothing.
-func (e *Engine) align(ctx context.Context, l *level, s *shard, i *image) (aligned *image, err error) {
+func (al *aligner) align(ctx context.Context, l *level, s *shard, i *image) (aligned *image, err error) {
 	limits := l.limits
-	err = e.table.Optimistic(ctx, func() (bool, error) {
-		if limits, err = e.confirm(ctx, l, limits, i); err != nil {
+	err = al.table.Optimistic(ctx, func() (bool, error) {
+		if limits, err = al.confirm(ctx, l, limits, i); err != nil {
 			return false, err
 		}
 		var plan bucket.Plan
-		now := e.now()
-		if plan.Align(&i.State, &limits.Config, now); !plan.Writes() {
+		now := al.now()
+		if plan.Decide(&i.State, &limits.Config, &bucket.Demand{Life: l.demand.Life}, now); !plan.Writes() {
 			return false, &CrowdedError{s.Entity, s.Resource}
 		}
-		next, applied, err := e.write(ctx, s, limits.Owner, i, &plan, now)
+		next, applied, err := al.items.write(ctx, s, limits.Owner, i, &plan, now, nil)
 		if err == nil && next == nil {
-			next, err = e.readShard(ctx, s)
+			next, err = al.items.readShard(ctx, s)
 		}
 		if err != nil {
 			return false, err
@@ -272,7 +344,7 @@ func (e *Engine) align(ctx context.Context, l *level, s *shard, i *image) (align
 			return false, errOutdated // the shards are others now
 		}
 		i = next
-		return applied || limits.Config.InLine(&i.State, e.now()), nil
+		return applied || limits.Config.InLine(&i.State, al.now()), nil
 	})
 	return i, err
 }

@@ -3,7 +3,10 @@ package protocol
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,6 +20,12 @@ type Request struct {
 	Entity, Resource string
 	Amounts          []bucket.Amount // millitokens, each limit once; kept by the receipt
 	Own              *Limits         // in place of the stored ones; nil for those
+	Wait             time.Duration   // how long the caller waits at most for tokens that are not there yet, whole milliseconds
+}
+
+// demand returns what the request asks of one level.
+func (r *Request) demand(amounts []bucket.Amount, life int64) bucket.Demand {
+	return bucket.Demand{Amounts: amounts, Life: life, Wait: r.Wait.Milliseconds()}
 }
 
 // A level is the bucket of the entity of a request, or of one of its parents. It says what is taken of that bucket, and
@@ -35,17 +44,32 @@ const MaxDepth = 8
 // came back and were taken again.
 const maxRestarts = table.MaxAttempts
 
-// Take takes what a request asks of all its levels, or of none, and notes it in an empty receipt. Its errors are:
-//   - a [*RejectedError] when a limit falls short;
-//   - a [*NoLimitsError], [*UnknownLimitError], [*DepthError] or [*CrowdedError] for a request that cannot be decided;
-//   - [ErrContended], and errors of the store or the context.
-func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
+// A taker takes what requests ask, of all their levels or of none.
+type taker struct {
+	*core
+	items    *items
+	looks    *looks
+	aligner  *aligner
+	judge    *judge
+	lister   *lister
+	resizer  *resizer
+	families *families
+	debts    *debts
+	shared   sharing[*claim]
+	times    *table.Sharing // of writes
+}
+
+// takeRequest is [Engine.Take].
+func (tk *taker) takeRequest(ctx context.Context, r *Request, to *Receipt) error {
 	if err := ctx.Err(); err != nil {
 		return err // a rejection from memory would not notice
 	}
-	began := e.NextEpoch()
+	if err := tk.table.Refusal(ctx); err != nil {
+		return err // nor would one who waits for the calls of others
+	}
+	began := tk.NextEpoch()
 	for attempt := range maxRestarts {
-		levels, err := e.levels(ctx, r, began, to.levelSpace[:0])
+		levels, err := tk.families.levels(ctx, r, began, to.levelSpace[:0])
 		if err != nil {
 			return err
 		}
@@ -53,47 +77,68 @@ func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 		if len(levels) > 1 {
 			takings = make([]taking, len(levels))
 		}
-		err = e.takeLevels(ctx, levels, takings)
+		err = tk.takeLevels(ctx, levels, takings)
 		if err == nil {
 			to.takings = takings
-			return nil
+			return tk.book(ctx, r, to)
 		}
 		if !errors.Is(err, errOutdated) && !errors.Is(err, errRoom) {
 			return err
 		}
-		if err := e.table.Pause(ctx, attempt); err != nil {
+		if err := tk.table.Pause(ctx, attempt); err != nil {
 			return err
 		}
 	}
 	return ErrContended
 }
 
+// book notes when what a request took will be there, and gives it back where that is later than the caller waits.
+func (tk *taker) book(ctx context.Context, r *Request, to *Receipt) error {
+	if to.book(tk.core, r.Wait) {
+		return nil
+	}
+	w := newWake(tk.judge, to)
+	late := &RejectedError{w.told(to.until - tk.elapsed())}
+	tk.compensate(ctx, to.takings, make([]error, len(to.takings)))
+	return late
+}
+
+// families find the levels of requests.
+type families struct {
+	*core
+	buckets *buckets
+}
+
 // levels appends the levels of a request: its entity's, and as long as entities cascade, their parents'. A parent is
 // charged by its own stored limits, for those limits of the request that it has.
-func (e *Engine) levels(ctx context.Context, r *Request, began int64, levels []level) ([]level, error) {
-	first, err := e.firstLevel(ctx, r, began)
+func (fs *families) levels(ctx context.Context, r *Request, began int64, levels []level) ([]level, error) {
+	first, err := fs.firstLevel(ctx, r, began)
 	if err != nil {
 		return nil, err
 	}
 	levels = append(levels, first)
+	amounts := r.Amounts // of the parents
 	for owner := first.limits.Owner; owner.Cascade && owner.Parent != ""; owner = levels[len(levels)-1].limits.Owner {
 		if len(levels) == MaxDepth {
 			return nil, &DepthError{r.Entity}
 		}
-		b := e.Bucket(owner.Parent, r.Resource)
-		limits, err := e.options.Source.For(ctx, b)
+		if len(levels) == 1 {
+			amounts = bucket.AsOfChildren(amounts)
+		}
+		b := fs.buckets.get(owner.Parent, r.Resource)
+		limits, err := fs.options.Source.For(ctx, b)
 		if err != nil {
 			return nil, err
 		}
-		levels = append(levels, level{b, limits, bucket.Demand{Amounts: limits.only(r.Amounts)}, began})
+		levels = append(levels, level{b, limits, r.demand(limits.only(amounts), fs.life(began)), began})
 	}
 	return levels, nil
 }
 
 // firstLevel returns the level of the entity itself.
-func (e *Engine) firstLevel(ctx context.Context, r *Request, began int64) (level, error) {
-	b := e.Bucket(r.Entity, r.Resource)
-	limits, err := e.limitsOf(ctx, b, r)
+func (fs *families) firstLevel(ctx context.Context, r *Request, began int64) (level, error) {
+	b := fs.buckets.get(r.Entity, r.Resource)
+	limits, err := fs.limitsOf(ctx, b, r)
 	if err != nil {
 		return level{}, err
 	}
@@ -102,13 +147,13 @@ func (e *Engine) firstLevel(ctx context.Context, r *Request, began int64) (level
 			return level{}, &UnknownLimitError{a.Limit, limits.Config.Params}
 		}
 	}
-	return level{b, limits, bucket.Demand{Amounts: r.Amounts}, began}, nil
+	return level{b, limits, r.demand(r.Amounts, fs.life(began)), began}, nil
 }
 
 // limitsOf returns the limits that hold for a request: its own, with the stored owner, or the stored ones. Only a
 // consistent read can tell that no limits are stored.
-func (e *Engine) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, error) {
-	stored, err := e.options.Source.For(ctx, b)
+func (fs *families) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, error) {
+	stored, err := fs.options.Source.For(ctx, b)
 	switch {
 	case err != nil:
 		return nil, err
@@ -119,7 +164,7 @@ func (e *Engine) limitsOf(ctx context.Context, b *Bucket, r *Request) (*Limits, 
 		own.Owner = stored.Owner
 		return &own, nil
 	case len(stored.Config.Params) == 0 && stored.Epoch == 0: // by a read that may be moments behind
-		if stored, err = e.options.Source.After(ctx, b, e.NextEpoch()); err != nil {
+		if stored, err = fs.options.Source.After(ctx, b, fs.NextEpoch()); err != nil {
 			return nil, err
 		}
 		if len(stored.Config.Params) > 0 {
@@ -150,42 +195,42 @@ func (l *Limits) only(amounts []bucket.Amount) []bucket.Amount {
 // takeLevels takes from every level, or from none: what was taken of some is given back when another one falls short.
 // It takes from all levels side by side. None cancels another that is under way, since the outcome of that one would be
 // unknown then.
-func (e *Engine) takeLevels(ctx context.Context, levels []level, takings []taking) error {
+func (tk *taker) takeLevels(ctx context.Context, levels []level, takings []taking) error {
 	if len(levels) == 1 {
-		err := e.take(ctx, &levels[0], &takings[0])
-		if errors.Is(err, errShort) {
-			err = e.refuse(ctx, levels, true)
+		errs := [1]error{tk.take(ctx, &levels[0], &takings[0])}
+		if errors.Is(errs[0], errShort) {
+			return tk.judge.refuse(ctx, levels, errs[:])
 		}
-		return err
+		return errs[0]
 	}
-	if e.foreseen(levels) {
-		if err := e.refuse(ctx, levels, false); !errors.Is(err, errRoom) {
+	if tk.judge.foreseen(levels) {
+		if err := tk.judge.refuse(ctx, levels, nil); !errors.Is(err, errRoom) {
 			return err
 		}
 	}
-	if done, err := e.createLevels(ctx, levels, takings); done || err != nil {
+	if done, err := tk.createLevels(ctx, levels, takings); done || err != nil {
 		return err
 	}
 	errs := make([]error, len(levels))
 	var group errgroup.Group // the zero group cancels no other goroutine
 	for i := range levels {
 		group.Go(func() error {
-			errs[i] = e.take(ctx, &levels[i], &takings[i])
+			errs[i] = tk.take(ctx, &levels[i], &takings[i])
 			return errs[i]
 		})
 	}
 	if group.Wait() == nil {
 		return nil
 	}
-	e.compensate(ctx, takings, errs)
-	return e.failure(ctx, levels, errs)
+	tk.compensate(ctx, takings, errs)
+	return tk.failure(ctx, levels, errs)
 }
 
 // failure returns why levels were not taken from. A level that falls short rejects the request, whatever became of the
 // others. The request would be rejected, too, if they had answered.
-func (e *Engine) failure(ctx context.Context, levels []level, errs []error) error {
+func (tk *taker) failure(ctx context.Context, levels []level, errs []error) error {
 	if slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, errShort) }) {
-		return e.refuse(ctx, levels, true)
+		return tk.judge.refuse(ctx, levels, errs)
 	}
 	var outdated, failures []error
 	for _, err := range errs {
@@ -202,14 +247,13 @@ func (e *Engine) failure(ctx context.Context, levels []level, errs []error) erro
 }
 
 // compensate gives back what was taken of those levels that did not fail. It outlives the caller's context.
-func (e *Engine) compensate(ctx context.Context, takings []taking, errs []error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.options.SettleLimit)
-	defer cancel()
+func (tk *taker) compensate(ctx context.Context, takings []taking, errs []error) {
+	ctx = table.Insist(context.WithoutCancel(ctx))
 	var group errgroup.Group
 	for i := range takings {
 		if errs[i] == nil {
 			group.Go(func() error {
-				e.giveBack(ctx, &takings[i])
+				tk.debts.giveBack(ctx, &takings[i])
 				return nil
 			})
 		}
@@ -217,19 +261,21 @@ func (e *Engine) compensate(ctx context.Context, takings []taking, errs []error)
 	_ = group.Wait() // the functions return no error
 }
 
-// giveBack returns what was taken of one level. A failure is counted and logged: it changes nothing for the request.
-func (e *Engine) giveBack(ctx context.Context, t *taking) {
-	if err := e.settleAll(ctx, &Settlement{due: t.returns(nil)}); err != nil {
-		e.Unreturned.Add(1)
-		e.options.Logger.Warn("zlimit: tokens of a request that was not admitted could not be given back",
+// giveBack returns what was taken of one level. It changes nothing for the request: what the store does not take is given back
+// later. What cannot be given back is counted and logged.
+func (ds *debts) giveBack(ctx context.Context, t *taking) {
+	s := Settlement{due: t.returns(nil)}
+	if err := ds.settler.settleAll(ctx, &s); err != nil && (s.Done() || !ds.owe(ctx, t.bucket, s.due, err)) {
+		ds.Unreturned.Add(1)
+		ds.options.Logger.Warn("zlimit: tokens of a request that was not admitted could not be given back",
 			"entity", t.bucket.Entity, "resource", t.bucket.Resource, "error", err)
 	}
 }
 
 // createLevels takes from levels none of which has an item yet, in one transaction. It returns false when a level has
 // one.
-func (e *Engine) createLevels(ctx context.Context, levels []level, takings []taking) (done bool, err error) {
-	now := e.now()
+func (tk *taker) createLevels(ctx context.Context, levels []level, takings []taking) (done bool, err error) {
+	now := tk.now()
 	writes, plans := make([]store.Write, len(levels)), make([]bucket.Plan, len(levels))
 	for i := range levels {
 		l := &levels[i]
@@ -241,13 +287,14 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 		if plans[i].Kind != bucket.Create {
 			return false, nil
 		}
-		if writes[i], err = first.Write(&plans[i], l.limits.Owner); err != nil {
+		repeat := l.limits.Repeat.due(first, first.image.Load(), now)
+		if writes[i], err = first.WriteAt(first.key, &plans[i], l.limits.Owner, repeat); err != nil {
 			return false, err
 		}
-		e.unlist(&writes[i])
+		tk.items.unlist(&writes[i])
 	}
-	by := e.newCall()
-	results, err := e.table.TryTransact(ctx, writes)
+	by := tk.newCall()
+	results, err := tk.table.TryTransact(ctx, writes)
 	if err != nil || results == nil || !table.Applied(results) {
 		return false, err
 	}
@@ -255,11 +302,13 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 		first := levels[i].bucket.shard(0)
 		created := plans[i].Item
 		created.Limits = slices.Clone(created.Limits) // they lie in the memory of the plan
-		first.remember(&image{
-			State: created, exists: true, listed: !e.table.Partitioned() || e.options.Mixed, seenAt: now, call: by, arrived: e.NextEpoch(),
+		lives := created.Lives(nil)
+		tk.items.remember(first, &image{
+			State: created, exists: true, listed: !tk.table.Partitioned() || tk.options.Mixed, seenAt: now, call: by, arrived: tk.NextEpoch(),
+			lives: lives,
 		}, nil)
-		e.list(ctx, first, first.image.Load(), true)
-		takings[i].took(&levels[i], first, levels[i].demand.Amounts)
+		tk.lister.list(ctx, first, first.image.Load(), true)
+		takings[i].took(&levels[i], first, levels[i].demand.Amounts, lives)
 	}
 	return true, nil
 }
@@ -267,63 +316,145 @@ func (e *Engine) createLevels(ctx context.Context, levels []level, takings []tak
 // take takes the demand of one level, alone or together with other callers. It returns errShort when the level falls
 // short, as it was seen since the request came, or within the age of a rejection from memory. A write
 // that the store throttles is tried again at the pace of the bucket's writes, where other processes write the bucket often.
-func (e *Engine) take(ctx context.Context, l *level, to *taking) (err error) {
+// Where tokens that are still to be given back make up for what is short, they are given back first.
+func (tk *taker) take(ctx context.Context, l *level, to *taking) error {
 	if l.demand.Empty() {
-		to.took(l, nil, l.demand.Amounts)
+		to.took(l, nil, nil, nil)
 		return nil
 	}
-	if e.options.WritesAtOnce == 0 {
-		return e.takeDirect(ctx, l, to)
+	err := tk.takePatiently(ctx, l, to)
+	if !errors.Is(err, errShort) || !l.bucket.owing.owes.Load() {
+		return err
 	}
-	for range patience + 1 {
-		if err = e.takeInTurn(ctx, l, to); !l.bucket.queue.triesAgain(err) {
-			break
-		}
+	if states, _ := l.bucket.states(nil); !l.limits.Config.Covers(states, l.held(), tk.now()) {
+		return err
+	}
+	if err := tk.debts.returnDue(ctx, l.bucket); err != nil {
+		return err
+	}
+	return tk.takePatiently(ctx, l, to)
+}
+
+// held returns the demand of a level, with what is still to be given back to its bucket.
+func (l *level) held() *bucket.Demand {
+	if !l.bucket.owing.owes.Load() {
+		return &l.demand
+	}
+	d := l.demand
+	d.Held = l.bucket.owing.amounts()
+	return &d
+}
+
+// takePatiently takes the demand of a level, and waits where the store throttles it. A throttle that lasts while others take what little
+// flows in is no outage.
+func (tk *taker) takePatiently(ctx context.Context, l *level, to *taking) error {
+	if tk.options.WritesAtOnce == 0 {
+		return tk.takeAlone(ctx, l, to)
+	}
+	err := tk.shared.patiently(ctx, &l.bucket.queue, func() error { return tk.takeInTurn(ctx, l, to) })
+	if isKeyThrottled(err) && tk.isExhausted(l) {
+		return ErrContended
 	}
 	return err
+}
+
+// isExhausted reports whether a bucket that is sought is scarce.
+func (tk *taker) isExhausted(l *level) bool { return tk.isScarce(l) && tk.isSought(l.bucket) }
+
+// isScarce reports whether the shards of a bucket had tokens for a few requests each when they were last seen.
+func (tk *taker) isScarce(l *level) bool {
+	shards, room := int64(0), int64(0)
+	l.bucket.walk((*shard).last, func(_ *shard, i *image) {
+		if i != nil && i.exists {
+			shards++
+			room += min(l.limits.Config.Room([]*bucket.State{&i.State}, &l.demand, i.seenAt, 0), math.MaxInt32)
+		}
+	})
+	return room < shards*crowd
 }
 
 // takeInTurn takes the demand of a level by a write of its own, or one that it shares with other callers. A rejection that
 // takes no call does not wait for the turn of one.
-func (e *Engine) takeInTurn(ctx context.Context, l *level, to *taking) error {
+func (tk *taker) takeInTurn(ctx context.Context, l *level, to *taking) error {
 	q := &l.bucket.queue
-	if q.begin(&e.items) {
-		defer e.finish(ctx, q)
-		return e.takeDirect(ctx, l, to)
+	if round, ok := q.begin(tk.core); ok {
+		defer tk.shared.finish(ctx, q, round)
+		return tk.takeAlone(ctx, l, to)
 	}
-	if q.pace.isClosed(&e.items) && e.isShort(l) {
+	if q.pace.isClosed(tk.core) && tk.judge.isShort(l) {
 		return errShort
 	}
-	return e.shareWrite(ctx, &waiter{queue: q, level: l, taking: to})
+	return tk.shared.await(ctx, q, &claim{l, to})
 }
 
-// takeDirect takes the demand of a level, and notes how the store takes the writes of the bucket.
-func (e *Engine) takeDirect(ctx context.Context, l *level, to *taking) error {
-	err := e.takeAnywhere(ctx, l, to)
-	l.bucket.queue.ended(&e.items, err)
+// parties are reused: nothing keeps the party of a single caller once it is served.
+var parties = sync.Pool{New: func() any { return new(party) }}
+
+// takeAlone takes the demand of a level for a single caller.
+func (tk *taker) takeAlone(ctx context.Context, l *level, to *taking) error {
+	p := parties.Get().(*party)
+	defer func() {
+		*p = party{}
+		parties.Put(p)
+	}()
+	p.level, p.to = l, to
+	return tk.takeDirect(ctx, p)
+}
+
+// takeDirect takes for a party by one write, and notes how the store takes the writes of the bucket.
+func (tk *taker) takeDirect(ctx context.Context, p *party) error {
+	began := tk.sinceStart()
+	err := tk.takeAnywhere(ctx, p)
+	if err == nil && tk.options.WritesAtOnce > 0 {
+		tk.times.Took(tk.sinceStart() - began)
+	}
+	p.bucket.queue.ended(tk.core, err)
 	return err
 }
 
-// takeAnywhere takes the demand of a level from a shard drawn at random, or where that falls short from several.
-func (e *Engine) takeAnywhere(ctx context.Context, l *level, to *taking) error {
-	for range table.MaxAttempts {
-		s := e.draw(l.bucket)
-		if e.isUneven(l, s) {
-			if done, err := e.takeEvenly(ctx, l, to); done || err != nil {
+// takeAnywhere takes for a party from a shard drawn at random, or where that falls short from several. A party that has taken from
+// a shard goes on there, which shows without a call whether the others fall short.
+func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
+	for attempt := range table.MaxAttempts {
+		if p.short.whole && tk.goesByShare(p) {
+			return p.proof()
+		}
+		s := p.last
+		if p.last = nil; s == nil {
+			s = tk.items.draw(p.bucket)
+		}
+		if !tk.isStrained(p.bucket) && tk.isUneven(p.level, s) {
+			if done, err := tk.takeEvenly(ctx, p.level, p.to); done || err != nil {
 				return err
 			}
 		}
-		err := e.takeFromShard(ctx, l, s)
+		err := tk.takeFromShard(ctx, p, s)
 		switch {
-		case err == nil:
-			to.took(l, s, l.demand.Amounts)
-			return nil
 		case errors.Is(err, errNoShard):
-		case errors.Is(err, errShort) && l.bucket.divided():
-			return e.takeFromShards(ctx, l, to)
+		case errors.Is(err, errShort) && attempt < maxDraws && tk.goesByShare(p):
+		case errors.Is(err, errUnaligned), errors.Is(err, errShort) && p.bucket.isSplit():
+			err = tk.takeFromShards(ctx, p)
+			if IsThrottled(err) && tk.goesByShare(p) {
+				return p.proof()
+			}
+			return err
 		default:
 			return err
 		}
 	}
 	return ErrContended
 }
+
+// maxDraws bounds how often a shard is drawn to find a second one short. All shards are looked at where that fails, since what is known
+// of them is outdated.
+const maxDraws = 8
+
+// isStrained reports whether the store throttled looks at a bucket, or requests that write it, of late.
+func (c *core) isStrained(b *Bucket) bool {
+	return b.pace.isStrained(c) || b.queue.pace.isStrained(c)
+}
+
+// goesByShare reports whether a party is told by one or two shards that it falls short, and not by a view of all shards. In a bucket
+// that is strained, some tokens flow in while all shards are read, and others take them: no view proves that they are exhausted. A
+// request may then be rejected though a third shard has what it asks. So it must be small beside what a shard can hold.
+func (tk *taker) goesByShare(p *party) bool { return tk.isStrained(p.bucket) && p.isSmall() }

@@ -72,7 +72,7 @@ func (t *traffic) see(i *image, at int64) {
 		return
 	}
 	writes := i.Writes() / millis
-	if t.known && t.count != i.Count() && writes >= t.writes { // it was divided or joined, and its part of the writes is another one
+	if t.known && t.count != i.Count() && writes >= t.writes { // it was split or merged, and its part of the writes is another one
 		t.others *= float64(t.count) / float64(i.Count())
 		t.count, t.busy, t.from, t.base = i.Count(), false, at, writes
 	}
@@ -113,7 +113,14 @@ func (t *tally) charged() float64 {
 	return (t.tries + few) / max(t.tries+few-t.lost, (t.tries+few)/2)
 }
 
-// isBusy reports whether an item was written so often, by all processes together, that it is to be divided. Without a clock
+// cost returns how many writes are charged for one that is done, as far as this process can tell.
+func (t *traffic) cost() float64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.charged()
+}
+
+// isBusy reports whether an item was written so often, by all processes together, that it is to be split. Without a clock
 // that moves nothing is busy.
 func (t *traffic) isBusy() bool {
 	t.mu.Lock()
@@ -133,26 +140,51 @@ func (t *tally) perMillisecond() float64 {
 // partition serves a thousand, and other keys share it.
 const crowdRate = 100
 
-// isCrowded reports whether other processes write a bucket so often that its key may be throttled because of that.
+// isCrowded reports whether other processes write a bucket so often that its key may be throttled because of that. A process that has
+// not seen all shards of late takes the others to be as busy as those that it has seen, each by its share.
 func (b *Bucket) isCrowded() bool {
-	first := b.shard(0)
-	if !b.divided() {
-		return first.traffic.rate() >= crowdRate
+	var sum told
+	if first := b.shard(0); !b.isSplit() {
+		sum.add(&first.traffic, 1) // no closure for the most frequent case
+	} else {
+		b.walk((*shard).last, func(s *shard, i *image) {
+			if i != nil && i.exists {
+				sum.add(&s.traffic, i.Count())
+			}
+		})
 	}
-	rate := 0.0
-	b.walk((*shard).last, func(s *shard, _ *image) { rate += s.traffic.rate() })
-	return rate >= crowdRate
+	return sum.rate() >= crowdRate
 }
 
-// rate returns the writes of other processes in a second, 0 where too few were seen to tell.
-func (t *traffic) rate() float64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.guess || t.others < few {
+// A told is what images of some shards of a bucket tell of the writes of other processes.
+type told struct {
+	writes    float64
+	perSecond float64
+	share     float64 // of those shards
+}
+
+// add adds what images of one shard of so many tell. A single image tells nothing.
+func (t *told) add(of *traffic, count int) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	if of.known && !of.guess {
+		t.writes += of.others
+		t.perSecond += of.perMillisecond() * 1000
+		t.share += 1 / float64(count)
+	}
+}
+
+// rate returns the writes of other processes of all shards in a second, 0 where too few were seen to tell.
+func (t *told) rate() float64 {
+	if t.writes < few {
 		return 0
 	}
-	return t.perMillisecond() * 1000
+	return t.perSecond / t.share
 }
+
+// isSought reports whether a bucket may itself be why its key is throttled: others write it often, or look at it so often that looks
+// are throttled, too.
+func (c *core) isSought(b *Bucket) bool { return b.isCrowded() || b.pace.isStrained(c) }
 
 // Bounds of the number of writes of others that is expected within a time.
 const (
@@ -215,9 +247,8 @@ func (s *shard) glimpse(next *image) *image {
 	}
 }
 
-// Unseen returns the key of the bucket's first item when this process has no image of it, or one that is probably
-// outdated. A caller that reads anyway can then read that item as well.
-func (it *items) Unseen(b *Bucket) (key store.Key, unseen bool) {
+// unseen is [Engine.Unseen].
+func (it *items) unseen(b *Bucket) (key store.Key, unseen bool) {
 	first := b.shard(0)
 	i := first.image.Load()
 	return first.key, i == nil || i.exists && first.traffic.isOutdated(it.now())

@@ -123,25 +123,59 @@ func TestTrafficBeginsAnew(t *testing.T) {
 	}
 }
 
-// TestTrafficOfADividedItem divides an item that is written 800 times a second: each of the two is expected to have half of
+// TestTrafficOfASplitItem splits an item that is written 800 times a second: each of the two is expected to have half of
 // that, until more is seen.
-func TestTrafficOfADividedItem(t *testing.T) {
+func TestTrafficOfASplitItem(t *testing.T) {
 	var tr traffic
 	tr.see(seen(0, 0), 0)
 	tr.see(seen(800, 0), 1000)
-	if got := tr.rate(); got < 790 || got > 810 {
-		t.Errorf("rate() = %v, want about 800", got)
+	if got := 1000 * tr.perMillisecond(); got < 790 || got > 810 {
+		t.Errorf("%v writes a second, want about 800", got)
 	}
 	tr.see(&image{exists: true, State: bucket.State{Shards: 2, Limits: seen(801, 0).Limits}}, 1001)
-	if got := tr.rate(); got < 390 || got > 410 {
-		t.Errorf("rate() of the divided item = %v, want about 400", got)
+	if got := 1000 * tr.perMillisecond(); got < 390 || got > 410 {
+		t.Errorf("%v writes of the split item a second, want about 400", got)
 	}
 	if tr.isBusy() {
-		t.Error("the divided item is busy before it was measured")
+		t.Error("the split item is busy before it was measured")
 	}
 }
 
 // TestSustainedThrottles throttles writes of a shard at several rates.
+// TestCrowdOfASplitBucket has a process that has seen some shards of a bucket tell how busy others are with all of them.
+func TestCrowdOfASplitBucket(t *testing.T) {
+	type seen struct {
+		number, count int
+		perSecond     float64
+		guess         bool
+	}
+	for _, test := range []struct {
+		name   string
+		shards []seen
+		want   bool
+	}{
+		{"one item", []seen{{0, 1, 120, false}}, true},
+		{"one item, seldom", []seen{{0, 1, 80, false}}, false},
+		{"one item, by a single image", []seen{{0, 1, 1000, true}}, false},
+		{"one of 16 shards", []seen{{0, 16, 20, false}}, true},
+		{"one of 16 shards, and others by a single image", []seen{{0, 16, 20, false}, {8, 16, 1, true}}, true},
+		{"two shards", []seen{{0, 2, 30, false}, {1, 2, 80, false}}, true},
+		{"two shards, seldom", []seen{{0, 2, 30, false}, {1, 2, 30, false}}, false},
+		{"two shards, one of which others never write", []seen{{0, 2, 80, false}, {1, 2, 0, false}}, false},
+		{"16 shards, by few writes", []seen{{0, 16, 7, false}}, false},
+	} {
+		b := newBucket("ns", "e", "r")
+		for _, s := range test.shards {
+			on := b.shard(s.number)
+			on.image.Store(&image{exists: true, State: bucket.State{Shard: s.number, Shards: s.count}})
+			on.traffic.tally = tally{known: true, guess: s.guess, others: s.perSecond, span: 1000}
+		}
+		if got := b.isCrowded(); got != test.want {
+			t.Errorf("%s: isCrowded() = %v", test.name, got)
+		}
+	}
+}
+
 func TestSustainedThrottles(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -245,7 +279,7 @@ func TestGlimpses(t *testing.T) {
 		{"before it was created", &image{}, false},
 	} {
 		s := newBucket("ns", "e", "r").shard(0)
-		s.remember(now, nil)
+		(&items{coreFor(0)}).remember(s, now, nil)
 		want := now
 		if test.later {
 			want = test.next

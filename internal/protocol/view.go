@@ -29,7 +29,7 @@ func (v *view) need(s *shard) {
 	}
 }
 
-// isWhole reports whether the bucket is not divided, or does not exist.
+// isWhole reports whether the bucket is not split, or does not exist.
 func (v *view) isWhole() bool { return len(v.states) == 0 || v.states[0].Count() == 1 }
 
 // A sight says which images a view may have.
@@ -39,20 +39,20 @@ type sight struct {
 }
 
 // seenSince returns the sight of images that show items after an epoch.
-func (it *items) seenSince(epoch int64) sight { return sight{epoch: epoch} }
+func (lk *looks) seenSince(epoch int64) sight { return sight{epoch: epoch} }
 
 // seenFor returns the sight of images that a rejection of a level may be told from.
-func (e *Engine) seenFor(l *level) sight { return sight{l.began, e.now()} }
+func (lk *looks) seenFor(l *level) sight { return sight{l.began, lk.now()} }
 
 // view returns what is known of the shards of a bucket. It holds when all images in memory will do, or the last reading does.
 // Otherwise all shards have to be read, since images that were read apart do not add up. While looks at the bucket are
 // throttled, images that were read apart after the request came will do, though a rejection may then be one too many: reading
 // all shards again would have more looks throttled.
-func (it *items) view(b *Bucket, seen sight) view {
-	strained := b.pace.isStrained(it)
+func (lk *looks) view(b *Bucket, seen sight) view {
+	strained := b.pace.isStrained(lk.core)
 	v := b.viewOf((*shard).last, func(s *shard, i *image) bool {
 		isOnly := s.Shard == 0 && i.Count() == 1
-		return (isOnly || strained) && i.since(seen.epoch) || seen.recent > 0 && it.isRecent(s, i, seen.recent)
+		return (isOnly || strained) && i.since(seen.epoch) || seen.recent > 0 && lk.items.isRecent(s, i, seen.recent)
 	})
 	if len(v.stale) == 0 || strained {
 		return v
@@ -68,14 +68,14 @@ func (s *shard) last() *image { return s.image.Load() }
 
 // viewOf returns a view of images, with those shards as stale that have no image or none that will do.
 //
-// A shard that is missing where the tree has it was divided or joined meanwhile. It and its origin are read again. A shard
+// A shard that is missing where the tree has it was split or merged meanwhile. It and its origin are read again. A shard
 // that is missing then as well is lost.
 func (b *Bucket) viewOf(imageOf func(*shard) *image, willDo func(*shard, *image) bool) (v view) {
 	b.walk(imageOf, func(s *shard, i *image) {
 		switch {
 		case i == nil || !willDo(s, i):
 			v.need(s)
-		case !i.exists && !i.missed && s.Shard > 0:
+		case !i.exists && s.Shard > 0 && !i.isLost(imageOf(b.shard(bucket.Origin(s.Shard)))):
 			v.need(s)
 			v.need(b.shard(bucket.Origin(s.Shard)))
 		}
@@ -86,7 +86,7 @@ func (b *Bucket) viewOf(imageOf func(*shard) *image, willDo func(*shard, *image)
 	return v
 }
 
-// A reading is the shards of a divided bucket as one batch read returned them. It is never changed. Writes of this process
+// A reading is the shards of a split bucket as one batch read returned them. It is never changed. Writes of this process
 // that come later do not change what it shows of a moment.
 type reading struct {
 	call

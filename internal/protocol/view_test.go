@@ -11,19 +11,19 @@ import (
 // together, unless looks at the bucket are throttled, or one call returned both.
 func TestViewOfImagesReadApart(t *testing.T) {
 	const began = 10
-	it := &items{started: time.Now()}
-	newDivided := func(first, second int64) *Bucket {
+	lk := &looks{core: &core{started: time.Now()}}
+	newSplit := func(first, second int64) *Bucket {
 		b := newBucket("ns", "hot", "model")
 		for number, asked := range []int64{first, second} {
 			b.shard(number).image.Store(&image{State: bucket.State{Shards: 2}, exists: true, call: call{asked: asked}})
 		}
 		return b
 	}
-	throttled := newDivided(11, 12)
-	throttled.pace.throttle(it.sinceStart(), noChance)
-	early := newDivided(9, 12)
-	early.pace.throttle(it.sinceStart(), noChance)
-	together := newDivided(11, 12)
+	throttled := newSplit(11, 12)
+	throttled.pace.throttle(lk.sinceStart(), noChance)
+	early := newSplit(9, 12)
+	early.pace.throttle(lk.sinceStart(), noChance)
+	together := newSplit(11, 12)
 	shards := []*shard{together.shard(0), together.shard(1)}
 	r := reading{call{asked: 11}, shards, []*image{shards[0].last(), shards[1].last()}}
 	r.remember(together)
@@ -32,12 +32,12 @@ func TestViewOfImagesReadApart(t *testing.T) {
 		bucket *Bucket
 		stale  int
 	}{
-		{"read apart", newDivided(11, 12), 2},
+		{"read apart", newSplit(11, 12), 2},
 		{"read apart while looks are throttled", throttled, 0},
 		{"one of them before the request, while looks are throttled", early, 1},
 		{"read together", together, 0},
 	} {
-		if got := it.view(v.bucket, it.seenSince(began)); len(got.stale) != v.stale {
+		if got := lk.view(v.bucket, lk.seenSince(began)); len(got.stale) != v.stale {
 			t.Errorf("%s: %d shards have to be read, want %d", v.name, len(got.stale), v.stale)
 		}
 	}

@@ -80,3 +80,10 @@ type Streamer interface {
 	// partition that the store has forgotten is a page with End and Gap.
 	Changes(ctx context.Context, partition string, at Position, limit int) (ChangePage, error)
 }
+
+// A Forgetter is a streamer that need not keep changes any more once they are applied.
+type Forgetter interface {
+	Streamer
+	// Forget drops changes of a partition up to a sequence: not all of them in one call, where there are many.
+	Forget(ctx context.Context, partition string, upTo Sequence) error
+}

@@ -6,7 +6,7 @@ import "time"
 // their clock.
 type Clock interface {
 	// Offset returns what to add to [time.Now] for the time by the store's clock. It is the least correction that agrees
-	// with the replies, and so 0 where the two clocks may be the same. The result known is false until a reply has told
-	// the time. Offset is quick, and safe for concurrent use.
+	// with the replies, and so 0 where the two clocks may be the same. The result known is false until enough replies have
+	// told the time. Offset is quick, and safe for concurrent use.
 	Offset() (offset time.Duration, known bool)
 }

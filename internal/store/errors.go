@@ -50,6 +50,19 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// An ItemError says that an item does not hold what its record says: another program wrote it, or a person did.
+type ItemError struct {
+	Key       Key    // of the item
+	Attribute string // "" where the item as a whole is wrong
+	Err       error  // what is wrong, with the name of the attribute
+}
+
+// Error returns what is wrong.
+func (e *ItemError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *ItemError) Unwrap() error { return e.Err }
+
 // An Outcome is what an error of a store says about the call: what happened, and what the caller may do.
 type Outcome uint8
 
@@ -132,7 +145,7 @@ func (e *Error) IndexThrottled() bool {
 }
 
 // KeyThrottled reports whether the store said that the keys of the call in the table itself are asked for too often.
-// Dividing an item among several keys would then help. It is false where the store told no reason.
+// Splitting an item among several keys would then help. It is false where the store told no reason.
 func (e *Error) KeyThrottled() bool {
 	return slices.ContainsFunc(e.Throttles, func(t Throttle) bool { return t.Limit == OfKey && !t.Index })
 }

@@ -179,7 +179,7 @@ func validateKeys(keys []Key) error {
 	return nil
 }
 
-// checkItem returns an error for an item that DynamoDB does not take, but for its size.
+// checkItem returns an error for an item that DynamoDB does not take, except its size.
 func (s *Schema) checkItem(item expr.Item) error {
 	for i := range item {
 		a := &item[i]

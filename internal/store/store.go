@@ -58,7 +58,7 @@ const (
 type Write struct {
 	Kind Kind
 	Key  Key
-	Item expr.Item  // for Put: the whole item but for its key
+	Item expr.Item  // for Put: the whole item except its key
 	Expr expr.Bound // the condition, and for Update the update
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
 )
 
 // look reads the leases, and at times the partitions. It takes free partitions up to a fair share, and gives back what is beyond
@@ -32,6 +34,7 @@ func (c *Consumer) balance(ctx, work context.Context) error {
 	}
 	now := time.Now() // after the leases were read: silence must not seem longer than it is
 	c.seen.see(leases, now)
+	c.seen.believe(leases, c.Term, now)
 	for i := range leases {
 		if l := &leases[i]; l.Broken != "" {
 			c.Report(Event{Kind: Unreadable, Partition: l.Partition, Err: errors.New(l.Broken)})
@@ -59,7 +62,22 @@ func (c *Consumer) balance(ctx, work context.Context) error {
 			}
 		}
 	}
-	return errors.Join(err, c.announce(ctx, mine == 0))
+	c.noteUnheld(leases, now)
+	return errors.Join(err, c.announce(ctx, mine == 0, c.seen.testify(leases, now)))
+}
+
+// noteUnheld notes the partitions that no consumer seems to have: a living one writes its leases every third of the term.
+func (c *Consumer) noteUnheld(leases []Lease, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unheld = c.unheld[:0]
+	for i := range leases {
+		if l := &leases[i]; l.isOpen() && c.holdings[l.Partition] == nil && c.seen.silence(l, now) > c.Term/2 {
+			c.unheld = append(c.unheld, Progress{
+				Partition: l.Partition, Position: l.Position, CaughtUp: c.Now().Add(-c.seen.silence(l, now)), Unheld: true,
+			})
+		}
+	}
 }
 
 // open returns the leases of partitions that are to be read. A lease whose partition is not listed any more is among
@@ -136,13 +154,14 @@ func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
 //
 // An earlier process of the same name may have left its record, perhaps withdrawn. The first write finds that record,
 // and the second takes it over.
-func (c *Consumer) announce(ctx context.Context, waiting bool) error {
+func (c *Consumer) announce(ctx context.Context, waiting bool, testimony store.Sequence) error {
 	if !waiting {
 		return nil
 	}
 	for range 2 {
 		next := c.waiting
 		next.Partition, next.Owner = waitingMark+c.Name, c.Name
+		next.Position = testimony
 		next.Finished, next.ExpiresAt = false, c.Now().Add(keepWaiting)
 		next.Beats++
 		found, saved, err := c.Leases.Save(ctx, next)
@@ -163,7 +182,7 @@ func (c *Consumer) leave(ctx context.Context) {
 	}
 	c.waiting.Finished = true
 	c.waiting.Beats++
-	if _, _, err := c.Leases.Save(ctx, c.waiting); err != nil {
+	if _, _, err := c.Leases.Save(ctx, c.waiting); err != nil && ctx.Err() == nil {
 		c.Report(Event{Kind: Trouble, Err: err})
 	}
 }

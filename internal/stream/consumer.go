@@ -38,7 +38,7 @@ type Config struct {
 	Leases Leases
 	Apply  Apply
 
-	// Wants reports whether a change is to be applied; others are read over. By default all changes are applied, but for
+	// Wants reports whether a change is to be applied; others are read over. By default all changes are applied, except
 	// those of leases, which never are.
 	Wants func(c *store.Change) bool
 
@@ -86,6 +86,7 @@ type Consumer struct {
 
 	mu       sync.Mutex
 	holdings map[string]*holding
+	unheld   []Progress     // of partitions that no consumer seems to have
 	parents  map[string]int // partitions that have ended, and how often to look for their children yet
 	seen     watch
 	known    knowledge

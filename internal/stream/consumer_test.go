@@ -550,3 +550,55 @@ func TestShortOutage(t *testing.T) {
 		c.stop(t)
 	})
 }
+
+// TestForgettingWhatIsApplied follows the length of a log. What is applied is forgotten with the next write of the lease, and what is
+// not stays for the next consumer. Nothing counts as lost.
+func TestForgettingWhatIsApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := embedded(t)
+		length := func() int {
+			page, err := w.source.Changes(t.Context(), "log", store.Position{}, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(page.Changes)
+		}
+		change := func() {
+			for range 1000 {
+				w.put("", "item")
+			}
+		}
+		fails := false
+		c := w.start("a", func(c *stream.Config) {
+			apply := c.Apply
+			c.Apply = func(ctx context.Context, changes []store.Change) []error {
+				if fails {
+					return slices.Repeat([]error{errors.New("poison")}, len(changes))
+				}
+				return apply(ctx, changes)
+			}
+		})
+		for range 3 {
+			change()
+			time.Sleep(12 * time.Second)
+			if n := length(); n > 10 { // leases
+				t.Errorf("the log has %d changes when all are applied", n)
+			}
+		}
+		fails = true
+		change()
+		time.Sleep(time.Hour)
+		if n := length(); n < 1000 {
+			t.Errorf("the log has %d changes, and 1,000 are not applied", n)
+		}
+		c.stop(t)
+		c = w.start("b", nil)
+		change()
+		time.Sleep(12 * time.Second)
+		c.stop(t)
+		w.audit()
+		if n, gaps := length(), w.count(stream.Gap); n > 10 || gaps > 0 {
+			t.Errorf("the log has %d changes in the end, and %d gaps were told", n, gaps)
+		}
+	})
+}

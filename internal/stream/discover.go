@@ -17,7 +17,7 @@ import (
 
 // adoptions is how often a consumer looks for the children of a partition that has ended. After that they wait for the
 // next listing.
-const adoptions = 6
+const maxAdoptions = 6
 
 // A knowledge is what a consumer remembers between two looks. Only the goroutine of Run uses it.
 type knowledge struct {
@@ -30,7 +30,7 @@ type knowledge struct {
 }
 
 // readLeases reads the leases. Most are those of finished partitions. They come first, since a partition comes after its
-// parent, and are left out but for once in the time between two listings.
+// parent, and are left out except once in the time between two listings.
 func (c *Consumer) readLeases(ctx context.Context) ([]Lease, error) {
 	k, now := &c.known, time.Now()
 	all := now.Sub(k.readAt) >= c.Listing
@@ -190,7 +190,7 @@ func (c *Consumer) adopt(ctx context.Context, partition string) {
 	defer c.mu.Unlock()
 	left, again := c.parents[partition]
 	if !again {
-		left = adoptions
+		left = maxAdoptions
 	}
 	if left--; left > 0 && (err != nil || len(children) == 0) {
 		c.parents[partition] = left

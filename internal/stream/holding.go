@@ -111,6 +111,7 @@ func (h *holding) save(ctx context.Context, change func(*Lease)) error {
 		h.lease = found
 		h.mu.Unlock()
 		if done {
+			h.forget(ctx, found.Position)
 			return nil
 		}
 		next.Beats = found.Beats
@@ -119,6 +120,19 @@ func (h *holding) save(ctx context.Context, change func(*Lease)) error {
 }
 
 func keep(*Lease) {}
+
+// forget has the store drop what is applied, where it keeps changes for consumers alone. They share one lease, which tells its position.
+func (h *holding) forget(ctx context.Context, upTo store.Sequence) {
+	source, ok := h.c.Source.(store.Forgetter)
+	if !ok || upTo == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.c.Term/9)
+	defer cancel()
+	if err := source.Forget(ctx, h.partition, upTo); err != nil && ctx.Err() == nil {
+		h.trouble(err)
+	}
+}
 
 // end gives the partition back. If that fails, others have it after a term.
 func (h *holding) end(ctx context.Context, finished bool) Kind {

@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 // listed the partitions last.
 type Lease struct {
 	Partition string
-	Position  store.Sequence // of the last change that was applied; "" for none
+	Position  store.Sequence // of the last change that was applied; "" for none. Of a consumer that waits it is what [watch.testify] tells
 	Owner     string         // the consumer that has the partition; "" for none
 	Beats     int64          // writes of the record: each counts one on
 	Finished  bool           // the partition has ended, and all of it is applied
@@ -85,6 +87,47 @@ func (w watch) see(leases []Lease, now time.Time) {
 		}
 	}
 }
+
+// Processes that live for less than a term pass on how long they saw leases stand still, each by its own clock. What one saw ended
+// before the next one reads of it, so that the times add up. The next one must have watched for a third of the term itself, in which
+// a living owner writes.
+
+// testify returns for how long leases of others have not been written, for processes to come. The result is "" for none.
+func (w watch) testify(leases []Lease, now time.Time) store.Sequence {
+	seen := url.Values{}
+	for i := range leases {
+		if l := &leases[i]; l.isOpen() && l.Owner != "" && w.silence(l, now) > 0 && len(seen) < mostTestified {
+			seen.Set(l.Partition, fmt.Sprint(l.Beats, " ", w.silence(l, now).Milliseconds()))
+		}
+	}
+	return store.Sequence(seen.Encode())
+}
+
+// believe takes over what others saw of leases that were read at a time or before.
+func (w watch) believe(leases []Lease, term time.Duration, now time.Time) {
+	for i := range leases {
+		if l := &leases[i]; !strings.HasPrefix(l.Partition, waitingMark) || l.Partition == listing {
+			continue
+		}
+		seen, err := url.ParseQuery(string(leases[i].Position))
+		if err != nil {
+			continue // another program's
+		}
+		for partition, told := range seen {
+			var beats, ms int64
+			if _, err := fmt.Sscan(told[0], &beats, &ms); err != nil || ms <= 0 {
+				continue
+			}
+			since := now.Add(-min(time.Duration(ms)*time.Millisecond, term-term/3))
+			if s, ok := w[partition]; ok && s.beats == beats && since.Before(s.since) {
+				w[partition] = sighting{beats, since}
+			}
+		}
+	}
+}
+
+// mostTestified bounds the partitions of one testimony.
+const mostTestified = 100
 
 // silence returns for how long a lease has not been written, as far as is known: 0 for one that was not seen before.
 func (w watch) silence(l *Lease, now time.Time) time.Duration {

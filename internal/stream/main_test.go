@@ -11,10 +11,10 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 	"github.com/zlimit/zlimit-go/internal/stream"
 	"github.com/zlimit/zlimit-go/internal/stream/leases"
 	"github.com/zlimit/zlimit-go/internal/table"
@@ -58,7 +58,7 @@ func embedded(t *testing.T) *testbed {
 			t.Errorf("Close() = %v", err)
 		}
 	})
-	w := &testbed{t: t, store: s.Internal(), partition: map[int64]string{}}
+	w := &testbed{t: t, store: store.Of(s), partition: map[int64]string{}}
 	if err := w.store.Setup(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -319,6 +319,14 @@ func (m *mortal) Changes(ctx context.Context, partition string, at store.Positio
 func (m *mortal) Children(ctx context.Context, partition string) (partitions []store.Partition, err error) {
 	err = m.pass(ctx, func() error { partitions, err = m.Streamer.Children(ctx, partition); return err })
 	return partitions, err
+}
+
+func (m *mortal) Forget(ctx context.Context, partition string, upTo store.Sequence) error {
+	f, ok := m.Streamer.(store.Forgetter)
+	if !ok {
+		return nil
+	}
+	return m.pass(ctx, func() error { return f.Forget(ctx, partition, upTo) })
 }
 
 func (m *mortal) List(ctx context.Context, from string) (leases []stream.Lease, err error) {

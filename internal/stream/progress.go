@@ -52,12 +52,13 @@ type Progress struct {
 	Failing    store.Sequence // the first change that fails; "" for none
 	Stuck      bool           // it has failed for so long that an operator should look
 	Err        error          // of the last call that failed, nil once changes are applied again
+	Unheld     bool           // no consumer seems to have the partition
 }
 
 // A Status is the state of a consumer.
 type Status struct {
 	Name       string
-	Partitions []Progress // those that it has, in the order of their names; none for one that stands by
+	Partitions []Progress // those that it has, and those that no consumer seems to have, in the order of their names
 	LookedAt   time.Time  // when it last read who has what; zero before the first time
 	Err        error      // why it could not, the last time
 
@@ -82,6 +83,12 @@ func (c *Consumer) Status() Status {
 		h.mu.Unlock()
 		p.Lag = max(0, now.Sub(p.known()))
 		s.Partitions = append(s.Partitions, p)
+	}
+	for i := range c.unheld {
+		if p := c.unheld[i]; c.holdings[p.Partition] == nil {
+			p.Lag = max(0, now.Sub(p.CaughtUp))
+			s.Partitions = append(s.Partitions, p)
+		}
 	}
 	slices.SortFunc(s.Partitions, func(a, b Progress) int { return strings.Compare(a.Partition, b.Partition) })
 	return s

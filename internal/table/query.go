@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Pages yields the pages of a query, but for empty ones.
+// Pages yields the pages of a query, except empty ones.
 func (t *Table) Pages(ctx context.Context, q store.Query) iter.Seq2[[]expr.Item, error] {
 	return func(yield func([]expr.Item, error) bool) {
 		for {

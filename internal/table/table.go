@@ -18,6 +18,7 @@ import (
 type Table struct {
 	store   store.Store
 	gate    *store.Gate
+	breaker *Breaker
 	timeout time.Duration
 	intN    func(int) int
 	direct  bool // calls wait for nothing
@@ -30,6 +31,7 @@ type Table struct {
 type Options struct {
 	Timeout time.Duration // of one call; required
 	Gate    *store.Gate   // which calls wait at; tables may share one; nil lets any number through
+	Breaker *Breaker      // refuses calls in outages; tables may share one; nil refuses none
 	IntN    func(int) int // a source of random numbers in [0, n); nil for that of the system
 	// Races is the number of tries of [Table.Optimistic]; 0 for [MaxAttempts].
 	Races int
@@ -47,13 +49,15 @@ func New(s store.Store, o Options) *Table {
 		o.IntN = rand.IntN
 	}
 	_, direct := s.(store.Immediate)
-	return &Table{store: s, gate: o.Gate, timeout: o.Timeout, intN: o.IntN, direct: direct, tries: newTries(&o), yield: o.Yield}
+	return &Table{
+		store: s, gate: o.Gate, breaker: o.Breaker, timeout: o.Timeout, intN: o.IntN, direct: direct, tries: newTries(&o), yield: o.Yield,
+	}
 }
 
 // Store returns the store.
 func (t *Table) Store() store.Store { return t.store }
 
-// Partitioned reports whether a single key has a limited write rate, so that hot items are worth dividing.
+// Partitioned reports whether a single key has a limited write rate, so that hot items are worth splitting.
 func (t *Table) Partitioned() bool { return t.store.Partitioned() }
 
 // Immediate reports whether calls wait for nothing.
@@ -82,14 +86,47 @@ func (t *Table) Sleep(ctx context.Context, d time.Duration) error {
 func (t *Table) Unknown() uint64 { return t.unknown.Load() }
 
 // Call makes one call of the store when it is its turn, within the table's timeout, and counts it when its outcome is
-// unknown. The end of the timeout is an outage; the end of the caller's context is the caller's.
+// unknown. The end of the timeout is an outage; the end of the caller's context is the caller's. A call that the breaker refuses
+// is not made.
 func (t *Table) Call(ctx context.Context, do func(context.Context) error) error {
+	return t.call(ctx, "", do)
+}
+
+// Refusal returns an error if the breaker refuses calls with a context for now.
+func (t *Table) Refusal(ctx context.Context) error { return t.breaker.Refusal(ctx) }
+
+// call is [Table.Call] for items with a partition key.
+func (t *Table) call(ctx context.Context, pk string, do func(context.Context) error) (err error) {
 	if t.direct {
 		return do(ctx)
 	}
-	err := t.gate.Do(ctx, t.timeout, do)
+	if t.breaker == nil {
+		err = t.gate.Do(ctx, t.timeout, do)
+	} else {
+		err = t.judged(ctx, pk, do)
+	}
 	if store.OutcomeOf(err) == store.Unknown {
 		t.unknown.Add(1)
+	}
+	return err
+}
+
+// judged makes a call unless the breaker refuses it, which may change while the call waits for its turn.
+func (t *Table) judged(ctx context.Context, pk string, do func(context.Context) error) error {
+	if err := t.breaker.refusalOf(ctx, pk); err != nil {
+		return err
+	}
+	var sent sending
+	made := false
+	err := t.gate.Do(ctx, t.timeout, func(bounded context.Context) (err error) {
+		if sent, err = t.breaker.sends(ctx, pk); err != nil {
+			return err
+		}
+		made = true
+		return do(bounded)
+	})
+	if made {
+		t.breaker.ended(ctx, sent, pk, err)
 	}
 	return err
 }
@@ -105,11 +142,20 @@ func (t *Table) ReadEventually(ctx context.Context, keys ...store.Key) (items []
 }
 
 func (t *Table) read(ctx context.Context, keys []store.Key, consistent bool) (items []expr.Item, err error) {
-	err = t.Call(ctx, func(ctx context.Context) error {
+	err = t.call(ctx, partition(keys), func(ctx context.Context) error {
+		noteSent(ctx)
 		items, err = t.store.Read(ctx, keys, consistent)
 		return err
 	})
 	return items, err
+}
+
+// partition returns the partition key of a read.
+func partition(keys []store.Key) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	return keys[0].PK
 }
 
 // ReadChunks is [Table.Read] for any number of keys, a call for every [store.MaxRead] of them.
@@ -126,7 +172,7 @@ func (t *Table) ReadChunks(ctx context.Context, keys []store.Key) (items []expr.
 
 // Write does one write.
 func (t *Table) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
-	err = t.Call(ctx, func(ctx context.Context) error {
+	err = t.call(ctx, w.Key.PK, func(ctx context.Context) error {
 		result, err = t.store.Write(ctx, w)
 		return err
 	})
@@ -144,7 +190,7 @@ func (t *Table) Transact(ctx context.Context, writes []store.Write) (applied boo
 
 // TryTransact does writes, all or none, and returns what each of them found; nil when another transaction was in the way.
 func (t *Table) TryTransact(ctx context.Context, writes []store.Write) (results []store.Result, err error) {
-	err = t.Call(ctx, func(ctx context.Context) error {
+	err = t.call(ctx, writes[0].Key.PK, func(ctx context.Context) error {
 		results, err = t.store.Transact(ctx, writes)
 		return err
 	})

@@ -36,7 +36,7 @@ func newStore(t *testing.T) *memory.Store {
 	return s
 }
 
-// newTable returns a table on a store, with options but for the timeout.
+// newTable returns a table on a store, with options except the timeout.
 func newTable(s store.Store, o table.Options) *table.Table {
 	o.Timeout = time.Minute
 	return table.New(s, o)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // MaxAttempts bounds the tries of a call that other writers may come before. Only lost races take more than a few.

@@ -157,7 +157,7 @@ func newQuota(b *testing.B, keys []string, allowed bool, clock func() time.Time)
 	if !allowed {
 		q.MaxTPM = 20
 	}
-	l, err := quota.NewWithConfig(b.Context(), quota.Config{Providers: []quota.Provider{quota.Local}, DefaultQuota: q, Clock: clock})
+	l, err := quota.NewWithConfig(b.Context(), quota.Config{Providers: []quota.Provider{quota.ProviderLocal}, DefaultQuota: q, Clock: clock})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -167,7 +167,7 @@ func (d *db) decide(ctx context.Context, c *quota.Charge) ([]window, error) {
 
 func (w *window) admit(c *quota.Charge) error {
 	input, output := int64(c.Input), int64(c.Output)
-	if l := w.quota.Exceeded(&w.usage, input, output); l != quota.NoLimit {
+	if l := w.quota.Exceeded(&w.usage, input, output); l != quota.LimitNone {
 		return quota.Refusal(w.scope, w.name, w.quota, l, input, output)
 	}
 	return nil

@@ -174,7 +174,7 @@ func TestSavingIsIncremental(t *testing.T) {
 func TestQuotasOfAFileCountForEveryProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.db")
 	first := open(t, path, quota.Config{Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 5}}})
-	second := open(t, path, quota.Config{Providers: []quota.Provider{quota.OpenAI}})
+	second := open(t, path, quota.Config{Providers: []quota.Provider{quota.ProviderOpenAI}})
 	maxRPM := func(l *quota.Limiter, model string) int64 {
 		t.Helper()
 		st, err := l.Stats(t.Context(), model)

@@ -13,7 +13,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function"
 
-	"github.com/zlimit/zlimit-go/internal/cfn"
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
 	"github.com/zlimit/zlimit-go/stack"
 )
 

@@ -38,7 +38,7 @@ var peers = []peer{
 		}
 		b.Cleanup(func() { _ = l.Close() })
 		limits := []zlimit.Limit{zlimit.PerMinute("rpm", ample), zlimit.PerMinute("tpm", ample)}
-		if err := l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: limits}); err != nil {
+		if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
 			b.Fatal(err)
 		}
 		amounts := zlimit.Amounts{"rpm": 1, "tpm": 10}

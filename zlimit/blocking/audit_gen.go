@@ -13,8 +13,8 @@ import (
 // event in the transaction that makes the change, so that neither exists without the other. The service is safe for
 // concurrent use.
 //
-// Events are kept for [zlimit.SystemConfig.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole
-// table, as it was when they were written. They outlive the entities that they are about.
+// Events are kept for [zlimit.Config.AuditRetention], or what [RateLimiter.SetAuditRetention] says for the whole table,
+// as it was when they were written. They outlive the entities that they are about.
 type AuditService struct {
 	core    *zlimit.AuditService
 	timeout callTimeout

@@ -14,7 +14,7 @@ import (
 func BenchmarkOverhead(b *testing.B) {
 	l := open(b, "memory:", zlimit.WithRejectionCache(time.Hour), zlimit.WithClock(stopped))
 	limits := []zlimit.Limit{zlimit.PerMinute("tpm", 1e12)}
-	if err := l.Limits.SetResource("plenty", limits); err != nil {
+	if err := l.Limits.Set(zlimit.Level{Resource: "plenty"}, zlimit.Config{Limits: limits}); err != nil {
 		b.Fatal(err)
 	}
 	rejected := ask(zlimit.Amounts{"tpm": 1001})

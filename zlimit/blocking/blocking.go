@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// DefaultTimeout is how long a call takes at most, [Open] and [New] included, unless [RateLimiter.WithTimeout] says
+// DefaultTimeout is how long a call takes at most, [Open] and [New] included, unless [RateLimiter.Within] says
 // something else. It is the last resort. A store that does not answer is an outage before that, after
 // [zlimit.WithCallTimeout], and follows the failure policy. The default leaves room for creating a table.
 const DefaultTimeout = time.Minute
@@ -21,15 +21,15 @@ func Wrap(core *zlimit.RateLimiter) *RateLimiter {
 	return newRateLimiter(core, defaultTimeout)
 }
 
-// WithTimeout returns the same limiter with another timeout, which holds for its services and leases, too. A timeout of
+// Within returns the same limiter with another timeout, which holds for its services and leases, too. A timeout of
 // 0 is none, for work without a known end such as [NamespaceService.Purge]. Closing either closes both. It does no I/O,
 // and stands in for the deadline of a context:
 //
-//	lease, err := limiter.WithTimeout(50 * time.Millisecond).Acquire(request)
+//	lease, err := limiter.Within(50 * time.Millisecond).Acquire(request)
 //
 // A call that does not end in time returns [context.DeadlineExceeded], as it would with a context. Its write may have
 // happened. [Lease.Commit] and [Lease.Rollback] are finished in any case, within 5 seconds.
-func (l *RateLimiter) WithTimeout(d time.Duration) *RateLimiter {
+func (l *RateLimiter) Within(d time.Duration) *RateLimiter {
 	return newRateLimiter(l.core, callTimeout(d))
 }
 

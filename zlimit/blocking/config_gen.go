@@ -10,9 +10,9 @@ import (
 )
 
 // A LimitService keeps the stored limits of a namespace, at four levels. For a request the first level that has limits
-// wins as a whole. The order is the entity's for the resource, the entity's for every resource
-// ([zlimit.DefaultResource]), the resource's, the system's. Changes reach every process within its
-// [zlimit.WithConfigTTL], and the process that makes them at once. It is safe for concurrent use.
+// wins as a whole. The order is the entity's for the resource, the entity's default, the resource's, the system's: see
+// [zlimit.Level]. Changes reach every process within its [zlimit.WithConfigTTL], and the process that makes them at
+// once. It is safe for concurrent use.
 //
 // Reading a level costs one consistent read. Writing costs a read and a transaction, conditional on what was read. The
 // transaction has the level and an audit event, and a registry where a level comes or goes. A lost race costs both
@@ -24,115 +24,38 @@ type LimitService struct {
 	timeout callTimeout
 }
 
-// SetSystem replaces the system config.
-func (s *LimitService) SetSystem(c zlimit.SystemConfig) error {
+// Get returns what is stored at a level, an empty config for nothing. A level that this version cannot limit by is an
+// [*zlimit.UnsupportedError].
+func (s *LimitService) Get(at zlimit.Level) (zlimit.Config, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
-	return s.core.SetSystem(ctx, c)
+	return s.core.Get(ctx, at)
 }
 
-// System returns the system config, an empty one where none is stored.
-func (s *LimitService) System() (zlimit.SystemConfig, error) {
+// Set replaces what a level says, all of it. [LimitService.Update] changes a part.
+func (s *LimitService) Set(at zlimit.Level, config zlimit.Config) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
-	return s.core.System(ctx)
+	return s.core.Set(ctx, at, config)
 }
 
-// DeleteSystem deletes the system config, if there is one.
-func (s *LimitService) DeleteSystem() error {
+// Update changes what a level says: change gets the config that is stored, an empty one for none, and edits it. Nothing
+// is lost of what other writers do meanwhile. Update writes on condition that the level is as change saw it, and
+// otherwise reads the level and calls change again. After 64 lost races it returns [zlimit.ErrContended].
+//
+// An error of change ends Update, which returns that error and has written nothing. A config that says nothing in the
+// end deletes the level. The change function must not use the config after it returned.
+func (s *LimitService) Update(at zlimit.Level, change func(*zlimit.Config) error) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
-	return s.core.DeleteSystem(ctx)
+	return s.core.Update(ctx, at, change)
 }
 
-// SetResource replaces the limits of a resource, and leaves its failure policy.
-func (s *LimitService) SetResource(resource string, limits []zlimit.Limit) error {
+// Delete deletes what is stored at a level, if there is anything.
+func (s *LimitService) Delete(at zlimit.Level) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
-	return s.core.SetResource(ctx, resource, limits)
-}
-
-// Resource returns the limits that are stored for a resource, an empty list for none.
-func (s *LimitService) Resource(resource string) ([]zlimit.Limit, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Resource(ctx, resource)
-}
-
-// DeleteResource deletes the limits and the failure policy of a resource, if it has some.
-func (s *LimitService) DeleteResource(resource string) error {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.DeleteResource(ctx, resource)
-}
-
-// Resources returns the resources that have limits of their own, in alphabetical order. It costs what a loop over
-// [LimitService.ResourcesSeq] costs; an error leaves nothing of the list.
-func (s *LimitService) Resources() ([]string, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return collect(s.core.Resources(ctx))
-}
-
-// ResourcesSeq yields the resources that have limits of their own, in alphabetical order. It costs one read.
-func (s *LimitService) ResourcesSeq() iter.Seq2[string, error] {
-	return steps(s.timeout, func(ctx context.Context) iter.Seq2[string, error] {
-		return s.core.Resources(ctx)
-	})
-}
-
-// SetEntity replaces the limits of an entity for a resource, or with [zlimit.DefaultResource] for every resource that
-// it has no limits for. It leaves the failure policy of the level. The entity need not exist.
-func (s *LimitService) SetEntity(entity, resource string, limits []zlimit.Limit) error {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.SetEntity(ctx, entity, resource, limits)
-}
-
-// Entity returns the limits that are stored for an entity and a resource, an empty list for none.
-func (s *LimitService) Entity(entity, resource string) ([]zlimit.Limit, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Entity(ctx, entity, resource)
-}
-
-// DeleteEntity deletes the limits and the failure policy of an entity for a resource, if it has some.
-func (s *LimitService) DeleteEntity(entity, resource string) error {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.DeleteEntity(ctx, entity, resource)
-}
-
-// EntitiesWith returns the entities that have limits of their own for a resource, in alphabetical order. It costs what
-// a loop over [LimitService.EntitiesWithSeq] costs; an error leaves nothing of the list.
-func (s *LimitService) EntitiesWith(resource string) ([]string, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return collect(s.core.EntitiesWith(ctx, resource))
-}
-
-// EntitiesWithSeq yields the entities that have limits of their own for a resource, in alphabetical order. It reads the
-// table's index page by page as the loop goes on; the index may be moments behind.
-func (s *LimitService) EntitiesWithSeq(resource string) iter.Seq2[string, error] {
-	return steps(s.timeout, func(ctx context.Context) iter.Seq2[string, error] {
-		return s.core.EntitiesWith(ctx, resource)
-	})
-}
-
-// ResourcesWith returns the resources that any entity has limits of its own for, in alphabetical order. It costs what a
-// loop over [LimitService.ResourcesWithSeq] costs; an error leaves nothing of the list.
-func (s *LimitService) ResourcesWith() ([]string, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return collect(s.core.ResourcesWith(ctx))
-}
-
-// ResourcesWithSeq yields the resources that any entity has limits of its own for, in alphabetical order.
-// [zlimit.DefaultResource] is one of them where it is used. It costs one read.
-func (s *LimitService) ResourcesWithSeq() iter.Seq2[string, error] {
-	return steps(s.timeout, func(ctx context.Context) iter.Seq2[string, error] {
-		return s.core.ResourcesWith(ctx)
-	})
+	return s.core.Delete(ctx, at)
 }
 
 // Resolve returns the limits that hold for an entity and a resource, from memory while they are fresh;
@@ -164,44 +87,38 @@ func (s *LimitService) CacheStats() zlimit.CacheStats {
 //   - Resources without limits get the declared ones.
 //   - Limits that Apply stored follow the declaration when it changes.
 //   - Limits that were set by other means are left alone and reported as kept, until they are deleted. An operator sets
-//     such limits with [LimitService.SetResource]. A change of the failure policy alone leaves limits whose they were.
+//     such limits with [LimitService.Set] or [LimitService.Update]. A change of the failure policy alone leaves limits
+//     whose they were.
 //   - Resources that are not declared any more keep their limits.
 //
 // Apply costs a batch read of an item for each resource. Where nothing is to change it writes nothing, not even an
-// audit event. A change costs what SetResource costs. Processes may call it at once. When they declare different
-// limits, such as two versions of an application, the last one to start prevails. An error leaves what was applied
-// before it, which is returned with it.
+// audit event. A change costs what Set costs. Processes may call it at once. When they declare different limits, such
+// as two versions of an application, the last one to start prevails. An error leaves what was applied before it, which
+// is returned with it.
 func (s *LimitService) Apply(declared ...zlimit.Declaration) (zlimit.Applied, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Apply(ctx, declared...)
 }
 
-// SetResourceConfig replaces the limits and the failure policy of a resource.
-func (s *LimitService) SetResourceConfig(resource string, c zlimit.LevelConfig) error {
+// List returns the levels at which something is stored: the system, then the resources by name, then the entities'
+// levels. It costs what a loop over [LimitService.ListSeq] costs; an error leaves nothing of the list.
+func (s *LimitService) List(q zlimit.LevelQuery) ([]zlimit.Stored, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
-	return s.core.SetResourceConfig(ctx, resource, c)
+	return collect(s.core.List(ctx, q))
 }
 
-// ResourceConfig returns what is stored for a resource, an empty config for nothing.
-func (s *LimitService) ResourceConfig(resource string) (zlimit.LevelConfig, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.ResourceConfig(ctx, resource)
-}
-
-// SetEntityConfig replaces the limits and the failure policy of an entity for a resource, or with
-// [zlimit.DefaultResource] for every resource for which it has none. The entity need not exist.
-func (s *LimitService) SetEntityConfig(entity, resource string, c zlimit.LevelConfig) error {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.SetEntityConfig(ctx, entity, resource, c)
-}
-
-// EntityConfig returns what is stored for an entity and a resource, an empty config for nothing.
-func (s *LimitService) EntityConfig(entity, resource string) (zlimit.LevelConfig, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.EntityConfig(ctx, entity, resource)
+// ListSeq yields the levels at which something is stored: the system, then the resources by name, then the entities'
+// levels. Those are ordered by resource, defaults first, and then by entity.
+//
+// The names of resources cost a read, and those of which entities have levels another one. The entities of each cost a
+// query of an index, page by page as the loop goes on; the index may be moments behind. The levels of one entity are
+// read without the index. What levels say costs a consistent batch read for each 100 of them. A level that was deleted
+// meanwhile is left out, and one that this version cannot limit by comes with [zlimit.Stored.Unsupported]. An error
+// ends the loop.
+func (s *LimitService) ListSeq(q zlimit.LevelQuery) iter.Seq2[zlimit.Stored, error] {
+	return steps(s.timeout, func(ctx context.Context) iter.Seq2[zlimit.Stored, error] {
+		return s.core.List(ctx, q)
+	})
 }

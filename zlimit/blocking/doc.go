@@ -1,5 +1,5 @@
 // Package blocking is package zlimit without contexts, for code that has none to pass. A call takes at most a timeout,
-// [DefaultTimeout] unless [RateLimiter.WithTimeout] says something else:
+// [DefaultTimeout] unless [RateLimiter.Within] says something else:
 //
 //	limiter, err := blocking.Open("dynamodb:limits")
 //	lease, err := limiter.Acquire(zlimit.Request{

@@ -16,7 +16,7 @@ func Example() {
 	}
 	defer limiter.Close()
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerMinute("tpm", 10_000)}
-	if err := limiter.Limits.SetResource("gpt-4", limits); err != nil {
+	if err := limiter.Limits.Set(zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
 		panic(err)
 	}
 
@@ -35,7 +35,7 @@ func Example() {
 		panic(err)
 	}
 
-	statuses, err := limiter.Available("alice", "gpt-4")
+	statuses, err := limiter.Available(zlimit.AvailableQuery{Entity: "alice", Resource: "gpt-4"})
 	if err != nil {
 		panic(err)
 	}
@@ -74,14 +74,14 @@ func ExampleRateLimiter_Do() {
 	// rejected: asked for 500 of 200
 }
 
-func ExampleRateLimiter_WithTimeout() {
+func ExampleRateLimiter_Within() {
 	limiter, err := blocking.Open("memory:")
 	if err != nil {
 		panic(err)
 	}
 	defer limiter.Close()
 
-	patient := limiter.WithTimeout(10 * time.Minute) // the same limiter
+	patient := limiter.Within(10 * time.Minute) // the same limiter
 	if _, err := patient.Entities.Create(zlimit.Entity{ID: "team"}); err != nil {
 		panic(err)
 	}

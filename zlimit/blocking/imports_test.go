@@ -21,7 +21,7 @@ func TestImports(t *testing.T) {
 		for _, banned := range []string{
 			"github.com/dave/jennifer", "github.com/spf13", "github.com/aws/aws-lambda-go", "golang.org/x/tools", "go.yaml.in/yaml",
 			"github.com/google/go-cmp", "go.uber.org/goleak", "pgregory.net/rapid",
-			"github.com/zlimit/zlimit-go/gen", "github.com/zlimit/zlimit-go/cmd", "github.com/zlimit/zlimit-go/internal/enginetest",
+			"github.com/zlimit/zlimit-go/gen", "github.com/zlimit/zlimit-go/cmd", "github.com/zlimit/zlimit-go/internal/proof/enginetest",
 		} {
 			if dep == banned || strings.HasPrefix(dep, banned+"/") {
 				t.Errorf("the SDK compiles %s", dep)

@@ -10,6 +10,10 @@ import "github.com/zlimit/zlimit-go/zlimit"
 // A lease acts once. After Commit or Rollback every method that would change something returns [zlimit.ErrLeaseClosed],
 // and so do those of the zero value. A lease that is dropped without either leaves what was taken as it is, and loses
 // what was only recorded.
+//
+// No method waits for calls of the store that another one makes, except that a Commit waits for another Commit, and a
+// Rollback for another Rollback. A Commit or Rollback settles what was taken and recorded when it begins. A
+// [Lease.Consume] that is under way then gives back what it takes, and returns [zlimit.ErrLeaseClosed].
 type Lease struct {
 	core    *zlimit.Lease
 	timeout callTimeout
@@ -29,7 +33,7 @@ func (le *Lease) Statuses() zlimit.Statuses {
 }
 
 // AppendStatuses appends what [Lease.Statuses] returns to a list. It allocates nothing where the list has room, and the
-// bucket is not divided.
+// bucket is not split.
 func (le *Lease) AppendStatuses(to zlimit.Statuses) zlimit.Statuses {
 	return le.core.AppendStatuses(to)
 }
@@ -40,7 +44,8 @@ func (le *Lease) Consumed() zlimit.Amounts {
 }
 
 // Consume takes more tokens, of all limits or of none, with the checks, errors and cost of [RateLimiter.Acquire].
-// Unlike Acquire, it takes nothing without an error where c names no limit.
+// Unlike Acquire, it takes nothing without an error where c names no limit. Several calls at once take side by side.
+// Where the lease is settled meanwhile, Consume gives back what it took, and returns [zlimit.ErrLeaseClosed].
 func (le *Lease) Consume(c zlimit.Consumption) error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()
@@ -63,8 +68,9 @@ func (le *Lease) Release(c zlimit.Consumption) error {
 // Commit writes the recorded corrections, and closes the lease. With nothing to correct it costs nothing. Otherwise it
 // costs one write for each bucket that was charged, which takes up to 5 seconds, whatever the timeout.
 //
-// An [*zlimit.UnavailableError] whose Unknown is false means that at least one of the writes provably did not happen.
-// The lease then stays open for another Commit, which does what is missing.
+// An [*zlimit.UnavailableError] whose Unknown is false, or an [*zlimit.ItemError], means that at least one of the
+// writes provably did not happen. The lease then stays open for another Commit, which does what is missing. A Commit
+// that comes while another one writes waits for that, up to 5 seconds.
 func (le *Lease) Commit() error {
 	ctx, cancel := le.timeout.context()
 	defer cancel()

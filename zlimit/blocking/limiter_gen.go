@@ -15,6 +15,8 @@ import (
 //	sqlite:PATH                                         a database file, shared by the processes of one machine
 //	dynamodb:TABLE?region=…&endpoint=…&profile=…        a DynamoDB table; every parameter may be left out
 //
+// The parameter idle of a table is how long connections are kept that nothing uses, 50s by default.
+//
 // A program that opens database files imports [github.com/zlimit/zlimit-go/zlimit/sqlite] for its effect.
 //
 // A file is created and set up as needed, with the default namespace. A table is created, or another namespace
@@ -23,8 +25,8 @@ import (
 // found is looked up once more, at two units. Open waits throttles out for up to 13 s, since all processes of a fleet
 // read the same two items. It returns a [*zlimit.VersionError] for a table that this client may not use.
 //
-// In an outage Open returns an [*zlimit.UnavailableError]. With [zlimit.WithFailurePolicy] of [zlimit.Allow] it returns
-// a limiter instead, which does the rest when the store is back: see there.
+// In an outage Open returns an [*zlimit.UnavailableError]. With [zlimit.WithFailurePolicy] of [zlimit.PolicyAllow] it
+// returns a limiter instead, which does the rest when the store is back: see there.
 func Open(dsn string, opts ...zlimit.Option) (*RateLimiter, error) {
 	ctx, cancel := defaultTimeout.context()
 	defer cancel()
@@ -82,9 +84,10 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that exists. Several processes may call it at once. Where
-// nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
-// returns a [*zlimit.VersionError] for a table that this client may not use.
+// namespace, where they are missing. It changes nothing that exists, except that a version record of before tells from
+// when on the table counts what requests of children are charged to their parents. Several processes may call it at
+// once. Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the
+// table. It returns a [*zlimit.VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup() error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -111,27 +114,18 @@ func (l *RateLimiter) Stats() zlimit.Stats {
 	return l.core.Stats()
 }
 
-// Available returns the status of every limit of an entity and resource, as the store has them, without those of its
-// parents. A bucket that does not exist yet counts as full. It costs one consistent read of each shard of the bucket,
-// and one more read when the stored limits are not in memory.
-func (l *RateLimiter) Available(entity, resource string) (zlimit.Statuses, error) {
+// Available returns the status of every limit of an entity and resource, as the store has them. A bucket that does not
+// exist yet counts as full. It costs one consistent read of each shard of the bucket, and one more read when the stored
+// limits are not in memory. Each parent costs the same.
+func (l *RateLimiter) Available(q zlimit.AvailableQuery) (zlimit.Statuses, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
-	return l.core.Available(ctx, entity, resource)
-}
-
-// AvailableWithParents returns the status of every limit of an entity and resource, and of the parents that the entity
-// cascades to. They are as the store has them, which is what a request would be checked against. It costs what
-// [RateLimiter.Available] costs for each of them.
-func (l *RateLimiter) AvailableWithParents(entity, resource string) (zlimit.Statuses, error) {
-	ctx, cancel := l.timeout.context()
-	defer cancel()
-	return l.core.AvailableWithParents(ctx, entity, resource)
+	return l.core.Available(ctx, q)
 }
 
 // TimeUntil returns how long it takes until the entity, and the parents that it cascades to, would admit the request if
-// nothing else happened. It is 0 when they would now. A request for more than a limit can hold is an
-// [*zlimit.ExceededError].
+// nothing else happened. It is 0 when they would now. A request for more than a limit can hold is [zlimit.Never], with
+// an [*zlimit.ExceededError].
 //
 // It consumes nothing, and costs what [RateLimiter.Available] costs for each of them. The limits of a bucket may have
 // changed since its last use. Where TimeUntil tells a wait, it brings such a bucket in line by one write, so that the
@@ -150,6 +144,7 @@ func (l *RateLimiter) TimeUntil(r zlimit.Request) (time.Duration, error) {
 //   - [zlimit.ErrNoLimits] when no level has limits for the request;
 //   - a [*zlimit.ValidationError] for a request that breaks a rule or names a limit that is not configured;
 //   - an [*zlimit.UnavailableError] during an outage, unless the failure policy allows the request;
+//   - an [*zlimit.ItemError] when an item of the table cannot be read;
 //   - [zlimit.ErrContended] when other writers were faster in every try;
 //   - [context.DeadlineExceeded] when the timeout has passed.
 //
@@ -190,8 +185,8 @@ func (l *RateLimiter) Do(r zlimit.Request, fn func(*Lease) error) error {
 }
 
 // SetAuditRetention sets how long audit events are kept that are written from now on, in whole days up to 36,500; 0
-// stands for 90 days. It holds in every namespace of the table whose own [zlimit.SystemConfig.AuditRetention] is 0. It
-// is for those who deploy: no audit event tells of it, and a principal that is bound to one namespace may not do it.
+// stands for 90 days. It holds in every namespace of the table whose own [zlimit.Config.AuditRetention] is 0. It is for
+// those who deploy: no audit event tells of it, and a principal that is bound to one namespace may not do it.
 //
 // Other limiters see it within [zlimit.WithConfigTTL]. A retention that is out of range is a [*zlimit.ValidationError],
 // before any call. It costs a read, and a conditional write where the retention changes, one unit each. The first write
@@ -203,7 +198,7 @@ func (l *RateLimiter) SetAuditRetention(d time.Duration) error {
 }
 
 // Namespace returns a limiter that works in another namespace of the same store. It shares the store, the client and
-// the memory of stored limits with l, and has l's options but for those given. A namespace that is not registered is
+// the memory of stored limits with l, and has l's options except those given. A namespace that is not registered is
 // [zlimit.ErrNamespaceNotFound], unless [zlimit.WithSetup] is among them. Closing the limiter leaves the store open;
 // closing l, when it has opened the store, ends the store for both. It costs one batch read of two items, and some
 // kilobytes of memory: keep the limiter for as long as the namespace is used.
@@ -217,14 +212,50 @@ func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimite
 	return newRateLimiter(core, l.timeout), nil
 }
 
-// RaiseVersion raises the version record of the table to this client: the layout, the oldest client that may use the
-// table, and the version of the aggregator that is deployed, unless that is "". It lowers none of them. It is for those
-// who deploy, once the aggregator is there: clients that are older than the record allows are refused from then on.
+// Wait consumes what the request asks, of all limits or of none, and returns the lease once the tokens are there.
+// Callers of all processes wait in one queue for each bucket, in the order in which the store has their writes. None of
+// them asks again: a caller takes tokens that are not there yet, and sleeps until they have flowed in. Requests that do
+// not wait see the debt and are refused.
 //
-// It returns a [*zlimit.VersionError] for a table that this client may not use. It costs a read, and two conditional
-// write units where the record changes, with one for its index.
-func (l *RateLimiter) RaiseVersion(aggregator string) error {
+// A caller waits no longer than [zlimit.MaxWait], nor past the timeout. Without either, Wait returns a
+// [*zlimit.ValidationError]. Where the wait would be longer, it fails at once, takes nothing, and returns an
+// [*zlimit.ExceededError] that tells when the tokens would be there. Its other errors are those of
+// [RateLimiter.Acquire].
+//
+// Over any time the admissions of a bucket are at most its capacity, what flows in, and what flows in within the time
+// of [zlimit.WithFreshness] and a millisecond. A bucket with waiters may exceed that by the depth of its queue, at most
+// what flows in within the longest MaxWait. That happens after cancels and refunds while others sleep, where limits are
+// raised, and in requests of several limits, with parents, or of divided buckets. The total since the bucket was
+// created never exceeds what flowed in. Where something downstream bears no more than the capacity, choose a MaxWait in
+// which little flows in beside it.
+//
+// Limits that are changed meanwhile hold for those who sleep: a caller that wakes reads the bucket once and sleeps on,
+// or gives its tokens back and fails where that takes longer than it waits.
+//
+// In an outage the failure policy decides as for Acquire. Where it is not known whether the tokens were taken, a
+// request that is allowed sleeps until the queue in front of it has gone, and is [Lease.Degraded].
+//
+// It costs what Acquire costs, however long the queue is: one write, or a part of one that is shared. Giving up costs
+// another.
+func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
-	return l.core.RaiseVersion(ctx, aggregator)
+	core, err := l.core.Wait(ctx, r, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Lease{core, l.timeout}, nil
+}
+
+// Reserve takes what the request asks, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller that
+// sleeps by itself, at the same cost and with the same errors. The caller then calls [Reservation.Wait], which returns
+// at once after [Reservation.Due], or [Reservation.Cancel].
+func (l *RateLimiter) Reserve(r zlimit.Request, opts ...zlimit.WaitOption) (*Reservation, error) {
+	ctx, cancel := l.timeout.context()
+	defer cancel()
+	core, err := l.core.Reserve(ctx, r, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{core, l.timeout}, nil
 }

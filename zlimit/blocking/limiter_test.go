@@ -101,7 +101,7 @@ func TestLists(t *testing.T) {
 		create(zlimit.Entity{ID: "b", ParentID: "team"})
 		create(zlimit.Entity{ID: "a", ParentID: "team"})
 		limits := []zlimit.Limit{zlimit.PerMinute("rpm", 5)}
-		if err := errors.Join(l.Limits.SetResource("gpt-4", limits), l.Limits.SetEntity("a", "gpt-4", limits)); err != nil {
+		if err := errors.Join(l.Limits.Set(zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}), l.Limits.Set(zlimit.Level{Entity: "a", Resource: "gpt-4"}, zlimit.Config{Limits: limits})); err != nil {
 			t.Fatal(err)
 		}
 		acquire(t, l, zlimit.Request{Entity: "a", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 1}})
@@ -124,12 +124,10 @@ func TestLists(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		check(t, "Usage.Buckets", buckets, err, l.Usage.BucketsSeq("gpt-4"), func(b zlimit.Bucket) string { return b.Resource }, "gpt-4")
-		resources, err := l.Limits.Resources()
-		check(t, "Resources", resources, err, l.Limits.ResourcesSeq(), itself, "gpt-4")
-		resources, err = l.Limits.ResourcesWith()
-		check(t, "ResourcesWith", resources, err, l.Limits.ResourcesWithSeq(), itself, "gpt-4")
-		entities, err := l.Limits.EntitiesWith("gpt-4")
-		check(t, "EntitiesWith", entities, err, l.Limits.EntitiesWithSeq("gpt-4"), itself, "a")
+		level := func(s zlimit.Stored) string { return s.Level.String() }
+		q := zlimit.LevelQuery{Resource: "gpt-4"}
+		levels, err := l.Limits.List(q)
+		check(t, "Limits.List", levels, err, l.Limits.ListSeq(q), level, "resource gpt-4", "entity a, resource gpt-4")
 		name := func(ns zlimit.Namespace) string { return ns.Name }
 		namespaces, err := l.Namespaces.List()
 		check(t, "List", namespaces, err, l.Namespaces.ListSeq(), name, zlimit.DefaultNamespace)
@@ -152,8 +150,6 @@ func TestLists(t *testing.T) {
 		}
 	})
 }
-
-func itself(s string) string { return s }
 
 func isInvalid(err error) bool {
 	var invalid *zlimit.ValidationError
@@ -189,7 +185,7 @@ func check[T any](t *testing.T, what string, list []T, err error, seq iter.Seq2[
 func TestPages(t *testing.T) {
 	l := open(t, "memory:")
 	for i := range 120 {
-		if err := l.Limits.SetEntity("a", fmt.Sprintf("r-%03d", i), []zlimit.Limit{zlimit.PerMinute("rpm", 5)}); err != nil {
+		if err := l.Limits.Set(zlimit.Level{Entity: "a", Resource: fmt.Sprintf("r-%03d", i)}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -219,7 +215,7 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("Close() = %v", err)
 	}
 	done := 0
-	err = l.WithTimeout(0).Namespaces.Purge(deleted.ID, func(p zlimit.PurgeProgress) { done = p.Deleted })
+	err = l.Within(0).Namespaces.Purge(deleted.ID, func(p zlimit.PurgeProgress) { done = p.Deleted })
 	if err != nil {
 		t.Errorf("Purge() = %v after %d items", err, done)
 	}
@@ -233,7 +229,7 @@ func TestWrap(t *testing.T) {
 	}
 	l := prepared(t, Wrap(core))
 	acquire(t, l, ask(zlimit.Amounts{"rpm": 4}))
-	statuses, err := core.Available(t.Context(), "key-1", "gpt-4")
+	statuses, err := core.Available(t.Context(), zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 	if s, _ := statuses.Limit("rpm"); err != nil || s.Available != 6 {
 		t.Errorf("Available() of the core = %v, %v; want 6 rpm", statuses, err)
 	}
@@ -250,7 +246,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Errorf("New on the zero store = %v, %v; want a ValidationError", l, err)
 	}
 	l := open(t, "memory:")
-	if err := l.WithTimeout(time.Second).Close(); err != nil {
+	if err := l.Within(time.Second).Close(); err != nil {
 		t.Errorf("Close() = %v", err)
 	}
 	if lease, err := l.Acquire(ask(zlimit.Amounts{"rpm": 1})); lease != nil || !errors.Is(err, zlimit.ErrClosed) {

@@ -7,7 +7,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"go.uber.org/goleak"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 	_ "github.com/zlimit/zlimit-go/zlimit/sqlite" // tests of files
 )
@@ -63,8 +63,8 @@ func prepared(tb testing.TB, l *RateLimiter) *RateLimiter {
 		}
 	})
 	limits := []zlimit.Limit{zlimit.PerMinute("rpm", 10), zlimit.PerMinute("tpm", 1000)}
-	if err := l.Limits.SetSystem(zlimit.SystemConfig{Limits: limits}); err != nil {
-		tb.Fatalf("SetSystem() = %v", err)
+	if err := l.Limits.Set(zlimit.Level{}, zlimit.Config{Limits: limits}); err != nil {
+		tb.Fatalf("Set() = %v", err)
 	}
 	return l
 }
@@ -86,7 +86,7 @@ func acquire(tb testing.TB, l *RateLimiter, r zlimit.Request) *Lease {
 // left returns what a limit of the usual bucket has.
 func left(tb testing.TB, l *RateLimiter, name string) int64 {
 	tb.Helper()
-	statuses, err := l.Available("key-1", "gpt-4")
+	statuses, err := l.Available(zlimit.AvailableQuery{Entity: "key-1", Resource: "gpt-4"})
 	if err != nil {
 		tb.Fatalf("Available() = %v", err)
 	}

@@ -3,51 +3,40 @@
 package blocking
 
 import (
-	"time"
+	"context"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A ManagedService changes stored limits for programs that keep them as code, such as `zlimit limits apply`. Such a
-// program takes the lock of the namespace, replaces levels that are as it has seen them, and records which levels it
+// A ManagedService changes stored limits for programs that keep them as code, such as `zlimit limits apply`. In a
+// [ManagedService.Run] such a program replaces levels that are as it has seen them, and records which levels it
 // manages. It may delete those when they leave its file. It is safe for concurrent use.
-//
-// Every write asks in its transaction that the program still has the lock, and that the level has not changed since it
-// was read. So two programs never write by turns, whatever their clocks say and however long they pause.
 type ManagedService struct {
 	core    *zlimit.ManagedService
 	timeout callTimeout
 }
 
+// Run calls change, while no other run of the namespace does. Another run is a [*zlimit.LockedError]. Writes prolong
+// the lock, which lasts for a minute; when another program takes the lock of a run that pauses for longer, its writes
+// return [zlimit.ErrLockLost].
+//
+// Run returns the error of change, and that of giving the lock back. It costs a conditional write at its start, at its
+// end and in each 20 seconds: two write units, and one for an index when the lock is new.
+func (s *ManagedService) Run(change func(*ManagedRun) error) (err error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.Run(ctx, func(_ context.Context, core *zlimit.ManagedRun) error {
+		return change(&ManagedRun{core, s.timeout})
+	})
+}
+
 // Read returns what is stored at levels, in their order, consistently. It costs a batch read of an item for each level,
-// 100 to a call, a read unit per 4 KB of each.
-func (s *ManagedService) Read(levels ...zlimit.ConfigLevel) ([]zlimit.StoredConfig, error) {
+// 100 to a call, a read unit per 4 KB of each. A level that this version cannot limit by is told by
+// [zlimit.Stored.Unsupported].
+func (s *ManagedService) Read(levels ...zlimit.Level) ([]zlimit.Stored, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
 	return s.core.Read(ctx, levels...)
-}
-
-// Lock takes the lock of the namespace for a time, which [ManagedService.Renew] prolongs. Another program that has it
-// is a [*zlimit.LockedError]; a lock that has expired is taken over. It costs one conditional write: two write units at
-// most, and one for an index when the lock is new.
-func (s *ManagedService) Lock(lease time.Duration) (zlimit.ManagedLock, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Lock(ctx, lease)
-}
-
-// Renew prolongs a lock; [zlimit.ErrLockLost] when another program has taken it. It costs one conditional write.
-func (s *ManagedService) Renew(lock zlimit.ManagedLock, lease time.Duration) (zlimit.ManagedLock, error) {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Renew(ctx, lock, lease)
-}
-
-// Unlock gives a lock back, if the program still has it. It costs one conditional write.
-func (s *ManagedService) Unlock(lock zlimit.ManagedLock) error {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Unlock(ctx, lock)
 }
 
 // Set returns which levels are managed; the zero set where none ever was. It costs one consistent read.
@@ -57,14 +46,13 @@ func (s *ManagedService) Set() (zlimit.ManagedSet, error) {
 	return s.core.Set(ctx)
 }
 
-// Record writes which levels are managed, in place of what was recorded before. It needs the lock: [zlimit.ErrLockLost]
-// when another program has it. The record is an item of at most 400 KB, some thousands of levels; more is a
-// [*zlimit.ValidationError]. It costs a read and a transaction of the record, two write units per KB, and a check of
-// the lock, two write units.
-func (s *ManagedService) Record(lock zlimit.ManagedLock, set zlimit.ManagedSet) error {
-	ctx, cancel := s.timeout.context()
-	defer cancel()
-	return s.core.Record(ctx, lock, set)
+// A ManagedRun is the right of one program to change what is managed in a namespace. Every write asks in its
+// transaction that the run still has the lock of the namespace, and that the level has not changed since it was read.
+// So two programs never write by turns, whatever their clocks say and however long they pause. A run is for one
+// goroutine.
+type ManagedRun struct {
+	core    *zlimit.ManagedRun
+	timeout callTimeout
 }
 
 // Replace brings a level from what the program has seen of it to what it wants, and returns that with its new version.
@@ -73,12 +61,18 @@ func (s *ManagedService) Record(lock zlimit.ManagedLock, set zlimit.ManagedSet) 
 // case nothing was written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
-func (s *ManagedService) Replace(
-	lock zlimit.ManagedLock,
-	before zlimit.StoredConfig,
-	want zlimit.StoredConfig,
-) (after zlimit.StoredConfig, err error) {
-	ctx, cancel := s.timeout.context()
+func (r *ManagedRun) Replace(before, want zlimit.Stored) (after zlimit.Stored, err error) {
+	ctx, cancel := r.timeout.context()
 	defer cancel()
-	return s.core.Replace(ctx, lock, before, want)
+	return r.core.Replace(ctx, before, want)
+}
+
+// Record writes which levels are managed, in place of what was recorded before; [zlimit.ErrLockLost] when another
+// program has the lock. The record is an item of at most 400 KB, some thousands of levels; more is a
+// [*zlimit.ValidationError]. It costs a read and a transaction of the record, two write units per KB, and a check of
+// the lock, two write units.
+func (r *ManagedRun) Record(set zlimit.ManagedSet) error {
+	ctx, cancel := r.timeout.context()
+	defer cancel()
+	return r.core.Record(ctx, set)
 }

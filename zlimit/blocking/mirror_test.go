@@ -9,17 +9,19 @@ import (
 )
 
 // own are the methods that have no counterpart in package zlimit.
-var own = map[string]bool{"RateLimiter.WithTimeout": true, "Lease.Close": true}
+var own = map[string]bool{"RateLimiter.Within": true, "Lease.Close": true}
 
 // A mirror knows which type stands for which of package zlimit.
 type mirror map[reflect.Type]reflect.Type
 
 // TestMirrorsEveryMethod compares the method sets of the facade and package zlimit. Each method has one with the same
-// parameters and results but for contexts, each list has two, and the facade has nothing else.
+// parameters and results except contexts, each list has two, and the facade has nothing else.
 func TestMirrorsEveryMethod(t *testing.T) {
 	m := mirror{
 		reflect.TypeFor[*zlimit.RateLimiter](): reflect.TypeFor[*RateLimiter](),
 		reflect.TypeFor[*zlimit.Lease]():       reflect.TypeFor[*Lease](),
+		reflect.TypeFor[*zlimit.Reservation](): reflect.TypeFor[*Reservation](),
+		reflect.TypeFor[*zlimit.ManagedRun]():  reflect.TypeFor[*ManagedRun](),
 	}
 	core, facade := reflect.TypeFor[zlimit.RateLimiter](), reflect.TypeFor[RateLimiter]()
 	for i := range core.NumField() {
@@ -34,8 +36,8 @@ func TestMirrorsEveryMethod(t *testing.T) {
 		}
 		m[service.Type] = f.Type
 	}
-	if len(m) < 7 {
-		t.Fatalf("%d types are mirrored, want the limiter, the lease and all services", len(m))
+	if len(m) < 8 {
+		t.Fatalf("%d types are mirrored, want the limiter, the lease, the run and all services", len(m))
 	}
 	for core, facade := range m {
 		m.compare(t, core, facade)

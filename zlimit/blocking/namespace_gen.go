@@ -89,6 +89,14 @@ func (s *NamespaceService) Recover(id string) (zlimit.Namespace, error) {
 	return s.core.Recover(ctx, id)
 }
 
+// PurgeCost returns what the reads of a purge cost, before it begins. It makes one DescribeTable call, and none on
+// stores whose indexes have all items: a purge costs by its namespace alone there, and the cost is the zero value.
+func (s *NamespaceService) PurgeCost() (zlimit.PurgeCost, error) {
+	ctx, cancel := s.timeout.context()
+	defer cancel()
+	return s.core.PurgeCost(ctx)
+}
+
 // Purge deletes every item of a deleted namespace, and then its record. It deletes nothing of another namespace, nor of
 // the registry. It calls progress after every 25 items, unless progress is nil. A purge that has begun cannot be
 // undone.
@@ -107,9 +115,10 @@ func (s *NamespaceService) Recover(id string) (zlimit.Namespace, error) {
 //
 // No index of a DynamoDB table lists what expires in a namespace, buckets and usage snapshots. Purge therefore reads
 // the whole table in the end, a page of 1 MB every tenth of a second, with the permission to Scan. That takes two
-// minutes for a gigabyte, and costs half a read unit per 4 KB, some 16 USD for a terabyte.
-func (s *NamespaceService) Purge(id string, progress func(zlimit.PurgeProgress)) error {
+// minutes for a gigabyte, and costs half a read unit per 4 KB, some 16 USD for a terabyte. [NamespaceService.PurgeCost]
+// tells it for a table, and [zlimit.LeaveExpiring] spares it.
+func (s *NamespaceService) Purge(id string, progress func(zlimit.PurgeProgress), opts ...zlimit.PurgeOption) error {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
-	return s.core.Purge(ctx, id, progress)
+	return s.core.Purge(ctx, id, progress, opts...)
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -34,7 +34,7 @@ func TestCallTimeout(t *testing.T) {
 
 // TestTimeoutIsHandedOn asks the services, leases and other namespaces of a limiter for its timeout.
 func TestTimeoutIsHandedOn(t *testing.T) {
-	l := open(t, "memory:").WithTimeout(time.Hour)
+	l := open(t, "memory:").Within(time.Hour)
 	check := func(what string, got callTimeout) {
 		t.Helper()
 		if got != callTimeout(time.Hour) {
@@ -70,7 +70,7 @@ func TestTimeoutIsHandedOn(t *testing.T) {
 func TestTimeouts(t *testing.T) {
 	l, faults := newTable(t, zlimit.WithCallTimeout(10*time.Second))
 	lease := acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
-	short := l.WithTimeout(100 * time.Millisecond)
+	short := l.Within(100 * time.Millisecond)
 	hasty := &Lease{lease.core, short.timeout}
 	for name, call := range map[string]func() error{
 		"Acquire": func() error { _, err := short.Acquire(ask(zlimit.Amounts{"rpm": 1})); return err },
@@ -107,7 +107,7 @@ func TestNoTimeout(t *testing.T) {
 	l, faults := newTable(t, zlimit.WithCallTimeout(500*time.Millisecond))
 	faults.Inject(enginetest.Fault{Kind: enginetest.Hang})
 	var outage *zlimit.UnavailableError
-	if _, err := l.WithTimeout(0).Acquire(ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, &outage) {
+	if _, err := l.Within(0).Acquire(ask(zlimit.Amounts{"rpm": 1})); !errors.As(err, &outage) {
 		t.Errorf("Acquire() = %v, want an UnavailableError", err)
 	}
 }
@@ -116,11 +116,11 @@ func TestNoTimeout(t *testing.T) {
 func TestSecondPage(t *testing.T) {
 	l, faults := newTable(t, zlimit.WithCallTimeout(10*time.Second))
 	for i := range 105 {
-		if err := l.Limits.SetEntity("a", fmt.Sprintf("r-%03d", i), []zlimit.Limit{zlimit.PerMinute("rpm", 5)}); err != nil {
+		if err := l.Limits.Set(zlimit.Level{Entity: "a", Resource: fmt.Sprintf("r-%03d", i)}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 5)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l = l.WithTimeout(time.Second)
+	l = l.Within(time.Second)
 	faults.Inject(enginetest.Fault{Kind: enginetest.Hang, Operation: "Query", Skip: 1})
 	yielded, last := 0, error(nil)
 	for _, err := range l.Audit.EventsSeq("a", zlimit.AuditQuery{}) {

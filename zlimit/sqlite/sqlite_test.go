@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ func TestFileThatMoves(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "limits.db")
-		l, err := zlimit.Open(t.Context(), "sqlite:"+path, zlimit.WithFailurePolicy(zlimit.Allow), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 9)))
+		l, err := zlimit.Open(t.Context(), "sqlite:"+path, zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 9)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,6 +56,70 @@ func TestFileThatMoves(t *testing.T) {
 			t.Errorf("Close() = %v", err)
 		}
 	})
+}
+
+// TestLockedFile has another program keep the write lock of a file, as a shell does in a transaction: an outage that the policy decides,
+// and that is over with the lock. Nothing is taken meanwhile.
+func TestLockedFile(t *testing.T) {
+	for policy, within := range map[zlimit.FailurePolicy]time.Duration{
+		zlimit.PolicyAllow: 250 * time.Millisecond, zlimit.PolicyBlock: 15 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "limits.db")
+			l, err := zlimit.Open(t.Context(), "sqlite:"+path, zlimit.WithFailurePolicy(policy), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 9)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			acquire := func() (counted bool, took time.Duration, err error) {
+				began := time.Now()
+				lease, err := l.Acquire(t.Context(), zlimit.Request{Entity: "e", Resource: "r", Consume: zlimit.Amounts{"rpd": 1}})
+				return err == nil && !lease.Degraded(), time.Since(began), err
+			}
+			if counted, _, err := acquire(); !counted {
+				t.Fatalf("Acquire() = %v", err)
+			}
+			release := lock(t, path)
+			counted, took, err := acquire()
+			var outage *zlimit.UnavailableError
+			if counted || took < within || took > within+time.Second || (err == nil) != (policy == zlimit.PolicyAllow) {
+				t.Errorf("%v: Acquire() of a locked file = %t, %v after %v", policy, counted, err, took)
+			}
+			if err != nil && (!errors.As(err, &outage) || outage.Unknown || !strings.Contains(err.Error(), "database is locked")) {
+				t.Errorf("%v: Acquire() of a locked file = %v, want an outage in which nothing was written", policy, err)
+			}
+			release()
+			time.Sleep(5 * time.Second) // what the caller left goes on in the background, and the outage ends
+			if counted, _, err := acquire(); !counted {
+				t.Errorf("%v: Acquire() after the lock = %v", policy, err)
+			}
+			status, err := l.Available(t.Context(), zlimit.AvailableQuery{Entity: "e", Resource: "r"})
+			if want := map[zlimit.FailurePolicy]int64{zlimit.PolicyAllow: 6, zlimit.PolicyBlock: 7}[policy]; err != nil || status[0].Available != want {
+				t.Errorf("%v: %v are available (%v), want %d: a request that was left counts once the lock is gone", policy, status, err, want)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// lock takes the write lock of a file, as another program does, and returns what gives it back.
+func lock(t *testing.T, path string) (release func()) {
+	t.Helper()
+	db, err := sql.Open("sqlite", path)
+	if err == nil {
+		db.SetMaxOpenConns(1)
+		_, err = db.ExecContext(t.Context(), "BEGIN IMMEDIATE")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		_, err := db.ExecContext(t.Context(), "COMMIT")
+		if err := errors.Join(err, db.Close()); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // TestWithoutImport does what a program does that does not import the package.

@@ -6,32 +6,60 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/door"
+	"github.com/zlimit/zlimit-go/internal/hooks"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // grace is how long a test waits in its end for leases that other goroutines are about to settle.
 const grace = time.Second
 
-// CheckLeases makes a test fail that ends while leases of a limiter are neither committed nor rolled back. What was
-// recorded on such a lease is lost, and a failure gave nothing back. The test says where each of them was acquired. It
-// waits up to a second for those that other goroutines are about to settle.
+// CheckLeases returns the option of a limiter that makes a test fail which ends while leases of the limiter are neither
+// committed nor rolled back. What was recorded on such a lease is lost, and a failure gave nothing back. The test says where each
+// of them was acquired. It waits up to a second for those that other goroutines are about to settle.
 //
-// [New] calls it. A test that makes its limiter itself calls it before the first request, and closes the limiter in a
-// cleanup of before. Leases of requests that were admitted uncounted, in an outage, are not checked, nor is anything once
-// the test has failed. [IgnoreLeases] turns the check off.
-func CheckLeases(tb testing.TB, limiter *zlimit.RateLimiter) {
+// Limiters of [New] have the option. A test that makes its limiter itself gives it to [zlimit.Open] or [zlimit.New]. Leases of
+// requests that were admitted uncounted, in an outage, are not checked, nor is anything once the test has failed.
+func CheckLeases(tb testing.TB) zlimit.Option {
 	tb.Helper()
+	l := newLedger()
+	l.checkAfter(tb)
+	return zlimit.WithHooks(hooks.Limiter{Leases: l})
+}
+
+// IgnoreLeases turns the check of [CheckLeases] off for a limiter of [New], whose leases the test drops on purpose. An admission
+// that needs no correction and is never given back may be dropped. A benchmark calls it too, since the check allocates.
+func IgnoreLeases(limiter *zlimit.RateLimiter) {
+	if l, ok := ledgers.Load(limiter); ok {
+		l.(*ledger).ignored.Store(true)
+	}
+}
+
+// ledgers are those of the limiters of New, while their tests run.
+var ledgers sync.Map
+
+// A ledger has the leases that are open, and who acquired what where.
+type ledger struct {
+	ignored atomic.Bool
+	mu      sync.Mutex
+	changed *sync.Cond
+	open    map[any]string
+}
+
+func newLedger() *ledger {
 	l := &ledger{open: map[any]string{}}
 	l.changed = sync.NewCond(&l.mu)
-	door.WatchLeases(limiter, &door.LeaseWatcher{Opened: l.add, Settled: l.remove})
-	ledgers.Store(limiter, l)
+	return l
+}
+
+// checkAfter checks the leases when the test ends.
+func (l *ledger) checkAfter(tb testing.TB) {
 	tb.Cleanup(func() {
 		tb.Helper()
-		if _, checked := ledgers.LoadAndDelete(limiter); !checked || tb.Failed() {
+		if l.ignored.Load() || tb.Failed() {
 			return
 		}
 		for _, lease := range l.left(grace) {
@@ -40,31 +68,19 @@ func CheckLeases(tb testing.TB, limiter *zlimit.RateLimiter) {
 	})
 }
 
-// IgnoreLeases turns the check of [CheckLeases] off for a limiter, whose leases the test drops on purpose. An admission
-// that needs no correction and is never given back may be dropped. A benchmark calls it too, since the check allocates.
-func IgnoreLeases(limiter *zlimit.RateLimiter) {
-	ledgers.Delete(limiter)
-	door.WatchLeases(limiter, nil)
-}
-
-// ledgers are those of the limiters that are checked.
-var ledgers sync.Map
-
-// A ledger has the leases that are open, and who acquired what where.
-type ledger struct {
-	mu      sync.Mutex
-	changed *sync.Cond
-	open    map[any]string
-}
-
-func (l *ledger) add(lease any, entity, resource string) {
+// Opened implements [hooks.LeaseWatcher].
+func (l *ledger) Opened(lease any, entity, resource string) {
+	if l.ignored.Load() {
+		return
+	}
 	text := fmt.Sprintf("entity %q, resource %q, acquired at %s", entity, resource, caller())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[lease] = text
 }
 
-func (l *ledger) remove(lease any) {
+// Settled implements [hooks.LeaseWatcher].
+func (l *ledger) Settled(lease any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.open, lease)

@@ -148,14 +148,12 @@ func TestForgottenLeasesTellTheirPlace(t *testing.T) {
 
 // TestLeasesOfOtherLimiters checks a limiter that the test has made itself.
 func TestLeasesOfOtherLimiters(t *testing.T) {
-	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 9)))
+	r := &recording{TB: t}
+	limiter, err := zlimit.Open(t.Context(), "memory:", zlimit.WithDefaultLimits(zlimit.PerMinute("rpm", 9)), zlimittest.CheckLeases(r))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer limiter.Close()
-	r := &recording{TB: t}
-	acquire(t, limiter, "before")
-	zlimittest.CheckLeases(r, limiter)
 	acquire(t, limiter, "alice")
 	if got := r.end(); len(got) != 1 || !strings.Contains(got[0], `"alice"`) {
 		t.Errorf("the test ends with %q, want the lease of alice", got)

@@ -3,6 +3,7 @@
 package calls
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 
@@ -22,9 +23,25 @@ type Calls struct {
 type Program struct {
 	Name    string
 	Doc     string
-	Table   []string // on items of the table, of DynamoDB
-	Indexes []string // on indexes of the table, of DynamoDB
-	Bucket  []string // on objects of the stack's bucket, of S3
+	Reads   []string            // on items of the table, of DynamoDB
+	Writes  map[string][]string // on items of the table, of DynamoDB, by the name of the record
+	Indexes []string            // on indexes of the table, of DynamoDB
+	Bucket  []string            // on objects of the stack's bucket, of S3
+
+	pos document.Pos
+}
+
+// Records returns the names of the records that the program writes, sorted.
+func (p *Program) Records() []string { return slices.Sorted(maps.Keys(p.Writes)) }
+
+// Changes returns the actions by which the program writes, sorted.
+func (p *Program) Changes() []string {
+	var all []string
+	for _, actions := range p.Writes {
+		all = append(all, actions...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Program returns a program by its name, nil when there is none.
@@ -52,6 +69,9 @@ func Load(file string, text []byte) (*Calls, error) {
 			},
 		}, "writes", "registry", "programs")
 	}
+	for _, p := range c.Programs {
+		l.sides(c.Writes, p)
+	}
 	return c, l.Err()
 }
 
@@ -60,14 +80,34 @@ type loader struct{ *document.Reader }
 
 func (l *loader) program(pair document.Pair) *Program {
 	what := "program " + pair.Key
-	p := &Program{Name: pair.Key}
+	p := &Program{Name: pair.Key, pos: pair.Pos}
 	l.Object(pair.Value, pair.Pos, what, document.Keys{
-		"doc":     func(n *yaml.Node) { p.Doc = l.Doc(n, what) },
-		"table":   func(n *yaml.Node) { p.Table = l.actions(n, what+": table") },
+		"doc":   func(n *yaml.Node) { p.Doc = l.Doc(n, what) },
+		"reads": func(n *yaml.Node) { p.Reads = l.actions(n, what+": reads") },
+		"writes": func(n *yaml.Node) {
+			p.Writes = map[string][]string{}
+			for _, record := range l.Pairs(n, what+": writes") {
+				p.Writes[record.Key] = l.actions(record.Value, what+": writes of "+record.Key)
+			}
+		},
 		"indexes": func(n *yaml.Node) { p.Indexes = l.actions(n, what+": indexes") },
 		"bucket":  func(n *yaml.Node) { p.Bucket = l.actions(n, what+": bucket") },
-	}, "doc", "table")
+	}, "doc", "reads")
 	return p
+}
+
+// sides reports actions of a program that are on the wrong side: policies bound writes by keys, and reads not.
+func (l *loader) sides(writes []string, p *Program) {
+	for _, a := range p.Reads {
+		if slices.Contains(writes, a) {
+			l.Errorf(p.pos, "program %s: %s among the reads changes items", p.Name, a)
+		}
+	}
+	for _, a := range p.Changes() {
+		if !slices.Contains(writes, a) {
+			l.Errorf(p.pos, "program %s: %s among the writes is none of %v", p.Name, a, writes)
+		}
+	}
 }
 
 // action is the form of an action. A wildcard would allow actions without a review.

@@ -41,7 +41,7 @@ func argList(args []*schema.Arg) string {
 	return b.String()
 }
 
-// comment returns text as a Go comment, wrapped. Lines that start with white space are kept as they are, but for list
+// comment returns text as a Go comment, wrapped. Lines that start with white space are kept as they are, except list
 // items, whose further lines are indented.
 func comment(text string, indent int) string {
 	var out []string

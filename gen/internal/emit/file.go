@@ -51,7 +51,7 @@ func (f *file) doc(text string) {
 
 // render returns the text of the file, formatted, with the standard library's imports in a group of their own.
 func (f *file) render() ([]byte, error) {
-	for _, path := range []string{sdkPkg, exprPkg, storePkg, internalPkg("bucket"), awsPkg, dynamodbPkg, typesPkg} {
+	for _, path := range []string{sdkPkg, layoutPkg, exprPkg, storePkg, internalPkg("bucket"), awsPkg, dynamodbPkg, typesPkg} {
 		f.ImportName(path, path[strings.LastIndexByte(path, '/')+1:])
 	}
 	var b bytes.Buffer

@@ -28,14 +28,52 @@ func records(f *file, s *schema.Schema, belongs func(*schema.Record) bool) {
 		itemType(f, r)
 		encoder(f, r)
 		decoder(f, r)
+		if r.RefusedVar() != "" {
+			refused(f, r)
+		}
 		if r.ReservesFunc() != "" {
 			reserves(f, s, r)
 		}
 	}
 }
 
-// families writes the types and functions of the families of attributes.
+// refused writes the list of the attributes by which an item is refused.
+func refused(f *file, r *schema.Record) {
+	var list []Code
+	for _, x := range r.Refused {
+		values := []Code{field("name", Lit(x.Name)), field("feature", Op("&").Id(x.Refuse.Var()))}
+		if x.Prefix != "" {
+			values = append([]Code{field("prefix", Lit(x.Prefix))}, values...)
+		}
+		if len(x.Unless) > 0 {
+			values = append(values, field("unless", Index().String().Values(literals(x.Unless)...)))
+		}
+		list = append(list, Values(values...))
+	}
+	f.doc(r.RefusedVar() + " has the attributes of other programs by which " + article(noun(r)) + " item is refused.")
+	f.Var().Id(r.RefusedVar()).Op("=").Id("refusals").Add(fields(list...))
+}
+
+// features writes the features of other programs.
+func features(f *file, s *schema.Schema) {
+	if len(s.Features) == 0 {
+		return
+	}
+	f.doc("What other programs limit by, and this one does not.")
+	f.Var().DefsFunc(func(g *Group) {
+		for _, x := range s.Features {
+			for _, line := range wrap(lower(x.Doc), "", lineWidth-8) {
+				g.Comment(line)
+			}
+			g.Id(x.Var()).Op("=").Id("Feature").Values(
+				field("Name", Lit(strings.ReplaceAll(x.Name, "_", " "))), field("Since", Lit(x.Since)))
+		}
+	})
+}
+
+// families writes the features of other programs, and the types and functions of the families of attributes.
 func families(f *file, s *schema.Schema) {
+	features(f, s)
 	for _, m := range s.Members {
 		if !strings.Contains(m.Type, ".") {
 			memberType(f, m)
@@ -130,6 +168,11 @@ func itemType(f *file, r *schema.Record) {
 	for _, a := range own(r) {
 		list = append(list, member{schema.Exported(a.Go), goType(a.Type), a.Name + ": " + a.Doc})
 	}
+	for _, x := range r.Refused {
+		if x.Noted {
+			list = append(list, member{schema.Exported(x.Go), Bool(), x.Name + ": " + x.Doc})
+		}
+	}
 	for _, family := range r.Families {
 		list = append(list, member{
 			schema.Exported(family.Name), Index().Add(memberGo(family.Members)), family.Pattern + ", sorted by name",
@@ -222,7 +265,7 @@ func indexKey(g *Group, e *schema.Entry, prefix string) []Code {
 }
 
 func encoder(f *file, r *schema.Record) {
-	f.doc("Encode returns the attributes of the item but for its primary key.")
+	f.doc("Encode returns the attributes of the item except its primary key.")
 	f.Func().Params(Id("it").Op("*").Id(r.ItemType())).Id("Encode").Params().Qual(exprPkg, "Item").BlockFunc(func(g *Group) {
 		var always, sometimes []Code
 		capacity := 0
@@ -344,7 +387,7 @@ func decoder(f *file, r *schema.Record) {
 	f.doc(r.DecodeFunc() + " returns " + article(noun(r)) + " item, key included. Its errors name the attribute or the member that is wrong.")
 	f.Func().Id(r.DecodeFunc()).Params(Id("item").Qual(exprPkg, "Item")).Params(Id(r.ItemType()), Error()).BlockFunc(func(g *Group) {
 		g.Var().Id("key").Qual(storePkg, "Key")
-		if len(r.Families) == 1 {
+		if len(r.Families) == 1 || len(r.Families) > 0 && always(r.Families[0].Fields) > 1 {
 			g.Id("it").Op(":=").Id(r.ItemType()).Values(roomField(r))
 		} else {
 			g.Var().Id("it").Id(r.ItemType())
@@ -376,11 +419,16 @@ func decoder(f *file, r *schema.Record) {
 			List(Id("it").Dot("Key"), Id("ok")).Op("=").Id(r.ParseFunc()).Call(Id("key")),
 			Op("!").Id("ok"),
 		).Block(Id("d").Dot("misplaced").Call(Id("key")))
-		g.Return(Id("it"), Id("d").Dot("err"))
+		if r.RefusedVar() != "" {
+			g.Return(Id("it"), Id("d").Dot("outcome").Call(Id("key")))
+			return
+		}
+		g.Return(Id("it"), Id("d").Dot("failure").Call(Id("key")))
 	})
 }
 
-// roomField writes the field of an item literal that makes room for the members of the only family.
+// roomField writes the field of an item literal that makes room for the members of the only family, or of the
+// first one, whose members have several attributes.
 func roomField(r *schema.Record) *Statement {
 	others := 2 + always(r.Attributes) // PK, SK
 	for _, e := range r.Entries {
@@ -420,6 +468,14 @@ func attributeCases(g *Group, r *schema.Record) {
 		g.Case(wrapped(literals(derived))...).Comment("// follow from the key")
 	}
 	keep := Id("it").Dot("unknown").Op("=").Append(Id("it").Dot("unknown"), Op("*").Id("a"))
+	if r.RefusedVar() != "" {
+		keep = Id("d").Dot("refuse").Call(Id(r.RefusedVar()), Id("a")).Line().Add(keep)
+	}
+	for _, x := range r.Refused {
+		if x.Noted {
+			g.Case(Lit(x.Name)).Block(Id("it").Dot(schema.Exported(x.Go)).Op("=").True(), keep.Clone())
+		}
+	}
 	for _, family := range r.Families {
 		if family.Prefix == "" {
 			g.Default().Block(If(

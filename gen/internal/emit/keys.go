@@ -15,7 +15,7 @@ func keys(f *file, s *schema.Schema) {
 		keyType(f, r)
 		f.doc("Key returns the primary key.")
 		f.Func().Params(receiver(r)).Id("Key").Params().Qual(storePkg, "Key").Block(
-			Return(Qual(storePkg, "Key").Add(primaryKey(r, ofKey))),
+			Return(Qual(storePkg, "Key").Add(primaryKey(r.PK, r.SK, ofKey))),
 		)
 		for _, e := range r.Entries {
 			entry(f, r, e)
@@ -55,8 +55,8 @@ func fieldType(f *schema.Field) *Statement {
 }
 
 // primaryKey writes the two strings of a key, in one line when they are short.
-func primaryKey(r *schema.Record, ref func(*schema.Field) *Statement) *Statement {
-	pk, sk := concat(r.PK, ref), concat(r.SK, ref)
+func primaryKey(pkForm, skForm *schema.Template, ref func(*schema.Field) *Statement) *Statement {
+	pk, sk := concat(pkForm, ref), concat(skForm, ref)
 	multi := width(pk)+width(sk) > 60
 	return Custom(Options{Open: "{", Close: "}", Separator: ",", Multi: multi}, field("PK", pk), field("SK", sk))
 }

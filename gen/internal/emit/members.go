@@ -35,7 +35,11 @@ func memberEncoder(f *file, m *schema.Members) {
 			if m.PerAttr {
 				name = Id("prefix").Op("+").Lit(a.Name)
 			}
-			literal, optional := written(a, name, Id("m").Dot(schema.Exported(a.Go)))
+			value := Id("m").Dot(schema.Exported(a.Go))
+			if a.Method {
+				value = value.Call()
+			}
+			literal, optional := written(a, name, value)
 			if optional {
 				sometimes = append(sometimes, literal)
 			} else {
@@ -114,6 +118,9 @@ func readMember(a *schema.Attribute, find *Statement) []Code {
 		return []Code{If(Id("m").Op(":=").Add(find), notNull()).Block(
 			Id("m").Dot(schema.Exported(a.Go)).Op("=").Add(reading(a)),
 		)}
+	}
+	if a.Method {
+		return []Code{find.Dot("Set" + schema.Exported(a.Go)).Call(reading(a))}
 	}
 	return read(a, find.Dot(schema.Exported(a.Go)))
 }

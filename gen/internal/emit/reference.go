@@ -69,6 +69,7 @@ func reference(s *schema.Schema) []byte {
 	fieldTable(p, s)
 	indexTable(p, s)
 	queryTable(p, s)
+	featureTable(p, s)
 	for _, r := range s.Records {
 		recordSection(p, r)
 	}
@@ -125,6 +126,19 @@ func indexTable(p *page, s *schema.Schema) {
 		rows = append(rows, []string{x.Name, code(x.PK), code(x.SK), projection, upper(x.Doc)})
 	}
 	p.grid([]string{"Index", "Partition key", "Sort key", "Holds", "For"}, rows)
+}
+
+func featureTable(p *page, s *schema.Schema) {
+	if len(s.Features) == 0 {
+		return
+	}
+	p.heading(2, "Features of other programs", "What other programs limit by, and this one does not. An item with an attribute of one of them "+
+		"is refused: its decoder returns an error that names the feature, and nothing is written to the item.")
+	var rows [][]string
+	for _, f := range s.Features {
+		rows = append(rows, []string{strings.ReplaceAll(f.Name, "_", " "), f.Since, upper(f.Doc)})
+	}
+	p.grid([]string{"Feature", "Since", "Meaning"}, rows)
 }
 
 func queryTable(p *page, s *schema.Schema) {
@@ -198,6 +212,28 @@ func recordSection(p *page, r *schema.Record) {
 		}
 		p.grid([]string{"Attribute", "Type", "Empty", "Meaning"}, rows)
 	}
+	refusedTable(p, r)
+}
+
+// refusedTable writes the attributes by which items of a record are refused.
+func refusedTable(p *page, r *schema.Record) {
+	if len(r.Refused) == 0 {
+		return
+	}
+	p.paragraph("It is refused with one of these:")
+	var rows [][]string
+	for _, x := range r.Refused {
+		name := x.Name
+		if x.Prefix != "" {
+			name = x.Prefix + "{…}_" + x.Name
+		}
+		unless := make([]string, len(x.Unless))
+		for i, value := range x.Unless {
+			unless[i] = code(value)
+		}
+		rows = append(rows, []string{code(name), string(x.Type), strings.ReplaceAll(x.Refuse.Name, "_", " "), strings.Join(unless, ", "), upper(x.Doc)})
+	}
+	p.grid([]string{"Attribute", "Type", "Feature", "But not with", "Meaning"}, rows)
 }
 
 func operationSection(p *page, op *schema.Operation) {
@@ -218,7 +254,7 @@ func operationSection(p *page, op *schema.Operation) {
 	if op.Keys {
 		text := "set what follows from the key"
 		for i, e := range op.But {
-			text += []string{" but for the keys of ", ", "}[min(i, 1)] + e.Index.Name
+			text += []string{" except the keys of ", ", "}[min(i, 1)] + e.Index.Name
 		}
 		changes = append(changes, text)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// stackText is the template of a deployment, but for what follows from the schema and the calls.
+// stackText is the template of a deployment, except what follows from the schema and the calls.
 //
 //go:embed stack.yaml
 var stackText string
@@ -168,14 +168,19 @@ func (d *stackData) TenantKeys(id string) ([]string, error) {
 	return patterns, nil
 }
 
-// RegistryKeys are the partition keys of the registry in the table.
-func (d *stackData) RegistryKeys() (keys []string) {
+// pings is the pattern of the partition keys that are read to see whether the table answers. No record has them.
+const pings = "_/PING#*"
+
+// RegistryKeys are the partition keys outside its namespace that a tenant reads, as a list of YAML: those of the registry,
+// and those that tell whether the table answers.
+func (d *stackData) RegistryKeys() string {
+	var keys []string
 	for _, r := range d.schema.Records {
 		if text, whole := leading(r.PK); whole && !slices.Contains(keys, text) {
 			keys = append(keys, text)
 		}
 	}
-	return keys
+	return d.List(append(keys, pings))
 }
 
 // RegistryPatterns are the patterns of the partition keys of the registry, those in indexes included.
@@ -207,8 +212,10 @@ func (d *stackData) program(name string) (*calls.Program, error) {
 // A grant is what a policy allows on the table.
 type grant struct {
 	Program *calls.Program
-	Table   []string // actions that the table alone takes
-	Both    []string // actions that the table and its indexes take
+	Table   []string // reads that the table alone takes
+	Both    []string // reads that the table and its indexes take
+	Keys    []string // patterns of the partition keys that the program writes
+	Own     []string // those of a tenant
 }
 
 // Grant returns what a program is allowed.
@@ -218,7 +225,7 @@ func (d *stackData) Grant(name string) (*grant, error) {
 		return nil, err
 	}
 	g := &grant{Program: p}
-	for _, a := range p.Table {
+	for _, a := range p.Reads {
 		if slices.Contains(p.Indexes, a) {
 			g.Both = append(g.Both, a)
 		} else {
@@ -226,31 +233,51 @@ func (d *stackData) Grant(name string) (*grant, error) {
 		}
 	}
 	if len(g.Both) != len(p.Indexes) {
-		return nil, fmt.Errorf("program %s: every action on indexes must be one on the table", name)
+		return nil, fmt.Errorf("program %s: every action on indexes must be a read of the table", name)
+	}
+	for _, record := range p.Records() {
+		r := d.record(record)
+		if r == nil {
+			return nil, fmt.Errorf("program %s writes %s: there is no such record", name, record)
+		}
+		g.Keys = append(g.Keys, partitions(r.PK, "*"))
+		if r.PK.Parts[0].Field != nil { // not of the registry
+			g.Own = append(g.Own, partitions(r.PK, d.tenant()))
+		}
+	}
+	for _, keys := range []*[]string{&g.Keys, &g.Own} {
+		slices.Sort(*keys)
+		*keys = slices.Compact(*keys)
 	}
 	return g, nil
 }
 
-// A tenancy is what a tenant is allowed.
-type tenancy struct {
-	*grant
-	Denied []string // in the registry
-}
-
-// Tenancy returns what a program of a tenant is allowed, and what it is denied in the registry: all but reading by key.
-func (d *stackData) Tenancy(name string) (*tenancy, error) {
-	g, err := d.Grant(name)
-	if err != nil {
-		return nil, err
-	}
-	t := &tenancy{grant: g, Denied: slices.Clone(d.calls.Writes)}
-	for _, a := range g.Program.Table {
-		if !slices.Contains(d.calls.Registry, a) && !slices.Contains(t.Denied, a) {
-			t.Denied = append(t.Denied, a)
+// partitions returns the pattern of the partition keys of a form, in which id stands for the ID of the namespace.
+func partitions(t *schema.Template, id string) string {
+	var b strings.Builder
+	for _, p := range t.Parts {
+		switch {
+		case p.Field == nil:
+			b.WriteString(p.Literal)
+		case p.Field.Name == "ns":
+			b.WriteString(id)
+		default:
+			return b.String() + "*"
 		}
 	}
-	slices.Sort(t.Denied)
-	return t, nil
+	return b.String()
+}
+
+// Denied are the actions that a tenant is denied in the registry: all but reading by key.
+func (d *stackData) Denied(g *grant) []string {
+	denied := slices.Clone(d.calls.Writes)
+	for _, a := range g.Program.Reads {
+		if !slices.Contains(d.calls.Registry, a) {
+			denied = append(denied, a)
+		}
+	}
+	slices.Sort(denied)
+	return denied
 }
 
 // Registry are the actions by which a tenant finds its namespace.
@@ -305,11 +332,28 @@ func (d *stackData) Roles() []role {
 	return []role{{"App", "Acquire"}, {"Admin", "Full"}, {"Reader", "Read"}}
 }
 
+// An alarm is one of the stack. Its name is also that of its section in docs/operations.md.
+type alarm struct{ ID, Condition, Name, What string }
+
+// Alarm returns an alarm, with what it means in a sentence.
+func (d *stackData) Alarm(id, condition, name, what string) alarm {
+	return alarm{id, condition, name, what}
+}
+
+// A named resource has a name by a parameter with the form of such names.
+type named struct{ Kind, What string }
+
+// Named returns the name of a resource of a kind, Role or Policy.
+func (d *stackData) Named(kind, what string) named { return named{kind, what} }
+
 // TenantTag is the tag of principals that holds the ID of their namespace.
 func (d *stackData) TenantTag() string { return "zlimit-namespace" }
 
 // TenantPatterns are the partition keys of a tenant, as a list of YAML.
 func (d *stackData) TenantPatterns() (string, error) {
-	patterns, err := d.TenantKeys("${aws:PrincipalTag/" + d.TenantTag() + "}")
+	patterns, err := d.TenantKeys(d.tenant())
 	return d.List(patterns), err
 }
+
+// tenant is what stands for the ID of a tenant's namespace in its policies.
+func (d *stackData) tenant() string { return "${aws:PrincipalTag/" + d.TenantTag() + "}" }

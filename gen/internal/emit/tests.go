@@ -62,6 +62,12 @@ func readOnly(s *schema.Schema) *Statement {
 	}
 	for _, r := range s.Records {
 		note(r.Attributes)
+		for _, x := range r.Refused {
+			if name := schema.Exported(x.Go); x.Noted && !seen[name] {
+				seen[name] = true
+				pairs = append(pairs, Lit(name).Op(":").True())
+			}
+		}
 	}
 	for _, m := range s.Members {
 		note(m.Fields)

@@ -104,6 +104,9 @@ var constructors = map[time.Duration]string{
 // limit writes the value of a limit.
 func limit(l *declaration.Limit) Code {
 	name := Id(l.LimitConst())
+	if l.Resets != "" {
+		return Qual(sdkPkg, "Cron").Call(name, number(l.Capacity), Lit(l.Resets), Lit(l.Zone))
+	}
 	constructor, ok := constructors[l.Period]
 	if !ok {
 		return Values(

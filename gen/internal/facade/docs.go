@@ -12,6 +12,8 @@ import (
 // phrases are what docs of the core say about contexts, and what is true of the facade.
 var phrases = strings.NewReplacer(
 	"the context's error when it ended", "[context.DeadlineExceeded] when the timeout has passed",
+	"nor past the deadline of the context. Without either,", "nor past the timeout. Without either,",
+	"The end of the context ends the wait, and what was taken is given back in the background. ", "",
 	"goes on for up to 5 seconds after the context ends", "takes up to 5 seconds, whatever the timeout",
 )
 

@@ -19,13 +19,14 @@ func LoadLegacy(file string, text []byte) (*Schema, error) { return read(file, t
 
 func read(file string, text []byte, legacy bool) (*Schema, error) {
 	l := &loader{
-		legacy:  legacy,
-		Reader:  document.New(file),
-		fields:  map[string]*Field{},
-		indexes: map[string]*Index{},
-		records: map[string]*Record{},
-		members: map[*yaml.Node]*Members{},
-		schema:  &Schema{},
+		legacy:   legacy,
+		Reader:   document.New(file),
+		fields:   map[string]*Field{},
+		indexes:  map[string]*Index{},
+		features: map[string]*Feature{},
+		records:  map[string]*Record{},
+		members:  map[*yaml.Node]*Members{},
+		schema:   &Schema{},
 	}
 	if root := l.Parse(text, "the schema"); root != nil {
 		l.load(root)
@@ -55,7 +56,7 @@ func (l *loader) load(root *yaml.Node) {
 	if !l.legacy {
 		known["version"] = func(n *yaml.Node) { s.Version = l.version(n, "version") }
 		known["client_min_version"] = func(n *yaml.Node) { s.ClientMinVersion = l.version(n, "client_min_version") }
-		for _, name := range []string{"indexes", "queries", "operations"} {
+		for _, name := range []string{"features", "indexes", "queries", "operations"} {
 			known[name] = section(name)
 		}
 		required = append([]string{"version", "client_min_version"}, required...)
@@ -66,6 +67,7 @@ func (l *loader) load(root *yaml.Node) {
 		entry   func(document.Pair)
 	}{
 		{"fields", l.field},
+		{"features", l.feature},
 		{"indexes", l.index},
 		{"records", l.record},
 		{"queries", l.query},
@@ -112,6 +114,18 @@ func (l *loader) field(p document.Pair) {
 	l.schema.Fields = append(l.schema.Fields, f)
 }
 
+func (l *loader) feature(p document.Pair) {
+	what := "feature " + p.Key
+	f := &Feature{Pos: p.Pos, Name: p.Key}
+	l.name(p.Pos, "feature", p.Key)
+	l.Object(p.Value, p.Pos, what, document.Keys{
+		"since": func(n *yaml.Node) { f.Since = l.version(n, what+": since") },
+		"doc":   func(n *yaml.Node) { f.Doc = l.Doc(n, what) },
+	}, "since", "doc")
+	l.features[f.Name] = f
+	l.schema.Features = append(l.schema.Features, f)
+}
+
 // forbid reads characters that keys use as separators: visible ones of ASCII, each once.
 func (l *loader) forbid(n *yaml.Node, what string) string {
 	chars := l.Text(n, what+": forbid")
@@ -148,7 +162,8 @@ func (l *loader) index(p document.Pair) {
 			project := l.Choice(n, what+": project", "all", "keys", "mixed")
 			x.KeysOnly, x.Mixed = project != "all", project == "mixed"
 		},
-		"doc": func(n *yaml.Node) { x.Doc = l.Doc(n, what) },
+		"internal": func(n *yaml.Node) { x.Internal = l.Bool(n, what+": internal") },
+		"doc":      func(n *yaml.Node) { x.Doc = l.Doc(n, what) },
 	}, "sk", "project", "doc")
 	x.Local = !global
 	taken := []string{"PK", "SK", l.schema.TTL}

@@ -41,8 +41,22 @@ func (r *Record) KeyType() string { return Exported(r.Name) + "Key" }
 // ParseFunc returns the name of the function that parses a record's keys.
 func (r *Record) ParseFunc() string { return "Parse" + Exported(r.Name) + "Key" }
 
+// IndexKeyFunc returns the name of the function that returns the key of a record in an index.
+func (r *Record) IndexKeyFunc(x *Index) string { return Exported(r.Name) + x.Method() + "Key" }
+
 // ItemType returns the name of the type of a record's items.
 func (r *Record) ItemType() string { return Exported(r.Name) }
+
+// RefusedVar returns the name of the list of a record's refused attributes, "" for a record without any.
+func (r *Record) RefusedVar() string {
+	if len(r.Refused) == 0 {
+		return ""
+	}
+	return "refusedIn" + Exported(r.Name)
+}
+
+// Var returns the name of the variable that describes the feature.
+func (f *Feature) Var() string { return "Feature" + Exported(f.Name) }
 
 // DecodeFunc returns the name of the function that decodes a record's items.
 func (r *Record) DecodeFunc() string { return "Decode" + Exported(r.Name) }
@@ -108,10 +122,10 @@ func (c *Clause) Method() string { return Exported(c.Name) }
 func (q *Query) Func() string { return "Query" + Exported(q.Name) }
 
 // packageNames are names that the generated files declare whatever the schema says, or that they import.
-var packageNames = []string{"Table", "bucket", "expr", "slices", "store", "strconv", "strings"}
+var packageNames = []string{"Table", "bucket", "expr", "layout", "slices", "store", "strconv", "strings"}
 
 // primitives are names of the hand-written functions and types that generated code calls.
-var primitives = []string{"cutMember", "decoder", "keyPrefix", "keyReader", "lift", "orNull", "readKey", "room"}
+var primitives = []string{"Feature", "cutMember", "decoder", "keyPrefix", "keyReader", "lift", "orNull", "readKey", "refusal", "refusals", "room"}
 
 // namespace is a set of Go names that must differ.
 type namespace struct {
@@ -147,12 +161,21 @@ func (l *loader) checkNames() {
 	for _, name := range primitives {
 		pkg.taken[name] = "the package"
 	}
+	for _, f := range s.Features {
+		pkg.add(f.Pos, f.Var(), "feature "+f.Name)
+	}
 	for _, r := range s.Records {
 		what := "record " + r.Name
 		for _, name := range []string{r.KeyType(), r.ParseFunc(), r.ItemType(), r.DecodeFunc()} {
 			pkg.add(r.Pos, name, what)
 		}
+		for _, e := range r.Entries {
+			pkg.add(e.Pos, r.IndexKeyFunc(e.Index), what+": index "+e.Index.Name)
+		}
 		if name := r.ReservesFunc(); name != "" {
+			pkg.add(r.Pos, name, what)
+		}
+		if name := r.RefusedVar(); name != "" {
 			pkg.add(r.Pos, name, what)
 		}
 		l.checkRecordNames(r)
@@ -201,12 +224,20 @@ func (l *loader) checkRecordNames(r *Record) {
 			members.add(a.Pos, Exported(a.Go), what+": attribute "+a.Name)
 		}
 	}
+	for _, x := range r.Refused {
+		if x.Noted {
+			members.add(x.Pos, Exported(x.Go), what+": attribute "+x.Name)
+		}
+	}
 	for _, f := range r.Families {
 		members.add(f.Pos, Exported(f.Name), what+": family "+f.Name)
 	}
 	parts := l.namespace() // fields and methods of the key type
 	parts.taken["Key"] = "the primary key"
-	builder := l.namespace() // parameters of the function that builds the key
+	builder := l.namespace() // parameters of the function that builds the key, and results of the one that takes it apart
+	builder.taken["key"] = "the key"
+	builder.taken["k"] = "the fields of the key"
+	builder.taken["ok"] = "the last result"
 	seen := map[*Field]bool{}
 	for _, f := range r.KeyFields() {
 		if !seen[f] {

@@ -12,12 +12,13 @@ import (
 // loader turns nodes into a schema.
 type loader struct {
 	*document.Reader
-	fields  map[string]*Field
-	indexes map[string]*Index
-	records map[string]*Record
-	members map[*yaml.Node]*Members // by the node that aliases share
-	schema  *Schema
-	legacy  bool // it reads records of older layouts
+	fields   map[string]*Field
+	indexes  map[string]*Index
+	features map[string]*Feature
+	records  map[string]*Record
+	members  map[*yaml.Node]*Members // by the node that aliases share
+	schema   *Schema
+	legacy   bool // it reads records of older layouts
 }
 
 // maxScale is the number of decimal places that leaves a digit before the point in an int64.

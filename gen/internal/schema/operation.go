@@ -249,7 +249,7 @@ func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
 	return actions
 }
 
-// keys notes that an operation sets what follows from the key, but for its keys in some indexes.
+// keys notes that an operation sets what follows from the key, except its keys in some indexes.
 func (s *scope) keys(pos document.Pos, op *Operation, but []string) {
 	if op.Keys {
 		s.Errorf(pos, "%s has keys twice", s.what)
@@ -292,6 +292,9 @@ func (l *loader) checkEntries(op *Operation, what string, actions []*Action) {
 
 // checkTarget reports an attribute that must not be changed, or is changed before.
 func (s *scope) checkTarget(a *Action, earlier []*Action) {
+	if a.Attr.Refused {
+		s.Errorf(a.Attr.Pos, "%s: attribute %s is refused, and never written", s.what, a.Attr.Name)
+	}
 	if a.Attr.Family == nil {
 		for _, r := range s.records {
 			for _, attribute := range r.Attributes {
@@ -320,13 +323,21 @@ func (r *Record) inIndexBy(name string) bool {
 	return slices.ContainsFunc(r.Entries, func(e *Entry) bool { return slices.Contains(e.Index.Attributes(), name) })
 }
 
+// refused returns a refused attribute of the item, nil for none of that name.
+func (r *Record) refused(name string) *Refused {
+	if i := slices.IndexFunc(r.Refused, func(x *Refused) bool { return x.Prefix == "" && x.Name == name }); i >= 0 {
+		return r.Refused[i]
+	}
+	return nil
+}
+
 // ref finds an attribute: one of the family first, then one that all records have in the same type, or that is of the key of an
 // index that all of them are in.
 func (s *scope) ref(pos document.Pos, name string) Ref {
 	if s.members != nil {
 		for _, a := range s.members.Fields {
 			if a.Name == name {
-				return Ref{pos, name, a.Type, a.Scale, a.Empty == Null, s.members}
+				return Ref{Pos: pos, Name: name, Type: a.Type, Scale: a.Scale, Null: a.Empty == Null, Family: s.members}
 			}
 		}
 	}
@@ -336,6 +347,10 @@ func (s *scope) ref(pos document.Pos, name string) Ref {
 		return ref
 	}
 	for _, r := range s.records {
+		if x := r.refused(name); x != nil && (ref.Type == "" || ref.Type == x.Type) {
+			ref.Type, ref.Refused = x.Type, true
+			continue
+		}
 		i := slices.IndexFunc(r.Attributes, func(a *Attribute) bool { return a.Name == name })
 		switch {
 		case i < 0 && r.inIndexBy(name):

@@ -20,18 +20,29 @@ func (l *loader) record(p document.Pair) {
 		}
 	}
 	known := document.Keys{
-		"doc":     func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
-		"pk":      primary(&r.PK),
-		"sk":      primary(&r.SK),
-		"indexes": func(n *yaml.Node) { entries = l.Pairs(n, what+": indexes") },
+		"doc":      func(n *yaml.Node) { r.Doc = l.Doc(n, what) },
+		"pk":       primary(&r.PK),
+		"sk":       primary(&r.SK),
+		"internal": func(n *yaml.Node) { r.Internal = l.Bool(n, what+": internal") },
+		"indexes":  func(n *yaml.Node) { entries = l.Pairs(n, what+": indexes") },
 		"attributes": func(n *yaml.Node) {
 			for _, p := range l.Pairs(n, what+": attributes") {
-				r.Attributes = append(r.Attributes, l.attribute(what, p))
+				if a := l.attribute(what, p); a.Refuse != nil {
+					r.Refused = append(r.Refused, &Refused{a, ""})
+				} else {
+					r.Attributes = append(r.Attributes, a)
+				}
 			}
 		},
 		"families": func(n *yaml.Node) {
 			for _, p := range l.Pairs(n, what+": families") {
-				r.Families = append(r.Families, &Family{p.Pos, p.Key, l.family(what, p)})
+				m := l.family(what, p)
+				for _, a := range m.Refused {
+					r.Refused = append(r.Refused, &Refused{a, m.Prefix})
+				}
+				if len(m.Fields) > 0 || len(m.Refused) == 0 {
+					r.Families = append(r.Families, &Family{p.Pos, p.Key, m})
+				}
 			}
 		},
 	}
@@ -124,7 +135,7 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 	what := owner + ": attribute " + p.Key
 	a := &Attribute{Pos: p.Pos, Name: p.Key, Go: p.Key}
 	l.attributeName(p.Pos, p.Key)
-	var empty *yaml.Node
+	var empty, unless *yaml.Node
 	goName := p.Pos
 	l.Object(p.Value, p.Pos, what, document.Keys{
 		"type": func(n *yaml.Node) { a.Type = Type(l.Choice(n, what+": type", "S", "N", "BOOL", "SS", "L", "M")) },
@@ -134,7 +145,21 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 				l.Errorf(document.At(document.Follow(n)), "%s: unknown field %q", what, name)
 			}
 		},
-		"go": func(n *yaml.Node) { a.Go, goName = l.Text(n, what+": go"), document.At(document.Follow(n)) },
+		"go": func(n *yaml.Node) {
+			a.Go, goName, a.Noted = l.Text(n, what+": go"), document.At(document.Follow(n)), true
+		},
+		"refuse": func(n *yaml.Node) {
+			name := l.Text(n, what+": refuse")
+			if a.Refuse = l.features[name]; a.Refuse == nil {
+				l.Errorf(document.At(document.Follow(n)), "%s: unknown feature %q", what, name)
+			}
+		},
+		"unless": func(n *yaml.Node) {
+			unless = document.Follow(n)
+			for _, e := range l.List(n, what+": unless") {
+				a.Unless = append(a.Unless, l.Text(e, what+": unless"))
+			}
+		},
 		"empty": func(n *yaml.Node) {
 			empty = document.Follow(n)
 			a.Empty = Empty(l.Choice(n, what+": empty", string(Zero), string(Omit), string(Null), string(Never)))
@@ -142,25 +167,22 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 				l.Errorf(document.At(empty), `%s: write "null" in quotes`, what)
 			}
 		},
-		"wrap":  func(n *yaml.Node) { a.Wrap = l.Bool(n, what+": wrap") },
-		"clamp": func(n *yaml.Node) { a.Clamp = l.Bool(n, what+": clamp") },
-		"scale": func(n *yaml.Node) { a.Scale = l.scale(n, what+": scale") },
-		"doc":   func(n *yaml.Node) { a.Doc = l.Doc(n, what) },
+		"wrap":   func(n *yaml.Node) { a.Wrap = l.Bool(n, what+": wrap") },
+		"method": func(n *yaml.Node) { a.Method = l.Bool(n, what+": method") },
+		"clamp":  func(n *yaml.Node) { a.Clamp = l.Bool(n, what+": clamp") },
+		"scale":  func(n *yaml.Node) { a.Scale = l.scale(n, what+": scale") },
+		"doc":    func(n *yaml.Node) { a.Doc = l.Doc(n, what) },
 	}, "type", "doc")
 	l.name(goName, what+": go name", a.Go)
-	switch {
-	case a.From != nil && empty != nil:
-		l.Errorf(document.At(empty), "%s follows from the key and is never empty", what)
-	case a.From != nil && a.From.Int != (a.Type == N), a.From != nil && a.Type != N && a.Type != S:
-		l.Errorf(p.Pos, "%s is of type %s, not of that of field %s", what, a.Type, a.From.Name)
-	case a.Type == SS && (a.Empty == Required || a.Empty == Zero):
-		l.Errorf(p.Pos, "%s: an empty set cannot be stored: say empty: omit or null", what)
-	}
+	l.checkKind(a, what, empty, unless)
 	if a.Wrap && a.Type != N {
 		l.Errorf(p.Pos, "%s: wrap is for numbers", what)
 	}
 	if a.Clamp && (a.Type != N || a.Wrap) {
 		l.Errorf(p.Pos, "%s: clamp is for numbers that do not wrap", what)
+	}
+	if a.Method && (a.Type != S || a.Empty != Omit) {
+		l.Errorf(p.Pos, "%s: method is for texts that are omitted where they are empty", what)
 	}
 	if a.Scale > 0 && (a.Clamp || a.Type != N || a.Wrap || a.From != nil) {
 		l.Errorf(p.Pos, "%s: scale is for numbers that neither wrap, are clamped, nor follow from the key", what)
@@ -168,10 +190,30 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 	return a
 }
 
+// checkKind reports what an attribute may not have that is refused, that follows from the key, or that is a set. The nodes are
+// those of empty and unless, nil for none.
+func (l *loader) checkKind(a *Attribute, what string, empty, unless *yaml.Node) {
+	switch {
+	case a.Refuse == nil && unless != nil:
+		l.Errorf(document.At(unless), "%s: unless is for attributes that are refused", what)
+	case a.Refuse != nil && (a.From != nil || empty != nil || a.Wrap || a.Clamp || a.Scale > 0):
+		l.Errorf(a.Pos, "%s is refused, and neither read nor written: it has a type, go, unless and a doc alone", what)
+	case a.From != nil && empty != nil:
+		l.Errorf(document.At(empty), "%s follows from the key and is never empty", what)
+	case a.From != nil && a.From.Int != (a.Type == N), a.From != nil && a.Type != N && a.Type != S:
+		l.Errorf(a.Pos, "%s is of type %s, not of that of field %s", what, a.Type, a.From.Name)
+	case a.Refuse == nil && a.Type == SS && (a.Empty == Required || a.Empty == Zero):
+		l.Errorf(a.Pos, "%s: an empty set cannot be stored: say empty: omit or null", what)
+	}
+}
+
 // checkAttributes reports attributes that contradict the key.
 func (l *loader) checkAttributes(r *Record) {
 	what := "record " + r.Name
 	for _, a := range r.Attributes {
+		if a.Method {
+			l.Errorf(a.Pos, "%s: attribute %s: method is for members of families", what, a.Name)
+		}
 		if a.From != nil && !slices.Contains(r.KeyFields(), a.From) {
 			l.Errorf(a.Pos, "%s: attribute %s comes from field %s, which is not in the key", what, a.Name, a.From.Name)
 		}
@@ -208,13 +250,21 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 		"doc": func(n *yaml.Node) { m.Doc = l.Doc(n, what) },
 		"fields": func(n *yaml.Node) {
 			for _, p := range l.Pairs(n, what+": fields") {
-				m.Fields = append(m.Fields, l.attribute(what, p))
+				if a := l.attribute(what, p); a.Refuse != nil {
+					m.Refused = append(m.Refused, a)
+				} else {
+					m.Fields = append(m.Fields, a)
+				}
 			}
 		},
-	}, "pattern", "type", "doc", "fields")
-	for _, a := range m.Fields {
+	}, "pattern", "doc", "fields")
+	l.checkRefused(m, p.Pos, what, patternPos)
+	for _, a := range slices.Concat(m.Fields, m.Refused) {
 		if a.From != nil {
 			l.Errorf(a.Pos, "%s: attribute %s: from is for attributes of records", what, a.Name)
+		}
+		if a.Method && !strings.Contains(m.Type, ".") {
+			l.Errorf(a.Pos, "%s: attribute %s: method is for members of an imported type", what, a.Name)
 		}
 		if m.PerAttr && strings.Contains(a.Name, "_") {
 			l.Errorf(a.Pos, "%s: field %s has an underscore, which separates it from the name of the member", what, a.Name)
@@ -234,6 +284,9 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 		l.Errorf(p.Pos, "%s: a member whose fields are all zero would not be written at all; make one of them required or zero", what)
 	}
 	l.members[node] = m
+	if len(m.Fields) == 0 && len(m.Refused) > 0 { // it has no members for programs
+		return m
+	}
 	for _, other := range l.schema.Members {
 		if other.Type == m.Type && m.Type != "" {
 			l.Errorf(typePos, "%s: type %s is declared in line %d already; share the family through an alias",
@@ -245,6 +298,25 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 		l.schema.Members = append(l.schema.Members, m)
 	}
 	return m
+}
+
+// checkRefused reports a family without a type that needs one, and refused attributes that are no fields of members.
+func (l *loader) checkRefused(m *Members, pos document.Pos, what string, patternPos document.Pos) {
+	alone := len(m.Fields) == 0 && len(m.Refused) > 0
+	switch {
+	case alone && m.Type != "":
+		l.Errorf(pos, "%s: all fields are refused, so that there is no type", what)
+	case !alone && m.Type == "":
+		l.Errorf(pos, "%s has no type", what)
+	}
+	if len(m.Refused) > 0 && m.Var != nil && (!m.PerAttr || m.Prefix == "") {
+		l.Errorf(patternPos, "%s: fields can be refused where the pattern has a prefix and {field}", what)
+	}
+	for _, a := range m.Refused {
+		if a.Noted {
+			l.Errorf(a.Pos, "%s: attribute %s is refused, and has no go name", what, a.Name)
+		}
+	}
 }
 
 // always reports whether a zero value is written.
@@ -311,5 +383,6 @@ func (m *Members) reads(name string) bool {
 		return ok && rest != ""
 	}
 	i := strings.LastIndexByte(rest, '_')
-	return ok && i > 0 && slices.ContainsFunc(m.Fields, func(a *Attribute) bool { return a.Name == rest[i+1:] })
+	named := func(a *Attribute) bool { return a.Name == rest[i+1:] }
+	return ok && i > 0 && (slices.ContainsFunc(m.Fields, named) || slices.ContainsFunc(m.Refused, named))
 }

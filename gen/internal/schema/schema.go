@@ -17,6 +17,7 @@ type Schema struct {
 	ClientMinVersion string // of the oldest client that may use a table of this layout
 	TTL              string // attribute that holds the time of expiry
 	Fields           []*Field
+	Features         []*Feature
 	Indexes          []*Index
 	Records          []*Record
 	Members          []*Members // those of all families, each once
@@ -58,6 +59,14 @@ func (f *Field) allows(c rune) bool {
 	return true
 }
 
+// A Feature is something that other programs limit by, and this one does not.
+type Feature struct {
+	Pos   document.Pos
+	Name  string
+	Since string // version of the first program that knows it
+	Doc   string
+}
+
 // An Index is a secondary index of the table.
 type Index struct {
 	Pos      document.Pos
@@ -66,6 +75,7 @@ type Index struct {
 	KeysOnly bool
 	Mixed    bool // it holds whole items in a table that is made for a mixed fleet
 	Local    bool // it shares the table's partition key, PK
+	Internal bool // programs outside the module do not query it
 	Doc      string
 }
 
@@ -83,10 +93,12 @@ type Record struct {
 	Name       string
 	Doc        string
 	PK, SK     *Template
+	Internal   bool // programs outside the module do not read it
 	Entries    []*Entry
 	Nested     string // attribute with a map that attributes may be in instead; "" for none, as in every layout that is written
 	Attributes []*Attribute
 	Families   []*Family
+	Refused    []*Refused // attributes of other programs, those in the names of members included
 }
 
 // KeyFields returns the fields of the primary key in the order in which it names them.
@@ -173,16 +185,27 @@ const (
 
 // An Attribute is an attribute of a record, or of the members of a family.
 type Attribute struct {
-	Pos   document.Pos
-	Name  string // in items; in a family the text in place of {field}
-	Go    string // its name for programs, in snake case
-	Type  Type
-	From  *Field // the field of the key that the value repeats; nil when the attribute stands for itself
-	Empty Empty
-	Wrap  bool // a number of any size is read modulo 2^64
-	Clamp bool // a number of any size is read as the nearest of 64 bits
-	Scale int  // decimal places: programs count the last of them
-	Doc   string
+	Pos    document.Pos
+	Name   string // in items; in a family the text in place of {field}
+	Go     string // its name for programs, in snake case
+	Type   Type
+	From   *Field // the field of the key that the value repeats; nil when the attribute stands for itself
+	Empty  Empty
+	Wrap   bool // a number of any size is read modulo 2^64
+	Clamp  bool // a number of any size is read as the nearest of 64 bits
+	Scale  int  // decimal places: programs count the last of them
+	Method bool // the type of the members has methods for the text: one of the name, and one that begins with Set
+	Doc    string
+
+	Refuse *Feature // the feature of other programs that the attribute belongs to; nil for an attribute that programs of this module know
+	Unless []string // values of a refused attribute that do not matter
+	Noted  bool     // whether a refused attribute has a name for programs, which tells that an item has it
+}
+
+// A Refused attribute belongs to a feature of other programs. An item that has it is neither obeyed nor written.
+type Refused struct {
+	*Attribute
+	Prefix string // of the attribute names of the family that it belongs to; "" for an attribute of the item
 }
 
 // A Family is a set of attributes that repeats for every member, such as the limits of a bucket.
@@ -202,6 +225,7 @@ type Members struct {
 	Type    string // Go type
 	Doc     string
 	Fields  []*Attribute
+	Refused []*Attribute
 }
 
 // Suffix returns what attribute names have after the member's name.
@@ -314,6 +338,8 @@ type Ref struct {
 	Scale  int
 	Null   bool     // an empty value is written as NULL
 	Family *Members // whose members the attribute belongs to; nil for an attribute of the item
+
+	Refused bool // the attribute is refused: conditions alone may name it
 }
 
 // String returns the condition as the document has it.

@@ -28,6 +28,8 @@ type ClientConfig struct {
 	Region   string // "" for the environment's
 	Endpoint string // a URL; "" for the region's
 	Profile  string // of the shared configuration files; "" for the environment's
+	// Idle is how long a connection is kept that nothing uses; 0 for the default.
+	Idle time.Duration
 	// Logger is where the SDK reports what it finds odd; nil for nowhere.
 	Logger *slog.Logger
 }
@@ -43,7 +45,7 @@ const (
 )
 
 // NewClient returns a client tuned for many small calls. It keeps connections for many callers at once, resolves the
-// endpoint once, and does not checksum replies a second time beside TLS. NewClient reads configuration files, and may
+// endpoint once. NewClient reads configuration files, and may
 // ask a metadata service for the region, but makes no call to DynamoDB.
 //
 // An engine on a loopback endpoint takes any credentials; where none are configured, dummy ones are used.
@@ -107,11 +109,10 @@ func (c ClientConfig) client(ctx context.Context, cfg aws.Config) (*dynamodb.Cli
 	if err != nil {
 		return nil, err
 	}
-	httpClient := tunedHTTPClient(cfg.HTTPClient)
+	httpClient := tunedHTTPClient(cfg.HTTPClient, c.Idle)
 	return dynamodb.NewFromConfig(cfg, func(o *dynamodb.Options) {
 		o.HTTPClient = httpClient
 		o.EndpointResolverV2 = endpoint
-		o.DisableValidateResponseChecksum = true
 		o.Retryer = newRetries().write // of calls that the caller makes with the client
 	}), nil
 }
@@ -168,7 +169,7 @@ func resolveEndpoint(ctx context.Context, cfg aws.Config) (*fixedEndpoint, error
 
 // tunedHTTPClient returns a client with the settings of the SDK's, such as proxies and certificates, and connections
 // for many callers. The context of a request bounds its time, as long as that has a deadline.
-func tunedHTTPClient(configured aws.HTTPClient) *http.Client {
+func tunedHTTPClient(configured aws.HTTPClient, idle time.Duration) *http.Client {
 	sdk, ok := configured.(*awshttp.BuildableClient)
 	if !ok {
 		sdk = awshttp.NewBuildableClient()
@@ -177,7 +178,7 @@ func tunedHTTPClient(configured aws.HTTPClient) *http.Client {
 	transport.MaxIdleConns = 0 // bounded per host
 	transport.MaxIdleConnsPerHost = idlePerHost
 	transport.MaxConnsPerHost = 0
-	transport.IdleConnTimeout = idleTimeout
+	transport.IdleConnTimeout = cmp.Or(idle, idleTimeout)
 	transport.TLSHandshakeTimeout = dialTimeout
 	transport.ResponseHeaderTimeout = 0
 	transport.DisableCompression = true

@@ -21,6 +21,15 @@ const (
 	clockSlack = 50 * time.Millisecond
 	// One clock drifts from another by up to a driftPart-th of the time that passes, as fast as NTP slews a clock.
 	driftPart = 2000
+	// firstReplies is the number of replies in a row that agree before the first offset counts. A limiter reads twice
+	// before it writes.
+	firstReplies = 2
+	// stepReplies is the number of replies in a row, over stepTime at least, that move an offset which they contradict. No
+	// server or proxy with a wrong clock answers as many in a row among others.
+	stepReplies = 16
+	stepTime    = 5 * time.Second
+	// stepGap is the least time between two such moves. A move may let one capacity more through, see [bucket.Config.Lead].
+	stepGap = time.Hour
 )
 
 // A clock learns the offset of DynamoDB's clock from the Date headers of replies. Each header bounds the offset. The
@@ -29,8 +38,9 @@ const (
 type clock struct {
 	mu     sync.Mutex
 	bounds span
-	doubt  span      // of the last reply, if it contradicts bounds
+	doubt  doubt
 	at     time.Time // of the last reply
+	moved  time.Time // when replies that contradicted the bounds last moved them
 
 	known  atomic.Bool
 	offset atomic.Int64 // nanoseconds
@@ -40,6 +50,13 @@ type clock struct {
 type span struct {
 	least, most time.Duration
 	set         bool
+}
+
+// A doubt is the last replies in a row that contradict the bounds and agree with each other.
+type doubt struct {
+	span
+	replies int
+	since   time.Time
 }
 
 // and returns what is in both spans, and false if nothing is.
@@ -83,8 +100,8 @@ func (c *clock) learnFrom(sent time.Time, err error) {
 	}
 }
 
-// observe narrows the bounds by a reply. A reply that contradicts them is a sign that one of the clocks was set, or
-// that the clock of one server is wrong. The next reply decides which.
+// observe narrows the bounds by a reply. A reply that contradicts them is a sign that a clock was set, or that the clock of
+// one server is wrong. Further replies decide which.
 func (c *clock) observe(sent, received, date time.Time) {
 	// A time without a monotonic reading, which dates are, is compared by the wall clock.
 	seen := span{date.Sub(received) - clockSlack, date.Add(dateStep).Sub(sent) + clockSlack, true}
@@ -97,18 +114,37 @@ func (c *clock) observe(sent, received, date time.Time) {
 		c.bounds.most += drift
 	}
 	c.at = received
-	narrowed, agrees := c.bounds.and(seen)
-	moved, repeated := c.doubt.and(seen)
-	switch {
-	case agrees:
-		c.bounds, c.doubt = narrowed, span{}
-	case !c.bounds.set:
-		c.bounds = seen
-	case repeated:
-		c.bounds, c.doubt = moved, span{}
-	default:
-		c.doubt = seen
+	if narrowed, agrees := c.bounds.and(seen); agrees {
+		c.bounds, c.doubt = narrowed, doubt{}
+		c.publish()
+		return
 	}
+	if both, agrees := c.doubt.and(seen); agrees {
+		c.doubt.span = both
+		c.doubt.replies++
+	} else {
+		c.doubt = doubt{seen, 1, received}
+	}
+	if c.mayMove(received) {
+		if c.known.Load() {
+			c.moved = received
+		}
+		c.bounds, c.doubt = c.doubt.span, doubt{}
+		c.publish()
+	}
+}
+
+// mayMove reports whether the replies in doubt are enough to go by.
+func (c *clock) mayMove(now time.Time) bool {
+	if !c.known.Load() {
+		return c.doubt.replies >= firstReplies
+	}
+	return c.doubt.replies >= stepReplies && now.Sub(c.doubt.since) >= stepTime &&
+		(c.moved.IsZero() || now.Sub(c.moved) >= stepGap)
+}
+
+// publish tells the offset that the bounds give.
+func (c *clock) publish() {
 	c.offset.Store(int64(c.bounds.nearest()))
 	c.known.Store(true)
 }

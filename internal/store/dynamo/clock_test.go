@@ -1,6 +1,7 @@
 package dynamo
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -19,7 +20,7 @@ func TestClockBounds(t *testing.T) {
 			switch {
 			case offset >= 0 && (got < 0 || got > offset), offset < 0 && (got > 0 || got < offset):
 				t.Fatalf("after %d replies of a clock that is %v ahead, Offset() = %v, which is no part of it", i+1, offset, got)
-			case i == 0 && (got-offset).Abs() > dateStep+trip+2*clockSlack:
+			case i == 1 && (got-offset).Abs() > dateStep+trip+2*clockSlack:
 				t.Errorf("after a reply of a clock that is %v ahead, Offset() = %v, want it within a second and the round trip", offset, got)
 			}
 		}
@@ -30,27 +31,69 @@ func TestClockBounds(t *testing.T) {
 	}
 }
 
-// TestClockThatIsSet has one reply contradict the others, which changes nothing, and then all that follow.
+// replies gives a clock replies, a tenth of a second apart, whose dates are ahead by offsets, and returns what it tells then.
+type replies struct {
+	clock clock
+	sent  time.Time
+}
+
+func (r *replies) give(times int, offsets ...time.Duration) (offset time.Duration, known bool) {
+	if r.sent.IsZero() {
+		r.sent = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	}
+	for i := range times {
+		r.sent = r.sent.Add(100 * time.Millisecond)
+		r.clock.observe(r.sent, r.sent, r.sent.Add(offsets[i%len(offsets)]).Truncate(time.Second))
+	}
+	return time.Duration(r.clock.offset.Load()), r.clock.known.Load()
+}
+
+// TestClockThatIsSet has some replies contradict the others, which changes nothing, and then all that follow for long.
 func TestClockThatIsSet(t *testing.T) {
-	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	c := &clock{}
-	reply := func(i int, offset time.Duration) time.Duration {
-		sent := start.Add(time.Duration(i) * 100 * time.Millisecond)
-		c.observe(sent, sent, sent.Add(offset).Truncate(time.Second))
-		return time.Duration(c.offset.Load())
+	var r replies
+	if _, known := r.give(1, 0); known {
+		t.Error("one reply alone tells the time")
 	}
-	for i := range 10 {
-		reply(i, 0)
+	if _, known := r.give(9, 0); !known {
+		t.Error("ten replies do not tell the time")
 	}
-	if got := reply(10, time.Hour); got != 0 {
-		t.Errorf("after one reply of another time, Offset() = %v, want 0", got)
+	for name, offsets := range map[string][]time.Duration{
+		"one of another time": {time.Hour, 0},
+		"two in a row":        {time.Hour, time.Hour, 0},
+		"fifteen in a row":    append(slices.Repeat([]time.Duration{time.Hour}, 15), 0),
+		"of many times":       {time.Hour, 2 * time.Hour, -time.Hour},
+	} {
+		if got, _ := r.give(len(offsets)*3, offsets...); got != 0 {
+			t.Errorf("%s: Offset() = %v, want 0", name, got)
+		}
 	}
-	if got := reply(11, 0); got != 0 {
-		t.Errorf("after a reply of another time and one of the old, Offset() = %v, want 0", got)
+	r.give(1, 0)
+	if got, _ := r.give(49, time.Hour); got != 0 {
+		t.Errorf("within 5 s Offset() = %v, want 0", got)
 	}
-	reply(12, time.Hour)
-	if got := reply(13, time.Hour); (got - time.Hour).Abs() > 2*time.Second {
-		t.Errorf("after two replies of a time an hour ahead, Offset() = %v", got)
+	if got, _ := r.give(30, time.Hour); (got - time.Hour).Abs() > 2*time.Second {
+		t.Errorf("after 80 replies of a time an hour ahead, Offset() = %v", got)
+	}
+	if got, _ := r.give(35_000, 0); got == 0 {
+		t.Error("the offset moved twice within an hour")
+	}
+	if got, _ := r.give(2000, 0); got != 0 {
+		t.Errorf("after an hour of replies of the first time, Offset() = %v", got)
+	}
+}
+
+// TestClockOfWrongBeginnings begins with replies of other times.
+func TestClockOfWrongBeginnings(t *testing.T) {
+	for _, wrong := range []time.Duration{-time.Hour, time.Hour, -56 * 365 * 24 * time.Hour} {
+		var r replies
+		r.give(1, wrong)
+		if got, known := r.give(2, 0); !known || got != 0 {
+			t.Errorf("after one reply of %v and two of the right time, Offset() = %v, %t", wrong, got, known)
+		}
+		var turns replies
+		if got, known := turns.give(100, wrong, 0); known {
+			t.Errorf("two times by turns: Offset() = %v, want none", got)
+		}
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 

@@ -59,6 +59,8 @@ func classify(err error) outcome {
 	switch {
 	case errors.As(err, &api):
 		switch code := api.ErrorCode(); {
+		case isDoubtful(err):
+			return unknown
 		case throttles[code]:
 			return throttled
 		case code == "TransactionConflictException", code == "ReplicatedWriteConflictException":
@@ -101,6 +103,13 @@ func classifyStatus(status int) outcome {
 	default:
 		return refused
 	}
+}
+
+// isDoubtful reports whether the status of a reply leaves open what happened, whatever code the reply has. DynamoDB refuses
+// with the status 400.
+func isDoubtful(err error) bool {
+	var status interface{ HTTPStatusCode() int }
+	return errors.As(err, &status) && classifyStatus(status.HTTPStatusCode()) == unknown
 }
 
 // classifySend tells the outcome of a request that the HTTP client failed to exchange for a reply.

@@ -6,12 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
-	"github.com/zlimit/zlimit-go/internal/store/dynamo/dynamotest"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // verdict is what an error says about a call.

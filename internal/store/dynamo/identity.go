@@ -22,7 +22,7 @@ func (s *Store) Identity(ctx context.Context) (string, error) {
 // not keep: it is asked once.
 func callerIdentity(cfg aws.Config) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		httpClient := tunedHTTPClient(cfg.HTTPClient)
+		httpClient := tunedHTTPClient(cfg.HTTPClient, 0)
 		defer httpClient.CloseIdleConnections()
 		client := sts.NewFromConfig(cfg, func(o *sts.Options) { o.HTTPClient = httpClient })
 		out, err := client.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})

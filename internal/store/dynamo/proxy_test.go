@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // TestProxy makes calls through the proxy of the client's transport, in both ways: it sees the same requests.
@@ -27,7 +27,7 @@ func TestProxy(t *testing.T) {
 			defer mu.Unlock()
 			seen[way] = append(seen[way], fmt.Sprint(r.URL, r.Host, r.Header.Get("X-Amz-Target"), r.Header.Get("Proxy-Authorization"),
 				len(body) > 0, strings.Contains(authorization, "AWS4-HMAC-SHA256 Credential=")))
-			fmt.Fprint(w, `{"Attributes":{"n":{"N":"7"}},"Item":{"n":{"N":"7"}}}`)
+			fmt.Fprint(w, `{"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"7"}}}`)
 		}))
 		address, err := url.Parse(proxy.URL)
 		if err != nil {

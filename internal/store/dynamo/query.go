@@ -60,13 +60,18 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		return store.Page{}, failure(ctx, op, err, false, false)
 	}
 	m.read(unitsOfOne(out.ConsumedCapacity))
-	page := store.Page{Items: make([]expr.Item, len(out.Items))}
-	for i := range out.Items {
-		if page.Items[i], err = decodeItem(out.Items[i]); err != nil {
+	return pageOf(op, out.Items, out.LastEvaluatedKey)
+}
+
+// pageOf returns a page of items, and the key after which the next one begins.
+func pageOf(op string, items []map[string]types.AttributeValue, last map[string]types.AttributeValue) (page store.Page, err error) {
+	page.Items = make([]expr.Item, len(items))
+	for i := range items {
+		if page.Items[i], err = decodeItem(items[i]); err != nil {
 			return store.Page{}, &store.Error{Op: op, Err: err}
 		}
 	}
-	next, err := decodeItem(out.LastEvaluatedKey)
+	next, err := decodeItem(last)
 	if err != nil {
 		return store.Page{}, &store.Error{Op: op, Err: err}
 	}

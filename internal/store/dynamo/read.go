@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // Read makes one BatchGetItem call, or for a single key the quicker GetItem, which costs the same. An item costs half a
@@ -52,7 +52,11 @@ func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) ([]
 			return nil, err
 		}
 		for _, item := range batch.items {
-			items[places[store.KeyOf(item)]] = item
+			at, asked := places[store.KeyOf(item)]
+			if !asked {
+				return nil, &store.Error{Op: op, Unavailable: true, Err: errOtherItem}
+			}
+			items[at] = item
 		}
 		if len(batch.left) == 0 {
 			break
@@ -96,11 +100,9 @@ func (s *Store) batch(ctx context.Context, keys []store.Key, consistent bool) (*
 	}
 	s.clock.learn(sent, out.ResultMetadata)
 	found := &batch{table: s.name}
-	if err := found.decode(out); err != nil {
-		return nil, &store.Error{Op: op, Err: err}
-	}
+	found.decode(out)
 	m.read(found.units)
-	return found, nil
+	return found.checked(op)
 }
 
 // get makes one GetItem call.
@@ -126,10 +128,7 @@ func (s *Store) get(ctx context.Context, k store.Key, consistent bool) (expr.Ite
 		return nil, failure(ctx, op, err, false, false)
 	}
 	s.clock.learn(sent, out.ResultMetadata)
-	m.read(unitsOfOne(out.ConsumedCapacity))
-	item, err := decodeItem(out.Item)
-	if err != nil {
-		return nil, &store.Error{Op: op, Err: err}
-	}
-	return item, nil
+	found := newItem(out.Item, out.ConsumedCapacity)
+	m.read(found.units)
+	return found.of(op, k)
 }

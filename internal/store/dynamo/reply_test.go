@@ -2,6 +2,7 @@ package dynamo_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,10 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
-	"github.com/zlimit/zlimit-go/internal/store/dynamo/dynamotest"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // A reply is what a server says to a request, for what no engine says by itself.
@@ -85,6 +86,33 @@ func storeOn(transport http.RoundTripper, credentials aws.CredentialsProvider) *
 		HTTPClient: &http.Client{Transport: transport},
 	})
 	return dynamo.New(client, "table", storetest.Table, dynamotest.CreateTable)
+}
+
+// counted7 is the body of a reply to an UpdateItem of the key one.
+const counted7 = `{"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"7"}}}`
+
+// A servant is a transport that answers each call as DynamoDB does where it has nothing to tell.
+type servant struct{}
+
+// RoundTrip implements [http.RoundTripper].
+func (servant) RoundTrip(r *http.Request) (*http.Response, error) {
+	var request struct {
+		Key          json.RawMessage
+		RequestItems map[string]json.RawMessage
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		return nil, err
+	}
+	body := "{}"
+	switch target := r.Header.Get("X-Amz-Target"); {
+	case strings.HasSuffix(target, ".UpdateItem"):
+		body = fmt.Sprintf(`{"Attributes":%s}`, request.Key)
+	case strings.HasSuffix(target, ".BatchGetItem"):
+		for table := range request.RequestItems {
+			body = fmt.Sprintf(`{"Responses":{%q:[]},"UnprocessedKeys":{}}`, table)
+		}
+	}
+	return (&script{replies: []reply{{status: 200, body: body}}}).RoundTrip(r)
 }
 
 // exception is the body of an error of DynamoDB.
@@ -363,8 +391,8 @@ func TestOffset(t *testing.T) {
 			t.Errorf("%s: Offset() = %v, %t after a reply without a date", name, offset, known)
 		}
 		call.reply.date = time.Now().Add(ahead)
-		s, _ = scripted(call.reply)
-		if err := call.do(s); err != nil {
+		s, _ = scripted(call.reply, call.reply)
+		if err := errors.Join(call.do(s), call.do(s)); err != nil {
 			t.Fatal(err)
 		}
 		if offset, known := s.Offset(); !known || (offset-ahead).Abs() > 2*time.Second {

@@ -12,7 +12,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo/wire"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 const maxAttempts = 3
@@ -108,7 +109,7 @@ func (*retryer) RetryDelay(attempt int, _ error) (time.Duration, error) {
 // GetRetryToken implements [aws.Retryer]. It fails when the budget is spent: the call then ends with the error of its last
 // attempt. What throttles a single key costs nothing, since calls of other keys succeed.
 func (r *retryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
-	if (&store.Error{Throttles: throttlesIn(err)}).KeyThrottled() {
+	if classify(err) == throttled && (&store.Error{Throttles: throttlesIn(err)}).KeyThrottled() {
 		return func(error) error { return nil }, nil
 	}
 	refund, err := r.budget.GetToken(ctx, retryCost)
@@ -131,5 +132,8 @@ func (r *retryer) GetAttemptToken(context.Context) (func(error) error, error) { 
 
 var _ aws.RetryerV2 = (*retryer)(nil)
 
-// use returns the option that makes one call use the retryer.
-func (r *retryer) use(o *dynamodb.Options) { o.Retryer = r }
+// use is the option that makes one call use the retryer. The call then believes DynamoDB's replies alone.
+func (r *retryer) use(o *dynamodb.Options) {
+	o.Retryer = r
+	wire.Careful(o)
+}

@@ -4,16 +4,16 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // TestRetryBudget throttles every attempt. Calls repeat attempts until a hundred repetitions were in vain, and then make one
 // attempt each. Each success is worth a fifth of a repetition, and a repetition that succeeds costs nothing. Nor does one
 // after a throttle of the key.
 func TestRetryBudget(t *testing.T) {
-	throttled, fine := reply{status: 400, body: exception("ThrottlingException")}, reply{status: 200, body: "{}"}
+	throttled, fine := reply{status: 400, body: exception("ThrottlingException")}, reply{status: 200, body: counted7}
 	key := reply{status: 400, body: exception("ThrottlingException", `,"throttlingReasons":[{"reason":"TableWriteKeyRangeThroughputExceeded"}]`)}
 	for way, options := range ways {
 		synctest.Test(t, func(t *testing.T) {

@@ -55,18 +55,7 @@ func (s *Store) Scan(ctx context.Context, q store.Scan) (store.Page, error) {
 		return store.Page{}, failure(ctx, op, err, false, false)
 	}
 	m.read(unitsOfOne(out.ConsumedCapacity))
-	page := store.Page{Items: make([]expr.Item, len(out.Items))}
-	for i := range out.Items {
-		if page.Items[i], err = decodeItem(out.Items[i]); err != nil {
-			return store.Page{}, &store.Error{Op: op, Err: err}
-		}
-	}
-	next, err := decodeItem(out.LastEvaluatedKey)
-	if err != nil {
-		return store.Page{}, &store.Error{Op: op, Err: err}
-	}
-	page.Next = store.Cursor(next)
-	return page, nil
+	return pageOf(op, out.Items, out.LastEvaluatedKey)
 }
 
 // Estimate makes one DescribeTable call. DynamoDB counts every six hours or so.

@@ -33,8 +33,12 @@ func trace(ctx context.Context) (context.Context, *trail) {
 func (t *trail) unsent() bool { return t.asked.Load() > 0 && t.got.Load() == 0 }
 
 // A patient transport ends a request without a deadline after replyTimeout, so that a connection that went dead is not
-// waited for without end. It sends the headers of a request together with its body.
+// waited for without end. It sends the headers of a request together with its body. A request of which an idle connection took
+// nothing, since the server had closed it, goes out on another one.
 type patient struct{ base *http.Transport }
+
+// Resends marks the transport as one that may have the body of a request once more, see [wire.Resender].
+func (patient) Resends() {}
 
 // RoundTrip implements [http.RoundTripper].
 func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -69,8 +73,9 @@ func whole(request *http.Request) (*http.Request, error) {
 		return nil, err
 	}
 	sent := *request
-	sent.Body = io.NopCloser(bytes.NewReader(body))
-	return &sent, nil
+	sent.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	sent.Body, err = sent.GetBody()
+	return &sent, err
 }
 
 // inMemory is the type of a body that net/http knows to be in memory.

@@ -1,6 +1,7 @@
 package dynamo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,9 +21,16 @@ import (
 )
 
 func TestTunedHTTPClient(t *testing.T) {
-	transport := tunedHTTPClient(nil).Transport.(patient).base
+	transport := tunedHTTPClient(nil, 0).Transport.(patient).base
 	if transport.MaxIdleConnsPerHost < 256 || transport.MaxIdleConns != 0 || transport.MaxConnsPerHost != 0 || transport.ResponseHeaderTimeout != 0 || transport.IdleConnTimeout == 0 {
 		t.Errorf("transport = %+v", transport)
+	}
+	client, err := NewClient(t.Context(), ClientConfig{Region: "eu-west-1", Endpoint: "http://127.0.0.1:1", Idle: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := client.Options().HTTPClient.(*http.Client).Transport.(patient).base.IdleConnTimeout; got != 20*time.Second {
+		t.Errorf("idle connections are kept for %v, want 20s", got)
 	}
 }
 
@@ -77,7 +86,7 @@ func TestOneTimeoutGoverns(t *testing.T) {
 		{10 * time.Minute, 10 * time.Minute}, {100 * time.Millisecond, 100 * time.Millisecond}, {0, replyTimeout},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			client := tunedHTTPClient(nil)
+			client := tunedHTTPClient(nil, 0)
 			defer client.CloseIdleConnections()
 			client.Transport.(patient).base.DialContext = holes["no reply"]
 			ctx := t.Context()
@@ -139,9 +148,62 @@ func TestRequestsAreOnePiece(t *testing.T) {
 	}
 }
 
+// A closing connection breaks when it is written to after its first request, having taken so many bytes.
+type closing struct {
+	net.Conn
+	takes  int
+	writes atomic.Int64
+}
+
+func (c *closing) Write(p []byte) (int, error) {
+	if c.writes.Add(1) == 1 {
+		return c.Conn.Write(p)
+	}
+	n, _ := c.Conn.Write(p[:c.takes])
+	_ = c.Close()
+	return n, syscall.EPIPE
+}
+
+// TestNothingWasSent has a server close connections that are idle. A request of which such a connection took nothing goes out on
+// another one. What became of a request of which it took a byte is not known.
+func TestNothingWasSent(t *testing.T) {
+	var requests atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err != nil || !bytes.HasSuffix(body, []byte("}")) {
+			t.Errorf("the server reads %q, %v", body, err)
+		}
+		requests.Add(1)
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	for way, options := range map[string][]Option{"wire": nil, "SDK": {WithoutWire()}} {
+		for takes, want := range []store.Outcome{store.Done, store.Unknown} {
+			requests.Store(0)
+			s, transport := onNetwork(func(ctx context.Context, network, _ string) (net.Conn, error) {
+				conn, err := new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+				return &closing{Conn: conn, takes: takes}, err
+			}, options...)
+			put := func() error {
+				_, err := s.Write(t.Context(), store.Write{Kind: store.Put, Key: store.Key{PK: "p", SK: "s"}})
+				return err
+			}
+			if err := put(); err != nil {
+				t.Fatal(err)
+			}
+			if err := put(); store.OutcomeOf(err) != want {
+				t.Errorf("%s: a connection that took %d bytes: %v, outcome %d, want %d", way, takes, err, store.OutcomeOf(err), want)
+			}
+			if got := requests.Load(); got != int64(2-takes) {
+				t.Errorf("%s: a connection that took %d bytes: the server had %d requests", way, takes, got)
+			}
+			transport.CloseIdleConnections()
+		}
+	}
+}
+
 // onNetwork returns a store whose connections a function makes.
 func onNetwork(dial func(context.Context, string, string) (net.Conn, error), options ...Option) (*Store, *http.Transport) {
-	client := tunedHTTPClient(nil)
+	client := tunedHTTPClient(nil, 0)
 	transport := client.Transport.(patient).base
 	transport.DialContext = dial
 	return New(dynamodb.New(dynamodb.Options{

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // setupPoll is the pause between two looks at a table that is being created, at first; the longest is 16 times that.

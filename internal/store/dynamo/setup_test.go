@@ -13,12 +13,12 @@ import (
 	"github.com/aws/smithy-go"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/dynamotest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
-	"github.com/zlimit/zlimit-go/internal/store/dynamo/dynamotest"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 func timeToLive(t *testing.T, engine *enginetest.Engine, table string) (string, types.TimeToLiveStatus) {

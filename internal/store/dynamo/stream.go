@@ -18,7 +18,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 const (

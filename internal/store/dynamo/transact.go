@@ -19,7 +19,7 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 	case 0:
 		return nil, s.begin(ctx, op)
 	case 1:
-		result, err := s.write(ctx, writes[0], types.ReturnValueNone)
+		result, err := s.Write(ctx, writes[0])
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 		return results, nil
 	}
 	var canceled *types.TransactionCanceledException
-	if !errors.As(err, &canceled) {
+	if !errors.As(err, &canceled) || isDoubtful(err) {
 		return nil, failure(ctx, op, err, !sent.unsent(), own.doubt)
 	}
 	// An answer that lists reasons came from DynamoDB's look at the items. DynamoDB recognises a token that it has carried

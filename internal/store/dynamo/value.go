@@ -147,22 +147,28 @@ func encode(v expr.Value) types.AttributeValue {
 }
 
 // decodeItem returns an item of the SDK, nil for none. Attributes of kinds that no zlimit record has (binary values,
-// sets of numbers) are left out, at every depth; no update touches them.
+// sets of numbers) are left out, at every depth; no update touches them. Its error is a [*store.ItemError], for the first of
+// the attributes that cannot be read, beside the item of the others.
 func decodeItem(m map[string]types.AttributeValue) (expr.Item, error) {
 	if len(m) == 0 {
 		return nil, nil
 	}
+	var broken *store.ItemError
 	item := make(expr.Item, 0, len(m))
 	for name, a := range m {
 		v, err := decode(a)
-		if err != nil {
-			return nil, fmt.Errorf("attribute %q: %w", name, err)
-		}
-		if v.Kind() != expr.KindNone {
+		switch {
+		case err != nil && (broken == nil || name < broken.Attribute):
+			broken = &store.ItemError{Attribute: name, Err: fmt.Errorf("attribute %q: %w", name, err)}
+		case err == nil && v.Kind() != expr.KindNone:
 			item = append(item, expr.Attribute{Name: name, Value: v})
 		}
 	}
-	return item, nil
+	if broken == nil {
+		return item, nil
+	}
+	broken.Key = store.KeyOf(item)
+	return item, broken
 }
 
 // decode returns a value of the SDK, the zero Value for a kind that no zlimit record has.

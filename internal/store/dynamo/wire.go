@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -33,7 +34,7 @@ func (s *Store) Path() Path {
 }
 
 // updateByWire makes an UpdateItem call by the wire path, or returns [wire.ErrUnused].
-func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning types.ReturnValue) (store.Result, error) {
+func (s *Store) updateByWire(ctx context.Context, w *store.Write) (store.Result, error) {
 	const op = wire.UpdateItem
 	buffer := wire.NewBuffer()
 	defer buffer.Free()
@@ -41,7 +42,7 @@ func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning type
 	b = wire.AppendKey(append(b, `,"Key":`...), w.Key)
 	m := s.meter(ctx)
 	b = m.appendWrite(b, w.Expr)
-	b = wire.AppendMember(b, "ReturnValues", string(returning))
+	b = wire.AppendMember(b, "ReturnValues", string(types.ReturnValueAllNew))
 	b = append(b, '}')
 	buffer.Bytes = b
 
@@ -49,14 +50,11 @@ func (s *Store) updateByWire(ctx context.Context, w *store.Write, returning type
 	out := &updated{}
 	reply, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.write, out)
 	if err != nil {
-		return s.rejectedByWire(ctx, op, sent, err)
+		return s.rejectedByWire(ctx, op, w.Key, sent, err)
 	}
 	s.clock.learnReply(sent.start, reply)
 	m.write(out.units)
-	if out.err != nil {
-		return store.Result{}, &store.Error{Op: op.String(), Err: out.err, Unknown: true}
-	}
-	return store.Result{Applied: true, Item: out.item}, nil
+	return applied(op.String(), w.Key, out.oneItem)
 }
 
 // putByWire makes a PutItem call by the wire path, or returns [wire.ErrUnused].
@@ -72,7 +70,7 @@ func (s *Store) putByWire(ctx context.Context, w *store.Write) (store.Result, er
 	ctx, sent := trace(ctx)
 	out := &written{}
 	if _, err := s.path.Do(ctx, op, buffer.Bytes, s.retries.write, out); err != nil {
-		return s.rejectedByWire(ctx, op, sent, err)
+		return s.rejectedByWire(ctx, op, w.Key, sent, err)
 	}
 	m.write(out.units)
 	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
@@ -93,12 +91,12 @@ func (m meter) appendTo(b []byte) []byte {
 	return wire.AppendMember(b, "ReturnConsumedCapacity", string(m.ask))
 }
 
-// rejectedByWire is [Store.rejected], but for calls that were not made.
-func (s *Store) rejectedByWire(ctx context.Context, op wire.Operation, sent *trail, err error) (store.Result, error) {
+// rejectedByWire is [Store.rejected], except calls that were not made.
+func (s *Store) rejectedByWire(ctx context.Context, op wire.Operation, k store.Key, sent *trail, err error) (store.Result, error) {
 	if err == wire.ErrUnused { //nolint:errorlint // it is never wrapped
 		return store.Result{}, err
 	}
-	return s.rejected(ctx, op.String(), sent, err)
+	return s.rejected(ctx, op.String(), k, sent, err)
 }
 
 // getByWire makes a GetItem call by the wire path, or returns [wire.ErrUnused].
@@ -123,10 +121,7 @@ func (s *Store) getByWire(ctx context.Context, k store.Key, consistent bool) (ex
 	}
 	s.clock.learnReply(sent, reply)
 	m.read(out.units)
-	if out.err != nil {
-		return nil, &store.Error{Op: op.String(), Err: out.err}
-	}
-	return out.item, nil
+	return out.of(op.String(), k)
 }
 
 // batchByWire makes a BatchGetItem call by the wire path, or returns [wire.ErrUnused].
@@ -157,23 +152,38 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 	}
 	s.clock.learnReply(sent, reply)
 	m.read(out.units)
-	if out.err != nil {
-		return nil, &store.Error{Op: op.String(), Err: out.err}
-	}
-	return out, nil
+	return out.checked(op.String())
 }
 
 // oneItem is what a call returns that is about one item.
 type oneItem struct {
 	item  expr.Item
+	empty bool // there is an item, without attributes
 	units float64
-	err   error
+	err   error // an attribute cannot be read; the others are in the item
 }
 
-// set notes what the SDK has read.
-func (o *oneItem) set(item map[string]types.AttributeValue, units *types.ConsumedCapacity) {
-	o.units = unitsOfOne(units)
-	o.item, o.err = decodeItem(item)
+// newItem returns what the SDK has read.
+func newItem(m map[string]types.AttributeValue, units *types.ConsumedCapacity) (o oneItem) {
+	o.item, o.err = decodeItem(m)
+	o.empty, o.units = m != nil && len(m) == 0, unitsOfOne(units)
+	return o
+}
+
+// isOther reports whether there is an item, and it is not that of a key.
+func (o *oneItem) isOther(k store.Key) bool {
+	return o.empty || (o.item != nil || o.err != nil) && store.KeyOf(o.item) != k
+}
+
+// of returns the item that a call found at a key, nil for none. An item of another key is not DynamoDB's answer.
+func (o *oneItem) of(op string, k store.Key) (expr.Item, error) {
+	switch {
+	case o.isOther(k):
+		return nil, &store.Error{Op: op, Unavailable: true, Err: errOtherItem}
+	case o.err != nil:
+		return nil, &store.Error{Op: op, Err: o.err}
+	}
+	return o.item, nil
 }
 
 // updated is the output of an UpdateItem call: the item as it was left.
@@ -182,7 +192,7 @@ type updated struct{ oneItem }
 // Scan implements [wire.Output].
 func (u *updated) Scan(body string) (ok bool) {
 	u.item, u.units, ok = wire.OnlyItem(body, "Attributes")
-	return ok
+	return ok && u.item != nil
 }
 
 // Deserialize implements [smithy.Deserializable].
@@ -190,7 +200,7 @@ func (u *updated) Deserialize(d smithy.ShapeDeserializer) error {
 	var out dynamodb.UpdateItemOutput
 	err := out.Deserialize(d)
 	if err == nil {
-		u.set(out.Attributes, out.ConsumedCapacity)
+		u.oneItem = newItem(out.Attributes, out.ConsumedCapacity)
 	}
 	return err
 }
@@ -209,7 +219,7 @@ func (f *found) Deserialize(d smithy.ShapeDeserializer) error {
 	var out dynamodb.GetItemOutput
 	err := out.Deserialize(d)
 	if err == nil {
-		f.set(out.Item, out.ConsumedCapacity)
+		f.oneItem = newItem(out.Item, out.ConsumedCapacity)
 	}
 	return err
 }
@@ -236,6 +246,7 @@ func (w *written) Deserialize(d smithy.ShapeDeserializer) error {
 // batch is the output of a BatchGetItem call on a table: the items found, and the keys that are to be asked for again.
 type batch struct {
 	table string
+	named bool // the reply is about the table
 	items []expr.Item
 	left  []store.Key
 	units float64
@@ -244,12 +255,13 @@ type batch struct {
 
 // Scan implements [wire.Output].
 func (b *batch) Scan(body string) bool {
-	b.items, b.left, b.units = nil, nil, 0
+	b.items, b.left, b.units, b.named = nil, nil, 0, false
 	s := wire.Scan(body)
 	return s.Object(func(name string) bool {
 		switch name {
 		case "Responses":
 			return s.Object(func(table string) bool {
+				b.named = true
 				return table == b.table && s.Array(func() bool {
 					item, ok := s.Item()
 					b.items = append(b.items, item)
@@ -257,7 +269,10 @@ func (b *batch) Scan(body string) bool {
 				})
 			})
 		case "UnprocessedKeys":
-			return s.Object(func(table string) bool { return table == b.table && b.scanLeft(&s) })
+			return s.Object(func(table string) bool {
+				b.named = true
+				return table == b.table && b.scanLeft(&s)
+			})
 		case "ConsumedCapacity":
 			return s.Array(func() bool {
 				units, ok := s.Consumed()
@@ -267,7 +282,7 @@ func (b *batch) Scan(body string) bool {
 		default:
 			return false
 		}
-	}) && s.End()
+	}) && s.End() && b.named
 }
 
 // scanLeft reads the keys that were left.
@@ -291,31 +306,41 @@ func (b *batch) scanLeft(s *wire.Scanner) bool {
 
 // Deserialize implements [smithy.Deserializable].
 func (b *batch) Deserialize(d smithy.ShapeDeserializer) error {
-	b.items, b.left, b.units = nil, nil, 0
 	var out dynamodb.BatchGetItemOutput
 	if err := out.Deserialize(d); err != nil {
 		return err
 	}
-	b.err = b.decode(&out)
+	b.decode(&out)
 	return nil
 }
 
 // decode takes an output of the SDK.
-func (b *batch) decode(out *dynamodb.BatchGetItemOutput) error {
-	b.units = unitsOf(out.ConsumedCapacity...)
-	for _, m := range out.Responses[b.table] {
+func (b *batch) decode(out *dynamodb.BatchGetItemOutput) {
+	*b = batch{table: b.table, units: unitsOf(out.ConsumedCapacity...)}
+	found, some := out.Responses[b.table]
+	left, more := out.UnprocessedKeys[b.table]
+	b.named = some || more
+	for _, m := range found {
 		item, err := decodeItem(m)
-		if err != nil {
-			return err
+		if err != nil && b.err == nil {
+			b.err = err
 		}
 		b.items = append(b.items, item)
 	}
-	for _, m := range out.UnprocessedKeys[b.table].Keys {
-		k, err := decodeItem(m)
-		if err != nil {
-			return err
-		}
+	for _, m := range left.Keys {
+		k, _ := decodeItem(m) // a key of another form is not asked for
 		b.left = append(b.left, store.KeyOf(k))
 	}
-	return nil
+}
+
+// checked returns the batch, or an error where it cannot be read. A reply that does not name the table is not DynamoDB's
+// answer: it would say that no key has an item.
+func (b *batch) checked(op string) (*batch, error) {
+	switch {
+	case !b.named:
+		return nil, &store.Error{Op: op, Unavailable: true, Err: fmt.Errorf("the reply does not name the table %s", b.table)}
+	case b.err != nil:
+		return nil, &store.Error{Op: op, Err: b.err}
+	}
+	return b, nil
 }

@@ -15,18 +15,15 @@ import (
 // Write makes one UpdateItem, PutItem or DeleteItem call, and for a Check one consistent GetItem. A write costs one
 // unit per KB of the larger of the old and the new item, whether its condition held or not. Each index in which the
 // item's entry changes costs that again. A Check costs one read unit per 4 KB.
+//
+// An applied Update has no item in its result where DynamoDB returned one that cannot be read.
 func (s *Store) Write(ctx context.Context, w store.Write) (store.Result, error) {
-	return s.write(ctx, w, types.ReturnValueAllNew)
-}
-
-// write does one write. returning says what an applied Update returns.
-func (s *Store) write(ctx context.Context, w store.Write, returning types.ReturnValue) (store.Result, error) {
 	if err := w.Validate(); err != nil {
 		return store.Result{}, &store.Error{Op: "Write", Err: err, Invalid: true}
 	}
 	switch w.Kind {
 	case store.Update:
-		return s.update(ctx, w, returning)
+		return s.update(ctx, w)
 	case store.Put:
 		return s.put(ctx, w)
 	case store.Delete:
@@ -43,13 +40,13 @@ func (s *Store) write(ctx context.Context, w store.Write, returning types.Return
 	}
 }
 
-func (s *Store) update(ctx context.Context, w store.Write, returning types.ReturnValue) (store.Result, error) {
+func (s *Store) update(ctx context.Context, w store.Write) (store.Result, error) {
 	const op = "UpdateItem"
 	if err := s.begin(ctx, op); err != nil {
 		return store.Result{}, err
 	}
 	if s.path.Open() {
-		result, err := s.updateByWire(ctx, &w, returning)
+		result, err := s.updateByWire(ctx, &w)
 		if !errors.Is(err, wire.ErrUnused) {
 			return result, err
 		}
@@ -67,23 +64,35 @@ func (s *Store) update(ctx context.Context, w store.Write, returning types.Retur
 		UpdateExpression:                    optional(&call.text.update),
 		ExpressionAttributeNames:            call.text.names,
 		ExpressionAttributeValues:           call.text.values,
-		ReturnValues:                        returning,
+		ReturnValues:                        types.ReturnValueAllNew,
 		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
 		ReturnConsumedCapacity:              m.ask,
 	}
 	ctx, sent := trace(ctx)
 	out, err := s.client.UpdateItem(ctx, &call.in, s.retries.writing...)
 	if err != nil {
-		return s.rejected(ctx, op, sent, err)
+		return s.rejected(ctx, op, w.Key, sent, err)
 	}
 	s.clock.learn(sent.start, out.ResultMetadata)
 	m.write(unitsOfOne(out.ConsumedCapacity))
-	item, err := decodeItem(out.Attributes)
-	if err != nil {
-		return store.Result{}, &store.Error{Op: op, Err: err, Unknown: true}
-	}
-	return store.Result{Applied: true, Item: item}, nil
+	return applied(op, w.Key, newItem(out.Attributes, out.ConsumedCapacity))
 }
+
+// applied returns the result of an Update that DynamoDB answered with the new item. Its outcome is unknown where the reply
+// has no item of the key: DynamoDB would return it. An item that cannot be read was written all the same.
+func applied(op string, k store.Key, o oneItem) (store.Result, error) {
+	if store.KeyOf(o.item) != k {
+		return store.Result{}, &store.Error{Op: op, Unavailable: true, Unknown: true, Err: errOtherItem}
+	}
+	result := store.Result{Applied: true}
+	if o.err == nil {
+		result.Item = o.item
+	}
+	return result, nil
+}
+
+// errOtherItem is the cause of an error of a call that was answered without the item that it asked for.
+var errOtherItem = errors.New("the reply does not hold the item of the key")
 
 func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 	const op = "PutItem"
@@ -108,7 +117,7 @@ func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {
 		ReturnConsumedCapacity:              m.ask,
 	}, s.retries.writing...)
 	if err != nil {
-		return s.rejected(ctx, op, sent, err)
+		return s.rejected(ctx, op, w.Key, sent, err)
 	}
 	m.write(unitsOfOne(out.ConsumedCapacity))
 	return store.Result{Applied: true, Item: w.Key.Join(w.Item)}, nil
@@ -131,24 +140,25 @@ func (s *Store) delete(ctx context.Context, w store.Write) (store.Result, error)
 		ReturnConsumedCapacity:              m.ask,
 	}, s.retries.writing...)
 	if err != nil {
-		return s.rejected(ctx, op, sent, err)
+		return s.rejected(ctx, op, w.Key, sent, err)
 	}
 	m.write(unitsOfOne(out.ConsumedCapacity))
 	return store.Result{Applied: true}, nil
 }
 
 // rejected returns the result of a write whose condition did not hold, or the error of one that failed otherwise.
-func (s *Store) rejected(ctx context.Context, op string, sent *trail, err error) (store.Result, error) {
+func (s *Store) rejected(ctx context.Context, op string, k store.Key, sent *trail, err error) (store.Result, error) {
 	var condition *types.ConditionalCheckFailedException
-	if !errors.As(err, &condition) {
+	if !errors.As(err, &condition) || isDoubtful(err) {
 		return store.Result{}, failure(ctx, op, err, !sent.unsent(), false)
 	}
 	s.clock.learnFrom(sent.start, err)
-	item, err := decodeItem(condition.Item)
-	if err != nil {
-		return store.Result{}, &store.Error{Op: op, Err: err}
+	old := newItem(condition.Item, nil)
+	if old.isOther(k) {
+		return store.Result{}, &store.Error{Op: op, Unavailable: true, Unknown: true, Err: errOtherItem}
 	}
-	return store.Result{Item: item}, nil
+	item, err := old.of(op, k)
+	return store.Result{Item: item}, err
 }
 
 // expression is a bound template as the SDK takes it.

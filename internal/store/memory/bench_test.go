@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 )
 
 // Benchmark runs the suite's benchmark; logged, with a change stream.

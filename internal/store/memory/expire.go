@@ -25,7 +25,7 @@ func (s *Store) Expire(ctx context.Context, now int64) error {
 	at := &t.sweep
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	for seen, visited := 0, 0; seen < sweepItems && visited <= shards; {
+	for seen, visited := 0, 0; seen < sweepItems && visited <= tableShards; {
 		sh := &t.shards[at.shard]
 		sh.mu.Lock()
 		for ; at.record < len(sh.records) && seen < sweepItems; seen++ {
@@ -37,7 +37,7 @@ func (s *Store) Expire(ctx context.Context, now int64) error {
 			}
 		}
 		if at.record >= len(sh.records) {
-			at.shard, at.record = (at.shard+1)%shards, 0
+			at.shard, at.record = (at.shard+1)%tableShards, 0
 			visited++
 		}
 		sh.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // lock of the item's shard. The log therefore has the changes of an item in their order, and has every write that
 // begins after StartStream.
 //
-// Writers trim the log as they go, and turn it off when it was not read for as long as changes are kept.
+// A reader has the log forget what is applied. Writers trim what is left as they go, and turn it off when it was not read for as long as changes are kept.
 const (
 	partitionID = "log"
 
@@ -107,12 +107,37 @@ func (l *changeLog) trim(now time.Time) {
 		if kept <= l.most && (kept <= l.mostRead || l.lost >= l.read) && !c.at.Before(oldest) {
 			return
 		}
-		*c = logged{}
-		if l.lost++; l.lost%trimEvery == 0 {
-			l.blocks[0] = nil
-			l.blocks, l.first = l.blocks[1:], l.lost
-		}
+		l.drop(c)
 	}
+}
+
+// drop drops the oldest change.
+func (l *changeLog) drop(c *logged) {
+	*c = logged{}
+	if l.lost++; l.lost%trimEvery == 0 {
+		l.blocks[0] = nil
+		l.blocks, l.first = l.blocks[1:], l.lost
+	}
+}
+
+// Forget implements [store.Forgetter].
+func (s *Store) Forget(ctx context.Context, id string, upTo store.Sequence) error {
+	const op = "forget changes"
+	t, err := s.begin(ctx)
+	if err != nil {
+		return failure(op, err)
+	}
+	until, err := strconv.ParseInt(string(upTo), 10, 64)
+	if err != nil || id != partitionID {
+		return failure(op, err)
+	}
+	l := &t.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for until = min(until, l.last, l.lost+mostRead); l.lost < until; {
+		l.drop(l.slot(l.lost + 1))
+	}
+	return nil
 }
 
 // StartStream makes writes log their changes from now on.

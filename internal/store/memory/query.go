@@ -95,7 +95,7 @@ func (g *globalIndex) page(q *store.Query, x *store.Index) []entry {
 	return nil
 }
 
-// imagesOf returns the items of entries of a global index, but for those that were deleted, or moved in the index, since.
+// imagesOf returns the items of entries of a global index, except those that were deleted, or moved in the index, since.
 func imagesOf(q *store.Query, x *store.Index, found []entry) []expr.Item {
 	items := make([]expr.Item, 0, len(found))
 	for _, e := range found {

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // TestQueriesAgree changes the same items here and in SQLite, and asks both the same queries: they give the same pages.

@@ -11,7 +11,7 @@ import (
 
 // shards is the number of shards of a table. Calls on different keys meet in one by chance, so there are many more than
 // processors.
-const shards = 256
+const tableShards = 256
 
 // A table is the items of a store.
 //
@@ -20,7 +20,7 @@ const shards = 256
 type table struct {
 	schema *store.Schema
 	seed   maphash.Seed
-	shards [shards]shard
+	shards [tableShards]shard
 	global []globalIndex // by the place of the index in the schema; those of local indexes are not used
 	log    changeLog
 	sweep  sweep
@@ -66,7 +66,7 @@ func newTable(schema *store.Schema) *table {
 }
 
 // place returns the number of the shard of a partition key.
-func (t *table) place(pk string) int { return int(maphash.String(t.seed, pk) % shards) }
+func (t *table) place(pk string) int { return int(maphash.String(t.seed, pk) % tableShards) }
 
 // lock locks the shard of a partition key and returns it.
 func (t *table) lock(pk string) *shard {

@@ -4,8 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 var bucket, bucketKey = storetest.Bucket, storetest.BucketKey

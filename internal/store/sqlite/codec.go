@@ -28,7 +28,7 @@ const (
 // errEncoding is the error of a blob that encodeItem did not write.
 var errEncoding = errors.New("item is not in an encoding that this version reads")
 
-// appendItem appends the encoding of the attributes of an item but for its key.
+// appendItem appends the encoding of the attributes of an item except its key.
 func appendItem(b []byte, item expr.Item) []byte {
 	b = append(b, codecVersion)
 	n := len(item)

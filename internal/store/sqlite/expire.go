@@ -8,7 +8,7 @@ import (
 )
 
 // sweep is the number of items that one call of Expire looks at.
-const sweep = 16
+const sweepItems = 16
 
 // Expire looks at a few items, in the order in which they were first stored. It deletes those whose time of expiry is
 // not after now, in epoch seconds. The next call goes on where this one ended. A call for each new item thus keeps the
@@ -37,11 +37,11 @@ func (s *Store) Expire(ctx context.Context, now int64) error {
 				expired = append(expired, place{last, store.Key{PK: row[2].(string), SK: row[3].(string)}})
 			}
 			return err
-		}, s.swept, int64(sweep))
+		}, s.swept, int64(sweepItems))
 		for i := 0; err == nil && i < len(expired); i++ {
 			err = s.remove(ctx, c, expired[i].key, expired[i].rowid, logging, true)
 		}
-		if s.swept = last; seen < sweep {
+		if s.swept = last; seen < sweepItems {
 			s.swept = 0
 		}
 		return len(expired) > 0, err

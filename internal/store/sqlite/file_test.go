@@ -17,9 +17,9 @@ import (
 	driverpkg "modernc.org/sqlite"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // raw opens a connection of another program to a database file.
@@ -176,6 +176,17 @@ func TestFilesAreTheOwners(t *testing.T) {
 		if info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has mode %v, want 0600", filepath.Base(path+suffix), info.Mode())
 		}
+	}
+
+	link := filepath.Join(t.TempDir(), "link.db")
+	if err := os.Symlink("other.db", link); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t)(sqlite.Open(link, storetest.Table)).Setup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(link); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file that a link leads to: %v, %v; want mode 0600", info, err)
 	}
 }
 

@@ -6,12 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // deniedIn names the variable that holds the directory of TestDeniedPermission, for a process of another user.
@@ -27,6 +28,14 @@ func TestDeniedPermission(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret.db")
 	if err := os.WriteFile(secret, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	readonly := filepath.Join(dir, "readonly.db")
+	s, err := sqlite.Open(readonly, storetest.Table)
+	if err == nil {
+		err = errors.Join(s.Setup(t.Context()), s.Close(), os.Chmod(readonly, 0o444)) //nolint:gosec // so that another user may read it
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if os.Getuid() != 0 {
@@ -64,7 +73,16 @@ func TestDeniedPermission(t *testing.T) {
 	}
 }
 
+// openDenied opens files that the user may not open, or not write.
 func openDenied(t *testing.T, dir string) {
+	s, err := sqlite.Open(filepath.Join(dir, "readonly.db"), storetest.Table)
+	if err == nil {
+		t.Cleanup(func() { _ = s.Close() })
+		err = s.Setup(t.Context())
+	}
+	if err == nil || !strings.Contains(err.Error(), "attempt to write a readonly database") || store.OutcomeOf(err) != store.Refused {
+		t.Errorf("a file that may only be read: %v, an outcome of %d; want it refused", err, store.OutcomeOf(err))
+	}
 	for name, path := range map[string]string{
 		"a file that may not be opened":     filepath.Join(dir, "secret.db"),
 		"a new file where none may be made": filepath.Join(dir, "new.db"),

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // workerEnv makes the test binary a worker: "PATH|STEPS|GOROUTINES".

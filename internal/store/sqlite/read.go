@@ -86,7 +86,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	return page, nil
 }
 
-// query returns the SQL of a query, but for the limit, and its arguments. SQLite orders strings by their bytes, as
+// query returns the SQL of a query, except the limit, and its arguments. SQLite orders strings by their bytes, as
 // DynamoDB does.
 //
 // The text has at most one bound from below and one from above. Of several bounds, SQLite seeks to the first and tests

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // connection returns a connection to a database in memory with the schema of the suite's table.

@@ -273,6 +273,16 @@ var files sync.Mutex
 // createFile creates the file, unless it exists, for its owner alone. The files that SQLite makes beside it get the
 // same mode. Errors are left to SQLite, which meets them too.
 func createFile(path string) {
+	for range 40 { // a link to nothing, which the flags would not follow
+		to, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
 	if f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 		_ = f.Close()
 	}

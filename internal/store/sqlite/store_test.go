@@ -4,9 +4,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/zlimit/zlimit-go/internal/proof/storetest"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/internal/store/sqlite"
-	"github.com/zlimit/zlimit-go/internal/store/storetest"
 )
 
 // open returns what a constructor returns, closed with the test.

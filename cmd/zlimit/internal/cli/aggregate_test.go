@@ -19,7 +19,7 @@ import (
 func TestAggregate(t *testing.T) {
 	ctx, interrupt := context.WithTimeout(t.Context(), 20*time.Second)
 	logs, stderr := io.Pipe()
-	args := []string{"aggregate", "--store", "sqlite:" + filepath.Join(t.TempDir(), "limits.db"), "--health", "127.0.0.1:0"}
+	args := []string{"aggregate", "--store", "sqlite:" + filepath.Join(t.TempDir(), "limits.db"), "--health", "127.0.0.1:0", "--name", "pod-0"}
 	code := make(chan int, 1)
 	go func() {
 		code <- Main(ctx, args, strings.NewReader(""), io.Discard, stderr, func(string) string { return "" })
@@ -42,8 +42,8 @@ func TestAggregate(t *testing.T) {
 			if got := get(t, "http://"+address+"/healthz", &status); got != http.StatusOK && got != http.StatusServiceUnavailable {
 				t.Errorf("GET /healthz = %d", got)
 			}
-			if len(status.Partitions) != 1 {
-				t.Errorf("status = %+v, want one partition", status)
+			if len(status.Partitions) != 1 || !status.Partitions[0].Held || status.Name != "pod-0" {
+				t.Errorf("status = %+v, want pod-0 with one partition", status)
 			}
 			if got := get(t, "http://"+address+"/other", nil); got != http.StatusNotFound {
 				t.Errorf("GET /other = %d, want 404", got)

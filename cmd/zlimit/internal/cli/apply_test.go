@@ -51,17 +51,23 @@ func TestApplyPlansAgain(t *testing.T) {
 					t.Fatalf("plan: %+v", r)
 				}
 			}
-			lock, err := l.Managed.Lock(ctx, time.Hour)
-			if err != nil {
-				t.Fatal(err)
-			}
+			began, free, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			go func() {
+				ended <- l.Managed.Run(ctx, func(context.Context, *zlimit.ManagedRun) error {
+					close(began)
+					<-free
+					return nil
+				})
+			}()
+			<-began
 			released := false
 			r := runIn(t, dsn, func() {
 				if released {
 					return
 				}
 				released = true
-				if err := l.Managed.Unlock(ctx, lock); err != nil {
+				close(free)
+				if err := <-ended; err != nil {
 					t.Error(err)
 				}
 				if r := runIn(t, dsn, nil, "limits", "apply", "-f", one, "--yes"); r.code != shell.ExitOK {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/bench"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // inBubble runs the command with a virtual clock.

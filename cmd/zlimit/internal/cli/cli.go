@@ -25,7 +25,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/stacks"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/usage"
 	"github.com/zlimit/zlimit-go/internal/document"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 	"github.com/zlimit/zlimit-go/stack"
 	"github.com/zlimit/zlimit-go/zlimit"
 )

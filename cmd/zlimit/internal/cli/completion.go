@@ -105,7 +105,7 @@ func completeEntities(ctx context.Context, l *zlimit.RateLimiter, typed string) 
 }
 
 func completeResources(ctx context.Context, l *zlimit.RateLimiter, _ string) ([]string, error) {
-	return shell.Collect(l.Limits.Resources(ctx))
+	return shell.Resources(ctx, l)
 }
 
 func completeNamespaces(ctx context.Context, l *zlimit.RateLimiter, _ string) (names []string, err error) {

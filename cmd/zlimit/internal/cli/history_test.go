@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/layout"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -41,6 +43,7 @@ func TestScriptsOnHistory(t *testing.T) {
 			ts.Fatalf("zlimit %s: exit code %d", strings.Join(args, " "), code)
 		}
 	}
+	p.UpdateScripts = os.Getenv("ZLIMIT_UPDATE") != ""
 	testscript.Run(t, p)
 }
 
@@ -65,13 +68,13 @@ func fillHistory(t testscript.T, path string) (err error) {
 			return err
 		},
 		func() error {
-			return l.Limits.SetResource(ctx, "gpt", []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerDay("tpd", 100_000)})
+			return l.Limits.Set(ctx, zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 60), zlimit.PerDay("tpd", 100_000)}})
 		},
 		func() error {
-			return l.Limits.SetEntity(ctx, "acme", "gpt", []zlimit.Limit{zlimit.PerDay("tpd", 1_000_000)})
+			return l.Limits.Set(ctx, zlimit.Level{Entity: "acme", Resource: "gpt"}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1_000_000)}})
 		},
 		func() error {
-			return l.Limits.SetSystem(ctx, zlimit.SystemConfig{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}})
+			return l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 6)}})
 		},
 	} {
 		now = now.Add(6 * time.Hour)
@@ -106,7 +109,7 @@ func fillHistory(t testscript.T, path string) (err error) {
 		}
 		w, err := u.Write()
 		if err == nil {
-			_, err = s.Internal().Write(ctx, w)
+			_, err = store.Of(s).Write(ctx, w)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -115,17 +118,59 @@ func fillHistory(t testscript.T, path string) (err error) {
 	month := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
 	for at := month; at.Before(historyNow); at = at.Add(time.Hour) {
 		hour := at.Sub(month).Hours()
-		put("acme", zlimit.Hourly, at, int64(hour)%24+1, int64(40_000_000*(1.2+math.Sin(hour/12*math.Pi))))
+		put("acme", zlimit.WindowHourly, at, int64(hour)%24+1, int64(40_000_000*(1.2+math.Sin(hour/12*math.Pi))))
 	}
 	for day := month; day.Before(historyNow); day = day.AddDate(0, 0, 1) {
-		put("acme", zlimit.Daily, day, int64(100*day.Day()), 1_000_500*int64(day.Day()))
+		put("acme", zlimit.WindowDaily, day, int64(100*day.Day()), 1_000_500*int64(day.Day()))
 		if day.Day()%5 == 0 {
-			put("globex", zlimit.Daily, day, 7, -1500)
+			put("globex", zlimit.WindowDaily, day, 7, -1500)
 		}
 	}
-	put("initech", zlimit.Daily, month.AddDate(0, 0, 4), 0, 250)
+	put("initech", zlimit.WindowDaily, month.AddDate(0, 0, 4), 0, 250)
 	for back := range 14 {
-		put("acme", zlimit.Monthly, month.AddDate(0, -back, 0), 1000, int64(1000_000*(back+1)))
+		put("acme", zlimit.WindowMonthly, month.AddDate(0, -back, 0), 1000, int64(1000_000*(back+1)))
+	}
+	return fillFamily(ctx, s)
+}
+
+// fillFamily makes requests of a key and of its parent in a namespace of their own, and writes what an aggregator would have summed up.
+func fillFamily(ctx context.Context, s zlimit.Store) (err error) {
+	now := func() time.Time { return historyNow }
+	l, err := zlimit.New(ctx, s, zlimit.WithClock(now), zlimit.WithNamespace("family"), zlimit.WithSetup())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if err := l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("tpd", 1000)}}); err != nil {
+		return err
+	}
+	for _, e := range []zlimit.Entity{{ID: "org"}, {ID: "team", ParentID: "org", Cascade: true}, {ID: "key", ParentID: "team", Cascade: true}} {
+		if _, err := l.Entities.Create(ctx, e); err != nil {
+			return err
+		}
+	}
+	ns, err := l.Namespaces.Get(ctx, "family")
+	if err != nil {
+		return err
+	}
+	for entity, tokens := range map[string][2]int64{"key": {100, 0}, "team": {30, 100}, "org": {0, 130}} {
+		if tokens[0] > 0 {
+			if _, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "gpt", Consume: zlimit.Amounts{"tpd": tokens[0]}}); err != nil {
+				return err
+			}
+		}
+		day := zlimit.WindowDaily.Start(historyNow)
+		consumed := bucket.Amount{Limit: "tpd", Tokens: 1000 * (tokens[0] + tokens[1]), FromChildren: 1000 * tokens[1]}
+		u := layout.UsageDelta{
+			NS: ns.ID, Entity: entity, Resource: "gpt", Window: "daily", Start: day, Events: 1, Consumed: []bucket.Amount{consumed},
+		}
+		w, err := u.Write()
+		if err != nil {
+			return err
+		}
+		if _, err = store.Of(s).Write(ctx, w); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/zlimit/zlimit-go/aggregator"
-	"github.com/zlimit/zlimit-go/internal/customresource"
+	"github.com/zlimit/zlimit-go/internal/deploy/customresource"
 )
 
 // Lambda serves as the program of an AWS Lambda function: one that aggregates, or with the handler named limits the one of

@@ -13,13 +13,10 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
-	"github.com/zlimit/zlimit-go/internal/engine"
-	"github.com/zlimit/zlimit-go/internal/local"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/local"
+	"github.com/zlimit/zlimit-go/internal/tool/engine"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
-
-// envCommand has the test binary be the command.
-const envCommand = "ZLIMIT_TEST_COMMAND"
 
 // enginePath returns the path of an engine, and skips the test where there is none.
 func enginePath(t *testing.T) string {

@@ -13,12 +13,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 )
+
+// envCommand has the test binary be the command.
+const envCommand = "ZLIMIT_TEST_COMMAND"
 
 // TestMain runs the tests, or the command where a test has started this program as one.
 func TestMain(m *testing.M) {
-	if os.Getenv("ZLIMIT_TEST_COMMAND") != "" {
+	if os.Getenv(envCommand) != "" {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		code := Main(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Getenv)
 		stop()

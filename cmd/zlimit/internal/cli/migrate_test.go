@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 )
 
 // oldValue is an attribute in DynamoDB's JSON.
@@ -90,7 +90,7 @@ var sinceTime = regexp.MustCompile(`since [-0-9]+T[:0-9]+Z`)
 func TestMigrateScripts(t *testing.T) {
 	engine := enginetest.Start(t)
 	client := engine.Client()
-	fixtures, err := filepath.Abs("../../../../internal/migrate/testdata")
+	fixtures, err := filepath.Abs("../../../../cmd/zlimit/internal/migrate/testdata")
 	if err != nil {
 		t.Fatal(err)
 	}

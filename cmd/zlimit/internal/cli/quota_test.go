@@ -17,7 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
 // quotaNow is where the clock of the quota scripts stands.

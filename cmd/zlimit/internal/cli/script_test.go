@@ -11,7 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
-	"github.com/zlimit/zlimit-go/internal/enginetest"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
 )
 
 // TestScripts runs every command in this process, as a shell would. `zlimit` must succeed, and `! zlimit` must fail.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/buckets"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
@@ -32,7 +33,7 @@ func TestTop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.Limits.SetResource(t.Context(), "gpt", limits); err != nil {
+	if err := l.Limits.Set(t.Context(), zlimit.Level{Resource: "gpt"}, zlimit.Config{Limits: limits}); err != nil {
 		t.Fatal(err)
 	}
 	ask("acme", 100)
@@ -64,9 +65,17 @@ acme    gpt       rpd          900     1,000  █████████░    
 		t.Errorf("top prints\n%swant\n%s", got, want)
 	}
 	got := run(true, "--count", "2", "--max", "1")
-	if strings.Count(got, show.HideCursor) != 1 || !strings.HasSuffix(got, show.ShowCursor) || strings.Count(got, "\x1b[4A") != 1 ||
-		!strings.Contains(got, "every resource with limits of its own") || !strings.Contains(got, "and 1 more limits that consume less") {
+	if strings.Count(got, show.HideCursor) != 1 || !strings.HasSuffix(got, show.ShowCursor) || strings.Count(got, "\x1b[5A") != 1 ||
+		!strings.Contains(got, "every resource with limits of its own") || !strings.Contains(got, "and 1 more limits") {
 		t.Errorf("top on a terminal prints %q", got)
+	}
+	for _, line := range strings.Split(got, "\n") {
+		if text := strings.TrimSuffix(line[strings.LastIndexByte(line, 'A')+1:], show.ClearLine); utf8.RuneCountInString(text) > 80+len(show.HideCursor) {
+			t.Errorf("a line on a terminal of 80 columns is %q", line)
+		}
+	}
+	if lines := strings.Split(run(false, "gpt", "--count", "1", "--sort", "left"), "\n"); !strings.HasPrefix(lines[2], "bolt") {
+		t.Errorf("top --sort left prints %q", lines)
 	}
 	var look buckets.TopLook
 	if err := json.Unmarshal([]byte(strings.Split(run(false, "gpt", "--count", "2", "-o", "json"), "\n")[1]), &look); err != nil {

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"net/http"
 	"net/url"
@@ -23,12 +22,13 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"github.com/zlimit/zlimit-go/internal/wait"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
-// An Output takes what a successful reply says. A reply without a body says nothing.
+// An Output takes what a successful reply says.
 type Output interface {
-	// Scan reads the body, and returns false where it is to be read by the SDK's deserializer.
+	// Scan reads the body. It returns false where the SDK's deserializer is to read it, and for a reply that DynamoDB would
+	// not give.
 	Scan(body string) bool
 	// Deserialize reads the body by the SDK's deserializer.
 	smithy.Deserializable
@@ -40,9 +40,10 @@ type Reply struct {
 	Date     time.Time // by the server's clock; zero where it did not tell
 }
 
-// Do makes one call with a body, of which it sends a copy: the transport may read what it sends after the reply came. Its errors are those of the SDK for the same
-// outcome, except that a reply with a wrong checksum is an error. It returns ErrUnused, and nothing was sent, where the
-// SDK is to make the call.
+// Do makes one call with a body, of which it sends a copy: the transport may read what it sends after the reply came. Its
+// errors are those of the SDK for the same outcome. A reply with a wrong checksum is an error as well, unless the client
+// turns the check off, and so is one that is not DynamoDB's: see [Careful]. It returns ErrUnused, and nothing was sent,
+// where the SDK is to make the call.
 func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Retryer, out Output) (Reply, error) {
 	if !p.Open() {
 		return Reply{}, ErrUnused
@@ -135,6 +136,9 @@ func (c *call) attempt(ctx context.Context, number int) (reply Reply, seen sight
 	x := &exchange{invocation: c.invocation, trace: c.trace, attempt: attemptHeader(ctx, number, c.max, c.skew)}
 	x.body.Reset(c.body)
 	x.prepare(ctx, model, io.NopCloser(&x.body), int64(len(c.body)))
+	if c.path.resends {
+		x.request.GetBody = c.bodyAgain
+	}
 	if err := x.sign(ctx, c.path, &credentials, &c.sum, time.Now().Add(c.skew)); err != nil {
 		return reply, seen, fmt.Errorf("sign request: %w", err)
 	}
@@ -156,6 +160,9 @@ func (c *call) attempt(ctx context.Context, number int) (reply Reply, seen sight
 	return reply, seen, nil
 }
 
+// bodyAgain returns the body for a connection in the place of one that took nothing of the request.
+func (c *call) bodyAgain() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.body)), nil }
+
 // read reads the body of a reply into the output.
 func (c *call) read(ctx context.Context, response *http.Response) error {
 	buffer := NewBuffer()
@@ -163,13 +170,14 @@ func (c *call) read(ctx context.Context, response *http.Response) error {
 	err := buffer.readFrom(response.Body, response.ContentLength)
 	_ = response.Body.Close() // of no consequence once it is read
 	if err == nil && !c.path.options.DisableValidateResponseChecksum {
-		if err := check(response.Header, buffer.Bytes); err != nil {
-			return &smithy.DeserializationError{Err: err}
-		}
+		err = check(response.Header, buffer.Bytes)
 	}
 	text := string(buffer.Bytes)
-	if err == nil && response.StatusCode >= 200 && response.StatusCode < 300 && (text == "" || c.out.Scan(text)) {
+	if err == nil && response.StatusCode == http.StatusOK && c.out.Scan(text) {
 		return nil
+	}
+	if err == nil {
+		err = doubt(c.op.String(), response, buffer.Bytes)
 	}
 	again := *response
 	again.Body = io.NopCloser(&broken{*strings.NewReader(text), err})
@@ -218,22 +226,6 @@ func (b *Buffer) readFrom(body io.Reader, length int64) error {
 			return err
 		}
 	}
-}
-
-// check compares a body with its checksum, if the reply has one.
-func check(header http.Header, body []byte) error {
-	text := header.Get("X-Amz-Crc32")
-	if text == "" {
-		return nil
-	}
-	want, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		return fmt.Errorf("unable to parse checksum header %v, %w", text, err)
-	}
-	if got := crc32.ChecksumIEEE(body); got != uint32(want) {
-		return fmt.Errorf("response did not match expected checksum, %d, %d", want, got)
-	}
-	return nil
 }
 
 // responseError returns an error with the reply that it came with, as the SDK does.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,7 @@ type Path struct {
 	options dynamodb.Options
 	table   string
 	lambda  bool // where each call tells the trace that it belongs to
+	resends bool // the client has a [Resender]
 	logger  *slog.Logger
 
 	learning   sync.Mutex
@@ -44,12 +46,22 @@ type date struct {
 	time time.Time
 }
 
+// A Resender is the transport of a client that follows no redirect. It may have the body of a request once more, which net/http asks
+// for where a connection that was idle took none of the request. Other clients might follow a redirect with such a body.
+type Resender interface {
+	http.RoundTripper
+	Resends()
+}
+
 // New returns a path for the calls of a client on a table. It makes no call. At the first call of the path, the client
 // builds a request that is not sent. A path that cannot stand in for its client makes no calls: see [Path.Refusal]. The
 // path tells the logger who makes the calls, at the debug level.
 func New(client *dynamodb.Client, table string, logger *slog.Logger) *Path {
 	_, lambda := os.LookupEnv("AWS_LAMBDA_FUNCTION_NAME")
 	p := &Path{client: client, options: client.Options(), table: table, lambda: lambda, logger: logger}
+	if c, ok := p.options.HTTPClient.(*http.Client); ok {
+		_, p.resends = c.Transport.(Resender)
+	}
 	if reason := unsuited(p.options); reason != "" {
 		p.refuse(reason)
 	}

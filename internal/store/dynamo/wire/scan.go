@@ -79,7 +79,7 @@ func (s *Scanner) Bool() (truth, ok bool) {
 // Item reads an item, nil for one without attributes.
 func (s *Scanner) Item() (expr.Item, bool) { return s.item(16, maxDepth) }
 
-// OnlyItem reads a reply that holds at most one item, as the member of that name. Beside it the reply may hold the
+// OnlyItem reads a reply that holds at most one item, with attributes, as the member of that name. Beside it the reply may hold the
 // capacity units that the call consumed.
 func OnlyItem(text, member string) (item expr.Item, units float64, ok bool) {
 	s := Scan(text)
@@ -87,6 +87,7 @@ func OnlyItem(text, member string) (item expr.Item, units float64, ok bool) {
 		switch {
 		case name == member && item == nil:
 			item, ok = s.item(strings.Count(text, "{")-2, maxDepth) // each attribute is an object, in two others
+			ok = ok && item != nil
 		case name == "ConsumedCapacity" && units == 0:
 			units, ok = s.Consumed()
 		}

@@ -55,7 +55,7 @@ func (p *Path) stampOf(at time.Time) string {
 // https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 type signer struct {
 	parts           []part
-	end             string // of the canonical form, but for the hash of the body
+	end             string // of the canonical form, except the hash of the body
 	names           string // of the signed headers
 	scope           string // after the day
 	region, service string

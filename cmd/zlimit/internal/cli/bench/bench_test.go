@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/door"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -37,8 +36,8 @@ func TestBenchTellsThrottles(t *testing.T) {
 	}
 	calls := &meter{}
 	calls.reset()
-	s := &throttled{Store: memory.Internal()}
-	l, err := zlimit.New(t.Context(), door.Store(s).(zlimit.Store), zlimit.WithSetup(), zlimit.WithObserver(calls.observe))
+	s := &throttled{Store: store.Of(memory)}
+	l, err := zlimit.New(t.Context(), store.NewHandle(s, false), zlimit.WithSetup(), zlimit.WithObserver(calls.observe))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ func sleepUntil(ctx context.Context, now func() time.Time, due time.Time) bool {
 func (b *load) ask(ctx context.Context, l *zlimit.RateLimiter, entity string) zlimit.Result {
 	lease, err := l.Acquire(ctx, zlimit.Request{
 		Entity: entity, Resource: b.resource, Consume: zlimit.Amounts{b.limit.Name: b.cost}, Limits: []zlimit.Limit{b.limit},
-		OnUnavailable: zlimit.Block,
+		OnUnavailable: zlimit.PolicyBlock,
 	})
 	if err == nil {
 		err = lease.Commit(ctx)

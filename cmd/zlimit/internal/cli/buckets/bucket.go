@@ -60,22 +60,19 @@ per 4 KB of each, a whole one for those of an entity.`,
 			if byEntity == byResource {
 				return shell.Usagef("bucket list: give --entity or --resource; see %s --help", cmd.CommandPath())
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
 			list := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Bucket, error] {
 				if byEntity {
 					return l.Entities.Buckets(ctx, entity)
 				}
 				return l.Usage.Buckets(ctx, resource)
 			}
-			buckets, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Bucket, error) {
+			buckets, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Bucket, error) {
 				return shell.Collect(list(ctx, l))
 			})
 			if err != nil {
 				return err
 			}
+			sh.NoteUnsupported(buckets)
 			return printBucketList(sh, buckets)
 		},
 	}
@@ -124,11 +121,7 @@ would have is what zlimit available shows.`,
 		Example: `  zlimit bucket get acme gpt -o json`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			found, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Bucket, error) {
+			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Bucket, error) {
 				for b, err := range l.Entities.Buckets(ctx, args[0]) {
 					if err != nil || b.Resource == args[1] {
 						return b, err
@@ -139,6 +132,7 @@ would have is what zlimit available shows.`,
 			if err != nil {
 				return err
 			}
+			sh.NoteUnsupported([]zlimit.Bucket{found})
 			return sh.Print(bucketJSON{found.Entity, found.Resource, found.Shards, found.Statuses}, func(p *show.Page) {
 				p.Linef("%s/%s, %s", found.Entity, found.Resource, show.Counted(found.Shards, "shard"))
 				p.Statuses(found.Statuses, false)

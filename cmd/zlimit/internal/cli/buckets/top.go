@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,12 @@ func TopCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Top shows the buckets of a resource, or of every resource with limits of its
 own, every two seconds: what is left of each limit, what was consumed since the
 last look, over how many items the bucket is spread. Those that consume most
-come first. On a terminal it redraws one page, elsewhere it prints lines.
+come first, or with --sort left those with the least part left. What an entity
+was charged for requests of its children is not consumed by itself;
+--with-children shows it apart, and sorts by both. On a terminal it redraws one
+page, elsewhere it prints lines. On DynamoDB a bucket that was used once is
+perhaps not listed; the page tells how many entities that may be, as of the last
+minute.
 
 Looking costs reads, which the page shows: half a read unit per 4 KB of an index
 and of each bucket, at each look. An interrupt ends it.`,
@@ -46,6 +52,8 @@ and of each bucket, at each look. An interrupt ends it.`,
 				return shell.Usagef("top: --interval %v must be from 500ms to 1h", t.interval)
 			case t.max < 1:
 				return shell.Usagef("top: --max %d must be at least 1", t.max)
+			case t.sort != byConsumption && t.sort != byWhatIsLeft:
+				return shell.Usagef("top: --sort %q: must be %s or %s", t.sort, byConsumption, byWhatIsLeft)
 			case t.count < 0:
 				return shell.Usagef("top: --count %d must not be negative", t.count)
 			}
@@ -61,7 +69,7 @@ and of each bucket, at each look. An interrupt ends it.`,
 			if err := shell.Prepare(cmd.Context(), sh, dsn, first); err != nil {
 				return err
 			}
-			*t = top{app: sh, resources: args, interval: t.interval, max: t.max, count: t.count}
+			*t = top{app: sh, resources: args, interval: t.interval, max: t.max, count: t.count, children: t.children, sort: t.sort}
 			_, err = shell.Perform(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				return struct{}{}, t.run(ctx, l)
 			}, zlimit.WithObserver(t.observe))
@@ -71,11 +79,19 @@ and of each bucket, at each look. An interrupt ends it.`,
 			return err
 		},
 	}
+	cmd.Flags().StringVar(&t.sort, "sort", byConsumption, "`order`: "+byConsumption+" or "+byWhatIsLeft)
+	cmd.Flags().BoolVar(&t.children, "with-children", false, "show what parents were charged apart")
 	cmd.Flags().DurationVar(&t.interval, "interval", 2*time.Second, "`time` between two looks")
 	cmd.Flags().IntVar(&t.max, "max", 20, "`number` of limits to show at most")
 	cmd.Flags().IntVar(&t.count, "count", 0, "`number` of looks; 0 for no end")
 	return cmd
 }
+
+// The orders of [top]: what is consumed most comes first, or what has the least part left.
+const (
+	byConsumption = "consumed"
+	byWhatIsLeft  = "left"
+)
 
 // A top watches buckets.
 type top struct {
@@ -84,10 +100,15 @@ type top struct {
 	interval  time.Duration
 	max       int
 	count     int
+	children  bool // what children were charged is shown
+	sort      string
 
-	before map[topKey]zlimit.Quantity // consumed at the last look; nil before the first
-	at     time.Time                  // of the last look
-	height int                        // lines of the last page
+	before map[topKey]taken // at the last look; nil before the first
+	at     time.Time        // of the last look
+	height int              // lines of the last page
+
+	covered   map[string]zlimit.Coverage // of each resource
+	coveredAt time.Time                  // when that was read; the zero time for never
 
 	turn  sync.Mutex
 	calls int
@@ -96,6 +117,9 @@ type top struct {
 
 // A topKey is one limit of a bucket.
 type topKey struct{ entity, resource, limit string }
+
+// A taken is what was consumed of one limit of a bucket since the bucket was made.
+type taken struct{ own, children zlimit.Quantity }
 
 // A topRow is what a look tells of one limit of a bucket.
 type topRow struct {
@@ -106,7 +130,10 @@ type topRow struct {
 	Capacity  int64           `json:"capacity"`
 	Consumed  zlimit.Quantity `json:"consumed"` // since the last look
 	PerSecond float64         `json:"consumed_per_second"`
-	Shards    int             `json:"shards"`
+	// FromChildren is what requests of children were charged to the entity since the last look.
+	FromChildren zlimit.Quantity `json:"from_children,omitzero"`
+	ChildrenRate float64         `json:"from_children_per_second,omitzero"`
+	Shards       int             `json:"shards"`
 }
 
 // A TopLook is one look at all buckets.
@@ -116,6 +143,8 @@ type TopLook struct {
 	Rows      []topRow  `json:"limits"` // those that consume most first
 	Calls     int       `json:"calls"`
 	ReadUnits float64   `json:"read_units"`
+	// Coverage is that of each resource, as of a minute ago at most.
+	Coverage map[string]zlimit.Coverage `json:"coverage"`
 }
 
 // observe counts the calls that looking takes.
@@ -137,37 +166,77 @@ func (t *top) look(ctx context.Context, l *zlimit.RateLimiter) (TopLook, error) 
 	resources := t.resources
 	if len(resources) == 0 {
 		var err error
-		if resources, err = shell.Collect(l.Limits.Resources(ctx)); err != nil {
+		if resources, err = shell.Resources(ctx, l); err != nil {
 			return TopLook{}, err
 		}
 	}
 	now := t.app.Now()
 	look := TopLook{Time: now.UTC(), Rows: []topRow{}}
-	after := map[topKey]zlimit.Quantity{}
+	after := map[topKey]taken{}
+	if err := t.cover(ctx, l, resources, now); err != nil {
+		return look, err
+	}
+	look.Coverage = t.covered
 	for _, resource := range resources {
 		for b, err := range l.Usage.Buckets(ctx, resource) {
 			if err != nil {
 				return look, err
 			}
 			look.Buckets++
+			own := b.Own()
 			for _, s := range b.Statuses {
 				key := topKey{b.Entity, b.Resource, s.Limit.Name}
-				after[key] = b.Consumed[s.Limit.Name]
+				after[key] = taken{own[s.Limit.Name], b.FromChildren[s.Limit.Name]}
 				row := topRow{Entity: b.Entity, Resource: b.Resource, Limit: s.Limit.Name, Available: s.Available, Capacity: s.Limit.Capacity, Shards: b.Shards}
 				if t.before != nil {
-					row.Consumed = max(after[key]-t.before[key], 0)
-					row.PerSecond = float64(row.Consumed) / 1000 / max(now.Sub(t.at).Seconds(), 0.001)
+					row.since(after[key], t.before[key], max(now.Sub(t.at).Seconds(), 0.001))
 				}
 				look.Rows = append(look.Rows, row)
 			}
 		}
 	}
 	t.before, t.at = after, now
-	slices.SortStableFunc(look.Rows, func(a, b topRow) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
+	slices.SortStableFunc(look.Rows, t.order)
 	t.turn.Lock()
 	defer t.turn.Unlock()
 	look.Calls, look.ReadUnits = t.calls, t.units
 	return look, nil
+}
+
+// since notes what was consumed between two looks, some seconds apart.
+func (r *topRow) since(now, before taken, seconds float64) {
+	r.Consumed, r.FromChildren = max(now.own-before.own, 0), max(now.children-before.children, 0)
+	r.PerSecond, r.ChildrenRate = float64(r.Consumed)/1000/seconds, float64(r.FromChildren)/1000/seconds
+}
+
+// left returns the part of the capacity that is left, from 0 to 1.
+func (r *topRow) left() float64 { return float64(max(r.Available, 0)) / float64(max(r.Capacity, 1)) }
+
+// order puts first what was asked for.
+func (t *top) order(a, b topRow) int {
+	if t.sort == byWhatIsLeft {
+		return cmp.Or(cmp.Compare(a.left(), b.left()), cmp.Compare(a.Available, b.Available))
+	}
+	if t.children {
+		return cmp.Compare(b.PerSecond+b.ChildrenRate, a.PerSecond+a.ChildrenRate)
+	}
+	return cmp.Compare(b.PerSecond, a.PerSecond)
+}
+
+// cover reads which part of the buckets is shown, once a minute.
+func (t *top) cover(ctx context.Context, l *zlimit.RateLimiter, resources []string, now time.Time) error {
+	if t.covered != nil && now.Sub(t.coveredAt) < time.Minute {
+		return nil
+	}
+	covered := map[string]zlimit.Coverage{}
+	for _, resource := range resources {
+		var err error
+		if covered[resource], err = l.Usage.Coverage(ctx, resource); err != nil {
+			return err
+		}
+	}
+	t.covered, t.coveredAt = covered, now
+	return nil
 }
 
 // run looks until the context ends, or as often as it was asked to.
@@ -196,28 +265,49 @@ func (t *top) print(look *TopLook) error {
 	if t.app.Output.JSON {
 		return t.app.Print(look, nil)
 	}
-	title := fmt.Sprintf("%s  %s, %s; this look: %s, %s read units", look.Time.Format(time.DateTime),
-		show.Counted(look.Buckets, "bucket"), t.about(), show.Counted(look.Calls, "call"), show.Decimal(look.ReadUnits))
 	p := &show.Page{}
-	p.Linef("%s", title)
+	about := fmt.Sprintf("%s  %s, %s;", look.Time.Format(time.DateTime), show.Counted(look.Buckets, "bucket"), t.about())
+	cost := fmt.Sprintf("this look: %s, %s read units", show.Counted(look.Calls, "call"), show.Decimal(look.ReadUnits))
+	if t.app.Live && len(about)+1+len(cost) > t.width() {
+		p.Linef("%s", about)
+		p.Linef("%s", cost)
+	} else {
+		p.Linef("%s %s", about, cost)
+	}
+	header := []string{"entity", "resource", "limit", "available>", "capacity>", "left", "consumed/s>", "shards>"}
+	if t.children {
+		header = slices.Insert(header, len(header)-1, "children/s>")
+	}
 	rows := make([][]string, len(look.Rows))
-	for i, r := range look.Rows {
-		left := float64(max(r.Available, 0)) / float64(max(r.Capacity, 1))
-		rows[i] = []string{
-			r.Entity, r.Resource, r.Limit, show.Grouped(r.Available), show.Grouped(r.Capacity), show.Bar(left, 10, "█", "░"),
-			show.Decimal(r.PerSecond), strconv.Itoa(r.Shards),
-		}
+	for i := range look.Rows {
+		rows[i] = t.cells(&look.Rows[i])
 	}
 	if len(rows) > 0 {
-		p.Table([]string{"entity", "resource", "limit", "available>", "capacity>", "left", "consumed/s>", "shards>"}, rows)
+		p.Table(header, rows)
 	}
 	if dropped > 0 {
-		p.Linef("and %s more limits that consume less", show.Grouped(int64(dropped)))
+		p.Linef("and %s more limits", show.Grouped(int64(dropped)))
+	}
+	for _, resource := range slices.Sorted(maps.Keys(look.Coverage)) {
+		if c := look.Coverage[resource]; !c.Complete && (c.Unlisted > 0 || !c.Known()) {
+			p.Linef("%s: %s", resource, c)
+		}
 	}
 	if !t.app.Live {
 		return t.app.Write(p)
 	}
 	return t.redraw(p)
+}
+
+// cells returns the cells of a row.
+func (t *top) cells(r *topRow) []string {
+	cells := []string{
+		r.Entity, r.Resource, r.Limit, show.Grouped(r.Available), show.Grouped(r.Capacity), show.Bar(r.left(), 10, "█", "░"), show.Decimal(r.PerSecond),
+	}
+	if t.children {
+		cells = append(cells, show.Decimal(r.ChildrenRate))
+	}
+	return append(cells, strconv.Itoa(r.Shards))
 }
 
 // about names what is watched.
@@ -228,7 +318,15 @@ func (t *top) about() string {
 	return "resource " + t.resources[0]
 }
 
-// redraw writes a page over the last one.
+// width returns the columns of the terminal, as the shell tells them; 80 where it does not.
+func (t *top) width() int {
+	if n, err := strconv.Atoi(t.app.Env("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	return 80
+}
+
+// redraw writes a page over the last one. Lines are cut at the width of the terminal: one that wraps would be two to go back over.
 func (t *top) redraw(p *show.Page) error {
 	lines := strings.Split(strings.TrimSuffix(p.String(), "\n"), "\n")
 	screen := &show.Page{}
@@ -238,10 +336,13 @@ func (t *top) redraw(p *show.Page) error {
 		screen.WriteString("\x1b[" + strconv.Itoa(t.height) + "A")
 	}
 	for _, line := range lines {
-		screen.Linef("%s%s", line, show.ClearLine)
+		if cut := []rune(line); len(cut) > t.width() {
+			line = string(cut[:t.width()-1]) + "…"
+		}
+		screen.Linef("%s%s", line, show.Raw(show.ClearLine))
 	}
 	for range max(t.height-len(lines), 0) {
-		screen.Linef("%s", show.ClearLine)
+		screen.Linef("%s", show.Raw(show.ClearLine))
 	}
 	t.height = max(t.height, len(lines))
 	return t.app.Write(screen)

@@ -128,7 +128,7 @@ func (r *stage) open(ctx context.Context) error {
 		r.limiters = append(r.limiters, l)
 	}
 	r.observer = r.limiters[replicaCount]
-	if err := r.observer.Limits.SetResource(ctx, resource, limits()); err != nil {
+	if err := r.observer.Limits.Set(ctx, zlimit.Level{Resource: resource}, zlimit.Config{Limits: limits()}); err != nil {
 		return err
 	}
 	for i, p := range personas() {
@@ -136,7 +136,7 @@ func (r *stage) open(ctx context.Context) error {
 		if p.limits == nil {
 			continue
 		}
-		if err := r.observer.Limits.SetEntity(ctx, p.key, resource, p.limits); err != nil {
+		if err := r.observer.Limits.Set(ctx, zlimit.Level{Entity: p.key, Resource: resource}, zlimit.Config{Limits: p.limits}); err != nil {
 			return err
 		}
 	}

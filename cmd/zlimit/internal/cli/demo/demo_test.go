@@ -23,7 +23,7 @@ func TestDemoFindsABreach(t *testing.T) {
 		}
 	}()
 	generous := []zlimit.Limit{zlimit.PerMinute(requests, 120, zlimit.Burst(121)), zlimit.PerMinute(tokens, 60_000)}
-	if err := r.observer.Limits.SetResource(t.Context(), resource, generous); err != nil {
+	if err := r.observer.Limits.Set(t.Context(), zlimit.Level{Resource: resource}, zlimit.Config{Limits: generous}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.play(t.Context(), func(context.Context, *stage) error { return nil }); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 const (
@@ -45,7 +46,7 @@ func (s *screen) draw(ctx context.Context, r *stage) error {
 		return err
 	}
 	for _, line := range lines {
-		p.Linef("%s%s", line, show.ClearLine)
+		p.Linef("%s%s", show.Raw(line), show.Raw(show.ClearLine))
 	}
 	s.height = len(lines)
 	if err := s.app.Write(p); err != nil {
@@ -62,7 +63,7 @@ func (s *screen) frame(ctx context.Context, r *stage) ([]string, error) {
 		s.paint(show.Faint, fmt.Sprintf("%-13s %-*s %9s %9s  %s", "key", barWidth+7, "left of the tightest limit", "admitted", "rejected", "now")),
 	}
 	for _, l := range r.lanes {
-		statuses, err := r.observer.Available(ctx, l.key, resource)
+		statuses, err := r.observer.Available(ctx, zlimit.AvailableQuery{Entity: l.key, Resource: resource})
 		if err != nil {
 			return nil, err
 		}

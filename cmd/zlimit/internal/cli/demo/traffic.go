@@ -154,7 +154,9 @@ func (l *lane) send(ctx context.Context, now time.Time, n int) error {
 	for i, lease := range leases {
 		if lease == nil {
 			l.tally.Rejected++
-			l.tally.Longest = max(l.tally.Longest, rejections[i].RetryAfter())
+			if wait := rejections[i].RetryAfter(); wait < zlimit.Never {
+				l.tally.Longest = max(l.tally.Longest, wait)
+			}
 			continue
 		}
 		l.tally.Admitted++

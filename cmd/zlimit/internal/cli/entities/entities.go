@@ -88,11 +88,7 @@ no error; what it has stays as it is, and is shown.`,
 				}
 				e.Metadata[name] = value
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			created, err := shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
+			created, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
 				if ensure {
 					return l.Entities.Ensure(ctx, e)
 				}
@@ -119,11 +115,7 @@ func getCommand(sh *shell.Shell) *cobra.Command {
 		Example: `  zlimit entity get acme -o json`,
 		Args:    shell.Takes("ENTITY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			found, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
+			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Entity, error) {
 				return l.Entities.Get(ctx, args[0])
 			})
 			if err != nil {
@@ -186,10 +178,6 @@ func childrenCommand(sh *shell.Shell) *cobra.Command {
 
 // entities prints a list of entities.
 func entities(sh *shell.Shell, cmd *cobra.Command, list shell.RowsOf[zlimit.Entity], none string) error {
-	dsn, err := sh.Lasting()
-	if err != nil {
-		return err
-	}
 	columns := func([]string) []show.Column[zlimit.Entity] {
 		return []show.Column[zlimit.Entity]{
 			show.Text("id", func(e zlimit.Entity) string { return e.ID }),
@@ -200,40 +188,29 @@ func entities(sh *shell.Shell, cmd *cobra.Command, list shell.RowsOf[zlimit.Enti
 				Where(func(e zlimit.Entity) bool { return !e.CreatedAt.IsZero() }),
 		}
 	}
-	return shell.List(cmd.Context(), sh, dsn, list, &shell.Stream[zlimit.Entity]{Head: struct{}{}, Key: "entities", Columns: columns, None: none})
+	return shell.List(cmd.Context(), sh, list, &shell.Stream[zlimit.Entity]{Head: struct{}{}, Key: "entities", Columns: columns, None: none})
 }
 
 // An inventory is what deleting an entity deletes, as far as it is cheap to count.
 type inventory struct {
-	Entity  string               `json:"entity"`
-	Record  bool                 `json:"record"`
-	Limits  []zlimit.ConfigLevel `json:"limits"`
-	Buckets []string             `json:"buckets"` // their resources
+	Entity  string         `json:"entity"`
+	Record  bool           `json:"record"`
+	Limits  []zlimit.Level `json:"limits"`
+	Buckets []string       `json:"buckets"` // their resources
 }
 
 // inventoryOf looks at what an entity has.
 func inventoryOf(ctx context.Context, l *zlimit.RateLimiter, id string) (inventory, error) {
-	inv := inventory{Entity: id, Limits: []zlimit.ConfigLevel{}, Buckets: []string{}}
+	inv := inventory{Entity: id, Limits: []zlimit.Level{}, Buckets: []string{}}
 	_, err := l.Entities.Get(ctx, id)
 	if inv.Record = err == nil; err != nil && !errors.Is(err, zlimit.ErrEntityNotFound) {
 		return inv, err
 	}
-	resources, err := shell.Collect(l.Limits.ResourcesWith(ctx))
-	if err != nil {
-		return inv, err
-	}
-	var levels []zlimit.ConfigLevel
-	for _, resource := range resources {
-		levels = append(levels, zlimit.ConfigLevel{Entity: id, Resource: resource})
-	}
-	found, err := l.Managed.Read(ctx, levels...)
-	if err != nil {
-		return inv, err
-	}
-	for _, config := range found {
-		if config.Version > 0 {
-			inv.Limits = append(inv.Limits, config.Level)
+	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{Entity: id, NamesOnly: true}) {
+		if err != nil {
+			return inv, err
 		}
+		inv.Limits = append(inv.Limits, stored.Level)
 	}
 	for b, err := range l.Entities.Buckets(ctx, id) {
 		if err != nil {
@@ -258,25 +235,16 @@ it again: the record goes last.`,
   zlimit entity delete key-1 --yes`,
 		Args: shell.Takes("ENTITY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			inv, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (inventory, error) {
+			inv, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (inventory, error) {
 				return inventoryOf(ctx, l, args[0])
 			})
 			if err != nil {
 				return err
 			}
-			p := &show.Page{}
-			p.Linef("entity %s: %s; usage goes too, audit events stay", inv.Entity, inv.describe())
-			if err := sh.ToPeople(p); err != nil {
+			if err := sh.ShowAndConfirm("Delete?", yes, "entity %s: %s; usage goes too, audit events stay", inv.Entity, inv.describe()); err != nil {
 				return err
 			}
-			if err := sh.Confirm("Delete?", yes); err != nil {
-				return err
-			}
-			if _, err := shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+			if _, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				return struct{}{}, l.Entities.Delete(ctx, args[0])
 			}); err != nil {
 				return err

@@ -15,8 +15,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/engine"
-	"github.com/zlimit/zlimit-go/internal/local"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/local"
+	"github.com/zlimit/zlimit-go/internal/tool/engine"
 )
 
 // Command returns the command local.

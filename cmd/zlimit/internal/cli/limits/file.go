@@ -18,11 +18,10 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/atomicfile"
 	"github.com/zlimit/zlimit-go/internal/declaration"
+	"github.com/zlimit/zlimit-go/internal/deploy/provision"
 	"github.com/zlimit/zlimit-go/internal/document"
-	"github.com/zlimit/zlimit-go/internal/grammar"
-	"github.com/zlimit/zlimit-go/internal/provision"
+	"github.com/zlimit/zlimit-go/internal/tool/atomicfile"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -30,7 +29,7 @@ import (
 type limitsFile struct {
 	path     string
 	declared *declaration.Declaration
-	levels   []provision.Level
+	levels   []zlimit.Stored
 }
 
 func (f *limitsFile) flag(cmd *cobra.Command) {
@@ -384,8 +383,8 @@ Exit codes: 0 the same, 4 different, 2 bad input, 1 failure.`,
 				return c.Action == provision.Adopt || c.Action == provision.Forget
 			})
 			type result struct {
-				Differences []provision.Change   `json:"differences"`
-				Unmanaged   []zlimit.ConfigLevel `json:"unmanaged"`
+				Differences []provision.Change `json:"differences"`
+				Unmanaged   []zlimit.Level     `json:"unmanaged"`
 			}
 			if err := sh.Print(result{plan.Changes, plan.Unmanaged}, func(p *show.Page) { printDiff(p, file.path, plan) }); err != nil {
 				return err
@@ -408,7 +407,8 @@ func importCommand(sh *shell.Shell) *cobra.Command {
 		Short: "Write the stored limits as a file",
 		Long: `Import writes what is stored in a namespace as a file that plan and apply take,
 to FILE or to the standard output. It changes nothing in the store; the first
-apply of the file takes the levels over.`,
+apply of the file takes the levels over. Levels that zae-limiter limits by in a
+way that zlimit does not know are left out, and named on the standard error.`,
 		Example: `  zlimit limits import -f limits.yaml
   zlimit limits import --namespace staging`,
 		Args: shell.Takes(),
@@ -424,11 +424,16 @@ apply of the file takes the levels over.`,
 			if err := sh.CheckFile(dsn); err != nil {
 				return err
 			}
-			d, err := shell.Perform(cmd.Context(), sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (*declaration.Declaration, error) {
-				return p.Import(ctx)
+			var unsupported []zlimit.Stored
+			d, err := shell.Perform(cmd.Context(), sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (d *declaration.Declaration, err error) {
+				d, unsupported, err = p.Import(ctx)
+				return d, err
 			}))
 			if err != nil {
 				return err
+			}
+			for i := range unsupported {
+				sh.Note("left out: " + unsupported[i].Level.String() + ": " + shell.Features(unsupported[i].Unsupported))
 			}
 			if d.System == nil && d.Resources == nil && d.Entities == nil {
 				return fmt.Errorf("no limits are stored in namespace %s", sh.Namespace)
@@ -522,7 +527,7 @@ func printChange(p *show.Page, c *provision.Change) {
 	if c.Action == provision.Adopt || c.Action == provision.Forget {
 		return
 	}
-	before, after := settings(&c.Before), settings(&c.After)
+	before, after := settings(&c.Before.Config), settings(&c.After.Config)
 	names := map[string]bool{}
 	width := 0
 	for _, s := range slices.Concat(before, after) {
@@ -559,20 +564,22 @@ func drifted(d *provision.Drift) string {
 // A setting is one line of a level.
 type setting struct{ name, value string }
 
-func settings(l *provision.Level) []setting {
+func settings(c *zlimit.Config) []setting {
 	var all []setting
-	for _, limit := range l.Limits {
-		value := show.Grouped(limit.Refill) + "/" + grammar.FormatPeriod(time.Duration(limit.Period)*time.Second)
-		if limit.Capacity != limit.Refill {
+	for _, limit := range c.Limits {
+		value := show.Refill(limit)
+		if limit.Resets != "" {
+			value = show.Grouped(limit.Capacity) + "/" + value
+		} else if limit.Capacity != limit.RefillAmount {
 			value += ", burst " + show.Grouped(limit.Capacity)
 		}
 		all = append(all, setting{limit.Name, value})
 	}
-	if l.OnUnavailable != "" {
-		all = append(all, setting{"on_unavailable", l.OnUnavailable})
+	if c.OnUnavailable != zlimit.PolicyInherit {
+		all = append(all, setting{"on_unavailable", c.OnUnavailable.String()})
 	}
-	if l.RetentionDays != 0 {
-		all = append(all, setting{"audit_retention_days", strconv.FormatInt(l.RetentionDays, 10)})
+	if c.AuditRetention != 0 {
+		all = append(all, setting{"audit_retention_days", strconv.FormatInt(int64(c.AuditRetention/(24*time.Hour)), 10)})
 	}
 	return all
 }
@@ -606,7 +613,7 @@ func summary(changes []provision.Change) string {
 	return strings.Join(parts, ", ")
 }
 
-func printUnmanaged(p *show.Page, levels []zlimit.ConfigLevel) {
+func printUnmanaged(p *show.Page, levels []zlimit.Level) {
 	if len(levels) == 0 {
 		return
 	}
@@ -629,7 +636,7 @@ func printDiff(p *show.Page, file string, plan *provision.Plan) {
 	}
 	for _, c := range plan.Changes {
 		p.Linef("@@ %v @@%s", c.After.Level, drifted(c.Drift))
-		declared, stored := settings(&c.After), settings(&c.Before)
+		declared, stored := settings(&c.After.Config), settings(&c.Before.Config)
 		names := map[string]bool{}
 		for _, s := range slices.Concat(declared, stored) {
 			names[s.name] = true

@@ -4,6 +4,7 @@ package limits
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ wins as a whole. A LEVEL is named by flags:
   --entity E --resource R   the entity's, for one resource
   --entity E                the entity's, for every other resource
   --resource R              the resource's
-  --system                  the limits of last resort
+  --system                  the limits where no other level has any
 
 A limit is written NAME=CAPACITY[:REFILL]/PERIOD. It holds CAPACITY tokens, and
 REFILL of them flow in per PERIOD, evenly; CAPACITY of them where REFILL is left
@@ -42,69 +43,40 @@ Plan, apply, diff and import keep all limits of a namespace as a file.`,
 	return cmd
 }
 
-// A place is where limits are stored.
-type place struct {
-	system           bool
-	resource, entity string
+// A levelFlag is the level that flags name.
+type levelFlag struct {
+	zlimit.Level
+	system bool
 }
 
-func (p *place) flags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&p.system, "system", false, "the limits of last resort")
-	cmd.Flags().StringVar(&p.resource, "resource", "", "the limits of a `resource`")
-	cmd.Flags().StringVar(&p.entity, "entity", "", "the limits of an `entity`")
+func (f *levelFlag) flags(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.system, "system", false, "the limits where no other level has any")
+	cmd.Flags().StringVar(&f.Resource, "resource", "", "the limits of a `resource`")
+	cmd.Flags().StringVar(&f.Entity, "entity", "", "the limits of an `entity`")
 }
 
-// check completes the place that flags name.
-func (p *place) check(cmd *cobra.Command) error {
+// check refuses flags that name no level. Other names are for the SDK to check, but an empty one means another level.
+func (f *levelFlag) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	switch entity, resource := given("entity"), given("resource"); {
-	case p.system && (entity || resource):
+	case f.system && (entity || resource):
 		return shell.Usagef("limits %s: --system excludes --entity and --resource", cmd.Name())
-	case !p.system && !entity && !resource:
+	case !f.system && !entity && !resource:
 		return shell.Usagef("limits %s: --system, --resource or --entity is missing; see %s --help", cmd.Name(), cmd.CommandPath())
-	case entity && !resource:
-		p.resource = zlimit.DefaultResource
-	case !entity && p.resource == zlimit.DefaultResource:
-		return shell.Usagef("limits %s: resource %s is for entities; --system sets limits of last resort", cmd.Name(), p.resource)
-	}
-	if given("entity") && p.entity == "" { // other names are for the SDK to check, but no entity means another level
+	case entity && f.Entity == "":
 		return shell.Usagef("limits %s: --entity must not be empty", cmd.Name())
+	case resource && f.Resource == "":
+		return shell.Usagef("limits %s: --resource must not be empty", cmd.Name())
 	}
 	return nil
 }
 
-// source returns the level of the place.
-func (p *place) source() zlimit.Source {
-	switch {
-	case p.system:
-		return zlimit.SourceSystem
-	case p.entity == "":
-		return zlimit.SourceResource
-	case p.resource == zlimit.DefaultResource:
-		return zlimit.SourceEntityDefault
-	default:
-		return zlimit.SourceEntity
-	}
-}
-
-// String names the place as people do.
-func (p *place) String() string {
-	switch p.source() {
-	case zlimit.SourceSystem:
-		return "the system"
-	case zlimit.SourceResource:
-		return "resource " + p.resource
-	case zlimit.SourceEntityDefault:
-		return "entity " + p.entity + ", every resource"
-	default:
-		return "entity " + p.entity + ", resource " + p.resource
-	}
-}
-
-// A level is a place with what is stored there.
+// A level is a level with what is stored there.
 type level struct {
-	place
-	config zlimit.SystemConfig // its limits are nil where it was not read; the retention is that of the system alone
+	zlimit.Level
+	config zlimit.Config // its limits are nil where it was not read
+
+	unsupported []zlimit.UnsupportedFeature // in place of the config
 }
 
 // MarshalJSON returns the level as an object. What was not read is left out.
@@ -115,8 +87,10 @@ func (l level) MarshalJSON() ([]byte, error) {
 		Entity        string         `json:"entity,omitempty"`
 		Limits        []zlimit.Limit `json:"limits,omitzero"`
 		OnUnavailable string         `json:"on_unavailable,omitempty"`
+
+		Unsupported []zlimit.UnsupportedFeature `json:"unsupported,omitempty"`
 	}
-	b := body{Level: l.source(), Resource: l.resource, Entity: l.entity, Limits: l.config.Limits}
+	b := body{Level: l.Source(), Resource: l.Resource, Entity: l.Entity, Limits: l.config.Limits, Unsupported: l.unsupported}
 	if b.Limits != nil {
 		b.OnUnavailable = l.config.OnUnavailable.String()
 	}
@@ -125,8 +99,8 @@ func (l level) MarshalJSON() ([]byte, error) {
 
 func printLevel(sh *shell.Shell, l level) error {
 	return sh.Print(l, func(p *show.Page) {
-		p.Linef("%v", &l.place)
-		if l.system || l.config.OnUnavailable != zlimit.Inherit {
+		p.Linef("%v", l.Level)
+		if l.Source() == zlimit.SourceSystem || l.config.OnUnavailable != zlimit.PolicyInherit {
 			p.Linef("on unavailable: %v", l.config.OnUnavailable)
 		}
 		if len(l.config.Limits) == 0 {
@@ -137,48 +111,8 @@ func printLevel(sh *shell.Shell, l level) error {
 	})
 }
 
-// read returns what is stored at the place.
-func (p *place) read(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SystemConfig, error) {
-	var config zlimit.LevelConfig
-	var err error
-	switch p.source() {
-	case zlimit.SourceSystem:
-		return l.Limits.System(ctx)
-	case zlimit.SourceResource:
-		config, err = l.Limits.ResourceConfig(ctx, p.resource)
-	default:
-		config, err = l.Limits.EntityConfig(ctx, p.entity, p.resource)
-	}
-	return zlimit.SystemConfig{Limits: config.Limits, OnUnavailable: config.OnUnavailable}, err
-}
-
-// write stores a config at the place.
-func (p *place) write(ctx context.Context, l *zlimit.RateLimiter, config zlimit.SystemConfig) error {
-	c := zlimit.LevelConfig{Limits: config.Limits, OnUnavailable: config.OnUnavailable}
-	switch p.source() {
-	case zlimit.SourceSystem:
-		return l.Limits.SetSystem(ctx, config)
-	case zlimit.SourceResource:
-		return l.Limits.SetResourceConfig(ctx, p.resource, c)
-	default:
-		return l.Limits.SetEntityConfig(ctx, p.entity, p.resource, c)
-	}
-}
-
-// remove deletes what is stored at the place.
-func (p *place) remove(ctx context.Context, l *zlimit.RateLimiter) error {
-	switch p.source() {
-	case zlimit.SourceSystem:
-		return l.Limits.DeleteSystem(ctx)
-	case zlimit.SourceResource:
-		return l.Limits.DeleteResource(ctx, p.resource)
-	default:
-		return l.Limits.DeleteEntity(ctx, p.entity, p.resource)
-	}
-}
-
 func setCommand(sh *shell.Shell) *cobra.Command {
-	var at place
+	var at levelFlag
 	var limits []string
 	var policy string
 	cmd := &cobra.Command{
@@ -201,7 +135,7 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 			if len(limits) == 0 && !withPolicy {
 				return shell.Usagef("limits set: --limit is missing; see %s --help", cmd.CommandPath())
 			}
-			var want zlimit.SystemConfig
+			var want, stored zlimit.Config
 			var err error
 			if want.Limits, err = shell.ParseLimits(limits); err != nil {
 				return err
@@ -211,41 +145,33 @@ is a minute by default. Levels and limits are explained by zlimit limits --help.
 					return err
 				}
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			stored, err := shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.SystemConfig, error) {
-				config, err := at.read(ctx, l)
-				if err != nil {
-					return config, err
-				}
-				if len(limits) > 0 {
-					config.Limits = want.Limits
-				}
-				if withPolicy {
-					config.OnUnavailable = want.OnUnavailable
-				}
-				if !at.system && isEmpty(config) { // nothing is stored, and nothing is to be
-					return config, nil
-				}
-				return config, at.write(ctx, l, config)
+			_, err = shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+				return struct{}{}, l.Limits.Update(ctx, at.Level, func(config *zlimit.Config) error {
+					if len(limits) > 0 {
+						config.Limits = want.Limits
+					}
+					if withPolicy {
+						config.OnUnavailable = want.OnUnavailable
+					}
+					stored = *config
+					return nil
+				})
 			})
 			if err != nil {
 				return err
 			}
-			return printLevel(sh, level{at, stored})
+			return printLevel(sh, level{Level: at.Level, config: stored})
 		},
 	}
 	at.flags(cmd)
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`LIMIT` to set; repeatable")
-	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.Inherit.String(),
+	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.PolicyInherit.String(),
 		"outage `policy`: block, allow")
 	return cmd
 }
 
 func getCommand(sh *shell.Shell) *cobra.Command {
-	var at place
+	var at levelFlag
 	cmd := &cobra.Command{
 		Use:   "get LEVEL",
 		Short: "Show the limits of a level",
@@ -258,15 +184,13 @@ and a resource, wherever it comes from, is what zlimit available shows.`,
 			if err := at.check(cmd); err != nil {
 				return err
 			}
-			dsn, err := sh.Lasting()
+			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Config, error) {
+				return l.Limits.Get(ctx, at.Level)
+			})
 			if err != nil {
 				return err
 			}
-			found, err := shell.Look(cmd.Context(), sh, dsn, at.read)
-			if err != nil {
-				return err
-			}
-			return printLevel(sh, level{at, found})
+			return printLevel(sh, level{Level: at.Level, config: found})
 		},
 	}
 	at.flags(cmd)
@@ -274,32 +198,36 @@ and a resource, wherever it comes from, is what zlimit available shows.`,
 }
 
 func deleteCommand(sh *shell.Shell) *cobra.Command {
-	var at place
+	var at levelFlag
+	var ifPresent bool
 	cmd := &cobra.Command{
 		Use:   "delete LEVEL",
 		Short: "Delete the limits of a level",
-		Long: `Delete deletes the limits that are stored at a level, if there are any. The
-limits of the next level hold then.`,
+		Long: `Delete deletes the limits that are stored at a level. The limits of the next
+level hold then. Where nothing is stored it fails with exit code 1, so that a
+misspelt name is noticed; with --if-present it does not.`,
 		Example: `  zlimit limits delete --entity acme --resource gpt`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := at.check(cmd); err != nil {
 				return err
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			_, err = shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
-				return struct{}{}, at.remove(ctx, l)
+			_, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+				if stored, err := l.Limits.Get(ctx, at.Level); err != nil {
+					return struct{}{}, err
+				} else if stored.IsZero() && !ifPresent {
+					return struct{}{}, fmt.Errorf("%v has no limits of its own; zlimit limits list shows what has", at.Level)
+				}
+				return struct{}{}, l.Limits.Delete(ctx, at.Level)
 			})
 			if err != nil {
 				return err
 			}
-			return sh.Print(level{place: at}, func(p *show.Page) { p.Linef("%v: no limits of its own", &at) })
+			return sh.Print(level{Level: at.Level}, func(p *show.Page) { p.Linef("%v: no limits of its own", at.Level) })
 		},
 	}
 	at.flags(cmd)
+	cmd.Flags().BoolVar(&ifPresent, "if-present", false, "succeed where nothing is stored")
 	return cmd
 }
 
@@ -310,24 +238,27 @@ func listCommand(sh *shell.Shell) *cobra.Command {
 		Use:   "list [--resource R] [--details]",
 		Short: "List what has limits of its own",
 		Long: `List lists the levels that have limits: the system, the resources, and the
-entities per resource, where ` + zlimit.DefaultResource + ` stands for every resource. With
---resource it lists those of one resource. With --details it shows the limits
-and what happens in outages too, at the cost of one more read per line.`,
+entities, by resource. With --resource it lists those of one resource. With
+--details it shows the limits and what happens in outages too, which reads each
+level. A level that zae-limiter limits by in a way that zlimit does not know is
+named with it.`,
 		Example: `  zlimit limits list
   zlimit limits list --resource gpt --details`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
+			q := zlimit.LevelQuery{Resource: resource, NamesOnly: !details}
+			if cmd.Flags().Changed("resource") && resource == "" {
+				return shell.Usagef("limits list: --resource must not be empty")
 			}
-			only := cmd.Flags().Changed("resource")
-			levels, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]level, error) {
-				places, err := placesOf(ctx, l, resource, only)
-				if err != nil {
-					return nil, err
+			levels, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) ([]level, error) {
+				levels := []level{}
+				for stored, err := range l.Limits.List(ctx, q) {
+					if err != nil {
+						return nil, err
+					}
+					levels = append(levels, level{stored.Level, stored.Config, stored.Unsupported})
 				}
-				return describe(ctx, l, places, details)
+				return levels, nil
 			})
 			if err != nil {
 				return err
@@ -341,86 +272,18 @@ and what happens in outages too, at the cost of one more read per line.`,
 	return cmd
 }
 
-// placesOf returns where limits are stored, of all resources or of only one.
-func placesOf(ctx context.Context, l *zlimit.RateLimiter, resource string, only bool) ([]place, error) {
-	candidates := []place{{system: true}}
-	resources := []string{resource} // that entities may have limits for
-	if only {
-		candidates = nil
-		if resource != zlimit.DefaultResource {
-			candidates = []place{{resource: resource}}
-		}
-	} else {
-		var err error
-		if resources, err = shell.Collect(l.Limits.ResourcesWith(ctx)); err != nil {
-			return nil, err
-		}
-	}
-	var places []place
-	for _, p := range candidates {
-		config, err := p.read(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		if !isEmpty(config) {
-			places = append(places, p)
-		}
-	}
-	if !only {
-		names, err := shell.Collect(l.Limits.Resources(ctx))
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			places = append(places, place{resource: name})
-		}
-	}
-	for _, name := range resources {
-		entities, err := shell.Collect(l.Limits.EntitiesWith(ctx, name))
-		if err != nil {
-			return nil, err
-		}
-		for _, entity := range entities {
-			places = append(places, place{resource: name, entity: entity})
-		}
-	}
-	return places, nil
-}
-
-// isEmpty reports whether nothing is stored at a place.
-func isEmpty(config zlimit.SystemConfig) bool {
-	return len(config.Limits) == 0 && config.OnUnavailable == zlimit.Inherit && config.AuditRetention == 0
-}
-
-// describe returns places with what is stored there, if details are asked for.
-func describe(ctx context.Context, l *zlimit.RateLimiter, places []place, details bool) ([]level, error) {
-	levels := []level{}
-	for _, p := range places {
-		described := level{place: p}
-		if details {
-			var err error
-			described.config, err = p.read(ctx, l)
-			if err != nil {
-				return nil, err
-			}
-			if isEmpty(described.config) {
-				continue // deleted meanwhile
-			}
-		}
-		levels = append(levels, described)
-	}
-	return levels, nil
-}
-
 func printLevels(sh *shell.Shell, levels []level, resource string, details bool) error {
 	columns := []show.Column[level]{
-		show.Text("level", func(l level) string { return string(l.source()) }),
-		show.Text("resource", func(l level) string { return l.resource }),
-		show.Text("entity", func(l level) string { return l.entity }),
+		show.Text("level", func(l level) string { return string(l.Source()) }),
+		show.Text("resource", func(l level) string { return l.Resource }),
+		show.Text("entity", func(l level) string { return l.Entity }),
 	}
 	if details {
 		columns = append(columns, show.Text("on_unavailable", func(l level) string { return l.config.OnUnavailable.String() }))
 		columns = append(columns, show.Text("limits", func(l level) string {
+			if len(l.unsupported) > 0 {
+				return "not known to zlimit: " + shell.Features(l.unsupported)
+			}
 			var limits []string
 			for _, limit := range l.config.Limits {
 				limits = append(limits, limit.String())
@@ -446,11 +309,7 @@ asks no bucket; zlimit available does.`,
 		Example: `  zlimit limits resolve acme gpt`,
 		Args:    shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			found, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Resolved, error) {
+			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Resolved, error) {
 				return l.Limits.Resolve(ctx, args[0], args[1])
 			})
 			if err != nil {

@@ -10,7 +10,8 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/migrate"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/migrate"
+	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
@@ -32,7 +33,7 @@ its parts have come. It costs a few read units.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, target.Close()) }()
-			found, counts, err := migrate.Find(cmd.Context(), migrate.Config{Target: target.Internal()})
+			found, counts, err := migrate.Find(cmd.Context(), migrate.Config{Target: store.Of(target)})
 			if err != nil {
 				return adviseMigration(err)
 			}
@@ -70,7 +71,7 @@ func endMigration(
 		return err
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	found, _, err := migrate.Find(ctx, migrate.Config{Target: target.Internal()})
+	found, _, err := migrate.Find(ctx, migrate.Config{Target: store.Of(target)})
 	switch {
 	case err != nil:
 		return adviseMigration(err)
@@ -88,7 +89,7 @@ func endMigration(
 		return err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	c := migrationConfig(sh, o, source.Internal(), target.Internal())
+	c := migrationConfig(sh, o, store.Of(source), store.Of(target))
 	return working(ctx, sh, c, migrate.Resume, func(m *migrate.Migration) error { return do(m, o.from, dsn) })
 }
 
@@ -167,7 +168,7 @@ to programs, in one transaction. When they differ, or the old table is still
 written after six times that time, the new one stays closed. Stop what writes
 the old table before: what is written there afterwards is not carried over.
 The old table stays as it is. After a migration in place the old items are
-deleted then, but for those of which nothing could be carried over. That cannot
+deleted then, except those of which nothing could be carried over. That cannot
 be undone; when it is interrupted, the same command goes on with it.`,
 		Example: `  zlimit migrate finish --store dynamodb:limits`,
 		Args:    shell.Takes(),
@@ -209,7 +210,7 @@ be undone; when it is interrupted, the same command goes on with it.`,
 }
 
 func showDeleted(p *show.Page, dsn string) {
-	p.Linef("the old items of %s are deleted, but for those of which nothing could be carried over", dsn)
+	p.Linef("the old items of %s are deleted, except those of which nothing could be carried over", dsn)
 }
 
 func abortCommand(sh *shell.Shell) *cobra.Command {
@@ -220,7 +221,7 @@ func abortCommand(sh *shell.Shell) *cobra.Command {
 		Long: `Abort asks, and deletes every item that the migration has written to the table
 of --store, and at last its record. The table stays, with its namespaces. The
 old table is left as it is. In place it deletes what the migration has added,
-but for indexes. A finished migration cannot be aborted.`,
+except indexes. A finished migration cannot be aborted.`,
 		Example: `  zlimit migrate abort --store dynamodb:limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

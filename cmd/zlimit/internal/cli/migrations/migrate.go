@@ -14,7 +14,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/migrate"
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/migrate"
 	"github.com/zlimit/zlimit-go/internal/store"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -204,7 +204,7 @@ func migrationPlan(ctx context.Context, sh *shell.Shell, o *migration) (from str
 		return "", nil, err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	plan, err = migrate.MakePlan(ctx, migrationConfig(sh, o, source.Internal(), nil), o.sample)
+	plan, err = migrate.MakePlan(ctx, migrationConfig(sh, o, store.Of(source), nil), o.sample)
 	return from, plan, adviseMigration(err)
 }
 
@@ -225,7 +225,20 @@ type (
 		Verify   unitsJSON       `json:"verify"`
 		Spent    unitsJSON       `json:"plan"`
 		Mix      *mixJSON        `json:"mixed,omitempty"`
+		Refused  *refusedJSON    `json:"refused,omitempty"`
 		InPlace  *inPlaceJSON    `json:"in_place,omitempty"`
+	}
+	refusedJSON struct {
+		ClientMin string        `json:"client_min,omitempty"`
+		Features  []featureJSON `json:"features"`
+	}
+	featureJSON struct {
+		Name      string `json:"name"`
+		Since     string `json:"since"`
+		Items     int64  `json:"items"`
+		Attribute string `json:"example_attribute"`
+		PK        string `json:"example_pk"`
+		SK        string `json:"example_sk"`
 	}
 	mixJSON struct {
 		Namespace string `json:"namespace"`
@@ -268,6 +281,12 @@ func planJSONOf(from string, p *migrate.Plan) planJSON {
 	}
 	if x := p.Mix; x != nil {
 		j.Mix = &mixJSON{x.Namespace, x.Bare.PK, x.Bare.SK, x.With.PK, x.With.SK}
+	}
+	if x := p.Refused; x != nil {
+		j.Refused = &refusedJSON{x.ClientMin, []featureJSON{}}
+		for _, f := range x.Features {
+			j.Refused.Features = append(j.Refused.Features, featureJSON{f.Feature.Name, f.Feature.Since, f.Items, f.Attribute, f.Example.PK, f.Example.SK})
+		}
 	}
 	for _, s := range p.Shapes {
 		j.Shapes = append(j.Shapes, planShapeJSON{s.Shape.String(), s.Items})
@@ -314,6 +333,9 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 	page.Table([]string{"step", "items>", "read units>", "write units>"}, steps)
 	if p.InPlace {
 		showInPlace(page, p)
+	}
+	if x := p.Refused; x != nil {
+		page.Linef("not possible: %v", x)
 	}
 	if x := p.Mix; x != nil {
 		page.Linef("not possible: %v", x.Err())
@@ -390,35 +412,13 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, target.Close()) }()
-	found, _, err := migrate.Find(ctx, migrate.Config{Target: target.Internal()})
+	found, _, err := migrate.Find(ctx, migrate.Config{Target: store.Of(target)})
 	begins := errors.Is(err, migrate.ErrNone) || errors.Is(err, store.ErrTableNotFound)
 	switch {
 	case err != nil && !begins:
 		return adviseMigration(err)
 	case begins:
-		_, p, err := migrationPlan(ctx, sh, o)
-		if err != nil {
-			return err
-		}
-		shown := &show.Page{}
-		showPlan(shown, from, p)
-		if err := sh.ToPeople(shown); err != nil {
-			return err
-		}
-		if p.Current() || p.Foreign() {
-			return errors.New("there is nothing to migrate")
-		}
-		if p.Mix != nil {
-			return p.Mix.Err()
-		}
-		if err := checkMixed(ctx, sh, o, from); err != nil {
-			return err
-		}
-		question := "Migrate to " + dsn + "?"
-		if o.inPlace {
-			question = "Migrate " + dsn + " in place?"
-		}
-		if err := sh.Confirm(question, o.yes); err != nil {
+		if err := confirmPlan(ctx, sh, o, from, dsn); err != nil {
 			return err
 		}
 	case found.Phase == migrate.Finished:
@@ -430,7 +430,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	c := migrationConfig(sh, o, source.Internal(), target.Internal())
+	c := migrationConfig(sh, o, store.Of(source), store.Of(target))
 	switch {
 	case o.inPlace:
 		if x, ok := c.Source.(store.Indexer); ok {
@@ -442,7 +442,7 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 			return err
 		}
 	case begins:
-		if c.Rules.NS, err = prepareTarget(ctx, sh, c, dsn); err != nil {
+		if c.Rules.NS, err = prepareTarget(ctx, sh, c); err != nil {
 			return err
 		}
 	}
@@ -469,6 +469,35 @@ func migrateRun(ctx context.Context, sh *shell.Shell, o *migration) (err error) 
 	})
 }
 
+// confirmPlan shows the plan of a migration that begins, and asks. It returns an error where the plan cannot be carried out.
+func confirmPlan(ctx context.Context, sh *shell.Shell, o *migration, from, dsn string) error {
+	_, p, err := migrationPlan(ctx, sh, o)
+	if err != nil {
+		return err
+	}
+	shown := &show.Page{}
+	showPlan(shown, from, p)
+	if err := sh.ToPeople(shown); err != nil {
+		return err
+	}
+	switch {
+	case p.Current() || p.Foreign():
+		return errors.New("there is nothing to migrate")
+	case p.Refused != nil:
+		return p.Refused
+	case p.Mix != nil:
+		return p.Mix.Err()
+	}
+	if err := checkMixed(ctx, sh, o, from); err != nil {
+		return err
+	}
+	question := "Migrate to " + dsn + "?"
+	if o.inPlace {
+		question = "Migrate " + dsn + " in place?"
+	}
+	return sh.Confirm(question, o.yes)
+}
+
 // checkMixed returns an error where the old table has items without a namespace, and others of the one that they would go to.
 func checkMixed(ctx context.Context, sh *shell.Shell, o *migration, from string) (err error) {
 	source, err := openTable(ctx, "--from", from)
@@ -476,7 +505,7 @@ func checkMixed(ctx context.Context, sh *shell.Shell, o *migration, from string)
 		return err
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
-	c := migrationConfig(sh, o, source.Internal(), nil)
+	c := migrationConfig(sh, o, store.Of(source), nil)
 	id, ok, err := migrate.NamespaceIn(ctx, c, sh.Namespace)
 	if err == nil && ok { // one that the new table registers is of no other item
 		c.Rules.NS = id
@@ -487,7 +516,7 @@ func checkMixed(ctx context.Context, sh *shell.Shell, o *migration, from string)
 
 // prepareTarget creates the table, and returns the id of the namespace for items without one. A source with namespaces
 // brings its own along.
-func prepareTarget(ctx context.Context, sh *shell.Shell, c migrate.Config, dsn string) (string, error) {
+func prepareTarget(ctx context.Context, sh *shell.Shell, c migrate.Config) (string, error) {
 	id, ok, err := migrate.NamespaceIn(ctx, c, sh.Namespace)
 	if err != nil {
 		return "", err
@@ -495,7 +524,7 @@ func prepareTarget(ctx context.Context, sh *shell.Shell, c migrate.Config, dsn s
 	if ok {
 		return id, c.Target.Setup(ctx)
 	}
-	ns, err := shell.Do(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
+	ns, err := shell.Do(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
 		return l.Namespaces.Get(ctx, sh.Namespace)
 	}, zlimit.WithSetup())
 	return ns.ID, err

@@ -83,15 +83,11 @@ func oneCommand(sh *shell.Shell,
 		Example: "  zlimit namespace " + example,
 		Args:    shell.Takes(takesOne),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
 			run := shell.Do[zlimit.Namespace]
 			if looks {
 				run = shell.Look[zlimit.Namespace]
 			}
-			found, err := run(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
+			found, err := run(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
 				return do(ctx, l, args[0])
 			})
 			if err != nil {
@@ -110,10 +106,6 @@ func listCommand(sh *shell.Shell, use, short, none string, list shell.RowsOf[zli
 		Example: "  zlimit namespace " + use + " -o json",
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
 			seconds := func(t time.Time) string { return t.UTC().Format(time.DateTime) }
 			columns := func([]string) []show.Column[zlimit.Namespace] {
 				return []show.Column[zlimit.Namespace]{
@@ -125,7 +117,7 @@ func listCommand(sh *shell.Shell, use, short, none string, list shell.RowsOf[zli
 						Where(func(ns zlimit.Namespace) bool { return !ns.DeletedAt.IsZero() }),
 				}
 			}
-			return shell.List(cmd.Context(), sh, dsn, list, &shell.Stream[zlimit.Namespace]{Head: struct{}{}, Key: "namespaces", Columns: columns, None: none})
+			return shell.List(cmd.Context(), sh, list, &shell.Stream[zlimit.Namespace]{Head: struct{}{}, Key: "namespaces", Columns: columns, None: none})
 		},
 	}
 	sh.ListFlag(cmd)
@@ -143,25 +135,16 @@ brings it back, and purge deletes the items.`,
 		Example: `  zlimit namespace delete staging`,
 		Args:    shell.Takes("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			found, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
+			found, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
 				return l.Namespaces.Get(ctx, args[0])
 			})
 			if err != nil {
 				return err
 			}
-			p := &show.Page{}
-			p.Linef("%s: its items stay, and zlimit namespace recover %s brings it back", describeNamespace(found), found.ID)
-			if err := sh.ToPeople(p); err != nil {
+			if err := sh.ShowAndConfirm("Delete?", yes, "%s: its items stay, and zlimit namespace recover %s brings it back", describeNamespace(found), found.ID); err != nil {
 				return err
 			}
-			if err := sh.Confirm("Delete?", yes); err != nil {
-				return err
-			}
-			deleted, err := shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
+			deleted, err := shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Namespace, error) {
 				return l.Namespaces.Delete(ctx, args[0])
 			})
 			if err != nil {
@@ -174,10 +157,26 @@ brings it back, and purge deletes the items.`,
 	return cmd
 }
 
+// purgeCost says what the reads of a purge cost, "" where they cost nothing.
+func purgeCost(ctx context.Context, sh *shell.Shell) string {
+	cost, err := shell.Look(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.PurgeCost, error) {
+		return l.Namespaces.PurgeCost(ctx)
+	})
+	switch {
+	case err != nil:
+		return "reads: half a read unit for 4 KB of the whole table, whose size is not known: " + err.Error()
+	case cost.Bytes == 0:
+		return ""
+	default:
+		return fmt.Sprintf("reads: the whole table, which had %s and %s bytes some hours ago: %s read units, in %s or more",
+			show.Counted(int(cost.Items), "item"), show.Grouped(cost.Bytes), show.Decimal(cost.ReadUnits), cost.Time)
+	}
+}
+
 func purgeCommand(sh *shell.Shell) *cobra.Command {
-	var yes bool
+	var yes, leave bool
 	cmd := &cobra.Command{
-		Use:   "purge ID [--yes]",
+		Use:   "purge ID [--yes] [--leave-expiring]",
 		Short: "Delete every item of a deleted namespace, for good",
 		Long: `Purge shows the namespace, asks, and deletes every item of it, its audit events
 included. There is no way back from its first moment. A purge that was
@@ -186,16 +185,15 @@ interrupted goes on where it was when it is run again.
 Its progress is shown on the standard error. It costs three write units for a
 bucket, and two for most other items. On DynamoDB it reads the whole table in
 the end, some 10 MB a second, since no index has the buckets that expire. That
-is half a read unit for 4 KB, and needs the permission to Scan.`,
+is half a read unit for 4 KB, and needs the permission to Scan. The command says
+what it comes to for the table before it asks, if it may describe the table.
+With --leave-expiring it reads no table, and leaves to DynamoDB the buckets and
+the usage that expire and that nothing in the namespace names.`,
 		Example: `  zlimit namespace orphans
   zlimit namespace purge Zm9vYmFyYmF`,
 		Args: shell.Takes("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			about, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (string, error) {
+			about, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (string, error) {
 				for ns, err := range l.Namespaces.Orphans(ctx) {
 					if err != nil || ns.ID == args[0] {
 						return describeNamespace(ns), err
@@ -208,20 +206,27 @@ is half a read unit for 4 KB, and needs the permission to Scan.`,
 			}
 			p := &show.Page{}
 			p.Linef("%s: every item of it is deleted, for good", about)
+			if cost := purgeCost(cmd.Context(), sh); cost != "" && !leave {
+				p.Linef("%s", cost)
+			}
 			if err := sh.ToPeople(p); err != nil {
 				return err
 			}
 			if err := sh.Confirm("Purge?", yes); err != nil {
 				return err
 			}
+			var opts []zlimit.PurgeOption
+			if leave {
+				opts = append(opts, zlimit.LeaveExpiring())
+			}
 			deleted := 0
-			_, err = shell.Do(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+			_, err = shell.Do(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 				progress := sh.ProgressLine()
 				defer progress.End()
 				return struct{}{}, l.Namespaces.Purge(ctx, args[0], func(done zlimit.PurgeProgress) {
 					deleted = done.Deleted
 					progress.Show(show.Grouped(int64(deleted)) + " items deleted")
-				})
+				}, opts...)
 			})
 			switch {
 			case err != nil && deleted > 0:
@@ -234,6 +239,7 @@ is half a read unit for 4 KB, and needs the permission to Scan.`,
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&leave, "leave-expiring", false, "read no table, and leave what expires to its expiry")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return cmd
 }

@@ -39,7 +39,7 @@ cannot change what an index holds.`,
 				Store     string `json:"store"`
 				Namespace string `json:"namespace"`
 			}
-			done, err := shell.Do(cmd.Context(), sh, dsn, func(context.Context, *zlimit.RateLimiter) (result, error) {
+			done, err := shell.Do(cmd.Context(), sh, func(context.Context, *zlimit.RateLimiter) (result, error) {
 				return result{dsn, sh.Namespace}, nil
 			}, zlimit.WithSetup(), zlimit.WithTable(settings), zlimit.WithLogger(slog.New(slog.NewTextHandler(sh.Stderr, nil))))
 			if err != nil {

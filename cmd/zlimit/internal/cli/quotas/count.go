@@ -100,9 +100,9 @@ func counted(sh *shell.Shell, text []string) (string, error) {
 
 // keyVariables are the environment variables of API keys, in order of preference.
 var keyVariables = map[quota.Provider][]string{
-	quota.Gemini:    {"GEMINI_API_KEY", "GOOGLE_API_KEY"},
-	quota.OpenAI:    {"OPENAI_API_KEY"},
-	quota.Anthropic: {"ANTHROPIC_API_KEY"},
+	quota.ProviderGemini:    {"GEMINI_API_KEY", "GOOGLE_API_KEY"},
+	quota.ProviderOpenAI:    {"OPENAI_API_KEY"},
+	quota.ProviderAnthropic: {"ANTHROPIC_API_KEY"},
 }
 
 // keyOf returns the API key of a provider.
@@ -128,19 +128,19 @@ func providerOf(model, name string) (quota.Provider, error) {
 		prefix   string
 		provider quota.Provider
 	}{
-		{"models/", quota.Gemini},
-		{"gemini-", quota.Gemini},
-		{"gemma-", quota.Gemini},
-		{"gpt-", quota.OpenAI},
-		{"chatgpt-", quota.OpenAI},
-		{"claude-", quota.Anthropic},
+		{"models/", quota.ProviderGemini},
+		{"gemini-", quota.ProviderGemini},
+		{"gemma-", quota.ProviderGemini},
+		{"gpt-", quota.ProviderOpenAI},
+		{"chatgpt-", quota.ProviderOpenAI},
+		{"claude-", quota.ProviderAnthropic},
 	} {
 		if strings.HasPrefix(model, known.prefix) {
 			return known.provider, nil
 		}
 	}
 	if rest, ok := strings.CutPrefix(model, "o"); ok && rest != "" && unicode.IsDigit(rune(rest[0])) { // o1, o3-mini
-		return quota.OpenAI, nil
+		return quota.ProviderOpenAI, nil
 	}
 	return "", shell.Usagef("quota count: whose model %q is, its name does not tell: give --provider", model)
 }

@@ -207,7 +207,7 @@ var notStored = quota.ModelQuota{
 // config makes a limiter that has the quotas of the file and no others, and a clock that stands still.
 func (f *stateFile) config(now time.Time) quota.Config {
 	return quota.Config{
-		FilePath: f.path, Backend: f.format, Providers: []quota.Provider{quota.Local},
+		FilePath: f.path, Backend: f.format, Providers: []quota.Provider{quota.ProviderLocal},
 		DefaultQuota: notStored, DefaultKeyQuota: notStored,
 		Clock: func() time.Time { return now },
 	}

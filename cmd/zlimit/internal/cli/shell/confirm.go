@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"strings"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 )
 
 // ErrDeclined ends a command whose question was not answered with yes.
@@ -61,4 +63,14 @@ func Agreed(err error) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// ShowAndConfirm shows people what a command is about to do, and asks, unless yes says that they agree.
+func (sh *Shell) ShowAndConfirm(question string, yes bool, format string, args ...any) error {
+	p := &show.Page{}
+	p.Linef(format, args...)
+	if err := sh.ToPeople(p); err != nil {
+		return err
+	}
+	return sh.Confirm(question, yes)
 }

@@ -14,7 +14,9 @@ func ParseLimit(text string) (zlimit.Limit, error) {
 	if err != nil {
 		return zlimit.Limit{}, Usagef("limit %q: %v", text, err)
 	}
-	return zlimit.Limit{Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period}, nil
+	return zlimit.Limit{
+		Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period, Resets: l.Resets, Zone: l.Zone,
+	}, nil
 }
 
 // ParseLimits parses the values of a flag.

@@ -77,7 +77,7 @@ func TestParseLimitRejects(t *testing.T) {
 		"rpm=3:0/min":                      `refill "0" ` + tokens,
 		"rpm=3:4:5/min":                    `refill "4:5" ` + tokens,
 		"rpm=3/":                           `period "" ` + period,
-		"rpm=3/month":                      period,
+		"rpm=3/month":                      "must be day, week or month with a time zone",
 		"rpm=3/60":                         period,
 		"rpm=3/0s":                         period,
 		"rpm=3/-1s":                        period,
@@ -111,7 +111,7 @@ func TestParseAmounts(t *testing.T) {
 	}
 }
 
-// FuzzParseLimit checks that the SDK would take a limit that is accepted, but for its name. Such a limit also survives
+// FuzzParseLimit checks that the SDK would take a limit that is accepted, except its name. Such a limit also survives
 // being written in both forms.
 func FuzzParseLimit(f *testing.F) {
 	for _, seed := range []string{"rpm=300/min", "tpm=10000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s"} {

@@ -113,7 +113,7 @@ func (l *Listing[T]) printCSV(sh *Shell) error {
 		header = append(header, c.Name)
 	}
 	p := &show.Page{}
-	rows := l.cells(func(c show.Column[T], row T) string { return c.Plain(row) })
+	rows := l.cells(func(c show.Column[T], row T) string { return show.Inert(c.Plain(row)) })
 	if err := csv.NewWriter(p).WriteAll(append([][]string{header}, rows...)); err != nil {
 		return fmt.Errorf("encode the result: %w", err)
 	}

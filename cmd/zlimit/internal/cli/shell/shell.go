@@ -40,6 +40,8 @@ type Shell struct {
 	Store     string
 	Namespace string
 	Output    Output
+
+	noted bool // that the store does not last
 }
 
 // ErrRejected ends a command whose result says that a limit was exceeded.

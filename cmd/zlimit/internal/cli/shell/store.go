@@ -25,11 +25,12 @@ func (sh *Shell) DSN() (string, error) {
 	return "", Usagef("no store: give --store DSN or set ZLIMIT_STORE, such as sqlite:limits.db or dynamodb:TABLE")
 }
 
-// Lasting returns the store of a command that is about what other processes share, and notes where there is no such
+// Lasting returns the store of a command that is about what other processes share, and notes once where there is no such
 // thing.
 func (sh *Shell) Lasting() (string, error) {
 	dsn, err := sh.DSN()
-	if dsn == MemoryDSN {
+	if dsn == MemoryDSN && !sh.noted {
+		sh.noted = true
 		sh.Note("note: what memory: holds is gone when this command ends; sqlite:PATH keeps it")
 	}
 	return dsn, err
@@ -38,10 +39,13 @@ func (sh *Shell) Lasting() (string, error) {
 // An Operation is what a command does on a limiter.
 type Operation[T any] func(context.Context, *zlimit.RateLimiter) (T, error)
 
-// Do does an operation on a store, once it is known that none of its input breaks a rule.
-func Do[T any](ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option) (T, error) {
+// Do does an operation on the store, once it is known that none of its input breaks a rule.
+func Do[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit.Option) (none T, err error) {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return none, err
+	}
 	if err := Rehearse(ctx, sh, do, opts...); err != nil {
-		var none T
 		return none, err
 	}
 	return Perform(ctx, sh, dsn, do, opts...)
@@ -59,9 +63,12 @@ func Rehearse[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zl
 }
 
 // Look does an operation that changes nothing, as Do does. It does not create a file where there is none.
-func Look[T any](ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option) (T, error) {
+func Look[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit.Option) (none T, err error) {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return none, err
+	}
 	if err := Prepare(ctx, sh, dsn, do, opts...); err != nil {
-		var none T
 		return none, err
 	}
 	return Perform(ctx, sh, dsn, do, opts...)
@@ -133,4 +140,15 @@ func Collect[T any](list iter.Seq2[T, error]) ([]T, error) {
 		all = append(all, element)
 	}
 	return all, nil
+}
+
+// Resources returns the resources that have limits of their own.
+func Resources(ctx context.Context, l *zlimit.RateLimiter) (names []string, err error) {
+	for stored, err := range l.Limits.List(ctx, zlimit.LevelQuery{Source: zlimit.SourceResource, NamesOnly: true}) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, stored.Level.Resource)
+	}
+	return names, nil
 }

@@ -18,7 +18,7 @@ import (
 
 // A Stream is a list of things alike of which there may be very many: it is printed as it is read. JSON needs no more
 // than that. A table needs the widths of its columns first, and CSV the columns where they depend on the rows. A list
-// of more than held rows is therefore read twice.
+// of more than heldRows is therefore read twice.
 type Stream[T any] struct {
 	Head    any                                    // the fields before the list in JSON, a struct
 	Key     string                                 // the field of the list
@@ -28,16 +28,20 @@ type Stream[T any] struct {
 }
 
 const (
-	held    = 1000     // rows in memory
-	flushAt = 64 << 10 // bytes of output in memory
+	heldRows = 1000     // rows in memory
+	flushAt  = 64 << 10 // bytes of output in memory
 )
 
 // A RowsOf reads a list.
 type RowsOf[T any] func(context.Context, *zlimit.RateLimiter) iter.Seq2[T, error]
 
-// List prints a list of a store. As Look does for one thing, it finds input that breaks a rule first, and
+// List prints a list of the store. As Look does for one thing, it finds input that breaks a rule first, and
 // creates no file.
-func List[T any](ctx context.Context, sh *Shell, dsn string, rows RowsOf[T], s *Stream[T]) error {
+func List[T any](ctx context.Context, sh *Shell, rows RowsOf[T], s *Stream[T]) error {
+	dsn, err := sh.Lasting()
+	if err != nil {
+		return err
+	}
 	first := func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 		for _, err := range rows(ctx, l) {
 			return struct{}{}, err
@@ -47,7 +51,7 @@ func List[T any](ctx context.Context, sh *Shell, dsn string, rows RowsOf[T], s *
 	if err := Prepare(ctx, sh, dsn, first); err != nil {
 		return err
 	}
-	_, err := Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
+	_, err = Perform(ctx, sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (struct{}, error) {
 		return struct{}{}, s.Print(sh, rows(ctx, l))
 	})
 	return err
@@ -67,7 +71,7 @@ func (s *Stream[T]) Print(sh *Shell, rows iter.Seq2[T, error]) error {
 		if m, err = s.measure(rows); err != nil {
 			return err
 		}
-		if m.count <= held {
+		if m.count <= heldRows {
 			rows = Remembered(m.rows)
 		}
 		if sh.Output.CSV {
@@ -150,7 +154,7 @@ func (s *Stream[T]) printCSV(sh *Shell, p *show.Page, columns []show.Column[T], 
 	if err := line(func(c show.Column[T]) string { return c.Name }); err != nil {
 		return err
 	}
-	return s.each(sh, p, rows, func(row T) error { return line(func(c show.Column[T]) string { return c.Plain(row) }) })
+	return s.each(sh, p, rows, func(row T) error { return line(func(c show.Column[T]) string { return show.Inert(c.Plain(row)) }) })
 }
 
 // measured is what a table has to know of its rows before it is written.
@@ -168,7 +172,7 @@ func (s *Stream[T]) measure(rows iter.Seq2[T, error]) (m measured[T], err error)
 		if err != nil {
 			return m, err
 		}
-		if m.count++; m.count <= held {
+		if m.count++; m.count <= heldRows {
 			m.rows = append(m.rows, row)
 		}
 		before := len(limits)
@@ -181,7 +185,7 @@ func (s *Stream[T]) measure(rows iter.Seq2[T, error]) (m measured[T], err error)
 			m.columns = s.Columns(slices.Sorted(maps.Keys(limits)))
 		}
 		for _, c := range m.columns {
-			m.widths[c.Name] = max(m.widths[c.Name], utf8.RuneCountInString(c.Shown(row)))
+			m.widths[c.Name] = max(m.widths[c.Name], utf8.RuneCountInString(show.Printable(c.Shown(row))))
 		}
 	}
 	for _, c := range m.columns {

@@ -3,6 +3,7 @@ package show
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/zlimit/zlimit-go/internal/grammar"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -40,14 +41,26 @@ func (p *Page) Statuses(statuses zlimit.Statuses, requested bool) {
 	p.Table(header, rows)
 }
 
-// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon.
+// Refill returns what flows into a limit, as CAPACITY:REFILL/PERIOD has it after the colon, or when a quota is full anew.
 func Refill(l zlimit.Limit) string {
+	if l.Resets != "" {
+		return Times(l)
+	}
 	return Grouped(l.RefillAmount) + "/" + grammar.FormatPeriod(l.RefillPeriod)
 }
 
 // PlainRefill is [Refill] without groups of digits, for programs.
 func PlainRefill(l zlimit.Limit) string {
+	if l.Resets != "" {
+		return Times(l)
+	}
 	return strconv.FormatInt(l.RefillAmount, 10) + "/" + grammar.FormatPeriod(l.RefillPeriod)
+}
+
+// Times returns when a quota is full anew, as AMOUNT/TIMES has it after the slash.
+func Times(l zlimit.Limit) string {
+	_, times, _ := strings.Cut(l.String(), "/")
+	return times
 }
 
 // Limits writes limits as they are configured.

@@ -18,9 +18,19 @@ import (
 // A Page is text that is written at once. Its zero value is empty.
 type Page struct{ bytes.Buffer }
 
-// Linef writes a line.
+// Raw is text that a page writes as it is: control sequences of this command's own, and drawings of several lines.
+type Raw string
+
+// Linef writes a line. Strings among the arguments are made [Printable].
 func (p *Page) Linef(format string, args ...any) {
-	p.WriteString(fmt.Sprintf(format, args...) + "\n")
+	safe := make([]any, len(args))
+	for i, arg := range args {
+		safe[i] = arg
+		if text, ok := arg.(string); ok {
+			safe[i] = Printable(text)
+		}
+	}
+	p.WriteString(fmt.Sprintf(format, safe...) + "\n")
 }
 
 // Table writes rows below a header, as wide as their cells. A column is aligned to the right where its header ends in
@@ -32,7 +42,14 @@ func (p *Page) Table(header []string, rows [][]string) {
 	for i, h := range header {
 		header[i], right[i] = strings.CutSuffix(h, ">")
 	}
-	all := append([][]string{header}, rows...)
+	all := [][]string{header}
+	for _, row := range rows {
+		safe := make([]string, len(row))
+		for i, cell := range row {
+			safe[i] = Printable(cell)
+		}
+		all = append(all, safe)
+	}
 	for _, row := range all {
 		for i, cell := range row {
 			width[i] = max(width[i], utf8.RuneCountInString(cell))
@@ -58,6 +75,7 @@ type CellOf struct {
 func (p *Page) Row(cells []CellOf) {
 	var line strings.Builder
 	for _, c := range cells {
+		c.Text = Printable(c.Text)
 		space := strings.Repeat(" ", max(0, c.Width-utf8.RuneCountInString(c.Text)))
 		if c.Right {
 			line.WriteString(space + c.Text + "  ")
@@ -65,7 +83,7 @@ func (p *Page) Row(cells []CellOf) {
 			line.WriteString(c.Text + space + "  ")
 		}
 	}
-	p.Linef("%s", strings.TrimRight(line.String(), " "))
+	p.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 }
 
 // Grouped returns a number with commas between groups of three digits.

@@ -61,10 +61,9 @@ a trace is never written to a table by accident.`,
 			}
 			opts := []zlimit.Option{
 				zlimit.WithClock(s.clock.Now(sh.Now)),
-				// The trace may be older than any lifetime of a bucket, which DynamoDB measures on its own clock.
-				zlimit.WithBucketTTL(0),
+				// The trace may be older than any lifetime of a bucket, which DynamoDB measures on its own clock. A trace may go back.
+				zlimit.WithTuning(zlimit.Tuning{BucketTTL: -1, ClockSkew: anySkew}),
 				zlimit.WithCallTimeout(Patience),
-				zlimit.WithClockSkew(anySkew), // a trace may go back
 			}
 			if cmd.Flags().Changed("freshness") {
 				if freshness < 0 {
@@ -118,7 +117,7 @@ func openTrace(sh *shell.Shell, file string, costs []cost) (*trace, error) {
 // A simulation replays a trace.
 type simulation struct {
 	trace    *trace
-	request  zlimit.Request // of every row, but for what it consumes
+	request  zlimit.Request // of every row, except what it consumes
 	costs    []cost         // of the limits, in their order
 	clock    VirtualClock
 	progress func(done, of int)
@@ -201,7 +200,7 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, 
 		RejectedBy:      map[string]int{},
 	}
 	r := s.request
-	r.OnUnavailable = zlimit.Block // an uncounted admission would falsify the result
+	r.OnUnavailable = zlimit.PolicyBlock // an uncounted admission would falsify the result
 	consume := zlimit.Amounts{}
 	r.Consume = consume
 	for i, limit := range r.Limits {

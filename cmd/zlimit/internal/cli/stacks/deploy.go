@@ -66,6 +66,9 @@ settings that the flags give. Settings that no flag names keep the value that
 the stack has; --reset brings a default back. It shows what would change, asks,
 and then shows what CloudFormation does.
 
+With --plan it shows what would change, and stops: with exit code 0 where that
+is nothing, and with 4 otherwise.
+
 It can be repeated: where nothing changes nothing is done, and where another run
 ended too early it goes on. An interrupt ends the waiting, not the work.
 
@@ -111,10 +114,10 @@ the stack is deleted.`,
 // settingFlag adds the flag of a setting; those of switches have a counterpart that begins with no-.
 func settingFlag(cmd *cobra.Command, s stack.Setting) {
 	flags := cmd.Flags()
-	if s.Kind != stack.Switch {
+	if s.Kind != stack.KindSwitch {
 		unit := "text"
 		switch {
-		case s.Kind == stack.Number:
+		case s.Kind == stack.KindNumber:
 			unit = "n"
 		case strings.Contains(s.Doc, "ARN"):
 			unit = "arn"
@@ -156,7 +159,7 @@ func settingsOf(cmd *cobra.Command) (map[string]string, error) {
 		}
 		no := "no-" + s.Name
 		switch {
-		case s.Kind != stack.Switch || !flags.Changed(no):
+		case s.Kind != stack.KindSwitch || !flags.Changed(no):
 		case flags.Changed(s.Name):
 			return nil, shell.Usagef("--%s excludes --%s", no, s.Name)
 		default:
@@ -220,7 +223,10 @@ func deploy(ctx context.Context, sh *shell.Shell, f *stackFlags, o stack.Options
 		if err != nil {
 			return err
 		}
-		return printPlan(p)
+		if err := printPlan(p); err != nil || p.UpToDate {
+			return err
+		}
+		return shell.ErrDiffers
 	}
 	if !sh.Output.JSON {
 		h.Watch = func(e stack.Event) { _ = sh.Write(eventPage(e)) } // what cannot be shown is done all the same
@@ -242,7 +248,7 @@ func deploy(ctx context.Context, sh *shell.Shell, f *stackFlags, o stack.Options
 }
 
 // marks stand before changes, as diffs have them.
-var marks = map[stack.Action]string{stack.Add: "+", stack.Modify: "~", stack.Remove: "-", stack.Replace: "±", stack.Import: "←"}
+var marks = map[stack.Action]string{stack.ActionAdd: "+", stack.ActionModify: "~", stack.ActionRemove: "-", stack.ActionReplace: "±", stack.ActionImport: "←"}
 
 // planPage writes a plan for people.
 func planPage(sh *shell.Shell, page *show.Page, p *stack.Plan) {
@@ -266,24 +272,24 @@ func planPage(sh *shell.Shell, page *show.Page, p *stack.Plan) {
 		for _, c := range p.Changes {
 			if c.Later == later {
 				counts[c.Action]++
-				page.Linef("%s", changeLine(sh, c))
+				page.Linef("%s", show.Raw(changeLine(sh, c)))
 			}
 		}
 	}
-	page.Linef("%d to add, %d to change, %d to replace, %d to remove, %d to import", counts[stack.Add], counts[stack.Modify], counts[stack.Replace], counts[stack.Remove], counts[stack.Import])
+	page.Linef("%d to add, %d to change, %d to replace, %d to remove, %d to import", counts[stack.ActionAdd], counts[stack.ActionModify], counts[stack.ActionReplace], counts[stack.ActionRemove], counts[stack.ActionImport])
 	page.Linef("Fixed cost: %d.%02d USD a month in us-east-1; the rest goes by use", p.Cost/100, p.Cost%100)
 }
 
 // changeLine is a line about one change; replacements are red.
 func changeLine(sh *shell.Shell, c stack.Change) string {
-	line := fmt.Sprintf("  %s %-24s %s", marks[c.Action], c.Resource, c.Type)
+	line := fmt.Sprintf("  %s %-24s %s", marks[c.Action], show.Printable(c.Resource), show.Printable(c.Type))
 	if c.ID != "" {
-		line += "  " + c.ID
+		line += "  " + show.Printable(c.ID)
 	}
 	if len(c.Properties) > 0 {
-		line += "  (" + strings.Join(c.Properties, ", ") + ")"
+		line += "  (" + show.Printable(strings.Join(c.Properties, ", ")) + ")"
 	}
-	if c.Action == stack.Replace {
+	if c.Action == stack.ActionReplace {
 		line += "  made anew"
 		if sh.Live && sh.Env("NO_COLOR") == "" {
 			line = "\x1b[31m" + line + "\x1b[0m"

@@ -1,6 +1,8 @@
 package stacks
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -26,44 +28,70 @@ func find(err error, name string) error {
 func StatusCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var drift bool
+	var watch time.Duration
 	cmd := &cobra.Command{
 		Use:   "status --name NAME",
 		Short: "Show how a deployment does",
 		Long: `Status shows a stack, its table, how far the aggregator is behind, dead letters,
 alarms and versions. With --drift CloudFormation looks for what was changed past
 it, which may take minutes. A look-up that fails is said, and the others go on;
-then the exit code is 1.`,
+then the exit code is 1. It is 4 where there is something to look at: a stack
+that is not complete, a mapping that is not enabled, dead letters, alarms or
+drift. With --watch it shows all that again and again until an interrupt.`,
 		Example: `  zlimit status --name limits
-  zlimit status --name limits --drift -o json`,
+  zlimit status --name limits --drift -o json
+  zlimit status --name limits --watch 30s`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("watch") && (watch < time.Second || watch > time.Hour) {
+				return shell.Usagef("status: --watch %v must be from 1s to 1h", watch)
+			}
 			m, err := stacks(cmd.Context(), sh, &f)
 			if err != nil {
 				return err
 			}
-			st, err := m.Status(cmd.Context(), f.name, drift)
-			if err != nil {
-				return find(err, f.name)
+			for {
+				err := status(cmd.Context(), sh, m, f.name, drift)
+				if watch == 0 || sh.Sleep(cmd.Context(), watch) != nil {
+					return err
+				}
 			}
-			if err := sh.Print(st, func(p *show.Page) { statusPage(p, st, drift) }); err != nil {
-				return err
-			}
-			if len(st.Failed) > 0 {
-				return errors.New("look-ups failed: " + strings.Join(st.Failed, "; "))
-			}
-			return nil
 		},
 	}
 	f.existing(cmd)
+	cmd.Flags().DurationVar(&watch, "watch", 0, "show it again after this `time`, until an interrupt")
 	cmd.Flags().BoolVar(&drift, "drift", false, "look for changes past CloudFormation")
 	return cmd
+}
+
+// status shows a stack, and returns what its exit code is about.
+func status(ctx context.Context, sh *shell.Shell, m *stack.Manager, name string, drift bool) error {
+	st, err := m.Status(ctx, name, drift)
+	if err != nil {
+		return find(err, name)
+	}
+	told := struct {
+		*stack.Status
+		Findings []string `json:"findings"`
+	}{st, append([]string{}, st.Findings()...)}
+	if err := sh.Print(told, func(p *show.Page) { statusPage(p, st, drift) }); err != nil {
+		return err
+	}
+	switch {
+	case len(st.Failed) > 0:
+		return errors.New("look-ups failed: " + strings.Join(st.Failed, "; "))
+	case len(told.Findings) > 0:
+		return shell.ErrDiffers
+	default:
+		return nil
+	}
 }
 
 // statusPage writes a status for people.
 func statusPage(p *show.Page, st *stack.Status, drift bool) {
 	line := func(what, text string) { p.Linef("%-13s %s", what, text) }
 	line("Stack", st.Stack+"  "+st.Status)
-	line("Version", st.Deployed+" is deployed, this is "+st.Version)
+	line("Version", cmp.Or(st.Deployed, "nothing")+" is deployed, this is "+st.Version)
 	if t := st.Table; t != nil {
 		protected := "not protected"
 		if t.Protected {
@@ -89,6 +117,9 @@ func statusPage(p *show.Page, st *stack.Status, drift bool) {
 	}
 	if drift && len(st.Drift) == 0 && len(st.Failed) == 0 {
 		line("Drift", "none")
+	}
+	for _, finding := range st.Findings() {
+		line("Look at", finding)
 	}
 }
 
@@ -174,7 +205,7 @@ balances, usage and archived events: then the name must be typed, or given by
 	}
 	f.existing(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&yes, "yes", false, "do not ask, but for --delete-data")
+	flags.BoolVar(&yes, "yes", false, "do not ask, except --delete-data")
 	flags.BoolVar(&data, "delete-data", false, "delete table and bucket too")
 	flags.StringVar(&confirmed, "confirm", "", "`name` of the stack, in place of typing it")
 	return cmd
@@ -215,9 +246,9 @@ this one is too old, or there is no such stack.`,
 				return err
 			}
 			switch c.Verdict {
-			case stack.Compatible:
+			case stack.VerdictCompatible:
 				return nil
-			case stack.Upgradable:
+			case stack.VerdictUpgradable:
 				return shell.ErrUpgrade
 			default:
 				return fmt.Errorf("version %s is too old for %s", zlimit.Version, f.name)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
-	"github.com/zlimit/zlimit-go/internal/atomicfile"
+	"github.com/zlimit/zlimit-go/internal/tool/atomicfile"
 	"github.com/zlimit/zlimit-go/stack"
 )
 

@@ -22,6 +22,7 @@ func AggregateCommand(sh *shell.Shell) *cobra.Command {
 	var skip bool
 	var poll time.Duration
 	var all bool
+	var name string
 	cmd := &cobra.Command{
 		Use:   "aggregate",
 		Short: "Sum up usage from the changes of a table, until interrupted",
@@ -36,6 +37,11 @@ On DynamoDB it reads the changes once a minute, since each batch of changes
 costs writes; --poll says otherwise. Usage of hours is behind by that time. Days
 and months get an hour some 15 to 20 minutes after its end; with --all-windows
 they are as new as hours, and cost more writes.
+
+A process that ends without notice is replaced after half a minute, by one that
+may live as briefly as it did. With a --name that lasts, such as that of a pod
+of a StatefulSet, the next process goes on at once. No two may have one at a
+time.
 
 With --health it answers GET /healthz with its progress: status 200, or 503 when
 it cannot go on.`,
@@ -65,6 +71,9 @@ it cannot go on.`,
 			if all {
 				opts = append(opts, aggregator.WithoutRollUp())
 			}
+			if name != "" {
+				opts = append(opts, aggregator.WithName(name))
+			}
 			worker, err := aggregator.New(s, opts...)
 			if err == nil {
 				err = runAnswering(cmd.Context(), worker, health, logger)
@@ -74,6 +83,7 @@ it cannot go on.`,
 	}
 	cmd.Flags().StringVar(&health, "health", "", "`address` to answer health checks at, such as :8080")
 	cmd.Flags().DurationVar(&poll, "poll", 0, "`pause` once all changes are read, such as 10s\n(default 1m on DynamoDB, 1s elsewhere)")
+	cmd.Flags().StringVar(&name, "name", "", "`name` of this process, which no other one has\n(default one that is made at random)")
 	cmd.Flags().BoolVar(&all, "all-windows", false, "write days and months with every batch, not hourly")
 	cmd.Flags().BoolVar(&skip, "skip", false, "log changes that are refused for good, and go on")
 	return cmd

@@ -41,7 +41,7 @@ changed, and is named by flags:
   --entity E                an entity and its limits
   --entity E --resource R   the limits of an entity for one resource
   --resource R              the limits of a resource
-  --system                  the limits of last resort
+  --system                  changes of the system level
 
 ` + shell.RangeHelp,
 		Example: `  zlimit audit list --entity acme --since 7d
@@ -69,17 +69,13 @@ changed, and is named by flags:
 			if q.From, q.To, err = r.Parse(cmd, sh.Now()); err != nil {
 				return err
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
 			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.AuditEvent, error] {
 				return l.Audit.Events(ctx, subject, q)
 			}
-			return shell.List(cmd.Context(), sh, dsn, rows, auditEvents())
+			return shell.List(cmd.Context(), sh, rows, auditEvents())
 		},
 	}
-	cmd.Flags().BoolVar(&system, "system", false, "changes of the limits of last resort")
+	cmd.Flags().BoolVar(&system, "system", false, "changes of the system level")
 	cmd.Flags().StringVar(&entity, "entity", "", "changes of an `entity`")
 	cmd.Flags().StringVar(&resource, "resource", "", "changes of the limits of a `resource`")
 	cmd.Flags().BoolVar(&q.Reverse, "reverse", false, "the latest first")

@@ -14,64 +14,104 @@ import (
 
 // CapacityCommand returns the command capacity.
 func CapacityCommand(sh *shell.Shell) *cobra.Command {
-	var entities bool
+	var entities, parents bool
 	cmd := &cobra.Command{
 		Use:   "capacity RESOURCE",
 		Short: "Show what is left of a resource, over all entities",
 		Long: `Capacity adds up the buckets of all entities that use a resource: how much they
 hold, how much is available now, and how much entities owe. With --entities it
 lists the buckets. An entity without a bucket has not used the resource, or not
-for so long that its limits are full.`,
+for so long that its limits are full. A request is charged to the parents of its
+entity, too. Parents that made no request themselves are left out, so that a
+request counts once; --with-children adds a line for them. On DynamoDB a bucket
+that was used once is perhaps not listed; a note tells how many entities that
+may be.`,
 		Example: `  zlimit capacity gpt
   zlimit capacity gpt --entities -o csv`,
 		Args: shell.Takes("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
 			if entities {
-				buckets, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) ([]zlimit.Bucket, error) {
+				var covered zlimit.Coverage
+				buckets, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (_ []zlimit.Bucket, err error) {
+					if covered, err = l.Usage.Coverage(ctx, args[0]); err != nil {
+						return nil, err
+					}
 					return shell.Collect(l.Usage.Buckets(ctx, args[0]))
 				})
 				if err != nil {
 					return err
 				}
-				return printBuckets(sh, args[0], buckets)
+				sh.NoteUnsupported(buckets)
+				noteCoverage(sh, covered)
+				return printBuckets(sh, args[0], buckets, covered)
 			}
-			c, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Capacity, error) {
+			c, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Capacity, error) {
 				return l.Usage.Capacity(ctx, args[0])
 			})
 			if err != nil {
 				return err
 			}
-			return printCapacity(sh, c)
+			if c.Unsupported > 0 {
+				sh.Note(fmt.Sprintf("left out: %d entities that zae-limiter limits in a way that zlimit does not know; --entities names them", c.Unsupported))
+			}
+			noteCoverage(sh, c.Coverage)
+			return printCapacity(sh, c, parents)
 		},
 	}
 	cmd.Flags().BoolVar(&entities, "entities", false, "list the buckets of the entities")
+	cmd.Flags().BoolVar(&parents, "with-children", false, "show parents of such requests apart")
 	sh.ListFlag(cmd)
 	return cmd
 }
 
-func printCapacity(sh *shell.Shell, c zlimit.Capacity) error {
-	used := func(l zlimit.LimitCapacity) float64 { return l.Utilization() * 100 }
-	l := shell.Listing[zlimit.LimitCapacity]{
-		Value: c, Rows: c.Limits,
+// noteCoverage tells which part of the buckets is shown, unless that is all.
+func noteCoverage(sh *shell.Shell, c zlimit.Coverage) {
+	if !c.Complete && (c.Unlisted > 0 || !c.Known()) {
+		sh.Note(c.String())
+	}
+}
+
+// A capacityRow is where a limit stands in the buckets of those who are charged by requests, or by children alone.
+type capacityRow struct {
+	zlimit.LimitCapacity
+	chargedBy string
+}
+
+// capacityRows returns the rows of a capacity, with those of parents where they are asked for.
+func capacityRows(c zlimit.Capacity, parents bool) (rows []capacityRow) {
+	for _, l := range c.Limits {
+		rows = append(rows, capacityRow{l, "requests"})
+	}
+	for _, l := range c.OfParents {
+		if parents {
+			rows = append(rows, capacityRow{l, "children"})
+		}
+	}
+	return rows
+}
+
+func printCapacity(sh *shell.Shell, c zlimit.Capacity, parents bool) error {
+	used := func(l capacityRow) float64 { return l.Utilization() * 100 }
+	l := shell.Listing[capacityRow]{
+		Value: c, Rows: capacityRows(c, parents),
 		Title: fmt.Sprintf("resource %s: entities %s, items %s", c.Resource, show.Grouped(int64(c.Entities)), show.Grouped(int64(c.Items))),
 		None:  noBuckets(c.Resource),
-		Columns: []show.Column[zlimit.LimitCapacity]{
-			show.Text("limit", func(l zlimit.LimitCapacity) string { return l.Name }),
-			show.Number("entities", func(l zlimit.LimitCapacity) int64 { return int64(l.Entities) }),
-			show.Quantity("capacity", func(l zlimit.LimitCapacity) zlimit.Quantity { return l.Capacity }),
-			show.Quantity("available", func(l zlimit.LimitCapacity) zlimit.Quantity { return l.Available }),
+		Columns: []show.Column[capacityRow]{
+			show.Text("limit", func(l capacityRow) string { return l.Name }),
+			show.Number("entities", func(l capacityRow) int64 { return int64(l.Entities) }),
+			show.Quantity("capacity", func(l capacityRow) zlimit.Quantity { return l.Capacity }),
+			show.Quantity("available", func(l capacityRow) zlimit.Quantity { return l.Available }),
 			{
 				Name: "used_percent", Right: true,
-				Plain: func(l zlimit.LimitCapacity) string { return strconv.FormatFloat(used(l), 'f', 3, 64) },
-				Shown: func(l zlimit.LimitCapacity) string { return show.Decimal(used(l)) },
+				Plain: func(l capacityRow) string { return strconv.FormatFloat(used(l), 'f', 3, 64) },
+				Shown: func(l capacityRow) string { return show.Decimal(used(l)) },
 			},
-			show.Number("in_debt", func(l zlimit.LimitCapacity) int64 { return int64(l.InDebt) }),
-			show.Quantity("debt", func(l zlimit.LimitCapacity) zlimit.Quantity { return l.Debt }),
+			show.Number("in_debt", func(l capacityRow) int64 { return int64(l.InDebt) }),
+			show.Quantity("debt", func(l capacityRow) zlimit.Quantity { return l.Debt }),
 		},
+	}
+	if parents {
+		l.Columns = append(l.Columns, show.Text("charged_by", func(l capacityRow) string { return l.chargedBy }))
 	}
 	return l.Print(sh)
 }
@@ -80,17 +120,18 @@ func printCapacity(sh *shell.Shell, c zlimit.Capacity) error {
 func noBuckets(resource string) string { return "no entity has a bucket of resource " + resource }
 
 // printBuckets prints one row for each limit of each bucket.
-func printBuckets(sh *shell.Shell, resource string, buckets []zlimit.Bucket) error {
+func printBuckets(sh *shell.Shell, resource string, buckets []zlimit.Bucket, covered zlimit.Coverage) error {
 	type bucketJSON struct {
 		Entity string          `json:"entity"`
 		Shards int             `json:"shards"`
 		Limits zlimit.Statuses `json:"limits"`
 	}
 	type result struct {
-		Resource string       `json:"resource"`
-		Buckets  []bucketJSON `json:"buckets"`
+		Resource string          `json:"resource"`
+		Buckets  []bucketJSON    `json:"buckets"`
+		Coverage zlimit.Coverage `json:"coverage"`
 	}
-	value := result{resource, []bucketJSON{}}
+	value := result{resource, []bucketJSON{}, covered}
 	var rows zlimit.Statuses
 	for _, b := range buckets {
 		value.Buckets = append(value.Buckets, bucketJSON{b.Entity, b.Shards, b.Statuses})

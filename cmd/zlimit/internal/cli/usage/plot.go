@@ -37,12 +37,8 @@ Whose usage and what range it is, zlimit usage --help explains.`,
 			if n := int64(q.To.Sub(q.From) / q.Window.End(q.From).Sub(q.From)); n > maxWindows {
 				return shell.Usagef("usage plot: the range has %s windows, more than %s", show.Grouped(n), show.Grouped(maxWindows))
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			plotted, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (plot, error) {
-				return newPlot(ctx, l, q)
+			plotted, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (plot, error) {
+				return newPlot(ctx, l, q, f.children)
 			})
 			if err != nil {
 				return err
@@ -75,31 +71,55 @@ type plot struct {
 type curve struct {
 	Name     string            `json:"name"`
 	Consumed []zlimit.Quantity `json:"consumed"`
+	Children bool              `json:"from_children,omitzero"` // by requests of children, as charged to their parents
 }
 
-// newPlot adds up the snapshots that a query chooses.
-func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery) (plot, error) {
+// title names a curve.
+func (c *curve) title() string {
+	if c.Children {
+		return c.Name + " from children"
+	}
+	return c.Name
+}
+
+// newPlot adds up the snapshots that a query chooses. Curves of what requests of children consumed are apart, where they are asked for.
+func newPlot(ctx context.Context, l *zlimit.RateLimiter, q zlimit.UsageQuery, children bool) (plot, error) {
 	p := plot{Window: q.Window, From: q.From, To: q.To, Curves: []curve{}, query: q}
 	for start := q.From; start.Before(q.To); start = q.Window.End(start) {
 		p.Starts = append(p.Starts, start)
 	}
-	curves := map[string][]zlimit.Quantity{}
+	curves, ofChildren := map[string][]zlimit.Quantity{}, map[string][]zlimit.Quantity{}
 	for s, err := range l.Usage.Snapshots(ctx, q) {
 		if err != nil {
 			return plot{}, err
 		}
 		at, _ := slices.BinarySearchFunc(p.Starts, s.Start, time.Time.Compare)
-		for name, consumed := range s.Consumed {
-			if curves[name] == nil {
-				curves[name] = make([]zlimit.Quantity, len(p.Starts))
-			}
-			curves[name][at] += consumed
+		consumed := s.Consumed
+		if q.Entity == "" {
+			consumed = s.Own()
+		}
+		p.add(curves, at, consumed)
+		if children {
+			p.add(ofChildren, at, s.FromChildren)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(curves)) {
-		p.Curves = append(p.Curves, curve{name, curves[name]})
+		p.Curves = append(p.Curves, curve{name, curves[name], false})
+		if ofChildren[name] != nil {
+			p.Curves = append(p.Curves, curve{name, ofChildren[name], true})
+		}
 	}
 	return p, nil
+}
+
+// add adds what was consumed in a window to curves.
+func (p *plot) add(curves map[string][]zlimit.Quantity, at int, consumed map[string]zlimit.Quantity) {
+	for name, q := range consumed {
+		if curves[name] == nil {
+			curves[name] = make([]zlimit.Quantity, len(p.Starts))
+		}
+		curves[name][at] += q
+	}
 }
 
 // choose leaves the curves of some limits, if any are named.
@@ -138,8 +158,8 @@ func (p *plot) write(to *show.Page) {
 		highest := slices.Max(c.Consumed)
 		peak := formatWindow(p.Window)(p.Starts[slices.Index(c.Consumed, highest)])
 		to.Linef("")
-		to.Linef("%s: %s tokens, at most %s in a window, that of %s", c.Name, show.GroupedTokens(total), show.GroupedTokens(highest), peak)
-		to.Linef("%s", c.draw(windows, width, p.label()))
+		to.Linef("%s: %s, at most %s in a window, that of %s", c.title(), show.GroupedTokens(total), show.GroupedTokens(highest), peak)
+		to.Linef("%s", show.Raw(c.draw(windows, width, p.label())))
 	}
 }
 
@@ -147,9 +167,9 @@ func (p *plot) write(to *show.Page) {
 func (p *plot) label() func(at int) string {
 	form := "15:04"
 	switch {
-	case p.Window == zlimit.Monthly:
+	case p.Window == zlimit.WindowMonthly:
 		form = "2006-01"
-	case p.Window == zlimit.Daily:
+	case p.Window == zlimit.WindowDaily:
 		form = "01-02"
 	case len(p.Starts) > 24:
 		form = "01-02 15h"

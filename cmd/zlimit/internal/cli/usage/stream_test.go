@@ -37,7 +37,7 @@ func (r *readout) snapshots() iter.Seq2[zlimit.Snapshot, error] {
 			r.since++
 			r.gap = max(r.gap, r.since)
 			s := zlimit.Snapshot{
-				Entity: "e", Resource: "r", Window: zlimit.Hourly, Start: start.Add(time.Duration(n) * time.Hour),
+				Entity: "e", Resource: "r", Window: zlimit.WindowHourly, Start: start.Add(time.Duration(n) * time.Hour),
 				Consumed: map[string]zlimit.Quantity{"rpm": 1000}, Events: int64(n),
 			}
 			if n == r.rows-1 {
@@ -57,14 +57,14 @@ func (r *readout) snapshots() iter.Seq2[zlimit.Snapshot, error] {
 // TestLongListsStream prints a list of 100,000 rows. No more than some thousands of them are read between two writes,
 // and the result is that of a short list.
 func TestLongListsStream(t *testing.T) {
-	q := zlimit.UsageQuery{Entity: "e", Window: zlimit.Hourly}
+	q := zlimit.UsageQuery{Entity: "e", Window: zlimit.WindowHourly}
 	for _, test := range []struct {
 		form   shell.Output
 		passes int
 	}{{shell.Output{JSON: true}, 1}, {shell.Output{CSV: true}, 2}, {shell.Output{}, 2}} {
 		r := &readout{rows: 100_000}
 		sh := &shell.Shell{Stdout: r, Output: test.form}
-		if err := snapshotsOf(q).Print(sh, r.snapshots()); err != nil {
+		if err := snapshotsOf(q, false).Print(sh, r.snapshots()); err != nil {
 			t.Fatal(err)
 		}
 		if r.passes != test.passes {
@@ -85,7 +85,7 @@ func TestLongListsStream(t *testing.T) {
 				rows = append(rows, s)
 			}
 		}
-		if err := snapshotsOf(q).Print(&shell.Shell{Stdout: short, Output: test.form}, shell.Remembered(rows)); err != nil {
+		if err := snapshotsOf(q, false).Print(&shell.Shell{Stdout: short, Output: test.form}, shell.Remembered(rows)); err != nil {
 			t.Fatal(err)
 		}
 		if test.form.JSON {
@@ -109,7 +109,7 @@ func TestListsThatFail(t *testing.T) {
 	for _, form := range []shell.Output{{JSON: true}, {CSV: true}, {}} {
 		r := &readout{rows: 2000, fail: errors.New("gone")}
 		sh := &shell.Shell{Stdout: r, Output: form}
-		if err := snapshotsOf(zlimit.UsageQuery{Window: zlimit.Hourly}).Print(sh, r.snapshots()); !errors.Is(err, r.fail) {
+		if err := snapshotsOf(zlimit.UsageQuery{Window: zlimit.WindowHourly}, false).Print(sh, r.snapshots()); !errors.Is(err, r.fail) {
 			t.Errorf("%v: print() = %v, want %v", &form, err, r.fail)
 		}
 	}

@@ -31,6 +31,8 @@ that the first day is missing until then; --window hourly has the latest. With
 zlimit aggregate --all-windows days and months are as new as hours.
 
 ` + shell.RangeHelp + `
+` + childrenHelp + `
+
 A window that the range cuts at its beginning is shown whole. Without a range it
 is the last 24 hours, 30 days or 12 months, as the windows are.`,
 		Args: shell.NoSuchCommand,
@@ -46,12 +48,19 @@ is the last 24 hours, 30 days or 12 months, as the windows are.`,
 type usageFlags struct {
 	shell.TimeRange
 	entity, resource, window string
+	children                 bool
 }
+
+// childrenHelp says what counts once.
+const childrenHelp = `A request of an entity with parents is charged to each of them. Figures of an
+entity have what it was charged; those over all entities of a resource count a
+request once. --with-children shows apart what parents were charged.`
 
 func (f *usageFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.entity, "entity", "", "usage of an `entity`")
 	cmd.Flags().StringVar(&f.resource, "resource", "", "usage of a `resource`")
-	cmd.Flags().StringVar(&f.window, "window", string(zlimit.Daily), "`length`: hourly, daily or monthly")
+	cmd.Flags().StringVar(&f.window, "window", string(zlimit.WindowDaily), "`length`: hourly, daily or monthly")
+	cmd.Flags().BoolVar(&f.children, "with-children", false, "show what parents were charged apart")
 	f.Flags(cmd)
 }
 
@@ -73,9 +82,9 @@ func (f *usageFlags) query(cmd *cobra.Command, now time.Time) (q zlimit.UsageQue
 	}
 	if q.From.IsZero() {
 		switch q.Window {
-		case zlimit.Monthly:
+		case zlimit.WindowMonthly:
 			q.From = q.Window.Start(q.To.Add(-1)).AddDate(0, -11, 0)
-		case zlimit.Daily:
+		case zlimit.WindowDaily:
 			q.From = q.Window.Start(q.To.Add(-1)).AddDate(0, 0, -29)
 		default:
 			q.From = q.Window.Start(q.To.Add(-1)).Add(-23 * time.Hour)
@@ -106,7 +115,7 @@ func describeUsage(q zlimit.UsageQuery, limits ...string) string {
 // noUsage says that a query finds nothing, and what there would be nothing without.
 func noUsage(q zlimit.UsageQuery, limits ...string) string {
 	none := fmt.Sprintf("no %s from %s to %s; zlimit aggregate sums usage up", describeUsage(q, limits...), shell.FormatMoment(q.From), shell.FormatMoment(q.To))
-	if q.Window != zlimit.Hourly {
+	if q.Window != zlimit.WindowHourly {
 		none += ", and --window hourly has the latest"
 	}
 	return none
@@ -116,9 +125,9 @@ func noUsage(q zlimit.UsageQuery, limits ...string) string {
 func formatWindow(w zlimit.Window) func(time.Time) string {
 	form := "2006-01-02T15:04"
 	switch w {
-	case zlimit.Monthly:
+	case zlimit.WindowMonthly:
 		form = "2006-01"
-	case zlimit.Daily:
+	case zlimit.WindowDaily:
 		form = time.DateOnly
 	default: // hours
 	}
@@ -146,14 +155,10 @@ and what range it is, zlimit usage --help explains.`,
 			if q.Limit = most; cmd.Flags().Changed("max") && most < 1 {
 				return shell.Usagef("usage list: --max %d: must be positive", most)
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
 			rows := func(ctx context.Context, l *zlimit.RateLimiter) iter.Seq2[zlimit.Snapshot, error] {
 				return l.Usage.Snapshots(ctx, q)
 			}
-			return shell.List(cmd.Context(), sh, dsn, rows, snapshotsOf(q))
+			return shell.List(cmd.Context(), sh, rows, snapshotsOf(q, f.children))
 		},
 	}
 	f.flags(cmd)
@@ -163,7 +168,7 @@ and what range it is, zlimit usage --help explains.`,
 }
 
 // snapshotsOf is the list of the snapshots of a query.
-func snapshotsOf(q zlimit.UsageQuery) *shell.Stream[zlimit.Snapshot] {
+func snapshotsOf(q zlimit.UsageQuery, children bool) *shell.Stream[zlimit.Snapshot] {
 	type head struct {
 		Window zlimit.Window `json:"window"`
 		From   time.Time     `json:"from"`
@@ -178,6 +183,9 @@ func snapshotsOf(q zlimit.UsageQuery) *shell.Stream[zlimit.Snapshot] {
 		for _, name := range limits {
 			there := func(s zlimit.Snapshot) bool { _, ok := s.Consumed[name]; return ok }
 			columns = append(columns, show.Quantity(name, func(s zlimit.Snapshot) zlimit.Quantity { return s.Consumed[name] }).Where(there))
+			if children {
+				columns = append(columns, show.Quantity(name+"_from_children", func(s zlimit.Snapshot) zlimit.Quantity { return s.FromChildren[name] }).Where(there))
+			}
 		}
 		return append(columns, show.Number("events", func(s zlimit.Snapshot) int64 { return s.Events }))
 	}
@@ -205,15 +213,14 @@ explains.`,
 			if err != nil {
 				return err
 			}
-			dsn, err := sh.Lasting()
-			if err != nil {
-				return err
-			}
-			sum, err := shell.Look(cmd.Context(), sh, dsn, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Summary, error) {
+			sum, err := shell.Look(cmd.Context(), sh, func(ctx context.Context, l *zlimit.RateLimiter) (zlimit.Summary, error) {
 				return l.Usage.Summary(ctx, q)
 			})
 			if err != nil {
 				return err
+			}
+			if sum.MayRepeat {
+				sh.Note("the range begins before the table counted apart what parents were charged: a request may count once more for each")
 			}
 			l := shell.Listing[zlimit.LimitUsage]{
 				Value: sum, Rows: sum.Limits, None: noUsage(q),
@@ -226,6 +233,9 @@ explains.`,
 					show.Quantity("peak", func(u zlimit.LimitUsage) zlimit.Quantity { return u.Peak }),
 					show.Instant("peak_at", formatWindow(q.Window), func(u zlimit.LimitUsage) time.Time { return u.PeakAt }),
 				},
+			}
+			if f.children {
+				l.Columns = append(l.Columns, show.Quantity("from_children", func(u zlimit.LimitUsage) zlimit.Quantity { return u.FromChildren }))
 			}
 			return l.Print(sh)
 		},

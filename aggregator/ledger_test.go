@@ -1,0 +1,338 @@
+package aggregator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An account is what a ledger has of one entity, resource, hour and limit, in tokens.
+type account struct {
+	entity, resource string
+	hour             time.Time
+	limit            string
+}
+
+// A charge is the sum of an account.
+type charge struct{ own, children int64 }
+
+// A ledger is what requests of families consumed in truth: it follows what was asked and settled, and no item.
+type ledger struct {
+	parents map[string]string
+	limits  map[string][]string // that the entity has
+
+	mu       sync.Mutex
+	accounts map[account]charge
+}
+
+// note charges an entity and all its parents with what a request takes in an hour.
+func (g *ledger) note(family []string, resource string, hour time.Time, consumed zlimit.Amounts) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, entity := range family {
+		for limit, n := range consumed {
+			if !slices.Contains(g.limits[entity], limit) {
+				continue
+			}
+			a := account{entity, resource, hour, limit}
+			c := g.accounts[a]
+			if i == 0 {
+				c.own += n
+			} else {
+				c.children += n
+			}
+			g.accounts[a] = c
+		}
+	}
+}
+
+// family returns an entity and its parents.
+func (g *ledger) family(entity string) (family []string) {
+	for ; entity != ""; entity = g.parents[entity] {
+		family = append(family, entity)
+	}
+	return family
+}
+
+// sum adds up the accounts that are chosen, by limit.
+func (g *ledger) sum(chosen func(account) bool) map[string]charge {
+	sums := map[string]charge{}
+	for a, c := range g.accounts {
+		if s := sums[a.limit]; chosen(a) {
+			sums[a.limit] = charge{s.own + c.own, s.children + c.children}
+		}
+	}
+	return sums
+}
+
+// An openLease is a lease that is settled later, perhaps in another hour.
+type openLease struct {
+	*zlimit.Lease
+	family   []string
+	resource string
+	consumed zlimit.Amounts
+}
+
+// A fleet makes random requests of families, and keeps the ledger of them.
+type fleet struct {
+	*ledger
+	l        *zlimit.RateLimiter
+	entities []string
+
+	mu   sync.Mutex
+	open []openLease
+}
+
+// newFleet makes families of one to four levels. Some levels lack a limit that those below have.
+func newFleet(t *testing.T, l *zlimit.RateLimiter) *fleet {
+	f := &fleet{l: l, ledger: &ledger{parents: map[string]string{}, limits: map[string][]string{}, accounts: map[account]charge{}}}
+	plenty := func(names ...string) (limits []zlimit.Limit) {
+		for _, name := range names {
+			limits = append(limits, zlimit.PerMinute(name, 1_000_000_000))
+		}
+		return limits
+	}
+	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: plenty("rpm", "tpm")}); err != nil {
+		t.Fatal(err)
+	}
+	add := func(entity, parent string, limits ...string) {
+		if parent != "" || len(limits) < 2 {
+			_, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: entity, ParentID: parent, Cascade: parent != ""})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(limits) < 2 {
+			err := l.Limits.Set(t.Context(), zlimit.Level{Entity: entity}, zlimit.Config{Limits: plenty(limits...)})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.entities = append(f.entities, entity)
+		f.parents[entity], f.limits[entity] = parent, limits
+	}
+	add("single", "", "rpm", "tpm")
+	add("org", "", "tpm")
+	for i := range 3 {
+		team := fmt.Sprintf("team-%d", i)
+		add(team, "org", []string{"rpm", "tpm"}[:2-i%2]...)
+		for j := range 3 {
+			user := fmt.Sprintf("user-%d-%d", i, j)
+			add(user, team, "rpm", "tpm")
+			add(fmt.Sprintf("key-%d-%d", i, j), user, "rpm", "tpm")
+		}
+	}
+	return f
+}
+
+// resources are those of the requests of a fleet.
+var resources = []string{"gpt", "claude"}
+
+// work makes one request, and settles that or leaves it open.
+func (f *fleet) work(ctx context.Context, hour time.Time) error {
+	f.mu.Lock()
+	entity := f.entities[rand.IntN(len(f.entities))]
+	family := f.family(entity)
+	f.mu.Unlock()
+	resource := resources[rand.IntN(len(resources))]
+	consumed := zlimit.Amounts{}
+	for _, limit := range f.limits[entity] {
+		consumed[limit] = 1 + rand.Int64N(50)
+	}
+	lease, err := f.l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: resource, Consume: consumed})
+	if err != nil {
+		return err
+	}
+	f.note(family, resource, hour, consumed)
+	o := openLease{lease, family, resource, consumed}
+	if rand.IntN(8) == 0 {
+		f.mu.Lock()
+		f.open = append(f.open, o)
+		f.mu.Unlock()
+		return nil
+	}
+	return f.settle(ctx, o, hour)
+}
+
+// settle ends a lease in one of four ways.
+func (f *fleet) settle(ctx context.Context, o openLease, hour time.Time) error {
+	change := zlimit.Amounts{}
+	switch rand.IntN(4) {
+	case 0:
+		for limit, n := range o.consumed {
+			change[limit] = -n
+		}
+		f.note(o.family, o.resource, hour, change)
+		return o.Rollback(ctx)
+	case 1:
+		for limit, n := range o.consumed {
+			change[limit] = rand.Int64N(60) - n
+		}
+	default:
+	}
+	if err := o.Adjust(change); err != nil {
+		return err
+	}
+	f.note(o.family, o.resource, hour, change)
+	return o.Commit(ctx)
+}
+
+// hour makes requests of several goroutines at once, and settles some of those that are open. What is open in the end was left by a
+// process that was killed.
+func (f *fleet) hour(t *testing.T, hour time.Time, requests int) {
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range requests / 8 {
+				if err := f.work(t.Context(), hour); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, o := range f.open[:len(f.open)/2] {
+		if err := f.settle(t.Context(), o, hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.open = f.open[len(f.open)/2:]
+}
+
+// A killed is an aggregator that is killed in the middle of its work, again and again, and begins anew a little before.
+type killed struct {
+	s    zlimit.Store
+	at   store.Position
+	past []store.Change
+}
+
+// follow applies the changes that were made since, as of an hour.
+func (k *killed) follow(t *testing.T, hour time.Time) {
+	stream := store.Of(k.s).(store.Streamer)
+	partitions, err := stream.Partitions(t.Context())
+	if err != nil || len(partitions) != 1 {
+		t.Fatalf("Partitions() = %v, %v", partitions, err)
+	}
+	for {
+		page, err := stream.Changes(t.Context(), partitions[0].ID, k.at, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Changes) == 0 {
+			return
+		}
+		for i := range page.Changes {
+			page.Changes[i].At = hour.Add(time.Minute)
+		}
+		k.apply(t, page.Changes)
+		k.at = page.Next
+	}
+}
+
+// apply applies changes, a few of the past again before them.
+func (k *killed) apply(t *testing.T, changes []store.Change) {
+	changes = append(slices.Clone(k.past), changes...)
+	k.past = changes[max(0, len(changes)-rand.IntN(50)):]
+	for tries := 0; ; tries++ {
+		a := byHour(newAggregator(t, k.s), true)
+		if tries < 2 {
+			inject(a, func(n int) (bool, error) {
+				if n > 5 {
+					return rand.IntN(2) == 0, errLost
+				}
+				return false, nil
+			})
+		}
+		if errs := a.apply(context.Background(), changes); errors.Join(errs...) == nil {
+			return
+		} else if tries >= 2 {
+			t.Fatal(errors.Join(errs...))
+		}
+	}
+}
+
+// TestLedger has families of one to four levels make random requests, each level by itself, with corrections across hours and leases that
+// are never settled. The aggregator is killed in the middle. Usage by hour, day, month, entity and resource is that of the ledger: what an
+// entity was charged, what of that came through children, and over all entities each request once.
+func TestLedger(t *testing.T) {
+	requests, hours := 100_000, 50
+	if testing.Short() {
+		requests, hours = 2000, 5
+	}
+	s := newMemory(t)
+	if err := store.Of(s).(store.Streamer).StartStream(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := zlimit.New(t.Context(), s, zlimit.WithSetup(), zlimit.WithCoalescing(), zlimit.WithFreshness(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	f, k := newFleet(t, l), &killed{s: s}
+	start := time.Date(2036, 1, 30, 12, 0, 0, 0, time.UTC) // which expires later, and is a day before the end of a month
+	for i := range hours {
+		hour := start.Add(time.Duration(i) * time.Hour)
+		f.hour(t, hour, requests/hours)
+		k.follow(t, hour)
+		if i == hours/2 { // an entity gains a parent
+			if _, err := l.Entities.Create(t.Context(), zlimit.Entity{ID: "single", ParentID: "team-0", Cascade: true}); err != nil {
+				t.Fatal(err)
+			}
+			l.Limits.InvalidateAll()
+			f.parents["single"] = "team-0"
+		}
+	}
+	byHour(newAggregator(t, s), true).rollDue(t.Context(), t.Context())
+	for _, window := range []zlimit.Window{zlimit.WindowHourly, zlimit.WindowDaily, zlimit.WindowMonthly} {
+		for start, end := start, start.Add(time.Duration(hours)*time.Hour); start.Before(end); start = window.End(start) {
+			f.compare(t, window, window.Start(start))
+		}
+	}
+}
+
+// compare compares the usage of a window with the ledger.
+func (f *fleet) compare(t *testing.T, window zlimit.Window, start time.Time) {
+	within := func(a account) bool { return !a.hour.Before(start) && a.hour.Before(window.End(start)) }
+	for _, resource := range resources {
+		q := zlimit.UsageQuery{Resource: resource, Window: window, From: start, To: window.End(start)}
+		want := f.sum(func(a account) bool { return within(a) && a.resource == resource })
+		if diff := cmp.Diff(want, summed(t, f.l, q), cmp.AllowUnexported(charge{})); diff != "" {
+			t.Fatalf("%s usage of %s from %v (-ledger +usage):\n%s", window, resource, start, diff)
+		}
+	}
+	for _, entity := range f.entities {
+		for limit, c := range f.sum(func(a account) bool { return within(a) && a.entity == entity }) {
+			q := zlimit.UsageQuery{Entity: entity, Window: window, From: start, To: window.End(start)}
+			if got, want := summed(t, f.l, q)[limit], (charge{c.own + c.children, c.children}); got != want {
+				t.Fatalf("%s %s usage of %s from %v: %v, want %v", window, limit, entity, start, got, want)
+			}
+		}
+	}
+}
+
+// summed returns what a summary tells of each limit, in tokens.
+func summed(t *testing.T, l *zlimit.RateLimiter, q zlimit.UsageQuery) map[string]charge {
+	sum, err := l.Usage.Summary(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum.MayRepeat {
+		t.Errorf("the usage of %+v may count requests more than once, on a new table", q)
+	}
+	sums := map[string]charge{}
+	for _, u := range sum.Limits {
+		sums[u.Name] = charge{int64(u.Total) / 1000, int64(u.FromChildren) / 1000}
+	}
+	return sums
+}

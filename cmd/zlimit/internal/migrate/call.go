@@ -1,0 +1,186 @@
+package migrate
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// A pace bounds the capacity units a second. It is safe for concurrent use.
+type pace struct {
+	rate  float64 // units a second; 0 for no bound
+	now   func() time.Time
+	sleep func(context.Context, time.Duration) error
+
+	mu   sync.Mutex
+	free time.Time // when what was spent is paid for
+}
+
+// owe notes units that a call took, and returns how long it takes until what was spent before them is paid for.
+func (p *pace) owe(units float64) time.Duration {
+	if p.rate <= 0 || units <= 0 {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if p.free.Before(now) {
+		p.free = now
+	}
+	left := p.free.Sub(now)
+	p.free = p.free.Add(time.Duration(units / p.rate * float64(time.Second)))
+	return left
+}
+
+// A tally counts units that belong to no part of the migration. It is safe for concurrent use.
+type tally struct {
+	mu     sync.Mutex
+	counts Counts
+}
+
+func (t *tally) add(more Counts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.counts == nil {
+		t.counts = Counts{}
+	}
+	t.counts.Add(more)
+}
+
+func (t *tally) set(counts Counts) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts = counts
+}
+
+func (t *tally) get() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.counts)
+}
+
+// unitCounts returns capacity units as counts.
+func unitCounts(units store.Units) Counts {
+	return Counts{CountReadUnits: int64(units.Read * 1000), CountWriteUnits: int64(units.Write * 1000)}
+}
+
+// call makes a call that does no harm when it is made twice, counts its units, and keeps to the pace.
+func (m *Migration) call(ctx context.Context, t *table.Table, counts Counts, do func(context.Context) error) error {
+	var units store.Units
+	err := t.Patiently(store.CountUnits(ctx, &units), do)
+	counts.Add(unitCounts(units))
+	left := m.pace.owe(units.Read + units.Write)
+	if err != nil {
+		return err
+	}
+	return m.rest(ctx, left)
+}
+
+// rest waits, and tells other runs meanwhile that this one works.
+func (m *Migration) rest(ctx context.Context, left time.Duration) error {
+	for left > 0 {
+		pause := min(left, m.config.Term/8)
+		if err := m.config.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		left -= pause
+		if err := m.beat(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// book makes calls for the records of the migration itself. Their units count as all others do. Later calls wait until they
+// are paid for, and these do not: what tells other runs that this one works must not be late.
+func (m *Migration) book(ctx context.Context, do func(context.Context) error) error {
+	var units store.Units
+	err := do(store.CountUnits(ctx, &units))
+	m.booked.add(unitCounts(units))
+	m.pace.owe(units.Read + units.Write)
+	return err
+}
+
+// query returns all items that a query finds in the source.
+func (m *Migration) query(ctx context.Context, q store.Query, counts Counts) (items []expr.Item, err error) {
+	for {
+		var page store.Page
+		err = m.call(ctx, m.source, counts, func(ctx context.Context) (err error) {
+			page, err = m.config.Source.Query(ctx, q)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, page.Items...)
+		if q.Continue = page.Next; page.Next == nil {
+			return unlessRefused(items)
+		}
+	}
+}
+
+// read returns items as a store has them, in the order of the keys.
+func (m *Migration) read(ctx context.Context, t *table.Table, keys []store.Key, counts Counts) (items []expr.Item, err error) {
+	for len(keys) > 0 {
+		chunk := keys[:min(len(keys), store.MaxRead)]
+		keys = keys[len(chunk):]
+		var found []expr.Item
+		err = m.call(ctx, t, counts, func(ctx context.Context) (err error) {
+			found, err = t.Store().Read(ctx, chunk, true)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, found...)
+	}
+	if t == m.source {
+		return unlessRefused(items)
+	}
+	return items, nil
+}
+
+// scan returns a page of the source. Like all that reads the source it ends the run at an item that is refused.
+func (m *Migration) scan(ctx context.Context, s store.Scan, counts Counts) (page store.Page, err error) {
+	if page, err = m.scanPage(ctx, s, counts); err == nil {
+		_, err = unlessRefused(page.Items)
+	}
+	return page, err
+}
+
+// scanPage returns a page of the source, whatever is in it.
+func (m *Migration) scanPage(ctx context.Context, s store.Scan, counts Counts) (page store.Page, err error) {
+	err = m.call(ctx, m.source, counts, func(ctx context.Context) (err error) {
+		page, err = m.scanner.Scan(ctx, s)
+		return err
+	})
+	return page, err
+}
+
+// scanTarget goes through the items of the target, page by page.
+func (m *Migration) scanTarget(ctx context.Context, do func([]expr.Item) error) error {
+	scanner, ok := m.config.Target.(store.Scanner)
+	if !ok {
+		return store.ErrNoScan
+	}
+	for s := (store.Scan{Consistent: true}); ; {
+		var page store.Page
+		counts := Counts{}
+		err := m.call(ctx, m.target, counts, func(ctx context.Context) (err error) {
+			page, err = scanner.Scan(ctx, s)
+			return err
+		})
+		m.booked.add(counts)
+		if err == nil {
+			err = do(page.Items)
+		}
+		if s.Continue = page.Next; err != nil || page.Next == nil {
+			return err
+		}
+	}
+}

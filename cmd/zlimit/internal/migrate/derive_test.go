@@ -1,0 +1,286 @@
+package migrate
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// TestDerive compares what follows from the table of each release with a golden file.
+func TestDerive(t *testing.T) {
+	for _, release := range releases {
+		t.Run(release, func(t *testing.T) {
+			got := derive(rulesOf(), fixture(t, release)).shown()
+			path := filepath.Join("testdata", release+".golden")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("derived items (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReleases tells the releases by their keys, two of which recorded one version.
+func TestReleases(t *testing.T) {
+	want := map[string]string{"0.4": "0.1 to 0.5", "0.6": "0.6", "0.7": "0.7", "0.9": "0.8 or 0.9", "0.10.0": "0.10.0"}
+	for _, release := range releases {
+		var shapes []Shape
+		for _, item := range fixture(t, release) {
+			shapes = append(shapes, ShapeOf(item))
+		}
+		if got := Releases(shapes); got != want[release] {
+			t.Errorf("Releases(%s) = %q, want %q", release, got, want[release])
+		}
+		if release != "0.10.0" && slices.ContainsFunc(shapes, Shape.IsCurrent) && !strings.HasPrefix(want[release], "0.") {
+			t.Errorf("%s: has items of this layout", release)
+		}
+	}
+	if got := Releases([]Shape{{Record: currentBucketRecord}, {Record: namespacedBucketRecord}}); got != "0.10.1 or later" {
+		t.Errorf("Releases() of buckets with keys of their own = %q", got)
+	}
+	if got := Releases([]Shape{{Record: unknownRecord}}); got != "" {
+		t.Errorf("Releases() of nothing known = %q", got)
+	}
+}
+
+// find returns a derived item.
+func find(t *testing.T, r Result, key store.Key) expr.Item {
+	t.Helper()
+	i := slices.IndexFunc(r.Items, func(it Item) bool { return it.Key == key })
+	if i < 0 {
+		t.Fatalf("no item %v", key)
+	}
+	return key.Join(r.Items[i].Attributes)
+}
+
+// TestBuckets asks for balances, debts, counts, ceilings and stamps of buckets, in every layout that differs there.
+func TestBuckets(t *testing.T) {
+	key := layout.BucketKey{NS: "ns", Entity: "key-1", Resource: "gpt-4"}
+	const start = 1767225600000
+	for _, release := range []string{"0.4", "0.6", "0.7", "0.9", "0.10.0"} {
+		k := key
+		if release == "0.10.0" {
+			k.NS = "a7x3kq_w-Zs"
+		}
+		it, err := layout.DecodeBucket(find(t, derive(rulesOf(), fixture(t, release)), k.Key()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Up to 0.6 the stamp of tpm was 1.5 s older: 250 tokens of 10,000 a minute flow in.
+		tpm := int64(-1_500_000)
+		if release == "0.4" || release == "0.6" {
+			tpm += 250_000
+		}
+		for _, want := range []struct {
+			name                             string
+			tokens, capacity, amount, counts int64
+		}{
+			{"rpm", 57_000, 60_000, 60_000, 3_000},
+			{"tpm", tpm, 15_000_000, 10_000_000, 16_500_000}, // the burst is the capacity
+		} {
+			i := slices.IndexFunc(it.Limits, func(l bucket.Limit) bool { return l.Name == want.name })
+			if i < 0 {
+				t.Fatalf("%s: no limit %s", release, want.name)
+			}
+			got := it.Limits[i]
+			if got.Tokens != want.tokens || got.Capacity != want.capacity || got.RefillAmount != want.amount || got.Consumed != want.counts || got.RefillPeriod != 60_000 {
+				t.Errorf("%s: %+v, want %+v", release, got, want)
+			}
+		}
+		if it.RefilledAt != start+2000 {
+			t.Errorf("%s: refilled at %d, want %d", release, it.RefilledAt, start+2000)
+		}
+		if wantParent := release != "0.4"; it.Cascade != wantParent || it.Parent != "acme" {
+			t.Errorf("%s: cascade %t to %q", release, it.Cascade, it.Parent)
+		}
+	}
+}
+
+// TestCascade asks that the rule is for releases without the flag alone.
+func TestCascade(t *testing.T) {
+	for release, want := range map[string]bool{"0.4": true, "0.6": true, "0.9": true} {
+		rules := rulesOf()
+		rules.Cascade = true
+		it, err := layout.DecodeEntity(find(t, derive(rules, fixture(t, release)), layout.EntityKey{NS: "ns", Entity: "key-1"}.Key()))
+		if err != nil || it.Cascade != want {
+			t.Errorf("%s: cascade = %t, %v, want %t", release, it.Cascade, err, want)
+		}
+		root, err := layout.DecodeEntity(find(t, derive(rules, fixture(t, release)), layout.EntityKey{NS: "ns", Entity: "acme"}.Key()))
+		if err != nil || root.Cascade && release != "0.6" {
+			t.Errorf("%s: an entity without a parent cascades", release)
+		}
+	}
+}
+
+// TestUsageWindows asks which snapshots are told apart, by what the aggregator counted.
+func TestUsageWindows(t *testing.T) {
+	snapshot := func(window, key string) expr.Item {
+		return layout.OldUsageKey{Entity: "e", Resource: "r", WindowKey: key}.Key().Join((&layout.OldUsage{
+			Key: layout.OldUsageKey{Entity: "e", Resource: "r", WindowKey: key}, Window: window, WindowStart: key,
+		}).Encode())
+	}
+	const hour, day, month = "2026-02-03T04:00:00Z", "2026-02-03T00:00:00Z", "2026-02-01T00:00:00Z"
+	for _, test := range []struct {
+		windows string
+		window  string
+		start   string
+		want    string // its window key; "" where it mixes two
+	}{
+		{"hourly,daily", "hourly", hour, hour},
+		{"hourly,daily", "hourly", day, ""},
+		{"hourly,daily", "daily", day, "2026-02-03"},
+		{"hourly,daily", "daily", month, "2026-02-01"},
+		{"hourly", "hourly", day, day},
+		{"daily", "daily", day, "2026-02-03"},
+		{"hourly,daily,monthly", "daily", day, "2026-02-03"},
+		{"hourly,daily,monthly", "daily", month, ""},
+		{"hourly,daily,monthly", "monthly", month, "2026-02"},
+		{"hourly,daily", "monthly", month, ""},
+		{"daily,hourly", "hourly", day, day},
+		{"daily,hourly", "daily", day, ""},
+	} {
+		rules := Rules{NS: "ns", Windows: strings.Split(test.windows, ",")}
+		r := rules.One(snapshot(test.window, test.start))
+		got := ""
+		if len(r.Items) == 1 {
+			key, ok := layout.ParseUsageKey(r.Items[0].Key)
+			if !ok {
+				t.Fatalf("key %v", r.Items[0].Key)
+			}
+			got = key.WindowKey
+		}
+		if got != test.want || (got == "") != (len(r.Losses) == 1 && r.Losses[0].Reason == lostWindows) {
+			t.Errorf("windows %s, first %s at %s: key %q and losses %v, want %q", test.windows, test.window, test.start, got, r.Losses, test.want)
+		}
+	}
+}
+
+// TestSuperseded asks that a bucket that a later release has moved already is left alone.
+func TestSuperseded(t *testing.T) {
+	items := fixture(t, "0.10.0")
+	moved := layout.BucketKey{NS: "a7x3kq_w-Zs", Entity: "key-1", Resource: "gpt-4"}
+	live := moved.Key().Join((&layout.Bucket{Key: moved, RefilledAt: 5}).Encode())
+	r := derive(rulesOf(), append(items, live))
+	var found []Item
+	for _, it := range r.Items {
+		if it.Key == moved.Key() {
+			found = append(found, it)
+		}
+	}
+	if len(found) != 1 || !found[0].Key.Join(found[0].Attributes).Equal(live) {
+		t.Errorf("items of the bucket: %v, want the live one alone", found)
+	}
+	if !slices.ContainsFunc(r.Losses, func(l Loss) bool { return l.Reason == lostSuperseded }) {
+		t.Errorf("losses: %v, want one that is superseded", r.Losses)
+	}
+}
+
+// checkDerive changes attributes of the items of a fixture. What follows from them can be read as items of this layout, no
+// item follows twice, and everything else is a loss.
+func checkDerive(t *rapid.T, all map[string][]expr.Item) {
+	items := slices.Clone(all[rapid.SampledFrom(releases).Draw(t, "release")])
+	for range rapid.IntRange(0, 4).Draw(t, "changes") {
+		i := rapid.IntRange(0, len(items)-1).Draw(t, "item")
+		item := items[i].Clone()
+		name := rapid.SampledFrom([]string{
+			"data", "tokens_milli", "last_refill_ms", "capacity_milli", "refill_period_ms", "ttl", "rf", "b_rpm_tk", "b_x_cp", "l_x_cp",
+			"parent_id", "cascade", "resources", "window", "window_start", "config_version", "tpm", "metadata", "capacity", "SK", "PK",
+		}).Draw(t, "name")
+		value := rapid.SampledFrom([]expr.Value{
+			expr.S(""), expr.S("#META"), expr.S("#CONFIG#x"), expr.S("ENTITY#y"), expr.S("hourly"), expr.N(0), expr.N(-1), expr.N(1 << 62),
+			expr.Bool(true), expr.Null(), expr.Map(nil), expr.Map(expr.Item{{Name: "name", Value: expr.N(1)}}), expr.List(),
+		}).Draw(t, "value")
+		if name == "PK" || name == "SK" {
+			if value.Text() == "" {
+				continue
+			}
+		} else if rapid.Bool().Draw(t, "remove") {
+			item.Remove(name)
+			items[i] = item
+			continue
+		}
+		item.Set(name, value)
+		items[i] = item
+	}
+	seen := map[store.Key]bool{}
+	sources := map[store.Key]bool{}
+	for _, item := range items {
+		if sources[store.KeyOf(item)] {
+			return // no table has two items of one key
+		}
+		sources[store.KeyOf(item)] = true
+	}
+	for _, it := range derive(rulesOf(), items).Items {
+		if seen[it.Key] {
+			t.Fatalf("%v follows twice", it.Key)
+		}
+		seen[it.Key] = true
+		if err := readable(it); err != nil && !sources[it.Key] {
+			t.Fatalf("%v: %v", it.Key, err)
+		}
+	}
+}
+
+// readable returns the error of an item that this layout does not read.
+func readable(it Item) error {
+	item := it.Key.Join(it.Attributes)
+	var first error
+	for _, read := range []func() error{
+		func() error { _, err := layout.DecodeEntity(item); return err },
+		func() error { _, err := layout.DecodeChild(item); return err },
+		func() error { _, err := layout.DecodeBucket(item); return err },
+		func() error { _, err := layout.DecodeEntityConfig(item); return err },
+		func() error { _, err := layout.DecodeResourceConfig(item); return err },
+		func() error { _, err := layout.DecodeSystemConfig(item); return err },
+		func() error { _, err := layout.DecodeUsage(item); return err },
+		func() error { _, err := layout.DecodeAudit(item); return err },
+	} {
+		err := read()
+		if err == nil {
+			return nil
+		}
+		if !strings.Contains(err.Error(), "is of another form") {
+			first = err
+		}
+	}
+	return first
+}
+
+func tables(tb testing.TB) map[string][]expr.Item {
+	all := map[string][]expr.Item{}
+	for _, release := range releases {
+		all[release] = fixture(tb, release)
+	}
+	return all
+}
+
+func TestDeriveAnything(t *testing.T) {
+	all := tables(t)
+	rapid.Check(t, func(t *rapid.T) { checkDerive(t, all) })
+}
+
+func FuzzDerive(f *testing.F) {
+	all := tables(f)
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { checkDerive(t, all) }))
+}

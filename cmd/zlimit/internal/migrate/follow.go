@@ -1,0 +1,229 @@
+package migrate
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+const (
+	streamPrefix = "stream/"
+	// clockMargin is how far the clock of the source and what is known of it may be apart. Changes that were made so long
+	// before the start are in what was copied.
+	clockMargin  = 30 * time.Second
+	batchChanges = 500 // changes that are read at once
+	maxSkipped   = 10 * batchChanges
+)
+
+// CatchUp applies every change of the source since the start that there is by now. It returns [ErrGap] when changes were
+// lost; the copy then begins again.
+//
+// What follows from a change is derived from the source as it is now, not from the image of the change. A change that is
+// read twice therefore does no harm.
+func (m *Migration) CatchUp(ctx context.Context) error { return m.follow(ctx, 0, 0) }
+
+// Follow is [Migration.CatchUp], again and again until the context ends, whose error it returns.
+func (m *Migration) Follow(ctx context.Context) error { return m.follow(ctx, endless, endless) }
+
+// endless is longer than any run.
+const endless = time.Duration(1<<63 - 1)
+
+// follow reads the change stream until the source was not written for a time, during which all changes were read. It
+// returns [ErrBusy] when that does not happen in time.
+func (m *Migration) follow(ctx context.Context, quiet, patience time.Duration) error {
+	if m.config.Offline || m.Phase() != Following {
+		return nil
+	}
+	streamer, ok := m.config.Source.(store.Streamer)
+	if !ok {
+		return ErrStream
+	}
+	f := follower{Migration: m, streamer: streamer, at: map[string]store.Position{}, skipped: map[string]int{}}
+	began := m.config.Now()
+	for last := began; ; {
+		if err := m.beat(ctx); err != nil {
+			return err
+		}
+		changed, err := f.round(ctx)
+		now := m.config.Now()
+		if changed {
+			last = now
+		}
+		switch {
+		case err != nil:
+			return err
+		case now.Sub(last) >= quiet:
+			return nil
+		case now.Sub(began) > patience:
+			return ErrBusy
+		case changed:
+			continue
+		}
+		if err := m.config.Sleep(ctx, m.config.Poll); err != nil {
+			return err
+		}
+	}
+}
+
+// A follower reads the change stream.
+type follower struct {
+	*Migration
+	streamer store.Streamer
+	at       map[string]store.Position // with the iterators, which are not kept
+	skipped  map[string]int            // changes without a meaning since it was noted how far a partition was read
+}
+
+// round reads all partitions up to their ends so far. It reports whether anything changed that the target follows from.
+func (f *follower) round(ctx context.Context) (changed bool, err error) {
+	var partitions []store.Partition
+	err = f.source.Patiently(ctx, func(ctx context.Context) (err error) {
+		partitions, err = f.streamer.Partitions(ctx)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	listed := map[string]bool{}
+	for _, p := range partitions {
+		listed[p.ID] = true
+	}
+	for _, p := range partitions {
+		// The changes of an item go on in a child after those in its parent.
+		if f.part(streamPrefix+p.ID).Done || listed[p.Parent] && !f.part(streamPrefix+p.Parent).Done {
+			continue
+		}
+		more, err := f.partition(ctx, p.ID)
+		if err != nil {
+			return false, err
+		}
+		changed = changed || more
+	}
+	return changed, nil
+}
+
+// partition reads a partition up to its end so far.
+func (f *follower) partition(ctx context.Context, id string) (changed bool, err error) {
+	for {
+		if err := f.beat(ctx); err != nil {
+			return changed, err
+		}
+		part := f.part(streamPrefix + id)
+		at, ok := f.at[id]
+		if !ok {
+			at = store.Position{After: store.Sequence(part.Position)}
+		}
+		var page store.ChangePage
+		err = f.source.Patiently(ctx, func(ctx context.Context) (err error) {
+			page, err = f.streamer.Changes(ctx, id, at, batchChanges)
+			return err
+		})
+		if err != nil {
+			return changed, err
+		}
+		if page.Gap && part.Position != "" {
+			return changed, f.restart(ctx)
+		}
+		f.at[id] = page.Next
+		if len(page.Changes) == 0 && !page.End {
+			return changed, nil
+		}
+		counts := decodeCounts(part.Counts)
+		relevant, err := f.apply(ctx, page.Changes, counts)
+		if err != nil {
+			delete(f.at, id)
+			return changed, err
+		}
+		changed = changed || relevant || page.End
+		if f.skipped[id] += len(page.Changes); !relevant && !page.End && f.skipped[id] < maxSkipped {
+			continue // in place, a note of it would be the next change
+		}
+		f.skipped[id] = 0
+		part.Position, part.Done = string(page.Next.After), page.End
+		if err := f.savePart(ctx, part, counts); err != nil || page.End {
+			return changed, err
+		}
+	}
+}
+
+// apply makes the target what follows from the source, where changes say that it may not be.
+func (f *follower) apply(ctx context.Context, changes []store.Change, counts Counts) (relevant bool, err error) {
+	started := layout.ParseTime(f.record.StartedAt).Add(-clockMargin)
+	w := work{}
+	var last time.Time
+	for i := range changes {
+		c := &changes[i]
+		if c.At.Before(started) || !f.concerns(c) {
+			continue
+		}
+		counts[CountChanges]++
+		last = c.At
+		if f.adds(c.Key) {
+			w.addRemoved(c.Key)
+			continue
+		}
+		w.add(c.Key)
+		if c.Old != nil { // what followed from it may have to go
+			for _, it := range f.alone(c.Old).Items {
+				w.affected[it.Key] = true
+			}
+		}
+	}
+	if len(w.groups)+len(w.singles) == 0 {
+		return false, nil
+	}
+	f.mu.Lock()
+	f.lag = max(0, f.config.Now().Sub(last))
+	f.mu.Unlock()
+	return true, f.bring(ctx, w, counts)
+}
+
+// concerns reports whether anything of the target may follow from an item that changed.
+func (f *follower) concerns(c *store.Change) bool {
+	if f.adds(c.Key) { // by this migration, except what programs delete together with an entity
+		return isMoved(c.Key) && c.New == nil && !f.expired(c.Old)
+	}
+	switch recordOf(c.Key) {
+	case ownRecord, versionRecord, registryRecord, unknownRecord:
+		return false
+	default:
+		return true
+	}
+}
+
+// alone returns what would follow from an item if it were the only one.
+func (m *Migration) alone(item expr.Item) Result {
+	if _, ok := group(store.KeyOf(item)); ok {
+		return m.added(m.rules.Group([]expr.Item{item}, func(layout.BucketKey) bool { return false }))
+	}
+	return m.one(item)
+}
+
+// restart has the copy begin again.
+func (m *Migration) restart(ctx context.Context) error {
+	if err := m.write(ctx, func(next *layout.Migration) {
+		next.Phase, next.StartedAt = Copying, layout.FormatTime(m.sourceTime())
+	}); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	var names []string
+	for name := range m.parts {
+		names = append(names, name)
+	}
+	m.mu.Unlock()
+	for _, name := range names {
+		part := m.part(name)
+		if strings.HasPrefix(name, streamPrefix) {
+			part.Position = "" // of what was forgotten
+		}
+		part.AfterPK, part.AfterSK, part.Done = "", "", false
+		if err := m.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {
+			return err
+		}
+	}
+	return ErrGap
+}

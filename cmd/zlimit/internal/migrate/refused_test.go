@@ -1,0 +1,99 @@
+package migrate
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestRefusedSources has sources that zae-limiter limits in ways which the target would not: their plan tells so, with numbers,
+// and a run ends before it writes anything.
+func TestRefusedSources(t *testing.T) {
+	yes := func(name string) expr.Attribute { return expr.Attribute{Name: name, Value: expr.Bool(true)} }
+	text := func(name, s string) expr.Attribute { return expr.Attribute{Name: name, Value: expr.S(s)} }
+	number := func(name string, n int64) expr.Attribute { return expr.Attribute{Name: name, Value: expr.N(n)} }
+	resource := func(name string) store.Key { return layout.ResourceConfigKey{NS: "ns", Resource: name}.Key() }
+	limits := expr.Item{number("l_rpm_cp", 10), number("l_rpm_ra", 10), number("l_rpm_rp", 60)}
+	bucket := expr.Item{number("rf", 1), number("b_rpm_tk", 1), number("b_rpm_cp", 10), number("b_rpm_ra", 0), number("b_rpm_rp", 1000)}
+	version := func(schema, clientMin string) expr.Item {
+		it := layout.Version{SchemaVersion: schema, ClientMinVersion: clientMin}
+		return it.Encode()
+	}
+	for _, test := range []struct {
+		name  string
+		items []expr.Item
+		want  []string
+	}{
+		{"disabled", []expr.Item{resource("a").Join(expr.Item{yes("disabled")}), resource("b").Join(append(limits, yes("disabled")))}, []string{"2 items with a kill switch", "attribute disabled"}},
+		{"schedule", []expr.Item{resource("a").Join(append(limits, text("l_rpm_sched", "1s100")))}, []string{"1 items with a schedule"}},
+		{"session", []expr.Item{resource("a").Join(expr.Item{number("w_m_cp", 1), number("w_m_rsa", 5)})}, []string{"1 items with a session quota"}},
+		{"bucket", []expr.Item{layout.BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(bucket, text("sched", "1s100")))}, []string{"1 items with a schedule"}},
+		{"version", []expr.Item{layout.VersionKey{}.Key().Join(version("0.10.0", "0.17.0"))}, []string{"for clients from version 0.17.0"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source, target := newStore(t), newStore(t)
+				fill(t, source, []expr.Item{layout.VersionKey{}.Key().Join(version("0.10.0", "0.0.0"))})
+				fill(t, source, test.items)
+				c := Config{
+					Source: source, Target: target, SourceName: "source", SchemaVersion: "0.10.0", ClientMinVersion: "0.10.0",
+					Rules: Rules{NS: "other"}, Offline: true,
+				}
+				check := func(what string, err error) {
+					t.Helper()
+					var refused *RefusedError
+					if !errors.As(err, &refused) {
+						t.Fatalf("%s: %v, want a RefusedError", what, err)
+					}
+					for _, want := range test.want {
+						if !strings.Contains(err.Error(), want) {
+							t.Errorf("%s: %v does not say %q", what, err, want)
+						}
+					}
+				}
+				p, err := MakePlan(t.Context(), c, 1000)
+				if err != nil || p.Refused == nil {
+					t.Fatalf("MakePlan() = %+v, %v", p, err)
+				}
+				check("plan", p.Refused)
+				before := contents(t, target)
+				_, err = Start(t.Context(), c)
+				check("start", err)
+				if diff := cmp.Diff(before, contents(t, target)); diff != "" {
+					t.Errorf("the target was written:\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestRefusedWhileCopied has zae-limiter disable a resource after the start: the run ends, and the target stays closed.
+func TestRefusedWhileCopied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestbed(t, "0.10.0")
+		m, err := Start(t.Context(), w.config(&process{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.put(layout.ResourceConfigKey{NS: "ns", Resource: "late"}.Key(), func(item *expr.Item) {
+			*item = append(*item, expr.Attribute{Name: "disabled", Value: expr.Bool(true)})
+		})
+		if _, err := m.Finish(t.Context()); !errors.As(err, new(*RefusedError)) {
+			t.Errorf("Finish() = %v, want a RefusedError", err)
+		}
+		items, err := w.target.Read(t.Context(), []store.Key{layout.VersionKey{}.Key()}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if it, err := layout.DecodeVersion(items[0]); err != nil || it.ClientMinVersion != guardVersion {
+			t.Errorf("the target is for clients from %s, %v", it.ClientMinVersion, err)
+		}
+	})
+}

@@ -1,0 +1,637 @@
+package migrate
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
+)
+
+// Phases of a migration.
+const (
+	Copying   = "copying"   // the items of the source are read and written, part by part
+	Following = "following" // changes of the source since the start are applied
+	Deleting  = "deleting"  // programs use the target; the old items of a migration in place are being deleted
+	Finished  = "finished"  // programs use the target, and nothing is left to do
+	Aborting  = "aborting"  // the items of the target are being deleted
+)
+
+// Errors of migrations.
+var (
+	ErrNone     = errors.New("no migration to this table")
+	ErrTaken    = errors.New("another run works on the migration")
+	ErrFinished = errors.New("the migration is finished")
+	ErrDeleting = errors.New("the migration is finished except for the deletion of old items")
+	ErrAborting = errors.New("the migration is being aborted")
+	ErrNotEmpty = errors.New("the target holds items: a migration is to a table without any")
+	// ErrMixed says that two items of the source might have one place in the target.
+	ErrMixed  = errors.New("items without a namespace would mix with those of the namespace that they go to")
+	ErrStream = errors.New("the source has no change stream of old and new images, so that what is written meanwhile would be lost")
+	// ErrGap says that the source had forgotten changes before they were read. The copy begins again.
+	ErrGap = errors.New("the change stream of the source had forgotten changes that were not read: the copy begins again")
+	// ErrDiffers says that the target is not what follows from the source.
+	ErrDiffers = errors.New("the target differs from what follows from the source")
+	// ErrBusy says that the source is still written.
+	ErrBusy = errors.New("the source is still written: stop what writes it")
+)
+
+// A Config says what is migrated, and how. Zero values stand for the defaults, except the stores.
+type Config struct {
+	Source     store.Store // a [store.Scanner], and unless Offline a [store.Streamer]
+	Target     store.Store
+	SourceName string // by which a later run opens the source
+	Rules      Rules
+	InPlace    bool   // the source is the target itself
+	Namespace  string // the name of the namespace for items without one; for plans, and in place
+	Offline    bool   // the source is not written meanwhile, so that its change stream is not needed
+
+	SchemaVersion, ClientMinVersion string // of the target, once the migration is finished
+
+	Segments int           // parts of the scan, which are worked on at once; 16 by default
+	Page     int           // items that are read between two checkpoints of a part; 200 by default
+	Rate     float64       // capacity units a second, of reading and writing together; no bound by default
+	Term     time.Duration // a run that was silent for so long is taken for dead; 2 min by default
+	Quiet    time.Duration // how long the source must not have been written before the end; 10 s by default
+	Poll     time.Duration // the pause after all changes were read; 1 s by default
+	Timeout  time.Duration // of one call; 10 s by default
+	Now      func() time.Time
+	Sleep    func(context.Context, time.Duration) error
+	Report   func(Progress) // told after every checkpoint, by several goroutines, one at a time
+}
+
+// A Progress is how far a run has come.
+type Progress struct {
+	Phase  string
+	Counts Counts // of all runs
+	Lag    time.Duration
+}
+
+// Counts are numbers by name.
+type Counts map[string]int64
+
+// Names of counts. Those of losses have the reason after a prefix.
+const (
+	CountRead       = "read"        // items of the source
+	CountWritten    = "written"     // items of the target
+	CountKept       = "kept"        // items that were as they should be
+	CountReplaced   = "replaced"    // items that had changed since they were copied
+	CountDeleted    = "deleted"     // items that went since they were copied
+	CountChanges    = "changes"     // of the source since the start
+	CountReadUnits  = "read_units"  // capacity units, in thousandths
+	CountWriteUnits = "write_units" // the same
+	lossPrefix      = "lost: "
+)
+
+// Add adds counts.
+func (c Counts) Add(more Counts) {
+	for name, n := range more {
+		c[name] += n
+	}
+}
+
+// Losses returns the numbers of losses by their reasons.
+func (c Counts) Losses() map[string]int64 {
+	losses := map[string]int64{}
+	for name, n := range c {
+		if reason, ok := strings.CutPrefix(name, lossPrefix); ok {
+			losses[reason] = n
+		}
+	}
+	return losses
+}
+
+func (c Counts) lose(losses []Loss) {
+	for _, l := range losses {
+		c[lossPrefix+l.Reason]++
+	}
+}
+
+func (c Counts) encode() (item expr.Item) {
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		item = append(item, expr.Attribute{Name: name, Value: expr.N(c[name])})
+	}
+	return item
+}
+
+func decodeCounts(item expr.Item) Counts {
+	c := Counts{}
+	for _, a := range item {
+		if n, ok := a.Value.Int(); ok {
+			c[a.Name] = n
+		}
+	}
+	return c
+}
+
+// A Migration is a run that works on a migration. Its methods are called one after another.
+type Migration struct {
+	config         Config
+	rules          Rules
+	source, target *table.Table
+	scanner        store.Scanner
+	pace           pace
+	booked         tally // units that belong to no part
+
+	mu     sync.Mutex
+	record layout.Migration
+	beaten time.Time // when the record was last written
+	parts  map[string]*layout.MigrationPart
+	lag    time.Duration
+}
+
+func (c *Config) defaults() {
+	for _, d := range []struct {
+		v *time.Duration
+		d time.Duration
+	}{{&c.Term, 2 * time.Minute}, {&c.Quiet, 10 * time.Second}, {&c.Poll, time.Second}, {&c.Timeout, 10 * time.Second}} {
+		if *d.v <= 0 {
+			*d.v = d.d
+		}
+	}
+	if c.Segments <= 0 {
+		c.Segments = 16
+	}
+	if c.Page <= 0 {
+		c.Page = 200
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Sleep == nil {
+		c.Sleep = wait.For
+	}
+	if c.Report == nil {
+		c.Report = func(Progress) {}
+	}
+}
+
+// newMigration returns a run on the stores of a config.
+func newMigration(c Config) (*Migration, error) {
+	c.defaults()
+	if c.InPlace && c.Source != nil {
+		c.Target = c.Source
+	}
+	m := &Migration{config: c, rules: c.Rules, parts: map[string]*layout.MigrationPart{}}
+	m.target = table.New(c.Target, table.Options{Timeout: c.Timeout, Sleep: c.Sleep})
+	m.pace = pace{rate: c.Rate, now: c.Now, sleep: c.Sleep}
+	if c.Source == nil {
+		return m, nil
+	}
+	m.source = table.New(c.Source, table.Options{Timeout: c.Timeout, Sleep: c.Sleep})
+	var ok bool
+	if m.scanner, ok = c.Source.(store.Scanner); !ok {
+		return nil, store.ErrNoScan
+	}
+	return m, nil
+}
+
+// Find returns the record of the migration to a target, with the counts of all of its parts. It returns [ErrNone] where
+// there is none. It makes one consistent read and one query.
+func Find(ctx context.Context, c Config) (layout.Migration, Counts, error) {
+	m, err := newMigration(Config{Target: c.Target, Timeout: c.Timeout, Sleep: c.Sleep})
+	if err != nil {
+		return layout.Migration{}, nil, err
+	}
+	found, err := m.load(ctx)
+	switch {
+	case err != nil:
+		return layout.Migration{}, nil, err
+	case found == nil:
+		return layout.Migration{}, nil, ErrNone
+	}
+	if err := m.loadParts(ctx); err != nil {
+		return layout.Migration{}, nil, err
+	}
+	m.booked.set(decodeCounts(found.Counts)) // except what finding it took
+	return *found, m.counts(), nil
+}
+
+// Start begins a migration, or goes on with one from the same source. The target is closed to limiters from then on, by
+// the version that it asks of them. A run that still works on the migration is waited for, until it was silent for a term.
+func Start(ctx context.Context, c Config) (*Migration, error) {
+	m, err := newMigration(c)
+	if err != nil {
+		return nil, err
+	}
+	found, err := m.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return m, m.begin(ctx)
+	}
+	switch {
+	case found.Source != c.SourceName:
+		return nil, fmt.Errorf("a migration from %s is under way, not from %s", found.Source, c.SourceName)
+	case found.Phase == Finished:
+		return nil, ErrFinished
+	case found.Phase == Deleting:
+		return nil, ErrDeleting
+	case found.Phase == Aborting:
+		return nil, ErrAborting
+	}
+	return m, m.resume(ctx, found)
+}
+
+// Resume goes on with the migration to a target, whatever its phase. The source is given, as the record names it.
+func Resume(ctx context.Context, c Config) (*Migration, error) {
+	m, err := newMigration(c)
+	if err != nil {
+		return nil, err
+	}
+	found, err := m.load(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case found == nil:
+		return nil, ErrNone
+	}
+	return m, m.resume(ctx, found)
+}
+
+// load returns the record of the migration, nil for none.
+func (m *Migration) load(ctx context.Context) (*layout.Migration, error) {
+	items, err := m.readOwn(ctx, layout.MigrationKey{}.Key())
+	if err != nil || items[0] == nil {
+		return nil, err
+	}
+	found, err := layout.DecodeMigration(items[0])
+	return &found, err
+}
+
+// readOwn returns records about the whole table.
+func (m *Migration) readOwn(ctx context.Context, keys ...store.Key) (items []expr.Item, err error) {
+	err = m.book(ctx, func(ctx context.Context) (err error) {
+		items, err = m.target.Read(ctx, keys...)
+		return err
+	})
+	return items, err
+}
+
+// guardVersion is a version that no client has: it closes a target until the migration to it is finished.
+const guardVersion = "1000000.0.0"
+
+func (m *Migration) version(clientMin string) store.Write {
+	it := layout.Version{
+		SchemaVersion: m.config.SchemaVersion, ClientMinVersion: clientMin, UpdatedAt: layout.FormatTime(m.config.Now()),
+		UpdatedBy: "zlimit migrate",
+	}
+	return store.Write{Kind: store.Put, Key: it.Key.Key(), Item: it.Encode()}
+}
+
+// begin writes the record of a new migration, and closes the target, in one transaction.
+func (m *Migration) begin(ctx context.Context) error {
+	if !m.config.Offline {
+		if err := m.startStream(ctx); err != nil {
+			return err
+		}
+	}
+	if err := m.checkRefused(ctx); err != nil {
+		return err
+	}
+	var register string
+	var before expr.Item
+	var err error
+	if m.config.InPlace {
+		if register, err = m.survey(ctx); err == nil {
+			before, err = m.versionNow(ctx)
+		}
+	} else {
+		err = m.checkEmpty(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	now := m.config.Now()
+	m.record = layout.Migration{
+		Source: m.config.SourceName, NamespaceID: m.rules.NS, Cascade: m.rules.Cascade, Windows: strings.Join(m.rules.Windows, ","),
+		Offline: m.config.Offline, Phase: Copying, Segments: int64(m.config.Segments), StartedAt: layout.FormatTime(m.sourceTime()), Owner: rand.Text(), Beats: 1,
+		InPlace: m.config.InPlace, Namespace: register, Before: before,
+	}
+	absent, err := layout.Insert()
+	if err != nil {
+		return err
+	}
+	more, err := m.registration(register)
+	if err != nil {
+		return err
+	}
+	applied := false
+	writes := append([]store.Write{{Kind: store.Put, Key: m.record.Key.Key(), Item: m.record.Encode(), Expr: absent}, m.version(guardVersion)}, more...)
+	err = m.patientlyOwn(ctx, func(ctx context.Context) error {
+		results, err := m.config.Target.Transact(ctx, writes)
+		applied = err == nil && table.Applied(results)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m.beaten = now
+	if applied {
+		return nil
+	}
+	found, err := m.load(ctx) // of another run, or of this one by a write whose reply was lost
+	switch {
+	case err != nil:
+		return err
+	case found == nil || found.Owner != m.record.Owner:
+		return ErrTaken
+	default:
+		return nil
+	}
+}
+
+func (m *Migration) startStream(ctx context.Context) error {
+	streamer, ok := m.config.Source.(store.Streamer)
+	if !ok {
+		return ErrStream
+	}
+	err := m.source.Patiently(ctx, streamer.StartStream)
+	if errors.Is(err, store.ErrNoStream) {
+		return fmt.Errorf("%w: %w", ErrStream, err)
+	}
+	return err
+}
+
+// sourceTime returns the time by the clock of the source, as far as its replies have told it.
+func (m *Migration) sourceTime() time.Time {
+	now := m.config.Now()
+	if clock, ok := m.config.Source.(store.Clock); ok {
+		if offset, known := clock.Offset(); known {
+			now = now.Add(offset)
+		}
+	}
+	return now
+}
+
+// versionNow returns the attributes of the version record, none where there is no record.
+func (m *Migration) versionNow(ctx context.Context) (expr.Item, error) {
+	items, err := m.readOwn(ctx, layout.VersionKey{}.Key())
+	if err != nil || items[0] == nil {
+		return nil, err
+	}
+	return withoutKey(items[0]), nil
+}
+
+// checkEmpty returns an error where the target holds anything but registry and version records.
+func (m *Migration) checkEmpty(ctx context.Context) error {
+	return m.scanTarget(ctx, func(items []expr.Item) error {
+		for _, item := range items {
+			if key := store.KeyOf(item); key.PK != ownPartition {
+				return fmt.Errorf("%w, such as PK %q, SK %q", ErrNotEmpty, key.PK, key.SK)
+			}
+		}
+		return nil
+	})
+}
+
+// ownPartition holds what is about the whole table.
+var ownPartition = layout.VersionKey{}.Key().PK
+
+// resume takes a migration over.
+func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
+	m.rules = Rules{NS: found.NamespaceID, Cascade: found.Cascade, Windows: strings.Split(found.Windows, ",")}
+	if found.Windows == "" {
+		m.rules.Windows = nil
+	}
+	m.config.Offline = found.Offline
+	if m.config.InPlace != found.InPlace {
+		return fmt.Errorf("the migration from %s is in place: %t", found.Source, found.InPlace)
+	}
+	for silent := time.Duration(0); found.Owner != "" && silent < m.config.Term; {
+		pause := m.config.Term / 8
+		if err := m.config.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		silent += pause
+		again, err := m.load(ctx)
+		switch {
+		case err != nil:
+			return err
+		case again == nil:
+			return ErrNone
+		case again.Beats != found.Beats && again.Owner != "":
+			return ErrTaken
+		}
+		found = again
+	}
+	m.record = *found
+	m.booked.add(decodeCounts(found.Counts))
+	if err := m.write(ctx, func(next *layout.Migration) { next.Owner = rand.Text() }); err != nil {
+		return err
+	}
+	for try := 0; ; try++ {
+		err := m.loadParts(ctx)
+		if err == nil {
+			err = m.takeParts(ctx)
+		}
+		if !errors.Is(err, ErrTaken) || try == partTries {
+			return err
+		}
+	}
+}
+
+// partTries is how often a part is taken over from a run that works on it still. Each try that fails is one of its pages.
+const partTries = 20
+
+// takeParts makes the parts of the copy those of this run. A run that had them, and wakes later, then inserts nothing.
+func (m *Migration) takeParts(ctx context.Context) error {
+	if m.record.Phase != Copying {
+		return nil
+	}
+	for segment := range int(m.record.Segments) {
+		if part := m.part(segmentPart(segment)); !part.Done && part.Owner != m.record.Owner {
+			if err := m.savePart(ctx, part, decodeCounts(part.Counts)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// write changes the record of the migration, on condition that no other run has.
+func (m *Migration) write(ctx context.Context, change func(*layout.Migration)) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writeLocked(ctx, change)
+}
+
+func (m *Migration) writeLocked(ctx context.Context, change func(*layout.Migration), more ...store.Write) error {
+	next, now := m.record, m.config.Now()
+	next.Beats++
+	next.Counts = m.booked.get().encode() // except this write
+	change(&next)
+	condition, err := layout.ReplaceMigration(m.record.Beats)
+	if err != nil {
+		return err
+	}
+	writes := append([]store.Write{{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: condition}}, more...)
+	applied := false
+	err = m.patientlyOwn(ctx, func(ctx context.Context) error {
+		if len(writes) == 1 {
+			result, err := m.config.Target.Write(ctx, writes[0])
+			applied = result.Applied
+			return err
+		}
+		results, err := m.config.Target.Transact(ctx, writes)
+		applied = err == nil && table.Applied(results)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !applied { // by another run, or by this one, when the reply of the write was lost
+		found, err := m.load(ctx)
+		if err != nil {
+			return err
+		}
+		if found == nil || found.Owner != next.Owner || found.Beats != next.Beats || found.Phase != next.Phase {
+			return ErrTaken
+		}
+	}
+	m.record, m.beaten = next, now
+	return nil
+}
+
+// patientlyOwn makes a call for the record of the migration that does no harm when it is made twice.
+func (m *Migration) patientlyOwn(ctx context.Context, do func(context.Context) error) error {
+	return m.book(ctx, func(ctx context.Context) error { return m.target.Patiently(ctx, do) })
+}
+
+// beat tells other runs that this one works, and finds out when another one has taken over. It is called between steps. What
+// is no run, such as a plan, has nothing to tell.
+func (m *Migration) beat(ctx context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.record.Owner == "" || m.config.Now().Sub(m.beaten) < m.config.Term/4 {
+		return ctx.Err()
+	}
+	return m.writeLocked(ctx, func(*layout.Migration) {})
+}
+
+// Release ends the run, so that the next one need not wait. It is harmless after the migration was taken over.
+func (m *Migration) Release(ctx context.Context) error {
+	err := m.write(ctx, func(next *layout.Migration) { next.Owner = "" })
+	if errors.Is(err, ErrTaken) {
+		return nil
+	}
+	return err
+}
+
+// Phase returns the phase of the migration.
+func (m *Migration) Phase() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.record.Phase
+}
+
+// fence returns the check that stands beside a write of an item: that a record is still of this run. Where parts go side by
+// side, each has the check of its own record, since transactions that check one item at once get in each other's way.
+func (m *Migration) fence(record store.Key) (store.Write, error) {
+	m.mu.Lock()
+	owner := m.record.Owner
+	m.mu.Unlock()
+	check, err := layout.HoldMigration(owner)
+	return store.Write{Kind: store.Check, Key: record, Expr: check}, err
+}
+
+// loadParts reads how far the parts have come.
+func (m *Migration) loadParts(ctx context.Context) error {
+	q := layout.QueryMigrationParts()
+	q.Consistent = true
+	parts := map[string]*layout.MigrationPart{}
+	err := m.book(ctx, func(ctx context.Context) error {
+		for item, err := range m.target.Items(ctx, q) {
+			if err != nil {
+				return err
+			}
+			part, err := layout.DecodeMigrationPart(item)
+			if err != nil {
+				return err
+			}
+			parts[part.Key.Part] = &part
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parts = parts
+	return nil
+}
+
+// part returns how far a part has come.
+func (m *Migration) part(name string) layout.MigrationPart {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.parts[name]; p != nil {
+		return *p
+	}
+	return layout.MigrationPart{Key: layout.MigrationPartKey{Part: name}}
+}
+
+// savePart writes how far a part has come.
+func (m *Migration) savePart(ctx context.Context, next layout.MigrationPart, counts Counts) error {
+	m.mu.Lock()
+	next.Owner = m.record.Owner
+	m.mu.Unlock()
+	last := next.Beats
+	next.Beats++
+	next.Counts = counts.encode()
+	condition, err := layout.Insert()
+	if last > 0 {
+		condition, err = layout.ReplaceMigration(last)
+	}
+	if err != nil {
+		return err
+	}
+	var result store.Result
+	err = m.patientlyOwn(ctx, func(ctx context.Context) (err error) {
+		result, err = m.config.Target.Write(ctx, store.Write{Kind: store.Put, Key: next.Key.Key(), Item: next.Encode(), Expr: condition})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !result.Applied && (result.Item == nil || !result.Item.Equal(next.Key.Key().Join(next.Encode()))) {
+		return ErrTaken
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.parts[next.Key.Part] = &next
+	m.config.Report(Progress{m.record.Phase, m.countsLocked(), m.lag})
+	return nil
+}
+
+// counts returns the sum of the counts of all parts, and of what belongs to none.
+func (m *Migration) counts() Counts {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.countsLocked()
+}
+
+func (m *Migration) countsLocked() Counts {
+	sum := Counts{}
+	sum.Add(m.booked.get())
+	for _, p := range m.parts {
+		sum.Add(decodeCounts(p.Counts))
+	}
+	return sum
+}
+
+// Counts returns the sum of what all runs have done, and of the units of all of their calls. Missing are the units of the last
+// write of the record of an earlier run, and of what a run that crashed had not noted.
+func (m *Migration) Counts() Counts { return m.counts() }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/stack"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// TestRelease makes a release twice, from two paths of the source: the bytes are the same. The program has the function inside.
+func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it links programs")
+	}
+	if os.Getenv("ZLIMIT_EXHAUSTIVE") == "" {
+		t.Skip("compiles everything for another platform: make check sets ZLIMIT_EXHAUSTIVE=1")
+	}
+	root, err := filepath.Abs("../../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := filepath.Join(t.TempDir(), "elsewhere")
+	if err := os.Symlink(root, elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	var hashes [2]string
+	var program string
+	for i, source := range []string{root, elsewhere} {
+		t.Chdir(source)
+		t.Setenv("PWD", source) // the go command takes paths from it
+		r := release{out: filepath.Join(t.TempDir(), "dist"), tag: "v" + zlimit.Version, platforms: []string{"linux/arm64"}, progress: io.Discard}
+		if err := r.make(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		sums, err := os.ReadFile(filepath.Join(r.out, "SHA256SUMS"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		hashes[i] = string(sums)
+		program = filepath.Join(r.out, strings.Fields(hashes[i])[1])
+	}
+	if hashes[0] != hashes[1] {
+		t.Errorf("two releases of one source are\n%s%s", hashes[0], hashes[1])
+	}
+
+	work := t.TempDir()
+	if _, err := function(t.Context(), work); err != nil {
+		t.Fatal(err)
+	}
+	inside, err := os.ReadFile(filepath.Join(work, "function.zip"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, err := stack.Unpack(inside); err != nil || code.Architecture != "arm64" {
+		t.Errorf("the function is %+v, %v, want one for arm64", code, err)
+	}
+	// By this the program knows its version.
+	info, err := buildinfo.ReadFile(program)
+	if err != nil || !slices.Contains(info.Settings, debug.BuildSetting{Key: "-tags", Value: "embed_function"}) {
+		t.Errorf("the program was built as %v, %v", info, err)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(content, inside) { // the linker leaves out what no code uses
+		t.Errorf("%s has %d bytes, and not the %d of the function", program, len(content), len(inside))
+	}
+}
+
+// TestReleaseRefuses tells what a release cannot be, before it builds.
+func TestReleaseRefuses(t *testing.T) {
+	for want, r := range map[string]release{
+		"-tag v0.0.1: this is version " + zlimit.Version: {tag: "v0.0.1", platforms: []string{"linux/arm64"}},
+		`-platforms: "linux" is not of the form`:         {platforms: []string{"linux/arm64", "linux"}},
+	} {
+		r.out, r.progress = filepath.Join(t.TempDir(), "dist"), io.Discard
+		if err := r.make(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("make() = %v, want %q in it", err, want)
+		}
+		if _, err := os.Stat(r.out); err == nil {
+			t.Errorf("a release that is refused has made %s", r.out)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package connectlimit_test
+
+import (
+	"context"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/zlimit/zlimit-go/connectlimit"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+// TestHeadersTellWhatIsLeft reads the header of answers in each protocol.
+func TestHeadersTellWhatIsLeft(t *testing.T) {
+	for name, opts := range map[string][]connect.ClientOption{"connect": nil, "grpc-web": {connect.WithGRPCWeb()}} {
+		for _, silent := range []bool{false, true} {
+			limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
+			policy, state, limits := `"rpm";q=4;qu="calls";w=60`, [2]string{`"rpm";r=3;t=15`, `"rpm";r=2;t=30`}, []connectlimit.Option{connectlimit.WithQuotaUnit("rpm", "calls")}
+			if silent {
+				policy, state, limits = "", [2]string{}, []connectlimit.Option{connectlimit.WithoutHeaders()}
+			}
+			p := newPeer(t, []connect.HandlerOption{connect.WithInterceptors(connectlimit.New(limiter, byKey, limits...))}, opts...)
+			r := connect.NewRequest(wrapperspb.String("hello"))
+			r.Header().Set("X-API-Key", "alice")
+			answer, err := p.once.CallUnary(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := answer.Header(); h.Get("RateLimit-Policy") != policy || h.Get("RateLimit") != state[0] {
+				t.Errorf("%s: the header is %v, want %q and %q", name, h, policy, state[0])
+			}
+			s := p.many.CallClientStream(t.Context())
+			s.RequestHeader().Set("X-API-Key", "alice")
+			if err := s.Send(wrapperspb.String("hello")); err != nil {
+				t.Fatal(err)
+			}
+			if answer, err = s.CloseAndReceive(); err != nil {
+				t.Fatal(err)
+			}
+			if h := answer.Header(); h.Get("RateLimit-Policy") != policy || h.Get("RateLimit") != state[1] {
+				t.Errorf("%s: the header of a stream is %v, want %q and %q", name, h, policy, state[1])
+			}
+		}
+	}
+}
+
+// TestSkip calls a procedure without a key that an option exempts.
+func TestSkip(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
+	skip := connectlimit.Skip(func(_ context.Context, procedure string) bool { return procedure == "/test.Echo/Once" })
+	p := newPeer(t, []connect.HandlerOption{connect.WithInterceptors(connectlimit.New(limiter, byKey, skip))})
+	p.key = ""
+	if err := p.call(t.Context(), "hello"); err != nil {
+		t.Errorf("a call that is skipped = %v", err)
+	}
+	if _, err := p.stream(t.Context(), "hello"); connect.CodeOf(err) != connect.CodeUnauthenticated {
+		t.Errorf("a call that is not skipped = %v, want unauthenticated", err)
+	}
+}
+
+// TestPanicsAreCharged calls a handler that panics 50 times. It runs as often as the limit says.
+func TestPanicsAreCharged(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 4))
+	p := newPeer(t, []connect.HandlerOption{recovered, connect.WithInterceptors(connectlimit.New(limiter, byKey))})
+	ran := 0
+	for range 50 {
+		if connect.CodeOf(p.call(t.Context(), "panic")) == connect.CodeUnknown {
+			ran++
+		}
+	}
+	if ran != 4 {
+		t.Errorf("the handler ran %d times, want 4", ran)
+	}
+}

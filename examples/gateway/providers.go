@@ -1,0 +1,97 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/llm"
+)
+
+// A provider is where calls of models go, by the first segment of the gateway's paths.
+type provider struct {
+	name   string
+	base   string
+	header string // of the key
+	key    string // of the organization
+	// calls are the paths that are passed on; others are not there. Where the last segment names a model and what is asked of
+	// it, verbs are those that are passed on.
+	calls []string
+	verbs []string
+	// catalog is the path that lists models, and offered the names in it. rules say which models are limited together; a
+	// model that none is for is refused.
+	catalog string
+	offered []string
+	rules   []llm.Rule
+}
+
+// providers are those that are known. Their keys come from the environment.
+func providers(env func(string) string) []provider {
+	return []provider{
+		{
+			name: "openai", base: "https://api.openai.com", header: "Authorization", key: "Bearer " + env("OPENAI_API_KEY"),
+			calls:   []string{"/v1/chat/completions", "/v1/responses", "/v1/embeddings"},
+			catalog: "/v1/models", offered: []string{"gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4.1", "gpt-4.1-mini", "o3", "o4-mini", "text-embedding-3-small"},
+			rules: append(
+				rules("openai-small", "gpt-*-mini*", "gpt-*-nano*", "gpt-3.5-*", "o*-mini*", "text-embedding-*"),
+				rules("openai-large", "gpt-*", "chatgpt-*", "codex-*", "o1*", "o3*", "o4*")...),
+		},
+		{
+			name: "anthropic", base: "https://api.anthropic.com", header: "X-Api-Key", key: env("ANTHROPIC_API_KEY"),
+			calls:   []string{"/v1/messages", "/v1/messages/count_tokens"},
+			catalog: "/v1/models", offered: []string{"claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"},
+			rules: append(rules("claude-small", "claude-*haiku*"), rules("claude-large", "claude-*")...),
+		},
+		{
+			name: "gemini", base: "https://generativelanguage.googleapis.com", header: "X-Goog-Api-Key", key: env("GEMINI_API_KEY"),
+			calls: []string{"/v1beta/models/{call}"}, verbs: []string{":generateContent", ":streamGenerateContent", ":countTokens", ":embedContent", ":batchEmbedContents"},
+			catalog: "/v1beta/models", offered: []string{"gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite", "gemini-embedding-001"},
+			rules: append(rules("gemini-small", "gemini-*flash*", "gemini-embedding-*", "gemma-*"), rules("gemini-large", "gemini-*")...),
+		},
+	}
+}
+
+// rules have the models with these names limited together.
+func rules(resource string, patterns ...string) (all []llm.Rule) {
+	for _, p := range patterns {
+		all = append(all, llm.Rule{Pattern: p, Resource: resource})
+	}
+	return all
+}
+
+// passes reports whether a request that the routes have let through is one to pass on.
+func (p *provider) passes(r *http.Request) bool {
+	call := r.PathValue("call")
+	if call == "" {
+		return true
+	}
+	model, verb, _ := strings.Cut(call, ":")
+	for _, known := range p.verbs {
+		if ":"+verb == known {
+			return model != "" && !strings.ContainsFunc(model, isOdd)
+		}
+	}
+	return false
+}
+
+// isOdd reports whether a letter is not of the names of models, such as one that divides a path.
+func isOdd(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_'
+}
+
+// listing returns the models that a key may ask, in the form of the provider's own list.
+func (p *provider) listing(k virtualKey) any {
+	list := []map[string]string{}
+	for _, id := range p.offered {
+		switch {
+		case !k.allows(id):
+		case p.name == "gemini":
+			list = append(list, map[string]string{"name": "models/" + id})
+		default: // OpenAI has objects, Anthropic types
+			list = append(list, map[string]string{"id": id, "object": "model", "type": "model"})
+		}
+	}
+	if p.name == "gemini" {
+		return map[string]any{"models": list}
+	}
+	return map[string]any{"object": "list", "data": list, "has_more": false}
+}

@@ -1,0 +1,58 @@
+package httplimit_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/httplimit"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+// TestFieldsTellTheLevel charges a key, its team and their organization, which have a limit of one name. The items have a
+// name each, in an order that stays when the team refuses.
+func TestFieldsTellTheLevel(t *testing.T) {
+	limiter, _ := zlimittest.New(t)
+	for _, e := range []zlimit.Entity{{ID: "globex"}, {ID: "team", ParentID: "globex", Cascade: true}, {ID: "alice", ParentID: "team", Cascade: true}} {
+		if _, err := limiter.Entities.Ensure(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for entity, capacity := range map[string]int64{"alice": 10, "team": 1, "globex": 10} {
+		limits := []zlimit.Limit{zlimit.PerMinute("rpm", capacity), zlimit.PerDay("kb", 1000)}
+		if err := limiter.Limits.Set(t.Context(), zlimit.Level{Entity: entity, Resource: "api"}, zlimit.Config{Limits: limits}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := httplimit.New(limiter, byKey, httplimit.WithQuotaUnit("kb", "kilobytes"))(ok)
+	policy := `"kb";q=1000;qu="kilobytes";w=86400, "rpm";q=10;w=60, ` +
+		`"parent:kb";q=1000;qu="kilobytes";w=86400, "parent:rpm";q=1;w=60, ` +
+		`"parent2:kb";q=1000;qu="kilobytes";w=86400, "parent2:rpm";q=10;w=60`
+	for i, want := range []struct {
+		status int
+		state  string
+	}{
+		{http.StatusOK, `"kb";r=1000, "rpm";r=9;t=6, "parent:kb";r=1000, "parent:rpm";r=0;t=60, "parent2:kb";r=1000, "parent2:rpm";r=9;t=6`},
+		{http.StatusTooManyRequests, `"kb";r=1000, "rpm";r=9, "parent:kb";r=1000, "parent:rpm";r=0;t=60, "parent2:kb";r=1000, "parent2:rpm";r=9`},
+	} {
+		got := get(t, h, "alice")
+		if got.StatusCode != want.status {
+			t.Errorf("response %d = %d, want %d", i, got.StatusCode, want.status)
+		}
+		if diff := cmp.Diff([]string{policy, want.state}, []string{got.Header.Get("RateLimit-Policy"), got.Header.Get("RateLimit")}); diff != "" {
+			t.Errorf("fields of response %d (-want +got):\n%s", i, diff)
+		}
+		if i == 1 {
+			var problem httplimit.Problem
+			if err := json.NewDecoder(got.Body).Decode(&problem); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"parent:rpm"}, problem.ViolatedPolicies); diff != "" {
+				t.Errorf("violated policies (-want +got):\n%s", diff)
+			}
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package bucket
+
+import "math"
+
+// DefaultLifetime is the default of [Config.Lifetime] for buckets that expire.
+const DefaultLifetime = 7
+
+// Params returns the parameters of the limits of an item, except [WriteUnits].
+func (s *State) Params() (params []Params) {
+	for _, l := range s.Limits {
+		if l.Name != WriteUnits {
+			params = append(params, l.params())
+		}
+	}
+	return params
+}
+
+// Own returns the config under which an item stays what it is: its limits, and the lifetime by which it expires.
+func (s *State) Own() *Config { return &Config{Params: s.Params(), Lifetime: s.lifetime()} }
+
+// lifetime returns the [Config.Lifetime] by which the time of expiry was set, 0 for an item that does not expire. It is at
+// least 1, and follows from the refill stamp that was written with the time. Where the limits fill up in less than the
+// second to which that is rounded, so is the lifetime.
+func (s *State) lifetime() int64 {
+	if s.ExpiresAt <= 0 {
+		return 0
+	}
+	life := lifetime{config: &Config{Lifetime: 1}, now: s.RefilledAt}
+	for i := range s.Limits {
+		p := s.Limits[i].params()
+		life.cover(&p, s.Limits[i].Tokens, 0)
+	}
+	if life.fill == 0 || life.until > 0 { // a quota may have set the time
+		return DefaultLifetime
+	}
+	// The exact time is in the second before the time of expiry: at most half of one from the middle.
+	kept := sub(min(s.ExpiresAt, maxExpiry)*1000-500, s.RefilledAt)
+	if kept <= life.fill/2 || kept > math.MaxInt64/4 {
+		return 1
+	}
+	return max(1, (2*kept+life.fill-1)/(2*life.fill))
+}
+
+// MergesWith reports whether the tokens of two items, the lower one first, may be added up. Both items came from one split,
+// have not split since, have the same limits, and no other client has taken tokens of them or changed their limits. Shards that were siblings
+// before both of them split are not any more.
+func (s *State) MergesWith(other *State) bool {
+	low, high := Sibling(s.Shard, s.Count())
+	c := Config{Params: s.Params()}
+	return s.Count() > 1 && !s.Changed && !other.Changed && s.Shards == other.Shards && s.Shard == low && other.Shard == high && c.Matches(other) &&
+		(!s.noted() || !s.taken()) && (!other.noted() || !other.taken())
+}

@@ -1,0 +1,118 @@
+package bucket
+
+import (
+	"math"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
+)
+
+// A quota does not refill. At times of the calendar it is full anew, whatever was left or owed: at its edges. The item
+// notes the next edge of all its quotas, [State.ValidUntil]. A write that leaves the refill stamp alone asks that this edge
+// is not past, so that the tokens of one period are never taken in another. The first write after it is an advance, which
+// moves the stamp past the edge and makes the quotas full.
+//
+// Every edge is crossed once. Those up to the refill stamp are. An advance that sets back a stamp which no correct clock
+// has written leaves a mark, [State.Crossed], since the edges up to that stamp are crossed as well.
+
+// mark returns the time up to which edges are crossed.
+func (s *State) mark() int64 { return max(s.RefilledAt, s.Crossed) }
+
+// renews reports whether a quota of the item is full anew at a time, and was not so before.
+func (s *State) renews(l *Limit, at int64) bool { return l.Times.Between(s.mark(), at) }
+
+// isPast reports whether a quota of the item is full anew at a time, so that the item's figures are not what holds.
+func (s *State) isPast(at int64) bool { return s.ValidUntil > 0 && s.ValidUntil <= at }
+
+// validAt returns the time at which an item must be valid for a write at a time that leaves the stamp alone. Where the item is
+// valid for ever, the write asks for that: since then it may have become one that this program must not write.
+func (s *State) validAt(now int64) int64 {
+	if s.ValidUntil == 0 {
+		return math.MaxInt64
+	}
+	return now
+}
+
+// period returns the end of the period that a quota is in, 0 for a limit that refills.
+func (s *State) period(l *Limit) int64 {
+	if l.Times == nil {
+		return 0
+	}
+	return l.Times.Next(s.mark())
+}
+
+// Seen returns [State.ValidUntil] as a write asks for it: that of the item or -1, which no item has.
+func (s *State) Seen() int64 {
+	if s.ValidUntil == 0 && !s.Changed {
+		return -1
+	}
+	return s.ValidUntil
+}
+
+// An edge finds the first edge after a time, of all limits that an item is to have.
+type edge struct {
+	after int64
+	next  int64  // 0 while there is none
+	zone  string // of the quotas, "" without any
+}
+
+// cover takes a limit into account.
+func (e *edge) cover(t *calendar.Times) {
+	if t == nil {
+		return
+	}
+	e.zone = t.Zone()
+	if next := t.Next(e.after); e.next == 0 || next < e.next {
+		e.next = next
+	}
+}
+
+// edgeAfter returns the edge that an item has whose stamp is moved to a time.
+func (s *State) edgeAfter(at int64) edge { return edge{after: max(at, s.mark())} }
+
+// note plans what an item is to say of its quotas.
+func (p *Plan) note(s *State, e edge) {
+	switch e.next {
+	case s.ValidUntil:
+	case 0:
+		p.step(Steady, "")
+	default:
+		p.step(Edge, "", e.next)
+	}
+	if e.zone != "" && e.zone != s.Zone {
+		p.text(Place, "", e.zone)
+	}
+	if e.next > 0 && s.mark() > p.Now && s.mark() != s.Crossed {
+		p.step(Hold, "", s.mark())
+	}
+}
+
+// parameters plans that a limit has parameters, which it had otherwise.
+func (p *Plan) parameters(l *Limit, params *Params) {
+	switch {
+	case params.Times != nil:
+		p.text(Ration, params.Name, params.Times.Compact(), params.Capacity, params.RefillPeriod)
+		return
+	case l != nil && l.Times != nil:
+		p.step(Unration, params.Name)
+	}
+	p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
+}
+
+// apart plans that the limits of an item have each their own times.
+func (p *Plan) apart(s *State) {
+	for i := range s.Limits {
+		if l := &s.Limits[i]; l.Times != nil && !slices.ContainsFunc(p.Steps, func(x Step) bool {
+			return x.Limit == l.Name && (x.Kind == Ration || x.Kind == Unration)
+		}) {
+			p.text(Ration, l.Name, l.Times.Compact(), l.Capacity, l.RefillPeriod)
+		}
+	}
+	p.step(Apart, "")
+}
+
+// isPeriodOf reports whether a quota is in the same period here and in another shard, as any limit that refills is.
+func (s *State) isPeriodOf(other *State, limit string) bool {
+	l, theirs := s.find(limit), other.find(limit)
+	return l == nil || theirs == nil || s.period(l) == other.period(theirs)
+}

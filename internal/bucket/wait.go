@@ -1,0 +1,131 @@
+package bucket
+
+import "math"
+
+// Callers may wait for tokens that are not there yet: the limit goes into debt, and each of them has its tokens once what flows in has
+// paid the debt up to its own. The order of the writes is the queue. A debt is no deeper than what flows in while its caller waits.
+
+// Waits reports whether a write may leave a debt that callers wait for.
+func (d *Demand) Waits() bool { return d.Wait > 0 || len(d.Line) > 0 }
+
+// Join returns the demand of several together, in their order, or an [*OverflowError].
+func Join(demands []*Demand) (whole Demand, err error) {
+	whole = *demands[0]
+	waits := whole.Waits()
+	for _, d := range demands[1:] {
+		if whole.Amounts, err = Sum(whole.Amounts, d.Amounts); err != nil {
+			return Demand{}, err
+		}
+		waits = waits || d.Waits()
+	}
+	if whole.Wait = 0; waits {
+		whole.Line = demands
+	}
+	return whole, nil
+}
+
+// floor returns the lowest balance of a limit that admits the demand, given what flows in per period. It is the amount, less the
+// depth of the debt that is paid within the time that the caller waits. Of several demands each one asks for that beside those before
+// it, so that one write admits what they would be admitted one after another. No balance admits more than the limit can hold.
+func (d *Demand) floor(p *Params, rate int64) int64 {
+	for i := range d.floors {
+		if d.floors[i].Limit == p.Name {
+			return d.floors[i].Tokens
+		}
+	}
+	if len(d.Line) == 0 {
+		return d.floorAfter(0, p, rate)
+	}
+	floor, ahead := int64(math.MinInt64), int64(0)
+	for _, one := range d.Line {
+		if amount := Of(one.Amounts, p.Name); amount > 0 {
+			floor = max(floor, one.floorAfter(ahead, p, rate))
+			ahead = add(ahead, amount)
+		}
+	}
+	return floor
+}
+
+// floorAfter is [Demand.floor] for one demand, behind others that take an amount.
+func (d *Demand) floorAfter(ahead int64, p *Params, rate int64) int64 {
+	amount := Of(d.Amounts, p.Name)
+	if amount > p.Capacity {
+		return math.MaxInt64
+	}
+	return sub(add(ahead, amount), signed(flow(0, d.Wait, rate, p.RefillPeriod)))
+}
+
+// take plans how a spend takes an amount that is checked. A caller that waits borrows what is not there yet. The item then has to last
+// until the deepest debt that the caller may leave is paid and the limit is full.
+func (p *Plan) take(s *State, l *Limit, d *Demand, amount, now int64) (floor int64) {
+	params := l.params()
+	floor = d.floor(&params, s.share(l.Name, l.RefillAmount))
+	if floor == amount {
+		p.step(Take, l.Name, amount)
+		return floor
+	}
+	p.step(Borrow, l.Name, amount, floor, int64(s.Shards))
+	p.Now = max(p.Now, add(now, params.timeToFill(add(l.Capacity, depth(amount, floor, true)))))
+	return floor
+}
+
+// spendOld begins a plan that leaves an old stamp alone; it returns false where that would lose refill. Callers that wait in a queue take
+// from a bucket that has not been full since the stamp. Their writes then need no refill, and do not disturb each other.
+func (p *Plan) spendOld(s *State, d *Demand, now int64) bool {
+	if !d.Waits() {
+		return false
+	}
+	p.RefilledAt = s.RefilledAt
+	p.step(Unmoved, "", s.RefilledAt)
+	for i := range s.Limits {
+		l := &s.Limits[i]
+		if _, checked := d.of(l.Name); !checked {
+			continue
+		}
+		ceiling := sub(s.share(l.Name, l.Capacity), signed(s.flow(l, s.RefilledAt, now)))
+		if l.Tokens > ceiling {
+			return false
+		}
+		p.step(Below, l.Name, ceiling)
+	}
+	return true
+}
+
+// depth returns how deep a debt a demand may leave, from its amount and [Demand.floor].
+func depth(amount, floor int64, checked bool) int64 {
+	if !checked {
+		return 0
+	}
+	return max(sub(amount, floor), 0)
+}
+
+// inflowRate returns what flows into a limit of some shards per period: of all of them, or of the only one that is asked for.
+func (c *Config) inflowRate(shards []*State, p *Params) int64 {
+	if len(shards) == 1 {
+		return shards[0].share(p.Name, p.RefillAmount)
+	}
+	return p.RefillAmount
+}
+
+// Due returns the time, in epoch milliseconds, at which a caller has its amounts, from the item as the write left it that took them.
+// The amounts after are those of the callers behind it that shared the write. It is the refill stamp where nothing is in debt, and
+// saturates at the largest int64.
+func (s *State) Due(amounts, after []Amount) int64 { return s.DueSince(s, amounts, after) }
+
+// DueSince is [State.Due] for a caller whose write left an earlier state of the same item, when limits may have been changed since. What
+// flowed in meanwhile is the sum of what the balance and the count of what was consumed have grown by, whatever the rates were.
+func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
+	due := s.RefilledAt
+	for i := range amounts {
+		was, is := left.find(amounts[i].Limit), s.find(amounts[i].Limit)
+		if was == nil || is == nil || amounts[i].Tokens <= 0 {
+			continue
+		}
+		inflow := sub(is.Tokens, was.Tokens) + (is.Consumed - was.Consumed)
+		if balance := add(add(was.Tokens, Of(after, was.Name)), inflow); balance < 0 {
+			missing := uint64(-(balance + 1)) + 1
+			due = max(due, add(s.RefilledAt, timeToRefill(s.RefilledAt, missing, s.share(is.Name, is.RefillAmount), is.RefillPeriod)))
+		}
+	}
+	return due
+}

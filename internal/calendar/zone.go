@@ -1,0 +1,53 @@
+package calendar
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// zones are the zones that were loaded, by name. There are some hundreds.
+var zones sync.Map
+
+// load returns the zone of a name of the IANA database.
+func load(name string) (*time.Location, error) {
+	if z, ok := zones.Load(name); ok {
+		return z.(*time.Location), nil
+	}
+	if name == "" || name == "Local" {
+		return nil, fmt.Errorf("time zone %q must be a name of the IANA database, such as UTC or Europe/Berlin", name)
+	}
+	z, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, fmt.Errorf("time zone %q is not known to this machine; programs can bring all zones along by importing time/tzdata", name)
+	}
+	zones.Store(name, z)
+	return z, nil
+}
+
+// longestOffset is more than any zone ever differed from UTC.
+const longestOffset = 16 * 60 * 60
+
+// reaches returns the first instant, in epoch seconds, at which the clocks of a zone show a local time or a later one. A time
+// that the clocks skip is reached when they do, and one that they show twice is reached once. Local time is in seconds from
+// the beginning of 1970, as the clocks show it.
+func reaches(zone *time.Location, local int64) int64 {
+	for at := time.Unix(local-longestOffset, 0).In(zone); ; {
+		_, offset := at.Zone()
+		start, end := at.ZoneBounds()
+		instant := local - int64(offset)
+		if end.IsZero() || instant < end.Unix() {
+			if !start.IsZero() {
+				instant = max(instant, start.Unix())
+			}
+			return instant
+		}
+		at = end
+	}
+}
+
+// shown returns the local time that the clocks of a zone show at an instant in epoch seconds.
+func shown(zone *time.Location, instant int64) int64 {
+	_, offset := time.Unix(instant, 0).In(zone).Zone()
+	return instant + int64(offset)
+}

@@ -1,0 +1,70 @@
+// Package provision keeps the stored limits of a namespace as a file declares them. It plans what is to change, applies
+// the plan, and tells what other programs have changed meanwhile. A run that ended in the middle is finished by the
+// next one.
+package provision
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/declaration"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+const day = 24 * time.Hour
+
+// Declared returns the levels of a declaration, in the order of [zlimit.Level.Compare], their limits by name.
+func Declared(d *declaration.Declaration) []zlimit.Stored {
+	var levels []zlimit.Stored
+	add := func(at zlimit.Level, limits []*declaration.Limit, policy string, days int64) {
+		config := zlimit.Config{Limits: limitsOf(limits), AuditRetention: time.Duration(days) * day}
+		switch policy {
+		case zlimit.PolicyBlock.String():
+			config.OnUnavailable = zlimit.PolicyBlock
+		case zlimit.PolicyAllow.String():
+			config.OnUnavailable = zlimit.PolicyAllow
+		}
+		levels = append(levels, zlimit.Stored{Level: at, Config: config})
+	}
+	if s := d.System; s != nil {
+		add(zlimit.Level{}, s.Limits, s.OnUnavailable, s.RetentionDays)
+	}
+	for _, r := range d.Resources {
+		add(zlimit.Level{Resource: r.Name}, r.Limits, r.OnUnavailable, 0)
+	}
+	for _, e := range d.Entities {
+		if len(e.Limits) > 0 || e.OnUnavailable != "" {
+			add(zlimit.Level{Entity: e.ID}, e.Limits, e.OnUnavailable, 0)
+		}
+		for _, r := range e.Resources {
+			add(zlimit.Level{Entity: e.ID, Resource: r.Name}, r.Limits, r.OnUnavailable, 0)
+		}
+	}
+	slices.SortFunc(levels, func(a, b zlimit.Stored) int { return a.Level.Compare(b.Level) })
+	return levels
+}
+
+func limitsOf(declared []*declaration.Limit) []zlimit.Limit {
+	var limits []zlimit.Limit
+	for _, l := range declared {
+		limits = append(limits, zlimit.Limit{
+			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.Refill, RefillPeriod: l.Period, Resets: l.Resets, Zone: l.Zone,
+		})
+	}
+	slices.SortFunc(limits, func(a, b zlimit.Limit) int { return strings.Compare(a.Name, b.Name) })
+	return limits
+}
+
+// hash returns the SHA-256 of declared levels, in hexadecimal.
+func hash(levels []zlimit.Stored) string {
+	text, err := json.Marshal(levels)
+	if err != nil {
+		panic(err) // there are texts and numbers alone
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,230 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// An Action is what applying a plan does to a level.
+type Action string
+
+// The actions.
+const (
+	Create Action = "create" // nothing is stored there
+	Update Action = "update" // something else is stored there
+	Adopt  Action = "adopt"  // the declared limits are stored there, and are managed from now on
+	Delete Action = "delete" // the file has the level no more
+	Forget Action = "forget" // the file has the level no more, and nothing is stored there
+)
+
+// A Change is what is to happen to one level.
+type Change struct {
+	Action Action        `json:"action"`
+	Before zlimit.Stored `json:"before"` // as it is stored
+	After  zlimit.Stored `json:"after"`  // as the file declares it
+	// Drift is who changed the level since a file was applied. It is nil where the level was not changed, or is not
+	// managed yet.
+	Drift *Drift `json:"drift,omitempty"`
+}
+
+// A Drift is a change of a managed level by other means.
+type Drift struct {
+	By string    `json:"by,omitempty"` // "" when that is unknown
+	At time.Time `json:"at,omitzero"`  // zero when its audit event has expired
+}
+
+// A Plan is what is to change so that the stored limits of a namespace are those of a file.
+type Plan struct {
+	Namespace string          `json:"namespace"`
+	ID        string          `json:"namespace_id"`
+	Hash      string          `json:"hash"` // of the declaration
+	Declared  []zlimit.Stored `json:"declared"`
+	Changes   []Change        `json:"changes"`
+	// Unmanaged are levels that have limits, and that neither the file nor what was applied before has. They stay.
+	Unmanaged []zlimit.Level `json:"unmanaged"`
+}
+
+// Empty reports whether nothing is to change.
+func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
+
+// Validate returns an error for a plan that was changed since it was made, as far as its hash tells.
+func (p *Plan) Validate() error {
+	if p.Hash != hash(p.Declared) || p.ID == "" {
+		return errors.New("the plan was changed since it was made")
+	}
+	return nil
+}
+
+// Fresh returns the plan for a namespace that is not registered yet: all that is declared is new. Its ID is empty.
+func Fresh(namespace string, declared []zlimit.Stored) *Plan {
+	plan := &Plan{Namespace: namespace, Hash: hash(declared), Declared: declared, Unmanaged: []zlimit.Level{}}
+	for _, after := range declared {
+		plan.Changes = append(plan.Changes, Change{Action: Create, Before: zlimit.Stored{Level: after.Level}, After: after})
+	}
+	return plan
+}
+
+// A Provisioner keeps the limits of the namespace that a limiter works in.
+type Provisioner struct {
+	limiter *zlimit.RateLimiter
+	name    string // of the namespace
+	now     func() time.Time
+	planned func(*Plan) // nil for no report, and so is the next
+	told    func(Change)
+}
+
+// New returns a provisioner of the namespace of a limiter, which has the name given. It goes by a clock.
+func New(limiter *zlimit.RateLimiter, namespace string, now func() time.Time) *Provisioner {
+	return &Provisioner{limiter: limiter, name: namespace, now: now}
+}
+
+// Tell makes a provisioner report the plan that it is about to apply, and each change when it is done. Levels that are
+// not managed are not listed in that plan. Either function may be nil.
+func (p *Provisioner) Tell(planned func(*Plan), done func(Change)) { p.planned, p.told = planned, done }
+
+// Plan compares declared levels with what is stored. It reads the record of what is managed, each level of the file and
+// of the record, and the names of all other levels. For a level that other programs have changed it also reads the last
+// audit event. It writes nothing.
+func (p *Provisioner) Plan(ctx context.Context, declared []zlimit.Stored) (*Plan, error) {
+	plan, _, err := p.plan(ctx, declared, true)
+	return plan, err
+}
+
+// plan returns the plan with the managed set that it starts from. Without others it does not look for other levels.
+func (p *Provisioner) plan(ctx context.Context, declared []zlimit.Stored, others bool) (*Plan, zlimit.ManagedSet, error) {
+	namespace, err := p.limiter.Namespaces.Get(ctx, p.name)
+	if err != nil {
+		return nil, zlimit.ManagedSet{}, err
+	}
+	set, err := p.limiter.Managed.Set(ctx)
+	if err != nil {
+		return nil, set, err
+	}
+	plan := &Plan{
+		Namespace: p.name, ID: namespace.ID, Hash: hash(declared), Declared: declared, Changes: []Change{}, Unmanaged: []zlimit.Level{},
+	}
+	live, err := p.read(ctx, declared, &set)
+	if err != nil {
+		return nil, set, err
+	}
+	managed := map[zlimit.Level]bool{}
+	for _, level := range set.Levels {
+		managed[level] = true
+	}
+	wanted := map[zlimit.Level]bool{}
+	for _, after := range declared {
+		wanted[after.Level] = true
+		if c := compare(live[after.Level], after, managed[after.Level]); c != nil {
+			plan.Changes = append(plan.Changes, *c)
+		}
+	}
+	for _, level := range set.Pending { // of a run that ended before it could record what it had written
+		if found := live[level]; !wanted[level] && !managed[level] && found.Managed {
+			managed[level] = true
+			set.Levels = append(set.Levels, level)
+		}
+	}
+	for _, level := range set.Levels {
+		if wanted[level] {
+			continue
+		}
+		c := Change{Action: Delete, Before: live[level], After: zlimit.Stored{Level: level}}
+		if c.Before.Version == 0 {
+			c.Action = Forget
+		}
+		plan.Changes = append(plan.Changes, c)
+	}
+	slices.SortStableFunc(plan.Changes, func(a, b Change) int { return a.After.Level.Compare(b.After.Level) })
+	if err := p.explain(ctx, plan, managed); err != nil {
+		return nil, set, err
+	}
+	if !others {
+		return plan, set, nil
+	}
+	for stored, err := range p.limiter.Limits.List(ctx, zlimit.LevelQuery{NamesOnly: true}) {
+		if err != nil {
+			return nil, set, err
+		}
+		if !wanted[stored.Level] && !managed[stored.Level] {
+			plan.Unmanaged = append(plan.Unmanaged, stored.Level)
+		}
+	}
+	return plan, set, nil
+}
+
+// read returns what is stored at the levels that a plan is about.
+func (p *Provisioner) read(ctx context.Context, declared []zlimit.Stored, set *zlimit.ManagedSet) (map[zlimit.Level]zlimit.Stored, error) {
+	var levels []zlimit.Level
+	for _, d := range declared {
+		levels = append(levels, d.Level)
+	}
+	levels = slices.Concat(levels, set.Levels, set.Pending)
+	slices.SortFunc(levels, zlimit.Level.Compare)
+	found, err := p.limiter.Managed.Read(ctx, slices.Compact(levels)...)
+	live := map[zlimit.Level]zlimit.Stored{}
+	for _, stored := range found {
+		if at := stored.Level; len(stored.Unsupported) > 0 {
+			return nil, &zlimit.UnsupportedError{Source: at.Source(), Entity: at.Entity, Resource: at.Resource, Features: stored.Unsupported}
+		}
+		live[stored.Level] = stored
+	}
+	return live, err
+}
+
+// compare returns the change from what is stored to what is declared, nil for none.
+func compare(before, after zlimit.Stored, managed bool) *Change {
+	c := &Change{Before: before, After: after}
+	switch {
+	case before.Version == 0:
+		c.Action = Create
+	case !before.Config.Same(&after.Config):
+		c.Action = Update
+	case !managed:
+		c.Action = Adopt
+	default:
+		return nil
+	}
+	return c
+}
+
+// explain finds out who changed managed levels by other means.
+func (p *Provisioner) explain(ctx context.Context, plan *Plan, managed map[zlimit.Level]bool) error {
+	for i := range plan.Changes {
+		c := &plan.Changes[i]
+		if c.Before.Managed || !managed[c.After.Level] {
+			continue
+		}
+		drift, err := p.last(ctx, c.After.Level)
+		if err != nil {
+			return err
+		}
+		c.Drift = drift
+	}
+	return nil
+}
+
+// last returns who changed a level last.
+func (p *Provisioner) last(ctx context.Context, level zlimit.Level) (*Drift, error) {
+	about, q := level.Entity, zlimit.AuditQuery{Reverse: true, Limit: 1}
+	switch level.Source() {
+	case zlimit.SourceSystem:
+		about = zlimit.AuditSystem
+	case zlimit.SourceResource:
+		about = zlimit.AuditResource(level.Resource)
+	case zlimit.SourceEntityDefault:
+		q.Resource = zlimit.DefaultResource
+	default:
+		q.Resource = level.Resource
+	}
+	for event, err := range p.limiter.Audit.Events(ctx, about, q) {
+		if err != nil {
+			return nil, err
+		}
+		return &Drift{By: event.Principal, At: event.Time}, nil
+	}
+	return &Drift{}, nil
+}

@@ -1,0 +1,24 @@
+// Package sent tells of a request of net/http whether any of it can have left.
+package sent
+
+import (
+	"context"
+	"net/http/httptrace"
+	"sync/atomic"
+)
+
+// A Trace follows whether a request is given a connection. It is safe for concurrent use.
+type Trace struct{ asked, given atomic.Bool }
+
+// Context returns a context whose requests are followed.
+func (t *Trace) Context(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { t.asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { t.given.Store(true) },
+	})
+}
+
+// Never reports that nothing of the requests left: each asked for a connection, and none was given one. A request on a
+// connection may have been served whatever its error is. So may one of a client that is not net/http's, which does not
+// say when it asks. Never is asked when the client has returned.
+func (t *Trace) Never() bool { return t.asked.Load() && !t.given.Load() }

@@ -1,0 +1,52 @@
+package layout
+
+import (
+	"cmp"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// defaultZone is the zone of times whose item says none.
+const defaultZone = "UTC"
+
+// noTimes is what a limit that refills says beside limits that share their times.
+const noTimes = "-"
+
+// validUntilAttribute is the attribute that tells an item with the time 0 from one without a time.
+const validUntilAttribute = "vu"
+
+// place makes the times of quotas those of the zone that the item names. A limit without times of its own has those that the
+// limits share. Times that this program cannot read are an error.
+func (it *Bucket) place() (err error) {
+	for i := range it.Limits {
+		l := &it.Limits[i]
+		text := l.ResetTimes()
+		if text == "" && l.Name != bucket.WriteUnits {
+			text = it.SharedTimes
+		}
+		if l.Times = nil; text == "" || text == noTimes {
+			continue
+		}
+		if l.Times, err = ReadTimes(text, it.Zone); err != nil {
+			return &store.ItemError{Key: it.Key.Key(), Attribute: "b_" + l.Name + "_rsched", Err: err}
+		}
+	}
+	return nil
+}
+
+// ReadTimes returns the times of a quota that an item holds, with the zone that it names.
+func ReadTimes(compact, zone string) (*calendar.Times, error) {
+	return calendar.Decode(compact, cmp.Or(zone, defaultZone))
+}
+
+// hasQuota reports whether one of the limits is a quota. Every program notes then until when the item is valid.
+func (it *Bucket) hasQuota() bool {
+	for i := range it.Limits {
+		if it.Limits[i].Times != nil {
+			return true
+		}
+	}
+	return false
+}

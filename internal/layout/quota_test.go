@@ -1,0 +1,126 @@
+package layout
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// quotaItem is an item with a quota whose figures hold until a time.
+func quotaItem(until int64, more ...expr.Attribute) expr.Item {
+	return BucketKey{NS: "ns", Entity: "e", Resource: "r"}.Key().Join(append(expr.Item{
+		{Name: "rf", Value: expr.N(until - 1000)},
+		{Name: "shard_count", Value: expr.N(1)},
+		{Name: "sched_tz", Value: expr.S("Europe/Berlin")},
+		{Name: "vu", Value: expr.N(until)},
+		{Name: "b_day_tk", Value: expr.N(4000)},
+		{Name: "b_day_cp", Value: expr.N(10_000)},
+		{Name: "b_day_rp", Value: expr.N(1000)},
+		{Name: "b_day_rsched", Value: expr.S("1m0h0")},
+		{Name: "b_wcu_tk", Value: expr.N(0)},
+		{Name: "b_wcu_cp", Value: expr.N(bucket.WriteCapacity)},
+		{Name: "b_wcu_ra", Value: expr.N(bucket.WriteCapacity)},
+		{Name: "b_wcu_rp", Value: expr.N(1000)},
+	}, more...))
+}
+
+// TestSpendAsksForThePeriod plans takes and refunds before a quota is full anew. They do not hold once it is, whether the item
+// shows that or not.
+func TestSpendAsksForThePeriod(t *testing.T) {
+	const edge, next = 1_795_474_800_000, 1_795_561_200_000 // midnight in Berlin
+	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	state, err := ReadState(quotaItem(edge))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := state.Own()
+	config.Freshness = 5000
+	write := func(amount, now int64) store.Write {
+		t.Helper()
+		var plan bucket.Plan
+		d := bucket.Demand{Amounts: []bucket.Amount{{Limit: "day", Tokens: amount}}, Unchecked: amount < 0}
+		if plan.Decide(&state, config, &d, now); plan.Kind != bucket.Spend {
+			t.Fatalf("%d at %d is planned to %v", amount, now, plan.Kind)
+		}
+		w, err := k.Write(&plan, Owner{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	take, refund := write(1000, edge-1), write(-1000, edge-1)
+	for _, test := range []struct {
+		name         string
+		item         expr.Item
+		take, refund bool
+	}{
+		{"as it was", quotaItem(edge), true, true},
+		{"past its edge", quotaItem(edge - 1), false, false},
+		{"in its next period", quotaItem(edge, expr.Attribute{Name: "rf", Value: expr.N(edge)}, expr.Attribute{Name: "vu", Value: expr.N(next)}), true, false},
+		{"without an edge", quotaItem(edge, expr.Attribute{Name: "vu", Value: expr.Null()}), false, false},
+	} {
+		last := expr.Item{}
+		for _, a := range test.item { // the later one of two holds
+			last.Set(a.Name, a.Value)
+		}
+		if got := take.Expr.Holds(last); got != test.take {
+			t.Errorf("a take holds for an item %s: %t", test.name, got)
+		}
+		if got := refund.Expr.Holds(last); got != test.refund {
+			t.Errorf("a refund holds for an item %s: %t", test.name, got)
+		}
+	}
+}
+
+// TestTimesOfItems reads items as zae-limiter 0.17 writes them: limits that share their times, one that has none, and
+// times that cannot be read.
+func TestTimesOfItems(t *testing.T) {
+	shared := func(of, own string) expr.Item {
+		item := quotaItem(1000, expr.Attribute{Name: "rsched", Value: expr.S(of)})
+		for _, a := range []expr.Attribute{
+			{Name: "b_rpm_tk", Value: expr.N(0)},
+			{Name: "b_rpm_cp", Value: expr.N(1000)},
+			{Name: "b_rpm_ra", Value: expr.N(1000)},
+			{Name: "b_rpm_rp", Value: expr.N(1000)},
+			{Name: "b_rpm_rsched", Value: expr.S("-")},
+		} {
+			item.Set(a.Name, a.Value)
+		}
+		item.Set("b_day_rsched", expr.S(own))
+		return item
+	}
+	timesOf := func(s *bucket.State, name string) *calendar.Times {
+		for _, l := range s.Limits {
+			if l.Name == name {
+				return l.Times
+			}
+		}
+		return nil
+	}
+	s, err := ReadState(shared("1m0h0w1", ""))
+	if err != nil || !s.Inherits || timesOf(&s, "rpm") != nil || timesOf(&s, bucket.WriteUnits) != nil {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if got := timesOf(&s, "day"); got == nil || got.Compact() != "1m0h0w1" || got.Zone() != "Europe/Berlin" {
+		t.Errorf("a limit without times of its own has %v", got)
+	}
+	if s, err := ReadState(shared("1m0h0w1", "1m0h0")); err != nil || timesOf(&s, "day").Compact() != "1m0h0" {
+		t.Errorf("a limit with times of its own: %+v, %v", s, err)
+	}
+	for attribute, item := range map[string]expr.Item{"version": shared("1m0h0", "2m0h0"), "field": shared("1m99", "")} {
+		_, err := ReadState(item)
+		var wrong *store.ItemError
+		if !errors.As(err, &wrong) || wrong.Attribute != "b_day_rsched" {
+			t.Errorf("times with another %s: %v", attribute, err)
+		}
+	}
+	unknown := shared("1m0h0", "")
+	unknown.Set("sched_tz", expr.S("Europe/Bonn"))
+	if _, err := ReadState(unknown); err == nil {
+		t.Error("an item with an unknown zone is read")
+	}
+}

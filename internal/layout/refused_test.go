@@ -1,0 +1,106 @@
+package layout
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestReaderLooksAtValues reads items whose attributes are in the same places with values of the same kinds. Whether they are
+// refused depends on the values alone.
+func TestReaderLooksAtValues(t *testing.T) {
+	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	item := func(sched string, vu int64) expr.Item {
+		return k.Key().Join(expr.Item{
+			{Name: "rf", Value: expr.N(1)},
+			{Name: "b_rpm_tk", Value: expr.N(1)},
+			{Name: "b_rpm_cp", Value: expr.N(1)},
+			{Name: "b_rpm_ra", Value: expr.N(1)},
+			{Name: "b_rpm_rp", Value: expr.N(1)},
+			{Name: "b_rpm_sched", Value: expr.S(sched)},
+			{Name: "vu", Value: expr.N(vu)},
+		})
+	}
+	var r BucketReader
+	r.Init(k, k.Key())
+	for range 3 {
+		for _, test := range []struct {
+			item    expr.Item
+			refused bool
+			until   int64
+		}{{item("-", 0), false, 0}, {item("1s500", 0), true, 0}, {item("-", 5), false, 5}, {item("-", 0), false, 0}} {
+			s, err := r.State(test.item, nil)
+			if got := errors.As(err, new(*RefusedError)); got != test.refused ||
+				!got && (err != nil || s.ValidUntil != test.until || s.Changed != (test.until == 0)) {
+				t.Errorf("State(%v) = %+v, %v, want refused: %t", test.item, s, err, test.refused)
+			}
+		}
+	}
+}
+
+// TestRefusedIsWhole decodes an item that is refused: the rest of it is there, also what else is wrong with it.
+func TestRefusedIsWhole(t *testing.T) {
+	key := ResourceConfigKey{NS: "ns", Resource: "r"}.Key()
+	item := key.Join(expr.Item{
+		{Name: "l_rpm_cp", Value: expr.N(1)},
+		{Name: "l_rpm_ra", Value: expr.N(2)},
+		{Name: "l_rpm_rp", Value: expr.N(3)},
+		{Name: "disabled", Value: expr.Bool(true)},
+		{Name: "l_rpm_sched", Value: expr.S("1s5")},
+		{Name: "l_rpm_soft", Value: expr.Bool(true)},
+	})
+	it, err := DecodeResourceConfig(item)
+	var refused *RefusedError
+	if !errors.As(err, &refused) || len(refused.Refused) != 2 || refused.Key != key || Readable(err) != nil || len(it.Limits) != 1 || it.Limits[0].RefillAmount != 2 {
+		t.Errorf("DecodeResourceConfig() = %+v, %v", it, err)
+	}
+	_, err = DecodeResourceConfig(append(item, expr.Attribute{Name: "l_tpm_cp", Value: expr.N(1)}))
+	if !errors.As(err, &refused) || Readable(err) == nil {
+		t.Errorf("DecodeResourceConfig() of an item that lacks something = %v", err)
+	}
+}
+
+// TestResizesAskForMarks splits and merges shards that were marked since they were seen: no write of the transaction may hold.
+func TestResizesAskForMarks(t *testing.T) {
+	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	whole := k.Key().Join(expr.Item{
+		{Name: "rf", Value: expr.N(1000)},
+		{Name: "shard_count", Value: expr.N(2)},
+		{Name: "b_rpm_tk", Value: expr.N(1000)},
+		{Name: "b_rpm_cp", Value: expr.N(10_000)},
+		{Name: "b_rpm_ra", Value: expr.N(1000)},
+		{Name: "b_rpm_rp", Value: expr.N(1000)},
+	})
+	low, err := ReadState(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	high := low
+	high.Shard = 1
+	other := k
+	other.Shard = 1
+	writes, err := k.Merge(other, &low, &high)
+	if err != nil {
+		t.Fatal(err)
+	}
+	split, err := k.Split(&low, nil, Owner{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := k.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, w := range map[string]store.Write{"merge low": writes[0], "merge high": writes[1], "split": split[0], "list": list} {
+		if !w.Expr.Holds(whole) {
+			t.Errorf("%s does not hold for the shard as it was", name)
+		}
+		for _, mark := range []expr.Attribute{{Name: "disabled", Value: expr.Bool(true)}, {Name: "vu", Value: expr.N(0)}, {Name: "vu", Value: expr.N(7000)}} {
+			if w.Expr.Holds(append(whole.Clone(), mark)) && (name != "list" || mark.Name != "vu") {
+				t.Errorf("%s holds for a shard with %s", name, mark.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+)
+
+// Repeated is what the first item of a bucket repeats of what is stored for its entity. It is a memory that processes share, and
+// as good as what one of them read at that time: no decision about tokens goes by it. Any write of the item may leave it as it is.
+type Repeated struct {
+	ReadAt int64  // epoch milliseconds
+	Levels string // [EntityLevels] as JSON; "" for an entity with nothing of its own
+}
+
+// EntityLevels are what is stored for an entity: its limits for a resource and for every resource, and its record.
+type EntityLevels struct {
+	Resource *LevelCopy `json:"resource,omitempty"`
+	Default  *LevelCopy `json:"default,omitempty"`
+	Cascade  bool       `json:"cascade,omitempty"`
+	Parent   string     `json:"parent,omitempty"`
+}
+
+// A LevelCopy is a config of an entity, in the units of its item.
+type LevelCopy struct {
+	Version       int64           `json:"version"`
+	OnUnavailable string          `json:"on_unavailable,omitempty"`
+	Zone          string          `json:"zone,omitempty"`
+	Limits        []RepeatedLimit `json:"limits,omitempty"`
+}
+
+// A RepeatedLimit is a limit of a [LevelCopy].
+type RepeatedLimit struct {
+	Name         string `json:"name"`
+	Capacity     int64  `json:"cp"`
+	RefillAmount int64  `json:"ra"`
+	RefillPeriod int64  `json:"rp"`
+	Times        string `json:"rsched,omitempty"`
+}
+
+// Repeat returns levels as they were read at a time, in the form in which an item repeats them.
+func (l *EntityLevels) Repeat(readAt int64) (*Repeated, error) {
+	r := &Repeated{ReadAt: readAt}
+	if *l == (EntityLevels{}) {
+		return r, nil
+	}
+	text, err := json.Marshal(l)
+	r.Levels = string(text)
+	return r, err
+}
+
+// RepeatedBy returns the levels that an item repeats, and when they were read, in epoch milliseconds. It returns nil for an item that
+// repeats nothing, and for one that a later version wrote, whose levels say more than this version knows.
+func RepeatedBy(item expr.Item) (levels *EntityLevels, readAt int64) {
+	at, ok := item.Lookup("ck")
+	if !ok {
+		return nil, 0
+	}
+	if readAt, ok = at.Int(); !ok {
+		return nil, 0
+	}
+	levels = &EntityLevels{}
+	if text, ok := item.Lookup("cl"); ok {
+		d := json.NewDecoder(bytes.NewReader([]byte(text.Text())))
+		d.DisallowUnknownFields()
+		if err := d.Decode(levels); err != nil {
+			return nil, 0
+		}
+	}
+	return levels, readAt
+}
+
+// spare is what an item has to keep free of its write unit, in bytes: for its entry in an index, and for numbers that grow.
+const spare = 160
+
+// Fits reports whether an item of a size, in bytes, takes no more write units when it repeats the levels, too.
+func (r *Repeated) Fits(size int) bool {
+	return (size+len(r.Levels)+spare+1023)/1024 <= max(size+1023, 1024)/1024
+}
+
+func (r *Repeated) append(item expr.Item) expr.Item {
+	item = append(item, expr.Attribute{Name: "ck", Value: expr.N(r.ReadAt)})
+	if r.Levels != "" {
+		item = append(item, expr.Attribute{Name: "cl", Value: expr.S(r.Levels)})
+	}
+	return item
+}

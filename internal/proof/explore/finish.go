@@ -1,0 +1,212 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// finish asks each process for all that the limits of each entity can hold, when all actors are done and all know the
+// limits. It asks first all processes by what they remember, then each one again after the wait that it is told.
+func (o *order) finish() {
+	clock := o.begin(Op{Kind: Rest, For: configTTL + time.Second}, -1, 0, o.ports[0])
+	if o.rest(clock, configTTL+time.Second) != nil {
+		return
+	}
+	for _, probe := range []func(*port, *zlimit.RateLimiter, string){o.ask, o.insist} {
+		for process, l := range o.limiters {
+			for _, entity := range o.entities() {
+				if len(o.most(entity)) > 0 && o.witness.wrong == nil {
+					probe(o.ports[process], l, entity)
+				}
+			}
+		}
+	}
+}
+
+// rest lets time pass.
+func (o *order) rest(r *running, d time.Duration) error {
+	err := r.port.pause(context.WithValue(context.Background(), opKey{}, r), "rests for "+d.String(), d)
+	o.ended(r, nil)
+	return err
+}
+
+// entities returns those that the program's actors take from.
+func (o *order) entities() []string {
+	var list []string
+	for _, a := range o.program.Actors {
+		for _, op := range append(slices.Clone(a.Warm), a.Ops...) {
+			if op.Kind == Take && !slices.Contains(list, op.Entity) {
+				list = append(list, op.Entity)
+			}
+		}
+	}
+	return list
+}
+
+// most returns what a request can ask of all limits of an entity.
+func (o *order) most(entity string) zlimit.Amounts {
+	amounts := zlimit.Amounts{}
+	for _, l := range o.witness.effective(entity) {
+		amounts[l.Name] = l.Capacity
+	}
+	for _, above := range o.program.Initial.chain(entity)[1:] {
+		for _, l := range o.witness.effective(above) {
+			if n, ok := amounts[l.Name]; ok {
+				amounts[l.Name] = min(n, l.Capacity)
+			}
+		}
+	}
+	return amounts
+}
+
+// try asks for all that the limits of an entity can hold. A rejection must tell the wait of the ideal bucket.
+func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, error) {
+	amounts := o.most(entity)
+	r := o.begin(Op{Kind: Take, Entity: entity, Amounts: amounts}, -1, 0, p)
+	ctx := context.WithValue(context.Background(), opKey{}, r)
+	le, err := o.acquire(ctx, r, l)
+	o.ended(r, err)
+	var exceeded *zlimit.ExceededError
+	switch {
+	case errors.As(err, &exceeded) && !exceeded.Possible():
+		o.blameWait("in the end, %c asks for %s of %s, which the limits can hold, and is told that it never can: %v",
+			'A'+p.process, amountsText(amounts), entity, err)
+	case errors.As(err, &exceeded):
+		if told, least := exceeded.RetryAfter(), o.wait(entity, amounts); told < least {
+			o.blameWait("in the end, %c asks for %s of %s, and is told to wait %v, of the ideal bucket %v: %v",
+				'A'+p.process, amountsText(amounts), entity, told, least, err)
+		}
+		o.inLine(p, exceeded)
+	case err == nil:
+		return le, nil
+	}
+	return nil, err
+}
+
+// wait returns how long it takes until the ideal buckets have amounts. Where an item does not have the configured limits,
+// it is what a write that sets them would leave.
+func (o *order) wait(entity string, amounts zlimit.Amounts) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now().UnixMilli()
+	longest := int64(0)
+	for _, e := range o.program.Initial.chain(entity) {
+		for _, l := range o.witness.effective(e) {
+			at := account{e, l.Name}
+			n, asked := amounts[l.Name]
+			i := o.witness.ideals[at]
+			if !asked || i == nil {
+				continue
+			}
+			is := *i
+			if p := paramsOfLimit(l); i.limit != p {
+				sum, _ := o.witness.sum(at, &p, now)
+				is = ideal{tokens: sum, at: now, limit: p}
+			}
+			is.tokens = min(is.tokens+is.over+o.witness.rounding(e), is.limit.Capacity)
+			longest = max(longest, is.wait(now, n*1000))
+		}
+	}
+	return time.Duration(longest) * time.Millisecond
+}
+
+// ask asks once, and gives back what it gets.
+func (o *order) ask(p *port, l *zlimit.RateLimiter, entity string) {
+	if lease, _ := o.try(p, l, entity); lease != nil {
+		o.giveBack(p, lease)
+	}
+}
+
+// insist asks, and again after the wait that it is told.
+func (o *order) insist(p *port, l *zlimit.RateLimiter, entity string) {
+	lease, err := o.try(p, l, entity)
+	var exceeded *zlimit.ExceededError
+	if errors.As(err, &exceeded) {
+		wait := exceeded.RetryAfter()
+		if wait == zlimit.Never {
+			wait = 0 // the next try is refused too, and blamed
+		}
+		r := o.begin(Op{Kind: Rest, For: wait}, -1, 0, p)
+		if o.rest(r, wait) != nil {
+			return
+		}
+		if lease, err = o.try(p, l, entity); errors.As(err, &exceeded) {
+			o.blameWait("in the end, %c asks for all of %s, is told to wait %v, and after that, with nothing else going on, %v: %v",
+				'A'+p.process, entity, wait, exceeded.RetryAfter(), err)
+		}
+	}
+	if lease != nil {
+		o.tells(p, l, entity)
+		o.giveBack(p, lease)
+	}
+}
+
+// giveBack rolls a lease back.
+func (o *order) giveBack(p *port, le *leased) {
+	r := o.begin(Op{Kind: Rollback}, -1, 0, p)
+	r.lease = le
+	o.ended(r, le.lease.Rollback(context.WithValue(context.Background(), opKey{}, r)))
+}
+
+// blameWait is blame of the witness for a wait, for another goroutine than the scheduler's.
+func (o *order) blameWait(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.witness.blame("wait", format, args...)
+}
+
+// inLine checks that the limits that rejected a request are those that are configured, in the items as well.
+func (o *order) inLine(p *port, e *zlimit.ExceededError) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range e.Violations() {
+		for _, l := range o.witness.effective(s.Entity) {
+			if l.Name != s.Limit.Name {
+				continue
+			}
+			if s.Limit != l {
+				o.witness.blame("in line", "in the end, %c is rejected by %v of %s, which is configured as %v", 'A'+p.process, s.Limit, s.Entity, l)
+			}
+			for _, shard := range o.witness.shards[s.Entity] {
+				had := limitOf(shard, l.Name)
+				if had == nil || paramsOf(had) != paramsOfLimit(l) {
+					o.witness.blame("in line", "in the end, %c is rejected by %s of %s, whose item does not have the configured %v", 'A'+p.process, l.Name, s.Entity, l)
+				}
+			}
+		}
+	}
+}
+
+// tells checks what a limiter says to be available.
+func (o *order) tells(p *port, l *zlimit.RateLimiter, entity string) {
+	r := o.begin(Op{Kind: Rest}, -1, 4, p)
+	told, err := l.Available(context.WithValue(context.Background(), opKey{}, r), zlimit.AvailableQuery{Entity: entity, Resource: resource})
+	o.ended(r, err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now().UnixMilli()
+	for _, s := range told {
+		at := account{entity, s.Limit.Name}
+		i := o.witness.ideals[at]
+		if i == nil {
+			continue
+		}
+		if _, least, most := o.witness.bounds(at, i, now); s.Available < floor(least) || s.Available > floor(most) {
+			o.witness.blame("available", "in the end, %c is told that %d of %s of %s are available, the ideal bucket has from %d to %d",
+				'A'+p.process, s.Available, s.Limit.Name, entity, least, most)
+		}
+	}
+}
+
+// floor returns whole tokens.
+func floor(millitokens int64) int64 {
+	q := millitokens / 1000
+	if millitokens%1000 < 0 {
+		q--
+	}
+	return q
+}

@@ -1,0 +1,263 @@
+package explore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// judgeOp judges the outcome of an operation that has ended.
+func (w *witness) judgeOp(r *running) {
+	if err := r.err; err != nil && !w.excused(r) {
+		w.blame("error", "%s: %q fails: %v", w.name(r), r.Op, err)
+		w.doubt = true
+		return
+	}
+	switch r.Kind {
+	case Take:
+		w.judgeTake(r)
+	case Adjust, Rollback:
+		w.judgeSettle(r)
+	default:
+	}
+}
+
+func (w *witness) name(r *running) string {
+	if r.actor < 0 {
+		return "in the end, " + string(rune('A'+r.port.process))
+	}
+	return w.program.actorName(r.actor)
+}
+
+// excused reports whether an operation may fail with the error that it has.
+func (w *witness) excused(r *running) bool {
+	var exceeded *zlimit.ExceededError
+	var outage *zlimit.UnavailableError
+	var invalid *zlimit.ValidationError
+	switch err := r.err; {
+	case errors.As(err, &exceeded):
+		return r.Kind == Take
+	case errors.As(err, &outage):
+		return r.outages > 0 || w.isSilent(r) && outage.Unknown == r.unclear.Load()
+	case errors.Is(err, context.Canceled):
+		return r.canceled
+	case errors.As(err, &invalid), errors.Is(err, zlimit.ErrNoLimits):
+		if r.Kind != Take {
+			return false
+		}
+		for limit := range r.Amounts {
+			if always, _ := w.has(r.Entity, limit, r.begun); !always {
+				return true
+			}
+		}
+		return false
+	case errors.Is(err, zlimit.ErrEntityNotFound), errors.Is(err, zlimit.ErrEntityHasChildren):
+		return r.Kind == Delete
+	default:
+		return false
+	}
+}
+
+// settleLimit is how long a limiter settles a lease.
+const settleLimit = 5 * time.Second
+
+// isSilent reports whether an operation that settles a lease has ended since a call of it, or of its process, was not answered in time.
+func (w *witness) isSilent(r *running) bool {
+	return r.lease != nil && time.Now().UnixMilli()-r.begun >= settleLimit.Milliseconds()
+}
+
+// judgeTake judges what a request was told, and what was counted for it.
+func (w *witness) judgeTake(r *running) {
+	var exceeded *zlimit.ExceededError
+	admitted := r.err == nil && !r.degraded
+	switch {
+	case errors.As(r.err, &exceeded):
+		w.judgeRejection(r, exceeded)
+	case r.degraded && (!r.Allow || r.outages == 0):
+		w.blame("degraded", "%s: %q is admitted uncounted without an outage", w.name(r), r.Op)
+	case r.degraded && r.outages == r.returns:
+		w.blame("degraded", "%s: %q is rejected, and admitted uncounted because what it took could not be given back", w.name(r), r.Op)
+	}
+	doubt := !admitted && (r.unknown > 0 || r.returns > 0)
+	if w.program.Initial.Coalescing {
+		w.owe(r, admitted)
+		return
+	}
+	for at, n := range r.net {
+		if asked, ok := r.Amounts[at.limit]; !ok || n < 0 || n > asked*1000 || !slices.Contains(w.program.Initial.chain(r.Entity), at.entity) {
+			w.blame("charge", "%s: %q counted %d of %s of %s", w.name(r), r.Op, n, at.limit, at.entity)
+		}
+		if gone := w.gone[at] != r.held[at].born; n != 0 && !admitted && !doubt && !gone {
+			w.blame("charge", "%s: %q is not admitted (%v), and counted %d of %s of %s", w.name(r), r.Op, r.err, n, at.limit, at.entity)
+		}
+	}
+	if admitted {
+		w.judgeAdmission(r)
+	}
+}
+
+// judgeAdmission judges what was counted for a request that was admitted: all of it at the entity, and all or nothing at a
+// parent whose limits came or went meanwhile.
+func (w *witness) judgeAdmission(r *running) {
+	for level, entity := range w.program.Initial.chain(r.Entity) {
+		for limit, asked := range r.Amounts {
+			n := r.net[account{entity, limit}]
+			always, sometimes := w.has(entity, limit, r.begun)
+			own := level == 0
+			switch {
+			case n == asked*1000 && (own || sometimes):
+			case n == 0 && !own && !always:
+			default:
+				w.blame("charge", "%s: %q is admitted, and counted %d of %s of %s", w.name(r), r.Op, n, limit, entity)
+			}
+		}
+	}
+}
+
+// judgeRejection judges what a rejected request was told.
+func (w *witness) judgeRejection(r *running, e *zlimit.ExceededError) {
+	if len(e.Violations()) == 0 {
+		w.blame("rejection", "%s: %q is rejected by no limit, retry after %v", w.name(r), r.Op, e.RetryAfter())
+	}
+	if e.Possible() && e.RetryAfter() <= 0 {
+		w.blame("rejection", "%s: %q is rejected, retry after %v", w.name(r), r.Op, e.RetryAfter())
+	}
+	switch {
+	case r.short:
+	case r.apart:
+		w.blame("lost refill", "%s: %q is rejected (%v), which the ideal bucket would admit all the time", w.name(r), r.Op, e)
+	default:
+		w.blame("unjustified", "%s: %q is rejected (%v), though each limit had enough all the time", w.name(r), r.Op, e)
+	}
+}
+
+// judgeSettle judges what a commit or a rollback wrote.
+func (w *witness) judgeSettle(r *running) {
+	le := r.lease
+	if le == nil {
+		return
+	}
+	if w.program.Initial.Coalescing {
+		w.owe(r, true)
+		return
+	}
+	doubt := r.err != nil || r.unknown > 0 || le.doubt
+	for at, n := range r.net {
+		if held := le.took[at]; n < 0 && -n > held {
+			w.blame("return", "%s: %q gave back %d of %s of %s, of which the lease took %d", w.name(r), r.Op, -n, at.limit, at.entity, held)
+		}
+	}
+	accounts := map[account]bool{}
+	for at := range r.net {
+		accounts[at] = true
+	}
+	for at := range le.took {
+		accounts[at] = true
+	}
+	for at := range accounts {
+		if at.limit == bucket.WriteUnits {
+			continue
+		}
+		n, took := r.net[at], le.took[at]
+		want := r.Amounts[at.limit] * 1000
+		if r.Kind == Rollback {
+			want = -took
+		}
+		gone := w.gone[at] != le.asked.held[at].born
+		switch {
+		case n == want && (took > 0 || want >= 0):
+		case n == 0 && (doubt || gone || took == 0):
+		case doubt && min(0, want) <= n && n <= max(0, want):
+		default:
+			w.blame("settle", "%s: %q counted %d of %s of %s, of which the lease took %d", w.name(r), r.Op, n, at.limit, at.entity, took)
+		}
+	}
+}
+
+// owe notes what an operation says that it counted, where writes on behalf of several are one.
+func (w *witness) owe(r *running, done bool) {
+	w.doubt = w.doubt || r.outages > 0 || r.canceled
+	for _, entity := range w.program.Initial.chain(r.owner()) {
+		switch {
+		case !done:
+		case r.Kind == Rollback:
+			for limit, n := range r.lease.asked.Amounts {
+				w.owed[account{entity, limit}] -= n * 1000
+			}
+		default:
+			for limit, n := range r.Amounts {
+				w.owed[account{entity, limit}] += n * 1000
+			}
+		}
+	}
+}
+
+// owner returns the entity that an operation takes from, or gives back to.
+func (r *running) owner() string {
+	if r.lease != nil {
+		return r.lease.asked.Entity
+	}
+	return r.Entity
+}
+
+// balance holds what operations say that they counted against what writes counted, when nothing is under way.
+func (w *witness) balance() {
+	if !w.program.Initial.Coalescing || w.doubt {
+		return
+	}
+	for at, n := range w.counted {
+		if owed := w.owed[at]; owed != n {
+			w.blame("charge", "all operations counted %d of %s of %s, and all writes %d", owed, at.limit, at.entity, n)
+		}
+	}
+}
+
+// leased is a lease and what it holds by what the witness saw.
+type leased struct {
+	lease *zlimit.Lease
+	asked *running // by which it was made
+	took  map[account]int64
+	doubt bool // a write of it has an outcome that it cannot know
+}
+
+// A holding is what an operation, or the lease that it made, has taken of a limit and not given back.
+type holding struct {
+	tokens int64 // millitokens
+	born   int   // how often the limit had been deleted before
+}
+
+// look notes whether some limit cannot admit a request now, or whether that cannot be told.
+func (w *witness) look(r *running, now int64) {
+	r.short = len(r.Own) > 0
+	for _, entity := range w.program.Initial.chain(r.Entity) {
+		held := w.window(entity, r.begun)
+		if len(held) != 1 {
+			r.short = true
+			return
+		}
+		for _, l := range held[0] {
+			asked, ok := r.Amounts[l.Name]
+			if !ok {
+				continue
+			}
+			p, at := paramsOfLimit(l), account{entity, l.Name}
+			sum, _ := w.sum(at, &p, now)
+			if len(w.shards[entity]) == 0 {
+				sum = p.Capacity
+			}
+			have := sum
+			if i := w.ideals[at]; i != nil && i.limit == p && w.agree(at, &p) {
+				is := *i
+				if is.until(now); is.tokens-sum > w.rounding(entity) {
+					have = is.tokens
+				}
+			}
+			r.apart = r.apart || sum < asked*1000
+			r.short = r.short || have < asked*1000
+		}
+	}
+}

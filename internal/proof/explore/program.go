@@ -1,0 +1,277 @@
+package explore
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// resource is the one resource of all programs.
+const resource = "api"
+
+// A Program is what some processes do, from an Initial on.
+type Program struct {
+	Name    string
+	Initial Initial
+	Actors  []Actor
+	Faults  Faults
+}
+
+// An Initial is the state before a program begins.
+type Initial struct {
+	// Limits are stored for each entity; those of "" for the system.
+	Limits map[string][]zlimit.Limit
+	// Family gives the entities c and d the parent p, to which they cascade. Without it every entity stands alone.
+	Family bool
+	// Coalescing lets the actors of a process share writes, from the second one on, or when AtOnce are under way.
+	Coalescing bool
+	AtOnce     int
+}
+
+// chain returns an entity and those that it cascades to.
+func (w *Initial) chain(entity string) []string {
+	if w.Family && entity != "p" {
+		return []string{entity, "p"}
+	}
+	return []string{entity}
+}
+
+// An Actor is a goroutine of a process, and what it does.
+type Actor struct {
+	Process int
+	Warm    []Op // one after another before the exploration, so that the process has something to remember
+	Ops     []Op
+}
+
+// Kind is what an operation does.
+type Kind uint8
+
+// The kinds of operation.
+const (
+	Take     Kind = iota // acquires, and keeps the lease
+	Adjust               // adjusts the last lease, and commits it
+	Rollback             // rolls the last lease back
+	Set                  // replaces the stored limits of an entity
+	Unset                // deletes the stored limits of an entity
+	Split                // splits the bucket of an entity, as another process would
+	Merge                // merges the two shards of the bucket of an entity, as another process would
+	Delete               // deletes an entity
+	Look                 // asks what is available
+	Rest                 // lets time pass for all processes
+)
+
+// An Op is one operation of an actor.
+type Op struct {
+	Kind    Kind
+	Entity  string
+	Amounts zlimit.Amounts // of Take and Adjust
+	Own     []zlimit.Limit // of Take: the limits of the request
+	Allow   bool           // of Take: admitted during an outage
+	Cancel  bool           // of Take: the caller may give up at any call
+	Insist  bool           // of Take: tries again after the wait that it is told
+	Limits  []zlimit.Limit // of Set
+	For     time.Duration  // of Rest
+}
+
+// String returns what the operation does.
+func (o Op) String() string {
+	switch o.Kind {
+	case Take:
+		text := "takes " + amountsText(o.Amounts) + " of " + o.Entity
+		if len(o.Own) > 0 {
+			text += " by limits of its own " + limitsText(o.Own)
+		}
+		if o.Allow {
+			text += ", allowed in outages"
+		}
+		if o.Cancel {
+			text += ", cancelled"
+		}
+		if o.Insist {
+			text += ", again after the told wait"
+		}
+		return text
+	case Adjust:
+		return "adjusts its lease by " + amountsText(o.Amounts) + " and commits"
+	case Rollback:
+		return "rolls its lease back"
+	case Set:
+		return "sets the limits of " + nameOf(o.Entity) + " to " + limitsText(o.Limits)
+	case Unset:
+		return "deletes the limits of " + nameOf(o.Entity)
+	case Split:
+		return "splits the bucket of " + o.Entity
+	case Merge:
+		return "merges the shards of " + o.Entity
+	case Delete:
+		return "deletes " + o.Entity
+	case Look:
+		return "looks at " + o.Entity
+	default:
+		return "rests for " + o.For.String()
+	}
+}
+
+func nameOf(entity string) string {
+	if entity == "" {
+		return "the system"
+	}
+	return entity
+}
+
+func amountsText(amounts zlimit.Amounts) string {
+	var parts []string
+	for _, limit := range slices.Sorted(maps.Keys(amounts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", amounts[limit], limit))
+	}
+	return strings.Join(parts, " + ")
+}
+
+func limitsText(limits []zlimit.Limit) string {
+	parts := make([]string, len(limits))
+	for i, l := range limits {
+		parts[i] = l.String()
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// Faults are what the store may do besides answering: each of the fates at any call, and so many in one order.
+type Faults struct {
+	Fates []Fate
+	Most  int
+}
+
+// Fate is what becomes of a call.
+type Fate uint8
+
+// The fates of a call. Those after the first one are faults.
+const (
+	Done        Fate = iota // done and answered
+	LostReply               // done, and not answered
+	LostCall                // not done, and not answered
+	Late                    // not answered, and done later
+	Throttle                // refused for now
+	Conflict                // refused, since a transaction holds the item
+	Lag                     // a read that need not be consistent sees what was before the last change
+	CancelFirst             // not done: the caller has given up
+	CancelAfter             // done, and then the caller gives up
+	Garbled                 // a write that is done, and answered with an item that cannot be decoded
+	LateReply               // done, and answered later: others of its process go on meanwhile
+	Torn                    // a read of several shards sees the first one now, and the others later
+	TornBack                // a read of several shards sees the last one now, and the others later
+)
+
+// String returns the name of the fate.
+func (f Fate) String() string {
+	return [...]string{"done", "done, reply lost", "lost", "reply lost, done later", "throttled", "conflict", "lagging", "cancelled before", "cancelled after", "garbled", "reply late", "torn", "torn back"}[f]
+}
+
+// goesOn reports whether what has begun goes on later, as another step.
+func (f Fate) goesOn() bool { return f == LateReply || f == Torn || f == TornBack }
+
+// isOutage reports whether the caller of the store sees an outage.
+func (f Fate) isOutage() bool {
+	switch f {
+	case LostReply, LostCall, Late, Throttle, Garbled:
+		return true
+	default:
+		return false
+	}
+}
+
+// String returns the program, a line for each actor.
+func (p *Program) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", p.Name)
+	for _, entity := range slices.Sorted(maps.Keys(p.Initial.Limits)) {
+		fmt.Fprintf(&b, "  %s has %s", nameOf(entity), limitsText(p.Initial.Limits[entity]))
+		if chain := p.Initial.chain(entity); entity != "" && len(chain) > 1 {
+			fmt.Fprintf(&b, " and cascades to %s", chain[1])
+		}
+		b.WriteString("\n")
+	}
+	for i, a := range p.Actors {
+		texts := func(ops []Op) string {
+			parts := make([]string, len(ops))
+			for i, o := range ops {
+				parts[i] = o.String()
+			}
+			return strings.Join(parts, "; ")
+		}
+		name := p.actorName(i)
+		if len(a.Warm) > 0 {
+			fmt.Fprintf(&b, "  before, %s %s\n", name, texts(a.Warm))
+		}
+		if len(a.Ops) > 0 {
+			fmt.Fprintf(&b, "  %s %s\n", name, texts(a.Ops))
+		}
+	}
+	if p.Faults.Most > 0 {
+		fmt.Fprintf(&b, "  at most %d of %v\n", p.Faults.Most, p.Faults.Fates)
+	}
+	return b.String()
+}
+
+// actorName returns the letter of an actor's process, with a number where the process has several actors.
+func (p *Program) actorName(i int) string {
+	process := p.Actors[i].Process
+	number, several := 1, false
+	for j, other := range p.Actors {
+		if j != i && other.Process == process {
+			several = true
+			if j < i {
+				number++
+			}
+		}
+	}
+	name := string(rune('A' + process))
+	if several {
+		name += fmt.Sprint(number)
+	}
+	return name
+}
+
+// shares reports whether several actors are of a process.
+func (p *Program) shares(process int) bool {
+	n := 0
+	for i := range p.Actors {
+		if p.Actors[i].Process == process {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// processes returns the number of processes.
+func (p *Program) processes() int {
+	most := 0
+	for _, a := range p.Actors {
+		most = max(most, a.Process+1)
+	}
+	return most
+}
+
+// size returns the number of operations of all actors, without those that come before.
+func (p *Program) size() int {
+	n := 0
+	for i := range p.Actors {
+		n += len(p.Actors[i].Ops)
+	}
+	return n
+}
+
+// gated reports whether it matters when an operation begins: time passes, or processes have several actors.
+func (p *Program) gated() bool {
+	seen := map[int]bool{}
+	for _, a := range p.Actors {
+		if seen[a.Process] || slices.ContainsFunc(a.Ops, func(o Op) bool { return o.Kind == Rest }) {
+			return true
+		}
+		seen[a.Process] = true
+	}
+	return false
+}

@@ -1,0 +1,197 @@
+package explore
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A witness compares what happens with what should. It knows items as the table has them, and the results of the public
+// API. It does not know how a limiter decides. Its rules, by the invariants of the protocol:
+//
+//   - After a write of a bucket item the balance is that of before, with the refill between the two stamps, up to the
+//     capacity. The consumption that the write counts is taken off (I1, I2, I9). Refill stamps never move back (I6). A
+//     bucket or a limit begins full. A split and a merge keep the sum (I7). A transaction may move tokens between its
+//     shards.
+//   - At any time the shards of a bucket together have exactly what the one ideal bucket has. The ideal bucket takes what
+//     writes count. It gets back what an open lease took of that very bucket and limit, and nothing else: a bucket or
+//     limit that was made anew was full without it. Several shards may have less by refill that a full one could not
+//     hold, and by a millitoken or two each by rounding. They may have less also by what found no room when it was given
+//     back, as far as others took that much meanwhile: it may have come before. They may have more by the refill between
+//     writes that arrive out of the order of their stamps. What the ideal bucket admits, several shards admit.
+//   - A change of limits holds for all shards when the operation that writes it first is over. Until then each shard may
+//     be refilled by either. The same goes for the time after an operation that failed or met a fault.
+//   - The writes for an operation count what they should. Those of an admitted request count exactly its amounts, of
+//     its entity and of each parent that has the limit. Those of a rejected or failed one count nothing (I3, I4, I5). A
+//     level whose limits changed within the config TTL may be charged by either. A commit writes exactly the adjustment
+//     where the lease took something. A rollback returns exactly what was taken, and no level gets back more than it
+//     gave. An operation with a write of unknown outcome may have charged once or not. Tokens that an operation fails
+//     to give back by an outage stay charged. Where requests share writes, the sum of all operations is compared with
+//     the sum of all writes.
+//   - Every rejection names a limit that falls short, and a wait if waiting helps. Some limit did fall short at some
+//     time since the request came.
+//   - Every error is of the kind that the fault calls for. Without a fault, or for a conflict, there is none; for an
+//     outage it is an outage. A rejected request is not admitted because giving back failed (I10).
+//   - A write by stored limits gives an item limits that were stored together with those that it has, or later (I8). A
+//     process need not know of a change for the config TTL. It never undoes a change that an item has taken on.
+//   - At the end nothing else goes on, and the config TTL is past. Each process then asks for all that the limits can
+//     hold. It is admitted at once, or after exactly the told wait. The limits that rejected it are then those that are
+//     configured (I8), and the limiter tells that exactly what the ideal bucket has is available.
+type witness struct {
+	program *Program
+	start   time.Time
+
+	shards  map[string]map[int]*bucket.State // by entity
+	ideals  map[account]*ideal
+	gone    map[account]int      // how often a limit, or the bucket, was deleted
+	changes map[account]*running // which operation last changed a limit, until all shards are due to have the change
+	configs map[string][]setting // of each entity, the last one last
+	ops     []*running           // those that have begun
+	counted map[account]int64    // what all writes counted, millitokens
+	drawn   map[account]int64    // what all takes counted, whatever was given back
+	owed    map[account]int64    // what the outcomes of the operations say that they counted, where writes are shared
+	doubt   bool                 // some of it cannot be known
+	last    []change             // what the last write did
+	wrong   *Violation
+	ignored []string // rules that may be broken
+
+	settings int             // changes of stored limits so far
+	taken    map[shardOf]int // of each item, which limits of its entity's history it has
+}
+
+// A Violation is something that must not be.
+type Violation struct {
+	Rule string // which one it breaks
+	Text string
+}
+
+func newWitness(p *Program) *witness {
+	w := &witness{
+		program: p, start: time.Now(),
+		shards: map[string]map[int]*bucket.State{}, ideals: map[account]*ideal{}, gone: map[account]int{},
+		changes: map[account]*running{}, configs: map[string][]setting{}, taken: map[shardOf]int{},
+		counted: map[account]int64{}, drawn: map[account]int64{}, owed: map[account]int64{},
+	}
+	for entity, limits := range p.Initial.Limits {
+		w.configs[entity] = []setting{{0, 0, limits}}
+	}
+	return w
+}
+
+// blame notes the first violation.
+func (w *witness) blame(rule, format string, args ...any) {
+	if w.wrong == nil && !slices.Contains(w.ignored, rule) {
+		w.wrong = &Violation{rule, fmt.Sprintf(format, args...)}
+	}
+}
+
+// digest returns a digest of what the witness holds against what comes.
+func (w *witness) digest() uint64 {
+	sum := uint64(0)
+	for at, i := range w.ideals {
+		sum += digestOf(at, *i)
+	}
+	for at, n := range w.gone {
+		sum += digestOf(at, n)
+	}
+	for at, r := range w.changes {
+		sum += digestOf(at, r.id(), r.completed())
+	}
+	for _, r := range w.ops {
+		for at, h := range r.held {
+			sum += digestOf(r.id(), at, h)
+		}
+		if !r.judged {
+			sum += digestOf(r.id(), r.short, r.apart, r.begun)
+			for at, n := range w.drawn {
+				sum += digestOf(r.id(), at, n-r.drawn[at])
+			}
+		}
+	}
+	return sum
+}
+
+// A change is what a write did to a shard.
+type change struct {
+	entity    string
+	shard     int
+	old, next *bucket.State
+}
+
+// watch lets a write happen, and judges what it did.
+func (w *witness) watch(r *running, t *table, writes []store.Write, do func() (applied bool)) {
+	before := make([]expr.Item, len(writes))
+	for i := range writes {
+		before[i] = t.item(writes[i].Key, false)
+	}
+	if !do() {
+		return
+	}
+	var changes []change
+	for i := range writes {
+		next := t.item(writes[i].Key, false)
+		if s, ok := layout.ParseBucketKey(writes[i].Key); ok {
+			if (before[i] == nil) != (next == nil) || !before[i].Equal(next) {
+				changes = append(changes, w.changeOf(s, before[i], next))
+			}
+			continue
+		}
+		w.configure(r, writes[i].Key, next != nil)
+	}
+	w.last = changes
+	w.judge(r, changes)
+}
+
+func (w *witness) changeOf(s layout.BucketKey, before, next expr.Item) change {
+	c := change{entity: s.Entity, shard: s.Shard, old: w.decode(before), next: w.decode(next)}
+	if w.shards[s.Entity] == nil {
+		w.shards[s.Entity] = map[int]*bucket.State{}
+	}
+	for at := range w.changes { // shards fill by the limits that they had so far
+		if at.entity == s.Entity && c.next != nil {
+			w.refill(at, w.ideals[at], c.next.RefilledAt)
+		}
+	}
+	if c.next == nil {
+		delete(w.shards[s.Entity], s.Shard)
+	} else {
+		w.shards[s.Entity][s.Shard] = c.next
+	}
+	return c
+}
+
+func (w *witness) decode(item expr.Item) *bucket.State {
+	if item == nil {
+		return nil
+	}
+	s, err := layout.ReadState(item)
+	if err != nil {
+		w.blame("item", "an item cannot be read: %v", err)
+		return nil
+	}
+	return &s
+}
+
+// step judges what can be judged whenever all goroutines wait.
+func (w *witness) step() {
+	now := time.Now().UnixMilli()
+	w.settled(now)
+	w.compare(now)
+	for _, r := range w.ops {
+		if r.judged {
+			continue
+		}
+		if r.Kind == Take && !r.short {
+			w.look(r, now)
+		}
+		if r.ended {
+			r.judged = true
+			w.judgeOp(r)
+		}
+	}
+}

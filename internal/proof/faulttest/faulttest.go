@@ -1,0 +1,167 @@
+// Package faulttest gives tests a limiter whose store they can break. The store is that of memory. A fault stands between
+// the limiter and the store, where that of a network would.
+package faulttest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/store/memory"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A Fault does a call of a store, or does not, and says what the caller hears.
+type Fault func(ctx context.Context, call func() error) error
+
+// The faults of a network.
+var (
+	// Down refuses every call: nothing happens.
+	Down Fault = func(context.Context, func() error) error {
+		return &store.Error{Op: "call", Unavailable: true, Err: errors.New("connection refused")}
+	}
+	// Lost does the call, and loses its reply.
+	Lost Fault = func(_ context.Context, call func() error) error {
+		if err := call(); err != nil {
+			return err
+		}
+		return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: errors.New("connection reset")}
+	}
+	// Hang does the call, and answers nothing until the caller gives up.
+	Hang Fault = func(ctx context.Context, call func() error) error {
+		if err := call(); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: ctx.Err()}
+	}
+)
+
+// Slow does calls that take so long. A call whose caller gives up before is not done, and says so.
+func Slow(d time.Duration) Fault {
+	return func(ctx context.Context, call func() error) error {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			return call()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// A Store is a store in memory that can be broken. It is safe for concurrent use.
+type Store struct {
+	store.Store
+	fault  atomic.Pointer[Fault]
+	writes atomic.Int64
+}
+
+// New returns a limiter with limits for all entities and resources, and its store, without a fault at first. The limiter is
+// closed when the test ends.
+func New(tb testing.TB, limits []zlimit.Limit, opts ...zlimit.Option) (*zlimit.RateLimiter, *Store) {
+	tb.Helper()
+	kept, err := memory.New(layout.Table)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s := &Store{Store: kept}
+	opts = append([]zlimit.Option{zlimit.WithSetup(), zlimit.WithDefaultLimits(limits...)}, opts...)
+	limiter, err := zlimit.New(tb.Context(), store.NewHandle(s, false), opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := errors.Join(limiter.Close(), kept.Close()); err != nil {
+			tb.Error(err)
+		}
+	})
+	return limiter, s
+}
+
+// Never returns a limit of requests that does not refill during a test.
+func Never() []zlimit.Limit { return []zlimit.Limit{zlimit.PerDay("rpm", 10)} }
+
+// Left returns what an entity has left of the first limit of the resource api.
+func Left(tb testing.TB, l *zlimit.RateLimiter, entity string) int64 {
+	tb.Helper()
+	statuses, err := l.Available(context.Background(), zlimit.AvailableQuery{Entity: entity, Resource: "api"})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return statuses[0].Available
+}
+
+// Break breaks all calls from now on; nil mends them.
+func (s *Store) Break(f Fault) {
+	if f == nil {
+		s.fault.Store(nil)
+		return
+	}
+	s.fault.Store(&f)
+}
+
+// Writes returns how many writes were asked for, except those of [EntersIndex].
+func (s *Store) Writes() int64 { return s.writes.Load() }
+
+// Partitioned makes the limiter treat the store as one behind a network.
+func (s *Store) Partitioned() bool { return true }
+
+// Ping asks whether the store answers.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.do(ctx, func() error { return s.Store.Ping(ctx) })
+}
+
+func (s *Store) do(ctx context.Context, call func() error) error {
+	if f := s.fault.Load(); f != nil {
+		return (*f)(ctx, call)
+	}
+	return call()
+}
+
+// Read reads items. A read that is lost has no outcome that counts.
+func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) (items []expr.Item, err error) {
+	err = s.do(ctx, func() (err error) {
+		items, err = s.Store.Read(ctx, keys, consistent)
+		return err
+	})
+	var failed *store.Error
+	if errors.As(err, &failed) {
+		failed.Unknown = false
+	}
+	return items, err
+}
+
+// EntersIndex reports whether a write enters a bucket into the index of its resource, as a limiter does in the background.
+func EntersIndex(w store.Write) bool {
+	left, err := w.Expr.Apply(nil)
+	return w.Kind == store.Update && err == nil && layout.IsListed(left)
+}
+
+// Write does one write.
+func (s *Store) Write(ctx context.Context, w store.Write) (result store.Result, err error) {
+	if !EntersIndex(w) {
+		s.writes.Add(1)
+	}
+	err = s.do(ctx, func() (err error) {
+		result, err = s.Store.Write(ctx, w)
+		return err
+	})
+	return result, err
+}
+
+// Transact does several writes.
+func (s *Store) Transact(ctx context.Context, writes []store.Write) (results []store.Result, err error) {
+	s.writes.Add(1)
+	err = s.do(ctx, func() (err error) {
+		results, err = s.Store.Transact(ctx, writes)
+		return err
+	})
+	return results, err
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const source = `package p
+
+var spendOperation = expr.Operation{
+	Name: "spend",
+	Where: []expr.Condition{
+		expr.GE(expr.Attr("rf"), 0),
+	},
+	Clauses: []expr.Clause{
+		take: {
+			Name:  "take",
+			Where: []expr.Condition{expr.GE(expr.Of("b_", "_tk"), 0), expr.Exists(expr.Attr("PK"))},
+		},
+	},
+}
+`
+
+func TestFind(t *testing.T) {
+	mutants, err := find("p.go", []byte(source))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range mutants {
+		names = append(names, m.name)
+	}
+	want := []string{"spend take: GE((b_, _tk), 0)", "spend take: Exists((PK))", "spend: GE((rf), 0)"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("find() (-want +got):\n%s", diff)
+	}
+	got := string(instrument([]byte(source), mutants))
+	for _, term := range []string{
+		`mutant(2, expr.GE(expr.Attr("rf"), 0)),`,
+		`{mutant(0, expr.GE(expr.Of("b_", "_tk"), 0)), mutant(1, expr.Exists(expr.Attr("PK")))},`,
+	} {
+		if strings.Count(got, term) != 1 {
+			t.Errorf("instrument() has no %s:\n%s", term, got)
+		}
+	}
+	if _, err := find("p.go", []byte("package p\n")); err == nil {
+		t.Error("find() of a file without conditions = nil, want an error")
+	}
+}
+
+// TestNoticedHasEveryTerm finds terms of the schema that make mutate has not been run on.
+func TestNoticedHasEveryTerm(t *testing.T) {
+	file := "../../layout/exprs_gen.go"
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutants, err := find(file, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := readNoticed("noticed.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		by := known[m.name]
+		if by == (witness{}) {
+			t.Errorf("no test is known to notice %q: run make mutate", m.name)
+		} else if !slices.Contains(users, by.pkg) {
+			t.Errorf("%q is noticed by a test of %s, which make mutate does not run", m.name, by.pkg)
+		}
+	}
+	if len(known) != len(mutants) {
+		t.Errorf("noticed.txt has %d terms, the schema %d", len(known), len(mutants))
+	}
+	rewritten := filepath.Join(t.TempDir(), "noticed.txt")
+	if err := writeNoticed(rewritten, mutants, known); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile("noticed.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.ReadFile(rewritten)
+	if diff := cmp.Diff(string(before), string(after)); diff != "" || err != nil {
+		t.Errorf("writeNoticed() = %v, differs from what was read (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestFailed(t *testing.T) {
+	for output, want := range map[string]string{
+		"--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/memory (0.00s)\n        a_test.go:1: no\nFAIL\n": "TestA/memory",
+		"ok\n": "",
+		"panic: no\n\ngoroutine 7 [running]:\npkg.TestB(0x1)\n": "TestB",
+	} {
+		if got := failed([]byte(output)); got != want {
+			t.Errorf("failed(%q) = %q, want %q", output, got, want)
+		}
+	}
+	if got, want := pattern("TestA/a.b"), `^TestA$/^a\.b$`; got != want {
+		t.Errorf("pattern() = %q, want %q", got, want)
+	}
+}

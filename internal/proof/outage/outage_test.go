@@ -1,0 +1,417 @@
+// Package outage measures what requests meet while DynamoDB is away. It is a test alone, which `make outage` runs.
+package outage
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+var rates = flag.String("outage.rates", "", "run all modes at these `rates`, such as 50,400,2000, and draw the table of docs/failures.md")
+
+const (
+	pageFile = "../../../docs/failures.md"
+	latency  = 4 * time.Millisecond // of a call
+	names    = 200                  // entities that are asked for in turn
+	atOnce   = time.Millisecond     // a decision that takes less made no call
+
+	together = 5 * time.Millisecond // requests that come within come at once
+
+	steady, outage, after = time.Second, 10 * time.Second, 3 * time.Second
+)
+
+// A mode is a way in which DynamoDB is away.
+type mode struct {
+	name string
+	hits func(body string) bool // which calls; nil for all
+	// call takes the place of a call. It is nil for a stopped process, which is one in real time.
+	call func(n *network, r *http.Request, body []byte) (*http.Response, error)
+}
+
+var modes = []mode{
+	{"the process is stopped (real time)", nil, nil},
+	{"calls are carried out, and not answered", nil, func(n *network, r *http.Request, body []byte) (*http.Response, error) {
+		_, _ = n.pass(r, body)
+		return silent(n, r, body)
+	}},
+	{"connections swallow calls (half-open)", nil, silent},
+	{"connections are refused", nil, func(*network, *http.Request, []byte) (*http.Response, error) {
+		time.Sleep(time.Millisecond)
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	}},
+	{"the name is not resolved", nil, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
+		time.Sleep(10 * time.Millisecond)
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Err: "server misbehaving", Name: r.URL.Host, IsTemporary: true}}
+	}},
+	{"errors of the server (500)", nil, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
+		return answer(r, http.StatusInternalServerError, `{"__type":"com.amazonaws.dynamodb.v20120810#InternalServerError"}`)
+	}},
+	{"replies take 3 s", nil, func(n *network, r *http.Request, body []byte) (*http.Response, error) {
+		select {
+		case <-time.After(3 * time.Second):
+			return n.pass(r, body)
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}},
+	{"throttles of the table", nil, func(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
+		return answer(r, http.StatusBadRequest, `{"__type":"com.amazonaws.dynamodb.v20120810#ThrottlingException","throttlingReasons":[`+
+			`{"reason":"TableWriteMaxOnDemandThroughputExceeded","resource":"arn:aws:dynamodb:us-east-1:000000000000:table/t"}]}`)
+	}},
+	{"a quarter of the keys is silent", func(body string) bool {
+		entity := regexp.MustCompile(`BUCKET#(e\d+)#`).FindStringSubmatch(body)
+		return entity != nil && inQuarter(entity[1])
+	}, silent},
+}
+
+// silent is a call that is not carried out, and not answered.
+func silent(_ *network, r *http.Request, _ []byte) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func inQuarter(entity string) bool { return crc32.ChecksumIEEE([]byte(entity))%4 == 0 }
+
+func answer(r *http.Request, status int, body string) (*http.Response, error) {
+	time.Sleep(latency)
+	header := http.Header{"Content-Type": {"application/x-amz-json-1.0"}, "Date": {time.Now().UTC().Format(http.TimeFormat)}}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+}
+
+// A network carries calls to an engine. Its channels are made outside of the bubble, and so are the goroutines at their other ends: the
+// time of the bubble stands still while the engine works.
+type network struct {
+	through http.RoundTripper // in real time; nil in a bubble
+	free    chan chan exchange
+	calls   atomic.Int64
+	fault   atomic.Pointer[mode]
+}
+
+type exchange struct {
+	request  *http.Request
+	response *http.Response
+	err      error
+}
+
+func newNetwork(t *testing.T, engine *enginetest.Engine) *network {
+	n := &network{free: make(chan chan exchange, 8)}
+	for range cap(n.free) {
+		line := make(chan exchange)
+		n.free <- line
+		go func() {
+			for x := range line {
+				x.response, x.err = engine.Transport().RoundTrip(x.request)
+				if x.err == nil {
+					var body []byte
+					body, x.err = io.ReadAll(x.response.Body)
+					_ = x.response.Body.Close()
+					x.response.Body = io.NopCloser(bytes.NewReader(body))
+				}
+				line <- x
+			}
+		}()
+	}
+	t.Cleanup(func() {
+		for range cap(n.free) {
+			close(<-n.free)
+		}
+	})
+	return n
+}
+
+// RoundTrip implements http.RoundTripper.
+func (n *network) RoundTrip(r *http.Request) (*http.Response, error) {
+	n.calls.Add(1)
+	if n.through != nil {
+		return n.through.RoundTrip(r)
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if m := n.fault.Load(); m != nil && m.call != nil && (m.hits == nil || m.hits(string(body))) {
+		return m.call(n, r, body)
+	}
+	return n.pass(r, body)
+}
+
+// pass has the engine carry a call out.
+func (n *network) pass(r *http.Request, body []byte) (*http.Response, error) {
+	time.Sleep(latency)
+	sent := r.Clone(context.Background())
+	sent.Body = io.NopCloser(bytes.NewReader(body))
+	line := <-n.free
+	line <- exchange{request: sent}
+	x := <-line
+	n.free <- line
+	if x.err == nil {
+		x.response.Header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	}
+	return x.response, x.err
+}
+
+// A decision is what came of a request.
+type decision struct {
+	entity   string
+	at, took time.Duration
+	counted  bool
+	err      error
+}
+
+// A row is what the loads of one mode and policy met. It has the figures of each load, in the order of the columns.
+type row struct {
+	mode   *mode
+	policy zlimit.FailurePolicy
+	loads  [][]float64
+}
+
+// columns are the heads of the figures, and how they are written.
+var columns = []struct{ head, format string }{
+	{"Decided by it", "%.0f %%"},
+	{"Noticed after", ""},
+	{"Median then", ""},
+	{"99th percentile", ""},
+	{"Lines of log", "%.0f"},
+	{"First counted again after", ""},
+	{"All counted after", ""},
+	{"Calls in the first second", "%.1f"},
+}
+
+// text writes a figure, seconds where there is no format.
+func text(format string, v float64) string {
+	switch d := time.Duration(v * float64(time.Second)); {
+	case format != "":
+		return fmt.Sprintf(format, v)
+	case v == 0:
+		return "0"
+	case d < time.Millisecond:
+		return fmt.Sprintf("%d µs", d.Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Milliseconds())
+	default:
+		return fmt.Sprintf("%.1f s", v)
+	}
+}
+
+// String returns the row, with the least and the most of each figure.
+func (r *row) String() string {
+	line := fmt.Sprintf("| %s | `%v` |", r.mode.name, r.policy)
+	for i, c := range columns {
+		var all []float64
+		for _, l := range r.loads {
+			all = append(all, l[i])
+		}
+		least, most := text(c.format, slices.Min(all)), text(c.format, slices.Max(all))
+		if least != most {
+			most = least + " to " + most
+		}
+		line += " " + most + " |"
+	}
+	return line + "\n"
+}
+
+// measure runs a load on a limiter whose store is away for a time.
+func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Client, table string, stop func(bool)) {
+	var log bytes.Buffer
+	l, err := zlimit.New(t.Context(), zlimit.DynamoDB(client, table), zlimit.WithSetup(), zlimit.WithFailurePolicy(r.policy),
+		zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Limits.Set(t.Context(), zlimit.Level{}, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", 1_000_000)}}); err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var decisions []decision
+	var requests sync.WaitGroup
+	began, sent := time.Now(), 0
+	load := func(until time.Duration) (calls int64) {
+		before := n.calls.Load()
+		for ; time.Since(began) < until; sent++ {
+			entity := fmt.Sprintf("e%d", sent%names)
+			requests.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				defer cancel()
+				at := time.Since(began)
+				lease, err := l.Acquire(ctx, zlimit.Request{Entity: entity, Resource: "api", Consume: zlimit.Amounts{"rpd": 1}})
+				d := decision{entity, at, time.Since(began) - at, err == nil && !lease.Degraded(), err}
+				mu.Lock()
+				defer mu.Unlock()
+				decisions = append(decisions, d)
+			})
+			if next := time.Duration(sent+1) * time.Second / time.Duration(rate); next >= time.Since(began)+together {
+				time.Sleep(time.Until(began.Add(next)))
+			}
+		}
+		return n.calls.Load() - before
+	}
+	from := max(steady, 2*names*time.Second/time.Duration(rate))
+	until := from + outage
+	load(from - time.Second)
+	usual := load(from)
+	n.fault.Store(r.mode)
+	stop(true)
+	load(until)
+	n.fault.Store(nil)
+	stop(false)
+	burst := load(until + time.Second)
+	load(until + after)
+	requests.Wait()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	r.add(t, decisions, from, until, strings.Count(log.String(), "\n"), float64(burst)/float64(usual))
+}
+
+// add takes what a load met into a row, and checks what holds in every mode.
+func (r *row) add(t *testing.T, decisions []decision, from, until time.Duration, lines int, burst float64) {
+	slices.SortFunc(decisions, func(a, b decision) int { return cmp.Compare(a.at, b.at) })
+	var took []time.Duration // of what the policy decides, once the outage is noticed
+	noticed, first, last := time.Duration(0), time.Duration(-1), time.Duration(0)
+	known := map[string]bool{} // what is noticed: the outage, or that of a key
+	var during, byPolicy int
+	for _, d := range decisions {
+		var away *zlimit.UnavailableError
+		isHit := (r.mode.hits == nil || inQuarter(d.entity)) && d.at+d.took > from || r.mode.call == nil // or the machine is slow
+		decided := d.counted || isHit && (r.policy == zlimit.PolicyAllow && d.err == nil || r.policy == zlimit.PolicyBlock && errors.As(d.err, &away))
+		if !decided {
+			t.Errorf("a request of %s, %v after the outage began, took %v: %v", d.entity, d.at-from, d.took, d.err)
+		}
+		if d.at >= from && d.at < until {
+			during++
+		}
+		switch {
+		case d.at < from || !isHit:
+		case d.at < until && !d.counted:
+			byPolicy++
+			part := d.entity
+			if r.mode.hits == nil {
+				part = ""
+			}
+			if !known[part] && d.took < atOnce {
+				known[part], noticed = true, d.at-from
+			}
+			if known[part] {
+				took = append(took, d.took)
+			}
+		case d.at >= until && !d.counted:
+			last = d.at - until
+		case d.at >= until && first < 0:
+			first = d.at - until
+		}
+	}
+	slices.Sort(took)
+	if len(took) == 0 && r.mode.hits != nil {
+		return // no key was asked for again before the outage was over
+	}
+	if len(took) == 0 || first < 0 {
+		t.Fatalf("of %d requests the policy decided %d, and none at once", during, byPolicy)
+	}
+	p99 := took[len(took)*99/100]
+	r.loads = append(r.loads, []float64{
+		100 * float64(byPolicy) / float64(during), noticed.Seconds(), took[len(took)/2].Seconds(), p99.Seconds(), float64(lines),
+		first.Seconds(), last.Seconds(), burst,
+	})
+	if r.mode.call == nil {
+		return // the time is real, and what the machine has besides takes of it
+	}
+	if p99 > 5*time.Millisecond || lines > 10 || last > 2*time.Second || burst > 2 {
+		t.Errorf("the policy decides in %v, %d lines are logged, all is counted after %v, and calls are %.1f of the usual", p99, lines, last, burst)
+	}
+}
+
+// TestOutage runs some modes, or all of them for `make outage`, which draws the table.
+func TestOutage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("asks an engine some thousand times")
+	}
+	engine := enginetest.Start(t)
+	loads := strings.Split(cmp.Or(*rates, "200"), ",")
+	table, rule := "Requests for 200 keys, "+strings.Join(loads, ", ")+" of them a second:\n\n| DynamoDB | Policy |", "|---|---|"
+	for _, c := range columns {
+		table, rule = table+" "+c.head+" |", rule+"---|"
+	}
+	table += "\n" + rule + "\n"
+	for i := range modes {
+		for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
+			r := &row{mode: &modes[i], policy: policy}
+			for _, load := range loads {
+				rate, err := strconv.Atoi(load)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if *rates != "" || i%3 == 2 && i%2 == int(policy)%2 {
+					t.Run(fmt.Sprintf("%s, %v, %d", r.mode.name, policy, rate), func(t *testing.T) { r.run(t, engine, rate) })
+				}
+			}
+			if len(r.loads) > 0 {
+				t.Log(r)
+				table += r.String()
+			}
+		}
+	}
+	if *rates != "" && !t.Failed() {
+		draw(t, table)
+	}
+}
+
+// run runs one load.
+func (r *row) run(t *testing.T, engine *enginetest.Engine, rate int) {
+	if r.mode.call != nil {
+		n, table := newNetwork(t, engine), engine.Table(t)
+		client := engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: n} })
+		synctest.Test(t, func(t *testing.T) { r.measure(t, rate, n, client, table, func(bool) {}) })
+		return
+	}
+	engine = enginetest.Fresh(t)
+	n := &network{through: engine.Transport()}
+	client := engine.Client(func(o *dynamodb.Options) { o.HTTPClient = &http.Client{Transport: n} })
+	r.measure(t, min(rate, 200), n, client, engine.Table(t), func(stopped bool) {
+		signal := syscall.SIGCONT
+		if stopped {
+			signal = syscall.SIGSTOP
+		}
+		if err := engine.Signal(signal); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// draw puts the table between its marks in the page.
+func draw(t *testing.T, table string) {
+	page, err := os.ReadFile(pageFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marked := regexp.MustCompile(`(?s)(<!-- make outage -->\n).*(<!-- end of make outage -->)`)
+	if !marked.Match(page) {
+		t.Fatalf("%s has no marks for the table", pageFile)
+	}
+	if err := os.WriteFile(pageFile, marked.ReplaceAll(page, []byte("${1}"+table+"${2}")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

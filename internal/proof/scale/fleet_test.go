@@ -1,0 +1,145 @@
+package scale
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// caseOf returns a case of the scenarios.
+func caseOf(t *testing.T, name string) *Case {
+	t.Helper()
+	for _, s := range Scenarios() {
+		for i := range s.Cases {
+			if s.caseName(&s.Cases[i]) == name {
+				return &s.Cases[i]
+			}
+		}
+	}
+	t.Fatalf("no case %q", name)
+	return nil
+}
+
+// TestOneWriteARequest has fleets of several sizes pay at most 1.1 write units a request, and one read unit, of buckets that are used
+// seldom and often.
+func TestOneWriteARequest(t *testing.T) {
+	names := []string{
+		"fleet: 10 processes, 100/s", "fleet: 1 processes, 10/s", "fleet: 100 processes, 10/s", "fleet: 10 processes, 1/s",
+		"fleet: 10 processes, 0.1/s", "fleet: 100 processes, 0.1/s",
+	}
+	if testing.Short() {
+		names = names[:1]
+	}
+	for _, name := range names {
+		c := caseOf(t, name)
+		o := run(t, &c.Load, c.Params)
+		f := figureOf(o, "", false)
+		if f.Writes > 1.1 || o.Admitted < o.Offered-2 || o.Over > 0 {
+			t.Errorf("%s: %v write units a request, %d of %d admitted, %d over", name, f.Writes, o.Admitted, o.Offered, o.Over)
+		}
+		if f.Reads > 1 {
+			t.Errorf("%s: %v read units a request: each process reads what is stored for an entity", name, f.Reads)
+		}
+		if strings.Contains(name, " 1 processes") && f.Reads > 0.01 {
+			t.Errorf("%s: %v read units a request: there is no other process", name, f.Reads)
+		}
+	}
+}
+
+// TestExhaustedBucketsAdmitNothing has a fleet ask an exhausted bucket far more often than its key can answer, under the policy
+// Allow: all is admitted by the bucket, or rejected.
+func TestExhaustedBucketsAdmitNothing(t *testing.T) {
+	limit := zlimit.PerMinute("rpm", 600)
+	o := run(t, &Load{
+		Processes: 600, Rate: 12_000, For: 5 * time.Second, Limits: []zlimit.Limit{limit}, Policy: zlimit.PolicyAllow,
+		Ceilings: map[string]Ceiling{"hot": ceilingOf(limit)},
+	}, Default())
+	if o.Degraded > 0 || o.Admitted+o.Rejected < o.Offered || o.Over > 0 || o.Admitted < 600 {
+		t.Errorf("%+v, %d over", o.Tally, o.Over)
+	}
+	if throttled := o.Used.Throttled["TableReadKeyRangeThroughputExceeded"]; throttled > uint64(o.Offered)/2 {
+		t.Errorf("%d throttled reads for %d requests: the processes keep no pace", throttled, o.Offered)
+	}
+	if o.Used.Failed > uint64(o.Offered)/20 {
+		t.Errorf("%d writes failed for %d requests: no process looked first", o.Used.Failed, o.Offered)
+	}
+	if o.Longest > 5*time.Second {
+		t.Errorf("a request took %v", o.Longest)
+	}
+	if o.Shards > 1 {
+		t.Errorf("%d shards of an exhausted bucket", o.Shards)
+	}
+}
+
+// TestSilentQuarter has a quarter of the table silent for ten seconds. The requests for keys that answer notice nothing, and soon after
+// the return all are counted, without a storm of calls.
+func TestSilentQuarter(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds: the runs that are not short have it")
+	}
+	c := caseOf(t, "outage: ten seconds")
+	o := run(t, &c.Load, c.Params)
+	f := figureOf(o, c.Group, false)
+	if rest := o.Groups["rest"]; rest.Offered < o.Offered/2 || rest.Admitted < rest.Offered || rest.Slow > 0 {
+		t.Errorf("of the requests for keys that answer: %+v", *rest)
+	}
+	if o.Groups["silent"].Unavailable == 0 || f.Away.Back > 2 || f.Away.Return > 2 {
+		t.Errorf("of the others: %+v, and after the return %+v", *o.Groups["silent"], *f.Away)
+	}
+}
+
+// TestFlashCrowd has a bucket of one item that is asked for three times as often as its key bears, at once and by a fleet: its
+// requests wait and share writes until it is split. Nearly none fails, and few transactions are tried.
+func TestFlashCrowd(t *testing.T) {
+	c := caseOf(t, "hot: 1000 processes, 3000/s")
+	load := c.Load
+	load.For = 10 * time.Second
+	o := run(t, &load, c.Params)
+	if o.Admitted < o.Offered*95/100 || o.Over > 0 || o.Shards < 4 {
+		t.Errorf("%d of %d admitted, %d over, %d shards: %v", o.Admitted, o.Offered, o.Over, o.Shards, o.Errors)
+	}
+	if o.Used.Transactions > 500 {
+		t.Errorf("%d transactions to split one bucket", o.Used.Transactions)
+	}
+}
+
+// TestOverloadedPartitions has a table of few partitions asked for twice what it serves, by many buckets each of which is used
+// seldom: no bucket is why its key is throttled. Requests are tried no more often than a call is, and nothing is split.
+func TestOverloadedPartitions(t *testing.T) {
+	entities := 20_000
+	if testing.Short() {
+		entities = 5000
+	}
+	p := Default()
+	p.Partitions = 2
+	o := run(t, &Load{
+		Processes: 50, Rate: 4000, For: 5 * time.Second, Limits: roomy, Entity: anyOf(entities), Known: entities, Sticky: true,
+	}, p)
+	throttled := o.Used.Throttled["TableWriteKeyRangeThroughputExceeded"]
+	if throttled == 0 || throttled > uint64(o.Unavailable)*attempts+uint64(o.Admitted) {
+		t.Errorf("%d throttled writes for %d requests that failed and %d that did not", throttled, o.Unavailable, o.Admitted)
+	}
+	if o.Used.Transactions > 0 {
+		t.Errorf("%d transactions, though no bucket is busy", o.Used.Transactions)
+	}
+}
+
+// TestFullHour has 10,000 entities begin snapshots of usage within a minute, beside requests. All are counted soon after their
+// index can have taken them. Few writes are throttled, and nearly no request is held back.
+func TestFullHour(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs for seconds: the runs that are not short have it")
+	}
+	for _, pressure := range []Pressure{PressureOnTouching, PressureOnPartition} {
+		c := fullHour(10_000, pressure)
+		o := run(t, &c.Load, c.Params)
+		if u := o.Usage; u.Left > 0 || u.Seconds > 120 || u.Throttled > 0.35 || u.Failed > 0.3 {
+			t.Errorf("%s: usage %+v", c.Label, *u)
+		}
+		if most := o.Offered / 50; o.failures() > most || o.Slow > most {
+			t.Errorf("%s: of %d requests %d failed, and %d were slow", c.Label, o.Offered, o.failures(), o.Slow)
+		}
+	}
+}

@@ -1,0 +1,430 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// resource is that of all requests.
+const resource = "model"
+
+// A Load is a fleet and the requests that come to it. Requests come at random times, independent of each other.
+type Load struct {
+	Processes int
+	Rate      float64       // requests a second of the whole fleet
+	For       time.Duration // in which requests come
+	Settle    time.Duration // at the beginning, which is not measured
+	Ramp      bool          // the rate grows from nothing; Rate is that of the end
+	Known     int           // entities that have buckets before, see [entityOf]
+
+	// Entity returns the entity of a request, by the time since the beginning. Where it is nil, all are for "hot".
+	Entity func(r *rand.Rand, since time.Duration) string
+	// Sticky sends all requests of an entity to the same process; otherwise they go to any.
+	Sticky bool
+	Amount int64 // of a request; 0 for 1
+
+	Limits   []zlimit.Limit // of the system
+	Ceilings map[string]Ceiling
+	Parents  map[string]string // of entities that cascade; they are created before
+	Policy   zlimit.FailurePolicy
+	Options  []zlimit.Option
+	// Prepare is called with a limiter of its own before the beginning.
+	Prepare func(ctx context.Context, l *zlimit.RateLimiter) error
+	// Starting has the processes start when the load begins, all at once, rather than one after another before it.
+	Starting bool
+	// Hour is what goes on beside the requests; nil for nothing.
+	Hour *FullHour
+	// Group names the group of an entity, which is measured by itself; nil for one group.
+	Group func(entity string) string
+}
+
+// A Tally counts what became of requests.
+type Tally struct {
+	Offered     int `json:"offered"`
+	Admitted    int `json:"admitted"`
+	Rejected    int `json:"rejected"`
+	Unavailable int `json:"unavailable"`         // failed in an outage, or by a throttle
+	Degraded    int `json:"degraded,omitempty"`  // admitted uncounted
+	Contended   int `json:"contended,omitempty"` // gave up after lost races
+	Other       int `json:"other,omitempty"`
+	Slow        int `json:"slow,omitempty"` // that took longer than slow, whatever became of them
+}
+
+// slow is the time of requests that wait for something.
+const slow = 200 * time.Millisecond
+
+// An Outcome is what a load came to.
+type Outcome struct {
+	Tally
+	Groups   map[string]*Tally
+	Seconds  float64 // that were measured
+	Used     Used    // in that time, and until all calls had ended
+	P50, P99 time.Duration
+	Longest  time.Duration
+	Over     int64         // tokens admitted beyond the ceilings
+	Left     float64       // the least that a ceiling had left, as a part of its capacity
+	Shards   int           // of "hot" at the end
+	Back     time.Duration // after the end of the outage: when the last request came that was not counted
+	Started  int           // processes that started
+	Starts   time.Duration
+	Series   []Tally // of each tenth of the time
+	Usage    *Usage  // where there is an Hour
+	Errors   map[string]int
+}
+
+// A fleet is a load that runs.
+type fleet struct {
+	*Load
+	table    *Table
+	limiters []*zlimit.RateLimiter
+	random   *rand.Rand
+	began    time.Time
+
+	mu        sync.Mutex
+	outcome   Outcome
+	witness   *witness
+	latencies [512]int // by latencyClass
+	requests  sync.WaitGroup
+}
+
+// parts is the number of parts of an outcome's series.
+const parts = 60
+
+// latencyClass returns the class of a latency: each is a twentieth longer than the one before.
+func latencyClass(d time.Duration) int {
+	return max(0, min(511, int(math.Log(max(float64(d.Microseconds()), 1))/math.Log(1.05))))
+}
+
+func latencyOf(class int) time.Duration {
+	return time.Duration(math.Pow(1.05, float64(class)+0.5)) * time.Microsecond
+}
+
+// Run runs a load against a table. It has to be called inside a synctest bubble.
+func (l *Load) Run(p Params) (*Outcome, error) {
+	ctx := context.Background()
+	table, err := NewTable(p)
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{Load: l, table: table, random: rand.New(rand.NewPCG(p.Seed, 2)), witness: newWitness(l.Ceilings)}
+	f.outcome.Groups, f.outcome.Errors = map[string]*Tally{}, map[string]int{}
+	if err := f.prepare(ctx); err != nil {
+		return nil, err
+	}
+	defer f.close()
+	if err := f.start(ctx); err != nil {
+		return nil, err
+	}
+	var beside *hour
+	if l.Hour != nil {
+		beside = &hour{FullHour: *l.Hour, fleet: f}
+		if err := beside.begin(ctx); err != nil {
+			return nil, fmt.Errorf("begin the hour: %w", err)
+		}
+	}
+	f.began = time.Now()
+	before := f.offer(ctx)
+	f.requests.Wait()
+	if beside != nil {
+		if f.outcome.Usage, err = beside.finish(); err != nil {
+			return nil, fmt.Errorf("aggregate: %w", err)
+		}
+	}
+	f.finish(ctx, before)
+	return &f.outcome, nil
+}
+
+// limiter returns a new process.
+func (f *fleet) limiter(ctx context.Context, options ...zlimit.Option) (*zlimit.RateLimiter, error) {
+	options = append([]zlimit.Option{
+		zlimit.WithPrincipal("scale"), zlimit.WithCallTimeout(2 * time.Second), zlimit.WithTuning(zlimit.Tuning{CacheSize: 20_000}),
+	}, options...)
+	return zlimit.New(ctx, store.NewHandle(f.table.Client(), false), append(options, f.Options...)...)
+}
+
+// prepare sets the limits.
+func (f *fleet) prepare(ctx context.Context) error {
+	l, err := f.limiter(ctx, zlimit.WithSetup())
+	if err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	if err = l.Limits.Set(ctx, zlimit.Level{}, zlimit.Config{Limits: f.Limits, OnUnavailable: f.Policy}); err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	created := map[string]bool{}
+	for child, parent := range f.Parents {
+		if !created[parent] {
+			created[parent] = true
+			_, err = l.Entities.Create(ctx, zlimit.Entity{ID: parent})
+		}
+		if err == nil {
+			_, err = l.Entities.Create(ctx, zlimit.Entity{ID: child, ParentID: parent, Cascade: true})
+		}
+		if err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	if f.Prepare != nil {
+		if err := f.Prepare(ctx, l); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	if f.Known > 0 {
+		if err := f.know(ctx, l); err != nil {
+			return fmt.Errorf("prepare: %w", err)
+		}
+	}
+	time.Sleep(10 * time.Second) // budgets are whole again
+	return l.Close()
+}
+
+// entityOf returns the name of an entity.
+func entityOf(n int) string { return "entity-" + strconv.Itoa(n) }
+
+// know gives entities buckets like that of the first of them, at no charge.
+func (f *fleet) know(ctx context.Context, l *zlimit.RateLimiter) error {
+	request := zlimit.Request{Entity: entityOf(0), Resource: resource, Consume: zlimit.Amounts{f.Limits[0].Name: 1}}
+	if _, err := l.Acquire(ctx, request); err != nil {
+		return err
+	}
+	k, state, err := f.bucketOf(ctx, entityOf(0))
+	for i := 1; i < f.Known && err == nil; i++ {
+		k.Entity = entityOf(i)
+		item := k.Item(&state, layout.Owner{})
+		_, err = f.table.items.Write(ctx, store.Write{Kind: store.Put, Key: item.Key.Key(), Item: item.Encode()})
+	}
+	return err
+}
+
+// bucketOf returns the key and the state of the bucket of an entity.
+func (f *fleet) bucketOf(ctx context.Context, entity string) (k layout.BucketKey, state bucket.State, err error) {
+	ns := layout.NamespaceKey{Name: zlimit.DefaultNamespace}
+	items, err := f.table.items.Read(ctx, []store.Key{ns.Key()}, true)
+	if err != nil {
+		return k, state, err
+	}
+	found, err := layout.DecodeNamespace(items[0])
+	if err != nil {
+		return k, state, err
+	}
+	k = layout.BucketKey{NS: found.ID, Entity: entity, Resource: resource}
+	if items, err = f.table.items.Read(ctx, []store.Key{k.Key()}, true); err != nil {
+		return k, state, err
+	}
+	state, err = layout.ReadState(items[0])
+	return k, state, err
+}
+
+// start starts the processes: side by side, or 200 a second.
+func (f *fleet) start(ctx context.Context) error {
+	started := make([]*zlimit.RateLimiter, f.Processes)
+	errs := make([]error, f.Processes)
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range started {
+		all.Go(func() { started[i], errs[i] = f.limiter(ctx) })
+		if !f.Starting {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	all.Wait()
+	f.outcome.Starts = time.Since(began)
+	for i, l := range started {
+		if errs[i] == nil {
+			f.limiters = append(f.limiters, l)
+		}
+	}
+	f.outcome.Started = len(f.limiters)
+	if !f.Starting {
+		return errors.Join(errs...)
+	}
+	return nil
+}
+
+func (f *fleet) close() {
+	for _, l := range f.limiters {
+		_ = l.Close() // its store is not its own
+	}
+}
+
+// offer makes the requests, and returns what was used before they were measured.
+func (f *fleet) offer(ctx context.Context) (before Used) {
+	measured := f.Settle == 0
+	if measured {
+		before = f.table.Used()
+	}
+	for since := f.next(0); since < f.For.Seconds() && len(f.limiters) > 0; since = f.next(since) {
+		due := time.Duration(since * float64(time.Second))
+		if wait := due - time.Since(f.began); wait > 0 {
+			time.Sleep(wait.Truncate(100*time.Microsecond) + 100*time.Microsecond) // several come at once where there are many
+		}
+		if !measured && due >= f.Settle {
+			measured = true
+			before = f.table.Used()
+		}
+		entity := "hot"
+		if f.Entity != nil {
+			entity = f.Entity(f.random, due)
+		}
+		process := f.random.IntN(len(f.limiters))
+		if f.Sticky {
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(entity)) // never fails
+			process = int(h.Sum32() % uint32(len(f.limiters)))
+		}
+		counts := measured
+		f.requests.Go(func() { f.request(ctx, f.limiters[process], entity, counts) })
+	}
+	return before
+}
+
+// next returns when the request comes after one that came at a time, in seconds.
+func (f *fleet) next(since float64) float64 {
+	gap := f.random.ExpFloat64() / f.Rate
+	if f.Ramp {
+		return math.Sqrt(since*since + 2*f.For.Seconds()*gap) // the rate is that part of Rate which the time is of For
+	}
+	return since + gap
+}
+
+// request makes one request, and notes what became of it.
+func (f *fleet) request(ctx context.Context, l *zlimit.RateLimiter, entity string, measured bool) {
+	began := time.Now()
+	amount := max(f.Amount, 1)
+	lease, err := l.Acquire(ctx, zlimit.Request{
+		Entity: entity, Resource: resource, Consume: zlimit.Amounts{f.Limits[0].Name: amount},
+	})
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil && !lease.Degraded() {
+		for at := entity; at != ""; at = f.Parents[at] {
+			f.witness.admitted(at, float64(amount), now)
+		}
+	}
+	f.outcome.Longest = max(f.outcome.Longest, now.Sub(began))
+	if !measured {
+		return
+	}
+	if f.outcome.Series == nil {
+		f.outcome.Series = make([]Tally, parts)
+	}
+	part := int(float64(began.Sub(f.began)-f.Settle) / float64(f.For-f.Settle) * parts)
+	tallies := []*Tally{&f.outcome.Tally, &f.outcome.Series[max(0, min(part, parts-1))]}
+	if f.Group != nil {
+		name := f.Group(entity)
+		if f.outcome.Groups[name] == nil {
+			f.outcome.Groups[name] = &Tally{}
+		}
+		tallies = append(tallies, f.outcome.Groups[name])
+	}
+	if since := began.Sub(f.table.made) - f.table.Outage.To; since >= 0 && f.table.Outage.To > 0 && isUncounted(lease, err) {
+		f.outcome.Back = max(f.outcome.Back, since)
+	}
+	for _, t := range tallies {
+		t.count(lease, err)
+		if now.Sub(began) > slow {
+			t.Slow++
+		}
+	}
+	if err != nil {
+		var exceeded *zlimit.ExceededError
+		if !errors.As(err, &exceeded) {
+			f.outcome.Errors[err.Error()]++
+		}
+	}
+	f.latencies[latencyClass(now.Sub(began))]++
+}
+
+// isUncounted reports whether the failure policy decided about a request.
+func isUncounted(lease *zlimit.Lease, err error) bool {
+	return err == nil && lease.Degraded() || errors.As(err, new(*zlimit.UnavailableError))
+}
+
+// count counts one request.
+func (t *Tally) count(lease *zlimit.Lease, err error) {
+	var exceeded *zlimit.ExceededError
+	var outage *zlimit.UnavailableError
+	t.Offered++
+	switch {
+	case err == nil && lease.Degraded():
+		t.Degraded++
+	case err == nil:
+		t.Admitted++
+	case errors.As(err, &exceeded):
+		t.Rejected++
+	case errors.As(err, &outage):
+		t.Unavailable++
+	case errors.Is(err, zlimit.ErrContended):
+		t.Contended++
+	default:
+		t.Other++
+	}
+}
+
+// finish sums up.
+func (f *fleet) finish(ctx context.Context, before Used) {
+	o := &f.outcome
+	o.Seconds = (f.For - f.Settle).Seconds()
+	o.Used = f.table.Used().since(before)
+	o.Over, o.Left = f.witness.over(), f.witness.left()
+	o.Shards = f.shards(ctx, "hot")
+	o.P50, o.P99 = f.percentile(0.5), f.percentile(0.99)
+}
+
+// percentile returns the latency that a part of the requests did not exceed.
+func (f *fleet) percentile(part float64) time.Duration {
+	seen := 0
+	for class, n := range f.latencies {
+		if seen += n; float64(seen) >= part*float64(f.outcome.Offered) {
+			return latencyOf(class)
+		}
+	}
+	return 0
+}
+
+// since returns what was used after another look.
+func (u Used) since(before Used) Used {
+	u.Calls -= before.Calls
+	u.Writes -= before.Writes
+	u.Failed -= before.Failed
+	u.Transactions -= before.Transactions
+	u.WriteUnits -= before.WriteUnits
+	u.ReadUnits -= before.ReadUnits
+	u.IndexUnits -= before.IndexUnits
+	u.Conflicts -= before.Conflicts
+	u.Lost -= before.Lost
+	u.Snapshots.Units -= before.Snapshots.Units
+	u.Snapshots.Throttled -= before.Snapshots.Throttled
+	u.Snapshots.Failed -= before.Snapshots.Failed
+	u.Snapshots.Begun -= before.Snapshots.Begun
+	for reason, n := range before.Throttled {
+		u.Throttled[reason] -= n
+	}
+	return u
+}
+
+// shards returns the number of shards of the bucket of an entity, 0 where there is none.
+func (f *fleet) shards(ctx context.Context, entity string) (shards int) {
+	if len(f.limiters) == 0 {
+		return 0
+	}
+	for b, err := range f.limiters[0].Entities.Buckets(ctx, entity) {
+		if err == nil {
+			shards = max(shards, b.Shards)
+		}
+	}
+	return shards
+}

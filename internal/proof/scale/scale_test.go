@@ -1,0 +1,136 @@
+package scale
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	all    = flag.Bool("scale.all", false, "run all scenarios, keep what they measure, and draw docs/scale.md")
+	only   = flag.String("scale.only", "", "run those cases alone whose name has this in it")
+	before = flag.Bool("scale.before", false, "keep the figures as those of before")
+	draw   = flag.Bool("scale.draw", false, "draw docs/scale.md from the figures that are kept")
+)
+
+const (
+	figuresFile = "testdata/figures.json"
+	pageFile    = "../../../docs/scale.md"
+	chartsDir   = "../../../docs/scale"
+)
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	debug.SetMemoryLimit(10 << 30)
+	m.Run()
+}
+
+// run runs a load in a bubble of its own.
+func run(t *testing.T, l *Load, p Params) (o *Outcome) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if o, err = l.Run(p); err != nil {
+			t.Fatal(err)
+		}
+	})
+	return o
+}
+
+// TestScenarios runs the scenarios, keeps their figures, and draws the page. It is `make scale`.
+func TestScenarios(t *testing.T) {
+	if !*all {
+		t.Skip("runs for minutes: make scale")
+	}
+	for _, s := range Scenarios() {
+		for i := range s.Cases {
+			c := &s.Cases[i]
+			name := s.caseName(c)
+			if !strings.Contains(name, *only) {
+				continue
+			}
+			began := time.Now()
+			o := run(t, &c.Load, c.Params)
+			for text, n := range o.Errors {
+				if o.Other > 0 {
+					t.Logf("%d times: %s", n, text)
+				}
+			}
+			figure := figureOf(o, c.Group, s.Name != "fleet" && s.Plot != nil)
+			figure.Rate = c.Rate
+			figures, err := readFigures(figuresFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *before {
+				figures.Before[name] = figure
+			} else {
+				figures.Now[name] = figure
+			}
+			if err := figures.write(figuresFile); err != nil {
+				t.Fatal(err)
+			}
+			var line strings.Builder
+			for _, m := range s.Metrics {
+				line.WriteString("  " + m.Head + " " + m.Of(figure))
+			}
+			t.Logf("%s (%.1fs): %d offered%s  least left %.4f  %v", name, time.Since(began).Seconds(), figure.Offered, line.String(), o.Left,
+				o.Used.Throttled)
+			if o.Over > 0 {
+				t.Errorf("%s: %d tokens were admitted beyond the limit", name, o.Over)
+			}
+		}
+	}
+	*draw = true
+}
+
+// TestPage compares docs/scale.md and its charts with the figures that are kept.
+func TestPage(t *testing.T) {
+	figures, err := readFigures(figuresFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scenarios := Scenarios()
+	drawn := map[string]string{pageFile: page(figures, scenarios)}
+	for i := range scenarios {
+		for _, chart := range scenarios[i].charts(figures) {
+			drawn[filepath.Join(chartsDir, chart.File)] = chart.SVG()
+		}
+	}
+	for file, text := range drawn {
+		if *draw {
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kept, err := os.ReadFile(file)
+		if err != nil || string(kept) != text {
+			t.Errorf("%s is stale: go test ./internal/proof/scale -run Page -scale.draw (%v)", file, err)
+		}
+	}
+	entries, err := os.ReadDir(chartsDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, ok := drawn[filepath.Join(chartsDir, e.Name())]; !ok {
+			t.Errorf("%s is no chart of any scenario", e.Name())
+		}
+	}
+	for name := range figures.Now {
+		if !slices.ContainsFunc(scenarios, func(s Scenario) bool {
+			return slices.ContainsFunc(s.Cases, func(c Case) bool { return s.caseName(&c) == name })
+		}) {
+			t.Errorf("there are figures of %q, which is no case of any scenario", name)
+		}
+	}
+}

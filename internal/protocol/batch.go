@@ -1,0 +1,65 @@
+package protocol
+
+import (
+	"context"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// A claim is what a caller wants taken of a level.
+type claim struct {
+	level *level
+	to    *taking
+}
+
+func (c *claim) came() int64 { return c.level.began }
+
+// isLike reports whether two claims are by equal limits.
+func (c *claim) isLike(other *claim) bool { return c.level.limits.sameAs(other.level.limits) }
+
+// A payment is a correction of what was taken of a shard.
+type payment struct {
+	*correction
+	on *shard
+}
+
+func (*payment) came() int64 { return 0 }
+
+// isLike reports whether two payments correct the same lives.
+func (p *payment) isLike(other *payment) bool { return slices.Equal(p.lives, other.lives) }
+
+// sameAs reports whether two limits are equal in value, so that their takes may share a write.
+func (l *Limits) sameAs(other *Limits) bool {
+	return l == other || l.Config.Equal(&other.Config) && l.Owner == other.Owner && l.Own == other.Own
+}
+
+var _ writer[*claim] = (*taker)(nil)
+
+// write implements [writer].
+func (tk *taker) write(ctx context.Context, c *claim) error { return tk.takeAlone(ctx, c.level, c.to) }
+
+// writeTogether takes for waiters of equal limits. Each write is for those whose demands fit into one shard, first come first served.
+// The others go on, until they are served or fall short. An unknown outcome is that of those whose amounts the write had. So is a
+// throttle, where the others fell short of what those left.
+func (tk *taker) writeTogether(ctx context.Context, q *queue[*claim], waiters []*waiter[*claim]) {
+	var to taking
+	for p := partyOf(waiters, &to); len(p.waiters) > 0; {
+		err := tk.takeDirect(ctx, &p)
+		switch {
+		case err == nil:
+			p.portion()
+			tk.shared.deliver(ctx, q, p.leave(), nil)
+		case IsUnknown(err), IsThrottled(err) && tk.goesByShare(&p):
+			tk.shared.deliver(ctx, q, p.leave(), err)
+		default:
+			tk.shared.deliver(ctx, q, p.waiters, err)
+			return
+		}
+	}
+}
+
+// undo implements [writer]: it gives back what was taken for a caller that gave up.
+func (tk *taker) undo(ctx context.Context, c *claim) {
+	tk.debts.giveBack(table.Insist(context.WithoutCancel(ctx)), c.to)
+}

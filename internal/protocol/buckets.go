@@ -1,0 +1,62 @@
+package protocol
+
+import "iter"
+
+// buckets are those that an engine remembers.
+type buckets struct {
+	*core
+	cache bucketCache
+}
+
+// bucketID finds a bucket.
+type bucketID struct{ entity, resource string }
+
+// A bucketCache is a cache of otter. It is an interface, so that packages above this one do not compile otter again: a generic
+// type in the fields of an Engine is instantiated in each of them.
+type bucketCache interface {
+	GetIfPresent(id bucketID) (*Bucket, bool)
+	SetIfAbsent(id bucketID, b *Bucket) (*Bucket, bool)
+	Keys() iter.Seq[bucketID]
+	EstimatedSize() int
+}
+
+// get returns what the engine knows of a bucket.
+func (bs *buckets) get(entity, resource string) *Bucket {
+	id := bucketID{entity, resource}
+	if b, ok := bs.cache.GetIfPresent(id); ok {
+		return b
+	}
+	ns := bs.options.Namespace()
+	b := newBucket(ns, entity, resource)
+	if ns != "" {
+		b, _ = bs.cache.SetIfAbsent(id, b)
+	}
+	return b
+}
+
+// current returns what the engine knows of a bucket by now. A receipt may be of one that the engine has forgotten since, to
+// make room, and has perhaps seen anew. What is learned when the receipt is settled is then known to later requests.
+func (bs *buckets) current(b *Bucket) *Bucket {
+	if !b.evicted.Load() {
+		return b
+	}
+	b.evicted.Store(false)
+	known, absent := bs.cache.SetIfAbsent(bucketID{b.Entity, b.Resource}, b)
+	if !absent {
+		b.evicted.Store(true)
+	}
+	return known
+}
+
+// forget is [Engine.Forget].
+func (bs *buckets) forget(entity, resource string) {
+	b, ok := bs.cache.GetIfPresent(bucketID{entity, resource})
+	if !ok {
+		return
+	}
+	for _, s := range *b.shards.Load() {
+		if s != nil {
+			s.image.Store(nil)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package protocol
+
+import "time"
+
+// A lead is what the clock of this process is ahead of the clocks of others.
+type lead struct {
+	by    int64         // milliseconds
+	epoch int64         // when that was learned
+	until time.Duration // when it is not relied upon any more, since the engine was made
+}
+
+// leadTime is how long a process goes by the time of the others: its own clock may be set right meanwhile.
+const leadTime = time.Hour
+
+// compare learns from an image whether another process has set a refill stamp of this one back. Others do that when the stamp is
+// further ahead of their clocks than any correct clock writes it. This clock was ahead by the difference at least when it
+// wrote the stamp. A process that did not take that into account would move the stamp ahead again, and each time the
+// refill in between would flow in once more.
+func (c *core) compare(s *shard, i *image) {
+	own := s.stamped.Load()
+	if own == nil || !i.exists || !i.since(own.arrived) {
+		return
+	}
+	by := own.RefilledAt - i.RefilledAt
+	isAnother := i.Writes() <= own.Writes() // item, made after this one was deleted, by a clock that may differ a little
+	if by <= 0 || isAnother && by <= c.options.MaxLead.Milliseconds() || !s.stamped.CompareAndSwap(own, nil) {
+		return
+	}
+	if last := c.ahead.Load(); last != nil && c.sinceStart() < last.until {
+		if own.asked > last.epoch {
+			by += last.by // the stamp was written by the corrected time
+		} else {
+			by = max(by, last.by)
+		}
+	}
+	c.ahead.Store(&lead{by, c.NextEpoch(), c.sinceStart() + leadTime})
+	c.options.Logger.Warn("zlimit: others set back a refill stamp of this process, whose clock is ahead", "key", s.key.PK,
+		"milliseconds", by)
+}
+
+// maxStepBack is how far the clock may go back during a call without taking anything away from it, milliseconds.
+const maxStepBack = 1000
+
+// later returns the time of a call that began at a time and goes on: the present, or the time when it began if the clock has
+// gone back a little since.
+func (c *core) later(began int64) int64 {
+	if now := c.now(); now > began || now < began-maxStepBack {
+		return now
+	}
+	return began
+}
+
+// NextEpoch returns a number greater than all that were drawn before. Epochs order what a process learns: what a call
+// returns is as new as the epoch that was drawn before the call.
+func (c *core) NextEpoch() int64 { return c.options.Epoch.Add(1) }
+
+// life returns the number of the lives that a request which came at an epoch may start, see [bucket.Limit.Life]. Clocks
+// may stand still or differ, so that the number is a hash of 32 bits of what the process alone has.
+func (c *core) life(epoch int64) int64 {
+	x := (c.salt<<32 ^ uint64(epoch)) * 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return int64(x>>32) + 1
+}
+
+// now returns the time in epoch milliseconds: by the clock of this process, less what that is known to be ahead.
+func (c *core) now() int64 {
+	now := c.options.Now().UnixMilli()
+	if l := c.ahead.Load(); l != nil && c.sinceStart() < l.until {
+		now -= l.by
+	}
+	return now
+}

@@ -1,0 +1,172 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// debts give back what requests that were not admitted have taken.
+type debts struct {
+	*core
+	settler *settler
+	buckets *buckets
+}
+
+// An owing is what requests that were not admitted have still to give back to a bucket: the store did not take it when they
+// ended. It is one sum of amounts for each shard, and is given back in the background, or by the next request that falls short.
+// It is safe for concurrent use.
+type owing struct {
+	turn chan struct{} // holds a token while a goroutine gives back
+
+	owes atomic.Bool // something is due
+
+	mu      sync.Mutex // guards what follows
+	due     []correction
+	giving  []correction // that are being written
+	takes   uint64       // which the sums are of
+	running bool         // a goroutine of its own gives back
+}
+
+// amounts returns what is due to all shards, as amounts that were taken.
+func (o *owing) amounts() (total []bucket.Amount) {
+	if !o.owes.Load() {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, due := range [][]correction{o.due, o.giving} {
+		for i := range due {
+			if sum, err := bucket.Sum(total, bucket.Negated(due[i].amounts)); err == nil {
+				total = sum
+			}
+		}
+	}
+	return total
+}
+
+// add adds corrections to those that are due. It returns false for what can be counted no more.
+func (o *owing) add(due []correction) bool {
+	defer o.note()
+	for _, c := range due {
+		known := false
+		for i := range o.due {
+			d := &o.due[i]
+			if d.shard != c.shard || !slices.Equal(d.lives, c.lives) {
+				continue
+			}
+			sum, err := bucket.Sum(d.amounts, c.amounts)
+			if err != nil {
+				return false
+			}
+			d.amounts, known = sum, true
+			break
+		}
+		if !known {
+			o.due = append(o.due, c)
+		}
+	}
+	return true
+}
+
+// note notes whether something is due.
+func (o *owing) note() { o.owes.Store(len(o.due)+len(o.giving) > 0) }
+
+// leastRest and mostRest bound the time between two tries to give back what is due to a bucket.
+const (
+	leastRest = 100 * time.Millisecond
+	mostRest  = 10 * time.Second
+)
+
+// owe keeps what could not be given back to a bucket, and gives it back in the background. What provably was not written can be
+// written later. It returns false when that is not so, or the engine is closed.
+func (ds *debts) owe(ctx context.Context, b *Bucket, due []correction, failure error) bool {
+	if !isRepeatable(failure) {
+		return false
+	}
+	o := &b.owing
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	runs := o.running || ds.background.Begin()
+	if !runs || !o.add(due) {
+		return false
+	}
+	o.takes++
+	if !o.running {
+		o.running = true
+		go ds.repay(context.WithoutCancel(ctx), b)
+	}
+	return true
+}
+
+// isRepeatable reports whether an error of a correction that was not written may pass.
+func isRepeatable(err error) bool {
+	return isOutage(err) || errors.Is(err, ErrContended) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrClosed)
+}
+
+// repay gives back what is due to a bucket until nothing is. When the engine is closed it tries once more, and no longer than the
+// settle limit.
+func (ds *debts) repay(ctx context.Context, b *Bucket) {
+	defer ds.background.End()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ds.background.open, func() { time.AfterFunc(ds.options.SettleLimit, cancel) })() //nolint:contextcheck // it ends with the engine
+	for rest := leastRest; ; rest = min(2*rest, mostRest) {
+		ds.rest(ctx, &b.shard(0).queue.pace, rest)
+		isLast := ds.background.open.Err() != nil
+		err := ds.returnDue(ctx, b)
+		if b.owing.end(isLast || err != nil && !isRepeatable(err), func(takes uint64) {
+			ds.Unreturned.Add(takes)
+			ds.options.Logger.Warn("zlimit: tokens of a request that was not admitted could not be given back",
+				"entity", b.Entity, "resource", b.Resource, "requests", takes, "error", err)
+		}) {
+			return
+		}
+	}
+}
+
+// end ends the work in the background when nothing is due, or gives up, and tells of how many takes something was due.
+func (o *owing) end(giveUp bool, lost func(takes uint64)) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.giving) > 0 || len(o.due) > 0 && !giveUp {
+		return false
+	}
+	if len(o.due) > 0 {
+		lost(o.takes)
+	}
+	o.due, o.takes, o.running = nil, 0, false
+	o.note()
+	return true
+}
+
+// returnDue gives back what is due to a bucket.
+func (ds *debts) returnDue(ctx context.Context, b *Bucket) error {
+	o := &b.owing
+	select {
+	case o.turn <- struct{}{}:
+		defer func() { <-o.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	o.mu.Lock()
+	s := Settlement{due: slices.Clone(o.due)}
+	o.due, o.giving = nil, o.due
+	o.mu.Unlock()
+	err := ds.settler.settleAll(ctx, &s)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.giving = nil
+	if !o.add(s.due) || IsUnknown(err) {
+		ds.Unreturned.Add(1)
+	}
+	if len(o.due) == 0 {
+		o.takes = 0
+	}
+	return err
+}

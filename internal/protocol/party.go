@@ -1,0 +1,182 @@
+package protocol
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// A party takes from one bucket: a single caller, or callers with equal limits who share writes. Callers who share are served in the
+// order in which their requests came. Each write is for those whose demands fit together into what the write takes from.
+type party struct {
+	*level         // asks for what the next write takes
+	to     *taking // what the last write took
+	short  shortage
+
+	waiters []*waiter[*claim] // who are not served yet; nil for a single caller
+	fit     []*waiter[*claim] // those of them for whom the level asks
+	last    *shard            // taken from last; nil for none
+}
+
+// partyOf returns the party of callers who share writes. The level asks for all of them at first.
+func partyOf(waiters []*waiter[*claim], to *taking) party {
+	p := party{to: to, waiters: waiters}
+	p.ask(waiters)
+	return p
+}
+
+// ask has the next write take for some of the callers.
+func (p *party) ask(fit []*waiter[*claim]) {
+	whole := *fit[0].job.level
+	demand, err := bucket.Join(demandsOf(fit))
+	if err != nil { // more than can be counted, and so more than there is
+		fit, demand = fit[:1], whole.demand
+	}
+	whole.demand = demand
+	for _, w := range p.waiters { // who all hear when no demand fits
+		whole.began = max(whole.began, w.job.level.began)
+	}
+	p.level, p.fit = &whole, fit
+}
+
+// demandsOf returns the demands of callers, in their order.
+func demandsOf(waiters []*waiter[*claim]) []*bucket.Demand {
+	demands := make([]*bucket.Demand, len(waiters))
+	for i, w := range waiters {
+		demands[i] = &w.job.level.demand
+	}
+	return demands
+}
+
+// choose has the next write take for those callers whose demands fit into what shards have, each beside those before it. Where no
+// demand fits, the write is for the first caller, who falls short.
+func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
+	if len(p.waiters) < 2 {
+		return
+	}
+	var fit []*waiter[*claim]
+	for i, fits := range c.Fitting(shards, demandsOf(p.waiters), now) {
+		if fits {
+			fit = append(fit, p.waiters[i])
+		}
+	}
+	if len(fit) == 0 {
+		fit = p.waiters[:1]
+	}
+	if !slices.Equal(fit, p.fit) {
+		p.ask(fit)
+	}
+}
+
+// took notes what the write took of a shard, and the image that it left; nil where that is not known.
+func (p *party) took(s *shard, left *image) {
+	var lives []bucket.Life
+	if left != nil {
+		lives = left.lives
+	}
+	p.to.took(p.level, s, p.demand.Amounts, lives)
+	if p.demand.Waits() {
+		p.to.bookings = []booking{{shard: s, image: left}}
+	}
+	p.last = s
+}
+
+// portion gives each caller its part of what the last write took. Callers that wait have their tokens in the order of the party.
+func (p *party) portion() {
+	defer p.book()
+	if len(p.to.parts) == 1 {
+		for _, w := range p.fit {
+			w.job.to.took(w.job.level, p.to.parts[0].shard, w.job.level.demand.Amounts, p.to.parts[0].lives)
+		}
+		return
+	}
+	parts := make([][]bucket.Amount, len(p.to.parts))
+	for i, taken := range p.to.parts {
+		parts[i] = slices.Clone(taken.amounts)
+	}
+	for _, w := range p.fit {
+		w.job.to.took(w.job.level, nil, nil, nil)
+		for i, amounts := range bucket.Portion(parts, w.job.level.demand.Amounts) {
+			if len(amounts) > 0 {
+				w.job.to.parts = append(w.job.to.parts, shardAmounts{p.to.parts[i].shard, amounts, p.to.parts[i].lives})
+			}
+		}
+	}
+}
+
+// book gives each caller that waits its place in what the last write booked. Where that was a transaction, which several shards bear
+// together, each of them waits for all of it.
+func (p *party) book() {
+	after := p.demand.Amounts
+	for _, w := range p.fit {
+		if !p.demand.Waits() {
+			return
+		}
+		after, _ = bucket.Sum(after, bucket.Negated(w.job.level.demand.Amounts)) // their sum was counted before
+		to := w.job.to
+		to.bookings = slices.Clone(p.to.bookings)
+		if len(to.bookings) == 1 {
+			to.bookings[0].after = after
+		}
+	}
+}
+
+// leave returns those for whom the last write was, who are served. The level asks for the others from then on.
+func (p *party) leave() (served []*waiter[*claim]) {
+	served = p.fit
+	rest := make([]*waiter[*claim], 0, len(p.waiters)-len(served))
+	for _, w := range p.waiters { // both are in the same order
+		if len(served) > 0 && w == served[0] {
+			served = served[1:]
+		} else {
+			rest = append(rest, w)
+		}
+	}
+	served, p.waiters = p.fit, rest
+	if len(p.waiters) > 0 {
+		p.ask(p.waiters)
+	}
+	return served
+}
+
+// A shortage is the proof that a level falls short by shards that were found short of its demand after the request came.
+type shortage struct {
+	first *shard // that was found short
+	image *image // of the shard that was found short last
+	at    int64  // when that one fell short, epoch milliseconds
+	whole bool   // two shards were found short, or the only one
+}
+
+// Error says what is short.
+func (*shortage) Error() string { return errShort.Error() }
+
+// Is reports whether a shortage is errShort.
+func (*shortage) Is(target error) bool { return target == errShort }
+
+// find notes that a shard was found short, for all callers or for those that do not fit.
+func (p *party) find(s *shard, i *image, at int64) {
+	whole := p.short.whole || i.Count() == 1 || p.short.first != nil && p.short.first != s
+	p.short = shortage{cmp.Or(p.short.first, s), i, at, whole}
+}
+
+// proof returns the shortage of a party as an error.
+func (p *party) proof() error {
+	short := p.short
+	return &short
+}
+
+// isSmall reports whether the demand of each caller is small beside the shard that was found short last, and the limits of that shard
+// are those of the level.
+func (p *party) isSmall() bool {
+	c, i := &p.limits.Config, p.short.image
+	if i == nil || !c.InLine(&i.State, p.short.at) {
+		return false
+	}
+	for _, w := range p.waiters {
+		if !c.IsSmall(&i.State, &w.job.level.demand) {
+			return false
+		}
+	}
+	return len(p.waiters) > 0 || c.IsSmall(&i.State, &p.demand)
+}

@@ -1,0 +1,384 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A contest is a bucket of an entity "e" that one process is watched to take from, and another one writes.
+type contest struct {
+	*gauge
+	limits       fixedLimits
+	e, other     *Engine
+	draws        atomic.Int64 // numbers that the process has drawn, one by one
+	writes       int          // plain writes of the process
+	transactions int
+}
+
+// inContest runs a test with a bucket of some shards, which are full.
+func inContest(t *testing.T, shards int, limit bucket.Params, test func(t *testing.T, c *contest)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &contest{gauge: newGauge(t), limits: fixedLimits{}}
+		c.limits.set("e", &Limits{Epoch: 1 << 40, Config: bucket.Config{Params: []bucket.Params{limit}}})
+		c.e = newProcessBy(t, c.gauge, c.limits, func(n int) int { return int(c.draws.Add(1)) % n })
+		c.other = newProcess(t, c.gauge, c.limits)
+		giveAllBack(t, c.other, takeFrom(t, c.other, "e", map[string]int64{"rpm": 1}))
+		for n := 1; n < shards; n *= 2 {
+			for s := range n {
+				split(t, c.other, "e", s)
+			}
+		}
+		if err := c.e.looks.readStale(t.Context(), []level{c.level(t, 1)}, c.e.looks.seenSince(c.e.NextEpoch())); err != nil {
+			t.Fatal(err)
+		}
+		c.onWrite(func(writes []store.Write) error {
+			if len(writes) > 1 {
+				c.transactions++
+			} else {
+				c.writes++
+			}
+			return nil
+		})
+		test(t, c)
+	})
+}
+
+func (c *contest) level(t *testing.T, tokens int64) level {
+	t.Helper()
+	l, err := c.e.families.firstLevel(t.Context(), &Request{Entity: "e", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": tokens})}, c.e.NextEpoch())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// leave has the other process take so much that each shard is left with some tokens.
+func (c *contest) leave(t *testing.T, tokens ...int64) {
+	t.Helper()
+	b := c.other.Bucket("e", "model")
+	for number, left := range tokens {
+		s := b.shard(number)
+		i, err := c.other.items.readShard(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(i.Limits, func(l bucket.Limit) bool { return l.Name == "rpm" })
+		has := i.Available(&i.Limits[at], c.now.Load())
+		l := level{bucket: b, limits: c.limits["e"].Load(), demand: bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: has - left*millis}}}}
+		if l.demand.Amounts[0].Tokens <= 0 {
+			continue
+		}
+		if err := c.other.taker.takeFromShard(t.Context(), &party{level: &l, to: new(taking)}, s); err != nil {
+			t.Fatalf("shard %d cannot be left with %d: %v", number, left, err)
+		}
+	}
+}
+
+// strain has the store throttle a look of the process. Then the pause is over.
+func (c *contest) strain() {
+	c.e.Bucket("e", "model").pace.throttle(c.e.sinceStart(), noChance)
+	time.Sleep(ofLooks.least)
+}
+
+// share takes for callers who share writes, and returns what became of each.
+func (c *contest) share(t *testing.T, tokens ...int64) (errs []error, takings []taking) {
+	t.Helper()
+	takings = make([]taking, len(tokens))
+	waiters := make([]*waiter[*claim], len(tokens))
+	for i, n := range tokens {
+		l := c.level(t, n)
+		waiters[i] = &waiter[*claim]{job: &claim{&l, &takings[i]}, done: make(chan error, 1)}
+	}
+	v, err := c.e.aligner.viewInLine(t.Context(), waiters[0].job.level, c.e.looks.seenSince(c.e.NextEpoch())) // the shards as they are
+	if err != nil || len(v.stale) > 0 {
+		t.Fatalf("%d shards cannot be read: %v", len(v.stale), err)
+	}
+	c.writes, c.transactions = 0, 0
+	c.e.taker.writeTogether(t.Context(), &waiters[0].job.level.bucket.queue, waiters)
+	for _, w := range waiters {
+		errs = append(errs, <-w.done)
+	}
+	return errs, takings
+}
+
+// daily is a limit that nothing flows into while a test runs; quick is one into which 2 tokens flow in a millisecond.
+var (
+	daily = bucket.Params{Name: "rpm", Capacity: 80 * millis, RefillAmount: 1, RefillPeriod: 86_400_000}
+	quick = bucket.Params{Name: "rpm", Capacity: 800 * millis, RefillAmount: 2000 * millis, RefillPeriod: 1000}
+)
+
+// TestBatchTakesWhatShardsHave has callers share writes of a strained bucket whose shards have tokens for some of them: each shard that
+// is drawn serves those who fit, first come first served, by a plain write. The others fall short. They do so at once where shards
+// are proven short, and by a view of all shards where one of them asks for much.
+func TestBatchTakesWhatShardsHave(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		left         []int64
+		asked        []int64
+		served       []bool
+		writes       int
+		transactions int
+	}{
+		{"whole bucket", []int64{3}, []int64{1, 1, 1, 1, 1}, []bool{true, true, true, false, false}, 1, 0},
+		{"whole bucket, one that does not fit", []int64{4}, []int64{2, 3, 2, 1}, []bool{true, false, true, false}, 1, 0},
+		{"two shards", []int64{3, 2}, []int64{1, 1, 1, 1, 1, 1, 1, 1}, []bool{true, true, true, true, true, false, false, false}, 2, 0},
+		{"one of two shards", []int64{0, 2}, []int64{1, 1, 1}, []bool{true, true, false}, 1, 0},
+		{"none", []int64{0, 0}, []int64{1, 1, 1}, []bool{false, false, false}, 0, 0},
+		{"four shards, two of which decide", []int64{2, 2, 2, 2}, []int64{1, 1, 1, 1, 1}, []bool{true, true, true, true, false}, 2, 0},
+		{"a full shard beside one that is not", []int64{40, 10}, []int64{1}, []bool{true}, 1, 0},
+		{"one that only both shards together have", []int64{20, 15}, []int64{30}, []bool{true}, 0, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inContest(t, len(test.left), daily, func(t *testing.T, c *contest) {
+				c.leave(t, test.left...)
+				c.strain()
+				errs, takings := c.share(t, test.asked...)
+				for i, err := range errs {
+					switch {
+					case test.served[i] && err != nil:
+						t.Errorf("caller %d of %d: %v", i, test.asked[i], err)
+					case test.served[i]:
+						if total, _ := takings[i].total(); bucket.Of(total, "rpm") != test.asked[i]*millis {
+							t.Errorf("caller %d has taken %v, want %d tokens", i, total, test.asked[i])
+						}
+					case !errors.Is(err, errShort):
+						t.Errorf("caller %d of %d: %v, want it to fall short", i, test.asked[i], err)
+					}
+				}
+				if c.writes != test.writes || c.transactions != test.transactions {
+					t.Errorf("%d writes and %d transactions, want %d and %d", c.writes, c.transactions, test.writes, test.transactions)
+				}
+			})
+		})
+	}
+}
+
+// TestRejectedByShares has tokens flow in during each call, which another process takes at once: no view of all shards shows that they
+// are exhausted, and yet a request is rejected. The told wait is enough when the other process goes away.
+func TestRejectedByShares(t *testing.T) {
+	for _, test := range []struct {
+		shards   int
+		strained bool
+	}{{1, true}, {2, true}, {4, true}, {2, false}, {4, false}} {
+		shards := test.shards
+		inContest(t, shards, quick, func(t *testing.T, c *contest) {
+			if test.strained {
+				c.strain()
+			}
+			left := make([]int64, shards)
+			c.leave(t, left...)
+			contested := true
+			flow := func(on bool) {
+				if !contested {
+					return
+				}
+				contested = false
+				c.now.Add(10)
+				if on {
+					c.leave(t, left...)
+				}
+				contested = true
+			}
+			c.onRead(func(_ []store.Key, after bool) { flow(!after) })
+			c.onWrite(func([]store.Write) error {
+				flow(true)
+				return nil
+			})
+			request := &Request{Entity: "e", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 5})}
+			for range 20 {
+				var rejected *RejectedError
+				if err := c.e.Take(t.Context(), request, new(Receipt)); !errors.As(err, &rejected) {
+					t.Fatalf("%d shards: %v, want a rejection", shards, err)
+				}
+				s := rejected.Levels[0].Statuses[0]
+				if s.Wait <= 0 || s.Wait == bucket.Never || s.Available >= s.Requested {
+					t.Fatalf("%d shards: rejected by %+v", shards, s)
+				}
+				contested = false
+				c.now.Add(s.Wait)
+				if err := c.e.Take(t.Context(), request, new(Receipt)); err != nil {
+					t.Fatalf("%d shards: %v, though the told wait of %d ms is over", shards, err, s.Wait)
+				}
+				contested = true
+			}
+		})
+	}
+}
+
+// TestThrottledBatch has the store throttle the write for those callers of a strained bucket whose demands fit. The others are told at
+// once that they fall short.
+func TestThrottledBatch(t *testing.T) {
+	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
+	inContest(t, 1, daily, func(t *testing.T, c *contest) {
+		c.leave(t, 3)
+		c.strain()
+		c.onWrite(func([]store.Write) error { return throttled })
+		errs, _ := c.share(t, 1, 1, 1, 1, 1)
+		for i, err := range errs {
+			if isThrottled := i < 3; IsThrottled(err) != isThrottled || errors.Is(err, errShort) == isThrottled {
+				t.Errorf("caller %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// TestThrottleOfAnExhaustedBucket has the store throttle the writes of a bucket for ever. Where others write it and it has few tokens,
+// that is no outage, by which a failure policy would admit the request.
+func TestThrottleOfAnExhaustedBucket(t *testing.T) {
+	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
+	for _, test := range []struct {
+		left      int64
+		busy      bool
+		contended bool
+	}{{3, true, true}, {70, true, false}, {3, false, false}} {
+		inContest(t, 1, daily, func(t *testing.T, c *contest) {
+			c.leave(t, test.left)
+			first := c.e.Bucket("e", "model").shard(0)
+			if _, err := c.e.items.readShard(t.Context(), first); err != nil {
+				t.Fatal(err)
+			}
+			if test.busy {
+				first.traffic.tally = tally{known: true, count: 1, at: c.now.Load(), writes: first.image.Load().Writes() / millis, others: 1000, span: 1000}
+			}
+			c.onWrite(func([]store.Write) error { return throttled })
+			l := c.level(t, 1)
+			err := c.e.taker.takePatiently(t.Context(), &l, new(taking))
+			if errors.Is(err, ErrContended) != test.contended || IsThrottled(err) == test.contended {
+				t.Errorf("%d tokens left, written by others %t: %v, want it contended %t", test.left, test.busy, err, test.contended)
+			}
+		})
+	}
+}
+
+// TestStrainedBucketIsBroughtInLine raises a limit of a strained, exhausted bucket. A request that finds its shard short by the old limit
+// is admitted by the new one.
+func TestStrainedBucketIsBroughtInLine(t *testing.T) {
+	for _, left := range [][]int64{{0}, {0, 0}} {
+		inContest(t, len(left), daily, func(t *testing.T, c *contest) {
+			raiseUnderStrain(t, c, left)
+		})
+	}
+}
+
+// raiseUnderStrain raises the rate of a strained bucket whose shards have no tokens, and takes from it a second later.
+func raiseUnderStrain(t *testing.T, c *contest, left []int64) {
+	t.Helper()
+	c.leave(t, left...)
+	raised := daily
+	raised.RefillAmount, raised.RefillPeriod = 80*millis, 1000
+	c.limits.set("e", &Limits{Epoch: 1 << 41, Config: bucket.Config{Params: []bucket.Params{raised}}})
+	c.strain()
+	request := &Request{Entity: "e", Resource: "model", Amounts: amountsOf(map[string]int64{"rpm": 1})}
+	if err := c.e.Take(t.Context(), request, new(Receipt)); !errors.As(err, new(*RejectedError)) {
+		t.Fatalf("%v, want a rejection", err)
+	}
+	c.now.Add(1000)
+	if err := c.e.Take(t.Context(), request, new(Receipt)); err != nil {
+		t.Errorf("%d shards, a second after the rate was raised: %v", len(left), err)
+	}
+}
+
+// TestSplitLooksFirst splits a shard that another process has probably written since it was seen: the process reads it first, and needs
+// one transaction.
+func TestSplitLooksFirst(t *testing.T) {
+	inContest(t, 1, daily, func(t *testing.T, c *contest) {
+		s := c.e.Bucket("e", "model").shard(0)
+		old := s.image.Load()
+		c.now.Add(10)
+		c.leave(t, 30)
+		c.now.Add(10)
+		s.traffic.tally = tally{known: true, others: 1000, span: 1000, at: c.now.Load() - 10}
+		c.transactions = 0
+		if err := c.e.resizer.split(context.Background(), c.limits["e"].Load().Owner, s, old); err != nil {
+			t.Fatal(err)
+		}
+		if s.count() != 2 || c.transactions != 1 {
+			t.Errorf("%d shards after %d transactions, want 2 after 1", s.count(), c.transactions)
+		}
+	})
+}
+
+// TestPaceAfterSplit splits a bucket whose writes are throttled: the next one begins sooner, and the bucket stays strained.
+func TestPaceAfterSplit(t *testing.T) {
+	inContest(t, 1, daily, func(t *testing.T, c *contest) {
+		b := c.e.Bucket("e", "model")
+		for range 4 {
+			b.queue.pace.throttle(c.e.sinceStart(), noChance)
+			time.Sleep(b.queue.pace.rest(&c.e.core))
+		}
+		b.queue.pace.throttle(c.e.sinceStart(), noChance)
+		before := b.queue.pace.rest(&c.e.core)
+		split(t, c.e, "e", 0)
+		if after := b.queue.pace.rest(&c.e.core); after != before/2 {
+			t.Errorf("the next write begins in %v, and before the bucket was split in %v", after, before)
+		}
+		for range 5 {
+			b.queue.pace.ease(c.e.sinceStart(), 2)
+		}
+		if !c.e.isStrained(b) {
+			t.Error("a bucket that was split again and again is not strained any more")
+		}
+	})
+}
+
+// TestThrottleShowsWriters has the store throttle a write of a bucket with tokens for many, whose item this process has seen twice. A look
+// shows that others write it often, and the request waits for the pace.
+func TestThrottleShowsWriters(t *testing.T) {
+	throttled := &store.Error{Throttled: true, Unavailable: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
+	for _, others := range []int{1, 20} {
+		large := bucket.Params{Name: "rpm", Capacity: 5000 * millis, RefillAmount: 1, RefillPeriod: 86_400_000}
+		inContest(t, 1, large, func(t *testing.T, c *contest) {
+			if _, err := c.e.items.readShard(t.Context(), c.e.Bucket("e", "model").shard(0)); err != nil {
+				t.Fatal(err)
+			}
+			c.limits.set("e", &Limits{Epoch: 1 << 40, Config: bucket.Config{Params: []bucket.Params{large}, Freshness: 1000}}) // needs no look
+			for range others {
+				c.now.Add(1)
+				takeFrom(t, c.other, "e", map[string]int64{"rpm": 1})
+			}
+			var met atomic.Bool
+			c.onWrite(func([]store.Write) error {
+				if met.CompareAndSwap(false, true) {
+					return throttled
+				}
+				return nil
+			})
+			l := c.level(t, 1)
+			if err := c.e.taker.takePatiently(t.Context(), &l, new(taking)); IsThrottled(err) != (others < few) {
+				t.Errorf("beside %d writes of others: %v", others, err)
+			}
+		})
+	}
+}
+
+// TestQuietShards has a shard be written eighty times a second. It is quiet unless as many writes fail, which the key bears as well.
+func TestQuietShards(t *testing.T) {
+	for _, lost := range []float64{0, 100} {
+		inContest(t, 2, daily, func(t *testing.T, c *contest) {
+			s := c.e.Bucket("e", "model").shard(0)
+			before := s.image.Load()
+			s.rateBase.Store(before)
+			after := *before
+			after.Limits = slices.Clone(before.Limits)
+			for i := range after.Limits {
+				if after.Limits[i].Name == bucket.WriteUnits {
+					after.Limits[i].Consumed += 800 * millis
+				}
+			}
+			after.seenAt += rateTime.Milliseconds()
+			s.traffic.tally = tally{known: true, tries: 200, lost: lost}
+			if got := s.isQuiet(&after, after.seenAt); got != (lost == 0) {
+				t.Errorf("isQuiet() = %t, where %v of 200 writes failed", got, lost)
+			}
+		})
+	}
+}

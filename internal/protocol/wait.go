@@ -1,0 +1,229 @@
+package protocol
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
+
+// A caller that waits takes tokens that are not there yet, and sleeps until they are. The order of the store's writes is the queue, so that
+// callers of many processes wait without asking again. See package bucket for the arithmetic.
+
+// A Sleeper is a clock that is never set, and by which callers sleep.
+type Sleeper interface {
+	Elapsed() time.Duration
+	Sleep(ctx context.Context, d time.Duration) error
+}
+
+// A booking is what one write left of a shard for a caller that waits.
+type booking struct {
+	shard *shard
+	image *image          // nil where it is not known
+	after []bucket.Amount // what the write took for callers behind this one
+	later bool            // the image was read after the write, and may show what others took since
+}
+
+// wait returns how long it takes from a time, in epoch milliseconds, until amounts are there. It returns false where that is not known.
+// A stamp that is ahead of the time stands in for it, so that the wait does not depend on clocks.
+func (b *booking) wait(amounts []bucket.Amount, now int64) (milliseconds int64, ok bool) {
+	if b.image == nil {
+		return math.MaxInt64, false
+	}
+	return max(b.image.Due(amounts, b.after)-max(now, b.image.RefilledAt), 0), true
+}
+
+// book notes when what was taken will be there: when the last limit of the last level is. It returns false where that is later than the
+// caller waits, which each write has asked for. Limits were lowered then, as the image shows that the write returned.
+func (r *Receipt) book(c *core, wait time.Duration) bool {
+	if wait <= 0 {
+		return true
+	}
+	now, longest := c.now(), int64(0)
+	for i := range r.takings {
+		t := &r.takings[i]
+		for j := range t.bookings {
+			b := &t.bookings[j]
+			rest, ok := b.wait(t.amountsOf(b.shard), now)
+			if !ok || b.later {
+				rest = min(rest, wait.Milliseconds())
+			}
+			longest = max(longest, rest)
+		}
+	}
+	r.until, r.latest = c.elapsed()+milliseconds(longest), c.elapsed()+wait
+	return milliseconds(longest) <= wait
+}
+
+// amountsOf returns what was taken of a shard.
+func (t *taking) amountsOf(s *shard) []bucket.Amount {
+	for i := range t.parts {
+		if t.parts[i].shard == s {
+			return t.parts[i].amounts
+		}
+	}
+	return nil
+}
+
+// elapsed returns the time by which callers sleep, since a moment that is the same for all of them.
+func (c *core) elapsed() time.Duration {
+	if s := c.options.Sleeper; s != nil {
+		return s.Elapsed()
+	}
+	return c.sinceStart()
+}
+
+// Remaining returns how long it takes until what a receipt took is there, 0 or less for now.
+func (e *Engine) Remaining(r *Receipt) time.Duration { return r.until - e.elapsed() }
+
+// Delay makes an empty receipt one of a caller that has to wait so long, and waits no longer than another time.
+func (e *Engine) Delay(r *Receipt, rest, longest time.Duration) {
+	r.until, r.latest = e.elapsed()+rest, e.elapsed()+longest
+}
+
+// Await sleeps until what a receipt took is there. Where limits were changed meanwhile, it goes by the new ones. It returns a
+// [*RejectedError] where that would be later than the caller waits, or than the deadline of the context; the context's error, or
+// [ErrClosed]. What was taken stays taken.
+func (e *Engine) Await(ctx context.Context, r *Receipt) error {
+	w := newWake(&e.judge, r)
+	latest := r.latest
+	if deadline, ok := ctx.Deadline(); ok {
+		latest = min(latest, e.elapsed()+time.Until(deadline))
+	}
+	for rest := e.Remaining(r); rest > 0; {
+		if e.elapsed()+rest > latest {
+			return &RejectedError{w.told(rest)}
+		}
+		if err := e.sleepOpen(ctx, rest); err != nil {
+			return err
+		}
+		more, err := w.more(ctx)
+		if err != nil { // it cannot be told
+			more = latest - e.elapsed()
+		}
+		rest = more
+	}
+	return ctx.Err()
+}
+
+// sleepOpen waits for a time, for the end of the context, or until the engine is closed.
+func (e *Engine) sleepOpen(ctx context.Context, d time.Duration) error {
+	until, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.open, cancel)() //nolint:contextcheck // it ends with the engine
+	sleep := e.table.Sleep
+	if s := e.options.Sleeper; s != nil {
+		sleep = s.Sleep
+	}
+	err := sleep(until, d)
+	if err != nil && ctx.Err() == nil {
+		return ErrClosed
+	}
+	return err
+}
+
+// A wake is what a caller finds that has slept.
+type wake struct {
+	*judge
+	receipt *Receipt
+	limits  []*Limits // of each taking, by which the caller slept
+}
+
+func newWake(ju *judge, r *Receipt) wake {
+	w := wake{ju, r, make([]*Limits, len(r.takings))}
+	for i := range r.takings {
+		w.limits[i] = r.takings[i].limits
+	}
+	return w
+}
+
+// more returns how much longer it takes until what was taken is there: 0 unless limits were changed.
+func (w *wake) more(ctx context.Context) (longest time.Duration, err error) {
+	for i := range w.receipt.takings {
+		t := &w.receipt.takings[i]
+		if !w.changed(ctx, i) {
+			continue
+		}
+		for j := range t.bookings {
+			more, err := w.moreOf(ctx, t, &t.bookings[j])
+			if err != nil {
+				return 0, err
+			}
+			longest = max(longest, more)
+		}
+	}
+	return longest, nil
+}
+
+// changed reports whether other limits hold for a taking than those by which the caller slept, and goes by the new ones from then on.
+// Limits that cannot be read are not known to have changed.
+func (w *wake) changed(ctx context.Context, at int) bool {
+	t := &w.receipt.takings[at]
+	if len(t.bookings) == 0 || w.limits[at].Own {
+		return false
+	}
+	known, err := w.options.Source.For(ctx, t.bucket)
+	if err != nil || known.Config.Equal(&w.limits[at].Config) {
+		return false
+	}
+	w.limits[at] = known
+	return true
+}
+
+// moreOf returns how much longer it takes until what one booking took is there. The balance and the count of what was consumed tell what
+// flowed in since, at whatever rates. They do not where the bucket was divided, or its item is gone: the whole debt is waited for then.
+func (w *wake) moreOf(ctx context.Context, t *taking, b *booking) (time.Duration, error) {
+	i, err := w.aligner.items.readShard(ctx, b.shard)
+	if err != nil {
+		return 0, err
+	}
+	if b.image == nil || !i.exists || i.Count() != b.image.Count() {
+		return w.untilPaid(ctx, t)
+	}
+	due := i.DueSince(&b.image.State, t.amountsOf(b.shard), b.after)
+	return milliseconds(due - max(w.now(), i.RefilledAt)), nil
+}
+
+// untilPaid returns how long it takes until the bucket of a taking has no debt.
+func (w *wake) untilPaid(ctx context.Context, t *taking) (time.Duration, error) {
+	return w.judge.untilPaid(ctx, &Request{Entity: t.bucket.Entity, Resource: t.bucket.Resource}, false)
+}
+
+// told returns where the limits stand as last seen, those that are waited for with how long.
+func (w *wake) told(more time.Duration) (levels []LevelStatus) {
+	w.tellTaken(w.receipt, func(entity, resource string, statuses []bucket.Status) {
+		level := LevelStatus{Entity: entity, Resource: resource}
+		for _, s := range statuses {
+			if s.Requested > 0 {
+				s.Short, s.Wait = true, max(more.Milliseconds(), 1)
+			}
+			level.Statuses = append(level.Statuses, s)
+		}
+		levels = append(levels, level)
+	})
+	return levels
+}
+
+// untilPaid is [Engine.UntilPaid], of one level or of all.
+func (ju *judge) untilPaid(ctx context.Context, r *Request, family bool) (time.Duration, error) {
+	levels, err := ju.status(ctx, r, family)
+	longest := int64(0)
+	for _, l := range levels {
+		for _, s := range l.Statuses {
+			longest = max(longest, s.Queue)
+		}
+	}
+	return milliseconds(longest), err
+}
+
+// UntilPaid returns how long it takes until no bucket of a request is in debt: what was written for a caller, perhaps, is there by then. It
+// costs a consistent read of every shard.
+func (e *Engine) UntilPaid(ctx context.Context, r *Request) (time.Duration, error) {
+	return e.judge.untilPaid(ctx, r, true)
+}
+
+// milliseconds returns a number of milliseconds as a duration, saturated.
+func milliseconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+}

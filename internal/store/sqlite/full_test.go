@@ -1,0 +1,62 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// TestFullDisk writes to a file that may not grow any more. A new item is an outage, in which nothing is written. Items that need no
+// more room are written on, and new ones once there is room again.
+func TestFullDisk(t *testing.T) {
+	s, err := Open(filepath.Join(t.TempDir(), "full.db"), store.Table{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := t.Context()
+	if err := s.Setup(ctx); err != nil {
+		t.Fatal(err)
+	}
+	put := func(i, n int) error {
+		item := expr.Item{{Name: "n", Value: expr.N(int64(n))}, {Name: "text", Value: expr.S(strings.Repeat("x", 1000))}}
+		_, err := s.Write(ctx, store.Write{Kind: store.Put, Key: store.Key{PK: fmt.Sprint("p", i), SK: "s"}, Item: item})
+		return err
+	}
+	pragma := func(text string) {
+		t.Helper()
+		c := <-s.writer
+		err := c.run(ctx, "PRAGMA "+text)
+		s.writer <- c
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := put(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	pragma("max_page_count = 1") // that is, what it has
+	last := 0
+	for ; err == nil && last < 1000; last++ {
+		err = put(last+1, 0)
+	}
+	var failed *store.Error
+	if !errors.As(err, &failed) || store.OutcomeOf(err) != store.Unavailable || failed.Unknown || !strings.Contains(err.Error(), "full") {
+		t.Fatalf("Write() to a full disk = %v, want an outage in which nothing was written", err)
+	}
+	if err := put(0, 1); err != nil {
+		t.Errorf("Write() of an item that needs no more room = %v", err)
+	}
+	if items, err := s.Read(ctx, []store.Key{{PK: fmt.Sprint("p", last), SK: "s"}}, true); err != nil || items[0] != nil {
+		t.Errorf("Read() of what was not written = %v, %v", items, err)
+	}
+	pragma("max_page_count = 1000000")
+	if err := put(last, 0); err != nil {
+		t.Errorf("Write() once there is room = %v", err)
+	}
+}

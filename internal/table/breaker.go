@@ -1,0 +1,549 @@
+package table
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// What opens a breaker, and how it closes again.
+const (
+	silentCalls = 5  // calls one after the other that are not answered for the time of silence
+	perOvertake = 3  // so many more for each call that another one has overtaken, and that is not answered
+	mostSilent  = 32 // calls are enough in any case
+	failures    = 10 // outages in a row
+	manyKeys    = 3  // distinct partition keys among throttles in a row, so that one hot key opens nothing
+	firstTrials = 4  // calls under way at once when the store answers again; each answer allows one more
+	lastTrials  = 64 // that many are allowed when the breaker closes
+
+	firstProbe, longestProbe = 500 * time.Millisecond, 700 * time.Millisecond // the pauses before probes, less up to a fifth
+)
+
+// A Breaker decides for the callers of a store whether their calls are worth making. In an outage it refuses them at once, as not
+// sent, and asks by itself whether the store is back. It is safe for concurrent use.
+//
+// A part of the store may be silent while the others answer, such as a server that has some of the keys. So calls are watched by their
+// partition keys as well. Those of a silent key are refused, and the breaker asks for the key by itself, until it is answered. While
+// several keys are silent, one call that is not answered shows that another one is.
+//
+// It is closed, open, or half open. What opens it:
+//   - silence: no call is answered while several are under way for much longer than calls took of late;
+//   - outages in a row without an answer between them: refused connections, errors of the server, and timeouts;
+//   - throttles of several keys in a row that are not those of a single key.
+//
+// A failed condition, a refusal and the throttle of a key are answers. A probe that is answered half opens it: a few calls pass at
+// once, and one more with each answer, until all do. A trial that fails opens it again.
+type Breaker struct {
+	options BreakerOptions
+	started time.Time // by which times are told, whatever clocks are set to
+	seed    maphash.Seed
+	took    latency
+
+	// watch is all that a call looks at while the store answers: 0. Above, it is when the last one of silentCalls was sent, in
+	// nanoseconds since the start, none of which is answered. It is negative while the breaker is not closed.
+	watch  atomic.Int64
+	begun  atomic.Int64 // calls sent since the store answered last
+	flying atomic.Int64 // calls under way
+	last   atomic.Int64 // when a call was sent last, as watch tells it
+	ill    atomic.Bool  // failures were counted since the store answered last
+	cells  [4096]cell   // of the partition keys
+	quiet  atomic.Int64 // silent keys
+	round  atomic.Int64 // counts the changes of state: a call of an earlier one is no trial
+
+	mu       sync.Mutex // guards what follows, and changes of what is above except begun
+	state    breakerState
+	hard     int      // outages in a row, without throttles
+	throttle int      // throttles in a row
+	keys     []uint64 // of the throttles, hashed, each once; manyKeys at most
+	openedAt time.Duration
+	refusal  *store.Error // while it is not closed
+	allowed  int          // trials under way at once
+	trials   int          // under way
+	pause    time.Duration
+	probes   int
+	timer    *time.Timer   // of the next probe
+	users    int           // tables that are in use
+	asker    *time.Timer   // of the next question for a silent key
+	asking   bool          // while keys are silent
+	back     time.Duration // when a silent key was answered last
+	cursor   int           // the cell of the key that is asked for next, or one before it
+	probing  sync.WaitGroup
+	life     context.Context //nolint:containedctx // of probes; it ends with the last table
+	stop     context.CancelFunc
+}
+
+type breakerState uint8
+
+const (
+	isClosed breakerState = iota
+	isOpen
+	isHalfOpen
+)
+
+// BreakerOptions are the configuration of a breaker.
+type BreakerOptions struct {
+	Timeout time.Duration // of one call
+	// Silence is the time without an answer after which the store is silent, where calls are usually much faster; 0 for a quarter of
+	// the timeout.
+	Silence time.Duration
+	Ping    func(context.Context) error                // asks whether the store answers
+	Ask     func(ctx context.Context, pk string) error // asks whether it answers for a partition key; nil if no part is watched
+	IntN    func(int) int                              // a source of random numbers in [0, n); nil for that of the system
+	// Changed is told when calls are refused from now on, with the cause, and when all of them pass again, with nil and how long
+	// the outage was.
+	Changed func(cause error, lasted time.Duration)
+}
+
+// NewBreaker returns a breaker of a store. It is closed.
+func NewBreaker(o BreakerOptions) *Breaker {
+	if o.IntN == nil {
+		o.IntN = rand.IntN
+	}
+	if o.Silence == 0 {
+		o.Silence = o.Timeout / 4
+	}
+	b := &Breaker{options: o, started: time.Now().Add(-1), seed: maphash.MakeSeed()}
+	b.life, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// Enter counts a user of the breaker, who ends its use by [Breaker.Leave].
+func (b *Breaker) Enter() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.users++
+}
+
+// Leave ends the use of the breaker by one user. The last one ends its probes.
+func (b *Breaker) Leave() {
+	b.mu.Lock()
+	b.users--
+	last := b.users == 0
+	if last {
+		b.stop() // before the lock is released: no probe is scheduled after that
+		for _, t := range []*time.Timer{b.timer, b.asker} {
+			if t != nil && t.Stop() {
+				b.probing.Done()
+			}
+		}
+	}
+	b.mu.Unlock()
+	if last {
+		b.probing.Wait()
+	}
+}
+
+// insistKey is the key of contexts whose calls are made in outages as well.
+type insistKey struct{}
+
+// Insist returns a context whose calls no breaker refuses: those that no failure policy decides about.
+func Insist(ctx context.Context) context.Context { return context.WithValue(ctx, insistKey{}, true) }
+
+// Refusal returns an error if a call that began now would be refused. It is nil mostly, which takes one atomic load.
+func (b *Breaker) Refusal(ctx context.Context) error {
+	if b == nil || !b.isWatched() {
+		return nil
+	}
+	_, err := b.judge(ctx, false)
+	return err
+}
+
+// refusalOf is [Breaker.Refusal] for calls with a partition key.
+func (b *Breaker) refusalOf(ctx context.Context, pk string) error {
+	if b.refuses(ctx, b.cellOf(pk), pk) {
+		return errSilentPart
+	}
+	return b.Refusal(ctx)
+}
+
+// isWatched reports whether a call has to be judged.
+func (b *Breaker) isWatched() bool {
+	since := b.watch.Load()
+	return since < 0 || since > 0 && b.now()-time.Duration(since) >= b.options.Silence
+}
+
+// judge returns the error of a call that is refused, and otherwise whether it is a trial, which is counted if it is sent.
+func (b *Breaker) judge(ctx context.Context, sent bool) (trial bool, err error) {
+	if ctx.Value(insistKey{}) != nil {
+		return false, nil
+	}
+	var changed func()
+	b.mu.Lock()
+	defer func() {
+		b.mu.Unlock()
+		if changed != nil {
+			changed()
+		}
+	}()
+	if b.state == isClosed {
+		silence := b.silence()
+		if !b.isSilentFor(silence) {
+			return false, nil
+		}
+		changed = b.opens(fmt.Errorf("no call was answered for %v", silence)) //nolint:contextcheck // probes outlive the call
+	}
+	if b.state == isOpen || b.trials >= b.allowed {
+		return false, b.refusal
+	}
+	if sent {
+		b.trials++
+	}
+	return sent, nil
+}
+
+// isSilentFor reports whether enough calls are not answered for a time. Calls of long ago tell nothing of now, and are forgotten.
+func (b *Breaker) isSilentFor(d time.Duration) bool {
+	since := time.Duration(b.watch.Load())
+	if since > 0 && (b.begun.Load() < silentCalls || b.now()-time.Duration(b.last.Load()) > 2*b.options.Timeout) {
+		b.begun.Store(0)
+		b.watch.Store(0)
+		return false
+	}
+	return since > 0 && b.now()-since >= d && b.begun.Load() >= b.enough()
+}
+
+// enough returns the number of calls one after the other that are not answered where the store is silent. Where a part of it is, some
+// in a row are of that part by chance. The store answers others meanwhile, which overtake those.
+func (b *Breaker) enough() int64 {
+	overtaken := max(b.flying.Load()-b.begun.Load(), 0)
+	return min(silentCalls+perOvertake*overtaken, mostSilent)
+}
+
+// silence returns the time without an answer after which the store is silent.
+func (b *Breaker) silence() time.Duration {
+	return min(max(b.options.Silence, b.long()), b.options.Timeout)
+}
+
+// long returns a time that is much longer than calls took of late.
+func (b *Breaker) long() time.Duration {
+	if usual := b.took.usual(); usual > 0 {
+		return max(2*usual, b.options.Timeout/100)
+	}
+	return b.options.Timeout / 10
+}
+
+func (b *Breaker) now() time.Duration { return time.Since(b.started) }
+
+// A NotMade is the error of a call that a store did not try. It tells nothing of the store.
+type NotMade struct{ Err error }
+
+// Error returns the reason.
+func (e *NotMade) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *NotMade) Unwrap() error { return e.Err }
+
+// errSilentPart is the error of a call that is not made since others with such keys are not answered.
+var errSilentPart = &store.Error{Op: "call", Unavailable: true, Err: fmt.Errorf("%w for these keys: no call was answered", errOpen)}
+
+// A sending is a call of the store that was sent.
+type sending struct {
+	at    time.Duration
+	round int64
+	trial bool
+	cell  cellKey
+}
+
+// sends notes that a call is sent, unless it returns an error: the call is refused.
+func (b *Breaker) sends(ctx context.Context, pk string) (s sending, err error) {
+	if s.cell = b.cellOf(pk); b.refuses(ctx, s.cell, pk) {
+		return s, errSilentPart
+	}
+	s.round = b.round.Load()
+	if b.isWatched() {
+		if s.trial, err = b.judge(ctx, true); err != nil {
+			return s, err
+		}
+		s.round = b.round.Load()
+	}
+	s.at = b.now()
+	b.flying.Add(1)
+	b.last.Store(int64(s.at))
+	b.sentTo(s.cell, s.at)
+	if b.begun.Add(1) == silentCalls {
+		b.watch.CompareAndSwap(0, int64(s.at))
+	}
+	return s, nil
+}
+
+// ended notes how a call ended that was sent, of items with a partition key. The context is that of its caller.
+func (b *Breaker) ended(ctx context.Context, s sending, pk string, err error) {
+	took := b.now() - s.at
+	b.flying.Add(-1)
+	switch outcome := store.OutcomeOf(err); {
+	case err != nil && errors.As(err, new(*NotMade)):
+		b.abandoned(s, 0)
+	case err != nil && ctx.Err() != nil && (outcome == store.Ended || outcome == store.Unknown || outcome == store.Unavailable):
+		b.abandoned(s, took)
+	case outcome == store.Throttled && !isOfOneKey(err), outcome == store.Unavailable, outcome == store.Unknown:
+		b.failed(s, pk, err) //nolint:contextcheck // probes outlive the call
+	case outcome == store.Ended:
+		b.abandoned(s, took)
+	default:
+		if err == nil {
+			b.took.add(took)
+		}
+		b.answered(s)
+	}
+}
+
+// isOfOneKey reports whether a throttle says that it is one of keys, or of an index, and not of the table or the account.
+func isOfOneKey(err error) bool {
+	return slices.ContainsFunc(store.ErrorsIn(err), func(e *store.Error) bool {
+		return len(e.Throttles) > 0 && !slices.ContainsFunc(e.Throttles, func(t store.Throttle) bool {
+			return !t.Index && (t.Limit == store.OfTable || t.Limit == store.OfAccount)
+		})
+	})
+}
+
+// answered notes an answer of the store.
+func (b *Breaker) answered(s sending) {
+	b.heard(s.cell)
+	if b.begun.Load() != 0 {
+		b.begun.Store(0)
+	}
+	if since := b.watch.Load(); !b.ill.Load() && (since == 0 || since > 0 && b.watch.CompareAndSwap(since, 0)) {
+		return
+	}
+	b.mu.Lock()
+	var changed func()
+	switch b.state {
+	case isClosed:
+		b.recovers()
+		b.watch.Store(0)
+	case isOpen:
+		b.halfOpens()
+	case isHalfOpen:
+		if s.trial && s.round == b.round.Load() {
+			b.trials--
+			if b.allowed++; b.allowed >= lastTrials {
+				changed = b.closes()
+			}
+		}
+	}
+	b.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// abandoned notes a call whose caller gave up. Unless it was under way for long, it tells nothing.
+func (b *Breaker) abandoned(s sending, took time.Duration) {
+	if !s.trial && took >= b.long() {
+		return // it counts as one that is not answered
+	}
+	b.heard(s.cell)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if s.round != b.round.Load() {
+		return
+	}
+	if s.trial {
+		b.trials--
+	} else if b.state == isClosed && b.begun.Load() > 0 && b.begun.Add(-1) < silentCalls {
+		b.watch.Store(0)
+	}
+}
+
+// failed notes an outage of one call.
+func (b *Breaker) failed(s sending, pk string, err error) {
+	b.mu.Lock()
+	var changed func()
+	defer func() {
+		b.mu.Unlock()
+		if changed != nil {
+			changed()
+		}
+	}()
+	if s.round != b.round.Load() {
+		return // it began before the last change of state, and tells nothing of now
+	}
+	if b.now()-s.at < b.silence() {
+		b.heard(s.cell) // a call that fails soon is no silence
+	} else if !s.trial && s.cell.isKnown() && s.at >= b.back {
+		if s.cell.silent.Load() != nil {
+			return // one of a key that is known to be silent
+		}
+		if b.hush(s.cell.cell, pk); b.quiet.Load() >= cellCalls {
+			s.cell.watch.CompareAndSwap(0, int64(s.at)) // one of several such keys, which need not be asked for again
+		}
+	}
+	switch {
+	case s.trial:
+		b.trials--
+		b.opensAgain()
+	case b.state != isClosed:
+	case store.OutcomeOf(err) == store.Throttled:
+		b.ill.Store(true)
+		b.begun.Store(0) // a throttle is no silence
+		b.watch.Store(0)
+		b.throttle++
+		if key := maphash.String(b.seed, pk); pk != "" && len(b.keys) < manyKeys && !slices.Contains(b.keys, key) {
+			b.keys = append(b.keys, key)
+		}
+	default:
+		b.ill.Store(true)
+		b.hard++
+	}
+	if b.state == isClosed && (b.hard >= max(failures, int(b.enough())) || b.hard+b.throttle >= failures && len(b.keys) == manyKeys) {
+		changed = b.opens(err)
+	}
+}
+
+// recovers forgets failures. The breaker is locked, as for all that follow.
+func (b *Breaker) recovers() {
+	b.hard, b.throttle, b.keys = 0, 0, b.keys[:0]
+	b.ill.Store(false)
+}
+
+// turn changes the state.
+func (b *Breaker) turn(to breakerState) {
+	b.state, b.trials = to, 0
+	b.round.Add(1)
+	b.begun.Store(0)
+	if to == isClosed {
+		b.watch.Store(0)
+	} else {
+		b.watch.Store(-1)
+	}
+}
+
+// errOpen says that a call was not made.
+var errOpen = errors.New("not sent, since the store is unavailable")
+
+// opens opens the breaker because of an error, and returns what tells of it.
+func (b *Breaker) opens(cause error) func() {
+	b.turn(isOpen)
+	for i := range b.cells {
+		b.forget(&b.cells[i]) // a part tells nothing while all is silent
+	}
+	b.openedAt, b.pause, b.probes = b.now(), firstProbe, 0
+	b.refusal = &store.Error{Op: "call", Unavailable: true, Err: fmt.Errorf("%w: %w", errOpen, plain(cause))}
+	b.schedule()
+	return func() { b.tell(cause, 0) }
+}
+
+// plain returns an error without what it says about a call: a call that is refused has another outcome.
+func plain(err error) error { return errors.New(err.Error()) }
+
+func (b *Breaker) tell(cause error, lasted time.Duration) {
+	if b.options.Changed != nil {
+		b.options.Changed(cause, lasted)
+	}
+}
+
+func (b *Breaker) opensAgain() {
+	b.turn(isOpen)
+	b.pause = min(b.pause*5/4, longestProbe)
+}
+
+func (b *Breaker) halfOpens() {
+	b.turn(isHalfOpen)
+	b.allowed = firstTrials
+}
+
+// closes closes the breaker, and returns what tells of it.
+func (b *Breaker) closes() func() {
+	b.turn(isClosed)
+	b.recovers()
+	if b.timer != nil && b.timer.Stop() {
+		b.probing.Done()
+	}
+	lasted := b.now() - b.openedAt
+	return func() { b.tell(nil, lasted) }
+}
+
+// schedule has the store probed after a pause.
+func (b *Breaker) schedule() {
+	if b.life.Err() != nil {
+		return
+	}
+	b.probing.Add(1)
+	rest := b.pause - time.Duration(b.options.IntN(int(b.pause/5/time.Millisecond)))*time.Millisecond // apart from other processes
+	opened := b.openedAt
+	b.timer = time.AfterFunc(rest, func() {
+		defer b.probing.Done()
+		b.probe(opened)
+	})
+}
+
+// probe asks whether the store answers, for the outage that began at a time. Every fourth probe has the time of a call, for a store
+// that came back slow. A store that comes back while a probe is under way, which it never answers, is asked soon after in either case.
+func (b *Breaker) probe(opened time.Duration) {
+	b.mu.Lock()
+	round := b.round.Load()
+	b.probes++
+	bound, isLong := b.options.Timeout/2, b.probes%4 == 0
+	if isLong { // the next one does not wait for it
+		bound = b.options.Timeout
+		b.schedule()
+	}
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(b.life, bound)
+	err := b.options.Ping(ctx)
+	cancel()
+	var changed func()
+	b.mu.Lock()
+	switch answers := isAnswer(err); {
+	case b.life.Err() != nil || b.state == isClosed || b.openedAt != opened:
+		b.mu.Unlock()
+		return
+	case b.state == isOpen && answers:
+		b.halfOpens()
+	case b.state == isOpen:
+		b.pause = min(b.pause*5/4, longestProbe)
+	case answers && b.trials == 0 && b.round.Load() == round:
+		changed = b.closes()
+	}
+	if changed == nil && !isLong {
+		b.schedule()
+	}
+	b.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// isAnswer reports whether the store answered a call, and can serve others.
+func isAnswer(err error) bool {
+	switch store.OutcomeOf(err) {
+	case store.Throttled, store.Unavailable, store.Unknown, store.Ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// A latency is how long calls took of late. It is safe for concurrent use.
+type latency struct {
+	mu           sync.Mutex
+	mean, spread time.Duration // smoothed
+}
+
+// add notes how long a call took that succeeded.
+func (l *latency) add(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.mean == 0 {
+		l.mean, l.spread = d, d/2
+		return
+	}
+	l.spread += ((l.mean - d).Abs() - l.spread) / 4
+	l.mean += (d - l.mean) / 8
+}
+
+// usual returns the time after which TCP takes a segment for lost (RFC 6298): the mean, and four times the deviation. So it follows a
+// store that becomes slow with the first slow reply. It is 0 before the first call.
+func (l *latency) usual() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mean + 4*l.spread
+}

@@ -1,0 +1,503 @@
+package table
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/tool/wait"
+)
+
+// A gone store is asked by a breaker. Each call takes a millisecond and then ends as err says, or is not answered.
+type gone struct {
+	mu     sync.Mutex
+	err    error
+	silent bool
+	pings  int
+	told   []error // by the breaker
+	calls  int
+	quiet  map[string]bool // keys that are not answered
+	asked  int             // for keys
+}
+
+func (g *gone) counts() (calls, pings int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.calls, g.pings
+}
+
+func (g *gone) changes() []error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.told)
+}
+
+func (g *gone) set(silent bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.silent, g.err = silent, err
+}
+
+func (g *gone) call(ctx context.Context) error {
+	g.mu.Lock()
+	silent, err := g.silent, g.err
+	g.calls++
+	g.mu.Unlock()
+	if silent {
+		<-ctx.Done()
+		return &store.Error{Op: "call", Unavailable: true, Unknown: true, Err: ctx.Err()}
+	}
+	time.Sleep(time.Millisecond)
+	return err
+}
+
+// callOf is a call for a key.
+func (g *gone) callOf(pk string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		g.mu.Lock()
+		silent := g.quiet[pk]
+		g.mu.Unlock()
+		if !silent {
+			return g.call(ctx)
+		}
+		<-ctx.Done()
+		return &store.Error{Op: "call", Unavailable: true, Err: ctx.Err()}
+	}
+}
+
+func (g *gone) ask(ctx context.Context, pk string) error {
+	g.mu.Lock()
+	g.asked++
+	g.mu.Unlock()
+	return g.callOf(pk)(ctx)
+}
+
+// hush has some keys alone not answered from now on, and returns how often the breaker asked for keys since it was called last.
+func (g *gone) hush(keys ...string) (asked int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.quiet = map[string]bool{}
+	for _, key := range keys {
+		g.quiet[key] = true
+	}
+	asked, g.asked = g.asked, 0
+	return asked
+}
+
+func (g *gone) ping(ctx context.Context) error {
+	g.mu.Lock()
+	g.pings++
+	g.mu.Unlock()
+	return g.call(ctx)
+}
+
+// withBreaker runs a test with a table and its breaker, which tells its changes of state.
+func withBreaker(t *testing.T, test func(t *testing.T, table *Table, g *gone)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		g := &gone{}
+		b := NewBreaker(BreakerOptions{
+			Timeout: 2 * time.Second, Ping: g.ping, Ask: g.ask, Changed: func(cause error, _ time.Duration) {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				g.told = append(g.told, cause)
+			},
+		})
+		b.Enter()
+		test(t, New(nil, Options{Timeout: 2 * time.Second, Breaker: b}), g)
+		b.Leave()
+	})
+}
+
+// TestWhatOpensABreaker makes calls one after the other that end in the same way, each with a key of its own or all with one.
+func TestWhatOpensABreaker(t *testing.T) {
+	throttle := func(throttles ...store.Throttle) error {
+		return &store.Error{Op: "call", Unavailable: true, Throttled: true, Throttles: throttles, Err: errors.New("slow down")}
+	}
+	for _, test := range []struct {
+		name   string
+		err    error
+		oneKey bool
+		opens  bool
+	}{
+		{"answers", nil, false, false},
+		{"refused connections", &store.Error{Unavailable: true, Err: errors.New("refused")}, true, true},
+		{"errors of the server", &store.Error{Unavailable: true, Unknown: true, Err: errors.New("500")}, false, true},
+		{"throttles of the table", throttle(store.Throttle{Limit: store.OfTable}), false, true},
+		{"throttles of the account", throttle(store.Throttle{Limit: store.OfAccount}), false, true},
+		{"throttles of the table with one key", throttle(store.Throttle{Limit: store.OfTable}), true, false},
+		{"throttles without a reason", throttle(), false, true},
+		{"throttles of one key without a reason", throttle(), true, false},
+		{"throttles of keys", throttle(store.Throttle{Limit: store.OfKey}), false, false},
+		{"throttles of an index", throttle(store.Throttle{Limit: store.OfTable, Index: true}), false, false},
+		{"conflicts", &store.Error{Err: store.ErrConflict}, false, false},
+		{"denied permission", &store.Error{Err: errors.New("denied")}, false, false},
+		{"bad input", &store.Error{Invalid: true, Err: errors.New("too large")}, false, false},
+		{"calls that were not made", &NotMade{&store.Error{Unavailable: true, Err: errors.New("no namespace")}}, false, false},
+	} {
+		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+			g.set(false, test.err)
+			for i := range 3 * failures {
+				pk := "key"
+				if !test.oneKey {
+					pk = fmt.Sprint("key", i)
+				}
+				err := table.call(t.Context(), pk, g.call)
+				if want := i < failures || !test.opens; errors.Is(err, errOpen) == want {
+					t.Errorf("%s: call %d = %v", test.name, i+1, err)
+				}
+			}
+			if told := g.changes(); (len(told) == 1 && told[0] != nil) != test.opens {
+				t.Errorf("%s: changes %v, want the breaker open: %t", test.name, g.changes(), test.opens)
+			}
+		})
+	}
+}
+
+// TestSuccessesBetweenFailures keep a breaker closed, however many calls fail.
+func TestSuccessesBetweenFailures(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		for i := range 20 * failures {
+			g.set(false, &store.Error{Unavailable: true, Err: errors.New("refused")})
+			if i%failures == 0 {
+				g.set(false, nil)
+			}
+			_ = table.Call(t.Context(), g.call)
+		}
+		if _, pings := g.counts(); len(g.changes()) > 0 || pings > 0 {
+			t.Errorf("the breaker told %v, and made %d probes", g.changes(), pings)
+		}
+	})
+}
+
+// TestSilence has calls of many callers swallowed: no timeout has passed when the breaker opens. Refused calls are no outcome that is
+// unknown. It asks by itself until the store answers, and lets calls of no policy pass.
+func TestSilence(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		for range 100 {
+			_ = table.Call(t.Context(), g.call)
+		}
+		g.set(true, nil)
+		began := time.Now()
+		calls, _ := g.counts()
+		for range silentCalls {
+			go func() { _ = table.Call(t.Context(), g.call) }()
+		}
+		synctest.Wait()
+		for len(g.changes()) == 0 && time.Since(began) < time.Minute {
+			time.Sleep(10 * time.Millisecond)
+			if table.Refusal(t.Context()) == nil && time.Since(began) > 600*time.Millisecond {
+				t.Fatal("calls are not refused")
+			}
+		}
+		if took := time.Since(began); took != 500*time.Millisecond {
+			t.Errorf("the breaker opens after %v, want a quarter of the timeout", took)
+		}
+		err := table.Call(t.Context(), g.call)
+		if store.OutcomeOf(err) != store.Unavailable || !errors.Is(err, errOpen) {
+			t.Errorf("Call() = %v, want an outage in which nothing was sent", err)
+		}
+		if n := testing.AllocsPerRun(100, func() { _ = table.Refusal(t.Context()) }); n > 0 {
+			t.Errorf("a refusal allocates %v times", n)
+		}
+		if err := table.Call(Insist(t.Context()), g.call); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Call() of a caller that insists = %v, want one that is made", err)
+		}
+		time.Sleep(time.Minute)
+		if made, pings := g.counts(); pings < 20 || pings > 120 || made-calls != silentCalls+1+pings {
+			t.Errorf("%d probes in a minute, %d calls", pings, made-calls)
+		}
+		g.set(false, nil)
+		back := time.Now()
+		for len(g.changes()) < 2 && time.Since(back) < time.Minute {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if took := time.Since(back); took > 2500*time.Millisecond {
+			t.Errorf("the breaker closes after %v without a call", took)
+		}
+	})
+}
+
+// TestTrials sends a crowd to a store that has come back: a few calls at first, more with every answer, and none when a trial fails.
+func TestTrials(t *testing.T) {
+	for name, healthy := range map[string]bool{"healthy": true, "writes fail": false} {
+		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+			broken := &store.Error{Unavailable: true, Err: errors.New("refused")}
+			g.set(false, broken)
+			for range failures {
+				_ = table.Call(t.Context(), g.call)
+			}
+			g.set(false, nil)
+			state := func() breakerState {
+				table.breaker.mu.Lock()
+				defer table.breaker.mu.Unlock()
+				return table.breaker.state
+			}
+			for state() != isHalfOpen {
+				time.Sleep(time.Millisecond)
+			}
+			made := 0
+			crowd := func() (sent int) {
+				var all sync.WaitGroup
+				before := made
+				for range 1000 {
+					all.Go(func() {
+						_ = table.Call(t.Context(), func(context.Context) error {
+							g.mu.Lock()
+							made++
+							g.mu.Unlock()
+							time.Sleep(time.Millisecond)
+							if !healthy {
+								return broken
+							}
+							return nil
+						})
+					})
+				}
+				all.Wait()
+				return made - before
+			}
+			want := []int{4, 8, 16, 32, 1000}
+			if !healthy {
+				want = []int{4, 0, 0, 0, 0}
+			}
+			for i, n := range want {
+				if got := crowd(); got != n {
+					t.Errorf("%s: crowd %d makes %d calls, want %d", name, i+1, got, n)
+				}
+			}
+			if closed := len(g.changes()) == 2; closed != healthy {
+				t.Errorf("%s: changes %v", name, g.changes())
+			}
+		})
+	}
+}
+
+// TestLeavingEarly has callers give calls up that would have been answered: that is no silence.
+func TestLeavingEarly(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		g.set(true, nil)
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			_ = table.Call(ctx, g.call)
+			cancel()
+			time.Sleep(100 * time.Millisecond)
+		}
+		if len(g.changes()) > 0 {
+			t.Errorf("the breaker told %v", g.changes())
+		}
+	})
+}
+
+// TestAPartBySeldomKeys has every second key silent, each of which has one call: ten calls a second. Several in a row are silent by
+// chance, and those of the others are made all the same. When no key answers, the store is silent soon.
+func TestAPartBySeldomKeys(t *testing.T) {
+	for seed := range uint64(20) {
+		withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			var all sync.WaitGroup
+			for i := range 300 {
+				pk := fmt.Sprint("k", i)
+				if random.IntN(2) == 0 {
+					all.Go(func() {
+						_ = table.call(t.Context(), pk, func(ctx context.Context) error { return wait.For(ctx, time.Minute) })
+					})
+				} else {
+					all.Go(func() {
+						if err := table.call(t.Context(), pk, g.callOf(pk)); err != nil {
+							t.Errorf("seed %d: call() of a key that answers = %v", seed, err)
+						}
+					})
+				}
+				time.Sleep(time.Duration(random.ExpFloat64() * float64(100*time.Millisecond)))
+			}
+			g.set(true, nil)
+			from := time.Now()
+			for i := 0; len(g.changes()) == 0 && time.Since(from) < 10*time.Second; i++ {
+				all.Go(func() { _ = table.call(t.Context(), fmt.Sprint("l", i), g.call) })
+				time.Sleep(100 * time.Millisecond)
+			}
+			if took := time.Since(from); took > mostSilent*100*time.Millisecond+time.Second {
+				t.Errorf("seed %d: the store is silent after %v", seed, took)
+			}
+			all.Wait()
+		})
+	}
+}
+
+// TestCallsOfBeforeTheReturn has calls of silent keys under way when the keys answer again. That those are never answered tells nothing
+// of now.
+func TestCallsOfBeforeTheReturn(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		var all sync.WaitGroup
+		calls := func(pk string, n int) {
+			for range n {
+				all.Go(func() { _ = table.call(t.Context(), pk, g.callOf(pk)) })
+			}
+		}
+		pass := func(d time.Duration) { // while others are answered
+			for from := time.Now(); time.Since(from) < d; time.Sleep(50 * time.Millisecond) {
+				calls("other", 1)
+			}
+		}
+		g.hush("a", "b", "c")
+		calls("a", cellCalls)
+		pass(600 * time.Millisecond)
+		calls("a", 1) // it is silent
+		pass(300 * time.Millisecond)
+		calls("b", 1)         // fails after the return
+		calls("c", cellCalls) // silent, if they were not of before it
+		pass(50 * time.Millisecond)
+		g.hush()
+		pass(time.Second) // the breaker asks for a
+		if err := table.call(t.Context(), "c", g.call); err != nil {
+			t.Errorf("call() after the return = %v", err)
+		}
+		all.Wait()
+		if quiet := table.breaker.quiet.Load(); quiet != 0 {
+			t.Errorf("%d keys count as silent", quiet)
+		}
+	})
+}
+
+// TestSilentKeysThatAreSeldomUsed makes a call of each key every four seconds. The first one waits, and the others are refused except
+// those of the first two keys, which must wait once more.
+func TestSilentKeysThatAreSeldomUsed(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		var keys []string
+		for i := range 12 {
+			keys = append(keys, fmt.Sprint("k", i))
+		}
+		g.hush(keys...)
+		var all sync.WaitGroup
+		for i := range 3 * 40 {
+			all.Go(func() {
+				if err := table.call(t.Context(), "other", g.callOf("other")); err != nil {
+					t.Errorf("call() of a key that answers = %v", err)
+				}
+			})
+			if at := i % 40; at < len(keys) {
+				all.Go(func() {
+					err := table.call(t.Context(), keys[at], g.callOf(keys[at]))
+					if refused := i >= 80 || i >= 40+cellCalls-1; errors.Is(err, errOpen) != refused {
+						t.Errorf("call %d of silent key %d = %v", i/40+1, at, err)
+					}
+				})
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		all.Wait()
+		g.hush()
+		time.Sleep(cellPause) // the breaker asks, though there are no calls
+		for i, pk := range keys {
+			if err := table.call(t.Context(), pk, g.callOf(pk)); err != nil {
+				t.Errorf("call of silent key %d when all answer = %v", i, err)
+			}
+		}
+		if len(g.changes()) > 0 {
+			t.Errorf("the breaker told %v", g.changes())
+		}
+	})
+}
+
+// TestSilentKeys swallows the calls of some keys. Their calls are refused, and the breaker asks for them. Calls of other keys are made,
+// also where they share a cell.
+func TestSilentKeys(t *testing.T) {
+	withBreaker(t, func(t *testing.T, table *Table, g *gone) {
+		neighbour := ""
+		for i := 0; neighbour == ""; i++ {
+			if pk := fmt.Sprint("n", i); table.breaker.cellOf(pk).cell == table.breaker.cellOf("a").cell {
+				neighbour = pk
+			}
+		}
+		// traffic makes calls of keys for a time, one of each in 10 ms, and returns how many of each were refused, in which time.
+		traffic := func(d time.Duration, keys ...string) (refused map[string]int, waited time.Duration) {
+			refused = map[string]int{}
+			var mu sync.Mutex
+			var all sync.WaitGroup
+			for from := time.Now(); time.Since(from) < d; time.Sleep(10 * time.Millisecond) {
+				for _, pk := range keys {
+					all.Go(func() {
+						began := time.Now()
+						if err := table.call(t.Context(), pk, g.callOf(pk)); errors.Is(err, errOpen) {
+							mu.Lock()
+							defer mu.Unlock()
+							refused[pk]++
+							waited += time.Since(began)
+						}
+					})
+				}
+			}
+			all.Wait()
+			return refused, waited
+		}
+		want := func(when string, refused map[string]int, of map[string]int) {
+			t.Helper()
+			for pk, n := range of {
+				if got := refused[pk]; got < n-1 || got > n+1 {
+					t.Errorf("%s: %d calls of %s are refused, want %d", when, got, pk, n)
+				}
+			}
+		}
+		g.hush("a")
+		refused, waited := traffic(2*time.Second, "a", "b")
+		want("a is silent", refused, map[string]int{"a": 200 - 52, "b": 0})
+		if waited > 0 {
+			t.Errorf("refused calls wait %v", waited)
+		}
+		refused, _ = traffic(10*time.Second, "a", "b", neighbour)
+		want("a is still silent", refused, map[string]int{"a": 1000, "b": 0, neighbour: 0})
+		asked := g.hush("a", neighbour)
+		if refused, _ = traffic(2*time.Second, "a", "b", neighbour); refused[neighbour] < 140 || refused["a"] < 198 || refused["b"] > 0 {
+			t.Errorf("of two silent keys that want one cell, and another one, %v calls are refused", refused)
+		}
+		g.hush("a")
+		_, _ = traffic(2*time.Second, "b", neighbour)
+		g.hush("a", "c", "d", "e")
+		if asked < 11 || asked > 15 {
+			t.Errorf("the breaker asked %d times in 12 s", asked)
+		}
+		_, _ = traffic(time.Second, "a", "b", "c", "d")
+		go func() { _ = table.call(t.Context(), "e", g.callOf("e")) }()
+		refused, _ = traffic(600*time.Millisecond, "a", "b")
+		want("four are silent", refused, map[string]int{"a": 60, "b": 0})
+		if err := table.call(t.Context(), "e", g.callOf("e")); !errors.Is(err, errOpen) {
+			t.Errorf("call() of a fourth silent key, with one that is not answered = %v, want it refused", err)
+		}
+		g.hush()
+		_, _ = traffic(time.Second, "a", "b", "c", "d", "e")
+		refused, _ = traffic(time.Second, "a", "b", "c", "d", "e", neighbour)
+		want("all answer", refused, map[string]int{"a": 0, "b": 0, "c": 0, "d": 0, "e": 0, neighbour: 0})
+		if quiet := table.breaker.quiet.Load(); quiet != 0 {
+			t.Errorf("%d keys count as silent", quiet)
+		}
+
+		var many []string
+		cells := map[*cell]bool{table.breaker.cellOf("b").cell: true}
+		for i := 0; len(many) < 100; i++ {
+			if c := table.breaker.cellOf(fmt.Sprint("m", i)).cell; !cells[c] {
+				cells[c], many = true, append(many, fmt.Sprint("m", i))
+			}
+		}
+		g.hush(many...)
+		_, _ = traffic(10*time.Second, append(many, "b")...)
+		if asked := g.hush(many...); asked > 14 {
+			t.Errorf("for a hundred silent keys the breaker asked %d times in ten seconds", asked)
+		}
+		g.hush("b")
+		time.Sleep(cellPause)
+		if refused, _ := traffic(100*time.Millisecond, many...); len(refused) > 0 {
+			t.Errorf("%v calls of keys are refused, one of which was answered", refused)
+		}
+		if len(g.changes()) > 0 {
+			t.Errorf("the breaker told %v", g.changes())
+		}
+	})
+}

@@ -1,0 +1,233 @@
+package table
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// Callers of a process share calls, so that the store is asked once for all of them. A reply that never comes is an everyday
+// fault of a network, and must not become the fault of all who share the call:
+//
+//   - A call that is late is passed: one of those who wait makes another.
+//   - An outage is that of its call alone. Callers who waited for the call each make their own, as if they shared nothing.
+//   - A throttle is told to all who share, since it says something about the key and not about the call.
+//   - A caller waits for silent calls no longer than for a call of its own.
+
+// soonestPart and latestPart are the parts of the call timeout after which a call is late at the earliest and at the latest. A caller who then
+// makes another has most of its time left, or half of it. A shorter bound would take the usual pauses of a network, such as a packet
+// that is sent again, for a loss.
+const (
+	soonestPart = 10
+	latestPart  = 2
+)
+
+// A Sharing is what callers of shared calls of one kind know together: how long such calls took of late. It is safe for concurrent
+// use.
+type Sharing struct {
+	table   *Table
+	started time.Time // by which times are told, whatever clocks are set to
+	took    latency   // of the calls that succeeded
+}
+
+// Sharing returns the knowledge of a new kind of shared calls.
+func (t *Table) Sharing() *Sharing { return &Sharing{table: t, started: time.Now().Add(-1)} } // so that no call is sent at 0
+
+// Late returns the time after which a call is late: what such calls take, between its bounds.
+func (s *Sharing) Late() time.Duration {
+	return min(max(s.table.timeout/soonestPart, s.took.usual()), s.table.timeout/latestPart)
+}
+
+// Took notes how long a call took that succeeded.
+func (s *Sharing) Took(d time.Duration) { s.took.add(d) }
+
+// now returns the time since the sharing was made.
+func (s *Sharing) now() time.Duration { return time.Since(s.started) }
+
+// A Shared is a call that several callers may wait for. It is safe for concurrent use.
+type Shared struct {
+	sharing *Sharing
+	done    chan struct{} // closed when the call has ended
+	err     error         // set before done is closed
+	sent    chan struct{} // closed when the call is sent: neither the pace of such calls nor the gate holds it back any more
+	due     atomic.Int64  // when that was, nanoseconds by the sharing
+
+	next   atomic.Pointer[Shared] // the call that was begun when this one was late; nil for none
+	served chan struct{}          // closed when a call before this one has succeeded, late as it was
+	serve  sync.Once              // closes served
+}
+
+// Shared returns a call that is not sent yet.
+func (s *Sharing) Shared() *Shared {
+	return &Shared{sharing: s, done: make(chan struct{}), sent: make(chan struct{}), served: make(chan struct{})}
+}
+
+// sharedKey is the key of a context under which the call is that its reads are made for.
+type sharedKey struct{}
+
+// noteSent notes that a read is sent, for the call that it is part of.
+func noteSent(ctx context.Context) {
+	c, ok := ctx.Value(sharedKey{}).(*Shared)
+	if !ok {
+		return
+	}
+	if c.due.Swap(int64(c.sharing.now())) == 0 {
+		close(c.sent)
+	}
+}
+
+// isLate reports whether a call was sent and is late.
+func (c *Shared) isLate() bool {
+	select {
+	case <-c.sent:
+		return c.sharing.now() >= c.dueAt()+c.sharing.Late()
+	default:
+		return false
+	}
+}
+
+func (c *Shared) dueAt() time.Duration { return time.Duration(c.due.Load()) }
+
+// End tells all who wait that the call has ended. If it succeeded, those are told as well who wait for the calls that were begun in
+// its place.
+func (c *Shared) End() {
+	close(c.done)
+	if c.err != nil {
+		return
+	}
+	for n := c.next.Load(); n != nil; n = n.next.Load() {
+		n.serve.Do(func() { close(n.served) })
+	}
+}
+
+// Succeeded reports whether the call has ended without an error.
+func (c *Shared) Succeeded() bool {
+	select {
+	case <-c.done:
+		return c.err == nil
+	default:
+		return false
+	}
+}
+
+// A Sharer is a caller that needs what shared calls return. It is not safe for concurrent use.
+type Sharer struct {
+	*Sharing
+	own    *Shared       // the call that it began last
+	passed *Shared       // the late call in whose place it begins one
+	served *Shared       // the call during which a call before it succeeded
+	waited time.Duration // for calls that were late or failed
+	alone  bool          // a call of another failed: the caller waits for none any more
+}
+
+// Sharer returns a caller that has not waited yet.
+func (s *Sharing) Sharer() Sharer { return Sharer{Sharing: s} }
+
+// Passes reports whether the caller may put a call of its own in the place of one that is under way.
+func (w *Sharer) Passes(c *Shared) bool {
+	passes := w.alone || c.isLate()
+	if passes {
+		w.passed = c
+	}
+	return passes
+}
+
+// Begins notes that a call is the caller's own. The place where others find the call is taken before.
+func (w *Sharer) Begins(c *Shared) {
+	if w.passed != nil {
+		w.passed.next.Store(c)
+	}
+	w.own, w.passed = c, nil
+}
+
+// Run makes a call by a function, within what the caller has left of its time. Calls are late no sooner than that. The function
+// that has the place of the call clears it, and then tells by [Shared.End].
+func (w *Sharer) Run(ctx context.Context, c *Shared, call func(context.Context) error) {
+	ctx = context.WithValue(ctx, sharedKey{}, c)
+	if w.waited == 0 {
+		c.err = call(ctx)
+	} else {
+		c.err = (*store.Gate)(nil).Do(ctx, max(w.table.timeout-w.waited, w.Late()), call)
+	}
+	if due := c.dueAt(); c.err == nil && due > 0 {
+		w.Took(w.now() - due)
+	}
+}
+
+// errSilent is the cause of an outage in which no call was answered while a caller waited.
+var errSilent = errors.New("no call that it shares was answered within the call timeout")
+
+// Await waits for a call, and reports whether it was done. It was not when the call is late or met an outage, and the caller may
+// begin one then. Nor was it when a call that this one was begun in place of has succeeded, which may be all that the caller needs. The error of the call is one of the caller if the caller began it, or if a call of its own would meet the same.
+func (w *Sharer) Await(ctx context.Context, c *Shared) (done bool, err error) {
+	from, served := w.now(), c.served
+	if w.served == c {
+		served = nil // the caller has looked what that call returned
+	}
+	select {
+	case <-c.done:
+		return w.outcome(ctx, c, from)
+	case <-c.sent:
+	case <-served:
+		w.served = c
+		return false, w.table.Yield(ctx)
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	for {
+		now := w.now()
+		rest := min(c.dueAt()+w.Late(), w.since(c, from)+w.table.timeout-w.waited) - now
+		if rest <= 0 {
+			return false, w.give(ctx, c, from)
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-c.done:
+			timer.Stop()
+			return w.outcome(ctx, c, from)
+		case <-served:
+			timer.Stop()
+			w.served = c
+			return false, w.table.Yield(ctx)
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return false, ctx.Err()
+		}
+	}
+}
+
+// since returns from when a caller who came at a time waits for the reply of a call.
+func (w *Sharer) since(c *Shared, from time.Duration) time.Duration { return max(from, c.dueAt()) }
+
+// outcome returns what the end of a call says to the caller.
+func (w *Sharer) outcome(ctx context.Context, c *Shared, from time.Duration) (done bool, err error) {
+	if c == w.own {
+		return true, c.err
+	}
+	switch store.OutcomeOf(c.err) {
+	case store.Unavailable, store.Unknown:
+		w.alone = w.alone || !c.isLate() // a call that is cut off when it is late was silent, and did not fail
+		return false, w.give(ctx, c, from)
+	case store.Ended:
+		return false, w.table.Yield(ctx)
+	default:
+		if err := w.table.Yield(ctx); err != nil {
+			return false, err
+		}
+		return true, c.err
+	}
+}
+
+// give notes that the caller waited for a call in vain. It returns an outage when the caller has no time left for another.
+func (w *Sharer) give(ctx context.Context, c *Shared, from time.Duration) error {
+	w.waited += max(w.now()-w.since(c, from), 0)
+	if w.waited >= w.table.timeout {
+		return &store.Error{Op: "shared call", Unavailable: true, Err: errSilent}
+	}
+	return w.table.Yield(ctx)
+}

@@ -1,0 +1,279 @@
+package llm_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
+	"github.com/zlimit/zlimit-go/llm"
+	"github.com/zlimit/zlimit-go/price"
+	"github.com/zlimit/zlimit-go/zlimit"
+	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
+)
+
+// prices has made-up prices of two models.
+func prices(t *testing.T) *price.Table {
+	t.Helper()
+	table, err := price.NewTable(map[string]price.Model{
+		"small": {
+			Rates:    price.Rates{price.Input: price.PerMillion("1"), price.Output: price.PerMillion("4"), price.CacheRead: price.PerMillion("0.1")},
+			Services: map[string]price.Service{"flex": {Factor: big.NewRat(1, 2)}},
+		},
+		"large": {Rates: price.Rates{
+			price.Input: price.PerMillion("10"), price.Output: price.PerMillion("50"), price.Search: big.NewRat(1, 100),
+			price.CacheWrite: price.PerMillion("12.5"), price.CacheWriteHour: price.PerMillion("20"), price.AudioInput: price.PerMillion("40"),
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// call sends one request whose answer is a document.
+func call(t *testing.T, l *zlimit.RateLimiter, path, request, answer string, opts ...llm.Option) (llm.Report, error) {
+	t.Helper()
+	header := http.Header{"Content-Type": {"application/json"}}
+	transport, reports := newTransport(t, l, respond(200, header, io.NopCloser(strings.NewReader(answer))), opts...)
+	response, err := transport.RoundTrip(newRequest(t, path, request))
+	if err != nil {
+		return llm.Report{}, err
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	return reports.one(t), nil
+}
+
+// TestPrices charges calls of several models, through one transport, by what they cost.
+func TestPrices(t *testing.T) {
+	for name, test := range map[string]struct {
+		path, request, answer string
+		want                  string // dollars
+	}{
+		"a chat":                        {chatPath, `{"model":"small"}`, `{"model":"small","choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":10}}`, "0.00014"},
+		"cached":                        {chatPath, `{"model":"small"}`, `{"model":"small","usage":{"prompt_tokens":100,"completion_tokens":10,"prompt_tokens_details":{"cached_tokens":50}}}`, "0.000095"},
+		"a cheaper service":             {chatPath, `{"model":"small"}`, `{"model":"small","service_tier":"flex","usage":{"prompt_tokens":100,"completion_tokens":10}}`, "0.00007"},
+		"another model answers":         {chatPath, `{"model":"small"}`, `{"model":"large","usage":{"prompt_tokens":100,"completion_tokens":10}}`, "0.0015"},
+		"the name of a version answers": {chatPath, `{"model":"large"}`, `{"model":"large-2026-01-01","usage":{"prompt_tokens":100,"completion_tokens":10}}`, "0.0015"},
+		"sound":                         {chatPath, `{"model":"large"}`, `{"model":"large","usage":{"prompt_tokens":100,"completion_tokens":10,"prompt_tokens_details":{"audio_tokens":50}}}`, "0.003"},
+		"caches and searches": {
+			"/v1/messages", `{"model":"large","max_tokens":5}`,
+			`{"model":"large","stop_reason":"end_turn","usage":{"input_tokens":10,"output_tokens":2,"cache_creation_input_tokens":100,"cache_creation":{"ephemeral_1h_input_tokens":40},"server_tool_use":{"web_search_requests":2},"service_tier":"standard"}}`, "0.02175",
+		},
+		"an error": {chatPath, `{"model":"small"}`, `{"error":{"message":"no"}}`, "0"},
+	} {
+		limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", 25*int64(price.Dollar)))
+		report, err := call(t, limiter, test.path, test.request, test.answer, llm.WithPrices("usd", prices(t)))
+		if err != nil || report.Err != nil {
+			t.Errorf("%s: %v, %v", name, err, report.Err)
+			continue
+		}
+		if got := price.NanoDollars(report.Charged["usd"]); got.String() != test.want {
+			t.Errorf("%s: charged %s dollars, want %s", name, got, test.want)
+		}
+		if got := 25*int64(price.Dollar) - left(t, limiter, report.Resource)["usd"]; got != report.Charged["usd"] {
+			t.Errorf("%s: the bucket lacks %d, and the report says %d", name, got, report.Charged["usd"])
+		}
+	}
+}
+
+// TestPricesRefuse asks for a model without a price, and for more than is left: nothing is sent.
+func TestPricesRefuse(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("usd", int64(price.Dollar)/1000))
+	var invalid *zlimit.ValidationError
+	if _, err := call(t, limiter, chatPath, `{"model":"other"}`, "", llm.WithPrices("usd", prices(t))); !errors.As(err, &invalid) || invalid.Value != "other" {
+		t.Errorf("a model without a price = %v", err)
+	}
+	answer := `{"model":"large","usage":{"prompt_tokens":200,"completion_tokens":0}}`
+	if _, err := call(t, limiter, chatPath, `{"model":"large","max_tokens":1}`, answer, llm.WithPrices("usd", prices(t))); err != nil {
+		t.Fatal(err)
+	}
+	var exceeded *zlimit.ExceededError
+	if _, err := call(t, limiter, chatPath, `{"model":"large","max_tokens":1}`, answer, llm.WithPrices("usd", prices(t))); !errors.As(err, &exceeded) {
+		t.Errorf("a call beyond the budget = %v", err)
+	}
+	for _, opt := range []llm.Option{llm.WithPrices("usd", nil), llm.WithCharge("usd", nil)} {
+		if _, err := llm.NewTransport(limiter, llm.For("alice"), opt); !errors.As(err, &invalid) {
+			t.Errorf("NewTransport() without prices = %v", err)
+		}
+	}
+}
+
+// TestCharge charges by a function, and keeps the estimate where that has no answer for the usage.
+func TestCharge(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("units", 1000))
+	units := llm.WithCharge("units", func(asked string, u llm.Usage) (int64, error) {
+		if u.Output == 13 {
+			return 0, errors.New("unlucky")
+		}
+		return u.Output * map[string]int64{"small": 1, "large": 5}[asked], nil
+	})
+	for _, test := range []struct {
+		model        string
+		output, want int64
+		fails        bool
+	}{{"small", 7, 7, false}, {"large", 7, 35, false}, {"large", 13, 50, true}} {
+		request := fmt.Sprintf(`{"model":%q,"max_tokens":10}`, test.model)
+		answer := fmt.Sprintf(`{"model":"x","usage":{"prompt_tokens":1,"completion_tokens":%d}}`, test.output)
+		report, err := call(t, limiter, chatPath, request, answer, units)
+		if err != nil || report.Charged["units"] != test.want || (report.Err != nil) != test.fails {
+			t.Errorf("%s with %d tokens: %v, charged %d with error %v, want %d", test.model, test.output, err, report.Charged["units"], report.Err, test.want)
+		}
+	}
+	if got := left(t, limiter, "large")["units"]; got != 1000-35-50 {
+		t.Errorf("%d left, want %d", got, 1000-35-50)
+	}
+}
+
+// TestOwnEstimates has callers estimate their calls, and refuses what is no estimate.
+func TestOwnEstimates(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("tpm", 1000))
+	var taken int64
+	base := respond(200, http.Header{"Content-Type": {"application/json"}}, io.NopCloser(strings.NewReader(`{}`)))
+	for _, test := range []struct {
+		input, output, want int64
+	}{{3, 4, 7}, {0, 0, 0}, {-1, 0, -1}, {0, -1, -1}} {
+		transport, _ := newTransport(t, limiter, base, llm.WithLimit("tpm", llm.PerToken), llm.WithEstimate(func(r *http.Request, c llm.Call) llm.Call {
+			if c.Model != "m" || r.URL.Path != chatPath {
+				t.Errorf("asked for an estimate of %+v", c)
+			}
+			return llm.Call{Model: "other", Input: test.input, Output: test.output}
+		}))
+		before := left(t, limiter, "m")["tpm"]
+		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":500}`))
+		taken = before - left(t, limiter, "m")["tpm"]
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		if test.want < 0 && err == nil || test.want >= 0 && (err != nil || taken != test.want) {
+			t.Errorf("an estimate of %d and %d: %v, took %d", test.input, test.output, err, taken)
+		}
+	}
+}
+
+// TestLearnedOutput sends calls with a generous bound. After some answers a call takes what most of them needed.
+func TestLearnedOutput(t *testing.T) {
+	const whole = 1_000_000
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("otpm", whole))
+	var used, length, took int64
+	base := faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		took = whole - used - left(t, limiter, "m")["otpm"]
+		answer := fmt.Sprintf(`{"model":"m","usage":{"prompt_tokens":0,"completion_tokens":%d}}`, length)
+		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(answer)), Request: r}, nil
+	})
+	transport, _ := newTransport(t, limiter, base, llm.WithLimit("otpm", llm.PerOutput), llm.WithLearnedOutput(0.9))
+	ask := func(tokens, most int64) (estimate int64) {
+		length = tokens
+		response, err := transport.RoundTrip(newRequest(t, chatPath, fmt.Sprintf(`{"model":"m","max_tokens":%d}`, most)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		if used += tokens; whole-left(t, limiter, "m")["otpm"] != used {
+			t.Fatalf("%d charged in all, want the %d that were used", whole-left(t, limiter, "m")["otpm"], used)
+		}
+		return took
+	}
+	for i := range int64(16) {
+		if got := ask(100+i, 5000); got != 5000 {
+			t.Fatalf("the estimate of call %d is %d, want the bound", i, got)
+		}
+	}
+	if got := ask(90, 5000); got != 114 { // of 100 to 115, nine in ten are at most that
+		t.Errorf("the estimate is %d, want 114", got)
+	}
+	if got := ask(20, 50); got != 50 {
+		t.Errorf("the estimate is %d, above the bound of 50", got)
+	}
+	for range 200 {
+		ask(7, 5000)
+	}
+	if got := ask(7, 5000); got != 7 {
+		t.Errorf("the estimate is %d, want 7 after 200 answers of 7", got)
+	}
+	for _, part := range []float64{0, 1, -1, math.NaN()} {
+		if _, err := llm.NewTransport(limiter, llm.For("alice"), llm.WithLearnedOutput(part)); err == nil {
+			t.Errorf("WithLearnedOutput(%v) is taken", part)
+		}
+	}
+}
+
+// TestAcceptEncoding sends what a client accepts: the provider is asked for an encoding that both understand.
+func TestAcceptEncoding(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerDay("rpm", 100))
+	var asked []string
+	base := faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+		asked = r.Header.Values("Accept-Encoding")
+		return nil, errors.New("no answer")
+	})
+	transport, _ := newTransport(t, limiter, base, llm.WithLimit("rpm", llm.PerRequest))
+	for accepted, want := range map[string]string{
+		"": "", "gzip": "gzip", "br": "identity", "deflate, br": "identity", "gzip;q=0": "identity", "br, gzip;q=0.5": "gzip", "identity": "identity",
+		"*": "gzip", "identity;q=1, *;q=0": "identity", "GZIP ; Q=1": "gzip", "*, gzip;q=0": "identity", "x-gzip": "gzip", "gzip;q=nonsense": "identity",
+	} {
+		r := newRequest(t, chatPath, `{"model":"m"}`)
+		if accepted != "" {
+			r.Header.Set("Accept-Encoding", accepted)
+		}
+		_, _ = transport.RoundTrip(r)
+		if got := strings.Join(asked, "|"); got != want {
+			t.Errorf("Accept-Encoding: %s is sent as %q, want %q", accepted, got, want)
+		}
+	}
+}
+
+// TestFields tells what is left of the limits of tokens, with answers and with refusals.
+func TestFields(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 2), zlimit.PerMinute("tpm", 60_000))
+	answer := func(r *http.Request) (*http.Response, error) {
+		header := http.Header{"Ratelimit": {`"theirs";r=5`}, "Content-Type": {"application/json"}}
+		return respond(200, header, io.NopCloser(strings.NewReader(`{"usage":{"prompt_tokens":1,"completion_tokens":1}}`)))(r)
+	}
+	transport, _ := newTransport(t, limiter, faulttest.RoundTripper(answer), llm.WithFields(), llm.WithResponses())
+	for _, want := range []string{`"rpm";r=1;t=30, "tpm";r=59000;t=1`, `"rpm";r=0;t=30, "tpm";r=58998;t=2`, `"rpm";r=0;t=30, "tpm";r=59996`} {
+		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":1000}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := response.Header.Get("RateLimit"); got != want {
+			t.Errorf("RateLimit = %s, want %s", got, want)
+		}
+		if got, want := response.Header.Get("RateLimit-Policy"), `"rpm";q=2;w=60, "tpm";q=60000;qu="tokens";w=60`; got != want {
+			t.Errorf("RateLimit-Policy = %s, want %s", got, want)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+	}
+}
+
+// TestCheck refuses a call for a reason of the application's, and takes nothing for it.
+func TestCheck(t *testing.T) {
+	limiter, _ := zlimittest.New(t, zlimit.PerMinute("rpm", 5))
+	forbidden := errors.New("not for this key")
+	check := llm.WithCheck(func(r *http.Request, c llm.Call) error {
+		if c.Model == "large" && r.Header.Get("X-Team") == "" {
+			return forbidden
+		}
+		return nil
+	})
+	answer := `{"usage":{"prompt_tokens":1,"completion_tokens":1}}`
+	if _, err := call(t, limiter, chatPath, `{"model":"large"}`, answer, check, llm.WithLimit("rpm", llm.PerRequest)); !errors.Is(err, forbidden) {
+		t.Errorf("a call that is forbidden = %v", err)
+	}
+	if _, err := call(t, limiter, chatPath, `{"model":"small"}`, answer, check, llm.WithLimit("rpm", llm.PerRequest)); err != nil {
+		t.Errorf("a call that is not = %v", err)
+	}
+	if got := left(t, limiter, "large")["rpm"]; got != 5 {
+		t.Errorf("%d left, want all 5", got)
+	}
+}

@@ -1,0 +1,128 @@
+package zlimit
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Coverage tells which part of the buckets of a resource [UsageService.Buckets] and [UsageService.Capacity] show.
+//
+// On DynamoDB a bucket is listed some time after it was made. A process lists two new buckets in ten seconds. It lists the others when
+// they are first refilled, in debt or rejected. What is not listed is thus a bucket that was used for less than a second or so, and
+// neither in debt nor rejected since.
+//
+// Usage tells how many there are: an aggregator counts each entity that uses the resource, listed or not. Unlisted may be too high,
+// since a bucket may have expired within the two hours. It is too low for what was used before, and for the last minute, which the
+// aggregator has perhaps not counted yet.
+type Coverage struct {
+	Complete bool `json:"complete"` // every bucket is shown, as in SQLite and in memory
+	Used     int  `json:"used"`     // entities with usage in this hour or the one before; 0 where no aggregator counts it
+	Unlisted int  `json:"unlisted"` // those of them that are not shown
+}
+
+// Known reports whether the coverage tells anything: all is shown, or an aggregator counts what was used.
+func (c Coverage) Known() bool { return c.Complete || c.Used > 0 }
+
+// Missing returns the part of the entities that may be missing, from 0 to 1.
+func (c Coverage) Missing() float64 { return float64(c.Unlisted) / float64(max(c.Used, 1)) }
+
+// String tells the coverage in words.
+func (c Coverage) String() string {
+	switch {
+	case c.Complete:
+		return "all buckets are shown"
+	case c.Used == 0:
+		return "buckets that were used once may be missing; no usage of the last two hours tells how many"
+	default:
+		return fmt.Sprintf("of %d entities that used it in the last two hours, %d are not shown: used once, or expired", c.Used, c.Unlisted)
+	}
+}
+
+// Coverage tells which part of the buckets of a resource [UsageService.Buckets] shows. It reads the keys of the buckets, and of the usage
+// of two hours, from an index: half a read unit per 4 KB of it, some 20 entries. In SQLite and in memory it reads nothing.
+func (s *UsageService) Coverage(ctx context.Context, resource string) (Coverage, error) {
+	if err := s.check(validateResource(resource)); err != nil {
+		return Coverage{}, err
+	}
+	if !s.l.table.Partitioned() {
+		return Coverage{Complete: true}, nil
+	}
+	listed := s.entitiesOf(ctx, layout.QueryBucketsOfResource(s.l.ns.id(), resource, ""), func(key store.Key) (string, bool) {
+		k, ok := layout.ParseBucketKey(key)
+		return k.Entity, ok
+	})
+	c, err := s.coverage(ctx, resource, listed)
+	return c, publicError("read the coverage", err)
+}
+
+// coverage compares the entities that are listed, in their order, with those that have usage.
+func (s *UsageService) coverage(ctx context.Context, resource string, listed iter.Seq2[string, error]) (c Coverage, err error) {
+	type sight struct {
+		entity string
+		listed bool
+	}
+	as := func(entities iter.Seq2[string, error], listed bool) iter.Seq2[sight, error] {
+		return func(yield func(sight, error) bool) {
+			for entity, err := range entities {
+				if !yield(sight{entity, listed}, err) {
+					return
+				}
+			}
+		}
+	}
+	lists := []iter.Seq2[sight, error]{as(listed, true)}
+	c.Complete = !s.l.table.Partitioned()
+	if hour := s.l.now().UTC().Truncate(time.Hour); !c.Complete {
+		for _, start := range []time.Time{hour.Add(-time.Hour), hour} {
+			q := layout.QueryUsageOfResource(s.l.ns.id(), resource, WindowHourly.key(start))
+			lists = append(lists, as(s.entitiesOf(ctx, q, func(key store.Key) (string, bool) {
+				k, ok := layout.ParseUsageKey(key)
+				return k.Entity, ok
+			}), false))
+		}
+	}
+	var last sight // what is known of the entity so far
+	used := false
+	count := func() {
+		if used {
+			c.Used++
+		}
+		if used && !last.listed {
+			c.Unlisted++
+		}
+	}
+	for next, err := range merge(lists, func(a, b sight) int { return strings.Compare(a.entity, b.entity) }) {
+		if err != nil {
+			return Coverage{}, err
+		}
+		if next.entity != last.entity {
+			count()
+			last, used = sight{entity: next.entity}, false
+		}
+		last.listed = last.listed || next.listed
+		used = used || !next.listed
+	}
+	count()
+	return c, nil
+}
+
+// entitiesOf yields the entities of the keys that a query of an index finds, in its order.
+func (s *UsageService) entitiesOf(ctx context.Context, q store.Query, of func(store.Key) (string, bool)) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for item, err := range s.l.table.Items(ctx, q) {
+			entity := ""
+			if err == nil {
+				entity, _ = of(store.KeyOf(item))
+			}
+			if !yield(entity, err) || err != nil {
+				return
+			}
+		}
+	}
+}

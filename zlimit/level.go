@@ -1,0 +1,206 @@
+package zlimit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// A Level is a place where limits are stored. Its zero value is the system. Entity alone is the entity's default, which
+// holds for every resource that the entity has no level for. Resource alone is the resource. Both are the entity's level
+// for that resource. The entity need not exist.
+//
+// An empty name widens the level: a program that has names from elsewhere makes sure that they are not empty.
+type Level struct {
+	Entity   string `json:"entity,omitempty"`
+	Resource string `json:"resource,omitempty"`
+}
+
+// Source returns which of the four kinds of level it is.
+func (v Level) Source() Source {
+	switch {
+	case v.Entity == "" && v.Resource == "":
+		return SourceSystem
+	case v.Entity == "":
+		return SourceResource
+	case v.Resource == "":
+		return SourceEntityDefault
+	default:
+		return SourceEntity
+	}
+}
+
+// String names the level in words, such as "entity acme, resource gpt-4".
+func (v Level) String() string {
+	switch v.Source() {
+	case SourceSystem:
+		return "system"
+	case SourceResource:
+		return "resource " + v.Resource
+	case SourceEntityDefault:
+		return "entity " + v.Entity
+	default:
+		return "entity " + v.Entity + ", resource " + v.Resource
+	}
+}
+
+// Compare orders levels: the system, resources, entities; by name.
+func (v Level) Compare(other Level) int {
+	return cmp.Or(strings.Compare(v.Entity, other.Entity), strings.Compare(v.Resource, other.Resource))
+}
+
+func (v Level) validate() error {
+	if v.Entity != "" {
+		if err := validateEntity("entity", v.Entity); err != nil {
+			return err
+		}
+	}
+	if v.Resource == DefaultResource {
+		return &ValidationError{Field: "resource", Value: v.Resource, Reason: "is reserved; a level without a resource is the entity's default"}
+	}
+	if v.Resource != "" {
+		return validateResource(v.Resource)
+	}
+	return nil
+}
+
+// A Config is what a level says: limits, and what happens while the store is unavailable. Each of the two comes from
+// the first level that has it, in the order of [Source]. So a level may have a failure policy and leave its limits to
+// the next one.
+type Config struct {
+	Limits []Limit `json:"limits"`
+	// OnUnavailable is the failure policy of requests that do not set one. PolicyInherit leaves it to the next level, and that of
+	// the system to [WithFailurePolicy].
+	OnUnavailable FailurePolicy `json:"on_unavailable"`
+	// AuditRetention is for the system alone: how long audit events of the namespace are kept that are written from now on,
+	// in whole days. 0 stands for what [RateLimiter.SetAuditRetention] says for the table, 90 days by default.
+	AuditRetention time.Duration `json:"-"`
+}
+
+// IsZero reports whether the config says nothing.
+func (c *Config) IsZero() bool {
+	return len(c.Limits) == 0 && c.OnUnavailable == PolicyInherit && c.AuditRetention == 0
+}
+
+// Same reports whether two configs say the same. The order of their limits does not count.
+func (c *Config) Same(other *Config) bool {
+	return c.OnUnavailable == other.OnUnavailable && c.AuditRetention == other.AuditRetention &&
+		slices.Equal(inOrder(c.Limits), inOrder(other.Limits))
+}
+
+// check validates a config that is to be stored at a level, and puts its limits in order. A zero config passes.
+func (c *Config) check(at Level, field string) error {
+	if err := c.OnUnavailable.validate(); err != nil {
+		return err
+	}
+	if err := validateRetention(c.AuditRetention); err != nil {
+		return err
+	}
+	if c.AuditRetention != 0 && at != (Level{}) {
+		return &ValidationError{Field: "audit retention", Value: c.AuditRetention.String(), Reason: "is for the system alone"}
+	}
+	if err := validateLimits(field, c.Limits, time.Second); err != nil {
+		return err
+	}
+	c.Limits = inOrder(c.Limits)
+	return nil
+}
+
+// nothingGiven returns the error of a config that must say something.
+func nothingGiven(field string) error {
+	return &ValidationError{Field: field, Value: "", Reason: "must hold at least one limit; deleting is a call of its own"}
+}
+
+// validate returns an error for a policy that does not exist.
+func (p FailurePolicy) validate() error {
+	if p > PolicyAllow {
+		return &ValidationError{Field: "on unavailable", Value: p.String(), Reason: "must be PolicyInherit, PolicyBlock or PolicyAllow"}
+	}
+	return nil
+}
+
+// Stored is what is stored at a level.
+type Stored struct {
+	Level  Level  `json:"level"`
+	Config Config `json:"config"`
+	// Version counts the writes of the level since it was created; 0 for a level without config. [ManagedRun.Replace]
+	// sets it.
+	Version int64 `json:"version"`
+	// Managed says that the last write was one of [ManagedRun.Replace]. It sets that, too.
+	Managed bool `json:"managed"`
+	// Unsupported is what zae-limiter limits by at the level, and this version does not, see [UnsupportedError]. Config and
+	// Managed are left out then. The level can be neither changed nor deleted.
+	Unsupported []UnsupportedFeature `json:"unsupported,omitempty"`
+}
+
+// refused returns an [*UnsupportedError] for a level that this version cannot limit by.
+func (s *Stored) refused() error {
+	if len(s.Unsupported) == 0 {
+		return nil
+	}
+	return &UnsupportedError{s.Level.Source(), s.Level.Entity, s.Level.Resource, s.Unsupported}
+}
+
+// A configRef addresses the item of one level of a namespace.
+type configRef struct {
+	Level
+	source Source
+	key    store.Key
+	ns     string
+}
+
+// at addresses a level.
+func (n *namespaceID) at(v Level) configRef {
+	c := configRef{Level: v, source: v.Source(), ns: n.id()}
+	switch c.source {
+	case SourceSystem:
+		c.key = layout.SystemConfigKey{NS: c.ns}.Key()
+	case SourceResource:
+		c.key = layout.ResourceConfigKey{NS: c.ns, Resource: v.Resource}.Key()
+	default:
+		c.key = layout.EntityConfigKey{NS: c.ns, Entity: v.Entity, Resource: c.storedResource()}.Key()
+	}
+	return c
+}
+
+// storedResource returns the resource as items and audit events have it.
+func (v Level) storedResource() string {
+	if v.Entity == "" {
+		return v.Resource
+	}
+	return entityDefault(v.Resource)
+}
+
+// entityDefault returns the resource as the items of entities have it.
+func entityDefault(resource string) string { return cmp.Or(resource, DefaultResource) }
+
+// entityLevel returns the level of an entity whose item has a resource.
+func entityLevel(entity, stored string) Level {
+	if stored == DefaultResource {
+		stored = ""
+	}
+	return Level{entity, stored}
+}
+
+// sourceRecord marks the record of an entity, which is read with its limits.
+const sourceRecord Source = ""
+
+// record addresses the record of an entity.
+func (n *namespaceID) record(entity string) configRef {
+	return configRef{source: sourceRecord, key: layout.EntityKey{NS: n.id(), Entity: entity}.Key()}
+}
+
+// levelsOf returns the levels of an entity and a resource in order of precedence, and the entity's record.
+func (n *namespaceID) levelsOf(entity, resource string) []configRef {
+	return []configRef{
+		n.at(Level{entity, resource}),
+		n.at(Level{Entity: entity}),
+		n.at(Level{Resource: resource}),
+		n.at(Level{}),
+		n.record(entity),
+	}
+}

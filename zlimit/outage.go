@@ -1,0 +1,121 @@
+package zlimit
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/internal/table"
+)
+
+// An outageLog tells when the store goes away and comes back, and once a minute what came of the requests meanwhile. It is safe for
+// concurrent use.
+type outageLog struct {
+	logger   *slog.Logger
+	observer Observer // nil for none
+	clock    func() time.Time
+	started  time.Time
+
+	mu      sync.Mutex // guards what follows
+	open    bool
+	outages uint64
+	counts  outageCounts  // since the limiter was made
+	told    outageCounts  // those that were told, or are of times that nothing is told about
+	isTold  bool          // that requests are decided without the store
+	next    time.Duration // when it is told again; times are since the start
+	last    time.Duration // when a request was noted
+}
+
+// outageCounts are requests that the store did not decide.
+type outageCounts struct{ allowed, failed, unknown, stale uint64 }
+
+func (c outageCounts) less(other outageCounts) outageCounts {
+	return outageCounts{c.allowed - other.allowed, c.failed - other.failed, c.unknown - other.unknown, c.stale - other.stale}
+}
+
+// What is told, and when: first after so many requests, and then once in a time. Fewer requests have errors of their own to tell.
+const (
+	toldAfter = 10
+	toldEvery = time.Minute
+)
+
+func newOutageLog(o *options) *outageLog {
+	return &outageLog{logger: o.logger, observer: o.observer, clock: o.clock, started: time.Now()} //nolint:forbidigo // pauses are by the clock of the machine
+}
+
+// newBreaker returns the breaker of a store. A store that is silent for longer than a request may take decides no better than the
+// failure policy.
+func newBreaker(s store.Store, o *options, log *outageLog) *table.Breaker {
+	timeout := cmp.Or(o.callTimeout, defaultCallTimeout(s))
+	decision := o.decision
+	if decision == 0 && o.policy == PolicyAllow {
+		decision = allowDecision
+	}
+	silence := timeout / 4
+	if decision > 0 {
+		silence = min(max(decision, timeout/8), silence)
+	}
+	return table.NewBreaker(table.BreakerOptions{
+		Timeout: timeout, Silence: silence, Ping: s.Ping, IntN: o.hooks.Random, Changed: log.changed,
+		Ask: func(ctx context.Context, pk string) error {
+			_, err := s.Read(ctx, []store.Key{{PK: pk, SK: "#"}}, false) // no item
+			return err
+		},
+	})
+}
+
+// note counts a request that was decided without the store, or by limits that could not be read again, because of an error.
+func (o *outageLog) note(ctx context.Context, c outageCounts, cause error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Since(o.started)
+	if now-o.last > toldEvery {
+		o.told, o.isTold = o.counts, false
+	}
+	o.last = now
+	o.counts.allowed += c.allowed
+	o.counts.failed += c.failed
+	o.counts.unknown += c.unknown
+	o.counts.stale += c.stale
+	since := o.counts.less(o.told)
+	if o.isTold && now < o.next || !o.isTold && since.allowed+since.failed+since.stale < toldAfter {
+		return
+	}
+	o.isTold, o.next, o.told = true, now+toldEvery, o.counts
+	o.logger.LogAttrs(ctx, slog.LevelWarn, "zlimit: requests are decided without the store", append(since.attributes(), slog.Any("error", cause))...)
+}
+
+func (c outageCounts) attributes() []slog.Attr {
+	return []slog.Attr{
+		slog.Uint64("allowed", c.allowed), slog.Uint64("failed", c.failed), slog.Uint64("unknown", c.unknown), slog.Uint64("stale_limits", c.stale),
+	}
+}
+
+// changed tells that calls of the store are not made from now on because of an error, or made again after a time.
+func (o *outageLog) changed(cause error, lasted time.Duration) {
+	event := Event{Kind: EventOutage, Operation: "close", Time: o.clock(), Duration: lasted, Result: ResultOK}
+	o.mu.Lock()
+	if o.open = cause != nil; o.open {
+		o.outages++
+		o.logger.Warn("zlimit: the store is unavailable; calls are not made until it answers again", "error", cause)
+		event.Operation, event.Result, event.Err = "open", ResultUnavailable, cause
+	} else {
+		attributes := append([]slog.Attr{slog.Duration("after", lasted)}, o.counts.less(o.told).attributes()...)
+		o.logger.LogAttrs(context.Background(), slog.LevelInfo, "zlimit: the store answers again", attributes...)
+		o.told, o.isTold = o.counts, false
+	}
+	o.mu.Unlock()
+	if o.observer != nil {
+		o.observer(context.Background(), event)
+	}
+}
+
+// state returns whether the store is unavailable, and how often it became so.
+func (o *outageLog) state() (open bool, outages uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.open, o.outages
+}

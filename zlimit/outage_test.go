@@ -1,0 +1,566 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/proof/faulttest"
+	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A distant store takes 5 ms for a call. A fault may take the place of calls.
+type distant struct {
+	store.Store
+	fault atomic.Pointer[func(ctx context.Context, pk string, write bool) error] // returns nil for a call that is done
+	calls atomic.Int64
+	open  atomic.Int64 // calls under way
+	most  atomic.Int64 // of them at once
+}
+
+func (d *distant) pass(ctx context.Context, pk string, write bool) error {
+	d.calls.Add(1)
+	for n := d.open.Add(1); ; {
+		most := d.most.Load()
+		if n <= most || d.most.CompareAndSwap(most, n) {
+			break
+		}
+	}
+	defer d.open.Add(-1)
+	if f := d.fault.Load(); f != nil {
+		if err := (*f)(ctx, pk, write); err != nil {
+			return err
+		}
+	}
+	time.Sleep(5 * time.Millisecond)
+	return nil
+}
+
+func (d *distant) Read(ctx context.Context, keys []store.Key, consistent bool) ([]expr.Item, error) {
+	var pks []string
+	for _, key := range keys {
+		pks = append(pks, key.PK)
+	}
+	if err := d.pass(ctx, strings.Join(pks, " "), false); err != nil {
+		return nil, err
+	}
+	return d.Store.Read(ctx, keys, consistent)
+}
+
+func (d *distant) Write(ctx context.Context, w store.Write) (store.Result, error) {
+	if err := d.pass(ctx, w.Key.PK, true); err != nil {
+		return store.Result{}, err
+	}
+	return d.Store.Write(ctx, w)
+}
+
+func (d *distant) Ping(ctx context.Context) error {
+	if err := d.pass(ctx, "ping", false); err != nil {
+		return err
+	}
+	return d.Store.Ping(ctx)
+}
+
+func (d *distant) Partitioned() bool { return true }
+
+// The faults of a store that is away.
+func unanswered(ctx context.Context, _ string, write bool) error {
+	<-ctx.Done()
+	return &store.Error{Op: "call", Unavailable: true, Unknown: write, Err: ctx.Err()}
+}
+
+func refusedCall(context.Context, string, bool) error {
+	time.Sleep(time.Millisecond)
+	return &store.Error{Op: "call", Unavailable: true, Err: errors.New("connection refused")}
+}
+
+func serverError(_ context.Context, _ string, write bool) error {
+	time.Sleep(5 * time.Millisecond)
+	return &store.Error{Op: "call", Unavailable: true, Unknown: write, Err: errors.New("internal server error")}
+}
+
+func throttleOf(limit store.Limit) func(context.Context, string, bool) error {
+	return func(_ context.Context, _ string, write bool) error {
+		time.Sleep(5 * time.Millisecond)
+		return &store.Error{
+			Op: "call", Unavailable: true, Throttled: true, Throttles: []store.Throttle{{Limit: limit, Write: write}}, Err: errors.New("slow down"),
+		}
+	}
+}
+
+// A requestEnd is what came of a request of a load.
+type requestEnd struct {
+	entity   string
+	at, took time.Duration
+	counted  bool
+	err      error
+}
+
+// A load is requests of many entities, one after the other at a rate.
+type load struct {
+	limiter *zlimit.RateLimiter
+	began   time.Time
+	rate    int
+	names   int // of entities
+	mu      sync.Mutex
+	done    []requestEnd
+	all     sync.WaitGroup
+}
+
+func (l *load) run(d time.Duration) {
+	for i := range int(d.Seconds() * float64(l.rate)) {
+		l.all.Go(func() {
+			r := zlimit.Request{Entity: fmt.Sprintf("e%d", i%l.names), Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+			began := time.Now()
+			lease, err := l.limiter.Acquire(context.Background(), r)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.done = append(l.done, requestEnd{r.Entity, began.Sub(l.began), time.Since(began), err == nil && !lease.Degraded(), err})
+		})
+		time.Sleep(time.Second / time.Duration(l.rate))
+	}
+}
+
+// inOutage runs a load of 2 s, then one of 10 s with a fault, and one of 10 s after it, by stored limits that are due every 5 s.
+func inOutage(
+	t *testing.T, rate, names int, fault func(context.Context, string, bool) error, policy zlimit.FailurePolicy,
+	check func(l *load, d *distant, calls [3]int64, log *faulttest.Log),
+) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		log := &faulttest.Log{}
+		d := &distant{Store: store.Of(newMemory(t))}
+		limiter := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(policy), zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(log.Logger()))
+		setSystem(t, limiter, zlimit.PerDay("rpd", 1_000_000))
+		l := &load{limiter: limiter, rate: rate, names: names}
+		l.run(time.Duration(names) * time.Second / time.Duration(rate))
+		l.all.Wait()
+		l.done, l.began = nil, time.Now()
+		var calls [3]int64
+		for i := range calls {
+			d.fault.Store(nil)
+			if i == 1 {
+				d.fault.Store(&fault)
+			}
+			before := d.calls.Load()
+			l.run([]time.Duration{2 * time.Second, 10 * time.Second, 10 * time.Second}[i])
+			calls[i] = d.calls.Load() - before
+		}
+		l.all.Wait()
+		check(l, d, calls, log)
+	})
+}
+
+// awayFrom and awayUntil are when the fault of inOutage begins and ends.
+const awayFrom, awayUntil = 2 * time.Second, 12 * time.Second
+
+// TestOutage breaks the whole store in several ways. After a second the policy decides at once, the calls are few, and 2 s after the end
+// all is as before.
+func TestOutage(t *testing.T) {
+	for name, fault := range map[string]func(context.Context, string, bool) error{
+		"silent": unanswered, "refused": refusedCall, "server errors": serverError, "throttles of the table": throttleOf(store.OfTable),
+	} {
+		for _, rate := range []int{50, 400, 2000} {
+			for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
+				t.Run(fmt.Sprintf("%s, %d, %v", name, rate, policy), func(t *testing.T) {
+					inOutage(t, rate, 200, fault, policy, func(l *load, _ *distant, calls [3]int64, log *faulttest.Log) {
+						var slow, failed, wrong, late int
+						var longest time.Duration
+						for _, r := range l.done {
+							var outage *zlimit.UnavailableError
+							switch {
+							case r.at > awayFrom+time.Second && r.at < awayUntil && (r.took > 0 || r.counted):
+								slow, longest = slow+1, max(longest, r.took)
+							case r.at > awayUntil+2*time.Second && !r.counted:
+								late++
+							}
+							if r.took > 250*time.Millisecond && policy == zlimit.PolicyAllow {
+								wrong++
+							}
+							if r.err != nil && (policy == zlimit.PolicyAllow || !errors.As(r.err, &outage)) {
+								failed++
+							}
+						}
+						if slow > 0 || failed > 0 || wrong > 0 || late > 0 {
+							t.Errorf("%d of %d decisions wait in the outage, up to %v; %d fail, %d take too long, %d are not counted after it", slow, len(l.done), longest, failed, wrong, late)
+						}
+						if most := int64(330); calls[1] > most {
+							t.Errorf("%d calls in the outage, want %d at most", calls[1], most)
+						}
+						if usual := 5 * calls[0]; calls[2] > usual*5/4 {
+							t.Errorf("%d calls after the outage, %d are usual", calls[2], usual)
+						}
+						if lines := strings.Count(log.String(), "\n"); lines > 10 || log.Count("unavailable;") != 1 || log.Count("the store answers again") != 1 {
+							t.Errorf("%d lines:\n%s", lines, log)
+						}
+						if stats := l.limiter.Stats(); stats.Outages != 1 || stats.Outage {
+							t.Errorf("Stats() = %+v, want one outage that is over", stats)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestABusyBucketWhileAway asks for one bucket, whose requests wait for the writes of others that are not answered. One call of a
+// crowded bucket is under way at a time, so it takes a little longer until the store is known to be away. None waits then.
+func TestABusyBucketWhileAway(t *testing.T) {
+	for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
+		inOutage(t, 1000, 1, unanswered, policy, func(l *load, _ *distant, _ [3]int64, _ *faulttest.Log) {
+			slow := 0
+			for _, r := range l.done {
+				if r.at > awayFrom+1500*time.Millisecond && r.at < awayUntil && r.took > 0 {
+					slow++
+				}
+			}
+			if slow > 0 {
+				t.Errorf("%v: %d of %d decisions wait", policy, slow, len(l.done))
+			}
+		})
+	}
+}
+
+// TestOneHotKey throttles a key: its requests wait for it or follow the policy, and those of all others notice nothing.
+func TestOneHotKey(t *testing.T) {
+	throttle := throttleOf(store.OfKey)
+	for _, rate := range []int{50, 400, 2000} {
+		fault := func(ctx context.Context, pk string, write bool) error {
+			if strings.Contains(pk, "#e7#") {
+				return throttle(ctx, pk, write)
+			}
+			return nil
+		}
+		inOutage(t, rate, 200, fault, zlimit.PolicyBlock, func(l *load, _ *distant, _ [3]int64, log *faulttest.Log) {
+			for _, r := range l.done {
+				if r.entity != "e7" && (!r.counted || r.took > 50*time.Millisecond) {
+					t.Fatalf("%+v is not decided as usual", r)
+				}
+			}
+			if got := l.limiter.Stats().Outages; got != 0 {
+				t.Errorf("%d outages because of one key:\n%s", got, log)
+			}
+		})
+	}
+}
+
+// TestASilentPart swallows the calls of a quarter of the keys. The others are decided as usual. Those of a silent key are decided at once
+// when a few of them were not answered.
+func TestASilentPart(t *testing.T) {
+	isSilent := func(text string) bool {
+		h := fnv.New32a()
+		h.Write([]byte(text))
+		return h.Sum32()%4 == 0
+	}
+	for _, rate := range []int{50, 400, 2000} {
+		for _, policy := range []zlimit.FailurePolicy{zlimit.PolicyAllow, zlimit.PolicyBlock} {
+			t.Run(fmt.Sprintf("%d, %v", rate, policy), func(t *testing.T) {
+				fault := func(ctx context.Context, pk string, write bool) error {
+					if i := strings.Index(pk, "BUCKET#"); i >= 0 && isSilent(strings.Split(pk[i:], "#")[1]) {
+						return unanswered(ctx, pk, write)
+					}
+					return nil
+				}
+				inOutage(t, rate, 200, fault, policy, func(l *load, _ *distant, _ [3]int64, log *faulttest.Log) {
+					var disturbed, slow, late, waiting int
+					var last time.Duration
+					unanswered := map[string]int{} // requests by key
+					for _, r := range l.done {
+						if isSilent(r.entity) && r.at > awayFrom && r.at < awayUntil && r.took > 0 {
+							if unanswered[r.entity]++; r.at > awayFrom+4*time.Second && unanswered[r.entity] > 4 {
+								waiting++
+							}
+						}
+						switch {
+						case !isSilent(r.entity) && (!r.counted || r.took > 100*time.Millisecond):
+							if rate < 2000 || r.at < awayFrom || r.at > awayFrom+2500*time.Millisecond { // until then calls of the silent ones are under way
+								disturbed++
+								last = r.at
+							}
+						case isSilent(r.entity) && policy == zlimit.PolicyAllow && (r.err != nil || r.took > 250*time.Millisecond):
+							slow++
+						case r.at > awayUntil+2*time.Second && !r.counted:
+							late++
+						}
+					}
+					if waiting > 0 {
+						t.Errorf("%d requests of silent keys wait", waiting)
+					}
+					if disturbed > 0 || slow > 0 || late > 0 {
+						t.Errorf("of %d decisions %d of other keys are disturbed, %d too slow, %d not counted after it; last %v, %+v", len(l.done), disturbed, slow, late, last, l.limiter.Stats())
+					}
+					if lines := strings.Count(log.String(), "\n"); lines > 10 {
+						t.Errorf("%d lines:\n%s", lines, log)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestStaleLimits swallows the reads of limits for 30 s, and serves writes. Requests are counted by the last limits, and except for the
+// first of each bucket they do not wait. When the reads are back, so are the limits that were changed meanwhile.
+func TestStaleLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faulttest.Log{}
+		items := newMemory(t)
+		d := &distant{Store: store.Of(items)}
+		var mu sync.Mutex
+		stale := map[string]int{}
+		l := newLimiter(t, zlimit.StoreOn(d), zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(log.Logger()),
+			zlimit.WithObserver(func(_ context.Context, e zlimit.Event) {
+				if e.Kind == zlimit.EventConfig && e.Operation == "stale limits" {
+					mu.Lock()
+					defer mu.Unlock()
+					if stale[e.Entity]++; e.Duration < 5*time.Second || e.Result != zlimit.ResultUnavailable {
+						t.Errorf("an event of stale limits is %+v", e)
+					}
+				}
+			}))
+		other := newLimiter(t, items)
+		setSystem(t, other, zlimit.PerDay("rpd", 1_000_000))
+		names := []string{"team", "child"}
+		if _, err := other.Entities.Create(t.Context(), zlimit.Entity{ID: "team"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Entities.Create(t.Context(), zlimit.Entity{ID: "child", ParentID: "team", Cascade: true}); err != nil {
+			t.Fatal(err)
+		}
+		r := zlimit.Request{Entity: "child", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+		acquire(t, l, r)
+		fault := func(ctx context.Context, pk string, write bool) error {
+			if !write && strings.Contains(pk, "/ENTITY#") {
+				return unanswered(ctx, pk, write)
+			}
+			return nil
+		}
+		d.fault.Store(&fault)
+		before := d.calls.Load()
+		time.Sleep(5 * time.Second)
+		var waited time.Duration
+		for i := range 1000 {
+			began := time.Now()
+			if acquire(t, l, r).Degraded() {
+				t.Fatal("a request is not counted")
+			}
+			if took := time.Since(began) - 5*time.Millisecond; i > 0 && took > 0 {
+				waited += took
+			}
+			time.Sleep(25 * time.Millisecond)
+		}
+		if waited > 0 {
+			t.Errorf("requests wait %v for limits", waited)
+		}
+		if reads := d.calls.Load() - before - 2*1000; reads > 2*35 {
+			t.Errorf("%d reads of limits in 30 s", reads)
+		}
+		if stats := l.Stats(); stats.Config.Stale < 2000 || stats.Config.StaleSeconds < 30 || stats.Outages > 0 {
+			t.Errorf("Stats() = %+v", stats)
+		}
+		for _, name := range names {
+			if stale[name] != 1 {
+				t.Errorf("%d events of %s, want 1", stale[name], name)
+			}
+		}
+		if lines := strings.Count(log.String(), "\n"); lines != 1 {
+			t.Errorf("%d lines:\n%s", lines, log)
+		}
+		setSystem(t, other, zlimit.PerDay("rpd", 500))
+		d.fault.Store(nil)
+		for range 2 {
+			time.Sleep(2 * time.Second)
+			acquire(t, l, r)
+		}
+		time.Sleep(time.Second)
+		if got := acquire(t, l, r).Statuses()[0].Limit.Capacity; got != 500 {
+			t.Errorf("the limit is %d when limits are read again, want 500", got)
+		}
+	})
+}
+
+// TestDecisionTimeout bounds requests whose calls are slow.
+func TestDecisionTimeout(t *testing.T) {
+	limits := []zlimit.Limit{zlimit.PerDay("rpd", 100)}
+	for _, test := range []struct {
+		name    string
+		opts    []zlimit.Option
+		cold    bool          // the request reads first
+		slow    time.Duration // each call
+		takes   time.Duration
+		left    bool // the policy decides
+		unknown bool
+		charged int64 // in the end
+	}{
+		{"allow", []zlimit.Option{zlimit.WithFailurePolicy(zlimit.PolicyAllow)}, false, time.Second, 250 * time.Millisecond, true, true, 1},
+		{"allow, cold", []zlimit.Option{zlimit.WithFailurePolicy(zlimit.PolicyAllow)}, true, 190 * time.Millisecond, 250 * time.Millisecond, true, true, 1},
+		{"allow for longer", []zlimit.Option{zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithDecisionTimeout(3 * time.Second)}, false, time.Second, time.Second, false, false, 1},
+		{"block", nil, false, time.Second, time.Second, false, false, 1},
+		{"block sooner", []zlimit.Option{zlimit.WithDecisionTimeout(300 * time.Millisecond)}, false, time.Second, 300 * time.Millisecond, true, false, 0},
+		{"block after two calls", []zlimit.Option{zlimit.WithDecisionTimeout(300 * time.Millisecond)}, true, 190 * time.Millisecond, 300 * time.Millisecond, true, false, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, s := faulttest.New(t, limits, test.opts...)
+				r := zlimit.Request{Entity: "e", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+				before := int64(100)
+				if !test.cold {
+					acquire(t, l, r)
+					before--
+				}
+				s.Break(faulttest.Slow(test.slow))
+				began := time.Now()
+				lease, err := l.Acquire(t.Context(), r)
+				if took := time.Since(began); took != test.takes {
+					t.Errorf("Acquire() takes %v, want %v", took, test.takes)
+				}
+				var outage *zlimit.UnavailableError
+				if left := errors.As(err, &outage) || err == nil && lease.Degraded(); left != test.left || outage != nil && outage.Unknown != test.unknown {
+					t.Errorf("Acquire() = %v, want the policy to decide: %t, unknown %t", err, test.left, test.unknown)
+				}
+				time.Sleep(10 * time.Second)
+				s.Break(nil)
+				if got := before - faulttest.Left(t, l, "e"); got != test.charged {
+					t.Errorf("%d are charged, want %d", got, test.charged)
+				}
+			})
+		})
+	}
+
+	t.Run("a caller that leaves", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, s := faulttest.New(t, limits, zlimit.WithFailurePolicy(zlimit.PolicyAllow))
+			r := zlimit.Request{Entity: "e", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+			acquire(t, l, r)
+			s.Break(faulttest.Hang)
+			for _, give := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(give, cancel)
+				_, err := l.Acquire(ctx, r)
+				if left := errors.Is(err, context.Canceled); left != (give < 250*time.Millisecond) {
+					t.Errorf("Acquire() of a caller that leaves after %v = %v", give, err)
+				}
+				cancel()
+				ctx, cancel = context.WithTimeout(t.Context(), give)
+				_, err = l.Acquire(ctx, r)
+				if left := errors.Is(err, context.DeadlineExceeded); left != (give < 250*time.Millisecond) {
+					t.Errorf("Acquire() with a deadline of %v = %v", give, err)
+				}
+				cancel()
+			}
+			time.Sleep(10 * time.Second)
+		})
+	})
+	if _, err := zlimit.Open(t.Context(), "memory:", zlimit.WithDecisionTimeout(-1)); !errors.As(err, new(*zlimit.ValidationError)) {
+		t.Errorf("Open() with a negative decision timeout = %v", err)
+	}
+}
+
+// TestHotKeyIsNoCaller throttles the key of a bucket for longer than an answer that comes late is waited for. The caller has set no
+// deadline, and hears of none: the policy decides when the patience is over.
+func TestHotKeyIsNoCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)}, zlimit.WithFailurePolicy(zlimit.PolicyAllow))
+		r := zlimit.Request{Entity: "e", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+		acquire(t, l, r)
+		s.Break(func(context.Context, func() error) error {
+			return &store.Error{Op: "call", Unavailable: true, Throttled: true, Throttles: []store.Throttle{{Limit: store.OfKey, Write: true}}}
+		})
+		longest := time.Duration(0)
+		for range 20 {
+			began := time.Now()
+			lease, err := l.Acquire(t.Context(), r)
+			if longest = max(longest, time.Since(began)); err != nil || !lease.Degraded() {
+				t.Fatalf("Acquire() of a throttled key = %v after %v, want the policy to decide", err, time.Since(began))
+			}
+		}
+		if longest < 6*time.Second {
+			t.Errorf("no request waited for longer than %v", longest)
+		}
+	})
+}
+
+// TestSettlingWhileAway commits a lease while requests are refused: it has no policy, and is tried.
+func TestSettlingWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, s := faulttest.New(t, []zlimit.Limit{zlimit.PerDay("rpd", 100)})
+		r := zlimit.Request{Entity: "e", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+		lease := acquire(t, l, r)
+		if err := lease.Adjust(zlimit.Amounts{"rpd": 9}); err != nil {
+			t.Fatal(err)
+		}
+		s.Break(faulttest.Down)
+		for range 20 {
+			_, _ = l.Acquire(t.Context(), r)
+		}
+		if before := s.Writes(); !l.Stats().Outage || lease.Commit(t.Context()) == nil || s.Writes() != before+1 {
+			t.Errorf("Commit() makes %d writes in an outage, want 1", s.Writes()-before)
+		}
+		s.Break(nil)
+		if err := lease.Commit(t.Context()); err != nil {
+			t.Errorf("Commit() = %v", err)
+		}
+		if n := l.Stats().UnknownSettled; n != 0 {
+			t.Errorf("%d settlements are unknown, and none was sent in vain", n)
+		}
+		time.Sleep(2 * time.Second)
+		lost := acquire(t, l, zlimit.Request{Entity: "other", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}})
+		s.Break(faulttest.Lost)
+		if err := lost.Rollback(t.Context()); err == nil || l.Stats().UnknownSettled != 1 || l.Stats().UnknownOutcomes != 1 {
+			t.Errorf("Rollback() whose reply is lost = %v, %+v; want one settlement that is unknown", err, l.Stats())
+		}
+		s.Break(nil)
+		if acquire(t, l, r); l.Stats().Outage || faulttest.Left(t, l, "e") != 89 {
+			t.Errorf("%d are left, want 89", faulttest.Left(t, l, "e"))
+		}
+	})
+}
+
+// An expiring store deletes what has expired when it is asked to, which ends with an error, or with the caller's context.
+type expiring struct {
+	*distant
+	err error
+}
+
+func (e *expiring) Expire(ctx context.Context, _ int64) error {
+	if e.err == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return e.err
+}
+
+// TestExpiryThatFails has new buckets come while expired ones cannot be deleted. A caller that leaves meanwhile, and an outage, leave
+// that to the next one, and log nothing.
+func TestExpiryThatFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		told int
+	}{
+		"a caller that leaves": {nil, 0},
+		"an outage":            {&store.Error{Op: "expire", Unavailable: true, Err: errors.New("disk is full")}, 0},
+		"a mistake":            {&store.Error{Op: "expire", Err: errors.New("denied")}, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &faulttest.Log{}
+			s := &expiring{&distant{Store: store.Of(newMemory(t))}, test.err}
+			l := newLimiter(t, zlimit.StoreOn(s), zlimit.WithLogger(log.Logger()), zlimit.WithDefaultLimits(zlimit.PerDay("rpd", 100)))
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := l.Acquire(ctx, zlimit.Request{Entity: "e", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}); err != nil {
+				t.Errorf("%s: Acquire() = %v", name, err)
+			}
+			if got := log.Count("expired buckets could not be deleted"); got != test.told {
+				t.Errorf("%s: %d lines of log, want %d", name, got, test.told)
+			}
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package zlimit_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/proof/enginetest"
+	"github.com/zlimit/zlimit-go/internal/store/dynamo"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A sibling is zae-limiter in a process of its own.
+type sibling struct {
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+// newSibling starts zae-limiter on a table. It skips the test where ZLIMIT_ZAE does not name a Python that has the package.
+func newSibling(t *testing.T, table, namespace string) *sibling {
+	t.Helper()
+	python := os.Getenv("ZLIMIT_ZAE")
+	if python == "" {
+		t.Skip("ZLIMIT_ZAE names no Python with zae-limiter 0.17")
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), python, "testdata/zae.py", enginetest.Start(t).Endpoint(), table, namespace)
+	cmd.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b", "AWS_DEFAULT_REGION=us-east-1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
+			t.Error(err)
+		}
+	})
+	return &sibling{in, bufio.NewScanner(out)}
+}
+
+// ask has zae-limiter do something at a time, and returns its answer.
+func (s *sibling) ask(t *testing.T, at time.Time, what map[string]any) (answer string) {
+	t.Helper()
+	what["at"] = at.UnixMilli()
+	line, err := json.Marshal(what)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.in.Write(append(line, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	if !s.out.Scan() {
+		t.Fatalf("zae-limiter ended: %v", s.out.Err())
+	}
+	if err := json.Unmarshal(s.out.Bytes(), &answer); err != nil {
+		t.Fatalf("zae-limiter answered %s", s.out.Bytes())
+	}
+	return answer
+}
+
+// TestQuotasWithSibling has zlimit and zae-limiter 0.17 take of one quota by turns, which either of them has stored. Both admit
+// what is left of the period, and no more.
+func TestQuotasWithSibling(t *testing.T) {
+	for seed := range uint64(4) {
+		random := rand.New(rand.NewPCG(seed, 17))
+		engine := enginetest.Start(t)
+		table := engine.Table(t)
+		s := zlimit.StoreOn(dynamo.New(engine.Client(), table, layout.Table, withoutStream))
+		ctx, c := context.Background(), newClock()
+		opts := []zlimit.Option{zlimit.WithClock(c.now), zlimit.WithConfigTTL(0)}
+		if seed%2 == 0 {
+			opts = append(opts, zlimit.WithMixedFleet())
+		}
+		l := newLimiter(t, s, opts...)
+		other := newSibling(t, table, zlimit.DefaultNamespace)
+		const amount, cron, zone = 20, "0 */3 * * *", "America/New_York"
+		switch {
+		case seed < 2:
+			limits := []zlimit.Limit{zlimit.Cron("day", amount, cron, zone), zlimit.PerMinute("rpm", 60)}
+			if err := l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits}); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			other.ask(t, c.now(), map[string]any{"do": "set", "amount": amount, "cron": cron, "zone": zone})
+		}
+		times, err := calendar.Parse(cron, zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, admitted, rejected := int64(amount), 0, 0
+		for step := range 80 {
+			before := c.now()
+			c.sleep(time.Duration(random.IntN(40)) * time.Minute)
+			if times.Between(before.UnixMilli(), c.now().UnixMilli()) {
+				left = amount
+			}
+			take := 1 + random.Int64N(14)
+			back := random.Int64N(take + 1)
+			answer := "admitted"
+			if random.IntN(2) == 0 {
+				answer = other.ask(t, c.now(), map[string]any{"do": "take", "amount": take, "back": back})
+			} else {
+				lease, err := l.Acquire(ctx, ask(zlimit.Amounts{"day": take, "rpm": 1}))
+				switch {
+				case errors.As(err, new(*zlimit.ExceededError)):
+					answer = "rejected"
+				case err != nil:
+					t.Fatal(err)
+				default:
+					if err := errors.Join(lease.Adjust(zlimit.Amounts{"day": -back}), lease.Commit(ctx)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			want := "rejected"
+			if take <= left {
+				want, left = "admitted", left-take+back
+				admitted++
+			} else {
+				rejected++
+			}
+			if answer != want {
+				t.Fatalf("seed %d, step %d at %v: %d of %d are %s", seed, step, c.now(), take, left, answer)
+			}
+		}
+		if admitted < 20 || rejected < 3 {
+			t.Errorf("seed %d: %d are admitted and %d rejected", seed, admitted, rejected)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package zlimit_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// setQuota gives a resource a quota of 10 tokens a day in a zone, beside a limit that refills, and returns when it is full
+// anew. The clock shows noon.
+func setQuota(tb testing.TB, l *zlimit.RateLimiter, c *clock, zone string) time.Time {
+	tb.Helper()
+	place, err := time.LoadLocation(zone)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	now := c.now().In(place)
+	c.sleep(time.Date(now.Year(), now.Month(), now.Day()+1, 12, 0, 0, 0, place).Sub(now))
+	setSystem(tb, l, zlimit.Daily("tokens", 10, zone), zlimit.PerMinute("rpm", 60))
+	return time.Date(now.Year(), now.Month(), now.Day()+2, 0, 0, 0, 0, place).UTC()
+}
+
+// TestQuota uses up a quota, which refills at midnight in its zone and not before. All processes tell the same time.
+func TestQuota(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		midnight := setQuota(t, l, c, "America/New_York")
+		other := newLimiter(t, s, zlimit.WithClock(c.now))
+		acquire(t, l, ask(zlimit.Amounts{"tokens": 4, "rpm": 1}))
+		acquire(t, other, ask(zlimit.Amounts{"tokens": 6}))
+		check := func(l *zlimit.RateLimiter, amount, left int64) {
+			t.Helper()
+			e := reject(t, l, ask(zlimit.Amounts{"tokens": amount, "rpm": 1}))
+			status, _ := e.Statuses.Limit("tokens")
+			if !status.ResetsAt.Equal(midnight) || status.RetryAfter != midnight.Sub(c.now()) || status.Available != left || !status.Possible() {
+				t.Errorf("status %+v at %v, want a reset at %v", status, c.now(), midnight)
+			}
+			if rpm, _ := e.Statuses.Limit("rpm"); !rpm.ResetsAt.IsZero() {
+				t.Errorf("rpm resets at %v", rpm.ResetsAt)
+			}
+		}
+		check(l, 1, 0)
+		c.sleep(midnight.Sub(c.now()) - time.Millisecond)
+		check(l, 1, 0)
+		check(other, 10, 0)
+		c.sleep(time.Millisecond)
+		acquire(t, other, ask(zlimit.Amounts{"tokens": 7}))
+		midnight = midnight.Add(24 * time.Hour)
+		check(l, 4, 3)
+		acquire(t, l, ask(zlimit.Amounts{"tokens": 3}))
+		c.sleep(72 * time.Hour) // however many days have passed
+		midnight = midnight.Add(72 * time.Hour)
+		acquire(t, l, ask(zlimit.Amounts{"tokens": 10}))
+		check(l, 1, 0)
+	})
+}
+
+// TestQuotaOfLeases corrects leases in the period in which they took, and in a later one.
+func TestQuotaOfLeases(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx, c := context.Background(), newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		midnight := setQuota(t, l, c, "Europe/Berlin")
+		early, late, more := acquire(t, l, ask(zlimit.Amounts{"tokens": 2})), acquire(t, l, ask(zlimit.Amounts{"tokens": 3})), acquire(t, l, ask(zlimit.Amounts{"tokens": 1}))
+		if err := early.Rollback(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := available(t, l, "tokens"); got != 6 {
+			t.Errorf("after tokens are given back %d are there, want 6", got)
+		}
+		c.sleep(midnight.Sub(c.now()))
+		acquire(t, l, ask(zlimit.Amounts{"tokens": 4}))
+		if err := errors.Join(late.Rollback(ctx), more.Adjust(zlimit.Amounts{"tokens": 5}), more.Commit(ctx)); err != nil {
+			t.Fatal(err)
+		}
+		got := limit(t, l, "tokens")
+		if got.Tokens != 1000 {
+			t.Errorf("in the next period %d millitokens are left: want the 10 less 4 and 5 that were taken in it", got.Tokens)
+		}
+		if got.Consumed != 10_000 {
+			t.Errorf("%d millitokens are counted, want the 1 and 4 and 5 that were used", got.Consumed)
+		}
+	})
+}
+
+// TestStoredQuotas stores quotas at each level, reads them back, and tells about them.
+func TestStoredQuotas(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		ctx := context.Background()
+		l := newLimiter(t, s)
+		limits := []zlimit.Limit{
+			zlimit.Cron("calls", 5, "0 8,20 * * 1-5; 30 12 * * *", "Asia/Tokyo"), zlimit.PerMinute("rpm", 60), zlimit.Weekly("tokens", 7, "Asia/Tokyo"),
+		}
+		for _, at := range []zlimit.Level{{}, {Resource: "gpt-4"}, {Entity: "key-1"}, {Entity: "key-1", Resource: "gpt-4"}} {
+			if err := l.Limits.Set(ctx, at, zlimit.Config{Limits: limits}); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := newLimiter(t, s).Limits.Get(ctx, at); err != nil || !cmp.Equal(got.Limits, limits) {
+				t.Errorf("%v: %v, %v, want %v", at, got.Limits, err, limits)
+			}
+		}
+		acquire(t, l, ask(zlimit.Amounts{"tokens": 7, "calls": 1}))
+		again := newLimiter(t, s) // which reads what the item of the bucket repeats, where it does
+		reject(t, again, ask(zlimit.Amounts{"tokens": 1}))
+		found, err := again.Limits.Resolve(ctx, "key-1", "gpt-4")
+		if err != nil || !cmp.Equal(found.Limits, limits) {
+			t.Errorf("Resolve() = %v, %v", found, err)
+		}
+	})
+}
+
+// TestQuotaInput refuses what is no quota before any call.
+func TestQuotaInput(t *testing.T) {
+	ctx := context.Background()
+	l := newLimiter(t, newMemory(t))
+	set := func(limits ...zlimit.Limit) error {
+		return l.Limits.Set(ctx, zlimit.Level{Resource: "gpt-4"}, zlimit.Config{Limits: limits})
+	}
+	refill, period := zlimit.Daily("a", 1, "UTC"), zlimit.Daily("a", 1, "UTC")
+	refill.RefillAmount, period.RefillPeriod = 5, time.Hour
+	own := ask(zlimit.Amounts{"a": 1})
+	own.Limits = []zlimit.Limit{zlimit.Daily("a", 1, "UTC")}
+	_, err := l.Acquire(ctx, own)
+	for _, test := range []struct {
+		err         error
+		field, rule string
+	}{
+		{set(zlimit.Daily("a", 0, "UTC")), "limits[a] capacity", "must be from 1"},
+		{set(refill), "limits[a] refill amount", "must be 0 for a quota"},
+		{set(period), "limits[a] refill period", "must be 0 for a quota"},
+		{set(zlimit.Monthly("a", 1, "")), "limits[a] resets", `time zone "" must be a name of the IANA database`},
+		{set(zlimit.Monthly("a", 1, "Europe/Bonn")), "limits[a] resets", `time zone "Europe/Bonn" is not known`},
+		{set(zlimit.Limit{Name: "a", Capacity: 1, RefillAmount: 1, RefillPeriod: time.Second, Zone: "UTC"}), "limits[a] zone", "is for quotas"},
+		{set(zlimit.Cron("a", 1, "0 0 30 2 *", "UTC")), "limits[a] resets", "never begins"},
+		{set(zlimit.Cron("a", 1, "0 0 0 * * *", "UTC")), "limits[a] resets", "must have the five fields"},
+		{set(zlimit.Daily("a", 1, "UTC"), zlimit.Daily("b", 1, "Asia/Tokyo")), "limits[b] zone", "must be that of the other quotas of the level, UTC"},
+		{err, "limits[a]", "is a quota, which must be stored"},
+	} {
+		var invalid *zlimit.ValidationError
+		if !errors.As(test.err, &invalid) || invalid.Field != test.field || !strings.Contains(invalid.Reason, test.rule) {
+			t.Errorf("error %v, want one of %s: %s", test.err, test.field, test.rule)
+		}
+	}
+}
+
+// TestQuotasOfOthers has a bucket as zae-limiter 0.17 writes it, whose limits share their times, and whose next edge is
+// past. The first write crosses it. From then on each limit has its own times.
+func TestQuotasOfOthers(t *testing.T) {
+	forEachStore(t, func(t *testing.T, s zlimit.Store) {
+		c := newClock()
+		l := newLimiter(t, s, zlimit.WithClock(c.now))
+		midnight := setQuota(t, l, c, "America/New_York")
+		acquire(t, l, ask(zlimit.Amounts{"tokens": 4, "rpm": 1}))
+		shared := stored(t, l, keyOfBucket(l)).Clone()
+		for _, name := range []string{"b_tokens_rsched", "i_tokens", "i_rpm", "kc"} {
+			shared.Remove(name)
+		}
+		shared.Set("rsched", expr.S("1m0h0"))
+		shared.Set("b_rpm_rsched", expr.S("-"))
+		shared.Set("b_tokens_ra", expr.N(0))
+		shared.Set("b_tokens_gc", expr.N(1))
+		put(t, l, keyOfBucket(l), shared)
+		for _, test := range []struct {
+			sleep  time.Duration
+			amount int64
+			left   int64
+		}{{0, 1, 5000}, {midnight.Sub(c.now()), 7, 3000}} {
+			c.sleep(test.sleep)
+			l = newLimiter(t, s, zlimit.WithClock(c.now))
+			acquire(t, l, ask(zlimit.Amounts{"tokens": test.amount}))
+			if got := limit(t, l, "tokens"); got.Tokens != test.left || got.ResetTimes() != "1m0h0" {
+				t.Errorf("%d millitokens at times %q, want %d", got.Tokens, got.ResetTimes(), test.left)
+			}
+			if _, ok := stored(t, l, keyOfBucket(l)).Lookup("rsched"); ok {
+				t.Error("the limits still share their times")
+			}
+		}
+		state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
+		if want := midnight.Add(24 * time.Hour).UnixMilli(); err != nil || state.ValidUntil != want {
+			t.Errorf("the bucket is valid until %d, %v, want %d", state.ValidUntil, err, want)
+		}
+	})
+}

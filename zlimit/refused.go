@@ -1,0 +1,97 @@
+package zlimit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zlimit/zlimit-go/internal/layout"
+)
+
+// An UnsupportedError reports stored limits, or a bucket, that zae-limiter limits by in a way that this version does not know.
+// zae-limiter is a program of another language on the same table. Such a request is not admitted, whatever its failure policy
+// says, and nothing is written: neither the level nor a bucket. What a lease has still to correct stays due.
+//
+// zae-limiter serves such requests. It can also take the feature away, after which this version serves them.
+type UnsupportedError struct {
+	Source   Source               `json:"source"` // of the level; "" for a bucket
+	Entity   string               `json:"entity"`
+	Resource string               `json:"resource"`
+	Features []UnsupportedFeature `json:"features"` // at least one
+}
+
+// An UnsupportedFeature is what zae-limiter limits by.
+type UnsupportedFeature struct {
+	Name      string `json:"name"`      // such as "kill switch"
+	Attribute string `json:"attribute"` // of the item that has it, such as "disabled"
+	Since     string `json:"since"`     // version of zae-limiter that brought it
+}
+
+// Error names the level or the bucket, each feature with an attribute, and the program that knows it.
+func (e *UnsupportedError) Error() string {
+	var b strings.Builder
+	b.WriteString("zlimit: ")
+	b.WriteString(e.place())
+	b.WriteString(" cannot be limited by this version, and nothing is written: ")
+	for i, f := range e.Features {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s (attribute %s, known to zae-limiter from %s on)", f.Name, f.Attribute, f.Since)
+	}
+	return b.String()
+}
+
+// place names the level or the bucket.
+func (e *UnsupportedError) place() string {
+	switch e.Source {
+	case SourceSystem:
+		return "the limits of the system"
+	case SourceResource:
+		return fmt.Sprintf("the limits of resource %q", e.Resource)
+	case SourceEntityDefault:
+		return fmt.Sprintf("the limits of entity %q", e.Entity)
+	case SourceEntity:
+		return fmt.Sprintf("the limits of entity %q for resource %q", e.Entity, e.Resource)
+	default:
+		return fmt.Sprintf("the bucket of entity %q and resource %q", e.Entity, e.Resource)
+	}
+}
+
+// unsupported returns the public error for an item that is refused.
+func unsupported(refused *layout.RefusedError) *UnsupportedError {
+	e := &UnsupportedError{}
+	if k, ok := layout.ParseEntityConfigKey(refused.Key); ok {
+		at := entityLevel(k.Entity, k.Resource)
+		e.Source, e.Entity, e.Resource = at.Source(), at.Entity, at.Resource
+	} else if k, ok := layout.ParseResourceConfigKey(refused.Key); ok {
+		e.Source, e.Resource = SourceResource, k.Resource
+	} else if _, ok := layout.ParseSystemConfigKey(refused.Key); ok {
+		e.Source = SourceSystem
+	} else if k, ok := layout.ParseBucketKey(refused.Key); ok {
+		e.Entity, e.Resource = k.Entity, k.Resource
+	}
+	for _, r := range refused.Refused {
+		named := func(f UnsupportedFeature) bool { return f.Name == r.Feature.Name }
+		if !slices.ContainsFunc(e.Features, named) {
+			e.Features = append(e.Features, UnsupportedFeature{r.Feature.Name, r.Attribute, r.Feature.Since})
+		}
+	}
+	return e
+}
+
+// refuses reports whether a request is refused for what other programs limit by at a level. A kill switch holds at every level,
+// and so does who says whether a parent is charged, where there is one. All else is about the limits of the level, which do not
+// hold where a level before it has some: its source is that of the limits so far.
+func (v *cachedLevel) refuses(source Source, owner layout.Owner) bool {
+	return v.refused != nil && slices.ContainsFunc(v.refused.Refused, func(r layout.Refusal) bool {
+		switch r.Feature {
+		case &layout.FeatureKillSwitch:
+			return true
+		case &layout.FeatureCascadePolicy:
+			return owner.Parent != ""
+		default:
+			return source == ""
+		}
+	})
+}

@@ -1,0 +1,159 @@
+package zlimit
+
+import (
+	"cmp"
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/expr"
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/protocol"
+)
+
+// In a fleet each process meets each bucket seldom. It would read what is stored for the entity with nearly each request: three items,
+// which mostly do not exist. So the first item of a bucket repeats what one process has read, and when. A process that meets the
+// bucket reads the item alone, and goes by what it repeats for as long as by its own memory. The limits of the resource and of the
+// system are few, and each process reads those itself.
+
+// isShared reports whether the level is one for many entities. Items of buckets do not repeat it.
+func (c configRef) isShared() bool { return c.source == SourceSystem || c.source == SourceResource }
+
+// repeat returns what the bucket of levels is to repeat: nil where nothing is gained, or a level came from an item itself.
+func (c *limitCache) repeat(configs []configRef, levels []*cachedLevel) *protocol.Repeat {
+	if !c.l.table.Partitioned() { // reads cost nothing
+		return nil
+	}
+	var all layout.EntityLevels
+	readAt := levels[0].readAt
+	for i, v := range levels {
+		switch source := configs[i].source; {
+		case configs[i].isShared():
+			continue
+		case v.learned || v.refused != nil:
+			return nil
+		case source == SourceEntity:
+			all.Resource = v.copied()
+		case source == SourceEntityDefault:
+			all.Default = v.copied()
+		default:
+			all.Cascade, all.Parent = v.owner.Cascade, v.owner.Parent
+		}
+		if v.readAt.Before(readAt) {
+			readAt = v.readAt
+		}
+	}
+	repeated, err := all.Repeat(readAt.UnixMilli())
+	if err != nil {
+		return nil
+	}
+	fresh := c.l.options.configTTL - c.l.options.renewal()
+	return &protocol.Repeat{Repeated: *repeated, Until: readAt.Add(fresh).UnixMilli()}
+}
+
+// copied returns the level as items of buckets repeat it, nil for one that says nothing.
+func (v *cachedLevel) copied() *layout.LevelCopy {
+	if v.version == 0 && len(v.Limits) == 0 && v.OnUnavailable == PolicyInherit {
+		return nil
+	}
+	made := &layout.LevelCopy{Version: v.version}
+	if v.OnUnavailable != PolicyInherit {
+		made.OnUnavailable = v.OnUnavailable.String()
+	}
+	for _, l := range v.Limits {
+		stored, zone := storedLimit(l)
+		made.Zone = cmp.Or(made.Zone, zone)
+		made.Limits = append(made.Limits, layout.RepeatedLimit{
+			Name: stored.Name, Capacity: stored.Capacity, RefillAmount: stored.RefillAmount, RefillPeriod: stored.RefillPeriod, Times: stored.Times,
+		})
+	}
+	return made
+}
+
+// decodeCopy returns the level that an item repeats.
+func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
+	var made *layout.LevelCopy
+	switch c.source {
+	case sourceRecord:
+		return &cachedLevel{owner: layout.Owner{Cascade: all.Cascade, Parent: all.Parent}, learned: true}, nil
+	case SourceEntity:
+		made = all.Resource
+	default:
+		made = all.Default
+	}
+	if made == nil {
+		return &cachedLevel{learned: true}, nil
+	}
+	item, err := c.open(nil)
+	if err != nil {
+		return nil, err
+	}
+	*item.version, *item.policy, *item.zone = made.Version, made.OnUnavailable, made.Zone
+	for _, l := range made.Limits {
+		*item.limits = append(*item.limits, layout.ConfigLimit{
+			Name: l.Name, Capacity: l.Capacity, RefillAmount: l.RefillAmount, RefillPeriod: l.RefillPeriod, Times: l.Times,
+		})
+	}
+	config, err := item.config()
+	return &cachedLevel{Config: config, version: made.Version, learned: true}, err
+}
+
+// learn takes those levels of the entity that are due from what the item of its bucket repeats. It notes whether that is recent, so
+// that the item alone would have done. What is not is read from the store.
+func (rd *levelReading) learn(ctx context.Context, item expr.Item) {
+	all, readAt := layout.RepeatedBy(item)
+	recent := all != nil
+	for i := 0; i < len(rd.configs) && recent; i++ {
+		if rd.configs[i].isShared() {
+			continue
+		}
+		copied, err := rd.configs[i].decodeCopy(all)
+		if err != nil {
+			recent = false
+			break
+		}
+		copied.readAt = rd.knownSince(readAt)
+		if recent = !rd.isDue(copied, rd.now); recent && rd.isDue(rd.levels[i], rd.now) {
+			rd.keep(ctx, i, copied)
+		}
+	}
+	rd.repeats.note(recent)
+}
+
+// knownSince returns the time at which levels were read at the latest that another process read at a time by its clock, in epoch
+// milliseconds. It is the zero time for levels that may have been read before a change by this process.
+func (c *limitCache) knownSince(readAt int64) time.Time {
+	at := time.UnixMilli(readAt).Add(-c.l.options.maxLead())
+	if at.UnixNano() <= c.l.changedAt.Load() {
+		return time.Time{}
+	}
+	return at
+}
+
+// changed notes that stored limits were changed through this limiter, or are to be read again.
+func (l *RateLimiter) changed() {
+	l.changedAt.Store(l.now().UnixNano())
+	l.generation.Add(1)
+}
+
+// A repeatLuck tells whether the items of buckets mostly repeated what a process had to read of late. To read an item before, in
+// vain, costs a request one more round trip. It is safe for concurrent use.
+type repeatLuck struct{ score atomic.Int32 }
+
+// mostLuck bounds what is remembered: the majority of the last reads or so decides.
+const mostLuck = 8
+
+func (r *repeatLuck) note(repeated bool) {
+	for {
+		score := r.score.Load()
+		next := max(score-1, -mostLuck)
+		if repeated {
+			next = min(score+1, mostLuck)
+		}
+		if r.score.CompareAndSwap(score, next) {
+			return
+		}
+	}
+}
+
+func (r *repeatLuck) expected() bool { return r.score.Load() > 0 }

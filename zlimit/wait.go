@@ -1,0 +1,196 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/protocol"
+)
+
+// A WaitOption says how long a request may wait.
+type WaitOption func(*waiting)
+
+type waiting struct {
+	longest time.Duration
+	bounded bool
+}
+
+// MaxWait bounds how long a request waits for its tokens, in whole milliseconds. With 0 it does not wait. A negative time is a
+// [*ValidationError].
+//
+// It also bounds how deep the queue of a bucket gets: D is what flows into a limit in that time. A request for many tokens beside small
+// ones of the same MaxWait finds the queue full nearly always. It gets its turn with a MaxWait that is longer by the time in which its
+// tokens flow in.
+func MaxWait(d time.Duration) WaitOption {
+	return func(w *waiting) { w.longest, w.bounded = d, true }
+}
+
+// waitOf returns how long a call may wait: what the options say, and no longer than until the deadline.
+func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
+	var w waiting
+	for _, option := range opts {
+		if option != nil {
+			option(&w)
+		}
+	}
+	deadline, ok := ctx.Deadline()
+	switch {
+	case w.longest < 0:
+		return 0, &ValidationError{Field: "max wait", Value: w.longest.String(), Reason: "must not be negative"}
+	case !w.bounded && !ok:
+		return 0, &ValidationError{Field: "max wait", Value: "", Reason: "must be given where no deadline bounds the wait"}
+	case !ok:
+	case w.bounded:
+		w.longest = max(min(w.longest, time.Until(deadline)), 0)
+	default:
+		w.longest = max(time.Until(deadline), 0)
+	}
+	return w.longest.Truncate(time.Millisecond), nil
+}
+
+// Wait consumes what the request asks, of all limits or of none, and returns the lease once the tokens are there. Callers of all
+// processes wait in one queue for each bucket, in the order in which the store has their writes. None of them asks again: a caller takes
+// tokens that are not there yet, and sleeps until they have flowed in. Requests that do not wait see the debt and are refused.
+//
+// A caller waits no longer than [MaxWait], nor past the deadline of the context. Without either, Wait returns a [*ValidationError]. Where
+// the wait would be longer, it fails at once, takes nothing, and returns an [*ExceededError] that tells when the tokens would be there. The
+// end of the context ends the wait, and what was taken is given back in the background. Its other errors are those of
+// [RateLimiter.Acquire].
+//
+// Over any time the admissions of a bucket are at most its capacity, what flows in, and what flows in within the time of [WithFreshness]
+// and a millisecond. A bucket with waiters may exceed that by the depth of its queue, at most what flows in within the longest MaxWait.
+// That happens after cancels and refunds while others sleep, where limits are raised, and in requests of several limits, with parents, or of
+// divided buckets. The total since the bucket was created never exceeds what flowed in. Where something downstream bears no more than the
+// capacity, choose a MaxWait in which little flows in beside it.
+//
+// Limits that are changed meanwhile hold for those who sleep: a caller that wakes reads the bucket once and sleeps on, or gives its tokens
+// back and fails where that takes longer than it waits.
+//
+// In an outage the failure policy decides as for Acquire. Where it is not known whether the tokens were taken, a request that is allowed
+// sleeps until the queue in front of it has gone, and is [Lease.Degraded].
+//
+// It costs what Acquire costs, however long the queue is: one write, or a part of one that is shared. Giving up costs another.
+func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (*Lease, error) {
+	reservation, err := l.reserve(ctx, OpWait, r, opts)
+	if err != nil {
+		return nil, err
+	}
+	return reservation.Wait(ctx)
+}
+
+// Reserve takes what the request asks, and tells when the tokens are there. It is [RateLimiter.Wait] for a caller that sleeps by itself,
+// at the same cost and with the same errors. The caller then calls [Reservation.Wait], which returns at once after [Reservation.Due], or
+// [Reservation.Cancel].
+func (l *RateLimiter) Reserve(ctx context.Context, r Request, opts ...WaitOption) (*Reservation, error) {
+	return l.reserve(ctx, OpReserve, r, opts)
+}
+
+func (l *RateLimiter) reserve(ctx context.Context, op string, r Request, opts []WaitOption) (*Reservation, error) {
+	wait, err := waitOf(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	lease, err := l.acquire(ctx, op, r, wait)
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{lease, op}, nil
+}
+
+// waitForUnknown has a request wait that is admitted although it is not known whether its tokens were taken: until no bucket of it is in
+// debt, or without an answer as long as it may.
+func (l *RateLimiter) waitForUnknown(ctx context.Context, r *protocol.Request, lease *Lease) {
+	rest, err := l.engine.UntilPaid(ctx, r)
+	if err != nil {
+		rest = r.Wait
+	}
+	l.engine.Delay(&lease.receipt, min(rest, r.Wait), r.Wait)
+}
+
+// remaining returns how long it takes until the tokens of a lease that was just acquired are there.
+func (l *RateLimiter) remaining(lease *Lease) time.Duration {
+	return max(l.engine.Remaining(&lease.receipt), 0)
+}
+
+// A Reservation is what an admitted request holds whose tokens may not be there yet. It is safe for concurrent use.
+type Reservation struct {
+	lease *Lease
+	op    string
+}
+
+// Due returns when the tokens are there, by the clock of the machine, or that of [WithClock]. It is now or earlier where they are. It goes by the limits of the
+// time at which they were reserved. It does no I/O.
+func (r *Reservation) Due() time.Time {
+	l := r.lease.limiter
+	return l.options.clock().Add(l.engine.Remaining(&r.lease.receipt))
+}
+
+// Wait sleeps until the tokens are there, and returns their lease. It does what [RateLimiter.Wait] does while it sleeps, with the same
+// errors. It costs nothing unless limits were changed meanwhile: one read of half a unit for each 4 KB of the bucket, or a unit if it is
+// consistent. After [Reservation.Cancel], or once the lease is settled, it returns [ErrLeaseClosed].
+func (r *Reservation) Wait(ctx context.Context) (*Lease, error) {
+	l := r.lease.limiter
+	if l.closed.Load() || !l.engine.Begin() {
+		return nil, ErrClosed
+	}
+	if r.lease.isClosed() {
+		l.engine.End()
+		return nil, ErrLeaseClosed
+	}
+	slept := l.engine.Remaining(&r.lease.receipt) > 0
+	l.stats.waiting.Add(1)
+	err := l.engine.Await(ctx, &r.lease.receipt)
+	l.stats.waiting.Add(-1)
+	if err == nil {
+		l.engine.End()
+		if slept {
+			l.stats.waited.Add(1)
+		}
+		return r.lease, nil
+	}
+	l.stats.abandoned.Add(1)
+	go func() {
+		defer l.engine.End()
+		r.lease.abandon(ctx)
+	}()
+	return nil, r.failure(ctx, err)
+}
+
+// failure returns the public error of a wait that ended before its time.
+func (r *Reservation) failure(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return err
+	}
+	err = publicError(r.op, err)
+	if errors.As(err, new(*ExceededError)) {
+		r.lease.limiter.stats.rejected.Add(1)
+	}
+	return err
+}
+
+// Cancel gives back what was taken, whether or not the tokens are there yet. Those who wait behind keep the times that they were told.
+// It is [Lease.Rollback] of the lease, with the same cost and errors.
+func (r *Reservation) Cancel(ctx context.Context) error { return r.lease.Rollback(ctx) }
+
+// isClosed reports whether a lease was settled, or is being settled.
+func (le *Lease) isClosed() bool {
+	le.mu.Lock()
+	defer le.mu.Unlock()
+	return le.phase != leaseOpen
+}
+
+// abandon closes a lease whose caller gave up, and gives back what was taken. It outlives the context.
+func (le *Lease) abandon(ctx context.Context) {
+	le.mu.Lock()
+	if le.phase != leaseOpen {
+		le.mu.Unlock()
+		return
+	}
+	le.phase = leaseClosed
+	if watcher := le.limiter.options.hooks.Leases; watcher != nil && !le.degraded {
+		watcher.Settled(le)
+	}
+	le.mu.Unlock()
+	le.limiter.engine.Undo(ctx, &le.receipt)
+}
