@@ -1,0 +1,66 @@
+package layout
+
+import (
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/expr"
+)
+
+// TestBorrowAsks plans the write of a request that waits, on an old image of a bucket in debt. The write asks the item for all that the
+// plan went by: the depth of the queue, the number of shards, room for the refill since the stamp, and the stamp itself.
+func TestBorrowAsks(t *testing.T) {
+	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 5000
+	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
+	item := func(change ...expr.Attribute) expr.Item {
+		i := k.Key().Join(expr.Item{
+			{Name: "rf", Value: expr.N(stamp)},
+			{Name: "shard_count", Value: expr.N(1)},
+			{Name: "b_rpm_tk", Value: expr.N(-40_000)},
+			{Name: "b_rpm_cp", Value: expr.N(100_000)},
+			{Name: "b_rpm_ra", Value: expr.N(10_000)},
+			{Name: "b_rpm_rp", Value: expr.N(1000)},
+			{Name: "b_wcu_tk", Value: expr.N(bucket.WriteCapacity)},
+			{Name: "b_wcu_cp", Value: expr.N(bucket.WriteCapacity)},
+			{Name: "b_wcu_ra", Value: expr.N(bucket.WriteCapacity)},
+			{Name: "b_wcu_rp", Value: expr.N(1000)},
+		})
+		for _, a := range change {
+			i.Set(a.Name, a.Value)
+		}
+		return i
+	}
+	state, err := ReadState(item())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := state.Own()
+	config.Freshness = 500
+	var plan bucket.Plan
+	demand := bucket.Demand{Amounts: []bucket.Amount{{Limit: "rpm", Tokens: 1000}}, Wait: 60_000}
+	if plan.Decide(&state, config, &demand, now); plan.Kind != bucket.Spend {
+		t.Fatalf("a request that waits is planned to %v", plan.Kind)
+	}
+	w, err := k.Write(&plan, Owner{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := func(n int64) expr.Attribute { return expr.Attribute{Name: "b_rpm_tk", Value: expr.N(n)} }
+	for _, test := range []struct {
+		name   string
+		change expr.Attribute
+		holds  bool
+	}{
+		{"as it was", tokens(-40_000), true},
+		{"the last place of the queue", tokens(-599_000), true},
+		{"a queue that is full", tokens(-599_001), false},
+		{"room for the refill since the stamp", tokens(50_000), true},
+		{"no room for the refill", tokens(50_001), false},
+		{"another stamp", expr.Attribute{Name: "rf", Value: expr.N(stamp + 1)}, false},
+		{"more shards", expr.Attribute{Name: "shard_count", Value: expr.N(2)}, false},
+	} {
+		if got := w.Expr.Holds(item(test.change)); got != test.holds {
+			t.Errorf("%s: the write holds: %t, want %t", test.name, got, test.holds)
+		}
+	}
+}
