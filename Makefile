@@ -52,8 +52,8 @@ endif
 # What make quick leaves out: what is slow, the stores that write to a disk or an engine, and the vet that make lint does.
 QUICK := -short -vet=off -skip '.*/^(dynamodb|sqlite|file.*)$$'
 
-# What make quick begins with: the slowest packages, so that no processor waits for one of them at the end.
-SLOWEST := ./zlimit ./stack ./quota ./internal/proof/explore ./internal/store/dynamo
+# What make quick and make test begin with: the slowest packages, so that no processor waits for one of them at the end.
+SLOWEST := ./zlimit ./internal/proof/explore ./cmd/zlimit/internal/cli ./aggregator ./stack ./quota ./internal/store/dynamo
 ifneq ($(PKG),./...)
 SLOWEST :=
 endif
@@ -76,7 +76,7 @@ quick: ## test what a change touches, in half a minute: short tests, on the stor
 
 test: engine ## run all tests, with a DynamoDB engine; PKG and TESTFLAGS narrow it down
 	$(WITH_ENGINE) $(MODULES) $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) ./...
-	$(WITH_ENGINE) scripts/slowest.sh $(GO) test -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)
+	GOGC=400 $(WITH_ENGINE) scripts/slowest.sh $(GO) test -p 3 -timeout $(TIMEOUT) $(TESTFLAGS) $(SLOWEST) $(PKG) # some wait more than they compute
 
 race: engine ## run all tests with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(PKG)

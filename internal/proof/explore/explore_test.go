@@ -32,31 +32,31 @@ func TestMain(m *testing.M) {
 func sweeps() []*Sweep {
 	outages, late := []Fate{LostReply, LostCall, Late, Throttle}, []Fate{LateReply, Torn, TornBack}
 	return []*Sweep{
-		{Name: "2 operations, strict", Operations: 2, Rounds: 4},
-		{Name: "3 operations, strict", Operations: 3, Rounds: 90, Bounds: Bounds{Orders: 20_000}},
-		{Name: "4 operations, loose", Operations: 4, Rounds: 1500, Bounds: Bounds{Orders: 20_000, Loose: true}},
-		{Name: "2 operations, a conflict or a read that lags", Operations: 2, Rounds: 15, Faults: Faults{[]Fate{Conflict, Lag}, 1}},
-		{Name: "2 operations, an outage", Operations: 2, Rounds: 60, Faults: Faults{outages, 1}, Bounds: Bounds{Orders: 20_000}},
+		{Name: "2 operations, strict", Operations: 2, Rounds: 8},
+		{Name: "3 operations, strict", Operations: 3, Rounds: 180, Bounds: Bounds{Orders: 20_000}},
+		{Name: "4 operations, loose", Operations: 4, Rounds: 3000, Bounds: Bounds{Orders: 20_000, Loose: true}},
+		{Name: "2 operations, a conflict or a read that lags", Operations: 2, Rounds: 30, Faults: Faults{[]Fate{Conflict, Lag}, 1}},
+		{Name: "2 operations, an outage", Operations: 2, Rounds: 120, Faults: Faults{outages, 1}, Bounds: Bounds{Orders: 20_000}},
 		{
-			Name: "2 operations, an outage, allowed", Operations: 2, Rounds: 40, Faults: Faults{[]Fate{LostReply, Throttle}, 1},
+			Name: "2 operations, an outage, allowed", Operations: 2, Rounds: 80, Faults: Faults{[]Fate{LostReply, Throttle}, 1},
 			Change: func(o *Op) { o.Allow = true }, Bounds: Bounds{Orders: 20_000},
 		},
 		{
-			Name: "2 operations, one cancelled", Operations: 2, Rounds: 20, Faults: Faults{[]Fate{CancelFirst, CancelAfter}, 1},
+			Name: "2 operations, one cancelled", Operations: 2, Rounds: 40, Faults: Faults{[]Fate{CancelFirst, CancelAfter}, 1},
 			Change: func(o *Op) { o.Cancel = o.Kind == Take }, Bounds: Bounds{Orders: 20_000},
 		},
-		{Name: "2 operations, a reply that is late or a read that is torn", Operations: 2, Rounds: 20, Faults: Faults{late, 1}},
-		{Name: "2 operations, an item that cannot be decoded", Operations: 2, Rounds: 20, Faults: Faults{[]Fate{Garbled}, 1}},
+		{Name: "2 operations, a reply that is late or a read that is torn", Operations: 2, Rounds: 40, Faults: Faults{late, 1}},
+		{Name: "2 operations, an item that cannot be decoded", Operations: 2, Rounds: 40, Faults: Faults{[]Fate{Garbled}, 1}},
 		{
-			Name: "3 operations, a reply that is late or a read that is torn, loose", Operations: 3, Rounds: 1000,
+			Name: "3 operations, a reply that is late or a read that is torn, loose", Operations: 3, Rounds: 2000,
 			Faults: Faults{late, 1}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
 		{
-			Name: "2 operations, two faults, loose", Operations: 2, Rounds: 400,
+			Name: "2 operations, two faults, loose", Operations: 2, Rounds: 800,
 			Faults: Faults{append(outages, Conflict, Lag), 2}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
 		{
-			Name: "3 operations, a fault, loose", Operations: 3, Rounds: 2500,
+			Name: "3 operations, a fault, loose", Operations: 3, Rounds: 5000,
 			Faults: Faults{append(outages, Conflict, Lag), 1}, Bounds: Bounds{Orders: 20_000, Loose: true},
 		},
 	}

@@ -29,48 +29,57 @@ import (
 // llmTrace is a trace of an LLM service in production, beside the repository where it was put there.
 const llmTrace = "../../../../../shared/data/llm_conv_trace.csv"
 
-// TestSimulateLLMTrace replays an hour of real traffic on every store.
+// TestSimulateLLMTrace replays an hour of real traffic, and its first minutes on an engine, which takes its time.
 func TestSimulateLLMTrace(t *testing.T) {
-	t.Parallel() // an engine takes its time
-	if _, err := os.Stat(llmTrace); errors.Is(err, fs.ErrNotExist) {
+	t.Parallel()
+	whole, err := os.ReadFile(llmTrace)
+	if errors.Is(err, fs.ErrNotExist) {
 		t.Skipf("no trace at %s", llmTrace)
 	}
-	for _, store := range []struct {
-		name string
-		dsn  func(t *testing.T) string
-	}{
-		{"memory", func(*testing.T) string { return "memory:" }},
-		{"sqlite", func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "limits.db") }},
-		{"dynamodb", func(t *testing.T) string {
-			if testing.Short() {
-				t.Skip("an engine takes a while for 17,000 writes")
-			}
-			engine := enginetest.Fresh(t) // which other tests need not share meanwhile
-			dsn, table := engineDSN(t, engine)
-			input := zlimit.CreateTableInput(table)
-			input.StreamSpecification = nil // which slows the engine down with every record
-			if _, err := engine.Client().CreateTable(t.Context(), input); err != nil {
-				t.Fatal(err)
-			}
-			if got := command(t, "", "setup", "--store", dsn); got.code != shell.ExitOK {
-				t.Fatalf("setup: code %d, stderr %s", got.code, got.stderr)
-			}
-			return dsn
-		}},
-	} {
-		t.Run(store.name, func(t *testing.T) {
-			got := command(t, "", "simulate", "--trace", llmTrace, "--store", store.dsn(t),
-				"--limit", "rpm=300/min", "--limit", "tpm=400000/min",
-				"--cost", "rpm=1", "--cost", "tpm=ContextTokens+GeneratedTokens",
-				"--freshness", "0", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	simulated := func(t *testing.T, trace, dsn string) run {
+		return command(t, "", "simulate", "--trace", trace, "--store", dsn,
+			"--limit", "rpm=300/min", "--limit", "tpm=400000/min",
+			"--cost", "rpm=1", "--cost", "tpm=ContextTokens+GeneratedTokens",
+			"--freshness", "0", "-o", "json")
+	}
+	file := func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "limits.db") }
+	for name, dsn := range map[string]string{"memory": "memory:", "sqlite": file(t)} {
+		t.Run(name, func(t *testing.T) {
 			want := `{"requests":19366,"admitted":16956,"rejected":2410,"impossible":0,` +
 				`"tokens_requested":{"rpm":19366,"tpm":26450535},"tokens_admitted":{"rpm":16956,"tpm":21766807},` +
 				`"rejected_by":{"rpm":1615,"tpm":902},"first":"2023-11-16T18:15:46.68Z","last":"2023-11-16T19:14:08.402Z"}` + "\n"
-			if diff := cmp.Diff(run{shell.ExitOK, want, ""}, got, cmp.AllowUnexported(run{})); diff != "" {
+			if diff := cmp.Diff(run{shell.ExitOK, want, ""}, simulated(t, llmTrace, dsn), cmp.AllowUnexported(run{})); diff != "" {
 				t.Errorf("simulate (-want +got):\n%s", diff)
 			}
 		})
 	}
+	t.Run("dynamodb", func(t *testing.T) {
+		engine := enginetest.Fresh(t) // which other tests need not share meanwhile
+		dsn, table := engineDSN(t, engine)
+		input := zlimit.CreateTableInput(table)
+		input.StreamSpecification = nil // which slows the engine down with every record
+		if _, err := engine.Client().CreateTable(t.Context(), input); err != nil {
+			t.Fatal(err)
+		}
+		if got := command(t, "", "setup", "--store", dsn); got.code != shell.ExitOK {
+			t.Fatalf("setup: code %d, stderr %s", got.code, got.stderr)
+		}
+		const rows = 3000 // of which some are rejected
+		trace := filepath.Join(t.TempDir(), "first.csv")
+		if err := os.WriteFile(trace, bytes.Join(bytes.SplitAfterN(whole, []byte("\n"), rows+2)[:rows+1], nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := simulated(t, trace, "memory:")
+		if want.code != shell.ExitOK || !strings.Contains(want.stdout, `"rejected_by":{"rpm":`) {
+			t.Fatalf("simulate in memory: code %d, %s%s, want some requests rejected", want.code, want.stdout, want.stderr)
+		}
+		if diff := cmp.Diff(want, simulated(t, trace, dsn), cmp.AllowUnexported(run{})); diff != "" {
+			t.Errorf("simulate (-memory +dynamodb):\n%s", diff)
+		}
+	})
 }
 
 // An idealBucket is a token bucket in exact numbers. A millitoken flows in whenever the product of time and rate passes

@@ -377,8 +377,8 @@ const killsOfEngine = 10
 func TestKilledOnEngine(t *testing.T) {
 	every := *everyFlag
 	if every == 0 {
-		if every = 12; testing.Short() {
-			every = 60
+		if every = 40; testing.Short() {
+			every = 120
 		}
 	}
 	for i, release := range releases {
