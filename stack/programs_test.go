@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -454,6 +455,22 @@ func provisions(t *testing.T, w *testbed) {
 		handle(cfn.RequestDelete, id, declared)
 	}
 	handle(cfn.RequestDelete, "limits/nowhere", nil)
+	w.divideRecord()
+}
+
+// divideRecord records so many levels as managed that the record is in parts, and then in more of them.
+func (w *testbed) divideRecord() {
+	w.Helper()
+	l, err := zlimit.New(w.Context(), zlimit.DynamoDB(w.client, w.table))
+	w.must(err)
+	var many zlimit.ManagedSet
+	for i := range 512 {
+		many.Pending = append(many.Pending, zlimit.Level{Entity: fmt.Sprintf("%0255d", i), Resource: "gpt-4"})
+	}
+	w.must(l.Managed.Run(w.Context(), func(ctx context.Context, r *zlimit.ManagedRun) error {
+		return errors.Join(r.Record(ctx, zlimit.ManagedSet{Pending: many.Pending[:256]}), r.Record(ctx, many), r.Record(ctx, zlimit.ManagedSet{}))
+	}))
+	w.must(l.Close())
 }
 
 // accepts is a network in which every object is stored.

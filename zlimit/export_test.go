@@ -109,7 +109,7 @@ func (s *ManagedService) Unlock(ctx context.Context, lock ManagedLock) error {
 
 // Record writes which levels are managed.
 func (s *ManagedService) Record(ctx context.Context, lock ManagedLock, set ManagedSet) error {
-	return s.record(ctx, lock, set)
+	return s.record(ctx, &lock, set, func(context.Context) error { return nil })
 }
 
 // Replace changes a level under a lock.

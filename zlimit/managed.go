@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/expr"
@@ -82,46 +80,15 @@ func (r *ManagedRun) Replace(ctx context.Context, before, want Stored) (after St
 }
 
 // Record writes which levels are managed, in place of what was recorded before; [ErrLockLost] when another program has the
-// lock. The record is an item of at most 400 KB, some thousands of levels; more is a [*ValidationError]. It costs a read and
-// a transaction of the record, two write units per KB, and a check of the lock, two write units.
+// lock. It costs a read and a transaction of the record, two write units per KB, and a check of the lock, two write units. With
+// more than 64 KB of names, from some thousand levels on, the record is in parts of about 32 KB. Each part that changes is a
+// transaction of its own. A Record that ended in the middle has done no harm: Pending is recorded before the levels are
+// written, and what is written tells that it is managed.
 func (r *ManagedRun) Record(ctx context.Context, set ManagedSet) error {
 	if err := r.prolong(ctx); err != nil {
 		return err
 	}
-	return r.s.record(ctx, r.lock, set)
-}
-
-// text returns the level as the record of what is managed has it.
-func (v Level) text() string {
-	switch v.Source() {
-	case SourceSystem:
-		return AuditSystem
-	case SourceResource:
-		return AuditResource(v.Resource)
-	default:
-		return v.Entity + "#" + v.storedResource()
-	}
-}
-
-func parseLevel(text string) (Level, bool) {
-	if text == AuditSystem {
-		return Level{}, true
-	}
-	if resource, ok := strings.CutPrefix(text, auditResourcePrefix); ok {
-		return Level{Resource: resource}, true
-	}
-	entity, resource, ok := strings.Cut(text, "#")
-	return entityLevel(entity, resource), ok
-}
-
-// A ManagedSet lists the levels of a namespace that a file of limits manages.
-type ManagedSet struct {
-	Levels []Level `json:"levels"` // in the order of [Level.Compare]
-	// Pending are levels that a run may have written before it broke off. The levels among them that it wrote are managed;
-	// their [Stored.Managed] says so.
-	Pending     []Level   `json:"pending,omitempty"`
-	LastApplied time.Time `json:"last_applied,omitzero"` // zero for never
-	Hash        string    `json:"hash,omitempty"`        // of the declaration that was applied last
+	return r.s.record(ctx, &r.lock, set, r.prolong)
 }
 
 // A managedLock is the right to change what is managed in a namespace.
@@ -246,109 +213,6 @@ func (s *ManagedService) writeLock(
 
 func lockOf(it *layout.ProvisionerLock) managedLock {
 	return managedLock{it.Lock, it.Holder, layout.ParseTime(it.AcquiredAt), time.Unix(it.ExpiresAt, 0).UTC()}
-}
-
-// Set returns which levels are managed; the zero set where none ever was. It costs one consistent read.
-func (s *ManagedService) Set(ctx context.Context) (ManagedSet, error) {
-	if s.l.closed.Load() {
-		return ManagedSet{}, ErrClosed
-	}
-	items, err := s.l.table.Read(ctx, layout.ProvisionerKey{NS: s.l.ns.id()}.Key())
-	if err != nil {
-		return ManagedSet{}, publicError("read what is managed", err)
-	}
-	set, _, err := s.set(items[0])
-	return set, publicError("read what is managed", err)
-}
-
-func (s *ManagedService) set(item expr.Item) (ManagedSet, layout.Provisioner, error) {
-	record := layout.Provisioner{Key: layout.ProvisionerKey{NS: s.l.ns.id()}}
-	var set ManagedSet
-	if item == nil {
-		return set, record, nil
-	}
-	record, err := layout.DecodeProvisioner(item)
-	if err != nil {
-		return set, record, err
-	}
-	if record.ManagedSystem {
-		set.Levels = append(set.Levels, Level{})
-	}
-	for _, v := range record.ManagedResources {
-		set.Levels = append(set.Levels, Level{Resource: v.Text()})
-	}
-	for _, entity := range record.ManagedEntities {
-		for _, v := range entity.Value.Elements() {
-			set.Levels = append(set.Levels, entityLevel(entity.Name, v.Value.Text()))
-		}
-	}
-	slices.SortFunc(set.Levels, Level.Compare)
-	for _, v := range record.Pending {
-		if c, ok := parseLevel(v.Text()); ok {
-			set.Pending = append(set.Pending, c)
-		}
-	}
-	set.LastApplied, set.Hash = layout.ParseTime(record.LastApplied), record.AppliedHash
-	return set, record, nil
-}
-
-// record is [ManagedRun.Record] under a lock.
-func (s *ManagedService) record(ctx context.Context, lock managedLock, set ManagedSet) error {
-	if s.l.closed.Load() {
-		return ErrClosed
-	}
-	for _, c := range slices.Concat(set.Levels, set.Pending) {
-		if err := c.validate(); err != nil {
-			return err
-		}
-	}
-	return publicError("record what is managed", s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		items, err := s.l.table.Read(ctx, layout.ProvisionerKey{NS: s.l.ns.id()}.Key(), s.lockKey())
-		if err == nil {
-			err = lock.heldBy(items[1])
-		}
-		if err != nil {
-			return false, err
-		}
-		_, record, err := s.set(items[0])
-		if err != nil {
-			return false, err
-		}
-		set.fill(&record)
-		item := record.Encode()
-		if _, err := store.CheckSize(record.Key.Key().Join(item)); err != nil {
-			return false, &ValidationError{Field: "managed levels", Value: fmt.Sprint(len(set.Levels)), Reason: err.Error()}
-		}
-		writes, err := s.with(&lock, store.Write{Kind: store.Put, Key: record.Key.Key(), Item: item})
-		if err != nil {
-			return false, err
-		}
-		return s.l.table.Transact(ctx, writes)
-	}))
-}
-
-// fill makes the record hold the set.
-func (m *ManagedSet) fill(record *layout.Provisioner) {
-	record.ManagedSystem, record.ManagedResources, record.ManagedEntities, record.Pending = false, nil, nil, nil
-	levels := slices.Compact(slices.SortedFunc(slices.Values(m.Levels), Level.Compare))
-	for i := 0; i < len(levels); i++ {
-		switch c := levels[i]; c.Source() {
-		case SourceSystem:
-			record.ManagedSystem = true
-		case SourceResource:
-			record.ManagedResources = append(record.ManagedResources, expr.S(c.Resource))
-		default:
-			resources := []expr.Value{expr.S(c.storedResource())}
-			for ; i+1 < len(levels) && levels[i+1].Entity == c.Entity; i++ {
-				resources = append(resources, expr.S(levels[i+1].storedResource()))
-			}
-			record.ManagedEntities = append(record.ManagedEntities, expr.Attribute{Name: c.Entity, Value: expr.List(resources...)})
-		}
-	}
-	for _, c := range m.Pending {
-		record.Pending = append(record.Pending, expr.S(c.text()))
-	}
-	record.LastApplied, record.AppliedHash = layout.FormatTime(m.LastApplied), m.Hash
 }
 
 // heldBy returns [ErrLockLost] unless the item of the lock is that of this one.

@@ -184,13 +184,19 @@ func TestManagedRecord(t *testing.T) {
 		if err != nil || items[0].Get("tool").Text() != "another" {
 			t.Errorf("an attribute of another program is lost: %v, %v", items, err)
 		}
-		var many zlimit.ManagedSet
-		for i := range 10_000 {
-			many.Levels = append(many.Levels, zlimit.Level{fmt.Sprintf("%064d", i), "gpt-4"})
-		}
-		var invalid *zlimit.ValidationError
-		if err := l.Managed.Record(ctx, lock, many); !errors.As(err, &invalid) || !strings.Contains(err.Error(), "at most 409600") {
-			t.Errorf("Record() of too much = %v, want a ValidationError", err)
+		for _, n := range []int{1_500, 4_000, 4_001, 10} { // one item is too small, then four parts and eight, then one part changes, then all
+			many := zlimit.ManagedSet{LastApplied: want.LastApplied, Hash: want.Hash, Manager: "file:limits.yaml"}
+			for i := range n {
+				many.Levels = append(many.Levels, zlimit.Level{fmt.Sprintf("%048d", i), "gpt-4"})
+			}
+			many.Pending = []zlimit.Level{{}, {Resource: "new"}, {"acme", "new"}}
+			if err := l.Managed.Record(ctx, lock, many); err != nil {
+				t.Fatal(err)
+			}
+			got, err := l.Managed.Set(ctx)
+			if diff := cmp.Diff(many, got); diff != "" || err != nil {
+				t.Errorf("Set() of %d levels differs: %v (-want +got):\n%s", n, err, diff)
+			}
 		}
 	})
 }

@@ -254,7 +254,7 @@ func TestEveryWriterIsKnown(t *testing.T) {
 		"changeVersion":     "the version; no bucket",
 		"SetAuditRetention": "how long audit events are kept; no bucket",
 		"writeLock":         "the lock of managed limits; no bucket",
-		"record":            "which levels are managed; no bucket",
+		"writeHeld":         "which levels are managed; no bucket",
 		"unlock":            "the lock of managed limits; no bucket",
 	}
 	found := map[string]string{}
@@ -305,7 +305,7 @@ func findWriters(file *ast.File, path string, found map[string]string) {
 				return true
 			}
 			switch method.Sel.Name {
-			case "Write", "PatientWrite", "Transact", "TryTransact", "Delete", "Expire":
+			case "Write", "PatientWrite", "PatientTransact", "Transact", "TryTransact", "Delete", "Expire":
 				found[f.Name.Name] = path
 			}
 			return true

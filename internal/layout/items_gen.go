@@ -960,6 +960,11 @@ type Provisioner struct {
 	// pending: levels that a run which has not ended may have written: $SYSTEM, $RESOURCE:{resource} or
 	// {entity}#{resource}
 	Pending []expr.Value
+	// manager: whose levels these are: a file or a resource of CloudFormation; absent when nobody said so
+	Manager string
+	// parts: number of the parts that list the levels in place of this item, which is too small; absent when it lists
+	// them itself
+	Parts int64
 
 	unknown expr.Item // attributes that the schema does not know, kept as they are
 }
@@ -967,7 +972,7 @@ type Provisioner struct {
 // Encode returns the attributes of the item except its primary key.
 func (it *Provisioner) Encode() expr.Item {
 	gsi4PK, gsi4SK := it.Key.GSI4()
-	item := make(expr.Item, 0, 8+len(it.unknown))
+	item := make(expr.Item, 0, 10+len(it.unknown))
 	item = append(item,
 		expr.Attribute{Name: "managed_system", Value: expr.Bool(it.ManagedSystem)},
 		expr.Attribute{Name: "managed_resources", Value: expr.List(it.ManagedResources...)},
@@ -979,6 +984,12 @@ func (it *Provisioner) Encode() expr.Item {
 	)
 	if len(it.Pending) != 0 {
 		item = append(item, expr.Attribute{Name: "pending", Value: expr.List(it.Pending...)})
+	}
+	if it.Manager != "" {
+		item = append(item, expr.Attribute{Name: "manager", Value: expr.S(it.Manager)})
+	}
+	if it.Parts != 0 {
+		item = append(item, expr.Attribute{Name: "parts", Value: expr.N(it.Parts)})
 	}
 	return append(item, it.unknown...)
 }
@@ -1013,6 +1024,10 @@ func DecodeProvisioner(item expr.Item) (Provisioner, error) {
 			d.found++
 		case "pending":
 			it.Pending = d.list(a)
+		case "manager":
+			it.Manager = d.text(a)
+		case "parts":
+			it.Parts = d.number(a)
 		case "GSI4PK", "GSI4SK": // follow from the key
 		default:
 			it.unknown = append(it.unknown, *a)
@@ -1023,6 +1038,65 @@ func DecodeProvisioner(item expr.Item) (Provisioner, error) {
 	}
 	var ok bool
 	if it.Key, ok = ParseProvisionerKey(key); !ok {
+		d.misplaced(key)
+	}
+	return it, d.failure(key)
+}
+
+// ProvisionerPart is a provisioner part item. The levels of a part of what a declarative provisioner manages. A level
+// is in the part that its hash gives.
+type ProvisionerPart struct {
+	Key ProvisionerPartKey
+
+	Levels  []expr.Value // levels: levels that are managed: $SYSTEM, $RESOURCE:{resource} or {entity}#{resource}
+	Pending []expr.Value // pending: levels that a run which has not ended may have written, in the same form
+
+	unknown expr.Item // attributes that the schema does not know, kept as they are
+}
+
+// Encode returns the attributes of the item except its primary key.
+func (it *ProvisionerPart) Encode() expr.Item {
+	gsi4PK, gsi4SK := it.Key.GSI4()
+	item := make(expr.Item, 0, 4+len(it.unknown))
+	item = append(item,
+		expr.Attribute{Name: "levels", Value: expr.List(it.Levels...)},
+		expr.Attribute{Name: "GSI4PK", Value: expr.S(gsi4PK)},
+		expr.Attribute{Name: "GSI4SK", Value: expr.S(gsi4SK)},
+	)
+	if len(it.Pending) != 0 {
+		item = append(item, expr.Attribute{Name: "pending", Value: expr.List(it.Pending...)})
+	}
+	return append(item, it.unknown...)
+}
+
+// DecodeProvisionerPart returns a provisioner part item, key included. Its errors name the attribute or the member that
+// is wrong.
+func DecodeProvisionerPart(item expr.Item) (ProvisionerPart, error) {
+	var key store.Key
+	var it ProvisionerPart
+	d := decoder{record: "provisioner part"}
+	for i := range item {
+		a := &item[i]
+		switch a.Name {
+		case store.PK:
+			key.PK = d.text(a)
+		case store.SK:
+			key.SK = d.text(a)
+		case "levels":
+			it.Levels = d.list(a)
+			d.found++
+		case "pending":
+			it.Pending = d.list(a)
+		case "GSI4PK", "GSI4SK": // follow from the key
+		default:
+			it.unknown = append(it.unknown, *a)
+		}
+	}
+	if d.found < 1 {
+		d.needs(item, "levels")
+	}
+	var ok bool
+	if it.Key, ok = ParseProvisionerPartKey(key); !ok {
 		d.misplaced(key)
 	}
 	return it, d.failure(key)

@@ -420,6 +420,45 @@ func ParseProvisionerKey(key store.Key) (ProvisionerKey, bool) {
 	return k, pk.done() && key.SK == "#PROVISIONER"
 }
 
+// ProvisionerPartKey addresses a provisioner part item: the levels of a part of what a declarative provisioner manages.
+// A level is in the part that its hash gives.
+//
+//	PK = {ns}/SYSTEM#
+//	SK = #PROVISIONER_PART#{parts}#{number}
+type ProvisionerPartKey struct {
+	NS     string // namespace id, opaque; _ for the registry and the version record
+	Parts  int    // number of parts that a record has
+	Number int    // number of a part, from 0
+}
+
+// Key returns the primary key.
+func (k ProvisionerPartKey) Key() store.Key {
+	return store.Key{
+		PK: k.NS + "/SYSTEM#",
+		SK: "#PROVISIONER_PART#" + strconv.Itoa(k.Parts) + "#" + strconv.Itoa(k.Number),
+	}
+}
+
+// GSI4 returns the key in index GSI4.
+//
+//	GSI4PK = {ns}
+//	GSI4SK = {ns}/SYSTEM#
+func (k ProvisionerPartKey) GSI4() (pk, sk string) {
+	return k.NS, k.NS + "/SYSTEM#"
+}
+
+// ParseProvisionerPartKey returns the fields of a key; false when it is not that of a provisioner part item.
+func ParseProvisionerPartKey(key store.Key) (ProvisionerPartKey, bool) {
+	pk := readKey(key.PK, "")
+	sk := readKey(key.SK, "#PROVISIONER_PART#")
+	k := ProvisionerPartKey{
+		NS:     pk.text("/SYSTEM#", '/'),
+		Parts:  sk.number("#"),
+		Number: sk.number(""),
+	}
+	return k, pk.done() && sk.done()
+}
+
 // ProvisionerLockKey addresses a provisioner lock item: the right to change what a declarative provisioner manages. Its
 // owner alone writes.
 //

@@ -25,6 +25,7 @@ var keyKinds = []keyKind{
 	keysOf("resource registry", ParseResourceRegistryKey),
 	keysOf("entity config registry", ParseEntityConfigRegistryKey),
 	keysOf("provisioner", ParseProvisionerKey),
+	keysOf("provisioner part", ParseProvisionerPartKey),
 	keysOf("provisioner lock", ParseProvisionerLockKey),
 	keysOf("version", ParseVersionKey),
 	keysOf("namespace", ParseNamespaceKey),
@@ -67,6 +68,9 @@ var itemKinds = []itemKind{
 		return it.Key.Key()
 	}),
 	itemsOf("provisioner", DecodeProvisioner, func(it *Provisioner) store.Key {
+		return it.Key.Key()
+	}),
+	itemsOf("provisioner part", DecodeProvisionerPart, func(it *ProvisionerPart) store.Key {
 		return it.Key.Key()
 	}),
 	itemsOf("provisioner lock", DecodeProvisionerLock, func(it *ProvisionerLock) store.Key {

@@ -114,3 +114,13 @@ func (t *Table) PatientWrite(ctx context.Context, w store.Write) (result store.R
 	})
 	return result, err
 }
+
+// PatientTransact is [Table.Patiently] for a transaction that does no harm when it is made twice.
+func (t *Table) PatientTransact(ctx context.Context, writes []store.Write) (applied bool, err error) {
+	err = t.Patiently(ctx, func(ctx context.Context) error {
+		results, err := t.store.Transact(ctx, writes)
+		applied = err == nil && Applied(results)
+		return err
+	})
+	return applied, err
+}

@@ -39,7 +39,8 @@ func (s *ManagedService) Read(levels ...zlimit.Level) ([]zlimit.Stored, error) {
 	return s.core.Read(ctx, levels...)
 }
 
-// Set returns which levels are managed; the zero set where none ever was. It costs one consistent read.
+// Set returns which levels are managed; the zero set where none ever was. It costs one consistent read of the record,
+// and one of each of its parts.
 func (s *ManagedService) Set() (zlimit.ManagedSet, error) {
 	ctx, cancel := s.timeout.context()
 	defer cancel()
@@ -68,9 +69,10 @@ func (r *ManagedRun) Replace(before, want zlimit.Stored) (after zlimit.Stored, e
 }
 
 // Record writes which levels are managed, in place of what was recorded before; [zlimit.ErrLockLost] when another
-// program has the lock. The record is an item of at most 400 KB, some thousands of levels; more is a
-// [*zlimit.ValidationError]. It costs a read and a transaction of the record, two write units per KB, and a check of
-// the lock, two write units.
+// program has the lock. It costs a read and a transaction of the record, two write units per KB, and a check of the
+// lock, two write units. With more than 64 KB of names, from some thousand levels on, the record is in parts of about
+// 32 KB. Each part that changes is a transaction of its own. A Record that ended in the middle has done no harm:
+// Pending is recorded before the levels are written, and what is written tells that it is managed.
 func (r *ManagedRun) Record(set zlimit.ManagedSet) error {
 	ctx, cancel := r.timeout.context()
 	defer cancel()

@@ -108,15 +108,17 @@ func (f *Function) apply(ctx context.Context, event *cfn.Event) (id string, data
 	if err != nil {
 		return unapplied, nil, err
 	}
-	done, began, err := f.provision(ctx, event, p.namespace, p.levels)
+	done, began, err := f.provision(ctx, event, p.namespace, p.levels, p.take)
 	if errors.Is(err, zlimit.ErrNamespaceNotFound) && p.create {
 		if err = f.register(ctx, p.namespace); err == nil {
-			done, began, err = f.provision(ctx, event, p.namespace, p.levels)
+			done, began, err = f.provision(ctx, event, p.namespace, p.levels, p.take)
 		}
 	}
 	switch {
 	case errors.Is(err, zlimit.ErrNamespaceNotFound):
 		err = fmt.Errorf("namespace %q is not registered; CreateNamespace: true registers it", p.namespace)
+	case errors.As(err, new(*provision.ManagedError)):
+		err = fmt.Errorf("%w; TakeOver: true takes them over", err)
 	case err != nil && len(done) > 0:
 		err = fmt.Errorf("%d changes are done, the others are not: %w", len(done), err)
 	}
@@ -142,7 +144,11 @@ func (f *Function) remove(ctx context.Context, event *cfn.Event) error {
 	if !ours {
 		return fmt.Errorf("resource %q is not of table %s", event.PhysicalResourceID, f.Table)
 	}
-	_, _, err := f.provision(ctx, event, namespace, nil)
+	_, _, err := f.provision(ctx, event, namespace, nil, false)
+	if other := (*provision.ManagedError)(nil); errors.As(err, &other) {
+		f.log("limits are kept, since another manager has taken them over", event, "manager", other.Manager)
+		return nil
+	}
 	if errors.Is(err, zlimit.ErrNamespaceNotFound) || errors.Is(err, zlimit.ErrTableNotFound) {
 		return nil // and so there are no limits
 	}
@@ -150,15 +156,17 @@ func (f *Function) remove(ctx context.Context, event *cfn.Event) error {
 }
 
 // provision applies levels to a namespace, and waits for a program that does so now. began tells whether it got to write.
-func (f *Function) provision(ctx context.Context, event *cfn.Event, namespace string, levels []zlimit.Stored) (done []provision.Change, began bool, err error) {
+func (f *Function) provision(ctx context.Context, event *cfn.Event, namespace string, levels []zlimit.Stored, take bool) (done []provision.Change, began bool, err error) {
 	_, name, _ := strings.Cut(event.StackID, ":stack/")
 	name, _, _ = strings.Cut(name, "/")
-	l, err := f.Open(ctx, zlimit.WithNamespace(namespace), zlimit.WithPrincipal("cloudformation:"+name+"/"+event.LogicalResourceID))
+	manager := "cloudformation:" + name + "/" + event.LogicalResourceID
+	l, err := f.Open(ctx, zlimit.WithNamespace(namespace), zlimit.WithPrincipal(manager))
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
 	p := provision.New(l, namespace, time.Now)
+	p.ManagedBy(manager, take)
 	p.Tell(func(plan *provision.Plan) { began = began || !plan.Empty() }, nil)
 	for {
 		_, done, err = p.Apply(ctx, levels, nil)

@@ -255,6 +255,32 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestTakeOver has a second resource for a namespace. It is refused until it says that it takes the levels over, and then
+// deleting the first one removes nothing.
+func TestTakeOver(t *testing.T) {
+	w := newTestbed(t)
+	first := w.expect(cfn.RequestCreate, "", of("500"))
+	other := strings.Replace(stackID, ":stack/app/", ":stack/other/", 1)
+	send := func(kind cfn.RequestType, id string, properties map[string]any) (string, error) {
+		id, _, err := w.function.Handle(t.Context(), cfn.Event{RequestType: kind, StackID: other, LogicalResourceID: "Limits", PhysicalResourceID: id, ResourceProperties: properties})
+		return id, err
+	}
+	id, err := send(cfn.RequestCreate, "", of("9"))
+	if err == nil || !strings.Contains(err.Error(), "managed by cloudformation:app/Limits, and not by cloudformation:other/Limits") || !strings.Contains(err.Error(), "TakeOver: true") {
+		t.Errorf("a second resource: %v, want who manages the namespace", err)
+	}
+	if _, err := send(cfn.RequestDelete, id, of("9", "OnDelete", "remove")); err != nil || w.limits("default", "gpt-4o") != "rpm=500" {
+		t.Errorf("rolled back: %v, and limits %q", err, w.limits("default", "gpt-4o"))
+	}
+	if _, err := send(cfn.RequestCreate, "", of("9", "TakeOver", "true")); err != nil || w.limits("default", "gpt-4o") != "rpm=9" {
+		t.Errorf("taking over: %v, and limits %q", err, w.limits("default", "gpt-4o"))
+	}
+	w.expect(cfn.RequestDelete, first.PhysicalResourceID, of("500", "OnDelete", "remove"))
+	if got := w.limits("default", "gpt-4o"); got != "rpm=9" {
+		t.Errorf("deleting the resource of before left limits %q, want those of the new manager", got)
+	}
+}
+
 // TestLocked waits while another program applies, and says who does when the time is over.
 func TestLocked(t *testing.T) {
 	w := newTestbed(t)

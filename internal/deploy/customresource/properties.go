@@ -20,10 +20,11 @@ type properties struct {
 	namespace string
 	levels    []zlimit.Stored
 	create    bool // the namespace, where there is none
+	take      bool // the levels of another manager
 }
 
 // known are the properties that a resource may have. The first two are CloudFormation's.
-var known = []string{"ServiceToken", "ServiceTimeout", "Limits", "CreateNamespace", "OnDelete"}
+var known = []string{"ServiceToken", "ServiceTimeout", "Limits", "CreateNamespace", "OnDelete", "TakeOver"}
 
 // read checks the properties of a resource, and returns all that is wrong.
 func read(resource string, given map[string]any) (*properties, error) {
@@ -35,9 +36,10 @@ func read(resource string, given map[string]any) (*properties, error) {
 	}
 	p := &properties{}
 	var err error
-	p.create, err = isTrue(given["CreateNamespace"])
-	if err != nil {
-		wrong = append(wrong, err)
+	for name, to := range map[string]*bool{"CreateNamespace": &p.create, "TakeOver": &p.take} {
+		if *to, err = isTrue(name, given[name]); err != nil {
+			wrong = append(wrong, err)
+		}
 	}
 	if _, err := onDelete(given); err != nil {
 		wrong = append(wrong, err)
@@ -103,15 +105,15 @@ func plain(v any) *yaml.Node {
 	}
 }
 
-// isTrue reads the property CreateNamespace.
-func isTrue(v any) (bool, error) {
+// isTrue reads a property that is true or false.
+func isTrue(name string, v any) (bool, error) {
 	switch fmt.Sprint(v) {
 	case "true":
 		return true, nil
 	case "false", "<nil>":
 		return false, nil
 	default:
-		return false, fmt.Errorf("property CreateNamespace is %q, and must be true or false", fmt.Sprint(v))
+		return false, fmt.Errorf("property %s is %q, and must be true or false", name, fmt.Sprint(v))
 	}
 }
 

@@ -1,9 +1,11 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,8 +15,11 @@ import (
 // ErrStale says that a plan is not what would be planned now: what is stored, or what is managed, has changed since.
 var ErrStale = errors.New("the plan is out of date")
 
-// recordTimeout bounds the record of what was done, which a run writes also after it was interrupted.
-const recordTimeout = 5 * time.Second
+// How long the record of what was done may take, which a run writes also after it was interrupted: a time, and one for each level.
+const (
+	recordTimeout  = 5 * time.Second
+	recordOneLevel = time.Millisecond
+)
 
 // Apply plans and does what is to change. It returns the plan, and with an error the changes that were done. Changes
 // that it did are recorded in any case; a run that could not even do that is finished by the next one.
@@ -32,7 +37,7 @@ func (p *Provisioner) Apply(ctx context.Context, declared []zlimit.Stored, saved
 		if err == nil && p.planned != nil {
 			p.planned(plan)
 		}
-		if err != nil || plan.Empty() {
+		if err != nil || plan.Empty() && plan.Manager == r.set.Manager {
 			return err
 		}
 		err = r.do(ctx, plan)
@@ -45,14 +50,18 @@ func (p *Provisioner) Apply(ctx context.Context, declared []zlimit.Stored, saved
 // A run is one application of a plan.
 type run struct {
 	*Provisioner
-	lock *zlimit.ManagedRun
-	set  zlimit.ManagedSet // of what is managed
-	done []Change
+	lock    *zlimit.ManagedRun
+	set     zlimit.ManagedSet     // of what is managed
+	managed map[zlimit.Level]bool // the levels of the set, while changes are made
+	done    []Change
 }
 
 // do does the changes of a plan. Before the first it records which levels will be managed, after the last which are.
 func (r *run) do(ctx context.Context, plan *Plan) error {
-	r.set.Pending = nil
+	r.set.Pending, r.set.Manager, r.managed = nil, plan.Manager, map[zlimit.Level]bool{}
+	for _, level := range r.set.Levels {
+		r.managed[level] = true
+	}
 	for _, c := range plan.Changes {
 		if c.Action == Create || c.Action == Update || c.Action == Adopt {
 			r.set.Pending = append(r.set.Pending, c.After.Level)
@@ -78,8 +87,8 @@ func (r *run) do(ctx context.Context, plan *Plan) error {
 	if errors.Is(failed, zlimit.ErrLockLost) { // and with it the right to record anything
 		return failed
 	}
-	r.set.LastApplied = r.now().UTC()
-	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	r.set.LastApplied, r.set.Levels = r.now().UTC(), slices.SortedFunc(maps.Keys(r.managed), zlimit.Level.Compare)
+	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout+time.Duration(len(r.set.Levels))*recordOneLevel)
 	defer cancel()
 	return errors.Join(failed, r.lock.Record(late, r.set))
 }
@@ -96,9 +105,8 @@ func (r *run) change(ctx context.Context, c Change) error {
 			return err
 		}
 	}
-	r.set.Levels = slices.DeleteFunc(r.set.Levels, func(l zlimit.Level) bool { return l == c.After.Level })
-	if c.Action != Delete && c.Action != Forget {
-		r.set.Levels = append(r.set.Levels, c.After.Level)
+	if delete(r.managed, c.After.Level); c.Action != Delete && c.Action != Forget {
+		r.managed[c.After.Level] = true
 	}
 	return nil
 }
@@ -108,11 +116,15 @@ func (p *Plan) check(now *Plan) error {
 	if p.ID != now.ID {
 		return fmt.Errorf("%w: it is for namespace %s (%s), not for %s (%s)", ErrStale, p.Namespace, p.ID, now.Namespace, now.ID)
 	}
+	if p.From != now.From && now.From != "" {
+		return fmt.Errorf("%w: the levels were those of %s, and are those of %s now", ErrStale, cmp.Or(p.From, "nobody else"), now.From)
+	}
 	if now.Empty() {
 		return nil
 	}
+	planned, left := p.byLevel(), now.byLevel()
 	for _, c := range now.Changes {
-		old := p.of(c.After.Level)
+		old := planned[c.After.Level]
 		switch {
 		case old == nil:
 			return fmt.Errorf("%w: %v was not to change, and is stored as version %d now", ErrStale, c.After.Level, c.Before.Version)
@@ -123,18 +135,18 @@ func (p *Plan) check(now *Plan) error {
 		}
 	}
 	for _, c := range p.Changes {
-		if now.of(c.After.Level) == nil {
+		if left[c.After.Level] == nil {
 			return fmt.Errorf("%w: %v has nothing to change any more", ErrStale, c.After.Level)
 		}
 	}
 	return nil
 }
 
-// of returns the change of a level, nil for none.
-func (p *Plan) of(level zlimit.Level) *Change {
-	i := slices.IndexFunc(p.Changes, func(c Change) bool { return c.After.Level == level })
-	if i < 0 {
-		return nil
+// byLevel returns the changes by their levels.
+func (p *Plan) byLevel() map[zlimit.Level]*Change {
+	all := make(map[zlimit.Level]*Change, len(p.Changes))
+	for i := range p.Changes {
+		all[p.Changes[i].After.Level] = &p.Changes[i]
 	}
-	return &p.Changes[i]
+	return all
 }

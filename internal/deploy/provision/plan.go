@@ -1,8 +1,10 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -41,7 +43,9 @@ type Drift struct {
 type Plan struct {
 	Namespace string          `json:"namespace"`
 	ID        string          `json:"namespace_id"`
-	Hash      string          `json:"hash"` // of the declaration
+	Manager   string          `json:"manager,omitempty"`    // whose levels they are from then on
+	From      string          `json:"taken_from,omitempty"` // the manager that they are taken from
+	Hash      string          `json:"hash"`                 // of the declaration
 	Declared  []zlimit.Stored `json:"declared"`
 	Changes   []Change        `json:"changes"`
 	// Unmanaged are levels that have limits, and that neither the file nor what was applied before has. They stay.
@@ -49,7 +53,7 @@ type Plan struct {
 }
 
 // Empty reports whether nothing is to change.
-func (p *Plan) Empty() bool { return len(p.Changes) == 0 }
+func (p *Plan) Empty() bool { return len(p.Changes) == 0 && p.From == "" }
 
 // Validate returns an error for a plan that was changed since it was made, as far as its hash tells.
 func (p *Plan) Validate() error {
@@ -60,8 +64,8 @@ func (p *Plan) Validate() error {
 }
 
 // Fresh returns the plan for a namespace that is not registered yet: all that is declared is new. Its ID is empty.
-func Fresh(namespace string, declared []zlimit.Stored) *Plan {
-	plan := &Plan{Namespace: namespace, Hash: hash(declared), Declared: declared, Unmanaged: []zlimit.Level{}}
+func Fresh(namespace, manager string, declared []zlimit.Stored) *Plan {
+	plan := &Plan{Namespace: namespace, Manager: manager, Hash: hash(declared), Declared: declared, Unmanaged: []zlimit.Level{}}
 	for _, after := range declared {
 		plan.Changes = append(plan.Changes, Change{Action: Create, Before: zlimit.Stored{Level: after.Level}, After: after})
 	}
@@ -73,9 +77,24 @@ type Provisioner struct {
 	limiter *zlimit.RateLimiter
 	name    string // of the namespace
 	now     func() time.Time
+	manager string      // of the levels; "" for one that has no name, which no other one is kept from
+	take    bool        // the levels of another manager
 	planned func(*Plan) // nil for no report, and so is the next
 	told    func(Change)
 }
+
+// A ManagedError says that the levels of a namespace are those of another manager, which would bring back what is changed here. Its levels
+// are deleted or changed by one alone that takes them over.
+type ManagedError struct{ Namespace, Manager, Wanted string }
+
+// Error says who manages the namespace.
+func (e *ManagedError) Error() string {
+	return fmt.Sprintf("the limits of namespace %s are managed by %s, and not by %s, which would delete what it does not have", e.Namespace, e.Manager, e.Wanted)
+}
+
+// ManagedBy names the manager of what a provisioner plans and applies. A namespace has one: a plan for another one is a
+// [ManagedError], unless it takes the levels over.
+func (p *Provisioner) ManagedBy(manager string, takeOver bool) { p.manager, p.take = manager, takeOver }
 
 // New returns a provisioner of the namespace of a limiter, which has the name given. It goes by a clock.
 func New(limiter *zlimit.RateLimiter, namespace string, now func() time.Time) *Provisioner {
@@ -106,6 +125,11 @@ func (p *Provisioner) plan(ctx context.Context, declared []zlimit.Stored, others
 	}
 	plan := &Plan{
 		Namespace: p.name, ID: namespace.ID, Hash: hash(declared), Declared: declared, Changes: []Change{}, Unmanaged: []zlimit.Level{},
+	}
+	if plan.Manager = cmp.Or(p.manager, set.Manager); plan.Manager != set.Manager && set.Manager != "" && len(set.Levels)+len(set.Pending) > 0 {
+		if plan.From = set.Manager; !p.take {
+			return nil, set, &ManagedError{p.name, set.Manager, p.manager}
+		}
 	}
 	live, err := p.read(ctx, declared, &set)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -19,8 +20,29 @@ import (
 )
 
 // TestKilledAnywhere kills a run that creates, changes, adopts and deletes at each of its calls, before and after it is
-// carried out. The next run finishes: with the same file, and with one that has nothing of it.
+// carried out. The next run finishes: with the same file, and with one that has nothing of it. The record of what is managed is one
+// item, and then in parts.
 func TestKilledAnywhere(t *testing.T) {
+	t.Run("one item", func(t *testing.T) { killedAnywhere(t, func(*testing.T, *testbed) {}) })
+	t.Run("parts", func(t *testing.T) { killedAnywhere(t, divideRecord) })
+}
+
+// divideRecord makes the record of what is managed one in parts, which it then stays.
+func divideRecord(t *testing.T, w *testbed) {
+	t.Helper()
+	var many zlimit.ManagedSet
+	for i := range 256 {
+		many.Pending = append(many.Pending, zlimit.Level{Entity: fmt.Sprintf("%0255d", i), Resource: "gpt-4"})
+	}
+	ctx := context.Background()
+	if err := w.limiter("setup", nil).Managed.Run(ctx, func(ctx context.Context, r *zlimit.ManagedRun) error {
+		return errors.Join(r.Record(ctx, many), r.Record(ctx, zlimit.ManagedSet{}))
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func killedAnywhere(t *testing.T, prepare func(*testing.T, *testbed)) {
 	const first = "resources: { a: { limits: { rpm: { rate: 1/s } } }, b: { limits: { rpm: { rate: 2/s } } } }\n"
 	const second = "system: { on_unavailable: allow }\nresources: { b: { limits: { rpm: { rate: 3/s } } }, c: { limits: { rpm: { rate: 4/s } } } }\n" +
 		"entities: { x: { limits: { rpm: { rate: 5/s } } } }\n"
@@ -31,6 +53,7 @@ func TestKilledAnywhere(t *testing.T) {
 		for _, then := range []string{second, third} {
 			for at := 1; ; at++ {
 				w := newTestbed(t)
+				prepare(t, w)
 				if _, _, err := w.provisioner("deploy", nil).Apply(ctx, load(t, first), nil); err != nil {
 					t.Fatal(err)
 				}
@@ -233,5 +256,93 @@ func TestInterrupted(t *testing.T) {
 	}
 	if _, done, err := w.provisioner("deploy", nil).Apply(context.Background(), load(t, two), nil); err != nil || len(done) != 1 {
 		t.Errorf("the next Apply() = %v, %v, want the other change", done, err)
+	}
+}
+
+// TestManyLevels plans and applies a file of 100,000 levels, of which one changes afterwards.
+func TestManyLevels(t *testing.T) {
+	n := 100_000
+	if os.Getenv("ZLIMIT_EXHAUSTIVE") == "" {
+		n = 5_000
+	}
+	ctx := context.Background()
+	w := newTestbed(t)
+	p := w.provisioner("deploy", nil)
+	levels := make([]zlimit.Stored, n)
+	for i := range levels {
+		levels[i] = zlimit.Stored{
+			Level:  zlimit.Level{Entity: fmt.Sprintf("arn:aws:iam::123456789012:role/service-%06d", i), Resource: "gpt-4"},
+			Config: zlimit.Config{Limits: []zlimit.Limit{zlimit.PerMinute("rpm", 10)}},
+		}
+	}
+	plan, err := p.Plan(ctx, levels)
+	if err != nil || len(plan.Changes) != n {
+		t.Fatalf("Plan() = %v, want %d changes", err, n)
+	}
+	if _, done, err := p.Apply(ctx, levels, plan); err != nil || len(done) != n {
+		t.Fatalf("Apply() of a green plan = %d changes, %v, want %d", len(done), err, n)
+	}
+	if plan, err := p.Plan(ctx, levels); err != nil || !plan.Empty() {
+		t.Fatalf("Plan() afterwards = %v, %v, want nothing to change", plan, err)
+	}
+	var writes []store.Write
+	p = w.provisioner("deploy", func(before bool, w []store.Write) error {
+		if before {
+			writes = append(writes, w...)
+		}
+		return nil
+	})
+	if _, done, err := p.Apply(ctx, levels[1:], nil); err != nil || len(done) != 1 || done[0].Action != provision.Delete {
+		t.Fatalf("Apply() without a level = %v, %v, want one deleted", done, err)
+	}
+	if len(writes) > 20 {
+		t.Errorf("to delete one level an apply makes %d writes, want those of the level, of its part and of the lock", len(writes))
+	}
+}
+
+// TestManagers applies for one manager after another: the second one takes levels over only where it says so.
+func TestManagers(t *testing.T) {
+	ctx := context.Background()
+	w := newTestbed(t)
+	by := func(manager string, take bool) *provision.Provisioner {
+		p := w.provisioner("deploy", nil)
+		p.ManagedBy(manager, take)
+		return p
+	}
+	apply := func(p *provision.Provisioner, text string) error {
+		_, _, err := p.Apply(ctx, load(t, text), nil)
+		return err
+	}
+	const one = "resources: { a: { limits: { rpm: { rate: 1/s } } } }\n"
+	if err := apply(w.provisioner("old", nil), two); err != nil { // a record of before names no manager
+		t.Fatal(err)
+	}
+	if err := apply(by("file:a.yaml", false), two); err != nil {
+		t.Fatal(err)
+	}
+	before := w.stored()
+	var managed *provision.ManagedError
+	if err := apply(by("file:b.yaml", false), one); !errors.As(err, &managed) || managed.Manager != "file:a.yaml" || w.stored() != before {
+		t.Fatalf("Apply() by another manager = %v, want a ManagedError and nothing changed", err)
+	}
+	if _, err := by("file:b.yaml", false).Plan(ctx, load(t, one)); !errors.As(err, &managed) {
+		t.Fatalf("Plan() by another manager = %v, want a ManagedError", err)
+	}
+	stale, err := by("file:a.yaml", false).Plan(ctx, load(t, one))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := by("file:b.yaml", true).Plan(ctx, load(t, two))
+	if err != nil || plan.From != "file:a.yaml" || len(plan.Changes) > 0 || plan.Empty() {
+		t.Fatalf("Plan() that takes over = %+v, %v, want no level changed, and not nothing", plan, err)
+	}
+	if _, _, err := by("file:b.yaml", true).Apply(ctx, load(t, two), plan); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := by("file:a.yaml", false).Apply(ctx, load(t, one), stale); !errors.As(err, &managed) || managed.Manager != "file:b.yaml" {
+		t.Errorf("Apply() of a plan of the manager before = %v, want a ManagedError", err)
+	}
+	if _, _, err := by("file:a.yaml", true).Apply(ctx, load(t, one), stale); !errors.Is(err, provision.ErrStale) {
+		t.Errorf("Apply() that takes over what its plan did not = %v, want ErrStale", err)
 	}
 }

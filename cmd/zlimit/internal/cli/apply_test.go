@@ -44,10 +44,10 @@ func TestApplyPlansAgain(t *testing.T) {
 			}
 			one := write("one.yaml", "resources: {a: {limits: {rpm: 1/min}}}\n")
 			both := write("both.yaml", "resources: {a: {limits: {rpm: 1/min}}, b: {limits: {rpm: 2/min}}}\n")
-			args, plan := []string{"-f", both, "--yes"}, filepath.Join(dir, "plan")
+			args, plan := []string{"-f", both, "--manager", "team", "--yes"}, filepath.Join(dir, "plan")
 			if test.saved {
 				args = []string{"--plan", plan}
-				if r := runIn(t, dsn, nil, "limits", "plan", "-f", both, "--out", plan); r.code != shell.ExitDiffers {
+				if r := runIn(t, dsn, nil, "limits", "plan", "-f", both, "--manager", "team", "--out", plan); r.code != shell.ExitDiffers {
 					t.Fatalf("plan: %+v", r)
 				}
 			}
@@ -70,7 +70,7 @@ func TestApplyPlansAgain(t *testing.T) {
 				if err := <-ended; err != nil {
 					t.Error(err)
 				}
-				if r := runIn(t, dsn, nil, "limits", "apply", "-f", one, "--yes"); r.code != shell.ExitOK {
+				if r := runIn(t, dsn, nil, "limits", "apply", "-f", one, "--manager", "team", "--yes"); r.code != shell.ExitOK {
 					t.Errorf("the other apply: %+v", r)
 				}
 			}, append([]string{"limits", "apply", "--lock-timeout", "1m"}, args...)...)

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -25,9 +25,14 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
+// maxManager is the most bytes of the name of a manager.
+const maxManager = 256
+
 // A limitsFile is the file that a command is about, and what it declares.
 type limitsFile struct {
 	path     string
+	manager  string // the path says which, where it is empty
+	take     bool   // the levels of another manager
 	declared *declaration.Declaration
 	levels   []zlimit.Stored
 }
@@ -36,8 +41,31 @@ func (f *limitsFile) flag(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&f.path, "file", "f", "", "`FILE` of limits; - for the standard input")
 }
 
+// managerFlags add those of a file that is to be applied.
+func (f *limitsFile) managerFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.manager, "manager", "", "`name` of who manages the levels (default that of the file)")
+	cmd.Flags().BoolVar(&f.take, "take-over", false, "take over the levels of another manager")
+}
+
+// managed returns a provisioner for the manager of the file.
+func (f *limitsFile) managed(p *provision.Provisioner) *provision.Provisioner {
+	p.ManagedBy(f.managedBy(), f.take)
+	return p
+}
+
+// managedBy returns who manages the levels. A file is known by its name alone: its directory differs from machine to machine.
+func (f *limitsFile) managedBy() string {
+	if f.manager != "" {
+		return f.manager
+	}
+	return "file:" + filepath.Base(f.path)
+}
+
 // load reads the file. The namespace that it names is the one to work in.
 func (f *limitsFile) load(sh *shell.Shell, cmd *cobra.Command) error {
+	if len(f.manager) > maxManager || strings.ContainsFunc(f.manager, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return shell.Usagef("--manager %q: must have at most %d printable characters", f.manager, maxManager)
+	}
 	if f.path == "" {
 		return shell.Usagef("limits %s: --file is missing; see %s --help", cmd.Name(), cmd.CommandPath())
 	}
@@ -63,8 +91,11 @@ func (f *limitsFile) errorf(format string, args ...any) error {
 	return document.Errors{{File: f.path, Pos: f.declared.NamespacePos, Text: fmt.Sprintf(format, args...)}}
 }
 
-// explain says where the file names a namespace that is not registered.
+// explain says where the file names a namespace that is not registered, and how to take levels over.
 func (f *limitsFile) explain(err error) error {
+	if errors.As(err, new(*provision.ManagedError)) {
+		return fmt.Errorf("%w; --take-over takes them over", err)
+	}
 	if !errors.Is(err, zlimit.ErrNamespaceNotFound) || f.declared == nil || f.declared.Namespace == "" {
 		return err
 	}
@@ -130,6 +161,7 @@ Exit codes: 0 nothing is to change, 4 something is, 2 bad input, 1 failure.`,
 		},
 	}
 	file.flag(cmd)
+	file.managerFlags(cmd)
 	cmd.Flags().StringVar(&out, "out", "", "write the plan to a `file`, for apply --plan")
 	cmd.Flags().BoolVar(&create, "create-namespace", false, "plan for a namespace that is not registered yet, too")
 	return cmd
@@ -146,7 +178,7 @@ func planFile(sh *shell.Shell, cmd *cobra.Command, file *limitsFile, create bool
 	}
 	plan, err := planOf(cmd.Context(), sh, dsn, file)
 	if create && errors.Is(err, zlimit.ErrNamespaceNotFound) {
-		return provision.Fresh(sh.Namespace, file.levels), nil
+		return provision.Fresh(sh.Namespace, file.managedBy(), file.levels), nil
 	}
 	return plan, file.explain(err)
 }
@@ -156,7 +188,7 @@ func planOf(ctx context.Context, sh *shell.Shell, dsn string, file *limitsFile) 
 		return nil, err
 	}
 	return shell.Perform(ctx, sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (*provision.Plan, error) {
-		return p.Plan(ctx, file.levels)
+		return file.managed(p).Plan(ctx, file.levels)
 	}))
 }
 
@@ -246,6 +278,8 @@ is recorded; where it was killed, its lock expires after a minute.`,
 				return shell.Usagef("limits apply: --plan excludes --file: the plan has what the file declared")
 			case file.path == "" && planned == "":
 				return shell.Usagef("limits apply: --file or --plan is missing; see %s --help", cmd.CommandPath())
+			case planned != "" && (file.manager != "" || file.take):
+				return shell.Usagef("limits apply: --plan excludes --manager and --take-over: the plan has what they said")
 			case patience < 0:
 				return shell.Usagef("--lock-timeout %v: must not be negative", patience)
 			}
@@ -277,10 +311,11 @@ is recorded; where it was killed, its lock expires after a minute.`,
 				}
 				waited, err = apply(cmd.Context(), sh, plan, create, patience)
 			}
-			return err
+			return file.explain(err)
 		},
 	}
 	file.flag(cmd)
+	file.managerFlags(cmd)
 	cmd.Flags().StringVar(&planned, "plan", "", "apply the plan in a `file`")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	cmd.Flags().BoolVar(&create, "create-namespace", false, "register the namespace if it is not")
@@ -336,6 +371,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 		if plan.ID != "" {
 			saved = plan
 		}
+		p.ManagedBy(plan.Manager, plan.From != "")
 		for start := sh.Now(); ; {
 			_, done, err := p.Apply(ctx, plan.Declared, saved)
 			if !errors.Is(err, zlimit.ErrLocked) || sh.Now().Sub(start) >= patience {
@@ -375,10 +411,12 @@ Exit codes: 0 the same, 4 different, 2 bad input, 1 failure.`,
 		Example: `  zlimit limits diff -f limits.yaml`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			file.take = true // it takes nothing
 			plan, err := planFile(sh, cmd, &file, false)
 			if err != nil {
 				return err
 			}
+			plan.From = ""
 			plan.Changes = slices.DeleteFunc(plan.Changes, func(c provision.Change) bool {
 				return c.Action == provision.Adopt || c.Action == provision.Forget
 			})
@@ -494,166 +532,4 @@ the top of a file: # yaml-language-server: $schema=limits.schema.json`,
 	}
 	cmd.Flags().StringVarP(&path, "file", "f", "", "`FILE` to write; the standard output without it")
 	return cmd
-}
-
-// maxUnmanaged is the number of levels that are not managed of which a plan for people tells the names.
-const maxUnmanaged = 10
-
-func printPlan(p *show.Page, plan *provision.Plan) {
-	if plan.Empty() {
-		p.Linef("namespace %s: nothing to change", plan.Namespace)
-	} else {
-		p.Linef("namespace %s", plan.Namespace)
-		for i := range plan.Changes {
-			printChange(p, &plan.Changes[i])
-		}
-		p.Linef("%s", summary(plan.Changes))
-	}
-	printUnmanaged(p, plan.Unmanaged)
-}
-
-var signs = map[provision.Action]string{
-	provision.Create: "+", provision.Update: "~", provision.Adopt: "=", provision.Delete: "-", provision.Forget: "-",
-}
-
-var remarks = map[provision.Action]string{
-	provision.Adopt:  "  as declared; managed from now on",
-	provision.Forget: "  deleted already; not managed any more",
-}
-
-// printChange shows a change: the level, and each limit as it is and as it will be.
-func printChange(p *show.Page, c *provision.Change) {
-	p.Linef("  %s %v%s%s", signs[c.Action], c.After.Level, remarks[c.Action], drifted(c.Drift))
-	if c.Action == provision.Adopt || c.Action == provision.Forget {
-		return
-	}
-	before, after := settings(&c.Before.Config), settings(&c.After.Config)
-	names := map[string]bool{}
-	width := 0
-	for _, s := range slices.Concat(before, after) {
-		names[s.name] = true
-		width = max(width, len(s.name))
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		was, is := valueOf(before, name), valueOf(after, name)
-		switch {
-		case was == "":
-			p.Linef("      + %-*s  %s", width, name, is)
-		case is == "":
-			p.Linef("      - %-*s  %s", width, name, was)
-		case was != is:
-			p.Linef("      ~ %-*s  %s → %s", width, name, was, is)
-		}
-	}
-}
-
-// drifted says who changed a level by other means.
-func drifted(d *provision.Drift) string {
-	switch {
-	case d == nil:
-		return ""
-	case d.At.IsZero():
-		return "  (changed since the last apply, nobody knows by whom)"
-	case d.By == "":
-		return "  (changed since the last apply, at " + d.At.UTC().Format(time.DateTime) + ")"
-	default:
-		return "  (changed since the last apply, by " + d.By + " at " + d.At.UTC().Format(time.DateTime) + ")"
-	}
-}
-
-// A setting is one line of a level.
-type setting struct{ name, value string }
-
-func settings(c *zlimit.Config) []setting {
-	var all []setting
-	for _, limit := range c.Limits {
-		value := show.Refill(limit)
-		if limit.Resets != "" {
-			value = show.Grouped(limit.Capacity) + "/" + value
-		} else if limit.Capacity != limit.RefillAmount {
-			value += ", burst " + show.Grouped(limit.Capacity)
-		}
-		all = append(all, setting{limit.Name, value})
-	}
-	if c.OnUnavailable != zlimit.PolicyInherit {
-		all = append(all, setting{"on_unavailable", c.OnUnavailable.String()})
-	}
-	if c.AuditRetention != 0 {
-		all = append(all, setting{"audit_retention_days", strconv.FormatInt(int64(c.AuditRetention/(24*time.Hour)), 10)})
-	}
-	return all
-}
-
-func valueOf(all []setting, name string) string {
-	for _, s := range all {
-		if s.name == name {
-			return s.value
-		}
-	}
-	return ""
-}
-
-// summary counts changes by what they do.
-func summary(changes []provision.Change) string {
-	var parts []string
-	for _, kind := range []struct {
-		action provision.Action
-		done   string
-	}{{provision.Create, "new"}, {provision.Update, "changed"}, {provision.Adopt, "taken over"}, {provision.Delete, "deleted"}, {provision.Forget, "forgotten"}} {
-		n := 0
-		for _, c := range changes {
-			if c.Action == kind.action {
-				n++
-			}
-		}
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, kind.done))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-func printUnmanaged(p *show.Page, levels []zlimit.Level) {
-	if len(levels) == 0 {
-		return
-	}
-	var names []string
-	for _, l := range levels[:min(len(levels), maxUnmanaged)] {
-		names = append(names, l.String())
-	}
-	if more := len(levels) - len(names); more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	p.Linef("not managed, and left alone: %s", strings.Join(names, "; "))
-}
-
-func printDiff(p *show.Page, file string, plan *provision.Plan) {
-	if plan.Empty() {
-		p.Linef("namespace %s: as %s declares", plan.Namespace, file)
-	} else {
-		p.Linef("--- %s", file)
-		p.Linef("+++ namespace %s", plan.Namespace)
-	}
-	for _, c := range plan.Changes {
-		p.Linef("@@ %v @@%s", c.After.Level, drifted(c.Drift))
-		declared, stored := settings(&c.After.Config), settings(&c.Before.Config)
-		names := map[string]bool{}
-		for _, s := range slices.Concat(declared, stored) {
-			names[s.name] = true
-		}
-		for _, name := range slices.Sorted(maps.Keys(names)) {
-			is, was := valueOf(stored, name), valueOf(declared, name)
-			if is == was {
-				p.Linef(" %s: %s", name, is)
-				continue
-			}
-			if was != "" {
-				p.Linef("-%s: %s", name, was)
-			}
-			if is != "" {
-				p.Linef("+%s: %s", name, is)
-			}
-		}
-	}
-	printUnmanaged(p, plan.Unmanaged)
 }

@@ -1,0 +1,179 @@
+package limits
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
+	"github.com/zlimit/zlimit-go/internal/deploy/provision"
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// maxUnmanaged is the number of levels that are not managed of which a plan for people tells the names.
+const maxUnmanaged = 10
+
+func printPlan(p *show.Page, plan *provision.Plan) {
+	if plan.Empty() {
+		p.Linef("namespace %s: nothing to change", plan.Namespace)
+	} else {
+		p.Linef("namespace %s", plan.Namespace)
+		if plan.From != "" {
+			p.Linef("  taken over from %s", plan.From)
+		}
+		for i := range plan.Changes {
+			printChange(p, &plan.Changes[i])
+		}
+		p.Linef("%s", summary(plan.Changes))
+	}
+	printUnmanaged(p, plan.Unmanaged)
+}
+
+var signs = map[provision.Action]string{
+	provision.Create: "+", provision.Update: "~", provision.Adopt: "=", provision.Delete: "-", provision.Forget: "-",
+}
+
+var remarks = map[provision.Action]string{
+	provision.Adopt:  "  as declared; managed from now on",
+	provision.Forget: "  deleted already; not managed any more",
+}
+
+// printChange shows a change: the level, and each limit as it is and as it will be.
+func printChange(p *show.Page, c *provision.Change) {
+	p.Linef("  %s %v%s%s", signs[c.Action], c.After.Level, remarks[c.Action], drifted(c.Drift))
+	if c.Action == provision.Adopt || c.Action == provision.Forget {
+		return
+	}
+	before, after := settings(&c.Before.Config), settings(&c.After.Config)
+	names := map[string]bool{}
+	width := 0
+	for _, s := range slices.Concat(before, after) {
+		names[s.name] = true
+		width = max(width, len(s.name))
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		was, is := valueOf(before, name), valueOf(after, name)
+		switch {
+		case was == "":
+			p.Linef("      + %-*s  %s", width, name, is)
+		case is == "":
+			p.Linef("      - %-*s  %s", width, name, was)
+		case was != is:
+			p.Linef("      ~ %-*s  %s → %s", width, name, was, is)
+		}
+	}
+}
+
+// drifted says who changed a level by other means.
+func drifted(d *provision.Drift) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.At.IsZero():
+		return "  (changed since the last apply, nobody knows by whom)"
+	case d.By == "":
+		return "  (changed since the last apply, at " + d.At.UTC().Format(time.DateTime) + ")"
+	default:
+		return "  (changed since the last apply, by " + d.By + " at " + d.At.UTC().Format(time.DateTime) + ")"
+	}
+}
+
+// A setting is one line of a level.
+type setting struct{ name, value string }
+
+func settings(c *zlimit.Config) []setting {
+	var all []setting
+	for _, limit := range c.Limits {
+		value := show.Refill(limit)
+		if limit.Resets != "" {
+			value = show.Grouped(limit.Capacity) + "/" + value
+		} else if limit.Capacity != limit.RefillAmount {
+			value += ", burst " + show.Grouped(limit.Capacity)
+		}
+		all = append(all, setting{limit.Name, value})
+	}
+	if c.OnUnavailable != zlimit.PolicyInherit {
+		all = append(all, setting{"on_unavailable", c.OnUnavailable.String()})
+	}
+	if c.AuditRetention != 0 {
+		all = append(all, setting{"audit_retention_days", strconv.FormatInt(int64(c.AuditRetention/(24*time.Hour)), 10)})
+	}
+	return all
+}
+
+func valueOf(all []setting, name string) string {
+	for _, s := range all {
+		if s.name == name {
+			return s.value
+		}
+	}
+	return ""
+}
+
+// summary counts changes by what they do.
+func summary(changes []provision.Change) string {
+	var parts []string
+	for _, kind := range []struct {
+		action provision.Action
+		done   string
+	}{{provision.Create, "new"}, {provision.Update, "changed"}, {provision.Adopt, "taken over"}, {provision.Delete, "deleted"}, {provision.Forget, "forgotten"}} {
+		n := 0
+		for _, c := range changes {
+			if c.Action == kind.action {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, kind.done))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func printUnmanaged(p *show.Page, levels []zlimit.Level) {
+	if len(levels) == 0 {
+		return
+	}
+	var names []string
+	for _, l := range levels[:min(len(levels), maxUnmanaged)] {
+		names = append(names, l.String())
+	}
+	if more := len(levels) - len(names); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	p.Linef("not managed, and left alone: %s", strings.Join(names, "; "))
+}
+
+func printDiff(p *show.Page, file string, plan *provision.Plan) {
+	if plan.Empty() {
+		p.Linef("namespace %s: as %s declares", plan.Namespace, file)
+	} else {
+		p.Linef("--- %s", file)
+		p.Linef("+++ namespace %s", plan.Namespace)
+	}
+	for _, c := range plan.Changes {
+		p.Linef("@@ %v @@%s", c.After.Level, drifted(c.Drift))
+		declared, stored := settings(&c.After.Config), settings(&c.Before.Config)
+		names := map[string]bool{}
+		for _, s := range slices.Concat(declared, stored) {
+			names[s.name] = true
+		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			is, was := valueOf(stored, name), valueOf(declared, name)
+			if is == was {
+				p.Linef(" %s: %s", name, is)
+				continue
+			}
+			if was != "" {
+				p.Linef("-%s: %s", name, was)
+			}
+			if is != "" {
+				p.Linef("+%s: %s", name, is)
+			}
+		}
+	}
+	printUnmanaged(p, plan.Unmanaged)
+}
