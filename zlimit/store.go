@@ -118,74 +118,87 @@ type dsn struct {
 
 // parseDSN parses "memory:", "sqlite:PATH" or "dynamodb:TABLE?region=…&endpoint=…&profile=…&idle=…".
 func parseDSN(text string) (dsn, error) {
-	invalid := func(reason string) (dsn, error) {
+	scheme, rest, ok := strings.Cut(text, ":")
+	d, reason := dsn{scheme: scheme}, ""
+	switch {
+	case ok && scheme == "memory":
+		if rest != "" {
+			reason = "memory: takes nothing after the colon"
+		}
+	case ok && scheme == "sqlite":
+		reason = d.parseFile(rest)
+	case ok && scheme == "dynamodb":
+		reason = d.parseTable(rest)
+	default:
+		reason = "must be memory:, sqlite:PATH or dynamodb:TABLE"
+	}
+	if reason != "" {
 		return dsn{}, &ValidationError{Field: "store", Value: withoutSecrets(text), Reason: reason}
 	}
-	scheme, rest, ok := strings.Cut(text, ":")
-	if !ok {
-		return invalid("must be memory:, sqlite:PATH or dynamodb:TABLE")
-	}
-	d := dsn{scheme: scheme}
-	switch scheme {
-	case "memory":
-		if rest != "" {
-			return invalid("memory: takes nothing after the colon")
-		}
-	case "sqlite":
-		if rest == "" || strings.ContainsRune(rest, 0) {
-			return invalid("sqlite: must be followed by the path of a file")
-		}
-		if rest == ":memory:" {
-			return invalid("a store in memory is memory:")
-		}
-		if at := strings.LastIndexByte(rest, '?'); at >= 0 {
-			if name, _, ok := strings.Cut(rest[at+1:], "="); ok {
-				return invalid(fmt.Sprintf("sqlite: takes a path alone, and no parameter such as %q", name))
-			}
-		}
-		d.path = rest
-	case "dynamodb":
-		table, query, _ := strings.Cut(rest, "?")
-		if reason := checkTable(table); reason != "" {
-			return invalid(reason)
-		}
-		d.table = table
-		values, err := url.ParseQuery(query)
-		if err != nil {
-			return invalid("what follows the question mark must be a URL query")
-		}
-		for key, v := range values {
-			idle := ""
-			target := map[string]*string{
-				"region": &d.client.Region, "endpoint": &d.client.Endpoint, "profile": &d.client.Profile, "idle": &idle,
-			}[key]
-			switch {
-			case target == nil:
-				return invalid(fmt.Sprintf("dynamodb: takes region, endpoint, profile and idle, not %q", key))
-			case len(v) > 1 || v[0] == "":
-				return invalid(key + " must be there once, with a value")
-			}
-			*target = v[0]
-			if idle == "" {
-				continue
-			}
-			if d.client.Idle, err = time.ParseDuration(idle); err != nil || d.client.Idle < time.Second {
-				return invalid("idle must be a duration of a second or more, such as 20s")
-			}
-		}
-		if e := d.client.Endpoint; e != "" {
-			u, err := url.Parse(e)
-			if err == nil && u.User != nil {
-				return invalid("endpoint must not hold a user: credentials come from the environment or a profile")
-			}
-			if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-				return invalid("endpoint must be an http or https URL")
-			}
-		}
-	default:
-		return invalid("must be memory:, sqlite:PATH or dynamodb:TABLE")
-	}
 	return d, nil
+}
+
+// parseFile reads the path of a SQLite file, and returns what is wrong with it.
+func (d *dsn) parseFile(path string) (reason string) {
+	if path == "" || strings.ContainsRune(path, 0) {
+		return "sqlite: must be followed by the path of a file"
+	}
+	if path == ":memory:" {
+		return "a store in memory is memory:"
+	}
+	if at := strings.LastIndexByte(path, '?'); at >= 0 {
+		if name, _, ok := strings.Cut(path[at+1:], "="); ok {
+			return fmt.Sprintf("sqlite: takes a path alone, and no parameter such as %q", name)
+		}
+	}
+	d.path = path
+	return ""
+}
+
+// parseTable reads the name of a DynamoDB table and its parameters, and returns what is wrong with them.
+func (d *dsn) parseTable(text string) (reason string) {
+	table, query, _ := strings.Cut(text, "?")
+	if reason := checkTable(table); reason != "" {
+		return reason
+	}
+	d.table = table
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return "what follows the question mark must be a URL query"
+	}
+	idle := ""
+	targets := map[string]*string{"region": &d.client.Region, "endpoint": &d.client.Endpoint, "profile": &d.client.Profile, "idle": &idle}
+	for key, v := range values {
+		target := targets[key]
+		switch {
+		case target == nil:
+			return fmt.Sprintf("dynamodb: takes region, endpoint, profile and idle, not %q", key)
+		case len(v) > 1 || v[0] == "":
+			return key + " must be there once, with a value"
+		}
+		*target = v[0]
+	}
+	if idle != "" {
+		if d.client.Idle, err = time.ParseDuration(idle); err != nil || d.client.Idle < time.Second {
+			return "idle must be a duration of a second or more, such as 20s"
+		}
+	}
+	return checkEndpoint(d.client.Endpoint)
+}
+
+// checkEndpoint returns what is wrong with the URL of a DynamoDB endpoint; "" stands for that of the region.
+func checkEndpoint(endpoint string) (reason string) {
+	if endpoint == "" {
+		return ""
+	}
+	u, err := url.Parse(endpoint)
+	if err == nil && u.User != nil {
+		return "endpoint must not hold a user: credentials come from the environment or a profile"
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "endpoint must be an http or https URL"
+	}
+	return ""
 }
 
 // withoutSecrets returns a data source name as an error may tell it: without its query where that may hold a password.

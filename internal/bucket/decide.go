@@ -391,6 +391,7 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 		capacity = s.share(l.Name, params.Capacity)
 	}
 	changed := !l.has(params)
+	moves := amount != 0 || changed
 	refilled := raised(l.Tokens, inflow)
 	level, given := d.level(l.Name)
 	floor := d.floor(params, s.share(l.Name, params.RefillAmount))
@@ -413,10 +414,10 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 		level = capacity
 		p.Overflows = true
 		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)
-	case amount >= 0 && refilled >= capacity && (refill > 0 || amount > 0 || changed) || amount >= 0 && refilled > capacity && s.Changed:
+	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && s.Changed):
 		level = sub(capacity, amount)
 		p.step(Fill, l.Name, sub(capacity, refill), level)
-	case refill > 0 || amount != 0 || changed:
+	case refill > 0 || moves:
 		level = sub(refilled, amount)
 		p.step(Credit, l.Name, add(sub(capacity, refill), min(amount, 0)), sub(level, l.Tokens)) // the deepest debt saturates
 		if checked {

@@ -199,16 +199,6 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 			call.Ration(s.Limit, v[0], v[1], s.Text)
 		case bucket.Unration:
 			call.Unration(s.Limit)
-		case bucket.Edge:
-			call.Edge(v[0])
-		case bucket.Steady:
-			call.Steady()
-		case bucket.Place:
-			call.Place(s.Text)
-		case bucket.Hold:
-			call.Hold(v[0])
-		case bucket.Apart:
-			call.Apart()
 		case bucket.Seed:
 			call.Seed(s.Limit, v[0], v[1])
 		case bucket.Drop:
@@ -225,12 +215,8 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 			call.Begin(s.Limit, v[0])
 		case bucket.End:
 			call.End(s.Limit)
-		case bucket.Expire:
-			call.Expire(v[0])
-		case bucket.Persist:
-			call.Persist(k.GSI4())
-		default: // bucket.Resize
-			call.Share(v[0], v[1])
+		default:
+			k.advanceItem(&call, s)
 		}
 	}
 	switch {
@@ -241,6 +227,29 @@ func (k BucketKey) bindAdvance(p *bucket.Plan, repeated *Repeated) (expr.Bound, 
 		call.Repeat(repeated.ReadAt, repeated.Levels)
 	}
 	return call.Bind()
+}
+
+// advanceItem adds the clause of a step that is of no single limit.
+func (k BucketKey) advanceItem(call *AdvanceCall, s *bucket.Step) {
+	v := s.Values
+	switch s.Kind {
+	case bucket.Edge:
+		call.Edge(v[0])
+	case bucket.Steady:
+		call.Steady()
+	case bucket.Place:
+		call.Place(s.Text)
+	case bucket.Hold:
+		call.Hold(v[0])
+	case bucket.Apart:
+		call.Apart()
+	case bucket.Expire:
+		call.Expire(v[0])
+	case bucket.Persist:
+		call.Persist(k.GSI4())
+	default: // bucket.Resize
+		call.Share(v[0], v[1])
+	}
 }
 
 // Indexes that a new bucket need not be in: that of its resource, and that of its namespace.
