@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -87,27 +88,29 @@ func TestUpdateInput(t *testing.T) {
 
 // TestUpdateContended has another writer come first each time: Update ends, says where, and has written nothing.
 func TestUpdateContended(t *testing.T) {
-	ctx := context.Background()
-	s := newMemory(t)
-	l, other := newLimiter(t, s), newLimiter(t, s)
-	gpt := zlimit.Level{Resource: "gpt"}
-	calls := 0
-	set := func(n int64) error {
-		return other.Limits.Set(ctx, gpt, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}})
-	}
-	err := l.Limits.Update(ctx, gpt, func(c *zlimit.Config) error {
-		if calls++; calls > 1 && c.Limits[0].Capacity != int64(calls-1) {
-			t.Errorf("call %d sees %v, want what was written last", calls, c.Limits)
+	synctest.Test(t, func(t *testing.T) { // the pauses between tries take no time
+		ctx := context.Background()
+		s := newMemory(t)
+		l, other := newLimiter(t, s), newLimiter(t, s)
+		gpt := zlimit.Level{Resource: "gpt"}
+		calls := 0
+		set := func(n int64) error {
+			return other.Limits.Set(ctx, gpt, zlimit.Config{Limits: []zlimit.Limit{zlimit.PerDay("rpd", n)}})
 		}
-		c.OnUnavailable = zlimit.PolicyAllow
-		return set(int64(calls))
+		err := l.Limits.Update(ctx, gpt, func(c *zlimit.Config) error {
+			if calls++; calls > 1 && c.Limits[0].Capacity != int64(calls-1) {
+				t.Errorf("call %d sees %v, want what was written last", calls, c.Limits)
+			}
+			c.OnUnavailable = zlimit.PolicyAllow
+			return set(int64(calls))
+		})
+		if !errors.Is(err, zlimit.ErrContended) || err.Error() != "zlimit: too many writers at once: resource gpt" {
+			t.Errorf("Update() = %v, want ErrContended for the resource", err)
+		}
+		if got, err := l.Limits.Get(ctx, gpt); err != nil || got.OnUnavailable != zlimit.PolicyInherit || got.Limits[0].Capacity != int64(calls) || calls != 64 {
+			t.Errorf("after %d calls there is %+v, %v, want what the other has set, after 64", calls, got, err)
+		}
 	})
-	if !errors.Is(err, zlimit.ErrContended) || err.Error() != "zlimit: too many writers at once: resource gpt" {
-		t.Errorf("Update() = %v, want ErrContended for the resource", err)
-	}
-	if got, err := l.Limits.Get(ctx, gpt); err != nil || got.OnUnavailable != zlimit.PolicyInherit || got.Limits[0].Capacity != int64(calls) || calls != 64 {
-		t.Errorf("after %d calls there is %+v, %v, want what the other has set, after 64", calls, got, err)
-	}
 }
 
 // updaterEnv makes the test binary an updater of TestUpdatesLoseNothing: it holds the name of the store, and the part of

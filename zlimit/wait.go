@@ -61,7 +61,7 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // Over any time the admissions of a bucket are at most its capacity, what flows in, and what flows in within the time of [WithFreshness]
 // and a millisecond. A bucket with waiters may exceed that by the depth of its queue, at most what flows in within the longest MaxWait.
 // That happens after cancels and refunds while others sleep, where limits are raised, and in requests of several limits, with parents, or of
-// divided buckets. The total since the bucket was created never exceeds what flowed in. Where something downstream bears no more than the
+// split buckets. The total since the bucket was created never exceeds what flowed in. Where something downstream bears no more than the
 // capacity, choose a MaxWait in which little flows in beside it.
 //
 // Limits that are changed meanwhile hold for those who sleep: a caller that wakes reads the bucket once and sleeps on, or gives its tokens

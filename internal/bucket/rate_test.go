@@ -1,6 +1,9 @@
 package bucket
 
 import (
+	"bytes"
+	"fmt"
+	"os"
 	"testing"
 	"time"
 )
@@ -24,6 +27,17 @@ func TestBusy(t *testing.T) {
 		if got := IsBusy(test.units, test.over); got != test.want {
 			t.Errorf("IsBusy(%v, %v) = %v, want %v", test.units, test.over, got, test.want)
 		}
+	}
+}
+
+// TestThePageSaysBusyUnits compares the threshold with what DESIGN.md says of it.
+func TestThePageSaysBusyUnits(t *testing.T) {
+	page, err := os.ReadFile("../../DESIGN.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("more than %d write units a second", busyUnits); !bytes.Contains(page, []byte(want)) {
+		t.Errorf("DESIGN.md does not say %q, of which a shard splits", want)
 	}
 }
 

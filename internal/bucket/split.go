@@ -1,6 +1,6 @@
 package bucket
 
-// Split plans the division of an item in two: the steps of the item, and with Item the new shard. The new shard, number
+// Split plans the split of an item in two: the steps of the item, and with Item the new shard. The new shard, number
 // s+n of 2n, takes half of what shard s of n had at its refill stamp. Neither has more than its share. Together they have
 // exactly what the item had. Both get a new stamp, so that plans for the old share fail. It is a millisecond later than the
 // old one, and not now: of other shards, refill that they could not hold belongs to all from the latest stamp on.

@@ -6,7 +6,7 @@ import (
 )
 
 // WriteUnits is the reserved limit of every bucket that counts the physical writes of its item. DynamoDB serves 1,000
-// writes per second and key. The limit is never divided among shards and never shown to users.
+// writes per second and key. The limit is never shared out among shards and never shown to users.
 const WriteUnits = "wcu"
 
 // WriteCapacity is the capacity of [WriteUnits], in millitokens.

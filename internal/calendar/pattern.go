@@ -180,15 +180,15 @@ func expand(compact string) (string, error) {
 	return strings.Join(texts[:], " "), nil
 }
 
-// searched is the number of days in which a pattern begins, if ever: the longest time between two leap days that are one
+// searchDays is the number of days in which a pattern begins, if ever: the longest time between two leap days that are one
 // day of the week is 40 years.
-const searched = 41 * 366
+const searchDays = 41 * 366
 
 // begins returns the first minute from one on that is of the pattern and comes after one that is not. Minutes are those of
 // local time, counted from the beginning of 1970 as if no clock were ever changed.
 func (p *pattern) begins(from int64) (at int64, ok bool) {
 	day, first := floorDiv(from, minutesOfDay), floorMod(from, minutesOfDay)
-	for end := day + searched; day < end; day, first = day+1, 0 {
+	for end := day + searchDays; day < end; day, first = day+1, 0 {
 		date := time.Unix(day*secondsOfDay, 0).UTC()
 		if p.sets[month]>>uint(date.Month())&1 == 0 {
 			day += int64(time.Date(date.Year(), date.Month()+1, 1, 0, 0, 0, 0, time.UTC).Sub(date)/(24*time.Hour)) - 1

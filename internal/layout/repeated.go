@@ -71,12 +71,12 @@ func RepeatedBy(item expr.Item) (levels *EntityLevels, readAt int64) {
 	return levels, readAt
 }
 
-// spare is what an item has to keep free of its write unit, in bytes: for its entry in an index, and for numbers that grow.
-const spare = 160
+// spareBytes is what an item has to keep free of its write unit: for its entry in an index, and for numbers that grow.
+const spareBytes = 160
 
 // Fits reports whether an item of a size, in bytes, takes no more write units when it repeats the levels, too.
 func (r *Repeated) Fits(size int) bool {
-	return (size+len(r.Levels)+spare+1023)/1024 <= max(size+1023, 1024)/1024
+	return (size+len(r.Levels)+spareBytes+1023)/1024 <= max(size+1023, 1024)/1024
 }
 
 func (r *Repeated) append(item expr.Item) expr.Item {

@@ -101,7 +101,7 @@ func (lk *looks) lookSince(ctx context.Context, s *shard, epoch int64) (*image, 
 // lookPatiently returns the image of a shard that this process has none of.
 func (lk *looks) lookPatiently(ctx context.Context, s *shard) (i *image, err error) {
 	epoch := lk.NextEpoch()
-	for range patience + 1 {
+	for range maxThrottles + 1 {
 		if i, err = lk.lookSince(ctx, s, epoch); !isKeyThrottled(err) {
 			break
 		}
@@ -112,7 +112,7 @@ func (lk *looks) lookPatiently(ctx context.Context, s *shard) (i *image, err err
 // lookAfter returns the image of a shard after the store throttled a call: as it is from now on. It counts the throttles of a
 // request, and returns nil when they are too many, or the shard cannot be read.
 func (lk *looks) lookAfter(ctx context.Context, s *shard, throttles *int) *image {
-	for epoch := lk.NextEpoch(); *throttles < patience; {
+	for epoch := lk.NextEpoch(); *throttles < maxThrottles; {
 		*throttles++
 		i, err := lk.lookSince(ctx, s, epoch)
 		if err == nil {
@@ -134,9 +134,9 @@ func (it *items) isContested(c *bucket.Config, l *level, s *shard, i *image, now
 	return s.traffic.isOutdated(now) && !c.Covers([]*bucket.State{&i.State}, &l.demand, i.seenAt)
 }
 
-// isScarce reports whether an image shows little more than the demand of a level: what crowd callers would take.
+// isScarce reports whether an image shows little more than the demand of a level: what crowdSize callers would take.
 func isScarce(c *bucket.Config, l *level, i *image, now int64) bool {
-	return c.Room([]*bucket.State{&i.State}, &l.demand, now, 0) < crowd
+	return c.Room([]*bucket.State{&i.State}, &l.demand, now, 0) < crowdSize
 }
 
 // slowDown notes an error of a call that reads shards.

@@ -23,8 +23,8 @@ type pace struct {
 // Bounds are those of the pause between two calls, and the time in which a pause halves.
 type bounds struct{ least, most, fade time.Duration }
 
-// patience is how often a request tries again what the store throttled, each time when the pace of such calls allows it.
-const patience = 6
+// maxThrottles is how often a request tries again after a throttle, each time when the pace of such calls allows it.
+const maxThrottles = 6
 
 // ofLooks, ofWrites and ofListings are the bounds of paces. A key serves 3,000 looks and 1,000 writes a second: a thousand
 // processes look every third of a second, and write every second. The pauses of looks and listings halve slowly, since one process

@@ -353,7 +353,7 @@ func TestThrottleShowsWriters(t *testing.T) {
 				return nil
 			})
 			l := c.level(t, 1)
-			if err := c.e.taker.takePatiently(t.Context(), &l, new(taking)); IsThrottled(err) != (others < few) {
+			if err := c.e.taker.takePatiently(t.Context(), &l, new(taking)); IsThrottled(err) != (others < minSamples) {
 				t.Errorf("beside %d writes of others: %v", others, err)
 			}
 		})

@@ -49,9 +49,9 @@ func newQueue[T job[T]](b *Bucket, settling bool) queue[T] {
 	return queue[T]{bucket: b, settling: settling, pace: pace{bounds: &ofWrites}}
 }
 
-// crowd is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
+// crowdSize is the number of callers of one shared write that makes a queue crowded. Later callers then wait as soon as one
 // write is under way: two writes serve them all, where each would have its own.
-const crowd = 8
+const crowdSize = 8
 
 // A waiter is a caller that waits for a write that it shares.
 type waiter[T any] struct {
@@ -216,7 +216,7 @@ func (q *queue[T]) claim(c *core, round int) (claimed []*waiter[T]) {
 	claimed, q.waiting = alike(q.waiting)
 	q.serving, q.moved = len(claimed) > 0, c.sinceStart()
 	if q.serving {
-		q.crowded = len(claimed) >= crowd
+		q.crowded = len(claimed) >= crowdSize
 	}
 	if len(q.waiting) == 0 {
 		q.unwatch()
@@ -368,10 +368,10 @@ func (sh *sharing[T]) deliver(ctx context.Context, q *queue[T], waiters []*waite
 	}
 }
 
-// patiently makes a write of a queue until the store does not throttle it, or there is no patience left: patience for its key, and
-// one more try for an index.
+// patiently makes a write of a queue until the store does not throttle it. It tries maxThrottles times more for a throttled key, and
+// once more for an index.
 func (sh *sharing[T]) patiently(ctx context.Context, q *queue[T], write func() error) error {
-	tries, indexTries := patience, 1
+	tries, indexTries := maxThrottles, 1
 	for {
 		err := write()
 		switch {

@@ -180,7 +180,7 @@ func (lk *looks) readStale(ctx context.Context, levels []level, seen sight) erro
 		}
 		own, err := lk.lookAt(ctx, stale, &w)
 		switch {
-		case isKeyThrottled(err) && throttles < patience:
+		case isKeyThrottled(err) && throttles < maxThrottles:
 			throttles++
 		case err != nil:
 			return err

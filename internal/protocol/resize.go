@@ -25,7 +25,7 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 	}
 	now := rs.now()
 	switch {
-	case rs.maySplit(i) && rs.outgrows(l, now) && (i.Pressed(now) || s.traffic.isBusy() && rs.table.IntN(beginners) == 0):
+	case rs.maySplit(i) && rs.outgrows(l, now) && (i.Pressed(now) || s.traffic.isBusy() && rs.table.IntN(splitOneIn) == 0):
 		rs.resize(ctx, s, func(ctx context.Context) error { return rs.split(ctx, l.limits.Owner, s, i) })
 	case i.Count() > 1 && s.isQuiet(i, now):
 		low, high := bucket.Sibling(s.Shard, i.Count())
@@ -35,9 +35,9 @@ func (rs *resizer) rebalance(ctx context.Context, l *level, s *shard, i *image) 
 	}
 }
 
-// beginners is among how many writes of a busy shard one splits it. All processes find it busy at once, and a transaction of
-// each would only add to what its key bears.
-const beginners = 32
+// splitOneIn is the number of writes of a busy shard of which one splits it. All processes find the shard busy at once, and the
+// transactions of all of them would add to the load of its key.
+const splitOneIn = 32
 
 // perKey is the number of writes a second that a key bears.
 const perKey = 1000
@@ -58,16 +58,16 @@ type throttleCount struct {
 	times atomic.Int64
 }
 
-// A shard that is throttled sustained times within throttleTime, after all retries, is split. In a crowd of processes each one
-// is throttled seldom, and the time is longer. A bucket that is used seldom is not why its key is throttled, however often that
-// happens.
+// A shard that is throttled splitThrottles times within throttleTime, after all retries, is split. In a crowd of processes each one
+// is throttled seldom, so crowdThrottleTime holds there. A bucket with little traffic is not the reason for the throttles of its key,
+// and is never split for them.
 const (
-	sustained         = 8
+	splitThrottles    = 8
 	throttleTime      = time.Second
 	crowdThrottleTime = 30 * time.Second
 )
 
-// hit counts one throttled write, and reports whether throttling is sustained.
+// hit counts one throttled write, and reports whether the shard is to be split.
 func (t *throttleCount) hit(now int64, crowded bool) bool {
 	window := throttleTime
 	if crowded {
@@ -77,7 +77,7 @@ func (t *throttleCount) hit(now int64, crowded bool) bool {
 	if now-since >= window.Milliseconds() && t.since.CompareAndSwap(since, now) {
 		t.times.Store(0)
 	}
-	return t.times.Add(1) >= sustained
+	return t.times.Add(1) >= splitThrottles
 }
 
 // splitIfThrottled splits a shard whose key DynamoDB throttles again and again. The write units of such a shard may

@@ -157,12 +157,12 @@ func (it *items) judgedAt(c *bucket.Config, i *image, began int64) int64 {
 	return began
 }
 
-// look returns the image of the shard as it was after the request came, or the same one where the key was throttled and
-// there is patience left. It returns errShort for a rejection as far as is known, when asking again would make it worse.
+// look returns the image of the shard as it was after the request came. It returns the same one after a throttle, up to maxThrottles
+// times. It returns errShort for a rejection as far as is known, when asking again would make it worse.
 func (t *take) look(ctx context.Context, i *image) (*image, error) {
 	next, err := t.looks.lookSince(ctx, t.s, t.began)
 	switch {
-	case isKeyThrottled(err) && t.throttles < patience:
+	case isKeyThrottled(err) && t.throttles < maxThrottles:
 		t.throttles++
 		return i, nil
 	case IsThrottled(err) && t.plan.Kind == bucket.Reject:

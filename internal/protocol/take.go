@@ -370,7 +370,7 @@ func (tk *taker) isScarce(l *level) bool {
 			room += min(l.limits.Config.Room([]*bucket.State{&i.State}, &l.demand, i.seenAt, 0), math.MaxInt32)
 		}
 	})
-	return room < shards*crowd
+	return room < shards*crowdSize
 }
 
 // takeInTurn takes the demand of a level by a write of its own, or one that it shares with other callers. A rejection that

@@ -38,9 +38,9 @@ type tally struct {
 	busy        bool    // as it was measured last
 }
 
-// memory is the time after which what was seen counts half, milliseconds. Where images are further apart, each counts as
-// much as all before it.
-const memory = 1000
+// halfLife is the time after which what was seen counts half, milliseconds. An image that comes later than that counts as much as
+// all images before it.
+const halfLife = 1000
 
 // sent notes a write of this process before it is sent.
 func (t *traffic) sent() {
@@ -88,29 +88,29 @@ func (t *traffic) see(i *image, at int64) {
 		return // by a clock that was set back
 	}
 	elapsed := float64(at - t.at)
-	kept := math.Exp2(-min(elapsed/memory, 1))
+	kept := math.Exp2(-min(elapsed/halfLife, 1))
 	t.others = t.others*kept + float64(writes-t.writes-t.own)
 	t.span = t.span*kept + elapsed
 	t.guess, t.at, t.writes, t.own = false, at, writes, 0
-	if over := time.Duration(at-t.from) * time.Millisecond; over >= measured {
+	if over := time.Duration(at-t.from) * time.Millisecond; over >= rateWindow {
 		t.busy = bucket.IsBusy(float64(writes-t.base)*t.charged()*i.units(), over)
 		t.from, t.base = at, writes
-		if t.tries > 8*few {
+		if t.tries > 8*minSamples {
 			t.tries, t.lost = t.tries/2, t.lost/2
 		}
 	}
 }
 
-// few is the number of writes that tell nothing of how many are lost.
-const few = 8
+// minSamples is the number of writes from which on a rate counts. Fewer writes tell nothing of how many are lost.
+const minSamples = 8
 
-// measured is the time over which the rate of writes is measured.
-const measured = time.Second
+// rateWindow is the least time over which the rate of writes is measured.
+const rateWindow = time.Second
 
 // charged returns how many writes are charged for one that is done, as far as this process can tell. A write whose
 // condition fails is charged too, and the item does not count it.
 func (t *tally) charged() float64 {
-	return (t.tries + few) / max(t.tries+few-t.lost, (t.tries+few)/2)
+	return (t.tries + minSamples) / max(t.tries+minSamples-t.lost, (t.tries+minSamples)/2)
 }
 
 // cost returns how many writes are charged for one that is done, as far as this process can tell.
@@ -176,7 +176,7 @@ func (t *told) add(of *traffic, count int) {
 
 // rate returns the writes of other processes of all shards in a second, 0 where too few were seen to tell.
 func (t *told) rate() float64 {
-	if t.writes < few {
+	if t.writes < minSamples {
 		return 0
 	}
 	return t.perSecond / t.share
@@ -190,7 +190,7 @@ func (c *core) isSought(b *Bucket) bool { return b.isCrowded() || b.pace.isStrai
 const (
 	likelyWrites = 0.1 // since an image: a tenth of the plans is lost, and an eventual read costs a tenth of a write
 	freshWrites  = 10  // within the freshness: one of them has probably moved the stamp
-	usual        = 4   // times the time over which the rate was measured
+	maxUnseen    = 4   // times the span of the rate: an item that was not seen for longer may have become quiet
 )
 
 // isOutdated reports whether another process has probably written an item since it was last seen.
@@ -201,13 +201,13 @@ func (t *traffic) isOutdated(now int64) bool {
 }
 
 // isRefreshed reports whether others write an item so often that its stamp, which is not the one last seen, is probably
-// fresh. Of the writes within the freshness one moves the stamp. An item that was not seen for longer than usual may
-// have become quiet meanwhile.
+// fresh. Of the writes within the freshness one moves the stamp. The rate counts no longer
+// for an item that was not seen for maxUnseen.
 func (t *traffic) isRefreshed(c *bucket.Config, now int64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rate, unseen := t.perMillisecond(), float64(now-t.at)
-	return !t.guess && rate*float64(c.Freshness) > freshWrites && rate*unseen > likelyWrites && unseen < usual*t.span
+	return !t.guess && rate*float64(c.Freshness) > freshWrites && rate*unseen > likelyWrites && unseen < maxUnseen*t.span
 }
 
 // lookFirst reads a shard that another process has probably written since an image, and returns the last image. The read

@@ -185,9 +185,9 @@ func TestSustainedThrottles(t *testing.T) {
 		want    bool
 	}{
 		{"of a bucket that is used seldom", 2000, 20, false, false},
-		{"too few", 10, sustained - 1, true, false},
-		{"of a process that writes often", 100, sustained, false, true},
-		{"among other processes", 2000, sustained, true, true},
+		{"too few", 10, splitThrottles - 1, true, false},
+		{"of a process that writes often", 100, splitThrottles, false, true},
+		{"among other processes", 2000, splitThrottles, true, true},
 		{"among other processes, now and then", 10_000, 20, true, false},
 	} {
 		var count throttleCount
@@ -242,7 +242,7 @@ func TestTrafficIsBusy(t *testing.T) {
 	}
 }
 
-// TestKeyThrottled tells throttles that a division helps against from others.
+// TestKeyThrottled tells throttles that a split helps against from others.
 func TestKeyThrottled(t *testing.T) {
 	for _, test := range []struct {
 		name      string

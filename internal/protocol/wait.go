@@ -172,7 +172,7 @@ func (w *wake) changed(ctx context.Context, at int) bool {
 }
 
 // moreOf returns how much longer it takes until what one booking took is there. The balance and the count of what was consumed tell what
-// flowed in since, at whatever rates. They do not where the bucket was divided, or its item is gone: the whole debt is waited for then.
+// flowed in since, at whatever rates. They do not where the bucket was split, or its item is gone: the whole debt is waited for then.
 func (w *wake) moreOf(ctx context.Context, t *taking, b *booking) (time.Duration, error) {
 	i, err := w.aligner.items.readShard(ctx, b.shard)
 	if err != nil {

@@ -286,7 +286,7 @@ func limitIn(q *quota.ModelQuota, l quota.Limit) *int64 {
 	}
 }
 
-// split divides statistics into what is used and what is allowed.
+// split parts statistics into what is used and what is allowed.
 func split(s quota.Stats) (used, allowed quota.ModelQuota) {
 	used = quota.ModelQuota{
 		MaxRPM: s.RPM, MaxTPM: s.TPM, MaxRPD: s.RPD, MaxInputTPM: s.InputTPM, MaxOutputTPM: s.OutputTPM, MaxTPD: s.TPD,
