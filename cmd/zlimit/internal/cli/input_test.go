@@ -134,9 +134,9 @@ func TestBadInput(t *testing.T) {
 		{"a rate beyond all", []string{"bench", "--rate", "9223372036854775808"}, `invalid argument "9223372036854775808" for "--rate" flag: must be a whole number from -9223372036854775808 to 9223372036854775807`},
 		{"a switch that is none", []string{"setup", "--mixed-fleet=maybe"}, `invalid argument "maybe" for "--mixed-fleet" flag: must be true or false`},
 		{"a pause without a unit", []string{"top", "--store", store, "--interval", "5"}, `invalid argument "5" for "--interval" flag: must be a duration, such as 500ms, 30s or 2h; see zlimit top --help`},
-		{"a switch and its counterpart", []string{"deploy", "--name", "limits", "--alarms", "--no-alarms"}, "--no-alarms excludes --alarms"},
-		{"an endpoint that is none", []string{"list", "--region", "eu-central-1", "--endpoint", "localhost"}, "--endpoint localhost: must be a URL such as http://127.0.0.1:4566"},
-		{"an endpoint without a host", []string{"status", "--name", "limits", "--region", "eu-central-1", "--endpoint", "http:///x"}, "--endpoint http:///x: must be a URL"},
+		{"a switch and its counterpart", []string{"stack", "deploy", "--name", "limits", "--alarms", "--no-alarms"}, "--no-alarms excludes --alarms"},
+		{"an endpoint that is none", []string{"stack", "list", "--region", "eu-central-1", "--endpoint", "localhost"}, "--endpoint localhost: must be a URL such as http://127.0.0.1:4566"},
+		{"an endpoint without a host", []string{"stack", "status", "--name", "limits", "--region", "eu-central-1", "--endpoint", "http:///x"}, "--endpoint http:///x: must be a URL"},
 		{"manual pages in no directory", []string{"man", ""}, `man: DIR "": must name a directory`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

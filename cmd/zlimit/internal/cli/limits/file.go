@@ -43,7 +43,7 @@ func (f *limitsFile) flag(cmd *cobra.Command) {
 
 // managerFlags add those of a file that is to be applied.
 func (f *limitsFile) managerFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.manager, "manager", "", "`name` of who manages the levels (default that of the file)")
+	cmd.Flags().StringVar(&f.manager, "manager", "", "`name` of the manager (default the file's)")
 	cmd.Flags().BoolVar(&f.take, "take-over", false, "take over the levels of another manager")
 }
 

@@ -16,6 +16,31 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
+// Command returns the command stack.
+func Command(sh *shell.Shell) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "stack",
+		Short: "Deploy zlimit on AWS, and look after deployments",
+		Long: `A stack of CloudFormation has all that zlimit needs in an AWS account: the
+table, the aggregator of usage, alarms, policies and a bucket.
+
+  deploy   make a stack, or change it
+  status   how it does: table, aggregator, dead letters, alarms, drift
+  check    whether this version of zlimit fits it
+  upgrade  bring it to this version
+  list     the stacks of a region
+  delete   delete it; its table and archive stay`,
+		Example: `  zlimit stack deploy --name limits --region eu-central-1
+  zlimit stack status --name limits`,
+		Args: shell.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return shell.Usagef("stack: a command such as deploy or status is missing; see %s --help", cmd.CommandPath())
+		},
+	}
+	cmd.AddCommand(deployCommand(sh), statusCommand(sh), checkCommand(sh), upgradeCommand(sh), listCommand(sh), deleteCommand(sh))
+	return cmd
+}
+
 // stackFlags say which stack a command is about.
 type stackFlags struct{ name, region, profile, endpoint string }
 
@@ -52,8 +77,8 @@ func stacks(ctx context.Context, sh *shell.Shell, f *stackFlags) (*stack.Manager
 	return stackManager(ctx, f)
 }
 
-// DeployCommand returns the command deploy.
-func DeployCommand(sh *shell.Shell) *cobra.Command {
+// deployCommand returns the command deploy.
+func deployCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var yes, plan bool
 	var reset, tags []string
@@ -74,9 +99,9 @@ ended too early it goes on. An interrupt ends the waiting, not the work.
 
 The table and the bucket are never replaced or removed by deploy, and stay when
 the stack is deleted.`,
-		Example: `  zlimit deploy --name limits --region eu-central-1
-  zlimit deploy --name limits --memory 1024 --no-archive
-  zlimit deploy --name limits --reset memory --yes`,
+		Example: `  zlimit stack deploy --name limits --region eu-central-1
+  zlimit stack deploy --name limits --memory 1024 --no-archive
+  zlimit stack deploy --name limits --reset memory --yes`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			settings, err := settingsOf(cmd)

@@ -19,13 +19,13 @@ import (
 // find returns a stack as it is, and what to do when there is none.
 func find(err error, name string) error {
 	if errors.Is(err, stack.ErrNotFound) {
-		return fmt.Errorf("there is no stack %s; zlimit list shows those that there are", name)
+		return fmt.Errorf("there is no stack %s; zlimit stack list shows those that there are", name)
 	}
 	return err
 }
 
-// StatusCommand returns the command status.
-func StatusCommand(sh *shell.Shell) *cobra.Command {
+// statusCommand returns the command status.
+func statusCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var drift bool
 	var watch time.Duration
@@ -38,9 +38,9 @@ it, which may take minutes. A look-up that fails is said, and the others go on;
 then the exit code is 1. It is 4 where there is something to look at: a stack
 that is not complete, a mapping that is not enabled, dead letters, alarms or
 drift. With --watch it shows all that again and again until an interrupt.`,
-		Example: `  zlimit status --name limits
-  zlimit status --name limits --drift -o json
-  zlimit status --name limits --watch 30s`,
+		Example: `  zlimit stack status --name limits
+  zlimit stack status --name limits --drift -o json
+  zlimit stack status --name limits --watch 30s`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("watch") && (watch < time.Second || watch > time.Hour) {
@@ -123,15 +123,15 @@ func statusPage(p *show.Page, st *stack.Status, drift bool) {
 	}
 }
 
-// ListCommand returns the command list.
-func ListCommand(sh *shell.Shell) *cobra.Command {
+// listCommand returns the command list.
+func listCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the deployments of a region",
 		Long: `List shows the stacks of zlimit in an account and region, by their tag, and
 those of early releases of zae-limiter, by the prefix of their names.`,
-		Example: `  zlimit list --region eu-central-1`,
+		Example: `  zlimit stack list --region eu-central-1`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := stacks(cmd.Context(), sh, &f)
@@ -157,8 +157,8 @@ those of early releases of zae-limiter, by the prefix of their names.`,
 	return cmd
 }
 
-// DeleteCommand returns the command delete.
-func DeleteCommand(sh *shell.Shell) *cobra.Command {
+// deleteCommand returns the command delete.
+func deleteCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var yes, data bool
 	var confirmed string
@@ -169,8 +169,8 @@ func DeleteCommand(sh *shell.Shell) *cobra.Command {
 same name takes the table over. With --delete-data they go too, with all limits,
 balances, usage and archived events: then the name must be typed, or given by
 --confirm. It can be repeated after an interrupt.`,
-		Example: `  zlimit delete --name limits
-  zlimit delete --name limits --delete-data --confirm limits`,
+		Example: `  zlimit stack delete --name limits
+  zlimit stack delete --name limits --delete-data --confirm limits`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if confirmed != "" && (!data || confirmed != f.name) {
@@ -195,7 +195,7 @@ balances, usage and archived events: then the name must be typed, or given by
 			return sh.Print(d, func(p *show.Page) {
 				p.Linef("%s is deleted", d.Stack)
 				if !data && d.Table != "" {
-					p.Linef("its table %s stays; zlimit deploy takes it over", d.Table)
+					p.Linef("its table %s stays; zlimit stack deploy takes it over", d.Table)
 				}
 				if !data && d.Bucket != "" {
 					p.Linef("its bucket %s stays", d.Bucket)
@@ -220,16 +220,16 @@ func confirmDeletion(sh *shell.Shell, d *stack.Deletion, yes bool, confirmed str
 		d.Stack, d.Table, show.Grouped(d.Items), d.Bucket), d.Stack, confirmed)
 }
 
-// CheckCommand returns the command check.
-func CheckCommand(sh *shell.Shell) *cobra.Command {
+// checkCommand returns the command check.
+func checkCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	cmd := &cobra.Command{
 		Use:   "check --name NAME",
 		Short: "Tell whether this version fits a deployment",
 		Long: `Check compares this version with the one that deployed a stack. Exit codes: 0
-they are the same, 4 this one is later and zlimit upgrade brings it there, 1
-this one is too old, or there is no such stack.`,
-		Example: `  zlimit check --name limits`,
+they are the same, 4 this one is later and zlimit stack upgrade brings it there,
+1 this one is too old, or there is no such stack.`,
+		Example: `  zlimit stack check --name limits`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			m, err := stacks(cmd.Context(), sh, &f)
@@ -259,8 +259,8 @@ this one is too old, or there is no such stack.`,
 	return cmd
 }
 
-// UpgradeCommand returns the command upgrade.
-func UpgradeCommand(sh *shell.Shell) *cobra.Command {
+// upgradeCommand returns the command upgrade.
+func upgradeCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
 	var yes bool
 	var code string
@@ -271,7 +271,7 @@ func UpgradeCommand(sh *shell.Shell) *cobra.Command {
 and changes no setting. It never goes
 back: a stack of a later version is refused.
 Upgrade the stack before the programs that use it.`,
-		Example: `  zlimit upgrade --name limits --yes`,
+		Example: `  zlimit stack upgrade --name limits --yes`,
 		Args:    shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
