@@ -247,6 +247,11 @@ func (m *Manager) aim(ctx context.Context, o *Options, s *types.Stack) (aim, err
 			a.on[st.Name] = effective(st) == "true"
 		}
 	}
+	table, _ := setting("table")
+	name := cmp.Or(effective(table), o.Name)
+	if reason := functionNames(name, a.on["aggregator"], a.on["provisioner"]); reason != "" {
+		return a, &zlimit.ValidationError{Field: "table", Value: name, Reason: reason}
+	}
 	a.keep("CodeBucket", had)
 	if o.Code == nil || !a.runsCode() {
 		if a.runsCode() && had["CodeKey"] == "" {

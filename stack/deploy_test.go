@@ -48,7 +48,7 @@ func TestDeploy(t *testing.T) {
 	o.Settings = map[string]string{"memory": "1024", "log-days": "30"}
 	o.Tags = map[string]string{"team": "platform"}
 	d := deploy(t, s, o, h)
-	if len(plans) != 1 || !plans[0].New || plans[0].Cost != 200 || !d.Changed || d.Status != "UPDATE_COMPLETE" || d.Outputs["TableName"] != "limits" {
+	if len(plans) != 1 || !plans[0].New || plans[0].Cost != 500 || !d.Changed || d.Status != "UPDATE_COMPLETE" || d.Outputs["TableName"] != "limits" {
 		t.Errorf("%d plans, %+v; deployment %+v", len(plans), plans, d)
 	}
 	has := s.Stack("limits")
@@ -149,14 +149,14 @@ func TestPlan(t *testing.T) {
 		want    stack.Plan // except its changes
 		changes int
 	}{
-		{"a new stack", fresh(), stack.Plan{New: true}, 23},
+		{"a new stack", fresh(), stack.Plan{New: true}, 24},
 		{"the same again", fresh(), stack.Plan{UpToDate: true}, 0},
 		{"a tag", tagged, stack.Plan{}, 0},
 		{"a change", changed, stack.Plan{}, 1},
 	} {
 		before, status, had := s.Stack("limits"), s.Status("limits"), setups
 		p, err := m.Plan(t.Context(), step.options, stack.Hooks{})
-		if err != nil || p.New != step.want.New || p.UpToDate != step.want.UpToDate || len(p.Changes) != step.changes || p.Changes == nil || p.Cost != 200 {
+		if err != nil || p.New != step.want.New || p.UpToDate != step.want.UpToDate || len(p.Changes) != step.changes || p.Changes == nil || p.Cost != 500 {
 			t.Errorf("%s: Plan() = %+v, %v, want %+v with %d changes", step.name, p, err, step.want, step.changes)
 		}
 		if s.Stack("limits") != before || s.Status("limits") != status || setups != had {
@@ -421,7 +421,12 @@ func TestBounds(t *testing.T) {
 		{"names of roles of 65", with("role-names", form(65-len("limits-provisioner"))), "role-names"},
 		{"names of policies of 128", with("policy-names", form(128-len("limits-tenant-acquire"))), ""},
 		{"names of policies of 129", with("policy-names", form(129-len("limits-tenant-acquire"))), "policy-names"},
-		{"names of roles that a long table makes too long", with("table", name(60), "role-names", "a{}"), "role-names"},
+		{"names of roles that a long table makes too long", with("table", name(53), "role-names", "a{}"), "role-names"},
+		{"a table with the longest name of a function", with("table", name(53)), ""},
+		{"a table with a name that is too long for a function", with("table", name(54)), "table"},
+		{"a table that is too long for the other function", with("table", name(53), "provisioner", "true"), "table"},
+		{"a table with a name that no function has", with("table", "prod.limits"), "table"},
+		{"a table without functions", with("table", "prod."+name(250), "aggregator", "false"), ""},
 		{"usage of two days", with("usage-hourly", "48h"), ""},
 		{"usage of less", with("usage-hourly", "47h59m"), "usage-hourly"},
 		{"usage for ever", with("usage-hourly", "0"), ""},
@@ -599,6 +604,8 @@ func TestAfterCode(t *testing.T) {
 				sum += 10 * int64(max(1, len(metrics)-1)) // all but the expression
 			case "AWS::Logs::MetricFilter":
 				sum += 30
+			case "AWS::CloudWatch::Dashboard":
+				sum += 300
 			}
 		}
 		return sum

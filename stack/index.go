@@ -14,7 +14,7 @@ const (
 	globalIndexes = "      GlobalSecondaryIndexes:\n"
 	oneIndex      = "        - IndexName: "
 	oneAttribute  = "        - { AttributeName: "
-	oneKey        = "            - { AttributeName: "
+	oneKey        = "{ AttributeName: "
 )
 
 // An index is one in a template.
@@ -36,7 +36,7 @@ func indexesOf(template string) (all []index) {
 		}
 		x := &all[len(all)-1]
 		x.text += line
-		if key, ok := strings.CutPrefix(line, oneKey); ok {
+		for _, key := range strings.Split(line, oneKey)[1:] {
 			key, _, _ = strings.Cut(key, ",")
 			x.keys = append(x.keys, key)
 		}

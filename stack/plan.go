@@ -79,6 +79,7 @@ var afterCode = []laterResource{
 	{"LoggedErrors", "AWS::Logs::MetricFilter", []string{"aggregator", "alarms"}, priceMetric},
 	{"AggregatorLoggedErrors", alarm, []string{"aggregator", "alarms"}, priceAlarm},
 	{"DeadLettersWaiting", alarm, []string{"aggregator", "alarms"}, priceAlarm},
+	{"Dashboard", "AWS::CloudWatch::Dashboard", []string{"aggregator", "alarms"}, priceDashboard},
 	{"ProvisionerFunction", "AWS::Lambda::Function", []string{"provisioner"}, 0},
 	{"ProvisionerErrors", alarm, []string{"provisioner", "alarms"}, priceAlarm},
 }
@@ -89,6 +90,7 @@ const alarm = "AWS::CloudWatch::Alarm"
 const (
 	priceAlarm     = 10 // for each metric that an alarm looks at
 	priceMetric    = 30 // of our own
+	priceDashboard = 300
 	throttleAlarms = 2 * 5
 )
 

@@ -112,11 +112,12 @@ const (
 )
 
 var (
-	stackName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{2,52}$`)
-	tableName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{3,255}$`)
-	arnForm   = regexp.MustCompile(`^arn:[a-z-]+:([a-z0-9-]+):[a-z0-9-]*:[0-9]{12}:.+$`)
-	nameForm  = regexp.MustCompile(`^[\w+=,.@-]*\{\}[\w+=,.@-]*$`)
-	iamName   = regexp.MustCompile(`^[\w+=,.@-]{1,128}$`)
+	stackName    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{2,52}$`)
+	tableName    = regexp.MustCompile(`^[a-zA-Z0-9_.-]{3,255}$`)
+	functionName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
+	arnForm      = regexp.MustCompile(`^arn:[a-z-]+:([a-z0-9-]+):[a-z0-9-]*:[0-9]{12}:.+$`)
+	nameForm     = regexp.MustCompile(`^[\w+=,.@-]*\{\}[\w+=,.@-]*$`)
+	iamName      = regexp.MustCompile(`^[\w+=,.@-]{1,128}$`)
 )
 
 // Validate returns everything that is wrong with the options, each as a [*zlimit.ValidationError].
@@ -147,6 +148,11 @@ func (o *Options) Validate() []error {
 			bad("reset", name, "there is no such setting")
 		}
 	}
+	if table := o.Settings["table"]; table != "" {
+		if reason := functionNames(table, o.Settings["aggregator"] != "false", o.Settings["provisioner"] == "true"); reason != "" {
+			bad("table", table, reason)
+		}
+	}
 	wrong = append(wrong, o.validateNames()...)
 	if o.Settings["iam"] == "false" && o.Settings["aggregator"] != "false" && o.Settings["aggregator-role"] == "" {
 		bad("iam", "false", "needs aggregator-role, the ARN of a role for the aggregator, or no aggregator")
@@ -163,6 +169,24 @@ func validateName(name string) error {
 	}
 	return nil
 }
+
+// functionNames returns the rule that the name of a table breaks which the names of the stack's functions begin with: Lambda takes 64
+// letters, digits, hyphens and underscores. A table without functions may have any name.
+func functionNames(table string, aggregator, provisioner bool) string {
+	suffix := ""
+	if aggregator {
+		suffix = "-aggregator"
+	}
+	if provisioner {
+		suffix = "-provisioner"
+	}
+	if most := maxFunctionName - len(suffix); suffix != "" && (len(table) > most || !functionName.MatchString(table)) {
+		return fmt.Sprintf("must have at most %d letters, digits, _ and -, since a function is named {table}%s; without aggregator and provisioner any table will do", most, suffix)
+	}
+	return ""
+}
+
+const maxFunctionName = 64
 
 // validate returns the rule that a value breaks.
 func (s *Setting) validate(value string) string {

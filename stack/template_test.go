@@ -150,6 +150,8 @@ func checkTable(text string) error {
 		"TimeToLiveSpecification": map[string]any{"AttributeName": zlimit.TTLAttribute, "Enabled": true},
 	}
 	for _, x := range got["GlobalSecondaryIndexes"].([]any) {
+		delete(x.(map[string]any), "OnDemandThroughput") // as the table
+		delete(x.(map[string]any), "WarmThroughput")
 		projection := x.(map[string]any)["Projection"].(map[string]any)
 		if choice, ok := projection["ProjectionType"].(map[string]any); ok {
 			parts := choice["Fn::If"].([]any)
@@ -263,6 +265,71 @@ func checkAlarms(text string) error {
 	return nil
 }
 
+// metrics are those that a dashboard may show, by their namespace.
+var metrics = map[string][]string{
+	"AWS/DynamoDB": {"ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "WriteThrottleEvents", "ReadThrottleEvents"},
+	"AWS/Lambda":   {"Invocations", "Errors", "Throttles", "IteratorAge", "Duration"},
+	"AWS/SQS":      {"ApproximateNumberOfMessagesVisible"},
+	"zlimit":       {"limits-aggregator-logged-errors"},
+}
+
+// checkDashboard reads the dashboard as CloudWatch does. It has every alarm that is about the table and the aggregator, and graphs of metrics that there are.
+func checkDashboard(text string) error {
+	s, err := withAll(text)
+	if err != nil {
+		return err
+	}
+	var body struct {
+		Widgets []struct {
+			Type       string
+			Properties struct {
+				Region, Title string
+				Alarms        []string
+				Metrics       [][]string
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(fmt.Sprint(s.Resources["Dashboard"].Properties["DashboardBody"])), &body); err != nil {
+		return err
+	}
+	alarms, graphs := map[string]bool{}, 0
+	for _, w := range body.Widgets {
+		for _, arn := range w.Properties.Alarms {
+			alarms[arn] = true
+		}
+		if w.Type == "metric" && (w.Properties.Region != cfn.Region || len(w.Properties.Metrics) == 0) {
+			return fmt.Errorf("the graph %q is of region %q, with metrics %v", w.Properties.Title, w.Properties.Region, w.Properties.Metrics)
+		}
+		var last []string
+		for _, m := range w.Properties.Metrics {
+			for i := range m {
+				if m[i] == "." {
+					m[i] = last[i]
+				}
+			}
+			if last = m; !slices.Contains(metrics[m[0]], m[1]) {
+				return fmt.Errorf("the graph %q shows %v", w.Properties.Title, m)
+			}
+			if id := m[len(m)-1]; len(m) == 4 && id != s.ID("Table") && id != s.ID("AggregatorFunction") && id != s.ID("DeadLetters") {
+				return fmt.Errorf("the graph %q is about %s", w.Properties.Title, id)
+			}
+			graphs++
+		}
+	}
+	for id, r := range s.Resources {
+		if arn := "arn:aws:cloudwatch:" + cfn.Region + ":" + cfn.Account + ":alarm:" + s.ID(id); r.Type == "AWS::CloudWatch::Alarm" && id != "ProvisionerErrors" {
+			if !alarms[arn] {
+				return fmt.Errorf("the dashboard does not show %s", id)
+			}
+			delete(alarms, arn)
+		}
+	}
+	if len(alarms) > 0 || graphs < 11 {
+		return fmt.Errorf("the dashboard shows %d metrics, and alarms that there are not: %v", graphs, alarms)
+	}
+	return nil
+}
+
 // checkPortable asks for a template that CloudFormation takes, in every partition of AWS.
 func checkPortable(text string) error {
 	switch {
@@ -300,7 +367,7 @@ func checkMapping(text string) error {
 var checks = map[string]func(string) error{
 	"table": checkTable, "retained": checkRetained, "alarms": checkAlarms, "portable": checkPortable, "mapping": checkMapping,
 	"filters":  func(text string) error { _, err := filters(text, nil); return err },
-	"policies": checkTrials, "standstill": checkStandstill,
+	"policies": checkTrials, "standstill": checkStandstill, "dashboard": checkDashboard,
 }
 
 func TestTemplate(t *testing.T) {
@@ -328,6 +395,10 @@ var twins = map[string]struct{ old, new, check string }{
 	"a standstill that missing calls hide": {"FILL(calls, 0)", "calls", "standstill"},
 	"an idle table that stands still":      {"writes > 0 && ", "", "standstill"},
 	"a standstill at the end of an hour":   {"EvaluationPeriods: 2", "EvaluationPeriods: 1", "standstill"},
+	"a dashboard that is no JSON":          {`"widgets":[`, `"widgets":`, "dashboard"},
+	"a dashboard without an alarm":         {`,"${A}dead-letters"`, "", "dashboard"},
+	"a dashboard of another alarm":         {`${A}dead-letters`, `${A}dead`, "dashboard"},
+	"a dashboard of no metric":             {`"Invocations","FunctionName"`, `"Calls","FunctionName"`, "dashboard"},
 	"calls of another function":            {"MetricName: Invocations", "MetricName: Errors", "standstill"},
 	"a partition":                          {"arn:${AWS::Partition}:iam", "arn:aws:iam", "portable"},
 	"the latest changes alone":             {"StartingPosition: TRIM_HORIZON", "StartingPosition: LATEST", "mapping"},
@@ -340,7 +411,7 @@ var twins = map[string]struct{ old, new, check string }{
 	"limits that tenants write":            {`["${aws:PrincipalTag/zlimit-namespace}/BUCKET#*"]`, `["${aws:PrincipalTag/zlimit-namespace}/*"]`, "policies"},
 	"buckets of others":                    {`["${aws:PrincipalTag/zlimit-namespace}/BUCKET#*"]`, `["*/BUCKET#*"]`, "policies"},
 	"buckets that have limits as well":     {`"*/BUCKET#*"`, `"*/*#*"`, "policies"},
-	"a tenant that writes the registry":    {"            Effect: Deny\n            Action: [dynamodb:B", "            Effect: Allow\n            Action: [dynamodb:B", "policies"},
+	"a tenant that writes the registry":    {"NotTheRegistry, Effect: Deny", "NotTheRegistry, Effect: Allow", "policies"},
 	"a tenant with a prefix of another":    {`["${aws:PrincipalTag/zlimit-namespace}", "${aws:PrincipalTag/zlimit-namespace}/*"]`, `["${aws:PrincipalTag/zlimit-namespace}*"]`, "policies"},
 	"a tenant that cannot find its name":   {`["_/SYSTEM#", `, `["_/SYSTEM", `, "policies"},
 }
@@ -388,6 +459,7 @@ func TestCombinations(t *testing.T) {
 			"DeadLetters":            c["Aggregator"] == "true", "Log": c["Aggregator"] == "true", "AggregatorFunction": function, "Stream": function,
 			"AggregatorLag": function && c["Alarms"] == "true", "ProvisionerErrors": provisioner && c["CodeKey"] != "" && c["Alarms"] == "true", "ThrottledReads": c["Alarms"] == "true",
 			"AggregatorRoleOfStack": iam && c["Aggregator"] == "true" && c["AggregatorRole"] == "",
+			"Dashboard":             function && c["Alarms"] == "true",
 			"AcquirePolicy":         iam, "TenantFullPolicy": iam, "AdminRole": iam && c["Roles"] == "true",
 		} {
 			if has(id) != want {
@@ -398,8 +470,13 @@ func TestCombinations(t *testing.T) {
 		if ceiling, want := table["OnDemandThroughput"] != nil, c["MaxReadUnits"] != "0" || c["MaxWriteUnits"] != "0"; ceiling != want {
 			t.Errorf("%v: OnDemandThroughput = %v", c, table["OnDemandThroughput"])
 		}
-		if warm, want := table["WarmThroughput"] != nil, c["WarmReadUnits"] != "12000" || c["WarmWriteUnits"] != "4000"; warm != want {
-			t.Errorf("%v: WarmThroughput = %v", c, table["WarmThroughput"])
+		for _, of := range append(slices.Clone(table["GlobalSecondaryIndexes"].([]any)), any(table)) {
+			if warm, want := at(of, "WarmThroughput") != nil, c["WarmReadUnits"] != "12000" || c["WarmWriteUnits"] != "4000"; warm != want {
+				t.Errorf("%v: WarmThroughput of %v = %v", c, at(of, "IndexName"), at(of, "WarmThroughput"))
+			}
+			if got, want := at(of, "OnDemandThroughput", "MaxReadRequestUnits") != nil, c["MaxReadUnits"] != "0"; got != want {
+				t.Errorf("%v: ceiling of reads of %v: %t, want %t", c, at(of, "IndexName"), got, want)
+			}
 		}
 		if name := s.ID("AdminRole"); has("AdminRole") && c["RoleNameFormat"] != "" && name != "app-"+s.ID("Table")+"-admin-role" {
 			t.Errorf("%v: the role of administrators is %s", c, name)

@@ -277,10 +277,10 @@ func WithTable(settings TableSettings) Option { return func(o *options) { o.tabl
 
 // TableSettings are settings of a DynamoDB table besides its layout:
 //
-//   - WarmReadUnits and WarmWriteUnits are what the table serves at once, in capacity units a second, from 12,000 reads
-//     and 4,000 writes on. DynamoDB charges for them once. 0 leaves them to DynamoDB.
+//   - WarmReadUnits and WarmWriteUnits are what the table serves at once, and each of its indexes, in capacity units a
+//     second, from 12,000 reads and 4,000 writes on. DynamoDB charges for each of them once. 0 leaves them to DynamoDB.
 //   - MaxReadUnits and MaxWriteUnits are ceilings, in capacity units a second, beyond which DynamoDB throttles. They
-//     bound what the table may cost. 0 is for none.
+//     bound what the table may cost; that of reads is one of each index, too. 0 is for none.
 //   - DeletionProtection makes DynamoDB refuse to delete the table.
 //   - MixedFleet is for a table that zae-limiter, a Python package, uses as well. Its index GSI2 then holds whole items,
 //     which that package reads there, and every acquire costs a write unit more. DynamoDB cannot change what an index

@@ -160,55 +160,35 @@ Resources:
         - { AttributeName: LSI3SK, AttributeType: S }
         - { AttributeName: LSI4SK, AttributeType: S }
         - { AttributeName: LSI5SK, AttributeType: S }
-      KeySchema:
-        - { AttributeName: PK, KeyType: HASH }
-        - { AttributeName: SK, KeyType: RANGE }
+      KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: SK, KeyType: RANGE }]
       GlobalSecondaryIndexes:
         - IndexName: GSI1
-          KeySchema:
-            - { AttributeName: GSI1PK, KeyType: HASH }
-            - { AttributeName: GSI1SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: GSI1PK, KeyType: HASH }, { AttributeName: GSI1SK, KeyType: RANGE }]
           Projection: { ProjectionType: ALL }
         - IndexName: GSI2
-          KeySchema:
-            - { AttributeName: GSI2PK, KeyType: HASH }
-            - { AttributeName: GSI2SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: GSI2PK, KeyType: HASH }, { AttributeName: GSI2SK, KeyType: RANGE }]
           Projection: { ProjectionType: !If [ForMixedFleet, ALL, KEYS_ONLY] }
         - IndexName: GSI3
-          KeySchema:
-            - { AttributeName: GSI3PK, KeyType: HASH }
-            - { AttributeName: GSI3SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: GSI3PK, KeyType: HASH }, { AttributeName: GSI3SK, KeyType: RANGE }]
           Projection: { ProjectionType: KEYS_ONLY }
         - IndexName: GSI4
-          KeySchema:
-            - { AttributeName: GSI4PK, KeyType: HASH }
-            - { AttributeName: GSI4SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: GSI4PK, KeyType: HASH }, { AttributeName: GSI4SK, KeyType: RANGE }]
           Projection: { ProjectionType: KEYS_ONLY }
       LocalSecondaryIndexes:
         - IndexName: LSI1
-          KeySchema:
-            - { AttributeName: PK, KeyType: HASH }
-            - { AttributeName: LSI1SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: LSI1SK, KeyType: RANGE }]
           Projection: { ProjectionType: ALL }
         - IndexName: LSI2
-          KeySchema:
-            - { AttributeName: PK, KeyType: HASH }
-            - { AttributeName: LSI2SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: LSI2SK, KeyType: RANGE }]
           Projection: { ProjectionType: KEYS_ONLY }
         - IndexName: LSI3
-          KeySchema:
-            - { AttributeName: PK, KeyType: HASH }
-            - { AttributeName: LSI3SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: LSI3SK, KeyType: RANGE }]
           Projection: { ProjectionType: ALL }
         - IndexName: LSI4
-          KeySchema:
-            - { AttributeName: PK, KeyType: HASH }
-            - { AttributeName: LSI4SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: LSI4SK, KeyType: RANGE }]
           Projection: { ProjectionType: KEYS_ONLY }
         - IndexName: LSI5
-          KeySchema:
-            - { AttributeName: PK, KeyType: HASH }
-            - { AttributeName: LSI5SK, KeyType: RANGE }
+          KeySchema: [{ AttributeName: PK, KeyType: HASH }, { AttributeName: LSI5SK, KeyType: RANGE }]
           Projection: { ProjectionType: ALL }
       StreamSpecification: { StreamViewType: NEW_AND_OLD_IMAGES }
       TimeToLiveSpecification: { AttributeName: ttl, Enabled: true }

@@ -103,24 +103,22 @@ func cloudFormation(s *schema.Schema) string {
 	}
 	b.WriteString("Resources:\n  Table:\n    Type: AWS::DynamoDB::Table\n" +
 		"    Properties:\n      TableName: !Ref TableName\n      BillingMode: PAY_PER_REQUEST\n")
-	tableShape(&b, s)
+	tableShape(&b, s, "")
 	fmt.Fprintf(&b, "      StreamSpecification: { StreamViewType: NEW_AND_OLD_IMAGES }\n"+
 		"      TimeToLiveSpecification: { AttributeName: %s, Enabled: true }\n", s.TTL)
 	return b.String()
 }
 
-// tableShape writes the key of the table and its indexes as properties of a table in a template.
-func tableShape(b *strings.Builder, s *schema.Schema) {
+// tableShape writes the key of the table and its indexes as properties of a table in a template. Each global index gets more properties.
+func tableShape(b *strings.Builder, s *schema.Schema, more string) {
 	b.WriteString("      AttributeDefinitions:\n")
 	for _, name := range s.KeyAttributes() {
 		fmt.Fprintf(b, "        - { AttributeName: %s, AttributeType: S }\n", name)
 	}
-	writeKey := func(indent, pk, sk string) {
-		fmt.Fprintf(b, "%sKeySchema:\n", indent)
-		fmt.Fprintf(b, "%s  - { AttributeName: %s, KeyType: HASH }\n", indent, pk)
-		fmt.Fprintf(b, "%s  - { AttributeName: %s, KeyType: RANGE }\n", indent, sk)
+	key := func(pk, sk string) string {
+		return fmt.Sprintf("KeySchema: [{ AttributeName: %s, KeyType: HASH }, { AttributeName: %s, KeyType: RANGE }]", pk, sk)
 	}
-	writeKey("      ", "PK", "SK")
+	fmt.Fprintf(b, "      %s\n", key("PK", "SK"))
 	for _, kind := range []struct {
 		local bool
 		name  string
@@ -140,9 +138,10 @@ func tableShape(b *strings.Builder, s *schema.Schema) {
 			if x.Mixed {
 				projection = "!If [ForMixedFleet, ALL, KEYS_ONLY]"
 			}
-			fmt.Fprintf(b, "        - IndexName: %s\n", x.Name)
-			writeKey("          ", x.PK, x.SK)
-			fmt.Fprintf(b, "          Projection: { ProjectionType: %s }\n", projection)
+			fmt.Fprintf(b, "        - IndexName: %s\n          %s\n          Projection: { ProjectionType: %s }\n", x.Name, key(x.PK, x.SK), projection)
+			if !x.Local {
+				b.WriteString(more)
+			}
 		}
 	}
 }

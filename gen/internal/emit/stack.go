@@ -42,6 +42,7 @@ func Stack(s *schema.Schema, c *calls.Calls) (map[string][]byte, error) {
 type stackData struct {
 	schema *schema.Schema
 	calls  *calls.Calls
+	alarms []string // names that Alarm was given so far, for the dashboard
 }
 
 // Header is the first line.
@@ -55,10 +56,16 @@ func (d *stackData) Layout() string { return d.schema.Version }
 // TTL is the attribute that holds the time of expiry.
 func (d *stackData) TTL() string { return d.schema.TTL }
 
+// ofIndexes are more properties of each global index. Ceilings of writes are missing: an index below the table's would throttle the
+// table, and one at the table's does nothing.
+const ofIndexes = `          OnDemandThroughput: !If [HasReadCeiling, { MaxReadRequestUnits: !Ref MaxReadUnits }, !Ref "AWS::NoValue"]
+          WarmThroughput: !If [HasWarmth, { ReadUnitsPerSecond: !Ref WarmReadUnits, WriteUnitsPerSecond: !Ref WarmWriteUnits }, !Ref "AWS::NoValue"]
+`
+
 // Table is the key of the table with its indexes, as properties of the table.
 func (d *stackData) Table() string {
 	var b strings.Builder
-	tableShape(&b, d.schema)
+	tableShape(&b, d.schema, ofIndexes)
 	return strings.TrimRight(b.String(), "\n")
 }
 
@@ -337,7 +344,21 @@ type alarm struct{ ID, Condition, Name, What string }
 
 // Alarm returns an alarm, with what it means in a sentence.
 func (d *stackData) Alarm(id, condition, name, what string) alarm {
+	if condition != "HasProvisionerAlarms" {
+		d.alarms = append(d.alarms, name)
+	}
 	return alarm{id, condition, name, what}
+}
+
+// AlarmList is the list of the alarms before it that are there wherever there is an aggregator with alarms, in JSON. ${A} stands for what their
+// ARNs begin with.
+func (d *stackData) AlarmList() string {
+	return `["${A}` + strings.Join(d.alarms, `","${A}`) + `"]`
+}
+
+// Graph is a widget of the dashboard about some metrics.
+func (d *stackData) Graph(title, statistic, metrics string) string {
+	return fmt.Sprintf(`{"type":"metric","width":12,"properties":{"region":"${AWS::Region}","title":%q,"stat":%q,"metrics":[%s]}}`, title, statistic, metrics)
 }
 
 // A named resource has a name by a parameter with the form of such names.

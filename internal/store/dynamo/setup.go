@@ -78,7 +78,8 @@ func (s *Store) checkMixed(table *types.TableDescription) error {
 	return nil
 }
 
-// apply puts settings into the input that a table is created with.
+// apply puts settings into the input that a table is created with. Its indexes are as warm as the table, since a new bucket is in several of
+// them, and a query of them is bounded as a read of the table is. Their writes follow those of the table.
 func (s *Store) apply(settings *store.TableSettings, in *dynamodb.CreateTableInput) {
 	for i := range in.GlobalSecondaryIndexes {
 		if x := &in.GlobalSecondaryIndexes[i]; settings.MixedFleet && s.mixed(x.IndexName) {
@@ -101,6 +102,13 @@ func (s *Store) apply(settings *store.TableSettings, in *dynamodb.CreateTableInp
 		}
 		if n := settings.MaxWriteUnits; n != 0 {
 			in.OnDemandThroughput.MaxWriteRequestUnits = &n
+		}
+	}
+	for i := range in.GlobalSecondaryIndexes {
+		x := &in.GlobalSecondaryIndexes[i]
+		x.WarmThroughput = in.WarmThroughput
+		if n := settings.MaxReadUnits; n != 0 {
+			x.OnDemandThroughput = &types.OnDemandThroughput{MaxReadRequestUnits: &n}
 		}
 	}
 }

@@ -342,13 +342,21 @@ func TestSetupWith(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	client := &notingClient{Client: engine.Client()}
 	s := dynamo.New(client, table, storetest.Table, dynamotest.CreateTable)
-	settings := store.TableSettings{DeletionProtection: true, MaxWriteUnits: 5000, WarmWriteUnits: 8000}
+	settings := store.TableSettings{DeletionProtection: true, MaxReadUnits: 7000, MaxWriteUnits: 5000, WarmWriteUnits: 8000}
 	if err := s.SetupWith(t.Context(), settings, logger); err != nil {
 		t.Fatal(err)
 	}
 	if in := client.created; in == nil || !*in.DeletionProtectionEnabled || *in.OnDemandThroughput.MaxWriteRequestUnits != 5000 ||
-		in.OnDemandThroughput.MaxReadRequestUnits != nil || *in.WarmThroughput.ReadUnitsPerSecond != 12_000 || *in.WarmThroughput.WriteUnitsPerSecond != 8000 {
+		*in.OnDemandThroughput.MaxReadRequestUnits != 7000 || *in.WarmThroughput.ReadUnitsPerSecond != 12_000 || *in.WarmThroughput.WriteUnitsPerSecond != 8000 {
 		t.Fatalf("the table is created as %+v", in)
+	}
+	if len(client.created.GlobalSecondaryIndexes) == 0 {
+		t.Fatal("the table of the test has no index")
+	}
+	for _, x := range client.created.GlobalSecondaryIndexes {
+		if *x.WarmThroughput.WriteUnitsPerSecond != 8000 || *x.OnDemandThroughput.MaxReadRequestUnits != 7000 {
+			t.Errorf("index %s is created with %+v and %+v", *x.IndexName, x.WarmThroughput, x.OnDemandThroughput)
+		}
 	}
 	if log.Len() > 0 {
 		t.Errorf("a table that is created by its settings is logged: %s", log)
