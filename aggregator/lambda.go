@@ -17,6 +17,9 @@ import (
 // the table's stream, with new and old images. The event source must report batch item failures: the function answers
 // with the first change that could not be applied, from which Lambda goes on.
 //
+// An event of something else than a stream with both images is an error, which is logged: the function counts nothing of it. A function
+// that [Serve] serves refuses those of other tables' streams as well.
+//
 // The function answers before the time of the call is over. Changes that are not done by then count as failed. When
 // this client may not use the table, the function returns a [*zlimit.VersionError] for all changes, and they come
 // again.
@@ -39,6 +42,10 @@ func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
 func (a *Aggregator) handle(ctx context.Context, event events.DynamoDBEvent) (events.DynamoDBEventResponse, error) {
 	ctx, cancel := earlier(ctx)
 	defer cancel()
+	if err := a.refuse(&event); err != nil {
+		a.options.logger.Error("aggregator: an event that is none of the table's stream is refused", "error", err)
+		return events.DynamoDBEventResponse{}, fmt.Errorf("aggregator: %w", err)
+	}
 	if err := a.admit(ctx); err != nil {
 		return events.DynamoDBEventResponse{}, fmt.Errorf("aggregator: %w", err)
 	}

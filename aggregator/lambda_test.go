@@ -55,6 +55,12 @@ func record(c store.Change) map[string]any {
 	if c.Expired {
 		r["userIdentity"] = map[string]any{"type": "Service", "principalId": "dynamodb.amazonaws.com"}
 	}
+	switch {
+	case c.Old == nil:
+		r["eventName"] = "INSERT"
+	case c.New == nil:
+		r["eventName"] = "REMOVE"
+	}
 	r["dynamodb"] = change
 	return r
 }
@@ -161,6 +167,7 @@ func TestHandler(t *testing.T) {
 type runtime struct {
 	calls   chan call
 	answers chan answer
+	table   string // whose stream calls are of
 }
 
 // A call is an invocation of the function.
@@ -217,6 +224,7 @@ func (r *runtime) serve(t *testing.T) string {
 
 // invoke calls the function.
 func (r *runtime) invoke(c call) answer {
+	c.event = bytes.ReplaceAll(c.event, []byte(":table/limits/"), []byte(":table/"+r.table+"/"))
 	r.calls <- c
 	return <-r.answers
 }
@@ -262,7 +270,7 @@ func TestLambda(t *testing.T) {
 		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	})
 	t.Cleanup(proxy.Close)
-	r := &runtime{make(chan call), make(chan answer)}
+	r := &runtime{make(chan call), make(chan answer), table}
 	var stderr bytes.Buffer
 	cmd := exec.Command(bootstrap(t))
 	cmd.Stderr = &stderr
@@ -340,6 +348,56 @@ func TestInvalidEnvironment(t *testing.T) {
 		err := Serve(context.Background(), func(key string) string { return c.env[key] }, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: Serve() = %v, want %q in it", name, err, c.want)
+		}
+	}
+}
+
+// TestEventsOfOthers calls the function with what is none of its stream: that is an error, and counts nothing.
+func TestEventsOfOthers(t *testing.T) {
+	for want, alter := range map[string]func(all []map[string]any) any{
+		"has no records": func([]map[string]any) any { return map[string]any{"hello": "world"} },
+		"record 1 of 1: it is of aws:sqs": func([]map[string]any) any {
+			return map[string]any{"Records": []any{map[string]any{"eventSource": "aws:sqs", "body": "x"}}}
+		},
+		"not of one of table limits": func(all []map[string]any) any {
+			all[2]["eventSourceARN"] = "arn:aws:dynamodb:us-east-1:123456789012:table/limits2/stream/1"
+			return nil
+		},
+		"record 3 of 3: a change of kind MODIFY has no old new image": func(all []map[string]any) any {
+			change := all[2]["dynamodb"].(map[string]any)
+			delete(change, "OldImage")
+			delete(change, "NewImage")
+			return nil
+		},
+		"MODIFY has no old image": func(all []map[string]any) any { delete(all[2]["dynamodb"].(map[string]any), "OldImage"); return nil },
+		"the view of the stream is NEW_IMAGE": func(all []map[string]any) any {
+			all[2]["dynamodb"].(map[string]any)["StreamViewType"] = "NEW_IMAGE"
+			return nil
+		},
+	} {
+		log := &bytes.Buffer{}
+		a := newAggregator(t, newMemory(t), ofTable("limits"), WithLogger(slog.New(slog.NewJSONHandler(log, nil))))
+		var all []map[string]any
+		for _, c := range busy(3) {
+			all = append(all, record(c))
+		}
+		var event any = map[string]any{"Records": all}
+		if other := alter(all); other != nil {
+			event = other
+		}
+		text, err := json.Marshal(event)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var decoded events.DynamoDBEvent
+		if err := json.Unmarshal(text, &decoded); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Handler(a)(t.Context(), decoded); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Handler() = %v", want, err)
+		}
+		if !strings.Contains(log.String(), `"level":"ERROR"`) || len(snapshotsOf(t, a, "e")) > 0 {
+			t.Errorf("%s: logged %q, and usage %v", want, log, snapshotsOf(t, a, "e"))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package aggregator
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -262,11 +263,13 @@ func (k *killed) apply(t *testing.T, changes []store.Change) {
 	}
 }
 
+var ledgerRequests = flag.Int("ledger.requests", 10_000, "requests of TestLedger; make soak makes 100,000")
+
 // TestLedger has families of one to four levels make random requests, each level by itself, with corrections across hours and leases that
 // are never settled. The aggregator is killed in the middle. Usage by hour, day, month, entity and resource is that of the ledger: what an
 // entity was charged, what of that came through children, and over all entities each request once.
 func TestLedger(t *testing.T) {
-	requests, hours := 100_000, 50
+	requests, hours := *ledgerRequests, 50
 	if testing.Short() {
 		requests, hours = 2000, 5
 	}

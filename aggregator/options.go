@@ -31,6 +31,7 @@ type options struct {
 	batch       int
 	skipping    bool
 	rollingUp   bool
+	streamOf    string // the table whose stream a function is called with; "" for any
 }
 
 // windows are the windows that usage is summed up over.

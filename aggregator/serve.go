@@ -48,7 +48,7 @@ func fromEnv(ctx context.Context, env func(string) string, logger *slog.Logger) 
 	if table == "" {
 		return nil, errors.New(envTable + " is not set")
 	}
-	opts := []Option{WithLogger(logger)}
+	opts := []Option{WithLogger(logger), ofTable(table)}
 	for _, w := range windows {
 		name := envRetention + strings.ToUpper(string(w))
 		text := env(name)

@@ -186,7 +186,7 @@ func testAggregatorOn(t *testing.T, l *lambdaService, w *testbed) {
 	_, err := w.admin.Acquire(t.Context(), zlimit.Request{Entity: "loner", Resource: "gpt-4", Consume: zlimit.Amounts{"rpm": 600}})
 	w.must(err)
 	image := w.image(w.namespace+"/BUCKET#loner#gpt-4#0", "#STATE")
-	event := events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{EventSourceArn: tableARN + "/stream/2026", Change: events.DynamoDBStreamRecord{
+	event := events.DynamoDBEvent{Records: []events.DynamoDBEventRecord{{EventSourceArn: strings.Replace(tableARN, "table/limits", "table/"+w.table, 1) + "/stream/2026", Change: events.DynamoDBStreamRecord{
 		ApproximateCreationDateTime: events.SecondsEpochTime{Time: w.now()},
 		Keys:                        map[string]events.DynamoDBAttributeValue{"PK": image["PK"], "SK": image["SK"]},
 		NewImage:                    image, SequenceNumber: "1",

@@ -15,16 +15,22 @@ import (
 // of version 0.10.2 reads and writes layout 0.10.
 const Version = "0.10.0"
 
-// A VersionError reports a table that this client may not use. The major version of its layout is another one, or it
-// asks for a later client. Nothing was read from the table but its version.
+// A VersionError reports a table that this client may not use. The major version of its layout is another one, it
+// asks for a later client, or a migration has closed it. Nothing was read from the table but its version.
 type VersionError struct {
 	Schema    string `json:"schema"`     // version of the table's layout
 	ClientMin string `json:"client_min"` // version of the oldest client that may use the table
 	Client    string `json:"client"`     // [Version]
 }
 
-// Error says which of the two it is.
+// Migrating reports whether a migration has closed the table, which opens it again when it is finished.
+func (e *VersionError) Migrating() bool { return e.ClientMin == layout.Migrating }
+
+// Error says which of them it is.
 func (e *VersionError) Error() string {
+	if e.Migrating() {
+		return "zlimit: the table is closed by a migration that is not finished; zlimit migrate status tells how far it is"
+	}
 	if !layout.SameMajor(e.Schema, SchemaVersion) {
 		return fmt.Sprintf("zlimit: the table has layout %s, this client is for layout %s", e.Schema, SchemaVersion)
 	}

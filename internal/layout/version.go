@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// Migrating is the oldest client of a table that a migration closes: a version that no client has.
+const Migrating = "1000000.0.0"
+
 // Admits reports whether a client of a version, which reads and writes a layout, may use the table. It may when the
 // layout of the table has the same major version, and the table asks for no later client.
 func (it *Version) Admits(schema, client string) bool {

@@ -268,7 +268,12 @@ func TestTakeOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		second, err := Start(ctx, w.config(&process{}))
+		c, left := w.config(&process{}), []time.Duration{}
+		c.Waiting = func(d time.Duration) { left = append(left, d) }
+		second, err := Start(ctx, c)
+		if len(left) == 0 || left[0] < time.Minute || left[len(left)-1] >= left[0] {
+			t.Errorf("a run that waits for a sign of another one is told of %v", left)
+		}
 		if err != nil || time.Since(began) < time.Minute {
 			t.Fatalf("Start() = %v after %v, want none before a term", err, time.Since(began))
 		}

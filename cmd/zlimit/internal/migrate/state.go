@@ -68,6 +68,8 @@ type Config struct {
 	Now      func() time.Time
 	Sleep    func(context.Context, time.Duration) error
 	Report   func(Progress) // told after every checkpoint, by several goroutines, one at a time
+	// Waiting is told that another run has not said that it ended, and for how much longer it must be silent to be taken for dead.
+	Waiting func(left time.Duration)
 }
 
 // A Progress is how far a run has come.
@@ -173,6 +175,9 @@ func (c *Config) defaults() {
 	}
 	if c.Report == nil {
 		c.Report = func(Progress) {}
+	}
+	if c.Waiting == nil {
+		c.Waiting = func(time.Duration) {}
 	}
 }
 
@@ -280,7 +285,7 @@ func (m *Migration) readOwn(ctx context.Context, keys ...store.Key) (items []exp
 }
 
 // guardVersion is a version that no client has: it closes a target until the migration to it is finished.
-const guardVersion = "1000000.0.0"
+const guardVersion = layout.Migrating
 
 func (m *Migration) version(clientMin string) store.Write {
 	it := layout.Version{
@@ -411,6 +416,7 @@ func (m *Migration) resume(ctx context.Context, found *layout.Migration) error {
 	}
 	for silent := time.Duration(0); found.Owner != "" && silent < m.config.Term; {
 		pause := m.config.Term / 8
+		m.config.Waiting(m.config.Term - silent)
 		if err := m.config.Sleep(ctx, pause); err != nil {
 			return err
 		}

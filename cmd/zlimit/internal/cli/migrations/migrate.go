@@ -540,6 +540,14 @@ func working(
 		progress.Show(fmt.Sprintf("%s: %s items read, %s written, %s changes applied", p.Phase, show.Grouped(p.Counts[migrate.CountRead]),
 			show.Grouped(p.Counts[migrate.CountWritten]+p.Counts[migrate.CountReplaced]+p.Counts[migrate.CountDeleted]), show.Grouped(p.Counts[migrate.CountChanges])))
 	}
+	told := false
+	c.Waiting = func(left time.Duration) {
+		if !told {
+			sh.Note("note: another run has begun this migration and has not ended; it is taken for dead after " + left.String() + " without a sign of it")
+		}
+		told = true
+		progress.Show("waiting for a sign of another run: " + left.Round(time.Second).String() + " left")
+	}
 	m, err := start(ctx, c)
 	if err != nil {
 		return adviseMigration(err)
