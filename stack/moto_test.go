@@ -148,21 +148,30 @@ func (m *motoTransport) complete(form url.Values, text string) error {
 	return nil
 }
 
-// dropElements takes out the elements of lists that are there under one of the conditions alone.
+// dropElements takes out the elements of lists that are there under one of the conditions alone: lines that begin with - !If [CONDITION,
+// and blocks that begin with - !If.
 func dropElements(text string, conditions ...string) string {
-	var kept []string
 	lines := strings.SplitAfter(text, "\n")
+	var kept strings.Builder
 	for i := 0; i < len(lines); i++ {
-		indent, found := strings.CutSuffix(lines[i], "- !If\n")
-		if !found || strings.TrimSpace(indent) != "" || !slices.Contains(conditions, strings.TrimSpace(strings.TrimPrefix(lines[i+1], indent+"  - "))) {
-			kept = append(kept, lines[i])
+		indent, rest, found := strings.Cut(lines[i], "- !If")
+		if !found || strings.TrimSpace(indent) != "" {
+			kept.WriteString(lines[i])
 			continue
 		}
-		for lines[i] != indent+"  - !Ref AWS::NoValue\n" {
+		condition, _, inline := strings.Cut(strings.TrimPrefix(rest, " ["), ",")
+		if !inline {
+			condition = strings.TrimSpace(strings.TrimPrefix(lines[i+1], indent+"  - "))
+		}
+		if !slices.Contains(conditions, condition) {
+			kept.WriteString(lines[i])
+			continue
+		}
+		for !inline && i+1 < len(lines) && strings.HasPrefix(lines[i+1], indent+" ") {
 			i++
 		}
 	}
-	return strings.Join(kept, "")
+	return kept.String()
 }
 
 // A motoLife is a test on moto.
