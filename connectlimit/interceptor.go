@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -26,6 +27,11 @@ type interceptor struct {
 // correct; only a message that a client cannot send gives it back. A message that is refused fails the stream. Unary calls
 // are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
+
+// WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
+// whose wait would be longer, or pass the deadline of its context, fails at once. By default no call waits. In a client a call that waits
+// is not sent yet.
+func WithMaxWait(d time.Duration) Option { return func(i *rpc.Interceptor) { i.MaxWait = d } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
 func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.LogTo(l) } }
@@ -81,7 +87,7 @@ func (i *interceptor) acquire(ctx context.Context, spec connect.Spec, header htt
 	if err != nil {
 		return nil, Error(err)
 	}
-	lease, err := i.Limiter.Acquire(ctx, request)
+	lease, err := i.Acquire(ctx, request)
 	return lease, Error(err)
 }
 

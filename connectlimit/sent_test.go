@@ -90,3 +90,11 @@ func TestClientsGiveBackWhatWasNeverSent(t *testing.T) {
 		t.Errorf("a stream to nobody: %v, %d left of 5", err, faulttest.Left(t, limiter, "alice"))
 	}
 }
+
+// TestClientsWait has calls wait for their tokens before they are sent.
+func TestClientsWait(t *testing.T) {
+	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
+	waits := connectlimit.New(limiter, connectlimit.Requests("api", "rpm", connectlimit.For("alice")), connectlimit.WithMaxWait(time.Minute))
+	p := newPeer(t, nil, connect.WithInterceptors(waits))
+	faulttest.CheckWaits(t, clock, func() error { return p.call(t.Context(), "hello") })
+}

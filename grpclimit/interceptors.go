@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -28,6 +29,11 @@ type interceptor struct {
 // correct; only a message that a client cannot send gives it back. A message that is refused fails the stream. Unary calls
 // are not changed.
 func PerMessage() Option { return func(i *rpc.Interceptor) { i.PerMessage = true } }
+
+// WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
+// whose wait would be longer, or pass the deadline of its context, fails at once. By default no call waits. In a client a call that waits
+// is not sent yet.
+func WithMaxWait(d time.Duration) Option { return func(i *rpc.Interceptor) { i.MaxWait = d } }
 
 // WithLogger sets where leases are reported that cannot be settled; by default nowhere.
 func WithLogger(l *slog.Logger) Option { return func(i *rpc.Interceptor) { i.LogTo(l) } }
@@ -71,7 +77,7 @@ func (i *interceptor) acquire(ctx context.Context, method string) (context.Conte
 	if err != nil {
 		return ctx, nil, Error(err)
 	}
-	lease, err := i.Limiter.Acquire(ctx, request)
+	lease, err := i.Acquire(ctx, request)
 	if err != nil {
 		return ctx, nil, Error(err)
 	}

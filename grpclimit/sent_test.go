@@ -144,3 +144,11 @@ func TestClientsGiveBackWhatWasNeverSent(t *testing.T) {
 		t.Errorf("a stream that waits for a server: %v, %d left of 5", err, faulttest.Left(t, limiter, "alice"))
 	}
 }
+
+// TestClientsWait has calls wait for their tokens before they are sent.
+func TestClientsWait(t *testing.T) {
+	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
+	request := grpclimit.Requests("api", "rpm", grpclimit.For("alice"))
+	conn := dial(t, nil, grpc.WithUnaryInterceptor(grpclimit.UnaryClientInterceptor(limiter, request, grpclimit.WithMaxWait(time.Minute))))
+	faulttest.CheckWaits(t, clock, func() error { return once(t.Context(), conn, "hello") })
+}

@@ -101,3 +101,30 @@ func TestTransportGivesBackWhatWasNeverSent(t *testing.T) {
 		}
 	}
 }
+
+// TestTransportWaits has requests wait for their tokens before they are sent.
+func TestTransportWaits(t *testing.T) {
+	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1))
+	transport := &httplimit.Transport{
+		Limiter: limiter, Request: httplimit.Requests("api", "rpm", func(*http.Request) (string, error) { return "alice", nil }), MaxWait: time.Minute,
+		Base: faulttest.RoundTripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+		}),
+	}
+	call := func() error {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/", http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := transport.RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	}
+	faulttest.CheckWaits(t, clock, call)
+	transport.MaxWait = -1
+	if err := call(); !errors.As(err, new(*zlimit.ValidationError)) {
+		t.Errorf("a call with a negative wait: %v", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/sent"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -30,6 +31,9 @@ type Transport struct {
 	Limiter *zlimit.RateLimiter
 	// Request says who asks, and for what.
 	Request func(*http.Request) (zlimit.Request, error)
+	// MaxWait is how long a request waits for its tokens at most, in one queue over all processes, as [zlimit.RateLimiter.Wait] does.
+	// The deadline of the request's context bounds it as well. With 0 no request waits.
+	MaxWait time.Duration
 	// Base sends the requests; nil stands for [http.DefaultTransport].
 	Base http.RoundTripper
 	// Logger is told of leases that cannot be settled; nil tells nobody.
@@ -95,6 +99,9 @@ func (t *Transport) acquire(r *http.Request) (*zlimit.Lease, error) {
 	request, err := t.Request(r)
 	if err != nil {
 		return nil, err
+	}
+	if t.MaxWait != 0 {
+		return t.Limiter.Wait(r.Context(), request, zlimit.MaxWait(t.MaxWait))
 	}
 	return t.Limiter.Acquire(r.Context(), request)
 }

@@ -36,6 +36,7 @@ type config struct {
 	account      string
 	drainBytes   int64
 	drainTime    time.Duration
+	maxWait      time.Duration
 	observe      func(context.Context, Report)
 	logger       *slog.Logger
 	clock        func() time.Time
@@ -107,6 +108,8 @@ func (c *config) validate() error {
 		return invalid("drain", strconv.FormatInt(c.drainBytes, 10), "must not be negative")
 	case c.drainTime < 0:
 		return invalid("drain", c.drainTime.String(), "must not be negative")
+	case c.maxWait < 0:
+		return invalid("max wait", c.maxWait.String(), "must not be negative")
 	case c.observe == nil:
 		return invalid("observer", "nil", "must not be nil")
 	case c.logger == nil:
@@ -241,6 +244,10 @@ func WithLearning(account string) Option { return func(c *config) { c.account = 
 func WithDrain(bytes int64, d time.Duration) Option {
 	return func(c *config) { c.drainBytes, c.drainTime = bytes, d }
 }
+
+// WithMaxWait makes calls wait for their tokens, up to a time, in one queue over all processes, as [zlimit.RateLimiter.Wait] does. A call
+// whose wait would be longer, or pass the deadline of its context, is refused at once. By default no call waits.
+func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
 
 // WithObserver sets a function that is told of every call that was admitted, once the call is settled, and of unknown
 // requests as [WithUnknown] says. The goroutine that reads the answer calls it, and it must not block.

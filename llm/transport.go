@@ -206,7 +206,7 @@ func (x *exchange) acquire(ctx context.Context) (err error) {
 		return err
 	}
 	for range 2 {
-		x.lease, err = x.transport.limiter.Acquire(ctx, zlimit.Request{Entity: x.entity, Resource: x.resource, Consume: x.taken})
+		x.lease, err = x.transport.take(ctx, zlimit.Request{Entity: x.entity, Resource: x.resource, Consume: x.taken})
 		var exceeded *zlimit.ExceededError
 		if !errors.As(err, &exceeded) || exceeded.Possible() {
 			return err
@@ -218,6 +218,14 @@ func (x *exchange) acquire(ctx context.Context) (err error) {
 		}
 	}
 	return err
+}
+
+// take takes what a call asks, and waits for it where calls do.
+func (t *Transport) take(ctx context.Context, r zlimit.Request) (*zlimit.Lease, error) {
+	if t.config.maxWait == 0 {
+		return t.limiter.Acquire(ctx, r)
+	}
+	return t.limiter.Wait(ctx, r, zlimit.MaxWait(t.config.maxWait))
 }
 
 // amounts returns what a usage takes of each limit.

@@ -304,6 +304,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestCallsWait has calls wait for their tokens before they are sent.
+func TestCallsWait(t *testing.T) {
+	limiter, clock := zlimittest.New(t, zlimit.PerMinute("rpm", 1), zlimit.PerMinute("tpm", 1000))
+	base := respond(200, http.Header{}, io.NopCloser(strings.NewReader("")))
+	transport, _ := newTransport(t, limiter, base, llm.WithMaxWait(time.Minute))
+	faulttest.CheckWaits(t, clock, func() error {
+		response, err := transport.RoundTrip(newRequest(t, chatPath, `{"model":"m","max_tokens":5}`))
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	})
+}
+
 func TestIncludeUsage(t *testing.T) {
 	stream := string(read(t, "chat.sse"))
 	usage := stream[strings.LastIndex(stream, `data: {"id"`):strings.Index(stream, "data: [DONE]")]
@@ -472,6 +486,7 @@ func TestOptions(t *testing.T) {
 		{"a heavy weight", llm.WithLimit("tpm", llm.Weights{Output: 1_000_001}), `zlimit: invalid weights[tpm] "1000001": must be 0 to 1000000`},
 		{"a rule for nothing", llm.WithModels(llm.Rule{Resource: "m"}), `zlimit: invalid pattern of rule 1 "": must not be empty`},
 		{"less than no drain", llm.WithDrain(-1, 0), `zlimit: invalid drain "-1": must not be negative`},
+		{"less than no wait", llm.WithMaxWait(-1), `zlimit: invalid max wait "-1ns": must not be negative`},
 		{"no logger", llm.WithLogger(nil), `zlimit: invalid logger "nil": must not be nil`},
 		{"no clock", llm.WithClock(nil), `zlimit: invalid clock "nil": must not be nil`},
 		{"no observer", llm.WithObserver(nil), `zlimit: invalid observer "nil": must not be nil`},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/zlimit/zlimit-go/internal/edge/fields"
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -22,6 +23,7 @@ type Interceptor struct {
 	Silent       bool // nothing is told of what is left
 	All          bool // health checks and reflection are limited too
 	Format       fields.Format
+	MaxWait      time.Duration // of a call for its tokens; 0 for one that does not wait
 
 	skips  []func(ctx context.Context, procedure string) bool
 	name   string // of the package, which its panics and log lines begin with
@@ -41,6 +43,14 @@ func New[O ~func(*Interceptor)](name string, l *zlimit.RateLimiter, opts []O) In
 		opt(&i)
 	}
 	return i
+}
+
+// Acquire takes what a call asks, and waits for it where calls do.
+func (i *Interceptor) Acquire(ctx context.Context, r zlimit.Request) (*zlimit.Lease, error) {
+	if i.MaxWait == 0 {
+		return i.Limiter.Acquire(ctx, r)
+	}
+	return i.Limiter.Wait(ctx, r, zlimit.MaxWait(i.MaxWait))
 }
 
 // Skip adds a function that chooses calls without a limit. It panics for nil.
