@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -24,9 +25,11 @@ type Check struct {
 	Verdict    Verdict `json:"verdict"`
 	Aggregator bool    `json:"aggregator"` // whether the stack has one
 	Functions  bool    `json:"functions"`  // whether it has an aggregator or a provisioner
+	// Oldest is the version of the oldest programs that its table admits, "" for any. Those from there to Deployed fit.
+	Oldest string `json:"oldest_client,omitempty"`
 }
 
-// Check compares the version that deployed a stack with this one. It costs one call of CloudFormation.
+// Check compares the version that deployed a stack with this one. It costs one call of CloudFormation, and a consistent read of the table.
 func (m *Manager) Check(ctx context.Context, name string) (*Check, error) {
 	if err := validateName(name); err != nil {
 		return nil, err
@@ -42,6 +45,11 @@ func (m *Manager) Check(ctx context.Context, name string) (*Check, error) {
 		c.Verdict = VerdictUpgradable
 	case order > 0:
 		c.Verdict = VerdictTooOld
+	}
+	if m.clients.Oldest != nil {
+		if c.Oldest, err = m.clients.Oldest(ctx, tableOf(s)); err != nil {
+			return nil, fmt.Errorf("stack: read which clients table %s admits: %w", tableOf(s), err)
+		}
 	}
 	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -54,6 +55,7 @@ type Lambda interface {
 // S3 is what package stack asks of S3; [*s3.Client] is one.
 type S3 interface {
 	DeleteBucket(context.Context, *s3.DeleteBucketInput, ...func(*s3.Options)) (*s3.DeleteBucketOutput, error)
+	GetObject(context.Context, *s3.GetObjectInput, ...func(*s3.Options)) (*s3.GetObjectOutput, error)
 	DeleteObjects(context.Context, *s3.DeleteObjectsInput, ...func(*s3.Options)) (*s3.DeleteObjectsOutput, error)
 	HeadObject(context.Context, *s3.HeadObjectInput, ...func(*s3.Options)) (*s3.HeadObjectOutput, error)
 	ListObjectsV2(context.Context, *s3.ListObjectsV2Input, ...func(*s3.Options)) (*s3.ListObjectsV2Output, error)
@@ -83,6 +85,8 @@ type Clients struct {
 	// layout, of the oldest client, and of the aggregator, "" for none that was deployed now. It then sets how long audit events
 	// are kept; 0 leaves that as it is.
 	Setup func(ctx context.Context, table, aggregator string, auditRetention time.Duration) error
+	// Oldest returns the version of the oldest client that a table admits, "" for any. Without, all versions are taken to be admitted.
+	Oldest func(ctx context.Context, table string) (string, error)
 }
 
 // ClientsOf returns clients of one account and region. An endpoint of the configuration serves all of them.
@@ -106,6 +110,20 @@ func ClientsOf(cfg aws.Config) Clients {
 				err = l.SetAuditRetention(ctx, auditRetention)
 			}
 			return errors.Join(err, l.Close())
+		},
+		Oldest: func(ctx context.Context, table string) (string, error) {
+			key := zlimit.VersionKey()
+			out, err := tables.GetItem(ctx, &dynamodb.GetItemInput{TableName: &table, ConsistentRead: aws.Bool(true), Key: map[string]types.AttributeValue{
+				"PK": &types.AttributeValueMemberS{Value: key.PK}, "SK": &types.AttributeValueMemberS{Value: key.SK},
+			}})
+			if err != nil {
+				return "", err
+			}
+			oldest, _ := out.Item["client_min_version"].(*types.AttributeValueMemberS)
+			if oldest == nil {
+				return "", nil
+			}
+			return oldest.Value, nil
 		},
 	}
 }

@@ -63,7 +63,7 @@ func (m *Manager) Deploy(ctx context.Context, o Options, h Hooks) (*Deployment, 
 	d := &Deployment{Stack: o.Name}
 	confirmed := false // further steps belong to the plan of the first one
 	for {
-		s, err := m.settled(ctx, o.Name, h)
+		s, err := m.settled(ctx, &o, h)
 		if err != nil {
 			return d, err
 		}
@@ -93,7 +93,7 @@ func (m *Manager) Plan(ctx context.Context, o Options, h Hooks) (*Plan, error) {
 	if err := m.prepare(ctx, &o); err != nil {
 		return nil, err
 	}
-	s, err := m.settled(ctx, o.Name, h)
+	s, err := m.settled(ctx, &o, h)
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +125,12 @@ func (m *Manager) deployed(ctx context.Context, d *Deployment, o *Options) (*Dep
 	d.Status, d.Outputs = string(s.StackStatus), map[string]string{}
 	for _, o := range s.Outputs {
 		d.Outputs[value(o.OutputKey)] = value(o.OutputValue)
+	}
+	if o.Version != "" { // of which the table knows, and versions in it are never lowered
+		return d, nil
+	}
+	if err := m.keepRelease(ctx, s); err != nil {
+		return d, err
 	}
 	if m.clients.Setup != nil {
 		aggregator := ""
@@ -160,7 +166,8 @@ func (m *Manager) resolve(ctx context.Context, o Options) (map[string]string, er
 }
 
 // settled returns a stack that can be changed, nil when there is none. It waits for what CloudFormation is doing.
-func (m *Manager) settled(ctx context.Context, name string, h Hooks) (*types.Stack, error) {
+func (m *Manager) settled(ctx context.Context, o *Options, h Hooks) (*types.Stack, error) {
+	name := o.Name
 	s, err := m.describe(ctx, name)
 	switch {
 	case errors.Is(err, ErrNotFound):
@@ -191,16 +198,21 @@ func (m *Manager) settled(ctx context.Context, name string, h Hooks) (*types.Sta
 	case types.StackStatusUpdateRollbackFailed:
 		return nil, fmt.Errorf("stack: %s is %s: continue its rollback in CloudFormation first", name, s.StackStatus)
 	default:
-		return s, m.newer(s)
+		return s, m.newer(ctx, s, o)
 	}
 }
 
-// newer returns an error when a stack was deployed by a later version.
-func (m *Manager) newer(s *types.Stack) error {
-	if deployed := tags(s)[tagVersion]; deployed != "" && compareVersions(deployed, zlimit.Version) > 0 {
-		return fmt.Errorf("stack: %s was deployed by version %s, this is %s: take the later one", value(s.StackName), deployed, zlimit.Version)
+// newer returns an error when a stack was deployed by a later version, unless options say where it is to go back to.
+func (m *Manager) newer(ctx context.Context, s *types.Stack, o *Options) error {
+	deployed := tags(s)[tagVersion]
+	switch {
+	case o.Version != "" || deployed == "" || compareVersions(deployed, zlimit.Version) <= 0:
+		return nil
+	case o.AllowDowngrade:
+		return m.fits(ctx, tableOf(s), zlimit.Version)
+	default:
+		return fmt.Errorf("stack: %s was deployed by version %s, this is %s: take the later one, or allow the downgrade", value(s.StackName), deployed, zlimit.Version)
 	}
-	return nil
 }
 
 // An aim is what a step of a deployment is after.
@@ -314,13 +326,18 @@ func (a *aim) keeps(had map[string]string) bool {
 
 // plan asks CloudFormation for a change set; it returns nil when there is nothing to change.
 func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, error) {
-	a, err := m.aim(ctx, o, s)
+	r, err := m.back(ctx, o, s)
 	if err != nil {
 		return nil, err
 	}
-	template := Template
+	a, template := aim{}, Template
+	if r != nil {
+		a, template = aimBack(r, s), r.Template
+	} else if a, err = m.aim(ctx, o, s); err != nil {
+		return nil, err
+	}
 	if s != nil {
-		if template, a.indexes, err = m.stage(ctx, tableOf(s)); err != nil {
+		if template, a.indexes, err = m.stage(ctx, tableOf(s), template); err != nil {
 			return nil, err
 		}
 	}
@@ -332,7 +349,7 @@ func (m *Manager) plan(ctx context.Context, o *Options, s *types.Stack) (*Plan, 
 		StackName: &o.Name, ChangeSetName: &name, ClientToken: &name, TemplateBody: &template, Parameters: a.parameters, Tags: stackTags(o, s),
 		Capabilities: []types.Capability{types.CapabilityCapabilityNamedIam}, ChangeSetType: types.ChangeSetTypeUpdate,
 	}
-	plan := &Plan{Stack: o.Name, Changes: []Change{}, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on)}
+	plan := &Plan{Stack: o.Name, Changes: []Change{}, New: s == nil, create: s == nil, aim: a, Cost: fixedCost(a.on), Mark: markOf(in, o, s)}
 	if plan.create {
 		// What failed stays, and the next deployment goes on from there: a rollback would leave a table that is in its way.
 		in.ChangeSetType, in.OnStackFailure = types.ChangeSetTypeCreate, types.OnStackFailureDoNothing
@@ -381,7 +398,7 @@ func stackTags(o *Options, s *types.Stack) (all []types.Tag) {
 		maps.Copy(merged, tags(s))
 	}
 	maps.Copy(merged, o.Tags)
-	merged[tagStack], merged[tagVersion] = o.Name, zlimit.Version
+	merged[tagStack], merged[tagVersion] = o.Name, cmp.Or(o.Version, zlimit.Version)
 	for _, key := range slices.Sorted(maps.Keys(merged)) {
 		value := merged[key]
 		all = append(all, types.Tag{Key: &key, Value: &value})

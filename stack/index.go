@@ -64,14 +64,14 @@ func staged(template string, has []string) (text string, later []string) {
 	return template, later
 }
 
-// stage returns the template for the next step of a deployment to a stack that has a table.
-func (m *Manager) stage(ctx context.Context, table string) (template string, later []string, err error) {
+// stage returns the template for the next step of a deployment of a whole one to a stack that has a table.
+func (m *Manager) stage(ctx context.Context, table, whole string) (template string, later []string, err error) {
 	out, err := call(ctx, m, func(ctx context.Context) (*dynamodb.DescribeTableOutput, error) {
 		return m.clients.DynamoDB.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table})
 	})
 	switch {
 	case hasCode(err, "ResourceNotFoundException"):
-		return Template, nil, nil
+		return whole, nil, nil
 	case err != nil:
 		return "", nil, fmt.Errorf("stack: look at the indexes of table %s: %w", table, err)
 	}
@@ -79,6 +79,6 @@ func (m *Manager) stage(ctx context.Context, table string) (template string, lat
 	for i := range out.Table.GlobalSecondaryIndexes {
 		has = append(has, value(out.Table.GlobalSecondaryIndexes[i].IndexName))
 	}
-	template, later = staged(Template, has)
+	template, later = staged(whole, has)
 	return template, later, nil
 }

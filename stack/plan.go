@@ -2,10 +2,14 @@ package stack
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
@@ -20,11 +24,69 @@ type Plan struct {
 	Changes  []Change `json:"changes"`
 	// Cost is what the stack costs a month whatever is done with it, in cents of a US dollar at the prices of us-east-1.
 	Cost int64 `json:"fixed_cost_cents"`
+	// Mark tells the stack as the plan has seen it, and what it is to become: a hash of the template, the code, all parameters and tags.
+	// JSON leaves it out, since it differs from one version to the next.
+	Mark string `json:"-"`
 
 	changeSet string // its ARN
 	create    bool
 	resume    bool // what failed before stays where it is, and goes on from there
 	aim       aim
+}
+
+// ErrStale says that a plan is not what would be planned now: the stack, the options or the version differ.
+var ErrStale = errors.New("the plan is out of date")
+
+// Check returns [ErrStale] when a plan of now is not the one that was saved, with what differs. A plan from JSON will do, with its mark.
+func (p *Plan) Check(now *Plan) error {
+	for _, c := range now.Changes {
+		if !slices.ContainsFunc(p.Changes, c.same) {
+			return fmt.Errorf("stack: %w: now it is to %s %s too", ErrStale, c.Action, c.Resource)
+		}
+	}
+	for _, c := range p.Changes {
+		if !slices.ContainsFunc(now.Changes, c.same) {
+			return fmt.Errorf("stack: %w: it is not to %s %s any more", ErrStale, c.Action, c.Resource)
+		}
+	}
+	if p.Mark != now.Mark {
+		return fmt.Errorf("stack: %w: the stack was deployed since, or options, code or version are others", ErrStale)
+	}
+	return nil
+}
+
+// same reports whether two changes are the same.
+func (c *Change) same(o Change) bool {
+	return c.Action == o.Action && c.Resource == o.Resource && c.Type == o.Type && c.ID == o.ID && c.Replacement == o.Replacement && c.Later == o.Later &&
+		slices.Equal(c.Properties, o.Properties)
+}
+
+// markOf returns the mark of a plan.
+func markOf(in *cloudformation.CreateChangeSetInput, o *Options, s *types.Stack) string {
+	h := sha256.New()
+	note := func(parts ...string) { _, _ = fmt.Fprintf(h, "%q\n", parts) } // never fails
+	note(value(in.StackName), value(in.TemplateBody))
+	if o.Code != nil {
+		note(o.Code.Key())
+	}
+	for _, p := range in.Parameters {
+		note(value(p.ParameterKey), value(p.ParameterValue), fmt.Sprint(p.ParameterValue == nil))
+	}
+	for _, t := range in.Tags {
+		note(value(t.Key), value(t.Value))
+	}
+	if s != nil {
+		updated := ""
+		if s.LastUpdatedTime != nil {
+			updated = s.LastUpdatedTime.UTC().Format(time.RFC3339Nano)
+		}
+		note(value(s.StackId), string(s.StackStatus), updated)
+		has := parameters(s)
+		for _, name := range slices.Sorted(maps.Keys(has)) {
+			note(name, has[name])
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // A Change is what happens to one resource.

@@ -100,6 +100,11 @@ type Options struct {
 	Tags map[string]string `json:"tags"`
 	// Code is the program of aggregator and provisioner. A stack that has one of them keeps its code without.
 	Code *Code `json:"code,omitzero"`
+	// Version brings the stack back to a version that it had before, with its template and its code as the stack's bucket keeps them, and
+	// with all settings as they are; see [Manager.Versions]. It goes without settings, tags and code. "" is for this version.
+	Version string `json:"version,omitempty"`
+	// AllowDowngrade lets this version take the place of a later one, where the table admits it.
+	AllowDowngrade bool `json:"allow_downgrade,omitempty"`
 }
 
 // ours begins the names of the tags that package stack sets.
@@ -114,6 +119,7 @@ const (
 var (
 	stackName    = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{2,52}$`)
 	tableName    = regexp.MustCompile(`^[a-zA-Z0-9_.-]{3,255}$`)
+	versionForm  = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$`)
 	functionName = regexp.MustCompile(`^[a-zA-Z0-9_-]+$`)
 	arnForm      = regexp.MustCompile(`^arn:[a-z-]+:([a-z0-9-]+):[a-z0-9-]*:[0-9]{12}:.+$`)
 	nameForm     = regexp.MustCompile(`^[\w+=,.@-]*\{\}[\w+=,.@-]*$`)
@@ -151,6 +157,14 @@ func (o *Options) Validate() []error {
 	if table := o.Settings["table"]; table != "" {
 		if reason := functionNames(table, o.Settings["aggregator"] != "false", o.Settings["provisioner"] == "true"); reason != "" {
 			bad("table", table, reason)
+		}
+	}
+	if o.Version != "" {
+		switch {
+		case !versionForm.MatchString(o.Version):
+			bad("version", o.Version, "must be one such as 0.10.0")
+		case len(o.Settings)+len(o.Reset)+len(o.Tags) > 0 || o.Code != nil || o.AllowDowngrade:
+			bad("version", o.Version, "goes with the settings, the tags and the code that the stack has had; change them in a deployment of its own")
 		}
 	}
 	wrong = append(wrong, o.validateNames()...)

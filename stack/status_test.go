@@ -130,7 +130,7 @@ func TestDelete(t *testing.T) {
 		t.Errorf("Delete() declined = %v, %+v", err, asked)
 	}
 	d, err := m.Delete(t.Context(), "limits", false, yes, ignore)
-	if err != nil || s.Status("limits") != "" || !slices.Equal(s.Kept["AWS::DynamoDB::Table"], []string{"limits"}) || len(s.Objects) != 1 || s.Deleted["limits"] {
+	if err != nil || s.Status("limits") != "" || !slices.Equal(s.Kept["AWS::DynamoDB::Table"], []string{"limits"}) || len(s.Objects) != 2 || s.Deleted["limits"] {
 		t.Errorf("Delete() = %+v, %v; kept %v", d, err, s.Kept)
 	}
 	deploy(t, s, fresh(), stack.Hooks{})

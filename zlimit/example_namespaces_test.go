@@ -2,6 +2,7 @@ package zlimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -67,4 +68,16 @@ func ExampleNamespaceService_Purge() {
 	// 0 read units <nil>
 	// 2 items
 	// <nil>
+}
+
+// A program that starts during a migration waits for its end, and does not take it for an outage.
+func ExampleVersionError_Migrating() {
+	var err error = &zlimit.VersionError{Schema: "0.10.0", ClientMin: "1000000.0.0", Client: zlimit.Version} // as Open returns it then
+	var version *zlimit.VersionError
+	if errors.As(err, &version) && version.Migrating() {
+		fmt.Println("try again in a minute:", err)
+	}
+
+	// Output:
+	// try again in a minute: zlimit: the table is closed by a migration that is not finished; zlimit migrate status tells how far it is
 }

@@ -1,6 +1,7 @@
 package cfn
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"maps"
@@ -25,6 +26,20 @@ func (s *Service) HeadObject(_ context.Context, in *s3.HeadObjectInput, _ ...fun
 		return nil, Fault("NotFound", "Not Found")
 	}
 	return &s3.HeadObjectOutput{}, nil
+}
+
+// GetObject returns an object.
+func (s *Service) GetObject(_ context.Context, in *s3.GetObjectInput, _ ...func(*s3.Options)) (out *s3.GetObjectOutput, err error) {
+	leave, err := s.enter("GetObject")
+	if err != nil {
+		return nil, err
+	}
+	defer leave(&err)
+	body, ok := s.Objects[*in.Bucket+"/"+*in.Key]
+	if !ok {
+		return nil, Fault("NoSuchKey", "The specified key does not exist")
+	}
+	return &s3.GetObjectOutput{Body: io.NopCloser(bytes.NewReader(body))}, nil
 }
 
 // PutObject stores an object.
@@ -52,7 +67,7 @@ func (s *Service) ListObjectsV2(_ context.Context, in *s3.ListObjectsV2Input, _ 
 	out = &s3.ListObjectsV2Output{}
 	for _, name := range slices.Sorted(maps.Keys(s.Objects)) {
 		key, ok := strings.CutPrefix(name, *in.Bucket+"/")
-		if !ok {
+		if !ok || in.Prefix != nil && !strings.HasPrefix(key, *in.Prefix) {
 			continue
 		}
 		if len(out.Contents) == 2 {
@@ -61,7 +76,7 @@ func (s *Service) ListObjectsV2(_ context.Context, in *s3.ListObjectsV2Input, _ 
 			break
 		}
 		if in.ContinuationToken == nil || key >= *in.ContinuationToken {
-			out.Contents = append(out.Contents, types.Object{Key: &key})
+			out.Contents = append(out.Contents, types.Object{Key: &key, LastModified: &s.Uploaded})
 		}
 	}
 	return out, nil

@@ -27,6 +27,8 @@ type Service struct {
 
 	// Objects are the objects of buckets, by bucket and key with a slash between them.
 	Objects map[string][]byte
+	// Uploaded is when all of them were stored.
+	Uploaded time.Time
 	// Kept are physical IDs of resources that a stack has left behind, by their type.
 	Kept map[string][]string
 	// Drifted are logical IDs of resources that were changed past a stack, with the property.
@@ -677,6 +679,18 @@ func (s *Service) SetTag(name, key, value string) {
 	found := s.stacks[name]
 	found.tags = slices.DeleteFunc(slices.Clone(found.tags), func(t types.Tag) bool { return *t.Key == key })
 	found.tags = append(found.tags, types.Tag{Key: &key, Value: &value})
+}
+
+// Tag returns the value of a tag of a stack, "" for none.
+func (s *Service) Tag(name, key string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.stacks[name].tags {
+		if *t.Key == key {
+			return *t.Value
+		}
+	}
+	return ""
 }
 
 // SetStatus sets the status of a stack.

@@ -80,9 +80,10 @@ func stacks(ctx context.Context, sh *shell.Shell, f *stackFlags) (*stack.Manager
 // deployCommand returns the command deploy.
 func deployCommand(sh *shell.Shell) *cobra.Command {
 	var f stackFlags
-	var yes, plan bool
+	var run execution
 	var reset, tags []string
-	var code string
+	var o stack.Options
+	var code, apply string
 	cmd := &cobra.Command{
 		Use:   "deploy --name NAME",
 		Short: "Deploy table, aggregator, alarms and policies",
@@ -97,36 +98,59 @@ is nothing, and with 4 otherwise.
 It can be repeated: where nothing changes nothing is done, and where another run
 ended too early it goes on. An interrupt ends the waiting, not the work.
 
+With --out the plan goes to a file. --apply does what such a file says, without
+asking, and refuses when anything is not as the plan has seen it.
+
+The way back: --version brings the stack back to a version that it had before,
+with the template and the code that its bucket keeps of the last five, and with
+all settings as they are. --allow-downgrade lets an earlier zlimit deploy to a
+stack of a later one. Both are refused where the table is for later versions.
+
 The table and the bucket are never replaced or removed by deploy, and stay when
 the stack is deleted.`,
 		Example: `  zlimit stack deploy --name limits --region eu-central-1
   zlimit stack deploy --name limits --memory 1024 --no-archive
-  zlimit stack deploy --name limits --reset memory --yes`,
+  zlimit stack deploy --name limits --reset memory --yes
+  zlimit stack deploy --name limits --plan --out limits.plan
+  zlimit stack deploy --apply limits.plan
+  zlimit stack deploy --name limits --version 0.10.0`,
 		Args: shell.Takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			settings, err := settingsOf(cmd)
-			if err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if apply != "" {
+				return applyPlan(cmd, sh, &f, apply, code)
+			}
+			if run.out != "" && !run.plan {
+				return shell.Usagef("deploy: --out goes with --plan")
+			}
+			if o.Settings, err = settingsOf(cmd); err != nil {
 				return err
 			}
-			o := stack.Options{Name: f.name, Settings: settings, Reset: reset}
+			o.Name, o.Reset = f.name, reset
 			if o.Tags, err = tagsOf(tags); err != nil {
 				return err
 			}
 			if err := errors.Join(o.Validate()...); err != nil {
 				return err
 			}
-			if o.Settings["aggregator"] != "false" || o.Settings["provisioner"] == "true" {
+			if o.Version != "" && code != "" {
+				return shell.Usagef("deploy: --version excludes --code: the bucket has the code")
+			}
+			if o.Version == "" && runsCode(&o) {
 				if o.Code, err = codeOf(cmd.Context(), sh, code); err != nil {
 					return err
 				}
 			}
-			return deploy(cmd.Context(), sh, &f, o, yes, plan)
+			return deploy(cmd.Context(), sh, &f, o, run)
 		},
 	}
 	f.named(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&yes, "yes", false, "do not ask")
-	flags.BoolVar(&plan, "plan", false, "show what would change, and stop")
+	flags.BoolVar(&run.yes, "yes", false, "do not ask")
+	flags.BoolVar(&run.plan, "plan", false, "show what would change, and stop")
+	flags.StringVar(&run.out, "out", "", "write the plan to a `file`, for --apply")
+	flags.StringVar(&apply, "apply", "", "execute the plan in a `file`, as it is")
+	flags.StringVar(&o.Version, "version", "", "a `version` that the stack had, to go back to")
+	flags.BoolVar(&o.AllowDowngrade, "allow-downgrade", false, "take the place of a later version")
 	flags.StringSliceVar(&reset, "reset", nil, "`settings` that get their defaults, or tags")
 	flags.StringArrayVar(&tags, "tag", nil, "`KEY=VALUE` on all resources; may be repeated")
 	flags.StringVar(&code, "code", "", "zip `file` of the function")
@@ -226,7 +250,20 @@ func codeOf(ctx context.Context, sh *shell.Shell, path string) (*stack.Code, err
 	return code, nil
 }
 
-func deploy(ctx context.Context, sh *shell.Shell, f *stackFlags, o stack.Options, yes, planOnly bool) error {
+// runsCode reports whether a new stack with options has a function.
+func runsCode(o *stack.Options) bool {
+	return o.Settings["aggregator"] != "false" || o.Settings["provisioner"] == "true"
+}
+
+// An execution is how far a deployment goes.
+type execution struct {
+	yes   bool        // nobody is asked
+	plan  bool        // the plan is shown, and no more
+	out   string      // a file for the plan, "" for none
+	saved *stack.Plan // that must be the plan of now; nil for any
+}
+
+func deploy(ctx context.Context, sh *shell.Shell, f *stackFlags, o stack.Options, run execution) error {
 	m, err := stacks(ctx, sh, f)
 	if err != nil {
 		return err
@@ -239,14 +276,22 @@ func deploy(ctx context.Context, sh *shell.Shell, f *stackFlags, o stack.Options
 					return false, err
 				}
 			}
-			return shell.Agreed(sh.Confirm("Execute this plan?", yes))
+			if run.saved != nil {
+				return true, run.saved.Check(p)
+			}
+			return shell.Agreed(sh.Confirm("Execute this plan?", run.yes))
 		},
 		Join: func(status string) { sh.Note("note: " + o.Name + " is " + status + "; waiting for that first") },
 	}
-	if planOnly {
+	if run.plan {
 		p, err := m.Plan(ctx, o, h)
 		if err != nil {
 			return err
+		}
+		if run.out != "" {
+			if err := savePlan(run.out, &o, p); err != nil {
+				return err
+			}
 		}
 		if err := printPlan(p); err != nil || p.UpToDate {
 			return err

@@ -242,6 +242,9 @@ they are the same, 4 this one is later and zlimit stack upgrade brings it there,
 			}
 			if err := sh.Print(c, func(p *show.Page) {
 				p.Linef("%s has version %s, this is %s: %s", c.Stack, c.Deployed, c.Version, c.Verdict)
+				if c.Oldest != "" {
+					p.Linef("its table is for programs from version %s on", c.Oldest)
+				}
 			}); err != nil {
 				return err
 			}
@@ -289,7 +292,7 @@ Upgrade the stack before the programs that use it.`,
 					return err
 				}
 			}
-			return deploy(ctx, sh, &f, o, yes, false)
+			return deploy(ctx, sh, &f, o, execution{yes: yes})
 		},
 	}
 	f.existing(cmd)

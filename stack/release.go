@@ -1,0 +1,261 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
+
+	"github.com/zlimit/zlimit-go/zlimit"
+)
+
+// A release is what a version has deployed to a stack: all that brings the stack back to it. The stack's bucket has one for each of
+// the last versions, so that a way back needs neither an older command nor anything that was kept elsewhere.
+type release struct {
+	Version      string    `json:"version"`
+	Layout       string    `json:"layout"`
+	Template     string    `json:"template"`
+	Parameters   []string  `json:"parameters"` // of the template
+	CodeKey      string    `json:"code_key,omitempty"`
+	Architecture string    `json:"architecture,omitempty"`
+	Deployed     time.Time `json:"deployed_at"`
+}
+
+const (
+	releasesPrefix = "releases/"
+	codePrefix     = "code/"
+	keptReleases   = 5              // versions to go back to
+	codeAge        = 24 * time.Hour // of code that no release names, before it is deleted: another deployment may be about to use it
+)
+
+// ErrNoRelease says that a stack has never been of a version, or so long ago that the bucket has it no more.
+var ErrNoRelease = errors.New("the stack's bucket has no such version")
+
+func releaseKey(version string) string { return releasesPrefix + version + ".json" }
+
+// current returns the release of this version as a stack has it.
+func (m *Manager) current(s *types.Stack) *release {
+	has := parameters(s)
+	r := &release{Version: zlimit.Version, Layout: zlimit.SchemaVersion, Template: Template, CodeKey: has["CodeKey"], Architecture: has["Architecture"], Deployed: m.now().UTC()}
+	for _, st := range settings {
+		r.Parameters = append(r.Parameters, st.Parameter)
+	}
+	r.Parameters = append(r.Parameters, "CodeBucket", "CodeKey", "Architecture")
+	return r
+}
+
+// keepRelease records what a stack was brought to, and deletes releases and code that no way leads back to any more.
+func (m *Manager) keepRelease(ctx context.Context, s *types.Stack) error {
+	ids, err := m.resources(ctx, value(s.StackName))
+	bucket := ids["Bucket"]
+	if err != nil || bucket == "" {
+		return err
+	}
+	next := m.current(s)
+	had, err := m.readRelease(ctx, bucket, releaseKey(next.Version))
+	switch {
+	case errors.Is(err, ErrNoRelease):
+	case err != nil:
+		return err
+	case had.Template == next.Template && had.CodeKey == next.CodeKey:
+		return nil
+	}
+	if err := m.forgetReleases(ctx, bucket, next); err != nil { // first: what a crash leaves undone is done by the next deployment
+		return err
+	}
+	text, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	key := releaseKey(next.Version)
+	if _, err := call(ctx, m, func(ctx context.Context) (*s3.PutObjectOutput, error) {
+		return m.clients.S3.PutObject(ctx, &s3.PutObjectInput{Bucket: &bucket, Key: &key, Body: bytes.NewReader(text), ContentType: aws.String("application/json")})
+	}); err != nil {
+		return fmt.Errorf("stack: keep the release: %w", err)
+	}
+	return nil
+}
+
+// readRelease returns a release; [ErrNoRelease] where there is none.
+func (m *Manager) readRelease(ctx context.Context, bucket, key string) (*release, error) {
+	out, err := call(ctx, m, func(ctx context.Context) (*s3.GetObjectOutput, error) {
+		return m.clients.S3.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &key})
+	})
+	if hasCode(err, "NoSuchKey") || hasCode(err, "NotFound") {
+		return nil, ErrNoRelease
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stack: read %s of bucket %s: %w", key, bucket, err)
+	}
+	text, err := io.ReadAll(out.Body)
+	if err = errors.Join(err, out.Body.Close()); err != nil {
+		return nil, fmt.Errorf("stack: read %s of bucket %s: %w", key, bucket, err)
+	}
+	r := &release{}
+	if err := json.Unmarshal(text, r); err != nil || r.Version == "" || r.Template == "" {
+		return nil, fmt.Errorf("stack: %s of bucket %s is no release: %w", key, bucket, err)
+	}
+	return r, nil
+}
+
+// listObjects returns the objects of a bucket below a prefix.
+func (m *Manager) listObjects(ctx context.Context, bucket, prefix string) (all []s3types.Object, err error) {
+	var next *string
+	for {
+		page, err := call(ctx, m, func(ctx context.Context) (*s3.ListObjectsV2Output, error) {
+			return m.clients.S3.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &prefix, ContinuationToken: next})
+		})
+		if err != nil {
+			return nil, fmt.Errorf("stack: list bucket %s: %w", bucket, err)
+		}
+		all = append(all, page.Contents...)
+		if next = page.NextContinuationToken; next == nil {
+			return all, nil
+		}
+	}
+}
+
+// codeForm is the form of the keys of code that deployments have uploaded.
+var codeForm = regexp.MustCompile(`^code/[0-9a-f]{64}\.zip$`)
+
+// forgetReleases deletes all but the last releases before a new one, and code that is of none of them.
+func (m *Manager) forgetReleases(ctx context.Context, bucket string, next *release) error {
+	found, err := m.listObjects(ctx, bucket, releasesPrefix)
+	if err != nil {
+		return err
+	}
+	releases := []*release{next}
+	for i := range found {
+		if value(found[i].Key) == releaseKey(next.Version) {
+			continue
+		}
+		r, err := m.readRelease(ctx, bucket, value(found[i].Key))
+		if err != nil {
+			return err
+		}
+		releases = append(releases, r)
+	}
+	slices.SortFunc(releases, func(a, b *release) int { return b.Deployed.Compare(a.Deployed) })
+	used := map[string]bool{next.CodeKey: true}
+	var gone []s3types.ObjectIdentifier
+	for i, r := range releases {
+		if i < keptReleases {
+			used[r.CodeKey] = true
+		} else {
+			gone = append(gone, s3types.ObjectIdentifier{Key: aws.String(releaseKey(r.Version))})
+		}
+	}
+	code, err := m.listObjects(ctx, bucket, codePrefix)
+	if err != nil {
+		return err
+	}
+	for i := range code {
+		key, at := value(code[i].Key), code[i].LastModified
+		if codeForm.MatchString(key) && !used[key] && at != nil && m.now().Sub(*at) > codeAge {
+			gone = append(gone, s3types.ObjectIdentifier{Key: &key})
+		}
+	}
+	for chunk := range slices.Chunk(gone, 1000) {
+		if _, err := call(ctx, m, func(ctx context.Context) (*s3.DeleteObjectsOutput, error) {
+			return m.clients.S3.DeleteObjects(ctx, &s3.DeleteObjectsInput{Bucket: &bucket, Delete: &s3types.Delete{Objects: chunk}})
+		}); err != nil {
+			return fmt.Errorf("stack: delete old code: %w", err)
+		}
+	}
+	return nil
+}
+
+// Versions returns the versions that [Options.Version] can bring a stack back to, the latest deployment first.
+func (m *Manager) Versions(ctx context.Context, name string) ([]string, error) {
+	if err := validateName(name); err != nil {
+		return nil, err
+	}
+	ids, err := m.resources(ctx, name)
+	if err != nil || ids["Bucket"] == "" {
+		return nil, err
+	}
+	found, err := m.listObjects(ctx, ids["Bucket"], releasesPrefix)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(found, func(a, b s3types.Object) int { return aws.ToTime(b.LastModified).Compare(aws.ToTime(a.LastModified)) })
+	versions := []string{}
+	for i := range found {
+		versions = append(versions, strings.TrimSuffix(strings.TrimPrefix(value(found[i].Key), releasesPrefix), ".json"))
+	}
+	return versions, nil
+}
+
+// back returns the release that options ask for, nil when they ask for this version.
+func (m *Manager) back(ctx context.Context, o *Options, s *types.Stack) (*release, error) {
+	if o.Version == "" {
+		return nil, nil
+	}
+	if s == nil {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, o.Name)
+	}
+	ids, err := m.resources(ctx, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	if ids["Bucket"] == "" {
+		return nil, fmt.Errorf("stack: %s has no bucket, and so nothing that leads back to version %s", o.Name, o.Version)
+	}
+	r, err := m.readRelease(ctx, ids["Bucket"], releaseKey(o.Version))
+	if errors.Is(err, ErrNoRelease) {
+		versions, listed := m.Versions(ctx, o.Name)
+		return nil, errors.Join(fmt.Errorf("stack: %w %s; it has %s", ErrNoRelease, o.Version, strings.Join(versions, ", ")), listed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, m.fits(ctx, tableOf(s), r.Version)
+}
+
+// fits returns an error when a version is older than the oldest client that a table admits: its aggregator would be refused.
+func (m *Manager) fits(ctx context.Context, table, version string) error {
+	if m.clients.Oldest == nil {
+		return nil
+	}
+	oldest, err := m.clients.Oldest(ctx, table)
+	if err != nil {
+		return fmt.Errorf("stack: read which clients table %s admits: %w", table, err)
+	}
+	if compareVersions(version, oldest) < 0 {
+		return fmt.Errorf("stack: table %s is for versions from %s on, and %s would be refused; there is no way back to it but a restored backup", table, oldest, version)
+	}
+	return nil
+}
+
+// aimBack is what a step back to a release is after: its template and its code, with all settings as they are.
+func aimBack(r *release, s *types.Stack) aim {
+	had := parameters(s)
+	a := aim{on: map[string]bool{}}
+	for _, name := range r.Parameters {
+		switch {
+		case name == "CodeKey" && r.CodeKey != "":
+			a.set(name, r.CodeKey)
+		case name == "Architecture" && r.Architecture != "":
+			a.set(name, r.Architecture)
+		default:
+			a.keep(name, had)
+		}
+	}
+	for _, st := range settings {
+		if st.Kind == KindSwitch {
+			a.on[st.Name] = had[st.Parameter] == "true"
+		}
+	}
+	return a
+}
