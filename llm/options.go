@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,10 +129,8 @@ func (c *config) validate() error {
 			return err
 		}
 	}
-	for i, r := range c.rules {
-		if r.Pattern == "" {
-			return invalid(fmt.Sprintf("pattern of rule %d", i+1), "", "must not be empty")
-		}
+	if at := slices.IndexFunc(c.rules, func(r Rule) bool { return r.Pattern == "" }); at >= 0 {
+		return invalid(fmt.Sprintf("pattern of rule %d", at+1), "", "must not be empty")
 	}
 	names := map[string]bool{}
 	for _, ch := range c.charges {
