@@ -52,7 +52,15 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 	watch := l.watch()
 	request := l.request(&r)
 	request.Amounts, request.Wait = lease.amounts, wait
-	if err = l.takeInTime(ctx, &r, &request, lease); err == nil {
+	until := l.engine.Elapsed() + wait
+	err = l.takeInTime(ctx, &r, &request, lease)
+	if op == OpWait && wait > 0 {
+		slept := false
+		if slept, err = l.takeAtEdges(ctx, &r, &request, lease, until, err); slept {
+			watch = l.watch()
+		}
+	}
+	if err == nil {
 		l.stats.admitted.Add(1)
 		if watcher := l.options.hooks.Leases; watcher != nil {
 			watcher.Opened(lease, r.Entity, r.Resource)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -187,6 +190,96 @@ func TestQuotasOfOthers(t *testing.T) {
 		state, err := layout.ReadState(stored(t, l, keyOfBucket(l)))
 		if want := midnight.Add(24 * time.Hour).UnixMilli(); err != nil || state.ValidUntil != want {
 			t.Errorf("the bucket is valid until %d, %v, want %d", state.ValidUntil, err, want)
+		}
+	})
+}
+
+// TestWaitForQuota has callers wait for a quota that is used up: they ask once more when it is full anew, and those who come too late are
+// told the next time.
+func TestWaitForQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newMemory(t))
+		setSystem(t, l, zlimit.Daily("tokens", 10, "UTC"), zlimit.PerMinute("rpm", 60))
+		time.Sleep(23 * time.Hour)
+		acquire(t, l, ask(zlimit.Amounts{"tokens": 10}))
+		one := ask(zlimit.Amounts{"tokens": 1})
+		midnight := time.Now().Add(time.Hour)
+		for name, call := range map[string]func() error{
+			"a wait that is too short": func() error {
+				_, err := l.Wait(t.Context(), one, zlimit.MaxWait(time.Hour-time.Millisecond))
+				return err
+			},
+			"a reservation": func() error {
+				_, err := l.Reserve(t.Context(), one, zlimit.MaxWait(2*time.Hour))
+				return err
+			},
+		} {
+			var e *zlimit.ExceededError
+			if err := call(); !errors.As(err, &e) || e.RetryAfter() != time.Hour || !time.Now().Before(midnight) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := l.Wait(gone, one, zlimit.MaxWait(2*time.Hour)); !errors.Is(err, context.Canceled) {
+				t.Errorf("Wait() of one that gives up = %v", err)
+			}
+		})
+		var admitted, refused atomic.Int64
+		for range 15 {
+			group.Go(func() {
+				_, err := l.Wait(t.Context(), one, zlimit.MaxWait(2*time.Hour))
+				var e *zlimit.ExceededError
+				switch after := time.Since(midnight); {
+				case after <= 0 || after >= time.Second: // the part of a second that the entity has is not 0
+					t.Errorf("a caller hears %v after midnight: %v", after, err)
+				case err == nil:
+					admitted.Add(1)
+				case errors.As(err, &e) && e.RetryAfter() == 24*time.Hour-after:
+					refused.Add(1)
+				default:
+					t.Errorf("Wait() = %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		if s := l.Stats(); s.Waiting != 16 {
+			t.Errorf("%d wait, want 16", s.Waiting)
+		}
+		cancel()
+		group.Wait()
+		if s := l.Stats(); admitted.Load() != 10 || refused.Load() != 5 || s.Waiting != 0 || s.Waited != 10 || s.Abandoned != 1 || s.Rejected != 7 {
+			t.Errorf("%d were admitted and %d refused; %+v", admitted.Load(), refused.Load(), s)
+		}
+	})
+}
+
+// TestNoWaitPastAnEdge has a request ask for a token of a quota and for one that flows in after the quota is full anew: it takes of the
+// later period alone.
+func TestNoWaitPastAnEdge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newMemory(t))
+		setSystem(t, l, zlimit.Daily("tokens", 10, "UTC"), zlimit.PerMinute("rpm", 3, zlimit.Burst(1)))
+		time.Sleep(24*time.Hour - 10*time.Second)
+		midnight := time.Now().Add(10 * time.Second)
+		r := ask(zlimit.Amounts{"tokens": 1, "rpm": 1})
+		acquire(t, l, r)
+		var e *zlimit.ExceededError
+		if _, err := l.Reserve(t.Context(), r, zlimit.MaxWait(time.Minute)); !errors.As(err, &e) || e.RetryAfter() != 20*time.Second {
+			t.Errorf("Reserve() = %v, want a rejection for 20 s", err)
+		}
+		if _, err := l.Wait(t.Context(), r, zlimit.MaxWait(15*time.Second)); !errors.As(err, &e) || time.Now().After(midnight) {
+			t.Errorf("Wait() = %v, want a rejection at once", err)
+		}
+		if left := available(t, l, "tokens"); left != 9 {
+			t.Errorf("%d of the quota are left before midnight, want 9", left)
+		}
+		if _, err := l.Wait(t.Context(), r, zlimit.MaxWait(time.Minute)); err != nil || time.Since(midnight) != 10*time.Second {
+			t.Errorf("Wait() ends %v after midnight: %v", time.Since(midnight), err)
+		}
+		if left := available(t, l, "tokens"); left != 9 {
+			t.Errorf("%d of the quota are left after midnight, want 9", left)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package zlimit
 import (
 	"context"
 	"errors"
+	"hash/fnv"
 	"time"
 
 	"github.com/zlimit/zlimit-go/internal/protocol"
@@ -64,13 +65,19 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // split buckets. The total since the bucket was created never exceeds what flowed in. Where something downstream bears no more than the
 // capacity, choose a MaxWait in which little flows in beside it.
 //
+// A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second longer by its
+// entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no order. A wait for limits
+// that refill ends before a quota of the same request is full anew, or begins after it: no request takes of one period and is admitted in
+// the next. Reserve fails at once in both cases.
+//
 // Limits that are changed meanwhile hold for those who sleep: a caller that wakes reads the bucket once and sleeps on, or gives its tokens
 // back and fails where that takes longer than it waits.
 //
 // In an outage the failure policy decides as for Acquire. Where it is not known whether the tokens were taken, a request that is allowed
 // sleeps until the queue in front of it has gone, and is [Lease.Degraded].
 //
-// It costs what Acquire costs, however long the queue is: one write, or a part of one that is shared. Giving up costs another.
+// It costs what Acquire costs, however long the queue is: one write, or a part of one that is shared. Giving up costs another. A caller that
+// sleeps until a quota is full anew pays for a rejection, and for Acquire then.
 func (l *RateLimiter) Wait(ctx context.Context, r Request, opts ...WaitOption) (*Lease, error) {
 	reservation, err := l.reserve(ctx, OpWait, r, opts)
 	if err != nil {
@@ -96,6 +103,45 @@ func (l *RateLimiter) reserve(ctx context.Context, op string, r Request, opts []
 		return nil, err
 	}
 	return &Reservation{lease, op}, nil
+}
+
+// takeAtEdges goes on with a request that quotas refuse: it sleeps until those are full anew, and asks again, once for each time. What the
+// request could take by waiting for limits that refill it does not take before such a time and use after it. Nothing is held meanwhile.
+// It takes the outcome of the first try, and reports whether the caller slept.
+func (l *RateLimiter) takeAtEdges(
+	ctx context.Context, r *Request, request *protocol.Request, lease *Lease, until time.Duration, err error,
+) (slept bool, _ error) {
+	var rejected *protocol.RejectedError
+	for errors.As(err, &rejected) {
+		rest := until - l.engine.Elapsed()
+		edge, ok := rejected.Edge(l.now().UnixMilli(), rest)
+		if !ok {
+			return slept, err
+		}
+		slept = true
+		l.stats.waiting.Add(1)
+		err = l.engine.Sleep(ctx, min(edge+afterEdge(r.Entity), rest))
+		l.stats.waiting.Add(-1)
+		if err != nil {
+			l.stats.abandoned.Add(1)
+			return slept, err
+		}
+		lease.receipt = protocol.Receipt{}
+		request.Wait = max(until-l.engine.Elapsed(), 0).Truncate(time.Millisecond)
+		err = l.takeInTime(ctx, r, request, lease)
+	}
+	if slept && err == nil && l.remaining(lease) == 0 {
+		l.stats.waited.Add(1) // others are counted when they have slept on
+	}
+	return slept, err
+}
+
+// afterEdge returns how long after a time of the calendar requests of an entity ask again. Each entity has its own part of a second, since
+// quotas of all of them are full anew at the same time.
+func afterEdge(entity string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(entity))
+	return time.Duration(h.Sum32()%1000) * time.Millisecond
 }
 
 // waitForUnknown has a request wait that is admitted although it is not known whether its tokens were taken: until no bucket of it is in
@@ -146,6 +192,9 @@ func (r *Reservation) Wait(ctx context.Context) (*Lease, error) {
 		l.engine.End()
 		if slept {
 			l.stats.waited.Add(1)
+		}
+		if r.lease.isClosed() { // by a cancel meanwhile
+			return nil, ErrLeaseClosed
 		}
 		return r.lease, nil
 	}

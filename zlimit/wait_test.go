@@ -563,3 +563,24 @@ func TestCloseWakesWaiters(t *testing.T) {
 		}
 	})
 }
+
+// TestCancelWhileAsleep cancels a reservation whose caller sleeps: it wakes without a lease.
+func TestCancelWhileAsleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, newMemory(t))
+		for range 2 {
+			r, err := l.Reserve(t.Context(), waitFor(1, waitLimit), zlimit.MaxWait(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(10*time.Millisecond, func() { _ = r.Cancel(t.Context()) })
+			want := error(nil)
+			if time.Until(r.Due()) > 0 {
+				want = zlimit.ErrLeaseClosed
+			}
+			if _, err := r.Wait(t.Context()); !errors.Is(err, want) {
+				t.Errorf("Wait() = %v, want %v", err, want)
+			}
+		}
+	})
+}

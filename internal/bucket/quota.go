@@ -49,6 +49,17 @@ func (s *State) Seen() int64 {
 	return s.ValidUntil
 }
 
+// UntilEdge returns how long it takes until one of the quotas is full anew, in milliseconds; the largest int64 without any.
+func (c *Config) UntilEdge(now int64) int64 {
+	least := int64(math.MaxInt64)
+	for i := range c.Params {
+		if t := c.Params[i].Times; t != nil {
+			least = min(least, sub(t.Next(now), now))
+		}
+	}
+	return least
+}
+
 // An edge finds the first edge after a time, of all limits that an item is to have.
 type edge struct {
 	after int64

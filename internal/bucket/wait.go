@@ -123,6 +123,10 @@ func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 		}
 		inflow := sub(is.Tokens, was.Tokens) + (is.Consumed - was.Consumed)
 		if balance := add(add(was.Tokens, Of(after, was.Name)), inflow); balance < 0 {
+			if is.Times != nil { // a quota that was lowered meanwhile, or took the place of a limit that refills
+				due = max(due, is.Times.Next(s.mark()))
+				continue
+			}
 			missing := uint64(-(balance + 1)) + 1
 			due = max(due, add(s.RefilledAt, timeToRefill(s.RefilledAt, missing, s.share(is.Name, is.RefillAmount), is.RefillPeriod)))
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
 )
 
 const waitNow = 1_700_000_000_000
@@ -299,5 +301,18 @@ func TestOldStampsAsk(t *testing.T) {
 				t.Errorf("applied is %v, want %v", applied, test.applied)
 			}
 		})
+	}
+}
+
+// TestQuotaTakesTheDebt has a quota take the place of a limit that was in debt: what is owed is there when the quota is full anew.
+func TestQuotaTakesTheDebt(t *testing.T) {
+	daily, err := calendar.Parse("0 0 * * *", "UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := &State{RefilledAt: waitNow, Limits: []Limit{{Name: "rpm", Tokens: -20, Consumed: 30, Capacity: 10, RefillAmount: 10, RefillPeriod: 1000}}}
+	is := &State{RefilledAt: waitNow + 500, Limits: []Limit{{Name: "rpm", Tokens: -15, Consumed: 30, Capacity: 10, RefillPeriod: 1, Times: daily}}}
+	if due := is.DueSince(was, []Amount{{Limit: "rpm", Tokens: 10}}, nil); due != daily.Next(waitNow) {
+		t.Errorf("due at %d, want %d", due, daily.Next(waitNow))
 	}
 }

@@ -132,7 +132,24 @@ func (fs *families) levels(ctx context.Context, r *Request, began int64, levels 
 		}
 		levels = append(levels, level{b, limits, r.demand(limits.only(amounts), fs.life(began)), began})
 	}
+	fs.waitBeforeEdges(levels)
 	return levels, nil
+}
+
+// waitBeforeEdges has a request wait no longer than until a quota of any level is full anew: what it takes in one period is not admitted
+// in another.
+func (fs *families) waitBeforeEdges(levels []level) {
+	longest := levels[0].demand.Wait
+	if longest <= 0 {
+		return
+	}
+	now := fs.now()
+	for i := range levels {
+		longest = min(longest, levels[i].limits.Config.UntilEdge(now))
+	}
+	for i := range levels {
+		levels[i].demand.Wait = longest
+	}
 }
 
 // firstLevel returns the level of the entity itself.

@@ -77,6 +77,38 @@ func (c *core) elapsed() time.Duration {
 // Remaining returns how long it takes until what a receipt took is there, 0 or less for now.
 func (e *Engine) Remaining(r *Receipt) time.Duration { return r.until - e.elapsed() }
 
+// Sleep has a caller that holds nothing sleep for a time. It ends with the context, or with [ErrClosed] when the engine is closed.
+func (e *Engine) Sleep(ctx context.Context, d time.Duration) error { return e.sleepOpen(ctx, d) }
+
+// Elapsed returns the time by which callers sleep, since a moment that is the same for all of them.
+func (e *Engine) Elapsed() time.Duration { return e.elapsed() }
+
+// Edge returns how long it takes, from a rejection at a time in epoch milliseconds, until a request of a caller that waits has another
+// chance: until the quotas that refuse it are full anew, or where limits that refill refuse it, until the quota is beyond which
+// it does not wait. It returns false where it is refused then, too, for as long as the caller waits.
+func (e *RejectedError) Edge(now int64, longest time.Duration) (time.Duration, bool) {
+	next, full, last := int64(math.MaxInt64), int64(0), int64(0)
+	for _, l := range e.Levels {
+		for _, s := range l.Statuses {
+			last = max(last, s.Wait)
+			if s.Times == nil {
+				continue
+			}
+			next = min(next, s.ResetsAt-now)
+			if s.Short {
+				full = max(full, s.ResetsAt-now)
+			}
+		}
+	}
+	if full == 0 {
+		full = next
+	}
+	if last > longest.Milliseconds() || full > longest.Milliseconds() {
+		return 0, false
+	}
+	return milliseconds(max(full, 1)), true
+}
+
 // Delay makes an empty receipt one of a caller that has to wait so long, and waits no longer than another time.
 func (e *Engine) Delay(r *Receipt, rest, longest time.Duration) {
 	r.until, r.latest = e.elapsed()+rest, e.elapsed()+longest

@@ -229,6 +229,11 @@ func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimite
 // never exceeds what flowed in. Where something downstream bears no more than the capacity, choose a MaxWait in which
 // little flows in beside it.
 //
+// A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
+// longer by its entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
+// order. A wait for limits that refill ends before a quota of the same request is full anew, or begins after it: no
+// request takes of one period and is admitted in the next. Reserve fails at once in both cases.
+//
 // Limits that are changed meanwhile hold for those who sleep: a caller that wakes reads the bucket once and sleeps on,
 // or gives its tokens back and fails where that takes longer than it waits.
 //
@@ -236,7 +241,7 @@ func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimite
 // request that is allowed sleeps until the queue in front of it has gone, and is [Lease.Degraded].
 //
 // It costs what Acquire costs, however long the queue is: one write, or a part of one that is shared. Giving up costs
-// another.
+// another. A caller that sleeps until a quota is full anew pays for a rejection, and for Acquire then.
 func (l *RateLimiter) Wait(r zlimit.Request, opts ...zlimit.WaitOption) (*Lease, error) {
 	ctx, cancel := l.timeout.context()
 	defer cancel()

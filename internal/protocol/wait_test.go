@@ -1,0 +1,46 @@
+package protocol
+
+import (
+	"testing"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/calendar"
+)
+
+// TestEdge tells when a request that quotas refuse asks again.
+func TestEdge(t *testing.T) {
+	const now = 1_700_000_000_000
+	times, err := calendar.Parse("0 * * * *", "UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	quota := func(resets int64, short bool) bucket.Status {
+		s := bucket.Status{Params: bucket.Params{Times: times}, ResetsAt: now + resets}
+		if short {
+			s.Short, s.Wait = true, resets
+		}
+		return s
+	}
+	rate := func(wait int64) bucket.Status { return bucket.Status{Short: wait > 0, Wait: wait} }
+	for _, test := range []struct {
+		name     string
+		statuses []bucket.Status
+		want     time.Duration // 0 for never
+	}{
+		{"a quota", []bucket.Status{quota(5000, true)}, 5 * time.Second},
+		{"as late as it waits", []bucket.Status{quota(10_000, true)}, 10 * time.Second},
+		{"too late", []bucket.Status{quota(10_001, true)}, 0},
+		{"the later of two", []bucket.Status{quota(5000, true), quota(7000, true)}, 7 * time.Second},
+		{"not the one that has tokens", []bucket.Status{quota(5000, false), quota(7000, true)}, 7 * time.Second},
+		{"a limit that refills after the next quota", []bucket.Status{rate(6000), quota(7000, false), quota(5000, false)}, 5 * time.Second},
+		{"a limit that refills too late", []bucket.Status{rate(11_000), quota(5000, true)}, 0},
+		{"no quota", []bucket.Status{rate(6000)}, 0},
+		{"never", []bucket.Status{rate(bucket.Never), quota(5000, true)}, 0},
+	} {
+		rejected := &RejectedError{[]LevelStatus{{Statuses: test.statuses[:1]}, {Statuses: test.statuses[1:]}}}
+		if got, ok := rejected.Edge(now, 10*time.Second); got != test.want || ok != (test.want > 0) {
+			t.Errorf("%s: %v, %v, want %v", test.name, got, ok, test.want)
+		}
+	}
+}
