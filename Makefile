@@ -63,7 +63,7 @@ MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|Enti
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick infra test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale outage bench size check build release engine clean
+.PHONY: help demo quick infra test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale outage bench size check build release tags engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -153,8 +153,11 @@ check: ## everything a change must pass, as CI runs it
 build: ## build bin/zlimit
 	$(GO) build -trimpath -o bin/zlimit ./cmd/zlimit
 
-release: ## build dist/zlimit-* for all platforms, with the function of Lambda inside, and their hashes; TAG must be that of the version
+release: ## build dist/zlimit-* for all platforms, with the function of Lambda inside, a list of modules and hashes; TAG must be that of the version
 	$(GO) run ./cmd/zlimit/internal/release -tag '$(TAG)'
+
+tags: ## tag all modules of this commit of this version, and print the command that publishes them
+	@$(GO) run ./cmd/zlimit/internal/release -tag-modules
 
 engine: $(ENGINE_FILE) ## install the pinned DynamoDB engine of the tests
 

@@ -186,3 +186,23 @@ func anchors(text string) (names []string) {
 	}
 	return names
 }
+
+// TestActionsArePinned asks that workflows name actions by the hash of a commit, with the version in a comment.
+func TestActionsArePinned(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, ".github", "workflows", "*.yml"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("workflows: %v, %v", files, err)
+	}
+	pinned := regexp.MustCompile(`uses: [a-z-]+/[a-z/-]+@[0-9a-f]{40} # v[0-9]+\.[0-9]+\.[0-9]+$`)
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			if strings.Contains(line, "uses:") && !pinned.MatchString(line) {
+				t.Errorf("%s: %s: is not pinned by a hash", filepath.Base(path), strings.TrimSpace(line))
+			}
+		}
+	}
+}

@@ -1,5 +1,6 @@
 // Command release builds the programs of a release: the command zlimit for each platform, with the function of Lambda inside.
-// SHA256SUMS beside them has their hashes. The same source and the same Go give the same bytes, wherever the source is.
+// Beside them are a list of the modules that they are built of, SHA256SUMS with the hashes of all, and a signature of it where cosign is
+// installed. The same source and the same Go give the same bytes, wherever the source is.
 package main
 
 import (
@@ -27,11 +28,21 @@ func main() {
 	r := release{progress: os.Stdout}
 	flag.StringVar(&r.out, "out", "dist", "the directory of the programs; made where it is missing")
 	flag.StringVar(&r.tag, "tag", "", "the tag of the release, which must be that of the version; not checked when it is empty")
+	tags := flag.Bool("tag-modules", false, "tag all modules of the commit of this version, and build nothing")
 	list := flag.String("platforms", platforms, "platforms, with commas between")
 	flag.Parse()
 	r.platforms = strings.Split(*list, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if *tags {
+		made, err := tag(ctx, ".")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "release:", err)
+			os.Exit(1)
+		}
+		fmt.Println("git push origin", strings.Join(made, " "))
+		return
+	}
 	if err := r.make(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1) //nolint:gocritic // the signal handler ends with the process
@@ -68,6 +79,17 @@ func (r *release) make(ctx context.Context) error {
 		return err
 	}
 	var sums strings.Builder
+	note := func(name string) error {
+		content, err := os.ReadFile(filepath.Join(r.out, name))
+		if err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%x  %s\n", sha256.Sum256(content), name)
+		sums.WriteString(line)
+		_, err = io.WriteString(r.progress, line)
+		return err
+	}
+	var programs []string
 	for _, platform := range r.platforms {
 		system, architecture, _ := strings.Cut(platform, "/")
 		name := strings.Join([]string{"zlimit", zlimit.Version, system, architecture}, "-")
@@ -78,17 +100,41 @@ func (r *release) make(ctx context.Context) error {
 		if err := build(ctx, path, system, architecture, "-tags", "embed_function", "-overlay", overlay); err != nil {
 			return err
 		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		line := fmt.Sprintf("%x  %s\n", sha256.Sum256(content), name)
-		sums.WriteString(line)
-		if _, err := io.WriteString(r.progress, line); err != nil {
+		programs = append(programs, path)
+		if err := note(name); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644) //nolint:gosec // for everybody
+	bill, err := billOfMaterials(programs)
+	if err != nil {
+		return err
+	}
+	name := "zlimit-" + zlimit.Version + ".cdx.json"
+	if err := os.WriteFile(filepath.Join(r.out, name), bill, 0o644); err != nil { //nolint:gosec // for everybody
+		return err
+	}
+	if err := note(name); err != nil {
+		return err
+	}
+	path := filepath.Join(r.out, "SHA256SUMS")
+	if err := os.WriteFile(path, []byte(sums.String()), 0o644); err != nil { //nolint:gosec // for everybody
+		return err
+	}
+	return r.sign(ctx, path)
+}
+
+// sign has cosign sign a file, with the identity of the workflow or of the person who runs it. Where cosign is not installed, it says so.
+func (r *release) sign(ctx context.Context, path string) error {
+	cosign, err := exec.LookPath("cosign")
+	if err != nil {
+		_, err = io.WriteString(r.progress, "not signed: cosign is not installed\n")
+		return err
+	}
+	cmd := exec.CommandContext(ctx, cosign, "sign-blob", "--yes", "--bundle", path+".sigstore.json", path)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("sign %s: %w: %s", path, err, output)
+	}
+	return nil
 }
 
 // function builds the function of Lambda, and returns the overlay that puts its zip beside the source of package stack.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"debug/buildinfo"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -51,6 +52,17 @@ func TestRelease(t *testing.T) {
 		t.Errorf("two releases of one source are\n%s%s", hashes[0], hashes[1])
 	}
 
+	bill, err := os.ReadFile(filepath.Join(filepath.Dir(program), "zlimit-"+zlimit.Version+".cdx.json"))
+	var listed struct{ Components []component }
+	if err == nil {
+		err = json.Unmarshal(bill, &listed)
+	}
+	if err != nil || !slices.ContainsFunc(listed.Components, func(c component) bool {
+		return c.Name == "github.com/spf13/cobra" && c.Version != "" && c.Properties != nil
+	}) {
+		t.Errorf("the bill of materials is %s, %v", bill, err)
+	}
+
 	work := t.TempDir()
 	if _, err := function(t.Context(), work); err != nil {
 		t.Fatal(err)
@@ -73,6 +85,29 @@ func TestRelease(t *testing.T) {
 	}
 	if !bytes.Contains(content, inside) { // the linker leaves out what no code uses
 		t.Errorf("%s has %d bytes, and not the %d of the function", program, len(content), len(inside))
+	}
+}
+
+// TestSign signs with the cosign on the PATH, and says where there is none.
+func TestSign(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	var said strings.Builder
+	r, path := release{progress: &said}, filepath.Join(dir, "SHA256SUMS")
+	if err := r.sign(t.Context(), path); err != nil || said.String() != "not signed: cosign is not installed\n" {
+		t.Errorf("without cosign: %v, %q", err, said.String())
+	}
+	for script, want := range map[string]string{"echo \"$@\" >\"$4\"": "", "echo no identity; exit 1": "no identity"} {
+		if err := os.WriteFile(filepath.Join(dir, "cosign"), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		err := r.sign(t.Context(), path)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("with cosign: %v, want %q", err, want)
+		}
+	}
+	if signed, err := os.ReadFile(path + ".sigstore.json"); err != nil || !strings.Contains(string(signed), "sign-blob --yes --bundle") {
+		t.Errorf("cosign was called with %q, %v", signed, err)
 	}
 }
 
