@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
 	"github.com/aws/aws-sdk-go-v2/service/lambda"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -49,6 +50,7 @@ type DynamoDB interface {
 
 // Lambda is what package stack asks of Lambda; [*lambda.Client] is one.
 type Lambda interface {
+	Invoke(context.Context, *lambda.InvokeInput, ...func(*lambda.Options)) (*lambda.InvokeOutput, error)
 	ListEventSourceMappings(context.Context, *lambda.ListEventSourceMappingsInput, ...func(*lambda.Options)) (*lambda.ListEventSourceMappingsOutput, error)
 }
 
@@ -64,7 +66,15 @@ type S3 interface {
 
 // SQS is what package stack asks of SQS; [*sqs.Client] is one.
 type SQS interface {
+	DeleteMessage(context.Context, *sqs.DeleteMessageInput, ...func(*sqs.Options)) (*sqs.DeleteMessageOutput, error)
 	GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (*sqs.GetQueueAttributesOutput, error)
+	ReceiveMessage(context.Context, *sqs.ReceiveMessageInput, ...func(*sqs.Options)) (*sqs.ReceiveMessageOutput, error)
+}
+
+// Streams is what package stack asks of streams of DynamoDB; [*dynamodbstreams.Client] is one.
+type Streams interface {
+	GetRecords(context.Context, *dynamodbstreams.GetRecordsInput, ...func(*dynamodbstreams.Options)) (*dynamodbstreams.GetRecordsOutput, error)
+	GetShardIterator(context.Context, *dynamodbstreams.GetShardIteratorInput, ...func(*dynamodbstreams.Options)) (*dynamodbstreams.GetShardIteratorOutput, error)
 }
 
 // STS is what package stack asks of STS; [*sts.Client] is one.
@@ -80,6 +90,7 @@ type Clients struct {
 	Lambda         Lambda
 	S3             S3
 	SQS            SQS
+	Streams        Streams
 	STS            STS
 	// Setup registers the default namespace in a table. It raises the versions in the version record to this one: that of the
 	// layout, of the oldest client, and of the aggregator, "" for none that was deployed now. It then sets how long audit events
@@ -99,6 +110,7 @@ func ClientsOf(cfg aws.Config) Clients {
 		Lambda:         lambda.NewFromConfig(cfg),
 		S3:             s3.NewFromConfig(cfg, func(o *s3.Options) { o.UsePathStyle = cfg.BaseEndpoint != nil }),
 		SQS:            sqs.NewFromConfig(cfg),
+		Streams:        dynamodbstreams.NewFromConfig(cfg),
 		STS:            sts.NewFromConfig(cfg),
 		Setup: func(ctx context.Context, table, aggregator string, auditRetention time.Duration) error {
 			l, err := zlimit.New(ctx, zlimit.DynamoDB(tables, table), zlimit.WithSetup(),

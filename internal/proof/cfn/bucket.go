@@ -125,5 +125,5 @@ func (identity) GetCallerIdentity(context.Context, *sts.GetCallerIdentityInput, 
 
 // Clients returns the service as the clients of package stack.
 func (s *Service) Clients() stack.Clients {
-	return stack.Clients{CloudFormation: s, CloudWatch: Watch{s}, DynamoDB: Tables{s}, Lambda: Watch{s}, S3: s, SQS: Watch{s}, STS: identity{}}
+	return stack.Clients{CloudFormation: s, CloudWatch: Watch{s}, DynamoDB: Tables{s}, Lambda: Watch{s}, S3: s, SQS: Watch{s}, Streams: Watch{s}, STS: identity{}}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation"
 	"github.com/aws/aws-sdk-go-v2/service/cloudformation/types"
+	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
 	"github.com/aws/smithy-go"
 )
 
@@ -37,6 +38,12 @@ type Service struct {
 	Deleted, Unprotected map[string]bool
 	// Ringing are alarms that are not well.
 	Ringing map[string]bool
+	// Letters are the bodies of dead letters, by their message ID.
+	Letters map[string]string
+	// Records are the changes that the stream has, by shard. A shard that is not there is forgotten.
+	Records map[string][]streamtypes.Record
+	// Invoked is what a function answers to an event.
+	Invoked func(payload []byte) (answer string)
 	// Replaced counts resources that were made anew, by logical ID.
 	Replaced map[string]int
 
@@ -50,6 +57,7 @@ func NewService() *Service {
 	return &Service{
 		Fail: map[string]string{}, Objects: map[string][]byte{}, Kept: map[string][]string{}, Drifted: map[string]string{},
 		Deleted: map[string]bool{}, Unprotected: map[string]bool{}, Ringing: map[string]bool{},
+		Letters: map[string]string{}, Records: map[string][]streamtypes.Record{},
 		Replaced: map[string]int{}, stacks: map[string]*kept{}, changeSets: map[string]*changeSet{},
 	}
 }

@@ -3,6 +3,7 @@ package cfn
 import (
 	"context"
 	"slices"
+	"strconv"
 
 	"github.com/aws/aws-sdk-go-v2/service/cloudwatch"
 	cwtypes "github.com/aws/aws-sdk-go-v2/service/cloudwatch/types"
@@ -171,12 +172,12 @@ func (w Watch) ListEventSourceMappings(context.Context, *lambda.ListEventSourceM
 	return &lambda.ListEventSourceMappingsOutput{EventSourceMappings: []lambdatypes.EventSourceMappingConfiguration{{State: &state, LastProcessingResult: &result}}}, nil
 }
 
-// GetQueueAttributes returns an empty queue.
+// GetQueueAttributes tells how many letters there are.
 func (w Watch) GetQueueAttributes(context.Context, *sqs.GetQueueAttributesInput, ...func(*sqs.Options)) (out *sqs.GetQueueAttributesOutput, err error) {
 	leave, err := w.enter("GetQueueAttributes")
 	if err != nil {
 		return nil, err
 	}
 	defer leave(&err)
-	return &sqs.GetQueueAttributesOutput{Attributes: map[string]string{"ApproximateNumberOfMessages": "0"}}, nil
+	return &sqs.GetQueueAttributesOutput{Attributes: map[string]string{"ApproximateNumberOfMessages": strconv.Itoa(len(w.Letters))}}, nil
 }

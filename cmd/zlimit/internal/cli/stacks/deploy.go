@@ -29,7 +29,9 @@ table, the aggregator of usage, alarms, policies and a bucket.
   check    whether this version of zlimit fits it
   upgrade  bring it to this version
   list     the stacks of a region
-  delete   delete it; its table and archive stay`,
+  delete   delete it; its table and archive stay
+
+  dead-letters   changes that Lambda gave up, and a way to apply them after all`,
 		Example: `  zlimit stack deploy --name limits --region eu-central-1
   zlimit stack status --name limits`,
 		Args: shell.NoSuchCommand,
@@ -37,7 +39,7 @@ table, the aggregator of usage, alarms, policies and a bucket.
 			return shell.Usagef("stack: a command such as deploy or status is missing; see %s --help", cmd.CommandPath())
 		},
 	}
-	cmd.AddCommand(deployCommand(sh), statusCommand(sh), checkCommand(sh), upgradeCommand(sh), listCommand(sh), deleteCommand(sh))
+	cmd.AddCommand(deployCommand(sh), statusCommand(sh), checkCommand(sh), upgradeCommand(sh), lettersCommand(sh), listCommand(sh), deleteCommand(sh))
 	return cmd
 }
 

@@ -1,0 +1,269 @@
+package stack
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodbstreams"
+	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+	"github.com/aws/aws-sdk-go-v2/service/lambda"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
+)
+
+// A DeadLetter tells of changes that Lambda gave up: where they are in the stream, and not what they say.
+type DeadLetter struct {
+	Why     string    `json:"why"` // such as RetryAttemptsExhausted or RecordAgeExceeded
+	Changes int       `json:"changes"`
+	From    time.Time `json:"from"` // about when the first change was made
+	To      time.Time `json:"to"`   // and the last one
+	Shard   string    `json:"shard"`
+	First   string    `json:"first"` // sequence numbers
+	Last    string    `json:"last"`
+	// Outcome is what became of it: [LetterWaits], [LetterRedriven], [LetterForgotten], [LetterDiscarded], or why it could not be redriven.
+	Outcome string `json:"outcome"`
+}
+
+// Outcomes of dead letters.
+const (
+	LetterWaits     = "waits"     // in the queue
+	LetterRedriven  = "redriven"  // its changes are applied, and the message is deleted
+	LetterForgotten = "forgotten" // the stream has its changes no more: their usage is lost
+	LetterDiscarded = "discarded" // forgotten, and the message is deleted
+)
+
+// A letterAction is what is done with dead letters.
+type letterAction struct{ redrive, discard bool }
+
+// DeadLetters returns the messages in the queue of changes that Lambda gave up, which are hidden from others for a minute. With redrive it reads
+// their changes from the stream, which has those of a day, and calls the aggregator's function with them again: it counts each change once,
+// whatever it has seen of them before. The message is then deleted. With discard it deletes those whose changes the stream has forgotten.
+func (m *Manager) DeadLetters(ctx context.Context, name string, redrive, discard bool) ([]DeadLetter, error) {
+	if err := validateName(name); err != nil {
+		return nil, err
+	}
+	if _, err := m.describe(ctx, name); err != nil {
+		return nil, err
+	}
+	ids, err := m.resources(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	all := []DeadLetter{}
+	queue := ids["DeadLetters"]
+	if queue == "" {
+		return all, nil
+	}
+	for seen := map[string]bool{}; ; {
+		out, err := call(ctx, m, func(ctx context.Context) (*sqs.ReceiveMessageOutput, error) {
+			return m.clients.SQS.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: &queue, MaxNumberOfMessages: 10, VisibilityTimeout: 60, WaitTimeSeconds: 1})
+		})
+		if err != nil {
+			return all, fmt.Errorf("stack: receive dead letters: %w", err)
+		}
+		fresh := 0
+		for i := range out.Messages {
+			message := &out.Messages[i]
+			if id := value(message.MessageId); !seen[id] {
+				seen[id] = true
+				fresh++
+				letter, err := m.handleLetter(ctx, ids, message, letterAction{redrive, discard})
+				if all = append(all, letter); err != nil {
+					return all, err
+				}
+			}
+		}
+		if fresh == 0 {
+			return all, nil
+		}
+	}
+}
+
+// handleLetter reads a message, and does with it what is asked for.
+func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, message *sqstypes.Message, do letterAction) (DeadLetter, error) {
+	var body struct {
+		RequestContext struct{ Condition string }
+		Batch          struct {
+			ShardID   string    `json:"shardId"`
+			First     string    `json:"startSequenceNumber"`
+			Last      string    `json:"endSequenceNumber"`
+			FirstTime time.Time `json:"approximateArrivalOfFirstRecord"`
+			LastTime  time.Time `json:"approximateArrivalOfLastRecord"`
+			Size      int       `json:"batchSize"`
+			StreamARN string    `json:"streamArn"`
+		} `json:"DDBStreamBatchInfo"`
+	}
+	if err := json.Unmarshal([]byte(value(message.Body)), &body); err != nil || body.Batch.ShardID == "" {
+		return DeadLetter{Outcome: "is no message of Lambda about changes: " + value(message.Body)}, nil
+	}
+	b := &body.Batch
+	letter := DeadLetter{body.RequestContext.Condition, b.Size, b.FirstTime, b.LastTime, b.ShardID, b.First, b.Last, LetterWaits}
+	if !do.redrive && !do.discard {
+		return letter, nil
+	}
+	records, err := m.recordsOf(ctx, b.StreamARN, &letter)
+	switch {
+	case errors.Is(err, errForgotten) && !do.discard:
+		letter.Outcome = LetterForgotten
+		return letter, nil
+	case errors.Is(err, errForgotten):
+		letter.Outcome = LetterDiscarded
+	case err != nil:
+		return letter, err
+	case !do.redrive:
+		return letter, nil
+	default:
+		why, err := m.invoke(ctx, ids["AggregatorFunction"], b.StreamARN, records)
+		if err != nil {
+			return letter, err
+		}
+		if why != "" {
+			letter.Outcome = why
+			return letter, nil
+		}
+		letter.Outcome = LetterRedriven
+	}
+	queue := ids["DeadLetters"]
+	_, err = call(ctx, m, func(ctx context.Context) (*sqs.DeleteMessageOutput, error) {
+		return m.clients.SQS.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &queue, ReceiptHandle: message.ReceiptHandle})
+	})
+	return letter, err
+}
+
+// errForgotten says that the stream has changes of a letter no more.
+var errForgotten = errors.New("the stream has forgotten changes")
+
+// recordsOf reads the changes of a letter from the stream.
+func (m *Manager) recordsOf(ctx context.Context, stream string, l *DeadLetter) (all []streamtypes.Record, err error) {
+	at, err := call(ctx, m, func(ctx context.Context) (*dynamodbstreams.GetShardIteratorOutput, error) {
+		return m.clients.Streams.GetShardIterator(ctx, &dynamodbstreams.GetShardIteratorInput{
+			StreamArn: &stream, ShardId: &l.Shard, ShardIteratorType: streamtypes.ShardIteratorTypeAtSequenceNumber, SequenceNumber: &l.First,
+		})
+	})
+	for next := (*string)(nil); err == nil; {
+		if next == nil {
+			next = at.ShardIterator
+		}
+		var page *dynamodbstreams.GetRecordsOutput
+		page, err = call(ctx, m, func(ctx context.Context) (*dynamodbstreams.GetRecordsOutput, error) {
+			return m.clients.Streams.GetRecords(ctx, &dynamodbstreams.GetRecordsInput{ShardIterator: next})
+		})
+		if err != nil {
+			break
+		}
+		for _, r := range page.Records {
+			if compareNumbers(value(r.Dynamodb.SequenceNumber), l.Last) > 0 {
+				return all, nil
+			}
+			all = append(all, r)
+		}
+		if n := len(all); page.NextShardIterator == nil || n > 0 && value(all[n-1].Dynamodb.SequenceNumber) == l.Last {
+			return all, nil
+		}
+		next = page.NextShardIterator
+	}
+	if hasCode(err, "TrimmedDataAccessException") || hasCode(err, "ResourceNotFoundException") {
+		return nil, errForgotten
+	}
+	return nil, fmt.Errorf("stack: read the changes of a dead letter: %w", err)
+}
+
+// compareNumbers compares whole numbers without leading zeros.
+func compareNumbers(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
+
+// mostRedriven is how many changes are passed to the function at once; Lambda takes 6 MB.
+const mostRedriven = 200
+
+// invoke calls the aggregator's function with changes, as Lambda does, and returns why it did not apply all of them.
+func (m *Manager) invoke(ctx context.Context, function, stream string, records []streamtypes.Record) (why string, err error) {
+	if function == "" {
+		return "", errors.New("stack: there is no aggregator that could apply the changes")
+	}
+	for from := 0; from < len(records); from += mostRedriven {
+		event := map[string]any{"Records": eventRecords(stream, records[from:min(len(records), from+mostRedriven)])}
+		payload, err := json.Marshal(event)
+		if err != nil {
+			return "", err
+		}
+		out, err := call(ctx, m, func(ctx context.Context) (*lambda.InvokeOutput, error) {
+			return m.clients.Lambda.Invoke(ctx, &lambda.InvokeInput{FunctionName: &function, Payload: payload})
+		})
+		if err != nil {
+			return "", fmt.Errorf("stack: call the aggregator: %w", err)
+		}
+		var answer struct {
+			Failures []any `json:"batchItemFailures"`
+		}
+		if out.FunctionError != nil || json.Unmarshal(out.Payload, &answer) != nil || len(answer.Failures) > 0 {
+			return "the aggregator has not applied all: " + string(out.Payload), nil
+		}
+	}
+	return "", nil
+}
+
+// eventRecords returns records as Lambda passes them to a function.
+func eventRecords(stream string, records []streamtypes.Record) (all []map[string]any) {
+	for _, r := range records {
+		change := map[string]any{
+			"ApproximateCreationDateTime": aws.ToTime(r.Dynamodb.ApproximateCreationDateTime).Unix(), "SequenceNumber": value(r.Dynamodb.SequenceNumber),
+			"StreamViewType": r.Dynamodb.StreamViewType, "Keys": image(r.Dynamodb.Keys),
+		}
+		if len(r.Dynamodb.OldImage) > 0 {
+			change["OldImage"] = image(r.Dynamodb.OldImage)
+		}
+		if len(r.Dynamodb.NewImage) > 0 {
+			change["NewImage"] = image(r.Dynamodb.NewImage)
+		}
+		record := map[string]any{
+			"eventSource": "aws:dynamodb", "eventName": r.EventName, "eventID": value(r.EventID), "eventSourceARN": stream, "dynamodb": change,
+		}
+		if r.UserIdentity != nil {
+			record["userIdentity"] = map[string]any{"type": value(r.UserIdentity.Type), "principalId": value(r.UserIdentity.PrincipalId)}
+		}
+		all = append(all, record)
+	}
+	return all
+}
+
+// image returns an item in the JSON of DynamoDB.
+func image(item map[string]streamtypes.AttributeValue) map[string]any {
+	all := map[string]any{}
+	for name, v := range item {
+		all[name] = attribute(v)
+	}
+	return all
+}
+
+func attribute(v streamtypes.AttributeValue) any {
+	switch v := v.(type) {
+	case *streamtypes.AttributeValueMemberS:
+		return map[string]any{"S": v.Value}
+	case *streamtypes.AttributeValueMemberN:
+		return map[string]any{"N": v.Value}
+	case *streamtypes.AttributeValueMemberB:
+		return map[string]any{"B": v.Value}
+	case *streamtypes.AttributeValueMemberBOOL:
+		return map[string]any{"BOOL": v.Value}
+	case *streamtypes.AttributeValueMemberSS:
+		return map[string]any{"SS": v.Value}
+	case *streamtypes.AttributeValueMemberNS:
+		return map[string]any{"NS": v.Value}
+	case *streamtypes.AttributeValueMemberBS:
+		return map[string]any{"BS": v.Value}
+	case *streamtypes.AttributeValueMemberM:
+		return map[string]any{"M": image(v.Value)}
+	case *streamtypes.AttributeValueMemberL:
+		list := make([]any, len(v.Value))
+		for i := range v.Value {
+			list[i] = attribute(v.Value[i])
+		}
+		return map[string]any{"L": list}
+	default:
+		return map[string]any{"NULL": true}
+	}
+}

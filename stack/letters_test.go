@@ -1,0 +1,94 @@
+package stack_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	streamtypes "github.com/aws/aws-sdk-go-v2/service/dynamodbstreams/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/zlimit/zlimit-go/internal/proof/cfn"
+	"github.com/zlimit/zlimit-go/stack"
+)
+
+// letter is a message as Lambda puts it into the queue of a mapping.
+func letter(shard, first, last string, size int) string {
+	return fmt.Sprintf(`{"requestContext":{"requestId":"1","functionArn":"f","condition":"RetryAttemptsExhausted","approximateInvokeCount":1},"version":"1.0",`+
+		`"timestamp":"2026-03-01T12:00:00.000Z","DDBStreamBatchInfo":{"shardId":%q,"startSequenceNumber":%q,"endSequenceNumber":%q,`+
+		`"approximateArrivalOfFirstRecord":"2026-03-01T11:00:00Z","approximateArrivalOfLastRecord":"2026-03-01T11:00:01Z","batchSize":%d,"streamArn":%q}}`,
+		shard, first, last, size, tableARN+"/stream/1")
+}
+
+// TestDeadLetters lists letters, and redrives those whose changes the stream has: the function gets them as Lambda passes them.
+func TestDeadLetters(t *testing.T) {
+	s := cfn.NewService()
+	deploy(t, s, fresh(), stack.Hooks{})
+	text := func(v string) streamtypes.AttributeValue { return &streamtypes.AttributeValueMemberS{Value: v} }
+	at := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
+	for i := 98; i <= 103; i++ {
+		number := fmt.Sprint(i)
+		s.Records["shard-1"] = append(s.Records["shard-1"], streamtypes.Record{EventName: streamtypes.OperationTypeModify, Dynamodb: &streamtypes.StreamRecord{
+			SequenceNumber: &number, ApproximateCreationDateTime: &at, StreamViewType: streamtypes.StreamViewTypeNewAndOldImages,
+			Keys:     map[string]streamtypes.AttributeValue{"PK": text("ns/BUCKET#e#r#0"), "SK": text("#STATE")},
+			OldImage: map[string]streamtypes.AttributeValue{"b_rpm_tc": &streamtypes.AttributeValueMemberN{Value: number}},
+			NewImage: map[string]streamtypes.AttributeValue{
+				"l": &streamtypes.AttributeValueMemberL{Value: []streamtypes.AttributeValue{text("x"), &streamtypes.AttributeValueMemberBOOL{Value: true}}},
+				"m": &streamtypes.AttributeValueMemberM{Value: map[string]streamtypes.AttributeValue{"n": &streamtypes.AttributeValueMemberNULL{Value: true}}},
+			},
+		}})
+	}
+	s.Letters = map[string]string{"1": letter("shard-1", "99", "102", 4), "2": letter("shard-0", "7", "8", 2), "3": "hello"}
+	var got []events.DynamoDBEventRecord
+	answer := `{"batchItemFailures":[{"itemIdentifier":"100"}]}`
+	s.Invoked = func(payload []byte) string {
+		var event events.DynamoDBEvent
+		if err := json.Unmarshal(payload, &event); err != nil {
+			t.Error(err)
+		}
+		got = event.Records
+		return answer
+	}
+	outcomes := func(redrive, discard bool) (all []string) {
+		t.Helper()
+		letters, err := manager(s).DeadLetters(t.Context(), "limits", redrive, discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range letters {
+			all = append(all, l.Outcome)
+		}
+		return all
+	}
+	const junk = "is no message of Lambda about changes: hello"
+	for _, step := range []struct {
+		redrive, discard bool
+		answer           string
+		want             []string
+		left             int
+	}{
+		{false, false, "", []string{stack.LetterWaits, stack.LetterWaits, junk}, 3},
+		{true, false, `{"batchItemFailures":[{"itemIdentifier":"100"}]}`, []string{`the aggregator has not applied all: {"batchItemFailures":[{"itemIdentifier":"100"}]}`, stack.LetterForgotten, junk}, 3},
+		{true, false, `{"batchItemFailures":[]}`, []string{stack.LetterRedriven, stack.LetterForgotten, junk}, 2},
+		{false, true, "", []string{stack.LetterDiscarded, junk}, 1},
+	} {
+		answer = step.answer
+		if diff := cmp.Diff(step.want, outcomes(step.redrive, step.discard)); diff != "" || len(s.Letters) != step.left {
+			t.Errorf("redrive %t, discard %t: %d letters are left, outcomes differ (-want +got):\n%s", step.redrive, step.discard, len(s.Letters), diff)
+		}
+	}
+	if len(got) != 4 || got[0].Change.SequenceNumber != "99" || got[3].Change.SequenceNumber != "102" || got[0].EventSourceArn != tableARN+"/stream/1" ||
+		got[0].Change.OldImage["b_rpm_tc"].Number() != "99" || got[0].Change.NewImage["l"].List()[0].String() != "x" || !got[0].Change.NewImage["m"].Map()["n"].IsNull() {
+		t.Errorf("the function was called with %+v", got)
+	}
+	s.Letters = map[string]string{"1": letter("shard-1", "99", "102", 4)}
+	letters, err := manager(s).DeadLetters(t.Context(), "limits", false, false)
+	want := stack.DeadLetter{
+		Why: "RetryAttemptsExhausted", Changes: 4, From: at, To: at.Add(time.Second), Shard: "shard-1", First: "99", Last: "102", Outcome: stack.LetterWaits,
+	}
+	if diff := cmp.Diff([]stack.DeadLetter{want}, letters); diff != "" || err != nil {
+		t.Errorf("DeadLetters() differs: %v (-want +got):\n%s", err, diff)
+	}
+}
