@@ -98,8 +98,8 @@ func (m *Manager) handleLetter(ctx context.Context, ids map[string]string, messa
 			StreamARN string    `json:"streamArn"`
 		} `json:"DDBStreamBatchInfo"`
 	}
-	if err := json.Unmarshal([]byte(value(message.Body)), &body); err != nil || body.Batch.ShardID == "" {
-		return DeadLetter{Outcome: "is no message of Lambda about changes: " + value(message.Body)}, nil
+	if json.Unmarshal([]byte(value(message.Body)), &body) != nil || body.Batch.ShardID == "" {
+		return DeadLetter{Outcome: "is no message of Lambda about changes: " + value(message.Body)}, nil //nolint:nilerr // the outcome says it
 	}
 	b := &body.Batch
 	letter := DeadLetter{body.RequestContext.Condition, b.Size, b.FirstTime, b.LastTime, b.ShardID, b.First, b.Last, LetterWaits}
@@ -200,7 +200,7 @@ func (m *Manager) invoke(ctx context.Context, function, stream string, records [
 			Failures []any `json:"batchItemFailures"`
 		}
 		if out.FunctionError != nil || json.Unmarshal(out.Payload, &answer) != nil || len(answer.Failures) > 0 {
-			return "the aggregator has not applied all: " + string(out.Payload), nil
+			return "the aggregator has not applied all: " + string(out.Payload), nil //nolint:nilerr // the text says it
 		}
 	}
 	return "", nil

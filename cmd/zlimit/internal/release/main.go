@@ -34,16 +34,11 @@ func main() {
 	r.platforms = strings.Split(*list, ",")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	run := r.make
 	if *tags {
-		made, err := tag(ctx, ".")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "release:", err)
-			os.Exit(1)
-		}
-		fmt.Println("git push origin", strings.Join(made, " "))
-		return
+		run = r.tagModules
 	}
-	if err := r.make(ctx); err != nil {
+	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1) //nolint:gocritic // the signal handler ends with the process
 	}

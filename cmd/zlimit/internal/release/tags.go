@@ -73,6 +73,15 @@ func tag(ctx context.Context, repository string) ([]string, error) {
 	return tags, nil
 }
 
+// tagModules tags the modules of this commit, and prints the command that publishes the tags.
+func (r *release) tagModules(ctx context.Context) error {
+	tags, err := tag(ctx, ".")
+	if err == nil {
+		_, err = fmt.Fprintln(r.progress, "git push origin", strings.Join(tags, " "))
+	}
+	return err
+}
+
 var (
 	ours     = regexp.MustCompile(`(?m)^((?:require )?\t?` + regexp.QuoteMeta(module) + `(?:/[a-z]+)?) v0\.0\.0(?:-[0-9a-f-]+)?$`)
 	replaces = regexp.MustCompile(`(?m)^replace (?:\((?:\n\t[^\n]+)+\n\)|[^\n(]+)\n\n?`)
