@@ -127,12 +127,19 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 }
 
 // inTime reads the limits of a bucket again. Where the last ones may hold on, it returns nil when the read is late or meets an outage.
+//
+// Without a time in memory, every request goes by the limits that were stored when it came. A read that may be moments behind, or
+// that another request began before, does not tell those.
 func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resolved) (*protocol.Limits, error) {
-	if last == nil || last.generation != c.l.generation.Load() || c.l.options.configTTL == 0 {
-		return c.again(ctx, b)
+	if c.l.options.configTTL == 0 {
+		return c.After(ctx, b, c.l.engine.NextEpoch())
+	}
+	aged := reload{maxAge: c.l.options.renewal()}
+	if last == nil || last.generation != c.l.generation.Load() {
+		return c.load(ctx, b, aged)
 	}
 	w := c.sharing.Sharer()
-	reading := c.share(ctx, b, reload{maxAge: c.l.options.renewal()}, &w)
+	reading := c.share(ctx, b, aged, &w)
 	if done, err := w.Await(ctx, reading.Shared); err != nil || !done {
 		return nil, err
 	}
@@ -185,15 +192,6 @@ func unlessRefused(limits *protocol.Limits) (*protocol.Limits, error) {
 		return nil, err
 	}
 	return limits, nil
-}
-
-// again reads the limits of a bucket again. Without a time in memory, every request goes by the limits that were stored
-// when it came. A read that may be moments behind, or that another request began before, does not tell those.
-func (c *limitCache) again(ctx context.Context, b *protocol.Bucket) (*protocol.Limits, error) {
-	if c.l.options.configTTL == 0 {
-		return c.After(ctx, b, c.l.engine.NextEpoch())
-	}
-	return c.load(ctx, b, reload{maxAge: c.l.options.renewal()})
 }
 
 // After returns the stored limits of a bucket as they were read, or written by this process, after an epoch.

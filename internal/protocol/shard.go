@@ -40,7 +40,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			return err
 		case t.plan.Kind == bucket.Crowded:
 			return &CrowdedError{s.Entity, s.Resource}
-		case t.plan.Kind == bucket.Reject && tk.items.recent(s, image, p.began, t.at):
+		case t.plan.Kind == bucket.Reject && (image.since(p.began) || tk.items.isRecent(s, image, t.at)):
 			p.find(s, image, t.asOf)
 			return errShort
 		case t.plan.Kind == bucket.Reject || contested: // a read costs a fifth of a write that is bound to fail
@@ -206,12 +206,6 @@ func (t *take) hasRoom(i *image) bool {
 func (t *take) isShortBy(i *image) bool {
 	t.makePlan(i)
 	return t.plan.Kind == bucket.Reject
-}
-
-// recent reports whether a rejection may be told from an image of a shard: the image shows the item after the request
-// came, or not too long before.
-func (it *items) recent(s *shard, i *image, began, now int64) bool {
-	return i.since(began) || it.isRecent(s, i, now)
 }
 
 // isRecent reports whether an image is not older than the age that is allowed for a rejection from memory. That age is as
