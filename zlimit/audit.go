@@ -59,7 +59,8 @@ type AuditEvent struct {
 	Action    AuditAction `json:"action"`
 	Principal string      `json:"principal,omitempty"` // who made the change; "" when that is not known
 	Resource  string      `json:"resource,omitempty"`  // the resource that the change is about; "" for none
-	// Details are what changed: strings, int64s, bools, nils, and slices and maps of them. A number that is no int64 is a
+	// Details are what changed, as it is then, or was when it is deleted. What is replaced is below "before", in the same form; events of
+	// other programs may lack that. They are strings, int64s, bools, nils, and slices and maps of them. A number that is no int64 is a
 	// [json.Number].
 	Details map[string]any `json:"details"`
 }
@@ -230,6 +231,13 @@ type change struct {
 	entity   string // or what stands in its place
 	resource string
 	details  expr.Item
+}
+
+// replaces adds to the details of a change those of before, where there were some.
+func (c *change) replaces(before expr.Item) {
+	if before != nil {
+		c.details.Set("before", expr.Map(before))
+	}
 }
 
 // auditedLimit returns a limit, which is stored in an item with a zone, as an event has it.

@@ -100,7 +100,7 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			"e": {
 				{Time: start.Add(2 * time.Minute), Action: zlimit.ActionEntityCreated, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
 				{Time: start.Add(3 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: zlimit.DefaultResource, Details: config(1, limit("a.b-c", 9, 3, 60), limit("rpd", 5, 5, 86400))},
-				{Time: start.Add(4 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: zlimit.DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
+				{Time: start.Add(4 * time.Minute), Action: zlimit.ActionLimitsSet, Resource: zlimit.DefaultResource, Details: with(config(2, limit("rpd", 6, 6, 86400)), "before", config(1, limit("a.b-c", 9, 3, 60), limit("rpd", 5, 5, 86400)))},
 				{Time: start.Add(5 * time.Minute), Action: zlimit.ActionLimitsDeleted, Resource: zlimit.DefaultResource, Details: config(2, limit("rpd", 6, 6, 86400))},
 				{Time: start.Add(11 * time.Minute), Action: zlimit.ActionEntityDeleted, Details: map[string]any{"name": "e", "parent_id": "p", "cascade": true, "metadata": map[string]any{"plan": "gold"}}},
 			},
@@ -110,7 +110,7 @@ func TestEveryChangeHasAnEvent(t *testing.T) {
 			},
 			zlimit.AuditSystem: {
 				{Time: start.Add(8 * time.Minute), Action: zlimit.ActionLimitsSet, Details: with(with(config(1, limit("rpd", 8, 8, 86400)), "on_unavailable", "allow"), "audit_retention_days", int64(30))},
-				{Time: start.Add(9 * time.Minute), Action: zlimit.ActionLimitsSet, Details: config(2, limit("rpd", 9, 9, 86400))},
+				{Time: start.Add(9 * time.Minute), Action: zlimit.ActionLimitsSet, Details: with(config(2, limit("rpd", 9, 9, 86400)), "before", with(with(config(1, limit("rpd", 8, 8, 86400)), "on_unavailable", "allow"), "audit_retention_days", int64(30)))},
 				{Time: start.Add(10 * time.Minute), Action: zlimit.ActionLimitsDeleted, Details: config(2, limit("rpd", 9, 9, 86400))},
 			},
 			"x": nil,

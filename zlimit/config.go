@@ -321,6 +321,7 @@ func sameLimits(a, b []layout.ConfigLimit) bool {
 func (i *configItem) become(want Config, owner *int64, by author) (next *cachedLevel, writes []store.Write, err error) {
 	w := store.Write{Kind: store.Put, Key: i.key}
 	difference, action := int64(0), ActionLimitsSet
+	var before expr.Item
 	switch {
 	case want.IsZero() && i.item == nil:
 		return &cachedLevel{}, nil, nil
@@ -330,6 +331,9 @@ func (i *configItem) become(want Config, owner *int64, by author) (next *cachedL
 		next = &cachedLevel{}
 	default:
 		seen := *i.version
+		if i.item != nil {
+			before = i.change("").details
+		}
 		i.fill(want)
 		if owner != nil {
 			*owner = *i.version
@@ -348,7 +352,9 @@ func (i *configItem) become(want Config, owner *int64, by author) (next *cachedL
 		return nil, nil, err
 	}
 	if writes, err = i.withRegistry(w, difference); err == nil {
-		writes, err = by.with(i.change(action), writes...)
+		made := i.change(action)
+		made.replaces(before)
+		writes, err = by.with(made, writes...)
 	}
 	return next, writes, err
 }

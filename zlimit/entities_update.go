@@ -84,9 +84,10 @@ func (s *EntityService) update(ctx context.Context, e Entity) (Entity, error) {
 	if err != nil {
 		return Entity{}, err
 	}
+	before := found.details()
 	found.Name, found.Metadata = e.Name, maps.Clone(e.Metadata)
 	found.Version++
-	return found, s.writeUpdate(ctx, &found, by, store.Write{Kind: store.Update, Key: key, Expr: update})
+	return found, s.writeUpdate(ctx, &found, before, by, store.Write{Kind: store.Update, Key: key, Expr: update})
 }
 
 // changes returns the error of a change that Update does not make, or that is of an entity as it is no more.
@@ -105,9 +106,11 @@ func (e *Entity) changes(found *Entity) error {
 }
 
 // writeUpdate writes an update of an entity with its audit event, provided that the entity is as it was read.
-func (s *EntityService) writeUpdate(ctx context.Context, next *Entity, by author, update store.Write) error {
+func (s *EntityService) writeUpdate(ctx context.Context, next *Entity, before expr.Item, by author, update store.Write) error {
 	return s.l.table.Optimistic(ctx, func() (done bool, err error) {
-		all, err := by.with(change{action: ActionEntityUpdated, entity: next.ID, details: next.details()}, update)
+		made := change{action: ActionEntityUpdated, entity: next.ID, details: next.details()}
+		made.replaces(before)
+		all, err := by.with(made, update)
 		if err != nil {
 			return false, err
 		}

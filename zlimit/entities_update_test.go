@@ -2,6 +2,7 @@ package zlimit_test
 
 import (
 	"context"
+	"maps"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -61,6 +62,10 @@ func TestUpdateOfAnEntity(t *testing.T) {
 			{"name": "alice", "parent_id": "acme", "cascade": true, "metadata": map[string]any{"plan": "gold"}},
 			{"name": "Alice", "parent_id": "acme", "cascade": true, "metadata": map[string]any{"plan": "silver", "seats": "5"}},
 			{"name": "alice", "parent_id": "acme", "cascade": true, "metadata": map[string]any{}},
+		}
+		for i := range details[1:] {
+			details[i+1]["before"] = maps.Clone(details[i])
+			delete(details[i+1]["before"].(map[string]any), "before")
 		}
 		for i, action := range []zlimit.AuditAction{zlimit.ActionEntityCreated, zlimit.ActionEntityUpdated, zlimit.ActionEntityUpdated} {
 			if len(list) != 3 || list[i].Action != action || !cmp.Equal(list[i].Details, details[i]) {

@@ -120,6 +120,7 @@ Exit codes: 0 admitted or done, 3 rejected, 4 different, 2 bad input, 1 failure.
 	flags := root.PersistentFlags()
 	flags.StringVar(&sh.Store, "store", "", "`DSN` of the store (default $ZLIMIT_STORE)")
 	flags.StringVar(&sh.Namespace, "namespace", zlimit.DefaultNamespace, "`name` of the namespace to work in")
+	flags.StringVar(&sh.Principal, "principal", "", "`name` of who makes changes (default $ZLIMIT_PRINCIPAL)")
 	flags.VarP(&sh.Output, "output", "o", "`form` of the result, table or json")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return shell.Usagef("%s; see %s --help", shell.FlagError(cmd, err), cmd.CommandPath())

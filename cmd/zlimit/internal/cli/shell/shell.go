@@ -39,6 +39,7 @@ type Shell struct {
 
 	Store     string
 	Namespace string
+	Principal string // who makes changes; "" for what the environment or the store says
 	Output    Output
 
 	noted bool // that the store does not last

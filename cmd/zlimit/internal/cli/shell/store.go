@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"log/slog"
 	"os"
 	"strings"
 
@@ -101,7 +102,10 @@ func (sh *Shell) CheckFile(dsn string) error {
 func Perform[T any](
 	ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option,
 ) (result T, err error) {
-	fixed := []zlimit.Option{zlimit.WithNamespace(sh.Namespace), zlimit.WithClock(sh.Now)}
+	fixed := []zlimit.Option{zlimit.WithNamespace(sh.Namespace), zlimit.WithClock(sh.Now), zlimit.WithLogger(slog.New(&anonymous{sh: sh}))}
+	if principal := cmp.Or(sh.Principal, sh.Env("ZLIMIT_PRINCIPAL")); principal != "" {
+		fixed = append(fixed, zlimit.WithPrincipal(principal))
+	}
 	if dsn == MemoryDSN {
 		fixed = append(fixed, zlimit.WithSetup())
 	}
@@ -115,6 +119,26 @@ func Perform[T any](
 	}
 	return result, sh.Advise(err, dsn)
 }
+
+// An anonymous handler of logs notes that the name of who makes a change is unknown, and nothing else: what fails is an error of the command.
+type anonymous struct{ sh *Shell }
+
+// Enabled implements [slog.Handler].
+func (a *anonymous) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+// Handle implements [slog.Handler].
+func (a *anonymous) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "identity is unknown") {
+		a.sh.Note("note: who makes this change is unknown, and its audit event says nobody; --principal or ZLIMIT_PRINCIPAL names you")
+	}
+	return nil
+}
+
+// WithAttrs implements [slog.Handler].
+func (a *anonymous) WithAttrs([]slog.Attr) slog.Handler { return a }
+
+// WithGroup implements [slog.Handler].
+func (a *anonymous) WithGroup(string) slog.Handler { return a }
 
 // Advise adds to an error what to do about it.
 func (sh *Shell) Advise(err error, dsn string) error {

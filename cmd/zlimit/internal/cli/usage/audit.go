@@ -4,6 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,14 +98,110 @@ func auditEvents() *shell.Stream[zlimit.AuditEvent] {
 			show.Text("action", func(e zlimit.AuditEvent) string { return string(e.Action) }),
 			show.Text("resource", func(e zlimit.AuditEvent) string { return e.Resource }),
 			show.Text("principal", func(e zlimit.AuditEvent) string { return e.Principal }),
-			show.Text("details", func(e zlimit.AuditEvent) string {
-				details, err := json.Marshal(e.Details)
-				if err != nil { // of what JSON cannot hold, which no item can either
-					return err.Error()
-				}
-				return string(details)
-			}),
+			{Name: "details", Plain: plainDetails, Shown: shownDetails},
 		}
 	}
 	return &shell.Stream[zlimit.AuditEvent]{Head: struct{}{}, Key: "events", Columns: columns, None: "no changes"}
+}
+
+// plainDetails returns the details of an event as JSON.
+func plainDetails(e zlimit.AuditEvent) string {
+	details, err := json.Marshal(e.Details)
+	if err != nil { // of what JSON cannot hold, which no item can either
+		return err.Error()
+	}
+	return string(details)
+}
+
+// shownDetails returns the details of an event for people: what there is now, and for a change what was before, each where it differs. An
+// event of another program is shown as JSON.
+func shownDetails(e zlimit.AuditEvent) string {
+	now, ok := settingsOf(e.Details)
+	if !ok {
+		return plainDetails(e)
+	}
+	before, changed := e.Details["before"].(map[string]any)
+	had, ok := settingsOf(before)
+	if !changed || !ok {
+		had = map[string]string{}
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		switch was, there := had[name]; {
+		case !changed:
+			parts = append(parts, name+"="+now[name])
+		case !there:
+			parts = append(parts, "+"+name+"="+now[name])
+		case was != now[name]:
+			parts = append(parts, name+"="+was+" → "+now[name])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(had)) {
+		if _, there := now[name]; !there {
+			parts = append(parts, "-"+name+"="+had[name])
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing changed"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// settingsOf returns what details say, by name: limits, and all else that has a value; false for details in another form.
+func settingsOf(details map[string]any) (map[string]string, bool) {
+	all := map[string]string{}
+	for name, v := range details {
+		switch v := v.(type) {
+		case string:
+			if all[name] = v; name == "name" {
+				all[name] = strconv.Quote(v) // which a person has made up
+			}
+		case bool:
+			all[name] = strconv.FormatBool(v)
+		case int64:
+			if name != "config_version" {
+				all[name] = strconv.FormatInt(v, 10)
+			}
+		case nil:
+		case map[string]any:
+			if name == "before" {
+				continue
+			}
+			for key, value := range v {
+				text, ok := value.(string)
+				if !ok {
+					return nil, false
+				}
+				all[name+"."+key] = strconv.Quote(text)
+			}
+		case []any:
+			for _, element := range v {
+				limit, ok := limitOf(element)
+				if name != "limits" || !ok {
+					return nil, false
+				}
+				all[limit.Name] = strings.TrimPrefix(limit.String(), limit.Name+"=")
+			}
+		default:
+			return nil, false
+		}
+	}
+	return all, true
+}
+
+// limitOf returns a limit as events have it; false for another form.
+func limitOf(v any) (l zlimit.Limit, ok bool) {
+	m, _ := v.(map[string]any)
+	name, named := m["name"].(string)
+	capacity, bounded := m["capacity"].(int64)
+	l = zlimit.Limit{Name: name, Capacity: capacity}
+	if resets, quota := m["resets"].(string); quota {
+		l.Resets = resets
+		l.Zone, _ = m["zone"].(string)
+		return l, named && bounded
+	}
+	amount, refilled := m["refill_amount"].(int64)
+	seconds, periodic := m["refill_period_seconds"].(int64)
+	l.RefillAmount, l.RefillPeriod = amount, time.Duration(seconds)*time.Second
+	return l, named && bounded && refilled && periodic
 }
