@@ -2,10 +2,10 @@ package zlimit_test
 
 import (
 	"context"
-	"maps"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ import (
 // Command returns the command simulate.
 func Command(sh *shell.Shell) *cobra.Command {
 	var file, entity, resource string
-	var limits, costs []string
+	var limits, parentLimits, costs, actual []string
+	var more columns
 	var freshness time.Duration
 	cmd := &cobra.Command{
 		Use:   "simulate --trace FILE --limit LIMIT --cost NAME=EXPR ...",
@@ -43,6 +45,12 @@ A limit is written NAME=CAPACITY[:REFILL]/PERIOD, as explained by zlimit limits
 A request that costs more than a limit holds is impossible, which is not counted
 as rejected.
 
+With --key each value of a column has a bucket of its own, as a user or an API key
+has. With --parent another column names the parent of the key, such as its team,
+which is charged too and has the --parent-limit. With --actual a request takes its
+--cost as an estimate, and is settled with what it used, at once or after the
+seconds in the column that --latency names.
+
 All input is checked before anything is written. All that is written is a bucket
 of its own for each run, so that runs on a shared store do not disturb another.
 With --entity a run carries on with the bucket of an earlier one. The store is
@@ -51,7 +59,10 @@ a trace is never written to a table by accident.`,
 		Example: `  zlimit simulate --trace trace.csv --limit rpm=300/min --cost rpm=1
   zlimit simulate --trace trace.csv \
     --limit rpm=300/min --limit tpm=400000:200000/30s --freshness 0 \
-    --cost rpm=1 --cost tpm=ContextTokens+GeneratedTokens`,
+    --cost rpm=1 --cost tpm=ContextTokens+GeneratedTokens
+  zlimit simulate --trace trace.csv --key User --parent Team \
+    --limit tpm=40000/min --parent-limit tpm=200000/min \
+    --cost tpm=ContextTokens+4096 --actual tpm=ContextTokens+GeneratedTokens`,
 		Args: shell.Takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := simulation{progress: progress(sh)}
@@ -74,8 +85,11 @@ a trace is never written to a table by accident.`,
 			if err := s.parse(limits, costs); err != nil {
 				return err
 			}
+			if err := s.parseMore(sh, parentLimits, actual, more); err != nil {
+				return err
+			}
 			var err error
-			if s.trace, err = openTrace(sh, file, s.costs); err != nil {
+			if s.trace, err = openTrace(sh, file, slices.Concat(s.costs, s.actual), more); err != nil {
 				return err
 			}
 			if err := shell.Rehearse(cmd.Context(), sh, s.check, opts...); err != nil {
@@ -92,6 +106,11 @@ a trace is never written to a table by accident.`,
 	flags.StringVar(&file, "trace", "", "CSV `FILE` to replay, - for the standard input")
 	flags.StringArrayVar(&limits, "limit", nil, "`LIMIT` to replay against; repeatable")
 	flags.StringArrayVar(&costs, "cost", nil, "`NAME=EXPR`, the cost of a request; one per limit")
+	flags.StringVar(&more.key, "key", "", "`column` of keys, each with a bucket of its own")
+	flags.StringVar(&more.parent, "parent", "", "`column` of the parents of keys")
+	flags.StringArrayVar(&parentLimits, "parent-limit", nil, "`LIMIT` of each parent; repeatable")
+	flags.StringArrayVar(&actual, "actual", nil, "`NAME=EXPR`, what a request used in the end")
+	flags.StringVar(&more.latency, "latency", "", "`column` of seconds until that is known")
 	flags.DurationVar(&freshness, "freshness", 0, "`duration` δ of the limiter; 0 is exact\n(default that of the SDK)")
 	flags.StringVar(&entity, "entity", "", "`name` of the bucket's entity\n(default simulate-RANDOM)")
 	flags.StringVar(&resource, "resource", "trace", "`name` of the bucket's resource")
@@ -99,19 +118,19 @@ a trace is never written to a table by accident.`,
 }
 
 // openTrace reads the trace of a file.
-func openTrace(sh *shell.Shell, file string, costs []cost) (*trace, error) {
+func openTrace(sh *shell.Shell, file string, costs []cost, more columns) (*trace, error) {
 	switch file {
 	case "":
 		return nil, shell.Usagef("simulate: --trace FILE is missing; see zlimit simulate --help")
 	case "-":
-		return readTrace("standard input", sh.Stdin, costs)
+		return readTrace("standard input", sh.Stdin, costs, more)
 	}
 	opened, err := os.Open(file)
 	if err != nil {
 		return nil, shell.Usagef("simulate: --trace: %v", err)
 	}
 	defer func(c io.ReadCloser) { _ = c.Close() }(opened)
-	return readTrace(file, opened, costs)
+	return readTrace(file, opened, costs, more)
 }
 
 // A simulation replays a trace.
@@ -119,6 +138,10 @@ type simulation struct {
 	trace    *trace
 	request  zlimit.Request // of every row, except what it consumes
 	costs    []cost         // of the limits, in their order
+	actual   []cost         // the same of what is settled; nil where costs are no estimates
+	parents  []zlimit.Limit // of each parent
+	families *families      // nil where all requests are of one key
+	open     settlements    // of estimates
 	clock    VirtualClock
 	progress func(done, of int)
 }
@@ -174,12 +197,16 @@ func (c *VirtualClock) Now(wall func() time.Time) func() time.Time {
 // An Outcome is what became of the requests of a trace. Rejected does not count what is impossible.
 type Outcome struct {
 	Requests        int              `json:"requests"`
+	Keys            int              `json:"keys,omitempty"`          // with --key
+	KeysRejected    int              `json:"keys_rejected,omitempty"` // of which a request was rejected
 	Admitted        int              `json:"admitted"`
 	Rejected        int              `json:"rejected"`
 	Impossible      int              `json:"impossible"`
 	TokensRequested map[string]int64 `json:"tokens_requested"`
 	TokensAdmitted  map[string]int64 `json:"tokens_admitted"`
-	RejectedBy      map[string]int   `json:"rejected_by"` // rejections in which the limit fell short, several perhaps
+	TokensUsed      map[string]int64 `json:"tokens_used,omitempty"`         // of those admitted, with --actual
+	RejectedBy      map[string]int   `json:"rejected_by"`                   // rejections in which the limit fell short, several perhaps
+	RejectedAbove   map[string]int   `json:"rejected_by_parents,omitempty"` // the same of limits of parents
 	First           *time.Time       `json:"first,omitempty"`
 	Last            *time.Time       `json:"last,omitempty"`
 }
@@ -198,6 +225,10 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, 
 		TokensRequested: map[string]int64{},
 		TokensAdmitted:  map[string]int64{},
 		RejectedBy:      map[string]int{},
+		RejectedAbove:   map[string]int{},
+	}
+	if s.actual != nil {
+		out.TokensUsed = map[string]int64{}
 	}
 	r := s.request
 	r.OnUnavailable = zlimit.PolicyBlock // an uncounted admission would falsify the result
@@ -216,21 +247,32 @@ func (s *simulation) run(ctx context.Context, l *zlimit.RateLimiter) (*Outcome, 
 			out.First = &at
 		}
 		out.Last = &at
+		if err := s.settle(ctx, at, out); err != nil {
+			return nil, err
+		}
 		s.clock.Set(at)
 		costs := s.trace.cost(n)
 		for i, limit := range r.Limits {
 			consume[limit.Name] = costs[i]
 		}
-		if err := out.count(l.Acquire(ctx, r)); err != nil {
+		lease, err := s.acquire(ctx, l, r, &row, out)
+		if err == nil && s.actual != nil {
+			s.settleLater(lease, at.Add(row.latency), costs[len(s.costs):])
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", s.trace.name, row.line, err)
 		}
 	}
+	if err := s.settle(ctx, time.Unix(math.MaxInt32*100, 0), out); err != nil {
+		return nil, err
+	}
 	s.progress(len(s.trace.rows), len(s.trace.rows))
+	s.families.tell(out)
 	return out, nil
 }
 
-// count takes in how a request came out.
-func (o *Outcome) count(lease *zlimit.Lease, err error) error {
+// count takes in how a request of an entity came out.
+func (o *Outcome) count(entity string, lease *zlimit.Lease, err error) error {
 	var exceeded *zlimit.ExceededError
 	switch {
 	case err == nil:
@@ -246,7 +288,11 @@ func (o *Outcome) count(lease *zlimit.Lease, err error) error {
 	default:
 		o.Rejected++
 		for _, s := range exceeded.Violations() {
-			o.RejectedBy[s.Limit.Name]++
+			if s.Entity == entity {
+				o.RejectedBy[s.Limit.Name]++
+			} else {
+				o.RejectedAbove[s.Limit.Name]++
+			}
 		}
 	}
 	return nil
@@ -273,6 +319,7 @@ func (o *Outcome) table(p *show.Page, s *simulation) {
 		})
 	}
 	p.Table([]string{"limit", "capacity>", "refill>", "requested>", "admitted>", "share>", "rejections>"}, rows)
+	o.more(p, s)
 	if o.First != nil {
 		p.Linef("")
 		const form = "2006-01-02 15:04:05.000"

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,10 +28,20 @@ type trace struct {
 	total []int64 // costs of all rows together
 }
 
+// Columns of a trace beside its time and those of costs; "" for none.
+type columns struct {
+	key     string // whose request it is
+	parent  string // of the key
+	latency string // seconds until the request is settled
+}
+
 // A row is one request.
 type row struct {
-	at   int64 // epoch milliseconds
-	line int   // in the file
+	at      int64 // epoch milliseconds
+	line    int   // in the file
+	key     string
+	parent  string
+	latency time.Duration
 }
 
 // cost returns what a row consumes, in the order of the costs that the trace was read with.
@@ -38,12 +49,12 @@ func (t *trace) cost(row int) []int64 { return t.costs[row*t.width : (row+1)*t.w
 
 // readTrace reads all of a CSV file whose first line names the columns, TIMESTAMP and those of the costs among them. An
 // error names the line and the rule that it breaks. Time may go back from row to row, as it does in logs of many writers.
-func readTrace(name string, r io.Reader, costs []cost) (*trace, error) {
+func readTrace(name string, r io.Reader, costs []cost, more columns) (*trace, error) {
 	buffered := bufio.NewReader(r)
 	if mark, err := buffered.Peek(3); err == nil && string(mark) == "\ufeff" {
 		_, _ = buffered.Discard(3)
 	}
-	t := &traceReader{name: name, csv: csv.NewReader(buffered), costs: costs}
+	t := &traceReader{name: name, csv: csv.NewReader(buffered), costs: costs, more: more}
 	t.csv.ReuseRecord = true
 	t.csv.TrimLeadingSpace = true
 	if err := t.header(); err != nil {
@@ -59,7 +70,11 @@ func readTrace(name string, r io.Reader, costs []cost) (*trace, error) {
 			return nil, err
 		}
 		line, _ := t.csv.FieldPos(t.time)
-		into.rows = append(into.rows, row{at, line})
+		next := row{at: at, line: line}
+		if err := t.fill(&next); err != nil {
+			return nil, err
+		}
+		into.rows = append(into.rows, next)
 	}
 }
 
@@ -68,8 +83,12 @@ type traceReader struct {
 	name    string
 	csv     *csv.Reader
 	costs   []cost
+	more    columns
 	columns []string
-	time    int     // the index of the time
+	time    int // the index of the time
+	key     int // those of the other columns, where there are such
+	parent  int
+	latency int
 	indexes [][]int // the indexes of the columns of each cost
 	record  []string
 }
@@ -93,6 +112,14 @@ func (t *traceReader) header() error {
 	}
 	if t.time, err = t.index(timeColumn); err != nil {
 		return err
+	}
+	for column, index := range map[string]*int{t.more.key: &t.key, t.more.parent: &t.parent, t.more.latency: &t.latency} {
+		if column == "" {
+			continue
+		}
+		if *index, err = t.index(column); err != nil {
+			return err
+		}
 	}
 	for _, c := range t.costs {
 		var indexes []int
@@ -119,6 +146,29 @@ func (t *traceReader) index(column string) (int, error) {
 	}
 	return index, nil
 }
+
+// fill reads the other columns of a row.
+func (t *traceReader) fill(r *row) error {
+	if t.more.key != "" {
+		r.key = strings.Clone(strings.TrimSpace(t.record[t.key]))
+		if r.key == "" {
+			return t.failf(t.key, "must name whose request it is")
+		}
+	}
+	if t.more.parent != "" {
+		r.parent = strings.Clone(strings.TrimSpace(t.record[t.parent]))
+	}
+	if t.more.latency != "" {
+		seconds, err := strconv.ParseFloat(strings.TrimSpace(t.record[t.latency]), 64)
+		if err != nil || !(seconds >= 0 && seconds <= maxLatency) {
+			return t.failf(t.latency, "must be a number of seconds from 0 to %d", maxLatency)
+		}
+		r.latency = time.Duration(seconds * float64(time.Second))
+	}
+	return nil
+}
+
+const maxLatency = 86_400
 
 // next reads a row, appends its costs to those of the trace, and returns its time.
 func (t *traceReader) next(into *trace) (at int64, err error) {

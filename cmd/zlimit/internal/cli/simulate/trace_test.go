@@ -34,14 +34,14 @@ func TestReadTrace(t *testing.T) {
 		"7,2023-11-16T19:15:46.682+01:00,,8\n" +
 		"9,2023-11-16 19:15:46.683+01:00,,10\n" +
 		"0,2023-11-16T18:15:47,,0" // the last line has no end
-	got, err := readTrace("t.csv", strings.NewReader(text), costsOf(t, "rpm=1", "tpm=in+out+100"))
+	got, err := readTrace("t.csv", strings.NewReader(text), costsOf(t, "rpm=1", "tpm=in+out+100"), columns{})
 	if err != nil {
 		t.Fatalf("readTrace: %v", err)
 	}
 	start := time.Date(2023, time.November, 16, 18, 15, 46, 0, time.UTC).UnixMilli()
 	want := &trace{
 		name: "t.csv", width: 2,
-		rows:  []row{{start + 680, 2}, {start + 680, 4}, {start + 681, 6}, {start + 682, 7}, {start + 683, 8}, {start + 1000, 9}},
+		rows:  []row{{at: start + 680, line: 2}, {at: start + 680, line: 4}, {at: start + 681, line: 6}, {at: start + 682, line: 7}, {at: start + 683, line: 8}, {at: start + 1000, line: 9}},
 		costs: []int64{1, 103, 1, 107, 1, 111, 1, 115, 1, 119, 1, 100},
 		total: []int64{6, 655},
 	}
@@ -55,7 +55,7 @@ func TestReadTrace(t *testing.T) {
 
 // TestReadTraceTruncates shows that times are cut to the millisecond towards the past, before 1970 too.
 func TestReadTraceTruncates(t *testing.T) {
-	got, err := readTrace("t.csv", strings.NewReader("TIMESTAMP\n1969-12-31 23:59:59.9985\n1970-01-01 00:00:00.9999\n"), nil)
+	got, err := readTrace("t.csv", strings.NewReader("TIMESTAMP\n1969-12-31 23:59:59.9985\n1970-01-01 00:00:00.9999\n"), nil, columns{})
 	if err != nil {
 		t.Fatalf("readTrace: %v", err)
 	}
@@ -97,7 +97,7 @@ func TestReadTraceRejects(t *testing.T) {
 		{"a quote within a header", "TIME\"STAMP,in\n", "t.csv:1: is no CSV: bare \" in non-quoted-field"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := readTrace("t.csv", strings.NewReader(test.text), costsOf(t, "tpm=in+1"))
+			_, err := readTrace("t.csv", strings.NewReader(test.text), costsOf(t, "tpm=in+1"), columns{})
 			var usage *shell.UsageError
 			if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), test.want) {
 				t.Errorf("readTrace = %v, want a usage error %q", err, test.want)
@@ -105,7 +105,7 @@ func TestReadTraceRejects(t *testing.T) {
 		})
 	}
 	t.Run("a file that cannot be read", func(t *testing.T) {
-		_, err := readTrace("t.csv", iotest.ErrReader(errors.New("disk on fire")), nil)
+		_, err := readTrace("t.csv", iotest.ErrReader(errors.New("disk on fire")), nil, columns{})
 		if want := "t.csv: cannot be read: disk on fire"; err == nil || err.Error() != want {
 			t.Errorf("readTrace = %v, want %q", err, want)
 		}
