@@ -45,11 +45,11 @@ A limit is written NAME=CAPACITY[:REFILL]/PERIOD, as explained by zlimit limits
 A request that costs more than a limit holds is impossible, which is not counted
 as rejected.
 
-With --key each value of a column has a bucket of its own, as a user or an API key
-has. With --parent another column names the parent of the key, such as its team,
-which is charged too and has the --parent-limit. With --actual a request takes its
---cost as an estimate, and is settled with what it used, at once or after the
-seconds in the column that --latency names.
+With --key each value of a column has a bucket of its own, as a user or an API
+key has. With --parent another column names the parent of the key, such as its
+team, which is charged too and has the --parent-limit. With --actual a request
+takes its --cost as an estimate, and is settled with what it used, at once or
+after the seconds in the column that --latency names.
 
 All input is checked before anything is written. All that is written is a bucket
 of its own for each run, so that runs on a shared store do not disturb another.
