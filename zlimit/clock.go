@@ -46,7 +46,7 @@ func (c *clock) now() time.Time {
 	switch {
 	case latest == 0 || told > latest+int64(clockTick):
 		c.latest.Store(told) // of two goroutines that come at once either will do
-	case time.Duration(latest-told) > c.lead && !c.mayGoBack(told):
+	case time.Duration(latest-told) > c.lead-clockTick && !c.mayGoBack(told):
 		return time.Unix(0, latest)
 	}
 	return now

@@ -61,6 +61,66 @@ func TestClockThatGoesToAndFro(t *testing.T) {
 	}
 }
 
+// TestClocksThatGoToAndFro has several processes ask for twenty minutes by clocks that step again and again. Each process
+// may set a stamp back once in that time, and its own clock once, so that one capacity more flows in at most for each.
+func TestClocksThatGoToAndFro(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same draws in every run
+	right := func(time.Duration) time.Duration { return 0 }
+	wild := func(time.Duration) time.Duration { return time.Duration(random.IntN(7200)-3600) * time.Second }
+	steps := func(by, every time.Duration) func(time.Duration) time.Duration {
+		return func(at time.Duration) time.Duration { return by * (at / every % 2) }
+	}
+	for name, offsets := range map[string][]func(at time.Duration) time.Duration{
+		"one steps":              {right, steps(30*time.Second, 10*time.Second)},
+		"two step":               {steps(30*time.Second, 10*time.Second), steps(20*time.Second, 7*time.Second)},
+		"two step, one far":      {right, steps(50*time.Minute, 10*time.Second), steps(20*time.Second, 7*time.Second)},
+		"one is anything":        {right, wild},
+		"two are anything":       {wild, wild},
+		"one is anything, alone": {wild},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, s := newClock(), newMemory(t)
+			start := c.now()
+			var limiters []*zlimit.RateLimiter
+			for _, offset := range offsets {
+				limiters = append(limiters, newLimiter(t, s, zlimit.WithRejectionCache(0), zlimit.WithClock(func() time.Time {
+					now := c.now()
+					return now.Add(offset(now.Sub(start)))
+				})))
+			}
+			setSystem(t, limiters[0], zlimit.PerMinute("rpm", 60))
+			admitted := 0
+			for quarter := range 20 * 60 * 4 {
+				for turn := range limiters {
+					admitted += burst(t, limiters[(quarter+turn)%len(limiters)], 1)
+				}
+				c.sleep(250 * time.Millisecond)
+			}
+			const ideal = 60 + 20*60
+			if most := ideal + 60*len(limiters); admitted > most || admitted < ideal-60 {
+				t.Errorf("%d were admitted, want %d, and %d at most", admitted, ideal, most)
+			}
+		})
+	}
+}
+
+// TestClockThatGoesAFewSecondsToAndFro has a clock step by little more than the bound, between two readings that are noted.
+func TestClockThatGoesAFewSecondsToAndFro(t *testing.T) {
+	c := newClock()
+	l := newLimiter(t, newMemory(t), zlimit.WithClock(c.now), zlimit.WithFreshness(0))
+	setSystem(t, l, zlimit.PerSecond("rpm", 100))
+	admitted := 0
+	for range 20 {
+		for _, step := range []time.Duration{90 * time.Millisecond, -10_040 * time.Millisecond, 9950 * time.Millisecond} {
+			c.sleep(step)
+			admitted += burst(t, l, 120)
+		}
+	}
+	if most := 100 + 9 + 100; admitted > most {
+		t.Errorf("%d were admitted, want at most %d: the capacity, a step, and one capacity more", admitted, most)
+	}
+}
+
 // wrongDates rewrites the dates of replies.
 type wrongDates struct {
 	next   http.RoundTripper

@@ -174,8 +174,9 @@ type Tuning struct {
 	// ClockSkew is how far the clock of a process may be from the true time. The default is 5 seconds. A refill stamp that is
 	// ahead by more than twice as much was not written by such a process. The next write that finds such a stamp sets it back,
 	// which may admit one capacity more than the limit. The process that wrote the stamp notices, and goes by the time of the
-	// others for an hour. So each process with a wrong clock costs at most one capacity an hour. On DynamoDB limiters go by the
-	// time that its replies tell, so that clocks of machines do not matter.
+	// others for an hour. A process sets each bucket back at most once an hour. When the bucket is ahead again before, its tokens
+	// can be taken, and nothing flows in until the clock has come up to it. So a process costs at most one capacity an hour. On
+	// DynamoDB limiters go by the time that its replies tell, so that clocks of machines do not matter.
 	ClockSkew time.Duration
 	// MaxInFlight is how many calls of the store the limiter has under way at once. The default is 256, which keeps the
 	// connections of one process busy. Calls beyond them wait for their turn, as long as their contexts allow. A request that

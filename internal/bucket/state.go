@@ -29,6 +29,7 @@ type State struct {
 	Crossed    int64  // up to when quotas were made full anew, where the stamp was set back since; else 0, epoch milliseconds
 	Zone       string // of the times of all quotas; "" where there are none
 	Inherits   bool   // limits have times from a place that they share, and not each its own
+	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
 	Changed    bool   // another program has changed limits: balances may be above their capacities until that program writes again
 }
 
@@ -185,9 +186,10 @@ func (c *Config) InLine(s *State, now int64) bool {
 	return c.Matches(s) && !s.Inherits && !c.Leads(s, now) && (!c.mixed(s) || !s.taken())
 }
 
-// Leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it.
+// Leads reports whether the refill stamp of an item is so far ahead of the time that no correct clock has written it, so that
+// it is to be set back.
 func (c *Config) Leads(s *State, now int64) bool {
-	return c.Lead > 0 && s.RefilledAt > add(now, c.Lead)
+	return c.Lead > 0 && !s.Stands && s.RefilledAt > add(now, c.Lead)
 }
 
 // since returns the time from which on an item is refilled: its refill stamp, or the time itself when the stamp leads.

@@ -1,6 +1,10 @@
 package protocol
 
-import "time"
+import (
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+)
 
 // A lead is what the clock of this process is ahead of the clocks of others.
 type lead struct {
@@ -9,8 +13,28 @@ type lead struct {
 	until time.Duration // when it is not relied upon any more, since the engine was made
 }
 
-// leadTime is how long a process goes by the time of the others: its own clock may be set right meanwhile.
-const leadTime = time.Hour
+const (
+	// fixGap is the least time between two times that a process sets back the refill stamp of an item. Each time one capacity may
+	// flow in once more. A stamp that is ahead again before stands: what is there can be taken, and nothing flows in until
+	// the clock has come up to it.
+	fixGap = time.Hour
+	// leadTime is how long a process goes by the time of the others: its own clock may be set right meanwhile. It ends after
+	// the others may set stamps back again.
+	leadTime = fixGap + time.Minute
+)
+
+// hasFixed reports whether this process has set back the refill stamp of a shard within fixGap.
+func (c *core) hasFixed(s *shard) bool {
+	last := s.fixedAt.Load()
+	return last > 0 && c.sinceStart()-time.Duration(last) < fixGap
+}
+
+// noteFix notes a write that was applied, or may have been, if it set back the refill stamp of a shard.
+func (c *core) noteFix(s *shard, plan *bucket.Plan) {
+	if plan.Kind == bucket.Advance && plan.Now < plan.RefilledAt {
+		s.fixedAt.Store(max(int64(c.sinceStart()), 1))
+	}
+}
 
 // compare learns from an image whether another process has set a refill stamp of this one back. Others do that when the stamp is
 // further ahead of their clocks than any correct clock writes it. This clock was ahead by the difference at least when it

@@ -55,6 +55,7 @@ type shard struct {
 	traffic   traffic
 	rateBase  atomic.Pointer[image] // an earlier image, by which the rate of writes is measured
 	stamped   atomic.Pointer[image] // that the last write of this process left which moved the refill stamp; nil for none
+	fixedAt   atomic.Int64          // when this process last set the refill stamp back, nanoseconds since the engine was made; 0 for never
 }
 
 // An image is a bucket item as the store returned it. It is never changed.
@@ -154,6 +155,7 @@ func (it *items) decode(s *shard, item expr.Item, by call) (*image, error) {
 		return nil, fmt.Errorf("%s: %w", s.key.PK, err)
 	}
 	next.exists, next.State, next.counted = true, state, next.arrived
+	next.Stands = it.hasFixed(s)
 	next.listed = true
 	if it.table.Partitioned() {
 		next.size, next.listed = store.Size(item), layout.IsListed(item)

@@ -283,7 +283,9 @@ func (it *items) write(
 	known, by := s.image.Load(), call{it.NextEpoch(), askedAt}
 	s.traffic.sent()
 	result, err := it.table.Write(ctx, w)
-	if !result.Applied && !IsUnknown(err) {
+	if result.Applied || IsUnknown(err) {
+		it.noteFix(s, plan)
+	} else {
 		s.traffic.refused(err == nil)
 	}
 	if err == nil {
@@ -305,7 +307,8 @@ func (it *items) write(
 	}
 	next := it.observe(s, &result, by, known)
 	result.Release()
-	if next != nil && result.Applied && plan.Kind != bucket.Spend && next.RefilledAt == plan.Now && it.options.MaxLead > 0 {
+	isOwn := plan.Kind != bucket.Spend && plan.Now <= it.now() // a plan for an item that is ahead has the stamp of another clock
+	if next != nil && result.Applied && isOwn && next.RefilledAt == plan.Now && it.options.MaxLead > 0 {
 		s.stamped.Store(next)
 	}
 	return next, result.Applied, nil
