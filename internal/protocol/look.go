@@ -44,6 +44,7 @@ func (lk *looks) lookAt(ctx context.Context, shards []*shard, w *table.Sharer) (
 		}
 	}
 	if len(mine) == 0 {
+		this.End() // another goroutine may have found it at a shard before beginLook left that, and wait for it
 		_, err := w.Await(ctx, other)
 		return false, err
 	}

@@ -1,9 +1,15 @@
 package protocol
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/zlimit/zlimit-go/internal/layout"
+	"github.com/zlimit/zlimit-go/internal/store"
+	memorystore "github.com/zlimit/zlimit-go/internal/store/memory"
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
@@ -33,5 +39,53 @@ func TestLookBeginsAtAllOrNone(t *testing.T) {
 		if s.looking.Load() != second {
 			t.Errorf("shard %d is not read", i)
 		}
+	}
+}
+
+// TestLookThatBeginsAtNoneEnds has a look begin at shards the last of which is read by another look. Another goroutine finds it at the
+// first one meanwhile, and waits for it: it must end, though it began at none.
+func TestLookThatBeginsAtNoneEnds(t *testing.T) {
+	s, err := memorystore.New(layout.Table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := table.New(struct{ store.Store }{s}, table.Options{Timeout: time.Minute, Gate: store.NewGate(256), IntN: noChance})
+	e := New(Options{Table: calls, Now: time.Now, Buckets: 10})
+	defer e.Close()
+	const most = 500 // so that it takes a while to get to the last one
+	b := newBucket("ns", "hot", "model")
+	shards := make([]*shard, most)
+	for i := range shards {
+		shards[i] = b.shard(i)
+	}
+	under := e.looks.sharing.Shared()
+	under.End()
+	shards[most-1].looking.Store(under)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var group sync.WaitGroup
+	defer group.Wait()
+	var found atomic.Bool
+	group.Go(func() {
+		for !found.Load() && ctx.Err() == nil {
+			w := e.looks.sharing.Sharer()
+			if own, err := e.looks.lookAt(ctx, shards, &w); own || err != nil {
+				t.Errorf("lookAt() = %t, %v", own, err)
+				return
+			}
+		}
+	})
+	var seen *table.Shared
+	for seen == nil && ctx.Err() == nil {
+		seen = shards[0].looking.Load()
+	}
+	found.Store(true)
+	if seen == nil {
+		t.Fatal("the look was not found at the first shard")
+	}
+	w := e.looks.sharing.Sharer()
+	if _, err := w.Await(ctx, seen); err != nil {
+		t.Errorf("Await() = %v of a look that began at none", err)
 	}
 }
