@@ -84,7 +84,7 @@ func Run(ctx context.Context, sh *shell.Shell, args []string) int {
 
 // complain writes an error as one line, with zlimit named once.
 func complain(sh *shell.Shell, err error) {
-	text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "zlimit: "), "stack: ")
+	text := strings.TrimPrefix(strings.TrimPrefix(shell.Explain(err), "zlimit: "), "stack: ")
 	sh.Note("zlimit: " + strings.NewReplacer("\nzlimit: ", "; ", "\nstack: ", "; ", "\n", "; ", ": zlimit: ", ": ", ": stack: ", ": ").Replace(text))
 }
 

@@ -133,6 +133,9 @@ func TestLocal(t *testing.T) {
 	if r := l.run("local", "up", "--engine", path); r.code != shell.ExitOK {
 		t.Fatalf("up with data: %+v", r)
 	}
+	if now := l.state(); now.Endpoint != s.Endpoint {
+		t.Errorf("up with data is at %s, and was at %s", now.Endpoint, s.Endpoint)
+	}
 	if r := l.run("usage", "summary", "--store", l.state().Store(), "--entity", "alice", "--resource", "gpt-4o", "-o", "json"); !strings.Contains(r.stdout, `"total":7`) {
 		t.Errorf("the data of before: %+v", r)
 	}

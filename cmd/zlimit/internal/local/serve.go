@@ -3,6 +3,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/zlimit/zlimit-go/aggregator"
+	"github.com/zlimit/zlimit-go/internal/tool/atomicfile"
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 	"github.com/zlimit/zlimit-go/zlimit"
 )
@@ -29,7 +31,7 @@ type Config struct {
 	Dir    string // where state, log and data are
 	Engine string // path of the engine's program
 	Table  string
-	Port   int           // 0 for any
+	Port   int           // 0 for that of the last time, or any where it is taken
 	Sweep  time.Duration // between two sweeps of expired items
 	Log    io.Writer
 }
@@ -47,7 +49,7 @@ func Serve(ctx context.Context, c Config) error {
 	logger := slog.New(slog.NewJSONHandler(c.Log, nil))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	port, err := freePort(ctx, c.Port)
+	port, err := portOf(ctx, &c)
 	if err != nil {
 		return err
 	}
@@ -114,6 +116,23 @@ func lock(dir string) (release func(), err error) {
 		return nil, errors.Join(fmt.Errorf("another deployment runs in %s: %w", dir, err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil
+}
+
+// portOf returns the port of the engine. Where none is asked for, it is the one of the last time: programs and shells have its address.
+func portOf(ctx context.Context, c *Config) (port int, err error) {
+	path := filepath.Join(c.Dir, "port")
+	if c.Port == 0 {
+		if last, err := os.ReadFile(path); err == nil {
+			port, _ = strconv.Atoi(string(last)) // 0 for what is none
+		}
+	}
+	if port, err = freePort(ctx, cmp.Or(c.Port, port)); err != nil && c.Port == 0 {
+		port, err = freePort(ctx, 0)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return port, atomicfile.Write(path, []byte(strconv.Itoa(port)))
 }
 
 // freePort returns a port that can be listened on.

@@ -132,7 +132,7 @@ func serveFlags(cmd *cobra.Command, path, table *string, port *uint16, every *ti
 	flags := cmd.Flags()
 	flags.StringVar(path, "engine", "", "`path` of a dynoxide (default the pinned release)")
 	flags.StringVar(table, "table", "limits", "`name` of the table")
-	flags.Uint16Var(port, "port", 0, "`port` of the engine (default any)")
+	flags.Uint16Var(port, "port", 0, "`port` of the engine (default the last one)")
 	flags.DurationVar(every, "sweep", 10*time.Second, "`time` between sweeps of expired items")
 }
 

@@ -185,7 +185,11 @@ func planFile(sh *shell.Shell, cmd *cobra.Command, file *limitsFile, create bool
 
 func planOf(ctx context.Context, sh *shell.Shell, dsn string, file *limitsFile) (*provision.Plan, error) {
 	if err := sh.CheckFile(dsn); err != nil {
-		return nil, err
+		if !errors.Is(err, zlimit.ErrTableNotFound) || sh.Namespace != zlimit.DefaultNamespace {
+			return nil, err
+		}
+		sh.Note("note: " + dsn + " is not there yet; apply makes it, as every command that sets limits does")
+		return provision.Fresh(sh.Namespace, file.managedBy(), file.levels), nil
 	}
 	return shell.Perform(ctx, sh, dsn, provisioning(sh, func(ctx context.Context, p *provision.Provisioner) (*provision.Plan, error) {
 		return file.managed(p).Plan(ctx, file.levels)
@@ -360,7 +364,7 @@ func apply(ctx context.Context, sh *shell.Shell, plan *provision.Plan, create bo
 	var options []zlimit.Option
 	if create {
 		options = append(options, zlimit.WithSetup())
-	} else if err := sh.CheckFile(dsn); err != nil {
+	} else if err := sh.CheckFile(dsn); err != nil && sh.Namespace != zlimit.DefaultNamespace {
 		return false, err
 	}
 	type result struct {

@@ -140,6 +140,17 @@ func (a *anonymous) WithAttrs([]slog.Attr) slog.Handler { return a }
 // WithGroup implements [slog.Handler].
 func (a *anonymous) WithGroup(string) slog.Handler { return a }
 
+// Explain returns the text of an error. That of the AWS SDK about missing credentials, which tells of services that nobody has asked for, becomes
+// one about what to do.
+func Explain(err error) string {
+	text := err.Error()
+	if what, _, missing := strings.Cut(text, "get identity: get credentials: "); missing && strings.Contains(text, "no EC2 IMDS role found") {
+		return what + "there are no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, sign in with aws sso login, " +
+			"or name a profile by --profile, or by ?profile= in the store"
+	}
+	return text
+}
+
 // Advise adds to an error what to do about it.
 func (sh *Shell) Advise(err error, dsn string) error {
 	switch {

@@ -3,6 +3,7 @@ package shell
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -25,5 +26,19 @@ func TestNotesOnce(t *testing.T) {
 	}
 	if got := strings.Count(stderr.String(), "is gone when this command ends"); got != 1 {
 		t.Errorf("stderr has the note %d times, want once:\n%s", got, &stderr)
+	}
+}
+
+// TestExplain says what to do where the SDK finds no credentials, and leaves other errors as they are.
+func TestExplain(t *testing.T) {
+	const sdk = "operation error DynamoDB: BatchGetItem, get identity: get credentials: failed to refresh cached credentials, "
+	got := Explain(errors.New("look up the namespace: " + sdk + "no EC2 IMDS role found, operation error ec2imds: GetMetadata, StatusCode: 403"))
+	if !strings.HasPrefix(got, "look up the namespace: operation error DynamoDB: BatchGetItem, there are no AWS credentials: set AWS_PROFILE") || strings.Contains(got, "ec2imds") {
+		t.Errorf("Explain() = %q", got)
+	}
+	for _, other := range []string{"x", sdk + "the SSO session has expired"} {
+		if got := Explain(errors.New(other)); got != other {
+			t.Errorf("Explain(%q) = %q", other, got)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 	"github.com/zlimit/zlimit-go/stack"
@@ -18,7 +19,7 @@ func stackManager(ctx context.Context, f *stackFlags) (*stack.Manager, error) {
 	if u, err := url.Parse(f.endpoint); f.endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		return nil, shell.Usagef("--endpoint %s: must be a URL such as http://127.0.0.1:4566", f.endpoint)
 	}
-	var options []func(*config.LoadOptions) error
+	options := []func(*config.LoadOptions) error{config.WithLogger(logging.Nop{})} // what fails is an error of the command
 	if f.region != "" {
 		options = append(options, config.WithRegion(f.region))
 	}
