@@ -113,7 +113,7 @@ func (e *entry) enter(ctx context.Context, embedded bool) error {
 // enteringKey marks the contexts of calls by which a limiter comes to its namespace.
 type enteringKey struct{}
 
-// A waitingStore makes no call before the namespace is known, and none with a key that was made before.
+// A waitingStore refuses calls until the namespace is known. After that it refuses calls whose keys were built before.
 type waitingStore struct {
 	store.Store
 	l *RateLimiter

@@ -27,7 +27,7 @@ type Limit struct {
 	Zone   string // of a quota: the IANA name of the zone of its times
 }
 
-// ParseLimit parses a limit. White space around its parts is left out. Which names are allowed is not for it to say.
+// ParseLimit parses a limit. White space around its parts is left out. It does not check the name.
 func ParseLimit(text string) (Limit, error) {
 	name, rate, ok := Cut(text, "=")
 	if !ok || name == "" || !strings.Contains(rate, "/") {

@@ -47,7 +47,7 @@ own numbers back when it writes the file.`,
 	return cmd
 }
 
-// quotaReset forgets the usage of a subject, or where it is nil of all.
+// quotaReset forgets the usage of a subject, or of all subjects when it is nil.
 func quotaReset(ctx context.Context, sh *shell.Shell, f stateFile, at *subject) error {
 	type result struct {
 		quotaChange
