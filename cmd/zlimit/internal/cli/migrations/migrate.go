@@ -315,6 +315,10 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 		rows = append(rows, []string{s.Shape.String(), show.Grouped(s.Items)})
 	}
 	page.Table([]string{"form", "items>"}, rows)
+	if p.Current() {
+		page.Linef("nothing is to migrate")
+		return
+	}
 	if len(p.Losses) > 0 {
 		page.Linef("")
 		page.Linef("not carried over, or not as it was:")
