@@ -42,6 +42,9 @@ const (
 // ErrNoRelease says that a stack has never been of a version, or so long ago that the bucket has it no more.
 var ErrNoRelease = errors.New("the stack's bucket has no such version")
 
+// errForeign says that somebody else has put an object where releases are.
+var errForeign = errors.New("is no release")
+
 func releaseKey(version string) string { return releasesPrefix + version + ".json" }
 
 // current returns the release of this version as a stack has it.
@@ -65,7 +68,7 @@ func (m *Manager) keepRelease(ctx context.Context, s *types.Stack) error {
 	next := m.current(s)
 	had, err := m.readRelease(ctx, bucket, releaseKey(next.Version))
 	switch {
-	case errors.Is(err, ErrNoRelease):
+	case errors.Is(err, ErrNoRelease), errors.Is(err, errForeign):
 	case err != nil:
 		return err
 	case had.Template == next.Template && had.CodeKey == next.CodeKey:
@@ -103,8 +106,8 @@ func (m *Manager) readRelease(ctx context.Context, bucket, key string) (*release
 		return nil, fmt.Errorf("stack: read %s of bucket %s: %w", key, bucket, err)
 	}
 	r := &release{}
-	if err := json.Unmarshal(text, r); err != nil || r.Version == "" || r.Template == "" {
-		return nil, fmt.Errorf("stack: %s of bucket %s is no release: %w", key, bucket, err)
+	if json.Unmarshal(text, r) != nil || r.Version == "" || r.Template == "" {
+		return nil, fmt.Errorf("stack: %s of bucket %s %w", key, bucket, errForeign)
 	}
 	return r, nil
 }
@@ -141,6 +144,9 @@ func (m *Manager) forgetReleases(ctx context.Context, bucket string, next *relea
 			continue
 		}
 		r, err := m.readRelease(ctx, bucket, value(found[i].Key))
+		if errors.Is(err, errForeign) {
+			return nil // and so nobody knows which code is needed
+		}
 		if err != nil {
 			return err
 		}

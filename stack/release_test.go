@@ -148,6 +148,12 @@ func TestOldCode(t *testing.T) {
 		t.Errorf("%d zips are kept on the same day, want all 10", zips())
 	}
 	now = now.Add(48 * time.Hour)
+	s.Objects["limits-bucket/releases/notes.txt"] = []byte("of somebody")
+	step(with("a zip beside what is no release"))
+	if zips() != 11 {
+		t.Errorf("%d zips are kept beside what is no release, want all 11", zips())
+	}
+	delete(s.Objects, "limits-bucket/releases/notes.txt")
 	step(with("the last zip"))
 	versions, err := m.Versions(t.Context(), "limits")
 	slices.Sort(versions)
