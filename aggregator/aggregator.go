@@ -28,7 +28,8 @@ type Aggregator struct {
 	options options
 	// admitted says that this client may use the table, as the last read of its version has found.
 	admitted atomic.Bool
-	// byHour says that a batch writes snapshots of hours first, and those of days and months as follows from what it finds.
+	// byHour has a batch write snapshots of hours first. Its writes of days and months follow from the hours that it
+	// finds.
 	byHour bool
 	// carries says that the hours which a batch begins are rolled up when they are over.
 	carries bool

@@ -49,7 +49,7 @@ func (n *notes) add(k layout.DueHourKey) {
 	n.keys[k] = true
 }
 
-// noteAll sees to it that hours have their records, and returns those for which that failed. A resource takes one write an
+// noteAll makes sure that hours have their records, and returns the hours without one. A resource takes one write an
 // hour and process.
 func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error {
 	wanted := map[layout.DueHourKey][]*hour{}

@@ -210,8 +210,8 @@ func contained(events []event, counted map[int]store.Sequence) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.sequence > counted[e.shard] })
 }
 
-// parents returns the snapshots of days and months that get events at once: those of whole hours, and those that came
-// when their hour was closed. A snapshot that contains a change contains those before it of the same shard. So events
+// parents returns the snapshots of days and months that get events at once: events of whole hours, and events that came
+// after their hour was closed. A snapshot that contains a change contains those before it of the same shard. So events
 // fail that come after one which is not counted, since that one may have to go into the same snapshot.
 func (a *Aggregator) parents(hours []*hour, b *batch) []*snapshot {
 	failed := map[layout.BucketKey]store.Sequence{} // the first of each shard

@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Transport is an [http.RoundTripper] that acquires before it sends a request, so that a client keeps within limits
-// that it shares with others. A request that is not admitted is not sent, and fails with the error of
+// A Transport is an [http.RoundTripper] that acquires before it sends a request. A client thus keeps within limits that
+// it shares with others. A request that is not admitted is not sent, and fails with the error of
 // [zlimit.RateLimiter.Acquire]. A lease is committed when the response has been read to its end or closed. A connection
 // that switches to another protocol can be written to, and its lease is settled when it is closed.
 //

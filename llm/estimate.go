@@ -14,11 +14,11 @@ func WithEstimate(estimate func(*http.Request, Call) Call) Option {
 	return func(c *config) { c.estimate = estimate }
 }
 
-// WithLearnedOutput estimates the output of a call by recent answers of the same resource, if that is less than the bound
-// of the request: the length that a part of them, such as 0.95, did not exceed. So a generous bound does not hold tokens
-// that an answer does not take. Until 16 answers are there the bound counts. A transport learns for itself from the last
-// 128 answers of each of 1,000 resources, which takes half a kilobyte each. An answer beyond the estimate is charged in
-// whole when it ends, so a limit may be exceeded by it.
+// WithLearnedOutput estimates the output of a call by recent answers of the same resource, if that is less than the
+// bound of the request. The estimate is the length that a part of those answers, such as 0.95, did not exceed. So a
+// generous bound does not hold tokens that an answer does not take. Until 16 answers are there the bound counts. A
+// transport learns for itself from the last 128 answers of each of 1,000 resources, which takes half a kilobyte each.
+// An answer beyond the estimate is charged in whole when it ends, so a limit may be exceeded by it.
 func WithLearnedOutput(part float64) Option {
 	return func(c *config) { c.learned = &lengths{part: part} }
 }

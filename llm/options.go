@@ -224,8 +224,9 @@ func WithCheck(check func(*http.Request, Call) error) Option {
 	return func(c *config) { c.check = check }
 }
 
-// WithFields adds the fields RateLimit-Policy and RateLimit to answers, and to the refusals of [WithResponses]: the limits
-// that the call took of, in place of those that the provider may have sent. A limit other than of requests has the unit tokens.
+// WithFields adds the fields RateLimit-Policy and RateLimit to answers, and to the refusals of [WithResponses]. They
+// tell of the limits of the call, in place of fields that the provider may have sent. A limit other than of requests
+// has the unit tokens.
 func WithFields() Option {
 	return func(c *config) { c.fields = new(fields.Format) }
 }

@@ -15,15 +15,16 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A Transport is an [http.RoundTripper] that limits the calls of models among the requests that it sends, and refuses those that it does not know, see [WithUnknown]. It takes an
-// estimate before it sends a call. It settles the lease once: at the end of the answer, when the answer is closed, or
-// when the request's context ends. The caller reads the bytes that the provider sent.
+// A Transport is an [http.RoundTripper] that limits the calls of models among its requests. It refuses calls of unknown
+// form, see [WithUnknown]. It takes an estimate before it sends a call. It settles the lease once: at the end of the
+// answer, when the answer is closed, or when the request's context ends. The caller reads the bytes that the provider
+// sent.
 //
 // A call that is refused is not sent, and fails with the error of [zlimit.RateLimiter.Acquire]. Requests that make
 // no model work are sent as they are, without a limit. An answer of an error status, and a request that could not be
 // sent, take no tokens. A request that was sent and not answered takes its prompt.
 //
-// An estimate that is above what a limit can hold is cut to that. So a generous bound does not make a request
+// An estimate above the capacity of a limit is cut to the capacity. So a generous bound does not make a request
 // impossible. The tokens that the call takes in the end are charged all the same.
 //
 // A Transport is made by [NewTransport] and is safe for concurrent use.

@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Unknown is what becomes of a request that may make a model work and that no format is for.
+// Unknown is what becomes of a request without a format that may make a model work.
 type Unknown uint8
 
 // What a [Transport] does with unknown requests.

@@ -111,8 +111,8 @@ type Table struct {
 	models map[string]*compiled
 }
 
-// NewTable returns a table of models by name. It returns an error that names model, class and rule for a rate that is
-// missing, negative or out of bounds: a unit costs less than a thousand dollars, and has at most 18 significant digits.
+// NewTable returns a table of models by name. A rate that is missing, negative or out of bounds is an error, which
+// names model, class and rule. A unit costs less than a thousand dollars, and has at most 18 significant digits.
 func NewTable(models map[string]Model) (*Table, error) {
 	t := &Table{make(map[string]*compiled, len(models))}
 	for name, m := range models {

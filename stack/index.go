@@ -44,8 +44,8 @@ func indexesOf(template string) (all []index) {
 	return all
 }
 
-// staged returns a template that adds one index at most to those that a table has, since DynamoDB takes no more in an
-// update, and the names of those that it leaves to further steps.
+// staged returns a template that adds at most one index to a table, since DynamoDB takes no more in an update. It also
+// returns the names of the indexes that it leaves to further steps.
 func staged(template string, has []string) (text string, later []string) {
 	added := false
 	for _, x := range indexesOf(template) {

@@ -37,9 +37,9 @@ type Status struct {
 	Failed   []string      `json:"failed,omitempty"` // look-ups that failed
 }
 
-// Findings returns what an operator should look at, none where all is well: a stack that is not complete, a table that is not active or
-// has no stream, a mapping that is not enabled, dead letters, alarms that are raised, and drift, where that was looked for. Look-ups that
-// failed are not among them.
+// Findings returns what an operator should look at, none where all is well. It finds a stack that is not complete, an
+// inactive table or one without a stream, a disabled mapping, dead letters and raised alarms. It finds drift if the
+// caller asked for it. Look-ups that failed are not among them.
 func (s *Status) Findings() (all []string) {
 	find := func(when bool, format string, args ...any) {
 		if when {

@@ -149,8 +149,8 @@ func (l *RateLimiter) admitOrFail(ctx context.Context, op string, r *Request, er
 	return &Lease{limiter: l, degraded: true, unknown: outage.Unknown}, nil
 }
 
-// policyOf returns the failure policy of an entity and a resource, by the limits in memory. It is that of the first
-// level that has one, and otherwise that of the limiter.
+// policyOf returns the failure policy of an entity and a resource, by the limits in memory. The first level with a
+// policy decides, and otherwise the limiter.
 func (l *RateLimiter) policyOf(entity, resource string) FailurePolicy {
 	for _, c := range l.ns.levelsOf(entity, resource) {
 		known, ok := l.configs.GetIfPresent(c.key)

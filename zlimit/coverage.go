@@ -61,7 +61,7 @@ func (s *UsageService) Coverage(ctx context.Context, resource string) (Coverage,
 	return c, publicError("read the coverage", err)
 }
 
-// coverage compares the entities that are listed, in their order, with those that have usage.
+// coverage compares the listed entities, in their order, with the entities that have usage.
 func (s *UsageService) coverage(ctx context.Context, resource string, listed iter.Seq2[string, error]) (c Coverage, err error) {
 	type sight struct {
 		entity string

@@ -92,7 +92,7 @@ const (
 	declaredToSet
 )
 
-// judge compares what is stored for a resource with what is declared of it, and returns what is stored.
+// judge compares the stored limits of a resource with the declared ones, and returns the stored ones.
 func (i *configItem) judge(want Config) (verdict, Config, error) {
 	found, err := i.config()
 	switch {

@@ -195,8 +195,8 @@ func (s *EntityService) forget(ctx context.Context, parent store.Key, recorded b
 	return nil
 }
 
-// clear deletes what belongs to an entity except its record, and reports whether it found anything. Limits go first,
-// so that buckets that are created meanwhile have those of a level above, with which they expire. The item of the
+// clear deletes what belongs to an entity except its record, and reports whether it found anything. Limits go first.
+// Buckets that are created meanwhile then have the limits of a level above, and expire by them. The item of the
 // resources that have limits is registry, or nil for none.
 func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item) (found bool, err error) {
 	resources, err := s.usable(id, registry)
@@ -238,8 +238,8 @@ func (s *EntityService) clear(ctx context.Context, id string, registry expr.Item
 	return found || cleared, err
 }
 
-// usable returns the resources of which an entity may have a bucket, as far as is known without an index. They are
-// those that have limits, and those that this process has seen it use.
+// usable returns the resources of which an entity may have a bucket, as far as is known without an index. They are the
+// resources with limits, and the resources that this process has seen the entity use.
 func (s *EntityService) usable(id string, registry expr.Item) (map[string]bool, error) {
 	resources := map[string]bool{}
 	if registry != nil {

@@ -300,7 +300,7 @@ func noLimits(entity, resource string) error {
 }
 
 // exceeded returns the error of a rejection, the strictest limit first. Limits that can never admit the request come
-// before those that take longest.
+// first, then the longest waits.
 func exceeded(statuses Statuses) *ExceededError {
 	slices.SortStableFunc(statuses, func(a, b Status) int {
 		return cmp.Compare(b.RetryAfter, a.RetryAfter)

@@ -76,8 +76,8 @@ type Config struct {
 	// OnUnavailable is the failure policy of requests that do not set one. PolicyInherit leaves it to the next level, and that of
 	// the system to [WithFailurePolicy].
 	OnUnavailable FailurePolicy `json:"on_unavailable"`
-	// AuditRetention is for the system alone: how long audit events of the namespace are kept that are written from now on,
-	// in whole days. 0 stands for what [RateLimiter.SetAuditRetention] says for the table, 90 days by default.
+	// AuditRetention is for the system alone, in whole days. Audit events of the namespace are kept so long when they are
+	// written from now on. 0 stands for what [RateLimiter.SetAuditRetention] says for the table, 90 days by default.
 	AuditRetention time.Duration `json:"-"`
 }
 

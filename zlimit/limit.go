@@ -70,9 +70,10 @@ func Monthly(name string, amount int64, zone string) Limit {
 	return Cron(name, amount, calendar.Monthly(1, 0, 0), zone)
 }
 
-// Cron returns a quota of an amount of tokens, which is full anew whenever one of the patterns begins: with a minute of
-// local time that matches and comes after one that does not. A pattern has the five fields minute, hour, day of month,
-// month and day of week. "0 8 * * mon-fri" is eight o'clock on working days, and semicolons stand between several.
+// Cron returns a quota of an amount of tokens, which is full anew whenever one of the patterns begins. A pattern begins
+// with a minute of local time that matches, after a minute that does not. A pattern has the five fields minute, hour,
+// day of month, month and day of week. "0 8 * * mon-fri" is eight o'clock on working days, and semicolons stand between
+// several.
 //
 // Where clocks are changed, a time that they skip is when they skip it, and one that they show twice is once. A quota is
 // for stored limits, and not for [Request.Limits].

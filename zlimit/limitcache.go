@@ -128,8 +128,8 @@ func (c *limitCache) For(ctx context.Context, b *protocol.Bucket) (*protocol.Lim
 
 // inTime reads the limits of a bucket again. Where the last ones may hold on, it returns nil when the read is late or meets an outage.
 //
-// Without a time in memory, every request goes by the limits that were stored when it came. A read that may be moments behind, or
-// that another request began before, does not tell those.
+// Without a time in memory, every request goes by the limits that were stored when it came. A read that may be moments
+// behind, or that began before the request, is not enough.
 func (c *limitCache) inTime(ctx context.Context, b *protocol.Bucket, last *resolved) (*protocol.Limits, error) {
 	if c.l.options.configTTL == 0 {
 		return c.After(ctx, b, c.l.engine.NextEpoch())
@@ -213,8 +213,8 @@ func (c *limitCache) After(ctx context.Context, b *protocol.Bucket, epoch int64)
 // renewal returns the age at which limits are read again in the background.
 func (o *options) renewal() time.Duration { return o.configTTL - o.configTTL/5 }
 
-// A reload says which levels to read again: those of an age, or those that are not known to be as new as an epoch. The
-// latter are read consistently.
+// A reload says which levels to read again: levels of an age, or levels that may be older than an epoch. The latter are
+// read consistently.
 type reload struct {
 	maxAge time.Duration
 	after  int64 // 0 for levels of an age
@@ -250,7 +250,7 @@ func (c *limitCache) load(ctx context.Context, b *protocol.Bucket, r reload) (*p
 
 // share starts the read of load, or joins the one under way.
 func (c *limitCache) share(ctx context.Context, b *protocol.Bucket, r reload, w *table.Sharer) *limitLoad {
-	// A read that began before a change, or before the cache was asked to forget, serves no caller that comes after that.
+	// A read that began before a change, or before the cache was asked to forget, serves no later caller.
 	key := b.Entity + "#" + b.Resource + "#" + strconv.FormatUint(c.l.generation.Load(), 16)
 	if r.after > 0 {
 		key += "#after"

@@ -52,7 +52,7 @@ type RateLimiter struct {
 	stats stats
 }
 
-// common is what a limiter shares with those that it makes for other namespaces.
+// common is what a limiter shares with its limiters for other namespaces.
 type common struct {
 	configs    levelCache     // keys begin with the namespace
 	gate       *store.Gate    // of the calls of the store
@@ -225,9 +225,9 @@ type levelCache interface {
 func inline(task func()) { task() }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that exists, except that a version record of before tells from when on the table
-// counts what requests of children are charged to their parents. Several processes may call it at once. Where
-// nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
+// namespace, where they are missing. It changes nothing that exists, with one exception: an older version record notes
+// the time from which the table counts charges of children to their parents. Several processes may call it at once.
+// Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
 // returns a [*VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup(ctx context.Context) error {
 	if l.closed.Load() {
@@ -307,8 +307,9 @@ type Stats struct {
 	Rejected    uint64 `json:"rejected"`    // requests that exceeded a limit
 	Degraded    uint64 `json:"degraded"`    // requests admitted uncounted, during an outage
 	Unavailable uint64 `json:"unavailable"` // requests that failed because of an outage
-	// Waiting is the number of callers of [RateLimiter.Wait] and [Reservation.Wait] that sleep now. Waited counts those that slept and
-	// then had their tokens, Abandoned those that gave up or were refused while they slept.
+	// Waiting is the number of callers of [RateLimiter.Wait] and [Reservation.Wait] that sleep now. Waited counts
+	// requests that slept and then had their tokens. Abandoned counts requests that gave up or were refused while they
+	// slept.
 	Waiting   int64  `json:"waiting"`
 	Waited    uint64 `json:"waited"`
 	Abandoned uint64 `json:"abandoned"`

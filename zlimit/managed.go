@@ -66,10 +66,10 @@ func (r *ManagedRun) prolong(ctx context.Context) error {
 	return err
 }
 
-// Replace brings a level from what the program has seen of it to what it wants, and returns that with its new version.
-// A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level does not say what before
-// says, or has another version. It returns [ErrLockLost] when another program has the lock. In either case nothing was
-// written.
+// Replace brings a level from the state that the program has seen to the state that it wants, and returns the latter
+// with its new version. A config that says nothing deletes the level. It returns [ErrLevelChanged] when the level does
+// not say what before says, or has another version. It returns [ErrLockLost] when another program has the lock. In
+// either case nothing was written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
 func (r *ManagedRun) Replace(ctx context.Context, before, want Stored) (after Stored, err error) {

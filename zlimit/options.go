@@ -188,7 +188,7 @@ type Tuning struct {
 	MaxShards int
 }
 
-// WithTuning changes settings that hardly any program changes: those fields of [Tuning] that are not 0.
+// WithTuning changes settings that hardly any program changes. A field of [Tuning] that is 0 changes nothing.
 func WithTuning(t Tuning) Option {
 	return func(o *options) {
 		o.tuning = Tuning{

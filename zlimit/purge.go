@@ -19,8 +19,8 @@ type PurgeProgress struct {
 	Deleted int `json:"deleted"` // items that this call has deleted
 }
 
-// A PurgeCost is what a purge costs besides the deletions: no index of a DynamoDB table has what expires in a namespace, so that a
-// purge reads the whole table in the end, whatever part of it the namespace has.
+// A PurgeCost is the cost of a purge besides the deletions. No index of a DynamoDB table has the expiring items of a
+// namespace. A purge therefore reads the whole table in the end, however small the namespace is.
 type PurgeCost struct {
 	Items     int64         `json:"items"` // in the table, as of some hours ago
 	Bytes     int64         `json:"bytes"`
@@ -66,7 +66,7 @@ const maxSweeps = 8
 // undone.
 //
 // A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. An ID that
-// is not registered any more is purged as well, of what a limiter that was still open has written.
+// is not registered any more is purged as well: a limiter that was still open may have written items.
 // [ErrNamespaceNotFound] says that it had nothing. Purge returns [ErrNamespaceState] for a namespace that is not
 // deleted, or that a limiter keeps writing to.
 //
@@ -95,10 +95,10 @@ func (s *NamespaceService) Purge(ctx context.Context, id string, progress func(P
 // A PurgeOption changes what a purge does.
 type PurgeOption func(*purge)
 
-// LeaveExpiring has a purge cost by its namespace alone, whatever else the table has, on DynamoDB, too. It reads no table. It deletes
-// what the indexes have of the namespace, and with that the buckets and the usage of the entities and resources that these items name. It
-// leaves the other buckets and snapshots to DynamoDB, which deletes them when they expire, at no charge: those of entities without a
-// record, limits or listed buckets, of a resource that nothing names.
+// LeaveExpiring has a purge cost by its namespace alone, whatever else the table has, on DynamoDB, too. It reads no
+// table. It deletes the items of the namespace in the indexes, and the buckets and usage of the entities and resources
+// that they name. It leaves the other buckets and snapshots to DynamoDB, which deletes them when they expire, at no
+// charge: those of entities without a record, limits or listed buckets, of a resource that nothing names.
 func LeaveExpiring() PurgeOption { return func(p *purge) { p.leaving = true } }
 
 // A purge is one call of [NamespaceService.Purge]. It is not safe for concurrent use.
@@ -205,8 +205,8 @@ func (s *purge) sweep(ctx context.Context) error {
 	})
 }
 
-// reach deletes what expires, and so is not in the index of the namespace, of the entities and resources that items name: their buckets
-// and usage, and what these name in turn.
+// reach deletes buckets and usage of the entities and resources that items name, and of those that these name in turn.
+// Such items expire, so the index of the namespace does not have them.
 func (s *purge) reach(ctx context.Context, items []expr.Item) error {
 	queue := s.named(items)
 	for len(queue) > 0 {

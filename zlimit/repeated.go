@@ -98,8 +98,8 @@ func (c configRef) decodeCopy(all *layout.EntityLevels) (*cachedLevel, error) {
 	return &cachedLevel{Config: config, version: made.Version, learned: true}, err
 }
 
-// learn takes those levels of the entity that are due from what the item of its bucket repeats. It notes whether that is recent, so
-// that the item alone would have done. What is not is read from the store.
+// learn takes the levels of the entity that are due from the item of its bucket, which repeats them. It notes whether
+// that is recent, so that the item alone would have done. What is not is read from the store.
 func (rd *levelReading) learn(ctx context.Context, item expr.Item) {
 	all, readAt := layout.RepeatedBy(item)
 	recent := all != nil

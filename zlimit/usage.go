@@ -154,7 +154,7 @@ func (s *UsageService) read(ctx context.Context, q *UsageQuery) iter.Seq2[Snapsh
 	}
 }
 
-// snapshots yields the snapshots that items hold, except those of other windows and those past their time.
+// snapshots yields the snapshots of items, without those of other windows or past their time.
 func (s *UsageService) snapshots(q *UsageQuery, items iter.Seq2[expr.Item, error]) iter.Seq2[Snapshot, error] {
 	return func(yield func(Snapshot, error) bool) {
 		now := s.l.now().Unix()

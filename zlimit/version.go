@@ -92,9 +92,9 @@ func (l *RateLimiter) writeVersion(ctx context.Context) error {
 	return l.changeVersion(ctx, func(*layout.Version) {})
 }
 
-// raiseVersion raises the version record of the table to this client: the layout, the oldest client that may use the table,
-// and the version of the aggregator that is deployed, unless that is "". It lowers none of them. Clients that are older than
-// the record allows are refused from then on.
+// raiseVersion raises the version record of the table to this client: the layout, the oldest client that may use the
+// table, and the version of the deployed aggregator, unless it is "". It lowers none of them. Clients that are older
+// than the record allows are refused from then on.
 //
 // It returns a [*VersionError] for a table that this client may not use. It costs a read, and two conditional write units
 // where the record changes, with one for its index.

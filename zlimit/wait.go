@@ -65,13 +65,13 @@ func waitOf(ctx context.Context, opts []WaitOption) (time.Duration, error) {
 // split buckets. The total since the bucket was created never exceeds what flowed in. Where something downstream bears no more than the
 // capacity, choose a MaxWait in which little flows in beside it.
 //
-// A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second longer by its
-// entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no order. A wait for limits
-// that refill ends before a quota of the same request is full anew, or begins after it: no request takes of one period and is admitted in
-// the next. Reserve fails at once in both cases.
+// A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
+// longer by its entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
+// order. A wait for limits that refill ends before a quota of the same request is full anew, or begins after it. No
+// request takes tokens of one period and is admitted in the next. Reserve fails at once in both cases.
 //
-// Limits that are changed meanwhile hold for those who sleep: a caller that wakes reads the bucket once and sleeps on, or gives its tokens
-// back and fails where that takes longer than it waits.
+// Limits that are changed meanwhile hold for callers who sleep. A caller that wakes reads the bucket once and sleeps
+// on. It gives its tokens back and fails if that would take longer than it waits.
 //
 // In an outage the failure policy decides as for Acquire. Where it is not known whether the tokens were taken, a request that is allowed
 // sleeps until the queue in front of it has gone, and is [Lease.Degraded].

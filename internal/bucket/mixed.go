@@ -16,8 +16,9 @@ import "slices"
 // room for streams that tell the time in seconds.
 const longestStale = 10_000
 
-// TakenBy reports whether a change that made an item the next one, at a time in epoch milliseconds, was one of a client of
-// another program: it took tokens, and left alone a refill stamp by which this program would have refilled the item.
+// TakenBy reports whether a client of another program changed an item into the next one, at a time in epoch
+// milliseconds. Such a change took tokens and left the refill stamp alone, where this program would have refilled the
+// item.
 func (s *State) TakenBy(next *State, at int64) bool {
 	if s.Count() != next.Count() || s.RefilledAt != next.RefilledAt || sub(at, s.RefilledAt) < longestStale {
 		return false

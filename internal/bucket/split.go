@@ -58,10 +58,10 @@ func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) int64 {
 // Merge plans that a shard takes over another one, which came from it by a split and is still of the same size. The
 // plan has the steps of the first shard. The second is deleted on condition that it is as given.
 //
-// The shards become one as of the later of their refill stamps, and not as of now: what one of them could not hold since
-// then belongs to the other, and flows into the whole of both. So the first has what [Config.Statuses] told of both, and
-// the refill of other shards keeps the time from which on it belongs to all. Where its own stamp is the later one, the
-// first gets a new one, a millisecond later, so that plans for the old share fail.
+// The shards become one as of the later of their refill stamps, and not as of now. Refill since then that one of them
+// has no room for belongs to the other, and flows into the whole of both. So the first has what [Config.Statuses] told
+// of both, and the refill of other shards keeps the time from which on it belongs to all. Where its own stamp is the
+// later one, the first gets a new one, a millisecond later, so that plans for the old share fail.
 func (p *Plan) Merge(s, other *State) {
 	latest := max(s.RefilledAt, other.RefilledAt)
 	at := max(latest, s.RefilledAt+1)

@@ -2,8 +2,9 @@ package bucket
 
 import "math"
 
-// Callers may wait for tokens that are not there yet: the limit goes into debt, and each of them has its tokens once what flows in has
-// paid the debt up to its own. The order of the writes is the queue. A debt is no deeper than what flows in while its caller waits.
+// Callers may wait for tokens that are not there yet. The limit goes into debt, and each caller has its tokens once the
+// refill has paid the debt up to its own. The order of the writes is the queue. A debt is no deeper than what flows in
+// while its caller waits.
 
 // Waits reports whether a write may leave a debt that callers wait for.
 func (d *Demand) Waits() bool { return d.Wait > 0 || len(d.Line) > 0 }
@@ -24,9 +25,10 @@ func Join(demands []*Demand) (whole Demand, err error) {
 	return whole, nil
 }
 
-// floor returns the lowest balance of a limit that admits the demand, given what flows in per period. It is the amount, less the
-// depth of the debt that is paid within the time that the caller waits. Of several demands each one asks for that beside those before
-// it, so that one write admits what they would be admitted one after another. No balance admits more than the limit can hold.
+// floor returns the lowest balance of a limit that admits the demand, given what flows in per period. It is the amount,
+// less the depth of the debt that is paid within the time that the caller waits. Each of several demands asks for its
+// tokens beside the demands before it. One write thus admits the callers that would be admitted one after another. No
+// balance admits more than the limit can hold.
 func (d *Demand) floor(p *Params, rate int64) int64 {
 	for i := range d.floors {
 		if d.floors[i].Limit == p.Name {
@@ -112,8 +114,9 @@ func (c *Config) inflowRate(shards []*State, p *Params) int64 {
 // saturates at the largest int64.
 func (s *State) Due(amounts, after []Amount) int64 { return s.DueSince(s, amounts, after) }
 
-// DueSince is [State.Due] for a caller whose write left an earlier state of the same item, when limits may have been changed since. What
-// flowed in meanwhile is the sum of what the balance and the count of what was consumed have grown by, whatever the rates were.
+// DueSince is [State.Due] for a caller whose write left an earlier state of the same item, when limits may have been
+// changed since. The refill in between is the growth of the balance plus the growth of the count of consumed tokens,
+// whatever the rates were.
 func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 	due := s.RefilledAt
 	for i := range amounts {

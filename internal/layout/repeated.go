@@ -7,8 +7,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// Repeated is what the first item of a bucket repeats of what is stored for its entity. It is a memory that processes share, and
-// as good as what one of them read at that time: no decision about tokens goes by it. Any write of the item may leave it as it is.
+// Repeated is what the first item of a bucket repeats of what is stored for its entity. It is a memory that processes
+// share, as good as a read by one of them at that time. No decision about tokens goes by it. Any write of the item may
+// leave it as it is.
 type Repeated struct {
 	ReadAt int64  // epoch milliseconds
 	Levels string // [EntityLevels] as JSON; "" for an entity with nothing of its own

@@ -74,8 +74,8 @@ func (c *core) later(began int64) int64 {
 	return began
 }
 
-// NextEpoch returns a number greater than all that were drawn before. Epochs order what a process learns: what a call
-// returns is as new as the epoch that was drawn before the call.
+// NextEpoch returns a number greater than all that were drawn before. Epochs order the knowledge of a process. The
+// result of a call is as new as the epoch that was drawn before the call.
 func (c *core) NextEpoch() int64 { return c.options.Epoch.Add(1) }
 
 // life returns the number of the lives that a request which came at an epoch may start, see [bucket.Limit.Life]. Clocks

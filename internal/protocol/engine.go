@@ -211,8 +211,9 @@ func (e *Engine) ResourcesOf(entity string) iter.Seq[string] {
 // Forget has the engine read a bucket anew, whose items were deleted.
 func (e *Engine) Forget(entity, resource string) { e.buckets.forget(entity, resource) }
 
-// IsStrained reports whether a request waits for a proof that a bucket rejects it, or to share a write, and not for a store that is
-// away: the store throttled the key of the bucket or of a parent of late, or what this process last saw of it is nearly exhausted.
+// IsStrained reports whether a slow request has a reason other than a store that is away. It waits for the proof of a
+// rejection, or to share a write: the store throttled the key of the bucket or of a parent of late, or the bucket was
+// nearly exhausted when this process last saw it.
 func (e *Engine) IsStrained(r *Request) bool {
 	entity := r.Entity
 	for range MaxDepth {

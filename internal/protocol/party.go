@@ -49,8 +49,8 @@ func demandsOf(waiters []*waiter[*claim]) []*bucket.Demand {
 	return demands
 }
 
-// choose has the next write take for those callers whose demands fit into what shards have, each beside those before it. Where no
-// demand fits, the write is for the first caller, who falls short.
+// choose has the next write take for the callers whose demands fit into the shards, each beside the demands before it.
+// Where no demand fits, the write is for the first caller, who falls short.
 func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
 	if len(p.waiters) < 2 {
 		return
@@ -69,7 +69,7 @@ func (p *party) choose(c *bucket.Config, shards []*bucket.State, now int64) {
 	}
 }
 
-// took notes what the write took of a shard, and the image that it left; nil where that is not known.
+// took notes the tokens that the write took of a shard, and the image that it left, nil for an unknown one.
 func (p *party) took(s *shard, left *image) {
 	var lives []bucket.Life
 	if left != nil {
@@ -154,7 +154,7 @@ func (*shortage) Error() string { return errShort.Error() }
 // Is reports whether a shortage is errShort.
 func (*shortage) Is(target error) bool { return target == errShort }
 
-// find notes that a shard was found short, for all callers or for those that do not fit.
+// find notes that a shard was found short, for all callers or for some of them.
 func (p *party) find(s *shard, i *image, at int64) {
 	whole := p.short.whole || i.Count() == 1 || p.short.first != nil && p.short.first != s
 	p.short = shortage{cmp.Or(p.short.first, s), i, at, whole}
@@ -166,8 +166,8 @@ func (p *party) proof() error {
 	return &short
 }
 
-// isSmall reports whether the demand of each caller is small beside the shard that was found short last, and the limits of that shard
-// are those of the level.
+// isSmall reports whether the demand of each caller is small beside the shard that was found short last. The limits of
+// the shard must be in line with the level.
 func (p *party) isSmall() bool {
 	c, i := &p.limits.Config, p.short.image
 	if i == nil || !c.InLine(&i.State, p.short.at) {

@@ -309,8 +309,8 @@ func (sh *sharing[T]) finish(ctx context.Context, q *queue[T], round int) {
 	}
 }
 
-// watch ends the round of the writes that callers of a queue wait behind when all of those are late. A reply that is lost is the
-// loss of those who share that write, and the others must not wait for it.
+// watch ends the round of the writes that callers of a queue wait behind when all of those are late. A lost reply
+// concerns the callers who share that write. The others must not wait for it.
 func (sh *sharing[T]) watch(ctx context.Context, q *queue[T]) {
 	ctx = context.WithoutCancel(ctx)
 	q.mu.Lock()

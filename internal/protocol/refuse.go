@@ -51,8 +51,8 @@ func (l *level) inLine(states []*bucket.State, now int64) bool {
 	return true
 }
 
-// covered reports whether the shards of a level, as a view has them, have its demand. What requests of this process have still
-// to give back counts as there: a request is not told that its own charge is what is short.
+// covered reports whether the shards of a level, as a view has them, have its demand. Tokens that requests of this
+// process have still to give back count as there. A request is thus never rejected for its own charge.
 func (ju *judge) covered(l *level, v *view) bool {
 	return l.demand.Empty() || l.limits.Config.Covers(v.states, l.held(), ju.now())
 }
@@ -68,8 +68,8 @@ func (ju *judge) views(levels []level, seen sight) []view {
 
 // refuse returns the rejection of levels one of which falls short, told from a view of all of them. The view has each
 // shard as it was seen since the request came, or recently enough for a rejection from memory. The other shards are
-// read. Items that differ from their configured limits are brought in line, so that the status that refuse tells holds.
-// It returns errRoom when the view shows enough tokens after all, also when they flowed in while it was looked at.
+// read. It brings items in line that differ from their configured limits, so that the told status holds. It returns
+// errRoom when the view shows enough tokens after all, also when they flowed in while it was looked at.
 //
 // An outage does not turn a rejection into another error:
 //   - A level that was proven to fall short rejects the request, though the others cannot be read.

@@ -355,9 +355,9 @@ func (st *settler) settleAnywhere(ctx context.Context, c *correction, s *shard, 
 	}
 }
 
-// settleOnShard writes a correction to one shard, whose limits stay what they are. It returns errShort for what a shard of a
-// split bucket cannot bear: a debt, or tokens that it has no room for. Tokens that are given back to a bucket that is gone, or
-// to a limit that was started anew, are part of the full one that takes its place.
+// settleOnShard writes a correction to one shard, whose limits stay what they are. It returns errShort for what a shard
+// of a split bucket cannot bear: a debt, or tokens that it has no room for. A bucket that is gone, or a limit that was
+// started anew, has a full one in its place. Tokens given back to the former are part of that one.
 func (st *settler) settleOnShard(ctx context.Context, c *correction, s *shard, amounts []bucket.Amount) error {
 	plan := plans.Get().(*bucket.Plan)
 	defer plans.Put(plan)

@@ -16,10 +16,10 @@ import (
 // plans are reused: a plan holds its steps, and nothing keeps it once its write is bound.
 var plans = sync.Pool{New: func() any { return new(bucket.Plan) }}
 
-// takeFromShard takes for a party from one shard. It decides from the last image and sends the write. On a failed condition it
-// decides again from the image that came back: of callers who take together, those are served whose demands fit what the image
-// shows. It returns errShort when the shard falls short by the level's limits for all of them. An item that differs from
-// those is brought in line before the rejection is told, see refuse.
+// takeFromShard takes for a party from one shard. It decides from the last image and sends the write. On a failed
+// condition it decides again from the image that came back. Of callers who take together, it then serves those whose
+// demands fit the image. It returns errShort when the shard falls short by the level's limits for all of them. An item
+// that differs from those is brought in line before the rejection is told, see refuse.
 func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 	t := take{taker: tk, party: p, s: s, limits: p.limits, plan: plans.Get().(*bucket.Plan), startedAt: tk.now()}
 	defer plans.Put(t.plan)
@@ -196,8 +196,8 @@ func (t *take) afterThrottle(ctx context.Context, i *image, failure error) (*ima
 	return nil, failure
 }
 
-// hasRoom reports whether a shard, as an image shows it, has tokens for more than a few requests, and its bucket can admit more
-// requests in a second than a key bears writes. A throttle then ends when the bucket is split.
+// hasRoom reports whether an image shows tokens for more than a few requests, in a bucket that can admit more requests
+// a second than a key bears writes. A throttle then ends when the bucket is split.
 func (t *take) hasRoom(i *image) bool {
 	return t.resizer.outgrows(t.level, t.now()) && (!i.exists || !isScarce(&t.limits.Config, t.level, i, i.seenAt))
 }

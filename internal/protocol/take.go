@@ -263,7 +263,7 @@ func (tk *taker) failure(ctx context.Context, levels []level, errs []error) erro
 	return errors.Join(outdated...)
 }
 
-// compensate gives back what was taken of those levels that did not fail. It outlives the caller's context.
+// compensate gives back the tokens of the levels that did not fail. It outlives the caller's context.
 func (tk *taker) compensate(ctx context.Context, takings []taking, errs []error) {
 	ctx = table.Insist(context.WithoutCancel(ctx))
 	var group errgroup.Group

@@ -11,8 +11,8 @@ import (
 )
 
 // An item counts its writes, so that two images tell how many came between them. What this process did not write
-// itself, others did. A plan that holds only for the state that an image shows is lost when one of those writes came
-// since. So its risk is the probability of such a write.
+// itself, others did. A plan for the very state of an image is lost when one of those writes came since. So its risk is
+// the probability of such a write.
 
 // A traffic is what images tell of the writes of one item. It is safe for concurrent use.
 type traffic struct {
@@ -140,8 +140,8 @@ func (t *tally) perMillisecond() float64 {
 // partition serves a thousand, and other keys share it.
 const crowdRate = 100
 
-// isCrowded reports whether other processes write a bucket so often that its key may be throttled because of that. A process that has
-// not seen all shards of late takes the others to be as busy as those that it has seen, each by its share.
+// isCrowded reports whether other processes write a bucket so often that its key may be throttled because of that. A
+// process takes shards that it has not seen of late to be as busy as the others, each by its share.
 func (b *Bucket) isCrowded() bool {
 	var sum told
 	if first := b.shard(0); !b.isSplit() {

@@ -8,10 +8,10 @@ import (
 
 // A view is what is known of all shards of a bucket.
 //
-// Images of shards that were read at different times do not add up. Other processes may have moved tokens in between: by a
-// merge and a split, by a gather, or by giving back to one shard what they take of another. Added up, the images may show
-// less than the bucket ever had. So a view of several shards has the images of one batch read, or such as are recent enough
-// for a rejection from memory, which may miss what others did in that time.
+// Images of shards that were read at different times do not add up. Other processes may have moved tokens in between:
+// by a merge and a split, by a gather, or by giving back to one shard what they take of another. Added up, the images
+// may show less than the bucket ever had. So a view of several shards has the images of one batch read, or images that
+// are recent enough for a rejection from memory. The latter may miss writes of others in that time.
 //
 // DynamoDB reads the items of a batch at moments of their own, milliseconds apart. Their counts of shards show one merge or
 // split in between, and all of them are read again. What others gather or give back in that time may be missed.
@@ -44,10 +44,10 @@ func (lk *looks) seenSince(epoch int64) sight { return sight{epoch: epoch} }
 // seenFor returns the sight of images that a rejection of a level may be told from.
 func (lk *looks) seenFor(l *level) sight { return sight{l.began, lk.now()} }
 
-// view returns what is known of the shards of a bucket. It holds when all images in memory will do, or the last reading does.
-// Otherwise all shards have to be read, since images that were read apart do not add up. While looks at the bucket are
-// throttled, images that were read apart after the request came will do, though a rejection may then be one too many: reading
-// all shards again would have more looks throttled.
+// view returns what is known of the shards of a bucket. It holds when all images in memory will do, or the last reading
+// does. Otherwise all shards have to be read, since images that were read apart do not add up. While looks at the
+// bucket are throttled, images that were read apart after the request came will do. A rejection may then be one too
+// many, but another read of all shards would have more looks throttled.
 func (lk *looks) view(b *Bucket, seen sight) view {
 	strained := b.pace.isStrained(lk.core)
 	v := b.viewOf((*shard).last, func(s *shard, i *image) bool {
@@ -66,7 +66,7 @@ func (lk *looks) view(b *Bucket, seen sight) view {
 // last returns the image of a shard as last seen.
 func (s *shard) last() *image { return s.image.Load() }
 
-// viewOf returns a view of images, with those shards as stale that have no image or none that will do.
+// viewOf returns a view of images. A shard without an image that will do is stale.
 //
 // A shard that is missing where the tree has it was split or merged meanwhile. It and its origin are read again. A shard
 // that is missing then as well is lost.

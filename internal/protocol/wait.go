@@ -83,9 +83,9 @@ func (e *Engine) Sleep(ctx context.Context, d time.Duration) error { return e.sl
 // Elapsed returns the time by which callers sleep, since a moment that is the same for all of them.
 func (e *Engine) Elapsed() time.Duration { return e.elapsed() }
 
-// Edge returns how long it takes, from a rejection at a time in epoch milliseconds, until a request of a caller that waits has another
-// chance: until the quotas that refuse it are full anew, or where limits that refill refuse it, until the quota is beyond which
-// it does not wait. It returns false where it is refused then, too, for as long as the caller waits.
+// Edge returns the time from a rejection, in epoch milliseconds, until a waiting caller has another chance. That is
+// when the quotas that refuse it are full anew. Where limits that refill refuse it, that is when the quota is full anew
+// beyond which it does not wait. It returns false where it is refused then, too, for as long as the caller waits.
 func (e *RejectedError) Edge(now int64, longest time.Duration) (time.Duration, bool) {
 	next, full, last := int64(math.MaxInt64), int64(0), int64(0)
 	for _, l := range e.Levels {

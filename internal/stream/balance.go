@@ -149,8 +149,8 @@ func (c *Consumer) claim(work context.Context, l Lease) (bool, error) {
 	return true, nil
 }
 
-// announce writes a record that tells the other consumers that this one waits for partitions, so that they leave it
-// some. Consumers that have partitions are known by their leases.
+// announce writes a record by which the other consumers know that this one waits for partitions, and leave it some.
+// Consumers that have partitions are known by their leases.
 //
 // An earlier process of the same name may have left its record, perhaps withdrawn. The first write finds that record,
 // and the second takes it over.

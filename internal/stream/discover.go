@@ -70,7 +70,7 @@ func (c *Consumer) discover(ctx context.Context, leases []Lease, now time.Time) 
 	if !turn || err != nil {
 		return nil, err
 	}
-	// In this order: a lease that is listed is of a partition that the list after it has, or that is gone.
+	// In this order, a listed lease has a partition in the list after it, or its partition is gone.
 	if leases, err = c.Leases.List(ctx, ""); err != nil {
 		return nil, err
 	}

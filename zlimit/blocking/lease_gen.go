@@ -8,8 +8,8 @@ import "github.com/zlimit/zlimit-go/zlimit"
 // them once the real cost is known, on every bucket that was charged. It is safe for concurrent use.
 //
 // A lease acts once. After Commit or Rollback every method that would change something returns [zlimit.ErrLeaseClosed],
-// and so do those of the zero value. A lease that is dropped without either leaves what was taken as it is, and loses
-// what was only recorded.
+// and so do those of the zero value. A lease that is dropped without either keeps its tokens taken, and loses
+// corrections that were only recorded.
 //
 // No method waits for calls of the store that another one makes, except that a Commit waits for another Commit, and a
 // Rollback for another Rollback. A Commit or Rollback settles what was taken and recorded when it begins. A

@@ -84,10 +84,10 @@ func newRateLimiter(core *zlimit.RateLimiter, timeout callTimeout) *RateLimiter 
 }
 
 // Setup creates the table, or the schema of a database file, writes the version of its layout, and registers the
-// namespace, where they are missing. It changes nothing that exists, except that a version record of before tells from
-// when on the table counts what requests of children are charged to their parents. Several processes may call it at
-// once. Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the
-// table. It returns a [*zlimit.VersionError] for a table that this client may not use.
+// namespace, where they are missing. It changes nothing that exists, with one exception: an older version record notes
+// the time from which the table counts charges of children to their parents. Several processes may call it at once.
+// Where nothing is missing it costs one batch read of two items, and on DynamoDB two calls that ask after the table. It
+// returns a [*zlimit.VersionError] for a table that this client may not use.
 func (l *RateLimiter) Setup() error {
 	ctx, cancel := l.timeout.context()
 	defer cancel()
@@ -231,11 +231,11 @@ func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimite
 //
 // A quota that is used up has its tokens at once when it is full anew. A caller sleeps until then, and up to a second
 // longer by its entity, and asks once more. It holds nothing meanwhile, so that those of a quota are served in no
-// order. A wait for limits that refill ends before a quota of the same request is full anew, or begins after it: no
-// request takes of one period and is admitted in the next. Reserve fails at once in both cases.
+// order. A wait for limits that refill ends before a quota of the same request is full anew, or begins after it. No
+// request takes tokens of one period and is admitted in the next. Reserve fails at once in both cases.
 //
-// Limits that are changed meanwhile hold for those who sleep: a caller that wakes reads the bucket once and sleeps on,
-// or gives its tokens back and fails where that takes longer than it waits.
+// Limits that are changed meanwhile hold for callers who sleep. A caller that wakes reads the bucket once and sleeps
+// on. It gives its tokens back and fails if that would take longer than it waits.
 //
 // In an outage the failure policy decides as for Acquire. Where it is not known whether the tokens were taken, a
 // request that is allowed sleeps until the queue in front of it has gone, and is [Lease.Degraded].

@@ -56,10 +56,10 @@ type ManagedRun struct {
 	timeout callTimeout
 }
 
-// Replace brings a level from what the program has seen of it to what it wants, and returns that with its new version.
-// A config that says nothing deletes the level. It returns [zlimit.ErrLevelChanged] when the level does not say what
-// before says, or has another version. It returns [zlimit.ErrLockLost] when another program has the lock. In either
-// case nothing was written.
+// Replace brings a level from the state that the program has seen to the state that it wants, and returns the latter
+// with its new version. A config that says nothing deletes the level. It returns [zlimit.ErrLevelChanged] when the
+// level does not say what before says, or has another version. It returns [zlimit.ErrLockLost] when another program has
+// the lock. In either case nothing was written.
 //
 // It costs what a call of [LimitService] costs, a read unit and two write units more for the lock.
 func (r *ManagedRun) Replace(before, want zlimit.Stored) (after zlimit.Stored, err error) {

@@ -102,7 +102,7 @@ func (s *NamespaceService) PurgeCost() (zlimit.PurgeCost, error) {
 // undone.
 //
 // A purge that was interrupted, or that failed, goes on when Purge is called again; several may run at once. An ID that
-// is not registered any more is purged as well, of what a limiter that was still open has written.
+// is not registered any more is purged as well: a limiter that was still open may have written items.
 // [zlimit.ErrNamespaceNotFound] says that it had nothing. Purge returns [zlimit.ErrNamespaceState] for a namespace that
 // is not deleted, or that a limiter keeps writing to.
 //
