@@ -55,7 +55,7 @@ func (l *RateLimiter) acquire(ctx context.Context, op string, r Request, wait ti
 	until := l.engine.Elapsed() + wait
 	err = l.takeInTime(ctx, &r, &request, lease)
 	if op == OpWait && wait > 0 {
-		slept := false
+		var slept bool
 		if slept, err = l.takeAtEdges(ctx, &r, &request, lease, until, err); slept {
 			watch = l.watch()
 		}

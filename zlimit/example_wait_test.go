@@ -62,3 +62,59 @@ func ExampleReservation() {
 	// true
 	// <nil>
 }
+
+func ExampleRateLimiter_For() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	calls := limiter.For("worker", "backend", zlimit.PerSecond("calls", 20, zlimit.Burst(5))).MaxWait(time.Minute)
+	ok, err := calls.AllowN(ctx, 4)
+	fmt.Println(ok, err)
+	fmt.Println(calls.Limit(ctx)) // the last of the burst
+	start := time.Now()
+	if err := calls.WaitN(ctx, 2); err != nil {
+		panic(err)
+	}
+	fmt.Println(time.Since(start) >= 90*time.Millisecond)
+
+	reservation, err := calls.ReserveN(ctx, 4)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(time.Until(reservation.Due()) > time.Millisecond, reservation.Cancel(ctx))
+	// Output:
+	// true <nil>
+	// <nil>
+	// true
+	// true <nil>
+}
+
+func ExampleScoped() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	calls := limiter.For("worker", "backend", zlimit.PerSecond("calls", 20, zlimit.Burst(1))).MaxWait(time.Second)
+	ok, err := calls.Allow(ctx)
+	fmt.Println(ok, err)
+	fmt.Println(calls.Limit(ctx) == nil) // an *ExceededError
+	fmt.Println(calls.Wait(ctx))
+	reservation, err := calls.Reserve(ctx)
+	if err != nil {
+		panic(err)
+	}
+	_, err = reservation.Wait(ctx)
+	fmt.Println(err)
+	// Output:
+	// true <nil>
+	// false
+	// <nil>
+	// <nil>
+}

@@ -153,6 +153,15 @@ func (e *Engine) Take(ctx context.Context, r *Request, to *Receipt) error {
 	return e.taker.takeRequest(ctx, r, to)
 }
 
+// Stored returns the stored limits of an entity and resource, or a [*NoLimitsError].
+func (e *Engine) Stored(ctx context.Context, entity, resource string) ([]bucket.Params, error) {
+	limits, err := e.families.limitsOf(ctx, e.buckets.get(entity, resource), &Request{})
+	if err != nil {
+		return nil, err
+	}
+	return limits.Config.Params, nil
+}
+
 // Undo gives back what a request took that is not admitted after all. It outlives the caller's context, and a failure is counted and
 // logged.
 func (e *Engine) Undo(ctx context.Context, r *Receipt) {

@@ -212,6 +212,11 @@ func (l *RateLimiter) Namespace(name string, opts ...zlimit.Option) (*RateLimite
 	return newRateLimiter(core, l.timeout), nil
 }
 
+// For returns a limiter of an entity and a resource. With limits, those hold for it in place of the stored ones.
+func (l *RateLimiter) For(entity, resource string, limits ...zlimit.Limit) *Scoped {
+	return &Scoped{l.core.For(entity, resource, limits...), l.timeout}
+}
+
 // Wait consumes what the request asks, of all limits or of none, and returns the lease once the tokens are there.
 // Callers of all processes wait in one queue for each bucket, in the order in which the store has their writes. None of
 // them asks again: a caller takes tokens that are not there yet, and sleeps until they have flowed in. Requests that do

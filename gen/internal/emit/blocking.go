@@ -110,6 +110,9 @@ func (b *blocking) function(t *facade.Type, m *facade.Func) {
 		results = Qual("iter", "Seq2").Types(b.typ(m.Element), Error())
 		list := Func().Params(Id("ctx").Qual("context", "Context")).Add(results).Block(Return(b.call(t, m)))
 		body = []Code{Return(Id("steps").Call(timeoutOf(t), list))}
+	case m.Wraps != nil && !m.Context:
+		results = Op("*").Id(m.Wraps.Name())
+		body = []Code{Return(b.wrap(m.Wraps, b.call(t, m), timeoutOf(t)))}
 	case m.Wraps != nil:
 		results = Params(Op("*").Id(m.Wraps.Name()), Error())
 		body = append(bounded(timeoutOf(t)),

@@ -52,7 +52,7 @@ type Func struct {
 	Doc     string
 	Context bool // the core takes a context, as its first parameter
 	Params  []Param
-	Wraps   *Type        // the core returns a pointer to it, and an error
+	Wraps   *Type        // the core returns a pointer to it, and an error; without a context the pointer alone
 	Element types.Type   // the core returns an iterator that yields it, and an error
 	Results *types.Tuple // what it returns otherwise
 }
@@ -274,6 +274,11 @@ func (a *analysis) results(f *Func, object *types.Func, name string) {
 		}
 	}
 	if f.Context && len(results) == 2 && isError(results[1].Type()) {
+		if f.Wraps = a.pointee(results[0].Type()); f.Wraps != nil {
+			return
+		}
+	}
+	if !f.Context && len(results) == 1 {
 		if f.Wraps = a.pointee(results[0].Type()); f.Wraps != nil {
 			return
 		}

@@ -1,0 +1,153 @@
+package zlimit
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/bucket"
+	"github.com/zlimit/zlimit-go/internal/protocol"
+)
+
+// A Scoped is a limiter of one entity and one resource, with the methods of a [golang.org/x/time/rate.Limiter]. It is made by
+// [RateLimiter.For], is safe for concurrent use, and costs nothing to make. Its methods WaitN and Limit are those
+// that clients of services and middleware for gRPC ask of a limiter.
+//
+// Each method takes a number of tokens of every limit that holds: of those given to For, or else of the stored ones of the entity and the
+// resource. So it is for limits that count the same thing, such as calls a second and calls a day. Where one counts requests and another
+// tokens, [RateLimiter.Acquire] says how many of each. What is taken is spent: only [Scoped.ReserveN] gives it back.
+//
+// Numbers of tokens are positive. Its errors are those of [RateLimiter.Acquire] and [RateLimiter.Wait], and its calls cost the same.
+type Scoped struct {
+	limiter          *RateLimiter
+	entity, resource string
+	limits           []Limit
+	waits            []WaitOption
+}
+
+// For returns a limiter of an entity and a resource. With limits, those hold for it in place of the stored ones.
+func (l *RateLimiter) For(entity, resource string, limits ...Limit) *Scoped {
+	return &Scoped{limiter: l, entity: entity, resource: resource, limits: slices.Clone(limits)}
+}
+
+// MaxWait returns the same limiter whose waits are bounded, as by the function [MaxWait]. [RateLimiter.Wait] says what
+// else bounds them.
+func (s *Scoped) MaxWait(d time.Duration) *Scoped {
+	bounded := *s
+	bounded.waits = []WaitOption{MaxWait(d)}
+	return &bounded
+}
+
+// Allow is [Scoped.AllowN] of one token.
+func (s *Scoped) Allow(ctx context.Context) (bool, error) { return s.AllowN(ctx, 1) }
+
+// AllowN reports whether n tokens are there, and takes them. It returns false without an error when a limit falls short.
+func (s *Scoped) AllowN(ctx context.Context, n int) (bool, error) {
+	err := s.limitN(ctx, n)
+	if errors.As(err, new(*ExceededError)) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Limit takes one token, or returns an [*ExceededError], which says when there will be one.
+func (s *Scoped) Limit(ctx context.Context) error { return s.limitN(ctx, 1) }
+
+func (s *Scoped) limitN(ctx context.Context, n int) error {
+	lease, err := s.take(ctx, OpAcquire, n, s.limiter.Acquire)
+	return spend(ctx, lease, err)
+}
+
+// Wait is [Scoped.WaitN] of one token.
+func (s *Scoped) Wait(ctx context.Context) error { return s.WaitN(ctx, 1) }
+
+// WaitN waits until n tokens are there, and takes them, in one queue over all processes. See [RateLimiter.Wait].
+func (s *Scoped) WaitN(ctx context.Context, n int) error {
+	if _, err := waitOf(ctx, s.waits); err != nil {
+		return err
+	}
+	lease, err := s.take(ctx, OpWait, n, func(ctx context.Context, r Request) (*Lease, error) {
+		return s.limiter.Wait(ctx, r, s.waits...)
+	})
+	return spend(ctx, lease, err)
+}
+
+// Reserve is [Scoped.ReserveN] of one token.
+func (s *Scoped) Reserve(ctx context.Context) (*Reservation, error) { return s.ReserveN(ctx, 1) }
+
+// ReserveN takes n tokens that may not be there yet, and tells when they are. See [RateLimiter.Reserve].
+func (s *Scoped) ReserveN(ctx context.Context, n int) (*Reservation, error) {
+	if _, err := waitOf(ctx, s.waits); err != nil {
+		return nil, err
+	}
+	lease, err := s.take(ctx, OpReserve, n, func(ctx context.Context, r Request) (*Lease, error) {
+		reservation, err := s.limiter.Reserve(ctx, r, s.waits...)
+		if err != nil {
+			return nil, err
+		}
+		return reservation.lease, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{lease, OpReserve}, nil
+}
+
+// spend keeps what a lease took.
+func spend(ctx context.Context, lease *Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	return lease.Commit(ctx) // there is nothing to correct, so that nothing is written
+}
+
+// take takes n tokens of each limit that holds. Stored limits may change between the look at them and the request, which then names one
+// that is gone: it is made anew.
+func (s *Scoped) take(ctx context.Context, op string, n int, take func(context.Context, Request) (*Lease, error)) (*Lease, error) {
+	r := Request{Entity: s.entity, Resource: s.resource, Limits: s.limits}
+	if n < 1 {
+		return nil, &ValidationError{Field: "n", Value: strconv.Itoa(n), Reason: "must be at least 1"}
+	}
+	if len(s.limits) > 0 {
+		r.Consume = each(n, len(s.limits), func(i int) string { return s.limits[i].Name })
+		return take(ctx, r)
+	}
+	if s.limiter.closed.Load() {
+		return nil, ErrClosed
+	}
+	if err := r.validateNames(); err != nil {
+		return nil, err
+	}
+	for {
+		watch := s.limiter.watch()
+		before, err := s.limiter.engine.Stored(ctx, s.entity, s.resource)
+		if err != nil { // an outage follows the failure policy
+			lease, err := s.limiter.admitOrFail(ctx, op, &r, err)
+			s.limiter.tellDecision(ctx, watch, op, &protocol.Request{Entity: s.entity, Resource: s.resource}, lease, err)
+			return lease, err
+		}
+		r.Consume = each(n, len(before), func(i int) string { return before[i].Name })
+		lease, err := take(ctx, r)
+		if !errors.As(err, new(*ValidationError)) {
+			return lease, err
+		}
+		if now, failed := s.limiter.engine.Stored(ctx, s.entity, s.resource); failed != nil || sameNames(before, now) {
+			return lease, err
+		}
+	}
+}
+
+// each returns an amount of a number of limits.
+func each(n, limits int, name func(int) string) Amounts {
+	amounts := make(Amounts, limits)
+	for i := range limits {
+		amounts[name(i)] = int64(n)
+	}
+	return amounts
+}
+
+func sameNames(a, b []bucket.Params) bool {
+	return slices.EqualFunc(a, b, func(x, y bucket.Params) bool { return x.Name == y.Name })
+}
