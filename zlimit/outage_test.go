@@ -307,6 +307,56 @@ func TestASilentPart(t *testing.T) {
 	}
 }
 
+// TestASilentLevel swallows the calls of the bucket of an entity, or of its parent. Once that is noticed, requests are decided at once,
+// and take nothing of the level that answers, which they would have to give back.
+func TestASilentLevel(t *testing.T) {
+	for _, silent := range []string{"key", "team"} {
+		t.Run(silent, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &distant{Store: store.Of(newMemory(t))}
+				limiter := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow))
+				setSystem(t, limiter, zlimit.PerDay("rpd", 1_000_000))
+				for _, e := range []zlimit.Entity{{ID: "team"}, {ID: "key", ParentID: "team", Cascade: true}} {
+					if _, err := limiter.Entities.Create(t.Context(), e); err != nil {
+						t.Fatal(err)
+					}
+				}
+				request := zlimit.Request{Entity: "key", Resource: "api", Consume: zlimit.Amounts{"rpd": 1}}
+				if lease, err := limiter.Acquire(t.Context(), request); err != nil || lease.Degraded() {
+					t.Fatalf("Acquire() = %v, %v", lease, err)
+				}
+				var others atomic.Int64
+				fault := func(ctx context.Context, pk string, write bool) error {
+					if strings.Contains(pk, "BUCKET#"+silent+"#") {
+						return unanswered(ctx, pk, write)
+					}
+					if strings.Contains(pk, "BUCKET#") {
+						others.Add(1)
+					}
+					return nil
+				}
+				d.fault.Store(&fault)
+				for range 6 {
+					_, _ = limiter.Acquire(t.Context(), request)
+				}
+				time.Sleep(5 * time.Second) // what they began is over
+				_, _ = limiter.Acquire(t.Context(), request)
+				others.Store(0)
+				began := time.Now()
+				for range 10 {
+					lease, err := limiter.Acquire(t.Context(), request)
+					if err != nil || !lease.Degraded() {
+						t.Fatalf("Acquire() = %v, %v, want it uncounted", lease, err)
+					}
+				}
+				if took, calls := time.Since(began), others.Load(); took > 0 || calls > 0 {
+					t.Errorf("ten requests took %v and %d calls of the level that answers, want none", took, calls)
+				}
+			})
+		})
+	}
+}
+
 // TestStaleLimits swallows the reads of limits for 30 s, and serves writes. Requests are counted by the last limits, and except for the
 // first of each bucket they do not wait. When the reads are back, so are the limits that were changed meanwhile.
 func TestStaleLimits(t *testing.T) {

@@ -225,6 +225,9 @@ func (tk *taker) takeLevels(ctx context.Context, levels []level, takings []takin
 			return err
 		}
 	}
+	if err := tk.refusalOf(ctx, levels); err != nil {
+		return err
+	}
 	if done, err := tk.createLevels(ctx, levels, takings); done || err != nil {
 		return err
 	}
@@ -241,6 +244,21 @@ func (tk *taker) takeLevels(ctx context.Context, levels []level, takings []takin
 	}
 	tk.compensate(ctx, takings, errs)
 	return tk.failure(ctx, levels, errs)
+}
+
+// refusalOf returns an error if the bucket of a level is of a silent part of the store, so that nothing needs to be taken of the other
+// levels and given back. The shards of a divided bucket may lie in other parts.
+func (tk *taker) refusalOf(ctx context.Context, levels []level) error {
+	for i := range levels {
+		b := levels[i].bucket
+		if levels[i].demand.Empty() || b.isSplit() {
+			continue
+		}
+		if err := tk.table.RefusalOf(ctx, b.shard(0).key.PK); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // failure returns why levels were not taken from. A level that falls short rejects the request, whatever became of the

@@ -95,6 +95,14 @@ func (t *Table) Call(ctx context.Context, do func(context.Context) error) error 
 // Refusal returns an error if the breaker refuses calls with a context for now.
 func (t *Table) Refusal(ctx context.Context) error { return t.breaker.Refusal(ctx) }
 
+// RefusalOf is [Table.Refusal] for calls with a partition key.
+func (t *Table) RefusalOf(ctx context.Context, pk string) error {
+	if t.breaker == nil {
+		return nil
+	}
+	return t.breaker.refusalOf(ctx, pk)
+}
+
 // call is [Table.Call] for items with a partition key.
 func (t *Table) call(ctx context.Context, pk string, do func(context.Context) error) (err error) {
 	if t.direct {
