@@ -344,6 +344,90 @@ func TestLimitChangeOfSplitBucketBindsAtOnce(t *testing.T) {
 	}
 }
 
+// haveLimit reports whether all shards of the usual bucket have a limit, by its period.
+func haveLimit(tb testing.TB, l *zlimit.RateLimiter, want zlimit.Limit) bool {
+	tb.Helper()
+	for _, s := range shardsOf(tb, l) {
+		for _, has := range s.Limits {
+			if has.Name == want.Name && has.RefillPeriod != want.RefillPeriod.Milliseconds() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// TestLimitsThatAreChangedBack has one process know a bucket with some limits. Another process brings the bucket in line with others,
+// and then the first limits are stored again. The first request of the process that knows those finds the item as it expects,
+// except for the limits, and brings all shards in line before it is answered.
+func TestLimitsThatAreChangedBack(t *testing.T) {
+	slow, fast := zlimit.PerHour("rpm", 10_000), zlimit.PerSecond("rpm", 10_000)
+	for _, splits := range []int{0, 2} {
+		c := newClock()
+		s := zlimit.StoreOn(partitioned{store.Of(newMemory(t))})
+		opts := []zlimit.Option{zlimit.WithClock(c.now), zlimit.WithConfigTTL(0), zlimit.WithFreshness(0)}
+		knows, other := newLimiter(t, s, opts...), newLimiter(t, s, opts...)
+		setSystem(t, other, slow)
+		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+		for range splits {
+			split(t, other)
+		}
+		c.sleep(time.Second)
+		for range 40 {
+			acquire(t, knows, ask(zlimit.Amounts{"rpm": 1}))
+		}
+		setSystem(t, other, fast)
+		acquire(t, other, ask(zlimit.Amounts{"rpm": 1}))
+		if !haveLimit(t, other, fast) {
+			t.Fatal("the other process leaves the bucket as it was")
+		}
+		setSystem(t, other, slow)
+		acquire(t, knows, ask(zlimit.Amounts{"rpm": 1}))
+		if !haveLimit(t, other, slow) {
+			t.Errorf("after %d splits a request that knows of the change leaves %v", splits, shardsOf(t, other))
+		}
+	}
+}
+
+// TestAlignmentThatFails has a store fail in the middle of a change of limits, shard by shard since transactions meet others. The
+// next request finishes the change, whichever shard it takes from.
+func TestAlignmentThatFails(t *testing.T) {
+	slow, fast := zlimit.PerHour("rpm", 10_000), zlimit.PerSecond("rpm", 10_000)
+	c := newClock()
+	h := &hooked{Store: partitioned{store.Of(newMemory(t))}}
+	l := newLimiter(t, zlimit.StoreOn(h), zlimit.WithClock(c.now), zlimit.WithConfigTTL(0), zlimit.WithFreshness(0))
+	setSystem(t, l, slow)
+	acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+	split(t, l)
+	reject(t, l, ask(zlimit.Amounts{"rpm": 10_000})) // it looks at all shards
+	for round := range 12 {
+		next := slow
+		if round%2 == 0 {
+			next = fast
+		}
+		setSystem(t, l, next)
+		c.sleep(time.Second)
+		writes := 0
+		h.set(func(all ...store.Write) error {
+			if len(all) > 1 {
+				return store.ErrConflict
+			}
+			if writes++; writes == 2 {
+				return &store.Error{Op: "write", Unavailable: true, Err: errors.New("down")}
+			}
+			return nil
+		})
+		if _, err := l.Acquire(t.Context(), ask(zlimit.Amounts{"rpm": 1})); err == nil || haveLimit(t, l, next) {
+			t.Fatalf("round %d: Acquire() = %v, and the change did not fail in the middle: %v", round, err, shardsOf(t, l))
+		}
+		h.hook.Store(nil)
+		acquire(t, l, ask(zlimit.Amounts{"rpm": 1}))
+		if !haveLimit(t, l, next) {
+			t.Fatalf("round %d: after the next request the shards are %v", round, shardsOf(t, l))
+		}
+	}
+}
+
 // TestDisagreeingLimitsOfSplitBucket has two processes take by limits of their own from one split bucket. They align its shards
 // at most once a second each, so that neither keeps the other from taking.
 func TestDisagreeingLimitsOfSplitBucket(t *testing.T) {

@@ -31,6 +31,7 @@ type Bucket struct {
 	queue   queue[*claim]             // of takes that share a write
 	uneven  atomic.Int64              // when shards could last not be made even, epoch milliseconds
 	aligned atomic.Pointer[alignment] // of all shards, the last one by limits of a request; nil for none
+	parted  atomic.Bool               // some shards may have former limits, though others are in line
 	pace    pace                      // of looks
 	owing   owing                     // what requests that were not admitted have still to give back
 

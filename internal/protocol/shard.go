@@ -70,6 +70,7 @@ func (tk *taker) takeFromShard(ctx context.Context, p *party, s *shard) error {
 			tk.lister.listWritten(ctx, s, next, t.plan.Kind)
 			tk.resizer.rebalance(ctx, p.level, s, next)
 			p.took(s, next)
+			tk.aligner.alignFound(ctx, p.level, t.limits, next)
 			return nil
 		}
 		image = next

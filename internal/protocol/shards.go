@@ -242,12 +242,38 @@ func (al *aligner) bringInLine(ctx context.Context, l *level, v *view) error {
 	}
 	l.bucket.reading.Store(nil)
 	if err := al.alignAll(ctx, l, v); err != nil {
+		l.bucket.parted.Store(true)
 		return err
 	}
 	if l.limits.Own && !v.isWhole() {
 		l.bucket.aligned.Store(&alignment{&l.limits.Config, al.now()})
 	}
 	return nil
+}
+
+// alignParted brings a bucket in line of which some shards may have former limits. A shard that is in line would not show that.
+func (al *aligner) alignParted(ctx context.Context, l *level) error {
+	if !l.bucket.parted.CompareAndSwap(true, false) {
+		return nil
+	}
+	_, err := al.viewInLine(ctx, l, al.looks.seenSince(al.NextEpoch()))
+	if err != nil {
+		l.bucket.parted.Store(true)
+	}
+	return err
+}
+
+// alignFound brings a bucket in line when a write that was applied, of a shard with some limits, shows that it has others. A
+// write that leaves the stamp alone does not ask for the limits. The process may know those from before, where they were
+// changed and changed back. What was taken stays taken: a failure is left to the next request.
+func (al *aligner) alignFound(ctx context.Context, l *level, limits *Limits, next *image) {
+	if limits.Config.Matches(&next.State) || limits.Own && (next.Count() == 1 || !l.bucket.alignsAll(limits, al.now())) {
+		return
+	}
+	_, err := al.viewInLine(ctx, l, al.looks.seenSince(al.NextEpoch()))
+	if err != nil && !errors.Is(err, errOutdated) {
+		l.bucket.parted.Store(true)
+	}
 }
 
 // alignAll brings the shards of a view in line: in one transaction, or one after another when others write them meanwhile.

@@ -451,6 +451,9 @@ func (tk *taker) takeDirect(ctx context.Context, p *party) error {
 // a shard goes on there, which shows without a call whether the others fall short.
 func (tk *taker) takeAnywhere(ctx context.Context, p *party) error {
 	for attempt := range table.MaxAttempts {
+		if err := tk.aligner.alignParted(ctx, p.level); err != nil {
+			return err
+		}
 		if p.short.whole && tk.goesByShare(p) {
 			return p.proof()
 		}
