@@ -118,3 +118,22 @@ func ExampleScoped() {
 	// <nil>
 	// <nil>
 }
+
+func ExampleRateLimiter_Reserve() {
+	ctx := context.Background()
+	limiter, err := zlimit.Open(ctx, "memory:")
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+
+	reservation, err := limiter.Reserve(ctx, zlimit.Request{
+		Entity: "worker", Resource: "backend", Consume: zlimit.Amounts{"calls": 1},
+		Limits: []zlimit.Limit{zlimit.PerMinute("calls", 60)},
+	}, zlimit.MaxWait(time.Minute))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(time.Until(reservation.Due()) <= 0)
+	// Output: true
+}
