@@ -69,6 +69,9 @@ func TestBadInput(t *testing.T) {
 		{"a limit of the request that is none", acquire("acme", "gpt", "--consume", "rpm=1", "--limit", "rpm=1"), `limit "rpm=1": must be NAME=CAPACITY`},
 		{"a limit that the request does not have", acquire("acme", "gpt", "--consume", "rpm=1", limit), `invalid consume "rpm": no limit of that name`},
 		{"a policy that is none", acquire("acme", "gpt", "--consume", "rpm=1", "--on-unavailable", "retry"), `invalid failure policy "retry": must be`},
+		{"a negative wait", acquire("acme", "gpt", "--consume", "rpm=1", "--wait", "-1s", "--on-unavailable", "allow"), "acquire: --wait -1s: must not be negative"},
+		{"a wait below a millisecond", acquire("acme", "gpt", "--consume", "rpm=1", "--wait", "1us"), "acquire: --wait 1µs: must be whole milliseconds"},
+		{"a wait without a unit", acquire("acme", "gpt", "--consume", "rpm=1", "--wait", "30"), `invalid argument "30" for "--wait" flag: must be a duration, such as 500ms, 30s or 2h; see zlimit acquire --help`},
 		{"an entity to look at that is none", []string{"available", "--store", store, "a b", "gpt"}, `invalid entity "a b"`},
 
 		{"no level", set(limit), "limits set: --system, --resource or --entity is missing"},

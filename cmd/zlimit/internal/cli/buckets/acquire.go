@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,7 @@ import (
 func AcquireCommand(sh *shell.Shell) *cobra.Command {
 	var consume, limits []string
 	var policy string
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "acquire ENTITY RESOURCE --consume NAME=N ...",
 		Short: "Consume tokens, of all limits or of none",
@@ -33,11 +35,16 @@ The limits are those that are stored for the entity and the resource. --limit
 replaces them for this request; it is written NAME=CAPACITY[:REFILL]/PERIOD, as
 explained by zlimit limits --help.
 
+With --wait the request waits so long for tokens that are not there yet, in one
+queue with all others that wait. If it would have to wait longer, it is rejected
+at once, with the exact time. An interrupt gives back what it took.
+
 While the store is unavailable the request fails, unless --on-unavailable allow
 admits it uncounted.`,
 		Example: `  zlimit acquire acme gpt --consume rpm=1 --consume tpm=1500
   zlimit acquire 10.0.0.7 login --consume tries=1 --limit tries=5/min
-  zlimit acquire acme gpt --consume rpm=1 && call-the-model`,
+  zlimit acquire acme gpt --consume rpm=1 && call-the-model
+  zlimit acquire acme gpt --consume rpm=1 --wait 30s && call-the-model`,
 		Args: shell.Takes("ENTITY", "RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r := zlimit.Request{Entity: args[0], Resource: args[1]}
@@ -54,13 +61,20 @@ admits it uncounted.`,
 			if r.OnUnavailable, err = zlimit.ParseFailurePolicy(policy); err != nil {
 				return err
 			}
-			return acquire(cmd.Context(), sh, r)
+			switch {
+			case wait < 0:
+				return shell.Usagef("acquire: --wait %v: must not be negative", wait)
+			case wait%time.Millisecond != 0:
+				return shell.Usagef("acquire: --wait %v: must be whole milliseconds", wait)
+			}
+			return acquire(cmd.Context(), sh, r, patience{wait, cmd.Flags().Changed("wait")})
 		},
 	}
 	cmd.Flags().StringArrayVar(&consume, "consume", nil, "`NAME=N`, tokens to consume of a limit; repeatable")
 	cmd.Flags().StringArrayVar(&limits, "limit", nil, "`LIMIT` in place of the stored ones; repeatable")
 	cmd.Flags().StringVar(&policy, "on-unavailable", zlimit.PolicyInherit.String(),
 		"outage `policy`: block, allow")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "longest `time` to wait for the tokens, such as 30s")
 	return cmd
 }
 
@@ -69,6 +83,8 @@ type admission struct {
 	Admitted bool           `json:"admitted"`
 	Degraded bool           `json:"degraded"` // uncounted, during an outage
 	Consumed zlimit.Amounts `json:"consumed"`
+
+	WaitedSeconds *json.Number `json:"waited_seconds,omitempty"` // with --wait
 }
 
 // A rejection is the result of a request that was not.
@@ -104,44 +120,137 @@ func (r refusal) String() string {
 	return fmt.Sprintf("%s of %s, its %s", r.Limit, r.Entity, r.Level)
 }
 
-func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request) error {
-	lease, err := shell.Do(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (*zlimit.Lease, error) {
-		return l.Acquire(ctx, r)
+// A patience is how long a request may wait, and whether the caller said so.
+type patience struct {
+	longest time.Duration
+	given   bool
+}
+
+// A granted request has its lease, and the time that it waited.
+type granted struct {
+	lease  *zlimit.Lease
+	waited time.Duration
+}
+
+func acquire(ctx context.Context, sh *shell.Shell, r zlimit.Request, wait patience) error {
+	got, err := shell.Do(ctx, sh, func(ctx context.Context, l *zlimit.RateLimiter) (granted, error) {
+		if wait.given {
+			return waitFor(ctx, sh, l, r, wait.longest)
+		}
+		lease, err := l.Acquire(ctx, r)
+		return granted{lease: lease}, err
 	}, zlimit.WithFailurePolicy(r.OnUnavailable)) // for an outage that is there already
 	var exceeded *zlimit.ExceededError
 	switch {
 	case errors.As(err, &exceeded):
-		e := exceeded
-		told := rejection{Possible: e.Possible(), Limits: e.Statuses, RefusedBy: refusedBy(e)}
-		if wait := e.RetryAfter(); wait < zlimit.Never {
-			seconds := grammar.Seconds(wait)
-			told.RetryAfterSeconds = &seconds
-		}
-		err := sh.Print(told, func(p *show.Page) {
-			if e.Possible() {
-				p.Linef("rejected by %v, retry after %s", told.RefusedBy[0], show.Brief(e.RetryAfter()))
-			} else {
-				p.Linef("rejected by %v: more than the limit holds, it can never succeed", told.RefusedBy[0])
-			}
-			p.Statuses(e.Statuses, true)
-		})
-		return errors.Join(err, shell.ErrRejected)
+		return errors.Join(reject(sh, exceeded, wait), shell.ErrRejected)
 	case err != nil:
 		return err
 	}
-	return sh.Print(admission{true, lease.Degraded(), lease.Consumed()}, func(p *show.Page) {
-		if lease.Degraded() {
-			p.Linef("admitted uncounted, the store is unavailable")
+	return admit(sh, got, wait)
+}
+
+// reject prints the result of a request that was rejected.
+func reject(sh *shell.Shell, e *zlimit.ExceededError, wait patience) error {
+	told := rejection{Possible: e.Possible(), Limits: e.Statuses, RefusedBy: refusedBy(e)}
+	after := e.RetryAfter()
+	if after < zlimit.Never {
+		seconds := grammar.Seconds(after)
+		told.RetryAfterSeconds = &seconds
+	}
+	return sh.Print(told, func(p *show.Page) {
+		switch {
+		case !told.Possible:
+			p.Linef("rejected by %v: more than the limit holds, it can never succeed", told.RefusedBy[0])
+		case wait.given:
+			p.Linef("rejected by %v: the wait would be %v, until %s", told.RefusedBy[0], after, instant(sh.Now().Add(after)))
+		default:
+			p.Linef("rejected by %v, retry after %s", told.RefusedBy[0], show.Brief(after))
+		}
+		p.Statuses(e.Statuses, true)
+	})
+}
+
+// admit prints the result of a request that was admitted.
+func admit(sh *shell.Shell, got granted, wait patience) error {
+	lease := got.lease
+	told := admission{Admitted: true, Degraded: lease.Degraded(), Consumed: lease.Consumed()}
+	if wait.given {
+		seconds := grammar.Seconds(got.waited)
+		told.WaitedSeconds = &seconds
+	}
+	return sh.Print(told, func(p *show.Page) {
+		after := ""
+		if got.waited > 0 {
+			after = " after " + show.Brief(got.waited)
+		}
+		if told.Degraded {
+			p.Linef("admitted%s uncounted, the store is unavailable", after)
 			return
 		}
 		var parts []string
-		consumed := lease.Consumed()
-		for _, name := range slices.Sorted(maps.Keys(consumed)) {
-			parts = append(parts, fmt.Sprintf("%s=%d", name, consumed[name]))
+		for _, name := range slices.Sorted(maps.Keys(told.Consumed)) {
+			parts = append(parts, fmt.Sprintf("%s=%d", name, told.Consumed[name]))
 		}
-		p.Linef("admitted, consumed %s", strings.Join(parts, " "))
+		p.Linef("admitted%s, consumed %s", after, strings.Join(parts, " "))
 	})
 }
+
+// waitFor takes what a request asks, and sleeps until it is there. On a terminal it tells before what it waits for.
+func waitFor(ctx context.Context, sh *shell.Shell, l *zlimit.RateLimiter, r zlimit.Request, longest time.Duration) (granted, error) {
+	start := sh.Now()
+	reservation, err := l.Reserve(ctx, r, zlimit.MaxWait(longest))
+	var exceeded *zlimit.ExceededError
+	if errors.As(err, &exceeded) && exceeded.RetryAfter() <= longest { // nothing can be reserved of a quota that is used up
+		noteWait(sh, refusedBy(exceeded), start.Add(exceeded.RetryAfter()))
+		lease, err := l.Wait(ctx, r, zlimit.MaxWait(max(longest-sh.Now().Sub(start), 0)))
+		return granted{lease, sh.Now().Sub(start)}, err
+	}
+	if err != nil {
+		return granted{}, err
+	}
+	due := reservation.Due()
+	if !due.After(sh.Now()) {
+		lease, err := reservation.Wait(ctx)
+		return granted{lease: lease}, err
+	}
+	if sh.Watch {
+		noteWait(sh, queueOf(ctx, l, r), due)
+	}
+	lease, err := reservation.Wait(ctx)
+	return granted{lease, sh.Now().Sub(start)}, err
+}
+
+// queueOf returns the limit with the longest queue of those that a request asks for. It returns none where that cannot be read, which is no
+// reason to end the wait.
+func queueOf(ctx context.Context, l *zlimit.RateLimiter, r zlimit.Request) (by []refusal) {
+	q := zlimit.AvailableQuery{Entity: r.Entity, Resource: r.Resource, Limits: r.Limits, Parents: true}
+	statuses, _ := l.Available(ctx, q)
+	asked := r.Consume.AppendAmounts(nil)
+	longest := time.Duration(0)
+	for _, s := range statuses {
+		asks := slices.ContainsFunc(asked, func(a zlimit.Amount) bool { return a.Limit == s.Limit.Name && a.Tokens > 0 })
+		if asks && s.Queue > longest {
+			longest, by = s.Queue, []refusal{{s.Limit.Name, s.Entity, s.Resource, s.Level()}}
+		}
+	}
+	return by
+}
+
+// noteWait tells people at a terminal which limit a request waits for, the first one, and when its tokens are due.
+func noteWait(sh *shell.Shell, by []refusal, due time.Time) {
+	if !sh.Watch {
+		return
+	}
+	limit := ""
+	if len(by) > 0 {
+		limit = fmt.Sprintf(" for %v", by[0])
+	}
+	sh.Note(fmt.Sprintf("waiting%s: due in %s, at %s", limit, show.Brief(due.Sub(sh.Now())), instant(due)))
+}
+
+// instant returns a time to the millisecond, as the limiter counts it.
+func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
 // An availability is what is left of the limits of an entity, and of the parents that it cascades to.
 type availability struct {
