@@ -75,8 +75,22 @@ func (p *pattern) match(path string) (wild string, ok bool) {
 // A table has the calls that are known, by the ends of their paths, so that base paths of gateways do not matter.
 type table []pattern
 
+// isPlain reports whether a path means the same to all servers. Segments of dots are taken out of paths by some, and what follows a
+// semicolon, a percent sign or a backslash is read by some in another way.
+func isPlain(path string) bool {
+	for segment := range strings.SplitSeq(path, "/") {
+		if segment == "." || segment == ".." {
+			return false
+		}
+	}
+	return !strings.ContainsAny(path, ";%\\?#")
+}
+
 // find returns the first pattern for a path, and the model that the path names; nil for none.
 func (t table) find(path string) (p *pattern, model string) {
+	if !isPlain(path) {
+		return nil, ""
+	}
 	path = strings.TrimSuffix(path, "/")
 	for i := range t {
 		if wild, ok := t[i].match(path); ok {

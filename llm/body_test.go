@@ -146,7 +146,7 @@ func TestTextInFiles(t *testing.T) {
 
 func TestMultipart(t *testing.T) {
 	const form = "--b\r\nContent-Disposition: form-data; name=\"%s\"\r\n\r\n%s\r\n"
-	body := fmt.Sprintf(form, "model", "gpt-4o-mini") + fmt.Sprintf(form, "model", "m") + fmt.Sprintf(form, "prompt", "12345678") + fmt.Sprintf(form, "max_tokens", "7") +
+	body := fmt.Sprintf(form, "model", "m") + fmt.Sprintf(form, "prompt", "12345678") + fmt.Sprintf(form, "max_tokens", "7") +
 		fmt.Sprintf(form, `file"; filename="a.wav`, strings.Repeat("x", 100_000)) + "--b--\r\n"
 	r := newRequest(t, chatPath, body)
 	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -59,9 +60,14 @@ func inspect(r *http.Request, p *pattern, model string, c *config) (*question, *
 	if err != nil {
 		return nil, nil, err
 	}
-	if kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
+	types := r.Header.Values("Content-Type")
+	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case len(types) > 1:
+		err = invalid("Content-Type", strings.Join(types, ", "), "must be there once, to tell how the body is read")
+	case kind == "multipart/form-data":
 		err = q.form(s, params["boundary"])
-	} else {
+	default:
 		err = q.check(s.size)
 	}
 	if err != nil {
@@ -114,7 +120,7 @@ func newQuestion(c Call) *question {
 // The settings of all APIs that matter, by their path.
 var settings = map[string]func(q *question, raw []byte){
 	"model":                             (*question).model,
-	"stream":                            func(q *question, raw []byte) { q.call.Stream = q.streams || string(raw) == "true" },
+	"stream":                            func(q *question, raw []byte) { q.call.Stream = q.streams || !isFalse(raw) },
 	"n":                                 (*question).count,
 	"generationConfig.candidateCount":   (*question).count,
 	"generation_config.candidate_count": (*question).count,
@@ -133,6 +139,16 @@ var settings = map[string]func(q *question, raw []byte){
 		q.usage = q.instead(raw, `{"include_usage":true}`)
 	},
 	"stream_options.include_usage": func(q *question, raw []byte) { q.option = q.instead(raw, "true") },
+}
+
+// isFalse reports whether servers take a scalar for false. Lenient ones take all others for true, such as 1 and "true".
+func isFalse(raw []byte) bool {
+	switch string(raw) {
+	case "", "0", "null", "false", `""`, `"0"`, `"false"`:
+		return true
+	default:
+		return false
+	}
 }
 
 // opaqueNames are the members that hold pictures and files, or where they are.
@@ -259,14 +275,20 @@ func (q *question) check(size int64) error {
 	return nil
 }
 
-// form reads the body of a form, in which files are parts.
+// form reads the body of a form, in which files are parts. A form may have text before its first boundary, which another reader could
+// take for JSON with another model. So a body that does not begin with the boundary is refused, and so is a second model.
 func (q *question) form(s *spool, boundary string) error {
-	body, err := s.open(edit{})
+	opened, err := s.open(edit{})
 	if err != nil {
 		return err
 	}
-	defer body.Close()
+	defer opened.Close()
+	body, first := bufio.NewReader(opened), "--"+boundary
+	if begin, _ := body.Peek(len(first)); boundary == "" || string(begin) != first {
+		return invalid("body", "", "must begin with the boundary of a form, as its Content-Type says")
+	}
 	q.bytes, q.opaque = 0, 0
+	models := 0
 	for parts := multipart.NewReader(body, boundary); ; {
 		part, err := parts.NextRawPart()
 		switch {
@@ -283,7 +305,9 @@ func (q *question) form(s *spool, boundary string) error {
 		switch name := part.FormName(); {
 		case err != nil: // which the next part says
 		case name == "model" && !q.fixed:
-			q.call.Model = ""
+			if models++; models > 1 {
+				return invalid("model", string(value[:min(len(value), scanScalar)]), "must be in the form once")
+			}
 			if len(value) <= scanScalar {
 				q.call.Model = string(value)
 			}

@@ -12,18 +12,17 @@ const usageOption = `"stream_options":{"include_usage":true},`
 
 // askForUsage returns the edit that makes a stream of chat completions end with its usage. The edit is empty for a request
 // that asks already.
-func (q *question) askForUsage(s *spool) edit {
+func (q *question) askForUsage() edit {
 	switch {
 	case q.call.API != APIOpenAIChat || !q.call.Stream:
 		return edit{}
 	case q.usage != nil:
 		return *q.usage
 	}
-	front := int64(bytes.IndexByte(s.head, '{')) + 1
-	if front == 0 { // behind a mebibyte of space, or not there
+	if q.scanner.inside == 0 {
 		return edit{}
 	}
-	return edit{front, front, usageOption}
+	return edit{q.scanner.inside, q.scanner.inside, usageOption}
 }
 
 // A usageFilter takes the chunk with the usage out of a stream of chat completions. It holds back an event until it is
@@ -31,6 +30,7 @@ func (q *question) askForUsage(s *spool) edit {
 type usageFilter struct {
 	io.Closer
 	source  *bufio.Reader
+	buffer  []byte // of the events, one after another
 	event   []byte // to be returned
 	err     error  // after the event
 	dropped bool   // the event before was taken out
@@ -62,8 +62,16 @@ func (f *usageFilter) Read(p []byte) (int, error) {
 
 // next returns the lines up to an empty one, or as much as is looked at.
 func (f *usageFilter) next() (event []byte, err error) {
+	event = f.buffer[:0]
+	defer func() { f.buffer = event[:0] }()
 	empty := true // the line is, so far
 	for len(event) < filterMost {
+		if text := f.text(filterMost - len(event)); len(text) > 0 {
+			event = append(event, text...)
+			_, _ = f.source.Discard(len(text))
+			empty, f.afterCR = false, false
+			continue
+		}
 		b, err := f.source.ReadByte()
 		if err != nil {
 			return event, err
@@ -89,9 +97,20 @@ func (f *usageFilter) next() (event []byte, err error) {
 	return event, nil
 }
 
+// text returns what is buffered before the next end of a line, and not more than most bytes.
+func (f *usageFilter) text(most int) []byte {
+	text, _ := f.source.Peek(min(f.source.Buffered(), most))
+	for _, end := range []byte("\n\r") {
+		if i := bytes.IndexByte(text, end); i >= 0 {
+			text = text[:i]
+		}
+	}
+	return text
+}
+
 // isUsageChunk reports whether an event is the chunk that comes of include_usage: one with usage and without choices.
 func isUsageChunk(event []byte) bool {
-	if !bytes.Contains(event, []byte(`"usage"`)) {
+	if !bytes.Contains(event, []byte(`"usage"`)) || !mayBeWithoutChoices(event) {
 		return false
 	}
 	var data []byte
@@ -105,4 +124,23 @@ func isUsageChunk(event []byte) bool {
 		Usage   *json.RawMessage  `json:"usage"`
 	}
 	return json.Unmarshal(data, &chunk) == nil && chunk.Usage != nil && chunk.Choices != nil && len(chunk.Choices) == 0
+}
+
+// mayBeWithoutChoices reports whether the choices of an event may be empty. All chunks of a stream that was asked for its usage have a
+// member for it, and parsing each would cost more than all else.
+func mayBeWithoutChoices(event []byte) bool {
+	if bytes.Count(event, []byte(dataField)) > 1 { // perhaps it is broken between a name and its value
+		return true
+	}
+	for {
+		_, rest, ok := bytes.Cut(event, []byte(`"choices"`))
+		if !ok {
+			return false
+		}
+		value := bytes.TrimLeft(rest, " \t:[")
+		if len(value) > 0 && value[0] == ']' {
+			return true
+		}
+		event = rest
+	}
 }

@@ -277,7 +277,7 @@ func (c *config) resource(model string) (string, error) {
 			return r.Resource, nil
 		}
 	}
-	return "", invalid("model", model, "no rule is for it")
+	return "", invalid("model", model, "must match a rule")
 }
 
 func (r Rule) matches(model string) bool {

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/zlimit/zlimit-go/zlimit"
@@ -34,7 +36,24 @@ func refusal(r *http.Request, err error) *http.Response {
 	} else {
 		header.Set("X-Should-Retry", "false")
 	}
-	return response(r, http.StatusTooManyRequests, header, exceeded.Error(), "rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED")
+	return response(r, http.StatusTooManyRequests, header, reason(exceeded), "rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED")
+}
+
+// reason returns why a call was refused, in words for the caller of the model: without the names of entities, which are those of the service.
+func reason(e *zlimit.ExceededError) string {
+	var b strings.Builder
+	b.WriteString("rate limit exceeded")
+	separator := ": "
+	for _, s := range e.Violations() {
+		fmt.Fprintf(&b, "%s%s (requested %d, available %d of %d)", separator, s.Limit.Name, s.Requested, s.Available, s.Limit.Capacity)
+		separator = "; "
+	}
+	if e.Possible() {
+		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter())
+	} else {
+		b.WriteString(", more than the capacity: it can never succeed")
+	}
+	return b.String()
 }
 
 // response returns a response with an error.

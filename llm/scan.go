@@ -33,6 +33,7 @@ type scanner struct {
 	hex     int    // digits that an escape still has
 	want    interest
 	at      int64 // bytes before the one that is scanned
+	inside  int64 // bytes up to the first member of the last document
 }
 
 // An interest is what a scalar is for.
@@ -221,6 +222,9 @@ func (s *scanner) enter(b byte) {
 	if len(s.open) == scanDepth {
 		s.state = scanBroken
 		return
+	}
+	if len(s.open) == 0 {
+		s.inside = s.at + 1
 	}
 	s.open, s.marks = append(s.open, b), append(s.marks, len(s.path))
 	if b == '{' {

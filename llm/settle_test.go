@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,7 +82,8 @@ func TestEstimates(t *testing.T) {
 			if got, err := io.ReadAll(r.Body); err != nil || string(got) != test.body {
 				t.Errorf("%s: the request is changed: %q, %v", test.name, got, err)
 			}
-			return nil, errors.New("no answer")
+			httptrace.ContextClientTrace(r.Context()).GetConn("") // which it never gets
+			return nil, errors.New("no connection")
 		}))
 		if _, err := transport.RoundTrip(newRequest(t, test.path, test.body)); err == nil {
 			t.Errorf("%s: RoundTrip() = nil, want the error of the base", test.name)

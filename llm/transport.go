@@ -178,7 +178,7 @@ func (t *Transport) admit(r *http.Request) (x *exchange, err error) {
 		x.request = r.Method + " " + r.URL.Path
 	}
 	if t.config.includeUsage {
-		x.usage = q.askForUsage(spool)
+		x.usage = q.askForUsage()
 	}
 	if x.resource, err = t.config.resource(q.call.Model); err != nil {
 		return nil, err
@@ -246,17 +246,19 @@ func (x *exchange) amounts(u Usage) (zlimit.Amounts, error) {
 func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	x.host, x.sent = r.URL.Host, time.Now()
-	outbound, wrote, cancel := x.outbound(r)
+	outbound, way, cancel := x.outbound(r)
 	defer x.spool.release()
 	stop := context.AfterFunc(ctx, cancel)
+	tried := false
 	unanswered := func() {
 		stop()
 		cancel()
 		usage := Usage{Model: x.call.Model}
-		if wrote.Load() {
+		unsent := !tried || way.ended()
+		if !unsent {
 			usage.Input = x.call.Input
 		}
-		x.settle(ctx, outcome{unsent: !wrote.Load(), usage: usage})
+		x.settle(ctx, outcome{unsent: unsent, usage: usage})
 	}
 	returned := false
 	defer func() {
@@ -267,7 +269,7 @@ func (x *exchange) send(r *http.Request) (*http.Response, error) {
 	body, err := x.spool.open(x.usage)
 	var response *http.Response
 	if err == nil {
-		outbound.Body = body
+		outbound.Body, tried = body, true
 		response, err = x.transport.config.base.RoundTrip(outbound)
 	}
 	returned = true
@@ -297,17 +299,23 @@ func (c *config) describe(header http.Header, statuses zlimit.Statuses) {
 	}
 }
 
-// outbound returns the request as it is sent, whether it was written, as far as the base traces that, and the function
-// that ends it.
-func (x *exchange) outbound(r *http.Request) (*http.Request, *atomic.Bool, context.CancelFunc) {
+// A way is how far a request has come, as its base tells.
+type way struct{ asked, wrote atomic.Bool }
+
+// ended reports that the request was not written whole. A base that does not tell when it asks for a connection may have written it.
+func (w *way) ended() bool { return w.asked.Load() && !w.wrote.Load() }
+
+// outbound returns the request as it is sent, how far it comes, and the function that ends it.
+func (x *exchange) outbound(r *http.Request) (*http.Request, *way, context.CancelFunc) {
 	ctx, cancel := r.Context(), context.CancelFunc(func() {})
 	if x.transport.draining() { // the caller's end is not that of the request
 		ctx, cancel = context.WithCancel(context.WithoutCancel(ctx))
 	}
-	wrote := new(atomic.Bool)
-	trace := &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
-		wrote.Store(info.Err == nil)
-	}}
+	w := new(way)
+	trace := &httptrace.ClientTrace{
+		GetConn:      func(string) { w.asked.Store(true) },
+		WroteRequest: func(info httptrace.WroteRequestInfo) { w.wrote.Store(info.Err == nil) },
+	}
 	outbound := r.Clone(httptrace.WithClientTrace(ctx, trace))
 	outbound.GetBody = func() (io.ReadCloser, error) { return x.spool.open(x.usage) }
 	if x.usage.text != "" {
@@ -322,7 +330,7 @@ func (x *exchange) outbound(r *http.Request) (*http.Request, *atomic.Bool, conte
 	if accepted := outbound.Header.Values("Accept-Encoding"); len(accepted) > 0 {
 		outbound.Header.Set("Accept-Encoding", readable(strings.Join(accepted, ",")))
 	}
-	return outbound, wrote, cancel
+	return outbound, w, cancel
 }
 
 // answer returns the body of a response, which settles the call at its end.

@@ -126,15 +126,15 @@ func TestBadRequests(t *testing.T) {
 	}{
 		{"no model", `{"max_tokens":5}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
 		{"a body that is too long", `{"messages":"` + strings.Repeat("x", 1000) + `","model":"gpt-4o"}`, llm.For("alice"), `zlimit: invalid body "more bytes": must be at most 1000 bytes; see WithBodies`},
-		{"two models", `{"model":"gpt-4o","model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
-		{"two models, far apart", `{"model":"gpt-4o",` + strings.Repeat(" ", 900) + `"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
+		{"two models", `{"model":"gpt-4o","model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": must match a rule`},
+		{"two models, far apart", `{"model":"gpt-4o",` + strings.Repeat(" ", 900) + `"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": must match a rule`},
 		{"a second model that is too long", `{"model":"gpt-4o","model":"` + strings.Repeat("x", 257) + `"}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
-		{"a second model below no name", `{"model":"made-up","":{"model":"gpt-4o"}}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
+		{"a second model below no name", `{"model":"made-up","":{"model":"gpt-4o"}}`, llm.For("alice"), `zlimit: invalid model "made-up": must match a rule`},
 		{"two documents", `{"model":"gpt-4o"}{"model":"gpt-4"}`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to tell its model`},
 		{"a list", `[{"model":"gpt-4o"}]`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to tell its model`},
 		{"brackets without end", `{"model":"gpt-4o","x":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `,"model":"gpt-4"}`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to tell its model`},
 		{"an object without end", `{"model":"gpt-4o"`, llm.For("alice"), `zlimit: invalid body "": must be one object of JSON, of at most 256 levels, to tell its model`},
-		{"a model that no rule is for", `{"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": no rule is for it`},
+		{"a model that no rule is for", `{"model":"made-up"}`, llm.For("alice"), `zlimit: invalid model "made-up": must match a rule`},
 		{"a model that is no string", `{"model":{"a":1}}`, llm.For("alice"), `zlimit: invalid model "": the request must name it`},
 		{"no key", `{"model":"gpt-4o"}`, noEntity, "no key"},
 		{"an entity that is empty", `{"model":"gpt-4o"}`, llm.For(""), `zlimit: invalid entity "": must not be empty`},
@@ -296,7 +296,8 @@ func TestRefusals(t *testing.T) {
 	var body struct {
 		Error struct{ Type, Message string }
 	}
-	if err := json.NewDecoder(response.Body).Decode(&body); err != nil || body.Error.Type != "rate_limit_error" {
+	if err := json.NewDecoder(response.Body).Decode(&body); err != nil || body.Error.Type != "rate_limit_error" ||
+		!strings.Contains(body.Error.Message, "rpm (requested 1, available 0 of 1), retry after 1m0s") || strings.Contains(body.Error.Message, "alice") {
 		t.Errorf("the body is %+v, %v", body, err)
 	}
 	if response.StatusCode != 429 || response.Header.Get("Retry-After") != "60" || response.Header.Get("Retry-After-Ms") != "60000" {
