@@ -18,7 +18,7 @@ TAG       ?=
 
 # How the benchmarks run.
 BENCH      ?= .
-BENCHPKG   ?= ./zlimit/... ./internal/layout
+BENCHPKG   ?= ./zlimit/... ./internal/layout ./httplimit
 BENCHTIME  ?= 1s
 BENCHCOUNT ?= 1
 
@@ -63,7 +63,7 @@ MEAN_QUICK := -short -skip '/^(memory|file)$$|^Test(UsagePages|UsageQueries|Enti
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick infra test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale outage bench size check build release tags engine clean
+.PHONY: help demo quick infra infra-tools test race race-quick mean mean-quick generate api check-generate tidy lint vuln fuzz mutate soak explore scale outage bench size check build release tags engine clean
 
 help: ## print this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
@@ -85,8 +85,10 @@ race: engine ## run all tests with the race detector, in random order
 race-quick: engine ## run the short tests of what goroutines share, with the race detector, in random order
 	$(WITH_ENGINE) $(GO) test -race -short -shuffle=on -timeout $(TIMEOUT) $(TESTFLAGS) $(CONCURRENT)
 
-infra: engine ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, installed below .cache
+infra-tools: ## install what make infra needs below .cache
 	scripts/infra/install.sh $(INFRA)
+
+infra: engine infra-tools ## check the template of a deployment with cfn-lint, checkov, moto, the CDK and another evaluator of policies, installed below .cache
 	ZLIMIT_INFRA='$(INFRA)' $(WITH_ENGINE) $(GO) test -count=1 -timeout $(TIMEOUT) -run 'Calls|Trials|Infra' -skip Simulate $(TESTFLAGS) ./stack
 	ZLIMIT_INFRA='$(INFRA)' $(GO) test -count=1 -timeout $(TIMEOUT) -run Simulate $(TESTFLAGS) ./stack # asks what the others wrote
 
@@ -141,6 +143,7 @@ outage: engine ## take DynamoDB away in all ways, with RATES of requests a secon
 bench: engine ## compare with the bare SDK, and memory and quota with other limiters; BENCH, BENCHPKG, BENCHTIME and BENCHCOUNT choose
 	$(WITH_ENGINE) $(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m $(BENCHPKG)
 	$(GO) test -C zlimit/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
+	$(GO) test -C llm -run '^$$' -bench '$(BENCH)' -benchmem -benchtime $(BENCHTIME) -count $(BENCHCOUNT) -timeout 30m ./...
 	$(GO) test -C quota/bench -run '^$$' -bench '$(BENCH)' -benchmem -benchtime 200ms -count $(BENCHCOUNT) -timeout 30m ./...
 
 size: ## print the size of programs on DynamoDB and SQLite beside one with the bare SDK
