@@ -308,6 +308,16 @@ var known = []showing{
 			},
 		},
 	}},
+	{"limits that are changed and changed back do not bind the process that knew the bucket by them", "in line", Program{
+		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
+		Actors: []Actor{
+			{Process: 0, Warm: []Op{take("c", 1)}, Ops: []Op{take("c", 1)}},
+			{
+				Process: 1, Warm: []Op{set("c", zlimit.PerMinute("rpm", 10)), take("c", 1)},
+				Ops: []Op{set("c", zlimit.PerDay("rpm", 10))},
+			},
+		},
+	}},
 	{"what a lowered capacity cut is there again", "shard by shard", Program{
 		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerDay("rpm", 10))}},
 		Actors: []Actor{

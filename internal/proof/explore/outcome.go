@@ -97,6 +97,7 @@ func (w *witness) judgeTake(r *running) {
 	}
 	if admitted {
 		w.judgeAdmission(r)
+		w.judgeSeen(r)
 	}
 }
 

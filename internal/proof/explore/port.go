@@ -7,8 +7,10 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/zlimit/zlimit-go/internal/bucket"
 	"github.com/zlimit/zlimit-go/internal/expr"
 	"github.com/zlimit/zlimit-go/internal/store"
+	"github.com/zlimit/zlimit-go/zlimit"
 )
 
 // A port is the way of one process to the store: each call is held until the scheduler has decided about it.
@@ -81,6 +83,14 @@ type running struct {
 	apart    bool // the shards of a bucket fell short at some time, though not the ideal bucket
 	judged   bool
 	degraded bool
+	by       []zlimit.Limit       // of a request that was admitted: the limits of its entity by which it was
+	seen     map[shardOf]sighting // of a request: what its last writes of items left, which no transaction was
+}
+
+// A sighting is an item as a write returned it to the process that made the write.
+type sighting struct {
+	state    *bucket.State
+	settings int // changes of stored limits so far
 }
 
 // id tells operations apart.

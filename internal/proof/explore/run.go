@@ -354,6 +354,11 @@ func (o *order) acquire(ctx context.Context, r *running, l *zlimit.RateLimiter) 
 		return nil, err
 	}
 	r.degraded = lease.Degraded()
+	for _, s := range lease.Statuses() {
+		if s.Ancestor == 0 {
+			r.by = append(r.by, s.Limit)
+		}
+	}
 	le := &leased{lease: lease, asked: r, took: maps.Clone(r.net), doubt: r.degraded}
 	return le, nil
 }

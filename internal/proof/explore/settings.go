@@ -119,3 +119,42 @@ func (w *witness) has(entity, limit string, since int64) (always, sometimes bool
 	}
 	return always, sometimes
 }
+
+// see notes what a write of a request left of an item, and returned. A transaction returns nothing.
+func (w *witness) see(r *running, c change, transaction bool) {
+	switch at := (shardOf{c.entity, c.shard}); {
+	case r == nil || r.Kind != Take || len(r.Own) > 0:
+	case transaction:
+		delete(r.seen, at)
+	default:
+		if r.seen == nil {
+			r.seen = map[shardOf]sighting{}
+		}
+		r.seen[at] = sighting{c.next, w.settings}
+	}
+}
+
+// stands reports whether nothing has changed since a sighting: neither stored limits, nor those of the item.
+func (w *witness) stands(at shardOf, s *sighting) bool {
+	is := w.shards[at.entity][at.shard]
+	return is != nil && s.settings == w.settings && haveSameLimits(is, s.state)
+}
+
+// judgeSeen checks that a request that was admitted by the stored limits left no item with others, which a write of it showed.
+func (w *witness) judgeSeen(r *running) {
+	stored := w.effective(r.Entity)
+	for _, l := range stored {
+		if !slices.Contains(r.by, l) {
+			return
+		}
+	}
+	if len(r.by) != len(stored) || !r.completed() {
+		return
+	}
+	for at, s := range r.seen {
+		if at.entity == r.Entity && w.stands(at, &s) && !hasLimits(s.state, stored) {
+			w.blame("in line", "%s: %q is admitted by the stored limits, and leaves an item of %s with others, which its write showed",
+				w.name(r), r.Op, at.entity)
+		}
+	}
+}

@@ -108,6 +108,9 @@ func (w *witness) digest() uint64 {
 		}
 		if !r.judged {
 			sum += digestOf(r.id(), r.short, r.apart, r.begun)
+			for at, s := range r.seen {
+				sum += digestOf(r.id(), at, w.stands(at, &s))
+			}
 			for at, n := range w.drawn {
 				sum += digestOf(r.id(), at, n-r.drawn[at])
 			}

@@ -31,6 +31,7 @@ func (w *witness) judge(r *running, changes []change) {
 			w.judgeNew(r, c)
 		default:
 			w.judgeUpdate(r, c, len(changes) > 1 && changes[0].entity == changes[len(changes)-1].entity)
+			w.see(r, c, len(changes) > 1)
 		}
 	}
 	if len(resized) > 0 {
@@ -166,7 +167,7 @@ func (w *witness) judgeUpdate(r *running, c change, together bool) {
 // more than once, the item may have got them each time.
 func (w *witness) judgeLimits(c change) {
 	has := w.taken[shardOf{c.entity, c.shard}]
-	if c.old != nil && slices.EqualFunc(c.old.Limits, c.next.Limits, func(a, b bucket.Limit) bool { return paramsOf(&a) == paramsOf(&b) }) {
+	if c.old != nil && haveSameLimits(c.old, c.next) {
 		return
 	}
 	before := false
@@ -183,6 +184,11 @@ func (w *witness) judgeLimits(c change) {
 	if before {
 		w.blame("back", "a write undoes a change of limits that the item of %s has taken on", c.entity)
 	}
+}
+
+// haveSameLimits reports whether two items have the same limits.
+func haveSameLimits(a, b *bucket.State) bool {
+	return slices.EqualFunc(a.Limits, b.Limits, func(a, b bucket.Limit) bool { return paramsOf(&a) == paramsOf(&b) })
 }
 
 // hasLimits reports whether an item has limits, and no others.
