@@ -29,9 +29,10 @@ import (
 type reply struct {
 	status int
 	body   string
-	date   time.Time // of the server's clock
-	header []string  // names and values of other headers
-	cut    int       // the connection breaks after that many bytes of the body; -1 for none, 0 for a whole body
+	dated  bool // with a Date header, of a clock that is ahead of ours
+	ahead  time.Duration
+	header []string // names and values of other headers
+	cut    int      // the connection breaks after that many bytes of the body; -1 for none, 0 for a whole body
 }
 
 // content returns the body as the connection delivers it.
@@ -60,8 +61,8 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := s.replies[min(len(s.requests), len(s.replies)-1)]
 	s.requests = append(s.requests, string(body))
 	header := http.Header{}
-	if !answer.date.IsZero() {
-		header.Set("Date", answer.date.UTC().Format(http.TimeFormat))
+	if answer.dated {
+		header.Set("Date", time.Now().Add(answer.ahead).UTC().Format(http.TimeFormat))
 	}
 	for i := 0; i < len(answer.header); i += 2 {
 		header.Set(answer.header[i], answer.header[i+1])
@@ -271,7 +272,7 @@ func TestCancellationReasons(t *testing.T) {
 // made again.
 func TestClockSkew(t *testing.T) {
 	s, sent := scripted(
-		reply{status: 400, body: exception("InvalidSignatureException"), date: time.Now().Add(time.Hour)},
+		reply{status: 400, body: exception("InvalidSignatureException"), dated: true, ahead: time.Hour},
 		reply{status: 200, body: `{"Attributes":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"1"}}}`},
 	)
 	got, err := s.Write(t.Context(), count(t, one))
@@ -390,7 +391,7 @@ func TestOffset(t *testing.T) {
 		if offset, known := s.Offset(); known || offset != 0 {
 			t.Errorf("%s: Offset() = %v, %t after a reply without a date", name, offset, known)
 		}
-		call.reply.date = time.Now().Add(ahead)
+		call.reply.dated, call.reply.ahead = true, ahead
 		s, _ = scripted(call.reply, call.reply)
 		if err := errors.Join(call.do(s), call.do(s)); err != nil {
 			t.Fatal(err)

@@ -313,9 +313,9 @@ func repliesAreReadAlike(t *testing.T) {
 	ok := func(body string) reply { return reply{status: 200, body: body} }
 	failed := func(code string, more ...string) reply { return reply{status: 400, body: exception(code, more...)} }
 	skewed := failed("InvalidSignatureException")
-	skewed.date = time.Now().Add(time.Hour)
+	skewed.dated, skewed.ahead = true, time.Hour
 	denied := failed("AccessDeniedException")
-	denied.date = time.Now()
+	denied.dated = true
 	cut := func(at int) reply { r := ok(plain); r.cut = at; return r }
 	headed := func(r reply, header ...string) reply { r.header = header; return r }
 	for name, replies := range map[string][]reply{
@@ -363,7 +363,7 @@ func repliesAreReadAlike(t *testing.T) {
 		"cut at the end":                      {cut(len(plain))},
 		"gzip":                                {headed(ok(packed.String()), "Content-Encoding", "gzip")},
 		"a checksum":                          {headed(ok(plain), "X-Amz-Crc32", strconv.Itoa(int(crc32.ChecksumIEEE([]byte(plain)))))},
-		"a date":                              {{status: 200, body: plain, date: time.Now()}},
+		"a date":                              {{status: 200, body: plain, dated: true}},
 		"a failed condition":                  {failed("ConditionalCheckFailedException", `,"Item":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"3"}}`)},
 		"a failed condition on nothing":       {failed("ConditionalCheckFailedException")},
 		"a failed condition with a capital":   {{status: 400, body: `{"__type":"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException","Message":"The conditional request failed","Item":{"PK":{"S":"p"},"SK":{"S":"one"},"n":{"N":"3"}}}`}},
@@ -382,7 +382,7 @@ func repliesAreReadAlike(t *testing.T) {
 		"a wrong time again and again":        {skewed, ok(plain), skewed},
 		"a wrong time for good":               {skewed},
 		"a denial, and a clock that is right": {denied},
-		"a denial, and a reply of a cache":    {headed(reply{status: 400, body: exception("AccessDeniedException"), date: time.Now().Add(time.Hour)}, "Age", "1"), ok(plain)},
+		"a denial, and a reply of a cache":    {headed(reply{status: 400, body: exception("AccessDeniedException"), dated: true, ahead: time.Hour}, "Age", "1"), ok(plain)},
 		"a failed condition, cut":             {{status: 400, body: exception("ConditionalCheckFailedException"), cut: 40}},
 	} {
 		for call, do := range calls(t) {
