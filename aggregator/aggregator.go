@@ -35,8 +35,8 @@ type Aggregator struct {
 	carries bool
 	// noted has the hours that this process has noted for rolling up.
 	noted notes
-	// owner is the name under which this aggregator rolls up: no other has it. looked is when it last looked for what is due,
-	// in a function.
+	// owner is the name under which this aggregator alone rolls up. looked is the time of its last look for due hours, in a
+	// function.
 	owner  string
 	looked atomic.Int64
 	// paces are how often snapshots begin.
@@ -91,8 +91,8 @@ func (a *Aggregator) applyAdmitted(ctx context.Context, changes []store.Change) 
 // apply does what follows from changes. It returns nil when all of it is done. Otherwise it returns an error for each
 // change with something left to do, nil for the others.
 //
-// The changes of one item must come in the order of their sequences, none left out. A change that follows a failed one
-// must not be applied before that one, not even in a later batch. Otherwise changes may come in any batches, and may
+// The changes of one item must come in the order of their sequences, none left out. A change must not be applied
+// before an earlier one that failed, not even in a later batch. Otherwise changes may come in any batches, and may
 // come again.
 func (a *Aggregator) apply(ctx context.Context, changes []store.Change) []error {
 	began := a.options.clock()

@@ -36,7 +36,7 @@ type S3Client interface {
 	PutObject(ctx context.Context, in *s3.PutObjectInput, opts ...func(*s3.Options)) (*s3.PutObjectOutput, error)
 }
 
-// S3 returns a sink that stores objects in a bucket, under a prefix unless that is empty, with one PutObject for each.
+// S3 returns a sink of objects in a bucket, under a prefix unless it is empty, with one PutObject for each.
 func S3(client S3Client, bucket, prefix string) Sink { return s3Sink{client, bucket, prefix} }
 
 type s3Sink struct {

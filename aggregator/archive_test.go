@@ -88,7 +88,7 @@ func forEachSink(t *testing.T, test func(t *testing.T, s Sink, objects func() ma
 	})
 }
 
-// A bucketRecorder is a client of S3 that keeps what is put into the bucket "archive".
+// A bucketRecorder is a client of S3 that keeps the objects of the bucket "archive".
 type bucketRecorder struct {
 	t       *testing.T
 	mu      sync.Mutex

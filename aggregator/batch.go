@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Batch tells what became of changes that were applied together. Callers may add up its counts.
+// A Batch tells the outcome of changes applied together. Callers may add up its counts.
 type Batch struct {
 	Changes    int           `json:"changes"`    // of all items
 	Counted    int           `json:"counted"`    // changes of buckets by which something was consumed, those counted before included

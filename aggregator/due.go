@@ -81,8 +81,8 @@ func (a *Aggregator) noteAll(ctx context.Context, hours []*hour) map[*hour]error
 	return failed
 }
 
-// noteDue writes the record of an hour. It replaces the record that is there: a worker on that one has perhaps missed the
-// snapshot, loses its claim, and cannot delete the record.
+// noteDue writes the record of an hour. It replaces the record. A worker on the former one has perhaps missed the
+// snapshot. It loses its claim, and cannot delete the record.
 func (a *Aggregator) noteDue(ctx context.Context, k layout.DueHourKey) error {
 	record := layout.DueHour{Key: k}
 	_, err := a.table.PatientWrite(ctx, store.Write{Kind: store.Put, Key: k.Key(), Item: record.Encode()})

@@ -54,7 +54,7 @@ func (a *Aggregator) refuseRecord(r *events.DynamoDBEventRecord) error {
 	return nil
 }
 
-// absent returns the name of an image that is not there, "" for one that is.
+// absent returns the name of a missing image, or "".
 func absent(image map[string]events.DynamoDBAttributeValue, name string) string {
 	if len(image) > 0 {
 		return ""

@@ -113,7 +113,7 @@ func consumption(before, after []bucket.Limit) []bucket.Amount {
 	return consumed
 }
 
-// newer returns the events that come after those that an item has counted of their shards.
+// newer returns the events behind those that an item has counted, shard by shard.
 func newer(events []event, counted map[int]store.Sequence) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.sequence <= counted[e.shard] })
 }

@@ -173,7 +173,8 @@ type follower struct {
 	done    int
 }
 
-// apply applies changes from at on, which is not after what is done, and notes how far that came.
+// apply applies changes from at on, and notes how far it came. at is not after the first change
+// that is not done.
 func (f *follower) apply(ctx context.Context, a *Aggregator, from, to int) {
 	errs := a.apply(ctx, f.changes[from:to])
 	if failed := slices.IndexFunc(errs, func(err error) bool { return err != nil }); failed >= 0 {

@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Where each write is paid for, a batch writes snapshots of hours alone. An hour notes what its day and its month have
-// still to get, which is what it carries. When the hour is over it is closed, and added to both, see rollup.go.
+// Where each write is paid for, a batch writes snapshots of hours alone. An hour carries the amounts not yet in its
+// day and its month. When the hour is over it is closed, and added to both, see rollup.go.
 //
 // An hour may also be whole: begun by a program that writes all three snapshots, or with WithoutRollUp. It carries
 // nothing, and changes in it go to day and month at once. So do changes that come when an hour is closed. These go to the
@@ -180,8 +180,8 @@ func (a *Aggregator) countHour(ctx context.Context, h *hour, b *batch) error {
 	return nil
 }
 
-// writeOf returns the write that adds usage to an hour; false when the hour cannot carry that much, or what it carries cannot
-// be read.
+// writeOf returns the write that adds usage to an hour. It returns false when the hour cannot carry that much, or when
+// its carried amounts cannot be read.
 func writeOf(u *layout.UsageDelta, seen layout.HourState, carries bool) (w store.Write, fits bool, err error) {
 	if !carries {
 		w, err = u.WriteWhole()
@@ -210,9 +210,9 @@ func contained(events []event, counted map[int]store.Sequence) []event {
 	return slices.DeleteFunc(slices.Clone(events), func(e event) bool { return e.sequence > counted[e.shard] })
 }
 
-// parents returns the snapshots of days and months that get events at once: events of whole hours, and events that came
-// after their hour was closed. A snapshot that contains a change contains those before it of the same shard. So events
-// fail that come after one which is not counted, since that one may have to go into the same snapshot.
+// parents returns the snapshots of days and months that get events at once. Those are events of whole hours, and events
+// from after the close of their hour. A snapshot that contains a change contains those before it of the same shard.
+// Events behind an uncounted one fail, since the uncounted one may have to go into the same snapshot.
 func (a *Aggregator) parents(hours []*hour, b *batch) []*snapshot {
 	failed := map[layout.BucketKey]store.Sequence{} // the first of each shard
 	for _, h := range hours {

@@ -27,10 +27,10 @@ func Handler(a *Aggregator) func(context.Context, events.DynamoDBEvent) (events.
 	return a.handle
 }
 
-// reserve is the time that is left for what comes after, unless a quarter of all the time is less.
+// reserve is the time left for the rest of a call, unless a quarter of the whole time is less.
 const reserveTime = 2 * time.Second
 
-// earlier returns a context that ends before another one, if that has a deadline.
+// earlier returns a context that ends before the deadline of another one, if there is a deadline.
 func earlier(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -83,7 +83,7 @@ const (
 	passingTime  = 20 * time.Second // of a look in a call without an end
 )
 
-// rollInPassing rolls up what is due, for half of the time that is left of a call.
+// rollInPassing rolls up due hours, for half of the rest of a call's time.
 func (a *Aggregator) rollInPassing(ctx context.Context) {
 	now, looked := a.options.clock().UnixNano(), a.looked.Load()
 	if now-looked < int64(passingPause) || !a.looked.CompareAndSwap(looked, now) {

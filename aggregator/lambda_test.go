@@ -352,7 +352,7 @@ func TestInvalidEnvironment(t *testing.T) {
 	}
 }
 
-// TestEventsOfOthers calls the function with what is none of its stream: that is an error, and counts nothing.
+// TestEventsOfOthers calls the function with events of other sources. They are an error, and count nothing.
 func TestEventsOfOthers(t *testing.T) {
 	for want, alter := range map[string]func(all []map[string]any) any{
 		"has no records": func([]map[string]any) any { return map[string]any{"hello": "world"} },

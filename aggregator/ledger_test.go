@@ -27,7 +27,7 @@ type account struct {
 // A charge is the sum of an account.
 type charge struct{ own, children int64 }
 
-// A ledger is what requests of families consumed in truth: it follows what was asked and settled, and no item.
+// A ledger holds the true consumption of families: it follows requests and settlements, and no item.
 type ledger struct {
 	parents map[string]string
 	limits  map[string][]string // that the entity has
@@ -188,8 +188,8 @@ func (f *fleet) settle(ctx context.Context, o openLease, hour time.Time) error {
 	return o.Commit(ctx)
 }
 
-// hour makes requests of several goroutines at once, and settles some of those that are open. What is open in the end was left by a
-// process that was killed.
+// hour makes requests of several goroutines at once, and settles some of those that are open. Leases open in the end
+// were left by a killed process.
 func (f *fleet) hour(t *testing.T, hour time.Time, requests int) {
 	var wg sync.WaitGroup
 	for range 8 {
@@ -265,9 +265,10 @@ func (k *killed) apply(t *testing.T, changes []store.Change) {
 
 var ledgerRequests = flag.Int("ledger.requests", 10_000, "requests of TestLedger; make soak makes 100,000")
 
-// TestLedger has families of one to four levels make random requests, each level by itself, with corrections across hours and leases that
-// are never settled. The aggregator is killed in the middle. Usage by hour, day, month, entity and resource is that of the ledger: what an
-// entity was charged, what of that came through children, and over all entities each request once.
+// TestLedger has families of one to four levels make random requests, each level by itself, with corrections across
+// hours and leases that are never settled. The aggregator is killed in the middle. Usage by hour, day, month, entity
+// and resource equals the ledger. It tells the charges of an entity, their part through children, and over all entities
+// each request once.
 func TestLedger(t *testing.T) {
 	requests, hours := *ledgerRequests, 50
 	if testing.Short() {

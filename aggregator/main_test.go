@@ -76,7 +76,7 @@ func setUp(tb testing.TB, s zlimit.Store) {
 	}
 }
 
-// metered is a client that asks what writes cost.
+// metered is a client that asks for the cost of writes.
 type metered struct{ *dynamodb.Client }
 
 func (c metered) UpdateItem(

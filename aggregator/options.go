@@ -138,9 +138,9 @@ func WithBatch(n int) Option { return func(o *options) { o.batch = n } }
 // left out are missing in the usage for good.
 func WithSkipping() Option { return func(o *options) { o.skipping = true } }
 
-// WithoutRollUp writes the snapshots of hour, day and month with each batch. By default a batch on DynamoDB writes that of
-// the hour alone, and days and months get the hour a quarter of an hour after its end. With this option their figures are
-// as new as those of hours, for up to three times the write units. The option takes effect with the next hour of a bucket:
+// WithoutRollUp writes the snapshots of hour, day and month with each batch. By default a batch on DynamoDB writes the
+// hour alone. Days and months get the hour a quarter of an hour after its end. With this option their figures are as
+// new as those of hours, for up to three times the write units. The option takes effect with the next hour of a bucket:
 // hours that were begun without it are rolled up. On other stores, whose writes cost nothing, it changes nothing.
 //
 // A table needs it while another program, or an aggregator that does not roll up, works on it at the same time.
@@ -151,6 +151,5 @@ func WithoutRollUp() Option { return func(o *options) { o.rollingUp = false } }
 // must agree within minutes, or an hour may be missed. The function must be safe for concurrent use.
 func WithClock(now func() time.Time) Option { return func(o *options) { o.clock = now } }
 
-// WithLogger sets where the aggregator reports what an operator should know, such as an item that it cannot read; by
-// default nowhere.
+// WithLogger sets the logger for an operator's news, such as an unreadable item. By default there is none.
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }

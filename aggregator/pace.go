@@ -95,7 +95,7 @@ func (p *paces) took(of resource, now time.Duration) {
 	}
 }
 
-// throttle notes that the index throttled a beginning. One that was sent before the rate was lowered, or just after that, changes
+// throttle notes that the index throttled a beginning. A write sent before the rate was lowered, or just after, changes
 // nothing.
 func (p *paces) throttle(of resource, sent, now time.Duration) {
 	p.mu.Lock()

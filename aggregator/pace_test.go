@@ -170,8 +170,8 @@ func TestPaceEnds(t *testing.T) {
 	})
 }
 
-// TestExistingSnapshotsGoFirst has a batch begin many snapshots of a full index, and go on with others: these are written at once,
-// wherever they are in the batch.
+// TestExistingSnapshotsGoFirst has a batch begin many snapshots of a full index, and add to others. The others are
+// written at once, wherever they stand in the batch.
 func TestExistingSnapshotsGoFirst(t *testing.T) {
 	inCrowd(t, 1e6, func(t *testing.T, a *Aggregator, s *crowded) {
 		mustApply(t, a, crowd(0, 100, true)...)

@@ -6,9 +6,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Lambda goes on from the first change that failed, and brings again what was applied behind it. A snapshot that contains such a
-// change costs a failed write, so that an index which is full would cause ever more writes. A function therefore remembers what
-// it has applied behind a failed change, while its process lives. Nothing depends on it.
+// Lambda goes on from the first failed change, and repeats the applied ones behind it. Each repeated change would cost
+// a failed write, and a full index would cause ever more of them. A function therefore remembers what it has applied
+// behind a failed change, while its process lives. Nothing depends on it.
 
 // A memory has changes that were applied and come again. It is safe for concurrent use.
 type memory struct {

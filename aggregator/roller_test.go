@@ -41,8 +41,8 @@ func rolledUp(t *testing.T, s zlimit.Store, n int) (days int) {
 	return days
 }
 
-// TestPagesOfHours rolls up more hours than a page has. A roller that ends is followed by another one, when its claim is over,
-// from the last page that it has done.
+// TestPagesOfHours rolls up more hours than a page has. When the claim of an ended roller is over, another one goes on
+// from its last finished page.
 func TestPagesOfHours(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		const n = 230

@@ -15,13 +15,13 @@ import (
 )
 
 // An hour that carries something is rolled up when it is over. It is closed first: what it carries is final from then
-// on. The day and the month get that with one write each, which also notes the hour there, on condition that it is not
-// noted. So an hour may be rolled up any number of times, at any time, by any number of aggregators, and counts once. No
-// clock matters to that.
+// on. The day and the month get it with one write each. The write also notes the hour there, on condition that the hour
+// is not noted. So an hour may be rolled up any number of times, at any time, by any number of aggregators, and counts
+// once. No clock matters to that.
 
-// lateness is how long after its end an hour may still be begun without being rolled up at once, and dueAfter when it is
-// looked for. What clocks differ by, and what the index by which hours are found is behind by, must be less than the time
-// between, together.
+// lateness is the time after its end in which an hour may still begin without a roll-up at once. dueAfter is the time
+// after its end when a roller looks for it. The time between them must exceed the difference of clocks plus the lag
+// of the index by which hours are found.
 const (
 	maxLateness = 5 * time.Minute
 	dueAfter    = 15 * time.Minute
@@ -32,9 +32,9 @@ func (a *Aggregator) isLate(s *snapshot) bool {
 	return a.options.clock().After(s.window.End(s.start).Add(maxLateness))
 }
 
-// rollUp rolls hours up, and returns those for which that failed. An hour takes one write to close it, one each for its
-// day and its month, and a read of both, at a tenth of the price of a write each. An hour that is rolled up already takes
-// the first write and the reads.
+// rollUp rolls hours up, and returns those for which that failed. An hour takes three writes: one to close it, and one
+// each for its day and its month. It takes a read of both, at a tenth of a write's price each. An hour that is rolled
+// up already takes the first write and the reads.
 func (a *Aggregator) rollUp(ctx context.Context, hours []*hour, b *batch) map[*hour]error {
 	var mu sync.Mutex
 	failed := map[*hour]error{}
@@ -54,7 +54,7 @@ func (a *Aggregator) rollUp(ctx context.Context, hours []*hour, b *batch) map[*h
 	return failed
 }
 
-// closeHour makes what an hour carries final. An hour that is gone, or that is whole, stays as it is.
+// closeHour makes what an hour carries final. A missing hour, or a whole one, stays as it is.
 func (a *Aggregator) closeHour(ctx context.Context, h *hour, b *batch) error {
 	if h.state.Closed {
 		return nil
@@ -129,8 +129,8 @@ func (a *Aggregator) addHour(ctx context.Context, h *hour, seen map[store.Key]ex
 	return nil
 }
 
-// addTo adds an hour to the snapshot of a day or a month, unless that contains it: one UpdateItem, and one more whenever
-// the snapshot is not as it was seen.
+// addTo adds an hour to the snapshot of a day or a month that does not contain it. It takes one UpdateItem, and one
+// more whenever the snapshot has changed.
 func (a *Aggregator) addTo(ctx context.Context, s *snapshot, d *layout.HourDelta, seen string, b *batch) error {
 	for lost := 1; ; lost++ {
 		done, err := layout.ContainsHour(seen, d.Hour)

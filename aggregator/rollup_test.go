@@ -172,7 +172,7 @@ func TestRollUpCrashes(t *testing.T) {
 	}
 }
 
-// TestUnreadHours fails the reads that tell what to write: the writes find out.
+// TestUnreadHours fails the reads before the writes. The writes find out what to write.
 func TestUnreadHours(t *testing.T) {
 	s := newMemory(t)
 	for i, c := range busy(3) {
@@ -197,7 +197,7 @@ func (b blind) Read(ctx context.Context, keys []store.Key, consistent bool) ([]e
 	return b.Store.Read(ctx, keys, consistent)
 }
 
-// TestLateChanges counts changes that come when their hour is rolled up, and that come again.
+// TestLateChanges counts changes from after the roll-up of their hour, and repeats them.
 func TestLateChanges(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		changes := busy(9)
@@ -244,8 +244,8 @@ func TestLateHour(t *testing.T) {
 	expectFigures(t, "a write that took long", s, figuresOf(sum(2)))
 }
 
-// TestProgramsOfThreeSnapshots begins an hour with a program that writes three snapshots, which may end anywhere, and goes on
-// with one that rolls up, or the other way round with WithoutRollUp.
+// TestProgramsOfThreeSnapshots begins an hour with a program of three snapshots, which may end anywhere. It goes on
+// with a program that rolls up, or the other way round with WithoutRollUp.
 func TestProgramsOfThreeSnapshots(t *testing.T) {
 	changes := busy(8)
 	for end := range 8 { // the write at which the first one ends

@@ -18,8 +18,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// ErrNoStream says that the table has no stream of old and new images, or that the store cannot read it. A store that
-// [zlimit.DynamoDB] made needs [zlimit.WithStreams].
+// ErrNoStream reports a table without a stream of old and new images, or a store that cannot read the stream. A store
+// that [zlimit.DynamoDB] made needs [zlimit.WithStreams].
 var ErrNoStream = store.ErrNoStream
 
 // newConsumer returns the consumer of the stream of the table, nil where the store tells no changes.
@@ -95,9 +95,10 @@ func isRefusal(err error) bool {
 // In a SQLite file the first Run turns the log of changes on, which about doubles the time of a write. The log goes off
 // again when no aggregator has run for a day.
 //
-// Reading costs two or three GetRecords calls for each pause of [WithPoll] and shard while the stream has few changes, and
-// at most five a second while it has many. Each partition costs one write unit in ten seconds. In the same time each process
-// costs one read unit for every fifteen partitions or so. One of the processes lists all shards every five minutes.
+// While the stream has few changes, reading costs two or three GetRecords calls for each shard and pause of [WithPoll].
+// While it has many, reading costs at most five a second. Each partition costs one write unit in ten seconds. In the
+// same time each process costs one read unit for every fifteen partitions or so. One of the processes lists all shards
+// every five minutes.
 func (a *Aggregator) Run(ctx context.Context) error {
 	if a.consumer == nil {
 		return fmt.Errorf("aggregator: %w", ErrNoStream)

@@ -81,7 +81,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestRun acquires while aggregators come and go: what was acquired is what the snapshot says.
+// TestRun acquires while aggregators come and go. The snapshot tells the acquired amounts.
 func TestRun(t *testing.T) {
 	forEachStream(t, func(t *testing.T, s zlimit.Store) {
 		l, err := zlimit.New(t.Context(), s, zlimit.WithSetup())
@@ -221,7 +221,8 @@ func TestIsRefusal(t *testing.T) {
 	}
 }
 
-// TestDeniedPermissionIsNoRefusal makes a table deny what can be given later, and then refuse what cannot.
+// TestDeniedPermissionIsNoRefusal has a table deny a permission that can be given later, and then refuse
+// for good.
 func TestDeniedPermissionIsNoRefusal(t *testing.T) {
 	s, _, faults := newTable(t)
 	a := newAggregator(t, s)

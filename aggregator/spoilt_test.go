@@ -82,7 +82,7 @@ func TestSpoiltDay(t *testing.T) {
 	expectReports(t, &log, 1)
 }
 
-// TestSpoiltHourGoesOn spoils what the hour of a batch carries: what comes then is counted in all windows at once.
+// TestSpoiltHourGoesOn spoils the carried amounts of an hour. Later changes are counted in all windows at once.
 func TestSpoiltHourGoesOn(t *testing.T) {
 	s := newMemory(t)
 	changes := busy(4)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestLimiterToUsage lets a limiter work on each store, with parents, corrections and rollbacks, and a bucket that is
-// split in between. The usage that the store's own stream leads to is what the leases consumed.
+// split in between. The usage from the store's own stream is the consumption of the leases.
 func TestLimiterToUsage(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { checkLimiterToUsage(t, newMemory(t)) })
 	t.Run("file", func(t *testing.T) { checkLimiterToUsage(t, newFile(t)) })

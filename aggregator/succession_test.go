@@ -62,8 +62,8 @@ func (s *succession) start(end func(n int) death) (stop func() int) {
 	}
 }
 
-// live runs an aggregator until ctx ends or it dies, and reports whether it died. One that died may go on for a while, but
-// nothing that it writes arrives.
+// live runs an aggregator until ctx ends or it dies, and reports whether it died. A dead one may go on for a while, but
+// none of its writes arrive.
 func (s *succession) live(ctx context.Context, end death) bool {
 	a, err := New(s.store, WithName(s.name), WithPoll(s.poll))
 	if err != nil {

@@ -170,7 +170,7 @@ func (k *keySet) first(key store.Key) bool {
 	return true
 }
 
-// tendShard does what a shard needs. It returns what that is, and whether it was done.
+// tendShard does what a shard needs. It returns the need, and whether it was met.
 func (a *Aggregator) tendShard(ctx context.Context, s *shift, now int64) (what string, done bool, err error) {
 	switch what := a.need(s, now); what {
 	case refill:
@@ -230,7 +230,7 @@ const (
 	merge   = "merge"
 )
 
-// need returns what a shard needs, by what the batch shows of it.
+// need returns the need of a shard by its changes in the batch.
 func (a *Aggregator) need(s *shift, now int64) string {
 	partitioned := a.table.Partitioned()
 	switch {

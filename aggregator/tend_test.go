@@ -349,8 +349,8 @@ func partitioned(t *testing.T) zlimit.Store {
 	return s
 }
 
-// TestSplitAndMerge splits a bucket that is written too often, up to the number of shards that is allowed, and merges it
-// again. Tokens are conserved.
+// TestSplitAndMerge splits a bucket with too many writes, up to the allowed number of shards, and merges it again.
+// Tokens are conserved.
 func TestSplitAndMerge(t *testing.T) {
 	g := newGarden(t, partitioned(t), WithMaxShards(4))
 	before := g.tokens("tpm")

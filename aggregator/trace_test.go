@@ -81,7 +81,7 @@ func (r traced) ask(t *testing.T, l *zlimit.RateLimiter) (zlimit.Amounts, bool) 
 // A tally is what was admitted in each window, as the snapshots must have it.
 type tally map[zlimit.Window][]zlimit.Snapshot
 
-// add adds a request that was admitted at a time, which is not before that of the last one.
+// add adds a request admitted at a time, which is not before the last one's.
 func (y tally) add(at time.Time, consumed zlimit.Amounts) {
 	at = at.UTC()
 	day := time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC)
@@ -184,7 +184,7 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// checkTrace has the trace admitted on a store that is followed, and compares usage with what was.
+// checkTrace admits the trace on a store with a follower, and compares usage with the trace.
 func checkTrace(t *testing.T, s zlimit.Store, requests []traced) {
 	t.Helper()
 	l := newLimiter(t, s)

@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// Each snapshot of usage knows the last change of each shard that it contains. It is written on condition that it
-// contains none of the changes that are added. When it contains some, the failed write returns the item, and the rest
+// Each snapshot of usage knows the last change of each shard that it contains. The write's condition is that the
+// snapshot contains none of the added changes. When it contains some, the failed write returns the item, and the rest
 // is added then. A write whose outcome is unknown can therefore be done again, and several aggregators may do the same
 // work.
 
@@ -46,8 +46,8 @@ func (a *Aggregator) fold(changes []store.Change, b *batch, windows ...zlimit.Wi
 	return f.finish()
 }
 
-// place returns what orders the changes of an item over all streams. A stream that is turned off and on again, or that
-// of a restored table, may begin with low sequences.
+// place returns what orders the changes of an item over all streams. A stream turned off and on again may begin with
+// low sequences, and so may the stream of a restored table.
 func place(c *store.Change) store.Sequence {
 	if c.Stream == "" {
 		return c.Sequence

@@ -97,7 +97,7 @@ func TestSeveralShards(t *testing.T) {
 	})
 }
 
-// TestRemainder applies batches that overlap: what a snapshot contains is left out, and the rest counted.
+// TestRemainder applies overlapping batches. Changes in a snapshot are left out, and the rest is counted.
 func TestRemainder(t *testing.T) {
 	forEachStore(t, func(t *testing.T, s zlimit.Store) {
 		a := newAggregator(t, s, WithoutRollUp())
