@@ -1,5 +1,5 @@
-// Package expr holds conditional writes as data. An [Operation] states, over the attributes of one item, what must hold
-// and what changes. Its clauses repeat for the members of an attribute family, such as the limits of a bucket. A [Call]
+// Package expr holds conditional writes as data. An [Operation] states conditions on the attributes of one item, and
+// changes of them. Its clauses repeat for the members of an attribute family, such as the limits of a bucket. A [Call]
 // picks clauses and values; binding it yields a [Template], compiled once per choice of clauses and members, and the
 // values of this call.
 //

@@ -121,7 +121,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestActionsSeeTheItemBefore pins that no action of an update sees what another did.
+// TestActionsSeeTheItemBefore: no action of an update sees the result of another.
 func TestActionsSeeTheItemBefore(t *testing.T) {
 	b := bind(t, (&Operation{Slots: 2, Update: []Action{Remove(Attr("n")), Set(Attr("s"), 0), Add(Attr("m"), 1)}}).Call(S("x"), N(1)))
 	got, err := b.Apply(base())

@@ -8,9 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// An Operation is a conditional write as data: a part that always applies, and clauses that a call picks. It is
-// declared once, as a package variable, and must not be changed or copied afterwards; its methods are safe for
-// concurrent use.
+// An Operation is a conditional write as data: a part for every call, and clauses to pick. It is declared once,
+// as a package variable, and must not be changed or copied afterwards; its methods are safe for concurrent use.
 type Operation struct {
 	Name    string
 	Slots   int         // values that every call binds, before those of its clauses
@@ -64,8 +63,8 @@ const (
 	condAny
 )
 
-// A Condition is something that must hold for the item before the write. A comparison with an attribute that the item
-// does not have, or that is of another type, does not hold.
+// A Condition is something that must hold for the item before the write. A comparison with a missing attribute, or
+// one of another type, does not hold.
 type Condition struct {
 	kind conditionKind
 	path Path

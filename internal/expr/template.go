@@ -134,7 +134,7 @@ const (
 	anything = 1<<KindS | 1<<KindN | 1<<KindBool | 1<<KindNull | 1<<KindSS | 1<<KindL | 1<<KindM
 )
 
-// infer finds the kinds of value that each slot takes. DynamoDB refuses an operand of another kind whatever the item,
+// infer finds the kinds of value that each slot takes. DynamoDB refuses an operand of another kind for every item,
 // and a value that no expression uses.
 func (t *Template) infer() error {
 	t.takes = make([]kinds, t.slots)

@@ -263,7 +263,7 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// FuzzParseNumber checks that a number is what its text says, and that its own text says the same.
+// FuzzParseNumber compares a number with its text, and with the text that it has itself.
 func FuzzParseNumber(f *testing.F) {
 	for _, text := range []string{"0", "-1", "1.50", "1E+30", "-9223372036854775809", "0.00012345", "9.99E125", "1E-130", "1e999", "١"} {
 		f.Add(text)

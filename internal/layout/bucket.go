@@ -38,8 +38,8 @@ func ReadBucket(item expr.Item) (*Bucket, bucket.State, error) {
 	return &it, it.state(marked), err
 }
 
-// Readable returns an error of a decoder for a caller that shows or counts an item, and neither obeys nor writes it: nil where
-// the item is refused, and all of it was decoded.
+// Readable returns an error of a decoder for a caller that shows or counts an item, and neither obeys nor writes it. It
+// returns nil where a refused item was decoded whole.
 func Readable(err error) error {
 	if err == nil {
 		return nil
@@ -123,8 +123,8 @@ func (k BucketKey) Write(p *bucket.Plan, o Owner) (store.Write, error) {
 	return k.WriteAt(k.Key(), p, o, nil)
 }
 
-// WriteAt is [BucketKey.Write] for a caller that has built the key of the item before. The item repeats what is stored for the
-// entity, unless that is nil. A spend has no room for it.
+// WriteAt is [BucketKey.Write] for a caller that has built the key of the item before. The item repeats the stored
+// levels of the entity, unless repeated is nil. A spend has no room for it.
 func (k BucketKey) WriteAt(key store.Key, p *bucket.Plan, o Owner, repeated *Repeated) (store.Write, error) {
 	w := store.Write{Kind: store.Update, Key: key}
 	var err error
@@ -252,7 +252,7 @@ func (k BucketKey) advanceItem(call *AdvanceCall, s *bucket.Step) {
 	}
 }
 
-// Indexes that a new bucket need not be in: that of its resource, and that of its namespace.
+// A new bucket need not be in two indexes, of its resource and of its namespace.
 var (
 	ofResource  = Table.Index(QueryBucketsOfResource("ns", "resource", "").Index)
 	ofNamespace = Table.Index(QueryNamespaceItems("ns").Index)

@@ -32,7 +32,7 @@ type Refusal struct {
 	Attribute string
 }
 
-// A RefusedError says that other programs limit by something that an item holds, and this one does not. What was decoded of the
+// A RefusedError reports an attribute by which other programs limit, and this one does not. What was decoded of the
 // item is whole unless Err is set. It is to be shown and counted, and neither obeyed nor written.
 type RefusedError struct {
 	Key     store.Key
@@ -67,7 +67,7 @@ type refusal struct {
 
 type refusals []refusal
 
-// find returns the refusal that an attribute may be one of, whatever its value; nil for none.
+// find returns the refusal to which an attribute may belong, by its name alone; nil for none.
 func (r refusals) find(name string) *refusal {
 	for i := range r {
 		if x := &r[i]; x.prefix == "" && x.name == name {
@@ -153,8 +153,8 @@ func (d *decoder) notInt(a *expr.Attribute) {
 	d.failf(a.Name, "attribute %s: want an integer of 64 bits, got %s", a.Name, a.Value.Number())
 }
 
-// decimal reads a number with up to so many decimal places, in units of the last one. A sum that has grown beyond what
-// 64 bits hold is read as the largest or the smallest number.
+// decimal reads a number with up to so many decimal places, in units of the last one. A sum beyond 64 bits is read as
+// the largest or the smallest number.
 func (d *decoder) decimal(a *expr.Attribute, places int) int64 {
 	n, ok := a.Value.Decimal(places)
 	if ok {

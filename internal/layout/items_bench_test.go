@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// storedBucket returns a bucket with two limits and wcu as a store returns it: in an order that is not that of encode.
+// storedBucket returns a bucket with two limits and wcu as a store returns it, in another order than encode's.
 func storedBucket() expr.Item {
 	it := &Bucket{
 		Key:        BucketKey{NS: "Zm9vYmFyYmF", Entity: "customer-4711", Resource: "gpt-4o", Shard: 3},

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// keyReader takes a key string apart, from left to right. It is strict: what it accepts, written again, is the string
-// that was read.
+// keyReader takes a key string apart, from left to right. It is strict: each accepted string is the one that its
+// parts make.
 type keyReader struct {
 	rest string
 	bad  bool

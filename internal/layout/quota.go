@@ -11,7 +11,7 @@ import (
 // defaultZone is the zone of times whose item says none.
 const defaultZone = "UTC"
 
-// noTimes is what a limit that refills says beside limits that share their times.
+// noTimes stands for a refilling limit beside limits that share their times.
 const noTimes = "-"
 
 // validUntilAttribute is the attribute that tells an item with the time 0 from one without a time.
@@ -36,7 +36,7 @@ func (it *Bucket) place() (err error) {
 	return nil
 }
 
-// ReadTimes returns the times of a quota that an item holds, with the zone that it names.
+// ReadTimes returns the times of a quota in an item, in the zone named there.
 func ReadTimes(compact, zone string) (*calendar.Times, error) {
 	return calendar.Decode(compact, cmp.Or(zone, defaultZone))
 }

@@ -76,8 +76,8 @@ func TestSpendAsksForThePeriod(t *testing.T) {
 	}
 }
 
-// TestTimesOfItems reads items as zae-limiter 0.17 writes them: limits that share their times, one that has none, and
-// times that cannot be read.
+// TestTimesOfItems reads items as zae-limiter 0.17 writes them: limits that share their times, one without, and
+// unreadable times.
 func TestTimesOfItems(t *testing.T) {
 	shared := func(of, own string) expr.Item {
 		item := quotaItem(1000, expr.Attribute{Name: "rsched", Value: expr.S(of)})

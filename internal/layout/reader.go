@@ -12,7 +12,7 @@ import (
 )
 
 // A BucketReader reads the states of one bucket item. Items mostly have their attributes in the same places as the one
-// before, and such an item is read without a look at what its attributes are called. It is safe for concurrent use.
+// before. Such an item is read without a look at the names of its attributes. It is safe for concurrent use.
 type BucketReader struct {
 	key    BucketKey
 	stored store.Key
@@ -159,8 +159,8 @@ func (p *places) fit(item expr.Item) bool {
 	return true
 }
 
-// state returns the state of an item that fits. It returns false for an item of another key, and for one with a figure
-// out of the ordinary, of which [ReadState] knows what to make.
+// state returns the state of an item that fits. It returns false for an item of another key, and for one with an
+// unusual figure, which [ReadState] can read.
 func (p *places) state(item expr.Item, key store.Key, space []bucket.Limit) (s bucket.State, ok bool) {
 	if item[p.pk].Value.Text() != key.PK || item[p.sk].Value.Text() != key.SK {
 		return s, false

@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// TestBucketReader reads items one after the other with one reader: with attributes in other places, more and fewer of
-// them, values of other kinds, and numbers beyond 64 bits. The reader always returns what ReadState does.
+// TestBucketReader reads items one after the other with one reader. They have attributes in other places, more and
+// fewer of them, values of other kinds, and numbers beyond 64 bits. The reader always returns what ReadState does.
 func TestBucketReader(t *testing.T) {
 	key := BucketKey{NS: "ns", Entity: "e", Resource: "r"}
 	big, err := expr.ParseNumber("18446744073709551617")

@@ -240,8 +240,8 @@ func TestItemsRoundTrip(t *testing.T) {
 	}
 }
 
-// checkDecode changes attributes of items of every record. What is decoded all the same is encoded to what decodes alike;
-// everything else is an error that names the record.
+// checkDecode changes attributes of items of every record. A decoded item is encoded to one that decodes alike. Every
+// other item is an error that names the record.
 func checkDecode(t *rapid.T) {
 	kind := rapid.SampledFrom(itemKinds).Draw(t, "kind")
 	_, item := kind.draw(t)

@@ -40,7 +40,7 @@ func TestReaderLooksAtValues(t *testing.T) {
 	}
 }
 
-// TestRefusedIsWhole decodes an item that is refused: the rest of it is there, also what else is wrong with it.
+// TestRefusedIsWhole decodes a refused item: the rest of it is there, and so are its other errors.
 func TestRefusedIsWhole(t *testing.T) {
 	key := ResourceConfigKey{NS: "ns", Resource: "r"}.Key()
 	item := key.Join(expr.Item{

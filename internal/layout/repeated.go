@@ -7,9 +7,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// Repeated is what the first item of a bucket repeats of what is stored for its entity. It is a memory that processes
-// share, as good as a read by one of them at that time. No decision about tokens goes by it. Any write of the item may
-// leave it as it is.
+// Repeated is the copy, in the first item of a bucket, of the levels stored for its entity. Processes share it as a
+// memory, as good as a read by one of them at that time. No decision about tokens goes by it. Any write of the item
+// may leave it as it is.
 type Repeated struct {
 	ReadAt int64  // epoch milliseconds
 	Levels string // [EntityLevels] as JSON; "" for an entity with nothing of its own
@@ -51,8 +51,8 @@ func (l *EntityLevels) Repeat(readAt int64) (*Repeated, error) {
 	return r, err
 }
 
-// RepeatedBy returns the levels that an item repeats, and when they were read, in epoch milliseconds. It returns nil for an item that
-// repeats nothing, and for one that a later version wrote, whose levels say more than this version knows.
+// RepeatedBy returns the levels that an item repeats, and when they were read, in epoch milliseconds. It returns nil
+// for an item that repeats nothing, and for one of a later version, whose levels say more than this version knows.
 func RepeatedBy(item expr.Item) (levels *EntityLevels, readAt int64) {
 	at, ok := item.Lookup("ck")
 	if !ok {
@@ -72,7 +72,7 @@ func RepeatedBy(item expr.Item) (levels *EntityLevels, readAt int64) {
 	return levels, readAt
 }
 
-// spareBytes is what an item has to keep free of its write unit: for its entry in an index, and for numbers that grow.
+// spareBytes is the part of a write unit that an item keeps free, for its entry in an index and for growing numbers.
 const spareBytes = 160
 
 // Fits reports whether an item of a size, in bytes, takes no more write units when it repeats the levels, too.

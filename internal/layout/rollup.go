@@ -82,8 +82,9 @@ func HourStateOf(snapshot expr.Item) HourState {
 	}
 }
 
-// Carry returns the write that adds the changes to the snapshot of an hour and to what the hour carries. It asks that the
-// snapshot contains none of them, and that the hour is as it was seen, not closed. The hour expires when [WriteClose] says so.
+// Carry returns the write that adds the changes to the snapshot of an hour and to its carried amounts. Its condition:
+// the snapshot contains none of them, and the hour is as it was seen, not closed. The hour expires when [WriteClose]
+// says so.
 func (d *UsageDelta) Carry(seen HourState, carried Carried) (store.Write, error) {
 	key := d.key()
 	call := CarryUsage(key, d.Window, FormatTime(d.Start), d.Events, carried.Text())
@@ -122,8 +123,8 @@ type HourDelta struct {
 	Carried Carried
 }
 
-// Write returns the write that adds the hour to the snapshot, on condition that the snapshot contains the hours of that
-// day which were seen, see [HoursContained]. These must not contain the hour.
+// Write returns the write that adds the hour to the snapshot. Its condition: the snapshot contains the hours of the day
+// that were seen, see [HoursContained]. These must not contain the hour.
 func (d *HourDelta) Write(seen string) (store.Write, error) {
 	key := UsageKey{NS: d.NS, Entity: d.Entity, Resource: d.Resource, WindowKey: WindowKey(d.Window, d.Start)}
 	bits, err := hourBits(seen)
@@ -143,8 +144,8 @@ func (d *HourDelta) Write(seen string) (store.Write, error) {
 	return store.Write{Kind: store.Update, Key: key.Key(), Expr: bound}, err
 }
 
-// HoursContained returns which hours of the day of an hour the snapshot of a day or a month contains, as the item has
-// it; "" for none.
+// HoursContained returns the hours in the snapshot of a day or a month, of the day of one hour, as the item has them;
+// "" for none.
 func HoursContained(snapshot expr.Item, hour time.Time) string {
 	return snapshot.Get("hours#" + dayOf(hour)).Text()
 }

@@ -11,9 +11,9 @@ import (
 // Split returns the writes that split a shard in two, for one transaction: shard s of n becomes shards s and s+n of 2n.
 // They hold for the state alone.
 //
-// An orphan is an item in the place of the new shard that no shard has split off, as a restored backup may hold one; nil
-// is none. The new shard takes its place, and counts on from it, since readers count by differences. The tokens of the
-// orphan were never part of the bucket. The writes hold for its state alone, too.
+// An orphan is an item in the new shard's place that no shard has split off, as in a restored backup; nil for none. The
+// new shard takes its place, and counts on from it, since readers count by differences. The tokens of the orphan were
+// never part of the bucket. The writes hold for its state alone, too.
 func (k BucketKey) Split(s, orphan *bucket.State, o Owner) ([]store.Write, error) {
 	var plan bucket.Plan
 	plan.Split(s)

@@ -100,11 +100,10 @@ func (d *UsageDelta) key() UsageKey {
 	return UsageKey{NS: d.NS, Entity: d.Entity, Resource: d.Resource, WindowKey: WindowKey(d.Window, d.Start)}
 }
 
-// Write returns the write that adds the changes to the snapshot, on condition that it contains none of them.
+// Write returns the write that adds the changes to the snapshot, if the snapshot contains none of them.
 func (d *UsageDelta) Write() (store.Write, error) { return d.write(false) }
 
-// WriteWhole is [UsageDelta.Write] on the further condition that the snapshot is not that of an hour which carries
-// something.
+// WriteWhole is [UsageDelta.Write] with one more condition: the snapshot is of no hour that carries amounts.
 func (d *UsageDelta) WriteWhole() (store.Write, error) { return d.write(true) }
 
 func (d *UsageDelta) write(whole bool) (store.Write, error) {

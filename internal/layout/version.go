@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Migrating is the oldest client of a table that a migration closes: a version that no client has.
+// Migrating is the oldest client of a table closed by a migration. No client has this version.
 const Migrating = "1000000.0.0"
 
 // Admits reports whether a client of a version, which reads and writes a layout, may use the table. It may when the

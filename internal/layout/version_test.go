@@ -6,8 +6,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/layout"
 )
 
-// TestAdmits compares clients with the oldest one that a table asks for: all three numbers count for the client, and the first
-// one alone for the layout.
+// TestAdmits compares clients with the oldest one admitted by a table. All three numbers count for the client, and the
+// first one alone for the layout.
 func TestAdmits(t *testing.T) {
 	for _, test := range []struct {
 		schema, least  string // of the table

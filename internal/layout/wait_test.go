@@ -7,8 +7,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// TestBorrowAsks plans the write of a request that waits, on an old image of a bucket in debt. The write asks the item for all that the
-// plan went by: the depth of the queue, the number of shards, room for the refill since the stamp, and the stamp itself.
+// TestBorrowAsks plans the write of a request that waits, on an old image of a bucket in debt. The write's condition
+// has everything by which the plan went. That is the depth of the queue, the number of shards, room for the refill
+// since the stamp, and the stamp itself.
 func TestBorrowAsks(t *testing.T) {
 	const now, stamp = 1_700_000_000_000, 1_700_000_000_000 - 5000
 	k := BucketKey{NS: "ns", Entity: "e", Resource: "r"}

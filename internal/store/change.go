@@ -33,7 +33,7 @@ type Change struct {
 	Expired bool
 }
 
-// ErrNoStream says that the table has no stream of old and new images, or that the store was made without access to it.
+// ErrNoStream reports a table without a stream of old and new images, or a store made without access to it.
 var ErrNoStream = errors.New("no change stream")
 
 // A Partition is a part of a change stream. At any time the changes of one item go to one partition. A partition that
@@ -62,7 +62,7 @@ type ChangePage struct {
 }
 
 // A Streamer is a store that tells the changes of its items, for about a day after they were made. A transaction yields
-// one change for each item that it changed; a write that leaves the item as it was yields none.
+// one change for each changed item; a write that leaves the item as it was yields none.
 type Streamer interface {
 	// StartStream turns the stream on where the store can do so itself. Elsewhere it returns [ErrNoStream] when the stream
 	// is off. A stream that is not read for a day may be turned off again.

@@ -100,8 +100,8 @@ func (c *clock) learnFrom(sent time.Time, err error) {
 	}
 }
 
-// observe narrows the bounds by a reply. A reply that contradicts them is a sign that a clock was set, or that the clock of
-// one server is wrong. Further replies decide which.
+// observe narrows the bounds by a reply. A contradicting reply is a sign of a clock that was set, or of one server with
+// a wrong clock. Further replies decide which.
 func (c *clock) observe(sent, received, date time.Time) {
 	// A time without a monotonic reading, which dates are, is compared by the wall clock.
 	seen := span{date.Sub(received) - clockSlack, date.Add(dateStep).Sub(sent) + clockSlack, true}

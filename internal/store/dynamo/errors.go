@@ -18,7 +18,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// outcome is what a failed attempt says about the write that it was to make.
+// outcome is what a failed attempt tells about its write.
 type outcome uint8
 
 const (
@@ -105,7 +105,7 @@ func classifyStatus(status int) outcome {
 	}
 }
 
-// isDoubtful reports whether the status of a reply leaves open what happened, whatever code the reply has. DynamoDB refuses
+// isDoubtful reports whether the status of a reply leaves the outcome open, under every error code. DynamoDB refuses
 // with the status 400.
 func isDoubtful(err error) bool {
 	var status interface{ HTTPStatusCode() int }

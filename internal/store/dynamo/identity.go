@@ -18,8 +18,8 @@ func (s *Store) Identity(ctx context.Context) (string, error) {
 	return s.identity(ctx)
 }
 
-// callerIdentity returns a function that asks STS with the credentials of a configuration, on a connection that it does
-// not keep: it is asked once.
+// callerIdentity returns a function that asks STS with the credentials of a configuration. It is asked once, so its
+// connection is not kept.
 func callerIdentity(cfg aws.Config) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		httpClient := tunedHTTPClient(cfg.HTTPClient, 0)

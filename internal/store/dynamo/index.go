@@ -49,8 +49,8 @@ func globalIndex(table *types.TableDescription, name string) *types.GlobalSecond
 	return nil
 }
 
-// AddIndexes makes one UpdateTable call for each index that is missing, since DynamoDB creates one at a time, and
-// DescribeTable calls until it can be used. An index that another process creates is waited for.
+// AddIndexes makes one UpdateTable call for each missing index, since DynamoDB creates one at a time. It makes
+// DescribeTable calls until the index can be used. An index that another process creates is waited for.
 func (s *Store) AddIndexes(ctx context.Context) error {
 	in := s.create(s.name)
 	for i := range in.GlobalSecondaryIndexes {

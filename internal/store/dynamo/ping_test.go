@@ -26,8 +26,7 @@ func (p *pinged) GetItem(
 	return &dynamodb.GetItemOutput{}, nil
 }
 
-// TestPingsSpread pings a thousand times: no key has more than a few, and each is in the part of the table that every program
-// may read.
+// TestPingsSpread pings a thousand times. No key has more than a few, and every program may read each of them.
 func TestPingsSpread(t *testing.T) {
 	client := &pinged{keys: map[string]int{}}
 	s := dynamo.New(client, "limits", layout.Table, nil)

@@ -25,7 +25,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store/dynamo"
 )
 
-// A reply is what a server says to a request, for what no engine says by itself.
+// A reply is a server's answer to a request, for answers that no engine gives by itself.
 type reply struct {
 	status int
 	body   string
@@ -168,7 +168,7 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestThrottleReasons reads what DynamoDB says about the limit that a call met.
+// TestThrottleReasons reads DynamoDB's reason for a throttle.
 func TestThrottleReasons(t *testing.T) {
 	const table, index = "arn:aws:dynamodb:us-east-1:1:table/t", "arn:aws:dynamodb:us-east-1:1:table/t/index/i"
 	reason := func(text, resource string) string { return fmt.Sprintf(`{"reason":%q,"resource":%q}`, text, resource) }

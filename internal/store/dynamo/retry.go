@@ -21,8 +21,8 @@ const maxAttempts = 3
 // backoff is how long a call pauses between attempts.
 var backoff = wait.Backoff{First: 50 * time.Millisecond, Longest: time.Second}
 
-// retries are how a store repeats attempts: its calls share a budget, so that they do not make the trouble of a table three
-// times as great. They are made once: passing them costs a call nothing.
+// retries are the rule by which a store repeats attempts. Its calls share a budget, so they do not make the trouble of
+// a table three times as great. They are made once: passing them costs a call nothing.
 type retries struct {
 	budget      *ratelimit.TokenRateLimit
 	write, read *retryer // that calls share
@@ -71,7 +71,7 @@ type retryer struct {
 	repeatable bool
 	// doubt says that the outcome of an attempt was unknown.
 	doubt bool
-	// shared says that calls share the retryer, so that doubt is not recorded.
+	// shared says that calls share the retryer, and doubt is not recorded.
 	shared bool
 	// transaction says that the caller is to judge a conflict: it may plan another transaction.
 	transaction bool

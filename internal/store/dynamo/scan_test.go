@@ -15,9 +15,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// FuzzScan compares what the wire path reads itself with what the SDK's deserializer makes of the same reply. It may leave
-// a reply to the SDK, but must not read another
-// item, nor other units.
+// FuzzScan compares two readings of one reply, by the wire path and by the SDK's deserializer. It may leave a reply to
+// the SDK, but must not read another item, nor other units.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, ` {"Attributes" : { } } `, `{"Attributes":{"PK":{"S":"p"},"n":{"N":"-1"},"b":{"BOOL":true},"z":{"NULL":true}}}`,

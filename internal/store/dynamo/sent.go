@@ -32,8 +32,8 @@ func trace(ctx context.Context) (context.Context, *trail) {
 // unsent reports whether certainly nothing was sent.
 func (t *trail) unsent() bool { return t.asked.Load() > 0 && t.got.Load() == 0 }
 
-// A patient transport ends a request without a deadline after replyTimeout, so that a connection that went dead is not
-// waited for without end. It sends the headers of a request together with its body. A request of which an idle connection took
+// A patient transport ends a request without a deadline after replyTimeout, so a dead connection is not waited for
+// without end. It sends the headers of a request together with its body. A request of which an idle connection took
 // nothing, since the server had closed it, goes out on another one.
 type patient struct{ base *http.Transport }
 
@@ -59,8 +59,9 @@ func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	return reply, nil
 }
 
-// whole returns a request whose body net/http can send with the headers. It also is for requests of the SDK, which closes a
-// body when the reply is there: net/http may look for its end just then, and would close the connection under the reply.
+// whole returns a request whose body net/http can send with the headers. It also is for requests of the SDK, which
+// closes a body when the reply is there. net/http may look for its end just then, and would close the connection under
+// the reply.
 func whole(request *http.Request) (*http.Request, error) {
 	if request.ContentLength <= 0 || reflect.TypeOf(request.Body) == inMemory {
 		return request, nil

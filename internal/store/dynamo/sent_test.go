@@ -34,7 +34,7 @@ func TestTunedHTTPClient(t *testing.T) {
 	}
 }
 
-// holes are networks that swallow what is sent to them: the one no connection comes from, the other no reply.
+// holes are networks that swallow their input: the one gives no connection, the other no reply.
 var holes = map[string]func(ctx context.Context, _, _ string) (net.Conn, error){
 	"no connection": func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()

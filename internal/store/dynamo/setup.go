@@ -16,7 +16,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/tool/wait"
 )
 
-// setupPoll is the pause between two looks at a table that is being created, at first; the longest is 16 times that.
+// setupPoll is the first pause between two looks at a table that is being created. The longest is 16 times as long.
 const setupPoll = 125 * time.Millisecond
 
 // Setup creates the table if it does not exist, and waits until the table and its indexes can be used. It turns on the
@@ -31,7 +31,7 @@ func (s *Store) Setup(ctx context.Context) error {
 }
 
 // SetupWith is [Store.Setup] of a table that is created with settings. It logs a warning where the table exists with
-// other ceilings, or without a protection that is asked for, and leaves the table as it is.
+// other ceilings, or without a wanted protection, and leaves the table as it is.
 func (s *Store) SetupWith(ctx context.Context, settings store.TableSettings, logger *slog.Logger) error {
 	in := s.create(s.name)
 	s.apply(&settings, in)
@@ -78,8 +78,9 @@ func (s *Store) checkMixed(table *types.TableDescription) error {
 	return nil
 }
 
-// apply puts settings into the input that a table is created with. Its indexes are as warm as the table, since a new bucket is in several of
-// them, and a query of them is bounded as a read of the table is. Their writes follow those of the table.
+// apply puts settings into the input that a table is created with. Its indexes are as warm as the table, since a new
+// bucket is in several of them. A query of them has the same bound as a read of the table. Their writes follow those of
+// the table.
 func (s *Store) apply(settings *store.TableSettings, in *dynamodb.CreateTableInput) {
 	for i := range in.GlobalSecondaryIndexes {
 		if x := &in.GlobalSecondaryIndexes[i]; settings.MixedFleet && s.mixed(x.IndexName) {
@@ -202,7 +203,7 @@ func (s *Store) expire(ctx context.Context) error {
 	return failure(ctx, "UpdateTimeToLive", err, true, false)
 }
 
-// turnOnStream turns on the stream of a table that has none, such as one that was restored from a backup. Without the
+// turnOnStream turns on the stream of a table without one, such as a table restored from a backup. Without the
 // permission to do so it logs a warning: limits work without a stream.
 func (s *Store) turnOnStream(ctx context.Context, table *types.TableDescription, in *dynamodb.CreateTableInput, logger *slog.Logger) error {
 	if in.StreamSpecification == nil || table.StreamSpecification != nil && aws.ToBool(table.StreamSpecification.StreamEnabled) {

@@ -54,7 +54,7 @@ func TestSetupTurnsOnExpiry(t *testing.T) {
 	}
 }
 
-// TestSetupFinishesWhatAnotherBegan has a table that exists without expiry, as a process leaves it that ended half-way.
+// TestSetupFinishesWhatAnotherBegan has a table without expiry, as a process leaves it when it ends half-way.
 func TestSetupFinishesWhatAnotherBegan(t *testing.T) {
 	engine := enginetest.Start(t)
 	table := engine.Table(t)

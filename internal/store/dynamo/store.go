@@ -1,8 +1,8 @@
 // Package dynamo keeps items in a DynamoDB table.
 //
 // Every method is one call of the DynamoDB API unless its comment says otherwise. The package adds to the SDK the
-// translation of items and templates, and a rule for failures. It tries a write again only where the failure proves
-// that nothing was written, whatever retryer the client has.
+// translation of items and templates, and a rule for failures. With any retryer of the client, it tries a write
+// again only where the failure proves that nothing was written.
 package dynamo
 
 import (
@@ -153,8 +153,8 @@ func (s *Store) index(name string) (pk, sk string, err error) {
 }
 
 // Ping reads a key that no item has: one GetItem, half a read unit. Unlike DescribeTable it asks for a permission that
-// the limiter needs anyway, and it is answered by the servers that answer everything else. The key is one of many, since
-// the probes of ten thousand processes would be more than DynamoDB serves one key.
+// the limiter needs anyway. The servers of all other calls answer it. The key is one of many, since the probes of ten
+// thousand processes would be more than DynamoDB serves one key.
 func (s *Store) Ping(ctx context.Context) error {
 	_, err := s.get(ctx, pingKey(rand.IntN(pingKeys)), false)
 	return err

@@ -120,8 +120,8 @@ func (s *Store) Partitions(ctx context.Context) ([]store.Partition, error) {
 	return partitions, nil
 }
 
-// Children makes one DescribeStream call with a filter, and another one for every further hundred shards. A service that
-// does not know the filter lists all shards, and one that refuses it is asked for all. The others are left out then.
+// Children makes one DescribeStream call with a filter, and another one for every further hundred shards. A service may
+// not know the filter and list all shards. A service that refuses it is asked for all. The others are left out then.
 func (s *Store) Children(ctx context.Context, partition string) ([]store.Partition, error) {
 	const op = "DescribeStream"
 	if err := s.begin(ctx, op); err != nil {

@@ -58,8 +58,8 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 	if !errors.As(err, &canceled) || isDoubtful(err) {
 		return nil, failure(ctx, op, err, !sent.unsent(), own.doubt)
 	}
-	// An answer that lists reasons came from DynamoDB's look at the items. DynamoDB recognises a token that it has carried
-	// out before that look, so it has carried out no attempt of this call.
+	// An answer that lists reasons came from DynamoDB's look at the items. DynamoDB recognises a token of a finished
+	// transaction before that look, so it has carried out no attempt of this call.
 	failed, err := conditions(canceled.CancellationReasons, results, err)
 	if !failed {
 		return nil, failure(ctx, op, err, true, false)
