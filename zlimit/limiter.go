@@ -283,7 +283,9 @@ func (l *RateLimiter) Close() error {
 	}
 	l.entry.stop()
 	l.engine.Close()
-	l.breaker.Leave()
+	if l.breaker.Leave() {
+		l.outage.close()
+	}
 	if !l.owned {
 		return nil
 	}

@@ -25,8 +25,14 @@ type outageLog struct {
 	counts  outageCounts  // since the limiter was made
 	told    outageCounts  // those that were told, or are of times that nothing is told about
 	isTold  bool          // that requests are decided without the store
-	next    time.Duration // when it is told again; times are since the start
+	next    time.Duration // when it is told again at the earliest; times are since the start
 	last    time.Duration // when a request was noted
+	soonest time.Duration // when the beginning of an outage is told again at the earliest
+	isAway  bool          // the store is away by what was told last
+	untold  uint64        // outages that began sooner
+	cause   error         // of the last one of them
+	later   *time.Timer   // tells of them; nil while there are none
+	closed  bool
 }
 
 // outageCounts are requests that the store did not decide.
@@ -39,7 +45,7 @@ func (c outageCounts) less(other outageCounts) outageCounts {
 // What is told, and when: first after so many requests, and then once in a time. Fewer requests have errors of their own to tell.
 const (
 	toldAfter = 10
-	toldEvery = time.Minute
+	toldEvery = time.Minute // in which one outage is told as well: a store that comes and goes is told once a minute
 )
 
 func newOutageLog(o *options) *outageLog {
@@ -81,7 +87,7 @@ func (o *outageLog) note(ctx context.Context, c outageCounts, cause error) {
 	o.counts.unknown += c.unknown
 	o.counts.stale += c.stale
 	since := o.counts.less(o.told)
-	if o.isTold && now < o.next || !o.isTold && since.allowed+since.failed+since.stale < toldAfter {
+	if now < o.next || !o.isTold && since.allowed+since.failed+since.stale < toldAfter {
 		return
 	}
 	o.isTold, o.next, o.told = true, now+toldEvery, o.counts
@@ -100,16 +106,56 @@ func (o *outageLog) changed(cause error, lasted time.Duration) {
 	o.mu.Lock()
 	if o.open = cause != nil; o.open {
 		o.outages++
-		o.logger.Warn("zlimit: the store is unavailable; calls are not made until it answers again", "error", cause)
+		o.opened(cause)
 		event.Operation, event.Result, event.Err = "open", ResultUnavailable, cause
-	} else {
+	} else if o.isAway {
 		attributes := append([]slog.Attr{slog.Duration("after", lasted)}, o.counts.less(o.told).attributes()...)
 		o.logger.LogAttrs(context.Background(), slog.LevelInfo, "zlimit: the store answers again", attributes...)
-		o.told, o.isTold = o.counts, false
+		o.told, o.isTold, o.isAway = o.counts, false, false
 	}
 	o.mu.Unlock()
 	if o.observer != nil {
 		o.observer(context.Background(), event)
+	}
+}
+
+// opened tells that an outage began, now or once a minute is over since one was told. The log is locked, as for the next one.
+func (o *outageLog) opened(cause error) {
+	now := time.Since(o.started)
+	if now >= o.soonest && o.later == nil {
+		o.soonest, o.isAway = now+toldEvery, true
+		o.logger.Warn("zlimit: the store is unavailable; calls are not made until it answers again", "error", cause)
+		return
+	}
+	o.untold++
+	if o.cause = cause; o.later == nil && !o.closed {
+		o.later = time.AfterFunc(o.soonest-now, o.sumUp)
+	}
+}
+
+// sumUp tells of the outages of the last minute that were not told.
+func (o *outageLog) sumUp() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.later == nil {
+		return
+	}
+	attributes := append([]slog.Attr{
+		slog.Uint64("times", o.untold), slog.Bool("answers", !o.open), slog.Any("error", o.cause),
+	}, o.counts.less(o.told).attributes()...)
+	o.logger.LogAttrs(context.Background(), slog.LevelWarn, "zlimit: the store was unavailable again", attributes...)
+	o.soonest, o.isAway, o.told = time.Since(o.started)+toldEvery, o.open, o.counts
+	o.untold, o.later = 0, nil
+}
+
+// close tells what is left to tell.
+func (o *outageLog) close() {
+	o.mu.Lock()
+	o.closed = true
+	isLeft := o.later != nil && o.later.Stop()
+	o.mu.Unlock()
+	if isLeft {
+		o.sumUp()
 	}
 }
 

@@ -614,3 +614,38 @@ func TestExpiryThatFails(t *testing.T) {
 		})
 	}
 }
+
+// TestAStoreThatComesAndGoes takes the store away for three seconds out of six, for two minutes. The first outage and its end are told at
+// once, the others once a minute and when the limiter is closed.
+func TestAStoreThatComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := &faulttest.Log{}
+		d := &distant{Store: store.Of(newMemory(t))}
+		limiter := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(zlimit.PolicyAllow), zlimit.WithLogger(log.Logger()))
+		setSystem(t, limiter, zlimit.PerDay("rpd", 1_000_000))
+		l := &load{limiter: limiter, rate: 100, names: 10}
+		fault := refusedCall
+		for range 19 {
+			d.fault.Store(&fault)
+			l.run(3 * time.Second)
+			d.fault.Store(nil)
+			l.run(3 * time.Second)
+		}
+		l.all.Wait()
+		if stats := limiter.Stats(); stats.Outages < 19 || stats.Outage {
+			t.Fatalf("Stats() = %+v, want 19 outages that are over", stats)
+		}
+		for range 2 {
+			if err := limiter.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(lines) > 8 || !strings.Contains(lines[len(lines)-1], "answers=true") {
+			t.Errorf("%d lines, want 4 a minute at most, and the last to say that the store answers:\n%s", len(lines), log)
+		}
+		if log.Count("is unavailable;") != 1 || log.Count("answers again") > 2 {
+			t.Errorf("not the first outage alone is told at once:\n%s", log)
+		}
+	})
+}

@@ -122,11 +122,11 @@ func (b *Breaker) Enter() {
 	b.users++
 }
 
-// Leave ends the use of the breaker by one user. The last one ends its probes.
-func (b *Breaker) Leave() {
+// Leave ends the use of the breaker by one user, and reports whether it was the last one, which ends its probes.
+func (b *Breaker) Leave() (last bool) {
 	b.mu.Lock()
 	b.users--
-	last := b.users == 0
+	last = b.users == 0
 	if last {
 		b.stop() // before the lock is released: no probe is scheduled after that
 		for _, t := range []*time.Timer{b.timer, b.asker} {
@@ -139,6 +139,7 @@ func (b *Breaker) Leave() {
 	if last {
 		b.probing.Wait()
 	}
+	return last
 }
 
 // insistKey is the key of contexts whose calls are made in outages as well.
