@@ -2,7 +2,7 @@ package quota
 
 import "sort"
 
-// costs are what calls take of the limits that a provider reports.
+// costs are the amounts that calls take of the limits reported by a provider.
 type costs struct{ requests, input, output int64 }
 
 func costsOf(input, output int64) costs { return costs{1, input, output} }
@@ -30,10 +30,9 @@ func (c costs) amounts() amounts { return amounts{c.requests, c.input + c.output
 // oneRequest is what is known of a call without a reservation.
 var oneRequest = costs{requests: 1}
 
-// calls are the calls of this process to one model, as far as they matter for
-// what its provider says. A response knows the calls that were over when its own
-// request was sent. It may know nothing of those that were open then, or were
-// begun later: these are taken off what it says is left.
+// calls are the calls of this process to one model, as far as they matter for what its provider
+// says. A response knows the calls that were over when its own request was sent. It may know
+// nothing of calls open then, or begun later. They are taken off the reported rest.
 //
 // A call is open from its reservation until its response, its settlement or its
 // cancellation. It is open for at most the minute for which it is in the log.
@@ -83,8 +82,8 @@ func (c *calls) quiet(now int64) bool {
 	return c == nil || c.loose == costs{} && (c.news == nil || !c.news.alive(now))
 }
 
-// refuses returns the error for a request that what is left does not admit, and
-// nil where it does. A nil c admits everything.
+// refuses returns the error for a request beyond the reported rest, and nil for any other. A nil c
+// admits everything.
 func (c *calls) refuses(now int64, cost costs) *ExceededError {
 	if c == nil || c.news == nil || c.until(now, cost) <= now {
 		return nil

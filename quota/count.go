@@ -45,8 +45,8 @@ func CountProvider(p Provider) CountOption { return func(c *countConfig) { c.pro
 // and perhaps a path. Default: the provider's own.
 func CountBaseURL(u string) CountOption { return func(c *countConfig) { c.baseURL = u } }
 
-// CountClient is the HTTP client. Redirects are not followed whatever it says,
-// so that the key goes to no other host. Default: http.DefaultClient.
+// CountClient is the HTTP client. Redirects are never followed, so the key goes to no other host.
+// Default: http.DefaultClient.
 func CountClient(hc *http.Client) CountOption { return func(c *countConfig) { c.client = hc } }
 
 // CountTimeout bounds one attempt. Default: 10 seconds.

@@ -116,7 +116,7 @@ func ExampleMigrateYAMLToSQLite() {
 	// 1200 <nil> <nil>
 }
 
-// A client that has no http.RoundTripper to put a Transport into passes on what the provider said.
+// A client without an http.RoundTripper passes on the provider's headers.
 func ExampleLimiter_Learn() {
 	ctx := context.Background()
 	now := time.Date(2026, time.February, 20, 9, 0, 0, 0, time.UTC)

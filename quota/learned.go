@@ -13,15 +13,15 @@ type Learned struct {
 
 // Remaining is one of the provider's own limits.
 type Remaining struct {
-	// Left is what is left until Reset, less what was sent since, and less the
-	// calls that the provider may not have counted yet.
+	// Left is the rest until Reset, less the amounts sent since, and less calls that the provider
+	// may not have counted yet.
 	Left  int64     `json:"left"`
 	Limit int64     `json:"limit"`          // zero where the provider did not say
 	Reset time.Time `json:"reset,omitzero"` // zero where nothing is known or Reset has passed
 }
 
-// Learned returns what the provider said about a model and what still holds. It
-// is known to this process alone.
+// Learned returns the provider's reports about a model that still hold. It is known to this process
+// alone.
 func (l *Limiter) Learned(model string) (Learned, bool) {
 	return l.mem.learned(l.localModel(model))
 }
@@ -85,8 +85,7 @@ func (n *news) alive(now int64) bool {
 	return now < n.retryAt
 }
 
-// setBack follows a clock that was set back: what was said holds for as long as
-// it did when it was said.
+// setBack follows a clock that was set back. Each report holds for as long as before.
 func (n *news) setBack(now int64) {
 	by := n.at - now
 	if by <= 0 {

@@ -128,8 +128,8 @@ func (q *ModelQuota) Exceeded(u *Usage, input, output int64) Limit {
 	return LimitNone
 }
 
-// Impossible returns the first limit that the request alone passes, so that no
-// waiting helps, or NoLimit.
+// Impossible returns the first limit that the request alone exceeds, so no waiting helps, or
+// NoLimit.
 func (q *ModelQuota) Impossible(input, output int64) Limit {
 	return q.Exceeded(&Usage{}, input, output)
 }

@@ -193,8 +193,8 @@ func (m *memory) reserveCall(r *Request) (place, *ExceededError, error) {
 	return p, nil, nil
 }
 
-// checkCall returns the error for a request that what is known of the provider
-// refuses, and nil where it does not.
+// checkCall returns the error for a request beyond the provider's known rest, and nil for any
+// other.
 func (m *memory) checkCall(r *Request) *ExceededError {
 	var c call
 	if err := m.lock(&c, &Request{Model: r.Model}); err != nil {

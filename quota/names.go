@@ -119,8 +119,8 @@ func (l *Limiter) model(ctx context.Context, name string) (string, error) {
 	return owner, failed
 }
 
-// hasQuota reports whether a model has a quota, in this process or in the store.
-// A quota stays in a store, so that one that was seen is not looked for again.
+// hasQuota reports whether a model has a quota, in this process or in the store. A quota stays in a
+// store, so a known one is not looked for again.
 func (l *Limiter) hasQuota(ctx context.Context, name string) (bool, error) {
 	if l.mem.models.has(name) {
 		return true, nil

@@ -131,8 +131,8 @@ func (t *table) ensure(sh *shard, h uint64, name string, now int64) *subject {
 	return s
 }
 
-// remove forgets a subject. Reservations that point at it change what is no
-// longer read. The shard is locked.
+// remove forgets a subject. Reservations that point at it change an entry without readers. The
+// shard is locked.
 func (sh *shard) remove(s *subject) {
 	sh.index.remove(s)
 	heap.Remove(&sh.queue, s.place)

@@ -99,19 +99,17 @@ func WithModel(ctx context.Context, model string) context.Context {
 	return context.WithValue(ctx, modelKey{}, model)
 }
 
-// WithReservation returns a context that says for which reservation the HTTP
-// request made with it is, and with that its model. A Transport then knows
-// exactly what the response has counted. Without it the Transport takes requests
-// to be sent in the order in which they were reserved.
+// WithReservation returns a context that names the reservation, and thereby the model, of HTTP
+// requests made with it. A Transport then knows exactly what the response has counted. Without it
+// the Transport takes requests to be sent in the order in which they were reserved.
 func WithReservation(ctx context.Context, r *Reservation) context.Context {
 	return context.WithValue(ctx, reservationKey{}, r)
 }
 
-// Learn updates what is known of a model's limits at the provider from the
-// status and headers of a response that has just arrived. Settle or record its
-// call first: Learn takes every reservation that is still open for one that the
-// provider may not have counted. The error joins what could not be understood;
-// everything else has been learned.
+// Learn updates a model's known limits at the provider by the status and headers of a response that
+// has just arrived. Settle or record its call first: Learn takes every open reservation for one
+// that the provider may not have counted. The error joins what could not be understood; everything
+// else has been learned.
 func (l *Limiter) Learn(model string, status int, h http.Header) error {
 	if err := ValidateName("model", model); err != nil {
 		return err

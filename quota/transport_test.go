@@ -170,8 +170,8 @@ func TestLearnedLimitsRefuse(t *testing.T) {
 	}
 }
 
-// TestARefusedRequestTakesNothing: what the limiter's own quota refuses is not
-// counted against what the provider left over.
+// TestARefusedRequestTakesNothing: a request refused by the limiter's own quota takes nothing of
+// the provider's rest.
 func TestARefusedRequestTakesNothing(t *testing.T) {
 	ctx := t.Context()
 	l := newLimiter(t, quota.Config{Clock: newClock().Now, Quotas: map[string]quota.ModelQuota{"m": {MaxRPM: 1}}})

@@ -283,8 +283,8 @@ func (w *window) cancel(m mark, before int64) {
 	w.reschedule()
 }
 
-// sweepDead keeps the dead entries fewer than the living ones, so that the log
-// stays in proportion to what the window counts; O(1) amortised.
+// sweepDead keeps the dead entries fewer than the living ones, so the log stays in proportion to
+// the window's count; O(1) amortised.
 func (w *window) sweepDead() {
 	for w.n > 0 && w.at(w.n-1).kind == kindDead {
 		w.n--

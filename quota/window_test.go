@@ -49,8 +49,8 @@ func TestIndexMatchesAMap(t *testing.T) {
 	})
 }
 
-// TestMemoryFollowsTheWindow checks that rings and tables shrink when what they
-// held has aged out, been cancelled, or been forgotten.
+// TestMemoryFollowsTheWindow: rings and tables shrink when their entries have aged out, been
+// cancelled, or been forgotten.
 func TestMemoryFollowsTheWindow(t *testing.T) {
 	ctx := t.Context()
 	now := time.Unix(1e9, 0)

@@ -34,11 +34,10 @@ func (l *Limiter) Persist(ctx context.Context) error {
 	return writeStateFile(path, l.mem.state())
 }
 
-// Load reads the YAML file: its quotas and usage replace those of the same
-// models and keys, and the others stay. A missing file is an empty one. A file
-// that cannot be understood is a *FileError that names the line; nothing is
-// loaded from it, and the file stays as it is. On SQLite, where usage is never
-// loaded, Load checks the whole file.
+// Load reads the YAML file: its quotas and usage replace those of the same models and keys, and the
+// others stay. A missing file is an empty one. A malformed file is a *FileError with the line.
+// Nothing is loaded from it, and the file stays as it is. On SQLite, where usage is never loaded,
+// Load checks the whole file.
 func (l *Limiter) Load(ctx context.Context) error {
 	if l.store != nil {
 		return l.store.Verify(ctx)
@@ -62,11 +61,10 @@ func (l *Limiter) Load(ctx context.Context) error {
 	return nil
 }
 
-// MigrateYAMLToSQLite copies the quotas and the usage of a YAML file to an
-// SQLite file, which is created where it is missing. The usage replaces what
-// the SQLite file held, in one transaction, so that running it again leaves the
-// same state. The YAML file is read as a whole before SQLite is opened, and is
-// left as it is. The program must import quota/quotasqlite.
+// MigrateYAMLToSQLite copies the quotas and the usage of a YAML file to an SQLite file, which is
+// created where it is missing. The usage replaces the contents of the SQLite file, in one
+// transaction, so running it again leaves the same state. The YAML file is read as a whole before
+// SQLite is opened, and is left as it is. The program must import quota/quotasqlite.
 func MigrateYAMLToSQLite(ctx context.Context, yamlPath, sqlitePath string) (err error) {
 	for _, p := range []struct{ field, path string }{{"yaml path", yamlPath}, {"sqlite path", sqlitePath}} {
 		if p.path == "" {

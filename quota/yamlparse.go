@@ -67,7 +67,7 @@ func (p stateParser) object(n *yaml.Node, what string, read document.Keys) {
 	}
 }
 
-// check reports what is wrong with a value that was read in the right form.
+// check reports the mistake in a value of the right form.
 func (p stateParser) check(pos document.Pos, err error) {
 	if err != nil {
 		p.Fail(pos, err)

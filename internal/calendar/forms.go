@@ -11,8 +11,8 @@ func Daily(hour, minute int) string { return fmt.Sprintf("%d %d * * *", minute, 
 // Weekly returns the pattern of a time of one day of each week, from 1 for Monday to 7 for Sunday.
 func Weekly(day, hour, minute int) string { return fmt.Sprintf("%d %d * * %d", minute, hour, day) }
 
-// months are those in which a day after the 28th is, and before them those that it is the last day of instead: the months that
-// are shorter. In February that is the 28th, in every year.
+// months are those with a given day after the 28th. The shorter months, whose last day stands for it, come before them.
+// In February that is the 28th, in every year.
 var months = map[int][]string{
 	29: {"29 1,3-12", "28 2"},
 	30: {"30 1,3-12", "28 2"},

@@ -73,8 +73,8 @@ func (p *pattern) set(i int, text string) error {
 	return nil
 }
 
-// parse parses a term of a field: *, a value or a range, perhaps with a step. A step after a single value goes on up to the
-// largest one. The text that it returns has numbers in place of words, and 7 for a Sunday that stands alone.
+// parse parses a term of a field: *, a value or a range, perhaps with a step. A step after a single value goes on up to
+// the largest one. The returned text has numbers in place of words, and 7 for a Sunday that stands alone.
 func (f *field) parse(term string) (set uint64, numbers string, err error) {
 	span, step, hasStep := strings.Cut(term, "/")
 	first, last := f.least, f.most
@@ -134,7 +134,7 @@ func (f *field) number(text string) (int, error) {
 	return int(n), err
 }
 
-// check reports a pattern that no minute is of, or that every minute is of. The latter never begins.
+// check reports a pattern that matches no minute, or every minute. The latter never begins.
 func (p *pattern) check() error {
 	_, ok := p.begins(0)
 	switch all := p.texts == [len(fields)]string{"*", "*", "*", "*", "*"}; {
@@ -180,11 +180,11 @@ func expand(compact string) (string, error) {
 	return strings.Join(texts[:], " "), nil
 }
 
-// searchDays is the number of days in which a pattern begins, if ever: the longest time between two leap days that are one
-// day of the week is 40 years.
+// searchDays is the number of days in which a pattern begins, if ever. Two leap days on one day of the week are at most
+// 40 years apart.
 const searchDays = 41 * 366
 
-// begins returns the first minute from one on that is of the pattern and comes after one that is not. Minutes are those of
+// begins returns the first minute from one on that matches the pattern after one that does not. Minutes are those of
 // local time, counted from the beginning of 1970 as if no clock were ever changed.
 func (p *pattern) begins(from int64) (at int64, ok bool) {
 	day, first := floorDiv(from, minutesOfDay), floorMod(from, minutesOfDay)

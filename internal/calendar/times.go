@@ -13,9 +13,9 @@ import (
 // Never is later than every instant.
 const Never = math.MaxInt64
 
-// Times are instants of the calendar: those at which one of their patterns begins. A pattern begins with a minute that is of
-// it and comes after one that is not. Where clocks are changed, a minute that they skip is when they do, and one that they
-// show twice is once. Times are never changed, and safe for concurrent use.
+// Times are instants of the calendar: those at which one of their patterns begins. A pattern begins with a matching
+// minute after one that does not match. Where clocks change, a skipped minute is at the change, and a minute shown
+// twice is once. Times are never changed, and safe for concurrent use.
 type Times struct {
 	patterns []pattern
 	zone     *time.Location
@@ -88,8 +88,8 @@ func parse(texts []string, zone string) (*Times, error) {
 	return decoded.keep(t), nil
 }
 
-// Compact returns the patterns in the form in which items hold them: a version, and for each pattern its fields with a letter
-// before them, such as 1m0h0D1 for midnight on the first day of each month.
+// Compact returns the patterns in the form of items: a version, and for each pattern its fields with a letter before
+// them. An example is 1m0h0D1, midnight on the first day of each month.
 func (t *Times) Compact() string { return t.text }
 
 // Zone returns the name of the zone.
@@ -142,7 +142,8 @@ func (p *pattern) next(zone *time.Location, after int64) int64 {
 	}
 }
 
-// Unplaced returns times that items hold, of a zone that is not known yet. They are for [Times.Compact] and [Times.In] alone.
+// Unplaced returns the times of items, for a zone that is not known yet. They are for [Times.Compact] and [Times.In]
+// alone.
 func Unplaced(compact string) *Times { return &Times{text: compact} }
 
 // In returns the times in a zone, see [Decode].

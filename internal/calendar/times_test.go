@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// zonesOfTests change their clocks in every way that the database has: at midnight, by half an hour, twice a year about
-// Ramadan, by a whole day, and with offsets in seconds.
+// zonesOfTests change their clocks in every way of the database. Some do at midnight, by half an hour, about Ramadan,
+// or by a whole day, and one has offsets in seconds.
 var zonesOfTests = strings.Fields("UTC Europe/Berlin America/New_York Africa/Cairo America/Havana Australia/Lord_Howe " +
 	"Africa/Casablanca Pacific/Apia Africa/Monrovia Asia/Kathmandu America/Sao_Paulo")
 
-// patternsOfTests are of hours that clocks skip and show twice, of ranges that go over midnight, and of days that few
-// months or years have.
+// patternsOfTests have hours that clocks skip or show twice, ranges over midnight, and days of few months or years.
 var patternsOfTests = []string{
 	"0 0 * * *", "30 2 * * *", "0 0 1 * *", "0 0 * * 1", "15 1 31 * *", "* 9-17 * * mon-fri", "*/7 * * * *", "0 0 13 * 5",
 	"59 23 * * *; 0 0 * * *", "* 22-23,0-5 * * *", "0 3 */2 * 1", "0 0 29 2 *", "30 0 * * sun", "* * 1-15 * *", "0 * * * *",
@@ -83,7 +82,7 @@ func (p *pattern) has(m int64) bool {
 		p.sets[month]>>uint(date.Month())&1 != 0 && p.isOn(date)
 }
 
-// TestClockChanges has a reset in an hour that clocks skip, and in one that they show twice.
+// TestClockChanges has a reset in a skipped hour, and in one shown twice.
 func TestClockChanges(t *testing.T) {
 	for _, test := range []struct{ pattern, zone, after, next string }{
 		{"30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z"}, // 02:00 becomes 03:00

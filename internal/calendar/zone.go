@@ -28,9 +28,9 @@ func load(name string) (*time.Location, error) {
 // longestOffset is more than any zone ever differed from UTC.
 const longestOffset = 16 * 60 * 60
 
-// reaches returns the first instant, in epoch seconds, at which the clocks of a zone show a local time or a later one. A time
-// that the clocks skip is reached when they do, and one that they show twice is reached once. Local time is in seconds from
-// the beginning of 1970, as the clocks show it.
+// reaches returns the first instant, in epoch seconds, at which the clocks of a zone show a local time or a later one.
+// A skipped time is reached at the change, and a time shown twice is reached once. Local time is in seconds from the
+// beginning of 1970, as the clocks show it.
 func reaches(zone *time.Location, local int64) int64 {
 	for at := time.Unix(local-longestOffset, 0).In(zone); ; {
 		_, offset := at.Zone()

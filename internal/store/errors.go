@@ -13,7 +13,7 @@ var (
 	ErrTableNotFound = errors.New("table not found")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("store closed")
-	// ErrConflict says that a write or a transaction met another transaction on the same item, and that nothing was
+	// ErrConflict reports a write or a transaction that met another transaction on the same item. Nothing was
 	// written. It may be tried again.
 	ErrConflict = errors.New("transaction conflict")
 )
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// An ItemError says that an item does not hold what its record says: another program wrote it, or a person did.
+// An ItemError reports an item that does not fit its record: another program wrote it, or a person did.
 type ItemError struct {
 	Key       Key    // of the item
 	Attribute string // "" where the item as a whole is wrong
@@ -63,7 +63,7 @@ func (e *ItemError) Error() string { return e.Err.Error() }
 // Unwrap returns what is wrong.
 func (e *ItemError) Unwrap() error { return e.Err }
 
-// An Outcome is what an error of a store says about the call: what happened, and what the caller may do.
+// An Outcome is the meaning of an error of a store: the fate of the call, and the caller's options.
 type Outcome uint8
 
 // The outcomes of a call.

@@ -17,9 +17,9 @@ type Gate struct {
 // NewGate returns a gate for as many calls at once as inFlight, which is positive.
 func NewGate(inFlight int) *Gate { return &Gate{make(chan struct{}, inFlight)} }
 
-// Do waits for its turn, and then makes one call of a store within a timeout. It returns the context's error when that
-// ends first, and otherwise what the call returns. A call that takes longer than the timeout is an outage: an [*Error] that
-// is Unavailable, and Unknown where the call is.
+// Do waits for its turn, and then makes one call of a store within a timeout. It returns the context's error when the
+// context ends first, and otherwise the call's. A call beyond the timeout is an outage: an [*Error] that is
+// Unavailable, and Unknown for a call of unknown outcome.
 func (g *Gate) Do(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	if g != nil {
 		if err := g.enter(ctx); err != nil {

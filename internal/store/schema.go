@@ -7,7 +7,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/expr"
 )
 
-// Limits of DynamoDB. Embedded stores keep them too, so that what was tried on one works on DynamoDB.
+// Limits of DynamoDB. Embedded stores keep them too, so a program tried on one works on DynamoDB.
 const (
 	MaxTransaction  = 100       // writes of a transaction
 	MaxDepth        = 32        // lists and maps in each other

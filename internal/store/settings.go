@@ -22,7 +22,7 @@ type ProjectionError struct {
 	Projection   string // what the index holds
 }
 
-// Error says what the index holds, and what can be done.
+// Error names the contents of the index, and the remedy.
 func (e *ProjectionError) Error() string {
 	return fmt.Sprintf("index %s of table %s projects %s, and must project ALL; DynamoDB cannot change that: "+
 		"delete the index and create it anew, or take a new table", e.Index, e.Table, e.Projection)

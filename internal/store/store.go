@@ -62,8 +62,8 @@ type Write struct {
 	Expr expr.Bound // the condition, and for Update the update
 }
 
-// Validate returns an error for a write without a meaning. Such are an Update that changes nothing, a Check that asks
-// nothing, and another write with an update. Each is a mistake in the program, and all stores refuse it alike.
+// Validate returns an error for a write without a meaning. Such are an Update without changes, a Check without
+// conditions, and another write with an update. Each is a mistake in the program, and all stores refuse it alike.
 func (w *Write) Validate() error {
 	condition, update := false, false
 	if w.Expr.Template != nil {
@@ -90,7 +90,7 @@ type Result struct {
 	// Item is the whole item with its key. When Applied, it is as an Update or a Put left it; when not, as the condition
 	// found it. It is nil where the item does not exist, and after an applied Delete or Check.
 	Item expr.Item
-	// Loan is that of an item that the store lends; nil for one that the caller may keep as well.
+	// Loan belongs to an item lent by the store; nil for one that the caller may keep as well.
 	Loan *Loan
 }
 
@@ -124,7 +124,7 @@ type Query struct {
 	UpTo    string // sort keys that are not greater than this alone; "" for all
 	Reverse bool   // descending
 	Limit   int    // items in a page at most; 0 leaves it to the store
-	// Consistent asks for a read that sees every write that returned before it, which global indexes do not have.
+	// Consistent asks for a read that sees every write returned before it. Global indexes have no such read.
 	Consistent bool
 	Continue   Cursor // where an earlier page of the same query ended; nil to start
 }
@@ -175,9 +175,9 @@ type Immediate interface {
 	Immediate()
 }
 
-// A Store keeps items. It is safe for concurrent use. The items that it returns must not be changed: a store may give out
-// the one that it keeps. Appending to one leaves it as it is. Every method returns an error of package store, as [Error]
-// says, or the context's error when the context ended before the call did anything.
+// A Store keeps items. It is safe for concurrent use. The returned items must not be changed: a store may give out its
+// own. Appending to one leaves it as it is. Every method returns an error of package store, as [Error] says, or the
+// context's error when the context ended before the call did anything.
 type Store interface {
 	// Read returns the items at keys, in their order, nil where there is none. A consistent read sees every write that
 	// returned before it. A repeated key is allowed. Read makes one call for up to MaxRead keys.
@@ -190,9 +190,9 @@ type Store interface {
 	// write whose condition held in a transaction that was not applied has a nil image. Applied writes return no image.
 	Transact(ctx context.Context, writes []Write) ([]Result, error)
 
-	// Delete deletes the items at keys that exist, whatever they hold. It is not one write: any of them may be deleted
-	// when it fails. No error of it is Unknown, since doing it again is safe. A repeated key is allowed. It makes one call
-	// for up to MaxDelete keys.
+	// Delete deletes the existing items at keys, whatever they hold. It is not one write: any of them may be deleted when
+	// it fails. No error of it is Unknown, since doing it again is safe. A repeated key is allowed. It makes one call for
+	// up to MaxDelete keys.
 	Delete(ctx context.Context, keys []Key) error
 
 	// Query returns one page. An empty page may have a next one.

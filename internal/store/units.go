@@ -2,8 +2,8 @@ package store
 
 import "context"
 
-// Units are the capacity units that calls consumed, as far as the store tells them. DynamoDB does for each call that it
-// carries out, but neither for a condition that failed nor for a canceled transaction. Embedded stores have none.
+// Units are the capacity units that calls consumed, as far as the store tells them. DynamoDB does for each finished
+// call, but neither for a failed condition nor for a canceled transaction. Embedded stores have none.
 type Units struct {
 	Read, Write float64
 }

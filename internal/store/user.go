@@ -5,8 +5,8 @@ import (
 	"os/user"
 )
 
-// CurrentUser returns the name of the user of the operating system that the process runs as: the identity behind a store
-// that asks for none.
+// CurrentUser returns the name of the process's user of the operating system. It is the identity behind a store that
+// asks for none.
 func CurrentUser() (string, error) {
 	u, err := user.Current()
 	if err != nil {

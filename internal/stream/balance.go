@@ -9,8 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// look reads the leases, and at times the partitions. It takes free partitions up to a fair share, and gives back what is beyond
-// that. work is the context of what it starts.
+// look reads the leases, and at times the partitions. It takes free partitions up to a fair share, and gives back the
+// rest. work is the context of its readers.
 func (c *Consumer) look(ctx, work context.Context) {
 	err := c.balance(ctx, work)
 	if ctx.Err() != nil {

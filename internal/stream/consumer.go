@@ -5,10 +5,9 @@
 // while it has its lease: a record of the table that it writes again every third of the term. The same write tells how
 // far it has come. A consumer stops when it could not write for nine tenths of the term. Others take over a lease that
 // was not written for the whole term. Each process measures durations by its own clock, so clocks that disagree do no
-// harm. A partition has a lease as soon as it may be read. When a partition has ended, its consumer looks for children and
-// makes their leases. What is not found that way one of the consumers finds, which lists all partitions every five minutes.
-// Two consumers apply changes of one partition at the same time only if the function goes on after its context
-// has ended.
+// harm. A partition has a lease as soon as it may be read. When a partition has ended, its consumer looks for children
+// and makes their leases. One of the consumers lists all partitions every five minutes, and finds the others. Two
+// consumers apply changes of one partition at the same time only if the function goes on after its context has ended.
 //
 // After a crash, changes that were applied since the last write are delivered again: up to a third of a term and one
 // batch. The function must therefore bear repetition.

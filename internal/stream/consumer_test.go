@@ -218,8 +218,8 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-// TestFailures lets some changes fail some times. The others are applied, the position stays before the first that
-// fails, and only those that failed come again.
+// TestFailures lets some changes fail some times. The others are applied, the position stays before the first
+// failure, and only failed ones come again.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)
@@ -551,8 +551,8 @@ func TestShortOutage(t *testing.T) {
 	})
 }
 
-// TestForgettingWhatIsApplied follows the length of a log. What is applied is forgotten with the next write of the lease, and what is
-// not stays for the next consumer. Nothing counts as lost.
+// TestForgettingWhatIsApplied follows the length of a log. Applied changes are forgotten with the next write of the
+// lease. The others stay for the next consumer. Nothing counts as lost.
 func TestForgettingWhatIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := embedded(t)

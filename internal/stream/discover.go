@@ -11,9 +11,9 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A stream may have thousands of partitions, and takes ten calls a second that list a hundred of them each. So consumers
-// go by leases alone. The lease of a partition is made once its parent is applied to its end: by the consumer of the
-// parent, or else by the consumer whose turn it is to list all partitions.
+// A stream may have thousands of partitions, and takes ten calls a second that list a hundred of them each. So
+// consumers go by leases alone. The lease of a partition is made once its parent is applied to its end. The consumer of
+// the parent makes it, or else the consumer whose turn it is to list all partitions.
 
 // adoptions is how often a consumer looks for the children of a partition that has ended. After that they wait for the
 // next listing.
@@ -56,8 +56,8 @@ func firstOpen(first string, leases []Lease) string {
 	return first
 }
 
-// discover lists the partitions when it is this consumer's turn. It returns the leases that it made for those that may
-// be read and had none. It deletes leases that have expired.
+// discover lists the partitions when it is this consumer's turn. It returns the new leases, of readable partitions
+// that had none. It deletes leases that have expired.
 func (c *Consumer) discover(ctx context.Context, leases []Lease, now time.Time) (fresh []Lease, err error) {
 	k := &c.known
 	due := c.due(leases, now)
@@ -95,9 +95,8 @@ func (c *Consumer) discover(ctx context.Context, leases []Lease, now time.Time) 
 	return fresh, nil
 }
 
-// due reports whether the partitions are to be listed: when no consumer has done so for a while, as far as this one has
-// seen, or when nothing is known that could be read. A consumer that starts goes by the time in the record once, since
-// it has seen nothing.
+// due reports whether to list the partitions. It is time when this consumer has seen no list for a while, or when it
+// knows no readable partition. A consumer that starts goes by the time in the record once, since it has seen nothing.
 func (c *Consumer) due(leases []Lease, now time.Time) bool {
 	k := &c.known
 	at := slices.IndexFunc(leases, func(l Lease) bool { return l.Partition == listing })
@@ -137,9 +136,9 @@ func (c *Consumer) list(ctx context.Context) ([]store.Partition, error) {
 	return partitions, err
 }
 
-// ready returns the partitions without a lease that may be read: those whose parent is finished, or is in neither list
-// since it ended long ago. The children of a partition whose lease cannot be read are not ready, since nothing says how
-// far it is applied.
+// ready returns the readable partitions without a lease. Their parent is finished, or is in neither list since it ended
+// long ago. The children of a partition whose lease cannot be read are not ready, since nothing says how far it is
+// applied.
 func ready(leases []Lease, partitions []store.Partition) (ids []string) {
 	leased, finished, known := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i := range leases {
@@ -157,8 +156,7 @@ func ready(leases []Lease, partitions []store.Partition) (ids []string) {
 	return ids
 }
 
-// expired returns the leases whose time is over: of partitions that are finished, and that the stream has forgotten, and
-// of consumers.
+// expired returns the leases whose time is over, of consumers and of finished partitions that the stream has forgotten.
 func (c *Consumer) expired(leases []Lease, partitions []store.Partition) (ids []string) {
 	listed := map[string]bool{listing: true}
 	for _, p := range partitions {

@@ -57,7 +57,8 @@ func TestCrashAtTheEndOfAShard(t *testing.T) {
 	}
 }
 
-// TestLateChildren has a stream that tells of a child some time after its parent has ended, and one that fails meanwhile.
+// TestLateChildren has a stream that tells of a child some time after the end of its parent, and one that fails
+// meanwhile.
 func TestLateChildren(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -305,8 +306,7 @@ func TestStartAfterAWhile(t *testing.T) {
 	})
 }
 
-// TestClaimOfALateLease lists a partition that comes before those that are read, and fails to claim it. The next look
-// claims it.
+// TestClaimOfALateLease lists a partition before those in reading, and fails to claim it. The next look claims it.
 func TestClaimOfALateLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sharded(t)

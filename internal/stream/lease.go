@@ -88,9 +88,9 @@ func (w watch) see(leases []Lease, now time.Time) {
 	}
 }
 
-// Processes that live for less than a term pass on how long they saw leases stand still, each by its own clock. What one saw ended
-// before the next one reads of it, so that the times add up. The next one must have watched for a third of the term itself, in which
-// a living owner writes.
+// Processes that live for less than a term pass on how long they saw leases stand still, each by its own clock. The
+// times add up, since each one's watch ended before the next one read of it. The next one must have watched for a third
+// of the term itself, in which a living owner writes.
 
 // testify returns for how long leases of others have not been written, for processes to come. The result is "" for none.
 func (w watch) testify(leases []Lease, now time.Time) store.Sequence {
@@ -103,7 +103,7 @@ func (w watch) testify(leases []Lease, now time.Time) store.Sequence {
 	return store.Sequence(seen.Encode())
 }
 
-// believe takes over what others saw of leases that were read at a time or before.
+// believe takes over what others saw of leases read at a time or before.
 func (w watch) believe(leases []Lease, term time.Duration, now time.Time) {
 	for i := range leases {
 		if l := &leases[i]; !strings.HasPrefix(l.Partition, waitingMark) || l.Partition == listing {

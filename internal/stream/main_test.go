@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A world is a stream, the table that has the leases, and what consumers were told.
+// A world is a stream, the table with the leases, and the changes told to consumers.
 type testbed struct {
 	t      *testing.T
 	store  store.Store
@@ -107,7 +107,7 @@ type running struct {
 	done   chan error
 }
 
-// start runs a consumer that notes what it is told. change may change its configuration.
+// start runs a consumer that notes its changes. change may change its configuration.
 func (w *testbed) start(name string, change func(*stream.Config)) *running {
 	w.t.Helper()
 	c := stream.Config{Source: w.source, Leases: leases.In(table.New(w.store, table.Options{Timeout: time.Minute})), Name: name, Apply: w.note(name)}
@@ -231,7 +231,7 @@ func (w *testbed) audit() {
 	}
 }
 
-// errDead is what every call of a process that was killed returns.
+// errDead is the error of every call of a killed process.
 var errDead = errors.New("killed")
 
 // A mortal is the way of one process to the stream and to the leases. The process is killed at the call of a number,

@@ -65,7 +65,8 @@ type Status struct {
 	stale bool // it has not looked for so long that the look must hang
 }
 
-// Healthy reports whether the consumer does what it should: it knows who has what, and no change is stuck.
+// Healthy reports whether the consumer does its work: it knows the holder of each partition, and no change
+// is stuck.
 func (s *Status) Healthy() bool {
 	return s.Err == nil && !s.LookedAt.IsZero() && !s.stale && !slices.ContainsFunc(s.Partitions, func(p Progress) bool { return p.Stuck })
 }
@@ -94,9 +95,9 @@ func (c *Consumer) Status() Status {
 	return s
 }
 
-// known returns the time up to which every change is applied. That is the time of the oldest change that is not
-// applied. Without such a change it is the time of the last change that is applied. If nothing more was to be read at a
-// later time, it is that one.
+// known returns the time up to which every change is applied. That is the time of the oldest unapplied change. Without
+// such a change it is the time of the last change that is applied. If nothing more was to be read at a later time, it
+// is that one.
 func (p *Progress) known() time.Time {
 	switch {
 	case !p.Oldest.IsZero():

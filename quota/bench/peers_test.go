@@ -37,9 +37,9 @@ var peers = []peer{
 		return func(key string) bool { ok, err := l.CanSend(ctx, key, 10); return ok && err == nil }
 	}},
 	{"quota-Reserve-3-dimensions", func(b *testing.B, keys []string, allowed bool) func(string) bool {
-		// The clock moves a millisecond per call: a window of one key holds
-		// 60,000 entries, and every call records one and drops one. It stands
-		// still for refusals, so that what fills the window stays in it.
+		// The clock moves a millisecond per call: a window of one key holds 60,000 entries, and
+		// every call records one and drops one. It stands still for refusals, so the window stays
+		// full.
 		var now atomic.Int64
 		now.Store(time.Now().UnixNano())
 		step := int64(time.Millisecond)

@@ -6,10 +6,9 @@
 // It is a package of its own so that programs that do not use SQLite do not
 // link it.
 //
-// Several processes may share a file. Every decision and its record are one
-// transaction that takes SQLite's write lock first, so what all processes admit
-// together never exceeds a quota. A process that finds the lock taken tries
-// again until its context ends, and never reports that the file is busy.
+// Several processes may share a file. Every decision and its record are one transaction that takes
+// SQLite's write lock first. Together, all processes never exceed a quota. A process that finds the
+// lock taken tries again until its context ends, and never reports a busy file.
 //
 // The file is in WAL mode and is not synced on every commit. The crash of a
 // process loses nothing, that of the machine perhaps the last moments. Neither
@@ -273,8 +272,7 @@ func isBusy(err error) bool {
 	return code == sqlite3.SQLITE_BUSY || code == sqlite3.SQLITE_LOCKED
 }
 
-// tidy drops what has aged out, of all names, and lets what is later than now
-// count from now.
+// tidy drops aged entries of all names, and lets entries later than now count from now.
 func (d *db) tidy(ctx context.Context) error {
 	now := d.now().UnixNano()
 	for _, sc := range scopes {

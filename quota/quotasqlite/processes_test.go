@@ -134,9 +134,8 @@ func soakTime(t *testing.T) time.Duration {
 	return d
 }
 
-// TestProcessesShareOneQuota runs processes on one file, for less than a minute.
-// What they admit together is the quota, and what the file holds is what they
-// admitted.
+// TestProcessesShareOneQuota runs processes on one file, for less than a minute. Together they
+// admit the quota, and the file holds the admitted requests.
 func TestProcessesShareOneQuota(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes that run for seconds")

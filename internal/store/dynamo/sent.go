@@ -60,7 +60,7 @@ func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // whole returns a request whose body net/http can send with the headers. It also is for requests of the SDK, which
-// closes a body when the reply is there. net/http may look for its end just then, and would close the connection under
+// closes a body when the reply is there. Just then net/http may look for its end, and would close the connection under
 // the reply.
 func whole(request *http.Request) (*http.Request, error) {
 	if request.ContentLength <= 0 || reflect.TypeOf(request.Body) == inMemory {

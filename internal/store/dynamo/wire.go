@@ -155,7 +155,7 @@ func (s *Store) batchByWire(ctx context.Context, keys []store.Key, consistent bo
 	return out.checked(op.String())
 }
 
-// oneItem is what a call returns that is about one item.
+// oneItem is the result of a call about one item.
 type oneItem struct {
 	item  expr.Item
 	empty bool // there is an item, without attributes
@@ -333,8 +333,8 @@ func (b *batch) decode(out *dynamodb.BatchGetItemOutput) {
 	}
 }
 
-// checked returns the batch, or an error where it cannot be read. A reply that does not name the table is not DynamoDB's
-// answer: it would say that no key has an item.
+// checked returns the batch, or an error where it cannot be read. A reply that does not name the table is not
+// DynamoDB's answer. Read as one, it would show every key without an item.
 func (b *batch) checked(op string) (*batch, error) {
 	switch {
 	case !b.named:

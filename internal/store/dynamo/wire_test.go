@@ -557,7 +557,7 @@ func TestAccountChanges(t *testing.T) {
 	}
 }
 
-// TestCredentialsFail compares what both ways make of credentials that cannot be had.
+// TestCredentialsFail compares the errors of both ways when there are no credentials.
 func TestCredentialsFail(t *testing.T) {
 	var texts []string
 	for _, options := range [][]dynamo.Option{{dynamo.WithoutWire()}, nil} {

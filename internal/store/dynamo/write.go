@@ -91,7 +91,7 @@ func applied(op string, k store.Key, o oneItem) (store.Result, error) {
 	return result, nil
 }
 
-// errOtherItem is the cause of an error of a call that was answered without the item that it asked for.
+// errOtherItem is the cause of an error of a call whose reply lacks the wanted item.
 var errOtherItem = errors.New("the reply does not hold the item of the key")
 
 func (s *Store) put(ctx context.Context, w store.Write) (store.Result, error) {

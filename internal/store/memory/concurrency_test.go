@@ -31,7 +31,7 @@ func ready(t *testing.T) *Store {
 	return s
 }
 
-// sound checks that the parts of a table that is not in use agree with each other.
+// sound compares the parts of a table at rest with each other.
 func sound(t *testing.T, s *Store) {
 	t.Helper()
 	table := s.table.Load()
@@ -446,8 +446,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestLentItems keeps results of writes, reads, queries and the log while other results are released. The items that are
-// kept stay as they were, whatever is written after them.
+// TestLentItems keeps results of writes, reads, queries and the log while other results are released. The kept items
+// stay as they were through all later writes.
 func TestLentItems(t *testing.T) {
 	s := ready(t)
 	ctx := t.Context()

@@ -24,8 +24,8 @@ const (
 	// Each trimEvery-th change trims up to trimMost of the oldest ones.
 	trimEvery = 256
 	trimMost  = 2 * trimEvery
-	// The log holds two items a change in memory, so it keeps less than a day of many changes. The bound of the changes
-	// that were read is mostRead; a reader that starts again needs those. The bound of all changes is most.
+	// The log holds two items a change in memory, so it keeps less than a day of many changes. mostRead is the bound of
+	// the read changes; a reader that starts again needs them. The bound of all changes is most.
 	mostRead = 1 << 16
 	most     = 1 << 20
 )

@@ -1,9 +1,9 @@
 // Package memory keeps items in the memory of one process: in Go maps, sharded by partition key, and sorted lists for
 // queries.
 //
-// Package expr evaluates conditions and updates on the stored item, as it does for SQLite. A write puts a new version in
-// the place of the stored one, so that an image that a call returned stays what it was. A caller that releases the result
-// of a write gives the memory of its image back, for a version to come.
+// Package expr evaluates conditions and updates on the stored item, as it does for SQLite. A write puts a new version
+// in the place of the stored one, so a returned image stays what it was. A caller that releases the result of a write
+// gives the memory of its image back, for a version to come.
 //
 // A call locks the shards of the keys that it names, out of a few hundred, and calls on other shards go on beside it.
 // No call waits for anything but these locks, and the package starts no goroutine.

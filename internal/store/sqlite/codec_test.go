@@ -129,7 +129,7 @@ func TestEncodingKeepsEverything(t *testing.T) {
 	})
 }
 
-// FuzzDecode decodes what is no encoding: it fails or it does not, and what it makes of it is kept by the encoding.
+// FuzzDecode decodes bytes that are no encoding. They fail, or their value survives the encoding.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte("\x01\x00"))
 	f.Add(appendItem(nil, expr.Item{

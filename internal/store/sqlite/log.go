@@ -69,8 +69,8 @@ func flag(b bool) int64 {
 	return 0
 }
 
-// trim deletes some of the changes that are older than the retention, and turns the log off when it was not read for
-// that long.
+// trim deletes some of the changes older than the retention, and turns the log off after a retention without a
+// reader.
 func (s *Store) trim(ctx context.Context, c *conn, now time.Time) error {
 	oldest := now.Add(-retention).UnixMilli()
 	idle, err := c.query("SELECT 1 FROM stream WHERE read_at < ?")

@@ -19,8 +19,8 @@ type identity struct {
 	found  atomic.Pointer[error]
 }
 
-// is takes note that a connection was opened to a file, as it was found at the path before, nil where it was not there
-// yet. It returns an error unless the file is there still, and is that of the other connections.
+// is notes the file of a new connection, as it was found at the path before; nil where there was none. It returns an
+// error unless the file is there still, and is that of the other connections.
 func (f *identity) is(path string, before os.FileInfo) error {
 	if before == nil {
 		return nil // the next connection will know

@@ -95,7 +95,7 @@ func fileThatMoves(t *testing.T) {
 		t.Errorf("after the writes n = %s, as before them", got)
 	}
 
-	// A store that is closed beside another file leaves the log of that file alone.
+	// A store closed beside another file leaves the other file's log alone.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

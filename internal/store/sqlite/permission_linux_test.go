@@ -18,8 +18,8 @@ import (
 // deniedIn names the variable that holds the directory of TestDeniedPermission, for a process of another user.
 const deniedIn = "ZLIMIT_DENIED_IN"
 
-// TestDeniedPermission opens files that the user may not: that is a mistake, and no outage. Root may open everything, so
-// that root runs the test again as another user.
+// TestDeniedPermission opens files without permission, a mistake and no outage. Root may open everything, so that root
+// runs the test again as another user.
 func TestDeniedPermission(t *testing.T) {
 	if dir := os.Getenv(deniedIn); dir != "" {
 		openDenied(t, dir)

@@ -117,7 +117,7 @@ func (l *layout) query(q store.Query, x *store.Index) (string, []any) {
 		for _, column := range order {
 			args = append(args, at[column])
 		}
-		// A page ended there, within the bounds that the query has on that side.
+		// A page ended there, within the query's bounds on that side.
 		fromBelow, fromAbove = q.Reverse, !q.Reverse
 	}
 	if fromBelow {

@@ -98,8 +98,8 @@ func TestQueriesUseTheirIndex(t *testing.T) {
 	}
 }
 
-// TestChangesTouchNoIndex pins that the statement for updates that leave the keys of the indexes alone opens the table
-// for writing and nothing else.
+// TestChangesTouchNoIndex: the statement for updates outside the index keys opens the table for writing and nothing
+// else.
 func TestChangesTouchNoIndex(t *testing.T) {
 	c, l := connection(t)
 	opened := func(text string, args int) int {

@@ -4,18 +4,17 @@
 // Package expr evaluates conditions and updates on the stored item, in a transaction that no other writer runs beside.
 // So a write here does what the same write does on DynamoDB.
 //
-// A file is in WAL mode with synchronous=NORMAL. A process that crashes loses nothing that was written. A power
-// failure, or a crash of the operating system, may lose the last writes, back to the last checkpoint in the worst case.
-// It never loses part of a write, and leaves the file sound. The file must be on a local disk: WAL needs memory that
-// all its users share.
+// A file is in WAL mode with synchronous=NORMAL. A crash loses no write. A power failure, or a crash of the operating
+// system, may lose the last writes, back to the last checkpoint in the worst case. It never loses part of a write, and
+// leaves the file sound. The file must be on a local disk: WAL needs memory that all its users share.
 //
 // While the file is open, its last writes are in the write-ahead log beside it. The store keeps that to a few dozen
 // megabytes, however many readers it has. After the last Close the file is whole by itself.
 //
 // A file that is deleted or replaced while it is open would be written on unseen. So a store looks at its path once a
-// second while it is used. All calls fail while another file is there, or none; Setup does too, since what the caller knows
-// of the old file does not hold for a new one. The store is then closed, and opened anew. A file that returns is used
-// again. A file whose content is overwritten is not recognized.
+// second while it is used. All calls fail while another file is there, or none. Setup does too, since the caller's
+// knowledge of the old file does not hold for a new one. The store is then closed, and opened anew. A file that returns
+// is used again. A file whose content is overwritten is not recognized.
 package sqlite
 
 import (

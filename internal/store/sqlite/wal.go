@@ -28,8 +28,8 @@ type walBound struct {
 	limit   int64 // of the size, in bytes; 0 stands for walStep
 }
 
-// boundWAL empties the write-ahead log if it is too large. It is called after a commit. A log that cannot be emptied is no
-// error of the write that was committed; the next commits try again.
+// boundWAL empties the write-ahead log if it is too large. It is called after a commit. A log that cannot be emptied is
+// no error of the committed write; the next commits try again.
 func (s *Store) boundWAL(ctx context.Context, c *conn) {
 	if s.path == "" {
 		return

@@ -67,8 +67,8 @@ func (s *Store) Transact(ctx context.Context, writes []store.Write) ([]store.Res
 // update calls f with the connection that may write, in a transaction if asked to, or if it needs one; f says whether
 // to commit.
 //
-// Without a transaction each statement of f is one of its own. That is the same for an f that writes with one
-// statement, in a database that has no other connection, and no log.
+// Without a transaction each statement of f is one of its own. The effect is the same for an f of one
+// statement, in a database with no other connection and no log.
 func (s *Store) update(ctx context.Context, op string, transaction bool, f func(context.Context, *conn) (bool, error)) error {
 	c, err := s.take(ctx, s.writer)
 	if err != nil {

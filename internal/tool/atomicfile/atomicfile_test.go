@@ -22,8 +22,8 @@ func names(t *testing.T, dir string) []string {
 	return out
 }
 
-// TestWriteRemovesWhatAKilledProcessLeft: a temporary file that no process holds
-// any more goes, one in use stays, and so does what only looks like one.
+// TestWriteRemovesWhatAKilledProcessLeft: an abandoned temporary file goes. One in use stays, and
+// so does a file with a similar name.
 func TestWriteRemovesWhatAKilledProcessLeft(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{".state.yaml.123.tmp", ".state.yaml.456.tmp", ".other.yaml.123.tmp", "state.yaml.tmp"} {

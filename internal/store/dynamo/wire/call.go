@@ -40,10 +40,10 @@ type Reply struct {
 	Date     time.Time // by the server's clock; zero where it did not tell
 }
 
-// Do makes one call with a body, of which it sends a copy: the transport may read what it sends after the reply came. Its
-// errors are those of the SDK for the same outcome. A reply with a wrong checksum is an error as well, unless the client
-// turns the check off, and so is one that is not DynamoDB's: see [Careful]. It returns ErrUnused, and nothing was sent,
-// where the SDK is to make the call.
+// Do makes one call with a body, of which it sends a copy: the transport may read what it sends after the reply came.
+// Its errors are those of the SDK for the same outcome. A reply with a wrong checksum is an error as well, unless the
+// client turns the check off. So is a reply of another server, see [Careful]. It returns ErrUnused, and nothing was
+// sent, where the SDK is to make the call.
 func (p *Path) Do(ctx context.Context, op Operation, body []byte, retryer aws.Retryer, out Output) (Reply, error) {
 	if !p.Open() {
 		return Reply{}, ErrUnused
@@ -123,7 +123,7 @@ func (c *call) try(ctx context.Context) (Reply, error) {
 	}
 }
 
-// attempt sends the request once. It returns what the reply shows of the server's clock, whatever else it says.
+// attempt sends the request once. From every reply it returns the server's clock.
 func (c *call) attempt(ctx context.Context, number int) (reply Reply, seen sighting, err error) {
 	credentials, err := c.path.options.Credentials.Retrieve(ctx)
 	if err != nil {

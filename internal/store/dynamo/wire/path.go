@@ -3,7 +3,7 @@
 //
 // All else is the SDK's. Endpoint, headers and signing scope come from a request that the client builds once.
 // Credentials come from the client's provider at each attempt. The SDK's deserializer reads errors, and every reply
-// that is not plain. A client that does more than that, such as by middleware, keeps its calls.
+// that is not plain. A client that does more, such as by middleware, keeps its calls.
 package wire
 
 import (

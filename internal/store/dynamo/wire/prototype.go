@@ -60,7 +60,7 @@ var specs = [operations]struct {
 
 var anyKey = map[string]types.AttributeValue{"PK": &types.AttributeValueMemberS{Value: "-"}}
 
-// A prototype is a request that the client built, and the model of those that a path sends. It is immutable.
+// A prototype is a request built by the client, and the model of the requests of a path. It is immutable.
 type prototype struct {
 	identity identity
 	request  http.Request // without body, and without the headers of one request
@@ -159,8 +159,8 @@ func (p *Path) learn(ctx context.Context, op Operation, retryer aws.Retryer) (mo
 	return nil, errRotated
 }
 
-// model returns the prototype of two requests that the client built, which must differ in nothing that a path does not
-// know. The path has to be able to make the second one to the byte.
+// model returns the prototype of two requests built by the client. They must differ only in fields known to a path.
+// The path has to be able to make the second one to the byte.
 func (p *Path) model(ctx context.Context, first, second *catcher, credentials *aws.Credentials) (*prototype, error) {
 	model, key, err := newPrototype(second.request)
 	switch {
@@ -213,7 +213,7 @@ func (p *Path) repeat(ctx context.Context, model *prototype, caught *catcher, cr
 	return nil
 }
 
-// newPrototype returns the prototype that a request makes, and the id of the access key that signed it.
+// newPrototype returns the prototype made of a request, and the id of the access key that signed it.
 func newPrototype(request *http.Request) (*prototype, string, error) {
 	// AWS4-HMAC-SHA256 Credential=KEY/DAY/REGION/SERVICE/aws4_request, SignedHeaders=…, Signature=…
 	credential, ok := strings.CutPrefix(request.Header.Get(headerAuthorization), "AWS4-HMAC-SHA256 Credential=")
@@ -241,7 +241,7 @@ func withoutOwn(all http.Header) http.Header {
 	return rest
 }
 
-// A catcher is an HTTP client that keeps a request to itself, and answers as a server that has nothing to say.
+// A catcher is an HTTP client that keeps a request to itself, and answers with an empty reply.
 type catcher struct {
 	request *http.Request
 	body    []byte

@@ -26,7 +26,7 @@ const (
 	zero                    // nothing
 )
 
-// rules are those of the fields of [dynamodb.Options]. A field that a new version of the SDK adds has none, so that a
+// rules are those of the fields of [dynamodb.Options]. A field added by a new version of the SDK has none, so a
 // client that sets it keeps its calls.
 var rules = map[string]rule{
 	"AccountIDEndpointMode":           honored, // by the prototype

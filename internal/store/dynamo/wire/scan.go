@@ -10,7 +10,7 @@ import (
 
 // A Scanner reads the reply of DynamoDB as DynamoDB usually writes it: without escapes in strings, without nulls,
 // without members that it does not know. Its methods return false for everything else, valid or not, which is then for
-// the SDK's deserializer to judge. Every text that the Scanner takes has the same meaning to that deserializer.
+// the SDK's deserializer to judge. Every text accepted by the Scanner has the same meaning to that deserializer.
 type Scanner struct {
 	text  string
 	at    int
@@ -79,8 +79,8 @@ func (s *Scanner) Bool() (truth, ok bool) {
 // Item reads an item, nil for one without attributes.
 func (s *Scanner) Item() (expr.Item, bool) { return s.item(16, maxDepth) }
 
-// OnlyItem reads a reply that holds at most one item, with attributes, as the member of that name. Beside it the reply may hold the
-// capacity units that the call consumed.
+// OnlyItem reads a reply with at most one item, with attributes, as the member of that name. Beside it the reply may
+// hold the capacity units that the call consumed.
 func OnlyItem(text, member string) (item expr.Item, units float64, ok bool) {
 	s := Scan(text)
 	ok = s.Object(func(name string) (ok bool) {
