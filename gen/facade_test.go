@@ -140,7 +140,7 @@ func TestFacadeGolden(t *testing.T) {
 	}
 }
 
-// TestFacadeErrors compares what is reported about declarations without a counterpart with what the archives say.
+// TestFacadeErrors compares the errors about declarations without a counterpart with the archives.
 func TestFacadeErrors(t *testing.T) {
 	gentest.Errors(t, "facade-errors", *update, isCore, func(t *testing.T, archive *txtar.Archive) error {
 		dir := unpack(t, archive, isCore)
@@ -179,8 +179,8 @@ func TestFacadeFunctions(t *testing.T) {
 	}
 }
 
-// TestUnfinishedCore generates from a package whose functions call what does not exist yet, beside a facade that does not
-// compile: neither matters.
+// TestUnfinishedCore generates from a package whose functions call missing ones, beside a facade that does not compile.
+// Neither matters.
 func TestUnfinishedCore(t *testing.T) {
 	archive := gentest.Archives(t, "facade")["limiter"]
 	want := gentest.Outputs(archive, isCore)

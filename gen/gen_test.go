@@ -89,7 +89,7 @@ func isInput(name string) bool {
 }
 
 // TestGoldenCompiles compiles the golden outputs with the primitives that they call, and vets them. It runs the tests
-// that hold for every schema and those that the archives have.
+// for every schema, and those in the archives.
 func TestGoldenCompiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds what is generated")
@@ -143,7 +143,7 @@ func TestGoldenCompiles(t *testing.T) {
 	}
 }
 
-// TestErrors compares what is reported about malformed schemas with what the archives say.
+// TestErrors compares the errors about malformed schemas with the archives.
 func TestErrors(t *testing.T) {
 	gentest.Errors(t, "errors", *update, isInput, func(_ *testing.T, archive *txtar.Archive) error {
 		text, _ := gentest.File(archive, "schema.yaml")
@@ -537,8 +537,8 @@ func mutant(r *rand.Rand, text string) (mutated, what string) {
 
 var word = regexp.MustCompile(`[A-Za-z0-9_]+`)
 
-// TestMutants replaces words in schemas, and compiles what is generated from those that are still valid. A schema whose
-// output would not compile must be an error.
+// TestMutants replaces words in schemas, and compiles the code generated from valid ones. A schema whose output would
+// not compile must be an error.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles hundreds of schemas")

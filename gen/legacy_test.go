@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// TestLegacyErrors asks that each grammar refuses what belongs to the other.
+// TestLegacyErrors: each grammar refuses the other's words.
 func TestLegacyErrors(t *testing.T) {
 	const record = `
 ttl: ttl

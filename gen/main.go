@@ -4,7 +4,7 @@
 // these files has mistakes it reports all of them, with file, line and column, and writes nothing.
 //
 // Then it reads package zlimit, with those files, and writes what follows from its exported methods: package blocking.
-// It does not matter what is there of that package.
+// The package need not exist.
 package main
 
 import (

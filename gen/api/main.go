@@ -39,7 +39,7 @@ type pkg struct {
 	DepOnly               bool   // a package that those of the module import
 }
 
-// listing returns what the packages of all modules export that other modules can import, in alphabetical order.
+// listing returns the exports of all packages that other modules can import, in alphabetical order.
 func listing(root string) (string, error) {
 	modules, err := output(root, "scripts/modules.sh", "pwd")
 	if err != nil {
@@ -82,7 +82,7 @@ func listModule(dir string) (lines []string, err error) {
 	}
 	types := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
 	for _, p := range own {
-		// What go list reads is unknown to the cache of test results, which goes by what the test itself looks at.
+		// The cache of test results goes by the files that the test itself opens, and knows nothing of go list's.
 		for _, dir := range []string{p.Dir, filepath.Dir(p.Dir)} {
 			if _, err := os.ReadDir(dir); err != nil {
 				return nil, err

@@ -104,7 +104,7 @@ func TestGoldenCompiles(t *testing.T) {
 	}
 }
 
-// TestErrors compares what is reported about malformed declarations with what the archives say.
+// TestErrors compares the errors about malformed declarations with the archives.
 func TestErrors(t *testing.T) {
 	gentest.Errors(t, "errors", *update, isInput, func(_ *testing.T, archive *txtar.Archive) error {
 		text, _ := gentest.File(archive, "limits.yaml")
@@ -278,7 +278,7 @@ var sdk = sync.OnceValues(func() (types.Importer, error) {
 	}), nil
 })
 
-// FuzzGenerate reads malformed declarations, and compiles what is generated from those that are not.
+// FuzzGenerate reads malformed declarations, and compiles the code generated from valid ones.
 func FuzzGenerate(f *testing.F) {
 	for _, dir := range []string{"golden", "errors"} {
 		for _, archive := range gentest.Archives(f, dir) {

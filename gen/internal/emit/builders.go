@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/gen/internal/schema"
 )
 
-// builders writes the functions that make keys and take them apart, for programs that read a table themselves.
+// builders writes the functions that make keys and parse them, for readers of exported tables.
 func builders(f *file, s *schema.Schema) {
 	f.doc("A Key is the primary key of an item of the table, or its key in an index. The functions that return or take one are for " +
 		"work on a table without a [RateLimiter]: looking at items, reading exports, writing policies about leading keys. They take " +

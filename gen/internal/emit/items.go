@@ -242,8 +242,8 @@ func source(a *schema.Attribute) *Statement {
 	}
 }
 
-// indexKey writes the statement that computes the key of an index entry, and returns the attributes that hold it. The
-// names of the variables start with prefix.
+// indexKey writes the statement that computes the key of an index entry, and returns the key's attributes. The names
+// of the variables start with prefix.
 func indexKey(g *Group, e *schema.Entry, prefix string) []Code {
 	var args []Code
 	if e.When != nil {
@@ -427,8 +427,8 @@ func decoder(f *file, r *schema.Record) {
 	})
 }
 
-// roomField writes the field of an item literal that makes room for the members of the only family, or of the
-// first one, whose members have several attributes.
+// roomField writes the field of an item literal that makes room for members. They are those of the first
+// family whose members have several attributes.
 func roomField(r *schema.Record) *Statement {
 	others := 2 + always(r.Attributes) // PK, SK
 	for _, e := range r.Entries {
@@ -492,7 +492,7 @@ func decodeMember(family *schema.Family) *Statement {
 	return Id(family.DecodeFunc()).Call(Op("&").Id("d"), Op("&").Id("it").Dot(schema.Exported(family.Name)), Id("a"))
 }
 
-// completeness writes the check that nothing that is required is missing.
+// completeness writes the check for missing required attributes.
 func completeness(g *Group, r *schema.Record) {
 	var total *Statement
 	count := func(terms ...Code) {

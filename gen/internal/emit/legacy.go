@@ -35,7 +35,7 @@ func Legacy(s *schema.Schema) (map[string][]byte, error) {
 	return files, nil
 }
 
-// legacyItems writes the items, each with a method that tells what a reader would lose.
+// legacyItems writes the items, each with a method that tells a reader's losses.
 func legacyItems(f *file, s *schema.Schema) {
 	records(f, s, func(*schema.Record) bool { return true })
 	families(f, s)

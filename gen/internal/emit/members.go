@@ -60,7 +60,7 @@ func memberEncoder(f *file, m *schema.Members) {
 	})
 }
 
-// memberDecoder writes the function that reads an attribute of a member, and the one that finds the member.
+// memberDecoder writes two functions: one reads an attribute of a member, and one finds the member.
 func memberDecoder(f *file, m *schema.Members) {
 	f.doc(m.DecodeFunc() + " reads an attribute into the " + m.Var.Name + " that it belongs to. It reports whether there is one.")
 	f.Func().Id(m.DecodeFunc()).Params(

@@ -127,7 +127,7 @@ func (d *stackData) record(name string) *schema.Record {
 	return nil
 }
 
-// leading returns the text that a key begins with, and whether that is all of it.
+// leading returns the text at the beginning of a key, and whether it is the whole key.
 func leading(t *schema.Template) (literal string, whole bool) {
 	for _, p := range t.Parts {
 		if p.Field != nil {
@@ -178,8 +178,8 @@ func (d *stackData) TenantKeys(id string) ([]string, error) {
 // pings is the pattern of the partition keys that are read to see whether the table answers. No record has them.
 const pings = "_/PING#*"
 
-// RegistryKeys are the partition keys outside its namespace that a tenant reads, as a list of YAML: those of the registry,
-// and those that tell whether the table answers.
+// RegistryKeys are the partition keys outside its namespace that a tenant reads, as a list of YAML. They are of the
+// registry, and of the items read by a ping.
 func (d *stackData) RegistryKeys() string {
 	var keys []string
 	for _, r := range d.schema.Records {
@@ -350,8 +350,8 @@ func (d *stackData) Alarm(id, condition, name, what string) alarm {
 	return alarm{id, condition, name, what}
 }
 
-// AlarmList is the list of the alarms before it that are there wherever there is an aggregator with alarms, in JSON. ${A} stands for what their
-// ARNs begin with.
+// AlarmList is a list in JSON of the alarms before it, of every stack with an aggregator and alarms. ${A} stands for
+// the beginning of their ARNs.
 func (d *stackData) AlarmList() string {
 	return `["${A}` + strings.Join(d.alarms, `","${A}`) + `"]`
 }

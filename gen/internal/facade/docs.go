@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// phrases are what docs of the core say about contexts, and what is true of the facade.
+// phrases are sentences of the core's docs about contexts, each with its counterpart for the
+// facade.
 var phrases = strings.NewReplacer(
 	"the context's error when it ended", "[context.DeadlineExceeded] when the timeout has passed",
 	"nor past the deadline of the context. Without either,", "nor past the timeout. Without either,",
@@ -20,7 +21,7 @@ var phrases = strings.NewReplacer(
 // mention finds what is left of contexts.
 var mention = regexp.MustCompile(`(?i)\bcontexts?\b|\bctx\b`)
 
-// link finds links to declarations of the core; with what follows where that is said of iterators.
+// link finds links to declarations of the core, with the words behind a link to an iterator.
 var link = regexp.MustCompile(`\[(\*?)([A-Z]\w*)(?:\.([A-Z]\w*))?\]( yields)?`)
 
 // docs returns the comments of declarations by the place of the name that is declared.
@@ -114,7 +115,7 @@ const Iterator = "Seq"
 // IteratorDoc returns the comment of a method that returns an iterator.
 func IteratorDoc(m *Func) string { return m.Name + Iterator + strings.TrimPrefix(m.Doc, m.Name) }
 
-// SliceDoc returns the comment of a method of t that returns what such a method yields.
+// SliceDoc returns the comment of a method of t that returns the values of an iterator as a slice.
 func SliceDoc(t *Type, m *Func) string {
 	what := strings.TrimPrefix(new(doc.Package).Synopsis(m.Doc), m.Name+" yields ")
 	return m.Name + " returns " + what + " It costs what a loop over [" + t.Name() + "." + m.Name + Iterator +

@@ -1,5 +1,5 @@
 // Package facade works out how a package looks without contexts. It finds the types with methods that take a context,
-// and what each of their methods becomes. It is a pure function of the package.
+// and the counterpart of each method. It is a pure function of the package.
 package facade
 
 import (
@@ -298,7 +298,7 @@ func (a *analysis) results(f *Func, object *types.Func, name string) {
 }
 
 // callback returns the type whose pointer a callback takes, after a context. It returns nil for a function of another
-// form, or one that returns something that has to be mirrored.
+// form, or one whose result has to be mirrored.
 func (a *analysis) callback(t types.Type) *Type {
 	signature, ok := t.(*types.Signature)
 	if !ok || signature.Params().Len() != 2 || signature.Variadic() || a.concerns(signature.Results()) {
@@ -310,7 +310,8 @@ func (a *analysis) callback(t types.Type) *Type {
 	return a.pointee(signature.Params().At(1).Type())
 }
 
-// element returns what an iterator yields beside an error; nil when it does not, or when that has to be mirrored.
+// element returns the type that an iterator yields beside an error; nil when it yields no error, or when the type
+// has to be mirrored.
 func (a *analysis) element(t types.Type) types.Type {
 	if !isIterator(t) {
 		return nil

@@ -61,8 +61,8 @@ func (f *Feature) Var() string { return "Feature" + Exported(f.Name) }
 // DecodeFunc returns the name of the function that decodes a record's items.
 func (r *Record) DecodeFunc() string { return "Decode" + Exported(r.Name) }
 
-// ReservesFunc returns the name of the function that tells names that members of a family without a prefix cannot have;
-// "" where every name will do.
+// ReservesFunc returns the name of the function that reports reserved names of members of a family without a prefix; ""
+// where every name will do.
 func (r *Record) ReservesFunc() string {
 	for _, f := range r.Families {
 		if f.Prefix == "" {
@@ -121,7 +121,7 @@ func (c *Clause) Method() string { return Exported(c.Name) }
 // Func returns the name of the function that returns the query.
 func (q *Query) Func() string { return "Query" + Exported(q.Name) }
 
-// packageNames are names that the generated files declare whatever the schema says, or that they import.
+// packageNames are names that the generated files declare for every schema, or import.
 var packageNames = []string{"Table", "bucket", "expr", "layout", "slices", "store", "strconv", "strings"}
 
 // primitives are names of the hand-written functions and types that generated code calls.
@@ -151,7 +151,7 @@ func (l *loader) checkWord(pos document.Pos, name, what string) {
 	}
 }
 
-// checkNames reports names that lead to Go names that are taken.
+// checkNames reports names whose Go names are taken.
 func (l *loader) checkNames() {
 	s := l.schema
 	pkg := l.namespace()
@@ -296,7 +296,7 @@ func (l *loader) checkOperationNames(op *Operation, pkg *namespace) {
 	}
 }
 
-// addParam takes the name of a parameter, and reports one that would hide what the body of its function needs as well.
+// addParam takes the name of a parameter, and reports one that would hide another name in the body of its function.
 func (ns *namespace) addParam(pos document.Pos, name, what string) {
 	name = Unexported(name)
 	ns.add(pos, name, what)

@@ -249,7 +249,8 @@ func (s *scope) actions(n *yaml.Node, op *Operation) []*Action {
 	return actions
 }
 
-// keys notes that an operation sets what follows from the key, except its keys in some indexes.
+// keys notes that an operation sets the attributes computed from the key, except its keys in some
+// indexes.
 func (s *scope) keys(pos document.Pos, op *Operation, but []string) {
 	if op.Keys {
 		s.Errorf(pos, "%s has keys twice", s.what)
@@ -331,8 +332,8 @@ func (r *Record) refused(name string) *Refused {
 	return nil
 }
 
-// ref finds an attribute: one of the family first, then one that all records have in the same type, or that is of the key of an
-// index that all of them are in.
+// ref finds an attribute. One of the family comes first, and then one that all records have in the same type, or a key
+// of an index of all records.
 func (s *scope) ref(pos document.Pos, name string) Ref {
 	if s.members != nil {
 		for _, a := range s.members.Fields {

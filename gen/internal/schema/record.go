@@ -190,8 +190,8 @@ func (l *loader) attribute(owner string, p document.Pair) *Attribute {
 	return a
 }
 
-// checkKind reports what an attribute may not have that is refused, that follows from the key, or that is a set. The nodes are
-// those of empty and unless, nil for none.
+// checkKind reports forbidden fields of attributes that are refused, are computed from the key, or are sets. The nodes
+// are those of empty and unless, nil for none.
 func (l *loader) checkKind(a *Attribute, what string, empty, unless *yaml.Node) {
 	switch {
 	case a.Refuse == nil && unless != nil:
@@ -300,7 +300,7 @@ func (l *loader) family(owner string, p document.Pair) *Members {
 	return m
 }
 
-// checkRefused reports a family without a type that needs one, and refused attributes that are no fields of members.
+// checkRefused reports a family that lacks its type, and refused attributes that are no fields of members.
 func (l *loader) checkRefused(m *Members, pos document.Pos, what string, patternPos document.Pos) {
 	alone := len(m.Fields) == 0 && len(m.Refused) > 0
 	switch {

@@ -1,6 +1,6 @@
-// Package schema is the layout of the table as a checked data model. [Load] reads it from YAML and reports everything
-// that is wrong with it at once; what it returns can be generated from without further checks.
-// The grammar is described in spec/README.md.
+// Package schema is the layout of the table as a checked data model. [Load] reads it from YAML and reports all
+// mistakes at once. A loaded schema is ready for the generators without further checks. The grammar is described in
+// spec/README.md.
 package schema
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/document"
 )
 
-// A Schema is a valid description of the table: what it holds, and what is done to it. Slices are in the order of the
+// A Schema is a valid description of the table, its records and its operations. Slices are in the order of the
 // document.
 type Schema struct {
 	Version          string // of the layout
@@ -287,7 +287,7 @@ func (r *Record) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
 	return repeated, entries
 }
 
-// KeyAttributes returns the attributes that follow from the key of the record, and that the operation sets.
+// KeyAttributes returns the attributes computed from the record's key that the operation sets.
 func (op *Operation) KeyAttributes() (repeated []*Attribute, entries []*Entry) {
 	repeated, entries = op.Records[0].KeyAttributes()
 	return repeated, slices.DeleteFunc(entries, func(e *Entry) bool { return slices.Contains(op.But, e) })

@@ -25,8 +25,8 @@ type Package struct {
 	Types *types.Package
 }
 
-// Load reads the package in a directory, without its tests. What it imports comes from the export data of the go
-// command, which compiles what has changed. The error has every mistake in the declarations, with file, line and column.
+// Load reads the package in a directory, without its tests. Imports come from the export data of the go command, which
+// compiles changed packages. The error has every mistake in the declarations, with file, line and column.
 func Load(dir string) (*Package, error) {
 	listed, exports, err := list(dir)
 	if err != nil {

@@ -248,7 +248,7 @@ func (s *Service) complete(found *kept) {
 	s.event(found, found.name, stackType, found.id, string(found.status), "")
 }
 
-// fail ends an operation that failed: it is undone, unless what was done should stay.
+// fail ends a failed operation, which is undone unless its changes should stay.
 func (s *Service) fail(found *kept) {
 	c := found.begun
 	found.begun, found.pending = nil, nil

@@ -132,7 +132,7 @@ func (t Tables) DeleteTable(_ context.Context, in *dynamodb.DeleteTableInput, _ 
 // A Watch is the CloudWatch, Lambda and SQS of a service.
 type Watch struct{ *Service }
 
-// DescribeAlarms returns alarms that are all well, except those that are to fail.
+// DescribeAlarms returns the alarms: all are well, except those that a test has fail.
 func (w Watch) DescribeAlarms(_ context.Context, in *cloudwatch.DescribeAlarmsInput, _ ...func(*cloudwatch.Options)) (out *cloudwatch.DescribeAlarmsOutput, err error) {
 	leave, err := w.enter("DescribeAlarms")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// Names that DynamoDB allows and that expressions cannot spell without placeholders, beside plain ones. Members of
-// families look like parts of paths, of placeholders and of each other.
+// Names allowed by DynamoDB that expressions spell with placeholders alone, beside plain ones. Members of families
+// look like parts of paths, of placeholders and of each other.
 var (
 	plain    = []string{"n", "m", "state", "x.y", "a-b", "my_attr", "size", "#0", ":0", "žluť"}
 	families = [][2]string{{"b_", "_tk"}, {"b_", "_cp"}, {"l_", "_cp"}, {"", ""}}
@@ -90,7 +90,7 @@ type part struct {
 	values []expr.Value
 }
 
-// slot adds a slot with a value, or returns that of an earlier equal one, so that slots are shared.
+// slot adds a slot with a value, or returns an earlier slot with an equal one.
 func (p *part) slot(v expr.Value) int {
 	for i := range p.values {
 		if p.values[i].Equal(v) {

@@ -69,9 +69,8 @@ var shared struct {
 	err    error
 }
 
-// Start returns the engine that all tests of the binary share, and starts it on
-// the first call. It ends with the test process, however that ends; a TestMain
-// that uses Main or With ends it in good order.
+// Start returns the engine that all tests of the binary share, and starts it on the first call. It
+// ends with the test process in any case; a TestMain with Main or With ends it in good order.
 func Start(tb testing.TB) *Engine {
 	tb.Helper()
 	shared.once.Do(func() { shared.engine, shared.err = launch() })
@@ -101,15 +100,13 @@ func Fresh(tb testing.TB) *Engine {
 	return engine
 }
 
-// Runner is what With wraps: a *testing.M, or anything else that runs the tests
-// and returns an exit code.
+// With wraps a Runner: a *testing.M, or another that runs the tests and returns an exit code.
 type Runner interface {
 	Run() int
 }
 
-// With wraps a test binary's tests so that the shared engine and the connections
-// to it are gone when Run returns. It is for a TestMain that looks for what the
-// tests leave behind:
+// With wraps a test binary's tests so that the shared engine and the connections to it are gone
+// when Run returns. It is for a TestMain that looks for leaks of the tests:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(enginetest.With(m)) }
 func With(m Runner) Runner { return runner{m} }

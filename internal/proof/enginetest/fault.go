@@ -104,8 +104,8 @@ type Call struct {
 	Body []byte
 }
 
-// Faults is a transport that hits chosen calls with faults and counts what
-// passes through. It is safe for concurrent use.
+// Faults is a transport that hits chosen calls with faults and counts the others. It is safe for
+// concurrent use.
 //
 //	faults := enginetest.NewFaults(engine.Transport())
 //	faults.Inject(enginetest.Fault{Kind: enginetest.LostReply, Operation: "UpdateItem", Times: 1})

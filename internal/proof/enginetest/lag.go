@@ -15,8 +15,8 @@ type version struct {
 	until time.Time
 }
 
-// forward passes a call on. Before a write it keeps what is there. After a read
-// that may lag, it shows what was kept in place of what was written since.
+// forward passes a call on. Before a write it keeps what is there. In a read that may lag, it puts
+// kept versions in the place of later ones.
 func (m *mean) forward(request *http.Request, call Call, about *subject) (*http.Response, error) {
 	if m.Lag <= 0 {
 		return m.send(request, call.Body)
@@ -67,8 +67,8 @@ func (m *mean) keep(request *http.Request, about *subject, i int) error {
 	return nil
 }
 
-// before returns the version of an item that a read that lags shows, if that is
-// not the present one. It shows it to half of the reads.
+// before returns the version of an item in a lagging read, if it is not the present one. It shows
+// it to half of the reads.
 func (m *mean) before(item string) (version, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,9 +146,9 @@ func (m *mean) aged(body []byte, call Call) ([]byte, error) {
 	return json.Marshal(content)
 }
 
-// ageAll replaces items of a list by what they were, and leaves out those that were
-// not there. An index shows what it has of an item that existed, since the entry
-// may have been another one. Items that were deleted do not come back.
+// ageAll replaces items of a list by earlier versions, and leaves out those that did not exist. An
+// index shows its present entry of an item that existed, since the entry may have been another one.
+// Items that were deleted do not come back.
 func (m *mean) ageAll(table string, list json.RawMessage, index bool) (json.RawMessage, error) {
 	var items []json.RawMessage
 	if err := json.Unmarshal(list, &items); err != nil {

@@ -18,16 +18,15 @@ import (
 // Mean says how much an engine behaves like DynamoDB on a bad day. The zero
 // value adds nothing but DynamoDB's limits on expressions.
 //
-// A call that was refused or lost is served when it comes again within mercy, so
-// that a caller who tries again gets through.
+// A refused or lost call is served when it comes again within mercy, so a caller who tries again
+// gets through.
 type Mean struct {
 	// Seed makes the choices the same from run to run, as far as the calls come
 	// in the same order.
 	Seed uint64
 	// Conflicts is the part of writes and transactions that meet a transaction.
 	Conflicts float64
-	// Throttles is the part of calls on items that are throttled, with the
-	// reason that their keys are hot.
+	// Throttles is the part of throttled calls on items, whose reason is a hot key.
 	Throttles float64
 	// LostReplies is the part of reads and transactions whose reply is lost: both
 	// may be repeated.
@@ -80,12 +79,12 @@ func meanOf(text string) (*Mean, error) {
 	return &m, nil
 }
 
-// IsMean reports whether the engines of this test binary are mean, for tests that
-// are about calls that nothing disturbs.
+// IsMean reports whether the engines of this test binary are mean, for tests about undisturbed
+// calls.
 func IsMean() bool { return os.Getenv(envMean) != "" }
 
-// CatchUp returns when no read of a mean engine lags behind what was written so far,
-// for tests that look at what they did. It does nothing elsewhere.
+// CatchUp returns when no read of a mean engine lags behind the writes so far, for tests that look
+// at their own work. It does nothing elsewhere.
 func CatchUp() {
 	if m, err := meanOf(os.Getenv(envMean)); err == nil && m != nil && m.Lag > 0 {
 		time.Sleep(m.Lag + time.Millisecond)

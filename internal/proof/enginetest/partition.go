@@ -97,10 +97,9 @@ func (p *Partitions) take(of map[string]*budget, rate, units float64, keys []str
 	return nil
 }
 
-// Transport returns a transport that passes on to base what is served, and
-// answers the rest as DynamoDB does. A batch read is throttled as a whole, where
-// DynamoDB leaves keys unprocessed while it serves others; queries, scans and
-// batch writes are all served.
+// Transport returns a transport that passes served calls on to base, and answers the rest as
+// DynamoDB does. A batch read is throttled as a whole, where DynamoDB leaves keys unprocessed while
+// it serves others; queries, scans and batch writes are all served.
 func (p *Partitions) Transport(base http.RoundTripper) http.RoundTripper {
 	return &throttle{p, base}
 }
@@ -134,8 +133,7 @@ type itemJSON struct {
 	Key, Item map[string]struct{ S string }
 }
 
-// serve takes what a call costs, and returns the indexes of its items that are
-// throttled.
+// serve takes the cost of a call, and returns the indexes of its throttled items.
 func (t *throttle) serve(call Call) (throttled []int, err error) {
 	var content struct {
 		itemJSON

@@ -184,8 +184,8 @@ func (p *process) awaitReady() error {
 		if p.exited() {
 			return errDied
 		}
-		// Only the engine's own word that it listens tells that an answer on the
-		// port is not another process's.
+		// Another process may answer on the port, so only the engine's own word proves that it
+		// listens.
 		if strings.Contains(p.output(), "listening on http://"+p.address) {
 			if last = probe(client, "http://"+p.address+"/"); last == nil {
 				return nil

@@ -71,8 +71,8 @@ type task struct {
 	round int
 }
 
-// tasks returns the rounds of all sweeps: the first ones of all, then those that complete the sweeps of two operations with
-// at most one fault, and then the second ones of the others, and so on.
+// tasks returns the rounds of all sweeps. The first ones of all come first, and then those that complete the sweeps of
+// two operations with at most one fault. The second ones of the others follow, and so on.
 func tasks(all []*Sweep, rounds int) (list []task) {
 	for round := range rounds {
 		for _, s := range all {
@@ -88,7 +88,8 @@ func tasks(all []*Sweep, rounds int) (list []task) {
 	return list
 }
 
-// stage returns 0 for what every test run has, 1 for what completes a small sweep, and 2 for the rest.
+// stage returns 0 for a round of every test run, 1 for one that completes a small sweep, and 2 for the
+// rest.
 func (w task) stage() int {
 	switch {
 	case w.round == 0:

@@ -10,7 +10,7 @@ import (
 )
 
 // finish asks each process for all that the limits of each entity can hold, when all actors are done and all know the
-// limits. It asks first all processes by what they remember, then each one again after the wait that it is told.
+// limits. It asks all processes first, with what they remember, and then each one again after its told wait.
 func (o *order) finish() {
 	clock := o.begin(Op{Kind: Rest, For: configTTL + time.Second}, -1, 0, o.ports[0])
 	if o.rest(clock, configTTL+time.Second) != nil {
@@ -87,8 +87,8 @@ func (o *order) try(p *port, l *zlimit.RateLimiter, entity string) (*leased, err
 	return nil, err
 }
 
-// wait returns how long it takes until the ideal buckets have amounts. Where an item does not have the configured limits,
-// it is what a write that sets them would leave.
+// wait returns how long it takes until the ideal buckets have amounts. Where an item has other limits than the
+// configured ones, it is the state after a write that sets them.
 func (o *order) wait(entity string, amounts zlimit.Amounts) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -159,7 +159,7 @@ func (o *order) blameWait(format string, args ...any) {
 	o.witness.blame("wait", format, args...)
 }
 
-// inLine checks that the limits that rejected a request are those that are configured, in the items as well.
+// inLine checks that a request was rejected by the configured limits, and that the items have them.
 func (o *order) inLine(p *port, e *zlimit.ExceededError) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,7 +14,7 @@ type Grammar struct {
 	Name    string
 	Initial Initial
 	Warm    [2][]Op // what each actor does before; its last lease may stay open
-	// Words are what each actor can do; a word that settles follows one that takes.
+	// Words are the operations of each actor; a settling word follows a taking one.
 	Words [2][]Op
 	// Shared says that the two actors are of one process, and not of two.
 	Shared bool
@@ -67,7 +67,7 @@ func moves(ops []Op) bool {
 // settles reports whether an operation settles a lease.
 func (o *Op) settles() bool { return o.Kind == Adjust || o.Kind == Rollback }
 
-// open returns the operation that took what an actor's lease holds after some operations, nil when none is open.
+// open returns the operation behind the lease that an actor has open after some operations, nil for none.
 func open(ops []Op) *Op {
 	for i := len(ops) - 1; i >= 0 && !ops[i].settles(); i-- {
 		if ops[i].Kind == Take {
@@ -87,7 +87,7 @@ func (o *Op) gives(lease *Op) bool {
 	return true
 }
 
-// phrases returns the sequences of words that make sense after what an actor did before.
+// phrases returns the sequences of words that make sense after an actor's earlier ones.
 func phrases(words []Op, length int, warm []Op) (all [][]Op) {
 	if length == 0 {
 		return [][]Op{nil}

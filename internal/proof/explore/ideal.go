@@ -5,8 +5,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// An ideal is the bucket that one limit of one entity should be, whatever the shards. It has one balance, which sees
-// all that is taken and returned at the times that the writes say.
+// An ideal is the one bucket that the shards of a limit of an entity should amount to. It has one balance, which
+// takes and returns amounts at the times of the writes.
 type ideal struct {
 	tokens int64 // millitokens
 	at     int64 // epoch milliseconds
@@ -95,8 +95,8 @@ func share(total int64, s *bucket.State) int64 {
 	return part
 }
 
-// level returns the balance of a limit of a shard at a time, when it has the parameters p from then on, and what it could
-// not hold. A shard without the limit is full.
+// level returns the balance of a limit of a shard at a time, under the parameters p from then on, and the amount above
+// capacity. A shard without the limit is full.
 func level(s *bucket.State, p *bucket.Params, now int64) (tokens, spilled int64) {
 	full := share(p.Capacity, s)
 	l := limitOf(s, p.Name)

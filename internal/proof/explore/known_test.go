@@ -14,7 +14,7 @@ func limits(l ...zlimit.Limit) []zlimit.Limit { return l }
 
 func rpm(n int64) zlimit.Amounts { return zlimit.Amounts{"rpm": n} }
 
-// A showing is a program that shows a defect, and the rule that it breaks.
+// A showing is a program that shows a defect, and the broken rule.
 type showing struct {
 	defect  string
 	rule    string
@@ -25,8 +25,8 @@ type showing struct {
 // rule where faults of the same kind may happen. With the defect mended, its program is no longer found, and goes to known.
 var pending []showing
 
-// tolerated returns the rules that are not held against a program with some faults: those that a pending program with no other
-// faults breaks.
+// tolerated returns the rules not held against a program with some faults. A pending program with no other faults
+// breaks them.
 func tolerated(faults Faults) (rules []string) {
 	for _, k := range pending {
 		if !slices.ContainsFunc(k.program.Faults.Fates, func(f Fate) bool { return !slices.Contains(faults.Fates, f) }) {
@@ -36,7 +36,7 @@ func tolerated(faults Faults) (rules []string) {
 	return rules
 }
 
-// known are programs that each show a defect that the limiter had, and the rule that it broke. No order breaks any.
+// known are programs that each show a former defect of the limiter, and the broken rule. No order breaks any.
 var known = []showing{
 	{"a rejection never brings an item in line with raised limits", "in line", Program{
 		Initial: Initial{Limits: map[string][]zlimit.Limit{"c": limits(zlimit.PerSecond("rpm", 10))}},

@@ -70,7 +70,7 @@ func (w *witness) isSilent(r *running) bool {
 	return r.lease != nil && time.Now().UnixMilli()-r.begun >= settleLimit.Milliseconds()
 }
 
-// judgeTake judges what a request was told, and what was counted for it.
+// judgeTake judges the answer to a request, and the amounts counted for it.
 func (w *witness) judgeTake(r *running) {
 	var exceeded *zlimit.ExceededError
 	admitted := r.err == nil && !r.degraded
@@ -101,8 +101,8 @@ func (w *witness) judgeTake(r *running) {
 	}
 }
 
-// judgeAdmission judges what was counted for a request that was admitted: all of it at the entity, and all or nothing at a
-// parent whose limits came or went meanwhile.
+// judgeAdmission judges the amounts counted for an admitted request. All of it counts at the entity, and all or nothing
+// at a parent whose limits came or went meanwhile.
 func (w *witness) judgeAdmission(r *running) {
 	for level, entity := range w.program.Initial.chain(r.Entity) {
 		for limit, asked := range r.Amounts {
@@ -179,7 +179,7 @@ func (w *witness) judgeSettle(r *running) {
 	}
 }
 
-// owe notes what an operation says that it counted, where writes on behalf of several are one.
+// owe notes the amount that an operation claims to have counted, where several share a write.
 func (w *witness) owe(r *running, done bool) {
 	w.doubt = w.doubt || r.outages > 0 || r.canceled
 	for _, entity := range w.program.Initial.chain(r.owner()) {
@@ -205,7 +205,7 @@ func (r *running) owner() string {
 	return r.Entity
 }
 
-// balance holds what operations say that they counted against what writes counted, when nothing is under way.
+// balance compares the amounts claimed by operations with those counted by writes, when nothing is under way.
 func (w *witness) balance() {
 	if !w.program.Initial.Coalescing || w.doubt {
 		return
@@ -217,7 +217,7 @@ func (w *witness) balance() {
 	}
 }
 
-// leased is a lease and what it holds by what the witness saw.
+// leased is a lease and its holdings as the witness saw them.
 type leased struct {
 	lease *zlimit.Lease
 	asked *running // by which it was made
@@ -225,7 +225,7 @@ type leased struct {
 	doubt bool // a write of it has an outcome that it cannot know
 }
 
-// A holding is what an operation, or the lease that it made, has taken of a limit and not given back.
+// A holding is the amount that an operation, or its lease, has taken of a limit and not given back.
 type holding struct {
 	tokens int64 // millitokens
 	born   int   // how often the limit had been deleted before

@@ -315,8 +315,8 @@ func (p *port) keysText(keys []store.Key) string {
 	return strings.Join(texts, ", ")
 }
 
-// digestWrite returns a digest of a write. Goroutines that bind the first calls of a shape side by side compile a template
-// each, so the digest goes by what the template says.
+// digestWrite returns a digest of a write. Goroutines that bind the first calls of a shape side by side compile a
+// template each, so the digest goes by its text.
 func digestWrite(w *store.Write) uint64 {
 	d := digestOf(w.Kind, w.Key, digestItem(w.Item))
 	if w.Expr.Template != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A sched decides about the calls of all processes, one at a time, when every goroutine of the bubble waits. Its methods
-// except those that say so are for the goroutine that does.
+// A sched decides about the calls of all processes, one at a time, when every goroutine of the bubble waits. Its
+// methods are for that goroutine, with the exceptions that say so.
 type sched struct {
 	table   *table
 	witness *witness
@@ -53,7 +53,7 @@ func (s *sched) withdraw(c *call) bool {
 	return true
 }
 
-// waiting returns the calls that are held, in an order that is the same whenever the same ones are.
+// waiting returns the held calls, in an order that depends on them alone.
 func (s *sched) waiting() []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *sched) waiting() []*call {
 	return slices.Clone(s.held)
 }
 
-// An option is a call that may come next, and what becomes of it.
+// An option is a call that may come next, and its fate.
 type option struct {
 	call int // among those that wait
 	fate Fate
@@ -306,8 +306,8 @@ func (s *sched) end() {
 	}
 }
 
-// digest returns a digest of the state: the table, the time, the faults that are left, and what each process has
-// learned. It also includes what the witness holds against the orders that lead on from here.
+// digest returns a digest of the state: the table, the time, the remaining faults, and each process's memory. It
+// also includes the witness's memory, which later orders are judged by.
 func (s *sched) digest(calls []*call) uint64 {
 	d := digestOf(s.table.digest, s.left, time.Now().UnixNano(), s.witness.digest())
 	for _, p := range s.ports {
@@ -339,7 +339,8 @@ func (p *port) yield(ctx context.Context) error { return p.pause(ctx, "goes on",
 // draws is the number of values of a random number by which a shard is drawn. Other random numbers are lengths of pauses.
 const draws = 1 << 16
 
-// salts is the number of values of the random number by which a process tells what it starts from what others start.
+// salts is the number of values of a random number. By it a process tells the limits that it starts from those of
+// others.
 const salts = math.MaxInt32
 
 // intN returns the longest pause, the salt of the process, or lets the scheduler choose one of two shards.

@@ -73,7 +73,7 @@ func (w *witness) effective(entity string) []zlimit.Limit {
 	return nil
 }
 
-// window returns the limits that may have held for an entity, by what a process knows, since a time.
+// window returns the limits that may have held for an entity since a time, by a process's knowledge.
 func (w *witness) window(entity string, since int64) [][]zlimit.Limit {
 	since -= configTTL.Milliseconds()
 	var own, system [][]zlimit.Limit
@@ -140,7 +140,8 @@ func (w *witness) stands(at shardOf, s *sighting) bool {
 	return is != nil && s.settings == w.settings && haveSameLimits(is, s.state)
 }
 
-// judgeSeen checks that a request that was admitted by the stored limits left no item with others, which a write of it showed.
+// judgeSeen judges a request admitted by the stored limits. None of its writes may have shown an item that it left with
+// others.
 func (w *witness) judgeSeen(r *running) {
 	stored := w.effective(r.Entity)
 	for _, l := range stored {

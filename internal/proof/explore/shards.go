@@ -6,7 +6,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/bucket"
 )
 
-// rounding returns what the shards of a bucket may have more or less than the ideal bucket by rounding, in millitokens: each
+// rounding returns the most by which rounding may part the shards of a bucket from the ideal one, in millitokens. Each
 // share of the refill is rounded by less than one, at the beginning and at the end.
 func (w *witness) rounding(entity string) int64 {
 	if n := int64(len(w.shards[entity])); n > 1 {
@@ -15,8 +15,8 @@ func (w *witness) rounding(entity string) int64 {
 	return 0
 }
 
-// move has the ideal bucket of a limit take an amount at a time, by a write of a shard that could not hold some of its
-// refill. A limit that the ideal bucket does not have yet begins with what the shards have; another one is a change.
+// move has the ideal bucket of a limit take an amount at a time. The write was of a shard that could not hold some of
+// its refill. A limit new to the ideal bucket begins with the shards' balance; another one is a change.
 func (w *witness) move(r *running, at account, limit bucket.Params, now, due, spilled int64) {
 	i := w.ideals[at]
 	if i == nil {
@@ -90,7 +90,8 @@ func (w *witness) settled(present int64) {
 	}
 }
 
-// sum returns what the shards of a bucket have of a limit together, and what they could not hold since their stamps.
+// sum returns the balance of a limit over the shards of a bucket, and the refill that they could not hold since
+// their stamps.
 func (w *witness) sum(at account, p *bucket.Params, now int64) (sum, spilled int64) {
 	for number, s := range w.shards[at.entity] {
 		if !w.inTree(at.entity, number) {
@@ -132,8 +133,8 @@ func (w *witness) present(entity string, now int64) int64 {
 	return now
 }
 
-// bounds returns what the shards of a bucket have of a limit at a time, and what they may have. What an ideal bucket allows
-// beyond what is used of it by now, it does not allow any more.
+// bounds returns the balance of a limit over the shards of a bucket at a time, and its bounds. An unused allowance
+// of the ideal bucket ends now.
 func (w *witness) bounds(at account, i *ideal, now int64) (sum, least, most int64) {
 	is := *i
 	w.refill(at, &is, now)

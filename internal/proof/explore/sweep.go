@@ -125,7 +125,7 @@ func (s *Sweep) keep(p Program, f Finding) {
 	s.Smallest[i].Times++
 }
 
-// String returns what was covered, and what was found.
+// String returns the coverage and the findings.
 func (s *Sweep) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

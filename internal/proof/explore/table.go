@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A table keeps items in memory, as a store does, for one goroutine. It remembers what each item was before its last
-// change, for reads that lag, and a digest of everything, to tell equal states.
+// A table keeps items in memory, as a store does, for one goroutine. It remembers each item as before its last
+// change, for lagging reads. It has a digest of everything, to tell equal states.
 type table struct {
 	indexes map[string]store.Index
 	rows    map[store.Key]*row

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A tree is the search through the orders of one program: the path that was taken last, and what was seen.
+// A tree is the search through the orders of one program: the last path, and the seen states.
 type tree struct {
 	path []node
 	seen map[uint64]struct{}
@@ -44,7 +44,7 @@ type Bounds struct {
 	// serve several buckets of one request side by side have replies in many orders, and share little. A loose exploration
 	// is several times as fast, and may miss something.
 	Loose bool
-	// Ignored are rules that may be broken, so that the others are seen behind them.
+	// Ignored are rules that may be broken, to see the others behind them.
 	Ignored []string
 }
 

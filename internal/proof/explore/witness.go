@@ -11,7 +11,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A witness compares what happens with what should. It knows items as the table has them, and the results of the public
+// A witness compares the limiter with an ideal one. It knows items as the table has them, and the results of the public
 // API. It does not know how a limiter decides. Its rules, by the invariants of the protocol:
 //
 //   - After a write of a bucket item the balance is that of before, with the refill between the two stamps, up to the
@@ -90,7 +90,7 @@ func (w *witness) blame(rule, format string, args ...any) {
 	}
 }
 
-// digest returns a digest of what the witness holds against what comes.
+// digest returns a digest of the memory by which the witness judges what comes.
 func (w *witness) digest() uint64 {
 	sum := uint64(0)
 	for at, i := range w.ideals {

@@ -62,8 +62,8 @@ func (w *witness) count(r *running, entity, limit string, amount int64) {
 	}
 }
 
-// due returns what the ideal bucket takes for an amount that a write counted. It is negative for what the ideal bucket gets
-// back: at most what the operation, or the lease that it settles, holds of this very limit.
+// due returns the amount that the ideal bucket takes for an amount counted by a write. It is negative for a
+// refund, which is at most the holding of the operation, or of the settled lease, in this very limit.
 func (w *witness) due(r *running, at account, amount int64) int64 {
 	if r == nil || amount == 0 || w.program.Initial.Coalescing {
 		return amount // coalescing programs delete nothing, and their sums are compared in the end
@@ -207,8 +207,8 @@ func hasLimits(s *bucket.State, limits []zlimit.Limit) bool {
 	return true
 }
 
-// judgeResize checks that a split or a merge keeps the sum: what each shard held at the latest stamp before, and what flowed
-// into them together since.
+// judgeResize checks that a split or a merge keeps the sum. It adds each shard's balance at the latest stamp before,
+// and the inflow of all since.
 func (w *witness) judgeResize(changes []change) {
 	entity := changes[0].entity
 	latest, now := int64(0), int64(0)

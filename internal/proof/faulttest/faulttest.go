@@ -125,7 +125,7 @@ func (s *Store) do(ctx context.Context, call func() error) error {
 	return call()
 }
 
-// Read reads items. A read that is lost has no outcome that counts.
+// Read reads items. The outcome of a lost read does not count.
 func (s *Store) Read(ctx context.Context, keys []store.Key, consistent bool) (items []expr.Item, err error) {
 	err = s.do(ctx, func() (err error) {
 		items, err = s.Store.Read(ctx, keys, consistent)

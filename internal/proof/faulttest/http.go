@@ -12,8 +12,8 @@ type RoundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements [http.RoundTripper].
 func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A Body is the text of an answer that returns its end with its last bytes, as those of net/http do that have a length.
-// One goroutine reads it, and any number close it.
+// A Body is the text of an answer. Its last bytes come with its end, like those of net/http's bodies with a length. One
+// goroutine reads it, and any number close it.
 type Body struct {
 	Rest   string
 	Closed atomic.Int64 // times

@@ -59,8 +59,8 @@ type Settling struct {
 	writes int64
 }
 
-// Check reports a lease that is not settled exactly as the outage has it, with lines of a text in the log for one that
-// is given up. It is called when settling has ended, and mends the store.
+// Check reports a lease that is settled in another way than the outage's, or given up without lines of a text in the
+// log. It is called when settling has ended, and mends the store.
 func (s *Settling) Check(tb testing.TB, log *Log, text string) {
 	tb.Helper()
 	if took := time.Since(s.Began); took != s.outage.Takes {

@@ -9,8 +9,9 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit/zlimittest"
 )
 
-// CheckWaits checks that the calls of an integration wait for their tokens: of a limit of one a minute, where each call waits a minute at
-// most. The first one need not wait, the second one waits a minute, and one that comes meanwhile is refused.
+// CheckWaits checks that the calls of an integration wait for their tokens. The limit is one a minute, and each call
+// waits a minute at most. The first one need not wait, the second one waits a minute, and one that comes meanwhile is
+// refused.
 func CheckWaits(t *testing.T, clock *zlimittest.Clock, call func() error) {
 	t.Helper()
 	if err := call(); err != nil {

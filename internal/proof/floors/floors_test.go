@@ -44,7 +44,8 @@ var floors = [][]string{
 	{"cmd/zlimit"},
 }
 
-// outside are folders that no package of the floors imports, with what they may import of the floors: a proof all of it.
+// outside are folders that no package of the floors imports, with the floors that they may import. A proof may import
+// all.
 var outside = map[string][]string{
 	"gen":                         {"internal/declaration", "internal/document"},
 	"examples":                    {"zlimit", "zlimit/blocking", "quota"},
@@ -78,7 +79,7 @@ func listed(t *testing.T) map[string][]string {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		// What go list reads is unknown to the cache of test results, which goes by what the test itself looks at.
+		// The cache of test results goes by the files that the test itself opens, and knows nothing of go list's.
 		for _, dir := range []string{p.Dir, filepath.Dir(p.Dir)} {
 			if _, err := os.ReadDir(dir); err != nil {
 				t.Fatal(err)

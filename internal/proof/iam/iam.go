@@ -1,4 +1,4 @@
-// Package iam decides what policies allow, by those rules of IAM that the policies of package stack use. An element
+// Package iam evaluates policies by the rules of IAM, as far as the policies of package stack use them. An element
 // that the package does not know is an error, never an answer.
 package iam
 

@@ -4,7 +4,8 @@
 //
 // The tests are built once. The terms of that build are all in place, and the environment of a test says which of them
 // is true. The source is an overlay, so that no file changes. The file noticed.txt says which test noticed each mutant
-// last. That test is tried first, then the short tests on the store in memory, and all tests only on what those miss.
+// last. That test is tried first, and then the short tests on the store in memory. All tests run only on mutants
+// missed by both.
 package main
 
 import (

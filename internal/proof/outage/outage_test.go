@@ -102,8 +102,8 @@ func answer(r *http.Request, status int, body string) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
-// A network carries calls to an engine. Its channels are made outside of the bubble, and so are the goroutines at their other ends: the
-// time of the bubble stands still while the engine works.
+// A network carries calls to an engine. Its channels are made outside of the bubble, and so are the goroutines at their
+// other ends. The time of the bubble stands still while the engine works.
 type network struct {
 	through http.RoundTripper // in real time; nil in a bubble
 	free    chan chan exchange
@@ -287,7 +287,7 @@ func (r *row) measure(t *testing.T, rate int, n *network, client *dynamodb.Clien
 	r.add(t, decisions, from, until, strings.Count(log.String(), "\n"), float64(burst)/float64(usual))
 }
 
-// add takes what a load met into a row, and checks what holds in every mode.
+// add takes the outcomes of a load into a row, and checks them by the rules of all modes.
 func (r *row) add(t *testing.T, decisions []decision, from, until time.Duration, lines int, burst float64) {
 	slices.SortFunc(decisions, func(a, b decision) int { return cmp.Compare(a.at, b.at) })
 	var took []time.Duration // of what the policy decides, once the outage is noticed

@@ -1,4 +1,4 @@
-// Package pages reads the pages of the documentation for the tests that run what they show.
+// Package pages reads the pages of the documentation, for the tests that run their blocks.
 package pages
 
 import (

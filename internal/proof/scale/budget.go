@@ -91,8 +91,8 @@ func (s *space) find(p position) int {
 	return i
 }
 
-// heat notes that a partition throttles a position. A partition that did so long enough is split where half of what it was
-// asked for is on either side.
+// heat notes that a partition throttles a position. A partition that did so long enough is split at the middle of its
+// load.
 func (s *space) heat(i int, p position, now time.Time, after time.Duration) {
 	const gap, sample = 10 * time.Second, 256
 	part := s.partitions[i]

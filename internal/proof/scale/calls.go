@@ -8,7 +8,7 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// readSome is one call. It returns the indexes of the keys that are left, and a limit that it met.
+// readSome is one call. It returns the indexes of the remaining keys, and the limit that it met.
 func (t *Table) readSome(
 	ctx context.Context, keys []store.Key, wanted []int, items []expr.Item, consistent bool,
 ) (left []int, limit *met, err error) {
@@ -125,8 +125,8 @@ func (t *Table) projected(item expr.Item) bool {
 	return false
 }
 
-// transact is one attempt of a transaction. It holds the items for a while, and then does all writes or none. Each costs twice
-// what a plain write does, and so does each of a transaction that is cancelled.
+// transact is one attempt of a transaction. It holds the items for a while, and then does all writes or none. Each
+// costs twice as much as a plain write, also in a cancelled transaction.
 func (t *Table) transact(ctx context.Context, writes []store.Write, op string) ([]store.Result, error) {
 	t.travel(2)
 	keys := make([]store.Key, len(writes))

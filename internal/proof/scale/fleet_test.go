@@ -22,8 +22,8 @@ func caseOf(t *testing.T, name string) *Case {
 	return nil
 }
 
-// TestOneWriteARequest has fleets of several sizes pay at most 1.1 write units a request, and one read unit, of buckets that are used
-// seldom and often.
+// TestOneWriteARequest has fleets of several sizes pay at most 1.1 write units a request, and one read unit. Buckets
+// are used seldom or often.
 func TestOneWriteARequest(t *testing.T) {
 	names := []string{
 		"fleet: 10 processes, 100/s", "fleet: 1 processes, 10/s", "fleet: 100 processes, 10/s", "fleet: 10 processes, 1/s",
@@ -48,8 +48,8 @@ func TestOneWriteARequest(t *testing.T) {
 	}
 }
 
-// TestExhaustedBucketsAdmitNothing has a fleet ask an exhausted bucket far more often than its key can answer, under the policy
-// Allow: all is admitted by the bucket, or rejected.
+// TestExhaustedBucketsAdmitNothing has a fleet ask an exhausted bucket far more often than its key can answer, under
+// the policy Allow. The bucket admits or rejects each request.
 func TestExhaustedBucketsAdmitNothing(t *testing.T) {
 	limit := zlimit.PerMinute("rpm", 600)
 	o := run(t, &Load{
@@ -90,8 +90,8 @@ func TestSilentQuarter(t *testing.T) {
 	}
 }
 
-// TestFlashCrowd has a bucket of one item that is asked for three times as often as its key bears, at once and by a fleet: its
-// requests wait and share writes until it is split. Nearly none fails, and few transactions are tried.
+// TestFlashCrowd has a fleet ask for a bucket of one item three times as often as its key bears, at once. Its requests
+// wait and share writes until it is split. Nearly none fails, and few transactions are tried.
 func TestFlashCrowd(t *testing.T) {
 	c := caseOf(t, "hot: 1000 processes, 3000/s")
 	load := c.Load
@@ -105,8 +105,9 @@ func TestFlashCrowd(t *testing.T) {
 	}
 }
 
-// TestOverloadedPartitions has a table of few partitions asked for twice what it serves, by many buckets each of which is used
-// seldom: no bucket is why its key is throttled. Requests are tried no more often than a call is, and nothing is split.
+// TestOverloadedPartitions has a table of few partitions asked for twice its rate, by many buckets of little traffic.
+// No bucket is the reason for the throttles of its key. Requests are tried no more often than a call is, and nothing is
+// split.
 func TestOverloadedPartitions(t *testing.T) {
 	entities := 20_000
 	if testing.Short() {

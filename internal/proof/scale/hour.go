@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A FullHour is what a load has beside its requests: entities that are used in the first minute of an hour, once each, and
-// processes that sum up their usage. The requests begin with the hour.
+// A FullHour adds two things to a load. Entities are used in the first minute of an hour, once each, and processes sum
+// up their usage. The requests begin with the hour.
 type FullHour struct {
 	Entities, Aggregators int
 	Longest               time.Duration // after which what is not counted is left

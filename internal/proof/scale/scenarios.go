@@ -70,8 +70,8 @@ func fleets() Scenario {
 	return s
 }
 
-// fleetCase is a fleet that asks for buckets at a rate each. A process of a deployment serves many buckets, so that the limits of the
-// resource and of the system, which it reads once a minute, cost it little: here it gets a request a second at least.
+// fleetCase is a fleet that asks for buckets at a rate each. A process of a deployment serves many buckets, and reads
+// the limits of the resource and of the system once a minute at little cost. Here it gets a request a second at least.
 func fleetCase(processes int, rate float64) Case {
 	const settle, measured, requests = time.Minute, 2 * time.Minute, 30_000
 	total := max(float64(processes), requests/measured.Seconds())
@@ -325,7 +325,7 @@ func knownOrNew(entity string) string {
 	return "known"
 }
 
-// millions are rates that grow until something breaks, and one that nothing breaks.
+// millions are rates that grow until something breaks, and one below them all.
 func millions() Scenario {
 	const entities, processes, million = 200_000, 5000, 1_000_000
 	fresh := Default()

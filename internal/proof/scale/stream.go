@@ -70,7 +70,7 @@ func (s *Stream) change(u use, place int) store.Change {
 	}
 }
 
-// A follower is what a process that aggregates has of a table: its items and its stream.
+// A follower is an aggregating process's view of a table: its items and its stream.
 type follower struct {
 	*Client
 	stream *Stream

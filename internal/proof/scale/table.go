@@ -18,7 +18,7 @@ import (
 )
 
 // A Table is a model of a table of DynamoDB, and a [store.Store] that behaves as the one on DynamoDB does. It repeats
-// what was throttled, twice and with the same pauses, and what provably was not written. It is safe for concurrent use.
+// throttled calls, twice and with the same pauses, and writes that provably did nothing. It is safe for concurrent use.
 type Table struct {
 	Params
 
@@ -36,7 +36,7 @@ type Table struct {
 	used    Used
 }
 
-// Used is what calls of a table used, and what became of them.
+// Used counts the units and the outcomes of a table's calls.
 type Used struct {
 	Calls, Writes, Failed, Transactions uint64  // writes are those of single items; failed are those whose condition did
 	WriteUnits, ReadUnits, IndexUnits   float64 // write units are those of the indexes as well
@@ -309,7 +309,8 @@ func (t *Table) entries(old, next expr.Item) (all []entry) {
 	return all
 }
 
-// remember keeps what an item was, for reads that lag, except snapshots: nothing reads them soon after a write. mu is held.
+// remember keeps the former version of an item, for lagging reads. Snapshots are not kept, since nothing reads them
+// soon after a write. mu is held.
 func (t *Table) remember(key store.Key, old expr.Item, now time.Time) {
 	if t.Lag <= 0 || isSnapshot(key) {
 		return

@@ -153,7 +153,7 @@ func testCounter(t *testing.T, s store.Store) {
 	}
 }
 
-// testTransfer runs goroutines that move amounts between items in transactions, and a reader that watches.
+// testTransfer runs goroutines that move amounts between items in transactions, beside a watching reader.
 func testTransfer(t *testing.T, s store.Store) {
 	const accounts, each, callers, steps = 4, 50, 6, 15
 	at := func(i int) store.Key { return store.Key{PK: fmt.Sprint("account", i), SK: "s"} }

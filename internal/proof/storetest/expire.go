@@ -38,7 +38,7 @@ func expire(t *testing.T, s store.Store, n int, now int64) {
 	}
 }
 
-// testExpire stores items that expire and items that do not, and calls Expire until it has been through all of them.
+// testExpire stores items with and without an expiry, and calls Expire until it has been through all of them.
 func testExpire(t *testing.T, s store.Store) {
 	var keys []store.Key
 	for i := range 100 {

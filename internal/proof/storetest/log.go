@@ -172,7 +172,7 @@ func testTrim(t *testing.T, l *log) {
 	l.expect(t, sequence(790), 791, 800, false)
 }
 
-// testForget has the log forget what is applied: a reader at that place, or after it, misses nothing.
+// testForget has the log forget applied changes. A reader at that place, or after it, misses nothing.
 func testForget(t *testing.T, l *log) {
 	l.start(t)
 	l.count(t, 3000)
@@ -207,7 +207,7 @@ func testUnread(t *testing.T, l *log) {
 	l.count(t, 300) // the 256th change of all turns the log off
 	l.off(t)
 	l.start(t)
-	// A reader that has read up to the last change that was logged has missed those after it.
+	// A reader that has read up to the last logged change has missed those after it.
 	for _, after := range []store.Sequence{sequence(10), sequence(256)} {
 		l.expect(t, after, 1, 0, true)
 	}
@@ -248,7 +248,7 @@ func testStuck(t *testing.T, l *log) {
 	l.expect(t, "", 102, 2601, false)
 }
 
-// testPositions reads after a change that is still to come, and after what is no sequence of a log.
+// testPositions reads after a change still to come, and after a text that is no sequence of a log.
 func testPositions(t *testing.T, l *log) {
 	l.start(t)
 	l.count(t, 3)

@@ -226,7 +226,7 @@ func testIndex(t *testing.T, s store.Store) {
 	}
 }
 
-// testIndexFollows shows that an index follows what writes do to its keys, and to what it projects.
+// testIndexFollows: an index follows the writes to its keys, and to its projected attributes.
 func testIndexFollows(t *testing.T, s store.Store) {
 	putIndexed(t, s)
 	owner, since := expr.Attr("owner"), expr.Attr("since")

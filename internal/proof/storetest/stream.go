@@ -162,7 +162,7 @@ func testImages(t *testing.T, s store.Store, f *tail) {
 	)
 }
 
-// testUnchanged makes writes that leave the items as they were, and none that are changes.
+// testUnchanged makes writes that leave the items as they were. None of them is a change.
 func testUnchanged(t *testing.T, s store.Store, f *tail) {
 	put(t, s, key, "n", 1)
 	first := read(t, s, key)[0]

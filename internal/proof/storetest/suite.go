@@ -101,7 +101,7 @@ func refused(t *testing.T, what string, err error) {
 	}
 }
 
-// calls returns every method of the store that takes a context, as a call that would succeed.
+// calls returns each method of the store with a context, as a call that would succeed.
 func calls(t *testing.T, s store.Store) map[string]func(context.Context) error {
 	w := store.Write{Key: store.Key{PK: "calls", SK: "s"}, Expr: Bind(t, nil, []expr.Action{expr.Add(n, 0)}, 1)}
 	other := w
