@@ -34,7 +34,7 @@ func Echo(limiter *zlimit.RateLimiter) http.Handler {
 	return e
 }
 
-// Gin takes a handler that goes on with the next one from within the middleware, and stops when that was not called.
+// Gin takes a handler that goes on with the next one from within the middleware, and stops when it was not called.
 func Gin(limiter *zlimit.RateLimiter) http.Handler {
 	limit := newLimit(limiter)
 	gin.SetMode(gin.ReleaseMode)
@@ -54,8 +54,8 @@ func Gin(limiter *zlimit.RateLimiter) http.Handler {
 	return g
 }
 
-// Fiber does not use net/http; its adaptor translates the request and what the middleware answers. The middleware has
-// returned by the time that the handler runs, so that the lease is settled before: a handler cannot correct it.
+// Fiber does not use net/http; its adaptor translates the request and what the middleware answers. The middleware
+// returns before the handler runs, so the lease is settled already, and a handler cannot correct it.
 func Fiber(limiter *zlimit.RateLimiter) *fiber.App {
 	app := fiber.New()
 	app.Use(adaptor.HTTPMiddleware(newLimit(limiter)))

@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestApplyPlansAgain waits for another apply, which does some of what is to change. A plan that has been looked at
-// before does not hold then; one that nobody was asked about is made again.
+// TestApplyPlansAgain waits for another apply, which does some of what is to change. A plan shown before does not
+// hold then; a plan without a question is made again.
 func TestApplyPlansAgain(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -1,5 +1,5 @@
-// Package cli is the zlimit command. It reads and writes only what [Main] is given, so that tests run it in their own
-// process.
+// Package cli is the zlimit command. It reads and writes only the streams given to [Main], so tests run it in their
+// own process.
 package cli
 
 import (

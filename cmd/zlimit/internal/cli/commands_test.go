@@ -49,7 +49,7 @@ func below(cmd *cobra.Command) []listedCommand {
 	return all
 }
 
-// find returns the command that words begin with, and what stands behind its name.
+// find returns the command at the beginning of words, and the words behind its name.
 func find(all []listedCommand, words []string) (found listedCommand, rest []string) {
 	path := ""
 	for i, word := range words {

@@ -21,7 +21,7 @@ const (
 	maxCompletions    = 100
 )
 
-// A completion offers names that begin with what is typed.
+// A completion offers names with the typed beginning.
 type completion func(ctx context.Context, l *zlimit.RateLimiter, typed string) ([]string, error)
 
 // completeNames makes all commands offer names from the store. They do so for the words ENTITY, RESOURCE and NAME of
@@ -58,7 +58,7 @@ func completeNames(sh *shell.Shell, cmd *cobra.Command) {
 	}
 }
 
-// strictCompletion adds the command that writes scripts for shells, and has it refuse shells that it does not know.
+// strictCompletion adds the command that writes scripts for shells, and has it refuse unknown shells.
 func strictCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

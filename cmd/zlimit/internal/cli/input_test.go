@@ -14,8 +14,7 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/shell"
 )
 
-// TestBadInput shows that bad input of every kind is one line that says what is wrong, exits with 2, and leaves no
-// trace.
+// TestBadInput: bad input of every kind is one line with the mistake, exits with 2, and leaves no trace.
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	db := filepath.Join(dir, "limits.db")

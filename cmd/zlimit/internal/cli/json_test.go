@@ -10,7 +10,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestJSONOfPublicTypes: what the command prints of a type of package zlimit is the JSON of that type.
+// TestJSONOfPublicTypes: the command prints a type of package zlimit as its JSON.
 func TestJSONOfPublicTypes(t *testing.T) {
 	ctx := t.Context()
 	dsn := "sqlite:" + t.TempDir() + "/limits.db"

@@ -157,7 +157,7 @@ func within(t *testing.T, holds func() bool) {
 	}
 }
 
-// TestLocalDown ends no process but its own: not one that has got the number of a deployment that is gone.
+// TestLocalDown ends no process of others, not even one with the number of a former deployment.
 func TestLocalDown(t *testing.T) {
 	l := newLaptop(t)
 	dir := filepath.Join(l.dir, ".local/state/zlimit/local")

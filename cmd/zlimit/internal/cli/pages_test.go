@@ -81,7 +81,7 @@ type session struct {
 	engine      string // path of a DynamoDB engine, "" for none
 }
 
-// newSession begins in a directory with the files that pages name, and in an environment that has HOME alone.
+// newSession begins in a directory with the files named by pages, and in an environment with HOME alone.
 func newSession(t *testing.T) *session {
 	t.Helper()
 	s := &session{T: t, dir: t.TempDir(), aws: cfn.NewService()}
@@ -220,7 +220,7 @@ func (c *shellCommand) words() []string {
 	return strings.Fields(strings.NewReplacer(`"`, "", `'`, "").Replace(c.text))
 }
 
-// zlimit runs the command. One that needs what is not here shows its help instead, which checks its name and flags.
+// zlimit runs the command. A command with missing needs shows its help instead, which checks its name and flags.
 func (s *session) zlimit(args []string, want int, stdout *bytes.Buffer) error {
 	if s.lacks(args) {
 		args, want, stdout = append(args, "--help"), 0, new(bytes.Buffer)
@@ -236,8 +236,8 @@ func (s *session) zlimit(args []string, want int, stdout *bytes.Buffer) error {
 	return nil
 }
 
-// lacks reports whether a command cannot be run here. Its table may be in AWS, which the AWS in memory has no items of, it may
-// go on until it is interrupted, or it may need an engine that this machine lacks, or a provider of models.
+// lacks reports whether a command cannot be run here. Its table may be in AWS, and the AWS in memory has no items of
+// it. It may go on until it is interrupted, or need an engine or a provider of models that this machine lacks.
 func (s *session) lacks(args []string) bool {
 	store := strings.Join(args, " ") + " " + os.Getenv("ZLIMIT_STORE")
 	switch {

@@ -97,7 +97,7 @@ func (b *idealBucket) limit() string {
 }
 
 // replay returns what becomes of requests: rows of a time and the costs of each bucket. Requests that are not admitted,
-// or cost nothing, leave no trace. A time before that of the last request that left one counts as that time.
+// or cost nothing, leave no trace. A time before the last noted one counts as the last noted one.
 func replay(buckets []*idealBucket, rows [][]int64) (out simulate.Outcome) {
 	out.TokensAdmitted = map[string]int64{}
 	for i := range buckets {
@@ -148,7 +148,7 @@ func replay(buckets []*idealBucket, rows [][]int64) (out simulate.Outcome) {
 
 func limitName(i int) string { return string(rune('a' + i)) }
 
-// simulated runs the command on rows, and returns what it says of the figures that replay knows.
+// simulated runs the command on rows, and returns its figures, as far as replay has them.
 func simulated(t *testing.T, buckets []*idealBucket, rows [][]int64) (simulate.Outcome, string) {
 	t.Helper()
 	var text strings.Builder
@@ -234,7 +234,7 @@ func TestSimulateReadsTheStandardInput(t *testing.T) {
 	}
 }
 
-// TestSimulateNeedsATable says what to do about a table that is not there, and names the store.
+// TestSimulateNeedsATable: the error of a missing table has the remedy and the store.
 func TestSimulateNeedsATable(t *testing.T) {
 	dsn, _ := engineDSN(t, enginetest.Start(t))
 	got := command(t, "TIMESTAMP\n2024-01-01 00:00:00\n",

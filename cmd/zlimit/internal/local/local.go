@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package local runs a deployment on this machine: a DynamoDB engine, the table, the aggregator behind its stream, and
-// sweeps of expired items, which the engine does not do. All of it is one process with the engine as its child, which
+// Package local runs a deployment on this machine: a DynamoDB engine, the table, and the aggregator behind its stream.
+// It also sweeps expired items, as the engine does not. All of it is one process with the engine as its child, which
 // `zlimit local up` starts in the background and `zlimit local down` ends.
 package local
 
@@ -62,7 +62,7 @@ func Find(dir string) (*State, error) {
 	return s, nil
 }
 
-// readState returns what was written last, by a process that may be gone; nil for nothing.
+// readState returns the last written state, of a process that may be gone; nil for none.
 func readState(dir string) (*State, error) {
 	text, err := os.ReadFile(statePath(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,8 +166,8 @@ func Tail(dir string) string {
 	return string(bytes.TrimSpace(text[max(0, len(text)-2000):]))
 }
 
-// Down ends the deployment in a directory, and returns it; nil when none runs. It signals the process that the deployment
-// says it is, once it is checked that no other process has its number.
+// Down ends the deployment in a directory, and returns it; nil when none runs. It signals the process noted in the
+// deployment, after a check that no other process has its number.
 func Down(ctx context.Context, dir string) (*State, error) {
 	s, err := readState(dir)
 	if err != nil || s == nil {

@@ -21,7 +21,7 @@ type pace struct {
 	free time.Time // when what was spent is paid for
 }
 
-// owe notes units that a call took, and returns how long it takes until what was spent before them is paid for.
+// owe notes the units of a call, and returns the time until the units before them are paid for.
 func (p *pace) owe(units float64) time.Duration {
 	if p.rate <= 0 || units <= 0 {
 		return 0
@@ -96,8 +96,8 @@ func (m *Migration) rest(ctx context.Context, left time.Duration) error {
 	return nil
 }
 
-// book makes calls for the records of the migration itself. Their units count as all others do. Later calls wait until they
-// are paid for, and these do not: what tells other runs that this one works must not be late.
+// book makes calls for the records of the migration itself. Their units count as all others do. Later calls wait until
+// they are paid for, and these do not. A sign of life for other runs must not be late.
 func (m *Migration) book(ctx context.Context, do func(context.Context) error) error {
 	var units store.Units
 	err := do(store.CountUnits(ctx, &units))
@@ -145,7 +145,7 @@ func (m *Migration) read(ctx context.Context, t *table.Table, keys []store.Key, 
 	return items, nil
 }
 
-// scan returns a page of the source. Like all that reads the source it ends the run at an item that is refused.
+// scan returns a page of the source. Like all readers of the source it ends the run at a refused item.
 func (m *Migration) scan(ctx context.Context, s store.Scan, counts Counts) (page store.Page, err error) {
 	if page, err = m.scanPage(ctx, s, counts); err == nil {
 		_, err = unlessRefused(page.Items)

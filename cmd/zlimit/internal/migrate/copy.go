@@ -21,7 +21,7 @@ func segmentPart(segment int) string { return fmt.Sprintf("scan/%d", segment) }
 // Copy writes what follows from every item of the source, where the target has no item yet. Parts of the source go side by
 // side, and each tells how far it has come after every page. It does nothing when all of it was done before.
 //
-// What is copied may be moments old, and older than what another part writes: [Migration.CatchUp] applies every change that
+// A copy may be moments old, and older than the write of another part: [Migration.CatchUp] applies every change that
 // was made since the start.
 func (m *Migration) Copy(ctx context.Context) error {
 	if m.Phase() != Copying {
@@ -223,7 +223,7 @@ func chunks[T any](all []T, size func(T) int) (out [][]T) {
 	return out
 }
 
-// transact does writes in a transaction that asks whether a record is still of this run, and returns what the writes found.
+// transact does writes in a transaction that checks that a record is still of this run, and returns their results.
 func (m *Migration) transact(ctx context.Context, record store.Key, writes []store.Write, counts Counts) (results []store.Result, err error) {
 	check, err := m.fence(record)
 	if err != nil {
@@ -261,7 +261,7 @@ type work struct {
 	affected map[store.Key]bool // items of the target that may have to go
 }
 
-// add notes that what follows from an item of the source may have changed.
+// add notes an item of the source whose results may have changed.
 func (w *work) add(key store.Key) {
 	if w.groups == nil {
 		w.groups, w.singles, w.affected = map[string]store.Query{}, map[store.Key]bool{}, map[store.Key]bool{}

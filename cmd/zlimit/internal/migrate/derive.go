@@ -63,7 +63,7 @@ func (r *Result) add(key store.Key, attributes expr.Item) {
 
 func (r *Result) lose(reason string, key store.Key) { r.Losses = append(r.Losses, Loss{reason, key}) }
 
-// unknown is what a decoded item has that is not known.
+// unknown are the unknown attributes of a decoded item.
 type unknown interface{ Unknown() expr.Item }
 
 // note reports attributes that have no place in the target. Keys of indexes follow from the item.
@@ -100,7 +100,7 @@ func (r *Result) takesLimit(key store.Key, name string) bool {
 	return true
 }
 
-// One returns what follows from an item that stands by itself.
+// One returns the results of an item that stands by itself.
 func (rules *Rules) One(item expr.Item) (r Result) {
 	key := store.KeyOf(item)
 	switch recordOf(key) {

@@ -176,7 +176,7 @@ func TestUsageWindows(t *testing.T) {
 	}
 }
 
-// TestSuperseded asks that a bucket that a later release has moved already is left alone.
+// TestSuperseded: a bucket already moved by a later release is left alone.
 func TestSuperseded(t *testing.T) {
 	items := fixture(t, "0.10.0")
 	moved := layout.BucketKey{NS: "a7x3kq_w-Zs", Entity: "key-1", Resource: "gpt-4"}

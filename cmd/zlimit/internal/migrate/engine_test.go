@@ -182,8 +182,8 @@ func (w *engineTables) write(ctx context.Context, deletes bool) (n int) {
 	return n
 }
 
-// TestOnEngine migrates a table of an engine that programs write meanwhile, by runs that are interrupted. Afterwards the
-// new table is exactly what follows from the old one, and open.
+// TestOnEngine migrates a table of an engine by interrupted runs, while programs write it. Afterwards the new table is
+// exactly what follows from the old one, and open.
 func TestOnEngine(t *testing.T) {
 	w := newTables(t)
 	c := w.config
@@ -283,8 +283,8 @@ func unitsOf(after, before Counts) store.Units {
 	}
 }
 
-// TestLargeOnEngine migrates a table that programs write meanwhile, and compares units and items with what the plan said. A
-// second run writes nothing, and neither does a copy from the start. This migrates 100,000 items, and tells the time:
+// TestLargeOnEngine migrates a table while programs write it, and compares units and items with the plan. A second run
+// writes nothing, and neither does a copy from the start. This migrates 100,000 items, and tells the time:
 //
 //	make test PKG=./cmd/zlimit/internal/migrate TESTFLAGS='-run LargeOnEngine -v -migrate.items 100000'
 func TestLargeOnEngine(t *testing.T) {
@@ -435,8 +435,8 @@ func startStream(t *testing.T, client *dynamodb.Client, table string) {
 	}
 }
 
-// newTestbedOnEngine returns a testbed of tables of an engine. Its time goes on by pauses alone, which take none. The stream
-// of the old table has no change that was made before its migration, so that the copy has to be right.
+// newTestbedOnEngine returns a testbed of tables of an engine. Its time goes on by pauses alone, which take none. The
+// stream of the old table has no change from before its migration, so the copy has to be right.
 func newTestbedOnEngine(t *testing.T, engine *enginetest.Engine, release string, inPlace bool) *testbed {
 	client, old := engine.Client(), engine.Table(t)
 	newTable := func(name string, create func(string) *dynamodb.CreateTableInput) tableStore {

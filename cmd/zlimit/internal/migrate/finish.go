@@ -13,10 +13,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/table"
 )
 
-// Finish opens the target to programs, once the source was not written for a time and the target is exactly what follows
-// from it. In place it then deletes the old items, and returns no verification where that is all that was left to do. It
-// returns [ErrBusy] when the source is written again and again meanwhile, and [ErrDiffers] with the
-// verification when the two differ. The source is left as it is.
+// Finish opens the target to programs, once the source was not written for a time and the target is exactly what
+// follows from it. In place it then deletes the old items. It returns no verification where nothing else was left to
+// do. It returns [ErrBusy] when the source is written again and again meanwhile, and [ErrDiffers] with the verification
+// when the two differ. The source is left as it is.
 func (m *Migration) Finish(ctx context.Context) (*Verification, error) {
 	switch m.Phase() {
 	case Finished:
@@ -159,7 +159,7 @@ func (m *Migration) aborts(key store.Key) bool {
 	return !m.isOwnRegistry(key)
 }
 
-// isOwnRegistry reports whether a key is that of the namespace that was registered in the target for the migration.
+// isOwnRegistry reports whether a key is of the namespace registered in the target for the migration.
 func (m *Migration) isOwnRegistry(key store.Key) bool {
 	if m.rules.NS == "" || key.PK != ownPartition {
 		return false

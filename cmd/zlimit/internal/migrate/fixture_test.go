@@ -81,7 +81,7 @@ func valueOf(tb testing.TB, typed map[string]any) expr.Value {
 // rulesOf are the rules that a fixture is migrated by.
 func rulesOf() Rules { return Rules{NS: "ns", Windows: Windows} }
 
-// derive returns what follows from all items of a table: the reference that migrations are held against.
+// derive returns the results of all items of a table, the reference for migrations.
 func derive(rules Rules, items []expr.Item) (r Result) {
 	groups := map[string][]expr.Item{}
 	all := map[store.Key]bool{}

@@ -12,8 +12,8 @@ import (
 
 const (
 	streamPrefix = "stream/"
-	// clockMargin is how far the clock of the source and what is known of it may be apart. Changes that were made so long
-	// before the start are in what was copied.
+	// clockMargin is how far the clock of the source and what is known of it may be apart. Changes so long before the
+	// start are in the copies.
 	clockMargin  = 30 * time.Second
 	batchChanges = 500 // changes that are read at once
 	maxSkipped   = 10 * batchChanges
@@ -149,7 +149,7 @@ func (f *follower) partition(ctx context.Context, id string) (changed bool, err 
 	}
 }
 
-// apply makes the target what follows from the source, where changes say that it may not be.
+// apply brings the target in line with the source, where changes say that it may differ.
 func (f *follower) apply(ctx context.Context, changes []store.Change, counts Counts) (relevant bool, err error) {
 	started := layout.ParseTime(f.record.StartedAt).Add(-clockMargin)
 	w := work{}

@@ -300,7 +300,7 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-// TestFence asks that a run that was taken over replaces and deletes nothing.
+// TestFence: a run that was taken over replaces and deletes nothing.
 func TestFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.6")
@@ -365,7 +365,7 @@ func TestWakes(t *testing.T) {
 	})
 }
 
-// TestAbort deletes what was written, at whatever call it is killed.
+// TestAbort deletes all written items, though it is killed at each call.
 func TestAbort(t *testing.T) {
 	for at := 1; ; at++ {
 		done := false
@@ -485,7 +485,7 @@ func TestFinishVerifiesAgain(t *testing.T) {
 	})
 }
 
-// TestFinishOfABusySource asks that a source that is still written is told, after a minute.
+// TestFinishOfABusySource: a source still being written is reported after a minute.
 func TestFinishOfABusySource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.7")
@@ -519,7 +519,7 @@ func TestFinishOfABusySource(t *testing.T) {
 	})
 }
 
-// TestUnmoved asks that a bucket that a later release had moved, and that went, follows from the old one again.
+// TestUnmoved: a bucket moved by a later release and then deleted follows from the old one again.
 func TestUnmoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTestbed(t, "0.10.0")
@@ -540,7 +540,7 @@ func TestUnmoved(t *testing.T) {
 	})
 }
 
-// TestPace asks that units are spent at the rate that was asked for.
+// TestPace: units are spent at the requested rate.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := newMigration(Config{Rate: 100, Target: newStore(t)})
@@ -563,7 +563,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestUnits asks that the units of every call are counted, whatever it is for, by all runs together.
+// TestUnits: all runs together count the units of every call.
 func TestUnits(t *testing.T) {
 	for way, newTestbed := range worlds {
 		for _, release := range releases {
@@ -628,8 +628,8 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestRate asks that a run takes the time that the units of all of its calls take at its rate, and that other runs leave it
-// alone while it waits.
+// TestRate: a run takes as long as the units of all its calls take at its rate. Other runs leave it alone while it
+// waits.
 func TestRate(t *testing.T) {
 	const rate = 0.1
 	synctest.Test(t, func(t *testing.T) {

@@ -11,9 +11,10 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A migration in place has one table for its source and its target. Which of the two an item belongs to follows from its
-// key alone: the target has the items of a namespace that was empty at the start, and in other namespaces the buckets with
-// partition keys of their own and the records of children, of which there was none. All other items are the source's.
+// A migration in place has one table for its source and its target. The key of an item alone tells to which of the two
+// it belongs. The target has all items of a namespace that was empty at the start. In other namespaces it has the
+// buckets with partition keys of their own, and the records of children, since the source had neither. All other items
+// are the source's.
 
 // adds reports whether an item of this key is one that a migration in place adds.
 func (m *Migration) adds(key store.Key) bool {
@@ -52,7 +53,7 @@ func isOld(key store.Key) bool {
 	return isBare(key) || record == namespacedBucketRecord || (record == registryRecord || record == versionRecord) && key.PK != ownPartition
 }
 
-// added leaves out of what follows from a source in place what is there already.
+// added leaves out existing items from the results of a source in place.
 func (m *Migration) added(r Result) Result {
 	if m.config.InPlace {
 		r.Items = slices.DeleteFunc(r.Items, func(it Item) bool { return !m.adds(it.Key) })
@@ -60,7 +61,7 @@ func (m *Migration) added(r Result) Result {
 	return r
 }
 
-// one returns what follows from an item that stands by itself.
+// one returns the results of an item that stands by itself.
 func (m *Migration) one(item expr.Item) Result { return m.added(m.rules.One(item)) }
 
 // A Mix is an item without a namespace, and one of the namespace that it would go to. Two such items may have one key in the
@@ -95,8 +96,8 @@ func (x *mixer) add(key store.Key) bool {
 
 func (x *mixer) found() bool { return x.mix.Bare != store.Key{} && x.mix.With != store.Key{} }
 
-// CheckMixed returns [ErrMixed] with the keys where the source has items without a namespace, and others of the namespace
-// that they would go to, which is that of the rules. It reads the source until it has found both.
+// CheckMixed returns [ErrMixed] with the keys where the source has items without a namespace beside items of their
+// future namespace, which the rules name. It reads the source until it has found both.
 func CheckMixed(ctx context.Context, c Config) error {
 	c.Target = c.Source
 	m, err := newMigration(c)
@@ -184,7 +185,7 @@ func (m *Migration) registration(name string) (writes []store.Write, err error) 
 	}, nil
 }
 
-// restoration returns the writes that take back what a migration in place did beside adding items.
+// restoration returns the writes that take back a migration in place, except the added items.
 func (m *Migration) restoration() []store.Write {
 	version := store.Write{Kind: store.Delete, Key: layout.VersionKey{}.Key()}
 	if len(m.record.Before) > 0 {

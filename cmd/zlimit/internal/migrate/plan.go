@@ -305,7 +305,7 @@ func (s *sampler) writeUnits(item expr.Item) float64 {
 	return units
 }
 
-// NamespaceIn returns the id of a namespace that the source has itself, false when it has none of that name.
+// NamespaceIn returns the id of a namespace of the source, false when it has none of that name.
 func NamespaceIn(ctx context.Context, c Config, name string) (id string, ok bool, err error) {
 	c.Target = c.Source
 	m, err := newMigration(c)

@@ -12,8 +12,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// A RefusedError says that a source holds what zae-limiter limits by, and this module does not. The copy would be admitted by
-// programs that the source refuses.
+// A RefusedError reports a source with attributes by which zae-limiter limits, and this module does not. The copy would
+// be admitted by programs that the source refuses.
 type RefusedError struct {
 	ClientMin string // the version of clients that the source asks for, where this module is older; else ""
 	Features  []FeatureCount

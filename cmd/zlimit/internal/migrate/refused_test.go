@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/internal/store"
 )
 
-// TestRefusedSources has sources that zae-limiter limits in ways which the target would not: their plan tells so, with numbers,
-// and a run ends before it writes anything.
+// TestRefusedSources has sources that zae-limiter limits in other ways than the target would. Their plan tells so, with
+// numbers, and a run ends before it writes anything.
 func TestRefusedSources(t *testing.T) {
 	yes := func(name string) expr.Attribute { return expr.Attribute{Name: name, Value: expr.Bool(true)} }
 	text := func(name, s string) expr.Attribute { return expr.Attribute{Name: name, Value: expr.S(s)} }

@@ -160,7 +160,7 @@ func (s Shape) IsCurrent() bool {
 // Sort keys of the items of an entity that depend on each other are up to this one. Usage comes after it.
 const lastOfEntity = "#META"
 
-// group returns the query for the items that one of their keys depends on, and false for an item that stands by itself.
+// group returns the query for the items on which a key depends, and false for an item that stands by itself.
 func group(key store.Key) (store.Query, bool) {
 	switch recordOf(key) {
 	case entityRecord, limitBucketRecord, bucketRecord, namespacedBucketRecord, entityLimitRecord, entityConfigRecord:

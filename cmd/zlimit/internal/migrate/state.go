@@ -40,7 +40,7 @@ var (
 	ErrStream = errors.New("the source has no change stream of old and new images, so that what is written meanwhile would be lost")
 	// ErrGap says that the source had forgotten changes before they were read. The copy begins again.
 	ErrGap = errors.New("the change stream of the source had forgotten changes that were not read: the copy begins again")
-	// ErrDiffers says that the target is not what follows from the source.
+	// ErrDiffers reports a target that does not follow from the source.
 	ErrDiffers = errors.New("the target differs from what follows from the source")
 	// ErrBusy says that the source is still written.
 	ErrBusy = errors.New("the source is still written: stop what writes it")
@@ -68,7 +68,7 @@ type Config struct {
 	Now      func() time.Time
 	Sleep    func(context.Context, time.Duration) error
 	Report   func(Progress) // told after every checkpoint, by several goroutines, one at a time
-	// Waiting is told that another run has not said that it ended, and for how much longer it must be silent to be taken for dead.
+	// Waiting is called while another run may be alive, with the silence that is still missing before it counts as dead.
 	Waiting func(left time.Duration)
 }
 
@@ -542,8 +542,8 @@ func (m *Migration) Phase() string {
 	return m.record.Phase
 }
 
-// fence returns the check that stands beside a write of an item: that a record is still of this run. Where parts go side by
-// side, each has the check of its own record, since transactions that check one item at once get in each other's way.
+// fence returns the check beside a write of an item: a record is still of this run. Parts side by side each check a
+// record of their own, since transactions that check one item at once get in each other's way.
 func (m *Migration) fence(record store.Key) (store.Write, error) {
 	m.mu.Lock()
 	owner := m.record.Owner
@@ -638,6 +638,6 @@ func (m *Migration) countsLocked() Counts {
 	return sum
 }
 
-// Counts returns the sum of what all runs have done, and of the units of all of their calls. Missing are the units of the last
-// write of the record of an earlier run, and of what a run that crashed had not noted.
+// Counts returns the sum of what all runs have done, and of the units of all of their calls. Missing are the units of
+// the last write of an earlier run's record, and the unnoted ones of a crashed run.
 func (m *Migration) Counts() Counts { return m.counts() }

@@ -307,7 +307,7 @@ func (w *testbed) traffic() (all []func()) {
 			all = append(all, number(store.KeyOf(item), item.Get(mapAttribute).Kind() == expr.KindM))
 		}
 	}
-	// An entity that goes with all it has, one that comes with a bucket, and a bucket that comes back.
+	// One entity goes with all it has, another comes with a bucket, and a bucket comes back.
 	var ofKey []store.Key
 	for _, item := range items {
 		if key := store.KeyOf(item); strings.HasSuffix(key.PK, "ENTITY#key-1") {

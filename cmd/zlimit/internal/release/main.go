@@ -163,8 +163,8 @@ func function(ctx context.Context, work string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, text, 0o600)
 }
 
-// build builds the command zlimit for a platform. What differs from machine to machine stays out of the program: paths, the
-// state of version control, and what a C compiler adds.
+// build builds the command zlimit for a platform. Differences between machines stay out of the program: paths, the
+// state of version control, and additions of a C compiler.
 func build(ctx context.Context, path, system, architecture string, flags ...string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {

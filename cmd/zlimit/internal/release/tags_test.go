@@ -48,8 +48,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestTags tags a copy of the repository, and gets all published modules of it through a file proxy, as users do: the
-// packages of all of them are found, and go install takes the command.
+// TestTags tags a copy of the repository, and gets all its published modules through a file proxy, as users do. The
+// packages of all modules are found, and go install takes the command.
 func TestTags(t *testing.T) {
 	if os.Getenv("ZLIMIT_EXHAUSTIVE") == "" {
 		t.Skip("unpacks all modules: make check sets ZLIMIT_EXHAUSTIVE=1")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A histogram counts durations in cells that are an eighth wide of what they hold at most, from a microsecond up. Its zero
-// value is empty.
+// A histogram counts durations in cells from a microsecond up. The width of a cell is an eighth of its greatest
+// duration. Its zero value is empty.
 type histogram struct {
 	cells    [64 * cellsPerOctave]int64
 	steps    [len(stepEnds)]int64
@@ -69,7 +69,7 @@ type step struct {
 	Count int64   `json:"count"`
 }
 
-// stepEnds are the steps of a histogram: those that show it, not those that quantiles are told by.
+// stepEnds are the steps in which a histogram is shown; quantiles go by the finer cells.
 var stepEnds = [...]time.Duration{
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second,

@@ -252,7 +252,7 @@ func noteWait(sh *shell.Shell, by []refusal, due time.Time) {
 // instant returns a time to the millisecond, as the limiter counts it.
 func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// An availability is what is left of the limits of an entity, and of the parents that it cascades to.
+// An availability is the rest of the limits of an entity, and of the parents that it cascades to.
 type availability struct {
 	Entity   string          `json:"entity"`
 	Resource string          `json:"resource"`

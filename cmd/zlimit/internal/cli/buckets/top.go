@@ -87,7 +87,7 @@ and of each bucket, at each look. An interrupt ends it.`,
 	return cmd
 }
 
-// The orders of [top]: what is consumed most comes first, or what has the least part left.
+// The orders of [top]: the largest consumption first, or the smallest part left.
 const (
 	byConsumption = "consumed"
 	byWhatIsLeft  = "left"

@@ -12,8 +12,8 @@ type event struct {
 }
 
 // A finding is the interval in which consumption came closest to what its limit allows, or exceeded it most. Intervals
-// start at any event and end with an admission. What was spent in between, less what was given back, may be at most
-// what the bucket holds and what flows in meanwhile.
+// start at any event and end with an admission. The tokens spent in between, less those given back, may be at most the
+// capacity and the inflow meanwhile.
 type finding struct {
 	intervals int64 // that were compared
 	from, to  int64 // epoch milliseconds

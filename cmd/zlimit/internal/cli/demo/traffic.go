@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// The limits of the demo. What flows in per millisecond is a whole number of thousandths of a token, so that a limiter
-// has nothing to round.
+// The limits of the demo. The inflow per millisecond is a whole number of thousandths of a token, so a limiter has
+// nothing to round.
 const (
 	resource = "chat-large"
 	requests = "rpm"
@@ -81,8 +81,9 @@ type tally struct {
 	Longest   time.Duration // wait that a rejection named
 }
 
-// A lane makes the requests of one key, and records what it sees. Its requests at one instant are alike, so that as
-// many of them are admitted in whatever order they reach the store. All else in a lane happens in order.
+// A lane makes the requests of one key, and records what it sees. Its requests at one instant are alike, so the
+// order in which they reach the store does not change the number of admissions. All else in a lane happens in
+// order.
 type lane struct {
 	persona
 	random   *rand.Rand
@@ -102,7 +103,7 @@ func newLane(p persona, seed, stream uint64, replicas []*zlimit.RateLimiter) *la
 	return l
 }
 
-// step settles the calls that end now, and makes the requests that are due after a time since the start.
+// step settles the calls that end now, and makes the requests due after a time since the start.
 func (l *lane) step(ctx context.Context, now time.Time, since time.Duration, quiet bool) error {
 	if err := l.settle(ctx, now); err != nil {
 		return err

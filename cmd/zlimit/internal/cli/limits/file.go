@@ -28,7 +28,7 @@ import (
 // maxManager is the most bytes of the name of a manager.
 const maxManager = 256
 
-// A limitsFile is the file that a command is about, and what it declares.
+// A limitsFile is the file of a command, and its declarations.
 type limitsFile struct {
 	path     string
 	manager  string // the path says which, where it is empty
@@ -220,8 +220,8 @@ func writePlan(path string, plan *provision.Plan) error {
 	return atomicfile.Write(path, append(text, '\n'))
 }
 
-// mayReplace returns an error unless what is to be written may take the place of what is at a path: nothing, an empty
-// file, or one of its own kind. The limits themselves are easily named by mistake.
+// mayReplace returns an error unless a new file may take its place at a path. It may replace nothing, an empty file,
+// or one of its own kind. The limits themselves are easily named by mistake.
 func mayReplace(path, kind string, is func([]byte) bool) error {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
@@ -309,7 +309,7 @@ is recorded; where it was killed, its lock expires after a minute.`,
 			}
 			waited, err := apply(cmd.Context(), sh, plan, create, patience)
 			for waited && yes && planned == "" && errors.Is(err, provision.ErrStale) {
-				// The apply that was waited for has changed what the plan is about, and nobody has agreed to that plan.
+				// The other apply has changed the levels of the plan, and no one has agreed to a plan of the new ones.
 				if plan, err = planAgain(cmd.Context(), sh, &file); err != nil {
 					return err
 				}

@@ -55,7 +55,7 @@ its parts have come. It costs a few read units.`,
 	}
 }
 
-// endMigration does what is to be done with a migration that there is.
+// endMigration ends an existing migration.
 func endMigration(
 	ctx context.Context, sh *shell.Shell, o *migration, ask func(source, target string, inPlace bool) (question string), do func(m *migrate.Migration, source, dsn string) error,
 ) (err error) {

@@ -66,7 +66,7 @@ type migration struct {
 	quiet   time.Duration
 }
 
-// sourceFlags are what says what is migrated, and by which rules.
+// sourceFlags name the source and the rules of a migration.
 func (o *migration) sourceFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.from, "from", "", "`DSN` of the old table")
@@ -349,7 +349,7 @@ func showPlan(page *show.Page, from string, p *migrate.Plan) {
 	}
 }
 
-// showInPlace shows what a migration in place does beside copying, and what it cannot do.
+// showInPlace shows the other steps of a migration in place, besides copying, and its limits.
 func showInPlace(page *show.Page, p *migrate.Plan) {
 	page.Linef("")
 	page.Linef("in place: the new items come beside the old ones, which finish deletes for good")

@@ -204,7 +204,8 @@ var notStored = quota.ModelQuota{
 	MaxInputTPM: math.MaxInt64, MaxOutputTPM: math.MaxInt64, MaxTPD: math.MaxInt64,
 }
 
-// config makes a limiter that has the quotas of the file and no others, and a clock that stands still.
+// config makes a limiter with the quotas of the file and no others, and with a clock that stands
+// still.
 func (f *stateFile) config(now time.Time) quota.Config {
 	return quota.Config{
 		FilePath: f.path, Backend: f.format, Providers: []quota.Provider{quota.ProviderLocal},
@@ -286,7 +287,7 @@ func limitIn(q *quota.ModelQuota, l quota.Limit) *int64 {
 	}
 }
 
-// split parts statistics into what is used and what is allowed.
+// split parts statistics into used and allowed amounts.
 func split(s quota.Stats) (used, allowed quota.ModelQuota) {
 	used = quota.ModelQuota{
 		MaxRPM: s.RPM, MaxTPM: s.TPM, MaxRPD: s.RPD, MaxInputTPM: s.InputTPM, MaxOutputTPM: s.OutputTPM, MaxTPD: s.TPD,

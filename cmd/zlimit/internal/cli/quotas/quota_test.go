@@ -38,7 +38,7 @@ func TestDefaultStateFile(t *testing.T) {
 	}
 }
 
-// TestLastWriteOfLog shows that what SQLite has only in its log counts as written.
+// TestLastWriteOfLog: a write that SQLite has only in its log counts.
 func TestLastWriteOfLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	store, err := quotasqlite.Open(t.Context(), path, nil)

@@ -140,7 +140,8 @@ func (s *quotaStatus) notes() []string {
 	return notes
 }
 
-// copy returns a limiter in memory that has what the file holds. Nothing that is done to it gets into the file.
+// copy returns a limiter in memory with the contents of the file. Nothing that is done to it gets into the
+// file.
 func (f *stateFile) copy(ctx context.Context, now time.Time) (*quota.Limiter, error) {
 	if f.format == quota.BackendYAML {
 		return f.open(ctx, now)

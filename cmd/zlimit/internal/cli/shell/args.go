@@ -29,7 +29,7 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 	return Usagef("no command %q; %s", args[0], hint)
 }
 
-// Takes returns a check that a command is given exactly the arguments that its line of use names.
+// Takes returns a check that a command has exactly the arguments of its line of use.
 func Takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -57,7 +57,7 @@ func (sh *Shell) ask(question, flag string) (string, error) {
 	return strings.TrimSpace(answer), nil
 }
 
-// Agreed returns what a question came to, in the form that package stack takes.
+// Agreed returns the answer to a question, in the form of package stack.
 func Agreed(err error) (bool, error) {
 	if errors.Is(err, ErrDeclined) {
 		return false, nil
@@ -65,7 +65,8 @@ func Agreed(err error) (bool, error) {
 	return err == nil, err
 }
 
-// ShowAndConfirm shows people what a command is about to do, and asks, unless yes says that they agree.
+// ShowAndConfirm shows the next step of a command to people, and asks them, unless yes says that they
+// agree.
 func (sh *Shell) ShowAndConfirm(question string, yes bool, format string, args ...any) error {
 	p := &show.Page{}
 	p.Linef(format, args...)

@@ -16,7 +16,7 @@ var ofDuration = regexp.MustCompile(`^(invalid argument .* for ".*--[a-z0-9-]+" 
 // ofFlag finds the name of the flag in an error of the parser of flags.
 var ofFlag = regexp.MustCompile(`^(invalid argument .* for "(?:-., )?--([a-z0-9-]+)" flag): strconv\.`)
 
-// FlagError returns what is wrong with a flag, with the rule in place of what the parser of numbers or durations says.
+// FlagError returns the mistake in a flag, with the rule in place of the message of a parser of numbers or durations.
 func FlagError(cmd *cobra.Command, err error) string {
 	if m := ofDuration.FindStringSubmatch(err.Error()); m != nil {
 		return m[1] + ": must be a duration, such as 500ms, 30s or 2h"

@@ -111,8 +111,8 @@ func TestParseAmounts(t *testing.T) {
 	}
 }
 
-// FuzzParseLimit checks that the SDK would take a limit that is accepted, except its name. Such a limit also survives
-// being written in both forms.
+// FuzzParseLimit: the SDK takes each accepted limit, except its name. Such a limit also survives being written in
+// both forms.
 func FuzzParseLimit(f *testing.F) {
 	for _, seed := range []string{"rpm=300/min", "tpm=10000:4000/30s", "a=1/d", " a = 1 : 2 / 1h30m ", "a=1/2562047h47m16.854s", "=/", "a=3/-1s"} {
 		f.Add(seed)

@@ -7,7 +7,8 @@ import (
 	"github.com/zlimit/zlimit-go/cmd/zlimit/internal/cli/show"
 )
 
-// A progress is a line on the standard error that is redrawn; lines, less often, where that is no terminal.
+// A progress is a line on the standard error, drawn again and again. Where standard error is no terminal,
+// it is lines, less often.
 type progress struct {
 	app   *Shell
 	every time.Duration

@@ -1,5 +1,5 @@
-// Package shell is what every command of zlimit shares: where it reads and writes, the form of its results, how it asks
-// a question, and how it opens a store.
+// Package shell is shared by all commands of zlimit. It has their streams, the form of their results, their questions,
+// and their way to open a store.
 package shell
 
 import (

@@ -18,7 +18,7 @@ import (
 // MemoryDSN is the store in memory.
 const MemoryDSN = "memory:"
 
-// DSN returns the store that the command works on: --store, else what the environment says.
+// DSN returns the store of the command, by --store or else by the environment.
 func (sh *Shell) DSN() (string, error) {
 	if dsn := cmp.Or(sh.Store, sh.Env("ZLIMIT_STORE")); dsn != "" {
 		return dsn, nil
@@ -26,8 +26,7 @@ func (sh *Shell) DSN() (string, error) {
 	return "", Usagef("no store: give --store DSN or set ZLIMIT_STORE, such as sqlite:limits.db or dynamodb:TABLE")
 }
 
-// Lasting returns the store of a command that is about what other processes share, and notes once where there is no such
-// thing.
+// Lasting returns the store of a command about shared state, and notes once when the store is not shared.
 func (sh *Shell) Lasting() (string, error) {
 	dsn, err := sh.DSN()
 	if dsn == MemoryDSN && !sh.noted {
@@ -75,7 +74,8 @@ func Look[T any](ctx context.Context, sh *Shell, do Operation[T], opts ...zlimit
 	return Perform(ctx, sh, dsn, do, opts...)
 }
 
-// Prepare returns the rule that the input of an operation breaks, or that the file of the store is missing.
+// Prepare returns the rule broken by the input of an operation, or the error of a missing file of the
+// store.
 func Prepare[T any](ctx context.Context, sh *Shell, dsn string, do Operation[T], opts ...zlimit.Option) error {
 	if err := Rehearse(ctx, sh, do, opts...); err != nil {
 		return err
@@ -120,7 +120,8 @@ func Perform[T any](
 	return result, sh.Advise(err, dsn)
 }
 
-// An anonymous handler of logs notes that the name of who makes a change is unknown, and nothing else: what fails is an error of the command.
+// An anonymous handler of logs notes that the author of a change is unknown, and nothing else. Failures are errors of
+// the command.
 type anonymous struct{ sh *Shell }
 
 // Enabled implements [slog.Handler].
@@ -140,8 +141,8 @@ func (a *anonymous) WithAttrs([]slog.Attr) slog.Handler { return a }
 // WithGroup implements [slog.Handler].
 func (a *anonymous) WithGroup(string) slog.Handler { return a }
 
-// Explain returns the text of an error. That of the AWS SDK about missing credentials, which tells of services that nobody has asked for, becomes
-// one about what to do.
+// Explain returns the text of an error. The AWS SDK's error about missing credentials tells of unrelated services. It
+// becomes one with the remedy.
 func Explain(err error) string {
 	text := err.Error()
 	if what, _, missing := strings.Cut(text, "get identity: get credentials: "); missing && strings.Contains(text, "no EC2 IMDS role found") {

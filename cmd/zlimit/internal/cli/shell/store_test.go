@@ -11,8 +11,8 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// TestNotesOnce looks at a store in memory, and then changes it, as commands do that show what they delete: the note that
-// nothing of it lasts comes once.
+// TestNotesOnce looks at a store in memory and then changes it, as a command does that shows what it deletes. The note
+// that nothing lasts comes once.
 func TestNotesOnce(t *testing.T) {
 	var stderr bytes.Buffer
 	sh := &Shell{Stderr: &stderr, Store: MemoryDSN, Namespace: zlimit.DefaultNamespace, Env: func(string) string { return "" }, Now: time.Now}

@@ -6,7 +6,8 @@ import (
 	"unicode"
 )
 
-// Text that others have written, such as names and metadata, may hold what a terminal or a spreadsheet obeys. It is shown as what it is.
+// Text of other authors, such as names and metadata, may hold commands of a terminal or a spreadsheet. It is shown as
+// what it is.
 
 // Printable returns text with what does not print as escapes of Go, such as \x1b. Newlines are escaped, too.
 func Printable(text string) string {
@@ -25,11 +26,12 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// isHidden reports whether a character does not print: controls, marks that change the direction of text, and bytes that are none.
+// isHidden reports a character that does not print: a control, a mark that changes the direction of text, or an invalid
+// byte.
 func isHidden(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }
 
-// Inert returns the text of a cell of CSV that no spreadsheet takes for a formula: one that begins like a formula, and is no number,
-// gets an apostrophe before it.
+// Inert returns the text of a cell of CSV that no spreadsheet takes for a formula. An apostrophe comes before text that
+// begins like a formula and is no number.
 func Inert(cell string) string {
 	if cell == "" || !strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
 		return cell

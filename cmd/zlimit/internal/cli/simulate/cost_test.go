@@ -53,7 +53,7 @@ func TestParseCost(t *testing.T) {
 	}
 }
 
-// FuzzParseCost checks that a cost that is accepted survives being written.
+// FuzzParseCost: an accepted cost survives being written.
 func FuzzParseCost(f *testing.F) {
 	for _, seed := range []string{"rpm=1", "tpm=ContextTokens+GeneratedTokens", "a=b+3+c+4", "a=+", "=1", "a=-1"} {
 		f.Add(seed)

@@ -184,7 +184,7 @@ type VirtualClock struct{ at atomic.Pointer[time.Time] }
 // Set sets the time.
 func (c *VirtualClock) Set(t time.Time) { c.at.Store(&t) }
 
-// Now returns a clock that shows the time that was set, else that of the wall.
+// Now returns a clock with the time of the flag, or else the wall's.
 func (c *VirtualClock) Now(wall func() time.Time) func() time.Time {
 	return func() time.Time {
 		if t := c.at.Load(); t != nil {
@@ -351,6 +351,5 @@ func progress(sh *shell.Shell) func(done, of int) {
 // anySkew is a clock skew that no trace exceeds.
 const anySkew = 100 * 365 * 24 * time.Hour
 
-// Patience bounds a call of the store in a replay. Its clock is virtual, so that a machine that is busy, or asleep for
-// a while, is no outage.
+// Patience bounds a call of the store in a replay. Its clock is virtual, so a busy or sleeping machine is no outage.
 const Patience = time.Minute

@@ -44,7 +44,7 @@ type row struct {
 	latency time.Duration
 }
 
-// cost returns what a row consumes, in the order of the costs that the trace was read with.
+// cost returns the consumption of a row, in the order of the trace's costs.
 func (t *trace) cost(row int) []int64 { return t.costs[row*t.width : (row+1)*t.width] }
 
 // readTrace reads all of a CSV file whose first line names the columns, TIMESTAMP and those of the costs among them. An

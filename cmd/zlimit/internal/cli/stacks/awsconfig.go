@@ -13,8 +13,8 @@ import (
 	"github.com/zlimit/zlimit-go/stack"
 )
 
-// stackManager returns what deploys, in the account and region that the flags and the environment say. It makes no call of
-// CloudFormation.
+// stackManager returns the manager of deployments, for the account and region of flags and environment. It makes no
+// call of CloudFormation.
 func stackManager(ctx context.Context, f *stackFlags) (*stack.Manager, error) {
 	if u, err := url.Parse(f.endpoint); f.endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		return nil, shell.Usagef("--endpoint %s: must be a URL such as http://127.0.0.1:4566", f.endpoint)

@@ -18,8 +18,8 @@ import (
 // planFormat is the first number in a file with a plan of a stack.
 const planFormat = 1
 
-// A savedPlan is the plan of a deployment in a file: what was asked for, and what that came to. The code is not in it, but its hash is part of
-// the plan's mark.
+// A savedPlan is the plan of a deployment in a file, with its settings and their result. The code is not in it, but its
+// hash is part of the plan's mark.
 type savedPlan struct {
 	Format  int           `json:"zlimit_stack_plan"`
 	Options stack.Options `json:"options"`
@@ -56,7 +56,7 @@ func decodePlan(path string, text []byte) (*savedPlan, error) {
 	return &saved, nil
 }
 
-// applyPlan deploys what a file says, provided that it comes to the plan in the file.
+// applyPlan deploys the settings in a file, provided that they still make its plan.
 func applyPlan(cmd *cobra.Command, sh *shell.Shell, f *stackFlags, path, code string) error {
 	var other string
 	cmd.Flags().Visit(func(flag *pflag.Flag) {

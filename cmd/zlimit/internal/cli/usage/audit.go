@@ -113,8 +113,8 @@ func plainDetails(e zlimit.AuditEvent) string {
 	return string(details)
 }
 
-// shownDetails returns the details of an event for people: what there is now, and for a change what was before, each where it differs. An
-// event of another program is shown as JSON.
+// shownDetails returns the details of an event for people. A change has the former and the present values, where they
+// differ. An event of another program is shown as JSON.
 func shownDetails(e zlimit.AuditEvent) string {
 	now, ok := settingsOf(e.Details)
 	if !ok {
@@ -147,7 +147,8 @@ func shownDetails(e zlimit.AuditEvent) string {
 	return strings.Join(parts, ", ")
 }
 
-// settingsOf returns what details say, by name: limits, and all else that has a value; false for details in another form.
+// settingsOf returns the settings in details, by name: limits, and all others with a value. It returns false for
+// details in another form.
 func settingsOf(details map[string]any) (map[string]string, bool) {
 	all := map[string]string{}
 	for name, v := range details {

@@ -12,7 +12,7 @@ import (
 	"github.com/zlimit/zlimit-go/zlimit"
 )
 
-// A readout is a long list that knows how much of it was read when, and what was written.
+// A readout is a long list that knows its progress by time, and the written rows.
 type readout struct {
 	bytes.Buffer
 	rows   int // of the list
@@ -77,7 +77,7 @@ func TestLongListsStream(t *testing.T) {
 		if want := r.rows + 1; !test.form.JSON && len(lines) != want {
 			t.Errorf("%v has %d lines, want %d", &test.form, len(lines), want)
 		}
-		// What is printed of the first and of the last row is what a short list of them prints.
+		// The first and the last row are printed as in a short list.
 		short := &readout{}
 		var rows []zlimit.Snapshot
 		for s := range r.snapshots() {

@@ -1,5 +1,5 @@
-// Package usage has the commands that read what was used and done: usage, capacity and audit; and aggregate, which
-// counts it.
+// Package usage has the commands that read usage and events: usage, capacity and audit. It also has aggregate,
+// which counts usage.
 package usage
 
 import (
@@ -112,7 +112,7 @@ func describeUsage(q zlimit.UsageQuery, limits ...string) string {
 	return fmt.Sprintf("%s usage of %s", q.Window, strings.Join(of, ", "))
 }
 
-// noUsage says that a query finds nothing, and what there would be nothing without.
+// noUsage says that a query finds nothing, and names the source of usage.
 func noUsage(q zlimit.UsageQuery, limits ...string) string {
 	none := fmt.Sprintf("no %s from %s to %s; zlimit aggregate sums usage up", describeUsage(q, limits...), shell.FormatMoment(q.From), shell.FormatMoment(q.To))
 	if q.Window != zlimit.WindowHourly {
