@@ -176,20 +176,33 @@ func (l *RateLimiter) takeInTime(ctx context.Context, r *Request, request *proto
 	if deadline, ok := ctx.Deadline(); bound == 0 || ok && time.Until(deadline) <= bound || l.table.Refusal(ctx) != nil {
 		return l.engine.Take(ctx, request, &lease.receipt)
 	}
+	if l.late.refuses(bound) {
+		return errTooSlow(bound)
+	}
 	if allows {
 		return l.takeOrLeave(ctx, bound, *request, lease)
 	}
 	bounded, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	err := l.engine.Take(bounded, request, &lease.receipt)
-	switch store.OutcomeOf(err) {
-	case store.Ended, store.Unavailable, store.Throttled, store.Unknown:
-		if bounded.Err() != nil && ctx.Err() == nil {
-			return undecided(protocol.IsUnknown(err), bound)
-		}
-	default:
+	switch {
+	case isDecision(err):
+		l.late.decided()
+	case bounded.Err() != nil && ctx.Err() == nil:
+		l.late.late()
+		return undecided(protocol.IsUnknown(err), bound)
 	}
 	return err
+}
+
+// isDecision reports whether a request was decided, and did not meet an outage or the end of its time.
+func isDecision(err error) bool {
+	switch store.OutcomeOf(err) {
+	case store.Ended, store.Unavailable, store.Throttled, store.Unknown:
+		return false
+	default:
+		return true
+	}
 }
 
 // undecided returns the outage of a request that was not decided within a time.
@@ -215,6 +228,9 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, requ
 	for {
 		select {
 		case err := <-done:
+			if isDecision(err) {
+				l.late.decided()
+			}
 			return err
 		case <-ctx.Done():
 			if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // which apart has as well
@@ -226,6 +242,7 @@ func (l *RateLimiter) takeOrLeave(ctx context.Context, bound time.Duration, requ
 				timer.Reset(bound)
 				continue
 			}
+			l.late.late()
 			time.AfterFunc(settleTimeout, cancel)
 			return undecided(true, bound)
 		}

@@ -58,6 +58,7 @@ type common struct {
 	gate       *store.Gate    // of the calls of the store
 	breaker    *table.Breaker // refuses them in outages
 	outage     *outageLog
+	late       lateness
 	generation atomic.Uint64 // of the stored limits: counts the changes made through these limiters
 	changedAt  atomic.Int64  // when the last of these was made, epoch nanoseconds
 	epoch      atomic.Int64  // orders what the limiters learn
@@ -119,6 +120,7 @@ func New(ctx context.Context, s Store, opts ...Option) (*RateLimiter, error) {
 	return start(ctx, impl, o, &common{
 		gate:    store.NewGate(o.tuning.MaxInFlight),
 		outage:  outage,
+		late:    lateness{started: outage.started},
 		breaker: newBreaker(impl, &o, outage),
 		configs: otter.Must(&otter.Options[store.Key, *cachedLevel]{MaximumSize: configsOf(o.tuning.CacheSize), Executor: inline}),
 	}, store.IsEmbedded(s), (*NamespaceService).find)

@@ -133,13 +133,14 @@ func (l *load) run(d time.Duration) {
 // inOutage runs a load of 2 s, then one of 10 s with a fault, and one of 10 s after it, by stored limits that are due every 5 s.
 func inOutage(
 	t *testing.T, rate, names int, fault func(context.Context, string, bool) error, policy zlimit.FailurePolicy,
-	check func(l *load, d *distant, calls [3]int64, log *faulttest.Log),
+	check func(l *load, d *distant, calls [3]int64, log *faulttest.Log), opts ...zlimit.Option,
 ) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		log := &faulttest.Log{}
 		d := &distant{Store: store.Of(newMemory(t))}
-		limiter := newLimiter(t, zlimit.StoreOn(d), zlimit.WithFailurePolicy(policy), zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(log.Logger()))
+		opts = append(opts, zlimit.WithFailurePolicy(policy), zlimit.WithConfigTTL(5*time.Second), zlimit.WithLogger(log.Logger()))
+		limiter := newLimiter(t, zlimit.StoreOn(d), opts...)
 		setSystem(t, limiter, zlimit.PerDay("rpd", 1_000_000))
 		l := &load{limiter: limiter, rate: rate, names: names}
 		l.run(time.Duration(names) * time.Second / time.Duration(rate))

@@ -389,8 +389,8 @@ func outages() Scenario {
 		Text: "1,000 requests a second for 1,000 entities come to 100 processes, and for ten seconds a quarter of the table is silent; or " +
 			"10,000 come for 10,000 entities to 1,000 processes under the failure policy `PolicyAllow`. Then a quarter of the table is " +
 			"silent, or each call takes 1.5 s. In the last row all is silent for ten minutes, and 1,000 requests come a second. *The rest* are " +
-			"the requests for entities whose keys answer. *Slow* are requests that took longer than 200 ms. In a brown-out the policy decides, and " +
-			"the calls go on in the background and count: those that were begun make the first second after it busy.",
+			"the requests for entities whose keys answer. *Slow* are requests that took longer than 200 ms. In a brown-out no request is " +
+			"decided in time. The policy decides all of them at once then, except for two a second of each process, which are tried.",
 		Metrics: []Metric{
 			admitted, degraded, unavailable, of("rest", "the rest: not counted", uncounted), of("rest", "slow", slowPart), p99, returned, back,
 		},

@@ -1,0 +1,57 @@
+package zlimit
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/zlimit/zlimit-go/internal/store"
+)
+
+// How a slow store is known by requests that are not decided in time.
+const (
+	lateRow  = 8 // requests in a row, after which the failure policy decides the next ones at once
+	latePart = 2 // decision timeouts between those that are tried all the same
+)
+
+// A lateness tells whether requests are decided in time. A store that takes longer than all requests have is away for them. What they
+// began would go on in the background for nothing, and would come back as a storm when the store is fast again. It is safe for
+// concurrent use.
+type lateness struct {
+	started time.Time    // by which times are told, whatever clocks are set to
+	row     atomic.Int64 // requests that were not decided in time, since one was
+	since   atomic.Int64 // when the first of them was not
+	next    atomic.Int64 // when one is tried again
+}
+
+// refuses reports whether the failure policy decides about a request at once, of those that have so much time. A part of the store may be
+// slow while requests of others are decided in time: none was for as long as a request has.
+func (l *lateness) refuses(bound time.Duration) bool {
+	if l.row.Load() < lateRow {
+		return false
+	}
+	now, next := time.Since(l.started), l.next.Load()
+	if now < time.Duration(l.since.Load())+bound {
+		return false
+	}
+	return now < time.Duration(next) || !l.next.CompareAndSwap(next, int64(now+latePart*bound))
+}
+
+// decided notes a request that was decided in time.
+func (l *lateness) decided() {
+	if l.row.Load() != 0 {
+		l.row.Store(0)
+	}
+}
+
+// late notes a request that was not.
+func (l *lateness) late() {
+	if l.row.Add(1) == 1 {
+		l.since.Store(int64(time.Since(l.started)))
+	}
+}
+
+// errTooSlow is the outage of requests that are not tried.
+func errTooSlow(bound time.Duration) error {
+	return &store.Error{Op: "decide", Unavailable: true, Err: fmt.Errorf("not sent, since the last requests were not decided within %v", bound)}
+}
