@@ -12,6 +12,7 @@ import (
 // finish asks each process for all that the limits of each entity can hold, when all actors are done and all know the
 // limits. It asks all processes first, with what they remember, and then each one again after its told wait.
 func (o *order) finish() {
+	o.await()
 	clock := o.begin(Op{Kind: Rest, For: configTTL + time.Second}, -1, 0, o.ports[0])
 	if o.rest(clock, configTTL+time.Second) != nil {
 		return
@@ -24,6 +25,20 @@ func (o *order) finish() {
 				}
 			}
 		}
+	}
+}
+
+// await waits until what requests that were not admitted have taken is given back, which limiters do in the background.
+func (o *order) await() {
+	const enough = 2 * time.Second
+	for _, isOver := range []bool{false, true} {
+		o.mu.Lock()
+		some := o.witness.debtors(isOver)
+		o.mu.Unlock()
+		if !some {
+			return
+		}
+		time.Sleep(enough)
 	}
 }
 

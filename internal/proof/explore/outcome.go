@@ -43,6 +43,8 @@ func (w *witness) excused(r *running) bool {
 		return r.Kind == Take
 	case errors.As(err, &outage):
 		return r.outages > 0 || w.isSilent(r) && outage.Unknown == r.unclear.Load()
+	case errors.Is(err, zlimit.ErrContended):
+		return r.Kind == Take && r.outages > 0 && r.unknown == 0 && w.isStrained(r.port)
 	case errors.Is(err, context.Canceled):
 		return r.canceled
 	case errors.As(err, &invalid), errors.Is(err, zlimit.ErrNoLimits):
@@ -60,6 +62,18 @@ func (w *witness) excused(r *running) bool {
 	default:
 		return false
 	}
+}
+
+// isStrained reports whether more than one call of a process was throttled: a write and a look perhaps. Requests of a bucket that
+// is scarce are then told that others may write it.
+func (w *witness) isStrained(p *port) bool {
+	outages := 0
+	for _, r := range w.ops {
+		if r.port == p {
+			outages += r.outages
+		}
+	}
+	return outages > 1
 }
 
 // settleLimit is how long a limiter settles a lease.
@@ -215,6 +229,30 @@ func (w *witness) balance() {
 			w.blame("charge", "all operations counted %d of %s of %s, and all writes %d", owed, at.limit, at.entity, n)
 		}
 	}
+}
+
+// owes reports whether a request that was not admitted has still to give something back: the store refused that for now, and
+// may take it later.
+func (r *running) owes(at account, gone int) bool {
+	return r.judged && r.Kind == Take && r.err != nil && r.returns > 0 && r.unknown == 0 && !r.canceled && r.net[at] != 0 && gone == r.held[at].born
+}
+
+// debtors reports whether some requests have still to give something back, and blames them where that is said to be over.
+func (w *witness) debtors(isOver bool) (some bool) {
+	if w.program.Initial.Coalescing {
+		return false
+	}
+	for _, r := range w.ops {
+		for at, n := range r.net {
+			if !r.owes(at, w.gone[at]) {
+				continue
+			}
+			if some = true; isOver {
+				w.blame("kept", "%s: %q is not admitted (%v), and keeps %d of %s of %s though the store would take it back", w.name(r), r.Op, r.err, n, at.limit, at.entity)
+			}
+		}
+	}
+	return some
 }
 
 // leased is a lease and its holdings as the witness saw them.

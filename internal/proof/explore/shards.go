@@ -86,8 +86,27 @@ func (w *witness) settled(present int64) {
 		} else if r.completed() {
 			i.parted = true
 			delete(w.changes, at)
+		} else if next := w.after(r, at.entity); next != nil {
+			w.blame("in line", "%s: %q leaves shards of %s with other limits of %s, after %q changed some of them and failed",
+				w.name(next), next.Op, at.entity, at.limit, r.Op)
+			delete(w.changes, at)
 		}
 	}
+}
+
+// after returns a request that was admitted to an entity, and that the same actor made after an operation which failed; nil
+// for none. What that operation left of a change of limits is then complete.
+func (w *witness) after(failed *running, entity string) *running {
+	if failed == nil || !failed.judged || w.program.Initial.Coalescing {
+		return nil
+	}
+	for _, r := range w.ops {
+		if r.actor == failed.actor && r.number > failed.number && r.Kind == Take && len(r.Own) == 0 && r.completed() && r.err == nil &&
+			slices.Contains(w.program.Initial.chain(r.Entity), entity) {
+			return r
+		}
+	}
+	return nil
 }
 
 // sum returns the balance of a limit over the shards of a bucket, and the refill that they could not hold since

@@ -25,13 +25,14 @@ import (
 //     back, as far as others took that much meanwhile: it may have come before. They may have more by the refill between
 //     writes that arrive out of the order of their stamps. What the ideal bucket admits, several shards admit.
 //   - A change of limits holds for all shards when the operation that writes it first is over. Until then each shard may
-//     be refilled by either. The same goes for the time after an operation that failed or met a fault.
+//     be refilled by either. The same goes for the time after an operation that failed or met a fault, until the same
+//     actor is admitted again.
 //   - The writes for an operation count what they should. Those of an admitted request count exactly its amounts, of
 //     its entity and of each parent that has the limit. Those of a rejected or failed one count nothing (I3, I4, I5). A
 //     level whose limits changed within the config TTL may be charged by either. A commit writes exactly the adjustment
 //     where the lease took something. A rollback returns exactly what was taken, and no level gets back more than it
-//     gave. An operation with a write of unknown outcome may have charged once or not. Tokens that an operation fails
-//     to give back by an outage stay charged. Where requests share writes, the sum of all operations is compared with
+//     gave. An operation with a write of unknown outcome may have charged once or not. Tokens that a rejected request
+//     fails to give back by a throttle come back within seconds. Where requests share writes, the sum of all operations is compared with
 //     the sum of all writes.
 //   - Every rejection names a limit that falls short, and a wait if waiting helps. Some limit did fall short at some
 //     time since the request came.
