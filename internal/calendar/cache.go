@@ -2,31 +2,32 @@ package calendar
 
 import "sync"
 
-// decoded are the times that [Parse] and [Decode] returned of late.
-var decoded = cache{entries: map[[2]string]*Times{}}
+// decoded are the times that [Parse] and [Decode] returned of late, and decodedWindows the windows.
+var (
+	decoded        = cache[Times]{entries: map[[2]string]*Times{}}
+	decodedWindows = cache[Windows]{entries: map[[2]string]*Windows{}}
+)
 
-// maxDecoded bounds the times that are kept: a deployment has a few.
+// maxDecoded bounds what is kept of each: a deployment has a few.
 const maxDecoded = 1024
 
 // A cache is safe for concurrent use.
-type cache struct {
+type cache[T any] struct {
 	mu      sync.RWMutex
-	entries map[[2]string]*Times // by compact form and zone
+	entries map[[2]string]*T // by compact form and zone
 }
 
-// get returns the times of a key, nil for none.
-func (c *cache) get(key [2]string) *Times {
+// get returns what a key stands for, nil for none.
+func (c *cache[T]) get(key [2]string) *T {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.entries[key]
 }
 
-// keep returns the times that are kept and equal the given ones. These are kept where there are none. A full cache begins
-// anew.
-func (c *cache) keep(t *Times) *Times {
+// keep returns what is kept of a key. Where that is nothing, the given is kept. A full cache begins anew.
+func (c *cache[T]) keep(key [2]string, t *T) *T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := [2]string{t.text, t.place}
 	if kept := c.entries[key]; kept != nil {
 		return kept
 	}

@@ -52,7 +52,7 @@ func parsePattern(text string) (p pattern, err error) {
 			return p, fmt.Errorf("%q: %w", text, err)
 		}
 	}
-	return p, p.check()
+	return p, nil
 }
 
 // set parses a field.

@@ -1,5 +1,5 @@
-// Package calendar tells when quotas begin anew: at the same times of days, weeks, months or years, as clocks of a zone show
-// them. It is pure: the caller says what time it is, in epoch milliseconds.
+// Package calendar tells when quotas begin anew, and when other parameters of limits hold: at the same times of days, weeks, months
+// or years, as clocks of a zone show them. It is pure: the caller says what time it is, in epoch milliseconds.
 package calendar
 
 import (
@@ -78,6 +78,9 @@ func parse(texts []string, zone string) (*Times, error) {
 	var compact, cron []string
 	for _, text := range texts {
 		p, err := parsePattern(text)
+		if err == nil {
+			err = p.check()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +88,7 @@ func parse(texts []string, zone string) (*Times, error) {
 		compact, cron = append(compact, p.compact()), append(cron, p.String())
 	}
 	t.text, t.cron = compactVersion+strings.Join(compact, ";"), strings.Join(cron, "; ")
-	return decoded.keep(t), nil
+	return decoded.keep([2]string{t.text, t.place}, t), nil
 }
 
 // Compact returns the patterns in the form of items: a version, and for each pattern its fields with a letter before
@@ -126,6 +129,19 @@ func (t *Times) Next(after int64) int64 {
 	}
 	t.last.Store(&interval{after, next})
 	return next
+}
+
+// Last returns the last of the times that is not after an instant, and false where none is in the 50 years before it.
+func (t *Times) Last(until int64) (at int64, ok bool) {
+	for back := int64(2 * 60 * 1000); back < 50*366*secondsOfDay*1000; back *= 2 {
+		for next := t.Next(until - back); next <= until; next = t.Next(next) {
+			at, ok = next, true
+		}
+		if ok {
+			return at, true
+		}
+	}
+	return 0, false
 }
 
 // next is [Times.Next] for one pattern.

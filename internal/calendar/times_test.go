@@ -75,13 +75,6 @@ func walk(t *testing.T, times *Times, from, to int64) {
 	}
 }
 
-// has reports whether a minute of local time is of the pattern.
-func (p *pattern) has(m int64) bool {
-	date := time.Unix(m*60, 0).UTC()
-	return p.sets[minute]>>uint(date.Minute())&1 != 0 && p.sets[hour]>>uint(date.Hour())&1 != 0 &&
-		p.sets[month]>>uint(date.Month())&1 != 0 && p.isOn(date)
-}
-
 // TestClockChanges has a reset in a skipped hour, and in one shown twice.
 func TestClockChanges(t *testing.T) {
 	for _, test := range []struct{ pattern, zone, after, next string }{
@@ -189,9 +182,9 @@ func TestFarAway(t *testing.T) {
 
 // TestCacheIsBounded decodes more times than are kept.
 func TestCacheIsBounded(t *testing.T) {
-	c := cache{entries: map[[2]string]*Times{}}
+	c := cache[Times]{entries: map[[2]string]*Times{}}
 	for i := range 3 * maxDecoded {
-		c.keep(&Times{place: string(rune('a' + i))})
+		c.keep([2]string{"", string(rune('a' + i))}, &Times{})
 	}
 	if len(c.entries) > maxDecoded {
 		t.Errorf("%d entries are kept", len(c.entries))
