@@ -128,7 +128,7 @@ func TestExpiry(t *testing.T) {
 				t.Fatalf("the item expires at %d, want a time", expiry)
 			}
 			for _, l := range stored.state.Limits {
-				if full := raised(l.Tokens, stored.state.flow(&l, stored.state.RefilledAt, expiry*1000)); l.Name != WriteUnits && full < l.Capacity {
+				if full := stored.state.chain(&l, stored.state.RefilledAt, expiry*1000, 0).of(l.Tokens); l.Name != WriteUnits && full < l.Capacity {
 					t.Fatalf("%s has %d of %d when the item expires", l.Name, full, l.Capacity)
 				}
 			}
@@ -225,7 +225,7 @@ func TestOwnKeepsTheLifetime(t *testing.T) {
 			capacity, amount := rapid.Int64Range(1, 1e9).Draw(t, "capacity"), rapid.Int64Range(1, 1e9).Draw(t, "refill")
 			// At least a second to fill, since expiry is in whole seconds.
 			period := max(1000, 1000*amount/capacity+1) + rapid.Int64Range(0, 1e8).Draw(t, "period")
-			c.Params = append(c.Params, Params{strconv.Itoa(i), capacity, amount, period, nil})
+			c.Params = append(c.Params, Params{strconv.Itoa(i), capacity, amount, period, nil, nil})
 		}
 		now := rapid.Int64Range(0, 2e12).Draw(t, "now")
 		d := Demand{Amounts: []Amount{{Limit: "0", Tokens: rapid.Int64Range(0, 2e9).Draw(t, "demand")}}, Unchecked: true}

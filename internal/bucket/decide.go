@@ -27,40 +27,42 @@ type StepKind uint8
 
 // The steps of a plan, each with its values in order.
 const (
-	Take      StepKind = iota // amount
-	Borrow                    // amount, floor, shards
-	Below                     // ceiling
-	Unmoved                   // refill stamp
-	Charge                    // amount
-	Owe                       // amount, shards
-	Refund                    // amount, room, capacity, shards
-	Credit                    // room, delta
-	Cover                     // floor
-	Fill                      // brink, level
-	Count                     // amount
-	Configure                 // capacity, refill amount, refill period
-	Seed                      // level, amount
-	Drop                      // none
-	Know                      // consumed
-	Forget                    // none
-	Ascribe                   // amount
-	Disown                    // none
-	Begin                     // life
-	End                       // none
-	Same                      // life
-	Expire                    // expiry
-	Persist                   // none
-	Resize                    // shards, next shards
-	Renew                     // level
-	Ration                    // capacity, refill period; text: the times
-	Unration                  // none
-	Edge                      // the next one
-	Steady                    // none
-	Place                     // text: the zone
-	Hold                      // mark
-	Apart                     // none
-	Period                    // the end of the present one
-	Regard                    // amount
+	Take       StepKind = iota // amount
+	Borrow                     // amount, floor, shards
+	Below                      // ceiling
+	Unmoved                    // refill stamp
+	Charge                     // amount
+	Owe                        // amount, shards
+	Refund                     // amount, room, capacity, shards
+	Credit                     // room, delta
+	Cover                      // floor
+	Fill                       // brink, level
+	Count                      // amount
+	Configure                  // capacity, refill amount, refill period
+	Seed                       // level, amount
+	Drop                       // none
+	Know                       // consumed
+	Forget                     // none
+	Ascribe                    // amount
+	Disown                     // none
+	Begin                      // life
+	End                        // none
+	Same                       // life
+	Expire                     // expiry
+	Persist                    // none
+	Resize                     // shards, next shards
+	Renew                      // level
+	Ration                     // capacity, refill period; text: the times
+	Unration                   // none
+	Edge                       // the next one
+	Steady                     // none
+	Place                      // text: the zone
+	Hold                       // mark
+	Apart                      // none
+	Schedule                   // text: the windows
+	Unschedule                 // none
+	Period                     // the end of the present one
+	Regard                     // amount
 )
 
 // A Step is one clause of a write, for one limit or, without one, for the item.
@@ -142,15 +144,15 @@ func (p *Plan) text(kind StepKind, limit, text string, values ...int64) {
 func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 	p.reset(Create, now, now)
 	p.Item = State{Limits: p.limitSpace[:0], RefilledAt: now, Shard: shard, Shards: shards}
-	life, next := lifetime{config: c, now: now}, edge{after: now}
+	life, next := lifetime{config: c, now: now}, edge{after: now, stamp: now}
 	for i := range len(c.Params) + 1 {
 		params := &writeUnits
 		if i < len(c.Params) {
 			params = &c.Params[i]
 		}
 		amount, checked := d.of(params.Name)
-		capacity := p.Item.share(params.Name, params.Capacity)
-		floor := d.floor(params, p.Item.share(params.Name, params.RefillAmount))
+		capacity := p.Item.idle(params, now)
+		floor := d.floor(params, &p.Item, now)
 		if checked && floor > capacity {
 			p.reset(Reject, now, now)
 			return
@@ -163,10 +165,10 @@ func (p *Plan) Create(c *Config, d *Demand, shard, shards int, now int64) {
 		p.Item.Limits = append(p.Item.Limits, Limit{
 			Name: params.Name, Tokens: level, Consumed: amount, Known: known,
 			Capacity: params.Capacity, RefillAmount: params.RefillAmount, RefillPeriod: params.RefillPeriod,
-			Life: d.lifeOf(params.Name), FromChildren: d.fromChildren(params.Name), Times: params.Times,
+			Life: d.lifeOf(params.Name), FromChildren: d.fromChildren(params.Name), Times: params.Times, Windows: params.Windows,
 		})
 		life.cover(params, level, depth(amount, floor, checked))
-		next.cover(params.Times)
+		next.cover(params.Times, params.Windows)
 	}
 	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
 	if shards == 1 {
@@ -223,7 +225,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 	if s.Changed || s.isPast(now) || d.Waits() && s.Shards == 0 || s.RefilledAt < p.RefilledAt && !p.spendOld(s, d, now) {
 		return false
 	}
-	period := false // it is asked for
+	period, unmoved := false, false // they are asked for
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		amount, checked := d.of(l.Name)
@@ -252,7 +254,7 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			}
 			p.step(Owe, l.Name, amount, int64(s.Shards))
 		default:
-			room := add(s.share(l.Name, l.Capacity), amount)
+			room := add(s.capacity(l.Name, l.rule(), max(now, s.RefilledAt)), amount)
 			if l.Tokens > room || s.Shards == 0 {
 				return false
 			}
@@ -263,6 +265,10 @@ func (p *Plan) spend(s *State, c *Config, d *Demand, now int64) bool {
 			if l.Times != nil && !period {
 				p.step(Period, "", s.ValidUntil)
 				period = true
+			}
+			if l.Windows != nil && !unmoved { // others may have the same capacity now
+				p.step(Unmoved, "", s.RefilledAt)
+				unmoved = true
 			}
 		}
 		p.ascribe(l.Name, d)
@@ -299,6 +305,9 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 				if l.Times != nil {
 					p.step(Unration, l.Name)
 				}
+				if l.Windows != nil {
+					p.step(Unschedule, l.Name)
+				}
 				dropped++
 				continue
 			case !goes:
@@ -315,8 +324,8 @@ func (p *Plan) advance(s *State, c *Config, d *Demand, now int64) {
 			return
 		}
 		amount, checked := d.of(l.Name)
-		life.cover(params, level, depth(amount, d.floor(params, s.share(l.Name, params.RefillAmount)), checked))
-		next.cover(params.Times)
+		life.cover(params, level, depth(amount, d.floor(params, s, now), checked))
+		next.cover(params.Times, params.Windows)
 	}
 	if kept+len(c.Params) > MaxLimits {
 		p.reset(Crowded, s.RefilledAt, now)
@@ -355,8 +364,8 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 			continue
 		}
 		amount, checked := d.of(params.Name)
-		capacity := s.share(params.Name, params.Capacity)
-		floor := d.floor(params, s.share(params.Name, params.RefillAmount))
+		capacity := s.idle(params, p.Now)
+		floor := d.floor(params, s, p.Now)
 		if checked && floor > capacity {
 			return false
 		}
@@ -374,7 +383,7 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 			p.step(Know, params.Name, amount)
 		}
 		life.cover(params, level, depth(amount, floor, checked))
-		next.cover(params.Times)
+		next.cover(params.Times, params.Windows)
 	}
 	return true
 }
@@ -383,18 +392,14 @@ func (p *Plan) start(s *State, c *Config, d *Demand, life *lifetime, next *edge)
 // afterwards, going by the image, and false when the balance does not cover the demand.
 func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
 	amount, checked := d.of(l.Name)
-	inflow := s.flow(l, from, now)
-	refill := signed(inflow)
-	capacity := s.share(l.Name, min(params.Capacity, l.Capacity)) // what flowed in so far did so below the old one
-	renewed := l.Times != nil && inflow > 0
-	if renewed {
-		capacity = s.share(l.Name, params.Capacity)
-	}
 	changed := !l.has(params)
+	ch := s.chain(l, from, now, 0)
+	inflow, capacity, renewed := ch.inflow, s.ceiling(ch, params, changed, now), ch.anew
+	refill := signed(inflow)
 	moves := amount != 0 || changed
 	refilled := raised(l.Tokens, inflow)
 	level, given := d.level(l.Name)
-	floor := d.floor(params, s.share(l.Name, params.RefillAmount))
+	floor := d.floor(params, s, now)
 	if checked && !given && min(refilled, capacity) < floor {
 		return 0, false
 	}
@@ -414,7 +419,7 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 		level = capacity
 		p.Overflows = true
 		p.step(Fill, l.Name, add(sub(capacity, refill), amount), level)
-	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && s.Changed):
+	case amount >= 0 && (refilled >= capacity && (refill > 0 || moves) || refilled > capacity && (s.Changed || l.Windows != nil)):
 		level = sub(capacity, amount)
 		p.step(Fill, l.Name, sub(capacity, refill), level)
 	case refill > 0 || moves:
@@ -431,6 +436,19 @@ func (p *Plan) balance(s *State, l *Limit, params *Params, d *Demand, from, now 
 	}
 	p.count(l.Name, d)
 	return level, true
+}
+
+// ceiling returns the most that a limit of an item has after a chain up to a time, when the item takes on parameters. What flowed in so far
+// did so below the old ones.
+func (s *State) ceiling(ch chain, params *Params, changed bool, now int64) int64 {
+	switch {
+	case !changed:
+		return ch.ceiling
+	case ch.anew:
+		return s.capacity(params.Name, params.rule(), now)
+	default:
+		return min(ch.ceiling, s.capacity(params.Name, params.rule(), now))
+	}
 }
 
 // A lifetime works out when an unused item may go. A new item starts full, so the old one stays until each of its
@@ -450,7 +468,12 @@ func (life *lifetime) cover(p *Params, level, deepest int64) {
 	case p.Times != nil:
 		life.until = max(life.until, p.Times.Next(life.now))
 	default:
-		life.fill = max(life.fill, p.timeToFill(sub(p.Capacity, min(level, -deepest))))
+		r := p.rule()
+		least := min(level, -deepest)
+		if r.windows != nil { // one may cut off the level
+			least = min(least, r.least())
+		}
+		life.fill = max(life.fill, r.slowest(sub(r.most(), least)))
 	}
 }
 

@@ -33,9 +33,10 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		amount, _ := d.of(p.Name)
 		levels, shares := make([]int64, len(shards)), make([]int64, len(shards))
 		sum := standing{}
+		spare := spareOf(shards, p)
 		for at, s := range shards {
-			one := c.standing(s, p, latest, c.stamp(s, now))
-			levels[at], shares[at] = one.level, s.share(p.Name, p.Capacity)
+			one := c.standing(s, p, latest, c.stamp(s, now), spare)
+			levels[at], shares[at] = one.level, s.capacity(p.Name, p.rule(), now)
 			sum = sum.plus(one)
 		}
 		takes := fromFullest(levels, shares, amount)
@@ -50,7 +51,7 @@ func (c *Config) Gather(shards []*State, d *Demand, even bool, now int64) (parts
 		deal(taken, Amount{p.Name, amount, d.fromChildren(p.Name)}, takes)
 		for at, take := range takes {
 			if take > 0 && d.Waits() {
-				deepest := depth(amount, d.floor(p, p.RefillAmount), true)
+				deepest := depth(amount, d.floor(p, nil, now), true)
 				floors[at] = append(floors[at], Amount{Limit: p.Name, Tokens: sub(take, shards[at].share(p.Name, deepest))})
 			}
 		}
@@ -80,8 +81,8 @@ func Spread(keep func(*State) *Config, shards []*State, home int, due *Demand, n
 		for at, s := range shards {
 			c := keep(s)
 			if p := c.of(a.Limit); p != nil {
-				one := c.standing(s, p, now, now)
-				levels[at], shares[at], rooms[at] = one.level, s.share(p.Name, p.Capacity), one.room
+				one := c.standing(s, p, now, now, 0)
+				levels[at], shares[at], rooms[at] = one.level, s.capacity(p.Name, p.rule(), now), one.room
 				if !s.isPeriodOf(shards[home], a.Limit) {
 					rooms[at] = 0
 				}
@@ -181,11 +182,11 @@ func (c *Config) left(s *State, d *Demand, now int64) int64 {
 		if _, checked := d.of(p.Name); !checked {
 			continue
 		}
-		rest := sub(c.standing(s, p, now, now).level, d.floor(p, s.share(p.Name, p.RefillAmount)))
+		rest := sub(c.standing(s, p, now, now, 0).level, d.floor(p, s, now))
 		if rest < 0 {
 			return -1
 		}
-		least = min(least, shareOf(rest, s.share(p.Name, p.Capacity)))
+		least = min(least, shareOf(rest, s.capacity(p.Name, p.rule(), now)))
 	}
 	return least
 }
@@ -205,12 +206,12 @@ func (c *Config) Uneven(shards []*State, at int, d *Demand, now int64) bool {
 		amount, _ := d.of(p.Name)
 		full, short := false, false
 		for j, s := range shards {
-			one := c.standing(s, p, now, now)
+			one := c.standing(s, p, now, now, 0)
 			full = full || one.room == 0
 			if j == at {
 				one.level = sub(one.level, amount)
 			}
-			short = short || one.level < partOf(s.share(p.Name, p.Capacity), nearlyFull)
+			short = short || one.level < partOf(s.capacity(p.Name, p.rule(), now), nearlyFull)
 		}
 		if full && short {
 			return true
@@ -225,7 +226,7 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 	fits := make([]bool, len(demands))
 	available := make([]int64, len(c.Params))
 	for i := range c.Params {
-		available[i] = c.Params[i].Capacity
+		available[i] = nothingTaken.idle(&c.Params[i], now)
 		if len(shards) > 0 {
 			available[i] = c.whole(shards, &c.Params[i], now).available()
 		}
@@ -235,7 +236,7 @@ func (c *Config) Fitting(shards []*State, demands []*Demand, now int64) []bool {
 		for i := range c.Params {
 			p := &c.Params[i]
 			_, checked := d.of(p.Name)
-			fits[at] = fits[at] && (!checked || d.floor(p, c.inflowRate(shards, p)) <= available[i])
+			fits[at] = fits[at] && (!checked || d.floor(p, only(shards), now) <= available[i])
 		}
 		for i := range c.Params {
 			if amount, checked := d.of(c.Params[i].Name); fits[at] && checked {

@@ -60,7 +60,7 @@ func (shards tree) take(t *rapid.T, c *Config, at int, d *Demand, now int64) boo
 // millitoken a period, and so does the time in which they fill up. The same holds for what is told of later times.
 func (shards *tree) resize(t *rapid.T, c *Config, at int, now int64) (bound int64) {
 	p := &c.Params[0]
-	times := []int64{now, now + p.timeToFill(p.Capacity)/7, now + p.timeToFill(p.Capacity)/2}
+	times := []int64{now, now + p.rule().slowest(p.Capacity)/7, now + p.rule().slowest(p.Capacity)/2}
 	told := make([]int64, len(times))
 	for i, later := range times {
 		told[i] = c.whole(shards.images(), p, later).available()
@@ -116,7 +116,7 @@ func TestSplitIsWhole(t *testing.T) {
 		lost := int64(0) // by splits and merges, at most
 		for step := range rapid.IntRange(1, 40).Draw(t, "operations") {
 			if rapid.Bool().Draw(t, "waits") {
-				now += rapid.Int64Range(0, 2*p.timeToFill(p.Capacity)/int64(count)).Draw(t, "time")
+				now += rapid.Int64Range(0, 2*p.rule().slowest(p.Capacity)/int64(count)).Draw(t, "time")
 			}
 			whole.refill(now)
 			at := rapid.IntRange(0, len(shards)-1).Draw(t, "shard")
@@ -164,7 +164,7 @@ func TestSplitIsWhole(t *testing.T) {
 // full shard could not hold.
 func TestGatherMovesRefill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000, nil}}}
+		c := Config{Params: []Params{{"rpm", 10_000_000, 1_000_000, 1000, nil, nil}}}
 		shards := fullShards(&c, 2, 0)
 		take := Demand{Amounts: []Amount{{Limit: "rpm", Tokens: 4_900_000}}}
 		var plan Plan
@@ -190,7 +190,7 @@ func TestGatherMovesRefill(t *testing.T) {
 // TestSpreadSharesDebts charges more than there is: every shard is left with the same part of its share in debt.
 func TestSpreadSharesDebts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := Config{Params: []Params{{"rpm", 4_000, 1, 1 << 40, nil}}}
+		c := Config{Params: []Params{{"rpm", 4_000, 1, 1 << 40, nil, nil}}}
 		shards := fullShards(&c, 4, 0)
 		amount := rapid.Int64Range(4_001, 40_000).Draw(t, "amount")
 		back, children := rapid.Int64Range(0, 10).Draw(t, "back"), rapid.Int64Range(-10, 50_000).Draw(t, "part of children")
@@ -232,7 +232,7 @@ func TestPortionsAddUp(t *testing.T) {
 // TestLeadingStampIsSetBack decides on an item whose refill stamp no correct clock can have written: the write sets it
 // back, and nothing flows in.
 func TestLeadingStampIsSetBack(t *testing.T) {
-	c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil}}, Lead: 10_000}
+	c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil, nil}}, Lead: 10_000}
 	now := int64(1_000_000)
 	it := fullShards(&c, 1, now+10_001)[0]
 	if c.InLine(it.state, now) || !c.InLine(it.state, now+1) {
@@ -256,7 +256,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	it, now := &item{}, int64(1000)
 	var plan Plan
 	for i := range 200 {
-		c := Config{Params: []Params{{string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 10, 1000, nil}}, Partial: true}
+		c := Config{Params: []Params{{string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 10, 1000, nil, nil}}, Partial: true}
 		d := Demand{Amounts: []Amount{{Limit: c.Params[0].Name, Tokens: 5}}}
 		if plan.Decide(it.image(), &c, &d, now); !plan.Writes() || !it.apply(&plan) {
 			t.Fatalf("request %d: plan %v", i, plan.Kind)
@@ -268,7 +268,7 @@ func TestOtherLimitsAreBounded(t *testing.T) {
 	}
 	crowded := false
 	for i := range 200 { // none of them fills up
-		c := Config{Params: []Params{{"x" + string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 1, 1 << 40, nil}}, Partial: true}
+		c := Config{Params: []Params{{"x" + string(rune('a'+i%26)) + string(rune('a'+i/26)), 10, 1, 1 << 40, nil, nil}}, Partial: true}
 		d := Demand{Amounts: []Amount{{Limit: c.Params[0].Name, Tokens: 5}}}
 		if plan.Decide(it.image(), &c, &d, now); plan.Kind == Crowded {
 			crowded = true
@@ -289,7 +289,7 @@ func TestPiledUpLimitsGo(t *testing.T) {
 		for i := range 100 {
 			it.state.Limits = append(it.state.Limits, Limit{Name: string(rune('a'+i%26)) + string(rune('a'+i/26)), Tokens: 500, Capacity: 1000, RefillAmount: 100, RefillPeriod: 1000})
 		}
-		c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil}}, Partial: partial}
+		c := Config{Params: []Params{{"rpm", 1000, 1000, 1000, nil, nil}}, Partial: partial}
 		want := []int{84, 68, 52, 36, 20, 4, 0}
 		if partial {
 			want = []int{84, 68, 52, 36, 20, maxOthers}
@@ -323,7 +323,7 @@ func TestPiledUpLimitsGo(t *testing.T) {
 // until then is not there yet.
 func TestStampsAheadGiveNothing(t *testing.T) {
 	const now = 1_000_000
-	c := &Config{Params: []Params{{"rpm", 100_000, 1000, 1, nil}}, Lead: 10_000}
+	c := &Config{Params: []Params{{"rpm", 100_000, 1000, 1, nil, nil}}, Lead: 10_000}
 	shards := fullShards(c, 2, now).images()
 	shards[0].RefilledAt = now + 5
 	for _, s := range shards {

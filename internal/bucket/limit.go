@@ -11,6 +11,8 @@ type Params struct {
 	RefillAmount int64           // tokens that flow in per period, millitokens; 0 for a quota
 	RefillPeriod int64           // milliseconds, positive
 	Times        *calendar.Times // of a quota; nil for a limit that refills evenly
+
+	Windows *calendar.Windows // in which other parameters hold; nil for none
 }
 
 // A Limit is the token bucket of one limit: its parameters and its state.
@@ -25,7 +27,8 @@ type Limit struct {
 	FromChildren int64 // part of Consumed that requests of children took, modulo 2^64
 	Life         int64 // differs from that of a former limit of the name; 0 where another program started the limit
 
-	Times *calendar.Times // of a quota; nil for a limit that refills evenly
+	Times   *calendar.Times   // of a quota; nil for a limit that refills evenly
+	Windows *calendar.Windows // in which other parameters hold; nil for none
 }
 
 // ResetTimes returns the times of a quota in the form in which items hold them, "" for another limit.
@@ -38,3 +41,9 @@ func (l *Limit) ResetTimes() string {
 
 // SetResetTimes makes the limit a quota with times that an item holds. The zone is another attribute, see [calendar.Times.In].
 func (l *Limit) SetResetTimes(compact string) { l.Times = calendar.Unplaced(compact) }
+
+// WindowTexts returns the windows in the form in which items hold them, "" for none.
+func (l *Limit) WindowTexts() string { return l.Windows.Compact() }
+
+// SetWindowTexts gives the limit windows that an item holds. The zone is another attribute.
+func (l *Limit) SetWindowTexts(compact string) { l.Windows = calendar.UnplacedWindows(compact) }

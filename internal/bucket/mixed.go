@@ -49,7 +49,7 @@ func (s *State) others(l *Limit) int64 {
 	if l.Name == WriteUnits {
 		return 0
 	}
-	return max(0, min(l.Consumed-l.Known, sub(s.share(l.Name, l.Capacity), l.Tokens)))
+	return max(0, min(l.Consumed-l.Known, sub(s.capacity(l.Name, l.rule(), s.RefilledAt), l.Tokens)))
 }
 
 // taken reports whether other clients took of an item since the last refill of this program.
@@ -66,18 +66,16 @@ func (s *State) taken() bool {
 // other clients take tokens and leave the stamp alone.
 func (p *Plan) settled(s *State, l *Limit, params *Params, d *Demand, from, now int64) (level int64, ok bool) {
 	amount, checked := d.of(l.Name)
-	capacity := s.share(l.Name, min(params.Capacity, l.Capacity))
-	ceiling := min(capacity, sub(s.share(l.Name, l.Capacity), s.others(l)))
-	inflow := s.flow(l, from, now)
-	renewed := l.Times != nil && inflow > 0
-	if renewed { // whatever others took, they took before
-		capacity = s.share(l.Name, params.Capacity)
-		ceiling = capacity
+	ch := s.chain(l, from, now, 0)
+	capacity := s.ceiling(ch, params, !l.has(params), now)
+	ceiling, inflow, renewed := capacity, ch.inflow, ch.anew
+	if !renewed { // whatever others took of a quota that is full anew, they took before
+		ceiling = min(capacity, sub(ch.ceiling, s.others(l)))
 	}
 	level, given := d.level(l.Name)
 	if !given {
 		level = min(raised(l.Tokens, inflow), ceiling)
-		if checked && level < d.floor(params, s.share(l.Name, params.RefillAmount)) {
+		if checked && level < d.floor(params, s, now) {
 			return 0, false
 		}
 		level = sub(level, amount)

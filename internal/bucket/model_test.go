@@ -133,6 +133,10 @@ func (it *item) apply(p *Plan) bool {
 			l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times = v[0], 0, v[1], calendar.Unplaced(s.Text)
 		case Unration:
 			l.Times = nil
+		case Schedule:
+			l.Windows = calendar.UnplacedWindows(s.Text)
+		case Unschedule:
+			l.Windows = nil
 		case Know:
 			l.Known = v[0]
 		case Forget:
@@ -145,7 +149,14 @@ func (it *item) apply(p *Plan) bool {
 		}
 	}
 	for i := range next.Limits {
-		if l := &next.Limits[i]; l.Times != nil {
+		l := &next.Limits[i]
+		if l.Windows != nil {
+			var err error
+			if l.Windows, err = calendar.DecodeWindows(l.Windows.Compact(), next.Zone); err != nil {
+				panic(err)
+			}
+		}
+		if l.Times != nil {
 			var err error
 			if l.Times, err = l.Times.In(next.Zone); err != nil {
 				panic(err)

@@ -60,26 +60,39 @@ func (c *Config) UntilEdge(now int64) int64 {
 	return least
 }
 
-// An edge finds the first edge after a time, of all limits that an item is to have.
+// An edge finds the first edge, or change of a window, of all limits that an item is to have.
 type edge struct {
-	after int64
-	next  int64  // 0 while there is none
-	zone  string // of the quotas, "" without any
+	after  int64  // edges up to it are crossed
+	stamp  int64  // of the item: windows count from it
+	next   int64  // 0 while there is none
+	zone   string // of quotas and windows, "" without any
+	quotas bool
 }
 
+// longestValid is how long an item is valid whose windows never change. By it, an item that notes no edge is one whose limits another
+// program has changed. zae-limiter has the same.
+const longestValid = 366 * 24 * 60 * 60 * 1000
+
 // cover takes a limit into account.
-func (e *edge) cover(t *calendar.Times) {
-	if t == nil {
-		return
+func (e *edge) cover(t *calendar.Times, w *calendar.Windows) {
+	if t != nil {
+		e.zone, e.quotas = t.Zone(), true
+		e.until(t.Next(e.after))
 	}
-	e.zone = t.Zone()
-	if next := t.Next(e.after); e.next == 0 || next < e.next {
+	if w != nil {
+		e.zone = w.Zone()
+		e.until(min(w.Next(e.stamp), add(e.stamp, longestValid)))
+	}
+}
+
+func (e *edge) until(next int64) {
+	if e.next == 0 || next < e.next {
 		e.next = next
 	}
 }
 
 // edgeAfter returns the edge that an item has whose stamp is moved to a time.
-func (s *State) edgeAfter(at int64) edge { return edge{after: max(at, s.mark())} }
+func (s *State) edgeAfter(at int64) edge { return edge{after: max(at, s.mark()), stamp: at} }
 
 // note plans what an item is to say of its quotas.
 func (p *Plan) note(s *State, e edge) {
@@ -93,7 +106,7 @@ func (p *Plan) note(s *State, e edge) {
 	if e.zone != "" && e.zone != s.Zone {
 		p.text(Place, "", e.zone)
 	}
-	if e.next > 0 && s.mark() > p.Now && s.mark() != s.Crossed {
+	if e.quotas && s.mark() > p.Now && s.mark() != s.Crossed {
 		p.step(Hold, "", s.mark())
 	}
 }
@@ -103,20 +116,32 @@ func (p *Plan) parameters(l *Limit, params *Params) {
 	switch {
 	case params.Times != nil:
 		p.text(Ration, params.Name, params.Times.Compact(), params.Capacity, params.RefillPeriod)
-		return
 	case l != nil && l.Times != nil:
 		p.step(Unration, params.Name)
+		fallthrough
+	default:
+		p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
 	}
-	p.step(Configure, params.Name, params.Capacity, params.RefillAmount, params.RefillPeriod)
+	switch {
+	case params.Windows != nil && (l == nil || !params.Windows.Equal(l.Windows)):
+		p.text(Schedule, params.Name, params.Windows.Compact())
+	case params.Windows == nil && l != nil && l.Windows != nil:
+		p.step(Unschedule, params.Name)
+	}
 }
 
-// apart plans that the limits of an item have each their own times.
+// apart plans that the limits of an item have each their own times and windows.
 func (p *Plan) apart(s *State) {
 	for i := range s.Limits {
-		if l := &s.Limits[i]; l.Times != nil && !slices.ContainsFunc(p.Steps, func(x Step) bool {
-			return x.Limit == l.Name && (x.Kind == Ration || x.Kind == Unration)
-		}) {
+		l := &s.Limits[i]
+		planned := func(a, b StepKind) bool {
+			return slices.ContainsFunc(p.Steps, func(x Step) bool { return x.Limit == l.Name && (x.Kind == a || x.Kind == b) })
+		}
+		if l.Times != nil && !planned(Ration, Unration) {
 			p.text(Ration, l.Name, l.Times.Compact(), l.Capacity, l.RefillPeriod)
+		}
+		if l.Windows != nil && !planned(Schedule, Unschedule) {
+			p.text(Schedule, l.Name, l.Windows.Compact())
 		}
 	}
 	p.step(Apart, "")

@@ -1,5 +1,7 @@
 package bucket
 
+import "math"
+
 // Split plans the split of an item in two: the steps of the item, and with Item the new shard. The new shard, number
 // s+n of 2n, takes half of what shard s of n had at its refill stamp. Neither has more than its share. Together they have
 // exactly what the item had. Both get a new stamp, so that plans for the old share fail. It is a millisecond later than the
@@ -27,7 +29,7 @@ func (p *Plan) Split(s *State) {
 			l.Known = -(others/2 + others%2) // as if half of it had been taken from the new shard
 		}
 		p.Item.Limits = append(p.Item.Limits, l)
-		next.cover(l.Times)
+		next.cover(l.Times, l.Windows)
 	}
 	p.Item.ValidUntil, p.Item.Zone = next.next, next.zone
 	p.note(s, next)
@@ -39,15 +41,17 @@ func (p *Plan) Split(s *State) {
 
 // halve plans what an item keeps of one limit, and returns what the new shard gets.
 func (p *Plan) halve(s *State, l *Limit, kept *State, at int64) int64 {
-	refill := signed(s.flow(l, s.RefilledAt, at)) // of one millisecond
-	capacity, keeps := s.share(l.Name, l.Capacity), kept.share(l.Name, l.Capacity)
+	ch := s.chain(l, s.RefilledAt, at, 0) // of one millisecond
+	refill := signed(ch.inflow)
+	capacity, keeps := ch.ceiling, ch.ceiling-ch.ceiling/2
+	most := kept.capacity(l.Name, l.rule(), at)
 	refilled := add(l.Tokens, refill)
 	if refilled >= capacity {
 		p.step(Fill, l.Name, sub(capacity, refill), keeps)
 		return capacity - keeps
 	}
 	gets := refilled / 2 // of a debt as well: a debt of one alone would not hold the other back
-	room := min(sub(capacity, refill), add(sub(keeps, refill), gets))
+	room := min(sub(capacity, refill), add(sub(most, refill), gets))
 	p.step(Credit, l.Name, room, sub(refill, gets))
 	if gets > 0 {
 		p.step(Cover, l.Name, sub(gets, refill)) // the new shard gets what the item has, and leaves no debt
@@ -67,14 +71,14 @@ func (p *Plan) Merge(s, other *State) {
 	at := max(latest, s.RefilledAt+1)
 	p.reset(Advance, s.RefilledAt, at)
 	p.ValidUntil = s.Seen()
-	next := edge{after: max(at, s.mark(), other.mark())}
+	next := edge{after: max(at, s.mark(), other.mark()), stamp: at}
 	var d Demand
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		theirs := other.find(l.Name)
-		next.cover(l.Times)
+		next.cover(l.Times, l.Windows)
 		if l.Times != nil {
-			p.mergeQuota(s, other, l, next.after)
+			p.mergeQuota(s, other, l, at, next.after)
 			continue
 		}
 		if l.Name == WriteUnits || theirs == nil {
@@ -82,13 +86,14 @@ func (p *Plan) Merge(s, other *State) {
 			p.balance(s, l, &params, &d, s.RefilledAt, at)
 			continue
 		}
-		refill, most := signed(s.flow(l, s.RefilledAt, at)), s.share(l.Name, l.Capacity)
-		bound := other.share(l.Name, min(l.Capacity, theirs.Capacity))
-		held := min(raised(theirs.Tokens, other.flow(theirs, other.RefilledAt, latest)), bound)
-		gets := raised(held, other.flow(theirs, latest, at))
+		ch := s.chain(l, s.RefilledAt, at, 0)
+		refill, most := signed(ch.inflow), ch.ceiling
+		held := min(other.chain(theirs, other.RefilledAt, latest, 0).of(theirs.Tokens), other.capacity(l.Name, l.rule(), latest))
+		last := other.chain(theirs, latest, at, math.MaxUint64)
+		gets := raised(held, last.inflow)
 		full := add(most, gets)
 		if at > latest { // in that millisecond both have one capacity
-			full = add(most, bound)
+			full = add(most, min(last.ceiling, other.capacity(l.Name, l.rule(), at)))
 			most = sub(full, gets)
 		}
 		if add(l.Tokens, refill) >= most {
@@ -97,7 +102,7 @@ func (p *Plan) Merge(s, other *State) {
 			p.step(Credit, l.Name, sub(most, refill), add(refill, gets))
 		}
 	}
-	if next.next > 0 && next.after > at && next.after != s.Crossed {
+	if next.quotas && next.after > at && next.after != s.Crossed {
 		p.step(Hold, "", next.after)
 	}
 	p.note(s, next)
@@ -106,16 +111,18 @@ func (p *Plan) Merge(s, other *State) {
 
 // mergeQuota plans that a quota takes over that of another shard, which has none where its item is lost. Both cross the
 // edges up to a time, so that they are in one period.
-func (p *Plan) mergeQuota(s, other *State, l *Limit, at int64) {
-	most, gets := s.share(l.Name, l.Capacity), int64(0)
+func (p *Plan) mergeQuota(s, other *State, l *Limit, at, mark int64) {
+	most, gets := s.chain(l, s.RefilledAt, at, 0).ceiling, int64(0)
 	if theirs := other.find(l.Name); theirs != nil {
-		if gets = theirs.Tokens; other.renews(theirs, at) {
-			gets = other.share(l.Name, theirs.Capacity)
+		if gets = other.chain(theirs, other.RefilledAt, at, 0).of(theirs.Tokens); other.renews(theirs, mark) {
+			gets = other.capacity(l.Name, theirs.rule(), at)
 		}
 	}
 	switch {
-	case s.renews(l, at):
-		p.step(Renew, l.Name, add(most, gets))
+	case s.renews(l, mark):
+		p.step(Renew, l.Name, add(s.capacity(l.Name, l.rule(), at), gets))
+	case l.Windows != nil && l.Tokens > most: // a window cut it off
+		p.step(Fill, l.Name, most, add(most, gets))
 	case gets != 0:
 		p.step(Credit, l.Name, most, gets)
 	}

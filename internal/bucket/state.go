@@ -1,7 +1,6 @@
 package bucket
 
 import (
-	"math"
 	"slices"
 )
 
@@ -25,10 +24,10 @@ type State struct {
 	ExpiresAt  int64  // epoch seconds; 0 for never
 	Shard      int    // number of this shard, from 0
 	Shards     int    // shards of the bucket; 0 and 1 both mean that it is whole
-	ValidUntil int64  // when the next quota is full anew, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
+	ValidUntil int64  // when the next quota is full anew or window changes, epoch milliseconds: until then a write may leave the stamp alone; 0 for always
 	Crossed    int64  // up to when quotas were made full anew, where the stamp was set back since; else 0, epoch milliseconds
-	Zone       string // of the times of all quotas; "" where there are none
-	Inherits   bool   // limits have times from a place that they share, and not each its own
+	Zone       string // of all times and windows; "" where there are none
+	Inherits   bool   // limits have times or windows from a place that they share, and not each its own
 	Stands     bool   // the refill stamp stays, however far it is ahead: this process has set one of the item back lately
 	Changed    bool   // another program has changed limits: balances may be above their capacities until that program writes again
 }
@@ -85,24 +84,12 @@ func (s *State) InDebt() bool {
 
 // Available returns what the item has of one of its limits after a refill up to now, in millitokens; negative in debt.
 func (s *State) Available(l *Limit, now int64) int64 {
-	return min(raised(l.Tokens, s.flow(l, s.RefilledAt, now)), s.share(l.Name, l.Capacity))
-}
-
-// flow returns what flows into a limit from one time up to another, at the parameters that the item has. Into a quota that
-// is full anew flows more than any debt.
-func (s *State) flow(l *Limit, from, to int64) uint64 {
-	if l.Times != nil {
-		if s.renews(l, to) {
-			return math.MaxUint64
-		}
-		return 0
-	}
-	return flow(from, to, s.share(l.Name, l.RefillAmount), l.RefillPeriod)
+	return s.chain(l, s.RefilledAt, now, 0).of(l.Tokens)
 }
 
 // full reports whether a limit is full after a refill from one time up to another.
 func (s *State) full(l *Limit, from, to int64) bool {
-	return raised(l.Tokens, s.flow(l, from, to)) >= s.share(l.Name, l.Capacity)
+	return s.chain(l, from, to, 0).of(l.Tokens) >= s.capacity(l.Name, l.rule(), to)
 }
 
 // A Config says what a bucket is to be: the limits that are configured, without [WriteUnits], and how the item is kept.
@@ -147,15 +134,12 @@ func DefaultFreshness(params []Params) int64 {
 	freshness := int64(maxFreshness)
 	for i := range params {
 		if params[i].Times == nil {
-			freshness = min(freshness, params[i].timeToFill(params[i].Capacity)/100)
+			params[i].rule().each(func(r rule) {
+				freshness = min(freshness, timeToRefill(0, uint64(r.capacity), r.refill, r.period)/100)
+			})
 		}
 	}
 	return freshness
-}
-
-// timeToFill returns the milliseconds in which that many millitokens flow in, rounded up.
-func (p *Params) timeToFill(tokens int64) int64 {
-	return timeToRefill(0, uint64(tokens), p.RefillAmount, p.RefillPeriod)
 }
 
 // of returns the parameters of a limit that an item has or is to have, nil when it is to have none of that name.
@@ -218,9 +202,10 @@ func (c *Config) Matches(s *State) bool {
 }
 
 func (l *Limit) params() Params {
-	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times}
+	return Params{l.Name, l.Capacity, l.RefillAmount, l.RefillPeriod, l.Times, l.Windows}
 }
 
 func (l *Limit) has(p *Params) bool {
-	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod && l.Times.Equal(p.Times)
+	return l.Capacity == p.Capacity && l.RefillAmount == p.RefillAmount && l.RefillPeriod == p.RefillPeriod &&
+		l.Times.Equal(p.Times) && l.Windows.Equal(p.Windows)
 }

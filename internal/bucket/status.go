@@ -23,22 +23,19 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 		p := &c.Params[i]
 		amount, checked := d.of(p.Name)
 		available := c.available(shards, p, d, now)
-		status := Status{Params: *p, Available: available, Requested: amount, Short: checked && d.floor(p, c.inflowRate(shards, p)) > available}
-		until := func(tokens int64) int64 {
-			return timeUntil(func(wait int64) bool { return raised(available, c.inflow(shards, p, now, add(now, wait))) >= tokens })
-		}
+		status := Status{Params: *p, Available: available, Requested: amount, Short: checked && d.floor(p, only(shards), now) > available}
 		if available < 0 {
-			status.Queue = until(0)
+			status.Queue = c.until(shards, p, available, 0, now)
 		}
 		if p.Times != nil {
 			status.ResetsAt = p.Times.Next(now)
 		}
 		switch {
 		case !checked || amount <= available:
-		case amount > p.Capacity:
+		case amount > p.rule().most():
 			status.Wait = Never
 		default:
-			status.Wait = until(amount)
+			status.Wait = c.until(shards, p, available, amount, now)
 		}
 		to = append(to, status)
 	}
@@ -48,11 +45,11 @@ func (c *Config) Statuses(to []Status, shards []*State, d *Demand, now int64) []
 // available returns what the shards of a bucket together have of a limit, and what a demand says is held.
 func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int64 {
 	if len(shards) == 0 {
-		return p.Capacity
+		return nothingTaken.idle(p, now)
 	}
 	available := c.whole(shards, p, now).available()
 	if held := Of(d.Held, p.Name); held > 0 {
-		return min(add(available, held), max(available, p.Capacity))
+		return min(add(available, held), max(available, p.rule().capacityAt(now)))
 	}
 	return available
 }
@@ -61,7 +58,7 @@ func (c *Config) available(shards []*State, p *Params, d *Demand, now int64) int
 func (c *Config) Covers(shards []*State, d *Demand, now int64) bool {
 	for i := range c.Params {
 		p := &c.Params[i]
-		if _, checked := d.of(p.Name); checked && d.floor(p, c.inflowRate(shards, p)) > c.available(shards, p, d, now) {
+		if _, checked := d.of(p.Name); checked && d.floor(p, only(shards), now) > c.available(shards, p, d, now) {
 			return false
 		}
 	}
@@ -78,12 +75,12 @@ func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64)
 		if !checked {
 			continue
 		}
-		has := p.Capacity
+		has := nothingTaken.idle(p, now)
 		if len(shards) > 0 {
 			has = c.whole(shards, p, now).available()
 		}
-		has = add(has, Refill(now, now+over, p.RefillAmount, p.RefillPeriod))
-		has = add(has, depth(amount, d.floor(p, c.inflowRate(shards, p)), checked))
+		has = add(has, signed(p.rule().over(nil, p.Name, now, now+over)))
+		has = add(has, depth(amount, d.floor(p, only(shards), now), checked))
 		times = min(times, max(has, 0)/amount)
 	}
 	return times
@@ -93,7 +90,7 @@ func (c *Config) Room(shards []*State, d *Demand, now, over int64) (times int64)
 func (c *Config) IsSmall(s *State, d *Demand) bool {
 	for i := range c.Params {
 		p := &c.Params[i]
-		if amount, checked := d.of(p.Name); checked && amount > s.share(p.Name, p.Capacity)/8 {
+		if amount, checked := d.of(p.Name); checked && amount > s.share(p.Name, p.rule().least())/8 {
 			return false
 		}
 	}
@@ -118,12 +115,29 @@ func (s standing) plus(other standing) standing {
 // refill stamp is lost. The images do not tell whether the others had room then. From then on nothing was taken, as far
 // as the images tell. The unsplit bucket would have kept the refill as long as any shard has room.
 func (c *Config) whole(shards []*State, p *Params, now int64) (sum standing) {
-	latest := c.latest(shards, now)
+	latest, spare := c.latest(shards, now), spareOf(shards, p)
 	for _, s := range shards {
-		sum = sum.plus(c.standing(s, p, latest, now))
+		sum = sum.plus(c.standing(s, p, latest, now, spare))
 	}
 	return sum
 }
+
+// spareOf returns the most that shards of a bucket can give one of them: what is missing to all.
+func spareOf(shards []*State, p *Params) (spare uint64) {
+	if p.Windows == nil { // no chain has to be cut short
+		return 0
+	}
+	spare = uint64(p.rule().most())
+	for _, s := range shards {
+		if l := s.find(p.Name); l != nil && l.Tokens < 0 {
+			spare = plus(spare, -uint64(l.Tokens))
+		}
+	}
+	return spare
+}
+
+// nothingTaken stands for the items of a bucket that does not exist.
+var nothingTaken State
 
 // latest returns the time from which on a full shard's refill belongs to the others: the latest refill stamp.
 func (c *Config) latest(shards []*State, now int64) int64 {
@@ -136,27 +150,29 @@ func (c *Config) latest(shards []*State, now int64) int64 {
 
 // standing returns where a limit stands in one shard, when the configured parameters take the place of others. A limit
 // that the shard lacks is full.
-func (c *Config) standing(s *State, p *Params, latest, now int64) standing {
-	capacity := s.share(p.Name, p.Capacity)
+func (c *Config) standing(s *State, p *Params, latest, now int64, spare uint64) standing {
 	l := s.find(p.Name)
 	if l == nil {
+		return standing{level: s.idle(p, now)}
+	}
+	from, changed := c.since(s, now), !l.has(p)
+	latest = min(latest, now)
+	last := s.chain(l, max(from, latest), now, spare)
+	capacity := s.ceiling(last, p, changed, now)
+	if last.anew {
 		return standing{level: capacity}
 	}
-	if l.Times != nil && s.renews(l, now) {
-		return standing{level: capacity}
-	}
-	capacity = min(capacity, s.share(p.Name, l.Capacity)) // what flowed in so far did so below the old one
-	from := c.since(s, now)
 	if c.mixed(s) {
 		if others := s.others(l); others > 0 {
-			capacity = min(capacity, sub(s.share(p.Name, l.Capacity), others))
-			level := min(raised(l.Tokens, s.flow(l, from, now)), capacity)
+			whole := s.chain(l, from, now, 0)
+			capacity = min(capacity, sub(whole.ceiling, others))
+			level := min(raised(l.Tokens, whole.inflow), capacity)
 			return standing{level: level, room: sub(capacity, level)} // no surplus: it may be others' that was taken since
 		}
 	}
-	latest = min(latest, now)
-	held := min(raised(l.Tokens, s.flow(l, from, latest)), capacity)
-	refilled := raised(held, s.flow(l, max(from, latest), now))
+	first := s.chain(l, from, latest, 0)
+	held := min(first.of(l.Tokens), s.ceiling(first, p, changed, latest))
+	refilled := raised(held, last.inflow)
 	level := min(refilled, capacity)
 	return standing{level: level, room: sub(capacity, level), surplus: sub(refilled, level)}
 }
@@ -165,29 +181,52 @@ func (c *Config) standing(s *State, p *Params, latest, now int64) standing {
 // rate add up to it, but each is rounded down by itself. Until the latest refill stamp, which a clock that is ahead may have
 // set, a shard keeps no more than it has room for.
 func (c *Config) inflow(shards []*State, p *Params, now, at int64) (sum uint64) {
-	more := func(tokens uint64) {
-		if sum += tokens; sum < tokens {
-			sum = math.MaxUint64
-		}
-	}
+	more := func(tokens uint64) { sum = plus(sum, tokens) }
 	latest := max(now, c.latest(shards, now))
 	for _, s := range shards {
 		if p.Times != nil {
 			if p.Times.Between(max(now, s.mark()), at) {
-				more(uint64(c.standing(s, p, latest, now).room))
+				more(uint64(c.standing(s, p, latest, now, 0).room))
 			}
 			continue
 		}
-		rate := s.share(p.Name, p.RefillAmount)
+		r := p.rule()
 		from := max(now, c.since(s, now))
 		if from < latest {
-			early := flow(from, max(from, min(at, latest)), rate, p.RefillPeriod)
-			more(min(early, uint64(c.standing(s, p, latest, now).room)))
+			early := r.over(s, p.Name, from, max(from, min(at, latest)))
+			more(min(early, uint64(c.standing(s, p, latest, now, 0).room)))
 			from = latest
 		}
-		more(flow(from, max(at, from), rate, p.RefillPeriod))
+		more(r.over(s, p.Name, from, max(at, from)))
 	}
 	return sum
+}
+
+// until returns the time from now, in milliseconds, until shards that have less of a limit have so much, if nothing else happens. It goes from
+// window to window, since one that closes takes away what it does not hold.
+func (c *Config) until(shards []*State, p *Params, available, tokens, now int64) int64 {
+	r := p.rule()
+	at := now
+	for range maxStretches {
+		is, _, end := r.at(at)
+		if available = min(available, is.capacity); at > now && available >= tokens {
+			return at - now
+		}
+		if tokens <= is.capacity {
+			wait := timeUntil(func(wait int64) bool {
+				return raised(available, c.inflow(shards, p, at, min(add(at, wait), end))) >= tokens
+			})
+			if wait < sub(end, at) {
+				return at - now + wait
+			}
+		}
+		if end == Never {
+			return Never
+		}
+		available = min(raised(available, c.inflow(shards, p, at, end)), is.capacity)
+		at = end
+	}
+	return at - now
 }
 
 // timeUntil returns the smallest positive number for which enough holds, or Never when it holds for none. Where enough

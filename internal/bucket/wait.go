@@ -25,23 +25,23 @@ func Join(demands []*Demand) (whole Demand, err error) {
 	return whole, nil
 }
 
-// floor returns the lowest balance of a limit that admits the demand, given what flows in per period. It is the amount,
+// floor returns the lowest balance of a limit that admits the demand, in a shard, or in the whole bucket where that is nil. It is the amount,
 // less the depth of the debt that is paid within the time that the caller waits. Each of several demands asks for its
 // tokens beside the demands before it. One write thus admits the callers that would be admitted one after another. No
 // balance admits more than the limit can hold.
-func (d *Demand) floor(p *Params, rate int64) int64 {
+func (d *Demand) floor(p *Params, s *State, now int64) int64 {
 	for i := range d.floors {
 		if d.floors[i].Limit == p.Name {
 			return d.floors[i].Tokens
 		}
 	}
 	if len(d.Line) == 0 {
-		return d.floorAfter(0, p, rate)
+		return d.floorAfter(0, p, s, now)
 	}
 	floor, ahead := int64(math.MinInt64), int64(0)
 	for _, one := range d.Line {
 		if amount := Of(one.Amounts, p.Name); amount > 0 {
-			floor = max(floor, one.floorAfter(ahead, p, rate))
+			floor = max(floor, one.floorAfter(ahead, p, s, now))
 			ahead = add(ahead, amount)
 		}
 	}
@@ -49,25 +49,30 @@ func (d *Demand) floor(p *Params, rate int64) int64 {
 }
 
 // floorAfter is [Demand.floor] for one demand, behind others that take an amount.
-func (d *Demand) floorAfter(ahead int64, p *Params, rate int64) int64 {
+func (d *Demand) floorAfter(ahead int64, p *Params, s *State, now int64) int64 {
 	amount := Of(d.Amounts, p.Name)
-	if amount > p.Capacity {
+	r := p.rule()
+	if amount > r.capacityAt(now) {
 		return math.MaxInt64
 	}
-	return sub(add(ahead, amount), signed(flow(0, d.Wait, rate, p.RefillPeriod)))
+	floor := add(ahead, amount)
+	if d.Wait > 0 {
+		floor = sub(floor, signed(r.within(s, p.Name, now, d.Wait)))
+	}
+	return floor
 }
 
 // take plans how a spend takes an amount that is checked. A caller that waits borrows what is not there yet. The item then has to last
 // until the deepest debt that the caller may leave is paid and the limit is full.
 func (p *Plan) take(s *State, l *Limit, d *Demand, amount, now int64) (floor int64) {
 	params := l.params()
-	floor = d.floor(&params, s.share(l.Name, l.RefillAmount))
+	floor = d.floor(&params, s, max(now, s.RefilledAt))
 	if floor == amount {
 		p.step(Take, l.Name, amount)
 		return floor
 	}
 	p.step(Borrow, l.Name, amount, floor, int64(s.Shards))
-	p.Now = max(p.Now, add(now, params.timeToFill(add(l.Capacity, depth(amount, floor, true)))))
+	p.Now = max(p.Now, add(now, params.rule().slowest(add(params.rule().most(), depth(amount, floor, true)))))
 	return floor
 }
 
@@ -84,7 +89,8 @@ func (p *Plan) spendOld(s *State, d *Demand, now int64) bool {
 		if _, checked := d.of(l.Name); !checked {
 			continue
 		}
-		ceiling := sub(s.share(l.Name, l.Capacity), signed(s.flow(l, s.RefilledAt, now)))
+		ch := s.chain(l, s.RefilledAt, now, 0)
+		ceiling := sub(ch.ceiling, signed(ch.inflow))
 		if l.Tokens > ceiling {
 			return false
 		}
@@ -101,12 +107,12 @@ func depth(amount, floor int64, checked bool) int64 {
 	return max(sub(amount, floor), 0)
 }
 
-// inflowRate returns what flows into a limit of some shards per period: of all of them, or of the only one that is asked for.
-func (c *Config) inflowRate(shards []*State, p *Params) int64 {
+// only returns the shard that is the only one that is asked for, nil for the whole bucket.
+func only(shards []*State) *State {
 	if len(shards) == 1 {
-		return shards[0].share(p.Name, p.RefillAmount)
+		return shards[0]
 	}
-	return p.RefillAmount
+	return nil
 }
 
 // Due returns the time, in epoch milliseconds, at which a caller has its amounts, from the item as the write left it that took them.
@@ -131,7 +137,7 @@ func (s *State) DueSince(left *State, amounts, after []Amount) int64 {
 				continue
 			}
 			missing := uint64(-(balance + 1)) + 1
-			due = max(due, add(s.RefilledAt, timeToRefill(s.RefilledAt, missing, s.share(is.Name, is.RefillAmount), is.RefillPeriod)))
+			due = max(due, is.rule().after(s, is.Name, s.RefilledAt, missing))
 		}
 	}
 	return due

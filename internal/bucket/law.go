@@ -1,0 +1,210 @@
+package bucket
+
+import (
+	"math"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
+)
+
+// A limit may have other parameters in windows of time. Between two instants there are stretches, each with its parameters.
+// In one of them a balance x becomes min(x + inflow, capacity), and a chain of such steps is one step again. A limit without windows
+// is a chain of one stretch. Windows are a function of the time alone, so that a step done twice does no harm.
+//
+// At one instant the window changes first, and then a quota is full anew.
+
+// A rule is the parameters of a limit in a stretch, or its own ones with the windows in which others hold.
+type rule struct {
+	capacity, refill, period int64
+	windows                  *calendar.Windows
+}
+
+func (l *Limit) rule() rule {
+	return rule{l.Capacity, l.RefillAmount, l.RefillPeriod, l.Windows}
+}
+
+func (p *Params) rule() rule {
+	return rule{p.Capacity, p.RefillAmount, p.RefillPeriod, p.Windows}
+}
+
+// at returns the parameters that hold at a time, from which time on they do, and before which.
+func (r rule) at(t int64) (now rule, from, to int64) {
+	if r.windows == nil {
+		return r, math.MinInt64, calendar.Never
+	}
+	change, from, to := r.windows.At(t)
+	return r.as(change), from, to
+}
+
+func (r rule) as(change *calendar.Change) rule {
+	r.windows = nil
+	if change != nil {
+		r.capacity, r.refill, r.period = change.Of(r.capacity, r.refill, r.period)
+	}
+	return r
+}
+
+// each calls a function with the parameters outside of windows, and with those of each window.
+func (r rule) each(f func(rule)) {
+	f(r.as(nil))
+	changes := r.windows.Changes()
+	for i := range changes {
+		f(r.as(&changes[i]))
+	}
+}
+
+// least returns the smallest capacity that holds at some time.
+func (r rule) least() int64 {
+	least := int64(math.MaxInt64)
+	r.each(func(r rule) { least = min(least, r.capacity) })
+	return least
+}
+
+// most returns the largest capacity that holds at some time.
+func (r rule) most() (most int64) {
+	r.each(func(r rule) { most = max(most, r.capacity) })
+	return most
+}
+
+// slowest returns the longest time in which that many millitokens flow in, in milliseconds.
+func (r rule) slowest(tokens int64) (longest int64) {
+	r.each(func(r rule) { longest = max(longest, timeToRefill(0, uint64(max(tokens, 0)), r.refill, r.period)) })
+	return longest
+}
+
+// capacityAt returns the capacity of the whole bucket that holds at a time.
+func (r rule) capacityAt(t int64) int64 {
+	now, _, _ := r.at(t)
+	return now.capacity
+}
+
+// over returns what flows into a shard, or into the whole bucket where that is nil, from one time up to another, whatever it can hold.
+func (r rule) over(s *State, name string, from, to int64) (sum uint64) {
+	for from < to {
+		now, _, end := r.at(from)
+		if s != nil {
+			now.refill = s.share(name, now.refill)
+		}
+		sum = plus(sum, flow(from, min(end, to), now.refill, now.period))
+		from = min(end, to)
+	}
+	return sum
+}
+
+// within returns the least that flows in during a wait that begins at a time: in each stretch, what flows in at least in so much time.
+func (r rule) within(s *State, name string, from, wait int64) (sum uint64) {
+	for until := add(from, wait); from < until; {
+		now, _, end := r.at(from)
+		if s != nil {
+			now.refill = s.share(name, now.refill)
+		}
+		end = min(end, until)
+		sum = plus(sum, flow(0, end-from, now.refill, now.period))
+		from = end
+	}
+	return sum
+}
+
+// maxStretches bounds how far ahead a wait is worked out. Beyond it, a caller is told to come again then.
+const maxStretches = 1000
+
+// after returns the time at which so many millitokens have flowed into a shard since another time.
+func (r rule) after(s *State, name string, from int64, missing uint64) int64 {
+	for range maxStretches {
+		now, _, end := r.at(from)
+		now.refill = s.share(name, now.refill)
+		inflow := flow(from, end, now.refill, now.period)
+		if inflow >= missing || end == calendar.Never {
+			return add(from, timeToRefill(from, missing, now.refill, now.period))
+		}
+		missing -= inflow
+		from = end
+	}
+	return from
+}
+
+func plus(a, b uint64) uint64 {
+	if sum := a + b; sum >= a {
+		return sum
+	}
+	return math.MaxUint64
+}
+
+// A chain is what time makes of a balance: the balance together with the inflow, at most the ceiling.
+type chain struct {
+	inflow  uint64
+	ceiling int64
+	anew    bool // a quota was full anew: the balance is the ceiling, whatever it was
+}
+
+// of returns what the chain makes of a balance.
+func (c chain) of(balance int64) int64 { return min(raised(balance, c.inflow), c.ceiling) }
+
+// capped returns the chain with a lower ceiling at its end.
+func (c chain) capped(ceiling int64) chain {
+	c.ceiling = min(c.ceiling, ceiling)
+	return c
+}
+
+// behind puts a stretch before the chain.
+func (c chain) behind(inflow uint64, capacity int64) chain {
+	return chain{plus(c.inflow, inflow), min(raised(capacity, c.inflow), c.ceiling), c.anew}
+}
+
+// fills reports whether the chain makes any balance from one on reach its ceiling, and flows over by so much, so that what is before it
+// does not matter. The balance counts as no more than the least capacity, since a window before may have cut it off.
+func (c chain) fills(balance, least int64, spare uint64) bool {
+	missing := uint64(c.ceiling) - uint64(min(balance, least)) // the ceiling is not below it
+	return c.inflow >= plus(missing, spare)
+}
+
+// chain returns what the time up to another one makes of a limit of the item, at the parameters that the item has. It looks back from
+// the later time, as far as that matters. Shards look as far as they may give each other so much.
+func (s *State) chain(l *Limit, from, to int64, spare uint64) chain {
+	c := chain{ceiling: math.MaxInt64}
+	if l.Times != nil && s.renews(l, to) {
+		c.anew = true
+		from = to
+		if last, ok := l.Times.Last(to); ok && l.Windows != nil {
+			from = last
+		}
+	}
+	to = max(from, to)
+	r := l.rule()
+	for at, end := to, to; ; {
+		now, begin, _ := r.at(at)
+		begin = max(begin, from)
+		c = c.behind(flow(begin, end, s.share(l.Name, now.refill), now.period), s.share(l.Name, now.capacity))
+		if begin <= from || !c.anew && c.fills(l.Tokens, s.share(l.Name, r.least()), spare) {
+			break
+		}
+		at, end = begin-1, begin
+	}
+	if c.anew {
+		c.inflow = math.MaxUint64
+	}
+	return c
+}
+
+// idle returns what a limit of the item has at a time if nothing was ever taken of it. That is the capacity, unless a window has
+// changed it a short time ago. So a bucket that expired has what it would have had.
+func (s *State) idle(p *Params, at int64) int64 {
+	r := p.rule()
+	if r.windows == nil || p.Times == nil && p.RefillAmount <= 0 {
+		return s.share(p.Name, r.capacityAt(at))
+	}
+	idle := State{Shard: s.Shard, Shards: s.Shards}
+	from := int64(math.MinInt64)
+	if p.Times != nil {
+		from = at
+		if last, ok := p.Times.Last(at); ok {
+			from = last
+		}
+	}
+	l := Limit{Name: p.Name, Tokens: math.MaxInt64, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Windows: p.Windows}
+	return idle.chain(&l, from, at, 0).ceiling
+}
+
+// capacity returns what a limit of the item can hold at a time.
+func (s *State) capacity(name string, r rule, at int64) int64 {
+	return s.share(name, r.capacityAt(at))
+}

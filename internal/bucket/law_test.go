@@ -1,0 +1,201 @@
+package bucket
+
+import (
+	"math"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/zlimit/zlimit-go/internal/calendar"
+)
+
+// lawWindows are windows of minutes, hours and days, within one another and after one another.
+var lawWindows = []string{
+	"*/2 * * * * x0.5", "* 9-17 * * 1-5 x2", "30-44 * * * * x0.333; 10-50 * * * * x3", "* 22-23,0-5 * * * to 20:10/30s", "* * * * * x0.1",
+	"*/7 * * * * x0.001; */5 * * * * x10", "0-29 * * * * to :7; * 3 * * * to 5:/7s",
+}
+
+// windowed draws a limit with windows, small enough for a chain over hours to matter.
+func windowed(t *testing.T, random *rand.Rand) Params {
+	t.Helper()
+	zones := []string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca"}
+	w, err := calendar.ParseWindows(lawWindows[random.IntN(len(lawWindows))], zones[random.IntN(len(zones))])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Params{
+		Name: "a", Capacity: 1 + random.Int64N(1<<(1+random.IntN(18))), RefillAmount: 1 + random.Int64N(1<<(1+random.IntN(18))),
+		RefillPeriod: []int64{1000, 7777, 60_000, 3_600_000}[random.IntN(4)], Windows: w,
+	}
+}
+
+// instant draws a time of some years.
+func instant(random *rand.Rand) int64 { return 1_760_000_000_000 + random.Int64N(90_000_000_000) }
+
+// naive walks a balance from one time to another, minute by minute, in exact numbers. It returns the number of stretches, too.
+func naive(p *Params, tokens, from, to int64, shard, shards int) (*big.Rat, int64) {
+	share := func(n int64) *big.Rat { return rat(Share(n, shard, shards)) }
+	x, stretches := rat(tokens), int64(1)
+	last, _, _ := p.Windows.At(from)
+	cut := func(at int64) (refill, period int64) {
+		c, _, _ := p.Windows.At(at)
+		capacity, refill, period := p.Capacity, p.RefillAmount, p.RefillPeriod
+		if c != nil {
+			capacity, refill, period = c.Of(capacity, refill, period)
+		}
+		if c != last {
+			last = c
+			stretches++
+		}
+		if most := share(capacity); x.Cmp(most) > 0 {
+			x = most
+		}
+		return refill, period
+	}
+	for at := from; at < to; {
+		refill, period := cut(at)
+		next := min(to, (at/30_000+1)*30_000)
+		in := share(refill)
+		x = new(big.Rat).Add(x, in.Mul(in, big.NewRat(next-at, period)))
+		cut(next - 1)
+		at = next
+	}
+	cut(to)
+	return x, stretches
+}
+
+// TestLaw compares chains with a walk in exact numbers: the difference is less than one millitoken for each stretch.
+func TestLaw(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 1500 {
+		p := windowed(t, random)
+		from := instant(random)
+		to := from + random.Int64N(1<<(10+random.IntN(15)))
+		if random.IntN(4) == 0 {
+			to = max(from, to/60_000*60_000)
+		}
+		shards := 1 << random.IntN(3)
+		shard := random.IntN(shards)
+		s := State{RefilledAt: from, Shard: shard, Shards: shards}
+		most := s.capacity(p.Name, p.rule(), from)
+		tokens := []int64{most, most - random.Int64N(4*most+1)}[random.IntN(2)]
+		l := Limit{Name: p.Name, Tokens: tokens, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Windows: p.Windows}
+		got := s.chain(&l, from, to, 0).of(tokens)
+		if whole := s.chain(&l, from, to, math.MaxUint64).of(tokens); whole != got {
+			t.Fatalf("%d where the chain is cut short, and %d where it is not", got, whole)
+		}
+		want, stretches := naive(&p, tokens, from, to, shard, shards)
+		difference := new(big.Rat).Sub(rat(got), want)
+		if difference.Abs(difference).Cmp(rat(stretches)) >= 0 {
+			t.Fatalf("%d, want %s over %d stretches", got, want.FloatString(3), stretches)
+		}
+	}
+}
+
+// TestIdle compares what a bucket has that does not exist with one that exists for long, and of which nothing was taken.
+func TestIdle(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 400 {
+		p := windowed(t, random)
+		at := instant(random)
+		l := Limit{Name: p.Name, Capacity: p.Capacity, RefillAmount: p.RefillAmount, RefillPeriod: p.RefillPeriod, Windows: p.Windows}
+		long := p.rule().slowest(2 * p.rule().most())
+		if long > 30*24*3_600_000 {
+			continue // too slow
+		}
+		var s State
+		if idle, is := s.idle(&p, at), s.chain(&l, at-long, at, math.MaxUint64).of(0); idle != is {
+			t.Fatalf("%d, want %d", idle, is)
+		}
+	}
+}
+
+// TestWindowsOfClients has clients with clocks that differ a little, and images that are old, take and give back across windows. What is
+// admitted never exceeds what a bucket has that is refilled at every write.
+func TestWindowsOfClients(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 400 {
+		p := windowed(t, random)
+		c := Config{Params: []Params{p}}
+		now := instant(random)
+		var it item
+		var stale *State
+		model := rat(nothingTaken.idle(&p, now))
+		slack, stamp := int64(1), now
+		for range 40 {
+			now += random.Int64N(1 << (1 + random.IntN(20)))
+			image := it.image()
+			if random.IntN(2) == 0 && stale != nil {
+				image = stale
+			}
+			d := Demand{Amounts: []Amount{{Limit: "a", Tokens: 1 + random.Int64N(p.Capacity)}}}
+			gives := image != nil && random.IntN(4) == 0
+			if gives {
+				d.Amounts[0].Tokens = -d.Amounts[0].Tokens
+			}
+			var plan Plan
+			plan.Decide(image, &c, &d, now)
+			stale = it.image()
+			if !plan.Writes() || !it.apply(&plan) {
+				continue
+			}
+			to := max(now, stamp)
+			lifted, stretches := naiveFrom(&p, model, stamp, to)
+			slack += stretches
+			model = new(big.Rat).Sub(lifted, rat(d.Amounts[0].Tokens))
+			if gives {
+				if most := rat(p.rule().capacityAt(to)); model.Cmp(most) > 0 {
+					model = most
+				}
+			}
+			stamp = to
+			if model.Cmp(rat(-slack)) < 0 {
+				t.Fatalf("took %d where an ideal bucket is left with %s", d.Amounts[0].Tokens, model.FloatString(3))
+			}
+			had := it.state.chain(it.state.find("a"), it.state.RefilledAt, now, 0).of(it.state.find("a").Tokens)
+			if over := new(big.Rat).Sub(rat(had), model); over.Cmp(rat(slack)) > 0 {
+				t.Fatalf("the item has %d, and an ideal bucket %s", had, model.FloatString(3))
+			}
+		}
+	}
+}
+
+// naiveFrom is naive for a balance in exact numbers.
+func naiveFrom(p *Params, tokens *big.Rat, from, to int64) (*big.Rat, int64) {
+	floor := new(big.Int).Quo(tokens.Num(), tokens.Denom()).Int64()
+	x, stretches := naive(p, floor, from, to, 0, 1)
+	rest := new(big.Rat).Sub(tokens, rat(floor))
+	most := rat(p.rule().capacityAt(to))
+	if x = x.Add(x, rest); x.Cmp(most) > 0 {
+		x = most
+	}
+	return x, stretches
+}
+
+// TestWaitsAcrossWindows takes what a status tells to be there after a wait: it is, and it is not a millisecond before.
+func TestWaitsAcrossWindows(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for range 1500 {
+		p := windowed(t, random)
+		c := Config{Params: []Params{p}}
+		now := instant(random)
+		var plan Plan
+		plan.Create(&c, &Demand{}, 0, 1, now)
+		s := plan.Item
+		s.Limits[0].Tokens = nothingTaken.idle(&p, now) - random.Int64N(2*p.Capacity)
+		d := Demand{Amounts: []Amount{{Limit: "a", Tokens: 1 + random.Int64N(p.rule().most())}}}
+		status := c.Statuses(nil, []*State{&s}, &d, now)[0]
+		if status.Wait == 0 || status.Wait == Never {
+			continue
+		}
+		if at := now + status.Wait; s.Available(&s.Limits[0], at) < d.Amounts[0].Tokens {
+			if _, _, end := p.Windows.At(now); end == Never || status.Wait < 60_000 {
+				t.Fatalf("%d are not there after %d ms", d.Amounts[0].Tokens, status.Wait)
+			}
+			continue // told to come again then
+		}
+		if s.Available(&s.Limits[0], now+status.Wait-1) >= d.Amounts[0].Tokens {
+			t.Fatalf("%d are there after less than %d ms", d.Amounts[0].Tokens, status.Wait)
+		}
+	}
+}
