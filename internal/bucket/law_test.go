@@ -116,14 +116,18 @@ func TestWindowsOfClients(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 400 {
 		p := windowed(t, random)
-		c := Config{Params: []Params{p}}
+		c := Config{Params: []Params{p}, Freshness: []int64{0, 2000}[random.IntN(2)]}
 		now := instant(random)
 		var it item
 		var stale *State
 		model := rat(nothingTaken.idle(&p, now))
 		slack, stamp := int64(1), now
+		p.rule().each(func(r rule) { slack = max(slack, 2+Refill(0, c.Freshness, r.refill, r.period)) })
 		for range 40 {
 			now += random.Int64N(1 << (1 + random.IntN(20)))
+			if random.IntN(2) == 0 { // about the beginning of a minute
+				now = max(stamp, (now+30_000)/60_000*60_000+random.Int64N(4000)-2000)
+			}
 			image := it.image()
 			if random.IntN(2) == 0 && stale != nil {
 				image = stale
